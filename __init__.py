@@ -1,0 +1,60 @@
+"""nestwright: a scheduling compiler for tensor programs.
+
+The face is lazy: a name is loaded from its home on first use, so importing the package costs
+a few milliseconds and pulls in neither LLVM nor a tuner.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from . import te as te
+    from .autotune.api import build as build
+    from .autotune.api import tune as tune
+    from .autotune.bench import bench as bench
+    from .codegen.artifact import load as load
+    from .codegen.runtime.executable import Executable as Executable
+    from .ir.hlo.text import parse as parse
+    from .ir.hlo.text import show as show
+    from .ir.target import Target as Target
+    from .schedule.schedule import Schedule as Schedule
+
+__version__ = "0.1.0"
+__all__ = [
+    "Executable",
+    "Schedule",
+    "Target",
+    "bench",
+    "build",
+    "load",
+    "parse",
+    "show",
+    "te",
+    "tune",
+]
+
+_HOME = {
+    "Executable": ".codegen.runtime.executable",
+    "Schedule": ".schedule.schedule",
+    "Target": ".ir.target",
+    "bench": ".autotune.bench",
+    "build": ".autotune.api",
+    "load": ".codegen.artifact",
+    "parse": ".ir.hlo.text",
+    "show": ".ir.hlo.text",
+    "te": ".te",
+    "tune": ".autotune.api",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name from its home on first use."""
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = import_module(home, __name__)
+    value = module if home == f".{name}" else getattr(module, name)
+    globals()[name] = value
+    return value

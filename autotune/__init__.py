@@ -1,0 +1,1 @@
+"""Tuning: tasks, search, cost models, measuring, the log."""

@@ -1,0 +1,1 @@
+"""Measuring candidates in isolated children."""

@@ -1,0 +1,1 @@
+"""From scheduled loops to machine code, and the runtime that calls it."""

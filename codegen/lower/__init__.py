@@ -1,0 +1,1 @@
+"""Lowering passes: scheduled loop function to flat loop function."""

@@ -1,0 +1,1 @@
+"""What runs at call time: arena, threads, native entry, executables."""

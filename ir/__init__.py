@@ -1,0 +1,1 @@
+"""The ground floor: graph IR, loop IR, element types, targets, errors."""

@@ -1,0 +1,322 @@
+"""The one table of element-wise operations that every interpreter and back-end shares.
+
+An entry says what an operation is: its arity, which kinds of element it takes, what it returns and
+its meaning in NumPy. HLO opcodes and loop-IR operations are the same names. The code generator
+keys its emission table by these names too, and a test enumerates one against the other, so adding
+an operation is one entry here and one there.
+
+Integer arithmetic wraps. ``divide`` and ``remainder`` of integers truncate; a division by zero
+gives -1 (all ones), a remainder by zero the dividend, and INT_MIN / -1 gives INT_MIN, as XLA
+defines them. ``floordiv`` and ``floormod`` round to minus infinity and are for index arithmetic,
+with a positive divisor. ``maximum`` and ``minimum`` hand on NaN. A shift by at least the width
+gives 0 (the sign for ``shift-right-arithmetic``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from .dtypes import DType, pred
+
+Array: TypeAlias = np.ndarray[Any, Any]
+Result: TypeAlias = Literal["same", "pred", "real"]
+
+
+@dataclass(frozen=True, slots=True)
+class ElementwiseOp:
+    """``numpy(*args)`` is the meaning. ``flops`` is the cost of one element, roughly, in FLOP.
+
+    ``kinds`` are the operand kinds accepted: p(red) s(igned) u(nsigned) f(loat) c(omplex).
+    ``result`` is the result's element type: the last operand's, pred, or the real part's.
+    ``commutative`` and ``associative`` hold up to rounding; ``identity`` is the neutral element.
+    """
+
+    name: str
+    arity: int
+    kinds: str
+    numpy: Callable[..., Array]
+    result: Result = "same"
+    flops: float = 1.0
+    transcendental: bool = False
+    commutative: bool = False
+    associative: bool = False
+
+    def result_dtype(self, *args: DType) -> DType:
+        """Element type of the result for operands of the given element types."""
+        if self.result == "pred":
+            return pred
+        if self.result == "real" and args[-1].kind == "complex":
+            from .dtypes import f32, f64
+
+            return f32 if args[-1].bits == 64 else f64
+        return args[-1]
+
+
+def _wide(f: Callable[..., Array]) -> Callable[..., Array]:
+    """Compute narrow floats (f16, bf16, f8) in f32 and round once."""
+
+    def run(*args: Array) -> Array:
+        last = args[-1].dtype
+        if (last.kind in "fc" and last.itemsize >= 4) or last.kind in "iub":
+            return f(*args)
+        return np.asarray(f(*(a.astype(np.float32) for a in args))).astype(last)
+
+    return run
+
+
+def _bits(a: Array) -> int:
+    return int(a.dtype.itemsize) * 8
+
+
+def _divide(a: Array, b: Array) -> Array:
+    if a.dtype.kind not in "iu":
+        return np.divide(a, b)
+    zero, safe = b == 0, np.where(b == 0, np.ones_like(b), b)
+    if a.dtype.kind == "u":
+        return np.where(zero, np.iinfo(a.dtype).max, a // safe).astype(a.dtype)
+    overflow = (a == np.iinfo(a.dtype).min) & (b == -1)
+    safe = np.where(overflow, np.ones_like(b), safe)
+    q = a // safe
+    q = q + ((q * safe != a) & ((a < 0) != (safe < 0))).astype(a.dtype)
+    return np.where(zero, -1, np.where(overflow, a, q)).astype(a.dtype)
+
+
+def _remainder(a: Array, b: Array) -> Array:
+    if a.dtype.kind not in "iu":
+        return np.fmod(a, b)
+    zero, safe = b == 0, np.where(b == 0, np.ones_like(b), b)
+    if a.dtype.kind == "i":
+        safe = np.where(safe == -1, np.ones_like(b), safe)
+    return np.where(zero, a, np.fmod(a, safe)).astype(a.dtype)
+
+
+def _shift_left(a: Array, b: Array) -> Array:
+    n = b.astype(np.uint64)
+    ok = n < _bits(a)
+    return np.where(ok, np.left_shift(a, np.where(ok, b, 0).astype(a.dtype)), 0).astype(a.dtype)
+
+
+def _shift_right_logical(a: Array, b: Array) -> Array:
+    u = a.view(f"u{a.dtype.itemsize}")
+    n = b.astype(np.uint64)
+    ok = n < _bits(a)
+    r = np.right_shift(u, np.where(ok, b, 0).astype(u.dtype))
+    return np.where(ok, r, 0).astype(u.dtype).view(a.dtype)
+
+
+def _shift_right_arithmetic(a: Array, b: Array) -> Array:
+    s = a.view(f"i{a.dtype.itemsize}")
+    n = np.where(b.astype(np.uint64) < _bits(a), b, _bits(a) - 1).astype(s.dtype)
+    return np.asarray(np.right_shift(s, n)).view(a.dtype)
+
+
+def _popcnt(a: Array) -> Array:
+    return np.asarray(np.bitwise_count(a.view(f"u{a.dtype.itemsize}"))).astype(a.dtype)
+
+
+def _clz(a: Array) -> Array:
+    u = a.view(f"u{a.dtype.itemsize}").astype(np.uint64)
+    n = np.zeros(u.shape, np.int64)
+    for k in range(_bits(a)):
+        n += (u >> np.uint64(k)) == 0
+    return n.astype(a.dtype)
+
+
+def _sign(a: Array) -> Array:
+    if a.dtype.kind == "f":
+        return np.where((a == 0) | np.isnan(a), a, np.copysign(np.ones_like(a), a)).astype(a.dtype)
+    return np.sign(a)
+
+
+def _round_away(a: Array) -> Array:
+    t = np.trunc(a)
+    return np.where(np.abs(a - t) >= 0.5, t + np.copysign(1.0, a), t).astype(a.dtype)
+
+
+def _logistic(a: Array) -> Array:
+    with np.errstate(over="ignore"):
+        return (1 / (1 + np.exp(-a))).astype(a.dtype)
+
+
+def _erf(a: Array) -> Array:
+    from math import erf
+
+    if a.dtype.kind == "c":
+        raise TypeError("erf of a complex number")
+    return np.asarray(np.vectorize(erf, otypes=[np.float64])(a) if a.size else a).astype(a.dtype)
+
+
+def _erfc(a: Array) -> Array:
+    from math import erfc
+
+    return np.asarray(np.vectorize(erfc, otypes=[np.float64])(a) if a.size else a).astype(a.dtype)
+
+
+def _power(a: Array, b: Array) -> Array:
+    if a.dtype.kind in "iu":
+        result, base, e = np.ones_like(a), a.copy(), b.copy()
+        negative = (e < 0) if a.dtype.kind == "i" else np.zeros(e.shape, bool)
+        e = np.where(negative, 0, e)
+        while np.any(e > 0):
+            result = np.where(e & 1, result * base, result)
+            base, e = base * base, e >> 1
+        inverse = (
+            np.where(a == 1, 1, np.where(a == -1, np.where(b & 1, -1, 1), 0))
+            if (a.dtype.kind == "i")
+            else result
+        )
+        return np.where(negative, inverse, result).astype(a.dtype)
+    return np.power(a, b)
+
+
+def _max(a: Array, b: Array) -> Array:
+    return np.logical_or(a, b) if a.dtype.kind == "b" else np.maximum(a, b)
+
+
+def _min(a: Array, b: Array) -> Array:
+    return np.logical_and(a, b) if a.dtype.kind == "b" else np.minimum(a, b)
+
+
+def _add(a: Array, b: Array) -> Array:
+    return np.logical_or(a, b) if a.dtype.kind == "b" else np.add(a, b)
+
+
+def _multiply(a: Array, b: Array) -> Array:
+    return np.logical_and(a, b) if a.dtype.kind == "b" else np.multiply(a, b)
+
+
+def _rsqrt(a: Array) -> Array:
+    return (1 / np.sqrt(a)).astype(a.dtype)
+
+
+def _not(a: Array) -> Array:
+    return np.logical_not(a) if a.dtype.kind == "b" else np.invert(a)
+
+
+def _clamp(low: Array, x: Array, high: Array) -> Array:
+    return np.minimum(np.maximum(x, low), high).astype(x.dtype)
+
+
+def _mulhi(a: Array, b: Array) -> Array:
+    wide = a.astype(object) * b.astype(object)
+    return np.asarray(wide >> _bits(a)).astype(a.dtype)
+
+
+def _fma(a: Array, b: Array, c: Array) -> Array:
+    return np.asarray(a * b + c).astype(a.dtype)
+
+
+def _op(
+    name: str, arity: int, kinds: str, numpy: Callable[..., Array], **more: Any
+) -> ElementwiseOp:
+    return ElementwiseOp(name, arity, kinds, _wide(numpy), **more)
+
+
+def _slow(name: str, kinds: str, numpy: Callable[..., Array], flops: float) -> ElementwiseOp:
+    return _op(name, 1, kinds, numpy, flops=flops, transcendental=True)
+
+
+def _compare(name: str, numpy: Callable[..., Array], kinds: str = "psufc") -> ElementwiseOp:
+    return ElementwiseOp(name, 2, kinds, numpy, result="pred")
+
+
+_BOTH: dict[str, Any] = {"commutative": True, "associative": True}
+
+TABLE: dict[str, ElementwiseOp] = {
+    op.name: op
+    for op in (
+        _op("add", 2, "psufc", _add, **_BOTH),
+        _op("subtract", 2, "sufc", np.subtract),
+        _op("multiply", 2, "psufc", _multiply, **_BOTH),
+        _op("divide", 2, "sufc", _divide, flops=4),
+        _op("remainder", 2, "suf", _remainder, flops=8),
+        _op("maximum", 2, "psuf", _max, **_BOTH),
+        _op("minimum", 2, "psuf", _min, **_BOTH),
+        _op("power", 2, "sufc", _power, flops=30, transcendental=True),
+        _op("atan2", 2, "fc", np.arctan2, flops=30, transcendental=True),
+        ElementwiseOp("floordiv", 2, "su", np.floor_divide, flops=4),
+        ElementwiseOp("floormod", 2, "su", np.mod, flops=4),
+        ElementwiseOp("mulhi", 2, "su", _mulhi),
+        _op("fma", 3, "f", _fma, flops=2),
+        ElementwiseOp("and", 2, "psu", np.bitwise_and, **_BOTH),
+        ElementwiseOp("or", 2, "psu", np.bitwise_or, **_BOTH),
+        ElementwiseOp("xor", 2, "psu", np.bitwise_xor, **_BOTH),
+        ElementwiseOp("not", 1, "psu", _not),
+        ElementwiseOp("shift-left", 2, "su", _shift_left),
+        ElementwiseOp("shift-right-logical", 2, "su", _shift_right_logical),
+        ElementwiseOp("shift-right-arithmetic", 2, "su", _shift_right_arithmetic),
+        ElementwiseOp("popcnt", 1, "su", _popcnt),
+        ElementwiseOp("count-leading-zeros", 1, "su", _clz),
+        _compare("eq", np.equal),
+        _compare("ne", np.not_equal),
+        _compare("lt", np.less, "psuf"),
+        _compare("le", np.less_equal, "psuf"),
+        _compare("gt", np.greater, "psuf"),
+        _compare("ge", np.greater_equal, "psuf"),
+        ElementwiseOp("is-finite", 1, "f", np.isfinite, result="pred"),
+        ElementwiseOp("select", 3, "psufc", np.where),
+        _op("clamp", 3, "psuf", _clamp),
+        ElementwiseOp("abs", 1, "sufc", np.abs, result="real"),
+        ElementwiseOp("negate", 1, "sufc", np.negative),
+        _op("sign", 1, "sufc", _sign),
+        _op("floor", 1, "f", np.floor),
+        _op("ceil", 1, "f", np.ceil),
+        _op("round-nearest-even", 1, "f", np.rint),
+        _op("round-nearest-afz", 1, "f", _round_away),
+        _op("sqrt", 1, "fc", np.sqrt, flops=6),
+        _op("rsqrt", 1, "fc", _rsqrt, flops=8),
+        _op("cbrt", 1, "f", np.cbrt, flops=20, transcendental=True),
+        _slow("exponential", "fc", np.exp, 12),
+        _slow("exponential-minus-one", "fc", np.expm1, 16),
+        _slow("log", "fc", np.log, 14),
+        _slow("log-plus-one", "fc", np.log1p, 18),
+        _slow("logistic", "fc", _logistic, 16),
+        _slow("tanh", "fc", np.tanh, 16),
+        _slow("sine", "fc", np.sin, 20),
+        _slow("cosine", "fc", np.cos, 20),
+        _slow("tan", "fc", np.tan, 24),
+        _slow("sinh", "fc", np.sinh, 20),
+        _slow("cosh", "fc", np.cosh, 20),
+        _slow("asin", "fc", np.arcsin, 20),
+        _slow("acos", "fc", np.arccos, 20),
+        _slow("atan", "fc", np.arctan, 20),
+        _slow("asinh", "fc", np.arcsinh, 24),
+        _slow("acosh", "fc", np.arccosh, 24),
+        _slow("atanh", "fc", np.arctanh, 24),
+        _slow("erf", "f", _erf, 20),
+        _slow("erfc", "f", _erfc, 24),
+    )
+}
+
+DIRECTIONS: dict[str, str] = {d: d.lower() for d in ("EQ", "NE", "LT", "LE", "GT", "GE")}
+
+
+def identity(op: str, dtype: DType) -> float | int | bool:
+    """The neutral element of a reduction by ``op``; ``KeyError`` where there is none."""
+    if op in ("add", "or", "xor"):
+        return False if dtype.kind == "pred" else 0
+    if op == "multiply":
+        return True if dtype.kind == "pred" else 1
+    if op == "and":
+        return (
+            True
+            if dtype.kind == "pred"
+            else (-1 if dtype.kind == "signed" else (1 << dtype.bits) - 1)
+        )
+    low = op == "maximum"
+    if op not in ("maximum", "minimum"):
+        raise KeyError(f"{op} has no neutral element")
+    match dtype.kind:
+        case "pred":
+            return not low
+        case "signed":
+            half = 1 << (dtype.bits - 1)
+            return -half if low else half - 1
+        case "unsigned":
+            return 0 if low else (1 << dtype.bits) - 1
+        case _:
+            return float("-inf") if low else float("inf")

@@ -1,0 +1,62 @@
+"""Every error a user may meet: what was asked, why not, where, and what would work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+
+@dataclass(eq=False)
+class NestwrightError(Exception):
+    """Base of all errors that are the input's fault. The command exits with ``exit_status``."""
+
+    what: str
+    why: str = ""
+    where: str = ""
+    hint: str = ""
+
+    exit_status = 2
+
+    def __reduce__(self) -> tuple[object, ...]:  # so that it crosses a process boundary
+        return type(self), tuple(getattr(self, f.name) for f in fields(self))
+
+    def __str__(self) -> str:
+        head = f"{self.where}: {self.what}" if self.where else self.what
+        rows = [f"{head}: {self.why}" if self.why else head]
+        if self.hint:
+            rows.append(f"  hint: {self.hint}")
+        return "\n".join(rows)
+
+
+@dataclass(eq=False)
+class ParseError(NestwrightError):
+    """Text that cannot be read. ``where`` is ``source:line:column``; lines and columns from 1."""
+
+
+@dataclass(eq=False)
+class VerifyError(NestwrightError):
+    """IR that is not well formed. ``where`` names the instruction, block or statement."""
+
+
+@dataclass(eq=False)
+class UnsupportedError(NestwrightError):
+    """Valid input that this version cannot compile; lists every offending instruction at once."""
+
+
+@dataclass(eq=False)
+class ArgumentError(NestwrightError):
+    """A call with the wrong number, shape, dtype or kind of arguments."""
+
+
+@dataclass(eq=False)
+class TargetError(NestwrightError):
+    """A target that does not parse, does not exist, or is not on this machine."""
+
+
+@dataclass(eq=False)
+class LogError(NestwrightError):
+    """A tuning log that cannot be used: other version, other model, unreadable."""
+
+
+@dataclass(eq=False)
+class ArtifactError(NestwrightError):
+    """A built model that cannot be loaded or written."""

@@ -1,0 +1,204 @@
+"""HLO graph IR: what a module is made of.
+
+A module is a set of computations; a computation is a list of instructions in an order in which
+every operand comes before its user; an instruction is a value. Nodes are frozen: a pass builds new
+instructions and shares the rest, and an unchanged computation or module comes back as the same
+object. Shapes compare by structure, instructions and computations by identity.
+
+Attributes are kept under the names that HLO text gives them (``dimensions``, ``window``,
+``to_apply``, ...). The value's Python type, by attribute:
+
+  tuple[int, ...]     dimensions, offset_dims, lhs_contracting_dims, slice_sizes, ...
+  int, float, bool    index, feature_group_count, iota_dimension, epsilon, is_stable, ...
+  str                 direction, type, custom_call_target, distribution, algorithm, ...
+  Computation         to_apply, condition, body, select, scatter, calls, true_computation, ...
+  tuple of them       branch_computations, called_computations
+  Window, ConvLabels  window, dim_labels
+  tuple[SliceDim]     slice
+  tuple[PadDim]       padding (of ``pad``)
+  numpy.ndarray       literal of ``constant`` (attribute ``literal``; tuple constants: a tuple)
+  Raw                 anything this IR keeps but does not interpret; printed back as it was
+
+``parameter`` has ``number: int``. Metadata is apart, and never part of meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+from ..dtypes import DType
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A dense array. ``layout`` is minor-to-major (HLO's braces), None for row-major.
+
+    ``dynamic[i]`` marks dimension i as bounded (``<=``): ``dims[i]`` is then its bound. An empty
+    tuple means that no dimension is.
+    """
+
+    dtype: DType
+    dims: tuple[int, ...] = ()
+    layout: tuple[int, ...] | None = None
+    dynamic: tuple[bool, ...] = ()
+
+    @property
+    def rank(self) -> int:
+        return len(self.dims)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        n = 1
+        for d in self.dims:
+            n *= d
+        return n
+
+    @property
+    def bytes(self) -> int:
+        return self.size * self.dtype.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TupleShape:
+    """A tuple of shapes, possibly nested."""
+
+    elements: tuple[AnyShape, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenShape:
+    """The type of values that only order side effects."""
+
+
+AnyShape: TypeAlias = Shape | TupleShape | TokenShape
+
+
+@dataclass(frozen=True, slots=True)
+class WindowDim:
+    """One dimension of a window, as in ``window={size=3x3 stride=2x2 pad=0_1x0_1}``."""
+
+    size: int
+    stride: int = 1
+    pad_low: int = 0
+    pad_high: int = 0
+    lhs_dilate: int = 1
+    rhs_dilate: int = 1
+    reversal: bool = False
+
+
+Window: TypeAlias = tuple[WindowDim, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConvLabels:
+    """``dim_labels`` of a convolution: where batch, feature and spatial dimensions stand.
+
+    ``b01f_01io->b01f`` reads: lhs_batch=0, lhs_feature=3, lhs_spatial=(1, 2); rhs_input=2,
+    rhs_output=3, rhs_spatial=(0, 1); out_batch=0, out_feature=3, out_spatial=(1, 2).
+    """
+
+    lhs_batch: int
+    lhs_feature: int
+    lhs_spatial: tuple[int, ...]
+    rhs_input: int
+    rhs_output: int
+    rhs_spatial: tuple[int, ...]
+    out_batch: int
+    out_feature: int
+    out_spatial: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SliceDim:
+    """``[start:limit:stride]``."""
+
+    start: int
+    limit: int
+    stride: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PadDim:
+    """``low_high_interior``; low and high may be negative."""
+
+    low: int
+    high: int
+    interior: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """Attribute text that is kept and printed, not interpreted."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """Where an instruction came from, as the front-end recorded it."""
+
+    op_type: str = ""
+    op_name: str = ""
+    source_file: str = ""
+    source_line: int = 0
+    raw: str = ""
+
+
+_NO_ATTRS: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Instruction:
+    """One operation and its result. ``name`` is unique in its computation."""
+
+    name: str
+    opcode: str
+    shape: AnyShape
+    operands: tuple[Instruction, ...] = ()
+    attrs: Mapping[str, Any] = field(default_factory=lambda: _NO_ATTRS)
+    metadata: Metadata | None = None
+
+    @property
+    def array(self) -> Shape:
+        """The shape of an instruction whose result is one array; ``TypeError`` for others."""
+        if not isinstance(self.shape, Shape):
+            raise TypeError(f"{self.opcode} {self.name} has no array shape: {self.shape}")
+        return self.shape
+
+    def __repr__(self) -> str:
+        return f"<{self.opcode} {self.name}>"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Computation:
+    """A function: instructions in topological order, its parameters among them.
+
+    ``parameters[i]`` has ``number`` i.
+    """
+
+    name: str
+    parameters: tuple[Instruction, ...]
+    instructions: tuple[Instruction, ...]
+    root: Instruction
+
+    def __repr__(self) -> str:
+        return f"<computation {self.name}: {len(self.instructions)} instructions>"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HloModule:
+    """A program. ``computations`` come callees first; ``entry`` is one of them.
+
+    ``attrs`` are the header's attributes (``entry_computation_layout``, ...), ``tables`` the
+    file and stack-frame tables, both kept as text.
+    """
+
+    name: str
+    computations: tuple[Computation, ...]
+    entry: Computation
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    tables: str = ""

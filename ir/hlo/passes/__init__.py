@@ -1,0 +1,1 @@
+"""Graph passes: HLO module in, HLO module out."""

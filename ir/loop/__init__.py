@@ -1,0 +1,1 @@
+"""Loop IR: nests of loops and blocks over buffers."""

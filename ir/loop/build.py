@@ -1,0 +1,169 @@
+"""Constructors that fold what is obvious: index arithmetic, conditions, conversions."""
+
+from __future__ import annotations
+
+from ..dtypes import DType, index, pred
+from ..elementwise import TABLE
+from .nodes import Cast, Const, Expr, Op, Scalar, Var
+
+TRUE = Const(True, pred)
+FALSE = Const(False, pred)
+
+
+def const(value: Scalar, dtype: DType = index) -> Const:
+    """A literal of the given element type."""
+    return Const(value, dtype)
+
+
+def as_expr(value: Expr | int) -> Expr:
+    """An index expression: ints become s64 literals."""
+    return Const(value, index) if isinstance(value, int) else value
+
+
+def op(name: str, *args: Expr) -> Op:
+    """An operation, its element type taken from the table."""
+    return Op(name, args, TABLE[name].result_dtype(*(a.dtype for a in args)))
+
+
+def as_int(e: Expr | int) -> int | None:
+    """The value of a literal index; None for anything else."""
+    if isinstance(e, int):
+        return e
+    return e.value if isinstance(e, Const) and type(e.value) is int else None
+
+
+def add(a: Expr | int, b: Expr | int) -> Expr:
+    """``a + b`` for indices; literals stand on the right and are gathered."""
+    a, b = as_expr(a), as_expr(b)
+    x, y = as_int(a), as_int(b)
+    if x is not None and y is not None:
+        return Const(x + y)
+    if x is not None:
+        a, b, x, y = b, a, y, x
+    if y == 0:
+        return a
+    if y is not None and isinstance(a, Op) and a.name == "add":
+        inner = as_int(a.args[1])
+        if inner is not None:
+            return add(a.args[0], inner + y)
+    return Op("add", (a, b), index)
+
+
+def sub(a: Expr | int, b: Expr | int) -> Expr:
+    """``a - b`` for indices."""
+    a, b = as_expr(a), as_expr(b)
+    y = as_int(b)
+    if y is not None:
+        return add(a, -y)
+    return Const(0) if a is b else Op("subtract", (a, b), index)
+
+
+def mul(a: Expr | int, b: Expr | int) -> Expr:
+    """``a * b`` for indices."""
+    a, b = as_expr(a), as_expr(b)
+    x, y = as_int(a), as_int(b)
+    if x is not None and y is not None:
+        return Const(x * y)
+    if x is not None:
+        a, b, x, y = b, a, y, x
+    if y == 0:
+        return Const(0)
+    if y == 1:
+        return a
+    if y is not None and isinstance(a, Op) and a.name == "multiply":
+        inner = as_int(a.args[1])
+        if inner is not None:
+            return mul(a.args[0], inner * y)
+    return Op("multiply", (a, b), index)
+
+
+def floordiv(a: Expr | int, b: Expr | int) -> Expr:
+    """``a // b`` for indices, rounding down; ``b`` is positive."""
+    a, b = as_expr(a), as_expr(b)
+    x, y = as_int(a), as_int(b)
+    if y == 1:
+        return a
+    if x is not None and y is not None:
+        return Const(x // y)
+    return Op("floordiv", (a, b), index)
+
+
+def floormod(a: Expr | int, b: Expr | int) -> Expr:
+    """``a % b`` for indices, never negative; ``b`` is positive."""
+    a, b = as_expr(a), as_expr(b)
+    x, y = as_int(a), as_int(b)
+    if y == 1:
+        return Const(0)
+    if x is not None and y is not None:
+        return Const(x % y)
+    return Op("floormod", (a, b), index)
+
+
+def minimum(a: Expr | int, b: Expr | int) -> Expr:
+    """The smaller of two indices."""
+    a, b = as_expr(a), as_expr(b)
+    x, y = as_int(a), as_int(b)
+    if x is not None and y is not None:
+        return Const(min(x, y))
+    return a if a is b else Op("minimum", (a, b), index)
+
+
+def maximum(a: Expr | int, b: Expr | int) -> Expr:
+    """The larger of two indices."""
+    a, b = as_expr(a), as_expr(b)
+    x, y = as_int(a), as_int(b)
+    if x is not None and y is not None:
+        return Const(max(x, y))
+    return a if a is b else Op("maximum", (a, b), index)
+
+
+_COMPARE = {
+    "lt": int.__lt__,
+    "le": int.__le__,
+    "gt": int.__gt__,
+    "ge": int.__ge__,
+    "eq": int.__eq__,
+    "ne": int.__ne__,
+}
+
+
+def compare(name: str, a: Expr | int, b: Expr | int) -> Expr:
+    """``a name b`` for indices; ``name`` is lt, le, gt, ge, eq or ne."""
+    a, b = as_expr(a), as_expr(b)
+    x, y = as_int(a), as_int(b)
+    if x is not None and y is not None:
+        return Const(bool(_COMPARE[name](x, y)), pred)
+    return Op(name, (a, b), pred)
+
+
+def lt(a: Expr | int, b: Expr | int) -> Expr:
+    """``a < b`` for indices."""
+    return compare("lt", a, b)
+
+
+def both(*conditions: Expr | None) -> Expr | None:
+    """The conjunction of conditions; None (always true) when nothing is left."""
+    rest = [c for c in conditions if c is not None and c != TRUE]
+    if any(c == FALSE for c in rest):
+        return FALSE
+    result: Expr | None = None
+    for c in rest:
+        result = c if result is None else Op("and", (result, c), pred)
+    return result
+
+
+def select(cond: Expr, a: Expr, b: Expr) -> Expr:
+    """``a`` where ``cond``, else ``b``."""
+    if isinstance(cond, Const):
+        return a if cond.value else b
+    return Op("select", (cond, a, b), a.dtype)
+
+
+def cast(value: Expr, dtype: DType) -> Expr:
+    """HLO ``convert``; nothing when the type is already right."""
+    return value if value.dtype == dtype else Cast(value, dtype)
+
+
+def var(name: str, dtype: DType = index) -> Var:
+    """A fresh variable."""
+    return Var(name, dtype)

@@ -1,0 +1,247 @@
+"""Loop IR: what a loop nest is made of.
+
+A function works on buffers. Its body is a tree of loops, blocks and stores. Before scheduling and
+through it, every store stands in a *block*: a unit of work over named axes, with its reads and
+writes declared, so that a rewrite of the loops around it need not look inside. Lowering opens the
+blocks and flattens the buffers; what is left is plain loops.
+
+Semantics, once and for all:
+
+* Nodes are frozen values. A rewrite builds new nodes and shares the rest. They compare by
+  structure, except ``Var`` and ``Buffer``, which compare by identity: two loops may both be called
+  ``i``. ``visit.equal`` compares up to renaming of both.
+* A loop runs its variable over 0 .. extent-1. An extent is an expression over outer variables and
+  symbols (a ``Var`` that no loop introduces and that the function lists in ``symbols``).
+* A block's axis has a value bound by the loops around it (``BlockAxis.value``). A *spatial* axis
+  indexes the elements that the block writes: each of its points is written by one instance (up to
+  reductions). The instances of a *reduce* axis all update the same elements. ``init`` runs instead
+  of nothing, before the first update of an element: at the instance where every reduce axis is 0.
+* ``Block.predicate`` guards an instance: where it is false, neither init nor body runs. Splits with
+  a tail put their guard there.
+* ``reads`` and ``writes`` cover every element that an instance (body and init) may touch, given
+  over the block's axes. An update that reads what it writes lists the region under both.
+* Loop kinds never change results, only order: see ``Kind``.
+* Index arithmetic is in s64 and does not overflow. Floats may be contracted (a*b+c to fma) and
+  reductions reassociated; nothing else is reordered: no NaN or infinity is assumed away.
+* ``Let`` names a value; values have no side effects.
+* Reading an element that nothing wrote is undefined; an index out of bounds is undefined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+from typing import TypeAlias
+
+from ..dtypes import DType, index
+
+Scalar: TypeAlias = int | float | bool | complex
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Var:
+    """A name for a value: a loop index, a block axis, a ``Let``, or a symbol."""
+
+    name: str
+    dtype: DType = index
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    """A literal. Floats are kept as Python floats, rounded to ``dtype`` where they are used."""
+
+    value: Scalar
+    dtype: DType = index
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """An operation of ``ir.elementwise.TABLE`` on scalars, index arithmetic included."""
+
+    name: str
+    args: tuple[Expr, ...]
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """Conversion as HLO ``convert``; with ``bits``, reinterpretation as ``bitcast-convert``."""
+
+    value: Expr
+    dtype: DType
+    bits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One element of a buffer."""
+
+    buffer: Buffer
+    index: tuple[Expr, ...]
+
+    @property
+    def dtype(self) -> DType:
+        return self.buffer.dtype
+
+
+Expr: TypeAlias = Var | Const | Op | Cast | Load
+
+
+class Scope(Enum):
+    """Where a buffer lives."""
+
+    GLOBAL = "global"  # memory: an argument, the arena, or a thread's own scratch
+    REGISTER = "register"  # registers of one thread; every index is constant once unrolled
+    SHARED = "shared"  # a GPU block's shared memory
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Buffer:
+    """A dense row-major array. ``shape`` extents are ints, or expressions over symbols."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: DType
+    scope: Scope = Scope.GLOBAL
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Half open: ``start .. start + extent - 1`` of one dimension."""
+
+    start: Expr
+    extent: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A box of a buffer."""
+
+    buffer: Buffer
+    ranges: tuple[Range, ...]
+
+
+class Kind(Enum):
+    """How the iterations of a loop run."""
+
+    SERIAL = "range"  # in order
+    PARALLEL = "parallel"  # in any order, by several threads
+    VECTOR = "vectorize"  # as lanes of vector operations; the extent is a constant
+    UNROLLED = "unroll"  # in order, as straight-line code; the extent is a constant
+    THREAD = "thread"  # bound to the thread or block index that ``For.thread`` names
+
+
+class AxisKind(Enum):
+    """What a block's axis ranges over."""
+
+    SPATIAL = "spatial"
+    REDUCE = "reduce"
+
+
+_NO_NOTES: Mapping[str, int | str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """``buffer[index] = value``."""
+
+    buffer: Buffer
+    index: tuple[Expr, ...]
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Let:
+    """``var = value`` in ``body``."""
+
+    var: Var
+    value: Expr
+    body: Stmt
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """``then`` where ``cond`` (pred) holds, else ``orelse``."""
+
+    cond: Expr
+    then: Stmt
+    orelse: Stmt | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Seq:
+    """Statements in order. Never nested directly in another ``Seq``."""
+
+    stmts: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    """``for var in kind(extent): body``. ``notes`` are hints that lowering reads."""
+
+    var: Var
+    extent: Expr
+    body: Stmt
+    kind: Kind = Kind.SERIAL
+    thread: str = ""
+    notes: Mapping[str, int | str] = field(default_factory=lambda: _NO_NOTES, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockAxis:
+    """An axis of a block: it takes the values 0 .. extent-1; the loops around it give ``value``."""
+
+    var: Var
+    extent: int
+    kind: AxisKind
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A unit of work. ``name`` is unique in its function."""
+
+    name: str
+    axes: tuple[BlockAxis, ...]
+    reads: tuple[Region, ...]
+    writes: tuple[Region, ...]
+    body: Stmt
+    init: Stmt | None = None
+    predicate: Expr | None = None
+    notes: Mapping[str, int | str] = field(default_factory=lambda: _NO_NOTES, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Alloc:
+    """``buffer`` lives in ``body`` and nowhere else. Only lowering makes these."""
+
+    buffer: Buffer
+    body: Stmt
+
+
+Stmt: TypeAlias = Store | Let | If | Seq | For | Block | Alloc
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Func:
+    """A function on ``params`` (inputs first, then outputs: the last ``outputs`` of them).
+
+    ``allocs`` are the intermediate buffers; where each is made and how large it must be is
+    derived at lowering from where it is used.
+    """
+
+    name: str
+    params: tuple[Buffer, ...]
+    outputs: int
+    body: Stmt
+    allocs: tuple[Buffer, ...] = ()
+    symbols: tuple[Var, ...] = ()
+    notes: Mapping[str, int | str] = field(default_factory=lambda: _NO_NOTES)

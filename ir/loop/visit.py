@@ -1,0 +1,236 @@
+"""The one place that knows what children each loop-IR node has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import TypeAlias, TypeVar, assert_never
+
+from .nodes import (
+    Alloc,
+    Block,
+    Buffer,
+    Cast,
+    Const,
+    Expr,
+    For,
+    If,
+    Let,
+    Load,
+    Op,
+    Range,
+    Region,
+    Seq,
+    Stmt,
+    Store,
+    Var,
+)
+
+ExprFn: TypeAlias = Callable[[Expr], Expr]
+StmtFn: TypeAlias = Callable[[Stmt], Stmt]
+T = TypeVar("T")
+
+
+def map_tuple(f: Callable[[T], T], items: tuple[T, ...]) -> tuple[T, ...]:
+    """``f`` on every item; the same tuple if every item came back as the same object."""
+    new = tuple(map(f, items))
+    return items if all(a is b for a, b in zip(items, new, strict=True)) else new
+
+
+def map_expr(e: Expr, g: ExprFn) -> Expr:
+    """Rebuild ``e`` with ``g`` on its child expressions."""
+    match e:
+        case Op(args=args):
+            new = map_tuple(g, args)
+            return e if new is args else replace(e, args=new)
+        case Load(index=index):
+            new = map_tuple(g, index)
+            return e if new is index else replace(e, index=new)
+        case Cast(value=value):
+            v = g(value)
+            return e if v is value else replace(e, value=v)
+        case Var() | Const():
+            return e
+        case _:
+            assert_never(e)
+
+
+def map_region(r: Region, g: ExprFn) -> Region:
+    """Rebuild a region with ``g`` on its bounds."""
+
+    def bounds(x: Range) -> Range:
+        start, extent = g(x.start), g(x.extent)
+        return x if start is x.start and extent is x.extent else Range(start, extent)
+
+    ranges = map_tuple(bounds, r.ranges)
+    return r if ranges is r.ranges else replace(r, ranges=ranges)
+
+
+def map_stmt(s: Stmt, f: StmtFn, g: ExprFn) -> Stmt:
+    """Rebuild ``s`` with ``f`` on child statements and ``g`` on child expressions."""
+    match s:
+        case Store(index=index, value=value):
+            ix, v = map_tuple(g, index), g(value)
+            return s if ix is index and v is value else replace(s, index=ix, value=v)
+        case Let(value=value, body=body):
+            v, b = g(value), f(body)
+            return s if v is value and b is body else replace(s, value=v, body=b)
+        case If(cond=cond, then=then, orelse=orelse):
+            c, t, o = g(cond), f(then), None if orelse is None else f(orelse)
+            same = c is cond and t is then and o is orelse
+            return s if same else replace(s, cond=c, then=t, orelse=o)
+        case Seq(stmts=stmts):
+            new = map_tuple(f, stmts)
+            return s if new is stmts else seq(*new)
+        case For(extent=extent, body=body):
+            x, b = g(extent), f(body)
+            return s if x is extent and b is body else replace(s, extent=x, body=b)
+        case Block():
+            return _map_block(s, f, g)
+        case Alloc(body=body):
+            b = f(body)
+            return s if b is body else replace(s, body=b)
+        case _:
+            assert_never(s)
+
+
+def _map_block(s: Block, f: StmtFn, g: ExprFn) -> Block:
+    axes = map_tuple(lambda a: a if (v := g(a.value)) is a.value else replace(a, value=v), s.axes)
+    reads = map_tuple(lambda r: map_region(r, g), s.reads)
+    writes = map_tuple(lambda r: map_region(r, g), s.writes)
+    body = f(s.body)
+    init = None if s.init is None else f(s.init)
+    predicate = None if s.predicate is None else g(s.predicate)
+    same = (
+        axes is s.axes
+        and reads is s.reads
+        and writes is s.writes
+        and body is s.body
+        and init is s.init
+        and predicate is s.predicate
+    )
+    if same:
+        return s
+    return replace(
+        s, axes=axes, reads=reads, writes=writes, body=body, init=init, predicate=predicate
+    )
+
+
+def seq(*stmts: Stmt) -> Stmt:
+    """Statements in order, flat; a single one stands alone."""
+    flat: list[Stmt] = []
+    for s in stmts:
+        flat.extend(s.stmts if isinstance(s, Seq) else (s,))
+    return flat[0] if len(flat) == 1 else Seq(tuple(flat))
+
+
+def children(s: Stmt) -> tuple[Stmt, ...]:
+    """Child statements in program order (a block's init before its body)."""
+    match s:
+        case Store():
+            return ()
+        case Let(body=body) | For(body=body) | Alloc(body=body):
+            return (body,)
+        case If(then=then, orelse=orelse):
+            return (then,) if orelse is None else (then, orelse)
+        case Seq(stmts=stmts):
+            return stmts
+        case Block(init=init, body=body):
+            return (body,) if init is None else (init, body)
+        case _:
+            assert_never(s)
+
+
+def walk(s: Stmt) -> Iterator[Stmt]:
+    """Every statement under ``s``, itself first, in program order."""
+    yield s
+    for child in children(s):
+        yield from walk(child)
+
+
+def exprs(s: Stmt) -> tuple[Expr, ...]:
+    """The expressions that stand directly in ``s`` (a block's regions included)."""
+    match s:
+        case Store(index=index, value=value):
+            return (*index, value)
+        case Let(value=value):
+            return (value,)
+        case If(cond=cond):
+            return (cond,)
+        case For(extent=extent):
+            return (extent,)
+        case Block(axes=axes, reads=reads, writes=writes, predicate=predicate):
+            bounds = [b for r in (*reads, *writes) for x in r.ranges for b in (x.start, x.extent)]
+            guard = () if predicate is None else (predicate,)
+            return (*(a.value for a in axes), *bounds, *guard)
+        case Seq() | Alloc():
+            return ()
+        case _:
+            assert_never(s)
+
+
+def walk_expr(e: Expr) -> Iterator[Expr]:
+    """Every expression under ``e``, itself first."""
+    yield e
+    match e:
+        case Op(args=args) | Load(index=args):
+            for a in args:
+                yield from walk_expr(a)
+        case Cast(value=value):
+            yield from walk_expr(value)
+        case _:
+            pass
+
+
+def rewrite_expr(e: Expr, rule: ExprFn) -> Expr:
+    """``rule`` on every node of ``e``, children first."""
+    return rule(map_expr(e, lambda x: rewrite_expr(x, rule)))
+
+
+def rewrite_stmt(s: Stmt, rule: StmtFn, expr_rule: ExprFn = lambda e: e) -> Stmt:
+    """``rule`` on every statement under ``s``, children first; ``expr_rule`` on every expression.
+
+    ``expr_rule`` is called on whole expressions, not on their nodes.
+    """
+    return rule(map_stmt(s, lambda c: rewrite_stmt(c, rule, expr_rule), expr_rule))
+
+
+def substitute_expr(e: Expr, by: Mapping[Var, Expr]) -> Expr:
+    """``e`` with variables replaced."""
+    if isinstance(e, Var):
+        return by.get(e, e)
+    return map_expr(e, lambda x: substitute_expr(x, by))
+
+
+def substitute(s: Stmt, by: Mapping[Var, Expr]) -> Stmt:
+    """``s`` with variables replaced. Variables are introduced once, so nothing is captured."""
+    return map_stmt(s, lambda c: substitute(c, by), lambda e: substitute_expr(e, by))
+
+
+def replace_buffers(s: Stmt, by: Mapping[Buffer, Buffer]) -> Stmt:
+    """``s`` with buffers replaced in loads, stores and declared regions; indices stay."""
+
+    def expr(e: Expr) -> Expr:
+        e = map_expr(e, expr)
+        return replace(e, buffer=by[e.buffer]) if isinstance(e, Load) and e.buffer in by else e
+
+    def region(r: Region) -> Region:
+        return replace(r, buffer=by[r.buffer]) if r.buffer in by else r
+
+    def stmt(x: Stmt) -> Stmt:
+        x = map_stmt(x, stmt, expr)
+        match x:
+            case Store(buffer=b) | Alloc(buffer=b) if b in by:
+                return replace(x, buffer=by[b])
+            case Block(reads=reads, writes=writes):
+                r, w = map_tuple(region, reads), map_tuple(region, writes)
+                return x if r is reads and w is writes else replace(x, reads=r, writes=w)
+            case _:
+                return x
+
+    return stmt(s)
+
+
+def free_vars(e: Expr) -> frozenset[Var]:
+    """Variables that occur in ``e``."""
+    return frozenset(x for x in walk_expr(e) if isinstance(x, Var))

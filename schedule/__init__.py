@@ -1,0 +1,1 @@
+"""The scheduling language: rewriting loop nests legally, and remembering what was done."""

@@ -1,0 +1,1 @@
+"""Tensor expressions: say what each element is; loops come later."""
