@@ -1,0 +1,344 @@
+"""The tuning log as a file: reading, appending that survives kill -9, best records, merging.
+
+A line is written whole or not at all, as far as anyone can see: a partial last line is ignored when
+reading and cut off before the next append. Writers take turns by a lock file beside the log, which
+the system frees when its holder dies.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import BinaryIO
+
+from filelock import FileLock
+
+from ..ir.errors import LogError
+from .records import (
+    DEFAULT_SKETCH,
+    MAX_LINE,
+    BadLine,
+    Best,
+    Device,
+    Header,
+    Json,
+    Model,
+    Record,
+    Trial,
+    UnknownVersion,
+    Workload,
+    decode,
+    encode,
+    identify,
+    quantile,
+)
+
+SYNC_EVERY = 2.0  # seconds between forced writes; kill -9 loses nothing even without them
+
+
+@dataclass(slots=True)
+class Log:
+    """What one or more log files hold, in file order. ``problems`` are lines that were skipped."""
+
+    paths: tuple[Path, ...]
+    workloads: dict[str, Workload] = field(default_factory=dict)
+    devices: dict[str, Device] = field(default_factory=dict)
+    models: list[Model] = field(default_factory=list)
+    trials: list[Trial] = field(default_factory=list)
+    bests: list[Best] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    seen: set[str] = field(default_factory=set)
+
+    def add(self, record: Record) -> bool:
+        """Take in a record; False when it was there already."""
+        if isinstance(record, Header):
+            return False
+        key = f"{type(record).__name__}:{getattr(record, 'id', '') or identify(record)}"
+        if key in self.seen:
+            return False
+        self.seen.add(key)
+        match record:
+            case Workload():
+                self.workloads[record.id] = record
+            case Device():
+                self.devices[record.id] = record
+            case Model():
+                self.models.append(record)
+            case Trial():
+                self.trials.append(record)
+            case Best():
+                self.bests.append(record)
+        return True
+
+    def trials_of(self, workload: str, device: str) -> list[Trial]:
+        """The trials of one workload on one device."""
+        return [t for t in self.trials if t.workload == workload and t.device == device]
+
+    def best(self, device: str) -> dict[str, Best]:
+        """The winner of each workload on a device: of the latest race, else of the plain trials."""
+        winners: dict[str, Best] = {}
+        for b in self.bests:
+            if b.device == device and (b.workload not in winners or b.ts >= winners[b.workload].ts):
+                winners[b.workload] = b
+        fallback: dict[str, list[Trial]] = {}
+        for t in self.trials:
+            if t.device == device and t.status == "ok" and t.workload not in winners:
+                fallback.setdefault(t.workload, []).append(t)
+        return winners | {w: best_trial(ts) for w, ts in fallback.items()}
+
+
+def best_trial(trials: Sequence[Trial]) -> Best:
+    """The fastest of some trials that ran; the default where nothing beats it by 2 %."""
+    fastest = min(trials, key=lambda t: t.cost)
+    default = next((t for t in trials if t.sketch == DEFAULT_SKETCH), fastest)
+    winner = fastest if fastest.cost < 0.98 * default.cost else default
+    return Best(
+        winner.workload, winner.device, winner.id, winner.sketch, winner.decisions,
+        winner.trace or [], winner.runs, default.runs, 0.0, winner.ts,
+    )  # fmt: skip
+
+
+def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """(line number, bytes with the line feed if there is one); over-long lines come cut short."""
+    number = 0
+    while line := file.readline(MAX_LINE + 2):
+        number += 1
+        yield number, line
+        if len(line) > MAX_LINE and not line.endswith(b"\n"):
+            while (rest := file.readline(1 << 20)) and not rest.endswith(b"\n"):
+                pass
+
+
+def read(*paths: Path | str) -> Log:
+    """The records of one or more logs; ``LogError``: unreadable file, unknown version."""
+    log = Log(tuple(Path(p) for p in paths))
+    for path in log.paths:
+        try:
+            with path.open("rb") as file:
+                _read_file(log, path, file)
+        except OSError as e:
+            raise LogError(
+                "cannot read the log", e.strerror or str(e), str(path), _advice(path, e)
+            ) from None
+    return log
+
+
+def _read_file(log: Log, path: Path, file: BinaryIO) -> None:
+    known = 0
+    for number, line in _lines(file):
+        if not line.strip():
+            continue
+        try:
+            record = decode(line.rstrip(b"\r\n"))
+        except UnknownVersion as e:
+            raise LogError(
+                "cannot use the log", str(e), f"{path}:{number}",
+                "it was written by another version of nestwright; use that one, or start a new log",
+            ) from None  # fmt: skip
+        except BadLine as e:
+            if not line.endswith(b"\n") and len(line) <= MAX_LINE:
+                log.notes.append(f"{path}:{number}: unfinished last line ignored")
+            else:
+                log.problems.append(f"{path}:{number}: {e}")
+            continue
+        known += 1
+        if record is not None and not isinstance(record, Header) and not log.add(record):
+            log.notes.append(f"{path}:{number}: the same record again")
+    if not known and log.problems:
+        raise LogError(
+            "not a tuning log", "no line of it is a record", str(path),
+            "a log is a .jsonl file that `nestwright tune` wrote",
+        )  # fmt: skip
+
+
+def _advice(path: Path, error: OSError) -> str:
+    if error.errno == errno.ENOENT:
+        return f"`nestwright tune MODEL --log {path}` makes it"
+    return ""
+
+
+class Writer:
+    """Appends records to a log. Use as a context manager; safe beside other writers."""
+
+    def __init__(self, path: Path | str, tool: dict[str, str] | None = None) -> None:
+        self.path = Path(path)
+        self._synced = 0.0
+        self._lock = FileLock(f"{self.path}.lock")
+        self._guarded(self._open, tool or {})
+
+    def _open(self, tool: dict[str, str]) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self._lock:
+            self._fd = os.open(
+                self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
+            )
+            if not os.fstat(self._fd).st_size:
+                self._write(encode(Header(tool, time.time())))
+            else:
+                self._mend()
+
+    def _mend(self) -> None:
+        """Cut off a partial last line, or finish it where only its line feed is missing."""
+        size = os.fstat(self._fd).st_size
+        with open(self.path, "rb") as file:
+            file.seek(max(0, size - MAX_LINE - 1))
+            tail = file.read().rpartition(b"\n")[2]
+        if not tail:
+            return
+        try:
+            decode(tail)
+        except BadLine:
+            os.ftruncate(self._fd, size - len(tail))
+        else:
+            os.write(self._fd, b"\n")
+
+    def append(self, *records: Record) -> None:
+        """Add records; a ``LogError`` leaves the log as it was before the call."""
+        for record in records:
+            self._guarded(self._append, encode(record), isinstance(record, Best))
+
+    def _append(self, line: str, sync: bool) -> None:
+        with self._lock:
+            self._mend()
+            self._write(line)
+        now = time.monotonic()
+        if sync or now - self._synced > SYNC_EVERY:
+            os.fsync(self._fd)
+            self._synced = now
+
+    def _write(self, line: str) -> None:
+        data = line.encode() + b"\n"
+        if len(data) > MAX_LINE:
+            raise LogError("record too long for the log", f"{len(data)} bytes", str(self.path))
+        before = os.fstat(self._fd).st_size
+        try:
+            while data:
+                data = data[os.write(self._fd, data) :]
+        except OSError:
+            os.ftruncate(self._fd, before)
+            raise
+
+    def _guarded(self, action: Callable[..., None], *args: object) -> None:
+        try:
+            action(*args)
+        except OSError as e:
+            full = e.errno in (errno.ENOSPC, errno.EDQUOT)
+            hint = "free some space and run the same command again: it goes on where it stopped"
+            raise LogError(
+                "cannot write the log", e.strerror or str(e), str(self.path), hint if full else ""
+            ) from None
+
+    def close(self) -> None:
+        """Force what was written to the disk and let go of the file."""
+        if self._fd >= 0:
+            os.fsync(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def stamped(record: Trial | Best) -> Trial | Best:
+    """The record with its id filled in, as it will be read back."""
+    return replace(record, id=identify(record))
+
+
+def merge(paths: Sequence[Path | str], out: Path | str) -> tuple[int, int]:
+    """Concatenate logs without repeated records; returns (records kept, repeated ones dropped).
+
+    Lines travel as they are, fields that this version does not know included. Written beside
+    ``out`` and renamed, so ``out`` may be one of ``paths``.
+    """
+    read(*paths)  # refuses unknown versions and unreadable files before anything is written
+    out = Path(out)
+    temporary = out.with_name(out.name + f".{os.getpid()}.tmp")
+    seen: set[str] = set()
+    kept = dropped = 0
+    try:
+        with temporary.open("wb") as target:
+            for path in paths:
+                with Path(path).open("rb") as file:
+                    for _, line in _lines(file):
+                        name = _identity(line)
+                        if name is None or name in seen:
+                            dropped += name is not None
+                            continue
+                        seen.add(name)
+                        kept += name != "header"
+                        target.write(line.rstrip(b"\r\n") + b"\n")
+            target.flush()
+            os.fsync(target.fileno())
+        temporary.replace(out)
+    except OSError as e:
+        raise LogError("cannot write the merged log", e.strerror or str(e), str(out)) from None
+    finally:
+        temporary.unlink(missing_ok=True)
+    return kept, dropped
+
+
+def _identity(line: bytes) -> str | None:
+    """What makes a line the same as another; None for lines that are no records."""
+    try:
+        record = decode(line.rstrip(b"\r\n"))
+    except BadLine:
+        return None
+    match record:
+        case None:
+            return line.strip().decode(errors="replace")
+        case Header():
+            return "header"
+        case _:
+            return f"{type(record).__name__}:{record.id}"
+
+
+def check(path: Path | str) -> list[str]:
+    """What is wrong with a log: broken lines, and records that do not hang together."""
+    log = read(path)
+    found = list(log.problems)
+    for t in (*log.trials, *log.bests):
+        if t.workload not in log.workloads:
+            found.append(f"{path}: record {t.id}: workload {t.workload[:16]} is not in the log")
+        if t.device not in log.devices:
+            found.append(f"{path}: record {t.id}: device {t.device} is not in the log")
+        if identify(replace(t, id="")) != t.id:
+            found.append(f"{path}: record {t.id}: its content does not have that id")
+    return found
+
+
+def stats(log: Log) -> dict[str, Json]:
+    """Counts of a log: trials by status and source, and the speed-up of each winner."""
+    statuses = Counter(t.status for t in log.trials)
+    sources = Counter(t.source for t in log.trials)
+    gains: dict[str, Json] = {
+        f"{w[:16]} {d}": quantile(b.default_runs, 0.5) / quantile(b.runs, 0.5)
+        for d in log.devices
+        for w, b in log.best(d).items()
+    }
+    return {
+        "trials": len(log.trials),
+        "status": dict(statuses),
+        "source": dict(sources),
+        "workloads": len(log.workloads),
+        "devices": sorted(log.devices),
+        "models": sorted({m.name for m in log.models}),
+        "races": len(log.bests),
+        "speedup": gains,
+    }
+
+
+def describe(log: Log) -> str:
+    """What a log holds, in one line for people."""
+    models = sorted({f"{m.name} for {m.device}" for m in log.models})
+    held = ", ".join(models[:6]) or "no model"
+    more = f" and {len(models) - 6} more" if len(models) > 6 else ""
+    return f"{len(log.trials)} trials of {len(log.workloads)} workloads; {held}{more}"

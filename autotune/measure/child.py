@@ -1,0 +1,61 @@
+"""The measuring child: reads jobs from its input, measures, answers on its output.
+
+Its process is a cage. It dies with its parent, may use only so much address space, can be pinned
+to one core, and nothing that a kernel or a library prints gets into the protocol.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+import sys
+from typing import BinaryIO
+
+from .protocol import OUT_OF_MEMORY, Outcome, decode_job, encode_outcomes, encode_phase
+
+PR_SET_PDEATHSIG = 1
+
+
+def _cage() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    core = os.environ.get("NESTWRIGHT_MEASURE_CORE")
+    if core is not None:
+        os.sched_setaffinity(0, {int(core)})
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _private_output() -> BinaryIO:
+    """The pipe to the parent under a new descriptor; prints go to the error stream instead."""
+    pipe = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)
+    return pipe
+
+
+def _limit_memory(size: int) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (size, hard))
+
+
+def main() -> None:
+    """Serve jobs until the input ends."""
+    _cage()
+    out = _private_output()
+    from .harness import Harness  # after the cage: this import brings the compiler
+
+    harness = Harness(lambda phase: out.write(encode_phase(phase)))
+    for line in sys.stdin.buffer:
+        job = decode_job(line)
+        _limit_memory(job.limits.memory)
+        try:
+            outcomes: tuple[Outcome, ...] = harness.run(job)
+        except MemoryError:
+            os._exit(OUT_OF_MEMORY)  # the heap may be beyond repair: start afresh
+        out.write(encode_outcomes(job.number, outcomes))
+
+
+if __name__ == "__main__":
+    main()

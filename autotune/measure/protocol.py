@@ -1,0 +1,115 @@
+"""What travels between the tuner and a measuring child: jobs and results, as JSON lines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ..records import Json
+
+MAX_MESSAGE = 64 << 20
+OUT_OF_MEMORY = 77  # exit status of a child that cannot go on for lack of memory
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds a phase may take before the child is killed, and bytes of address space it may use.
+
+    Waiting for the machine's lock is a phase of its own, so it never counts against a candidate.
+    """
+
+    load: float = 120.0
+    build: float = 20.0
+    wait: float = 1200.0
+    run: float = 10.0
+    memory: int = 8 << 30
+
+    def of(self, phase: str) -> float:
+        """The limit of a phase by its name."""
+        return float(getattr(self, phase))
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One schedule of a task: a trace, or a sketch with its decisions, from which one is made."""
+
+    sketch: str
+    decisions: Mapping[str, Json]
+    trace: list[Json] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Measure one candidate of a task, or race several side by side.
+
+    ``form`` and ``text`` are the task's program, ``reference`` a file that keeps the interpreter's
+    result between jobs, ``incumbent`` the best time so far in seconds (0: none yet), ``fill`` how
+    long a promising candidate is timed.
+    """
+
+    number: int
+    kind: str
+    key: str
+    form: str
+    text: str
+    target: str
+    candidates: tuple[Candidate, ...]
+    reference: str
+    seed: int = 0
+    incumbent: float = 0.0
+    fill: float = 0.05
+    exclusive: bool = False
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one candidate. ``error`` is relative to the reference's root mean square."""
+
+    status: str
+    runs: tuple[float, ...] = ()
+    trace: list[Json] | None = None
+    error: float = 0.0
+    note: str = ""
+    build: float = 0.0
+
+
+def encode_job(job: Job) -> bytes:
+    """One line."""
+    return json.dumps(asdict(job), separators=(",", ":")).encode() + b"\n"
+
+
+def decode_job(line: bytes) -> Job:
+    """The job on a line that ``encode_job`` wrote."""
+    value: dict[str, Any] = json.loads(line)
+    limits = Limits(**value.pop("limits"))
+    candidates = tuple(Candidate(**c) for c in value.pop("candidates"))
+    return Job(**value, limits=limits, candidates=candidates)
+
+
+def encode_outcomes(number: int, outcomes: tuple[Outcome, ...]) -> bytes:
+    """The reply to job ``number``, one line."""
+    reply = {"number": number, "outcomes": [asdict(o) for o in outcomes]}
+    return json.dumps(reply, separators=(",", ":")).encode() + b"\n"
+
+
+def encode_phase(phase: str) -> bytes:
+    """A sign of life: the phase that the child enters, one line."""
+    return json.dumps({"phase": phase}).encode() + b"\n"
+
+
+def decode_reply(line: bytes) -> str | tuple[int, tuple[Outcome, ...]]:
+    """The name of a phase, or (job number, its outcomes). ``ValueError`` for anything else."""
+    try:
+        value = json.loads(line)
+        if "phase" in value:
+            Limits().of(value["phase"])
+            return str(value["phase"])
+        outcomes = tuple(
+            Outcome(**{**o, "runs": tuple(float(x) for x in o["runs"])}) for o in value["outcomes"]
+        )
+        return int(value["number"]), outcomes
+    except (KeyError, TypeError, AttributeError) as e:
+        raise ValueError(f"no reply of a measuring child: {line[:80]!r}") from e

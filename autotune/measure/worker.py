@@ -1,0 +1,137 @@
+"""The tuner's side of one measuring child: start it, talk to it, kill it when it hangs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+from .protocol import MAX_MESSAGE, OUT_OF_MEMORY, Job, Outcome, decode_reply, encode_job
+
+CHILD = (sys.executable, "-m", "nestwright.autotune.measure.child")
+
+
+class Worker:
+    """One slot. Its child lives on from job to job, until it crashes or has to be killed."""
+
+    def __init__(
+        self, command: Sequence[str] = CHILD, core: int | None = None, threads: int = 1
+    ) -> None:
+        self.command = tuple(command)
+        self.job: Job | None = None
+        self.spawned = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pending = b""
+        self._phase = "load"
+        self._deadline = 0.0
+        quiet = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        self._env = os.environ | quiet | {"NESTWRIGHT_NUM_THREADS": str(threads)}
+        if core is not None:
+            self._env["NESTWRIGHT_MEASURE_CORE"] = str(core)
+
+    def fileno(self) -> int:
+        """The descriptor to wait on for replies."""
+        assert self._process is not None and self._process.stdout is not None
+        return self._process.stdout.fileno()
+
+    @property
+    def deadline(self) -> float:
+        """When the running phase is over time, in seconds of ``time.monotonic``."""
+        return self._deadline
+
+    def submit(self, job: Job) -> None:
+        """Hand a job to the child, which is started where none runs."""
+        if self._process is None or self._process.poll() is not None:
+            self._spawn()
+        self.job = job
+        self._enter("load")
+        try:
+            assert self._process is not None and self._process.stdin is not None
+            self._process.stdin.write(encode_job(job))
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            pass  # the end of its output tells what happened
+
+    def receive(self) -> tuple[Job, tuple[Outcome, ...]] | None:
+        """Read what the child wrote; the job's outcomes once they are all there, or its death."""
+        assert self.job is not None
+        data = os.read(self.fileno(), 1 << 20)
+        if not data:
+            return self._finish(self._post_mortem())
+        self._pending += data
+        if len(self._pending) > MAX_MESSAGE:
+            self.kill()
+            return self._finish(Outcome("crash", note="the child wrote without end"))
+        while b"\n" in self._pending:
+            line, _, self._pending = self._pending.partition(b"\n")
+            try:
+                reply = decode_reply(line)
+            except ValueError as e:
+                self.kill()
+                return self._finish(Outcome("crash", note=str(e)))
+            if isinstance(reply, str):
+                self._enter(reply)
+            elif reply[0] == self.job.number:
+                job, self.job = self.job, None
+                return job, reply[1]
+        return None
+
+    def expire(self) -> tuple[Job, tuple[Outcome, ...]] | None:
+        """Kill the child if its phase is over time; then the job's outcomes."""
+        if self.job is None or time.monotonic() < self._deadline:
+            return None
+        phase, limit = self._phase, self.job.limits.of(self._phase)
+        self.kill()
+        return self._finish(Outcome("timeout", note=f"killed after {limit:g} s of {phase}"))
+
+    def kill(self) -> None:
+        """End the child at once, with whatever it started."""
+        if self._process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+        self._process = None
+        self._pending = b""
+
+    def _spawn(self) -> None:
+        self.kill()
+        self.spawned += 1
+        self._process = subprocess.Popen(
+            self.command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=self._env,
+            start_new_session=True,  # Ctrl-C is for the tuner, which then ends its children
+        )
+
+    def _enter(self, phase: str) -> None:
+        assert self.job is not None
+        self._phase = phase
+        self._deadline = time.monotonic() + self.job.limits.of(phase)
+
+    def _post_mortem(self) -> Outcome:
+        assert self._process is not None
+        phase = self._phase
+        code = self._process.wait()
+        self.kill()
+        if code == OUT_OF_MEMORY:
+            return Outcome("oom", note=f"out of memory in {phase}")
+        if code == -signal.SIGKILL:
+            return Outcome("oom", note=f"killed by the system in {phase}")
+        how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+        return Outcome("crash", note=f"{how} in {phase}")
+
+    def _finish(self, outcome: Outcome) -> tuple[Job, tuple[Outcome, ...]]:
+        assert self.job is not None
+        job, self.job = self.job, None
+        return job, (outcome,) * len(job.candidates)

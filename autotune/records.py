@@ -1,0 +1,325 @@
+"""Records of the tuning log: one frozen value per line kind, and their JSON form.
+
+A log is JSON lines. Every line is an object with ``k`` (its kind), ``v`` (the version of this
+format) and, but for the header, ``id`` (a hash of its content). A log explains itself: workload
+lines hold the program text, device lines say what a target key stands for, trial lines hold the
+trace that replays. Reading a line runs nothing; a line that is not what it claims is a ``BadLine``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+Json: TypeAlias = bool | int | float | str | list["Json"] | dict[str, "Json"] | None
+
+VERSION = 1
+MAX_LINE = 16 << 20  # bytes; a workload line holds a whole group's text
+MAX_DEPTH = 64
+STATUSES = ("ok", "invalid", "build", "timeout", "wrong", "crash", "oom")
+SOURCES = ("default", "prior", "model", "local", "random", "optuna", "confirm")
+DEFAULT_SKETCH = "default"
+
+
+class BadLine(ValueError):
+    """A log line that does not hold what its kind promises."""
+
+
+class UnknownVersion(BadLine):
+    """A line written by a newer format."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What wrote the log, and when (seconds since 1970)."""
+
+    tool: Mapping[str, str]
+    created: float
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A program that is tuned. ``id`` is its key; ``form`` says how to read it: hlo, loop."""
+
+    id: str
+    name: str
+    form: str
+    text: str
+    flops: float
+    bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What a target key stands for: the specification that parses to it, and facts for people."""
+
+    id: str
+    spec: str
+    facts: Mapping[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """Which workloads a model consists of, with how often each occurs."""
+
+    id: str
+    name: str
+    device: str
+    tasks: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One schedule tried. ``runs``: seconds per call; ``trace`` replays it (None: never made)."""
+
+    workload: str
+    device: str
+    sketch: str
+    decisions: Mapping[str, Json]
+    status: str
+    source: str
+    runs: tuple[float, ...] = ()
+    trace: list[Json] | None = None
+    seed: int = 0
+    note: str = ""
+    tool: Mapping[str, str] = field(default_factory=dict)
+    ts: float = 0.0
+    id: str = ""
+
+    @property
+    def cost(self) -> float:
+        """Seconds per call to choose by: the lower quartile of the runs; infinite if it failed."""
+        return quantile(self.runs, 0.25) if self.status == "ok" and self.runs else math.inf
+
+    @property
+    def point(self) -> tuple[str, str, str, str]:
+        """What was tried: two trials with equal points tried the same schedule."""
+        return self.workload, self.device, self.sketch, canonical(dict(self.decisions))
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """A task's winner of a race against the default schedule, timed side by side.
+
+    ``trial`` is the winner's id; ``trace`` is repeated so that the line stands alone. ``error`` is
+    the winner's largest difference from the interpreter, relative to the result's root mean square.
+    """
+
+    workload: str
+    device: str
+    trial: str
+    sketch: str
+    decisions: Mapping[str, Json]
+    trace: list[Json]
+    runs: tuple[float, ...]
+    default_runs: tuple[float, ...]
+    error: float
+    ts: float = 0.0
+    id: str = ""
+
+
+Record: TypeAlias = Header | Workload | Device | Model | Trial | Best
+
+
+def quantile(values: tuple[float, ...], q: float) -> float:
+    """The ``q`` quantile of a few numbers, by linear interpolation."""
+    ordered = sorted(values)
+    at = q * (len(ordered) - 1)
+    low = int(at)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (at - low)
+
+
+def canonical(value: Json) -> str:
+    """The one JSON text of a value: sorted keys, no spaces."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def digest(value: Json) -> str:
+    """A content hash of a JSON value, 32 hex digits."""
+    return hashlib.sha256(canonical(value).encode()).hexdigest()[:32]
+
+
+def _body(record: Record) -> dict[str, Any]:
+    """The fields of a line without ``k``, ``v`` and a derived ``id``."""
+    match record:
+        case Header(tool=tool, created=created):
+            return {"tool": dict(tool), "created": created}
+        case Workload(id=key, name=name, form=form, text=text, flops=flops, bytes=size):
+            return {"id": key, "name": name, "form": form, "text": text, "flops": flops,
+                    "bytes": size}  # fmt: skip
+        case Device(id=key, spec=spec, facts=facts):
+            return {"id": key, "spec": spec, "facts": dict(facts)}
+        case Model(name=name, device=device, tasks=tasks):
+            return {"name": name, "d": device, "tasks": [list(t) for t in tasks]}
+        case Trial():
+            return _trial_body(record)
+        case Best():
+            return _best_body(record)
+
+
+def _trial_body(t: Trial) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "w": t.workload, "d": t.device, "sketch": t.sketch, "dec": dict(t.decisions),
+        "trace": t.trace, "status": t.status, "t": {"unit": "s", "runs": list(t.runs)},
+        "src": t.source, "seed": t.seed, "tool": dict(t.tool), "ts": t.ts,
+    }  # fmt: skip
+    return body | {"note": t.note} if t.note else body
+
+
+def _best_body(b: Best) -> dict[str, Any]:
+    return {
+        "w": b.workload, "d": b.device, "trial": b.trial, "sketch": b.sketch,
+        "dec": dict(b.decisions), "trace": b.trace,
+        "t": {"unit": "s", "runs": list(b.runs), "default": list(b.default_runs)},
+        "error": b.error, "ts": b.ts,
+    }  # fmt: skip
+
+
+def identify(record: Record) -> str:
+    """The id of a record: as given for workloads and devices, else the hash of its content."""
+    match record:
+        case Workload(id=key) | Device(id=key):
+            return key
+        case _:
+            return digest(_body(record))
+
+
+def encode(record: Record) -> str:
+    """One line, without its line feed."""
+    kind = type(record).__name__.lower()
+    head: dict[str, Any] = {"k": kind, "v": VERSION}
+    if not isinstance(record, Header):
+        head["id"] = identify(record)
+    return json.dumps(head | _body(record), separators=(",", ":"), allow_nan=False)
+
+
+def decode(line: bytes) -> Record | None:
+    """The record on a line; None for a kind that this version does not know.
+
+    Raises ``UnknownVersion`` for another version, ``BadLine`` for what is no record.
+    """
+    if len(line) > MAX_LINE:
+        raise BadLine(f"{len(line)} bytes; a line has at most {MAX_LINE}")
+    try:
+        value = json.loads(line, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as e:
+        raise BadLine(f"not JSON ({type(e).__name__})") from None
+    if not isinstance(value, dict) or "k" not in value:
+        raise BadLine("not a log line: an object with a kind (k) is wanted")
+    if value.get("v") != VERSION:
+        raise UnknownVersion(f"log version {value.get('v')!r}; this program reads {VERSION}")
+    if _depth(value) > MAX_DEPTH:
+        raise BadLine(f"nested deeper than {MAX_DEPTH}")
+    reader = _READERS.get(str(value["k"]))
+    try:
+        return None if reader is None else reader(value)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as e:
+        raise BadLine(f"{value['k']} line without a usable {e}") from None
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _depth(value: Json) -> int:
+    level, deepest = [value], 0
+    while level:
+        deepest += 1
+        inner: list[Json] = []
+        for v in level:
+            if isinstance(v, dict):
+                inner.extend(v.values())
+            elif isinstance(v, list):
+                inner.extend(v)
+        level = inner
+        if deepest > MAX_DEPTH:
+            break
+    return deepest
+
+
+def _text(value: Any, name: str) -> str:
+    if not isinstance(value, str):
+        raise ValueError(name)
+    return value
+
+
+def _times(value: Any, name: str) -> tuple[float, ...]:
+    runs = tuple(float(x) for x in value)
+    if not all(0 < x < 1e6 for x in runs):
+        raise ValueError(name)
+    return runs
+
+
+def _mapping(value: Any, name: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(name)
+    return value
+
+
+def _list(value: Any, name: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError(name)
+    return value
+
+
+def _read_header(v: dict[str, Any]) -> Header:
+    return Header(_mapping(v["tool"], "tool"), float(v["created"]))
+
+
+def _read_workload(v: dict[str, Any]) -> Workload:
+    if v["form"] not in ("hlo", "loop"):
+        raise ValueError("form")
+    return Workload(
+        _text(v["id"], "id"), _text(v["name"], "name"), v["form"], _text(v["text"], "text"),
+        float(v["flops"]), float(v["bytes"]),
+    )  # fmt: skip
+
+
+def _read_device(v: dict[str, Any]) -> Device:
+    return Device(_text(v["id"], "id"), _text(v["spec"], "spec"), _mapping(v["facts"], "facts"))
+
+
+def _read_model(v: dict[str, Any]) -> Model:
+    tasks = tuple((_text(k, "tasks"), float(n)) for k, n in v["tasks"])
+    return Model(_text(v["id"], "id"), _text(v["name"], "name"), _text(v["d"], "d"), tasks)
+
+
+def _read_trial(v: dict[str, Any]) -> Trial:
+    if v["status"] not in STATUSES:
+        raise ValueError("status")
+    trace = None if v["trace"] is None else _list(v["trace"], "trace")
+    runs = _times(v["t"]["runs"], "time")
+    if v["status"] == "ok" and (not runs or trace is None):
+        raise ValueError("time or trace")
+    return Trial(
+        _text(v["w"], "w"), _text(v["d"], "d"), _text(v["sketch"], "sketch"),
+        _mapping(v["dec"], "dec"), v["status"], _text(v["src"], "src"), runs, trace,
+        int(v["seed"]), str(v.get("note", "")), _mapping(v["tool"], "tool"), float(v["ts"]),
+        _text(v["id"], "id"),
+    )  # fmt: skip
+
+
+def _read_best(v: dict[str, Any]) -> Best:
+    runs, default = _times(v["t"]["runs"], "time"), _times(v["t"]["default"], "time")
+    if not runs or not default:
+        raise ValueError("time")
+    return Best(
+        _text(v["w"], "w"), _text(v["d"], "d"), _text(v["trial"], "trial"),
+        _text(v["sketch"], "sketch"), _mapping(v["dec"], "dec"), _list(v["trace"], "trace"),
+        runs, default, float(v["error"]), float(v["ts"]), _text(v["id"], "id"),
+    )  # fmt: skip
+
+
+_READERS = {
+    "header": _read_header,
+    "workload": _read_workload,
+    "device": _read_device,
+    "model": _read_model,
+    "trial": _read_trial,
+    "best": _read_best,
+}

@@ -1,0 +1,144 @@
+"""The native strategy: an analytic shortlist, evolution under a cost model, local descent.
+
+Measuring starts with what the analytic estimate ranks highest, spread out so that its mistakes are
+not all the same one. Then each round mixes the model's favourites, neighbours of the best
+programs so far, and now and then a random point. A space small enough to list is scored whole; a
+larger one is searched by a population with mutation and crossover of named decisions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from .space import Point, Space, distance
+from .strategy import Proposal, Scorer
+
+SHORTLIST = 8  # measurements that the analytic estimate decides alone
+POPULATION = 1024
+GENERATIONS = 4
+PARENTS = 128
+RANDOM_SHARE = 1 / 8
+LOCAL_FROM = 12  # observations after which neighbours of the best are tried
+
+
+class Evolution:
+    """The search of one task. Deterministic for a seed and the observations it was given."""
+
+    def __init__(self, space: Space, seed: int) -> None:
+        self.space = space
+        self._rng = np.random.default_rng(seed)
+        self._cost: dict[Point, float] = {}
+        self._pending: set[Point] = set()
+
+    def observe(self, point: Point, cost: float) -> None:
+        """Take in a measurement; see ``Strategy``."""
+        self._cost[point] = cost
+        self._pending.discard(point)
+
+    def propose(self, count: int, score: Scorer | None) -> list[Proposal]:
+        """The next points; see ``Strategy``."""
+        left = SHORTLIST - len(self._cost)
+        chosen = self._prior(min(count, left)) if left > 0 else []
+        if len(chosen) < count:
+            chosen += self._guided(count - len(chosen), score, {p.point for p in chosen})
+        self._pending.update(p.point for p in chosen)
+        return chosen
+
+    def _fresh(self, points: Iterable[Point], taken: set[Point]) -> list[Point]:
+        known = self._cost.keys() | self._pending | taken
+        return [p for p in dict.fromkeys(points) if p not in known]
+
+    def _by_estimate(self, points: Sequence[Point]) -> list[Point]:
+        return sorted(points, key=lambda p: (self.space.cost(p), p))
+
+    def _prior(self, count: int) -> list[Proposal]:
+        """The cheapest points by the estimate, each unlike the ones taken before it."""
+        listed = self.space.everything()
+        pool = listed if listed is not None else self._bred(lambda ps: -self._estimates(ps))
+        ordered = self._by_estimate(self._fresh([*self.space.defaults(), *pool], set()))
+        taken = [p for p in (*self._cost, *self._pending)]
+        chosen: list[Point] = []
+        for apart in (2, 1):
+            for p in ordered[: max(64, len(ordered) // 8)]:
+                if len(chosen) == count:
+                    break
+                if p not in chosen and all(distance(p, q) >= apart for q in (*taken, *chosen)):
+                    chosen.append(p)
+        return [Proposal(p, "prior") for p in chosen]
+
+    def _estimates(self, points: Sequence[Point]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        return np.array([self.space.cost(p) for p in points])
+
+    def _guided(self, count: int, score: Scorer | None, taken: set[Point]) -> list[Proposal]:
+        chosen: list[Proposal] = []
+        draws = self._rng.random(count)
+        randoms = int(np.count_nonzero(draws < RANDOM_SHARE))
+        locals_ = (count - randoms) // 2 if len(self._cost) >= LOCAL_FROM else 0
+        merit = score if score is not None else (lambda ps: -self._estimates(ps))
+        for p in self._best_of(self._around(taken), merit, locals_):
+            chosen.append(Proposal(p, "local"))
+            taken.add(p)
+        models = count - randoms - len(chosen)
+        for p in self._best_of(self._candidates(merit, taken), merit, models):
+            chosen.append(Proposal(p, "model"))
+            taken.add(p)
+        drawn = self.space.sample(self._rng, count + len(self._cost) + len(taken))
+        for p in self._fresh(drawn, taken)[: count - len(chosen)]:
+            chosen.append(Proposal(p, "random"))
+        return chosen
+
+    def _leaders(self, count: int) -> list[Point]:
+        ran = [p for p, c in self._cost.items() if math.isfinite(c)]
+        return sorted(ran, key=lambda p: (self._cost[p], p))[:count]
+
+    def _around(self, taken: set[Point]) -> list[Point]:
+        """Untried neighbours of the three fastest programs, nearest first."""
+        near = [n for p in self._leaders(3) for n in self.space.neighbours(p)]
+        if len(self._fresh(near, taken)) < 4:
+            near += [n for p in self._leaders(3) for n in self.space.neighbours(p, reach=2)]
+        return self._fresh(near, taken)
+
+    def _candidates(self, merit: Scorer, taken: set[Point]) -> list[Point]:
+        listed = self.space.everything()
+        return self._fresh(listed if listed is not None else self._bred(merit), taken)
+
+    def _best_of(self, points: list[Point], merit: Scorer, count: int) -> list[Point]:
+        """The most promising points, no two of them alike in all but one decision if possible."""
+        if not points or count <= 0:
+            return []
+        scores = merit(points)
+        order = [points[i] for i in np.argsort(-scores, kind="stable")]
+        chosen: list[Point] = []
+        for p in order[: 16 * count]:
+            if len(chosen) < count and all(distance(p, q) > 1 for q in chosen):
+                chosen.append(p)
+        rest = (p for p in order if p not in chosen)
+        return chosen + [p for p, _ in zip(rest, range(count - len(chosen)), strict=False)]
+
+    def _bred(self, merit: Scorer) -> list[Point]:
+        """A population after a few generations of selection, mutation and crossover."""
+        rng = self._rng
+        start = [*self._leaders(PARENTS), *self.space.defaults()]
+        people = list(dict.fromkeys([*start, *self.space.sample(rng, POPULATION)]))
+        for _ in range(GENERATIONS):
+            order = np.argsort(-merit(people), kind="stable")
+            parents = [people[i] for i in order[:PARENTS]]
+            children: dict[Point, None] = dict.fromkeys(parents)
+            for _ in range(4 * POPULATION):
+                if len(children) >= POPULATION:
+                    break
+                # Squaring leans towards the front of the ranking.
+                i, j = (len(parents) * rng.random(2) ** 2).astype(int)
+                crossed = rng.random() < 0.3
+                child = (
+                    self.space.cross(rng, parents[i], parents[j])
+                    if crossed
+                    else self.space.mutate(rng, parents[i])
+                )
+                if child is not None:
+                    children.setdefault(child)
+            people = list(children)
+        return people

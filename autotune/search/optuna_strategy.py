@@ -1,0 +1,133 @@
+"""Optuna as a search strategy, and a log as an Optuna study. The only file that imports optuna."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.trial import TrialState
+
+from ...ir.errors import UnsupportedError
+from ..journal import Log
+from ..records import Trial, canonical
+from .space import Point, Space
+from .strategy import Proposal, Scorer
+
+SHORTLIST = 8
+REPEATS = 8  # repeated or invalid suggestions per wanted point before the space counts as exhausted
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+def _sampler(kind: str, seed: int) -> optuna.samplers.BaseSampler:
+    makers: dict[str, Any] = {
+        "tpe": optuna.samplers.TPESampler,
+        "random": optuna.samplers.RandomSampler,
+        "qmc": optuna.samplers.QMCSampler,
+        "cmaes": optuna.samplers.CmaEsSampler,
+        "gp": optuna.samplers.GPSampler,
+    }
+    if kind not in makers:
+        known = ", ".join(f"optuna:{k}" for k in makers)
+        raise UnsupportedError(f"strategy optuna:{kind}", "no such sampler", hint=f"use {known}")
+    try:
+        sampler: optuna.samplers.BaseSampler = makers[kind](seed=seed)
+    except ImportError as e:
+        raise UnsupportedError(f"strategy optuna:{kind}", str(e).splitlines()[0]) from None
+    return sampler
+
+
+class OptunaSearch:
+    """Ask and tell in memory; every decision is an integer, the number of the choice.
+
+    The analytic shortlist of the first sketch is enqueued first, so that the sampler starts where
+    the native strategy does.
+    """
+
+    def __init__(self, space: Space, seed: int, kind: str = "tpe") -> None:
+        self.space = space
+        self._study = optuna.create_study(direction="minimize", sampler=_sampler(kind, seed))
+        self._asked: dict[Point, optuna.trial.Trial] = {}
+        self._seen: set[Point] = set()
+        listed = self.space.everything()
+        pool = listed if listed is not None else self.space.defaults()
+        for point in sorted(pool, key=self.space.cost)[:SHORTLIST]:
+            self._study.enqueue_trial(self._parameters(point))
+
+    def _parameters(self, point: Point) -> dict[str, int]:
+        names = self.space.sketches[point.sketch].decisions
+        return {"sketch": point.sketch} | {
+            f"{point.sketch}.{n}": i for n, i in zip(names, point.at, strict=True)
+        }
+
+    def _ask(self) -> tuple[optuna.trial.Trial, Point]:
+        trial = self._study.ask()
+        number = trial.suggest_int("sketch", 0, len(self.space.sketches) - 1)
+        decisions = self.space.sketches[number].decisions
+        at = tuple(trial.suggest_int(f"{number}.{n}", 0, len(d) - 1) for n, d in decisions.items())
+        return trial, Point(number, at)
+
+    def propose(self, count: int, score: Scorer | None) -> list[Proposal]:
+        """What the sampler suggests, invalid and known points told back to it as failures."""
+        chosen: list[Proposal] = []
+        for _ in range(REPEATS * count):
+            if len(chosen) == count:
+                break
+            trial, point = self._ask()
+            if point in self._seen or not self.space.valid(point):
+                self._study.tell(trial, state=TrialState.FAIL)
+                continue
+            self._seen.add(point)
+            self._asked[point] = trial
+            chosen.append(Proposal(point, "optuna"))
+        return chosen
+
+    def observe(self, point: Point, cost: float) -> None:
+        """Tell the sampler the logarithm of the cost; failures as failures."""
+        self._seen.add(point)
+        trial = self._asked.pop(point, None)
+        if trial is not None:
+            if math.isfinite(cost):
+                self._study.tell(trial, math.log(cost))
+            else:
+                self._study.tell(trial, state=TrialState.FAIL)
+
+
+def to_study(log: Log, workload: str, device: str, storage: Any = None) -> optuna.study.Study:
+    """The trials of one workload as a finished study, for Optuna's plots and dashboard.
+
+    The objective is seconds per call. ``storage`` is what ``optuna.create_study`` takes; None
+    keeps the study in memory.
+    """
+    study = optuna.create_study(
+        direction="minimize", storage=storage, study_name=f"{workload[:16]} {device}",
+        load_if_exists=True,
+    )  # fmt: skip
+    trials = log.trials_of(workload, device)
+    domains: dict[str, list[str]] = {"sketch": sorted({t.sketch for t in trials})}
+    for t in trials:
+        for name, value in t.decisions.items():
+            choices = domains.setdefault(f"{t.sketch}.{name}", [])
+            if canonical(value) not in choices:
+                choices.append(canonical(value))
+    distributions: dict[str, BaseDistribution] = {
+        n: CategoricalDistribution(d) for n, d in domains.items()
+    }
+    for t in trials:
+        study.add_trial(_frozen(t, distributions))
+    return study
+
+
+def _frozen(t: Trial, distributions: dict[str, BaseDistribution]) -> optuna.trial.FrozenTrial:
+    values: dict[str, Any] = {"sketch": t.sketch}
+    values |= {f"{t.sketch}.{n}": canonical(v) for n, v in t.decisions.items()}
+    done = t.status == "ok"
+    return optuna.trial.create_trial(
+        state=TrialState.COMPLETE if done else TrialState.FAIL,
+        value=t.cost if done else None,
+        params=values,
+        distributions={n: distributions[n] for n in values},
+        user_attrs={"status": t.status, "source": t.source, "id": t.id},
+    )

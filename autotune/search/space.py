@@ -1,0 +1,149 @@
+"""The points of a task's space: valid combinations of named decisions, over all its sketches."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ...schedule.sketches.space import Choice, Sketch
+from ..records import Json, canonical
+
+ENUMERABLE = 1 << 14  # combinations up to which a sketch is listed instead of sampled
+ATTEMPTS = 40  # draws per wanted point before a sampled sketch counts as exhausted
+
+
+class Point(NamedTuple):
+    """A sketch by number, and the number of the choice taken for each of its decisions."""
+
+    sketch: int
+    at: tuple[int, ...]
+
+
+class Space:
+    """The union of the sketches of one task. Validity and analytic cost are looked up once."""
+
+    def __init__(self, sketches: Sequence[Sketch]) -> None:
+        self.sketches = tuple(sketches)
+        self._names = tuple(tuple(s.decisions) for s in self.sketches)
+        self._valid: dict[Point, bool] = {}
+        self._cost: dict[Point, float] = {}
+        self._all: tuple[Point, ...] | None = None
+
+    def choices(self, point: Point) -> dict[str, Choice]:
+        """The decisions that a point stands for."""
+        sketch = self.sketches[point.sketch]
+        pairs = zip(self._names[point.sketch], point.at, strict=True)
+        return {name: sketch.decisions[name][i] for name, i in pairs}
+
+    def find(self, sketch: str, decisions: Mapping[str, Json]) -> Point | None:
+        """The point that a logged trial stands for; None if this space has no such point."""
+        for number, s in enumerate(self.sketches):
+            if s.name != sketch or set(decisions) != set(s.decisions):
+                continue
+            wanted = [canonical(decisions[n]) for n in s.decisions]
+            domains = [[canonical(c) for c in d] for d in s.decisions.values()]
+            if all(w in d for w, d in zip(wanted, domains, strict=True)):
+                at = tuple(d.index(w) for w, d in zip(wanted, domains, strict=True))
+                return Point(number, at)
+        return None
+
+    def defaults(self) -> tuple[Point, ...]:
+        """Each sketch's own default."""
+        found = (self.find(s.name, dict(s.default)) for s in self.sketches)
+        return tuple(p for p in found if p is not None and self.valid(p))
+
+    def valid(self, point: Point) -> bool:
+        """Whether a point is worth lowering."""
+        known = self._valid.get(point)
+        if known is None:
+            known = bool(self.sketches[point.sketch].valid(self.choices(point)))
+            self._valid[point] = known
+        return known
+
+    def cost(self, point: Point) -> float:
+        """The analytic estimate in seconds; good for ranking only."""
+        known = self._cost.get(point)
+        if known is None:
+            known = float(self.sketches[point.sketch].cost(self.choices(point)))
+            self._cost[point] = known
+        return known
+
+    def size(self) -> int:
+        """Combinations, valid or not."""
+        return sum(s.size() for s in self.sketches)
+
+    def everything(self) -> tuple[Point, ...] | None:
+        """Every valid point in a fixed order; None where that would be too many."""
+        if self._all is None and self.size() <= ENUMERABLE:
+            self._all = tuple(p for p in self._combinations() if self.valid(p))
+        return self._all
+
+    def _combinations(self) -> Iterator[Point]:
+        for number, s in enumerate(self.sketches):
+            for at in itertools.product(*(range(len(d)) for d in s.decisions.values())):
+                yield Point(number, at)
+
+    def sample(self, rng: np.random.Generator, count: int) -> list[Point]:
+        """Up to ``count`` different valid points, drawn evenly from the sketches."""
+        listed = self.everything()
+        if listed is not None:
+            chosen = rng.permutation(len(listed))[:count]
+            return [listed[i] for i in chosen]
+        found: dict[Point, None] = {}
+        for _ in range(ATTEMPTS * count):
+            number = int(rng.integers(len(self.sketches)))
+            sizes = [len(d) for d in self.sketches[number].decisions.values()]
+            point = Point(number, tuple(int(rng.integers(n)) for n in sizes))
+            if self.valid(point):
+                found.setdefault(point)
+            if len(found) == count:
+                break
+        return list(found)
+
+    def neighbours(self, point: Point, reach: int = 1) -> list[Point]:
+        """Valid points that differ in one decision, by at most ``reach`` places."""
+        found = []
+        sizes = [len(d) for d in self.sketches[point.sketch].decisions.values()]
+        for axis, size in enumerate(sizes):
+            for step in range(-reach, reach + 1):
+                i = point.at[axis] + step
+                if step and 0 <= i < size:
+                    near = Point(point.sketch, (*point.at[:axis], i, *point.at[axis + 1 :]))
+                    if self.valid(near):
+                        found.append(near)
+        return found
+
+    def mutate(self, rng: np.random.Generator, point: Point) -> Point | None:
+        """One decision taken anew: a neighbouring choice mostly, any choice now and then."""
+        sizes = [len(d) for d in self.sketches[point.sketch].decisions.values()]
+        open_axes = [a for a, n in enumerate(sizes) if n > 1]
+        if not open_axes:
+            return None
+        axis = open_axes[int(rng.integers(len(open_axes)))]
+        if rng.random() < 0.7:
+            i = point.at[axis] + (1 if rng.random() < 0.5 else -1)
+        else:
+            i = int(rng.integers(sizes[axis]))
+        if i == point.at[axis] or not 0 <= i < sizes[axis]:
+            return None
+        new = Point(point.sketch, (*point.at[:axis], i, *point.at[axis + 1 :]))
+        return new if self.valid(new) else None
+
+    def cross(self, rng: np.random.Generator, a: Point, b: Point) -> Point | None:
+        """A child of two points of one sketch: each decision from either parent."""
+        if a.sketch != b.sketch or a == b:
+            return None
+        take = rng.random(len(a.at)) < 0.5
+        at = tuple(x if t else y for x, y, t in zip(a.at, b.at, take, strict=True))
+        new = Point(a.sketch, at)
+        return new if new not in (a, b) and self.valid(new) else None
+
+
+def distance(a: Point, b: Point) -> int:
+    """In how many decisions two points differ; points of different sketches are far apart."""
+    if a.sketch != b.sketch:
+        return 1 + len(a.at)
+    return sum(x != y for x, y in zip(a.at, b.at, strict=True))
