@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
+from functools import cache
 from typing import TypeAlias, TypeVar, assert_never
 
 from .nodes import (
     Alloc,
     Block,
+    BlockAxis,
     Buffer,
     Cast,
     Const,
     Expr,
     For,
+    Func,
     If,
     Let,
     Load,
@@ -234,3 +237,40 @@ def replace_buffers(s: Stmt, by: Mapping[Buffer, Buffer]) -> Stmt:
 def free_vars(e: Expr) -> frozenset[Var]:
     """Variables that occur in ``e``."""
     return frozenset(x for x in walk_expr(e) if isinstance(x, Var))
+
+
+def equal(a: Func | Stmt | Expr, b: Func | Stmt | Expr) -> bool:
+    """Whether ``a`` and ``b`` are the same program up to renaming variables and buffers.
+
+    NaN literals are equal to each other, and 0.0 differs from -0.0.
+    """
+    there: dict[Var | Buffer, object] = {}
+    back: dict[object, Var | Buffer] = {}
+
+    def same(x: object, y: object) -> bool:
+        if isinstance(x, Mapping):  # notes
+            return isinstance(y, Mapping) and dict(x) == dict(y)
+        if type(x) is not type(y):
+            return False
+        match x, y:
+            case (Var(dtype=s), Var(dtype=t)):
+                return s == t and there.setdefault(x, y) is y and back.setdefault(y, x) is x
+            case (Buffer(), Buffer()):
+                shapes = (x.shape, x.dtype, x.scope) == (y.shape, y.dtype, y.scope)
+                return shapes and there.setdefault(x, y) is y and back.setdefault(y, x) is x
+            case (Const(value=v, dtype=s), Const(value=w, dtype=t)):
+                signs = str(v).startswith("-") == str(w).startswith("-")
+                return s == t and (v == w and signs or (v != v and w != w))
+            case (tuple(), tuple()):
+                return len(x) == len(y) and all(map(same, x, y))
+            case _:
+                names = _fields(type(x))
+                return all(same(getattr(x, n), getattr(y, n)) for n in names) if names else x == y
+
+    return same(a, b)
+
+
+@cache
+def _fields(node: type) -> tuple[str, ...]:
+    parts = (Op, Cast, Load, Range, Region, Store, Let, If, Seq, For, BlockAxis, Block, Alloc, Func)
+    return tuple(f.name for f in fields(node)) if node in parts else ()

@@ -1,0 +1,221 @@
+"""Index expressions as linear forms, and the interval of values that one can take.
+
+A linear form is ``sum of coefficient * atom + constant``. An atom is a variable or whatever is not
+linear (a quotient, a remainder, a minimum, a load), kept as it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ..dtypes import DType, index
+from . import build
+from .nodes import Cast, Const, Expr, Load, Op, Var
+
+Interval: TypeAlias = tuple[int, int]
+Ranges: TypeAlias = Mapping[Var, Interval]
+
+LOW, HIGH = -(2**63), 2**63 - 1
+ANYTHING: Interval = (LOW, HIGH)
+"""The interval of an index of which nothing is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """``sum(k * atom for atom, k in terms.items()) + constant``; no coefficient is 0."""
+
+    terms: Mapping[Expr, int]
+    constant: int = 0
+
+    def __add__(self, other: Linear) -> Linear:
+        return self.plus(other, 1)
+
+    def __sub__(self, other: Linear) -> Linear:
+        return self.plus(other, -1)
+
+    def __mul__(self, k: int) -> Linear:
+        if k == 1:
+            return self
+        terms = {a: k * c for a, c in self.terms.items()} if k else {}
+        return Linear(terms, k * self.constant)
+
+    def plus(self, other: Linear, k: int) -> Linear:
+        """``self + k * other``."""
+        terms = dict(self.terms)
+        for atom, c in other.terms.items():
+            _bump(terms, atom, k * c)
+        return Linear(terms, self.constant + k * other.constant)
+
+    def atom(self) -> Expr | None:
+        """The atom, when the form is nothing but one."""
+        if self.constant == 0 and len(self.terms) == 1:
+            for atom, k in self.terms.items():
+                return atom if k == 1 else None
+        return None
+
+
+def _bump(terms: dict[Expr, int], atom: Expr, k: int) -> None:
+    total = terms.get(atom, 0) + k
+    if total:
+        terms[atom] = total
+    else:
+        terms.pop(atom, None)
+
+
+def linear(e: Expr) -> Linear:
+    """The linear form of an index expression; one of another type is an atom."""
+    terms: dict[Expr, int] = {}
+    constant = _gather(e, 1, terms)
+    return Linear(terms, constant)
+
+
+def _gather(e: Expr, k: int, terms: dict[Expr, int]) -> int:
+    """Add ``k * e`` to ``terms``; returns the constant part."""
+    match e:
+        case Const(value=int(c), dtype=d) if d == index:
+            return k * c
+        case Op(name="add", args=(a, b), dtype=d) if d == index:
+            return _gather(a, k, terms) + _gather(b, k, terms)
+        case Op(name="subtract", args=(a, b), dtype=d) if d == index:
+            return _gather(a, k, terms) + _gather(b, -k, terms)
+        case Op(name="negate", args=(a,), dtype=d) if d == index:
+            return _gather(a, -k, terms)
+        case Op(name="multiply", args=(a, b), dtype=d) if d == index:
+            x, y = linear(a), linear(b)
+            if x.terms and y.terms:
+                _bump(terms, e, k)
+                return 0
+            factor, form = (x.constant, y) if not x.terms else (y.constant, x)
+            for atom, c in form.terms.items():
+                _bump(terms, atom, k * factor * c)
+            return k * factor * form.constant
+        case _:
+            _bump(terms, e, k)
+            return 0
+
+
+def to_expr(form: Linear) -> Expr:
+    """The expression of a linear form: large coefficients first, then what is subtracted."""
+    order = sorted(form.terms.items(), key=lambda t: -abs(t[1]))
+    plus = [build.mul(a, k) for a, k in order if k > 0]
+    minus = [build.mul(a, -k) for a, k in order if k < 0]
+    constant = form.constant
+    if plus:
+        result = plus[0]
+        for x in plus[1:]:
+            result = build.add(result, x)
+    else:
+        result, constant = Const(constant), 0
+    for x in minus:
+        result = build.sub(result, x)
+    return build.add(result, constant)
+
+
+def coefficient(e: Expr, var: Var) -> int | None:
+    """How much ``e`` grows when ``var`` grows by one; None where that is no constant."""
+    form = linear(e)
+    if any(mentions(a, var) for a in form.terms if a is not var):
+        return None
+    return form.terms.get(var, 0)
+
+
+def mentions(e: Expr, var: Var) -> bool:
+    """Whether ``var`` occurs in ``e``."""
+    match e:
+        case Var():
+            return e is var
+        case Op(args=args) | Load(index=args):
+            return any(mentions(a, var) for a in args)
+        case Cast(value=value):
+            return mentions(value, var)
+        case _:
+            return False
+
+
+def bounds(e: Expr, ranges: Ranges) -> Interval:
+    """The least and the greatest value of an integer expression, both included.
+
+    ``ranges`` gives those of variables; of one that it lacks nothing is known. Index arithmetic
+    does not overflow (see ``nodes``). The interval covers every value and may be too wide.
+    """
+    return bounds_of(linear(e), ranges)
+
+
+def bounds_of(form: Linear, ranges: Ranges, splits: int = 3) -> Interval:
+    """The interval of a linear form.
+
+    A minimum, maximum or selection is opened into its cases at most ``splits`` deep, because what
+    stands beside it may cancel: ``i * 8 + min(8, 61 - i * 8)`` is at most 61.
+    """
+    if splits and len(form.terms) > 1:
+        for atom, k in form.terms.items():
+            if isinstance(atom, Op) and atom.name in ("minimum", "maximum", "select"):
+                rest = form.plus(Linear({atom: 1}), -k)
+                a, b = (
+                    bounds_of(rest.plus(linear(x), k), ranges, splits - 1) for x in atom.args[-2:]
+                )
+                return _either(atom.name, a, b, k < 0)
+    low = high = form.constant
+    for atom, k in form.terms.items():
+        a, b = _atom_bounds(atom, ranges)
+        low, high = (low + k * a, high + k * b) if k > 0 else (low + k * b, high + k * a)
+    return max(low, LOW), min(high, HIGH)
+
+
+def _either(name: str, a: Interval, b: Interval, negated: bool) -> Interval:
+    if name == "select":
+        return min(a[0], b[0]), max(a[1], b[1])
+    pick = min if (name == "minimum") != negated else max
+    return pick(a[0], b[0]), pick(a[1], b[1])
+
+
+def _atom_bounds(e: Expr, ranges: Ranges) -> Interval:
+    match e:
+        case Var():
+            return ranges.get(e, of_dtype(e.dtype))
+        case Const(value=int(c)):
+            return int(c), int(c)
+        case Op(name="floordiv" | "floormod" | "multiply", args=(a, b), dtype=d) if d == index:
+            return _product(e.name, bounds(a, ranges), bounds(b, ranges))
+        case Op(name="minimum" | "maximum" | "select", args=(*_, a, b), dtype=d) if d == index:
+            return _either(e.name, bounds(a, ranges), bounds(b, ranges), False)
+        case Op(name="clamp", args=(low, x, high), dtype=d) if d == index:
+            (a, _), (p, q), (_, b) = (bounds(y, ranges) for y in (low, x, high))
+            return min(max(a, p), b), max(min(b, q), a) if a <= b else b
+        case Op(name="abs", args=(a,), dtype=d) if d == index:
+            p, q = bounds(a, ranges)
+            return (0 if p <= 0 <= q else min(abs(p), abs(q))), min(max(abs(p), abs(q)), HIGH)
+        case Cast(value=value, bits=False) if value.dtype.kind in ("signed", "unsigned", "pred"):
+            own, inner = of_dtype(e.dtype), bounds(value, ranges)
+            return inner if own[0] <= inner[0] and inner[1] <= own[1] else own
+        case _:
+            return of_dtype(e.dtype)
+
+
+def of_dtype(dtype: DType) -> Interval:
+    """Every value of an integer element type, as far as an index can hold it."""
+    match dtype.kind:
+        case "pred":
+            return 0, 1
+        case "signed":
+            return -(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1
+        case "unsigned" if dtype.bits < 64:
+            return 0, (1 << dtype.bits) - 1
+        case _:
+            return ANYTHING
+
+
+def _product(name: str, a: Interval, b: Interval) -> Interval:
+    if name == "multiply":
+        corners = [x * y for x in a for y in b]
+        return max(min(corners), LOW), min(max(corners), HIGH)
+    if b[0] <= 0:  # the divisor is positive by definition; nothing else is known of it
+        b = (1, max(b[1], 1))
+    if name == "floordiv":
+        corners = [x // y for x in a for y in b]
+        return min(corners), max(corners)
+    if b[0] == b[1] and a[0] // b[0] == a[1] // b[0]:
+        return a[0] % b[0], a[1] % b[0]
+    return 0, min(a[1], b[1] - 1) if a[0] >= 0 else b[1] - 1

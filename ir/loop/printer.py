@@ -1,0 +1,323 @@
+"""Loop IR as text: a subset of Python syntax that ``parser.parse`` reads back.
+
+Every variable and buffer gets a name of its own (two called ``i`` print as ``i`` and ``i_1``),
+given in the order of first appearance; ``show(parse(show(f))) == show(f)``.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Mapping
+from typing import TypeAlias, assert_never
+
+from ..dtypes import BY_NAME, index
+from ..elementwise import TABLE
+from .nodes import (
+    Alloc,
+    Block,
+    Buffer,
+    Cast,
+    Const,
+    Expr,
+    For,
+    Func,
+    If,
+    Kind,
+    Let,
+    Load,
+    Op,
+    Range,
+    Region,
+    Scope,
+    Seq,
+    Stmt,
+    Store,
+    Var,
+)
+
+Node: TypeAlias = Func | Stmt | Expr
+Line: TypeAlias = tuple[str, Func | Stmt | None]
+
+SHORT: dict[str, str] = {
+    "maximum": "max",
+    "minimum": "min",
+    "exponential": "exp",
+    "exponential-minus-one": "expm1",
+    "log-plus-one": "log1p",
+    "logistic": "sigmoid",
+    "sine": "sin",
+    "cosine": "cos",
+    "power": "pow",
+    "round-nearest-even": "rint",
+    "round-nearest-afz": "round",
+    "not": "invert",
+    "and": "bitand",
+    "or": "bitor",
+}
+CALLS: dict[str, str] = {name: SHORT.get(name, name.replace("-", "_")) for name in TABLE}
+"""The function name under which each operation of the table can always be written."""
+
+INFIX: dict[str, tuple[str, int]] = {
+    "lt": ("<", 4),
+    "le": ("<=", 4),
+    "gt": (">", 4),
+    "ge": (">=", 4),
+    "eq": ("==", 4),
+    "ne": ("!=", 4),
+    "or": ("|", 5),
+    "xor": ("^", 6),
+    "and": ("&", 7),
+    "shift-left": ("<<", 8),
+    "add": ("+", 9),
+    "subtract": ("-", 9),
+    "multiply": ("*", 10),
+    "divide": ("/", 10),
+    "floordiv": ("//", 10),
+    "floormod": ("%", 10),
+}
+"""Operations written between their operands, and how tightly they bind, as in Python."""
+
+COMPARISON, UNARY, ATOM = 4, 11, 12
+LOGIC: dict[str, tuple[str, int]] = {"or": ("or", 1), "and": ("and", 2)}
+
+RESERVED = frozenset(
+    {*keyword.kwlist, *keyword.softkwlist, *BY_NAME, *CALLS.values(), *(k.value for k in Kind)}
+    | {"func", "alloc", "block", "spatial", "reduce", "where", "reads", "writes", "init", "let"}
+    | {"cast", "bitcast", "inf", "nan"}
+)
+
+
+def show(node: Node) -> str:
+    """The text of a function or statement (lines end in a newline), or of an expression."""
+    if isinstance(node, Func | Store | Let | If | Seq | For | Block | Alloc):
+        return "".join(f"{text}\n" for text, _ in lines(node))
+    return _Writer().expr(node)
+
+
+def lines(node: Func | Stmt) -> list[Line]:
+    """The lines of ``show(node)``, each with the statement (or function) that it begins.
+
+    A line that begins none, such as ``reads(...)`` or ``else:``, comes with None.
+    """
+    writer = _Writer()
+    if isinstance(node, Func):
+        writer.func(node)
+    else:
+        writer.stmt(node, 0)
+    return writer.lines
+
+
+class _Writer:
+    """Collects lines; remembers the name of every variable and buffer."""
+
+    def __init__(self) -> None:
+        self.lines: list[Line] = []
+        self.names: dict[Var | Buffer, str] = {}
+        self.taken: set[str] = set()
+        self.counts: dict[str, int] = {}
+
+    def name(self, x: Var | Buffer) -> str:
+        known = self.names.get(x)
+        if known is not None:
+            return known
+        base = re.sub(r"[^0-9A-Za-z_]", "_", x.name) or "v"
+        name = base = f"_{base}" if base[0].isdigit() else base
+        n = self.counts.get(base, 0)
+        while name in self.taken or name in RESERVED:
+            n += 1
+            name = f"{base}_{n}"
+        self.counts[base] = n
+        self.taken.add(name)
+        self.names[x] = name
+        return name
+
+    def put(self, depth: int, text: str, node: Func | Stmt | None = None) -> None:
+        self.lines.append(("    " * depth + text, node))
+
+    def func(self, f: Func) -> None:
+        name = re.sub(r"[^0-9A-Za-z_]", "_", f.name) or "_"
+        name = f"_{name}" if name[0].isdigit() or keyword.iskeyword(name) else name
+        known: dict[str, int | str] = {"outputs": f.outputs}
+        if name != f.name:
+            known["name"] = f.name
+        params = [f"{self.name(b)}: {buffer_type(b)}" for b in f.params]
+        params += [f"{self.name(v)}: {v.dtype}" for v in f.symbols]
+        self.put(0, f"@func({', '.join([*arguments(known), *keywords(f.notes, known)])})")
+        self.put(0, f"def {name}({', '.join(params)}):", f)
+        for b in f.allocs:
+            self.put(1, f"{self.name(b)} = {_alloc(b)}")
+        if isinstance(f.body, Alloc):  # a bare one would read as one of f.allocs
+            self.scoped(f.body, f.body.body, 1)
+        else:
+            self.stmt(f.body, 1)
+
+    def stmt(self, s: Stmt, depth: int, last: bool = True) -> None:
+        """``last``: nothing follows in this suite, so what a name governs needs no own suite."""
+        match s:
+            case Store():
+                self.put(depth, f"{self.element(s.buffer, s.index)} = {self.expr(s.value)}", s)
+            case Seq(stmts=stmts):
+                for n, x in enumerate(stmts, 1):
+                    self.stmt(x, depth, last and n == len(stmts))
+                if not stmts:
+                    self.put(depth, "pass", s)
+            case Let(body=body) | Alloc(body=body) if last:
+                self.put(depth, f"{self.target(s)} = {self.source(s)}", s)
+                self.stmt(body, depth)
+            case Let(body=body) | Alloc(body=body):
+                self.scoped(s, body, depth)
+            case If():
+                self.put(depth, f"if {self.expr(s.cond)}:", s)
+                self.stmt(s.then, depth + 1)
+                if s.orelse is not None:
+                    self.put(depth, "else:")
+                    self.stmt(s.orelse, depth + 1)
+            case For():
+                self.put(depth, self.loop(s), s)
+                self.stmt(s.body, depth + 1)
+            case Block():
+                self.block(s, depth)
+            case _:
+                assert_never(s)
+
+    def scoped(self, s: Let | Alloc, body: Stmt, depth: int) -> None:
+        source = self.source(s)
+        self.put(depth, f"with {source} as {self.target(s)}:", s)
+        self.stmt(body, depth + 1)
+
+    def target(self, s: Let | Alloc) -> str:
+        return self.name(s.var if isinstance(s, Let) else s.buffer)
+
+    def source(self, s: Let | Alloc) -> str:
+        if isinstance(s, Alloc):
+            return _alloc(s.buffer)
+        return f"let({s.var.dtype}, {self.expr(s.value)})"
+
+    def loop(self, s: For) -> str:
+        extent = self.expr(s.extent)
+        first = [repr(s.thread)] if s.kind is Kind.THREAD else []
+        args = ", ".join([*first, extent, *keywords(s.notes)])
+        return f"for {self.name(s.var)} in {s.kind.value}({args}):"
+
+    def block(self, s: Block, depth: int) -> None:
+        self.put(depth, f"with block({', '.join([repr(s.name), *keywords(s.notes)])}):", s)
+        depth += 1
+        if s.axes:
+            values = [f"{a.kind.value}({a.extent}, {self.expr(a.value)})" for a in s.axes]
+            names = [self.name(a.var) for a in s.axes]
+            self.put(depth, f"{', '.join(names)} = {', '.join(values)}")
+        if s.predicate is not None:
+            self.put(depth, f"where({self.expr(s.predicate)})")
+        self.put(depth, f"reads({', '.join(map(self.region, s.reads))})")
+        self.put(depth, f"writes({', '.join(map(self.region, s.writes))})")
+        if s.init is not None:
+            self.put(depth, "with init():")
+            self.stmt(s.init, depth + 1)
+        self.stmt(s.body, depth)
+
+    def region(self, r: Region) -> str:
+        return f"{self.name(r.buffer)}[{', '.join(map(self.range, r.ranges)) or '()'}]"
+
+    def range(self, r: Range) -> str:
+        match r:
+            case Range(extent=Const(value=1)):
+                return self.expr(r.start)
+            case Range(start=Const(value=int(a)), extent=Const(value=int(n))):
+                return f"{a} : {a + n}"
+            case _:
+                return f"{self.expr(r.start)} : {self.expr(r.start, 9)} + {self.expr(r.extent, 10)}"
+
+    def element(self, buffer: Buffer, ix: tuple[Expr, ...]) -> str:
+        return f"{self.name(buffer)}[{', '.join(map(self.expr, ix)) or '()'}]"
+
+    def expr(self, e: Expr, at_least: int = 0) -> str:
+        """Text of ``e``, in parentheses if it binds less tightly than ``at_least``."""
+        match e:
+            case Var():
+                return self.name(e)
+            case Const():
+                text = literal(e)
+                return f"({text})" if text[0] == "-" and at_least > UNARY else text
+            case Load(buffer=buffer, index=ix):
+                return self.element(buffer, ix)
+            case Cast(value=value, dtype=dtype, bits=bits):
+                return f"{'bitcast' if bits else 'cast'}({dtype}, {self.expr(value)})"
+            case Op():
+                text, binds = self.op(e)
+                return f"({text})" if binds < at_least else text
+            case _:
+                assert_never(e)
+
+    def op(self, e: Op) -> tuple[str, int]:
+        match e:
+            case Op(name="add", args=(a, Const(value=int(n)))) if e.dtype == index and n < 0:
+                return f"{self.expr(a, 9)} - {-n}", 9  # what build.sub makes
+            case Op(name="subtract", args=(a, Const())) if e.dtype == index:
+                return self.call(e)
+            case Op(name="and" | "or", args=(a, b)) if e.dtype.kind == "pred":
+                word, binds = LOGIC[e.name]
+                return f"{self.expr(a, binds)} {word} {self.expr(b, binds + 1)}", binds
+            case Op(name="not", args=(a,)):
+                return (
+                    (f"not {self.expr(a, 3)}", 3)
+                    if e.dtype.kind == "pred"
+                    else (
+                        f"~{self.expr(a, UNARY)}",
+                        UNARY,
+                    )
+                )
+            case Op(name="negate", args=(a,)) if not isinstance(a, Const):
+                return f"-{self.expr(a, UNARY)}", UNARY
+            case Op(args=(a, b)) if e.name in INFIX:
+                sign, binds = INFIX[e.name]
+                left = self.expr(a, binds + (binds == COMPARISON))
+                return f"{left} {sign} {self.expr(b, binds + 1)}", binds
+            case _:
+                return self.call(e)
+
+    def call(self, e: Op) -> tuple[str, int]:
+        return f"{CALLS[e.name]}({', '.join(map(self.expr, e.args))})", ATOM
+
+
+def literal(c: Const) -> str:
+    """Text of a literal: bare for indices and truth values, else under its type."""
+    value, dtype = c.value, c.dtype
+    match dtype.kind:
+        case "pred":
+            return str(bool(value))
+        case "complex":
+            z = complex(value)
+            return f"{dtype}({float(z.real)!r}, {float(z.imag)!r})"
+        case "float" if not isinstance(value, int):
+            assert not isinstance(value, complex)
+            return f"{dtype}({float(value)!r})"
+        case _:
+            assert isinstance(value, int)
+            return str(int(value)) if dtype == index else f"{dtype}({int(value)})"
+
+
+def buffer_type(b: Buffer) -> str:
+    """``f32[64, 32]``; a scalar is ``f32[()]``."""
+    return f"{b.dtype}[{', '.join(map(str, b.shape)) or '()'}]"
+
+
+def _alloc(b: Buffer) -> str:
+    scope = "" if b.scope is Scope.GLOBAL else f", scope={b.scope.value!r}"
+    return f"alloc({buffer_type(b)}{scope})"
+
+
+def arguments(values: Mapping[str, int | str]) -> list[str]:
+    """Keyword arguments."""
+    return [f"{k}={v!r}" for k, v in values.items()]
+
+
+def keywords(notes: Mapping[str, int | str], known: Mapping[str, object] = {}) -> list[str]:
+    """Notes as keyword arguments; those whose key is no free identifier in one ``**{...}``."""
+    plain = {
+        k: v
+        for k, v in notes.items()
+        if k.isascii() and k.isidentifier() and not keyword.iskeyword(k) and k not in known
+    }
+    rest = {k: v for k, v in notes.items() if k not in plain}
+    return [*arguments(plain), *([f"**{rest!r}"] if rest else [])]
