@@ -1,0 +1,294 @@
+"""What a measuring child does for a job: build the kernel, check its result, time it.
+
+The result of every candidate is compared with the interpreter's before it is timed. Timing holds
+the machine's lock: a few quick runs first, and if those show that the candidate is far behind
+the best one so far, that is all it gets.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ...codegen.kernel import Kernel, compile_func
+from ...ir.dtypes import to_numpy
+from ...ir.errors import NestwrightError
+from ...ir.loop.nodes import Buffer
+from ...ir.target import Target
+from ...schedule.errors import ScheduleError
+from ...schedule.schedule import Schedule
+from ...schedule.sketches.generate import default_schedule, generate
+from ...schedule.sketches.space import Sketch
+from ...schedule.trace import Trace
+from ..programs import Program, relative_error
+from ..records import DEFAULT_SKETCH, Json
+from .lock import machine_lock
+from .protocol import Candidate, Job, Outcome
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+ALIGNMENT = 64  # bytes
+KEPT = 4  # programs whose inputs and sketches stay in memory
+COPIES = 8  # most sets of buffers that timing rotates through
+QUICK = 3  # runs before a candidate may be given up
+HOPELESS = 1.5  # times the incumbent
+SAMPLE = 1e-4  # seconds that one timed sample should at least take
+MOST = 24  # samples of one candidate
+ROUNDS = 9  # of a race
+
+
+@dataclass(slots=True)
+class Loaded:
+    """A program made ready: its sketches, sets of buffers to rotate through, the right result."""
+
+    program: Program
+    target: Target
+    sketches: dict[str, Sketch]
+    sets: list[list[Array]]
+    expected: list[Array]
+
+
+@dataclass(slots=True)
+class Built:
+    """A candidate compiled and checked."""
+
+    kernel: Kernel
+    trace: list[Json]
+    error: float
+    seconds: float
+
+
+class Rejected(Exception):
+    """A candidate that is not worth timing: its outcome says why."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+
+
+class Harness:
+    """Serves jobs. ``enter`` is told each phase, so that the parent can watch the clock."""
+
+    def __init__(self, enter: Callable[[str], object]) -> None:
+        self._enter = enter
+        self._loaded: OrderedDict[tuple[str, str, int], Loaded] = OrderedDict()
+        self._lock = machine_lock()
+
+    def run(self, job: Job) -> tuple[Outcome, ...]:
+        """The outcome of each candidate of the job."""
+        self._enter("load")
+        try:
+            loaded = self._load(job)
+        except NestwrightError as e:
+            return (Outcome("build", note=str(e)),) * len(job.candidates)
+        match job.kind:
+            case "measure":
+                return tuple(self._measure(job, loaded, c) for c in job.candidates)
+            case "race":
+                return self._race(job, loaded)
+            case _:
+                return (Outcome("invalid", note=f"job kind {job.kind}"),) * len(job.candidates)
+
+    def _load(self, job: Job) -> Loaded:
+        name = (job.key, job.target, job.seed)
+        if name not in self._loaded:
+            while len(self._loaded) >= KEPT:
+                self._loaded.popitem(last=False)
+            self._loaded[name] = _load(job)
+        self._loaded.move_to_end(name)
+        return self._loaded[name]
+
+    def _measure(self, job: Job, loaded: Loaded, c: Candidate) -> Outcome:
+        try:
+            built = self._build(job, loaded, c)
+        except Rejected as e:
+            return e.outcome
+        call = _caller(built.kernel, loaded)
+        self._enter("wait")
+        with self._lock:
+            self._enter("run")
+            runs = time_call(call, job.incumbent, job.fill)
+        return Outcome("ok", runs, built.trace, built.error, build=built.seconds)
+
+    def _build(self, job: Job, loaded: Loaded, c: Candidate) -> Built:
+        """Schedule, compile, run once and compare; ``Rejected`` where one of these fails."""
+        self._enter("wait" if job.exclusive else "build")
+        if job.exclusive:
+            with self._lock:
+                self._enter("build")
+                return self._compile(loaded, c)
+        return self._compile(loaded, c)
+
+    def _compile(self, loaded: Loaded, c: Candidate) -> Built:
+        began = time.perf_counter()
+        try:
+            schedule = _schedule(loaded, c)
+        except ScheduleError as e:
+            raise Rejected(Outcome("invalid", note=_short(e))) from None
+        trace = schedule.trace.to_json()
+        try:
+            kernel = compile_func(schedule.func, loaded.target)
+        except NestwrightError as e:
+            seconds = time.perf_counter() - began
+            raise Rejected(Outcome("build", (), trace, note=_short(e), build=seconds)) from None
+        seconds = time.perf_counter() - began
+        self._enter("run")
+        return Built(kernel, trace, _check(kernel, loaded, trace, seconds), seconds)
+
+    def _race(self, job: Job, loaded: Loaded) -> tuple[Outcome, ...]:
+        """Every candidate in turn, again and again, in alternating order."""
+        outcomes: dict[int, Outcome] = {}
+        built: dict[int, Built] = {}
+        for number, c in enumerate(job.candidates):
+            try:
+                built[number] = self._build(job, loaded, c)
+            except Rejected as e:
+                outcomes[number] = e.outcome
+        runs = self._interleave(job, loaded, built)
+        for number, b in built.items():
+            outcomes[number] = Outcome("ok", tuple(runs[number]), b.trace, b.error, "", b.seconds)
+        return tuple(outcomes[n] for n in range(len(job.candidates)))
+
+    def _interleave(
+        self, job: Job, loaded: Loaded, built: dict[int, Built]
+    ) -> dict[int, list[float]]:
+        calls = {n: _caller(b.kernel, loaded) for n, b in built.items()}
+        runs: dict[int, list[float]] = {n: [] for n in built}
+        if not calls:
+            return runs
+        self._enter("wait")
+        with self._lock:
+            self._enter("run")
+            once = {n: _sample(call, 1) for n, call in calls.items()}
+            share = max(SAMPLE, job.fill / ROUNDS)
+            inner = {n: max(1, min(10_000, int(share / t))) for n, t in once.items()}
+            order = list(calls)
+            for _ in range(ROUNDS):
+                for n in order:
+                    runs[n].append(_sample(calls[n], inner[n]))
+                order.reverse()
+        return runs
+
+
+def _short(e: Exception) -> str:
+    return str(e).splitlines()[0][:300]
+
+
+def _load(job: Job) -> Loaded:
+    program = Program(job.form, job.text)
+    target = Target.parse(job.target)
+    sketches = {s.name: s for s in generate(program.func, target)}
+    arguments = program.arguments(job.seed)
+    expected = _expected(program, arguments, Path(job.reference))
+    return Loaded(program, target, sketches, _rotation(program, arguments, target), expected)
+
+
+def _expected(program: Program, arguments: Sequence[Array], path: Path) -> list[Array]:
+    """The interpreter's result: from the file if an earlier job left it there, else computed."""
+    if path.exists():
+        with np.load(path, allow_pickle=False) as file:
+            raw = [file[f"arr_{n}"] for n in range(len(program.outputs))]
+        return [
+            r.view(to_numpy(b.dtype)).reshape(b.shape)
+            for r, b in zip(raw, program.outputs, strict=True)
+        ]
+    expected = [np.ascontiguousarray(x) for x in program.expect(arguments)]
+    temporary = path.with_name(f"{path.stem}.{os.getpid()}.tmp.npz")
+    np.savez(temporary, *(x.reshape(-1).view(np.uint8) for x in expected))
+    temporary.replace(path)
+    return expected
+
+
+def _aligned(buffer: Buffer) -> Array:
+    dtype = to_numpy(buffer.dtype)
+    size = math.prod(buffer.shape) * dtype.itemsize
+    raw = np.zeros(size + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + size].view(dtype).reshape(buffer.shape)
+
+
+def _rotation(program: Program, arguments: Sequence[Array], target: Target) -> list[list[Array]]:
+    """Aligned sets of all parameters, enough of them that a set has left L2 when its turn comes."""
+    size = sum(math.prod(b.shape) * b.dtype.bytes for b in program.func.params)
+    copies = max(1, min(COPIES, math.ceil(2 * target.l2 / max(1, size))))
+    if size < target.l1:
+        copies = 1  # what is this small is hot in the model too: its producer just ran
+    sets = []
+    for _ in range(copies):
+        buffers = [_aligned(b) for b in program.func.params]
+        for buffer, value in zip(buffers, arguments, strict=False):
+            buffer[...] = value
+        sets.append(buffers)
+    return sets
+
+
+def _schedule(loaded: Loaded, c: Candidate) -> Schedule:
+    func = loaded.program.func
+    if c.trace is not None:
+        return Trace.from_json(c.trace).replay(func)
+    if c.sketch == DEFAULT_SKETCH:
+        return default_schedule(func, loaded.target)
+    sketch = loaded.sketches.get(c.sketch)
+    if sketch is None:
+        raise Rejected(Outcome("invalid", note=f"this version has no sketch {c.sketch}"))
+    schedule = Schedule(func)
+    sketch.apply(schedule, dict(c.decisions))  # type: ignore[arg-type]
+    return schedule
+
+
+def _check(kernel: Kernel, loaded: Loaded, trace: list[Json], seconds: float) -> float:
+    """Run once and compare; the error relative to the root mean square of the result."""
+    count = len(loaded.program.outputs)
+    outputs = loaded.sets[0][-count:]
+    for out in outputs:
+        out.view(np.uint8).fill(0xA5)  # so that an element never written shows
+    kernel.run(_pointers(loaded.sets[0]))
+    if loaded.program.difference(outputs, loaded.expected) > 1:
+        errors = zip(outputs, loaded.expected, strict=True)
+        worst = max(float(np.mean(a != b)) for a, b in errors)
+        note = f"differs from the interpreter in {worst:.1%} of its elements"
+        raise Rejected(Outcome("wrong", (), trace, note=note, build=seconds))
+    pairs = zip(outputs, loaded.expected, strict=True)
+    return max((relative_error(a, b) for a, b in pairs if b.dtype.kind not in "biu"), default=0.0)
+
+
+def _pointers(buffers: Sequence[Array]) -> list[int]:
+    return [b.ctypes.data for b in buffers]
+
+
+def _caller(kernel: Kernel, loaded: Loaded) -> Callable[[int], None]:
+    """A function that runs the kernel so many times, on one set of buffers after the other."""
+    sets = [_pointers(s) for s in loaded.sets]
+
+    def call(times: int) -> None:
+        for n in range(times):
+            kernel.run(sets[n % len(sets)])
+
+    return call
+
+
+def _sample(call: Callable[[int], None], times: int) -> float:
+    began = time.perf_counter()
+    call(times)
+    return (time.perf_counter() - began) / times
+
+
+def time_call(call: Callable[[int], None], incumbent: float, fill: float) -> tuple[float, ...]:
+    """Seconds per call, several samples. ``incumbent`` (0: none) allows giving up early."""
+    once = _sample(call, 1)
+    inner = max(1, min(10_000, int(SAMPLE / max(once, 1e-9))))
+    if once < SAMPLE:
+        inner = max(1, min(10_000, int(SAMPLE / max(_sample(call, inner), 1e-9))))
+    runs = [_sample(call, inner) for _ in range(1 if once > 1.0 else QUICK)]
+    if incumbent and min(runs) > HOPELESS * incumbent:
+        return tuple(runs)
+    while sum(runs) * inner < fill and len(runs) < MOST:
+        runs.append(_sample(call, inner))
+    return tuple(runs)

@@ -1,0 +1,180 @@
+"""The cost model: xgboost on what was measured, blended with the analytic estimate by merit.
+
+The label of a program is its speed relative to the best of its task, in (0, 1]; a failure's is 0.
+Fast programs weigh more, for it is their order that matters. One model serves all tasks of a
+target, since rows describe the task too; it is refitted from scratch each round, which takes
+a fraction of a second for the few hundred rows that tuning gathers. This is the only file that
+imports xgboost; without it, nearest neighbours stand in.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+DEPTH = 5
+ROUNDS = 70
+RATE = 0.12
+ENOUGH = 12  # rows below which a fit says nothing
+KEEP = 4000  # the latest rows that are fitted
+NEIGHBOURS = 3
+FORGET = 0.6  # weight of the past in a running rank correlation
+
+
+class Regressor(Protocol):
+    """Fits rows to labels and predicts labels of rows."""
+
+    def fit(self, rows: Array, labels: Array, weights: Array) -> None: ...
+
+    def predict(self, rows: Array) -> Array: ...
+
+
+class Trees:
+    """Gradient-boosted trees by xgboost: histograms, few threads, a fixed seed."""
+
+    def __init__(self, seed: int) -> None:
+        import xgboost  # at the point of use: it is an extra, and slow to import
+
+        self._xgboost = xgboost
+        self._booster: Any = None
+        self._settings = {
+            "max_depth": DEPTH, "eta": RATE, "tree_method": "hist", "max_bin": 64, "lambda": 1.0,
+            "min_child_weight": 0.5, "subsample": 0.9, "colsample_bytree": 0.8, "seed": seed,
+            "nthread": max(1, min(2, len(os.sched_getaffinity(0)))), "verbosity": 0,
+            "objective": "reg:squarederror", "base_score": 0.5,
+        }  # fmt: skip
+
+    def fit(self, rows: Array, labels: Array, weights: Array) -> None:
+        """Forget the old trees and grow new ones."""
+        data = self._xgboost.DMatrix(rows, label=labels, weight=weights)
+        self._booster = self._xgboost.train(self._settings, data, num_boost_round=ROUNDS)
+
+    def predict(self, rows: Array) -> Array:
+        """Predicted labels, ``[n]``."""
+        return np.asarray(self._booster.predict(self._xgboost.DMatrix(rows)), np.float64)
+
+
+class Neighbours:
+    """The mean of the nearest rows, weighted by nearness: what is left without xgboost."""
+
+    def fit(self, rows: Array, labels: Array, weights: Array) -> None:
+        """Keep the rows, scaled so that every column counts alike."""
+        known = np.nan_to_num(rows)
+        self._spread = known.std(axis=0) + 1e-6
+        self._rows, self._labels = known / self._spread, labels
+
+    def predict(self, rows: Array) -> Array:
+        """Predicted labels, ``[n]``."""
+        wanted = np.nan_to_num(rows) / self._spread
+        square = (wanted**2).sum(1)[:, None] + (self._rows**2).sum(1)[None, :]
+        apart = np.maximum(square - 2 * wanted @ self._rows.T, 0.0)
+        count = min(NEIGHBOURS, len(self._labels))
+        near = np.argpartition(apart, count - 1, axis=1)[:, :count]
+        merit = 1 / (np.take_along_axis(apart, near, axis=1) + 1e-3)
+        return np.asarray((merit * self._labels[near]).sum(1) / merit.sum(1))
+
+
+def make_regressor(seed: int) -> tuple[Regressor, str]:
+    """The best regressor at hand, and a note for the user when it is not xgboost."""
+    try:
+        return Trees(seed), ""
+    except ImportError:
+        return Neighbours(), (
+            "xgboost is not installed: the cost model is the analytic one with nearest neighbours "
+            "(install nestwright[tune-cpu] or nestwright[tune])"
+        )
+
+
+@dataclass(slots=True)
+class Sample:
+    """The measured rows of one task: features, and seconds (infinite for failures)."""
+
+    rows: list[Array] = field(default_factory=list)
+    costs: list[float] = field(default_factory=list)
+
+    def add(self, row: Array, cost: float) -> None:
+        """One measured program."""
+        self.rows.append(row)
+        self.costs.append(cost)
+
+    def labels(self) -> Array:
+        """Speed relative to the fastest; 0 for failures."""
+        best = min(self.costs, default=math.inf)
+        if not math.isfinite(best):
+            return np.zeros(len(self.costs))
+        return np.array([best / c for c in self.costs])
+
+
+class CostModel:
+    """Predicts merit (more is faster) of rows of any task, from all samples seen so far."""
+
+    def __init__(self, seed: int) -> None:
+        self._regressor, self.note = make_regressor(seed)
+        self.fitted = False
+
+    def fit(self, samples: Sequence[Sample]) -> None:
+        """Refit on every task's sample; too few rows leave the model unfitted."""
+        used = [s for s in samples if len(s.costs) > 1]
+        if sum(len(s.costs) for s in used) < ENOUGH:
+            return
+        rows = np.concatenate([np.stack(s.rows) for s in used])[-KEEP:]
+        labels = np.concatenate([s.labels() for s in used])[-KEEP:]
+        self._regressor.fit(rows, labels, np.maximum(labels, 0.15))
+        self.fitted = True
+
+    def predict(self, rows: Array) -> Array:
+        """Merit per row; only after a fit."""
+        return self._regressor.predict(rows)
+
+
+def ranks(values: Array) -> Array:
+    """Ranks scaled to [0, 1], the largest value highest; equal values share the mean rank."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    middle = last - (counts + 1) / 2
+    return np.asarray(middle[inverse] / max(1, len(values) - 1))
+
+
+def rank_correlation(a: Array, b: Array) -> float:
+    """Spearman's rho; 0 where either side does not vary."""
+    x, y = ranks(a), ranks(b)
+    x, y = x - x.mean(), y - y.mean()
+    scale = math.sqrt(float((x * x).sum() * (y * y).sum()))
+    return float((x * y).sum()) / scale if scale > 0 else 0.0
+
+
+@dataclass(slots=True)
+class Blend:
+    """How far the estimate and the model are trusted on one task: by how they ranked so far."""
+
+    estimate: float = 0.5
+    model: float = 0.5
+
+    def update(self, costs: Array, estimates: Array, predictions: Array | None) -> None:
+        """Learn from a measured round: seconds, the estimates in seconds, the predicted merit.
+
+        ``predictions`` were made before the round was measured.
+        """
+        ran = np.isfinite(costs)
+        if np.count_nonzero(ran) < 4:
+            return
+        speed = -costs[ran]
+        rho = rank_correlation(speed, -estimates[ran])
+        self.estimate = FORGET * self.estimate + (1 - FORGET) * rho
+        if predictions is not None:
+            rho = rank_correlation(speed, predictions[ran])
+            self.model = FORGET * self.model + (1 - FORGET) * rho
+
+    def merit(self, estimates: Array, predictions: Array | None) -> Array:
+        """One score per point, more is better. ``estimates`` are seconds."""
+        score = max(0.05, self.estimate) * ranks(-estimates)
+        if predictions is not None:
+            score = score + max(0.15, self.model) * ranks(predictions)
+        return np.asarray(score)

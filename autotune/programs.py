@@ -1,0 +1,128 @@
+"""A tuned program from its text in the log: its function, seeded inputs, and the right result."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ..ir.dtypes import DType, to_numpy
+from ..ir.errors import LogError
+from ..ir.hlo.inputs import random_arguments
+from ..ir.hlo.interp import evaluate_computation
+from ..ir.hlo.nodes import Computation
+from ..ir.hlo.text import parse as parse_hlo
+from ..ir.loop.interp import run as run_loops
+from ..ir.loop.nodes import Buffer, Func
+from ..ir.loop.parser import parse as parse_loops
+from ..te.from_hlo import lower_group
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+KERNEL = "kernel"
+TOLERANCE = {64: 1e-6, 32: 1e-3, 16: 3e-2, 8: 0.3, 4: 0.5}  # by bits, relative to the RMS
+STRAY = 1e-3  # share of integer results that rounding of floats upstream may move
+
+
+@dataclass(frozen=True)
+class Program:
+    """One task's work, independent of any schedule."""
+
+    form: str
+    text: str
+
+    @cached_property
+    def computation(self) -> Computation | None:
+        """The HLO computation; None for a program that came as loops."""
+        return parse_hlo(self.text, "<task>").entry if self.form == "hlo" else None
+
+    @cached_property
+    def func(self) -> Func:
+        """The function in default order."""
+        if self.computation is not None:
+            return lower_group(self.computation, KERNEL)
+        if self.form == "loop":
+            return parse_loops(self.text)
+        raise LogError("cannot read a workload", f"its form is {self.form!r}", hint="hlo or loop")
+
+    @property
+    def inputs(self) -> tuple[Buffer, ...]:
+        """The function's input parameters."""
+        return self.func.params[: len(self.func.params) - self.func.outputs]
+
+    @property
+    def outputs(self) -> tuple[Buffer, ...]:
+        """The function's output parameters."""
+        return self.func.params[len(self.func.params) - self.func.outputs :]
+
+    def arguments(self, seed: int) -> list[Array]:
+        """One array per input, the same for the same seed."""
+        if self.computation is not None:
+            return random_arguments(self.computation, seed)
+        return [_draw(b, seed, n) for n, b in enumerate(self.inputs)]
+
+    def expect(self, arguments: Sequence[Array]) -> list[Array]:
+        """What the interpreter makes of the arguments, one array per output."""
+        if self.computation is None:
+            return run_loops(self.func, arguments)
+        with np.errstate(all="ignore"):
+            result = evaluate_computation(self.computation, arguments)
+        return list(result) if isinstance(result, tuple) else [result]
+
+    def difference(self, results: Sequence[Array], expected: Sequence[Array]) -> float:
+        """The largest error over all outputs, relative to tolerance: above 1 is wrong."""
+        floats = any(b.dtype.kind in ("float", "complex") for b in self.func.params)
+        pairs = zip(results, expected, self.outputs, strict=True)
+        return max((_excess(a, b, out.dtype, floats) for a, b, out in pairs), default=0.0)
+
+
+def _draw(buffer: Buffer, seed: int, number: int) -> Array:
+    rng = np.random.default_rng([seed, number])
+    match buffer.dtype.kind:
+        case "pred":
+            return rng.random(buffer.shape) < 0.5
+        case "signed" | "unsigned":
+            high = min(10, 2 ** (buffer.dtype.bits - 1))
+            return np.asarray(rng.integers(0, high, buffer.shape)).astype(to_numpy(buffer.dtype))
+        case _:
+            return np.asarray(rng.standard_normal(buffer.shape)).astype(to_numpy(buffer.dtype))
+
+
+def _excess(result: Array, expected: Array, dtype: DType, floats: bool) -> float:
+    """The error of one output over its tolerance."""
+    if result.shape != expected.shape:
+        return math.inf
+    if not result.size:
+        return 0.0
+    if dtype.kind not in ("float", "complex"):
+        share = float(np.mean(result != expected))
+        return share / STRAY if floats else (math.inf if share else 0.0)
+    return relative_error(result, expected) / TOLERANCE.get(_component_bits(dtype), 1e-3)
+
+
+def _component_bits(dtype: DType) -> int:
+    return dtype.bits // 2 if dtype.kind == "complex" else dtype.bits
+
+
+def relative_error(result: Array, expected: Array) -> float:
+    """The largest difference over the root mean square of what was expected.
+
+    Infinities and NaNs have to stand in the same places, else the error is infinite.
+    """
+    wide = np.complex128 if np.iscomplexobj(expected) else np.float64
+    a, b = np.asarray(result).astype(wide), np.asarray(expected).astype(wide)
+    finite = np.isfinite(b)
+    if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+        return math.inf
+    a, b = a[finite], b[finite]
+    if not b.size:
+        return 0.0
+    if not np.isfinite(a).all():
+        return math.inf
+    scale = math.sqrt(float(np.mean(np.abs(b) ** 2)))
+    gap = float(np.abs(a - b).max())
+    return gap / scale if scale > 0 else (math.inf if gap else 0.0)
