@@ -99,9 +99,9 @@ def _gather(e: Expr, k: int, terms: dict[Expr, int]) -> int:
 def to_expr(form: Linear) -> Expr:
     """The expression of a linear form: large coefficients first, then what is subtracted."""
     order = sorted(form.terms.items(), key=lambda t: -abs(t[1]))
-    plus = [build.mul(a, k) for a, k in order if k > 0]
-    minus = [build.mul(a, -k) for a, k in order if k < 0]
-    constant = form.constant
+    plus = [build.mul(a, _wrap(k)) for a, k in order if k > 0]
+    minus = [build.mul(a, _wrap(-k)) for a, k in order if k < 0]
+    constant = _wrap(form.constant)
     if plus:
         result = plus[0]
         for x in plus[1:]:
@@ -111,6 +111,10 @@ def to_expr(form: Linear) -> Expr:
     for x in minus:
         result = build.sub(result, x)
     return build.add(result, constant)
+
+
+def _wrap(k: int) -> int:
+    return (k - LOW) % 2**64 + LOW  # s64 data wraps; an index never gets here out of range
 
 
 def coefficient(e: Expr, var: Var) -> int | None:
@@ -182,8 +186,8 @@ def _atom_bounds(e: Expr, ranges: Ranges) -> Interval:
         case Op(name="minimum" | "maximum" | "select", args=(*_, a, b), dtype=d) if d == index:
             return _either(e.name, bounds(a, ranges), bounds(b, ranges), False)
         case Op(name="clamp", args=(low, x, high), dtype=d) if d == index:
-            (a, _), (p, q), (_, b) = (bounds(y, ranges) for y in (low, x, high))
-            return min(max(a, p), b), max(min(b, q), a) if a <= b else b
+            least, inner, most = (bounds(y, ranges) for y in (low, x, high))
+            return _either("minimum", _either("maximum", least, inner, False), most, False)
         case Op(name="abs", args=(a,), dtype=d) if d == index:
             p, q = bounds(a, ranges)
             return (0 if p <= 0 <= q else min(abs(p), abs(q))), min(max(abs(p), abs(q)), HIGH)
@@ -219,3 +223,30 @@ def _product(name: str, a: Interval, b: Interval) -> Interval:
     if b[0] == b[1] and a[0] // b[0] == a[1] // b[0]:
         return a[0] % b[0], a[1] % b[0]
     return 0, min(a[1], b[1] - 1) if a[0] >= 0 else b[1] - 1
+
+
+def refine(ranges: Ranges, cond: Expr) -> Ranges:
+    """``ranges`` narrowed by a condition that holds; the same object if it tells nothing new."""
+    match cond:
+        case Op(name="and", args=(a, b)):
+            return refine(refine(ranges, a), b)
+        case Op(name="lt" | "le" | "gt" | "ge" | "eq", args=(a, b)) if a.dtype == index:
+            form = linear(a) - linear(b)
+            strict = Linear({}, 1 if cond.name in ("lt", "gt") else 0)
+            if cond.name in ("lt", "le", "eq"):
+                ranges = _at_most_zero(ranges, form + strict)
+            if cond.name in ("gt", "ge", "eq"):
+                ranges = _at_most_zero(ranges, form * -1 + strict)
+    return ranges
+
+
+def _at_most_zero(ranges: Ranges, form: Linear) -> Ranges:
+    for var, k in form.terms.items():
+        if not isinstance(var, Var) or ranges.get(var, ANYTHING) == ANYTHING:
+            continue
+        room = -bounds_of(form.plus(Linear({var: 1}), -k), ranges)[0]  # k * var <= room
+        low, high = ranges[var]
+        new = (low, min(high, room // k)) if k > 0 else (max(low, -(room // -k)), high)
+        if new != (low, high) and new[0] <= new[1]:
+            ranges = {**ranges, var: new}
+    return ranges

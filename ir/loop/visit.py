@@ -260,7 +260,7 @@ def equal(a: Func | Stmt | Expr, b: Func | Stmt | Expr) -> bool:
                 return shapes and there.setdefault(x, y) is y and back.setdefault(y, x) is x
             case (Const(value=v, dtype=s), Const(value=w, dtype=t)):
                 signs = str(v).startswith("-") == str(w).startswith("-")
-                return s == t and (v == w and signs or (v != v and w != w))
+                return s == t and ((v == w and signs) or (v != v and w != w))
             case (tuple(), tuple()):
                 return len(x) == len(y) and all(map(same, x, y))
             case _:
