@@ -1,0 +1,175 @@
+"""Values of ``constant`` as HLO text, both ways: ``{{1, 2}, {3, 4}}`` <-> NumPy array."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ..dtypes import DType, to_numpy
+from .lexer import MAX_DEPTH, Cursor
+from .nodes import AnyShape, Shape, TupleShape
+from .shape_text import show_shape
+
+Array: TypeAlias = np.ndarray[Any, Any]
+Literal: TypeAlias = "Array | tuple[Literal, ...]"
+
+MAX_SPLAT = 1 << 24
+
+_SIMPLE = re.compile(r"\([^()\"'/]*\)")
+_COMMENT = re.compile(r"/\*.*?\*/", re.S)
+_TOKEN = re.compile(r"[^\s{},]+")
+_COMPLEX = re.compile(r"\(\s*([^\s,()]+)\s*,\s*([^\s,()]+)\s*\)")
+_PAYLOAD = re.compile(r"nan\(0x[0-9a-fA-F]+\)")
+_GAP = re.compile(r"\s+")
+_BOOL = {"true": True, "1": True, "false": False, "0": False}
+
+
+def parse_literal(cursor: Cursor, shape: AnyShape) -> Literal:
+    """Read ``(literal)``, the parentheses of ``constant`` included."""
+    start = cursor.pos
+    if found := cursor.match(_SIMPLE):
+        body = found.group()
+    else:
+        body = _COMMENT.sub("", cursor.balanced("constant"))
+    return _read(cursor, body[1:-1], shape, start, 0)
+
+
+def _read(cursor: Cursor, body: str, shape: AnyShape, start: int, depth: int) -> Literal:
+    match shape:
+        case TupleShape(elements=elements):
+            parts = _split(cursor, body, start)
+            if len(parts) != len(elements) or depth > MAX_DEPTH:
+                why = f"{len(parts)} values for {len(elements)} elements"
+                cursor.fail("tuple constant does not fit its shape", why, at=start)
+            return tuple(
+                _read(cursor, p, e, start, depth + 1) for p, e in zip(parts, elements, strict=True)
+            )
+        case Shape():
+            return _array(cursor, body, shape, start)
+        case _:
+            cursor.fail("a token has no literal", at=start)
+
+
+def _split(cursor: Cursor, body: str, start: int) -> list[str]:
+    body = body.strip()
+    if not (body.startswith("(") and body.endswith(")")):
+        cursor.fail("expected a tuple constant `( .., .. )`", at=start)
+    parts, depth, begin = [], 0, 1
+    for found in re.finditer(r"[(){},]", body):
+        match found.group():
+            case "(" | "{":
+                depth += 1
+            case ")" | "}":
+                depth -= 1
+            case _ if depth == 1:
+                parts.append(body[begin : found.start()])
+                begin = found.end()
+            case _:
+                pass
+    last = body[begin:-1]
+    return [*parts, last] if last.strip() or parts else []
+
+
+def _array(cursor: Cursor, body: str, shape: Shape, start: int) -> Array:
+    if "..." in body:
+        cursor.fail(
+            "constant is elided",
+            "its value was left out of the text as `{...}`",
+            "print the module with large constants: `as_text('hlo')` of JAX 0.10 does, XLA's dump "
+            "with --xla_dump_large_constants, or print_large_constants=True in HloPrintOptions",
+            at=start,
+        )
+    body = _PAYLOAD.sub("nan", body)
+    is_complex = shape.dtype.kind == "complex"
+    tokens: list[Any] = _COMPLEX.findall(body) if is_complex else _TOKEN.findall(body)
+    skeleton = _COMPLEX.sub("", body) if is_complex else _TOKEN.sub("", body)
+    if len(tokens) == 1 and not _GAP.sub("", skeleton) and 1 < shape.size <= MAX_SPLAT:
+        tokens = tokens * shape.size  # one number for all elements
+    elif len(tokens) != shape.size or not _fits(_GAP.sub("", skeleton), shape.dims, len(tokens)):
+        why = f"{len(tokens)} values in {body.count('{')} braces for {show_shape(shape)}"
+        cursor.fail("constant does not fit its shape", why, at=start)
+    try:
+        values = _values(tokens, shape.dtype)
+    except (ValueError, OverflowError, KeyError) as error:
+        cursor.fail(f"not a constant of type {shape.dtype}", str(error), at=start)
+    return values.reshape(shape.dims)
+
+
+def _fits(skeleton: str, dims: tuple[int, ...], tokens: int) -> bool:
+    """Whether braces and commas are those of an array of these dims."""
+    if tokens == 0 and skeleton == "{}":
+        return True  # XLA prints any empty array so
+    outer = 1
+    for d in dims[:-1]:
+        outer *= max(1, d)
+    if outer > len(skeleton) + 1 or (dims and dims[-1] > len(skeleton) + 1):
+        return False
+    expected = ""
+    for d in reversed(dims):
+        expected = "{" + ",".join([expected] * d) + "}"
+        if len(expected) > len(skeleton):
+            return False
+    return expected == skeleton
+
+
+def _values(tokens: list[Any], dtype: DType) -> Array:
+    match dtype.kind:
+        case "pred":
+            return np.array([_BOOL[t] for t in tokens], np.bool_)
+        case "signed" | "unsigned":
+            low = -(1 << (dtype.bits - 1)) if dtype.kind == "signed" else 0
+            numbers = [_integer(t) for t in tokens]
+            if numbers and (min(numbers) < low or max(numbers) >= low + (1 << dtype.bits)):
+                raise ValueError(f"a value is out of the range of {dtype}")
+            wide = np.array(numbers, np.uint64 if low == 0 else np.int64)
+            return wide.astype(to_numpy(dtype))
+        case "complex":
+            pairs = [complex(float(re_), float(im)) for re_, im in tokens]
+            return np.array(pairs, np.complex128).astype(to_numpy(dtype))
+        case _:
+            with np.errstate(over="ignore", invalid="ignore"):
+                return np.array([float(t) for t in tokens], np.float64).astype(to_numpy(dtype))
+
+
+def _integer(token: str) -> int:
+    if len(token) > 21:
+        raise ValueError(f"`{token[:21]}...` is out of range")
+    if token in ("true", "false"):
+        return int(token == "true")
+    return int(token)
+
+
+def show_literal(value: Literal) -> str:
+    """The text of a constant's value; floats in the fewest digits that read back the same."""
+    if isinstance(value, tuple):
+        return "(" + ", ".join(map(show_literal, value)) + ")"
+    flat = _words(value.reshape(-1))
+    for d in reversed(value.shape):
+        if not value.size:
+            return "{}"
+        flat = ["{" + ", ".join(flat[i : i + d]) + "}" for i in range(0, len(flat), d)]
+    return flat[0]
+
+
+def _words(flat: Array) -> list[str]:
+    match flat.dtype.kind:
+        case "b":
+            return ["true" if v else "false" for v in flat.tolist()]
+        case "i" | "u":
+            return list(map(str, flat.tolist()))
+        case "c":
+            pairs = zip(_words(flat.real), _words(flat.imag), strict=True)
+            return [f"({a}, {b})" for a, b in pairs]
+        case "f":
+            wide = flat if flat.dtype.itemsize > 2 else flat.astype(np.float32)
+            return [_float(t) for t in wide.astype(str).tolist()]
+        case _:  # ml_dtypes' own kinds: narrow floats and integers
+            if flat.dtype.name.startswith(("int", "uint")):
+                return list(map(str, flat.astype(np.int32).tolist()))
+            return _words(flat.astype(np.float32))
+
+
+def _float(text: str) -> str:
+    return text[:-2] if text.endswith(".0") else text

@@ -1,0 +1,117 @@
+"""Shapes as HLO text: ``f32[2,<=3]{1,0}``, tuples of them, ``token[]``.
+
+A layout's tiles, memory space and element bits (``{1,0:T(8,128)S(1)}``) say where another
+compiler put the value; they are read and dropped. A dimension of unknown size (``?``) has size
+``UNKNOWN``: such shapes are read and printed, nothing computes on them.
+"""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+
+from ..dtypes import BY_NAME
+from .lexer import MAX_DEPTH, Cursor
+from .nodes import AnyShape, Shape, TokenShape, TupleShape
+
+UNKNOWN = -1
+MAX_BYTES = 1 << 62
+MAX_RANK = 64
+
+_SHAPE = re.compile(r"([a-z]\w*)\[([^\]\n]*)\](?:\{([\d,\s]*)(:[^{}\n]*)?\})?")
+_DIM = re.compile(r"\s*(<=)?\s*(\d+|\?)\s*")
+
+Cache = dict[str, "Shape | TokenShape"]
+
+
+def starts_shape(cursor: Cursor) -> bool:
+    """Whether a shape, or a tuple of shapes, is next."""
+    return cursor.at("(") or _SHAPE.match(cursor.text, cursor.pos) is not None
+
+
+def parse_shape(cursor: Cursor, cache: Cache, depth: int = 0) -> AnyShape:
+    """Read one shape. ``cache`` holds those already read, by their text."""
+    if cursor.at("("):
+        if depth >= MAX_DEPTH:
+            cursor.fail("tuple shape is nested too deep", f"over {MAX_DEPTH} levels")
+        cursor.take("(")
+        elements: list[AnyShape] = []
+        while not cursor.take(")"):
+            if elements:
+                cursor.expect(",", "between the shapes of a tuple")
+            elements.append(parse_shape(cursor, cache, depth + 1))
+        return TupleShape(tuple(elements))
+    start = cursor.pos
+    found = cursor.match(_SHAPE)
+    if found is None:
+        cursor.fail("expected a shape such as `f32[2,3]`", f"found {cursor.found()}")
+    text = found.group()
+    if (known := cache.get(text)) is None:
+        known = cache[text] = _shape(cursor, found, start)
+    return known
+
+
+def _shape(cursor: Cursor, found: re.Match[str], start: int) -> Shape | TokenShape:
+    name, inside, layout_text = found.group(1), found.group(2), found.group(3)
+    if name in ("token", "opaque"):
+        return TokenShape()
+    if name not in BY_NAME:
+        close = get_close_matches(name, BY_NAME, 1)
+        hint = f"did you mean `{close[0]}`?" if close else f"known: {', '.join(BY_NAME)}"
+        cursor.fail(f"unknown element type `{name}`", hint=hint, at=start)
+    dims: list[int] = []
+    dynamic: list[bool] = []
+    for part in inside.split(",") if inside.strip() else ():
+        one = _DIM.fullmatch(part)
+        if one is None:
+            cursor.fail(f"`{part.strip()}` is not a dimension", f"in `{found.group()}`", at=start)
+        size = UNKNOWN if one.group(2) == "?" else int(one.group(2)[:20])
+        dims.append(size)
+        dynamic.append(bool(one.group(1)) or size == UNKNOWN)
+    dtype = BY_NAME[name]
+    layout = tuple(int(d[:20]) for d in layout_text.split(",") if d.strip()) if layout_text else ()
+    if layout and sorted(layout) != list(range(len(dims))):
+        why = f"{{{layout_text}}} must name each of the {len(dims)} dimensions once"
+        cursor.fail("layout does not fit the shape", why, at=start)
+    if too_large(dims, dtype.bytes):
+        why = f"`{found.group()}` has more than {MAX_BYTES} bytes or {MAX_RANK} dimensions"
+        cursor.fail("shape is too large", why, at=start)
+    marks = tuple(dynamic) if any(dynamic) else ()
+    return Shape(dtype, tuple(dims), layout or None, marks)
+
+
+def too_large(dims: list[int] | tuple[int, ...], element_bytes: int) -> bool:
+    """Whether an array of these dims is beyond what any machine addresses.
+
+    Zero dimensions count as one, so that sizes of sub-arrays and strides stay in range too.
+    """
+    total = element_bytes
+    for d in dims:
+        total *= max(1, d)
+        if total > MAX_BYTES:
+            return True
+    return len(dims) > MAX_RANK
+
+
+def show_shape(shape: AnyShape) -> str:
+    """``f32[2,3]{1,0}``; an array without a layout gets the row-major one."""
+    match shape:
+        case TupleShape(elements=elements):
+            parts = []
+            for i, e in enumerate(elements):
+                mark = f"/*index={i}*/" if i and i % 5 == 0 else ""
+                parts.append(mark + show_shape(e))
+            return "(" + ", ".join(parts) + ")"
+        case TokenShape():
+            return "token[]"
+        case Shape(dtype=dtype, dims=dims, layout=layout, dynamic=dynamic):
+            sizes = ["?" if d == UNKNOWN else str(d) for d in dims]
+            if dynamic:
+                sizes = [
+                    f"<={d}" if m and d != "?" else d for d, m in zip(sizes, dynamic, strict=True)
+                ]
+            text = f"{dtype.name}[{','.join(sizes)}]"
+            if not dims:
+                return text
+            order = range(len(dims) - 1, -1, -1) if layout is None else layout
+            return text + "{" + ",".join(map(str, order)) + "}"
