@@ -30,7 +30,7 @@ from ...schedule.sketches.space import Sketch
 from ...schedule.trace import Trace
 from ..programs import Program, relative_error
 from ..records import DEFAULT_SKETCH, Json
-from .lock import machine_lock
+from .lock import MachineLock
 from .protocol import Candidate, Job, Outcome
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -79,7 +79,7 @@ class Harness:
     def __init__(self, enter: Callable[[str], object]) -> None:
         self._enter = enter
         self._loaded: OrderedDict[tuple[str, str, int], Loaded] = OrderedDict()
-        self._lock = machine_lock()
+        self._lock = MachineLock()
 
     def run(self, job: Job) -> tuple[Outcome, ...]:
         """The outcome of each candidate of the job."""
@@ -107,24 +107,22 @@ class Harness:
 
     def _measure(self, job: Job, loaded: Loaded, c: Candidate) -> Outcome:
         try:
-            built = self._build(job, loaded, c)
+            built = self._build(loaded, c)
         except Rejected as e:
             return e.outcome
         call = _caller(built.kernel, loaded)
         self._enter("wait")
-        with self._lock:
+        with self._lock.timing():
             self._enter("run")
             runs = time_call(call, job.incumbent, job.fill)
         return Outcome("ok", runs, built.trace, built.error, build=built.seconds)
 
-    def _build(self, job: Job, loaded: Loaded, c: Candidate) -> Built:
+    def _build(self, loaded: Loaded, c: Candidate) -> Built:
         """Schedule, compile, run once and compare; ``Rejected`` where one of these fails."""
-        self._enter("wait" if job.exclusive else "build")
-        if job.exclusive:
-            with self._lock:
-                self._enter("build")
-                return self._compile(loaded, c)
-        return self._compile(loaded, c)
+        self._enter("wait")
+        with self._lock.building():
+            self._enter("build")
+            return self._compile(loaded, c)
 
     def _compile(self, loaded: Loaded, c: Candidate) -> Built:
         began = time.perf_counter()
@@ -148,7 +146,7 @@ class Harness:
         built: dict[int, Built] = {}
         for number, c in enumerate(job.candidates):
             try:
-                built[number] = self._build(job, loaded, c)
+                built[number] = self._build(loaded, c)
             except Rejected as e:
                 outcomes[number] = e.outcome
         runs = self._interleave(job, loaded, built)
@@ -164,7 +162,7 @@ class Harness:
         if not calls:
             return runs
         self._enter("wait")
-        with self._lock:
+        with self._lock.timing():
             self._enter("run")
             once = {n: _sample(call, 1) for n, call in calls.items()}
             share = max(SAMPLE, job.fill / ROUNDS)

@@ -1,8 +1,7 @@
 """A few measuring children at work on a stream of jobs.
 
-With one thread per kernel, children are pinned to cores of their own and build while another one
-times; the machine's lock keeps timed runs alone. Kernels of several threads need the whole
-machine: then there is one child, and building and timing alternate.
+Children build side by side, one per core, and time one after the other: the machine's lock keeps
+a timed run alone. Kernels of one thread are timed on a core of their child's own.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from types import TracebackType
 from .protocol import Job, Outcome
 from .worker import CHILD, Worker
 
+MOST = 4  # children by default; more than that wait for each other
+
 
 def slots(threads: int, workers: int | None) -> tuple[int | None, ...]:
-    """The core of each child (None: not pinned) for kernels of so many threads."""
+    """The core that each child is pinned to (None: any) for kernels of so many threads."""
     cores = sorted(os.sched_getaffinity(0))
-    if threads > 1:
-        return (None,) * max(1, workers or 1)
-    count = max(1, min(len(cores), workers or 2))
-    return tuple(cores[:count])
+    count = workers or min(len(cores), MOST)
+    return tuple(cores[n % len(cores)] if threads == 1 else None for n in range(count))
 
 
 class Pool:

@@ -60,7 +60,6 @@ class Job:
     seed: int = 0
     incumbent: float = 0.0
     fill: float = 0.05
-    exclusive: bool = False
     limits: Limits = field(default_factory=Limits)
 
 

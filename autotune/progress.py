@@ -1,0 +1,102 @@
+"""What tuning tells while it runs, and what it hands back when it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from .records import Json
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    """One task so far. Times are seconds per call, None before there is one.
+
+    ``curve`` holds (number of the trial within the task, best time after it).
+    """
+
+    key: str
+    name: str
+    kind: str
+    weight: float
+    flops: float
+    bytes: float
+    trials: int
+    default_seconds: float | None
+    best_seconds: float | None
+    sketch: str = ""
+    decisions: Mapping[str, Json] = field(default_factory=dict)
+    curve: tuple[tuple[int, float], ...] = ()
+    raced: bool = False
+
+    @property
+    def speedup(self) -> float:
+        """Default over best; 1 where either is unknown."""
+        if not self.default_seconds or not self.best_seconds:
+            return 1.0
+        return self.default_seconds / self.best_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A report of tuning under way.
+
+    ``event`` is start, trial, best, race, note or done; ``task`` names the task it is about ("" for
+    none); ``text`` says it in one line. ``eta`` is the estimated number of seconds left, None when
+    unknown. ``default_seconds`` and ``best_seconds`` are sums over the tasks, weighted by how often
+    each runs in the model.
+    """
+
+    event: str
+    task: str
+    text: str
+    trials: int
+    budget: int
+    failures: Mapping[str, int]
+    elapsed: float
+    eta: float | None
+    default_seconds: float
+    best_seconds: float
+    tasks: tuple[TaskResult, ...]
+
+
+Listener: TypeAlias = Callable[[Progress], object]
+
+
+@dataclass(frozen=True, slots=True)
+class TuneResult:
+    """The end of tuning. ``stopped`` says why: budget, time, exhausted, or nothing to tune.
+
+    ``trials`` counts those in the log for these tasks, ``measured`` those of this call.
+    """
+
+    model: str
+    target: str
+    log: Path
+    tasks: tuple[TaskResult, ...]
+    trials: int
+    measured: int
+    seconds: float
+    stopped: str
+    failures: Mapping[str, int]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def speedup(self) -> float:
+        """Time of all tasks in one run of the model, default over best."""
+        before, after = totals(self.tasks)
+        return before / after if after else 1.0
+
+
+def totals(tasks: tuple[TaskResult, ...]) -> tuple[float, float]:
+    """(default, best) seconds of the tasks in one run of the model, as far as both are known."""
+    known = [t for t in tasks if t.default_seconds and t.best_seconds]
+    before = sum(t.weight * (t.default_seconds or 0.0) for t in known)
+    after = sum(t.weight * (t.best_seconds or 0.0) for t in known)
+    return before, after
+
+
+class TuningInterrupted(KeyboardInterrupt):
+    """Ctrl-C while tuning: its text says what is kept and how to go on."""

@@ -1,0 +1,143 @@
+"""What is known about each task while tuning, and which task deserves the next trials."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..ir.target import Target
+from .features import Encoder
+from .model import Blend, CostModel, Sample
+from .progress import TaskResult
+from .records import DEFAULT_SKETCH, Best, Trial, quantile
+from .search.space import Point
+from .search.strategy import Proposal, Strategy
+from .tasks import Task
+
+RECENT = 0.3  # weight of what the last round brought against what is still thought possible
+
+
+class TaskState:
+    """One task under tuning: its trials, its searcher, its training rows."""
+
+    def __init__(self, task: Task, target: Target, strategy: Strategy) -> None:
+        self.task = task
+        self.strategy = strategy
+        self.encoder = Encoder(task.program.func, task.space, target, task.flops, task.bytes)
+        self.sample = Sample()
+        self.blend = Blend()
+        self.trials: list[Trial] = []
+        self.curve: list[tuple[int, float]] = []
+        self.failures: Counter[str] = Counter()
+        self.default: Trial | None = None
+        self.best: Trial | None = None
+        self.race: Best | None = None
+        self.exhausted = False
+        self.seen: set[str] = set()
+        self._gain_per_trial = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """The best time so far; infinite before anything ran."""
+        return self.best.cost if self.best is not None else math.inf
+
+    def add(self, trial: Trial) -> bool:
+        """Take in a trial, fresh or from the log; True if it is the fastest so far."""
+        self.trials.append(trial)
+        if trial.sketch == DEFAULT_SKETCH:
+            self.default = trial
+        if trial.status != "ok":
+            self.failures[trial.status] += 1
+        point = self.point(trial)
+        if point is not None:
+            self.strategy.observe(point, trial.cost)
+            self.sample.add(self.encoder.encode([point])[0], trial.cost)
+        better = trial.cost < self.seconds
+        if better:
+            self.best = trial
+        if math.isfinite(self.seconds):
+            self.curve.append((len(self.trials), self.seconds))
+        return better
+
+    def point(self, trial: Trial) -> Point | None:
+        """Where a trial lies in the space; None for the default and for foreign sketches."""
+        if trial.sketch == DEFAULT_SKETCH:
+            return None
+        return self.task.space.find(trial.sketch, trial.decisions)
+
+    def propose(self, count: int, model: CostModel | None) -> list[Proposal]:
+        """What to measure next; an empty list once the space is exhausted."""
+        fitted = model is not None and model.fitted
+
+        def merit(points: Sequence[Point]) -> np.ndarray[Any, Any]:
+            estimates = np.array([self.task.space.cost(p) for p in points])
+            guesses = model.predict(self.encoder.encode(points)) if fitted and model else None
+            return self.blend.merit(estimates, guesses)
+
+        chosen = self.strategy.propose(count, merit)
+        self.exhausted = len(chosen) < count
+        return chosen
+
+    def learn(self, trials: Sequence[Trial], before: float, model: CostModel | None) -> None:
+        """After a round: how well estimate and model ranked it, and what it brought."""
+        pairs = [(p, t.cost) for t in trials if (p := self.point(t)) is not None]
+        if pairs:
+            points, costs = [p for p, _ in pairs], np.array([c for _, c in pairs])
+            estimates = np.array([self.task.space.cost(p) for p in points])
+            fitted = model is not None and model.fitted
+            rows = self.encoder.encode(points)
+            self.blend.update(
+                costs, estimates, model.predict(rows) if fitted and model is not None else None
+            )
+        if math.isfinite(before) and trials:
+            self._gain_per_trial = max(0.0, before - self.seconds) / len(trials)
+
+    def gain(self) -> float:
+        """Seconds per run of the model that one more trial of this task may save.
+
+        A mix of what the last round brought and of an optimist's hope, the time so far over the
+        number of trials, which cannot go below what the machine can do (the idea is Ansor's, Zheng
+        et al., OSDI 2020, section 6; the cap is ours).
+        """
+        if self.exhausted:
+            return 0.0
+        now = self.seconds if math.isfinite(self.seconds) else 10 * self.encoder.roof
+        hope = min(now, max(0.0, now - self.encoder.roof)) / max(1, len(self.trials))
+        return self.task.weight * (RECENT * self._gain_per_trial + (1 - RECENT) * hope)
+
+    def finalists(self, count: int) -> list[Trial]:
+        """The fastest trials with different schedules, without the default; fastest first."""
+        ran = sorted((t for t in self.trials if t.status == "ok"), key=lambda t: t.cost)
+        chosen: dict[str, Trial] = {}
+        for t in ran:
+            if t.sketch != DEFAULT_SKETCH and t.cost < 1.25 * self.seconds:
+                chosen.setdefault(repr(t.trace), t)
+        return list(chosen.values())[:count]
+
+    @property
+    def needs_race(self) -> bool:
+        """Whether something beats the default that no race has confirmed yet."""
+        if self.default is None or self.best is None or not self.finalists(1):
+            return False
+        newest = max(t.ts for t in self.trials)
+        return self.race is None or newest > self.race.ts
+
+    def result(self) -> TaskResult:
+        """What there is to report."""
+        t = self.task
+        default = self.default.cost if self.default and self.default.status == "ok" else None
+        best = self.best.cost if self.best else None
+        sketch = self.best.sketch if self.best else ""
+        decisions = dict(self.best.decisions) if self.best else {}
+        if self.race is not None:
+            default = quantile(self.race.default_runs, 0.5)
+            best = quantile(self.race.runs, 0.5)
+            sketch, decisions = self.race.sketch, dict(self.race.decisions)
+        return TaskResult(
+            t.key, t.name, t.kind, t.weight, t.flops, t.bytes, len(self.trials), default, best,
+            sketch, decisions, tuple(self.curve), self.race is not None,
+        )  # fmt: skip

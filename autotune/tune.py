@@ -1,0 +1,331 @@
+"""The tuning loop: default schedules first, then rounds where they promise most, then a race.
+
+The budget counts trials: the log's for these tasks, and new ones. A trial is written to the log as
+soon as it is measured, so tuning may be killed at any time and goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from ..ir.errors import UnsupportedError
+from ..ir.target import Target
+from .journal import Log, Writer, stamped
+from .measure.pool import Pool
+from .measure.protocol import Candidate, Job, Limits, Outcome
+from .model import CostModel
+from .progress import Listener, Progress, TuneResult, TuningInterrupted, totals
+from .records import DEFAULT_SKETCH, Best, Device, Json, Model, Trial, digest, quantile
+from .search.evolution import Evolution
+from .search.random import RandomSearch
+from .search.space import Space
+from .search.strategy import Proposal, Strategy
+from .tasks import Task
+from .taskstate import TaskState
+
+ROUND = 8
+FINALISTS = 5
+FILL = 0.05  # seconds for which a promising candidate is timed
+RACE_FILL = 0.04  # the same for each candidate of a race
+CLEAR = 0.98  # a winner takes at most this share of the default's time, else the default stays
+RUN_LIMIT = 20.0  # seconds for a candidate of which nothing is known
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to tune, for how long, and how."""
+
+    model: str
+    target: Target
+    tasks: tuple[Task, ...]
+    trials: int
+    seconds: float | None = None
+    seed: int = 0
+    strategy: str = "native"
+    workers: int | None = None
+    tool: tuple[tuple[str, str], ...] = ()
+
+
+def make_strategy(name: str, space: Space, seed: int) -> Strategy:
+    """A strategy by name: native, random, optuna:tpe (or another of its samplers)."""
+    match name.partition(":"):
+        case ("native", "", ""):
+            return Evolution(space, seed)
+        case ("random", "", ""):
+            return RandomSearch(space, seed)
+        case ("optuna", _, kind):
+            try:
+                from .search.optuna_strategy import OptunaSearch  # an extra
+            except ImportError:
+                raise UnsupportedError(
+                    f"strategy {name}", "optuna is not installed",
+                    hint="install nestwright[tune-cpu] or nestwright[tune]",
+                ) from None  # fmt: skip
+            return OptunaSearch(space, seed, kind or "tpe")
+        case _:
+            raise UnsupportedError(
+                f"strategy {name}", "no such strategy", hint="use native, random or optuna:tpe"
+            )
+
+
+class Tuner:
+    """One call of ``tune``: states of the tasks, the pool of children, the log."""
+
+    def __init__(
+        self, plan: Plan, writer: Writer, log: Log, pool: Pool, listener: Listener | None
+    ) -> None:
+        self.plan = plan
+        self.writer = writer
+        self.pool = pool
+        self.listener = listener
+        self.model = CostModel(plan.seed) if plan.strategy == "native" else None
+        self.began = time.monotonic()
+        self.measured = 0
+        self.racing = False
+        self.notes: list[str] = []
+        self._number = 0
+        self._scratch = tempfile.TemporaryDirectory(prefix="nestwright-tune-")
+        self.states = [
+            TaskState(t, plan.target, make_strategy(plan.strategy, t.space, self._seed(t)))
+            for t in plan.tasks
+        ]
+        self._record_context(log)
+        self._resume(log)
+
+    def _seed(self, task: Task) -> int:
+        text = f"{self.plan.seed} {task.key}"
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")
+
+    def _record_context(self, log: Log) -> None:
+        """Lines that make the log explain itself, those that it has not got yet."""
+        plan, target = self.plan, self.plan.target
+        if target.key not in log.devices:
+            facts: dict[str, Json] = {
+                "cpu": target.cpu, "vector_bits": target.vector_bits, "cores": target.cores,
+                "threads": target.threads, "l1": target.l1, "l2": target.l2, "l3": target.l3,
+            }  # fmt: skip
+            self.writer.append(Device(target.key, str(target), facts))
+        tasks = tuple((t.key, t.weight) for t in plan.tasks)
+        made_of: list[Json] = [[k, w] for k, w in tasks]
+        name = digest([plan.model, target.key, made_of])
+        if all(m.id != name for m in log.models):
+            self.writer.append(Model(name, plan.model, target.key, tasks))
+        for t in plan.tasks:
+            if t.key not in log.workloads:
+                self.writer.append(t.workload)
+
+    def _resume(self, log: Log) -> None:
+        states = {s.task.key: s for s in self.states}
+        for t in log.trials:
+            if t.device == self.plan.target.key and t.workload in states:
+                states[t.workload].add(t)
+        for b in log.bests:
+            if b.device == self.plan.target.key and b.workload in states:
+                states[b.workload].race = b
+        self._fit()
+
+    def close(self) -> None:
+        """Remove the scratch files."""
+        self._scratch.cleanup()
+
+    @property
+    def trials(self) -> int:
+        """Trials of these tasks, those that the log brought included."""
+        return sum(len(s.trials) for s in self.states)
+
+    def run(self) -> TuneResult:
+        """Tune until the budget or the time is used up, then race."""
+        self._tell("start", "", f"{len(self.states)} tasks, {self.trials} trials in the log")
+        if self.model is not None and self.model.note:
+            self._note(self.model.note)
+        try:
+            stopped = self._search()
+            self.racing = True
+            self._race_all()
+        except KeyboardInterrupt:
+            raise TuningInterrupted(
+                f"interrupted; {self.trials} trials are kept in {self.writer.path}; "
+                "run the same command again to go on from there"
+            ) from None
+        result = self._result(stopped)
+        self._tell("done", "", f"stopped: {stopped}")
+        return result
+
+    def _search(self) -> str:
+        """Measure until something runs out; says what it was."""
+        if not self.states:
+            return "nothing to tune"
+        fresh = [s for s in self.states if s.default is None]
+        self._measure_defaults(fresh[: max(0, self.plan.trials - self.trials)])
+        while self.trials < self.plan.trials:
+            if self._time_left() <= 0:
+                return "time"
+            state = max(self.states, key=lambda s: s.gain())
+            if state.gain() <= 0:
+                return "exhausted"
+            self._round(state)
+        return "budget"
+
+    def _time_left(self) -> float:
+        """Seconds before searching has to stop for the races to fit in."""
+        if self.plan.seconds is None:
+            return math.inf
+        reserve = min(0.2 * self.plan.seconds, 1.0 * len(self.states))
+        return self.plan.seconds - reserve - (time.monotonic() - self.began)
+
+    def _measure_defaults(self, states: Sequence[TaskState]) -> None:
+        by_key = {s.task.key: s for s in states}
+
+        def jobs() -> Iterator[Job]:
+            for s in states:
+                if self._time_left() > 0:
+                    yield self._job(s, "measure", (Candidate(DEFAULT_SKETCH, {}),), FILL)
+
+        for job, outcomes in self.pool.run(jobs()):
+            self._record(by_key[job.key], job.candidates[0], outcomes[0], "default")
+
+    def _round_size(self, state: TaskState) -> int:
+        """Small rounds while trials are scarce, so that every heavy task gets its turn."""
+        share = self.plan.trials // max(1, len(self.states))
+        size = max(2, min(ROUND, share // 2)) if len(state.trials) <= 1 else ROUND
+        return min(size, self.plan.trials - self.trials)
+
+    def _round(self, state: TaskState) -> None:
+        before = state.seconds
+        proposals = state.propose(self._round_size(state), self.model)
+        candidates = [self._candidate(state, p) for p in proposals]
+        sources = {id(c): p.source for c, p in zip(candidates, proposals, strict=True)}
+
+        def jobs() -> Iterator[Job]:
+            for c in candidates:
+                if self._time_left() > 0:
+                    yield self._job(state, "measure", (c,), FILL)
+
+        trials = [
+            self._record(state, job.candidates[0], outcomes[0], sources[id(job.candidates[0])])
+            for job, outcomes in self.pool.run(jobs())
+        ]
+        state.learn(trials, before, self.model)
+        self._fit()
+
+    def _candidate(self, state: TaskState, proposal: Proposal) -> Candidate:
+        point = proposal.point
+        name = state.task.space.sketches[point.sketch].name
+        return Candidate(name, cast("dict[str, Json]", state.task.space.choices(point)))
+
+    def _fit(self) -> None:
+        if self.model is not None:
+            self.model.fit([s.sample for s in self.states])
+
+    def _job(
+        self, state: TaskState, kind: str, candidates: tuple[Candidate, ...], fill: float
+    ) -> Job:
+        self._number += 1
+        task, best = state.task, state.seconds
+        known = math.isfinite(best)
+        run = 2.0 + 40 * best if known else RUN_LIMIT + task.flops / 1e9 + task.bytes / 1e8
+        if kind == "race":
+            run = 4.0 + 4 * len(candidates) * (fill + 40 * best)
+        memory = int((6 << 30) + 16 * task.bytes)
+        return Job(
+            self._number, kind, task.key, task.program.form, task.program.text,
+            str(self.plan.target), candidates, str(Path(self._scratch.name) / f"{task.key}.npz"),
+            self.plan.seed, best if known else 0.0, fill, Limits(run=run, memory=memory),
+        )  # fmt: skip
+
+    def _record(self, state: TaskState, c: Candidate, outcome: Outcome, source: str) -> Trial:
+        trial = Trial(
+            state.task.key, self.plan.target.key, c.sketch, c.decisions, outcome.status, source,
+            outcome.runs, outcome.trace, self.plan.seed, outcome.note, dict(self.plan.tool),
+            time.time(),
+        )  # fmt: skip
+        trial = cast(Trial, stamped(trial))
+        self.writer.append(trial)
+        self.measured += 1
+        better = state.add(trial)
+        what = f"{trial.cost * 1e6:.1f} us" if trial.status == "ok" else trial.status
+        self._tell("best" if better else "trial", state.task.name, f"{source}: {what}")
+        return trial
+
+    def _race_all(self) -> None:
+        """Default against the fastest, side by side, wherever something new beat the default."""
+        states = [s for s in self.states if s.needs_race]
+        by_key = {s.task.key: s for s in states}
+        jobs = (self._race_job(s) for s in states)
+        for job, outcomes in self.pool.run(jobs):
+            self._settle(by_key[job.key], job, outcomes)
+
+    def _race_job(self, state: TaskState) -> Job:
+        assert state.default is not None
+        runners = [state.default, *state.finalists(FINALISTS)]
+        candidates = tuple(Candidate(t.sketch, t.decisions, t.trace) for t in runners)
+        return self._job(state, "race", candidates, RACE_FILL)
+
+    def _settle(self, state: TaskState, job: Job, outcomes: tuple[Outcome, ...]) -> None:
+        """Record the winner of a race; the default where no other is clearly faster."""
+        default = outcomes[0]
+        ran = [n for n, o in enumerate(outcomes) if o.status == "ok"]
+        if not ran or default.status != "ok":
+            self._note(f"{state.task.name}: race without a result ({default.note})")
+            return
+        medians = {n: quantile(outcomes[n].runs, 0.5) for n in ran}
+        winner = min(ran, key=lambda n: medians[n])
+        if medians[winner] > CLEAR * medians[0]:
+            winner = 0
+        c, o = job.candidates[winner], outcomes[winner]
+        trial = next(t for t in state.trials if t.sketch == c.sketch and t.decisions == c.decisions)
+        best = Best(
+            state.task.key, self.plan.target.key, trial.id, c.sketch, c.decisions, o.trace or [],
+            o.runs, default.runs, o.error, time.time(),
+        )  # fmt: skip
+        state.race = cast(Best, stamped(best))
+        self.writer.append(state.race)
+        text = f"{medians[0] / medians[winner]:.2f}x the default"
+        self._tell("race", state.task.name, text)
+
+    def _note(self, text: str) -> None:
+        self.notes.append(text)
+        self._tell("note", "", text)
+
+    def _eta(self) -> float | None:
+        spent = time.monotonic() - self.began
+        if self.racing:
+            return 0.5 * sum(s.needs_race for s in self.states)
+        if not self.measured:
+            return None
+        left = (self.plan.trials - self.trials) * spent / self.measured + 0.5 * len(self.states)
+        return left if self.plan.seconds is None else min(left, self.plan.seconds - spent)
+
+    def _tell(self, event: str, task: str, text: str) -> None:
+        if self.listener is None:
+            return
+        tasks = tuple(s.result() for s in self.states)
+        before, after = totals(tasks)
+        elapsed = time.monotonic() - self.began
+        self.listener(
+            Progress(
+                event, task, text, self.trials, max(self.plan.trials, self.trials),
+                self._failures(), elapsed, self._eta(), before, after, tasks,
+            )
+        )  # fmt: skip
+
+    def _failures(self) -> Counter[str]:
+        total: Counter[str] = Counter()
+        for s in self.states:
+            total.update(s.failures)
+        return total
+
+    def _result(self, stopped: str) -> TuneResult:
+        return TuneResult(
+            self.plan.model, self.plan.target.key, self.writer.path,
+            tuple(s.result() for s in self.states), self.trials, self.measured,
+            time.monotonic() - self.began, stopped, self._failures(), tuple(self.notes),
+        )  # fmt: skip
