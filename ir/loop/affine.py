@@ -163,8 +163,9 @@ def bounds_of(form: Linear, ranges: Ranges, splits: int = 3) -> Interval:
                 return _either(atom.name, a, b, k < 0)
     low = high = form.constant
     for atom, k in form.terms.items():
-        a, b = _atom_bounds(atom, ranges)
-        low, high = (low + k * a, high + k * b) if k > 0 else (low + k * b, high + k * a)
+        least, most = _atom_bounds(atom, ranges)
+        least, most = (least, most) if k > 0 else (most, least)
+        low, high = low + k * least, high + k * most
     return max(low, LOW), min(high, HIGH)
 
 

@@ -6,6 +6,7 @@ given in the order of first appearance; ``show(parse(show(f))) == show(f)``.
 
 from __future__ import annotations
 
+import json
 import keyword
 import re
 from collections.abc import Mapping
@@ -196,12 +197,12 @@ class _Writer:
 
     def loop(self, s: For) -> str:
         extent = self.expr(s.extent)
-        first = [repr(s.thread)] if s.kind is Kind.THREAD else []
+        first = [quoted(s.thread)] if s.kind is Kind.THREAD else []
         args = ", ".join([*first, extent, *keywords(s.notes)])
         return f"for {self.name(s.var)} in {s.kind.value}({args}):"
 
     def block(self, s: Block, depth: int) -> None:
-        self.put(depth, f"with block({', '.join([repr(s.name), *keywords(s.notes)])}):", s)
+        self.put(depth, f"with block({', '.join([quoted(s.name), *keywords(s.notes)])}):", s)
         depth += 1
         if s.axes:
             values = [f"{a.kind.value}({a.extent}, {self.expr(a.value)})" for a in s.axes]
@@ -303,13 +304,18 @@ def buffer_type(b: Buffer) -> str:
 
 
 def _alloc(b: Buffer) -> str:
-    scope = "" if b.scope is Scope.GLOBAL else f", scope={b.scope.value!r}"
+    scope = "" if b.scope is Scope.GLOBAL else f", scope={quoted(b.scope.value)}"
     return f"alloc({buffer_type(b)}{scope})"
 
 
 def arguments(values: Mapping[str, int | str]) -> list[str]:
     """Keyword arguments."""
-    return [f"{k}={v!r}" for k, v in values.items()]
+    return [f"{k}={quoted(v)}" for k, v in values.items()]
+
+
+def quoted(value: int | str) -> str:
+    """An int, or a string in double quotes."""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else str(int(value))
 
 
 def keywords(notes: Mapping[str, int | str], known: Mapping[str, object] = {}) -> list[str]:
@@ -320,4 +326,5 @@ def keywords(notes: Mapping[str, int | str], known: Mapping[str, object] = {}) -
         if k.isascii() and k.isidentifier() and not keyword.iskeyword(k) and k not in known
     }
     rest = {k: v for k, v in notes.items() if k not in plain}
-    return [*arguments(plain), *([f"**{rest!r}"] if rest else [])]
+    entries = ", ".join(f"{quoted(k)}: {quoted(v)}" for k, v in rest.items())
+    return [*arguments(plain), *([f"**{{{entries}}}"] if rest else [])]

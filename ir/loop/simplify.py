@@ -413,6 +413,7 @@ class _Nest:
         new = map_stmt(core, inside.stmt, inside.simple.expr)
         if new is core and axes is s.axes and guard is s.predicate:
             return s
+        assert isinstance(new, Block)
         return replace(new, axes=axes, predicate=guard)
 
 

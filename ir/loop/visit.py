@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
-from functools import cache
 from typing import TypeAlias, TypeVar, assert_never
 
 from .nodes import (
@@ -264,13 +263,16 @@ def equal(a: Func | Stmt | Expr, b: Func | Stmt | Expr) -> bool:
             case (tuple(), tuple()):
                 return len(x) == len(y) and all(map(same, x, y))
             case _:
-                names = _fields(type(x))
+                names = _FIELDS.get(type(x), ())
                 return all(same(getattr(x, n), getattr(y, n)) for n in names) if names else x == y
 
     return same(a, b)
 
 
-@cache
-def _fields(node: type) -> tuple[str, ...]:
-    parts = (Op, Cast, Load, Range, Region, Store, Let, If, Seq, For, BlockAxis, Block, Alloc, Func)
-    return tuple(f.name for f in fields(node)) if node in parts else ()
+_FIELDS: dict[type, tuple[str, ...]] = {
+    node: tuple(f.name for f in fields(node))
+    for node in (
+        *(Op, Cast, Load, Range, Region, BlockAxis),
+        *(Store, Let, If, Seq, For, Block, Alloc, Func),
+    )
+}

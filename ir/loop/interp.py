@@ -1,0 +1,399 @@
+"""The loop IR interpreter: the oracle that says what a function means at any stage.
+
+A function is compiled to nested closures and run element by element, blocks, predicates and inits
+included. It is strict where the program is undefined: reading what nothing wrote, an index or
+a block axis out of range, and an output element left unwritten are errors. Of a selection only the
+chosen operand is evaluated.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, assert_never
+
+import numpy as np
+
+from ..dtypes import index, to_numpy
+from ..errors import ArgumentError
+from .affine import Interval, Linear, bounds, linear
+from .nodes import (
+    Alloc,
+    AxisKind,
+    Block,
+    Buffer,
+    Cast,
+    Const,
+    Expr,
+    For,
+    Func,
+    If,
+    Kind,
+    Let,
+    Load,
+    Op,
+    Seq,
+    Stmt,
+    Store,
+    Var,
+)
+from .races import UndefinedError, Watch
+from .scalar import Closure, Env, boxed, constant, conversion, operation, reinterpretation
+
+Array: TypeAlias = np.ndarray[Any, Any]
+Action: TypeAlias = Callable[[Env], None]
+Data: TypeAlias = list[Any]
+
+__all__ = ["UndefinedError", "run"]
+
+
+def run(
+    func: Func,
+    args: Sequence[Array],
+    *,
+    symbols: Sequence[int] = (),
+    seed: int | None = None,
+    check_races: bool = False,
+) -> list[Array]:
+    """The outputs of ``func`` on ``args``: the inputs, in the order of ``func.params``.
+
+    ``symbols`` are the values of ``func.symbols``. With ``seed``, parallel loops run in a random
+    order. With ``check_races``, two iterations of a parallel, vector or thread-bound loop that meet
+    in an element, one of them writing, are an ``UndefinedError``.
+    """
+    _check(func, args, symbols)
+    inputs = len(func.params) - func.outputs
+    data: dict[Buffer, Data] = {}
+    for b, a in zip(func.params, args, strict=False):
+        data[b] = list(np.asarray(a, order="C").reshape(-1))
+    for b in (*func.params[inputs:], *func.allocs):
+        data[b] = [None] * math.prod(b.shape)
+    watch = Watch(func) if check_races else None
+    order = None if seed is None else random.Random(seed)
+    compiler = _Compiler(data, watch, order)
+    for v, n in zip(func.symbols, symbols, strict=True):
+        compiler.bind(v, (n, n))
+    action = compiler.stmt(func.body)
+    env: Env = [*symbols, *[0] * (compiler.size - len(symbols))]
+    with np.errstate(all="ignore"):
+        action(env)
+    return [_result(b, data[b]) for b in func.params[inputs:]]
+
+
+def _check(func: Func, args: Sequence[Array], symbols: Sequence[int]) -> None:
+    inputs = func.params[: len(func.params) - func.outputs]
+    what = f"cannot run {func.name}"
+    if len(args) != len(inputs) or len(symbols) != len(func.symbols):
+        wants = f"{len(inputs)} arrays and {len(func.symbols)} symbols"
+        raise ArgumentError(what, f"it takes {wants}; got {len(args)} and {len(symbols)}")
+    for n, (b, a) in enumerate(zip(inputs, args, strict=True)):
+        if a.shape != b.shape or a.dtype != to_numpy(b.dtype):
+            got = f"argument {n} is {a.dtype}{list(a.shape)}"
+            raise ArgumentError(what, f"{got}, {b.name} is {b.dtype}{list(b.shape)}")
+
+
+def _result(b: Buffer, data: Data) -> Array:
+    if None in data:
+        at = np.unravel_index(data.index(None), b.shape)
+        why = f"{b.name}{[int(i) for i in at]} was never written"
+        raise UndefinedError("an output has no value", why)
+    return np.array(data, to_numpy(b.dtype)).reshape(b.shape)
+
+
+class _Compiler:
+    """Turns statements into actions on an environment: a list with a slot for each variable."""
+
+    def __init__(
+        self, data: dict[Buffer, Data], watch: Watch | None, order: random.Random | None
+    ) -> None:
+        self.data, self.watch, self.order = data, watch, order
+        self.slots: dict[Var, int] = {}
+        self.ranges: dict[Var, Interval] = {}
+        self.size = 0
+        self.where = ""
+
+    def bind(self, var: Var, values: Interval | None = None) -> int:
+        self.slots[var] = self.size
+        if values is not None:
+            self.ranges[var] = values
+        self.size += 1
+        return self.size - 1
+
+    # Statements
+
+    def stmt(self, s: Stmt) -> Action:
+        match s:
+            case Store():
+                return self.store(s)
+            case Seq(stmts=stmts):
+                return _in_order([self.stmt(x) for x in stmts])
+            case For():
+                return self.loop(s)
+            case Block():
+                return self.block(s)
+            case If(cond=cond, then=then, orelse=orelse):
+                c, t = self.expr(cond), self.stmt(then)
+                return _branch(c, t, _in_order([]) if orelse is None else self.stmt(orelse))
+            case Let(var=var, value=value, body=body):
+                v = self.expr(value)
+                known = bounds(value, self.ranges) if var.dtype == index else None
+                slot = self.bind(var, known)
+                return _assign(slot, v, self.stmt(body))
+            case Alloc(buffer=buffer, body=body):
+                return self.alloc(buffer, body)
+            case _:
+                assert_never(s)
+
+    def store(self, s: Store) -> Action:
+        data, dtype = self.data[s.buffer], s.buffer.dtype
+        at, value = self.offset(s.buffer, s.index), self.expr(s.value)
+        if self.watch is not None:
+            at = self.watch.writing(s.buffer, at, self.where)
+        if _plain(s.value):
+
+            def put(env: Env) -> None:
+                data[at(env)] = value(env)
+
+            return put
+
+        def run(env: Env) -> None:
+            data[at(env)] = boxed(value(env), dtype)
+
+        return run
+
+    def alloc(self, buffer: Buffer, body: Stmt) -> Action:
+        size = math.prod(buffer.shape)
+        data = self.data[buffer] = [None] * size
+        action, watch = self.stmt(body), self.watch
+
+        def run(env: Env) -> None:
+            data[:] = [None] * size
+            if watch is not None:
+                watch.forget(buffer)
+            action(env)
+
+        return run
+
+    def loop(self, s: For) -> Action:
+        extent = self.expr(s.extent)
+        slot = self.bind(s.var, (0, max(bounds(s.extent, self.ranges)[1] - 1, 0)))
+        body = self.stmt(s.body)
+        values = _numbers(extent, self.order if s.kind is Kind.PARALLEL else None)
+        if self.watch is not None and s.kind in (Kind.PARALLEL, Kind.VECTOR, Kind.THREAD):
+            return self.watch.loop(s, slot, values, body)
+
+        def run(env: Env) -> None:
+            for i in values(env):
+                env[slot] = i
+                body(env)
+
+        return run
+
+    def block(self, s: Block) -> Action:
+        outside, self.where = self.where, f"block {s.name}"
+        binds: list[tuple[int, Closure]] = []
+        checks: list[tuple[int, int, str]] = []
+        reduce: list[int] = []
+        for a in s.axes:
+            known = bounds(a.value, self.ranges)
+            if isinstance(a.value, Var):
+                slot = self.slots[a.var] = self.slots[a.value]
+            else:
+                value = self.expr(a.value)
+                slot = self.bind(a.var)
+                binds.append((slot, value))
+            self.ranges[a.var] = known
+            if known[0] < 0 or known[1] >= a.extent:
+                checks.append((slot, a.extent, a.var.name))
+            if a.kind is AxisKind.REDUCE:
+                reduce.append(slot)
+        guard = None if s.predicate is None else self.expr(s.predicate)
+        for a in s.axes:
+            self.ranges[a.var] = _meet(self.ranges[a.var], (0, a.extent - 1))
+        action = self.stmt(s.body)
+        if s.init is not None:
+            action = _initialised(self.stmt(s.init), action, reduce)
+        if checks:
+            action = _in_range(checks, self.where, action)
+        if guard is not None:
+            action = _branch(guard, action, _in_order([]))
+        self.where = outside
+        return _bound(binds, action)
+
+    # Expressions
+
+    def expr(self, e: Expr) -> Closure:
+        match e:
+            case Var():
+                return _fetch(self.slots[e])
+            case Const(value=value, dtype=dtype):
+                held = constant(value, dtype)
+                return lambda env: held
+            case Load(buffer=buffer, index=ix):
+                return self.load(buffer, ix)
+            case Cast(value=value, dtype=dtype, bits=bits):
+                make = reinterpretation if bits else conversion
+                return make(value.dtype, dtype, self.expr(value))
+            case Op(name="add" | "subtract" | "multiply", dtype=dtype) if dtype == index:
+                return self.affine(linear(e))
+            case Op(name=name, args=args):
+                return operation(name, tuple(a.dtype for a in args), tuple(map(self.expr, args)))
+            case _:
+                assert_never(e)
+
+    def load(self, buffer: Buffer, ix: tuple[Expr, ...]) -> Closure:
+        data, at, where = self.data[buffer], self.offset(buffer, ix), self.where
+        if self.watch is not None:
+            at = self.watch.reading(buffer, at, where)
+
+        def run(env: Env) -> Any:
+            i = at(env)
+            value = data[i]
+            if value is None:
+                place = [int(x) for x in np.unravel_index(i, buffer.shape)]
+                why = f"nothing wrote {buffer.name}{place} before"
+                raise UndefinedError("an element is read that has no value", why, where)
+            return value
+
+        return run
+
+    def offset(self, buffer: Buffer, ix: tuple[Expr, ...]) -> Closure:
+        """The row-major position of an element; dimensions not provably in range are checked."""
+        form, stride = Linear({}), 1
+        checked: list[tuple[Closure, int, int]] = []
+        for d in reversed(range(len(ix))):
+            low, high = bounds(ix[d], self.ranges)
+            if low >= 0 and high < buffer.shape[d]:
+                form = form.plus(linear(ix[d]), stride)
+            else:
+                checked.append((self.expr(ix[d]), buffer.shape[d], stride))
+            stride *= buffer.shape[d]
+        plain = self.affine(form)
+        if not checked:
+            return plain
+        where = self.where
+
+        def run(env: Env) -> Any:
+            total = plain(env)
+            for value, size, step in checked:
+                i = value(env)
+                if not 0 <= i < size:
+                    why = f"{buffer.name} has {size} elements there, the index is {i}"
+                    raise UndefinedError("an index is out of bounds", why, where)
+                total += i * step
+            return total
+
+        return run
+
+    def affine(self, form: Linear) -> Closure:
+        """The value of a linear form; the usual small ones have a closure of their own."""
+        c = form.constant
+        parts = [
+            (k, self.slots[a] if isinstance(a, Var) else None, a) for a, k in form.terms.items()
+        ]
+        match parts:
+            case []:
+                return lambda env: c
+            case [(k, int(i), _)]:
+                return lambda env: env[i] * k + c
+            case [(k, int(i), _), (m, int(j), _)]:
+                return lambda env: env[i] * k + env[j] * m + c
+            case [(k, int(i), _), (m, int(j), _), (n, int(h), _)]:
+                return lambda env: env[i] * k + env[j] * m + env[h] * n + c
+            case _:
+                terms = [(k, _fetch(i) if i is not None else self.expr(a)) for k, i, a in parts]
+                return lambda env: c + sum(k * value(env) for k, value in terms)
+
+
+def _plain(e: Expr) -> bool:
+    """Whether the value of ``e`` is always a NumPy scalar of its own type."""
+    match e:
+        case Load():
+            return True
+        case Op(name="add" | "subtract" | "multiply", dtype=dtype):
+            return dtype.kind == "float" and dtype.bits >= 32
+        case _:
+            return False
+
+
+def _meet(a: Interval, b: Interval) -> Interval:
+    low, high = max(a[0], b[0]), min(a[1], b[1])
+    return (low, high) if low <= high else b
+
+
+def _fetch(slot: int) -> Closure:
+    return lambda env: env[slot]
+
+
+def _numbers(extent: Closure, order: random.Random | None) -> Closure:
+    if order is None:
+        return lambda env: range(extent(env))
+
+    def run(env: Env) -> list[int]:
+        numbers = list(range(extent(env)))
+        order.shuffle(numbers)
+        return numbers
+
+    return run
+
+
+def _assign(slot: int, value: Closure, body: Action) -> Action:
+    def run(env: Env) -> None:
+        env[slot] = value(env)
+        body(env)
+
+    return run
+
+
+def _in_order(actions: list[Action]) -> Action:
+    if len(actions) == 1:
+        return actions[0]
+
+    def run(env: Env) -> None:
+        for action in actions:
+            action(env)
+
+    return run
+
+
+def _branch(cond: Closure, then: Action, orelse: Action) -> Action:
+    return lambda env: then(env) if cond(env) else orelse(env)
+
+
+def _bound(binds: list[tuple[int, Closure]], body: Action) -> Action:
+    match binds:
+        case []:
+            return body
+        case [(slot, value)]:
+            return _assign(slot, value, body)
+
+    def run(env: Env) -> None:
+        for slot, value in binds:
+            env[slot] = value(env)
+        body(env)
+
+    return run
+
+
+def _initialised(init: Action, body: Action, reduce: list[int]) -> Action:
+    def run(env: Env) -> None:
+        for slot in reduce:
+            if env[slot] != 0:
+                break
+        else:
+            init(env)
+        body(env)
+
+    return run
+
+
+def _in_range(checks: list[tuple[int, int, str]], where: str, body: Action) -> Action:
+    def run(env: Env) -> None:
+        for slot, extent, name in checks:
+            if not 0 <= env[slot] < extent:
+                why = f"{name} is {env[slot]}, its extent is {extent}"
+                raise UndefinedError("a block axis is out of range", why, where)
+        body(env)
+
+    return run

@@ -1,0 +1,143 @@
+"""Meaning of scalar operations for the interpreter: closures over an environment of values.
+
+Values are NumPy scalars of the element type, but indices are Python ints: they do not overflow.
+Where NumPy scalars already mean what ``ir.elementwise`` says, an operation is the operator itself;
+all others go through the table.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ..dtypes import DType, index, to_numpy
+from ..elementwise import TABLE
+
+Env: TypeAlias = list[Any]
+Value: TypeAlias = Any  # a NumPy scalar, or a Python int or bool
+Closure: TypeAlias = Callable[[Env], Value]
+
+_DIRECT: dict[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add,
+    "subtract": operator.sub,
+    "multiply": operator.mul,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "eq": operator.eq,
+    "ne": operator.ne,
+}
+_INDEX: dict[str, Callable[[Any, Any], Any]] = {
+    **_DIRECT,
+    "floordiv": operator.floordiv,
+    "floormod": operator.mod,
+    "minimum": min,
+    "maximum": max,
+}
+
+
+def boxed(value: Value, dtype: DType) -> Value:
+    """``value`` as a NumPy scalar of ``dtype``; integers out of range wrap."""
+    if isinstance(value, np.generic):
+        return value
+    if dtype.is_int and not isinstance(value, float):
+        low = 0 if dtype.kind == "unsigned" else -(1 << (dtype.bits - 1))
+        value = (int(value) - low) % (1 << dtype.bits) + low
+    return to_numpy(dtype).type(value)
+
+
+def constant(value: Value, dtype: DType) -> Value:
+    """A literal as a value."""
+    return int(value) if dtype == index else boxed(value, dtype)
+
+
+def operation(name: str, dtypes: tuple[DType, ...], args: tuple[Closure, ...]) -> Closure:
+    """A closure that applies an operation of the table to the values of ``args``."""
+    match name, args:
+        case "select", (c, a, b):
+            return lambda env: a(env) if c(env) else b(env)
+        case "and", (a, b) if dtypes[0].kind == "pred":
+            return lambda env: a(env) and b(env)
+        case "or", (a, b) if dtypes[0].kind == "pred":
+            return lambda env: a(env) or b(env)
+        case "not", (a,) if dtypes[0].kind == "pred":
+            return lambda env: not a(env)
+        case "add", (a, b) if _native(dtypes[0]):
+            return lambda env: a(env) + b(env)
+        case "multiply", (a, b) if _native(dtypes[0]):
+            return lambda env: a(env) * b(env)
+        case _, (a, b) if dtypes[0] == index and name in _INDEX:
+            f = _INDEX[name]
+            return lambda env: f(a(env), b(env))
+        case _, (a, b) if _native(dtypes[0]) and name in _DIRECT:
+            f = _DIRECT[name]
+            return lambda env: f(a(env), b(env))
+        case (("maximum" | "minimum"), (a, b)) if _native(dtypes[0]):
+            return _extreme(operator.ge if name == "maximum" else operator.le, a, b)
+        case _:
+            return _from_table(name, dtypes, args)
+
+
+def _native(dtype: DType) -> bool:
+    """Whether NumPy scalars of this type compute as the table says."""
+    return dtype.kind in ("float", "signed", "unsigned") and dtype.bits >= 32
+
+
+def _extreme(better: Callable[[Any, Any], Any], a: Closure, b: Closure) -> Closure:
+    def run(env: Env) -> Value:
+        x, y = a(env), b(env)
+        return x if x != x or better(x, y) else y
+
+    return run
+
+
+def _from_table(name: str, dtypes: tuple[DType, ...], args: tuple[Closure, ...]) -> Closure:
+    f = TABLE[name].numpy
+
+    def run(env: Env) -> Value:
+        values = (boxed(a(env), d) for a, d in zip(args, dtypes, strict=True))
+        return f(*values)[()]
+
+    return run
+
+
+def conversion(source: DType, target: DType, value: Closure) -> Closure:
+    """HLO ``convert``: floats to integers truncate and saturate, NaN becomes 0."""
+    if source.is_int and target == index and source.bits <= 64 and source.name != "u64":
+        return lambda env: int(value(env))
+    return lambda env: convert(boxed(value(env), source), target)
+
+
+def convert(value: Value, target: DType) -> Value:
+    """One value converted to another element type, as HLO ``convert`` does."""
+    to = to_numpy(target).type
+    match target.kind:
+        case "pred":
+            return np.bool_(value != 0)
+        case "signed" | "unsigned":
+            real = value.real if np.iscomplexobj(value) else value
+            if not isinstance(real, np.bool_ | np.integer):
+                real = _truncated(float(real), target)
+            return boxed(int(real), target)
+        case "float":
+            return to(value.real if np.iscomplexobj(value) else value)
+        case _:
+            return to(value)
+
+
+def _truncated(value: float, target: DType) -> int:
+    low = 0 if target.kind == "unsigned" else -(1 << (target.bits - 1))
+    high = low + (1 << target.bits) - 1
+    if value != value:
+        return 0
+    return low if value <= low else high if value >= high else int(value)
+
+
+def reinterpretation(source: DType, target: DType, value: Closure) -> Closure:
+    """HLO ``bitcast-convert`` between types of one width."""
+    to = to_numpy(target)
+    return lambda env: boxed(value(env), source).view(to)
