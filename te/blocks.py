@@ -1,0 +1,163 @@
+"""Blocks with their loops in default order, and the regions that a body touches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..ir.loop.build import const
+from ..ir.loop.nodes import (
+    AxisKind,
+    Block,
+    BlockAxis,
+    Buffer,
+    Const,
+    Expr,
+    For,
+    Let,
+    Load,
+    Op,
+    Range,
+    Region,
+    Stmt,
+    Store,
+    Var,
+)
+from ..ir.loop.visit import exprs, seq, walk
+from .sharing import bind, postorder
+
+Notes = Mapping[str, int | str]
+OPAQUE: Notes = {"opaque": 1}  # order or place of the writes depends on data: leave it serial
+
+# What a declared region may be computed with; anything else widens to the whole dimension.
+_REGION_OPS = frozenset({"add", "subtract", "multiply", "floordiv", "floormod", "minimum",
+                         "maximum"})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """An axis of a block to be: a variable with its extent and kind."""
+
+    var: Var
+    extent: int
+    kind: AxisKind = AxisKind.SPATIAL
+
+
+def spatial(extents: Sequence[int], prefix: str = "i") -> tuple[Axis, ...]:
+    """Axes over the elements that a block writes: loops ``i0, i1, ..``, block axes ``vi0, ..``."""
+    return tuple(Axis(Var(f"v{prefix}{n}"), extent) for n, extent in enumerate(extents))
+
+
+def reducing(extents: Sequence[int], prefix: str = "k") -> tuple[Axis, ...]:
+    """Axes over the terms of a reduction: loops ``k0, k1, ..``, block axes ``vk0, ..``."""
+    return tuple(
+        Axis(Var(f"v{prefix}{n}"), extent, AxisKind.REDUCE) for n, extent in enumerate(extents)
+    )
+
+
+def variables(axes: Sequence[Axis]) -> tuple[Expr, ...]:
+    """The axes as an index."""
+    return tuple(a.var for a in axes)
+
+
+def nest(
+    name: str,
+    axes: Sequence[Axis],
+    body: Stmt,
+    init: Stmt | None = None,
+    notes: Notes | None = None,
+) -> Stmt:
+    """A block under one serial loop per axis, the first axis outermost.
+
+    Reads and writes are derived from the body. Where a reduce axis is empty nothing would run the
+    ``init``, so it becomes the body of a block without the reduce axes.
+    """
+    if init is not None and any(a.extent == 0 and a.kind is AxisKind.REDUCE for a in axes):
+        return nest(name, [a for a in axes if a.kind is AxisKind.SPATIAL], init, notes=notes)
+    loops = [Var(a.var.name.removeprefix("v")) for a in axes]
+    own = {a.var for a in axes}
+    parts = (body,) if init is None else (init, body)
+    result: Stmt = Block(
+        name=name,
+        axes=tuple(
+            BlockAxis(a.var, a.extent, a.kind, loop) for a, loop in zip(axes, loops, strict=True)
+        ),
+        reads=_regions((x for s in parts for x in _loads(s)), own),
+        writes=_regions((x for s in parts for x in _stores(s)), own),
+        body=body,
+        init=init,
+        **({} if not notes else {"notes": dict(notes)}),
+    )
+    for axis, loop in zip(reversed(axes), reversed(loops), strict=True):
+        result = For(loop, const(axis.extent), result)
+    return result
+
+
+def elements(buffer: Buffer, name: str, value: Callable[[tuple[Expr, ...]], Expr]) -> Stmt:
+    """A block that computes every element of ``buffer`` from its index."""
+    axes = spatial(buffer.shape)
+    at = variables(axes)
+    return nest(name, axes, store(buffer, at, value(at)))
+
+
+def store(buffer: Buffer, index: tuple[Expr, ...], value: Expr) -> Stmt:
+    """``buffer[index] = value`` with what is shared in value or index bound once."""
+    rank = len(index)
+    return bind((*index, value), lambda es: Store(buffer, es[:rank], es[rank]))
+
+
+def stores(buffers: Sequence[Buffer], index: tuple[Expr, ...], values: Sequence[Expr]) -> Stmt:
+    """The same element of several buffers; every value is computed before the first store."""
+    if len(buffers) == 1:
+        return store(buffers[0], index, values[0])
+
+    def use(bound: tuple[Expr, ...]) -> Stmt:
+        names = [Var(f"{b.name}_new", b.dtype) for b in buffers]
+        body = seq(*(Store(b, index, n) for b, n in zip(buffers, names, strict=True)))
+        return lets(list(zip(names, bound, strict=True)), body)
+
+    return bind(values, use)
+
+
+def lets(names: Sequence[tuple[Var, Expr]], body: Stmt) -> Stmt:
+    """``body`` with variables bound, the first one outermost."""
+    for name, value in reversed(names):
+        body = Let(name, value, body)
+    return body
+
+
+def _loads(s: Stmt) -> Iterator[tuple[Buffer, tuple[Expr, ...]]]:
+    for part in walk(s):
+        for e in postorder(exprs(part)):
+            if isinstance(e, Load):
+                yield e.buffer, e.index
+
+
+def _stores(s: Stmt) -> Iterator[tuple[Buffer, tuple[Expr, ...]]]:
+    for part in walk(s):
+        if isinstance(part, Store):
+            yield part.buffer, part.index
+
+
+def _regions(
+    accesses: Iterator[tuple[Buffer, tuple[Expr, ...]]], own: set[Var]
+) -> tuple[Region, ...]:
+    """One box per distinct access, in order of appearance."""
+    found: dict[Region, None] = {}
+    for buffer, at in accesses:
+        ranges = tuple(
+            Range(e, const(1)) if _over(e, own) else Range(const(0), const(extent))
+            for e, extent in zip(at, buffer.shape, strict=True)
+        )
+        found[Region(buffer, ranges)] = None
+    return tuple(found)
+
+
+def _over(e: Expr, own: set[Var]) -> bool:
+    """Whether ``e`` is index arithmetic over the block's own axes."""
+    return all(
+        isinstance(x, Const)
+        or (isinstance(x, Var) and x in own)
+        or (isinstance(x, Op) and x.name in _REGION_OPS)
+        for x in postorder((e,))
+    )

@@ -1,0 +1,142 @@
+"""What an element of an HLO instruction is, as an expression of its index.
+
+``Emitter.element`` follows the operands down to parameters and to what has a buffer already.
+Everything it builds goes through one ``Pool``, and it remembers each (instruction, index), so a
+value used along many paths is built once and the work is linear in the graph it returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+from ...ir.dtypes import DType
+from ...ir.hlo.nodes import Computation, Instruction, TupleShape
+from ...ir.loop import affine
+from ...ir.loop.build import (
+    TRUE,
+    as_expr,
+    both,
+    cast,
+    compare,
+    floordiv,
+    floormod,
+    maximum,
+    minimum,
+)
+from ...ir.loop.nodes import Buffer, Expr, Load, Var
+from .. import blocks
+from ..blocks import Axis
+from ..sharing import Pool
+from .scalars import refuse
+
+Index: TypeAlias = tuple[Expr, ...]
+Rule: TypeAlias = "Callable[[Emitter, Instruction, Index], Expr]"
+Leaf: TypeAlias = tuple[Instruction, int]
+
+
+def leaf(instruction: Instruction, element: int = 0) -> Leaf:
+    """The instruction that makes a value, and which element of its tuple the value is."""
+    while True:
+        match instruction.opcode:
+            case "get-tuple-element":
+                element = instruction.attrs["index"]
+                instruction = instruction.operands[0]
+            case "tuple":
+                instruction, element = instruction.operands[element], 0
+            case "opt-barrier" | "optimization-barrier":
+                instruction = instruction.operands[0]
+            case _:
+                return instruction, element
+
+
+class Emitter:
+    """Expressions for the elements of one computation's instructions.
+
+    ``rules`` say per opcode what an element is. ``buffers`` hold what is in memory, by leaf; a
+    buffer may be wider than the value (an f32 accumulator of a bf16 result).
+    """
+
+    def __init__(self, computation: Computation, rules: Mapping[str, Rule]) -> None:
+        self.computation = computation
+        self.buffers: dict[Leaf, Buffer] = {}
+        self._rules = rules
+        self._pool = Pool()
+        self._memo: dict[tuple[int, tuple[int, ...]], Expr] = {}
+        self._ranges: dict[Var, affine.Interval] = {}
+
+    def element(self, instruction: Instruction, index: Sequence[Expr | int]) -> Expr:
+        """The element at ``index``: a load where the value has a buffer, else how to compute it."""
+        source, n = leaf(instruction)
+        buffer = self.buffers.get((source, n))
+        if buffer is None:
+            if isinstance(source.shape, TupleShape):
+                refuse(source, self.computation, "it makes a tuple and stands inside a group")
+            return self.compute(source, index)
+        at = tuple(self._pool.intern(as_expr(i)) for i in index)
+        return self._pool.intern(cast(Load(buffer, at), instruction.array.dtype))
+
+    def compute(self, instruction: Instruction, index: Sequence[Expr | int]) -> Expr:
+        """The element at ``index`` computed from the operands, whether or not it has a buffer."""
+        at = tuple(self._pool.intern(as_expr(i)) for i in index)
+        key = (id(instruction), tuple(map(id, at)))
+        if (known := self._memo.get(key)) is None:
+            rule = self._rules.get(instruction.opcode)
+            if rule is None:
+                refuse(instruction, self.computation, "there is no rule for this operation")
+            known = self._memo[key] = self._pool.intern(rule(self, instruction, at))
+        return known
+
+    def scalar(self, instruction: Instruction) -> Expr:
+        """The value of an operand with one element."""
+        return self.element(instruction, (0,) * instruction.array.rank)
+
+    def spatial(self, extents: Sequence[int], prefix: str = "i") -> tuple[Axis, ...]:
+        """Spatial axes whose range is known from here on."""
+        return self._known(blocks.spatial(extents, prefix))
+
+    def reducing(self, extents: Sequence[int], prefix: str = "k") -> tuple[Axis, ...]:
+        """Reduce axes whose range is known from here on."""
+        return self._known(blocks.reducing(extents, prefix))
+
+    def _known(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        self._ranges.update({a.var: (0, max(a.extent - 1, 0)) for a in axes})
+        return axes
+
+    def inside(self, e: Expr | int, extent: int) -> Expr | None:
+        """The condition ``0 <= e < extent``; None where it always holds."""
+        low, high = affine.bounds(as_expr(e), self._ranges)
+        below = None if low >= 0 else compare("ge", e, 0)
+        above = None if high < extent else compare("lt", e, extent)
+        return both(below, above)
+
+    def clamped(self, e: Expr | int, last: int) -> Expr:
+        """``min(max(e, 0), last)``, without what always holds."""
+        e, last = as_expr(e), max(last, 0)
+        low, high = affine.bounds(e, self._ranges)
+        e = e if low >= 0 else maximum(e, 0)
+        return e if high <= last else minimum(e, last)
+
+    def divided(self, e: Expr, by: int) -> tuple[Expr, Expr]:
+        """``e // by`` and ``e % by``; exact where the multiples of ``by`` separate."""
+        form = affine.linear(e)
+        high = {a: c // by for a, c in form.terms.items() if c % by == 0}
+        low = {a: c for a, c in form.terms.items() if c % by}
+        rest = affine.Linear(low, form.constant % by)
+        least, most = affine.bounds_of(rest, self._ranges)
+        if least >= 0 and most < by:
+            whole = affine.Linear(high, form.constant // by)
+            return affine.to_expr(whole), affine.to_expr(rest)
+        return floordiv(e, by), floormod(e, by)
+
+
+def always(condition: Expr | None) -> Expr:
+    """A condition that may be absent (always true) as an expression."""
+    return TRUE if condition is None else condition
+
+
+def accumulator(dtype: DType) -> DType:
+    """The type in which terms are added up: f32 for the narrow floats, else the type itself."""
+    from ...ir.dtypes import f32
+
+    return f32 if dtype.is_float and dtype.bits < 32 else dtype

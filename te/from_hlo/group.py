@@ -1,0 +1,87 @@
+"""A group of HLO instructions as a loop function: stages in order, each a block or a few."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from ...ir.hlo.nodes import Computation, Instruction, Shape
+from ...ir.loop.nodes import Block, Buffer, Func
+from ...ir.loop.visit import seq, walk
+from .contractions import convolution, dot
+from .emitter import Emitter, Leaf
+from .plan import Plan, make_plan
+from .reductions import reduce_, reduce_window
+from .rules import RULES
+from .scalars import refuse
+from .stages import Draft, concatenate, dynamic_update_slice, hand_out, pointwise
+
+STAGES: dict[str, Callable[[Draft, Instruction], None]] = {
+    "dot": dot,
+    "convolution": convolution,
+    "reduce": reduce_,
+    "reduce-window": reduce_window,
+    "concatenate": concatenate,
+    "dynamic-update-slice": dynamic_update_slice,
+}
+
+
+def lower_group(computation: Computation, name: str) -> Func:
+    """Lower a group of a canonical module to loops in default order.
+
+    The function takes the computation's parameters, then its results (the root, or each element of
+    the root's tuple), as buffers of the HLO shapes. Names of blocks follow from the structure
+    alone, so a schedule's trace fits every group of the same structure. An output that may take
+    the place of an input (an update in place) is noted as ``alias<output> = <parameter>``.
+    ``UnsupportedError`` names what cannot be lowered.
+    """
+    _check_static(computation)
+    plan = make_plan(computation)
+    emitter = Emitter(computation, RULES)
+    for n, p in enumerate(computation.parameters):
+        emitter.buffers[(p, 0)] = Buffer(f"p{n}", p.array.dims, p.array.dtype)
+    outputs = _output_buffers(plan)
+    owned: dict[Leaf, Buffer] = {}
+    for leaf, buffer in zip(plan.outputs, outputs, strict=True):
+        if leaf[0].opcode != "parameter":
+            owned.setdefault(leaf, buffer)
+    draft = Draft(emitter, dict(owned))
+    for x in plan.stages:
+        STAGES.get(x.opcode, pointwise)(draft, x)
+    for leaf, buffer in zip(plan.outputs, outputs, strict=True):
+        if leaf in draft.owned or owned.get(leaf) is not buffer:
+            hand_out(draft, leaf, buffer)
+    inputs = tuple(emitter.buffers[(p, 0)] for p in computation.parameters)
+    func = Func(name, (*inputs, *outputs), len(outputs), seq(*draft.body), tuple(draft.allocs))
+    return _note_aliases(func)
+
+
+def _check_static(computation: Computation) -> None:
+    for x in computation.instructions:
+        if isinstance(x.shape, Shape) and any(x.shape.dynamic):
+            refuse(x, computation, "bounded dynamic dimension")
+
+
+def _output_buffers(plan: Plan) -> tuple[Buffer, ...]:
+    single = len(plan.outputs) == 1
+    found = []
+    for n, (x, element) in enumerate(plan.outputs):
+        shape = x.shape if isinstance(x.shape, Shape) else x.shape.elements[element]  # type: ignore[union-attr]
+        assert isinstance(shape, Shape)
+        found.append(Buffer("out" if single else f"out{n}", shape.dims, shape.dtype))
+    return tuple(found)
+
+
+def _note_aliases(func: Func) -> Func:
+    """Note which outputs begin as a copy of an input that nothing else reads."""
+    every = [s for s in walk(func.body) if isinstance(s, Block)]
+    inputs = func.params[: len(func.params) - func.outputs]
+    outputs = func.params[len(inputs) :]
+    notes: dict[str, int | str] = {}
+    for block in every:
+        if "copy" in block.notes and block.writes[0].buffer in outputs:
+            source = block.reads[0].buffer
+            readers = [b for b in every if any(r.buffer is source for r in b.reads)]
+            if readers == [block]:
+                notes[f"alias{outputs.index(block.writes[0].buffer)}"] = inputs.index(source)
+    return replace(func, notes=notes) if notes else func

@@ -1,0 +1,165 @@
+"""Data movement with places known at compile time: broadcast, reshape, slice, pad, and others."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...ir.dtypes import BY_NAME, index
+from ...ir.hlo.nodes import Instruction
+from ...ir.loop.build import add, both, cast, compare, const, mul, op, select, sub
+from ...ir.loop.nodes import Expr
+from .emitter import Emitter, Index, Rule
+from .reshaping import source_index
+from .scalars import SMALL_CONSTANT, apply, literal, refuse, reinterpret, splat
+
+
+def constant(e: Emitter, x: Instruction, at: Index) -> Expr:
+    """A literal; a few elements as a chain of selections."""
+    if (value := splat(x)) is not None:
+        return value
+    array = np.asarray(x.attrs["literal"])
+    if array.size > SMALL_CONSTANT:
+        why = f"a constant of {array.size} elements has no place in a kernel"
+        refuse(x, e.computation, why, "pass it to the group as an input")
+    flat: Expr = const(0)
+    for i, extent in zip(at, array.shape, strict=True):
+        flat = add(mul(flat, extent), i)
+    values = [literal(v, x.array.dtype) for v in array.reshape(-1)]
+    chosen: Expr = values[-1]
+    for n, v in reversed(list(enumerate(values[:-1]))):
+        chosen = select(compare("eq", flat, n), v, chosen)
+    return chosen
+
+
+def iota(e: Emitter, x: Instruction, at: Index) -> Expr:
+    return cast(at[x.attrs["iota_dimension"]], x.array.dtype)
+
+
+def broadcast(e: Emitter, x: Instruction, at: Index) -> Expr:
+    source = x.operands[0].array
+    dims = x.attrs.get("dimensions", ())
+    # A dimension of extent 1 may be stretched: its index is then 0.
+    places = (const(0) if n == 1 else at[d] for d, n in zip(dims, source.dims, strict=True))
+    return e.element(x.operands[0], tuple(places))
+
+
+def reshape(e: Emitter, x: Instruction, at: Index) -> Expr:
+    source = x.operands[0].array
+    value = e.element(x.operands[0], source_index(e, source.dims, x.array.dims, at))
+    return reinterpret(value, x.array.dtype)
+
+
+def transpose(e: Emitter, x: Instruction, at: Index) -> Expr:
+    source: list[Expr] = [const(0)] * len(at)
+    for place, dim in zip(at, x.attrs["dimensions"], strict=True):
+        source[dim] = place
+    return e.element(x.operands[0], source)
+
+
+def slice_(e: Emitter, x: Instruction, at: Index) -> Expr:
+    dims = x.attrs["slice"]
+    places = (add(mul(i, d.stride), d.start) for i, d in zip(at, dims, strict=True))
+    return e.element(x.operands[0], tuple(places))
+
+
+def reverse(e: Emitter, x: Instruction, at: Index) -> Expr:
+    flipped, dims = x.attrs["dimensions"], x.array.dims
+    places = (sub(dims[n] - 1, i) if n in flipped else i for n, i in enumerate(at))
+    return e.element(x.operands[0], tuple(places))
+
+
+def pad(e: Emitter, x: Instruction, at: Index) -> Expr:
+    """The operand where the place has come from it, else the padding value."""
+    source, fill = x.operands
+    places: list[Expr] = []
+    conditions: list[Expr | None] = []
+    for i, d, extent in zip(at, x.attrs["padding"], source.array.dims, strict=True):
+        place = add(i, -d.low)
+        if d.interior:
+            place, rest = e.divided(place, d.interior + 1)
+            conditions.append(compare("eq", rest, 0))
+        conditions.append(e.inside(place, extent))
+        places.append(e.clamped(place, extent - 1))
+    if source.array.size == 0:
+        return e.scalar(fill)
+    value = e.element(source, tuple(places))
+    condition = both(*conditions)
+    return value if condition is None else select(condition, value, e.scalar(fill))
+
+
+def concatenate(e: Emitter, x: Instruction, at: Index) -> Expr:
+    """A chain of selections; every operand is read at a place that it has."""
+    (dim,) = x.attrs["dimensions"]
+    end, parts = 0, []
+    for operand in x.operands:
+        extent = operand.array.dims[dim]
+        start, end = end, end + extent
+        if extent:
+            parts.append((operand, start, end))
+    chosen: Expr | None = None
+    for operand, start, end in reversed(parts):
+        place = e.clamped(add(at[dim], -start), end - start - 1)
+        value = e.element(operand, (*at[:dim], place, *at[dim + 1 :]))
+        chosen = value if chosen is None else select(compare("lt", at[dim], end), value, chosen)
+    return literal(0, x.array.dtype) if chosen is None else chosen
+
+
+def bitcast_convert(e: Emitter, x: Instruction, at: Index) -> Expr:
+    """The same bits as another type; between widths, the last dimension counts the parts."""
+    source, to = x.operands[0], x.array.dtype
+    wide, narrow = max(source.array.dtype.bits, to.bits), min(source.array.dtype.bits, to.bits)
+    if wide == narrow:
+        return reinterpret(e.element(source, at), to)
+    whole, part = BY_NAME[f"u{wide}"], BY_NAME[f"u{narrow}"]
+    if to.bits == narrow:
+        bits = reinterpret(e.element(source, at[:-1]), whole)
+        amount = cast(op("multiply", at[-1], const(narrow, index)), whole)
+        return reinterpret(cast(op("shift-right-logical", bits, amount), part), to)
+    result: Expr | None = None
+    for n in range(wide // narrow):
+        piece = cast(reinterpret(e.element(source, (*at, n)), part), whole)
+        piece = piece if n == 0 else op("shift-left", piece, const(n * narrow, whole))
+        result = piece if result is None else op("or", result, piece)
+    assert result is not None
+    return reinterpret(result, to)
+
+
+def dimension_size(e: Emitter, x: Instruction, at: Index) -> Expr:
+    """``get-dimension-size`` of a static dimension."""
+    shape = x.operands[0].array
+    (dim,) = x.attrs["dimensions"]
+    if any(shape.dynamic):
+        refuse(x, e.computation, "bounded dynamic dimension")
+    return const(shape.dims[dim], x.array.dtype)
+
+
+def set_dimension_size(e: Emitter, x: Instruction, at: Index) -> Expr:
+    """The operand, where the size that is set is the one it has."""
+    source, size = x.operands
+    (dim,) = x.attrs["dimensions"]
+    known = splat(size) if size.opcode == "constant" else None
+    if any(x.array.dynamic) or known is None or known.value != source.array.dims[dim]:
+        refuse(x, e.computation, "bounded dynamic dimension", "only its full size can be set")
+    return e.element(source, at)
+
+
+def map_(e: Emitter, x: Instruction, at: Index) -> Expr:
+    return apply(x.attrs["to_apply"], [e.element(o, at) for o in x.operands])[0]
+
+
+RULES: dict[str, Rule] = {
+    "constant": constant,
+    "iota": iota,
+    "broadcast": broadcast,
+    "reshape": reshape,
+    "bitcast": reshape,
+    "transpose": transpose,
+    "slice": slice_,
+    "reverse": reverse,
+    "pad": pad,
+    "concatenate": concatenate,
+    "bitcast-convert": bitcast_convert,
+    "get-dimension-size": dimension_size,
+    "set-dimension-size": set_dimension_size,
+    "map": map_,
+}

@@ -1,0 +1,215 @@
+"""Which instructions of a group get a buffer; the rest is computed where it is used.
+
+Instructions are visited from the root up. Each collects *demands*: which stage asks for its
+elements, along which way of indexing, and how many times. Where that makes work be done again and
+the work is worth a buffer, the instruction becomes a stage of its own, and what it needs is asked
+for once. Nothing is expanded, so the plan takes time linear in the group, whatever its fan-out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from math import prod
+from typing import TypeAlias
+
+from ...ir.elementwise import TABLE
+from ...ir.hlo.nodes import Computation, Instruction, Shape, TupleShape
+from .emitter import Leaf, leaf
+from .reshaping import is_clean
+from .scalars import is_elementwise, splat
+
+MATERIAL = frozenset({
+    "reduce", "reduce-window", "dot", "convolution", "scatter", "select-and-scatter", "sort",
+    "topk", "concatenate",
+})  # fmt: skip
+PLUMBING = frozenset({"tuple", "get-tuple-element", "opt-barrier", "optimization-barrier"})
+VIEWS = frozenset({"transpose", "broadcast", "slice", "reverse", "reshape", "bitcast", "convert"})
+DEEP = 64  # instructions in a row inside one expression
+HEAVY = 4.0  # FLOP per element from which computing again costs more than a buffer
+MANY_LOADS = 3  # or this many operands to read again
+
+MANY_WAYS = 8  # distinct ways of indexing an instruction inside one group
+
+Demand: TypeAlias = dict[int, int]  # times asked for, by way
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """``stages`` in topological order; ``outputs`` are leaves, in the order of the results."""
+
+    stages: tuple[Instruction, ...]
+    outputs: tuple[Leaf, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cost:
+    """Of one element, computed from the stages below: FLOP, loads and levels of nesting."""
+
+    flops: float = 0.0
+    loads: int = 0
+    depth: int = 0
+
+    @property
+    def heavy(self) -> bool:
+        return self.flops >= HEAVY or (self.flops >= 1 and self.loads >= MANY_LOADS)
+
+
+@dataclass(slots=True)
+class _Planner:
+    costs: dict[Instruction, _Cost]
+    forced: set[Instruction]
+    demands: dict[Instruction, Demand] = field(default_factory=dict)
+    ways: dict[Hashable, int] = field(default_factory=dict)
+
+    def ask(self, x: Instruction, way: Hashable, times: int) -> None:
+        """Note that elements of ``x`` are needed ``times`` times; equal ways are one number."""
+        source, _ = leaf(x)
+        number = self.ways.setdefault(way, len(self.ways))
+        self.demands.setdefault(source, {})[number] = times
+
+    def is_stage(self, x: Instruction) -> bool:
+        if x in self.forced:
+            return True
+        ways, cost = self.demands[x], self.costs[x]
+        if len(ways) > MANY_WAYS and (cost.flops or cost.loads > 1):
+            return True
+        again = sum(ways.values()) >= 2 * max(x.array.size, 1)
+        return again and cost.heavy and is_computed(x)
+
+    def hand_down(self, x: Instruction, n: int, operand: Instruction) -> None:
+        """Ask of an operand what is asked of ``x``, along the way that ``x`` indexes it."""
+        here = is_computed(x)
+        for way, times in self.demands[x].items():
+            if here:
+                self.demands.setdefault(leaf(operand)[0], {})[way] = times
+            else:
+                self.ask(operand, (way, _movement(x, n)), times)
+
+    def expect(self, x: Instruction) -> None:
+        """What stage ``x`` asks of its operands."""
+        for n, operand in enumerate(x.operands):
+            self.ask(operand, (x, n), _evaluations(x, n))
+        if x.opcode in ("dot", "convolution"):
+            for n, operand in enumerate(x.operands):
+                if not (x.opcode == "convolution" and n == 0 and is_padded(x)):
+                    self.view(operand)
+
+    def view(self, x: Instruction) -> None:
+        """Make the inner loops of a contraction read ``x`` by plain loads."""
+        x, _ = leaf(x)
+        while x.opcode in VIEWS and x not in self.forced:
+            source = x.operands[0]
+            bent = x.opcode in ("reshape", "bitcast")
+            if bent and not is_clean(source.array.dims, x.array.dims):
+                break
+            x, _ = leaf(source)
+        if x.opcode != "parameter" and not (x.opcode == "constant" and splat(x)):
+            self.forced.add(x)
+
+
+def make_plan(computation: Computation) -> Plan:
+    """Decide the stages of a group."""
+    outputs = tuple(_leaves(computation.root))
+    forced = {x for x, _ in outputs if x.opcode != "parameter"}
+    forced |= {x for x in computation.instructions if x.opcode in MATERIAL}
+    planner = _Planner(_costs(computation, forced), forced)
+    stages: list[Instruction] = []
+    for x, _ in outputs:
+        planner.demands.setdefault(x, {})
+    for x in reversed(computation.instructions):
+        if x not in planner.demands or x.opcode == "parameter" or x.opcode in PLUMBING:
+            continue
+        if planner.is_stage(x):
+            stages.append(x)
+            planner.expect(x)
+        else:
+            for n, operand in enumerate(x.operands):
+                planner.hand_down(x, n, operand)
+    return Plan(tuple(reversed(stages)), outputs)
+
+
+def is_padded(x: Instruction) -> bool:
+    """Whether a convolution reads beside its input, or between its elements."""
+    return any(d.pad_low or d.pad_high or d.lhs_dilate != 1 for d in x.attrs.get("window", ()))
+
+
+def _leaves(x: Instruction, element: int | None = None) -> list[Leaf]:
+    """The arrays that a result is made of, in order."""
+    if x.opcode == "tuple" and element is None:
+        return [found for o in x.operands for found in _leaves(o)]
+    if isinstance(x.shape, TupleShape):
+        return [leaf(x, n) for n in range(len(x.shape.elements))]
+    return [leaf(x)]
+
+
+def _costs(computation: Computation, forced: set[Instruction]) -> dict[Instruction, _Cost]:
+    """Cost per element; what is nested too deep is added to ``forced``."""
+    costs: dict[Instruction, _Cost] = {}
+    for x in computation.instructions:
+        parts = [costs[o] for o in x.operands]
+        if x.opcode == "parameter":
+            costs[x] = _Cost(loads=1)
+            continue
+        cost = _Cost(
+            _own_flops(x) + sum(p.flops for p in parts),
+            sum(p.loads for p in parts),
+            1 + max((p.depth for p in parts), default=0),
+        )
+        if cost.depth > DEEP and is_elementwise(x):
+            forced.add(x)
+        costs[x] = _Cost(loads=1) if x in forced else cost
+    return costs
+
+
+def _own_flops(x: Instruction) -> float:
+    if x.opcode in TABLE:
+        return TABLE[x.opcode].flops
+    return 1.0 if x.opcode in ("compare", "reduce-precision", "map") else 0.0
+
+
+def is_computed(x: Instruction) -> bool:
+    """Whether ``x`` computes, place by place, rather than moves data."""
+    return is_elementwise(x) or x.opcode == "map"
+
+
+def _movement(x: Instruction, operand: int) -> Hashable:
+    """Equal for instructions that move the data of an operand alike."""
+    match x.opcode:
+        case "broadcast" | "transpose" | "reverse":
+            return x.opcode, x.array.dims, x.attrs.get("dimensions", ())
+        case "reshape" | "bitcast":
+            return x.array.dims
+        case "slice":
+            return tuple(x.attrs["slice"])
+        case _:
+            return x, operand
+
+
+def _evaluations(x: Instruction, operand: int) -> int:
+    """How many elements of an operand the stage of ``x`` computes."""
+    own = x.operands[operand].shape
+    size = own.size if isinstance(own, Shape) else 1
+    match x.opcode:
+        case "dot":
+            lhs, rhs = (o.array for o in x.operands)
+            contracted = prod(lhs.dims[d] for d in x.attrs.get("lhs_contracting_dims", ()))
+            return x.array.size * contracted if rhs.size else 0
+        case "convolution" if operand == 0 and is_padded(x):
+            return size
+        case "convolution":
+            return x.array.size * max(1, x.operands[1].array.size)
+        case "reduce-window" if operand < len(x.operands) // 2:
+            return int(_first(x).size * prod(d.size for d in x.attrs["window"]))
+        case opcode if opcode in MATERIAL:
+            return size
+        case _:
+            return x.array.size
+
+
+def _first(x: Instruction) -> Shape:
+    shape = x.shape
+    while isinstance(shape, TupleShape):
+        shape = shape.elements[0]
+    assert isinstance(shape, Shape)
+    return shape

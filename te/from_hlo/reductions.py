@@ -1,0 +1,148 @@
+"""Reductions: over dimensions, over windows, and running ones (scans)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...ir.dtypes import DType
+from ...ir.hlo.nodes import Computation, Instruction, Shape, TupleShape, WindowDim
+from ...ir.loop.build import add, both, cast, compare, const, mul, op, select, sub
+from ...ir.loop.nodes import AxisKind, Buffer, Expr, For, Load
+from ...ir.loop.visit import seq
+from .. import blocks
+from ..blocks import OPAQUE, Axis, variables
+from .emitter import accumulator
+from .scalars import apply, simple_combiner
+from .stages import Draft
+
+ROLES = {
+    "add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min", "and": "all",
+    "or": "any",
+}  # fmt: skip
+ADDING = frozenset({"add", "multiply"})
+
+
+class _Reducer:
+    """How a reduction combines: ``combine(old, new)`` on expressions of the accumulators' types."""
+
+    def __init__(self, x: Instruction) -> None:
+        self.computation: Computation = x.attrs["to_apply"]
+        self.count = len(x.operands) // 2
+        self.inputs = x.operands[: self.count]
+        self.starts = x.operands[self.count :]
+        simple = simple_combiner(self.computation) if self.count == 1 else None
+        self.simple = simple
+        self.role = ROLES.get(simple or "", "reduce")
+        shapes = x.shape.elements if isinstance(x.shape, TupleShape) else (x.shape,)
+        self.shapes = tuple(s for s in shapes if isinstance(s, Shape))
+
+    def dtype(self, n: int) -> DType:
+        """The accumulator's type: sums of narrow floats are kept in f32 and rounded once."""
+        own = self.shapes[n].dtype
+        return accumulator(own) if self.simple in ADDING else own
+
+    def combine(self, old: Sequence[Expr], new: Sequence[Expr]) -> tuple[Expr, ...]:
+        if self.simple is not None:
+            return (op(self.simple, old[0], new[0]),)
+        return apply(self.computation, (*old, *new))
+
+    def first(self, d: Draft) -> list[Expr]:
+        """The initial values."""
+        return [cast(d.emitter.scalar(s), self.dtype(n)) for n, s in enumerate(self.starts)]
+
+    def terms(self, d: Draft, index: Sequence[Expr]) -> list[Expr]:
+        """The elements that are reduced, at one place of the inputs."""
+        return [cast(d.emitter.element(x, index), self.dtype(n)) for n, x in enumerate(self.inputs)]
+
+    def targets(self, d: Draft, x: Instruction, name: str) -> list[Buffer]:
+        return [
+            d.target((x, n), name if n == 0 else f"{name}_{n}", s.dims, self.dtype(n))
+            for n, s in enumerate(self.shapes)
+        ]
+
+
+def _emit(
+    d: Draft, x: Instruction, r: _Reducer, axes: Sequence[Axis], terms: Sequence[Expr]
+) -> None:
+    """The block ``out[i] = combine(out[i], term[i, k])`` with the initial values as its init."""
+    name = d.fresh(r.role)
+    out = r.targets(d, x, name)
+    at = variables([a for a in axes if a.kind is AxisKind.SPATIAL])
+    body = blocks.stores(out, at, r.combine([Load(b, at) for b in out], terms))
+    init = blocks.stores(out, at, r.first(d))
+    d.body.append(blocks.nest(name, axes, body, init))
+    for n, b in enumerate(out):
+        d.done((x, n), b)
+
+
+def reduce_(d: Draft, x: Instruction) -> None:
+    """HLO ``reduce``: spatial axes in the order of the result, then the reduced dimensions."""
+    r = _Reducer(x)
+    extents, dims = r.inputs[0].array.dims, sorted(x.attrs["dimensions"])
+    space = d.emitter.spatial(r.shapes[0].dims)
+    terms = d.emitter.reducing([extents[n] for n in dims])
+    inner, outer = iter(variables(terms)), iter(variables(space))
+    place = [next(inner) if n in dims else next(outer) for n in range(len(extents))]
+    _emit(d, x, r, (*space, *terms), r.terms(d, place))
+
+
+def reduce_window(d: Draft, x: Instruction) -> None:
+    """HLO ``reduce-window``: reduce axes for the window's dimensions that are not 1 wide."""
+    r = _Reducer(x)
+    window: tuple[WindowDim, ...] = x.attrs["window"]
+    if (dim := scanned(window, r.inputs[0].array.dims)) is not None:
+        return _scan(d, x, r, dim, backward=window[dim].pad_high > 0)
+    space = d.emitter.spatial(r.shapes[0].dims)
+    wide = [n for n, w in enumerate(window) if w.size != 1] or [0]
+    terms = d.emitter.reducing([window[n].size for n in wide])
+    inside = dict(zip(wide, variables(terms), strict=True))
+    places: list[Expr] = []
+    conditions: list[Expr | None] = []
+    for n, (w, i) in enumerate(zip(window, variables(space), strict=True)):
+        extent = r.inputs[0].array.dims[n]
+        reach = mul(inside.get(n, const(0)), w.rhs_dilate)
+        place = add(add(mul(i, w.stride), reach), -w.pad_low)
+        if w.lhs_dilate != 1:
+            place, rest = d.emitter.divided(place, w.lhs_dilate)
+            conditions.append(compare("eq", rest, 0))
+        conditions.append(d.emitter.inside(place, extent))
+        places.append(d.emitter.clamped(place, extent - 1))
+    condition = both(*conditions)
+    found = r.first(d) if 0 in r.inputs[0].array.dims else r.terms(d, places)
+    if condition is not None:
+        found = [select(condition, t, s) for t, s in zip(found, r.first(d), strict=True)]
+    _emit(d, x, r, (*space, *terms), found)
+
+
+def scanned(window: Sequence[WindowDim], extents: Sequence[int]) -> int | None:
+    """The dimension along which a window reduction is a running one (a cumulative sum, say)."""
+    wide = [n for n, w in enumerate(window) if w.size != 1]
+    if len(wide) != 1 or extents[wide[0]] != window[wide[0]].size:
+        return None
+    w, n = window[wide[0]], extents[wide[0]]
+    plain = all(v.stride == v.lhs_dilate == v.rhs_dilate == 1 for v in window)
+    flat = all(not (v.pad_low or v.pad_high) for i, v in enumerate(window) if i != wide[0])
+    running = (w.pad_low, w.pad_high) in ((n - 1, 0), (0, n - 1))
+    return wide[0] if plain and flat and running else None
+
+
+def _scan(d: Draft, x: Instruction, r: _Reducer, dim: int, backward: bool) -> None:
+    """Rows in any order; inside a row one element after the other."""
+    name = d.fresh(f"scan_{r.role}")
+    out = r.targets(d, x, name)
+    extents = r.shapes[0].dims
+    axes = d.emitter.spatial([e for n, e in enumerate(extents) if n != dim])
+    (step,) = d.emitter.reducing((extents[dim] - 1,), "t")
+    row = variables(axes)
+
+    def place(t: Expr | int) -> tuple[Expr, ...]:
+        along = sub(extents[dim] - 1, t) if backward else add(t, 0)
+        return (*row[:dim], along, *row[dim:])
+
+    here, before = place(add(step.var, 1)), place(step.var)
+    first = blocks.stores(out, place(0), r.combine(r.first(d), r.terms(d, place(0))))
+    next_ = blocks.stores(out, here, r.combine([Load(b, before) for b in out], r.terms(d, here)))
+    body = seq(first, For(step.var, const(step.extent), next_))
+    d.body.append(blocks.nest(name, axes, body, notes=OPAQUE))
+    for n, b in enumerate(out):
+        d.done((x, n), b)

@@ -1,0 +1,176 @@
+"""Element-wise HLO on scalar expressions: one instruction, or a whole scalar computation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ...ir.dtypes import BY_NAME, DType, pred
+from ...ir.elementwise import DIRECTIONS, TABLE
+from ...ir.errors import UnsupportedError
+from ...ir.hlo.nodes import Computation, Instruction, Shape
+from ...ir.loop.build import FALSE, TRUE, cast, const, op, select
+from ...ir.loop.nodes import Cast, Const, Expr, Op
+
+SAME = frozenset({"copy", "optimization-barrier", "opt-barrier"})  # values handed on as they are
+CONVERSIONS = frozenset({"convert", "bitcast-convert", "compare", "reduce-precision"})
+MANTISSA = {"f16": 10, "bf16": 7, "f32": 23, "f64": 52}
+SMALL_CONSTANT = 8  # elements of a constant that may become a chain of selections
+
+
+def is_elementwise(instruction: Instruction) -> bool:
+    """Whether each element of the result needs the operands' elements at that place only."""
+    opcode = instruction.opcode
+    if opcode == "bitcast-convert":
+        return instruction.array.dims == instruction.operands[0].array.dims
+    return opcode in TABLE or opcode in CONVERSIONS or opcode in SAME
+
+
+def refuse(
+    instruction: Instruction, computation: Computation, why: str, hint: str = ""
+) -> NoReturn:
+    """Raise ``UnsupportedError`` that names the instruction and where its source was."""
+    where = f"computation {computation.name}"
+    if (m := instruction.metadata) is not None and m.source_file:
+        where += f" ({m.source_file}:{m.source_line})"
+    what = f"cannot compile {instruction.opcode} `{instruction.name}`"
+    raise UnsupportedError(what, why, where, hint)
+
+
+def elementwise(instruction: Instruction, args: Sequence[Expr]) -> Expr:
+    """The element that an element-wise instruction computes from its operands' elements."""
+    dtype = instruction.array.dtype
+    match instruction.opcode:
+        case "compare":
+            return compare(instruction.attrs, *args)
+        case "convert":
+            return cast(args[0], dtype)
+        case "bitcast-convert":
+            return reinterpret(args[0], dtype)
+        case "reduce-precision":
+            return reduce_precision(
+                args[0], instruction.attrs["exponent_bits"], instruction.attrs["mantissa_bits"]
+            )
+        case opcode if opcode in SAME:
+            return args[0]
+        case "select":
+            return select(*args)
+        case opcode:
+            return Op(opcode, tuple(args), dtype)
+
+
+def reinterpret(value: Expr, dtype: DType) -> Expr:
+    """The bits of ``value`` as another element type of the same width."""
+    return value if value.dtype == dtype else Cast(value, dtype, bits=True)
+
+
+def compare(attrs: Any, a: Expr, b: Expr) -> Expr:
+    """HLO ``compare``. ``type=TOTALORDER`` orders floats by their bits (IEEE 754, 5.10)."""
+    if attrs.get("type") == "TOTALORDER" and a.dtype.is_float:
+        a, b = total_order(a), total_order(b)
+    return Op(DIRECTIONS[attrs["direction"]], (a, b), pred)
+
+
+def total_order(x: Expr) -> Expr:
+    """A signed integer that orders floats totally: -NaN < -inf < ... < -0 < 0 < ... < NaN."""
+    integer = BY_NAME[f"s{x.dtype.bits}"]
+    bits = reinterpret(x, integer)
+    sign = op("shift-right-arithmetic", bits, const(x.dtype.bits - 1, integer))
+    magnitude = const((1 << (x.dtype.bits - 1)) - 1, integer)
+    return op("xor", bits, op("and", sign, magnitude))
+
+
+def reduce_precision(x: Expr, exponent_bits: int, mantissa_bits: int) -> Expr:
+    """``x`` rounded to a float of fewer bits, to nearest even; no denormals in the result."""
+    width, mantissa = x.dtype.bits, MANTISSA[x.dtype.name]
+    exponent = width - 1 - mantissa
+    unsigned = BY_NAME[f"u{width}"]
+
+    def c(value: int) -> Const:
+        return const(value, unsigned)
+
+    bits: Expr = reinterpret(x, unsigned)
+    if (drop := mantissa - mantissa_bits) > 0:
+        last = op("and", op("shift-right-logical", bits, c(drop)), c(1))
+        rounded = op("add", bits, op("add", last, c((1 << (drop - 1)) - 1)))
+        bits = op("and", rounded, c((1 << width) - (1 << drop)))
+    if exponent_bits < exponent:
+        bias, reduced = (1 << (exponent - 1)) - 1, (1 << (exponent_bits - 1)) - 1
+        infinity = ((1 << exponent) - 1) << mantissa
+        field = op("and", bits, c(infinity))
+        sign = op("and", bits, c(1 << (width - 1)))
+        too_big = op("gt", field, c((bias + reduced) << mantissa))
+        too_small = op("le", field, c((bias - reduced) << mantissa))
+        bits = select(too_big, op("or", sign, c(infinity)), bits)
+        bits = select(too_small, sign, bits)
+    return select(op("ne", x, x), x, reinterpret(bits, x.dtype))
+
+
+def literal(value: Any, dtype: DType) -> Const:
+    """A NumPy scalar as a literal."""
+    match dtype.kind:
+        case "pred":
+            return TRUE if value else FALSE
+        case "signed" | "unsigned":
+            return const(int(value), dtype)
+        case "float":
+            return const(float(value), dtype)
+        case "complex":
+            return const(complex(value), dtype)
+
+
+def splat(instruction: Instruction) -> Const | None:
+    """The one value of a constant whose elements are all the same bits; None for others."""
+    array = np.asarray(instruction.attrs["literal"])
+    dtype = instruction.array.dtype
+    if array.size == 0:
+        return literal(0, dtype)
+    first = array.reshape(-1)[:1]
+    if array.size > 1 and first.tobytes() * array.size != array.tobytes():
+        return None
+    return literal(first[0], dtype)
+
+
+def apply(computation: Computation, args: Sequence[Expr]) -> tuple[Expr, ...]:
+    """What a scalar computation (a reducer, a comparator) returns for scalar arguments."""
+    values: dict[Instruction, Expr] = {}
+    tuples: dict[Instruction, tuple[Expr, ...]] = {}
+    for x in computation.instructions:
+        if x.opcode == "tuple":
+            tuples[x] = tuple(values[o] for o in x.operands)
+        elif x.opcode == "get-tuple-element" and x.operands[0] in tuples:
+            values[x] = tuples[x.operands[0]][x.attrs["index"]]
+        elif not isinstance(x.shape, Shape) or x.array.size != 1:
+            refuse(x, computation, "the computation does not work on scalars")
+        elif x.opcode == "parameter":
+            values[x] = args[x.attrs["number"]]
+        elif x.opcode == "constant":
+            values[x] = literal(np.asarray(x.attrs["literal"]).reshape(-1)[0], x.array.dtype)
+        elif x.opcode in ("broadcast", "reshape", "bitcast"):
+            values[x] = values[x.operands[0]]
+        elif x.opcode in ("call", "map"):
+            inner = apply(x.attrs["to_apply"], [values[o] for o in x.operands])
+            values[x] = inner[0]
+        elif is_elementwise(x):
+            values[x] = elementwise(x, [values[o] for o in x.operands])
+        else:
+            refuse(x, computation, "it is not an operation on scalars")
+    root = computation.root
+    return tuples[root] if root in tuples else (values[root],)
+
+
+def simple_combiner(computation: Computation) -> str | None:
+    """The operation of a reducer that is one commutative operation of its two parameters."""
+    root, parameters = computation.root, computation.parameters
+    while root.opcode == "convert" and len(parameters) == 2:
+        root = root.operands[0]
+    if len(parameters) != 2 or root.opcode not in TABLE or not TABLE[root.opcode].commutative:
+        return None
+    leaves = []
+    for operand in root.operands:
+        while operand.opcode == "convert":
+            operand = operand.operands[0]
+        leaves.append(operand)
+    return root.opcode if {*leaves} == {*parameters} else None

@@ -1,0 +1,127 @@
+"""The function under construction, and the stages that need no reduction: element by element."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ...ir.dtypes import DType
+from ...ir.hlo.nodes import Instruction
+from ...ir.loop.build import add, cast
+from ...ir.loop.nodes import Buffer, Expr, Load, Stmt
+from ...ir.loop.printer import CALLS
+from .. import blocks
+from ..blocks import variables
+from .emitter import Emitter, Leaf, leaf
+from .indexed import clamped_starts
+
+COPY: blocks.Notes = {"copy": 1}  # moves an input to the output that may take its place
+
+
+@dataclass(slots=True)
+class Draft:
+    """What a group has become so far.
+
+    ``owned`` are the output buffers that no stage has written yet, by the leaf they hold;
+    ``aliases`` the outputs that start as a copy of an input: output number to parameter number.
+    """
+
+    emitter: Emitter
+    owned: dict[Leaf, Buffer]
+    allocs: list[Buffer] = field(default_factory=list)
+    body: list[Stmt] = field(default_factory=list)
+    taken: dict[str, int] = field(default_factory=dict)
+
+    def fresh(self, name: str) -> str:
+        """``name``, or with a number if it is taken: by structure alone, so that traces replay."""
+        count = self.taken.get(name, 0)
+        self.taken[name] = count + 1
+        return self.fresh(f"{name}_{count}") if count else name
+
+    def alloc(self, name: str, shape: Sequence[int], dtype: DType) -> Buffer:
+        """A new intermediate buffer."""
+        buffer = Buffer(name, tuple(shape), dtype)
+        self.allocs.append(buffer)
+        return buffer
+
+    def target(self, at: Leaf, name: str, shape: Sequence[int], dtype: DType) -> Buffer:
+        """Where a stage shall write: the output if its type fits, else an intermediate."""
+        out = self.owned.get(at)
+        if out is not None and out.dtype == dtype:
+            del self.owned[at]
+            return out
+        return self.alloc(name, shape, dtype)
+
+    def done(self, at: Leaf, buffer: Buffer) -> None:
+        """From now on the leaf is read from ``buffer``."""
+        self.emitter.buffers[at] = buffer
+
+
+def opcode_name(opcode: str) -> str:
+    """An opcode as the name of a block."""
+    return CALLS.get(opcode, opcode.replace("-", "_"))
+
+
+def pointwise(d: Draft, x: Instruction) -> None:
+    """``out[i] = element(i)``."""
+    at = (x, 0)
+    name = d.fresh(d.owned[at].name if at in d.owned else opcode_name(x.opcode))
+    out = d.target(at, name, x.array.dims, x.array.dtype)
+    axes = d.emitter.spatial(out.shape)
+    index = variables(axes)
+    d.body.append(blocks.nest(name, axes, blocks.store(out, index, d.emitter.compute(x, index))))
+    d.done(at, out)
+
+
+def concatenate(d: Draft, x: Instruction) -> None:
+    """One block per operand, each writing its part."""
+    at = (x, 0)
+    name = d.owned[at].name if at in d.owned else "concat"
+    out = d.target(at, d.fresh(name), x.array.dims, x.array.dtype)
+    (dim,) = x.attrs["dimensions"]
+    start = 0
+    for operand in x.operands:
+        extents = operand.array.dims
+        if 0 not in extents:
+            axes = d.emitter.spatial(extents)
+            index = variables(axes)
+            place = (*index[:dim], add(index[dim], start), *index[dim + 1 :])
+            body = blocks.store(out, place, d.emitter.element(operand, index))
+            d.body.append(blocks.nest(d.fresh(f"{name}_part"), axes, body))
+        start += extents[dim]
+    d.done(at, out)
+
+
+def copy_of(d: Draft, operand: Instruction, out: Buffer) -> None:
+    """Start ``out`` as a copy of a value; an update in place follows."""
+    axes = d.emitter.spatial(out.shape)
+    index = variables(axes)
+    body = blocks.store(out, index, cast(d.emitter.element(operand, index), out.dtype))
+    notes = COPY if leaf(operand)[0].opcode == "parameter" else None
+    d.body.append(blocks.nest(d.fresh(f"{out.name}_copy"), axes, body, notes=notes))
+
+
+def dynamic_update_slice(d: Draft, x: Instruction) -> None:
+    """A copy of the operand, then the update over it."""
+    operand, update = x.operands[:2]
+    at = (x, 0)
+    name = d.fresh("update")
+    out = d.target(at, name, x.array.dims, x.array.dtype)
+    copy_of(d, operand, out)
+    extents = update.array.dims
+    axes = d.emitter.spatial(extents)
+    index = variables(axes)
+    first = clamped_starts(d.emitter, x.operands[2:], operand.array.dims, extents)
+    place = tuple(add(i, s) for i, s in zip(index, first, strict=True))
+    body = blocks.store(out, place, d.emitter.element(update, index))
+    d.body.append(blocks.nest(name, axes, body))
+    d.done(at, out)
+
+
+def hand_out(d: Draft, at: Leaf, out: Buffer) -> None:
+    """Write an output that no stage wrote: another type, a second copy, or an input itself."""
+    source = d.emitter.buffers[at]
+    axes = d.emitter.spatial(out.shape)
+    index = variables(axes)
+    value: Expr = cast(Load(source, index), out.dtype)
+    d.body.append(blocks.nest(d.fresh(out.name), axes, blocks.store(out, index, value)))
