@@ -212,7 +212,7 @@ def _features(machine: str, cpu: str, attributes: str) -> frozenset[str]:
         if item[0] == "+":
             features.add(name)
         else:
-            gone = _BUILDS_ON.get(name, (name,))
+            gone = _BUILDS_ON.get(name, ())
             features = {f for f in features if f != name and not f.startswith(gone)}
     return frozenset(features)
 
