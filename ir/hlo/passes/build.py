@@ -1,0 +1,127 @@
+"""Constructors that never build what a simpler instruction says as well.
+
+Each takes array instructions of static shape and returns a new instruction, or an old one where
+nothing is to be done: ``reshape(reshape(x))`` is one reshape, ``transpose`` by the identity is its
+operand. Passes that build through them leave nothing to clean up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...dtypes import DType, pred, to_numpy
+from ..nodes import Instruction, Shape
+from ..rewrite import constant, make
+from .match import inverse, nonunit, segments, splat
+
+Dims = tuple[int, ...]
+
+
+def scalar(value: Any, dtype: DType) -> Instruction:
+    """A rank-0 constant."""
+    return constant(np.asarray(value).astype(to_numpy(dtype)))
+
+
+def full(value: Any, dtype: DType, dims: Dims) -> Instruction:
+    """An array of one value: a constant of rank 0, broadcast unless ``dims`` is empty."""
+    return broadcast(scalar(value, dtype), (), dims)
+
+
+def pointwise(opcode: str, *operands: Instruction, **attrs: Any) -> Instruction:
+    """An element-wise operation on operands of one shape; the result's type is the last one's."""
+    last = operands[-1].array
+    dtype = pred if opcode in ("compare", "is-finite") else last.dtype
+    return make(opcode, Shape(dtype, last.dims), operands, **attrs)
+
+
+def convert(x: Instruction, dtype: DType) -> Instruction:
+    """``x`` with elements of another type."""
+    if x.array.dtype == dtype:
+        return x
+    return make("convert", Shape(dtype, x.array.dims), (x,))
+
+
+def reshape(x: Instruction, dims: Sequence[int]) -> Instruction:
+    """``x`` with the same elements in row-major order under other dimensions."""
+    new = tuple(dims)
+    if x.array.dims == new:
+        return x
+    match x.opcode:
+        case "reshape":
+            return reshape(x.operands[0], new)
+        case "constant":
+            return constant(np.ascontiguousarray(x.attrs["literal"]).reshape(new))
+        case "broadcast":
+            if (moved := _reshape_of_broadcast(x, new)) is not None:
+                return moved
+        case _:
+            pass
+    return make("reshape", Shape(x.array.dtype, new), (x,))
+
+
+def _reshape_of_broadcast(x: Instruction, new: Dims) -> Instruction | None:
+    """reshape(broadcast(y))  ->  broadcast(reshape(y)), where every run of dims allows it."""
+    y, mapped = x.operands[0], x.attrs.get("dimensions", ())
+    runs = segments(x.array.dims, new)
+    if runs is None or list(mapped) != sorted(mapped):
+        return None
+    position = {to: origin for origin, to in enumerate(mapped)}
+    y_dims: list[int] = []
+    to: list[int] = []
+    for old_run, new_run in runs:
+        covered = [k in position for k in old_run]
+        if any(covered) and not all(covered):
+            return None
+        if all(covered):
+            y_dims += [new[k] for k in new_run]
+            to += new_run
+    return broadcast(reshape(y, y_dims), tuple(to), new)
+
+
+def transpose(x: Instruction, permutation: Sequence[int]) -> Instruction:
+    """``x`` with result dimension ``k`` taken from dimension ``permutation[k]``."""
+    order = tuple(permutation)
+    dims = tuple(x.array.dims[k] for k in order)
+    if order == tuple(range(len(order))):
+        return x
+    if [k for k in order if x.array.dims[k] != 1] == [
+        k for k in range(len(order)) if x.array.dims[k] != 1
+    ]:
+        return reshape(x, dims)
+    match x.opcode:
+        case "transpose":
+            inner = x.attrs["dimensions"]
+            return transpose(x.operands[0], [inner[k] for k in order])
+        case "broadcast":
+            back = inverse(order)
+            mapped = x.attrs.get("dimensions", ())
+            return broadcast(x.operands[0], tuple(back[d] for d in mapped), dims)
+        case _:
+            return make("transpose", Shape(x.array.dtype, dims), (x,), dimensions=order)
+
+
+def broadcast(x: Instruction, mapped: Dims, dims: Dims) -> Instruction:
+    """``x`` repeated: its dimension ``k`` becomes dimension ``mapped[k]`` of the result.
+
+    The operand of a broadcast so built has no dimension of size 1, and ``mapped`` rises.
+    """
+    if x.array.dims == dims and mapped == tuple(range(len(dims))):
+        return x
+    if x.opcode == "broadcast":
+        inner = x.attrs.get("dimensions", ())
+        return broadcast(x.operands[0], tuple(mapped[k] for k in inner), dims)
+    order = sorted(range(len(mapped)), key=lambda k: mapped[k])
+    if order != list(range(len(mapped))):
+        return broadcast(transpose(x, order), tuple(sorted(mapped)), dims)
+    if nonunit(x.array.dims) == nonunit(dims):
+        return reshape(x, dims) if dims else x
+    kept = tuple(k for k, d in enumerate(x.array.dims) if d != 1)
+    small = reshape(x, [x.array.dims[k] for k in kept])
+    value = splat(small)
+    if value is not None and small.array.rank == 0:
+        small = small if small.opcode == "constant" else constant(value)
+    shape = Shape(x.array.dtype, dims)
+    return make("broadcast", shape, (small,), dimensions=tuple(mapped[k] for k in kept))

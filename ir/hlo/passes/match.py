@@ -1,0 +1,106 @@
+"""Questions that rewrite rules ask about instructions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..nodes import Computation, Instruction, Shape
+from ..opcodes import ELEMENTWISE
+
+POINTWISE: frozenset[str] = ELEMENTWISE | {"compare", "convert", "reduce-precision", "complex"}
+"""Operations whose result element depends on the operands' elements at the same place alone."""
+
+MOVES: frozenset[str] = frozenset(
+    {"broadcast", "reshape", "transpose", "slice", "reverse", "copy", "bitcast"}
+)
+"""Operations with one operand whose elements they place, and nothing else."""
+
+
+def is_static(i: Instruction) -> bool:
+    """Whether ``i`` is one array without bounded dimensions."""
+    return isinstance(i.shape, Shape) and not any(i.shape.dynamic)
+
+
+def all_static(i: Instruction) -> bool:
+    """Whether ``i`` and its operands are arrays without bounded dimensions."""
+    return is_static(i) and all(is_static(o) for o in i.operands)
+
+
+def is_pointwise(i: Instruction) -> bool:
+    """Whether ``i`` is an element-wise operation on arrays of its own shape."""
+    if i.opcode not in POINTWISE or not all_static(i) or not i.operands:
+        return False
+    return all(o.array.dims == i.array.dims for o in i.operands)
+
+
+def splat(i: Instruction) -> np.ndarray[Any, Any] | None:
+    """The one value of all elements of ``i``, as a rank-0 array; None if that is not known."""
+    while i.opcode in MOVES and is_static(i) and i.operands:
+        i = i.operands[0]
+    if i.opcode != "constant" or not is_static(i):
+        return None
+    literal: np.ndarray[Any, Any] = i.attrs["literal"]
+    if literal.size == 1:
+        return literal.reshape(())
+    return None
+
+
+def is_splat(i: Instruction, value: float) -> bool:
+    """Whether every element of ``i`` equals ``value``."""
+    found = splat(i)
+    return found is not None and found.dtype.kind != "c" and bool(found == value)
+
+
+def is_integral(i: Instruction) -> bool:
+    """Whether elements are integers or truth values, so that ``x == x`` holds for all of them."""
+    return i.array.dtype.kind in ("signed", "unsigned", "pred")
+
+
+def combiner(computation: Computation) -> str | None:
+    """The opcode of ``(a, b) -> a opcode b``, else None."""
+    root, parameters = computation.root, computation.parameters
+    if len(parameters) != 2 or set(root.operands) != set(parameters) or len(root.operands) != 2:
+        return None
+    commutes = ("add", "multiply", "maximum", "minimum", "and", "or", "xor")
+    return root.opcode if root.opcode in commutes else None
+
+
+def nonunit(dims: tuple[int, ...]) -> tuple[int, ...]:
+    """The dimensions other than 1."""
+    return tuple(d for d in dims if d != 1)
+
+
+def inverse(permutation: tuple[int, ...]) -> tuple[int, ...]:
+    """The permutation that undoes ``permutation``."""
+    back = [0] * len(permutation)
+    for to, origin in enumerate(permutation):
+        back[origin] = to
+    return tuple(back)
+
+
+def segments(
+    old: tuple[int, ...], new: tuple[int, ...]
+) -> list[tuple[tuple[int, ...], tuple[int, ...]]] | None:
+    """Split a reshape into the finest runs of dimensions with equal products.
+
+    ``[2, 3, 4] -> [6, 4]`` gives ``[((0, 1), (0,)), ((2,), (1,))]``: positions in the old shape
+    and in the new. Dimensions of size 1 belong to no run. None for a shape without elements.
+    """
+    if 0 in old or 0 in new:
+        return None
+    runs: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+    left = [k for k, d in enumerate(old) if d != 1]
+    right = [k for k, d in enumerate(new) if d != 1]
+    i = j = 0
+    while i < len(left):
+        a, b, first_i, first_j = old[left[i]], new[right[j]], i, j
+        i, j = i + 1, j + 1
+        while a != b:
+            if a < b:
+                a, i = a * old[left[i]], i + 1
+            else:
+                b, j = b * new[right[j]], j + 1
+        runs.append((tuple(left[first_i:i]), tuple(right[first_j:j])))
+    return runs
