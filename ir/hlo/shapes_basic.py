@@ -231,7 +231,7 @@ def topk(shapes: Shapes, attrs: Attrs) -> AnyShape:
 
 def get_tuple_element(shapes: Shapes, attrs: Attrs) -> AnyShape:
     count(shapes, 1)
-    index = attr(attrs, "index", int)
+    index: int = attr(attrs, "index", int)
     match shapes[0]:
         case TupleShape(elements=elements) if 0 <= index < len(elements):
             return elements[index]

@@ -1,0 +1,235 @@
+"""What an HLO module computes, in NumPy: the oracle that every other floor is checked against.
+
+Values are arrays or tuples of them. An array with a bounded dimension (``<=``) is held at its
+live size, so nothing ever computes on padding. Called computations of scalars (reducers,
+comparators) are evaluated on whole arrays at once. Sums of narrow floats are kept in f32, of f32
+in f64; integers wrap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ..dtypes import to_numpy
+from ..elementwise import TABLE
+from ..errors import ArgumentError, UnsupportedError
+from . import (
+    interp_conv,
+    interp_indexing,
+    interp_linear,
+    interp_pointwise,
+    interp_reduce,
+    interp_shaping,
+    interp_sort,
+    interp_window,
+)
+from .interp_values import Handler, Run, Value
+from .nodes import AnyShape, Computation, HloModule, Instruction, Shape, TupleShape
+from .opcodes import ELEMENTWISE
+from .rewrite import reachable
+from .shape_text import show_shape
+
+Step: TypeAlias = tuple[Instruction, "Handler | None", tuple[Instruction, ...]]
+
+
+def evaluate(module: HloModule, args: Sequence[Any]) -> Value:
+    """The result of the entry computation: an array, or a (nested) tuple of arrays.
+
+    ``args`` are arrays of the parameters' shapes and element types, in order. ``ArgumentError``
+    for arguments that do not fit, ``UnsupportedError`` that lists what cannot be computed.
+    """
+    return evaluate_computation(module.entry, args)
+
+
+def evaluate_computation(computation: Computation, args: Sequence[Any]) -> Value:
+    """The result of one computation on these arguments; errors as for ``evaluate``."""
+    refuse_unsupported(computation)
+    values = _arguments(computation, args)
+    plans: dict[Computation, tuple[Step, ...]] = {}
+
+    def run(c: Computation, operands: Sequence[Value]) -> Value:
+        if (plan := plans.get(c)) is None:
+            plan = plans[c] = _plan(c)
+        return _run(c, plan, operands, run)
+
+    with np.errstate(all="ignore"):
+        return run(computation, values)
+
+
+def refuse_unsupported(computation: Computation) -> None:
+    """``UnsupportedError`` naming every instruction that has no meaning here, if there is one."""
+    found = [
+        f"{i.opcode} `{i.name}` in `{c.name}`{_origin(i)}"
+        for c in reachable(computation)
+        for i in c.instructions
+        if i.opcode not in HANDLERS or _foreign(i)
+    ]
+    if found:
+        what = f"{len(found)} instructions cannot be computed"
+        raise UnsupportedError(what, "; ".join(found[:50]), computation.name)
+
+
+def _foreign(i: Instruction) -> bool:
+    if i.opcode == "custom-call":
+        return i.attrs.get("custom_call_target") not in interp_sort.CUSTOM_CALLS
+    return False
+
+
+def _origin(i: Instruction) -> str:
+    if i.metadata is None or not i.metadata.source_file:
+        return ""
+    return f" ({i.metadata.source_file}:{i.metadata.source_line})"
+
+
+def _plan(c: Computation) -> tuple[Step, ...]:
+    """What to run and, after each step, which values nobody needs any more."""
+    last: dict[Instruction, Instruction] = {}
+    for i in c.instructions:
+        last[i] = i
+        for operand in i.operands:
+            last[operand] = i
+    done: dict[Instruction, list[Instruction]] = {}
+    for value, user in last.items():
+        if value is not c.root:
+            done.setdefault(user, []).append(value)
+    return tuple((i, HANDLERS[i.opcode], tuple(done.get(i, ()))) for i in c.instructions)
+
+
+def _run(c: Computation, plan: Iterable[Step], args: Sequence[Value], run: Run) -> Value:
+    values: dict[Instruction, Value] = {}
+    for i, handler, dead in plan:
+        if i.opcode == "parameter":
+            values[i] = args[i.attrs["number"]]
+        elif handler is not None:
+            values[i] = handler(i, [values[o] for o in i.operands], run)
+        for d in dead:
+            del values[d]
+    return values[c.root]
+
+
+def _arguments(c: Computation, args: Sequence[Any]) -> list[Value]:
+    if len(args) != len(c.parameters):
+        what = f"{c.name} takes {len(c.parameters)} arguments and got {len(args)}"
+        raise ArgumentError(what, where=c.name)
+    return [
+        _argument(p.shape, a, f"argument {n} ({p.name})")
+        for n, (p, a) in enumerate(zip(c.parameters, args, strict=True))
+    ]
+
+
+def _argument(shape: AnyShape, value: Any, what: str) -> Value:
+    match shape:
+        case TupleShape(elements=elements):
+            if not isinstance(value, (tuple, list)) or len(value) != len(elements):
+                raise ArgumentError(what, f"must be a tuple of {len(elements)} values")
+            pairs = enumerate(zip(elements, value, strict=True))
+            return tuple(_argument(e, v, f"element {n} of {what}") for n, (e, v) in pairs)
+        case Shape():
+            array = np.asarray(value)
+            wanted = to_numpy(shape.dtype)
+            if array.dtype != wanted:
+                raise ArgumentError(what, f"must have dtype {wanted}, not {array.dtype}")
+            marks = shape.dynamic or (False,) * shape.rank
+            fits = array.ndim == shape.rank and all(
+                (have <= bound) if dynamic else (have == bound)
+                for have, bound, dynamic in zip(array.shape, shape.dims, marks, strict=True)
+            )
+            if not fits:
+                raise ArgumentError(what, f"must be {show_shape(shape)}, not {array.shape}")
+            return array
+        case _:
+            return ()
+
+
+def _elementwise(i: Instruction, args: list[Value], run: Run) -> Value:
+    return np.asarray(TABLE[i.opcode].numpy(*args))
+
+
+def _constant(i: Instruction, args: list[Value], run: Run) -> Value:
+    value: Value = i.attrs["literal"]
+    return value
+
+
+def _tuple(i: Instruction, args: list[Value], run: Run) -> Value:
+    return tuple(args)
+
+
+def _get_tuple_element(i: Instruction, args: list[Value], run: Run) -> Value:
+    value: Value = args[0][i.attrs["index"]]
+    return value
+
+
+def _first(i: Instruction, args: list[Value], run: Run) -> Value:
+    return args[0]
+
+
+def _call(i: Instruction, args: list[Value], run: Run) -> Value:
+    return run(i.attrs["calls"] if "calls" in i.attrs else i.attrs["to_apply"], args)
+
+
+def _while(i: Instruction, args: list[Value], run: Run) -> Value:
+    state = args[0]
+    while run(i.attrs["condition"], [state]):
+        state = run(i.attrs["body"], [state])
+    return state
+
+
+def _conditional(i: Instruction, args: list[Value], run: Run) -> Value:
+    """A pred takes ``true_computation`` or the other, an index the branch, the last if out."""
+    if "true_computation" in i.attrs:
+        taken = bool(args[0])
+        branch = i.attrs["true_computation" if taken else "false_computation"]
+        return run(branch, [args[1 if taken else 2]])
+    branches = i.attrs["branch_computations"]
+    choice = args[0]
+    if isinstance(choice, np.ndarray) and choice.dtype == np.bool_:
+        number = 0 if choice else 1
+    else:
+        number = int(choice)
+    number = number if 0 <= number < len(branches) else len(branches) - 1
+    return run(branches[number], [args[1 + number]])
+
+
+def _all_reduce(i: Instruction, args: list[Value], run: Run) -> Value:
+    """In one process an ``all-reduce`` has one value to reduce."""
+    return args[0] if len(args) == 1 else tuple(args)
+
+
+def _zero(i: Instruction, args: list[Value], run: Run) -> Value:
+    return np.zeros((), to_numpy(i.array.dtype))
+
+
+def _token(i: Instruction, args: list[Value], run: Run) -> Value:
+    return ()
+
+
+HANDLERS: Mapping[str, Handler | None] = {
+    **dict.fromkeys(ELEMENTWISE, _elementwise),
+    **interp_pointwise.HANDLERS,
+    **interp_shaping.HANDLERS,
+    **interp_sort.HANDLERS,
+    **interp_indexing.HANDLERS,
+    **interp_window.HANDLERS,
+    **interp_reduce.HANDLERS,
+    **interp_linear.HANDLERS,
+    **interp_conv.HANDLERS,
+    "parameter": None,
+    "constant": _constant,
+    "tuple": _tuple,
+    "get-tuple-element": _get_tuple_element,
+    "call": _call,
+    "fusion": _call,
+    "while": _while,
+    "conditional": _conditional,
+    "copy": _first,
+    "opt-barrier": _first,
+    "add-dependency": _first,
+    "domain": _first,
+    "all-reduce": _all_reduce,
+    "replica-id": _zero,
+    "partition-id": _zero,
+    "after-all": _token,
+}

@@ -1,0 +1,98 @@
+"""Convolution: any strides, dilations, paddings, groups and dimension labels."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+
+import numpy as np
+
+from ..dtypes import to_numpy
+from .interp_linear import widen
+from .interp_pointwise import convert
+from .interp_shaping import pad
+from .interp_values import Array, Handler, Run, Value
+from .nodes import Instruction, PadDim, Window
+
+_NO_PAD = PadDim(0, 0)
+
+
+def _convolution(i: Instruction, args: list[Value], run: Run) -> Value:
+    """Brought to ``[batch, spatial.., group, feature]`` times ``[spatial.., group, in, out]``.
+
+    Batch groups become feature groups: group g holds the g-th part of the batch.
+    """
+    labels, window = i.attrs["dim_labels"], i.attrs.get("window", ())
+    lhs, rhs = args
+    groups, batch_groups = (
+        i.attrs.get("feature_group_count", 1),
+        i.attrs.get("batch_group_count", 1),
+    )
+    x = lhs.transpose([labels.lhs_batch, *labels.lhs_spatial, labels.lhs_feature])
+    w = rhs.transpose([*labels.rhs_spatial, labels.rhs_input, labels.rhs_output])
+    space, kernel = x.shape[1:-1], w.shape[:-2]
+    if batch_groups > 1:
+        x = x.reshape(batch_groups, x.shape[0] // batch_groups, *space, x.shape[-1])
+        x = np.moveaxis(x, 0, -2)
+        groups = batch_groups
+    else:
+        x = x.reshape(*x.shape[:-1], groups, x.shape[-1] // groups)
+    w = w.reshape(*w.shape[:-1], groups, w.shape[-1] // groups)
+    w = np.moveaxis(w, -2, -3)  # [spatial.., group, in, out]
+    flips = [k for k, d in enumerate(window) if d.reversal]
+    w = np.flip(w, flips) if flips else w
+    depth = prod(kernel) * w.shape[-2]
+    x, w = widen(x, w, depth, to_numpy(i.array.dtype))
+    spread = [PadDim(d.pad_low, d.pad_high, d.lhs_dilate - 1) for d in window]
+    x = pad(x, np.zeros((), x.dtype), (_NO_PAD, *spread, _NO_PAD, _NO_PAD))
+    out_space = [i.array.dims[d] for d in labels.out_spatial]
+    out = _slide(x, w, out_space, window)
+    out = out.reshape(out.shape[0], *out_space, -1)
+    place = [labels.out_batch, *labels.out_spatial, labels.out_feature]
+    return convert(out.transpose(np.argsort(place).tolist()), to_numpy(i.array.dtype))
+
+
+def _slide(x: Array, w: Array, out_space: list[int], window: Window) -> Array:
+    """``[batch, out.., group, out feature]`` of ``x [batch, space.., group, in]``.
+
+    The loop runs over the positions of the kernel or over those of the output, whichever are
+    fewer; the rest of the work is one product of matrices per position.
+    """
+    kernel = w.shape[: len(window)]
+    groups, features = w.shape[-3], w.shape[-1]
+    if prod(kernel) <= prod(out_space):
+        out = np.zeros((x.shape[0], *out_space, groups, features), x.dtype)
+        for at in product(*map(range, kernel)):
+            cut = [
+                slice(k * d.rhs_dilate, k * d.rhs_dilate + (n - 1) * d.stride + 1, d.stride)
+                for k, n, d in zip(at, out_space, window, strict=True)
+            ]
+            if out.size:
+                out += _group_matmul(x[:, *cut], w[at])
+        return out
+    out = np.zeros((x.shape[0], *out_space, groups, features), x.dtype)
+    flat = np.moveaxis(w, -3, 0).reshape(groups, -1, features)  # [group, kernel.. * in, out]
+    for at in product(*map(range, out_space)):
+        cut = [
+            slice(o * d.stride, o * d.stride + (n - 1) * d.rhs_dilate + 1, d.rhs_dilate)
+            for o, n, d in zip(at, kernel, window, strict=True)
+        ]
+        patch = np.moveaxis(x[:, *cut], -2, 0)  # [group, batch, kernel.., in]
+        joined = np.matmul(patch.reshape(groups, x.shape[0], -1), flat)
+        out[:, *at] = np.moveaxis(joined, 0, 1)
+    return out
+
+
+def _group_matmul(x: Array, w: Array) -> Array:
+    """``x [.., group, in]`` times ``w [group, in, out]``: ``[.., group, out]``."""
+    groups, depth, features = w.shape
+    if depth == 1:
+        return x * w[:, 0]
+    if groups == 1:
+        rows = x.reshape(-1, depth) @ w[0]
+        return rows.reshape(*x.shape[:-1], features)
+    rows = np.moveaxis(x, -2, 0).reshape(groups, -1, depth) @ w
+    return np.moveaxis(rows.reshape(groups, *x.shape[:-2], features), 0, -2)
+
+
+HANDLERS: dict[str, Handler] = {"convolution": _convolution}

@@ -1,0 +1,145 @@
+"""Operations of one element each that are not in the element-wise table: compare, conversions."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+
+from ..dtypes import to_numpy
+from ..elementwise import DIRECTIONS, TABLE
+from .interp_values import Array, Handler, Run, Value
+from .nodes import Instruction
+
+
+def _compare(i: Instruction, args: list[Value], run: Run) -> Value:
+    a, b = args
+    if i.attrs.get("type") == "TOTALORDER" and a.dtype.kind not in "biu":
+        a, b = total_order(a), total_order(b)
+    return np.asarray(TABLE[DIRECTIONS[i.attrs["direction"]]].numpy(a, b))
+
+
+def total_order(a: Array) -> Array:
+    """Floats as integers in IEEE 754's total order: -NaN < -inf < .. < -0 < 0 < .. < inf < NaN."""
+    bits = np.asarray(a).view(f"i{a.dtype.itemsize}")
+    top = bits.dtype.type(np.iinfo(bits.dtype).max)
+    return np.asarray(bits ^ ((bits >> (8 * a.dtype.itemsize - 1)) & top))
+
+
+def is_float(dtype: np.dtype[np.generic]) -> bool:
+    """Whether a dtype is one of NumPy's or ml_dtypes' real floats."""
+    return dtype.kind == "f" or (dtype.kind == "V" and not _narrow_int(dtype))
+
+
+def _narrow_int(dtype: np.dtype[np.generic]) -> bool:
+    return dtype.name in ("int2", "int4", "uint2", "uint4")
+
+
+def convert(a: Array, to: np.dtype[np.generic]) -> Array:
+    """To another element type as XLA does: floats to integers saturate, NaN becomes 0.
+
+    Integers wrap, complex numbers drop their imaginary part, anything but 0 is true.
+    """
+    a = np.asarray(a)
+    if a.dtype == to:
+        return a
+    if a.dtype.kind == "c" and to.kind != "c":
+        a = a.real
+    if to.kind == "b":
+        return np.asarray(a != np.zeros((), a.dtype))
+    integer = to.kind in "iu" or _narrow_int(to)
+    if integer and is_float(a.dtype):
+        info = ml_dtypes.iinfo(to)
+        wide = a.astype(np.float64)
+        low, high = float(info.min), float(info.max)
+        inside = np.where(np.isnan(wide), 0.0, np.clip(wide, low, high))
+        over, under = wide >= high, wide <= low
+        kept = np.where(over | under, 0.0, inside)
+        whole = kept.astype(np.uint64 if to.kind == "u" else np.int64)
+        whole = np.where(over, whole.dtype.type(info.max), whole)
+        return np.where(under, whole.dtype.type(info.min), whole).astype(to)
+    if integer and _narrow_int(to):
+        return _wrap_narrow(a, to)
+    if _narrow_int(a.dtype):
+        a = a.astype(np.int32)
+    if a.dtype == np.float64 and to.itemsize < 4 and to != np.float16:
+        return a.astype(np.float32).astype(to)
+    return a.astype(to)
+
+
+def _wrap_narrow(a: Array, to: np.dtype[np.generic]) -> Array:
+    bits = int(to.name.lstrip("uint"))
+    whole = a.astype(np.int64) & ((1 << bits) - 1)
+    if to.name.startswith("int"):
+        whole = whole - ((whole >> (bits - 1)) << bits)
+    return whole.astype(to)
+
+
+def _convert(i: Instruction, args: list[Value], run: Run) -> Value:
+    return convert(args[0], to_numpy(i.array.dtype))
+
+
+def _bitcast_convert(i: Instruction, args: list[Value], run: Run) -> Value:
+    """Bits as another type; a narrower one gets a new last dimension, a wider one takes it."""
+    a, to = np.ascontiguousarray(args[0]).reshape(args[0].shape), to_numpy(i.array.dtype)
+    if a.dtype.itemsize == to.itemsize:
+        return a.view(to)
+    if a.dtype.itemsize > to.itemsize:
+        return a[..., None].view(to)
+    return a.view(to)[..., 0]
+
+
+def _reduce_precision(i: Instruction, args: list[Value], run: Run) -> Value:
+    exponent, mantissa = i.attrs["exponent_bits"], i.attrs["mantissa_bits"]
+    a = args[0]
+    if a.dtype.itemsize >= 4:
+        return reduce_precision(a, exponent, mantissa)
+    return reduce_precision(a.astype(np.float32), exponent, mantissa).astype(a.dtype)
+
+
+def reduce_precision(a: Array, exponent: int, mantissa: int) -> Array:
+    """Round f32 or f64 to fewer bits: to nearest even, overflow to infinity, underflow to zero.
+
+    Values too small for the target's normal range become (signed) zeros, as XLA defines it.
+    """
+    own_mantissa = 23 if a.dtype.itemsize == 4 else 52
+    own_exponent = 8 if a.dtype.itemsize == 4 else 11
+    u = np.dtype(f"u{a.dtype.itemsize}").type
+    bits = a.view(u)
+    sign = bits & (u(1) << u(own_mantissa + own_exponent))
+    if mantissa < own_mantissa:
+        drop = own_mantissa - mantissa
+        last = (bits >> u(drop)) & u(1)
+        bits = (bits + last + u((1 << (drop - 1)) - 1)) & ~u((1 << drop) - 1)
+    if exponent < own_exponent:
+        field = bits & u(((1 << own_exponent) - 1) << own_mantissa)
+        bias, own_bias = (1 << (exponent - 1)) - 1, (1 << (own_exponent - 1)) - 1
+        over = field > u((own_bias + bias) << own_mantissa)
+        under = field <= u((own_bias - bias) << own_mantissa)
+        infinity = u(((1 << own_exponent) - 1) << own_mantissa)
+        bits = np.where(over, sign | infinity, np.where(under, sign, bits))
+    return np.where(np.isnan(a), a, np.asarray(bits).view(a.dtype))
+
+
+def _complex(i: Instruction, args: list[Value], run: Run) -> Value:
+    out = np.empty(np.broadcast_shapes(*(a.shape for a in args)), to_numpy(i.array.dtype))
+    out.real, out.imag = args
+    return out
+
+
+def _real(i: Instruction, args: list[Value], run: Run) -> Value:
+    return np.ascontiguousarray(args[0].real)
+
+
+def _imag(i: Instruction, args: list[Value], run: Run) -> Value:
+    return np.ascontiguousarray(args[0].imag)
+
+
+HANDLERS: dict[str, Handler] = {
+    "compare": _compare,
+    "convert": _convert,
+    "bitcast-convert": _bitcast_convert,
+    "reduce-precision": _reduce_precision,
+    "complex": _complex,
+    "real": _real,
+    "imag": _imag,
+}

@@ -1,0 +1,129 @@
+"""Operations that move elements to places known beforehand: broadcast, pad, slice, reverse, ..."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from ..dtypes import to_numpy
+from .interp_values import Array, Handler, Run, Value
+from .nodes import Instruction, PadDim, Shape
+
+
+def _broadcast(i: Instruction, args: list[Value], run: Run) -> Value:
+    a, dims = args[0], i.attrs["dimensions"]
+    if not dims and a.ndim == i.array.rank:
+        dims = tuple(range(a.ndim))
+    shape = list(i.array.dims)
+    for axis, d in enumerate(dims):
+        shape[d] = a.shape[axis]
+    order = np.argsort(dims).tolist() if dims else []
+    spread = [1] * i.array.rank
+    for d in dims:
+        spread[d] = shape[d]
+    return np.broadcast_to(a.transpose(order).reshape(spread), shape)
+
+
+def _reshape(i: Instruction, args: list[Value], run: Run) -> Value:
+    a, dims = args[0], i.array.dims
+    if i.array.dynamic and a.size != i.array.size:
+        fixed = prod(d for d, m in zip(dims, i.array.dynamic, strict=True) if not m)
+        if sum(i.array.dynamic) == 1 and fixed:
+            live = a.size // fixed
+            dims = tuple(live if m else d for d, m in zip(dims, i.array.dynamic, strict=True))
+    return a.reshape(dims)
+
+
+def _bitcast(i: Instruction, args: list[Value], run: Run) -> Value:
+    """The same bytes under another shape: a transpose of a reshape, as the two layouts say."""
+    a, old, new = args[0], i.operands[0].array, i.array
+    if a.dtype != to_numpy(new.dtype):
+        return np.ascontiguousarray(a).view(to_numpy(new.dtype)).reshape(new.dims)
+    flat = a.transpose(_physical(old)).reshape(-1)
+    order = _physical(new)
+    stored = flat.reshape([new.dims[d] for d in order])
+    return stored.transpose(np.argsort(order).tolist()) if order else stored
+
+
+def _physical(shape: Shape) -> list[int]:
+    """Dimensions from the slowest to the fastest in memory."""
+    return list(range(shape.rank)) if shape.layout is None else list(reversed(shape.layout))
+
+
+def _transpose(i: Instruction, args: list[Value], run: Run) -> Value:
+    return args[0].transpose(i.attrs["dimensions"])
+
+
+def _reverse(i: Instruction, args: list[Value], run: Run) -> Value:
+    return np.flip(args[0], i.attrs["dimensions"])
+
+
+def _concatenate(i: Instruction, args: list[Value], run: Run) -> Value:
+    return np.concatenate(args, i.attrs["dimensions"][0])
+
+
+def _slice(i: Instruction, args: list[Value], run: Run) -> Value:
+    cuts = i.attrs["slice"]
+    return args[0][tuple(slice(c.start, c.limit, c.stride) for c in cuts)]
+
+
+def _pad(i: Instruction, args: list[Value], run: Run) -> Value:
+    return pad(args[0], args[1], i.attrs["padding"])
+
+
+def pad(a: Array, value: Array, padding: tuple[PadDim, ...]) -> Array:
+    """``padding`` elements before, after and between those of ``a``; negative ones cut off."""
+    size = [
+        max(0, d + max(0, d - 1) * p.interior + p.low + p.high)
+        for d, p in zip(a.shape, padding, strict=True)
+    ]
+    out = np.full(size, value, a.dtype)
+    target, source = [], []
+    for d, p, n in zip(a.shape, padding, size, strict=True):
+        step = p.interior + 1
+        first = max(0, -(p.low // step)) if p.low < 0 else 0
+        last = min(d, (n - 1 - p.low) // step + 1) if n > 0 else 0
+        last = max(last, first)
+        source.append(slice(first, last))
+        begin = p.low + first * step
+        target.append(slice(begin, begin + max(0, (last - first - 1) * step + 1), step))
+    if all(s.stop > s.start for s in source):
+        out[tuple(target)] = a[tuple(source)]
+    return out
+
+
+def _iota(i: Instruction, args: list[Value], run: Run) -> Value:
+    shape, axis = i.array, i.attrs["iota_dimension"]
+    row = np.arange(shape.dims[axis]).astype(to_numpy(shape.dtype))
+    spread = [1] * shape.rank
+    spread[axis] = shape.dims[axis]
+    return np.broadcast_to(row.reshape(spread), shape.dims)
+
+
+def _get_dimension_size(i: Instruction, args: list[Value], run: Run) -> Value:
+    return np.asarray(args[0].shape[i.attrs["dimensions"][0]], np.int32)
+
+
+def _set_dimension_size(i: Instruction, args: list[Value], run: Run) -> Value:
+    """A live size: cut the rest off. Back at the full bound the new elements are zeros."""
+    a, size, axis = args[0], int(args[1]), i.attrs["dimensions"][0]
+    if size <= a.shape[axis]:
+        return a[(slice(None),) * axis + (slice(0, size),)]
+    more = [PadDim(0, size - a.shape[axis] if k == axis else 0) for k in range(a.ndim)]
+    return pad(a, np.zeros((), a.dtype), tuple(more))
+
+
+HANDLERS: dict[str, Handler] = {
+    "broadcast": _broadcast,
+    "reshape": _reshape,
+    "bitcast": _bitcast,
+    "transpose": _transpose,
+    "reverse": _reverse,
+    "concatenate": _concatenate,
+    "slice": _slice,
+    "pad": _pad,
+    "iota": _iota,
+    "get-dimension-size": _get_dimension_size,
+    "set-dimension-size": _set_dimension_size,
+}

@@ -1,0 +1,125 @@
+"""Operations on sliding windows: reduce-window and select-and-scatter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+
+import numpy as np
+
+from ..dtypes import from_numpy, to_numpy
+from ..elementwise import identity
+from .interp_indexing import combine_at
+from .interp_lift import lifted, simple_op
+from .interp_reduce import UFUNCS, accumulator, many, ufunc_of
+from .interp_shaping import pad
+from .interp_values import Array, Handler, Run, Value
+from .nodes import Instruction, PadDim, Window, WindowDim
+from .shapes_window import window_positions
+
+Combine = Callable[..., tuple[Array, ...]]
+
+
+def _reduce_window(i: Instruction, args: list[Value], run: Run) -> Value:
+    """Elements outside the array and holes of its dilation take no part.
+
+    A reducer that is one known operation fills them with its neutral element, any other with the
+    initial value, which has to be neutral for it.
+    """
+    n = len(args) // 2
+    arrays, inits, window = args[:n], args[n:], i.attrs["window"]
+    op = simple_op(i.attrs["to_apply"])
+    if n == 1 and op in UFUNCS and from_numpy(arrays[0].dtype).kind != "complex":
+        a, init = arrays[0], inits[0]
+        wide = accumulator(op, a.dtype)
+        f = ufunc_of(op, a.dtype)
+        neutral = np.asarray(identity(op, from_numpy(a.dtype))).astype(wide)
+        values = _windows(lambda x, y: (np.asarray(f(x, y)),), (a.astype(wide),), [neutral], window)
+        return np.asarray(f(values[0], init.astype(wide))).astype(to_numpy(i.array.dtype))
+    combine = many(i.attrs["to_apply"], run)
+    values = _windows(combine, tuple(arrays), inits, window)
+    starts = [np.broadcast_to(v, values[0].shape) for v in inits]
+    out = combine(*starts, *values) if values[0].size else values
+    return out[0] if n == 1 else out
+
+
+def _windows(
+    combine: Combine, values: tuple[Array, ...], fill: list[Array], window: Window
+) -> tuple[Array, ...]:
+    """Reduce every window, one dimension after the other, the last one first."""
+    for axis in reversed(range(len(window))):
+        if window[axis] != WindowDim(size=1):
+            values = _along(combine, values, fill, axis, window[axis])
+    return values
+
+
+def _along(
+    combine: Combine, values: tuple[Array, ...], fill: list[Array], axis: int, w: WindowDim
+) -> tuple[Array, ...]:
+    """Windows of one dimension, by doubling: 2m elements are m elements joined with m more."""
+    count = window_positions(values[0].shape[axis], w)
+    padding = tuple(
+        PadDim(w.pad_low, w.pad_high, w.lhs_dilate - 1) if k == axis else PadDim(0, 0)
+        for k in range(values[0].ndim)
+    )
+    rows = tuple(
+        np.moveaxis(pad(v, f, padding), axis, 0) for v, f in zip(values, fill, strict=True)
+    )
+    if count == 0 or w.size == 0:
+        rest = (count, *rows[0].shape[1:])
+        empty = (np.broadcast_to(f, rest) for f in fill)
+        return tuple(np.moveaxis(e, 0, axis) for e in empty)
+    last = (count - 1) * w.stride + 1  # starts 0, stride, .. below this
+
+    def part(v: tuple[Array, ...], begin: int) -> tuple[Array, ...]:
+        return tuple(x[begin : begin + last] for x in v)
+
+    done: tuple[Array, ...] | None = None
+    covered, block, power = 0, 1, rows  # power[s] covers `block` elements from s on
+    while True:
+        if w.size & block:
+            piece = part(power, covered * w.rhs_dilate)
+            done = piece if done is None else combine(*done, *piece)
+            covered += block
+        if covered == w.size:
+            break
+        step = block * w.rhs_dilate
+        power = combine(*(p[:-step] for p in power), *(p[step:] for p in power))
+        block *= 2
+    assert done is not None
+    return tuple(np.moveaxis(d[:: w.stride], 0, axis) for d in done)
+
+
+def _select_and_scatter(i: Instruction, args: list[Value], run: Run) -> Value:
+    """Each window's selected element receives the source's; elements outside never win."""
+    a, source, init = args
+    window = i.attrs["window"]
+    select = lifted(i.attrs["select"], run)
+    counts = source.shape
+    best = np.zeros(counts, a.dtype)
+    at = np.full(counts, -1, np.int64)
+    for offset in product(*(range(w.size) for w in window)):
+        flat, inside = np.zeros(counts, np.int64), np.ones(counts, bool)
+        for k, (w, o) in enumerate(zip(window, offset, strict=True)):
+            place = np.arange(counts[k]) * w.stride + o * w.rhs_dilate - w.pad_low
+            inside &= _spread((place >= 0) & (place < a.shape[k]), k, len(counts))
+            flat = flat * a.shape[k] + _spread(place, k, len(counts))
+        flat = np.where(inside, flat, 0)
+        value = a.reshape(-1)[flat]
+        wins = inside & ((at < 0) | ~select(best, value))
+        best, at = np.where(wins, value, best), np.where(wins, flat, at)
+    out = np.full(a.size, init, a.dtype)
+    chosen = (at >= 0).reshape(-1)
+    places, values = at.reshape(-1)[chosen], source.reshape(-1)[chosen]
+    combine_at([out], places, [values], i.attrs["scatter"], run)
+    return out.reshape(a.shape)
+
+
+def _spread(row: Array, axis: int, rank: int) -> Array:
+    return row.reshape([-1 if k == axis else 1 for k in range(rank)])
+
+
+HANDLERS: dict[str, Handler] = {
+    "reduce-window": _reduce_window,
+    "select-and-scatter": _select_and_scatter,
+}
