@@ -7,6 +7,7 @@ types is left as it stands: it wraps, or rounds.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from math import gcd
 from types import MappingProxyType
@@ -196,17 +197,21 @@ class Simplifier:
         return Linear({build.floormod(to_expr(rest), c): 1})
 
     def recombined(self, form: Linear) -> Linear:
-        """``x // c * c + x % c  ->  x``, with any common factor."""
-        for atom, k in form.terms.items():
+        """``x // c * c + x % c  ->  x`` and ``x - x // c * c  ->  x % c``, times any factor."""
+        terms = form.terms
+        for atom, k in terms.items() if len(terms) > 1 else ():
             match atom:
-                case Op(name="floormod", args=(x, Const(value=int(c)))) if len(form.terms) > 1:
+                case Op(name="floormod", args=(x, Const(value=int(c)))):
                     inner = linear(x)
                     whole = self.quotient(inner, c)
-                    if whole.terms and all(
-                        form.terms.get(a) == k * c * m for a, m in whole.terms.items()
-                    ):
+                    if whole.terms and _contains(terms, whole * (k * c)):
                         rest = form.plus(Linear({atom: 1}), -k).plus(whole, -k * c)
                         return self.recombined(rest.plus(inner, k))
+                case Op(name="floordiv", args=(x, Const(value=int(c)))) if k % c == 0:
+                    inner, m = linear(x), -k // c
+                    if _contains(terms, inner * m):
+                        rest = form.plus(Linear({atom: 1}), -k).plus(inner, -m)
+                        return self.recombined(rest.plus(self.remainder(inner, c), m))
         return form
 
     def extreme(self, name: str, a: Linear, b: Linear) -> Linear:
@@ -300,6 +305,10 @@ class Simplifier:
                 return any(map(self.is_data, args))
             case _:
                 return False
+
+
+def _contains(terms: Mapping[Expr, int], part: Linear) -> bool:
+    return all(terms.get(a) == k for a, k in part.terms.items())
 
 
 def _with_args(e: Op, args: tuple[Expr, ...]) -> Expr:
