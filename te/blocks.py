@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from ..ir.loop.build import const
 from ..ir.loop.nodes import (
@@ -27,7 +28,10 @@ from ..ir.loop.visit import exprs, seq, walk
 from .sharing import bind, postorder
 
 Notes = Mapping[str, int | str]
-OPAQUE: Notes = {"opaque": 1}  # order or place of the writes depends on data: leave it serial
+NO_NOTES: Notes = MappingProxyType({})
+OPAQUE: Notes = MappingProxyType(
+    {"opaque": 1}
+)  # order or place of the writes depends on data: leave it serial
 
 # What a declared region may be computed with; anything else widens to the whole dimension.
 _REGION_OPS = frozenset({"add", "subtract", "multiply", "floordiv", "floormod", "minimum",
@@ -65,7 +69,7 @@ def nest(
     axes: Sequence[Axis],
     body: Stmt,
     init: Stmt | None = None,
-    notes: Notes | None = None,
+    notes: Notes = NO_NOTES,
 ) -> Stmt:
     """A block under one serial loop per axis, the first axis outermost.
 
@@ -86,7 +90,7 @@ def nest(
         writes=_regions((x for s in parts for x in _stores(s)), own),
         body=body,
         init=init,
-        **({} if not notes else {"notes": dict(notes)}),
+        notes=notes,
     )
     for axis, loop in zip(reversed(axes), reversed(loops), strict=True):
         result = For(loop, const(axis.extent), result)
@@ -112,9 +116,14 @@ def stores(buffers: Sequence[Buffer], index: tuple[Expr, ...], values: Sequence[
         return store(buffers[0], index, values[0])
 
     def use(bound: tuple[Expr, ...]) -> Stmt:
-        names = [Var(f"{b.name}_new", b.dtype) for b in buffers]
-        body = seq(*(Store(b, index, n) for b, n in zip(buffers, names, strict=True)))
-        return lets(list(zip(names, bound, strict=True)), body)
+        names: list[tuple[Var, Expr]] = []
+        writes: list[Stmt] = []
+        for b, value in zip(buffers, bound, strict=True):
+            if not isinstance(value, Const | Var):
+                names.append((Var(f"{b.name}_new", b.dtype), value))
+                value = names[-1][0]
+            writes.append(Store(b, index, value))
+        return lets(names, seq(*writes))
 
     return bind(values, use)
 

@@ -7,7 +7,7 @@ the graph into nested ``Let`` statements around a statement. Both are linear in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..ir.dtypes import index as index_type
@@ -115,6 +115,14 @@ def _is_index(e: Expr) -> bool:
         isinstance(x, Var | Const) or (isinstance(x, Op) and x.dtype == index_type)
         for x in postorder((e,))
     )
+
+
+def replace_vars(roots: Sequence[Expr], by: Mapping[Var, Expr]) -> list[Expr]:
+    """The graph with variables replaced; what is shared stays shared."""
+    new: dict[int, Expr] = {}
+    for e in postorder(roots):
+        new[id(e)] = by.get(e, e) if isinstance(e, Var) else map_expr(e, lambda x: new[id(x)])
+    return [new[id(r)] for r in roots]
 
 
 def bind(values: Sequence[Expr], use: Callable[[tuple[Expr, ...]], Stmt]) -> Stmt:

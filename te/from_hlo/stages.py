@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from ...ir.dtypes import DType
 from ...ir.hlo.nodes import Instruction
@@ -15,7 +16,9 @@ from ..blocks import variables
 from .emitter import Emitter, Leaf, leaf
 from .indexed import clamped_starts
 
-COPY: blocks.Notes = {"copy": 1}  # moves an input to the output that may take its place
+COPY: blocks.Notes = MappingProxyType(
+    {"copy": 1}
+)  # moves an input to the output that may take its place
 
 
 @dataclass(slots=True)
@@ -97,7 +100,7 @@ def copy_of(d: Draft, operand: Instruction, out: Buffer) -> None:
     axes = d.emitter.spatial(out.shape)
     index = variables(axes)
     body = blocks.store(out, index, cast(d.emitter.element(operand, index), out.dtype))
-    notes = COPY if leaf(operand)[0].opcode == "parameter" else None
+    notes = COPY if leaf(operand)[0].opcode == "parameter" else blocks.NO_NOTES
     d.body.append(blocks.nest(d.fresh(f"{out.name}_copy"), axes, body, notes=notes))
 
 
