@@ -1,0 +1,140 @@
+"""Machine code for CPUs: LLVM text to object code, object code to callable addresses.
+
+Loops, vectors and hoisting are already as they shall be in the text. So only a handful of LLVM's
+passes run, which takes milliseconds: ``sroa`` turns register tiles into SSA values, the others
+tidy up. A module is verified first: LLVM ends the process on one that is not well formed.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from threading import RLock
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from ..ir.errors import TargetError, VerifyError
+from ..ir.target import Target
+
+OPTIMIZATION = 2  # of instruction selection and register allocation
+LONGEST = 64 << 20  # characters of one module
+
+_lock = RLock()  # LLVM's contexts and our JIT are used by one thread at a time
+_numbers = itertools.count()
+
+
+@cache
+def _initialized() -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    llvm.initialize_native_asmparser()
+
+
+@cache
+def _machine(target: Target) -> Any:
+    _initialized()
+    try:
+        description = llvm.Target.from_triple(target.triple)
+    except RuntimeError as e:
+        raise TargetError(f"LLVM has no code generator for {target.triple!r}", str(e)) from None
+    return description.create_target_machine(
+        cpu=target.cpu,
+        features=target.attributes,
+        opt=OPTIMIZATION,
+        codemodel="jitdefault",
+        jit=True,
+    )
+
+
+def _check(target: Target) -> None:
+    if target.kind != "cpu":
+        raise TargetError(f"{target.spec!r} is not a CPU", "this is the CPU code generator")
+
+
+def _module(text: str, target: Target) -> tuple[Any, Any]:
+    """The verified and optimized module, and the machine it is for."""
+    _check(target)
+    if len(text) > LONGEST:
+        raise VerifyError(f"LLVM module of {len(text)} characters", f"at most {LONGEST}")
+    machine = _machine(target)
+    try:
+        module = llvm.parse_assembly(text)
+        module.triple = target.triple
+        module.data_layout = str(machine.target_data)
+        module.verify()
+    except RuntimeError as e:
+        raise VerifyError("generated LLVM code is not well formed", str(e).strip()) from None
+    _optimize(module, machine)
+    return module, machine
+
+
+def _optimize(module: Any, machine: Any) -> None:
+    options = llvm.create_pipeline_tuning_options(speed_level=OPTIMIZATION)
+    builder = llvm.create_pass_builder(machine, options)
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_sroa_pass()
+    passes.add_instruction_combine_pass()
+    passes.add_simplify_cfg_pass()
+    passes.add_new_gvn_pass()
+    passes.run(module, builder)
+
+
+def compile(text: str, target: Target) -> bytes:  # noqa: A001 - the name of what it does
+    """The object code of an LLVM module. ``VerifyError`` if LLVM does not accept the text."""
+    with _lock:
+        module, machine = _module(text, target)
+        return bytes(machine.emit_object(module))
+
+
+def assembly(text: str, target: Target) -> str:
+    """The assembly of an LLVM module, as ``compile`` would make it."""
+    with _lock:
+        module, machine = _module(text, target)
+        return str(machine.emit_assembly(module))
+
+
+@dataclass(frozen=True)
+class Library:
+    """Loaded code. It stays in memory as long as this object, or an address's user, keeps it."""
+
+    name: str
+    jit: Any
+    trackers: list[Any]  # the first of link, the others of lookups; each keeps the code loaded
+
+    def address(self, symbol: str) -> int:
+        """Where a symbol lies in memory; ``KeyError`` if no object defines it."""
+        with _lock:
+            try:
+                tracker = self.jit.lookup(self.name, symbol)
+            except RuntimeError as e:
+                raise KeyError(f"{symbol}: {str(e).strip()}") from None
+            self.trackers.append(tracker)
+            return int(tracker[symbol])
+
+
+@cache
+def _jit() -> Any:
+    host = Target.parse("cpu")
+    return llvm.create_lljit_compiler(_machine(host))
+
+
+def load(objects: Sequence[bytes]) -> Library:
+    """Link object code with each other and with this process (libc, libm), and load it.
+
+    ``VerifyError`` for bytes that are no object code of this machine.
+    """
+    with _lock:
+        jit = _jit()
+        builder = llvm.JITLibraryBuilder()
+        for data in objects:
+            builder.add_object_img(data)
+        builder.add_current_process()
+        name = f"nw{next(_numbers)}"
+        try:
+            tracker = builder.link(jit, name)
+        except RuntimeError as e:
+            raise VerifyError("object code cannot be loaded", str(e).strip()) from None
+        return Library(name, jit, [tracker])
