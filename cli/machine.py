@@ -1,0 +1,124 @@
+"""`nestwright targets` and `nestwright doctor`: what can be built for, and is all well here."""
+
+from __future__ import annotations
+
+import importlib.metadata as metadata
+import json
+import os
+import platform
+from dataclasses import dataclass
+
+import click
+
+SPECS = (
+    ("cpu", "this machine"),
+    ("cpu -mcpu=NAME", "this architecture, another processor (znver4, skylake-avx512, ...)"),
+    ("llvm -mtriple=TRIPLE -mcpu=NAME", "another architecture, as object code"),
+)
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def targets(as_json: bool) -> None:
+    """List the targets and what was detected on this machine."""
+    from ..ir.target import Target
+
+    host = Target.parse("cpu")
+    facts = {
+        "key": host.key,
+        "triple": host.triple,
+        "cpu": host.cpu,
+        "threads": host.threads,
+        "vector_bits": host.vector_bits,
+        "vector_registers": host.registers,
+        "l1_bytes": host.l1,
+        "l2_bytes": host.l2,
+        "l3_bytes": host.l3,
+        "features": sorted(host.features),
+    }
+    if as_json:
+        click.echo(json.dumps({"version": 1, "targets": [s for s, _ in SPECS], "host": facts}))
+        return
+    for spec, meaning in SPECS:
+        click.echo(f"{spec:<34} {meaning}")
+    click.echo("\nthis machine, as `cpu` sees it:")
+    for name, value in facts.items():
+        if name != "features":
+            click.echo(f"  {name:<17} {value}")
+    wide = [f for f in facts["features"] if f.startswith(("avx", "fma", "neon", "sve", "amx"))]  # type: ignore[attr-defined]
+    click.echo(f"  {'features':<17} {' '.join(wide) or 'none of note'}")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the doctor's answer."""
+
+    name: str
+    ok: bool
+    told: str
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def doctor(as_json: bool) -> int:
+    """Check this installation; exit 1 if something is wrong."""
+    findings = [_python(), *_packages(), _clash(), _compiles(), *_settings()]
+    if as_json:
+        rows = [{"name": f.name, "ok": f.ok, "told": f.told} for f in findings]
+        click.echo(json.dumps({"version": 1, "ok": all(f.ok for f in findings), "checks": rows}))
+    else:
+        for f in findings:
+            click.echo(f"{'ok ' if f.ok else 'BAD'} {f.name:<24} {f.told}")
+    return 0 if all(f.ok for f in findings) else 1
+
+
+def _python() -> Finding:
+    return Finding("python", True, f"{platform.python_version()} on {platform.machine()}")
+
+
+def _packages() -> list[Finding]:
+    needed = ("nestwright", "numpy", "llvmlite", "ml-dtypes", "click", "rich", "jinja2")
+    found = []
+    for name in (*needed, "filelock", "platformdirs"):
+        try:
+            found.append(Finding(name, True, metadata.version(name)))
+        except metadata.PackageNotFoundError:
+            found.append(Finding(name, False, f"not installed: pip install {name}"))
+    return found
+
+
+def _clash() -> Finding:
+    """Both distributions of xgboost write the same folder; removing one breaks the other."""
+    owners = sorted(set(metadata.packages_distributions().get("xgboost", [])))
+    if len(owners) > 1:
+        told = f"{' and '.join(owners)} overwrite each other: uninstall both, then install one"
+        return Finding("xgboost", False, told)
+    if not owners:
+        told = "not installed: tuning ranks by its analytic model only (extra: tune or tune-cpu)"
+        return Finding("xgboost", True, told)
+    return Finding("xgboost", True, f"{owners[0]} {metadata.version(owners[0])}")
+
+
+def _compiles() -> Finding:
+    """Build and run `x + y` through every floor."""
+    import numpy as np
+
+    from ..autotune.api import build
+    from ..ir.hlo.text import parse
+
+    text = (
+        "HloModule doctor\n\nENTRY main {\n  x = f32[4] parameter(0)\n  y = f32[4] parameter(1)\n"
+        "  ROOT z = f32[4] add(x, y)\n}\n"
+    )
+    x = np.arange(4, dtype=np.float32)
+    try:
+        got = build(parse(text))(x, x)
+    except Exception as e:  # whatever is wrong here is the answer
+        return Finding("compile and run", False, f"{type(e).__name__}: {e}")
+    ok = bool(np.array_equal(got, x + x))
+    return Finding("compile and run", ok, "x + y is right" if ok else f"x + y came out as {got}")
+
+
+def _settings() -> list[Finding]:
+    names = sorted(n for n in os.environ if n.startswith("NESTWRIGHT_"))
+    return [Finding(n, True, f"{os.environ[n]!r} (environment)") for n in names]

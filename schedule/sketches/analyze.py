@@ -1,0 +1,183 @@
+"""What the blocks of an unscheduled function are: axes, accesses, work, and their roles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...ir.elementwise import TABLE
+from ...ir.loop.affine import linear
+from ...ir.loop.nodes import (
+    AxisKind,
+    Block,
+    BlockAxis,
+    Buffer,
+    Cast,
+    Expr,
+    Func,
+    If,
+    Let,
+    Load,
+    Op,
+    Stmt,
+    Store,
+    Var,
+)
+from ...ir.loop.visit import exprs, walk, walk_expr
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A load or store: the buffer and one linear form per dimension.
+
+    ``coefficients[d]`` maps axis variables to their integer coefficient in dimension d; None
+    where the index is not linear in the axes.
+    """
+
+    buffer: Buffer
+    coefficients: tuple[dict[Var, int] | None, ...]
+
+    def stride(self, var: Var) -> int | None:
+        """Elements between neighbours along ``var`` in row-major order; None when not linear."""
+        total, step = 0, 1
+        for extent, form in zip(
+            reversed(self.buffer.shape), reversed(self.coefficients), strict=True
+        ):
+            if form is None:
+                return None
+            total += form.get(var, 0) * step
+            step *= extent
+        return total
+
+    def uses(self, var: Var) -> bool:
+        return any(form is None or var in form for form in self.coefficients)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockInfo:
+    """One block of a function in default order."""
+
+    block: Block
+    spatial: tuple[BlockAxis, ...]
+    reduce: tuple[BlockAxis, ...]
+    loads: tuple[Access, ...]
+    stores: tuple[Access, ...]
+    flops: float
+    transcendental: bool
+
+    @property
+    def name(self) -> str:
+        return self.block.name
+
+    @property
+    def opaque(self) -> bool:
+        return "opaque" in self.block.notes
+
+    @property
+    def points(self) -> int:
+        """Instances of the block."""
+        n = 1
+        for axis in self.block.axes:
+            n *= axis.extent
+        return n
+
+    @property
+    def inputs(self) -> tuple[Access, ...]:
+        """Loads of anything but what the block itself writes."""
+        own = {s.buffer for s in self.stores}
+        return tuple(a for a in self.loads if a.buffer not in own)
+
+
+def _form(e: Expr) -> dict[Var, int] | None:
+    """Coefficient of each axis in an index; None when it is not linear in the axes."""
+    terms = linear(e).terms
+    form = {atom: k for atom, k in terms.items() if isinstance(atom, Var)}
+    return form if len(form) == len(terms) else None
+
+
+def _access(buffer: Buffer, index: tuple[Expr, ...]) -> Access:
+    return Access(buffer, tuple(map(_form, index)))
+
+
+def _stmt_flops(s: Stmt) -> tuple[float, bool]:
+    flops, slow = 0.0, False
+    for part in walk(s):
+        for e in exprs(part):
+            for x in walk_expr(e):
+                if isinstance(x, Op) and (x.dtype.is_float or x.name == "select"):
+                    flops += TABLE[x.name].flops
+                    slow |= TABLE[x.name].transcendental
+    return flops, slow
+
+
+def describe(block: Block) -> BlockInfo:
+    """Axes, accesses and work of one block."""
+    loads: dict[tuple[object, ...], Access] = {}
+    stores: list[Access] = []
+    for s in walk(block.body):
+        for e in exprs(s):
+            for x in walk_expr(e):
+                if isinstance(x, Load):
+                    a = _access(x.buffer, x.index)
+                    loads.setdefault((x.buffer, repr(a.coefficients), x.index), a)
+        if isinstance(s, Store):
+            stores.append(_access(s.buffer, s.index))
+    flops, slow = _stmt_flops(block.body)
+    points = 1
+    for axis in block.axes:
+        points *= axis.extent
+    return BlockInfo(
+        block=block,
+        spatial=tuple(a for a in block.axes if a.kind is AxisKind.SPATIAL),
+        reduce=tuple(a for a in block.axes if a.kind is AxisKind.REDUCE),
+        loads=tuple(loads.values()),
+        stores=tuple(stores),
+        flops=max(1.0, flops) * points,
+        transcendental=slow,
+    )
+
+
+def blocks_of(func: Func) -> tuple[BlockInfo, ...]:
+    """Every block of a function, in program order."""
+    return tuple(describe(s) for s in walk(func.body) if isinstance(s, Block))
+
+
+def product_operands(info: BlockInfo) -> tuple[Access, Access] | None:
+    """The two operands of ``C += A * B`` (conversions allowed); None for any other block."""
+    match _plain_store(info.block.body):
+        case Store(buffer=out, value=Op(name="add", args=(Load(buffer=acc), product))) if (
+            acc is out and info.reduce
+        ):
+            match _strip(product):
+                case Op(name="multiply", args=(a, b)):
+                    x, y = _strip(a), _strip(b)
+                    if isinstance(x, Load) and isinstance(y, Load):
+                        return _access(x.buffer, x.index), _access(y.buffer, y.index)
+    return None
+
+
+def _plain_store(s: Stmt) -> Store | None:
+    match s:
+        case Store():
+            return s
+        case Let(body=body):
+            return None if not isinstance(body, Store) else body
+        case If():
+            return None
+        case _:
+            return None
+
+
+def _strip(e: Expr) -> Expr:
+    return _strip(e.value) if isinstance(e, Cast) and not e.bits else e
+
+
+def identity_reads(consumer: BlockInfo, buffer: Buffer) -> bool:
+    """Whether every read of ``buffer`` in ``consumer`` is at the consumer's own point, in order."""
+    reads = [a for a in consumer.loads if a.buffer is buffer]
+    axes = [a.var for a in consumer.spatial]
+    if len(axes) != len(buffer.shape) or consumer.reduce:
+        return False
+    return bool(reads) and all(
+        all(form == {axis: 1} for form, axis in zip(a.coefficients, axes, strict=True))
+        for a in reads
+    )

@@ -1,0 +1,81 @@
+"""Which sketches a function has, and the schedule it gets when nobody tuned it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from ...ir.loop.nodes import Func
+from ...ir.target import Target
+from ..errors import ScheduleError
+from ..schedule import Schedule
+from .analyze import BlockInfo, blocks_of
+from .contraction import contraction_sketches, find_contraction
+from .pointwise import pointwise_sketch, schedule_block
+from .rows import find_rows, rows_sketch
+from .space import Sketch
+
+_log = logging.getLogger("nestwright.schedule")
+
+
+def generate(func: Func, target: Target) -> tuple[Sketch, ...]:
+    """The sketches of a function in default order, the preferred one first.
+
+    Deterministic: the same function and target give the same sketches, decisions and defaults.
+    """
+    blocks = blocks_of(func)
+    found: list[Sketch] = []
+    anchor = _anchor(blocks)
+    if anchor is not None:
+        consumers = _consumers(blocks, anchor)
+        contraction = find_contraction(anchor, consumers)
+        if contraction is not None:
+            found += contraction_sketches(contraction, blocks, target)
+    if not found:
+        rows = find_rows(blocks)
+        if rows is not None:
+            found.append(rows_sketch(rows, target))
+    found.append(pointwise_sketch(blocks, target))
+    return tuple(found)
+
+
+def default_schedule(func: Func, target: Target) -> Schedule:
+    """The rule-based schedule: the first sketch that applies, with its default choices.
+
+    Never fails: what no sketch can schedule is left in its default order, block by block.
+    """
+    for sketch in generate(func, target):
+        schedule = Schedule(func)
+        try:
+            sketch.apply(schedule, sketch.default)
+            return schedule
+        except ScheduleError as refusal:
+            _log.debug("sketch %s does not fit %s: %s", sketch.name, func.name, refusal)
+    schedule = Schedule(func)
+    for info in blocks_of(func):
+        schedule = attempt(schedule, lambda s, i=info: schedule_block(s, i, target))
+    return schedule
+
+
+def attempt(schedule: Schedule, change: Callable[[Schedule], None]) -> Schedule:
+    """``schedule`` changed, or as it was where a primitive refused."""
+    trial = schedule.copy()
+    try:
+        change(trial)
+    except ScheduleError as refusal:
+        _log.debug("left as it was: %s", refusal)
+        return schedule
+    return trial
+
+
+def _anchor(blocks: tuple[BlockInfo, ...]) -> BlockInfo | None:
+    """The heaviest reduction."""
+    reductions = [b for b in blocks if b.reduce and not b.opaque]
+    return max(reductions, key=lambda b: b.flops, default=None)
+
+
+def _consumers(blocks: tuple[BlockInfo, ...], info: BlockInfo) -> tuple[BlockInfo, ...]:
+    written = {s.buffer for s in info.stores}
+    return tuple(
+        b for b in blocks if b is not info and any(a.buffer in written for a in b.loads)
+    )
