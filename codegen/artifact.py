@@ -1,0 +1,24 @@
+"""Saved executables: ``load`` reads what ``Executable.save`` wrote, and compiles nothing."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from pathlib import Path
+
+from .runtime.bundle import read
+from .runtime.executable import Executable
+
+
+def load(path: str | os.PathLike[str]) -> Executable:
+    """The executable in a file. ``ArtifactError`` if it is damaged or for another machine."""
+    return Executable(read(Path(path)))
+
+
+def is_artifact(path: str | os.PathLike[str]) -> bool:
+    """Is this file a saved executable (and not, say, HLO text)?"""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return "manifest.json" in archive.namelist()
+    except (OSError, zipfile.BadZipFile):
+        return False

@@ -1,0 +1,113 @@
+"""A module becomes an executable: optimize, fuse, one kernel per distinct group, plan, load."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..ir.errors import TargetError, UnsupportedError
+from ..ir.hlo.fuse import Group
+from ..ir.hlo.nodes import HloModule
+from ..ir.hlo.passes.freeze_parameters import freeze
+from ..ir.hlo.passes.pipeline import optimize
+from ..ir.hlo.printer import show
+from ..ir.target import Target
+from ..schedule.trace import Trace
+from . import cpu, program
+from .costs import costs
+from .groups import Groups, fuse_module, raise_together, symbol
+from .lowering import KernelCode, compile_group
+from .plan import Plan
+from .runtime.bundle import Bundle
+from .runtime.executable import Executable
+from .runtime.process import objects
+from .sequence import Compiled, Constants, make_plan
+from .stages import stage_text
+from .timings import timed
+
+HLO_KEPT = 1 << 26  # characters of HLO text that a saved executable holds
+
+
+def build(
+    module: HloModule,
+    target: Target | str = "cpu",
+    schedules: Mapping[str, Trace] | None = None,
+    constants: Mapping[int | str, Any] | None = None,
+    timings: dict[str, float] | None = None,
+) -> Executable:
+    """Compile a module. Nothing is measured.
+
+    ``schedules`` are traces by a group's canonical key; a group without one, or whose trace no
+    longer applies (which is logged), gets the default schedule. ``constants`` are parameters to
+    freeze, by number or name. ``timings`` is filled with seconds by stage. Raises
+    ``UnsupportedError``, which lists everything that cannot be compiled.
+    """
+    machine = _cpu(target)
+    spent: dict[str, float] = {} if timings is None else timings
+    chosen = {} if schedules is None else schedules
+    with timed(spent, "optimize"):
+        optimized = optimize(freeze(module, constants) if constants else module)
+    with timed(spent, "fuse"):
+        groups = fuse_module(optimized)
+    kernels = compile_groups(groups, machine, chosen, spent)
+    with timed(spent, "plan"):
+        plan, pool = _plan(optimized, groups, kernels)
+    with timed(spent, "llvm"):
+        code = cpu.compile(program.module_text(plan, machine), machine)
+        runtime = objects(machine)
+    bundle = Bundle(
+        name=module.name,
+        target=machine,
+        plan=plan,
+        kernels={symbol(k): kernels[k].object for k in kernels},
+        program=code,
+        runtime=runtime,
+        constants=pool.memory(),
+        costs=costs(optimized, plan),
+        notes={} if constants else _hlo(module),
+    )
+
+    def stages(stage: str) -> str:
+        return stage_text(module, machine, stage, schedules=chosen, constants=constants)
+
+    with timed(spent, "link"):
+        return Executable(bundle, module, stages)
+
+
+def _cpu(target: Target | str) -> Target:
+    machine = Target.parse(target)
+    if machine.kind != "cpu":
+        raise TargetError(f"cannot build for {machine.spec}", "this version builds for CPUs")
+    return machine
+
+
+def _hlo(module: HloModule) -> dict[str, str]:
+    text = show(module)
+    return {"hlo": text} if len(text) <= HLO_KEPT else {}
+
+
+def _plan(
+    module: HloModule, groups: Groups, kernels: Mapping[str, KernelCode]
+) -> tuple[Plan, Constants]:
+    def compiled(group: Group) -> Compiled:
+        name = groups.keys[group]
+        return Compiled(symbol(name), name, kernels[name].workspace)
+
+    return make_plan(module, groups.fusions, compiled)
+
+
+def compile_groups(
+    groups: Groups, target: Target, schedules: Mapping[str, Trace], timings: dict[str, float]
+) -> dict[str, KernelCode]:
+    """Object code for every distinct group, by key."""
+    done: dict[str, KernelCode] = {}
+    problems: list[UnsupportedError] = []
+    for key, group in groups.distinct.items():
+        try:
+            done[key] = compile_group(
+                group.computation, symbol(key), target, schedules.get(key), timings
+            )
+        except UnsupportedError as error:
+            problems.append(error)
+    raise_together(problems, "the module")
+    return done

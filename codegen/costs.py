@@ -1,0 +1,61 @@
+"""The numbers of ``cost_analysis``: counted on the optimized module, the same on any machine.
+
+Conventions of XLA's HloCostAnalysis: a multiply-add counts two, an element-wise operation one per
+element, transcendental functions are counted apart; called computations count once per call, a
+reduction's once per element. ``bytes accessed`` is what the plan's kernels and copies read and
+write, so what fusion keeps in registers does not count.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ..ir.elementwise import TABLE
+from ..ir.hlo.nodes import Computation, HloModule, Instruction, Shape
+from .plan import Plan, accesses, walk
+from .sequence import called
+
+
+def costs(module: HloModule, plan: Plan) -> dict[str, float]:
+    """``flops``, ``transcendentals`` and ``bytes accessed`` of one run; loops count one turn."""
+    flops, transcendentals = _count(module.entry)
+    moved = sum(s.bytes for t in walk(plan.thunks) for part in accesses(t) for s in part)
+    return {"flops": flops, "transcendentals": transcendentals, "bytes accessed": float(moved)}
+
+
+def _count(computation: Computation) -> tuple[float, float]:
+    flops = transcendentals = 0.0
+    for i in computation.instructions:
+        inner = [_count(c) for c in called(i)]
+        flops += sum(f for f, _ in inner) + _flops(i)
+        transcendentals += sum(t for _, t in inner) + _transcendentals(i)
+    return flops, transcendentals
+
+
+def _transcendentals(i: Instruction) -> float:
+    op = TABLE.get(i.opcode)
+    return _elements(i) if op is not None and op.transcendental else 0.0
+
+
+def _flops(i: Instruction) -> float:
+    match i.opcode:
+        case "dot":
+            lhs = i.operands[0].array.dims
+            return 2.0 * _elements(i) * math.prod(lhs[d] for d in i.attrs["lhs_contracting_dims"])
+        case "convolution":
+            kernel, labels = i.operands[1].array, i.attrs["dim_labels"]
+            return 2.0 * _elements(i) * kernel.size / max(1, kernel.dims[labels.rhs_output])
+        case "reduce":
+            each = sum(_count(i.attrs["to_apply"]))
+            return each * max(0.0, _elements(i.operands[0]) - _elements(i))
+        case "reduce-window":
+            window = math.prod(w.size for w in i.attrs["window"])
+            return sum(_count(i.attrs["to_apply"])) * _elements(i) * max(0, window - 1)
+        case opcode if opcode in TABLE and not TABLE[opcode].transcendental:
+            return _elements(i)
+        case _:
+            return 0.0
+
+
+def _elements(i: Instruction) -> float:
+    return float(i.shape.size) if isinstance(i.shape, Shape) else 0.0

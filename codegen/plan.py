@@ -1,0 +1,320 @@
+"""The plan of an executable: what runs in which order, and where every value stands.
+
+A plan is plain data. Its thunks run in order on four memories: the arguments, the results, one
+arena for everything between, and the constants. Control flow holds thunks of its own: the state of
+a loop stands at fixed places, which the condition reads and the body reads and writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from ..ir.dtypes import BY_NAME
+from ..ir.errors import ArtifactError
+from .runtime.arguments import Tree
+from .runtime.entry import ArraySpec
+
+Memory: TypeAlias = Literal["param", "result", "arena", "constant", "value"]
+
+
+@dataclass(frozen=True, slots=True)
+class BufferSlice:
+    """``bytes`` bytes at ``offset`` of a memory; ``index`` is the number of an argument or result.
+
+    While a plan is made, ``value`` stands for a value that has no place yet, by number.
+    """
+
+    memory: Memory
+    offset: int
+    bytes: int
+    index: int = 0
+
+    def __str__(self) -> str:
+        which = self.memory + (
+            str(self.index) if self.memory in ("param", "result", "value") else ""
+        )
+        return f"{which}[{self.offset}:{self.offset + self.bytes}]"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelThunk:
+    """Call a compiled kernel; the last ``outputs`` of its arguments are written.
+
+    ``task`` is the canonical key of the group it was compiled from, ``name`` the group's name.
+    """
+
+    symbol: str
+    args: tuple[BufferSlice, ...]
+    outputs: int
+    task: str = ""
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyThunk:
+    """Copy one slice onto another of the same size."""
+
+    source: BufferSlice
+    target: BufferSlice
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WhileThunk:
+    """Run ``condition``; while the pred at ``predicate`` is true run ``body`` and start again."""
+
+    condition: tuple[Thunk, ...]
+    predicate: BufferSlice
+    body: tuple[Thunk, ...]
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionalThunk:
+    """Run one branch. A selector of one byte is a pred (true: branch 0); one of four bytes is an
+    s32 branch index, and an index out of range means the last branch."""
+
+    selector: BufferSlice
+    branches: tuple[tuple[Thunk, ...], ...]
+    name: str = ""
+
+
+Thunk: TypeAlias = KernelThunk | CopyThunk | WhileThunk | ConditionalThunk
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Thunks in order, the size of the arena and the constants, and the signature.
+
+    ``param_tree`` and ``result_tree`` say how the leaves stand in tuples: one element per argument,
+    and the shape of the answer.
+    """
+
+    thunks: tuple[Thunk, ...]
+    arena_bytes: int
+    constant_bytes: int
+    params: tuple[ArraySpec, ...]
+    results: tuple[ArraySpec, ...]
+    param_tree: Tree
+    result_tree: Tree
+
+
+def children(thunk: Thunk) -> tuple[tuple[Thunk, ...], ...]:
+    """The thunk lists inside a thunk."""
+    match thunk:
+        case WhileThunk(condition=condition, body=body):
+            return condition, body
+        case ConditionalThunk(branches=branches):
+            return branches
+        case _:
+            return ()
+
+
+def walk(thunks: Sequence[Thunk]) -> Iterator[Thunk]:
+    """Every thunk, outer ones first."""
+    for thunk in thunks:
+        yield thunk
+        for inner in children(thunk):
+            yield from walk(inner)
+
+
+def kernels(plan: Plan) -> dict[str, KernelThunk]:
+    """The kernels that the plan calls: symbol -> the first thunk that calls it."""
+    found: dict[str, KernelThunk] = {}
+    for thunk in walk(plan.thunks):
+        if isinstance(thunk, KernelThunk):
+            found.setdefault(thunk.symbol, thunk)
+    return found
+
+
+def show(plan: Plan) -> str:
+    """The plan as text, one thunk a line."""
+    lines = [f"arena {plan.arena_bytes} bytes, constants {plan.constant_bytes} bytes"]
+    lines += [f"param {i} {spec.name}: {spec}" for i, spec in enumerate(plan.params)]
+    lines += [f"result {i}: {spec}" for i, spec in enumerate(plan.results)]
+    lines += _show_all(plan.thunks, "")
+    return "\n".join(lines) + "\n"
+
+
+def _show_all(thunks: Sequence[Thunk], indent: str) -> Iterator[str]:
+    for thunk in thunks:
+        match thunk:
+            case KernelThunk(symbol=symbol, args=args, outputs=outputs, name=name):
+                inputs, written = args[: len(args) - outputs], args[len(args) - outputs :]
+                arrow = f"({', '.join(map(str, inputs))}) -> ({', '.join(map(str, written))})"
+                yield f"{indent}call {symbol} {arrow}  # {name}"
+            case CopyThunk(source=source, target=target, name=name):
+                yield f"{indent}copy {source} -> {target}  # {name}"
+            case WhileThunk(condition=condition, predicate=predicate, body=body, name=name):
+                yield f"{indent}while  # {name}"
+                yield from _show_all(condition, indent + "    ")
+                yield f"{indent}  test {predicate}"
+                yield from _show_all(body, indent + "    ")
+            case ConditionalThunk(selector=selector, branches=branches, name=name):
+                yield f"{indent}branch on {selector}  # {name}"
+                for i, branch in enumerate(branches):
+                    yield f"{indent}  case {i}"
+                    yield from _show_all(branch, indent + "    ")
+
+
+def to_json(plan: Plan) -> dict[str, Any]:
+    """The plan as JSON values."""
+    return {
+        "arena_bytes": plan.arena_bytes,
+        "constant_bytes": plan.constant_bytes,
+        "params": [[s.name, s.dtype.name, list(s.dims)] for s in plan.params],
+        "results": [[s.name, s.dtype.name, list(s.dims)] for s in plan.results],
+        "param_tree": plan.param_tree,
+        "result_tree": plan.result_tree,
+        "thunks": [_thunk_to_json(t) for t in plan.thunks],
+    }
+
+
+def _slice_to_json(s: BufferSlice) -> list[Any]:
+    return [s.memory, s.offset, s.bytes, s.index]
+
+
+def _thunk_to_json(thunk: Thunk) -> dict[str, Any]:
+    match thunk:
+        case KernelThunk():
+            args = [_slice_to_json(s) for s in thunk.args]
+            return {"do": "call", "symbol": thunk.symbol, "args": args, "outputs": thunk.outputs,
+                    "task": thunk.task, "name": thunk.name}  # fmt: skip
+        case CopyThunk():
+            return {"do": "copy", "source": _slice_to_json(thunk.source),
+                    "target": _slice_to_json(thunk.target), "name": thunk.name}  # fmt: skip
+        case WhileThunk():
+            return {"do": "while", "condition": [_thunk_to_json(t) for t in thunk.condition],
+                    "predicate": _slice_to_json(thunk.predicate),
+                    "body": [_thunk_to_json(t) for t in thunk.body],
+                    "name": thunk.name}  # fmt: skip
+        case ConditionalThunk():
+            branches = [[_thunk_to_json(t) for t in b] for b in thunk.branches]
+            return {"do": "branch", "selector": _slice_to_json(thunk.selector),
+                    "branches": branches, "name": thunk.name}  # fmt: skip
+
+
+MAX_DEPTH = 64  # of control flow in a plan that is read
+
+
+def from_json(data: Mapping[str, Any]) -> Plan:
+    """The plan that ``to_json`` wrote; ``ArtifactError`` where a value makes no sense."""
+    try:
+        plan = Plan(
+            thunks=_thunks_from_json(data["thunks"], 0),
+            arena_bytes=_size(data["arena_bytes"]),
+            constant_bytes=_size(data["constant_bytes"]),
+            params=tuple(_spec_from_json(s) for s in data["params"]),
+            results=tuple(_spec_from_json(s) for s in data["results"]),
+            param_tree=_tree_from_json(data["param_tree"], len(data["params"])),
+            result_tree=_tree_from_json(data["result_tree"], len(data["results"])),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ArtifactError(
+            "the plan cannot be read", f"{type(error).__name__}: {error}"
+        ) from error
+    check(plan)
+    return plan
+
+
+def check(plan: Plan) -> None:
+    """``ArtifactError`` unless every slice lies in its memory and only results and arena are
+    written."""
+    sizes: dict[str, Callable[[BufferSlice], int]] = {
+        "param": lambda s: plan.params[s.index].bytes,
+        "result": lambda s: plan.results[s.index].bytes,
+        "arena": lambda s: plan.arena_bytes,
+        "constant": lambda s: plan.constant_bytes,
+    }
+    for thunk in walk(plan.thunks):
+        read, written = accesses(thunk)
+        for s in (*read, *written):
+            known = s.memory in sizes and min(s.offset, s.bytes, s.index) >= 0
+            try:
+                inside = known and s.offset + s.bytes <= sizes[s.memory](s)
+            except IndexError:
+                inside = False
+            if not inside:
+                raise ArtifactError("the plan is damaged", f"{s} is out of bounds", thunk.name)
+        for s in written:
+            if s.memory in ("param", "constant"):
+                raise ArtifactError("the plan is damaged", f"{s} would be written", thunk.name)
+
+
+def accesses(thunk: Thunk) -> tuple[tuple[BufferSlice, ...], tuple[BufferSlice, ...]]:
+    """What a thunk itself reads and writes, without the thunks inside it."""
+    match thunk:
+        case KernelThunk(args=args, outputs=outputs):
+            return args[: len(args) - outputs], args[len(args) - outputs :]
+        case CopyThunk(source=source, target=target):
+            return (source,), (target,)
+        case WhileThunk(predicate=predicate):
+            return (predicate,), ()
+        case ConditionalThunk(selector=selector):
+            return (selector,), ()
+
+
+def _size(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 62:
+        raise ValueError(f"{value!r} is no size")
+    return value
+
+
+def _spec_from_json(data: Any) -> ArraySpec:
+    name, dtype, dims = data
+    return ArraySpec(str(name), BY_NAME[dtype], tuple(_size(d) for d in dims))
+
+
+def _tree_from_json(data: Any, leaves: int, depth: int = 0) -> Tree:
+    if isinstance(data, list):
+        if depth > MAX_DEPTH:
+            raise ValueError("tuples too deep")
+        return tuple(_tree_from_json(d, leaves, depth + 1) for d in data)
+    if type(data) is not int or not 0 <= data < leaves:
+        raise ValueError(f"no leaf {data!r}")
+    return data
+
+
+def _slice_from_json(data: Any) -> BufferSlice:
+    memory, offset, size, index = data
+    if memory not in ("param", "result", "arena", "constant"):
+        raise ValueError(f"no memory {memory!r}")
+    return BufferSlice(memory, _size(offset), _size(size), _size(index))
+
+
+def _thunks_from_json(data: Any, depth: int) -> tuple[Thunk, ...]:
+    if depth > MAX_DEPTH:
+        raise ValueError("control flow too deep")
+    return tuple(_thunk_from_json(t, depth) for t in data)
+
+
+def _thunk_from_json(data: Any, depth: int) -> Thunk:
+    match data["do"]:
+        case "call":
+            args = tuple(_slice_from_json(s) for s in data["args"])
+            outputs = _size(data["outputs"])
+            if outputs > len(args):
+                raise ValueError("more outputs than arguments")
+            return KernelThunk(
+                str(data["symbol"]), args, outputs, str(data["task"]), str(data["name"])
+            )
+        case "copy":
+            source, target = _slice_from_json(data["source"]), _slice_from_json(data["target"])
+            if source.bytes != target.bytes:
+                raise ValueError("copy between different sizes")
+            return CopyThunk(source, target, str(data["name"]))
+        case "while":
+            condition = _thunks_from_json(data["condition"], depth + 1)
+            body = _thunks_from_json(data["body"], depth + 1)
+            return WhileThunk(
+                condition, _slice_from_json(data["predicate"]), body, str(data["name"])
+            )
+        case "branch":
+            branches = tuple(_thunks_from_json(b, depth + 1) for b in data["branches"])
+            if not branches:
+                raise ValueError("no branches")
+            return ConditionalThunk(_slice_from_json(data["selector"]), branches, str(data["name"]))
+        case other:
+            raise ValueError(f"no thunk {other!r}")

@@ -1,0 +1,158 @@
+"""A plan as one native function, in LLVM IR: straight calls, real loops, real branches.
+
+``void nw_program(ptr params, ptr results, ptr arena, ptr constants)`` runs everything; ``params``
+and ``results`` are arrays of pointers. Every piece of control flow is a function of the same
+signature, ``nw_step_N``, so that a profile can run the top-level ones one at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ..ir.target import Target
+from .plan import (
+    BufferSlice,
+    ConditionalThunk,
+    CopyThunk,
+    KernelThunk,
+    Plan,
+    Thunk,
+    WhileThunk,
+    kernels,
+)
+
+PROGRAM = "nw_program"
+_MEMORIES = "ptr %params, ptr %results, ptr %arena, ptr %constants"
+
+
+def step_symbol(number: int) -> str:
+    """The function of the control flow that is top-level thunk ``number``."""
+    return f"nw_step_{number}"
+
+
+def module_text(plan: Plan, target: Target) -> str:
+    """The LLVM module of a plan; it declares the kernels it calls."""
+    writer = _Writer()
+    for number, thunk in enumerate(plan.thunks):
+        if isinstance(thunk, WhileThunk | ConditionalThunk):
+            writer.function(step_symbol(number), thunk)
+    writer.program(plan.thunks)
+    declared = [
+        f"declare void @{symbol}({', '.join(['ptr'] * len(thunk.args))})"
+        for symbol, thunk in sorted(kernels(plan).items())
+    ]
+    head = [f'target triple = "{target.triple}"', "", *declared, _RUNTIME]
+    return "\n".join((*head, *writer.functions)) + "\n"
+
+
+_RUNTIME = """
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+"""
+
+
+@dataclass
+class _Writer:
+    functions: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    count: int = 0
+
+    def fresh(self) -> str:
+        self.count += 1
+        return f"v{self.count}"
+
+    def emit(self, text: str) -> None:
+        self.lines.append(f"  {text}")
+
+    def value(self, text: str) -> str:
+        name = f"%{self.fresh()}"
+        self.emit(f"{name} = {text}")
+        return name
+
+    def label(self, name: str) -> None:
+        self.lines.append(f"{name}:")
+
+    def function(self, symbol: str, thunk: Thunk) -> None:
+        """A function that runs one thunk."""
+        self.lines = []
+        self.label("entry")
+        self.thunk(thunk)
+        self.finish(symbol)
+
+    def program(self, thunks: Sequence[Thunk]) -> None:
+        """The function that runs it all; control flow at the top is called, not repeated."""
+        self.lines = []
+        self.label("entry")
+        for number, thunk in enumerate(thunks):
+            if isinstance(thunk, WhileThunk | ConditionalThunk):
+                self.emit(f"call void @{step_symbol(number)}({_MEMORIES})")
+            else:
+                self.thunk(thunk)
+        self.finish(PROGRAM)
+
+    def finish(self, symbol: str) -> None:
+        self.emit("ret void")
+        body = "\n".join(self.lines)
+        self.functions.append(f"define void @{symbol}({_MEMORIES}) {{\n{body}\n}}\n")
+
+    def sequence(self, thunks: Sequence[Thunk]) -> None:
+        for thunk in thunks:
+            self.thunk(thunk)
+
+    def thunk(self, thunk: Thunk) -> None:
+        match thunk:
+            case KernelThunk(symbol=symbol, args=args):
+                pointers = ", ".join(f"ptr {self.pointer(s)}" for s in args)
+                self.emit(f"call void @{symbol}({pointers})")
+            case CopyThunk(source=source, target=target):
+                self.copy(source, target)
+            case WhileThunk():
+                self.loop(thunk)
+            case ConditionalThunk():
+                self.branch(thunk)
+
+    def pointer(self, s: BufferSlice) -> str:
+        """A pointer to a slice."""
+        if s.memory in ("param", "result"):
+            slot = self.value(f"getelementptr ptr, ptr %{s.memory}s, i64 {s.index}")
+            base = self.value(f"load ptr, ptr {slot}")
+        else:
+            base = f"%{s.memory}" if s.memory == "arena" else "%constants"
+        return self.value(f"getelementptr i8, ptr {base}, i64 {s.offset}") if s.offset else base
+
+    def copy(self, source: BufferSlice, target: BufferSlice) -> None:
+        if source.bytes:
+            a, b = self.pointer(source), self.pointer(target)
+            self.emit(
+                f"call void @llvm.memcpy.p0.p0.i64(ptr {b}, ptr {a}, i64 {source.bytes}, i1 false)"
+            )
+
+    def loop(self, thunk: WhileThunk) -> None:
+        name = self.fresh()
+        self.emit(f"br label %{name}.test")
+        self.label(f"{name}.test")
+        self.sequence(thunk.condition)
+        flag = self.value(f"load i8, ptr {self.pointer(thunk.predicate)}")
+        more = self.value(f"icmp ne i8 {flag}, 0")
+        self.emit(f"br i1 {more}, label %{name}.body, label %{name}.done")
+        self.label(f"{name}.body")
+        self.sequence(thunk.body)
+        self.emit(f"br label %{name}.test")
+        self.label(f"{name}.done")
+
+    def branch(self, thunk: ConditionalThunk) -> None:
+        name = self.fresh()
+        width = 8 * thunk.selector.bytes
+        chosen = self.value(f"load i{width}, ptr {self.pointer(thunk.selector)}")
+        last = len(thunk.branches) - 1
+        if width == 8:
+            yes = self.value(f"icmp ne i8 {chosen}, 0")
+            self.emit(f"br i1 {yes}, label %{name}.0, label %{name}.{last}")
+        else:
+            cases = " ".join(f"i{width} {i}, label %{name}.{i}" for i in range(last))
+            self.emit(f"switch i{width} {chosen}, label %{name}.{last} [ {cases} ]")
+        for i, branch in enumerate(thunk.branches):
+            self.label(f"{name}.{i}")
+            self.sequence(branch)
+            self.emit(f"br label %{name}.done")
+        self.label(f"{name}.done")

@@ -1,0 +1,154 @@
+"""Arguments that need more than a look: conversion where it is exact, and clear refusals.
+
+Taken as they are or by a view or copy: arrays of the right element type and shape, whatever their
+strides and byte order; anything with ``__dlpack__`` or ``__array__`` or the buffer protocol; Python
+numbers for rank-0 parameters. Everything else is refused: another element type is never converted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ...ir.dtypes import DType, from_numpy, to_numpy
+from ...ir.errors import ArgumentError
+from .entry import ArraySpec
+
+Array: TypeAlias = np.ndarray[Any, Any]
+Tree: TypeAlias = int | tuple["Tree", ...]  # how leaves, by number, stand in tuples
+
+
+def convert_all(
+    args: Sequence[object], specs: Sequence[ArraySpec], tree: Tree, where: str
+) -> list[Array]:
+    """C-contiguous native arrays for all parameters, or ``ArgumentError``.
+
+    ``tree`` has one element per argument: a parameter's number, or a tuple for a tuple argument.
+    """
+    assert isinstance(tree, tuple)
+    if len(args) != len(tree):
+        wanted = ", ".join(f"{s.name}: {s}" for s in specs) or "none"
+        raise ArgumentError(
+            f"expected {len(tree)} argument{'s' * (len(tree) != 1)}, got {len(args)}",
+            f"the parameters are {wanted}",
+            where,
+        )
+    leaves: dict[int, object] = {}
+    for number, (arg, branch) in enumerate(zip(args, tree, strict=True)):
+        _flatten(arg, branch, leaves, f"argument {number}", where)
+    return [convert(leaves[i], spec, i, where) for i, spec in enumerate(specs)]
+
+
+def _flatten(arg: object, tree: Tree, leaves: dict[int, object], what: str, where: str) -> None:
+    if isinstance(tree, int):
+        leaves[tree] = arg
+        return
+    if not isinstance(arg, tuple | list) or len(arg) != len(tree):
+        raise ArgumentError(what, f"expected a tuple of {len(tree)}, got {_describe(arg)}", where)
+    for i, (item, branch) in enumerate(zip(arg, tree, strict=True)):
+        _flatten(item, branch, leaves, f"{what}[{i}]", where)
+
+
+def convert(arg: object, spec: ArraySpec, number: int, where: str) -> Array:
+    """One argument as a C-contiguous native array of the right element type and shape."""
+    what = f"argument {number} ({spec.name})"
+    dtype = to_numpy(spec.dtype)
+    if not spec.dims and type(arg) in (bool, int, float, complex):
+        return _number(arg, spec, what, where)
+    array = _as_array(arg, spec, what, where)
+    if array.dtype.newbyteorder("=") != dtype:
+        raise ArgumentError(
+            what, f"expected {spec}, got {_describe(array)}", where, _dtype_hint(array, spec.dtype)
+        )
+    if array.shape != spec.dims:
+        raise ArgumentError(what, f"expected {spec}, got {_describe(array)}", where)
+    native = np.asarray(array, dtype)
+    return np.ascontiguousarray(native).reshape(spec.dims)
+
+
+def check_outputs(out: object, specs: Sequence[ArraySpec], tree: Tree, where: str) -> list[Array]:
+    """The arrays of ``out=``, in the order of the results; they must be writable and fit."""
+    leaves: dict[int, object] = {}
+    _flatten(out, tree, leaves, "out", where)
+    arrays: list[Array] = []
+    for i, spec in enumerate(specs):
+        array = leaves[i]
+        if not isinstance(array, np.ndarray):
+            raise ArgumentError("out", f"expected an array, got {_describe(array)}", where)
+        if array.dtype != to_numpy(spec.dtype) or array.shape != spec.dims:
+            raise ArgumentError("out", f"expected {spec}, got {_describe(array)}", where)
+        if not array.flags.writeable:
+            raise ArgumentError("out", "the array is read-only", where)
+        arrays.append(array)
+    return arrays
+
+
+def rebuild(leaves: Sequence[Any], tree: Tree) -> Any:
+    """Leaves put into tuples as the tree says."""
+    if isinstance(tree, int):
+        return leaves[tree]
+    return tuple(rebuild(leaves, branch) for branch in tree)
+
+
+def _number(arg: object, spec: ArraySpec, what: str, where: str) -> Array:
+    """A Python number as a rank-0 array: bool for pred, int for integers, any real for floats."""
+    kinds: Mapping[str, tuple[type, ...]] = {
+        "pred": (bool,), "signed": (int,), "unsigned": (int,), "float": (int, float),
+        "complex": (int, float, complex),
+    }  # fmt: skip
+    if type(arg) not in kinds[spec.dtype.kind]:
+        raise ArgumentError(what, f"expected {spec}, got the Python {_describe(arg)}", where)
+    try:
+        return np.array(arg, to_numpy(spec.dtype))
+    except (OverflowError, ValueError) as error:
+        raise ArgumentError(what, f"{arg!r} does not fit {spec}", where) from error
+
+
+def _as_array(arg: object, spec: ArraySpec, what: str, where: str) -> Array:
+    if isinstance(arg, np.ndarray):
+        return arg
+    if isinstance(arg, list | tuple | str | bytes | bool | int | float | complex):
+        if isinstance(arg, np.generic):
+            return np.asarray(arg)
+        raise ArgumentError(
+            what,
+            f"expected {spec}, got a Python {type(arg).__name__}",
+            where,
+            f"numpy.asarray(x, {to_numpy(spec.dtype).name!r}) makes an array",
+        )
+    try:
+        if hasattr(arg, "__dlpack__"):
+            return _from_dlpack(arg)
+        array = np.asarray(arg)
+    except (TypeError, ValueError, RuntimeError, BufferError) as error:
+        raise ArgumentError(what, f"{_describe(arg)} gives no array: {error}", where) from error
+    if array.dtype == np.dtype(object):
+        raise ArgumentError(what, f"expected {spec}, got {_describe(arg)}", where)
+    return array
+
+
+def _from_dlpack(arg: Any) -> Array:
+    """NumPy's DLPack reader knows no bf16 or f8; ``__array__`` serves those where there is one."""
+    try:
+        return np.from_dlpack(arg)
+    except (TypeError, RuntimeError, BufferError):
+        if not hasattr(arg, "__array__"):
+            raise
+        return np.asarray(arg)
+
+
+def _dtype_hint(array: Array, dtype: DType) -> str:
+    name = to_numpy(dtype).name
+    return f"x.astype({name!r}) converts it" if array.dtype.kind in "biufc" else ""
+
+
+def _describe(value: object) -> str:
+    if isinstance(value, np.ndarray):
+        try:
+            name = from_numpy(value.dtype).name
+        except KeyError:
+            name = str(value.dtype)
+        return f"{name}[{','.join(map(str, value.shape))}]"
+    return f"{type(value).__name__}"

@@ -1,0 +1,459 @@
+"""From a fused module to a plan: the order of the work, then a place for every value.
+
+A value is one array that some thunk makes. Tuples exist only here: an instruction's result is a
+tree of slices, and tuple, get-tuple-element and whole-buffer reshapes cost nothing. The state of a
+loop is copied to places of its own, the body's result is copied back, and ``coalesce`` then drops
+every copy whose source could have been made at the target in the first place.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import TypeAlias
+
+import numpy as np
+
+from ..ir.dtypes import to_numpy
+from ..ir.errors import UnsupportedError
+from ..ir.hlo.fuse import Fusion, Group
+from ..ir.hlo.nodes import (
+    AnyShape,
+    Computation,
+    HloModule,
+    Instruction,
+    Shape,
+    TokenShape,
+    TupleShape,
+)
+from .memory import ALIGNMENT, assign, lifetimes, place
+from .plan import (
+    BufferSlice,
+    ConditionalThunk,
+    CopyThunk,
+    KernelThunk,
+    Plan,
+    Thunk,
+    WhileThunk,
+    accesses,
+    children,
+)
+from .runtime.arguments import Tree
+from .runtime.entry import ArraySpec
+from .runtime.outputs import aligned_zeros
+
+Slices: TypeAlias = BufferSlice | tuple["Slices", ...]
+
+ALIASES = frozenset({"reshape", "bitcast", "copy", "optimization-barrier", "opt-barrier"})
+CONTROL = frozenset(
+    {"parameter", "constant", "tuple", "get-tuple-element", "while", "conditional", "call"}
+    | {"after-all"}
+    | ALIASES
+)
+"""What needs no kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What a kernel's caller needs to know: its symbol, its key, its workspace in bytes."""
+
+    symbol: str
+    key: str
+    workspace: int = 0
+
+
+@dataclass
+class Constants:
+    """The constants of an executable in one piece of memory; equal ones are stored once."""
+
+    parts: list[np.ndarray[tuple[int], np.dtype[np.uint8]]] = field(default_factory=list)
+    size: int = 0
+    _found: dict[bytes, int] = field(default_factory=dict)
+
+    def add(self, literal: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> BufferSlice:
+        """A slice that holds the array's bytes, row-major."""
+        data = np.ascontiguousarray(literal).reshape(-1).view(np.uint8)
+        digest = sha256(data).digest()
+        if digest not in self._found:
+            self._found[digest] = self.size
+            self.parts.append(data)
+            self.size += -(-data.size // ALIGNMENT) * ALIGNMENT
+        return BufferSlice("constant", self._found[digest], data.size)
+
+    def memory(self) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+        """All constants, aligned; what lies between them is zero."""
+        blob = aligned_zeros(self.size)
+        at = 0
+        for part in self.parts:
+            blob[at : at + part.size] = part
+            at += -(-part.size // ALIGNMENT) * ALIGNMENT
+        return blob
+
+
+def make_plan(
+    module: HloModule,
+    fusions: Mapping[Computation, Fusion],
+    kernel: Callable[[Group], Compiled],
+    names: Sequence[str] = (),
+) -> tuple[Plan, Constants]:
+    """The plan of a module's entry, and its constants.
+
+    ``fusions`` has the entry and every computation that control flow calls; ``kernel`` says what a
+    group was compiled to. ``names`` are the arguments' names, for messages.
+    """
+    maker = _Sequence(fusions, kernel)
+    entry = module.entry
+    params, bindings, param_tree = _parameters(entry, names)
+    thunks, root = maker.run(entry, bindings)
+    results, result_tree = _results(entry.root.shape)
+    for i, (source, spec) in enumerate(zip(leaves(root), results, strict=True)):
+        home = maker.value(spec.bytes)
+        maker.homes[home.index] = BufferSlice("result", 0, spec.bytes, i)
+        thunks.append(CopyThunk(source, home, f"result {i}"))
+    kept = coalesce(thunks, maker.sizes, frozenset(maker.homes))
+    lives = lifetimes(kept, maker.sizes)
+    offsets, arena_bytes = assign({v: life for v, life in lives.items() if v not in maker.homes})
+    homes = {v: BufferSlice("arena", at, maker.sizes[v]) for v, at in offsets.items()}
+    plan = Plan(
+        thunks=place(kept, homes | maker.homes),
+        arena_bytes=arena_bytes,
+        constant_bytes=maker.constants.size,
+        params=params,
+        results=results,
+        param_tree=param_tree,
+        result_tree=result_tree,
+    )
+    return plan, maker.constants
+
+
+def leaves(tree: Slices) -> Iterator[BufferSlice]:
+    """The slices of a tree, left to right."""
+    if isinstance(tree, BufferSlice):
+        yield tree
+    else:
+        for branch in tree:
+            yield from leaves(branch)
+
+
+def _spread(shape: AnyShape, make: Callable[[Shape], BufferSlice]) -> Slices:
+    match shape:
+        case Shape():
+            return make(shape)
+        case TupleShape(elements=elements):
+            return tuple(_spread(e, make) for e in elements)
+        case TokenShape():
+            return ()
+
+
+def _parameters(
+    entry: Computation, names: Sequence[str]
+) -> tuple[tuple[ArraySpec, ...], list[Slices], Tree]:
+    specs: list[ArraySpec] = []
+
+    def leaf(shape: Shape, name: str) -> BufferSlice:
+        specs.append(ArraySpec(name, shape.dtype, shape.dims))
+        return BufferSlice("param", 0, shape.bytes, len(specs) - 1)
+
+    def numbers(tree: Slices) -> Tree:
+        return tree.index if isinstance(tree, BufferSlice) else tuple(map(numbers, tree))
+
+    bindings: list[Slices] = []
+    for i, p in enumerate(entry.parameters):
+        name = names[i] if i < len(names) else p.name
+        bindings.append(_spread(p.shape, lambda shape, name=name: leaf(shape, name)))  # type: ignore[misc]
+    return tuple(specs), bindings, tuple(map(numbers, bindings))
+
+
+def _results(shape: AnyShape) -> tuple[tuple[ArraySpec, ...], Tree]:
+    specs: list[ArraySpec] = []
+
+    def tree(s: AnyShape) -> Tree:
+        match s:
+            case Shape(dtype=dtype, dims=dims):
+                specs.append(ArraySpec(f"result {len(specs)}", dtype, dims))
+                return len(specs) - 1
+            case TupleShape(elements=elements):
+                return tuple(map(tree, elements))
+            case TokenShape():
+                return ()
+
+    result_tree = tree(shape)
+    return tuple(specs), result_tree
+
+
+class _Sequence:
+    """Makes thunks on ``value`` slices, computation by computation."""
+
+    def __init__(
+        self, fusions: Mapping[Computation, Fusion], kernel: Callable[[Group], Compiled]
+    ) -> None:
+        self.fusions = fusions
+        self.kernel = kernel
+        self.sizes: dict[int, int] = {}
+        self.homes: dict[int, BufferSlice] = {}
+        self.constants = Constants()
+
+    def value(self, nbytes: int) -> BufferSlice:
+        number = len(self.sizes)
+        self.sizes[number] = nbytes
+        return BufferSlice("value", 0, nbytes, number)
+
+    def values(self, shape: AnyShape) -> Slices:
+        return _spread(shape, lambda s: self.value(s.bytes))
+
+    def run(
+        self, computation: Computation, bindings: Sequence[Slices]
+    ) -> tuple[list[Thunk], Slices]:
+        """The thunks of a computation, and where its root's value then stands."""
+        thunks: list[Thunk] = []
+        trees: dict[Instruction, Slices] = {}
+        owner = {o: g for g in self.fusions[computation].groups for o in g.outputs}
+        for unit in _in_order(computation.root, owner):
+            if isinstance(unit, Instruction):
+                trees[unit] = self.instruction(unit, trees, bindings, thunks)
+                continue
+            compiled = self.kernel(unit)
+            made = [self.values(o.shape) for o in unit.outputs]
+            trees.update(zip(unit.outputs, made, strict=True))
+            read = [s for i in unit.inputs for s in leaves(trees[i])]
+            written = [s for tree in made for s in leaves(tree)]
+            if compiled.workspace:
+                written.append(self.value(compiled.workspace))
+            args = (*read, *written)
+            thunks.append(KernelThunk(compiled.symbol, args, len(written), compiled.key, unit.name))
+        return thunks, trees[computation.root]
+
+    def instruction(
+        self,
+        i: Instruction,
+        trees: Mapping[Instruction, Slices],
+        bindings: Sequence[Slices],
+        thunks: list[Thunk],
+    ) -> Slices:
+        operands = [trees[o] for o in i.operands]
+        match i.opcode:
+            case "parameter":
+                return bindings[i.attrs["number"]]
+            case "constant":
+                return self.constant(i.shape, i.attrs["literal"])
+            case "tuple":
+                return tuple(operands)
+            case "get-tuple-element":
+                tree = operands[0]
+                assert isinstance(tree, tuple)
+                return tree[i.attrs["index"]]
+            case "after-all":
+                return ()
+            case "while":
+                return self.loop(i, operands[0], thunks)
+            case "conditional":
+                return self.branches(i, operands, thunks)
+            case "call":
+                inner, root = self.run(i.attrs["to_apply"], operands)
+                thunks.extend(inner)
+                return root
+            case opcode if opcode in ALIASES:
+                return operands[0]
+            case opcode:
+                raise UnsupportedError(f"{opcode} {i.name}", "it stands outside every group")
+
+    def constant(self, shape: AnyShape, literal: object) -> Slices:
+        if isinstance(literal, tuple):
+            assert isinstance(shape, TupleShape)
+            return tuple(map(self.constant, shape.elements, literal))
+        assert isinstance(shape, Shape)
+        return self.constants.add(np.asarray(literal, to_numpy(shape.dtype)))
+
+    def loop(self, i: Instruction, start: Slices, thunks: list[Thunk]) -> Slices:
+        state = self.values(i.shape)
+        for source, home in zip(leaves(start), leaves(state), strict=True):
+            thunks.append(CopyThunk(source, home, f"{i.name} start"))
+        condition, predicate = self.run(i.attrs["condition"], [state])
+        body, after = self.run(i.attrs["body"], [state])
+        assert isinstance(predicate, BufferSlice)
+        body += self.parallel_copy(list(leaves(after)), list(leaves(state)), f"{i.name} next")
+        thunks.append(WhileThunk(tuple(condition), predicate, tuple(body), i.name))
+        return state
+
+    def parallel_copy(
+        self, sources: Sequence[BufferSlice], targets: Sequence[BufferSlice], name: str
+    ) -> list[Thunk]:
+        """Copies as if at once: a source that is also a target goes by way of a new value."""
+        overwritten = {t.index for t in targets}
+        first: list[Thunk] = []
+        then: list[Thunk] = []
+        for source, target in zip(sources, targets, strict=True):
+            if source == target:
+                continue
+            if source.memory == "value" and source.index in overwritten:
+                saved = self.value(source.bytes)
+                first.append(CopyThunk(source, saved, name))
+                source = saved
+            then.append(CopyThunk(source, target, name))
+        return first + then
+
+    def branches(self, i: Instruction, operands: Sequence[Slices], thunks: list[Thunk]) -> Slices:
+        selector, *arguments = operands
+        assert isinstance(selector, BufferSlice)
+        result = self.values(i.shape)
+        done: list[tuple[Thunk, ...]] = []
+        for computation, argument in zip(branch_computations(i), arguments, strict=True):
+            inner, root = self.run(computation, [argument])
+            for source, home in zip(leaves(root), leaves(result), strict=True):
+                inner.append(CopyThunk(source, home, i.name))
+            done.append(tuple(inner))
+        thunks.append(ConditionalThunk(selector, tuple(done), i.name))
+        return result
+
+
+def branch_computations(i: Instruction) -> tuple[Computation, ...]:
+    """A conditional's branches; of two-way ones the true branch first."""
+    if "branch_computations" in i.attrs:
+        found: tuple[Computation, ...] = i.attrs["branch_computations"]
+        return found
+    return i.attrs["true_computation"], i.attrs["false_computation"]
+
+
+def called(i: Instruction) -> tuple[Computation, ...]:
+    """The computations that control flow runs as code of its own."""
+    match i.opcode:
+        case "while":
+            return i.attrs["condition"], i.attrs["body"]
+        case "conditional":
+            return branch_computations(i)
+        case "call":
+            return (i.attrs["to_apply"],)
+        case _:
+            return ()
+
+
+def _in_order(
+    root: Instruction, owner: Mapping[Instruction, Group]
+) -> Iterator[Instruction | Group]:
+    """Groups and the instructions outside them, each after what it needs; only what the root
+    needs."""
+    seen: set[Instruction | Group] = set()
+    stack: list[tuple[Instruction | Group, Iterator[Instruction]]] = []
+
+    def enter(i: Instruction) -> None:
+        unit = owner.get(i, i)
+        if unit not in seen:
+            seen.add(unit)
+            needs = unit.operands if isinstance(unit, Instruction) else unit.inputs
+            stack.append((unit, iter(needs)))
+
+    enter(root)
+    while stack:
+        unit, needs = stack[-1]
+        need = next(needs, None)
+        if need is not None:
+            enter(need)
+        else:
+            stack.pop()
+            yield unit
+
+
+def coalesce(
+    thunks: Sequence[Thunk], sizes: Mapping[int, int], fixed: frozenset[int]
+) -> tuple[Thunk, ...]:
+    """``a = f(); copy a -> b``  ->  ``b = f()``, where nothing touches b while a lives.
+
+    Values in ``fixed`` have a home of their own and are never a source that gives up its place.
+    """
+    touches = _touches(thunks)
+    ends = {v: life.end for v, life in lifetimes(thunks, sizes).items()}
+    renamed: dict[int, int] = {}
+    dropped: set[int] = set()
+    for now, thunk in enumerate(_steps(thunks)):
+        if not isinstance(thunk, CopyThunk):
+            continue
+        a, b = thunk.source, thunk.target
+        if a.memory != "value" or b.memory != "value":
+            continue
+        source, target = _final(renamed, a.index), _final(renamed, b.index)
+        whole = sizes[source] == sizes[target] == a.bytes
+        if source == target:
+            dropped.add(now)
+            continue
+        alive = range(touches[source][0], now)
+        blocked = any(t in alive for t in touches[target])
+        if not whole or source in fixed or ends[source] != now or blocked:
+            continue
+        renamed[source] = target
+        dropped.add(now)
+        touches[target] = sorted({*touches[source], *touches[target]})
+        ends[target] = max(ends[target], ends[source])
+    return _rename(thunks, renamed, dropped)
+
+
+def _steps(thunks: Sequence[Thunk]) -> Iterator[Thunk | None]:
+    """One item per step of ``memory.lifetimes``'s time."""
+    for thunk in thunks:
+        match thunk:
+            case WhileThunk(condition=condition, body=body):
+                yield from _steps(condition)
+                yield thunk
+                yield from _steps(body)
+                yield None
+            case ConditionalThunk(branches=branches):
+                yield thunk
+                for branch in branches:
+                    yield from _steps(branch)
+                yield None
+            case _:
+                yield thunk
+
+
+def _touches(thunks: Sequence[Thunk]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = defaultdict(list)
+    for now, thunk in enumerate(_steps(thunks)):
+        if thunk is not None:
+            for s in {s for part in accesses(thunk) for s in part if s.memory == "value"}:
+                found[s.index].append(now)
+    return found
+
+
+def _final(renamed: Mapping[int, int], value: int) -> int:
+    while value in renamed:
+        value = renamed[value]
+    return value
+
+
+def _rename(
+    thunks: Sequence[Thunk], renamed: Mapping[int, int], dropped: set[int]
+) -> tuple[Thunk, ...]:
+    where = {v: BufferSlice("value", 0, 0, _final(renamed, v)) for v in (*_touches(thunks),)}
+    steps = iter(enumerate(_steps(thunks)))
+
+    def keep(part: Sequence[Thunk]) -> tuple[Thunk, ...]:
+        kept: list[Thunk] = []
+        for thunk in part:
+            match thunk:
+                case WhileThunk(condition=condition, body=body):
+                    first = keep(condition)
+                    next(steps)
+                    kept.append(replace(thunk, condition=first, body=keep(body)))
+                    next(steps)
+                case ConditionalThunk(branches=branches):
+                    next(steps)
+                    kept.append(replace(thunk, branches=tuple(map(keep, branches))))
+                    next(steps)
+                case _:
+                    if next(steps)[0] not in dropped:
+                        kept.append(thunk)
+        return tuple(kept)
+
+    return place(keep(thunks), where)
+
+
+def needs_kernel(i: Instruction) -> bool:
+    """Must a group compute this instruction?"""
+    return i.opcode not in CONTROL
+
+
+__all__ = [
+    "ALIASES", "CONTROL", "Compiled", "Constants", "called", "children", "coalesce", "leaves",
+    "make_plan", "needs_kernel",
+]  # fmt: skip

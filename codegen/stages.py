@@ -1,0 +1,167 @@
+"""The text of a model at every stage of compilation, as ``nestwright show`` prints it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..ir.errors import ArgumentError
+from ..ir.hlo.fuse import Fusion, Group
+from ..ir.hlo.nodes import Computation, HloModule
+from ..ir.hlo.passes.freeze_parameters import freeze
+from ..ir.hlo.passes.pipeline import optimize
+from ..ir.hlo.printer import show, show_computation
+from ..ir.loop.nodes import AxisKind, Block, Func
+from ..ir.loop.printer import buffer_type
+from ..ir.loop.printer import show as show_loops
+from ..ir.loop.visit import walk
+from ..ir.target import Target
+from ..schedule.trace import Trace
+from ..te.from_hlo import lower_group
+from . import cpu
+from .groups import Groups, fuse_module, symbol
+from .llvm_ir import emit
+from .lower.pipeline import lower
+from .lowering import apply
+from .plan import show as show_plan
+from .sequence import Compiled, make_plan
+
+STAGES = ("hlo", "optimized", "fused", "te", "loop", "scheduled", "flat", "llvm", "asm", "plan")
+
+
+def stage_text(
+    module: HloModule,
+    target: Target | str,
+    stage: str,
+    group: str | None = None,
+    schedules: Mapping[str, Trace] | None = None,
+    constants: Mapping[int | str, Any] | None = None,
+) -> str:
+    """The text of a module at a stage of ``STAGES``.
+
+    From ``te`` on it is one text per distinct group, under a heading; ``group``, a group's name
+    or the start of its key, asks for one. Raises ``ArgumentError`` for a stage or a group that
+    does not exist.
+    """
+    machine = Target.parse(target)
+    _check_stage(stage, machine)
+    frozen = freeze(module, constants) if constants else module
+    if stage == "hlo":
+        return show(frozen)
+    optimized = optimize(frozen)
+    if stage == "optimized":
+        return show(optimized)
+    groups = fuse_module(optimized)
+    traces = schedules or {}
+    match stage:
+        case "fused":
+            return "\n".join(_fusion(c, f, groups) for c, f in groups.fusions.items())
+        case "plan":
+            return _plan(optimized, groups, machine, traces)
+        case _:
+            parts = [
+                f"# {found.name}  {key}\n{_group(found, key, stage, machine, traces.get(key))}"
+                for key, found in _chosen(groups, group)
+            ]
+            return "\n".join(parts)
+
+
+def _check_stage(stage: str, target: Target) -> None:
+    if stage == "ptx" and target.kind == "cpu":
+        raise ArgumentError(
+            "no stage 'ptx' here", f"target {target.spec!r} is a CPU", hint="its code is stage asm"
+        )
+    if stage not in STAGES:
+        near = difflib.get_close_matches(stage, STAGES, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"stages: {', '.join(STAGES)}"
+        raise ArgumentError(f"no stage {stage!r}", hint=hint)
+
+
+def _chosen(groups: Groups, wanted: str | None) -> Iterator[tuple[str, Group]]:
+    """The distinct groups, or those that ``wanted`` names."""
+    if wanted is None:
+        yield from groups.distinct.items()
+        return
+    keys = {key for g, key in groups.keys.items() if g.name == wanted or key.startswith(wanted)}
+    if not keys:
+        names = [g.name for g in groups.keys]
+        near = difflib.get_close_matches(wanted, names, n=3)
+        raise ArgumentError(
+            f"no group {wanted!r}",
+            hint=f"groups here: {', '.join(near or names[:8])}; stage fused lists them all",
+        )
+    for key in groups.distinct:
+        if key in keys:
+            yield key, groups.distinct[key]
+
+
+def _group(group: Group, key: str, stage: str, target: Target, trace: Trace | None) -> str:
+    func = lower_group(group.computation, symbol(key))
+    if stage == "te":
+        return tensor_text(func)
+    if stage == "loop":
+        return show_loops(func)
+    scheduled = apply(func, target, trace).func
+    if stage == "scheduled":
+        return show_loops(scheduled)
+    flat = lower(scheduled, target)
+    if stage == "flat":
+        return show_loops(flat)
+    text = emit(flat, target)
+    return text if stage == "llvm" else cpu.assembly(text, target)
+
+
+def tensor_text(func: Func) -> str:
+    """A loop function in default order as tensor expressions: per block, its axes and its rule."""
+    inputs = ", ".join(f"{b.name}: {buffer_type(b)}" for b in func.params[: -func.outputs])
+    outputs = ", ".join(f"{b.name}: {buffer_type(b)}" for b in func.params[-func.outputs :])
+    lines = [f"{func.name}({inputs}) -> {outputs}"]
+    for block in walk(func.body):
+        if isinstance(block, Block):
+            axes = [
+                f"{'reduce ' if a.kind is AxisKind.REDUCE else ''}{a.var.name} < {a.extent}"
+                for a in block.axes
+            ]
+            lines.append(f"  {block.name}: for all {', '.join(axes) or 'nothing'}")
+            parts = ((block.init, "start  "), (block.body, ""))
+            lines += [
+                f"    {mark}{line}"
+                for part, mark in parts
+                if part is not None
+                for line in show_loops(part).rstrip().split("\n")
+            ]
+    return "\n".join(lines) + "\n"
+
+
+def _fusion(computation: Computation, fusion: Fusion, groups: Groups) -> str:
+    """The groups of a computation, and for every edge whether and why it was fused."""
+    lines = [f"computation {computation.name}"]
+    for g in fusion.groups:
+        outputs = ", ".join(o.name for o in g.outputs)
+        lines += [f"  group {g.name}: {g.kind} -> {outputs}  # {groups.keys[g]}"]
+        lines += [f"    {line}" for line in show_computation(g.computation).rstrip().split("\n")]
+    lines.append("  edges")
+    for e in fusion.edges:
+        mark = "fused" if e.fused else "cut"
+        lines.append(f"    {_name(e.producer)} -> {_name(e.consumer)}: {mark}: {e.reason}")
+    return "\n".join(lines) + "\n"
+
+
+def _name(end: Any) -> str:
+    return str(getattr(end, "name", end))
+
+
+def _plan(module: HloModule, groups: Groups, target: Target, traces: Mapping[str, Trace]) -> str:
+    """The plan, made without compiling: lowering says what workspace a kernel needs."""
+    workspaces: dict[str, int] = {}
+    for key, group in groups.distinct.items():
+        scheduled = apply(lower_group(group.computation, symbol(key)), target, traces.get(key))
+        notes = lower(scheduled.func, target).notes
+        workspaces[key] = int(notes.get("workspace_bytes", 0))
+
+    def compiled(group: Group) -> Compiled:
+        key = groups.keys[group]
+        return Compiled(symbol(key), key, workspaces[key])
+
+    return show_plan(make_plan(module, groups.fusions, compiled)[0])

@@ -1,0 +1,24 @@
+"""How long each stage of a build takes: seconds by stage name, in a dict of the caller's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter
+
+STAGES = (
+    "parse", "optimize", "fuse", "te", "schedule", "lower", "emit", "llvm", "workers", "plan",
+    "link",
+)  # fmt: skip
+"""What ``--timings`` prints. ``workers`` is waiting for worker processes, which do the stages from
+``te`` to ``llvm`` for some groups."""
+
+
+@contextmanager
+def timed(timings: dict[str, float], stage: str) -> Iterator[None]:
+    """Add the time of the block to a stage."""
+    start = perf_counter()
+    try:
+        yield
+    finally:
+        timings[stage] = timings.get(stage, 0.0) + perf_counter() - start
