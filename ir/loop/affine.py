@@ -163,7 +163,7 @@ def bounds_of(form: Linear, ranges: Ranges, splits: int = 3) -> Interval:
                 return _either(atom.name, a, b, k < 0)
     low = high = form.constant
     for atom, k in form.terms.items():
-        least, most = _atom_bounds(atom, ranges)
+        least, most = _atom_bounds(atom, ranges, splits)
         least, most = (least, most) if k > 0 else (most, least)
         low, high = low + k * least, high + k * most
     return max(low, LOW), min(high, HIGH)
@@ -176,24 +176,27 @@ def _either(name: str, a: Interval, b: Interval, negated: bool) -> Interval:
     return pick(a[0], b[0]), pick(a[1], b[1])
 
 
-def _atom_bounds(e: Expr, ranges: Ranges) -> Interval:
+def _atom_bounds(e: Expr, ranges: Ranges, splits: int) -> Interval:
+    def inside(x: Expr) -> Interval:
+        return bounds_of(linear(x), ranges, splits)
+
     match e:
         case Var():
             return ranges.get(e, of_dtype(e.dtype))
         case Const(value=int(c)):
             return int(c), int(c)
         case Op(name="floordiv" | "floormod" | "multiply", args=(a, b), dtype=d) if d == index:
-            return _product(e.name, bounds(a, ranges), bounds(b, ranges))
+            return _product(e.name, inside(a), inside(b))
         case Op(name="minimum" | "maximum" | "select", args=(*_, a, b), dtype=d) if d == index:
-            return _either(e.name, bounds(a, ranges), bounds(b, ranges), False)
+            return _either(e.name, inside(a), inside(b), False)
         case Op(name="clamp", args=(low, x, high), dtype=d) if d == index:
-            least, inner, most = (bounds(y, ranges) for y in (low, x, high))
+            least, inner, most = (inside(y) for y in (low, x, high))
             return _either("minimum", _either("maximum", least, inner, False), most, False)
         case Op(name="abs", args=(a,), dtype=d) if d == index:
-            p, q = bounds(a, ranges)
+            p, q = inside(a)
             return (0 if p <= 0 <= q else min(abs(p), abs(q))), min(max(abs(p), abs(q)), HIGH)
         case Cast(value=value, bits=False) if value.dtype.kind in ("signed", "unsigned", "pred"):
-            own, inner = of_dtype(e.dtype), bounds(value, ranges)
+            own, inner = of_dtype(e.dtype), inside(value)
             return inner if own[0] <= inner[0] and inner[1] <= own[1] else own
         case _:
             return of_dtype(e.dtype)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import keyword
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TypeAlias, assert_never
 
 from ..dtypes import BY_NAME, index
@@ -144,7 +144,9 @@ class _Writer:
             known["name"] = f.name
         params = [f"{self.name(b)}: {buffer_type(b)}" for b in f.params]
         params += [f"{self.name(v)}: {v.dtype}" for v in f.symbols]
-        self.put(0, f"@func({', '.join([*arguments(known), *keywords(f.notes, known)])})")
+        self.put(
+            0, f"@func({', '.join([*arguments(known), *keywords(f.notes, ('outputs', 'name'))])})"
+        )
         self.put(0, f"def {name}({', '.join(params)}):", f)
         for b in f.allocs:
             self.put(1, f"{self.name(b)} = {_alloc(b)}")
@@ -318,12 +320,12 @@ def quoted(value: int | str) -> str:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else str(int(value))
 
 
-def keywords(notes: Mapping[str, int | str], known: Mapping[str, object] = {}) -> list[str]:
+def keywords(notes: Mapping[str, int | str], taken: Collection[str] = ()) -> list[str]:
     """Notes as keyword arguments; those whose key is no free identifier in one ``**{...}``."""
     plain = {
         k: v
         for k, v in notes.items()
-        if k.isascii() and k.isidentifier() and not keyword.iskeyword(k) and k not in known
+        if k.isascii() and k.isidentifier() and not keyword.iskeyword(k) and k not in taken
     }
     rest = {k: v for k, v in notes.items() if k not in plain}
     entries = ", ".join(f"{quoted(k)}: {quoted(v)}" for k, v in rest.items())

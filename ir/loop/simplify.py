@@ -75,6 +75,7 @@ class Simplifier:
     def __init__(self, ranges: Ranges) -> None:
         self.ranges = ranges
         self._done: dict[int, tuple[Expr, Expr]] = {}  # the node itself is kept: ids are reused
+        self._forms: dict[int, tuple[Expr, Linear]] = {}
 
     def expr(self, e: Expr) -> Expr:
         """The normal form of ``e``."""
@@ -112,6 +113,12 @@ class Simplifier:
 
     def form(self, e: Expr) -> Linear:
         """The linear form of an index expression, its atoms simplified."""
+        known = self._forms.get(id(e))
+        if known is None:
+            known = self._forms[id(e)] = e, self._form(e)
+        return known[1]
+
+    def _form(self, e: Expr) -> Linear:
         match e:
             case Op(name="add", args=(a, b)):
                 return self.form(a) + self.form(b)
