@@ -235,8 +235,10 @@ class _Compiler:
             case Cast(value=value, dtype=dtype, bits=bits):
                 make = reinterpretation if bits else conversion
                 return make(value.dtype, dtype, self.expr(value))
-            case Op(name="add" | "subtract" | "multiply", dtype=dtype) if dtype == index:
-                return self.affine(linear(e))
+            case Op(name="add" | "subtract" | "multiply", dtype=dtype) if (
+                dtype == index and (form := linear(e)).atom() is not e  # not a product of variables
+            ):
+                return self.affine(form)
             case Op(name=name, args=args):
                 return operation(name, tuple(a.dtype for a in args), tuple(map(self.expr, args)))
             case _:
