@@ -19,6 +19,7 @@ from typing import BinaryIO
 from filelock import FileLock
 
 from ..ir.errors import LogError
+from ..ir.target import Target
 from .records import (
     DEFAULT_SKETCH,
     MAX_LINE,
@@ -33,6 +34,7 @@ from .records import (
     UnknownVersion,
     Workload,
     decode,
+    device_id,
     encode,
     identify,
     quantile,
@@ -79,6 +81,17 @@ class Log:
     def trials_of(self, workload: str, device: str) -> list[Trial]:
         """The trials of one workload on one device."""
         return [t for t in self.trials if t.workload == workload and t.device == device]
+
+    def winners(self, target: Target) -> dict[str, Best]:
+        """The winner of each workload for a target.
+
+        Where a workload was tuned only with another number of threads, that winner serves.
+        """
+        exact = device_id(target)
+        found: dict[str, Best] = {}
+        for device in sorted(d for d in self.devices if d.rpartition("-t")[0] == target.key):
+            found |= self.best(device)
+        return found | self.best(exact)
 
     def best(self, device: str) -> dict[str, Best]:
         """The winner of each workload on a device: of the latest race, else of the plain trials."""

@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from ..ir.target import Target
+
 Json: TypeAlias = bool | int | float | str | list["Json"] | dict[str, "Json"] | None
 
 VERSION = 1
@@ -123,6 +125,11 @@ class Best:
 
 
 Record: TypeAlias = Header | Workload | Device | Model | Trial | Best
+
+
+def device_id(target: Target) -> str:
+    """What trials are filed under: the code's target and the number of threads that ran it."""
+    return f"{target.key}-t{target.threads}"
 
 
 def quantile(values: tuple[float, ...], q: float) -> float:

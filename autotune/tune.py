@@ -23,7 +23,17 @@ from .measure.pool import Pool
 from .measure.protocol import Candidate, Job, Limits, Outcome
 from .model import CostModel
 from .progress import Listener, Progress, TuneResult, TuningInterrupted, totals
-from .records import DEFAULT_SKETCH, Best, Device, Json, Model, Trial, digest, quantile
+from .records import (
+    DEFAULT_SKETCH,
+    Best,
+    Device,
+    Json,
+    Model,
+    Trial,
+    device_id,
+    digest,
+    quantile,
+)
 from .search.evolution import Evolution
 from .search.random import RandomSearch
 from .search.space import Space
@@ -86,6 +96,7 @@ class Tuner:
         self.writer = writer
         self.pool = pool
         self.listener = listener
+        self.device = device_id(plan.target)
         self.model = CostModel(plan.seed) if plan.strategy == "native" else None
         self.began = time.monotonic()
         self.measured = 0
@@ -107,17 +118,17 @@ class Tuner:
     def _record_context(self, log: Log) -> None:
         """Lines that make the log explain itself, those that it has not got yet."""
         plan, target = self.plan, self.plan.target
-        if target.key not in log.devices:
+        if self.device not in log.devices:
             facts: dict[str, Json] = {
                 "cpu": target.cpu, "vector_bits": target.vector_bits, "cores": target.cores,
                 "threads": target.threads, "l1": target.l1, "l2": target.l2, "l3": target.l3,
             }  # fmt: skip
-            self.writer.append(Device(target.key, str(target), facts))
+            self.writer.append(Device(self.device, target.spec, facts))
         tasks = tuple((t.key, t.weight) for t in plan.tasks)
         made_of: list[Json] = [[k, w] for k, w in tasks]
-        name = digest([plan.model, target.key, made_of])
+        name = digest([plan.model, self.device, made_of])
         if all(m.id != name for m in log.models):
-            self.writer.append(Model(name, plan.model, target.key, tasks))
+            self.writer.append(Model(name, plan.model, self.device, tasks))
         for t in plan.tasks:
             if t.key not in log.workloads:
                 self.writer.append(t.workload)
@@ -125,10 +136,10 @@ class Tuner:
     def _resume(self, log: Log) -> None:
         states = {s.task.key: s for s in self.states}
         for t in log.trials:
-            if t.device == self.plan.target.key and t.workload in states:
+            if t.device == self.device and t.workload in states:
                 states[t.workload].add(t)
         for b in log.bests:
-            if b.device == self.plan.target.key and b.workload in states:
+            if b.device == self.device and b.workload in states:
                 states[b.workload].race = b
         self._fit()
 
@@ -237,13 +248,13 @@ class Tuner:
         memory = int((6 << 30) + 16 * task.bytes)
         return Job(
             self._number, kind, task.key, task.program.form, task.program.text,
-            str(self.plan.target), candidates, str(Path(self._scratch.name) / f"{task.key}.npz"),
+            self.plan.target.spec, candidates, str(Path(self._scratch.name) / f"{task.key}.npz"),
             self.plan.seed, best if known else 0.0, fill, Limits(run=run, memory=memory),
         )  # fmt: skip
 
     def _record(self, state: TaskState, c: Candidate, outcome: Outcome, source: str) -> Trial:
         trial = Trial(
-            state.task.key, self.plan.target.key, c.sketch, c.decisions, outcome.status, source,
+            state.task.key, self.device, c.sketch, c.decisions, outcome.status, source,
             outcome.runs, outcome.trace, self.plan.seed, outcome.note, dict(self.plan.tool),
             time.time(),
         )  # fmt: skip
@@ -283,7 +294,7 @@ class Tuner:
         c, o = job.candidates[winner], outcomes[winner]
         trial = next(t for t in state.trials if t.sketch == c.sketch and t.decisions == c.decisions)
         best = Best(
-            state.task.key, self.plan.target.key, trial.id, c.sketch, c.decisions, o.trace or [],
+            state.task.key, self.device, trial.id, c.sketch, c.decisions, o.trace or [],
             o.runs, default.runs, o.error, time.time(),
         )  # fmt: skip
         state.race = cast(Best, stamped(best))

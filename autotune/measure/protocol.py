@@ -110,5 +110,5 @@ def decode_reply(line: bytes) -> str | tuple[int, tuple[Outcome, ...]]:
             Outcome(**{**o, "runs": tuple(float(x) for x in o["runs"])}) for o in value["outcomes"]
         )
         return int(value["number"]), outcomes
-    except (KeyError, TypeError, AttributeError) as e:
+    except (KeyError, TypeError, AttributeError, ValueError) as e:
         raise ValueError(f"no reply of a measuring child: {line[:80]!r}") from e

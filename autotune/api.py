@@ -1,0 +1,207 @@
+"""The public face of tuning: ``tune`` searches and logs, ``build`` applies what a log holds."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from ..codegen.build import build as build_module
+from ..codegen.kernel import Kernel, compile_func
+from ..codegen.runtime.executable import Executable
+from ..ir.errors import ArgumentError, TargetError
+from ..ir.hlo.nodes import HloModule
+from ..ir.hlo.passes.freeze_parameters import freeze
+from ..ir.hlo.passes.pipeline import optimize
+from ..ir.load import load_model
+from ..ir.loop.nodes import Func
+from ..ir.target import Target
+from ..schedule.schedule import Schedule
+from ..schedule.sketches.generate import default_schedule
+from ..schedule.trace import Trace
+from .journal import Log, Writer, describe, read
+from .measure.pool import Pool
+from .progress import Listener, TuneResult
+from .tasks import Task, extract, from_func
+from .tune import Plan, Tuner
+
+ModelLike: TypeAlias = str | os.PathLike[str] | HloModule | Func | Schedule
+Constants: TypeAlias = Mapping[int | str, Any]
+LOGS = Path("tuning_logs")
+
+
+def tune(
+    model: ModelLike,
+    target: str | Target = "cpu",
+    trials: int = 500,
+    seconds: float | None = None,
+    log: str | os.PathLike[str] | None = None,
+    seed: int = 0,
+    constants: Constants | None = None,
+    resume: bool = True,
+    workers: int | None = None,
+    strategy: str = "native",
+    progress: Listener | None = None,
+) -> TuneResult:
+    """Search for faster schedules of a model's groups; what is found goes into a log.
+
+    ``model`` is a path to HLO text, an ``HloModule``, or a function or ``Schedule`` of the DSL
+    (of which only the function counts). ``trials`` is the total for this model in the log, trials
+    of earlier calls included, unless ``resume`` is false: then they are new ones. ``seconds`` is
+    a limit on top. ``constants`` maps parameter numbers or names to arrays that are known already.
+    ``workers`` is the number of measuring children, ``strategy`` native, random or optuna:tpe.
+    ``progress`` is called with a ``Progress`` after every trial.
+
+    Raises ``TuningInterrupted`` (a ``KeyboardInterrupt``) on Ctrl-C, with nothing lost.
+    """
+    machine = _runnable(Target.parse(target))
+    name, tasks = _tasks(model, machine, constants)
+    path = Path(log) if log is not None else default_log(name, machine)
+    _check_budget(trials, seconds)
+    tool = _tool()
+    with Writer(path, tool) as writer, Pool(machine.threads, workers) as pool:
+        before = read(path)
+        known = {t.key for t in tasks}
+        if not resume:
+            trials += sum(t.workload in known for t in before.trials)
+        plan = Plan(
+            name, machine, tasks, trials, seconds, seed, strategy, workers, tuple(tool.items())
+        )
+        tuner = Tuner(plan, writer, before, pool, progress)
+        try:
+            return tuner.run()
+        finally:
+            tuner.close()
+
+
+def build(
+    model: ModelLike,
+    target: str | Target = "cpu",
+    log: str | os.PathLike[str] | None = None,
+    constants: Constants | None = None,
+    timings: dict[str, float] | None = None,
+) -> Executable | Kernel:
+    """Compile a model with the best schedules of a log; never measures, never tunes.
+
+    Groups that the log has nothing for get the default schedule; a log without a single record for
+    this model and target draws a warning that says what it holds. ``timings`` is filled with the
+    seconds of each stage. A function or ``Schedule`` of the DSL becomes a ``Kernel``.
+    """
+    machine = Target.parse(target)
+    schedules: dict[str, Trace] = {}
+    if log is not None:
+        schedules = best_traces(log, machine)
+    if isinstance(model, Func | Schedule):
+        return _build_func(model, machine, log, schedules)
+    module = model if isinstance(model, HloModule) else load_model(model)
+    chosen = Chosen(schedules)
+    exe = build_module(module, machine, schedules=chosen, constants=constants, timings=timings)
+    if log is not None and not chosen.used:
+        warnings.warn(_foreign(module.name, machine, read(log)), stacklevel=2)
+    return exe
+
+
+class Chosen(Mapping[str, Trace]):
+    """Schedules by workload key, which remember the keys that were asked for and found."""
+
+    def __init__(self, traces: Mapping[str, Trace]) -> None:
+        self._traces = traces
+        self.used: set[str] = set()
+
+    def __getitem__(self, key: str) -> Trace:
+        trace = self._traces[key]
+        self.used.add(key)
+        return trace
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._traces)
+
+    def __len__(self) -> int:
+        return len(self._traces)
+
+
+def best_traces(log: str | os.PathLike[str], target: Target) -> dict[str, Trace]:
+    """The best schedule of each workload that a log holds for a target."""
+    winners = read(log).winners(target)
+    return {key: Trace.from_json(b.trace) for key, b in winners.items()}
+
+
+def default_log(name: str, target: Target) -> Path:
+    """Where ``tune`` writes unless told otherwise: under the working directory."""
+    return LOGS / target.key / f"{name}.jsonl"
+
+
+def _tasks(
+    model: ModelLike, target: Target, constants: Constants | None
+) -> tuple[str, tuple[Task, ...]]:
+    """The model's name and its tasks."""
+    if isinstance(model, Func | Schedule):
+        func = model if isinstance(model, Func) else model.func
+        return func.name, from_func(func, target)
+    if isinstance(model, HloModule):
+        name, module = model.name, model
+    else:
+        name, module = Path(model).stem, load_model(model)
+    module = optimize(freeze(module, dict(constants)) if constants else module)
+    return name, extract(module, target)
+
+
+def _runnable(target: Target) -> Target:
+    if target.kind != "cpu":
+        raise TargetError(
+            f"cannot tune for {target.spec}", "this version tunes for CPUs", hint='target="cpu"'
+        )
+    if not target.is_host:
+        raise TargetError(
+            f"cannot tune for {target.spec}", "this machine cannot run its code",
+            hint='tune on such a machine, or use target="cpu"',
+        )  # fmt: skip
+    return target
+
+
+def _check_budget(trials: int, seconds: float | None) -> None:
+    if trials < 1:
+        raise ArgumentError(f"trials={trials}", "at least one trial is needed")
+    if seconds is not None and not seconds > 0:
+        raise ArgumentError(f"seconds={seconds}", "a positive time is needed")
+
+
+def _build_func(
+    model: Func | Schedule,
+    target: Target,
+    log: str | os.PathLike[str] | None,
+    schedules: Mapping[str, Trace],
+) -> Kernel:
+    """A schedule as it is; a function with the log's schedule for it, else the default one."""
+    if isinstance(model, Schedule):
+        return compile_func(model.func, target)
+    tasks = from_func(model, target)
+    trace = schedules.get(tasks[0].key) if tasks else None
+    if log is not None and trace is None:
+        warnings.warn(_foreign(model.name, target, read(log)), stacklevel=3)
+    chosen = default_schedule(model, target) if trace is None else trace.replay(model)
+    return compile_func(chosen.func, target)
+
+
+def _foreign(name: str, target: Target, log: Log) -> str:
+    places = ", ".join(map(str, log.paths))
+    return (
+        f"{places}: no record for {name} on {target.key}; default schedules are used. "
+        f"The log holds {describe(log)}"
+    )
+
+
+def _tool() -> dict[str, str]:
+    """Versions that decide what code comes out, for the log."""
+    found = {"python": platform.python_version(), "platform": sys.platform}
+    for package in ("nestwright", "llvmlite", "numpy", "xgboost", "xgboost-cpu"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found

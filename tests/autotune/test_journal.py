@@ -1,0 +1,199 @@
+"""The log as a file: nothing that was appended gets lost, whatever happens to the writer."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nestwright.autotune import journal
+from nestwright.autotune.journal import Writer, check, describe, merge, read, stamped, stats
+from nestwright.autotune.records import Best, Device, Model, Trial, Workload, device_id
+from nestwright.ir.errors import LogError
+from nestwright.ir.target import Target
+
+WORK = Workload("w1", "dot", "hlo", "HloModule canonical\n", 1.0, 1.0)
+
+
+def trial(n: int, cost: float = 1e-6, status: str = "ok", device: str = "d", **more) -> Trial:
+    runs, trace = ((cost,), []) if status == "ok" else ((), None)
+    record = Trial("w1", device, "tiled@1", {"rows": n}, status, "model", runs, trace, ts=float(n))
+    return stamped(replace(record, **more))
+
+
+def write(path: Path, *records) -> Path:
+    with Writer(path, {"nestwright": "test"}) as writer:
+        writer.append(WORK, Device("d", "cpu", {}), *records)
+    return path
+
+
+def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
+    trials = [trial(1), trial(2, status="crash")]
+    log = read(write(tmp_path / "deep" / "a.jsonl", *trials))
+    assert log.trials == trials
+    assert log.workloads == {"w1": WORK}
+    assert log.problems == log.notes == []
+
+
+def test_partial_last_line_is_ignored_and_cut_off_before_the_next_append(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", trial(1), trial(2))
+    path.write_bytes(path.read_bytes()[:-20])
+    log = read(path)
+    assert [t.decisions["rows"] for t in log.trials] == [1]
+    assert log.notes == [f"{path}:5: unfinished last line ignored"]
+    with Writer(path) as writer:
+        writer.append(trial(3))
+    assert [t.decisions["rows"] for t in read(path).trials] == [1, 3]
+    assert check(path) == []
+
+
+def test_a_whole_last_line_without_its_line_feed_is_kept(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", trial(1))
+    path.write_bytes(path.read_bytes()[:-1])
+    with Writer(path) as writer:
+        writer.append(trial(2))
+    assert [t.decisions["rows"] for t in read(path).trials] == [1, 2]
+
+
+def test_broken_middle_line_is_skipped_and_reported_by_check(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", trial(1), trial(2))
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:-1], b"{half a line\n", lines[-1]]))
+    assert len(read(path).trials) == 2
+    assert check(path) == [f"{path}:5: not JSON (JSONDecodeError)"]
+
+
+def test_check_finds_changed_and_dangling_records(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    with Writer(path) as writer:
+        writer.append(trial(1))
+    path.write_text(path.read_text().replace('"seed":0', '"seed":1'))
+    found = "\n".join(check(path))
+    assert "workload w1 is not in the log" in found
+    assert "its content does not have that id" in found
+
+
+def test_unknown_version_refuses_the_whole_log(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", trial(1))
+    path.write_text(path.read_text() + '{"k":"trial","v":9}\n')
+    with pytest.raises(LogError, match=r"a.jsonl:5: cannot use the log: log version 9"):
+        read(path)
+
+
+def test_missing_and_foreign_files_say_so(tmp_path: Path) -> None:
+    with pytest.raises(LogError, match="No such file"):
+        read(tmp_path / "none.jsonl")
+    (tmp_path / "other.txt").write_text("hello\nworld\n")
+    with pytest.raises(LogError, match="not a tuning log"):
+        read(tmp_path / "other.txt")
+
+
+WRITER = """
+import sys
+from nestwright.autotune.journal import Writer, stamped
+from nestwright.autotune.records import Trial
+with Writer(sys.argv[1]) as writer:
+    for n in range(100_000):
+        writer.append(stamped(Trial("w1", "d", "s", {"n": n}, "ok", "model", (1e-6,), [], ts=n)))
+        print(n, flush=True)
+"""
+
+
+def test_killed_writer_loses_nothing_it_had_appended(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    command = [sys.executable, "-c", WRITER, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        done = [int(process.stdout.readline()) for _ in range(50)]
+        process.send_signal(signal.SIGKILL)
+        done += [int(n) for n in process.stdout.read().split("\n") if n]
+    kept = [t.decisions["n"] for t in read(path).trials]
+    assert kept[: len(done)] == done
+    with Writer(path) as writer:
+        writer.append(trial(1))
+    assert len(read(path).trials) == len(kept) + 1
+
+
+def test_two_writers_do_not_mix_their_lines(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    with Writer(path) as a, Writer(path) as b:
+        for n in range(40):
+            (a if n % 2 else b).append(trial(n))
+    assert [t.decisions["rows"] for t in read(path).trials] == list(range(40))
+
+
+def test_full_disk_is_one_clear_error_and_leaves_the_log_whole(tmp_path, monkeypatch) -> None:
+    path = write(tmp_path / "a.jsonl", trial(1))
+    before = path.read_bytes()
+
+    def half(fd: int, data: bytes, real=os.write) -> int:
+        if len(data) > 10:
+            return real(fd, data[: len(data) // 2])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with Writer(path) as writer:
+        monkeypatch.setattr(journal.os, "write", half)
+        with pytest.raises(LogError, match="No space left on device") as error:
+            writer.append(trial(2))
+    monkeypatch.undo()
+    assert "it goes on where it stopped" in str(error.value)
+    assert path.read_bytes() == before
+
+
+def test_unwritable_place_is_a_log_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LogError, match="cannot write the log"):
+        Writer(tmp_path / "file" / "a.jsonl")
+
+
+def test_merge_drops_repeated_records_and_keeps_unknown_fields(tmp_path: Path) -> None:
+    a = write(tmp_path / "a.jsonl", trial(1), trial(2))
+    b = write(tmp_path / "b.jsonl", trial(2), trial(3))
+    b.write_text(b.read_text() + '{"k":"sentinel","v":1,"later":true}\n' + '{"k":"trial","v":1,')
+    kept, dropped = merge([a, b], tmp_path / "out.jsonl")
+    assert (kept, dropped) == (6, 4)
+    assert [t.decisions["rows"] for t in read(tmp_path / "out.jsonl").trials] == [1, 2, 3]
+    assert '"later":true' in (tmp_path / "out.jsonl").read_text()
+    assert merge([a, tmp_path / "out.jsonl"], a)[0] == 6
+
+
+def test_best_prefers_the_latest_race_then_the_fastest_trial() -> None:
+    log = journal.Log(())
+    slow = trial(1, 4e-6, sketch="default", decisions={})
+    log.add(slow)
+    log.add(trial(2, 3.99e-6))
+    assert log.best("d")["w1"].trial == slow.id, "2 % faster is no gain to trust"
+    log.add(trial(3, 2e-6))
+    assert log.best("d")["w1"].decisions == {"rows": 3}
+    race = Best("w1", "d", "t", "tiled@1", {"rows": 2}, [], (3e-6,), (4e-6,), 0.0, 50.0)
+    log.add(stamped(race))
+    assert log.best("d")["w1"].decisions == {"rows": 2}
+    assert log.best("another device") == {}
+
+
+def test_winners_fall_back_to_another_number_of_threads() -> None:
+    one, two = Target.parse("cpu -threads=1"), Target.parse("cpu -threads=2")
+    log = journal.Log(())
+    for target, rows in ((one, 1), (two, 2)):
+        log.add(Device(device_id(target), target.spec, {}))
+        log.add(trial(rows, device=device_id(target)))
+    assert log.winners(one)["w1"].decisions == {"rows": 1}
+    assert log.winners(two)["w1"].decisions == {"rows": 2}
+    assert log.winners(Target.parse("cpu -threads=3"))["w1"].decisions == {"rows": 2}
+    assert log.winners(Target.parse("llvm -mtriple=aarch64-linux-gnu")) == {}
+
+
+def test_stats_and_description(tmp_path: Path) -> None:
+    model = Model("m", "mnist", "d", (("w1", 1.0),))
+    path = write(tmp_path / "a.jsonl", model, trial(1), trial(2, status="wrong"))
+    log = read(path)
+    found = stats(log)
+    assert found["status"] == {"ok": 1, "wrong": 1}
+    assert found["models"] == ["mnist"]
+    assert describe(log) == "2 trials of 1 workloads; mnist for d"

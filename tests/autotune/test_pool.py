@@ -1,0 +1,178 @@
+"""Measuring children that crash, hang, babble or run out of memory: each is survived and named."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nestwright.autotune.measure.lock import MachineLock, lock_path
+from nestwright.autotune.measure.pool import Pool, slots
+from nestwright.autotune.measure.protocol import (
+    Candidate,
+    Job,
+    Limits,
+    Outcome,
+    decode_job,
+    decode_reply,
+    encode_job,
+    encode_outcomes,
+    encode_phase,
+)
+
+CHILD = """
+import os, signal, sys, time
+from nestwright.autotune.measure.protocol import *
+
+def say(data):
+    os.write(1, data)
+
+for line in sys.stdin.buffer:
+    job = decode_job(line)
+    say(encode_phase("build"))
+    match job.candidates[0].sketch:
+        case "crash":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        case "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "exit":
+            sys.exit(3)
+        case "memory":
+            sys.exit(OUT_OF_MEMORY)
+        case "hang":
+            say(encode_phase("run"))
+            while True:
+                time.sleep(1)
+        case "babble":
+            say(b"hello\\n")
+            time.sleep(60)
+        case "wait":
+            say(encode_phase("wait"))
+            time.sleep(0.6)
+            say(encode_phase("run"))
+    say(encode_outcomes(job.number, (Outcome("ok", (1e-6,), note=str(os.getpid())),)))
+"""
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> tuple[str, ...]:
+    script = tmp_path / "child.py"
+    script.write_text(CHILD)
+    return sys.executable, str(script)
+
+
+def job(number: int, sketch: str) -> Job:
+    limits = Limits(load=30, build=30, wait=30, run=0.4)
+    candidate = Candidate(sketch, {"rows": 2})
+    return Job(number, "measure", "k", "hlo", "text", "cpu", (candidate,), "ref", limits=limits)
+
+
+def run(pool: Pool, *sketches: str) -> list[Outcome]:
+    jobs = [job(n, s) for n, s in enumerate(sketches)]
+    done = {j.number: outcomes[0] for j, outcomes in pool.run(jobs)}
+    return [done[n] for n in range(len(sketches))]
+
+
+def test_a_child_is_kept_until_it_dies_and_then_replaced(command) -> None:
+    with Pool(workers=1, command=command) as pool:
+        outcomes = run(pool, "ok", "ok", "crash", "ok", "exit", "ok")
+        assert [o.status for o in outcomes] == ["ok", "ok", "crash", "ok", "crash", "ok"]
+        assert outcomes[2].note == "SIGSEGV in build"
+        assert outcomes[4].note == "exit status 3 in build"
+        assert outcomes[0].note == outcomes[1].note != outcomes[3].note
+        assert pool.workers[0].spawned == 3
+
+
+def test_hanging_child_is_killed_and_the_rest_goes_on(command) -> None:
+    with Pool(workers=2, command=command) as pool:
+        outcomes = run(pool, "hang", "ok", "hang", "ok", "ok")
+        assert [o.status for o in outcomes] == ["timeout", "ok", "timeout", "ok", "ok"]
+        assert outcomes[0].note == "killed after 0.4 s of run"
+
+
+def test_waiting_for_the_lock_does_not_count_against_a_candidate(command) -> None:
+    with Pool(workers=1, command=command) as pool:
+        assert run(pool, "wait")[0].status == "ok"
+
+
+def test_lack_of_memory_and_babble_are_named(command) -> None:
+    with Pool(workers=1, command=command) as pool:
+        memory, killed, babble, ok = run(pool, "memory", "killed", "babble", "ok")
+        assert (memory.status, killed.status, babble.status, ok.status) == (
+            "oom", "oom", "crash", "ok",
+        )  # fmt: skip
+        assert "no reply of a measuring child" in babble.note
+
+
+def test_closing_the_pool_leaves_no_child_behind(command) -> None:
+    pool = Pool(workers=1, command=command)
+    (outcome,) = run(pool, "ok")
+    pool.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(outcome.note), 0)
+
+
+def test_one_thread_kernels_get_a_core_each_and_others_none() -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    assert slots(1, 2) == (cores[0], cores[1 % len(cores)])
+    assert slots(2, 2) == (None, None)
+
+
+def test_messages_round_trip() -> None:
+    wanted = job(3, "tiled@1")
+    assert decode_job(encode_job(wanted)) == wanted
+    outcome = Outcome("ok", (1e-6, 2e-6), [["split", 1]], 1e-7, "", 0.1)
+    assert decode_reply(encode_outcomes(3, (outcome,))) == (3, (outcome,))
+    assert decode_reply(encode_phase("run")) == "run"
+
+
+@pytest.mark.parametrize("line", [b"{}", b"[]", b"nonsense", b'{"phase": "party"}', b"7"])
+def test_what_is_no_reply_is_refused(line: bytes) -> None:
+    with pytest.raises(ValueError):
+        decode_reply(line)
+
+
+def test_lock_is_where_the_variable_says(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("NESTWRIGHT_MEASURE_LOCK", str(tmp_path / "here.lock"))
+    assert lock_path() == tmp_path / "here.lock"
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from nestwright.autotune.measure.lock import MachineLock
+lock = MachineLock(Path(sys.argv[1]))
+with getattr(lock, sys.argv[2])():
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_builders_share_the_lock_and_a_timed_run_excludes_them(tmp_path: Path) -> None:
+    path = tmp_path / "m.lock"
+    pipe = subprocess.PIPE
+    holders = []
+    try:
+        for how in ("building", "building", "timing"):
+            command = [sys.executable, "-c", HOLDER, str(path), how]
+            holders.append(subprocess.Popen(command, stdin=pipe, stdout=pipe))
+            assert bool(_said(holders[-1], 20 if how == "building" else 0.3)) is (how != "timing")
+        for builder in holders[:2]:
+            builder.kill()
+        assert _said(holders[2], 20), "the system frees the lock of a builder that died"
+    finally:
+        for h in holders:
+            h.kill()
+            h.communicate()
+    lock = MachineLock(path)
+    with lock.timing():
+        pass
+    lock.close()
+
+
+def _said(process: subprocess.Popen[bytes], seconds: float) -> list[object]:
+    return select.select([process.stdout], [], [], seconds)[0]
