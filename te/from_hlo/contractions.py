@@ -44,7 +44,7 @@ def convolution(d: Draft, x: Instruction) -> None:
     convolution needs one.
     """
     if x.attrs.get("batch_group_count", 1) != 1:
-        refuse(x, d.emitter.computation, "it has batch groups", "optimize the module first")
+        refuse(x, d.emitter.computation, "it has batch groups", hint="optimize the module")
     lhs, rhs = x.operands
     labels: ConvLabels = x.attrs["dim_labels"]
     window: Sequence[WindowDim] = x.attrs.get("window", ())

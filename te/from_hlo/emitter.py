@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-from ...ir.dtypes import DType
-from ...ir.hlo.nodes import Computation, Instruction, TupleShape
+from ...ir.dtypes import DType, f32
+from ...ir.hlo.nodes import Computation, Instruction
 from ...ir.loop import affine
 from ...ir.loop.build import (
     TRUE,
@@ -28,7 +28,6 @@ from ...ir.loop.nodes import Buffer, Expr, Load, Var
 from .. import blocks
 from ..blocks import Axis
 from ..sharing import Pool
-from .scalars import refuse
 
 Index: TypeAlias = tuple[Expr, ...]
 Rule: TypeAlias = "Callable[[Emitter, Instruction, Index], Expr]"
@@ -70,8 +69,6 @@ class Emitter:
         source, n = leaf(instruction)
         buffer = self.buffers.get((source, n))
         if buffer is None:
-            if isinstance(source.shape, TupleShape):
-                refuse(source, self.computation, "it makes a tuple and stands inside a group")
             return self.compute(source, index)
         at = tuple(self._pool.intern(as_expr(i)) for i in index)
         return self._pool.intern(cast(Load(buffer, at), instruction.array.dtype))
@@ -81,9 +78,7 @@ class Emitter:
         at = tuple(self._pool.intern(as_expr(i)) for i in index)
         key = (id(instruction), tuple(map(id, at)))
         if (known := self._memo.get(key)) is None:
-            rule = self._rules.get(instruction.opcode)
-            if rule is None:
-                refuse(instruction, self.computation, "there is no rule for this operation")
+            rule = self._rules[instruction.opcode]
             known = self._memo[key] = self._pool.intern(rule(self, instruction, at))
         return known
 
@@ -137,6 +132,4 @@ def always(condition: Expr | None) -> Expr:
 
 def accumulator(dtype: DType) -> DType:
     """The type in which terms are added up: f32 for the narrow floats, else the type itself."""
-    from ...ir.dtypes import f32
-
     return f32 if dtype.is_float and dtype.bits < 32 else dtype

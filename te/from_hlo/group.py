@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from ...ir.hlo.nodes import Computation, Instruction, Shape
+from ...ir.hlo.nodes import Computation, Instruction, Shape, TupleShape
 from ...ir.loop.nodes import Block, Buffer, Func
 from ...ir.loop.visit import seq, walk
 from .contractions import convolution, dot
 from .emitter import Emitter, Leaf
-from .plan import Plan, make_plan
+from .plan import PLUMBING, Plan, make_plan
 from .reductions import reduce_, reduce_window
 from .rules import RULES
 from .scalars import refuse
+from .scatters import scatter, select_and_scatter
+from .sorting import sort, topk
 from .stages import Draft, concatenate, dynamic_update_slice, hand_out, pointwise
 
 STAGES: dict[str, Callable[[Draft, Instruction], None]] = {
@@ -23,7 +25,12 @@ STAGES: dict[str, Callable[[Draft, Instruction], None]] = {
     "reduce-window": reduce_window,
     "concatenate": concatenate,
     "dynamic-update-slice": dynamic_update_slice,
+    "scatter": scatter,
+    "select-and-scatter": select_and_scatter,
+    "sort": sort,
+    "topk": topk,
 }
+GIVEN = PLUMBING | {"parameter"}
 
 
 def lower_group(computation: Computation, name: str) -> Func:
@@ -35,7 +42,7 @@ def lower_group(computation: Computation, name: str) -> Func:
     the place of an input (an update in place) is noted as ``alias<output> = <parameter>``.
     ``UnsupportedError`` names what cannot be lowered.
     """
-    _check_static(computation)
+    _check(computation)
     plan = make_plan(computation)
     emitter = Emitter(computation, RULES)
     for n, p in enumerate(computation.parameters):
@@ -56,10 +63,18 @@ def lower_group(computation: Computation, name: str) -> Func:
     return _note_aliases(func)
 
 
-def _check_static(computation: Computation) -> None:
+def _check(computation: Computation) -> None:
+    """Refuse at once, with the names of all of them, what no rule or stage lowers."""
+    bad: dict[str, list[Instruction]] = {}
     for x in computation.instructions:
         if isinstance(x.shape, Shape) and any(x.shape.dynamic):
-            refuse(x, computation, "bounded dynamic dimension")
+            bad.setdefault("bounded dynamic dimension", []).append(x)
+        elif x.opcode not in RULES and x.opcode not in STAGES and x.opcode not in GIVEN:
+            bad.setdefault("there is no loop nest for this operation", []).append(x)
+        elif isinstance(x.shape, TupleShape) and x.opcode not in STAGES and x.opcode not in GIVEN:
+            bad.setdefault("it makes a tuple", []).append(x)
+    for why, found in bad.items():
+        refuse(found[0], computation, why, *found[1:])
 
 
 def _output_buffers(plan: Plan) -> tuple[Buffer, ...]:

@@ -20,7 +20,7 @@ def constant(e: Emitter, x: Instruction, at: Index) -> Expr:
     array = np.asarray(x.attrs["literal"])
     if array.size > SMALL_CONSTANT:
         why = f"a constant of {array.size} elements has no place in a kernel"
-        refuse(x, e.computation, why, "pass it to the group as an input")
+        refuse(x, e.computation, why, hint="pass it as an input")
     flat: Expr = const(0)
     for i, extent in zip(at, array.shape, strict=True):
         flat = add(mul(flat, extent), i)
@@ -139,7 +139,7 @@ def set_dimension_size(e: Emitter, x: Instruction, at: Index) -> Expr:
     (dim,) = x.attrs["dimensions"]
     known = splat(size) if size.opcode == "constant" else None
     if any(x.array.dynamic) or known is None or known.value != source.array.dims[dim]:
-        refuse(x, e.computation, "bounded dynamic dimension", "only its full size can be set")
+        refuse(x, e.computation, "bounded dynamic dimension", hint="only its full size")
     return e.element(source, at)
 
 

@@ -29,14 +29,16 @@ def is_elementwise(instruction: Instruction) -> bool:
 
 
 def refuse(
-    instruction: Instruction, computation: Computation, why: str, hint: str = ""
+    instruction: Instruction, computation: Computation, why: str, *more: Instruction, hint: str = ""
 ) -> NoReturn:
-    """Raise ``UnsupportedError`` that names the instruction and where its source was."""
-    where = f"computation {computation.name}"
-    if (m := instruction.metadata) is not None and m.source_file:
-        where += f" ({m.source_file}:{m.source_line})"
-    what = f"cannot compile {instruction.opcode} `{instruction.name}`"
-    raise UnsupportedError(what, why, where, hint)
+    """Raise ``UnsupportedError`` that names the instructions and where their source was."""
+    what = ", ".join(f"{x.opcode} `{x.name}`{_source(x)}" for x in (instruction, *more))
+    raise UnsupportedError(f"cannot compile {what}", why, f"computation {computation.name}", hint)
+
+
+def _source(x: Instruction) -> str:
+    m = x.metadata
+    return f" ({m.source_file}:{m.source_line})" if m is not None and m.source_file else ""
 
 
 def elementwise(instruction: Instruction, args: Sequence[Expr]) -> Expr:
