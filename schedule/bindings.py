@@ -1,0 +1,331 @@
+"""How loops bind the axes of a block: index expressions as sums of mixed-radix digits.
+
+Split and fuse turn a loop variable into its digits and back. ``parse`` writes an index expression
+as ``sum of scale * digit + constant``, where a digit is ``(source // low) % size`` of a variable,
+of a fused sum (``Mark``), or of anything else with known bounds (``Atom``). From that form follows
+which variables a set of index values determines, which is what makes a loop safe to run in
+parallel, a reduction safe to take apart, and a block's writes disjoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import gcd
+from typing import TypeAlias
+
+from ..ir.loop import build
+from ..ir.loop.affine import HIGH, LOW, bounds
+from ..ir.loop.nodes import Const, Expr, Op, Var
+from ..ir.loop.visit import free_vars
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A sum of digits taken as one number: 0 .. ``extent`` - 1."""
+
+    terms: tuple[Term, ...]
+    constant: int
+    extent: int
+
+
+@dataclass(frozen=True, slots=True)
+class Atom:
+    """``expr - low``: 0 .. ``extent`` - 1, of which nothing else is known."""
+
+    expr: Expr
+    low: int
+    extent: int
+
+
+@dataclass(frozen=True, slots=True)
+class Digit:
+    """``(source // low) % size``; ``top`` when the remainder is always the whole quotient."""
+
+    source: Source
+    low: int
+    size: int
+    top: bool
+
+
+Source: TypeAlias = Var | Mark | Atom
+Term: TypeAlias = tuple[Digit, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """``sum(scale * digit) + constant``; scales are not zero, digits of one are not repeated."""
+
+    terms: tuple[Term, ...]
+    constant: int = 0
+
+    def low(self) -> int:
+        """The least value, were the digits independent."""
+        return self.constant + sum(min(0, k * (d.size - 1)) for d, k in self.terms)
+
+    def high(self) -> int:
+        """The greatest value, were the digits independent."""
+        return self.constant + sum(max(0, k * (d.size - 1)) for d, k in self.terms)
+
+
+Limits: TypeAlias = Mapping[tuple[Term, ...], int]
+"""For sums that a predicate keeps below a number: that number."""
+
+
+def parse(e: Expr, extents: Mapping[Var, int], limits: Limits | None = None) -> Sum | None:
+    """``e`` as a sum of digits; None if it depends on something of unknown bounds."""
+    return _Parser(extents, limits or {}).sum(e)
+
+
+def limits_of(predicate: Expr | None, extents: Mapping[Var, int]) -> Limits:
+    """What the conjuncts ``sum < number`` of a predicate say about sums, smaller ones first."""
+    limits: dict[tuple[Term, ...], int] = {}
+    for left, bound in sorted(upper_bounds(predicate), key=lambda c: len(free_vars(c[0]))):
+        form = parse(left, extents, limits)
+        if form is not None and form.constant == 0:
+            limits[form.terms] = min(bound, limits.get(form.terms, bound))
+    return limits
+
+
+def upper_bounds(predicate: Expr | None) -> list[tuple[Expr, int]]:
+    """The conjuncts of the form ``e < n``, as pairs."""
+    match predicate:
+        case Op(name="and", args=(a, b)):
+            return upper_bounds(a) + upper_bounds(b)
+        case Op(name="lt", args=(a, Const(value=int(n)))):
+            return [(a, n)]
+        case _:
+            return []
+
+
+class _Parser:
+    def __init__(self, extents: Mapping[Var, int], limits: Limits) -> None:
+        self.extents = extents
+        self.limits = limits
+
+    def sum(self, e: Expr) -> Sum | None:
+        form = self.raw(e)
+        if form is not None and form.constant == 0 and form.terms in self.limits:
+            return self.limited(form)
+        return form
+
+    def limited(self, form: Sum) -> Sum:
+        n = self.limits[form.terms]
+        if n > form.high():
+            return form
+        match form.terms:
+            case ((Digit(source=Mark(extent=extent), low=1, size=size), 1),) if size == extent:
+                return form
+        return Sum(((Digit(Mark(form.terms, 0, n), 1, n, True), 1),)) if n > 1 else Sum(())
+
+    def raw(self, e: Expr) -> Sum | None:
+        match e:
+            case Var():
+                n = self.extents.get(e)
+                if n is None:
+                    return None
+                return Sum(((Digit(e, 1, n, True), 1),) if n > 1 else ())
+            case Const(value=int(c)):
+                return Sum((), c)
+            case Op(name="add" | "subtract", args=(a, b)):
+                x, y = self.sum(a), self.sum(b)
+                if x is None or y is None:
+                    return None
+                return _plus(x, y, 1 if e.name == "add" else -1, self.extents)
+            case (
+                Op(name="multiply", args=(a, Const(value=int(c))))
+                | Op(name="multiply", args=(Const(value=int(c)), a))
+            ):
+                x = self.sum(a)
+                return None if x is None else _scaled(x, c)
+            case Op(name="floordiv" | "floormod", args=(a, Const(value=int(c)))) if c > 0:
+                x = self.sum(a)
+                return x if x is None else _quotient(x, c, e.name == "floordiv", self.extents)
+            case _:
+                return self.atom(e)
+
+    def atom(self, e: Expr) -> Sum | None:
+        known = {v: (0, n - 1) for v in free_vars(e) if (n := self.extents.get(v)) is not None}
+        low, high = bounds(e, known)
+        if low <= LOW or high >= HIGH or e.dtype.kind not in ("signed", "unsigned"):
+            return None
+        if low == high:
+            return Sum((), low)
+        digit = Digit(Atom(e, low, high - low + 1), 1, high - low + 1, True)
+        return Sum(((digit, 1),), low)
+
+
+def _scaled(x: Sum, c: int) -> Sum:
+    return Sum(tuple((d, k * c) for d, k in x.terms) if c else (), x.constant * c)
+
+
+def _plus(x: Sum, y: Sum, sign: int, extents: Mapping[Var, int]) -> Sum:
+    terms = dict(x.terms)
+    for d, k in y.terms:
+        total = terms.get(d, 0) + sign * k
+        if total:
+            terms[d] = total
+        else:
+            terms.pop(d, None)
+    return Sum(_joined(terms, extents), x.constant + sign * y.constant)
+
+
+def _joined(terms: Mapping[Digit, int], extents: Mapping[Var, int]) -> tuple[Term, ...]:
+    """Neighbouring digits of one source put together: ``(v // 8) * 8 + v % 8`` is ``v``."""
+    rest = sorted(terms.items(), key=lambda t: t[1])
+    pair = _neighbours(rest)
+    while pair is not None:
+        (a, k), (b, _) = pair
+        size = a.size * b.size
+        if b.top:
+            size = min(size, -(-extent_of_source(a.source, extents) // a.low))
+        rest = [t for t in rest if t[0] is not a and t[0] is not b]
+        rest = sorted([*rest, *_opened(Digit(a.source, a.low, size, b.top), k)], key=lambda t: t[1])
+        pair = _neighbours(rest)
+    return tuple(rest)
+
+
+def _neighbours(terms: list[Term]) -> tuple[Term, Term] | None:
+    for a, k in terms:
+        for b, m in terms:
+            if m == k * a.size and not a.top and b.low == a.low * a.size and a.source == b.source:
+                return (a, k), (b, m)
+    return None
+
+
+def _opened(d: Digit, k: int) -> list[Term]:
+    """A digit that is all of a mark, as the mark's own terms (when nothing limits the mark)."""
+    source = d.source
+    if isinstance(source, Mark) and d.low == 1 and d.top and source.constant == 0:
+        whole = 1 + sum(m * (x.size - 1) for x, m in source.terms)
+        if whole == source.extent == d.size:
+            return [(x, m * k) for x, m in source.terms]
+    return [(d, k)]
+
+
+def _quotient(x: Sum, c: int, divide: bool, extents: Mapping[Var, int]) -> Sum | None:
+    """``x // c`` or ``x % c``."""
+    if c == 1:
+        return x if divide else Sum(())
+    whole = tuple((d, k // c) for d, k in x.terms if k % c == 0)
+    part = tuple((d, k) for d, k in x.terms if k % c)
+    if any(k < 0 for _, k in part):
+        return None
+    rest = Sum(part, x.constant % c)
+    small = _small(rest, divide) if rest.high() < c else _digit_of(rest, c, divide)
+    return _plus(Sum(whole, x.constant // c), small, 1, extents) if divide else small
+
+
+def _small(rest: Sum, divide: bool) -> Sum:
+    return Sum(()) if divide else rest
+
+
+def _digit_of(rest: Sum, c: int, divide: bool) -> Sum:
+    """``rest // c`` or ``rest % c`` of a sum that is not negative and may reach ``c``."""
+    d = Digit(Mark(rest.terms, rest.constant, rest.high() + 1), 1, rest.high() + 1, True)
+    if rest.constant == 0 and len(rest.terms) == 1 and rest.terms[0][1] == 1:
+        only = rest.terms[0][0]
+        if only.top or only.size % c == 0:
+            d = only
+    if divide:
+        size = -(-d.size // c)
+        return Sum(((Digit(d.source, d.low * c, size, d.top), 1),) if size > 1 else ())
+    return Sum(((Digit(d.source, d.low, c, False), 1),))
+
+
+def extent_of_source(source: Source, extents: Mapping[Var, int]) -> int:
+    """How many values the source of a digit takes."""
+    return extents[source] if isinstance(source, Var) else source.extent
+
+
+def determined(
+    sums: Iterable[Sum | None], extents: Mapping[Var, int], known: Iterable[Var] = ()
+) -> frozenset[Var]:
+    """The variables whose values follow from the values of the sums and the ``known`` ones."""
+    facts: set[Digit] = set()
+    sure: set[Source] = set(known)
+    sure |= {v for v, n in extents.items() if n == 1}
+    queue = [s for s in sums if s is not None]
+    progress = True
+    while progress:
+        progress = False
+        for form in tuple(queue):
+            for d in _decoded(form, facts, sure):
+                facts.add(d)
+                progress = True
+        for source in {d.source for d in facts} - sure:
+            if _complete(source, facts, extents):
+                sure.add(source)
+                progress = True
+                if isinstance(source, Mark):
+                    queue.append(Sum(source.terms, source.constant))
+    return frozenset(v for v in sure if isinstance(v, Var))
+
+
+def _decoded(form: Sum, facts: set[Digit], sure: set[Source]) -> list[Digit]:
+    """Digits that follow from a sum's value: those that the others together cannot imitate."""
+    rest = [(d, abs(k)) for d, k in form.terms if d not in facts and not _is_sure(d.source, sure)]
+    rest.sort(key=lambda t: t[1])
+    found: list[Digit] = []
+    while rest and rest[-1][1] > _reach(rest[:-1]):  # the value lies in one band per digit value
+        found.append(rest.pop()[0])
+    while len(rest) > 1 and gcd(*(k for _, k in rest[1:])) > _reach(rest[:1]):
+        found.append(rest.pop(0)[0])
+    return found
+
+
+def _reach(terms: list[tuple[Digit, int]]) -> int:
+    return sum(k * (d.size - 1) for d, k in terms)
+
+
+def _is_sure(source: Source, sure: set[Source]) -> bool:
+    if source in sure:
+        return True
+    if isinstance(source, Mark):
+        return all(_is_sure(d.source, sure) for d, _ in source.terms)
+    return isinstance(source, Atom) and all(v in sure for v in free_vars(source.expr))
+
+
+def _complete(source: Source, facts: set[Digit], extents: Mapping[Var, int]) -> bool:
+    """Whether the known digits of a source give its value."""
+    reach = 1
+    for d in sorted((d for d in facts if d.source == source), key=lambda d: d.low):
+        if reach % d.low == 0:
+            reach = max(reach, d.low * d.size)
+    return reach >= extent_of_source(source, extents)
+
+
+def variables(form: Sum) -> frozenset[Var]:
+    """The variables that a sum depends on."""
+    return frozenset(v for d, _ in form.terms for v in source_variables(d.source))
+
+
+def source_variables(source: Source) -> frozenset[Var]:
+    """The variables under the source of a digit."""
+    match source:
+        case Var():
+            return frozenset((source,))
+        case Atom(expr=expr):
+            return free_vars(expr)
+        case Mark(terms=terms):
+            return frozenset(v for d, _ in terms for v in source_variables(d.source))
+
+
+def to_expr(form: Sum) -> Expr:
+    """The expression of a sum, large scales first."""
+    result: Expr = Const(0)
+    for d, k in sorted(form.terms, key=lambda t: -t[1]):
+        result = build.add(result, build.mul(_digit_expr(d), k))
+    return build.add(result, form.constant)
+
+
+def _digit_expr(d: Digit) -> Expr:
+    match d.source:
+        case Var() as v:
+            e: Expr = v
+        case Atom(expr=expr, low=low):
+            e = build.sub(expr, low)
+        case Mark(terms=terms, constant=constant):
+            e = to_expr(Sum(terms, constant))
+    e = build.floordiv(e, d.low)
+    return e if d.top else build.floormod(e, d.size)

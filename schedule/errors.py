@@ -1,0 +1,59 @@
+"""The refusal of a scheduling primitive: what was asked, why not, where, what would work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..ir.errors import NestwrightError
+from ..ir.loop.nodes import Func, Stmt
+from ..ir.loop.printer import lines
+
+
+@dataclass(eq=False)
+class ScheduleError(NestwrightError):
+    """A primitive refused; the schedule is unchanged.
+
+    ``nest`` is the function as it stood, or its text already marked. The lines that begin a
+    statement of ``blame`` are marked with ``>``.
+    """
+
+    nest: Func | str = ""
+    blame: tuple[Stmt, ...] = ()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Cross a process boundary as text: nodes compare by identity and would not survive."""
+        return type(self), (self.what, self.why, self.where, self.hint, self.text())
+
+    def text(self) -> str:
+        """The nest with the blamed lines marked."""
+        if isinstance(self.nest, str):
+            return self.nest
+        rows = []
+        for n, (text, node) in enumerate(lines(self.nest), 1):
+            mark = ">" if any(node is b for b in self.blame) else " "
+            rows.append(f"  {mark} {n:3} | {text}")
+        return "\n".join(rows)
+
+    def __str__(self) -> str:
+        rows = [f"cannot {self.what}: {self.why}" if self.why else f"cannot {self.what}"]
+        if text := self.text():
+            rows.append(text)
+        if self.hint:
+            rows.append(f"  hint: {self.hint}")
+        return "\n".join(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a rewrite is illegal: the answer of the predicates in ``legality``."""
+
+    why: str
+    blame: tuple[Stmt, ...] = ()
+    hint: str = ""
+
+
+def require(func: Func, asked: str, *reasons: Reason | None) -> None:
+    """Refuse ``asked`` for the first reason that is not None."""
+    for reason in reasons:
+        if reason is not None:
+            raise ScheduleError(asked, reason.why, "", reason.hint, func, reason.blame)

@@ -1,0 +1,341 @@
+"""Which elements a block touches in one iteration of the loops around it, and what that covers.
+
+Everything is a box: per dimension an ``Interval`` whose start may depend on the loops held fixed
+(*outer*) while the other loops (*inner*) run through. Reads are over-approximated; writes only
+count when they are exactly the box.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from ..ir.loop.affine import bounds
+from ..ir.loop.build import as_int, both, compare
+from ..ir.loop.nodes import AxisKind, Block, Buffer, Const, Expr, Op, Region, Var
+from ..ir.loop.visit import substitute_expr
+from .bindings import (
+    Digit,
+    Limits,
+    Mark,
+    Source,
+    Sum,
+    Term,
+    extent_of_source,
+    limits_of,
+    parse,
+    source_variables,
+    to_expr,
+    variables,
+)
+from .cursor import Path, block_of, common, loops_of, ranges_of
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """``start + low .. start + high``, both included; ``start`` is a sum over outer loops."""
+
+    start: frozenset[Term]
+    low: int
+    high: int
+
+    @property
+    def extent(self) -> int:
+        """Number of values; at least 1."""
+        return max(1, self.high - self.low + 1)
+
+    def base(self) -> Expr:
+        """The first value."""
+        return to_expr(Sum(tuple(sorted(self.start, key=lambda t: t[1])), self.low))
+
+    def contains(self, other: Interval) -> bool:
+        """Whether every value of ``other`` is one of ours, whatever the outer loops do."""
+        if self.start == other.start:
+            return self.low <= other.low and other.high <= self.high
+        return not self.start and self.low <= other.least() and other.most() <= self.high
+
+    def least(self) -> int:
+        """The least value over all outer iterations."""
+        return self.low + sum(min(0, k * (d.size - 1)) for d, k in self.start)
+
+    def most(self) -> int:
+        """The greatest value over all outer iterations."""
+        return self.high + sum(max(0, k * (d.size - 1)) for d, k in self.start)
+
+
+def whole(n: int) -> Interval:
+    """All of a dimension of extent ``n``."""
+    return Interval(frozenset(), 0, n - 1)
+
+
+def union(a: Interval, b: Interval) -> Interval | None:
+    """An interval around both; None if they start in ways that cannot be compared."""
+    if a.start == b.start:
+        return replace(a, low=min(a.low, b.low), high=max(a.high, b.high))
+    if not a.start or not b.start:
+        return None
+    return a if a.contains(b) else b if b.contains(a) else None
+
+
+def clip(x: Interval | None, n: int) -> Interval:
+    """``x`` within a dimension of extent ``n``: all of it when ``x`` is unknown or larger."""
+    if x is None or x.extent >= n:
+        return whole(n)
+    if x.start:
+        return x
+    low, high = max(x.low, 0), min(x.high, n - 1)
+    return Interval(x.start, low, high) if low <= high else Interval(x.start, 0, 0)
+
+
+def span(
+    e: Expr, extents: Mapping[Var, int], inner: Collection[Var], limits: Limits
+) -> Interval | None:
+    """The values of ``e`` while the inner variables run; may be too wide. None when unknown."""
+    form = parse(e, extents, limits)
+    if form is None:
+        return None
+    start: dict[Digit, int] = {}
+    low = high = form.constant
+    for d, k in form.terms:
+        free = source_variables(d.source)
+        if free.isdisjoint(inner):
+            start[d] = start.get(d, 0) + k
+            continue
+        fixed, lo, hi = _digit_span(d, inner)
+        for t, m in fixed:
+            start[t] = start.get(t, 0) + k * m
+        low, high = low + min(k * lo, k * hi), high + max(k * lo, k * hi)
+    return Interval(frozenset((d, k) for d, k in start.items() if k), low, high)
+
+
+def _digit_span(d: Digit, inner: Collection[Var]) -> tuple[tuple[Term, ...], int, int]:
+    """A digit of inner variables as outer terms and bounds."""
+    source = d.source
+    if not isinstance(source, Mark) or not d.top:
+        return (), 0, d.size - 1
+    fixed = tuple(t for t in source.terms if source_variables(t[0].source).isdisjoint(inner))
+    if not fixed:
+        return (), 0, d.size - 1
+    reach = sum(
+        k * (x.size - 1)
+        for x, k in source.terms
+        if not source_variables(x.source).isdisjoint(inner)
+    )
+    most = source.constant + sum(k * (x.size - 1) for x, k in fixed)
+    mark = Mark(fixed, source.constant, most + 1)
+    size = most // d.low + 1
+    first = ((Digit(mark, d.low, size, True), 1),) if size > 1 else ()
+    return first, 0, -(-reach // d.low)
+
+
+def region_span(
+    region: Region,
+    values: Mapping[Var, Expr],
+    extents: Mapping[Var, int],
+    inner: Collection[Var],
+    limits: Limits,
+) -> tuple[Interval, ...]:
+    """The box that a block's region covers while the inner loops run, within the buffer.
+
+    ``values`` gives the block's axes. Starts may run below 0 or past the end: a guard is needed.
+    """
+    box = []
+    for r, n in zip(region.ranges, region.buffer.shape, strict=True):
+        first = span(substitute_expr(r.start, values), extents, inner, limits)
+        length = as_int(r.extent)
+        if first is not None and length is None:
+            extent = bounds(
+                substitute_expr(r.extent, values), {v: (0, x - 1) for v, x in extents.items()}
+            )
+            length = extent[1]
+        if first is not None and length is not None:
+            first = replace(first, high=first.high + length - 1)
+        box.append(clip(first, n))
+    return tuple(box)
+
+
+def inner_limits(block: Block, extents: Mapping[Var, int], inner: Collection[Var]) -> Limits:
+    """What a block's predicate says about sums of inner loops only."""
+    known = limits_of(block.predicate, extents)
+    return {t: n for t, n in known.items() if variables(Sum(t)) <= set(inner)}
+
+
+def axis_values(block: Block) -> dict[Var, Expr]:
+    """What the loops bind the axes of a block to."""
+    return {a.var: a.value for a in block.axes}
+
+
+def reads_box(path: Path, depth: int, buffer: Buffer) -> tuple[Interval, ...] | None:
+    """What the block at the end of a path reads of a buffer while the loops on ``path[:depth]``
+    stand still; None if it does not read it."""
+    block = block_of(path)
+    extents = ranges_of(loops_of(path))
+    inner = {loop.var for loop in loops_of(path[depth:])}
+    limits = inner_limits(block, extents, inner)
+    boxes = [
+        region_span(r, axis_values(block), extents, inner, limits)
+        for r in block.reads
+        if r.buffer is buffer
+    ]
+    return hull(boxes, buffer) if boxes else None
+
+
+def hull(boxes: Iterable[tuple[Interval, ...]], buffer: Buffer) -> tuple[Interval, ...]:
+    """A box around boxes of one buffer."""
+    result: tuple[Interval, ...] | None = None
+    for box in boxes:
+        if result is None:
+            result = box
+        else:
+            pairs = zip(result, box, buffer.shape, strict=True)
+            result = tuple(clip(union(a, b), n) for a, b, n in pairs)
+    assert result is not None
+    return result
+
+
+def writes_box(path: Path, depth: int, region: Region) -> tuple[Interval, ...] | None:
+    """The box of which the block writes every element (and no other) while the loops on
+    ``path[:depth]`` stand still; None when that is no box or not known to be one."""
+    block = block_of(path)
+    extents = ranges_of(loops_of(path))
+    inner = {loop.var for loop in loops_of(path[depth:])}
+    limits = inner_limits(block, extents, inner)
+    values = axis_values(block)
+    box: list[Interval] = []
+    digits: list[Digit] = []
+    for r in region.ranges:
+        form = parse(substitute_expr(r.start, values), extents, limits)
+        length = as_int(r.extent)
+        found = None if form is None or length is None else _exact(form, length, inner)
+        if form is None or found is None:
+            return None
+        box.append(found)
+        digits += [d for d, _ in form.terms if not source_variables(d.source).isdisjoint(inner)]
+    exact = _independent(digits, extents) and _tails_counted(block, extents, limits, digits)
+    return tuple(box) if exact else None
+
+
+def _exact(form: Sum, length: int, inner: Collection[Var]) -> Interval | None:
+    start, reach = [], length - 1
+    for d, k in sorted(form.terms, key=lambda t: t[1]):
+        free = source_variables(d.source)
+        if free.isdisjoint(inner):
+            start.append((d, k))
+        elif not free <= set(inner) or not 0 < k <= reach + 1:
+            return None
+        else:
+            reach += k * (d.size - 1)
+    return Interval(frozenset(start), form.constant, form.constant + reach)
+
+
+def _independent(digits: Iterable[Digit], extents: Mapping[Var, int]) -> bool:
+    """Whether the digits take every combination of values: none overlaps another."""
+    parts: dict[Source, list[Digit]] = {}
+    for d in digits:
+        parts.setdefault(d.source, []).append(d)
+    seen: set[Var] = set()
+    for source, own in parts.items():
+        free = source_variables(source)
+        if not seen.isdisjoint(free) or not _is_full(source, extents):
+            return False
+        seen |= free
+        own.sort(key=lambda d: d.low)
+        for a, b in pairwise(own):
+            if b.low % (a.low * a.size) or (b.top and extent_of_source(source, extents) % b.low):
+                return False
+    return True
+
+
+def _is_full(source: Source, extents: Mapping[Var, int]) -> bool:
+    """Whether a source takes all its values 0 .. extent-1."""
+    if not isinstance(source, Mark):
+        return isinstance(source, Var)
+    reach = 0
+    for d, k in sorted(source.terms, key=lambda t: t[1]):
+        if not 0 < k <= reach + 1:
+            return False
+        reach += k * (d.size - 1)
+    return source.constant == 0 and _independent([d for d, _ in source.terms], extents)
+
+
+def _tails_counted(
+    block: Block, extents: Mapping[Var, int], limits: Limits, digits: Iterable[Digit]
+) -> bool:
+    """Whether the predicate cuts only what the digits account for, or what lies off an axis."""
+    sources = {s for d in digits for s in _sources(d.source)}
+    used = {v for s in sources for v in source_variables(s)}
+    for terms, n in limits.items():
+        idle = n > Sum(terms).high() or variables(Sum(terms)).isdisjoint(used)
+        if not idle and Mark(terms, 0, n) not in sources:
+            return False
+    inner = {v for terms in limits for v in variables(Sum(terms))}
+    domain = {form: a.extent for a in block.axes if (form := parse(a.value, extents)) is not None}
+    for c in conjuncts(block.predicate):
+        match c:
+            case Op(name="lt", args=(e, Const(value=int(n)))):
+                form = parse(e, extents)
+                if form is None or not (variables(form) <= inner or domain.get(form, n + 1) <= n):
+                    return False
+            case Op(name="ge", args=(e, Const(value=0))):
+                if parse(e, extents) not in domain:
+                    return False
+            case _:
+                return False
+    return True
+
+
+def _sources(source: Source) -> frozenset[Source]:
+    if not isinstance(source, Mark):
+        return frozenset((source,))
+    return frozenset((source,)).union(*(_sources(d.source) for d, _ in source.terms))
+
+
+def conjuncts(predicate: Expr | None) -> tuple[Expr, ...]:
+    """The parts of a conjunction."""
+    match predicate:
+        case None:
+            return ()
+        case Op(name="and", args=(a, b)):
+            return conjuncts(a) + conjuncts(b)
+        case _:
+            return (predicate,)
+
+
+def covers(writer: Path, reader: Path, buffer: Buffer) -> bool:
+    """Whether what ``reader`` reads of ``buffer`` in one iteration of the loops common to both
+    was all written by ``writer`` in that same iteration."""
+    depth = common(writer, reader)
+    shared = ranges_of(loops_of(writer[:depth]))
+    if all(n == 1 for n in shared.values()) and len(shared) == len(loops_of(writer[:depth])):
+        return True
+    block = block_of(writer)
+    extents = ranges_of(loops_of(writer))
+    for a in block.axes:
+        if a.kind is AxisKind.REDUCE:
+            form = parse(a.value, extents)
+            if form is None or not variables(form).isdisjoint(shared):
+                return False
+    needed = reads_box(reader, depth, buffer)
+    if needed is None:
+        return True
+    for region in block.writes:
+        if region.buffer is buffer:
+            box = writes_box(writer, depth, region)
+            if box is not None and all(
+                has.contains(want) or _all_of(has, n)
+                for has, want, n in zip(box, needed, buffer.shape, strict=True)
+            ):
+                return True
+    return False
+
+
+def _all_of(x: Interval, n: int) -> bool:
+    return not x.start and x.low <= 0 and x.high >= n - 1
+
+
+def guard(value: Expr, x: Interval, extent: int) -> Expr | None:
+    """What keeps an axis with values from ``x`` within 0 .. extent-1; None where not needed."""
+    low = compare("ge", value, 0) if x.least() < 0 else None
+    high = compare("lt", value, extent) if x.most() >= extent else None
+    return both(low, high)

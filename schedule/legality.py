@@ -1,0 +1,479 @@
+"""The preconditions that primitives share: each answers with the reason why not, or None."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ..ir.elementwise import TABLE
+from ..ir.loop.build import as_int
+from ..ir.loop.nodes import (
+    AxisKind,
+    Block,
+    Buffer,
+    Expr,
+    For,
+    Func,
+    Kind,
+    Load,
+    Op,
+    Seq,
+    Stmt,
+    Store,
+    Var,
+)
+from ..ir.loop.visit import substitute_expr, walk_expr
+from .bindings import Sum, Term, determined, parse
+from .cursor import (
+    Path,
+    block_of,
+    blocks_under,
+    extent_of,
+    is_before,
+    loop_of,
+    loops_of,
+    nest,
+    ranges_of,
+)
+from .errors import Reason
+from .footprint import axis_values, covers, span
+
+MAX_VECTOR = 1024
+MAX_UNROLL = 1024
+MAX_DEPTH = 64
+
+
+def is_opaque(block: Block) -> bool:
+    """Whether the block may only be annotated."""
+    return "opaque" in block.notes
+
+
+def reduces(block: Block) -> bool:
+    """Whether the block has reduction axes."""
+    return any(a.kind is AxisKind.REDUCE for a in block.axes)
+
+
+def bound_vars(block: Block, kind: AxisKind) -> frozenset[Var]:
+    """The loop variables that the axes of a kind depend on."""
+    found: set[Var] = set()
+    for a in block.axes:
+        if a.kind is kind:
+            found.update(v for v in walk_expr(a.value) if isinstance(v, Var))
+    return frozenset(found)
+
+
+def not_opaque(paths: Iterable[Path]) -> Reason | None:
+    """Opaque blocks stay as they are."""
+    for path in paths:
+        block = block_of(path)
+        if is_opaque(block):
+            return Reason(
+                f"block `{block.name}` is opaque",
+                (block,),
+                "an opaque block can only be annotated; schedule the blocks around it",
+            )
+    return None
+
+
+def plain_loops(loops: Iterable[For]) -> Reason | None:
+    """Loops that are to be reshaped still run serially."""
+    for loop in loops:
+        if loop.kind is not Kind.SERIAL:
+            return Reason(
+                f"loop `{loop.var.name}` is already {_KINDS[loop.kind]}",
+                (loop,),
+                "split, fuse and rfactor first; parallel, vectorize and unroll come last",
+            )
+    return None
+
+
+_KINDS = {
+    Kind.SERIAL: "serial",
+    Kind.PARALLEL: "parallel",
+    Kind.VECTOR: "vectorized",
+    Kind.UNROLLED: "unrolled",
+    Kind.THREAD: "bound to a thread",
+}
+
+
+def chain(paths: Sequence[Path]) -> tuple[For, ...] | Reason:
+    """The loops from the outermost to the innermost of ``paths``, each the only child of the one
+    above it; or why there is no such chain."""
+    longest = max(paths, key=len)
+    for path in paths:
+        if path[-1] not in loops_of(longest) or longest[len(path) - 1] is not path[-1]:
+            a, b = loop_of(longest), loop_of(path)
+            return Reason(
+                f"loops `{a.var.name}` and `{b.var.name}` are not inside one another",
+                (a, b),
+                "only loops around the same block can be put in another order",
+            )
+    first = min(len(path) for path in paths) - 1
+    for s in longest[first:]:
+        if not isinstance(s, For):
+            return Reason(
+                f"loop `{loop_of(longest).var.name}` is not alone in the body of the loop above it",
+                (longest[first], *(s.stmts if isinstance(s, Seq) else (s,))),
+                "move the other statements away first, or name loops below them",
+            )
+    return tuple(s for s in longest[first:] if isinstance(s, For))
+
+
+def rectangular(loops: Sequence[For]) -> Reason | None:
+    """No extent depends on another of the loops."""
+    for loop in loops:
+        for v in walk_expr(loop.extent):
+            if any(v is other.var for other in loops):
+                return Reason(f"the extent of loop `{loop.var.name}` depends on `{v}`", (loop,))
+    return None
+
+
+def constant_extent(loop: For, limit: int | None = None) -> Reason | None:
+    """The extent is a literal, at most ``limit``."""
+    n = extent_of(loop)
+    if n is None:
+        return Reason(f"the extent of loop `{loop.var.name}` is no constant", (loop,))
+    if limit is not None and n > limit:
+        return Reason(
+            f"loop `{loop.var.name}` runs {n} times, more than {limit}",
+            (loop,),
+            f"split it first: sch.split({loop.var.name}, [None, 8])",
+        )
+    return None
+
+
+def only_blocks(path: Path) -> Reason | None:
+    """Everything under a node stands in blocks, so that it can be guarded."""
+
+    def visit(s: Stmt) -> Stmt | None:
+        match s:
+            case Block():
+                return None
+            case For(body=body):
+                return visit(body)
+            case Seq(stmts=stmts):
+                return next((x for x in map(visit, stmts) if x is not None), None)
+            case _:
+                return s
+
+    bare = visit(path[-1])
+    return None if bare is None else Reason("a statement under it stands in no block", (bare,))
+
+
+# Blocks: what they compute and how loops bind them.
+
+
+def update_of(block: Block) -> tuple[Store, str, Expr] | None:
+    """The store, operation and term of ``B[i] = op(B[i], term)`` with a commutative ``op``.
+
+    None for any other body.
+    """
+    body = block.body
+    if not isinstance(body, Store) or not isinstance(body.value, Op):
+        return None
+    value, own = body.value, Load(body.buffer, body.index)
+    op = TABLE[value.name]
+    if not (op.commutative and op.associative and len(value.args) == 2):
+        return None
+    a, b = value.args
+    if b == own:
+        a, b = b, a
+    if a != own or any(isinstance(x, Load) and x.buffer is body.buffer for x in walk_expr(b)):
+        return None
+    return body, value.name, b
+
+
+def computes_once(block: Block) -> Reason | None:
+    """The block is complete (reads nothing that it writes) or a reduction with an ``init``."""
+    own = {r.buffer for r in block.writes}
+    reads_own = any(r.buffer in own for r in block.reads)
+    if reads_own and not reduces(block):
+        return Reason(f"block `{block.name}` reads what it writes", (block,))
+    if reads_own and block.init is None:
+        return Reason(
+            f"block `{block.name}` only updates what another block initialises",
+            (block,),
+            "do this before decompose_reduction",
+        )
+    return None
+
+
+def sole_writer(func: Func, block: Block) -> Reason | None:
+    """No other block writes what this one writes."""
+    for r in block.writes:
+        others = [n for n in nest(func).writers[r.buffer] if n != block.name]
+        if others:
+            return Reason(
+                f"`{r.buffer}` is also written by block `{others[0]}`",
+                (block, nest(func).block(others[0])),
+                "do this before decompose_reduction",
+            )
+    return None
+
+
+def not_an_output(func: Func, block: Block) -> Reason | None:
+    """What the block writes is no parameter of the function."""
+    for r in block.writes:
+        if r.buffer in func.params:
+            return Reason(
+                f"block `{block.name}` writes `{r.buffer}`, an output of the function",
+                (block,),
+                "cache_write gives it an intermediate buffer first",
+            )
+    return None
+
+
+def sound_order(block: Block, loops: Sequence[For], before: Sequence[For] = ()) -> Reason | None:
+    """A reduction comes out right under ``loops``, outermost first.
+
+    Each update happens once and after the init of its element: no loop drives spatial and reduction
+    axes at once, no point is visited twice within the outermost reduction loop, and the order of
+    updates to one element stays as it was under ``before`` unless the operation is commutative.
+    """
+    if not reduces(block):
+        return None
+    reduce, spatial = bound_vars(block, AxisKind.REDUCE), bound_vars(block, AxisKind.SPATIAL)
+    inside = None
+    for loop in loops:
+        if extent_of(loop) == 1:
+            continue
+        if loop.var in reduce and loop.var in spatial:
+            return Reason(
+                f"loop `{loop.var.name}` drives both spatial and reduction axes of `{block.name}`",
+                (loop, block),
+            )
+        if loop.var in reduce:
+            inside = loop
+        elif inside is not None and loop.var not in spatial:
+            return Reason(
+                f"loop `{loop.var.name}` only repeats block `{block.name}`; inside the reduction "
+                f"loop `{inside.var.name}` it would add every term again",
+                (inside, loop, block),
+            )
+    first = next((n for n, x in enumerate(loops) if x.var in reduce and extent_of(x) != 1), None)
+    if first is not None:
+        reason = visits_once(block, loops, loops[first:])
+        if reason is not None:
+            return reason
+    if before and update_of(block) is None:
+        old = [x.var for x in before if x.var in reduce and extent_of(x) != 1]
+        new = [x.var for x in loops if x.var in reduce and extent_of(x) != 1]
+        if any(a is not b for a, b in zip(old, new, strict=True)):
+            return Reason(
+                f"block `{block.name}` is no sum, product, maximum or minimum: its updates must "
+                "stay in order",
+                (block,),
+            )
+    return None
+
+
+def sums_of(exprs: Iterable[Expr], loops: Iterable[For]) -> list[Sum | None]:
+    """Index expressions as sums of digits of loop variables."""
+    extents = ranges_of(loops)
+    return [parse(e, extents) for e in exprs]
+
+
+def visits_once(block: Block, loops: Sequence[For], inner: Sequence[For]) -> Reason | None:
+    """With the other ``loops`` held fixed, no point of the block is visited twice by ``inner``."""
+    extents = ranges_of(loops)
+    outer = [x.var for x in loops if not any(x is y for y in inner)]
+    known = determined(sums_of((a.value for a in block.axes), loops), extents, outer)
+    for loop in inner:
+        if loop.var not in known:
+            return Reason(
+                f"loop `{loop.var.name}` may visit the same element of block `{block.name}` twice",
+                (loop, block),
+            )
+    return None
+
+
+def fed_within(func: Func, paths: Sequence[Path]) -> Reason | None:
+    """Each iteration of the loops around ``paths`` writes what it reads, before it reads it.
+
+    For every pair of a writer and a reader of a buffer among the blocks: then the iterations of
+    the loops common to both may run in any order.
+    """
+    for reader in paths:
+        block = block_of(reader)
+        for buffer in {r.buffer: None for r in block.reads}:
+            writers = [p for p in paths if p is not reader and _writes(block_of(p), buffer)]
+            if not writers:
+                continue
+            earlier = [w for w in writers if is_before(w, reader)]
+            if len(earlier) != len(writers) and not _writes(block, buffer):
+                return Reason(
+                    f"block `{block.name}` reads what `{buffer}` holds from an earlier iteration",
+                    (block,),
+                )
+            last = earlier[-1] if earlier else None
+            if last is not None and not covers(last, reader, buffer):
+                return Reason(
+                    f"block `{block.name}` reads elements of `{buffer}` that "
+                    f"`{block_of(last).name}` writes in other iterations",
+                    (block_of(last), block),
+                )
+    return None
+
+
+def _writes(block: Block, buffer: Buffer) -> bool:
+    return any(r.buffer is buffer for r in block.writes)
+
+
+# Loop kinds.
+
+
+def lanes_disjoint(func: Func, path: Path, private: bool) -> Reason | None:
+    """No two iterations of the loop at the end of ``path`` write the same element, nor does one
+    read what another writes.
+
+    With ``private``, a buffer that only this loop's body uses counts as made anew for each
+    iteration, as lowering makes it.
+    """
+    loop, below = loop_of(path), blocks_under(path)
+    if extent_of(loop) == 1:
+        return None
+    buffers = {r.buffer: None for p in below for r in block_of(p).writes}
+    for buffer in buffers:
+        users = [p for p in below if _touches(block_of(p), buffer)]
+        index = nest(func)
+        everyone = {*index.readers.get(buffer, ()), *index.writers.get(buffer, ())}
+        alone = buffer not in func.params and len(everyone) == len(users)
+        if private and alone and fed_within(func, users) is None:
+            continue
+        reason = _disjoint(loop, path, users, buffer)
+        if reason is not None:
+            return reason
+    return None
+
+
+def _touches(block: Block, buffer: Buffer) -> bool:
+    return any(r.buffer is buffer for r in (*block.reads, *block.writes))
+
+
+def _disjoint(loop: For, path: Path, users: Sequence[Path], buffer: Buffer) -> Reason | None:
+    for user in users:
+        block = block_of(user)
+        if _writes(block, buffer) and loop.var in bound_vars(block, AxisKind.REDUCE):
+            return Reason(
+                f"its iterations update the same elements of `{buffer}`",
+                (loop, block),
+                "it is a reduction loop: rfactor gives each iteration a result of its own",
+            )
+    if len(users) == 1:
+        return _spatial(loop, path, users[0], buffer)
+    keys = [_heads(loop, path, user, buffer) for user in users]
+    shared = set(keys[0]).intersection(*keys[1:])
+    extents = ranges_of(loops_of(path))
+    outer = [x.var for x in loops_of(path)[:-1]]
+    if loop.var in determined([Sum(terms) for _, terms in shared], extents, outer):
+        return None
+    blocks = tuple(block_of(u) for u in users)
+    return Reason(f"its iterations may meet in an element of `{buffer}`", (loop, *blocks))
+
+
+def _spatial(loop: For, path: Path, user: Path, buffer: Buffer) -> Reason | None:
+    block, loops = block_of(user), loops_of(user)
+    values = [a.value for a in block.axes if a.kind is AxisKind.SPATIAL]
+    outer = [x.var for x in loops_of(path)[:-1]]
+    if loop.var in determined(sums_of(values, loops), ranges_of(loops), outer):
+        return None
+    return Reason(
+        f"its iterations may write the same element of `{buffer}`",
+        (loop, block),
+        "it does not drive a spatial axis of the block",
+    )
+
+
+def _heads(loop: For, path: Path, user: Path, buffer: Buffer) -> set[tuple[int, tuple[Term, ...]]]:
+    """Per dimension in which the block's accesses stay within one step of the loops down to
+    ``path``: the dimension and the sum of those loops that picks the step."""
+    block = block_of(user)
+    extents = ranges_of(loops_of(user))
+    inner = {x.var for x in loops_of(user)[len(loops_of(path)) :]}
+    values = axis_values(block)
+    found: set[tuple[int, tuple[Term, ...]]] | None = None
+    for r in (*block.reads, *block.writes):
+        if r.buffer is not buffer:
+            continue
+        here = set()
+        for d, x in enumerate(r.ranges):
+            at = span(substitute_expr(x.start, values), extents, inner, {})
+            if at is None or not at.start or as_int(x.extent) != 1:
+                continue
+            step = min(k for _, k in at.start)
+            if all(k % step == 0 for _, k in at.start) and at.low >= 0 and at.high < step:
+                here.add((d, tuple(sorted(at.start, key=lambda t: t[1]))))
+        found = here if found is None else found & here
+    return found or set()
+
+
+def nesting(path: Path, kind: Kind) -> Reason | None:
+    """Vector loops hold no parallel or vector loop; parallel loops do not nest."""
+    loop = loop_of(path)
+    bad = (Kind.PARALLEL, Kind.VECTOR) if kind is Kind.VECTOR else (Kind.PARALLEL,)
+    above = (Kind.PARALLEL, Kind.VECTOR) if kind is Kind.PARALLEL else (Kind.VECTOR,)
+    for x in loops_of(path)[:-1]:
+        if x.kind in above:
+            return Reason(
+                f"loop `{x.var.name}` around it is already {_KINDS[x.kind]}",
+                (x, loop),
+                "fuse the two loops first" if x.kind is kind else "",
+            )
+    for p in blocks_under(path):
+        for x in loops_of(p)[len(loops_of(path)) :]:
+            if x.kind in bad:
+                return Reason(
+                    f"loop `{x.var.name}` inside it is already {_KINDS[x.kind]}",
+                    (loop, x),
+                    "fuse the two loops first" if x.kind is kind else "",
+                )
+    return None
+
+
+def may_run_parallel(func: Func, path: Path) -> Reason | None:
+    """The iterations of the loop may run in any order, on several threads."""
+    return not_opaque(blocks_under(path)) or lanes_disjoint(func, path, private=True)
+
+
+def may_vectorize(func: Func, path: Path) -> Reason | None:
+    """The iterations of the loop may run as lanes; those of a commutative reduction as well."""
+    loop = loop_of(path)
+    below = blocks_under(path)
+    reason = not_opaque(below) or constant_extent(loop, MAX_VECTOR)
+    if reason is not None:
+        return reason
+    if len(below) == 1 and loop.var in bound_vars(block_of(below[0]), AxisKind.REDUCE):
+        block = block_of(below[0])
+        if update_of(block) is None:
+            return Reason(
+                f"block `{block.name}` is no sum, product, maximum or minimum that lanes can share",
+                (loop, block),
+            )
+        return sound_order(block, loops_of(below[0]))
+    return lanes_disjoint(func, path, private=False)
+
+
+def kinds_hold(func: Func, paths: Iterable[Path]) -> Reason | None:
+    """Parallel and vector loops on ``paths`` are still legal."""
+    done: set[int] = set()
+    for path in paths:
+        for n, s in enumerate(path):
+            if not isinstance(s, For) or id(s) in done:
+                continue
+            done.add(id(s))
+            here = path[: n + 1]
+            if s.kind is Kind.PARALLEL:
+                reason = may_run_parallel(func, here)
+            elif s.kind is Kind.VECTOR:
+                reason = may_vectorize(func, here)
+            else:
+                reason = None
+            if reason is not None:
+                return reason
+    return None
+
+
+def depth_allows(path: Path, more: int) -> Reason | None:
+    """Nests stay shallow enough to be walked."""
+    if len(path) + more <= MAX_DEPTH:
+        return None
+    return Reason(f"more than {MAX_DEPTH} loops around one block")

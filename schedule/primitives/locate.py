@@ -1,0 +1,297 @@
+"""Where a block is computed: under a loop of its consumer, or of its producer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ...ir.loop.build import add, as_int, both, var
+from ...ir.loop.nodes import AxisKind, Block, BlockAxis, Const, Expr, For, Func, Op, Seq, Stmt, Var
+from ...ir.loop.visit import seq
+from ..cursor import (
+    BlockRef,
+    LoopRef,
+    Path,
+    block_of,
+    contains,
+    edit,
+    find_block,
+    find_loop,
+    is_before,
+    loop_of,
+    loops_of,
+    nest,
+)
+from ..errors import Reason, require
+from ..footprint import Interval, guard, hull, reads_box, union, whole, writes_box
+from ..legality import (
+    computes_once,
+    depth_allows,
+    fed_within,
+    kinds_hold,
+    not_an_output,
+    not_opaque,
+    sole_writer,
+    sound_order,
+)
+
+Domain = Mapping[Var, Interval]
+"""For axes of a block: the values needed in one iteration of the loops around it."""
+
+
+def compute_at(func: Func, ref: BlockRef, at: LoopRef, keep_unit_loops: bool = False) -> Func:
+    """Move a block into a loop of its consumers, computing there only what they need.
+
+    New serial loops, one per axis of the block in the order of its axes, run over what is needed;
+    an axis of which one value is needed gets none, unless ``keep_unit_loops``. What lies outside
+    the block's domain is guarded off. Elements needed in several iterations are computed again.
+    """
+    asked = f"compute block `{ref.name}` at loop `{at.var.name}`"
+    path, target = find_block(func, ref, asked), find_loop(func, at, asked)
+    block = block_of(path)
+    require(
+        func,
+        asked,
+        not_opaque((path,)),
+        not_an_output(func, block),
+        computes_once(block),
+        sole_writer(func, block),
+        _consumers_inside(func, path, target),
+        depth_allows(target, len(block.axes)),
+    )
+    users = _consumers(func, block)
+    domain = _needed_domain(block, users, len(target))
+    moved = regenerate(block, domain, keep_unit_loops)
+    first = _first_child(target, users)
+    new = edit(func, [(path, lambda _: None), (first, lambda s: seq(moved, s))])
+    index = nest(new)
+    here = index.blocks[block.name]
+    feeders = [index.blocks[n] for r in block.reads for n in index.writers.get(r.buffer, ())]
+    users = tuple(index.blocks[block_of(u).name] for u in users)
+    require(
+        func,
+        asked,
+        fed_within(new, _distinct((*feeders, here, *users))),
+        kinds_hold(new, (here, *users)),
+    )
+    return new
+
+
+def _consumers(func: Func, block: Block) -> tuple[Path, ...]:
+    index = nest(func)
+    names = {n: None for r in block.writes for n in index.readers.get(r.buffer, ())}
+    return tuple(index.blocks[n] for n in index.blocks if n in names and n != block.name)
+
+
+def _distinct(paths: Sequence[Path]) -> list[Path]:
+    return list({id(p[-1]): p for p in paths}.values())
+
+
+def _consumers_inside(func: Func, path: Path, target: Path) -> Reason | None:
+    block, loop = block_of(path), loop_of(target)
+    if contains(path, loop):
+        return Reason(f"the block is already inside loop `{loop.var.name}`", (loop, block))
+    users = _consumers(func, block)
+    outside = [u for u in users if not contains(u, loop)]
+    if not users or len(outside) == len(users):
+        return Reason(
+            f"loop `{loop.var.name}` is around no consumer of `{block.name}`",
+            (block, loop),
+            _loops_around(users),
+        )
+    if outside:
+        return Reason(
+            f"its consumer `{block_of(outside[0]).name}` is outside loop `{loop.var.name}`",
+            (block, loop, block_of(outside[0])),
+            _loops_around(users) or "compute_inline puts it into each of its consumers",
+        )
+    if not is_before(path, target):
+        return Reason(f"loop `{loop.var.name}` runs before the block", (loop, block))
+    return None
+
+
+def _loops_around(users: Sequence[Path]) -> str:
+    if not users:
+        return "nothing reads what the block writes"
+    shared = [x for x in loops_of(users[0]) if all(contains(u, x) for u in users)]
+    names = ", ".join(f"`{x.var.name}`" for x in shared)
+    return f"loops around all its consumers: {names}" if names else ""
+
+
+def _first_child(target: Path, users: Sequence[Path]) -> Path:
+    """The path of the first statement in the target's body that contains a user."""
+    depth = len(target)
+    body = loop_of(target).body
+    if not isinstance(body, Seq):
+        return (*target, body)
+    kids = {id(u[depth + 1]) for u in users}
+    child = next(s for s in body.stmts if id(s) in kids)
+    return (*target, body, child)
+
+
+def _needed_domain(block: Block, users: Sequence[Path], depth: int) -> Domain:
+    """What of each axis the users need while the loops on their first ``depth`` statements stand
+    still; axes of which everything is needed are left out."""
+    found: dict[Var, Interval | None] = {}
+    for region in block.writes:
+        boxes = [b for u in users if (b := reads_box(u, depth, region.buffer)) is not None]
+        if not boxes:
+            continue
+        need = hull(boxes, region.buffer)
+        here = axes_from_box(block, [(r.start, as_int(r.extent)) for r in region.ranges], need)
+        for a in block.axes:
+            x = here.get(a.var)
+            if a.var in found:
+                old = found[a.var]
+                x = None if x is None or old is None else union(old, x)
+            found[a.var] = x
+    return {v: x for v, x in found.items() if x is not None}
+
+
+def axes_from_box(
+    block: Block, index: Sequence[tuple[Expr, int | None]], box: Sequence[Interval]
+) -> dict[Var, Interval]:
+    """The values of spatial axes at which an index over the axes may lie in a box."""
+    spatial = {a.var for a in block.axes if a.kind is AxisKind.SPATIAL}
+    found: dict[Var, Interval] = {}
+    for (start, length), x in zip(index, box, strict=True):
+        match start:
+            case Var() as v if length == 1:
+                pass
+            case Op(name="floordiv", args=(Var() as v, Const(value=int(c)))) if length == 1:
+                x = _times(x, c)
+            case _:
+                continue
+        if v in spatial and (v not in found or x.extent < found[v].extent):
+            found[v] = x
+    return found
+
+
+def _times(x: Interval, c: int) -> Interval:
+    """The values whose quotient by ``c`` lies in ``x``."""
+    return Interval(frozenset((d, k * c) for d, k in x.start), x.low * c, x.high * c + c - 1)
+
+
+def regenerate(block: Block, domain: Domain, keep_unit_loops: bool = False) -> Stmt:
+    """A block under new loops over ``domain``; axes not in it run over their whole extent."""
+    axes: list[BlockAxis] = []
+    loops: list[tuple[Var, int]] = []
+    guards: list[Expr | None] = []
+    for a in block.axes:
+        x = domain.get(a.var, whole(a.extent))
+        if x.extent >= a.extent:
+            x = whole(a.extent)
+        value = x.base()
+        if x.extent > 1 or keep_unit_loops:
+            v = var(a.var.name.removeprefix("v") or a.var.name)
+            loops.append((v, x.extent))
+            value = add(value, v) if value != Const(0) else v
+        axes.append(replace(a, value=value))
+        guards.append(guard(value, x, a.extent))
+    body: Stmt = replace(block, axes=tuple(axes), predicate=both(*guards))
+    for v, n in reversed(loops):
+        body = For(v, Const(n), body)
+    return body
+
+
+def reverse_compute_at(
+    func: Func, ref: BlockRef, at: LoopRef, keep_unit_loops: bool = False
+) -> Func:
+    """Move a block into a loop of its producer, after it, to use there what has just been written.
+
+    The block's axes that index what the producer writes run over what one iteration wrote; the
+    others over their whole extent.
+    """
+    asked = f"compute block `{ref.name}` after its producer at loop `{at.var.name}`"
+    path, target = find_block(func, ref, asked), find_loop(func, at, asked)
+    block, loop = block_of(path), loop_of(target)
+    feeders = _producers(func, block)
+    inside = [p for p in feeders if contains(p, loop)]
+    require(
+        func,
+        asked,
+        not_opaque((path,)),
+        computes_once(block),
+        sole_writer(func, block),
+        _after_producer(path, target, inside),
+        depth_allows(target, len(block.axes)),
+    )
+    domain = _provided_domain(block, inside, len(target))
+    require(func, asked, domain if isinstance(domain, Reason) else None)
+    assert not isinstance(domain, Reason)
+    moved = regenerate(block, domain, keep_unit_loops)
+    last = _last_child(target, inside)
+    new = edit(func, [(path, lambda _: None), (last, lambda s: seq(s, moved))])
+    index = nest(new)
+    here = index.blocks[block.name]
+    again = [index.blocks[block_of(p).name] for p in feeders]
+    users = [index.blocks[block_of(u).name] for u in _consumers(func, block)]
+    require(
+        func,
+        asked,
+        fed_within(new, _distinct((*again, here, *users))),
+        sound_order(block_of(here), loops_of(here)),
+        kinds_hold(new, (here,)),
+    )
+    return new
+
+
+def _producers(func: Func, block: Block) -> tuple[Path, ...]:
+    index = nest(func)
+    names = {n: None for r in block.reads for n in index.writers.get(r.buffer, ())}
+    return tuple(index.blocks[n] for n in index.blocks if n in names and n != block.name)
+
+
+def _after_producer(path: Path, target: Path, inside: Sequence[Path]) -> Reason | None:
+    block, loop = block_of(path), loop_of(target)
+    if contains(path, loop):
+        return Reason(f"the block is already inside loop `{loop.var.name}`", (loop, block))
+    if not inside:
+        return Reason(
+            f"loop `{loop.var.name}` is around no producer of `{block.name}`", (loop, block)
+        )
+    if not is_before(target, path):
+        return Reason(f"loop `{loop.var.name}` runs after the block", (loop, block))
+    return None
+
+
+def _last_child(target: Path, inside: Sequence[Path]) -> Path:
+    depth = len(target)
+    body = loop_of(target).body
+    if not isinstance(body, Seq):
+        return (*target, body)
+    kids = {id(p[depth + 1]) for p in inside}
+    child = [s for s in body.stmts if id(s) in kids][-1]
+    return (*target, body, child)
+
+
+def _provided_domain(block: Block, inside: Sequence[Path], depth: int) -> Domain | Reason:
+    """What of the block's axes one iteration feeds: taken from one access to one producer, so
+    that the iterations together reach every point of the block."""
+    for producer in inside:
+        feeder = block_of(producer)
+        for region in block.reads:
+            out = next((r for r in feeder.writes if r.buffer is region.buffer), None)
+            box = None if out is None else writes_box(producer, depth, out)
+            if out is None or box is None:
+                continue
+            pairs = zip(region.ranges, out.ranges, strict=True)
+            kept: list[tuple[Expr, int | None]] = [
+                (r.start if _reaches(block, r.start, feeder, w.start) else Const(0), as_int(r.extent))
+                for r, w in pairs
+            ]
+            return axes_from_box(block, kept, box)
+    names = ", ".join(f"`{block_of(p).name}`" for p in inside)
+    return Reason(
+        f"what {names} writes in one iteration is no box that `{block.name}` could follow",
+        (*map(block_of, inside), block),
+    )
+
+
+def _reaches(block: Block, start: Expr, feeder: Block, written: Expr) -> bool:
+    """Whether every value of the axis ``start`` is written by some instance of the feeder."""
+    extent = {a.var: a.extent for a in block.axes}
+    over = {a.var: a.extent for a in feeder.axes}
+    if not isinstance(start, Var) or not isinstance(written, Var):
+        return False
+    return extent.get(start, 0) <= over.get(written, -1)

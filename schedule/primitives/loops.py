@@ -1,0 +1,247 @@
+"""Reshaping loops: split, fuse, reorder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import prod
+
+from ...ir.loop.build import add, as_int, both, floordiv, floormod, lt, mul, var
+from ...ir.loop.nodes import AxisKind, Block, Const, Expr, For, Func, Stmt, Var
+from ...ir.loop.visit import map_stmt, substitute_expr, walk_expr
+from ..cursor import (
+    LoopRef,
+    Path,
+    block_of,
+    blocks_under,
+    edit,
+    extent_of,
+    find_loop,
+    loop_of,
+    loops_of,
+    nest,
+)
+from ..errors import Reason, ScheduleError, require
+from ..legality import (
+    bound_vars,
+    chain,
+    depth_allows,
+    fed_within,
+    kinds_hold,
+    not_opaque,
+    only_blocks,
+    plain_loops,
+    rectangular,
+    reduces,
+    sound_order,
+)
+
+MAX_FACTORS = 16
+MAX_EXTENT = 2**62
+MAX_INDEX = 500  # nodes of one index expression
+
+
+def split(
+    func: Func, ref: LoopRef, factors: Sequence[int | None]
+) -> tuple[Func, tuple[LoopRef, ...]]:
+    """``for i in range(n)``  ->  loops of the given extents, outer to inner.
+
+    One factor may be None: the least that reaches ``n``. Where the product is more than ``n``, the
+    blocks below are guarded.
+    """
+    asked = f"split loop `{ref.var.name}` into {_listed(factors)}"
+    path = find_loop(func, ref, asked)
+    loop = loop_of(path)
+    below = blocks_under(path)
+    require(func, asked, plain_loops((loop,)), not_opaque(below))
+    extents = _extents(func, asked, loop, factors)
+    n = extent_of(loop)
+    tail = n is None or prod(e for e in map(as_int, extents) if e is not None) != n
+    require(
+        func,
+        asked,
+        *(depth_allows(p, len(factors) - 1) for p in below),
+        only_blocks(path) if tail else None,
+    )
+    names = [var(f"{loop.var.name}_{k}") for k in range(len(extents))]
+    value: Expr = names[0]
+    for v, x in zip(names[1:], extents[1:], strict=True):
+        value = add(mul(value, x), v)
+    guard = lt(value, loop.extent) if tail else None
+    body = _bind(func, asked, loop.body, {loop.var: value}, guard)
+    for v, x in zip(reversed(names), reversed(extents), strict=True):
+        body = For(v, x, body)
+    inner = body
+    return edit(func, [(path, lambda _: inner)]), tuple(map(LoopRef, names))
+
+
+def _listed(factors: Sequence[int | None]) -> str:
+    return "[" + ", ".join(map(str, factors)) + "]"
+
+
+def _extents(func: Func, asked: str, loop: For, factors: Sequence[int | None]) -> tuple[Expr, ...]:
+    known = [f for f in factors if f is not None]
+    if not 1 <= len(factors) <= MAX_FACTORS or len(factors) - len(known) > 1:
+        raise ScheduleError(
+            asked, f"give 1 to {MAX_FACTORS} factors, at most one of them None", nest=func
+        )
+    if any(type(f) is not int or f < 1 for f in known):
+        raise ScheduleError(asked, "every factor is a positive integer or None", nest=func)
+    whole, n = prod(known), extent_of(loop)
+    if whole > MAX_EXTENT:
+        raise ScheduleError(asked, "the factors' product is too large", nest=func)
+    if len(known) == len(factors) and (n is None or whole < n):
+        raise ScheduleError(
+            asked,
+            f"{whole} iterations do not reach the loop's extent",
+            hint="let one factor be None",
+            nest=func,
+            blame=(loop,),
+        )
+    rest = floordiv(add(loop.extent, whole - 1), whole)
+    return tuple(rest if f is None else Const(f) for f in factors)
+
+
+def _bind(
+    func: Func, asked: str, s: Stmt, by: Mapping[Var, Expr], guard: Expr | None = None
+) -> Stmt:
+    """``s`` with loop variables replaced where blocks are bound, and blocks guarded."""
+
+    def value(e: Expr) -> Expr:
+        new = substitute_expr(e, by)
+        if new is not e and sum(1 for _ in walk_expr(new)) > MAX_INDEX:
+            raise ScheduleError(asked, "an index expression would grow too large", nest=func)
+        return new
+
+    def go(x: Stmt) -> Stmt:
+        if not isinstance(x, Block):
+            return map_stmt(x, go, value)
+        axes = tuple(a if (v := value(a.value)) is a.value else replace(a, value=v) for a in x.axes)
+        old = None if x.predicate is None else value(x.predicate)
+        return replace(x, axes=axes, predicate=both(old, guard))
+
+    return go(s)
+
+
+def fuse(func: Func, refs: Sequence[LoopRef]) -> tuple[Func, LoopRef]:
+    """``for i in range(m): for j in range(n)``  ->  ``for i_j in range(m * n)``."""
+    asked = f"fuse loops {', '.join(f'`{r.var.name}`' for r in refs)}"
+    if not refs:
+        raise ScheduleError(asked, "no loop was given", nest=func)
+    paths = [find_loop(func, r, asked) for r in refs]
+    loops = tuple(loop_of(p) for p in paths)
+    below = blocks_under(paths[-1])
+    linked = chain(paths)
+    require(
+        func,
+        asked,
+        linked if isinstance(linked, Reason) else _in_this_order(linked, loops),
+        plain_loops(loops),
+        rectangular(loops),
+        not_opaque(below),
+        *(_one_kind(block_of(p), loops) for p in below),
+    )
+    if len(loops) == 1:
+        return func, refs[0]
+    extents = [loop.extent for loop in loops]
+    total: Expr = Const(1)
+    for e in extents:
+        total = mul(total, e)
+    if (as_int(total) or 0) > MAX_EXTENT:
+        raise ScheduleError(asked, "the fused extent is too large", nest=func)
+    fused = var("_".join(loop.var.name for loop in loops)[:40])
+    by: dict[Var, Expr] = {}
+    rest: Expr = fused
+    for loop in reversed(loops[1:]):
+        by[loop.var] = floormod(rest, loop.extent)
+        rest = floordiv(rest, loop.extent)
+    by[loops[0].var] = rest
+    body = _bind(func, asked, loops[-1].body, by)
+    return edit(func, [(paths[0], lambda _: For(fused, total, body))]), LoopRef(fused)
+
+
+def _in_this_order(linked: Sequence[For], loops: Sequence[For]) -> Reason | None:
+    if len(linked) == len(loops) and all(a is b for a, b in zip(linked, loops, strict=True)):
+        return None
+    order = ", ".join(f"`{x.var.name}`" for x in linked)
+    return Reason(
+        "they do not follow one another directly, outermost first",
+        tuple(linked),
+        f"the nest has {order}; reorder first",
+    )
+
+
+def _one_kind(block: Block, loops: Sequence[For]) -> Reason | None:
+    """The fused loop must not drive spatial and reduction axes of one block at once."""
+    if not reduces(block):
+        return None
+    reduce = bound_vars(block, AxisKind.REDUCE)
+    kinds = {x.var in reduce for x in loops if extent_of(x) != 1}
+    if len(kinds) < 2:
+        return None
+    return Reason(
+        f"the fused loop would drive both spatial and reduction axes of block `{block.name}`",
+        (*loops, block),
+        "fuse loops of one kind",
+    )
+
+
+def reorder(func: Func, refs: Sequence[LoopRef]) -> Func:
+    """Loops of one chain, put in the given order; the others of the chain keep their places."""
+    asked = f"reorder loops {', '.join(f'`{r.var.name}`' for r in refs)}"
+    if not refs or len({r.var for r in refs}) != len(refs):
+        raise ScheduleError(asked, "name each loop once", nest=func)
+    paths = [find_loop(func, r, asked) for r in refs]
+    linked = chain(paths)
+    if isinstance(linked, Reason):
+        require(func, asked, linked)
+        return func
+    named = {r.var for r in refs}
+    wanted = iter([loop_of(p) for p in paths])
+    order = [next(wanted) if x.var in named else x for x in linked]
+    if all(a is b for a, b in zip(order, linked, strict=True)):
+        return func
+    bottom = max(paths, key=len)
+    top = min(paths, key=len)
+    below = blocks_under(bottom)
+    above, under = loops_of(top)[:-1], len(loops_of(bottom))
+    require(
+        func,
+        asked,
+        rectangular(linked),
+        not_opaque(below),
+        fed_within(func, below) if len(below) > 1 else None,
+        *(
+            sound_order(block_of(p), (*above, *order, *loops_of(p)[under:]), loops_of(p))
+            or _complete(block_of(p))
+            for p in below
+        ),
+    )
+    body = linked[-1].body
+    for loop in reversed(order):
+        body = replace(loop, body=body)
+    new = edit(func, [(top, lambda _: body)])
+    require(func, asked, kinds_hold(new, _chain_paths(new, linked)))
+    return new
+
+
+def _complete(block: Block) -> Reason | None:
+    own = {r.buffer for r in block.writes}
+    if not reduces(block) and any(r.buffer in own for r in block.reads):
+        return Reason(f"block `{block.name}` reads what it writes", (block,))
+    return None
+
+
+def _chain_paths(func: Func, loops: Sequence[For]) -> list[Path]:
+    if all(x.kind.value in ("range", "unroll") for x in loops):
+        return []
+    return [max((nest(func).loops[x.var] for x in loops), key=len)]
+
+
+def tile(
+    func: Func, i: LoopRef, j: LoopRef, rows: int, columns: int
+) -> tuple[Func, tuple[LoopRef, ...]]:
+    """``for i: for j``  ->  ``for i_0: for j_0: for i_1 in range(rows): for j_1: ...``."""
+    func, (i0, i1) = split(func, i, (None, rows))
+    func, (j0, j1) = split(func, j, (None, columns))
+    return reorder(func, (i0, j0, i1, j1)), (i0, j0, i1, j1)

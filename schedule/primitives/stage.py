@@ -1,0 +1,191 @@
+"""Copies in another buffer: cache_read, cache_write; and where a buffer lives: set_scope."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...ir.loop.nodes import (
+    AxisKind,
+    Block,
+    BlockAxis,
+    Buffer,
+    Const,
+    Func,
+    Load,
+    Range,
+    Region,
+    Scope,
+    Seq,
+    Store,
+    Var,
+)
+from ...ir.loop.visit import replace_buffers, seq
+from ..cursor import (
+    BlockRef,
+    Path,
+    block_of,
+    common,
+    edit,
+    find_block,
+    fresh_name,
+    loops_of,
+    nest,
+)
+from ..errors import Reason, require
+from ..footprint import Interval, hull, reads_box, whole, writes_box
+from ..legality import computes_once, fed_within, kinds_hold, not_opaque, sole_writer
+from .locate import regenerate
+
+
+def cache_read(func: Func, ref: BlockRef, index: int, scope: Scope) -> tuple[Func, BlockRef]:
+    """``C reads A``  ->  ``A_cache = A; C reads A_cache``.
+
+    ``index`` counts the block's reads. The copy stands as far out as it can: before everything for
+    an input, else in the innermost loop shared with the block that writes the buffer.
+    """
+    asked = f"cache read {index} of block `{ref.name}`"
+    path = find_block(func, ref, asked)
+    block = block_of(path)
+    require(func, asked, not_opaque((path,)), _has(block.reads, index, block, "reads"))
+    buffer = block.reads[index].buffer
+    own = any(r.buffer is buffer for r in block.writes)
+    require(
+        func,
+        asked,
+        Reason(f"block `{block.name}` also writes `{buffer}`", (block,), "use cache_write")
+        if own
+        else None,
+    )
+    writers = [nest(func).blocks[n] for n in nest(func).writers.get(buffer, ())]
+    depth = _shared(path, writers)
+    need = reads_box(path, depth, buffer)
+    assert need is not None
+    name = fresh_name(func, f"{buffer.name}_cache")
+    cache = Buffer(name, buffer.shape, buffer.dtype, scope)
+    copy = _copy(name, buffer, cache, need)
+    new = edit(
+        func,
+        [
+            (path, lambda s: replace_buffers(s, {buffer: cache})),
+            (path[: depth + 1], lambda s: seq(copy, s)),
+        ],
+    )
+    new = replace(new, allocs=(*func.allocs, cache))
+    return _checked(func, new, asked, (name, block.name)), BlockRef(name)
+
+
+def cache_write(func: Func, ref: BlockRef, index: int, scope: Scope) -> tuple[Func, BlockRef]:
+    """``C = ...``  ->  ``C_cache = ...; C = C_cache``.
+
+    ``index`` counts the block's writes. The block keeps its name and writes the new buffer; the
+    copy ``C_store`` stands after it, in the innermost loop shared with the buffer's readers.
+    """
+    asked = f"cache write {index} of block `{ref.name}`"
+    path = find_block(func, ref, asked)
+    block = block_of(path)
+    require(
+        func,
+        asked,
+        not_opaque((path,)),
+        computes_once(block),
+        sole_writer(func, block),
+        _has(block.writes, index, block, "writes"),
+    )
+    buffer = block.writes[index].buffer
+    names = [n for n in nest(func).readers.get(buffer, ()) if n != block.name]
+    users = [nest(func).blocks[n] for n in names]
+    depth = _shared(path, users)
+    box = _written(func, path, depth, block.writes[index], users)
+    require(func, asked, box if isinstance(box, Reason) else None)
+    assert not isinstance(box, Reason)
+    name = fresh_name(func, f"{buffer.name}_store")
+    cache = Buffer(f"{buffer.name}_cache", buffer.shape, buffer.dtype, scope)
+    copy = _copy(name, cache, buffer, box)
+    new = edit(
+        func,
+        [
+            (path, lambda s: replace_buffers(s, {buffer: cache})),
+            (path[: depth + 1], lambda s: seq(s, copy)),
+        ],
+    )
+    new = replace(new, allocs=(*func.allocs, cache))
+    return _checked(func, new, asked, (block.name, name, *names)), BlockRef(name)
+
+
+def _has(regions: Sequence[Region], index: int, block: Block, verb: str) -> Reason | None:
+    if 0 <= index < len(regions):
+        return None
+    have = ", ".join(f"{n} is `{r.buffer}`" for n, r in enumerate(regions)) or "there is none"
+    return Reason(f"block `{block.name}` {verb} {len(regions)} regions", (block,), have)
+
+
+def _shared(path: Path, others: Sequence[Path]) -> int:
+    """How many statements stand above a copy that serves ``path`` and ``others``."""
+    if others:
+        return min(common(path, p) for p in others)
+    return 1 if isinstance(path[0], Seq) else 0
+
+
+def _written(
+    func: Func, path: Path, depth: int, region: Region, users: Sequence[Path]
+) -> tuple[Interval, ...] | Reason:
+    """What has to be copied in one iteration of the loops above the copy."""
+    buffer = region.buffer
+    if buffer not in func.params:
+        boxes = [b for p in users if (b := reads_box(p, depth, buffer)) is not None]
+        return hull(boxes, buffer) if boxes else tuple(map(whole, buffer.shape))
+    if not loops_of(path[:depth]):
+        return tuple(map(whole, buffer.shape))
+    box = writes_box(path, depth, region)
+    if box is not None:
+        return box
+    return Reason(
+        f"what block `{block_of(path).name}` writes in one iteration is no box", (path[-1],)
+    )
+
+
+def _copy(name: str, source: Buffer, target: Buffer, box: Sequence[Interval]):  # type: ignore[no-untyped-def]
+    axes = tuple(
+        BlockAxis(Var(f"vax{d}"), n, AxisKind.SPATIAL, Const(0)) for d, n in enumerate(source.shape)
+    )
+    at = tuple(a.var for a in axes)
+    point = tuple(Range(v, Const(1)) for v in at)
+    block = Block(
+        name,
+        axes,
+        (Region(source, point),),
+        (Region(target, point),),
+        Store(target, at, Load(source, at)),
+    )
+    return regenerate(block, {a.var: x for a, x in zip(axes, box, strict=True)})
+
+
+def _checked(func: Func, new: Func, asked: str, names: Sequence[str]) -> Func:
+    paths = [nest(new).blocks[n] for n in names]
+    require(func, asked, fed_within(new, paths), kinds_hold(new, paths))
+    return new
+
+
+def set_scope(func: Func, ref: BlockRef, index: int, scope: Scope) -> Func:
+    """Say where an intermediate buffer lives; ``index`` counts the writes of the block."""
+    asked = f"set the scope of write {index} of block `{ref.name}`"
+    path = find_block(func, ref, asked)
+    block = block_of(path)
+    require(func, asked, not_opaque((path,)), _has(block.writes, index, block, "writes"))
+    buffer = block.writes[index].buffer
+    require(
+        func,
+        asked,
+        Reason(f"`{buffer}` is a parameter of the function", (block,), "use cache_write")
+        if buffer in func.params
+        else None,
+    )
+    if buffer.scope is scope:
+        return func
+    moved = Buffer(buffer.name, buffer.shape, buffer.dtype, scope)
+    return replace(
+        func,
+        body=replace_buffers(func.body, {buffer: moved}),
+        allocs=tuple(moved if b is buffer else b for b in func.allocs),
+    )

@@ -1,0 +1,332 @@
+"""Schedule: rewrites a loop function primitive by primitive, and Trace: what was done, as data.
+
+The two are one file because each gives the other: ``schedule.trace`` and ``trace.replay(func)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from ..ir.loop.nodes import Func, Scope, Var
+from . import steps as data
+from .cursor import BlockRef, LoopRef, block_of, blocks_under, find_block, loops_of, nest
+from .errors import ScheduleError
+from .primitives import kinds, locate, loops, reduce, stage
+from .steps import Argument, BlockName, Loop, Plain, Step
+
+Blockish: TypeAlias = BlockRef | str
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """The steps of a schedule, in order. Loops go by the names of the results that they were."""
+
+    steps: tuple[Step, ...] = ()
+
+    def show(self) -> str:
+        """Python that makes the same schedule from ``sch``, one line per step."""
+        return "".join(f"{step.show()}\n" for step in self.steps)
+
+    def to_json(self) -> list[Plain]:
+        """Lists, dicts, strings and numbers: ``[name, [argument, ...], [result, ...]]`` each."""
+        return data.to_json(self.steps)
+
+    @staticmethod
+    def from_json(plain: object) -> Trace:
+        """The inverse of ``to_json``; a ``ScheduleError`` for anything else."""
+        return Trace(data.from_json(plain))
+
+    def replay(self, func: Func) -> Schedule:
+        """A schedule of ``func`` with every step done again.
+
+        ``func`` is structurally equal to the one the trace was made from. A ``ScheduleError`` if a
+        step is refused or makes no sense there.
+        """
+        sch = Schedule(func)
+        known: dict[str, LoopRef] = {}
+        for n, step in enumerate(self.steps):
+            _do(sch, known, n, step)
+        return sch
+
+
+@dataclass(slots=True, eq=False)
+class Schedule:
+    """A function under rewriting. Every method that rewrites is a primitive, checked and recorded.
+
+    ``func`` is the function as it stands. A primitive that is refused raises ``ScheduleError`` and
+    leaves the schedule as it was. Blocks are given as references or by name.
+    """
+
+    func: Func
+    _steps: list[Step] = field(default_factory=list)
+    _names: dict[Var, str] = field(default_factory=dict)
+
+    @property
+    def trace(self) -> Trace:
+        """What was done so far."""
+        return Trace(tuple(self._steps))
+
+    def copy(self) -> Schedule:
+        """An independent schedule in the same state. References serve both."""
+        return Schedule(self.func, list(self._steps), dict(self._names))
+
+    def blocks(self) -> list[BlockRef]:
+        """All blocks in program order."""
+        return [BlockRef(name) for name in nest(self.func).blocks]
+
+    def get_block(self, name: str) -> BlockRef:
+        """The block of that name."""
+        return self._block(name, f"get block `{name}`")
+
+    def get_loops(self, block: Blockish) -> list[LoopRef]:
+        """The loops around a block, outermost first."""
+        ref = self._block(block, f"get the loops of block `{_name(block)}`")
+        found = [LoopRef(x.var) for x in loops_of(nest(self.func).blocks[ref.name])]
+        if any(x.var not in self._names for x in found):
+            self._record(self.func, "get_loops", (ref,), found)
+        return found
+
+    def get_producers(self, block: Blockish) -> list[BlockRef]:
+        """The blocks that write what this one reads, in program order."""
+        ref = self._block(block, f"get the producers of block `{_name(block)}`")
+        index = nest(self.func)
+        read = {r.buffer for r in index.block(ref.name).reads}
+        return self._touching(ref, {n for b in read for n in index.writers.get(b, ())})
+
+    def get_consumers(self, block: Blockish) -> list[BlockRef]:
+        """The blocks that read what this one writes, in program order."""
+        ref = self._block(block, f"get the consumers of block `{_name(block)}`")
+        index = nest(self.func)
+        written = {r.buffer for r in index.block(ref.name).writes}
+        return self._touching(ref, {n for b in written for n in index.readers.get(b, ())})
+
+    def _touching(self, ref: BlockRef, names: set[str]) -> list[BlockRef]:
+        return [BlockRef(n) for n in nest(self.func).blocks if n in names and n != ref.name]
+
+    # Loops.
+
+    def split(self, loop: LoopRef, factors: Sequence[int | None]) -> list[LoopRef]:
+        """Loops of the given extents, outer to inner; one may be None: what is left, rounded up."""
+        func, new = loops.split(self.func, loop, tuple(factors))
+        return self._record(func, "split", (loop, tuple(factors)), new)
+
+    def fuse(self, *refs: LoopRef) -> LoopRef:
+        """One loop instead of several that follow one another, given outermost first."""
+        func, new = loops.fuse(self.func, refs)
+        return self._record(func, "fuse", (refs,), (new,))[0]
+
+    def reorder(self, *refs: LoopRef) -> None:
+        """The given loops of one chain in the given order."""
+        self._record(loops.reorder(self.func, refs), "reorder", (refs,))
+
+    def tile(self, i: LoopRef, j: LoopRef, rows: int, columns: int) -> list[LoopRef]:
+        """``[i_0, j_0, i_1, j_1]`` with ``i_1`` of extent ``rows``, ``j_1`` of ``columns``."""
+        func, new = loops.tile(self.func, i, j, rows, columns)
+        return self._record(func, "tile", (i, j, rows, columns), new)
+
+    def parallel(self, loop: LoopRef) -> None:
+        """Run the iterations on several threads."""
+        self._record(kinds.parallel(self.func, loop), "parallel", (loop,))
+
+    def vectorize(self, loop: LoopRef) -> None:
+        """Run the iterations as lanes."""
+        self._record(kinds.vectorize(self.func, loop), "vectorize", (loop,))
+
+    def unroll(self, loop: LoopRef) -> None:
+        """Write the iterations out."""
+        self._record(kinds.unroll(self.func, loop), "unroll", (loop,))
+
+    # Placement.
+
+    def compute_at(self, block: Blockish, loop: LoopRef, keep_unit_loops: bool = False) -> None:
+        """Compute a block inside a loop of its consumers, as much as an iteration needs."""
+        ref = _ref(block)
+        func = locate.compute_at(self.func, ref, loop, keep_unit_loops)
+        self._record(func, "compute_at", (ref, loop, keep_unit_loops))
+
+    def reverse_compute_at(
+        self, block: Blockish, loop: LoopRef, keep_unit_loops: bool = False
+    ) -> None:
+        """Compute a block inside a loop of its producer, as much as an iteration gives."""
+        ref = _ref(block)
+        func = locate.reverse_compute_at(self.func, ref, loop, keep_unit_loops)
+        self._record(func, "reverse_compute_at", (ref, loop, keep_unit_loops))
+
+    # Buffers.
+
+    def cache_read(self, block: Blockish, index: int, scope: str | Scope = "global") -> BlockRef:
+        """Copy what a block reads into a new buffer; the block of the copy."""
+        ref, where = _ref(block), _scope(scope)
+        func, new = stage.cache_read(self.func, ref, index, where)
+        self._record(func, "cache_read", (ref, index, where.value))
+        return new
+
+    def cache_write(self, block: Blockish, index: int, scope: str | Scope = "global") -> BlockRef:
+        """Let a block write a new buffer, which is then copied; the block of the copy."""
+        ref, where = _ref(block), _scope(scope)
+        func, new = stage.cache_write(self.func, ref, index, where)
+        self._record(func, "cache_write", (ref, index, where.value))
+        return new
+
+    def set_scope(self, block: Blockish, index: int, scope: str | Scope) -> None:
+        """Say where the intermediate buffer of a block's write lives."""
+        ref, where = _ref(block), _scope(scope)
+        func = stage.set_scope(self.func, ref, index, where)
+        self._record(func, "set_scope", (ref, index, where.value))
+
+    # Reductions.
+
+    def decompose_reduction(self, block: Blockish, loop: LoopRef) -> BlockRef:
+        """Make the init a block of its own before ``loop``; that block."""
+        ref = _ref(block)
+        func, new = reduce.decompose_reduction(self.func, ref, loop)
+        self._record(func, "decompose_reduction", (ref, loop))
+        return new
+
+    def rfactor(self, loop: LoopRef, factor_axis: int = 0) -> BlockRef:
+        """Give each iteration of a reduction loop a partial result; the block of those."""
+        func, new = reduce.rfactor(self.func, loop, factor_axis)
+        self._record(func, "rfactor", (loop, factor_axis))
+        return new
+
+    # Notes.
+
+    def annotate(self, ref: LoopRef | Blockish, key: str, value: int | str) -> None:
+        """Put a note on a loop or block."""
+        target = ref if isinstance(ref, LoopRef) else _ref(ref)
+        func = kinds.annotate(self.func, target, key, value)
+        self._record(func, "annotate", (_either(target), key, value))
+
+    def unannotate(self, ref: LoopRef | Blockish, key: str) -> None:
+        """Take a note away."""
+        target = ref if isinstance(ref, LoopRef) else _ref(ref)
+        func = kinds.unannotate(self.func, target, key)
+        self._record(func, "unannotate", (_either(target), key))
+
+    def _block(self, block: Blockish, asked: str) -> BlockRef:
+        ref = _ref(block)
+        find_block(self.func, ref, asked)
+        return ref
+
+    def _record(
+        self,
+        func: Func,
+        name: str,
+        arguments: tuple[object, ...],
+        results: Sequence[LoopRef] = (),
+    ) -> list[LoopRef]:
+        """The last part of every primitive: take over its result and note the step."""
+        args = tuple(self._argument(a) for a in arguments)  # before func changes
+        for r in results:
+            self._names.setdefault(r.var, f"l{len(self._names)}")
+        self._steps.append(Step(name, args, tuple(self._names[r.var] for r in results)))
+        self.func = func
+        return list(results)
+
+    def _argument(self, a: object) -> Argument:
+        match a:
+            case LoopRef(var=var):
+                if var not in self._names:  # one that nobody asked for by name: introduce it
+                    path = nest(self.func).loops[var]
+                    self.get_loops(block_of(blocks_under(path)[0]).name)
+                return Loop(self._names[var])
+            case BlockRef(name=name):
+                return name
+            case tuple():
+                return tuple(map(self._argument, a))
+            case None | bool() | int() | str() | BlockName() | Loop():
+                return a
+            case _:
+                raise TypeError(f"{a!r} cannot be recorded")
+
+
+def _name(block: Blockish) -> str:
+    return block if isinstance(block, str) else block.name
+
+
+def _ref(block: Blockish) -> BlockRef:
+    return BlockRef(block) if isinstance(block, str) else block
+
+
+def _either(ref: LoopRef | BlockRef) -> LoopRef | BlockName:
+    return ref if isinstance(ref, LoopRef) else BlockName(ref.name)
+
+
+def _scope(scope: str | Scope) -> Scope:
+    try:
+        return Scope(scope)
+    except ValueError:
+        have = ", ".join(repr(s.value) for s in Scope)
+        raise ScheduleError(f"use scope {scope!r}", "there is none", hint=have) from None
+
+
+# Replay: what each argument of a primitive must be.
+
+_SIGNATURES: Mapping[str, tuple[str, ...]] = {
+    "get_loops": ("block",),
+    "split": ("loop", "factors"),
+    "fuse": ("loops",),
+    "reorder": ("loops",),
+    "tile": ("loop", "loop", "int", "int"),
+    "parallel": ("loop",),
+    "vectorize": ("loop",),
+    "unroll": ("loop",),
+    "compute_at": ("block", "loop", "bool"),
+    "reverse_compute_at": ("block", "loop", "bool"),
+    "cache_read": ("block", "int", "str"),
+    "cache_write": ("block", "int", "str"),
+    "set_scope": ("block", "int", "str"),
+    "decompose_reduction": ("block", "loop"),
+    "rfactor": ("loop", "int"),
+    "annotate": ("ref", "str", "note"),
+    "unannotate": ("ref", "str"),
+}
+
+
+def _do(sch: Schedule, known: dict[str, LoopRef], n: int, step: Step) -> None:
+    asked = f"replay step {n}: {step.name}"
+    kinds_wanted = _SIGNATURES.get(step.name)
+    if kinds_wanted is None:
+        raise ScheduleError(asked, "there is no such primitive")
+    if len(step.arguments) != len(kinds_wanted):
+        raise ScheduleError(asked, f"it takes {len(kinds_wanted)} arguments")
+    args: list[object] = []
+    for kind, a in zip(kinds_wanted, step.arguments, strict=True):
+        value = _decoded(kind, a, known)
+        if value is _WRONG:
+            raise ScheduleError(asked, f"argument {len(args)} is no known {kind}")
+        args.append(value)
+    method: Callable[..., object] = getattr(sch, step.name)
+    spread = step.name in ("fuse", "reorder") and isinstance(args[0], tuple)
+    result = method(*args[0]) if spread else method(*args)  # type: ignore[misc]
+    refs = [result] if isinstance(result, LoopRef) else result if isinstance(result, list) else []
+    if len(refs) != len(step.results):
+        raise ScheduleError(asked, f"it gives {len(refs)} loops, not {len(step.results)}")
+    for name, ref in zip(step.results, refs, strict=True):
+        if known.setdefault(name, ref) != ref:
+            raise ScheduleError(asked, f"the name {name!r} is already taken")
+
+
+_WRONG = object()
+
+
+def _decoded(kind: str, a: Argument, known: Mapping[str, LoopRef]) -> object:
+    match kind, a:
+        case ("loop" | "ref", Loop(name=name)):
+            return known.get(name, _WRONG)
+        case ("loops", tuple()):
+            refs = [_decoded("loop", x, known) for x in a]
+            return _WRONG if any(r is _WRONG for r in refs) else tuple(refs)
+        case ("block", str()) | ("str", str()) | ("note", str()) | ("bool", bool()):
+            return a
+        case ("ref", BlockName(name=name)):
+            return BlockRef(name)
+        case ("int" | "note", int()) if not isinstance(a, bool):
+            return a
+        case ("factors", tuple()):
+            ok = all(x is None or (isinstance(x, int) and not isinstance(x, bool)) for x in a)
+            return a if ok else _WRONG
+        case _:
+            return _WRONG
