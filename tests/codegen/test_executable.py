@@ -1,0 +1,363 @@
+"""Calling an executable: what is taken, what is refused, what comes back; and saving it.
+
+The executables here have one kernel written by hand: it adds 1 to f32 elements.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+import threading
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nestwright.codegen import cpu, program
+from nestwright.codegen.artifact import is_artifact, load
+from nestwright.codegen.plan import BufferSlice, CopyThunk, KernelThunk, Plan
+from nestwright.codegen.runtime.arguments import Tree
+from nestwright.codegen.runtime.bundle import Bundle
+from nestwright.codegen.runtime.entry import ArraySpec
+from nestwright.codegen.runtime.executable import Executable
+from nestwright.codegen.runtime.process import objects
+from nestwright.ir.dtypes import ALL, BY_NAME, DType, f32, to_numpy
+from nestwright.ir.errors import ArgumentError, ArtifactError, TargetError
+from nestwright.ir.target import Target
+
+HOST = Target.parse("cpu")
+
+ADD_ONE = """
+define void @nw_add_one(ptr %in, ptr %out) {
+entry:
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %after, %next ]
+  %from = getelementptr float, ptr %in, i64 %i
+  %to = getelementptr float, ptr %out, i64 %i
+  %x = load float, ptr %from
+  %y = fadd float %x, 1.0
+  store float %y, ptr %to
+  %after = add i64 %i, 1
+  %more = icmp slt i64 %after, COUNT
+  br i1 %more, label %next, label %done
+done:
+  ret void
+}
+"""
+
+
+def make(
+    dims: tuple[int, ...],
+    dtype: DType = f32,
+    tree: Tree = 0,
+    inputs: Tree = (0,),
+    target: Target = HOST,
+) -> Executable:
+    """One parameter, one result: f32 goes through the arena and gets 1 added, others are copied."""
+    spec = ArraySpec("x", dtype, dims)
+    n = spec.bytes
+    given, result = BufferSlice("param", 0, n), BufferSlice("result", 0, n)
+    between = BufferSlice("arena", 0, n)
+    first = (
+        KernelThunk("nw_add_one", (given, between), 1)
+        if dtype == f32
+        else CopyThunk(given, between)
+    )
+    plan = Plan((first, CopyThunk(between, result)), n, 64, (spec,), (spec,), inputs, tree)
+    kernel = cpu.compile(ADD_ONE.replace("COUNT", str(max(1, n // 4))), target)
+    code = cpu.compile(program.module_text(plan, target), target)
+    kernels = {"nw_add_one": kernel} if dtype == f32 else {}
+    bundle = Bundle("tiny", target, plan, kernels, code, objects(target), np.zeros(64, np.uint8))
+    return Executable(bundle)
+
+
+@pytest.fixture(scope="module")
+def add() -> Executable:
+    return make((8,))
+
+
+X = np.arange(8, dtype=np.float32)
+
+
+def test_a_call_gives_an_array_of_its_own(add: Executable) -> None:
+    first, second = add(X), add(X + 1)
+    assert (first == X + 1).all()
+    assert (second == X + 2).all()
+    assert first.flags.owndata
+
+
+class Dlpack:
+    def __dlpack__(self, **options: Any) -> object:
+        return X.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return X.__dlpack_device__()
+
+
+class Lazy:
+    def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
+        return X
+
+
+@pytest.mark.parametrize(
+    "arg",
+    [
+        np.repeat(X, 2)[::2], X.astype(">f4"), memoryview(X), Dlpack(), Lazy(),
+        np.broadcast_to(np.float32(3), (8,)), X[::-1], X.reshape(8, 1)[:, 0],
+    ],
+)  # fmt: skip
+def test_other_forms_of_the_same_array_are_taken(add: Executable, arg: object) -> None:
+    expected = np.asarray(X if isinstance(arg, Dlpack) else arg).astype(np.float32) + 1
+    assert (add(arg) == expected).all()
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ((), "tiny: expected 1 argument, got 0: the parameters are x: f32[8]"),
+        ((X, X), "tiny: expected 1 argument, got 2: the parameters are x: f32[8]"),
+        ((X[:4],), "tiny: argument 0 (x): expected f32[8], got f32[4]"),
+        ((X.reshape(2, 4),), "tiny: argument 0 (x): expected f32[8], got f32[2,4]"),
+        ((X.astype(np.float64),), "tiny: argument 0 (x): expected f32[8], got f64[8]\n"
+         "  hint: x.astype('float32') converts it"),
+        ((X.view(np.int32),), "tiny: argument 0 (x): expected f32[8], got s32[8]\n"
+         "  hint: x.astype('float32') converts it"),
+        (([1.0] * 8,), "tiny: argument 0 (x): expected f32[8], got a Python list\n"
+         "  hint: numpy.asarray(x, 'float32') makes an array"),
+        ((None,), "tiny: argument 0 (x): expected f32[8], got NoneType"),
+        ((np.float32(1),), "tiny: argument 0 (x): expected f32[8], got f32[]"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused(add: Executable, args: Any, message: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        add(*args)
+    assert str(caught.value) == message
+
+
+def test_arguments_are_let_go_whether_taken_or_refused(add: Executable) -> None:
+    good, bad = np.zeros(8, np.float32), np.zeros(4, np.float32)
+    before = sys.getrefcount(good), sys.getrefcount(bad)
+    for _ in range(10):
+        add(good)
+        with pytest.raises(ArgumentError):
+            add(bad)
+    gc.collect()
+    assert (sys.getrefcount(good), sys.getrefcount(bad)) == before
+
+
+@pytest.mark.parametrize("arg", [2.5, 2, np.float32(2.5), np.array(2.5, np.float32)])
+def test_numbers_are_taken_for_rank_0(arg: Any) -> None:
+    assert make(())(arg) == np.float32(arg) + 1
+
+
+@pytest.mark.parametrize("arg", [True, 1j, "2", np.float64(2)])
+def test_other_numbers_are_refused_for_rank_0(arg: Any) -> None:
+    with pytest.raises(ArgumentError, match="expected f32"):
+        make(())(arg)
+
+
+def test_an_integer_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="300 does not fit u8"):
+        make((), BY_NAME["u8"])(300)
+
+
+@pytest.mark.parametrize("dtype", [d for d in ALL if d != f32], ids=str)
+def test_every_element_type_comes_through(dtype: DType) -> None:
+    exe = make((5, 3), dtype)
+    array = np.arange(15).reshape(5, 3).astype(to_numpy(dtype))
+    result = exe(array)
+    assert result.dtype == array.dtype
+    assert result.tobytes() == array.tobytes()
+    with pytest.raises(ArgumentError):
+        exe(np.zeros((5, 3), np.float32))
+
+
+def test_bits_of_another_type_are_not_taken_for_bf16() -> None:
+    with pytest.raises(ArgumentError, match=r"expected bf16\[4\], got u16\[4\]"):
+        make((4,), BY_NAME["bf16"])(np.zeros(4, np.uint16))
+
+
+def test_zero_sized_arrays_pass() -> None:
+    assert make((0, 3), BY_NAME["s32"])(np.zeros((0, 3), np.int32)).shape == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("tree", "inputs", "args", "shape"),
+    [
+        ((0,), (0,), (X,), lambda r: r[0]),
+        (((0,),), (0,), (X,), lambda r: r[0][0]),
+        (0, ((0,),), ((X,),), lambda r: r),
+    ],
+)
+def test_tuples_stand_as_in_hlo(
+    tree: Tree, inputs: Tree, args: Any, shape: Callable[[Any], Any]
+) -> None:
+    assert (shape(make((8,), tree=tree, inputs=inputs)(*args)) == X + 1).all()
+
+
+def test_out_gets_the_result(add: Executable) -> None:
+    out = np.zeros(8, np.float32)
+    assert add(X, out=out) is out
+    assert (out == X + 1).all()
+
+
+@pytest.mark.parametrize("strided", [False, True])
+def test_out_may_be_strided_or_overlap_the_input(add: Executable, strided: bool) -> None:
+    if strided:
+        wide = np.zeros(16, np.float32)
+        add(X, out=wide[::2])
+        assert (wide[::2] == X + 1).all()
+        assert (wide[1::2] == 0).all()
+    else:
+        both = np.arange(9, dtype=np.float32)
+        add(both[:8], out=both[1:])
+        assert both.tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8]
+
+
+@pytest.mark.parametrize("out", [np.zeros(8), np.zeros(4, np.float32), [0.0] * 8, (X,)])
+def test_out_that_does_not_fit_is_refused(add: Executable, out: object) -> None:
+    with pytest.raises(ArgumentError, match="out"):
+        add(X, out=out)
+
+
+def test_read_only_out_is_refused(add: Executable) -> None:
+    out = np.zeros(8, np.float32)
+    out.flags.writeable = False
+    with pytest.raises(ArgumentError, match="read-only"):
+        add(X, out=out)
+
+
+def test_large_results_are_aligned_and_never_shared() -> None:
+    exe, x = make((1 << 15,)), np.zeros(1 << 15, np.float32)
+    results = [exe(x) for _ in range(6)]
+    starts = {r.ctypes.data for r in results}
+    assert all(s % 64 == 0 for s in starts)
+    assert len(starts) == 6
+    view = results[0][100:]
+    kept = results[0].ctypes.data
+    del results
+    again = [exe(x) for _ in range(6)]
+    assert kept not in {r.ctypes.data for r in again}
+    assert (view == 1).all()
+
+
+def test_threads_may_call_at_once() -> None:
+    exe = make((1 << 15,))
+    wrong = []
+
+    def work(seed: int) -> None:
+        x = np.full(1 << 15, seed, np.float32)
+        for _ in range(100):
+            if not (exe(x) == seed + 1).all():
+                wrong.append(seed)
+
+    workers = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for w in workers:
+        w.start()
+    for w in workers:
+        w.join()
+    assert not wrong
+
+
+def test_the_code_lives_as_long_as_the_callable() -> None:
+    call = make((8,)).native.call  # type: ignore[union-attr]
+    gc.collect()
+    assert (call(X) == X + 1).all()
+
+
+def test_a_saved_executable_gives_the_same_bits(add: Executable, tmp_path: Path) -> None:
+    add.save(tmp_path / "a.nw")
+    again = load(tmp_path / "a.nw")
+    assert is_artifact(tmp_path / "a.nw")
+    assert again(X).tobytes() == add(X).tobytes()
+    assert again.plan == add.plan
+    assert again.memory_analysis() == add.memory_analysis()
+    again.save(tmp_path / "b.nw")
+    assert (tmp_path / "a.nw").read_bytes() == (tmp_path / "b.nw").read_bytes()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.nw", "b.nw"]
+
+
+def test_saving_where_nothing_can_be_written_is_an_error(add: Executable, tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match="cannot write"):
+        add.save(tmp_path / "no" / "folder" / "a.nw")
+
+
+def rewritten(source: Path, target: Path, change: Callable[[str, bytes], bytes | None]) -> Path:
+    """A copy of an archive, members changed or (None) left out."""
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
+        for name in old.namelist():
+            data = change(name, old.read(name))
+            if data is not None:
+                new.writestr(name, data)
+    return target
+
+
+def manifest_with(**fields: object) -> Callable[[str, bytes], bytes]:
+    def change(name: str, data: bytes) -> bytes:
+        return json.dumps(json.loads(data) | fields).encode() if name == "manifest.json" else data
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (manifest_with(format=99), "format 99"),
+        (manifest_with(kind="other"), "another program"),
+        (manifest_with(target_key="cpu-x86_64-other-12345678"), "built for another machine"),
+        (lambda n, d: None if n == "program.o" else d, "program.o is missing"),
+        (lambda n, d: d[:-1] + b"x" if n == "plan.json" else d, "does not match its digest"),
+        (lambda n, d: b"[1" if n == "manifest.json" else d, "the file is damaged"),
+    ],
+)
+def test_a_damaged_or_foreign_file_is_refused(
+    add: Executable, tmp_path: Path, change: Callable[[str, bytes], bytes | None], message: str
+) -> None:
+    add.save(tmp_path / "a.nw")
+    bad = rewritten(tmp_path / "a.nw", tmp_path / "bad.nw", change)
+    with pytest.raises(ArtifactError, match=message):
+        load(bad)
+
+
+def test_what_is_no_artifact_is_refused(tmp_path: Path) -> None:
+    text = tmp_path / "model.hlo"
+    text.write_text("HloModule m")
+    assert not is_artifact(text)
+    with pytest.raises(ArtifactError, match="no built model"):
+        load(text)
+    with pytest.raises(ArtifactError, match="no such file"):
+        load(tmp_path / "missing.nw")
+
+
+def test_code_for_another_machine_is_saved_but_not_run(tmp_path: Path) -> None:
+    foreign = make((8,), target=Target.parse("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-v1"))
+    foreign.save(tmp_path / "a.nw")
+    with pytest.raises(TargetError, match="cannot run its code"):
+        load(tmp_path / "a.nw")(X)
+
+
+def test_a_loaded_executable_says_which_stages_it_holds(add: Executable, tmp_path: Path) -> None:
+    add.save(tmp_path / "a.nw")
+    loaded = load(tmp_path / "a.nw")
+    assert loaded.as_text("plan") == add.as_text("plan")
+    with pytest.raises(ArtifactError, match="no text of stage 'llvm'"):
+        loaded.as_text("llvm")
+
+
+def test_analyses_use_the_names_of_jax(add: Executable) -> None:
+    assert add.memory_analysis() == {
+        "argument_size_in_bytes": 32,
+        "output_size_in_bytes": 32,
+        "alias_size_in_bytes": 0,
+        "temp_size_in_bytes": 32,
+        "generated_code_size_in_bytes": add.bundle.code_bytes,
+        "constant_size_in_bytes": 64,
+    }
+    bundle = replace(add.bundle, costs={"flops": 8.0, "bytes accessed": 64.0})
+    assert Executable(bundle).cost_analysis() == {"flops": 8.0, "bytes accessed": 64.0}

@@ -1,0 +1,147 @@
+"""The memory plan: two values that are alive at the same step never overlap."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nestwright.codegen.coalesce import coalesce
+from nestwright.codegen.memory import ALIGNMENT, Lifetime, assign, lifetimes, place
+from nestwright.codegen.plan import (
+    BufferSlice,
+    ConditionalThunk,
+    CopyThunk,
+    KernelThunk,
+    Thunk,
+    WhileThunk,
+)
+
+SIZE = 8
+
+
+def value(number: int, nbytes: int = SIZE) -> BufferSlice:
+    return BufferSlice("value", 0, nbytes, number)
+
+
+def call(inputs: list[int], outputs: list[int]) -> KernelThunk:
+    return KernelThunk("k", tuple(map(value, (*inputs, *outputs))), len(outputs))
+
+
+def copy(source: int, target: int) -> CopyThunk:
+    return CopyThunk(value(source), value(target))
+
+
+@st.composite
+def lives(draw: st.DrawFn) -> dict[int, Lifetime]:
+    found = {}
+    for v in range(draw(st.integers(0, 40))):
+        start = draw(st.integers(0, 30))
+        end = start + draw(st.integers(0, 12))
+        found[v] = Lifetime(start, end, draw(st.integers(0, 500)))
+    return found
+
+
+@given(lives())
+@settings(max_examples=200, deadline=None)
+def test_no_two_live_values_overlap(found: dict[int, Lifetime]) -> None:
+    offsets, total = assign(found)
+    spans = [(offsets[v], offsets[v] + life.bytes, life) for v, life in found.items()]
+    for i, (begin, end, life) in enumerate(spans):
+        assert begin % ALIGNMENT == 0
+        assert end <= total
+        for other_begin, other_end, other in spans[:i]:
+            if life.meets(other) and life.bytes and other.bytes:
+                assert end <= other_begin or other_end <= begin
+
+
+def test_dead_values_give_their_place_to_later_ones() -> None:
+    chain = {i: Lifetime(i, i + 1, 100) for i in range(20)}
+    _, total = assign(chain)
+    assert total == 2 * 128
+
+
+def test_the_smallest_gap_that_fits_is_taken() -> None:
+    found = {
+        0: Lifetime(0, 9, 640), 1: Lifetime(0, 2, 512), 2: Lifetime(0, 9, 448),
+        3: Lifetime(0, 2, 384), 4: Lifetime(0, 9, 320), 5: Lifetime(5, 9, 300),
+    }  # fmt: skip
+    offsets, _ = assign(found)
+    assert offsets[5] == offsets[3]
+
+
+def test_inputs_and_outputs_of_a_kernel_are_alive_together() -> None:
+    found = lifetimes([call([], [0]), call([0], [1])], {0: SIZE, 1: SIZE})
+    assert found == {0: Lifetime(0, 1, SIZE), 1: Lifetime(1, 1, SIZE)}
+
+
+def test_what_a_loop_reads_lives_until_it_ends() -> None:
+    loop = WhileThunk((call([0], [1]),), value(1), (call([0], [2]), call([2], [3])))
+    found = lifetimes([call([], [0]), loop, call([], [4])], dict.fromkeys(range(5), SIZE))
+    # steps: 0 makes value 0; 1 condition; 2 test; 3 and 4 body; 5 end of the loop
+    assert found[0] == Lifetime(0, 5, SIZE)
+    assert found[1] == Lifetime(1, 2, SIZE)
+    assert found[2] == Lifetime(3, 4, SIZE)
+    assert found[4] == Lifetime(6, 6, SIZE)
+
+
+def test_what_a_branch_reads_lives_until_the_branches_end() -> None:
+    branches: tuple[tuple[Thunk, ...], ...] = ((call([0], [2]),), (call([1], [2]),))
+    thunks = [call([], [0, 1, 3]), ConditionalThunk(value(3), branches), call([2], [4])]
+    found = lifetimes(thunks, dict.fromkeys(range(5), SIZE))
+    assert found[0].end == found[1].end == 4
+    assert found[2] == Lifetime(2, 5, SIZE)
+
+
+def sizes(n: int) -> dict[int, int]:
+    return dict.fromkeys(range(n), SIZE)
+
+
+def test_coalesce_makes_the_source_at_the_target() -> None:
+    before = (call([], [0]), copy(0, 1), call([1], [2]))
+    assert coalesce(before, sizes(3), frozenset()) == (call([], [1]), call([1], [2]))
+
+
+def test_coalesce_keeps_a_copy_whose_source_is_read_later() -> None:
+    before = (call([], [0]), copy(0, 1), call([0, 1], [2]))
+    assert coalesce(before, sizes(3), frozenset()) == before
+
+
+def test_coalesce_keeps_a_copy_whose_target_is_read_meanwhile() -> None:
+    before = (call([], [0, 1]), call([1], [2]), copy(0, 1), call([1], [3]))
+    assert coalesce(before, sizes(4), frozenset()) == before
+
+
+def test_coalesce_keeps_a_copy_of_a_value_that_has_a_home() -> None:
+    before = (call([], [0]), copy(0, 1))
+    assert coalesce(before, sizes(2), frozenset({0, 1})) == before
+
+
+def test_coalesce_in_a_loop_writes_the_next_state_in_place() -> None:
+    body = (call([0], [2]), call([2], [3]), copy(3, 0))
+    before = (call([], [0]), WhileThunk((call([0], [1]),), value(1), body), call([0], [4]))
+    after = (call([0], [2]), call([2], [0]))
+    (_, loop, _) = coalesce(before, sizes(5), frozenset())
+    assert isinstance(loop, WhileThunk)
+    assert loop.body == after
+
+
+def test_coalesce_in_a_loop_keeps_what_the_next_turn_needs() -> None:
+    body = (call([5], [2]), call([0], [3]), copy(2, 0))
+    before = (call([], [0, 5]), WhileThunk((call([0], [1]),), value(1), body), call([0], [4]))
+    (_, loop, _) = coalesce(before, sizes(6), frozenset())
+    assert isinstance(loop, WhileThunk)
+    assert loop.body == body
+
+
+def test_place_keeps_offsets_inside_a_value() -> None:
+    thunk = CopyThunk(BufferSlice("value", 16, 4, 0), value(1, 4))
+    where = {0: BufferSlice("arena", 64, 32), 1: BufferSlice("result", 0, 4, 2)}
+    (placed,) = place([thunk], where)
+    assert placed == CopyThunk(BufferSlice("arena", 80, 4), BufferSlice("result", 0, 4, 2))
+
+
+@pytest.mark.parametrize("nbytes", [0, 1, 64, 65])
+def test_the_arena_is_padded_to_the_alignment(nbytes: int) -> None:
+    _, total = assign({0: Lifetime(0, 0, nbytes)})
+    assert total == -(-nbytes // ALIGNMENT) * ALIGNMENT
