@@ -1,0 +1,84 @@
+"""Groups of instructions that may be merged as long as the graph of groups has no cycle.
+
+Every instruction begins as a cluster of its own. For each cluster the sets of clusters before and
+after it are kept as bits of integers, so that the question whether a merge would make a cycle is
+one intersection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from .nodes import Computation, Instruction
+
+
+class Clusters:
+    """A partition of a computation's instructions; the quotient graph is acyclic at all times."""
+
+    def __init__(
+        self, computation: Computation, needs: Mapping[Instruction, tuple[Instruction, ...]]
+    ) -> None:
+        """``needs`` says which instructions each one waits for: its operands, or less."""
+        self.order = computation.instructions
+        self._number = {i: n for n, i in enumerate(self.order)}
+        self._home = list(range(len(self.order)))
+        self._members = [[n] for n in range(len(self.order))]
+        self._before = [0] * len(self.order)
+        self._after = [0] * len(self.order)
+        for n, i in enumerate(self.order):
+            for o in needs[i]:
+                k = self._number[o]
+                self._before[n] |= self._before[k] | 1 << k
+        for n in reversed(range(len(self.order))):
+            for o in needs[self.order[n]]:
+                self._after[self._number[o]] |= self._after[n] | 1 << n
+
+    def home(self, i: Instruction) -> int:
+        """The number of the cluster that ``i`` is in."""
+        return self._home[self._number[i]]
+
+    def members(self, home: int) -> list[Instruction]:
+        """The instructions of a cluster, in program order."""
+        return [self.order[n] for n in sorted(self._members[home])]
+
+    def together(self, a: Instruction, b: Instruction) -> bool:
+        """Whether two instructions are in one cluster."""
+        return self.home(a) == self.home(b)
+
+    def reaches(self, a: Instruction, b: Instruction) -> bool:
+        """Whether the cluster of ``b`` needs the cluster of ``a``, directly or not."""
+        return bool(self._after[self.home(a)] >> self.home(b) & 1)
+
+    def cycle(self, a: Instruction, b: Instruction) -> Instruction | None:
+        """What would be both after and before the union of two clusters; None if nothing."""
+        x, y = self.home(a), self.home(b)
+        between = (self._after[x] & self._before[y]) | (self._after[y] & self._before[x])
+        between &= ~(1 << x | 1 << y)
+        if not between:
+            return None
+        return self.order[self._members[(between & -between).bit_length() - 1][0]]
+
+    def merge(self, a: Instruction, b: Instruction) -> None:
+        """Put two clusters together. ``ValueError`` if that would make a cycle."""
+        if (blocker := self.cycle(a, b)) is not None:
+            raise ValueError(f"merging {a.name} and {b.name} makes a cycle through {blocker.name}")
+        x, y = self.home(a), self.home(b)
+        if x == y:
+            return
+        gone, kept = 1 << y, 1 << x
+        for n in self._members[y]:
+            self._home[n] = x
+        self._members[x] += self._members[y]
+        self._before[x] = (self._before[x] | self._before[y]) & ~(gone | kept)
+        self._after[x] = (self._after[x] | self._after[y]) & ~(gone | kept)
+        for n in _bits(self._before[x]):
+            self._after[n] = (self._after[n] | self._after[x] | kept) & ~gone
+        for n in _bits(self._after[x]):
+            self._before[n] = (self._before[n] | self._before[x] | kept) & ~gone
+
+
+def _bits(x: int) -> Iterator[int]:
+    while x:
+        low = x & -x
+        yield low.bit_length() - 1
+        x ^= low

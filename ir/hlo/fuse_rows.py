@@ -1,0 +1,169 @@
+"""FuseOps, second phase: reductions and what works on the same rows.
+
+A reduction group has one *row space*: the dimensions kept by its reductions. Each member works on
+whole rows (the shape before reduction) or has one element per row, so that a kernel can take one
+row after the other through all stages: softmax is maximum, subtract, exponential, sum, divide,
+and no stage waits for another row.
+"""
+
+from __future__ import annotations
+
+import math
+
+from .fuse_anchors import take_elements_of_tuple
+from .fuse_kinds import Pattern, dims, nbytes, pattern, size
+from .fuse_state import OUTPUTS, Growing, Key, State
+from .nodes import Instruction
+
+ROW_BYTES = 1 << 18
+"""A row of up to this many bytes stays in cache between the stages that go over it."""
+
+FEW_ROWS = 8
+"""With fewer rows than this, rows cannot be spread over cores, and only small arrays are joined."""
+
+
+def fuse_rows(state: State) -> None:
+    """Start a group for each reduction, let it grow forward, unite groups of the same rows."""
+    for i in state.computation.instructions:
+        if pattern(i) is Pattern.REDUCTION and state.is_free_to_join(i):
+            x = i.operands[0]
+            g = state.start("reduction", i, tuple(i.attrs["dimensions"]), dims(x))
+            g.members[i] = {"row"}
+            take_elements_of_tuple(state, g)
+            _grow(state, g)
+            _unite_with_neighbours(state, g)
+
+
+def row_dims(g: Growing) -> tuple[int, ...]:
+    """The dimensions that the reductions of a group keep."""
+    return tuple(d for k, d in enumerate(g.space) if k not in g.axes)
+
+
+def stage_key(g: Growing, i: Instruction) -> Key | None:
+    """``full`` for work on whole rows, ``row`` for one element per row, None for anything else."""
+    if not g.axes:
+        return None
+    if dims(i) == g.space:
+        return "full"
+    return "row" if dims(i) == row_dims(g) else None
+
+
+def several_stages(g: Growing) -> str:
+    """Why work on whole rows cannot follow the reduction in one kernel; empty if it can."""
+    long = [k for k, d in enumerate(g.space) if d != 1]
+    if long and long[-1] not in g.axes:
+        return "the reduction is over outer dimensions: its rows are not contiguous"
+    row = math.prod(g.space[k] for k in g.axes) * 4
+    if row > ROW_BYTES:
+        return f"a row takes {row} bytes and would leave the cache between the stages"
+    if math.prod(row_dims(g)) < FEW_ROWS and row * math.prod(row_dims(g)) > ROW_BYTES // 4:
+        return f"only {math.prod(row_dims(g))} rows: the stages would run on one core"
+    return ""
+
+
+def _grow(state: State, g: Growing) -> None:
+    """Take users of members, in program order, as long as they are stages on the same rows."""
+    refused: set[Instruction] = set()
+    while True:
+        waiting = {
+            u: m
+            for m in g.members
+            for u in state.needed_by[m]
+            if u not in g.members and u not in refused and state.is_free_to_join(u)
+        }
+        if not waiting:
+            return
+        u = min(waiting, key=state.position)
+        why = _not_a_stage(state, g, u) or state.refusal(g, u)
+        if why:
+            state.reasons[waiting[u], u] = why
+            refused.add(u)
+            continue
+        state.put(g, u, {"row" if pattern(u) is Pattern.REDUCTION else stage_key(g, u)})
+        if pattern(u) is Pattern.REDUCTION:
+            for e in state.users[u]:
+                if e.opcode == "get-tuple-element":
+                    state.put(g, e, {"row"})
+
+
+def _not_a_stage(state: State, g: Growing, u: Instruction) -> str:
+    """Why ``u``, a user of a member, is not a stage on the rows of ``g``; empty if it is one."""
+    if pattern(u) is Pattern.REDUCTION:
+        same = dims(u.operands[0]) == g.space and tuple(u.attrs["dimensions"]) == g.axes
+        return several_stages(g) if same else "reduces other dimensions: its rows are others"
+    if pattern(u) is not Pattern.ELEMENTWISE:
+        return f"{u.opcode} does not work row by row"
+    key = stage_key(g, u)
+    if key == "full":
+        if why := several_stages(g):
+            return why
+        if not _reads_by_row(state, g, u):
+            return "reads the rows of the group in another order"
+        if len(state.outputs(g)) >= 2 * OUTPUTS:
+            return f"group has {2 * OUTPUTS} results"
+        return ""
+    return "" if key == "row" else "has neither the rows of the group nor one element per row"
+
+
+def _reads_by_row(state: State, g: Growing, u: Instruction) -> bool:
+    """Whether full-size ``u`` finds members' values in its own row, broadcasts seen through."""
+    kept = tuple(k for k in range(len(g.space)) if k not in g.axes)
+    for o in u.operands:
+        if o in g.members:
+            continue
+        for source in _sources(state, o):
+            if source in g.members and source is not o:
+                straight = o.opcode == "broadcast" and o.operands[0] is source
+                if not straight or tuple(o.attrs.get("dimensions", ())) != _unit_free(g, kept):
+                    return False
+    return True
+
+
+def _unit_free(g: Growing, kept: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(k for k in kept)
+
+
+def _sources(state: State, o: Instruction) -> tuple[Instruction, ...]:
+    return state.needs[o] if o in state.clones else (o,)
+
+
+def _unite_with_neighbours(state: State, g: Growing) -> None:
+    """Join other reduction groups over the same rows that share an input or feed each other."""
+    near: dict[int, Growing] = {}
+    for m in g.members:
+        for source in state.needs[m]:
+            for u in (source, *state.needed_by[source]):
+                other = state.group_of.get(u)
+                if other is not None and other is not g:
+                    near[id(other)] = other
+                if other is None and dims(u) == g.space and pattern(u) is Pattern.ELEMENTWISE:
+                    for w in state.needed_by[u]:
+                        beyond = state.group_of.get(w)
+                        if beyond is not None and beyond is not g:
+                            near[id(beyond)] = beyond
+        for u in state.needed_by[m]:
+            if (other := state.group_of.get(u)) is not None and other is not g:
+                near[id(other)] = other
+    for other in near.values():
+        if not _may_unite(state, g, other):
+            continue
+        state.unite(other, g)
+        g = other
+
+
+def _may_unite(state: State, g: Growing, other: Growing) -> bool:
+    if other.kind != "reduction" or (other.space, other.axes) != (g.space, g.axes):
+        return False
+    if not g.axes or state.clusters.cycle(g.anchor, other.anchor) is not None:
+        return False
+    connected = state.clusters.reaches(g.anchor, other.anchor) or state.clusters.reaches(
+        other.anchor, g.anchor
+    )
+    if connected and several_stages(g) and not _meet_by_row(g, other):
+        return False
+    return g.work + other.work <= 128 and nbytes(g.anchor) >= 0
+
+
+def _meet_by_row(g: Growing, other: Growing) -> bool:
+    """Whether two groups have only per-row results, so that neither goes over rows a second time."""
+    return all("full" not in keys for x in (g, other) for keys in x.members.values())
