@@ -9,11 +9,12 @@ from ...ir.loop.nodes import Func
 from ...ir.target import Target
 from ..errors import ScheduleError
 from ..schedule import Schedule
+from .alone import alone_sketch, schedule_alone
 from .analyze import BlockInfo, blocks_of
-from .contraction import contraction_sketches, find_contraction
-from .pointwise import pointwise_sketch, schedule_block
+from .contraction import find_contraction
 from .rows import find_rows, rows_sketch
 from .space import Sketch
+from .tiling import tiling_sketch
 
 _log = logging.getLogger("nestwright.schedule")
 
@@ -30,12 +31,14 @@ def generate(func: Func, target: Target) -> tuple[Sketch, ...]:
         consumers = _consumers(blocks, anchor)
         contraction = find_contraction(anchor, consumers)
         if contraction is not None:
-            found += contraction_sketches(contraction, blocks, target)
+            parts = (anchor, contraction.consumer)
+            others = tuple(b for b in blocks if all(b is not p for p in parts))
+            found.append(tiling_sketch(contraction, others, target))
     if not found:
         rows = find_rows(blocks)
         if rows is not None:
             found.append(rows_sketch(rows, target))
-    found.append(pointwise_sketch(blocks, target))
+    found.append(alone_sketch(blocks, target))
     return tuple(found)
 
 
@@ -53,7 +56,7 @@ def default_schedule(func: Func, target: Target) -> Schedule:
             _log.debug("sketch %s does not fit %s: %s", sketch.name, func.name, refusal)
     schedule = Schedule(func)
     for info in blocks_of(func):
-        schedule = attempt(schedule, lambda s, i=info: schedule_block(s, i, target))
+        schedule = attempt(schedule, lambda s, i=info: schedule_alone(s, i, target))
     return schedule
 
 
@@ -76,6 +79,4 @@ def _anchor(blocks: tuple[BlockInfo, ...]) -> BlockInfo | None:
 
 def _consumers(blocks: tuple[BlockInfo, ...], info: BlockInfo) -> tuple[BlockInfo, ...]:
     written = {s.buffer for s in info.stores}
-    return tuple(
-        b for b in blocks if b is not info and any(a.buffer in written for a in b.loads)
-    )
+    return tuple(b for b in blocks if b is not info and any(a.buffer in written for a in b.loads))

@@ -1,0 +1,185 @@
+"""The register-tiling sketch: tile, keep the accumulators in registers, finish on the tile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...ir.loop.nodes import Var
+from ...ir.target import Target
+from ..cursor import LoopRef
+from ..schedule import Schedule
+from .alone import schedule_alone
+from .analyze import BlockInfo
+from .contraction import (
+    Contraction,
+    chunk_axis,
+    chunk_extent,
+    contraction_cost,
+    contraction_valid,
+    tile_of,
+)
+from .lookup import block_node, own_loops
+from .pointwise import PARALLEL_WORK
+from .space import Choice, Choices, Sketch, cheapest
+
+ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 28)
+
+
+@dataclass(frozen=True, slots=True)
+class _Nest:
+    """The loops around a tile, and those of the tile itself (None where there is none)."""
+
+    share: LoopRef
+    at: LoopRef
+    row: LoopRef | None
+    vector: LoopRef | None
+    lane: LoopRef
+
+
+def tiling_sketch(k: Contraction, others: tuple[BlockInfo, ...], target: Target) -> Sketch:
+    """The space of one register-tiled reduction; ``others`` are scheduled by rule."""
+    decisions = _decisions(k, target)
+
+    def valid(c: Choices) -> bool:
+        return contraction_valid(k, c, target)
+
+    def cost(c: Choices) -> float:
+        return contraction_cost(k, c, target)
+
+    def apply(sch: Schedule, c: Choices) -> None:
+        for info in others:
+            schedule_alone(sch, info, target)
+        apply_tiling(k, sch, c)
+
+    fixed: dict[str, Choice] = {
+        "lanes": decisions["lanes"][0],
+        "unroll": 1,
+        "parallel": decisions["parallel"][0],
+    }
+    default = cheapest(decisions, valid, cost, fixed)
+    if int(default["rows"]) * int(default["vectors"]) < 12:
+        default = {
+            **default,
+            "unroll": max(u for u in (1, 2, 4) if u <= k.anchor.reduce[-1].extent),
+        }
+    return Sketch(
+        name="tiling@1",
+        kind="contraction",
+        decisions=decisions,
+        default=default,
+        apply=apply,
+        valid=valid,
+        cost=cost,
+    )
+
+
+def _decisions(k: Contraction, target: Target) -> dict[str, tuple[Choice, ...]]:
+    full = max(1, target.lanes(k.dtype))
+    extent = k.column.extent
+    lanes: tuple[int, ...] = (full, full // 2) if extent > full // 2 > 1 else (full,)
+    if extent < full:
+        lanes = (extent,)
+    row_extent = k.row.extent if k.row else 1
+    chunks = [n for n in (1, 2, 4, 8, 16, 32, 64) if n <= chunk_extent(k, 1)]
+    packable = k.weights is not None and k.row is not None
+    return {
+        "rows": tuple(r for r in ROWS if r <= row_extent),
+        "vectors": tuple(v for v in (1, 2, 3, 4, 6) if v == 1 or (v - 1) * lanes[-1] < extent),
+        "lanes": lanes,
+        "order": ("column", "row"),
+        "chunks": tuple(chunks),
+        "pack": (0, 1) if packable else (0,),
+        "unroll": (1, 2, 4, 8),
+        "parallel": (1, 0) if k.anchor.flops >= PARALLEL_WORK and target.threads > 1 else (0,),
+    }
+
+
+def apply_tiling(k: Contraction, sch: Schedule, c: Choices) -> None:
+    """Tile the output, compute the reduction on the tile in registers, vectorize both."""
+    anchor = k.anchor.name
+    if k.consumer is not None:
+        out = k.consumer.name
+        sch.set_scope(anchor, 0, "register")
+    else:
+        out = sch.cache_write(anchor, 0, "register").name
+    nest = _tile_output(k, sch, c, out)
+    sch.compute_at(anchor, nest.at)
+    if c["pack"]:
+        _pack(k, sch, nest.share)
+    _tile_anchor(k, sch, c)
+    sch.vectorize(nest.lane)
+    for loop in (nest.row, nest.vector):
+        if loop is not None:
+            sch.unroll(loop)
+
+
+def _tile_output(k: Contraction, sch: Schedule, c: Choices, out: str) -> _Nest:
+    """Split the output's loops and put them in order, the tile innermost."""
+    rows, vectors, lanes = tile_of(c)
+    loops: dict[Var, LoopRef] = dict(
+        zip([a.var for a in k.anchor.spatial], sch.get_loops(out), strict=True)
+    )
+    vector = None
+    if vectors > 1:
+        column, vector, lane = sch.split(loops[k.column.var], [None, vectors, lanes])
+    else:
+        column, lane = sch.split(loops[k.column.var], [None, lanes])
+    row = None
+    if k.row is not None and rows > 1:
+        loops[k.row.var], row = sch.split(loops[k.row.var], [None, rows])
+    chunk: list[LoopRef] = []
+    axis = chunk_axis(k)
+    if axis is not None and int(c["chunks"]) > 1:
+        first, loops[axis.var] = sch.split(loops[axis.var], [int(c["chunks"]), None])
+        chunk = [first]
+    outer = [loops[a.var] for a in k.outer]
+    inside = [loops[a.var] for a in (*k.sweep, *((k.row,) if k.row else ()))]
+    by_column = c["order"] == "column"
+    head = [*outer, *chunk, column] if by_column else [*outer, *chunk]
+    middle = inside if by_column else [*inside, column]
+    sch.reorder(*head, *middle, *(x for x in (row, vector, lane) if x is not None))
+    if not head:
+        head, middle = middle[:1], middle[1:]
+    share = head[0] if len(head) == 1 else sch.fuse(*head)
+    if c["parallel"]:
+        sch.parallel(share)
+    return _Nest(share, middle[-1] if middle else share, row, vector, lane)
+
+
+def _pack(k: Contraction, sch: Schedule, at: LoopRef) -> None:
+    """Copy the panel of weights that a column of tiles needs, contiguous, before it is used."""
+    assert k.weights is not None
+    block = sch.get_block(k.anchor.name)
+    reads = [r.buffer for r in block_node(sch, block).reads]
+    packed = sch.cache_read(block, reads.index(k.weights.buffer), "global")
+    sch.compute_at(packed, at)
+    sch.vectorize(sch.get_loops(packed)[-1])
+
+
+def _tile_anchor(k: Contraction, sch: Schedule, c: Choices) -> None:
+    """Run the reduction outside the tile; start it apart; unroll rows and vectors."""
+    _, vectors, lanes = tile_of(c)
+    own = own_loops(sch, k.anchor.name)
+    reduce = [own[a.var] for a in k.anchor.reduce if a.var in own]
+    inner: list[LoopRef] = []
+    if int(c["unroll"]) > 1 and reduce:
+        last, step = sch.split(reduce[-1], [None, int(c["unroll"])])
+        reduce = [*reduce[:-1], last]
+        inner = [step]
+    tile = [own[k.row.var]] if k.row is not None and k.row.var in own else []
+    lane = own.get(k.column.var)
+    if lane is not None and vectors > 1:
+        vector, lane = sch.split(lane, [vectors, lanes])
+        tile.append(vector)
+    rest = [own[a.var] for a in (*k.outer, *k.sweep) if a.var in own]
+    end = [lane] if lane is not None else []
+    sch.reorder(*rest, *reduce, *inner, *tile, *end)
+    init = sch.decompose_reduction(k.anchor.name, reduce[0])
+    started = list(sch.get_loops(init))[-len(tile) - len(end) :]
+    for group in ([*tile, *end], started):
+        if end:
+            sch.vectorize(group[-1])
+        for loop in group[: len(tile)]:
+            sch.unroll(loop)
+    for loop in inner:
+        sch.unroll(loop)
