@@ -1,0 +1,239 @@
+"""Boxes that statements touch, and independence of iterations, against what really happens."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nestwright.ir.dtypes import s64
+from nestwright.ir.loop.affine import Interval
+from nestwright.ir.loop.build import add, const, floordiv, floormod, mul
+from nestwright.ir.loop.deps import private_buffers, writes_disjoint
+from nestwright.ir.loop.interp import UndefinedError, run
+from nestwright.ir.loop.nodes import Buffer, Expr, For, Func, Kind, Load, Region, Store, Var
+from nestwright.ir.loop.parser import parse
+from nestwright.ir.loop.printer import show
+from nestwright.ir.loop.regions import boxes, read, touched, written
+from nestwright.ir.loop.visit import walk
+
+TILED = """\
+@func(outputs=1)
+def f(A: f32[61, 61], C: f32[61, 64]):
+    for i in range(8):
+        for j in range(8):
+            for u in range(8):
+                for v in range(8):
+                    for k in range(3):
+                        with block("b"):
+                            x, y, z = spatial(61, i * 8 + u), spatial(61, j * 8 + v), reduce(3, k)
+                            where(i * 8 + u < 61 and j * 8 + v < 61)
+                            reads(A[x + z - 1, y // 2])
+                            writes(C[x, y])
+                            C[x, y] = A[x + z - 1, y // 2]
+"""
+
+
+def region(r: Region | None) -> str:
+    if r is None:
+        return "nothing"
+    ranges = [f"{show(x.start)} : + {show(x.extent)}" for x in r.ranges]
+    return f"{r.buffer.name}[{', '.join(ranges)}]"
+
+
+def loops(func: Func) -> list[For]:
+    return [s for s in walk(func.body) if isinstance(s, For)]
+
+
+@pytest.mark.parametrize(
+    ("level", "reads", "writes"),
+    [
+        (0, "A[0 : + 61, 0 : + 32]", "C[0 : + 61, 0 : + 64]"),
+        (1, "A[i * 8 - 1 : + 10, 0 : + 32]", "C[i * 8 : + 8, 0 : + 64]"),
+        (2, "A[i * 8 - 1 : + 10, j * 4 : + 4]", "C[i * 8 : + 8, j * 8 : + 8]"),
+        (3, "A[i * 8 + u - 1 : + 3, j * 4 : + 4]", "C[i * 8 + u : + 1, j * 8 : + 8]"),
+        (4, "A[i * 8 + u - 1 : + 3, j * 4 + v // 2 : + 1]", "C[i * 8 + u : + 1, j * 8 + v : + 1]"),
+    ],
+)
+def test_boxes_of_a_tiled_nest(level: int, reads: str, writes: str) -> None:
+    func = parse(TILED)
+    nest = loops(func)
+    outer: dict[Var, Interval] = {s.var: (0, 7) for s in nest[:level]}
+    a, c = func.params
+    assert region(read(nest[level], a, outer)) == reads
+    assert region(written(nest[level], c, outer)) == writes
+    assert region(written(nest[level], a, outer)) == "nothing"
+
+
+@pytest.mark.parametrize(
+    ("body", "box"),
+    [
+        ("C[i + j] = A[i] + A[i + 2]", "A[i : + 3]"),
+        ("C[i + j] = A[i + j] + A[i + 7 - j]", "A[i : + 8]"),
+        ("C[i + j] = A[i] + A[0]", "A[0 : + 8]"),
+        ("C[i + j] = A[(i + j) // 4]", "A[i // 4 : + 3]"),
+        ("C[i + j] = A[(i * 4 + j) // 4]", "A[i : + 2]"),
+        ("C[i + j] = A[(i + j) % 4]", "A[0 : + 4]"),
+        ("C[i + j] = A[min(i + j, i + 3)]", "A[i : + 4]"),
+        ("C[i + j] = select(j > 0, A[i + j - 1], f32(0.0))", "A[i - 1 : + 8]"),
+        ("C[i + j] = A[i * j]", "A[0 : + 50]"),
+        ("C[i + j] = A[cast(s64, A[j])]", "A[0 : + 100]"),
+        ("C[i + j] = A[j * 8] + A[i * 40]", "A[0 : + 100]"),
+    ],
+)
+def test_boxes_of_index_expressions(body: str, box: str) -> None:
+    func = parse(f"""\
+@func(outputs=1)
+def f(A: f32[100], C: f32[100]):
+    for i in range(8):
+        for j in range(8):
+            {body}
+""")
+    outer, inner = loops(func)
+    assert region(read(inner, func.params[0], {outer.var: (0, 7)})) == box
+
+
+def test_a_let_is_seen_through_and_a_nested_block_counts_as_declared() -> None:
+    func = parse("""\
+@func(outputs=1)
+def f(A: f32[100], C: f32[100]):
+    for i in range(8):
+        x = let(s64, i * 10)
+        with block("b"):
+            v = spatial(100, x + 1)
+            reads(A[v : v + 3])
+            writes(C[v])
+            C[v] = A[v]
+""")
+    a, c = func.params
+    assert region(touched(loops(func)[0].body, a)) == "A[i * 10 + 1 : + 3]"
+    assert set(boxes(func.body, {}, writes=True)) == {c}
+
+
+class Draw:
+    """Random nests of three loops around one store, their indices random expressions."""
+
+    def __init__(self, seed: int) -> None:
+        r = self.random = random.Random(seed)
+        self.vars = [Var(n) for n in "ijk"]
+        self.extents = [r.choice([1, 2, 3, 4, 6, 12]) for _ in self.vars]
+
+    def index(self, depth: int = 3) -> Expr:
+        r = self.random
+        if depth == 0:
+            return r.choice([*self.vars, self.vars[0], const(r.randrange(3))])
+        a, c = self.index(depth - 1), r.choice([1, 2, 3, 4, 6, 12])
+        f = r.choice([floordiv, floormod, mul, add])
+        return f(a, self.index(depth - 1) if f is add else c)
+
+    def element(self, shape: tuple[int, ...]) -> tuple[Expr, ...]:
+        return tuple(floormod(self.index(self.random.randrange(4)), n) for n in shape)
+
+    def func(self, kind: Kind) -> Func:
+        r = self.random
+        shape = tuple(r.choice([4, 12, 24]) for _ in range(r.randrange(1, 3)))
+        c, a = Buffer("C", shape, s64), Buffer("A", shape, s64)
+        i, j, k = self.vars
+        x, y, z = (const(n) for n in self.extents)
+        store = Store(c, self.element(shape), Load(a, self.element(shape)))
+        return Func("f", (a, c), 1, For(i, x, For(j, y, For(k, z, store)), kind))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 2**32))
+def test_loops_called_independent_have_no_races(seed: int) -> None:
+    func = Draw(seed).func(Kind.PARALLEL)
+    loop = loops(func)[0]
+    if writes_disjoint(loop):
+        try:
+            run(func, [np.zeros(func.params[0].shape, np.int64)], check_races=True)
+        except UndefinedError as e:
+            assert "never written" in e.why, show(func)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 2**32))
+def test_boxes_hold_every_access(seed: int) -> None:
+    draw = Draw(seed)
+    func = draw.func(Kind.SERIAL)
+    first, second, third = loops(func)
+    store = third.body
+    assert isinstance(store, Store)
+    outer = {first.var: (0, draw.extents[0] - 1)}
+    box = written(second, func.params[1], outer)
+    assert box is not None
+    for i in range(draw.extents[0]):
+        corner = [(at(r.start, {first.var: i}), at(r.extent, {})) for r in box.ranges]
+        for j in range(draw.extents[1]):
+            for k in range(draw.extents[2]):
+                env = {first.var: i, second.var: j, third.var: k}
+                for e, (start, extent) in zip(store.index, corner, strict=True):
+                    assert start <= at(e, env) < start + extent, show(func)
+
+
+def at(e: Expr, env: dict[Var, int]) -> int:
+    """The value of an index expression, by the interpreter."""
+    out = Buffer("out", (), s64)
+    return int(
+        run(Func("f", (out,), 1, Store(out, (), e), (), (*env,)), [], symbols=[*env.values()])[0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "free"),
+    [
+        ("C[f] = A[f]", True),
+        ("C[f * 2] = A[f]", True),
+        ("C[f // 2] = A[f]", False),
+        ("C[f // 8 * 8 + f % 8] = A[f]", True),
+        ("C[f % 6 * 8 + f // 6] = A[f]", True),
+        ("C[f % 6 * 7 + f // 6] = A[f]", False),
+        ("C[f] = C[f] + A[0]", True),
+        ("C[f] = C[f + 1] + A[0]", False),
+        ("C[(f + 1) % 48] = A[f]", False),
+        ("C[0] = C[0] + A[f]", False),
+    ],
+)
+def test_which_iterations_are_independent(body: str, free: bool) -> None:
+    """Refused although safe: a rotation. All others are told right."""
+    func = parse(f"""\
+@func(outputs=1)
+def f(A: f32[100], C: f32[100]):
+    for f in range(48):
+        {body}
+""")
+    assert writes_disjoint(loops(func)[0]) is free
+
+
+def test_tiles_of_a_fused_loop_are_independent() -> None:
+    func = parse("""\
+@func(outputs=1)
+def f(A: f32[64, 48], C: f32[64, 48]):
+    for f in range(48):
+        for u in range(8):
+            for v in range(8):
+                C[f // 6 * 8 + u, f % 6 * 8 + v] = A[f // 6 * 8 + u, f % 6 * 8 + v]
+""")
+    assert [writes_disjoint(s, {loops(func)[0].var: (0, 47)}) for s in loops(func)] == [True] * 3
+
+
+def test_intermediate_buffers_of_one_loop_are_its_own() -> None:
+    func = parse("""\
+@func(outputs=1)
+def f(A: f32[8], C: f32[8]):
+    T = alloc(f32[8])
+    U = alloc(f32[8])
+    for i in range(8):
+        U[i] = A[i]
+    for j in range(8):
+        T[0] = U[j]
+        C[j] = T[0]
+""")
+    i, j = loops(func)
+    t = func.allocs[0]
+    assert private_buffers(func) == {id(i): frozenset(), id(j): frozenset({t})}
+    assert not writes_disjoint(j)
+    assert writes_disjoint(j, private=[t])
