@@ -26,7 +26,9 @@ Array: TypeAlias = np.ndarray[Any, Any]
 Columns: TypeAlias = Mapping[str, Array]
 
 KINDS = ("dot", "convolution", "reduction", "row", "elementwise", "injective")
-DECISIONS = ("rows", "vectors", "lanes", "unroll", "chunks", "grain", "order", "pack")
+DECISIONS = (
+    "rows", "vectors", "lanes", "unroll", "accumulators", "chunks", "grain", "order", "pack",
+)  # fmt: skip
 EXTRA = 4  # columns for decisions that are not in DECISIONS, in the sketch's order
 
 CLOCK = 3.0e9  # Hz; with the lanes it gives a scale for times, not a claim
@@ -38,7 +40,7 @@ DESCRIPTORS = (
     "item", "slow", "contiguous", "broadcast", "weights", "machine_lanes", "threads", "l1", "l2",
 )  # fmt: skip
 DERIVED = (
-    "accumulators", "register_share", "latency_cover", "loads_per_fma", "row_waste", "column_waste",
+    "tile", "register_share", "latency_cover", "loads_per_fma", "row_waste", "column_waste",
     "lane_waste", "panel_l1", "panel_l2", "block_l1", "weights_l2", "tiles", "code", "parallel",
     "pieces", "imbalance",
 )  # fmt: skip

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from ..codegen.groups import Groups, fuse_module
+from ..codegen.sequence import called
 from ..ir.errors import UnsupportedError
-from ..ir.hlo.canonical import canonical_text, key
-from ..ir.hlo.fuse import Group, fuse
+from ..ir.hlo.canonical import canonical_text
+from ..ir.hlo.fuse import Group
 from ..ir.hlo.nodes import Computation, HloModule
 from ..ir.loop.nodes import Func
 from ..ir.loop.printer import show as show_loops
@@ -47,20 +48,11 @@ def extract(module: HloModule, target: Target) -> tuple[Task, ...]:
 
     Groups that have only one schedule, such as plain copies, are left out.
     """
-    found: dict[str, Task] = {}
-    refused: set[str] = set()
-    for group, times in _groups(module):
-        name = key(group.computation)
-        if name in found:
-            old = found[name]
-            found[name] = replace(old, weight=old.weight + times)
-        elif name not in refused:
-            task = _task(group, name, times, target)
-            if task is None:
-                refused.add(name)
-            else:
-                found[name] = task
-    return tuple(sorted(found.values(), key=lambda t: -t.weight * (t.flops + 8 * t.bytes)))
+    groups = fuse_module(module)
+    weights = _occurrences(module, groups)
+    found = (_task(g, name, weights[name], target) for name, g in groups.distinct.items())
+    tasks = [t for t in found if t is not None]
+    return tuple(sorted(tasks, key=lambda t: -t.weight * (t.flops + 8 * t.bytes)))
 
 
 def _task(group: Group, name: str, times: float, target: Target) -> Task | None:
@@ -95,22 +87,16 @@ def _bytes(shape: tuple[int, ...]) -> int:
     return n
 
 
-def _groups(module: HloModule) -> Iterator[tuple[Group, float]]:
-    """Every group of the entry and of the control flow under it, with how often it runs."""
+def _occurrences(module: HloModule, groups: Groups) -> dict[str, float]:
+    """How often a run of the model executes each distinct group, by key."""
+    times: dict[str, float] = {}
     waiting: list[tuple[Computation, float]] = [(module.entry, 1.0)]
     while waiting:
-        c, times = waiting.pop()
-        for group in fuse(c).groups:
-            yield group, times
-        for i in c.instructions:
-            trips = LOOP_TRIPS if i.opcode == "while" else 1.0
-            if i.opcode in ("while", "conditional", "call"):
-                waiting.extend((sub, times * trips) for sub in _called(i.attrs.values()))
-
-
-def _called(values: object) -> Iterator[Computation]:
-    for value in values:  # type: ignore[attr-defined]
-        if isinstance(value, Computation):
-            yield value
-        elif isinstance(value, tuple):
-            yield from _called(value)
+        computation, runs = waiting.pop()
+        for group in groups.fusions[computation].groups:
+            name = groups.keys[group]
+            times[name] = times.get(name, 0.0) + runs
+        for i in computation.instructions:
+            turns = runs * LOOP_TRIPS if i.opcode == "while" else runs
+            waiting += [(c, turns) for c in called(i) if c in groups.fusions]
+    return times

@@ -1,0 +1,216 @@
+"""A benchmark sweep: default against tuned, per model and per group, checked and put in proportion.
+
+Everything that is compared is timed side by side, in alternating order, under the machine's
+lock; medians are reported. Rates are held against this machine's measured peaks.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..codegen.build import build as build_module
+from ..codegen.runtime.executable import Executable
+from ..ir.errors import NestwrightError
+from ..ir.hlo.inputs import random_arguments
+from ..ir.hlo.interp import evaluate
+from ..ir.hlo.nodes import HloModule
+from ..ir.hlo.passes.freeze_parameters import freeze
+from ..ir.hlo.passes.pipeline import optimize
+from ..ir.load import load_model
+from ..ir.target import Target
+from ..schedule.trace import Trace
+from .api import Constants, default_log
+from .counting import flops as count_flops
+from .counting import moved
+from .journal import Log, read
+from .measure.lock import MachineLock
+from .measure.pool import Pool
+from .measure.protocol import Candidate, Job, Limits
+from .peak import measure_peak
+from .programs import relative_error
+from .records import DEFAULT_SKETCH, Best, device_id, quantile
+from .report import BenchReport, GroupBench, ModelBench
+from .tasks import Task, extract
+
+ROUNDS = 9
+BURST = 0.05  # seconds of calls per turn
+Array = np.ndarray[Any, Any]
+Notify = Callable[[str], object]
+
+
+def bench(
+    models: Sequence[str | os.PathLike[str] | HloModule] | str | os.PathLike[str] | HloModule,
+    target: str | Target = "cpu",
+    log: str | os.PathLike[str] | None = None,
+    constants: Constants | None = None,
+    threads: int | None = None,
+    seed: int = 0,
+    check: bool = True,
+    progress: Notify | None = None,
+) -> BenchReport:
+    """Time models as built by default and with the best schedules of a log.
+
+    ``log`` serves all models; without it each model's default log is used where there is one.
+    ``check`` compares the tuned model's results with the interpreter. A model that cannot be
+    built is reported with its problem, and the sweep goes on. ``progress`` is told what happens.
+    """
+    if isinstance(models, str | os.PathLike | HloModule):
+        models = [models]
+    spec = target.spec if isinstance(target, Target) else target
+    machine = Target.parse(f"{spec} -threads={threads}" if threads else spec)
+    tell = progress or (lambda text: None)
+    tell("measuring the machine's peaks")
+    peak = measure_peak(machine)
+    done = []
+    for model in models:
+        name = model.name if isinstance(model, HloModule) else Path(model).stem
+        tell(name)
+        try:
+            done.append(_bench_model(model, name, machine, log, constants, seed, check, tell))
+        except NestwrightError as e:
+            done.append(ModelBench(name, 0, 0, (), (), None, 0, 0, 0, "", (), str(e)))
+    facts = {
+        "cpu": machine.cpu, "threads": machine.threads, "vector_bits": machine.vector_bits,
+        "l1": machine.l1, "l2": machine.l2, "l3": machine.l3, "load": os.getloadavg()[0],
+    }  # fmt: skip
+    return BenchReport(machine.spec, facts, peak, tuple(done), time.time())
+
+
+def _bench_model(
+    model: str | os.PathLike[str] | HloModule,
+    name: str,
+    target: Target,
+    log: str | os.PathLike[str] | None,
+    constants: Constants | None,
+    seed: int,
+    check: bool,
+    tell: Notify,
+) -> ModelBench:
+    module = model if isinstance(model, HloModule) else load_model(model)
+    path = Path(log) if log is not None else default_log(name, target)
+    history = read(path) if log is not None or path.exists() else Log(())
+    winners = history.winners(target)
+    frozen = freeze(module, dict(constants)) if constants else module
+    arguments = random_arguments(frozen.entry, seed)
+    began = time.perf_counter()
+    plain = build_module(frozen, target)
+    spent = time.perf_counter() - began
+    tuned = _tuned(frozen, target, winners) if winners else plain
+    tell(f"{name}: timing")
+    before, after = _interleave(plain, tuned, arguments)
+    if not winners:
+        after = before  # one and the same program
+    error = _error(tuned, frozen, arguments) if check else None
+    tell(f"{name}: groups")
+    tasks = extract(optimize(frozen), target)
+    cost = plain.cost_analysis()
+    return ModelBench(
+        name, quantile(before, 0.5), quantile(after, 0.5), before, after, error,
+        float(cost.get("flops", 0.0)), float(cost.get("bytes accessed", 0.0)), spent,
+        str(path) if winners else "", _bench_groups(tasks, target, history, winners, seed),
+    )  # fmt: skip
+
+
+def _tuned(module: HloModule, target: Target, winners: Mapping[str, Best]) -> Executable:
+    traces = {key: Trace.from_json(b.trace) for key, b in winners.items()}
+    return build_module(module, target, schedules=traces)
+
+
+def _interleave(
+    a: Executable, b: Executable, arguments: Sequence[Array]
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Seconds per call of two programs, timed in turns."""
+    runs: dict[int, list[float]] = {0: [], 1: []}
+    lock = MachineLock()
+    try:
+        with lock.timing():
+            first = [_burst(exe, arguments, 1) for exe in (a, b) for _ in range(2)]
+            times = max(1, min(2000, int(BURST / max(1e-7, min(first)))))
+            order = [(0, a), (1, b)]
+            for _ in range(ROUNDS):
+                for n, exe in order:
+                    runs[n].append(_burst(exe, arguments, times))
+                order.reverse()
+    finally:
+        lock.close()
+    return tuple(runs[0]), tuple(runs[1])
+
+
+def _burst(exe: Executable, arguments: Sequence[Array], times: int) -> float:
+    began = time.perf_counter()
+    for _ in range(times):
+        exe(*arguments)
+    return (time.perf_counter() - began) / times
+
+
+def _error(exe: Executable, module: HloModule, arguments: Sequence[Array]) -> float:
+    """The largest error over all results, relative to each one's root mean square."""
+    with np.errstate(all="ignore"):
+        expected = evaluate(module, arguments)
+    pairs = zip(_flat(exe(*arguments)), _flat(expected), strict=True)
+    return max((relative_error(np.asarray(a), np.asarray(b)) for a, b in pairs), default=0.0)
+
+
+def _flat(value: Any) -> list[Any]:
+    if isinstance(value, tuple | list):
+        return [leaf for v in value for leaf in _flat(v)]
+    return [value]
+
+
+def _bench_groups(
+    tasks: Sequence[Task], target: Target, log: Log, winners: Mapping[str, Best], seed: int
+) -> tuple[GroupBench, ...]:
+    """Each group raced against its default in a measuring child."""
+    by_key = {t.key: t for t in tasks}
+    found: dict[str, GroupBench] = {}
+    with tempfile.TemporaryDirectory(prefix="nestwright-bench-") as folder:
+
+        def job(number: int, t: Task) -> Job:
+            default = Candidate(DEFAULT_SKETCH, {})
+            best = winners.get(t.key)
+            runners = (default, Candidate(best.sketch, best.decisions, best.trace)) if best else (
+                default,
+            )  # fmt: skip
+            return Job(
+                number, "race", t.key, "hlo", t.program.text, target.spec, runners,
+                str(Path(folder) / f"{t.key}.npz"), seed, limits=Limits(run=120.0),
+            )  # fmt: skip
+
+        with Pool(target.threads) as pool:
+            for done, outcomes in pool.run(job(n, t) for n, t in enumerate(tasks)):
+                task = by_key[done.key]
+                curve = _curve(log, task.key, device_id(target))
+                found[task.key] = _group(task, winners.get(task.key), outcomes, curve)
+    return tuple(found[t.key] for t in tasks)
+
+
+def _group(
+    t: Task, best: Best | None, outcomes: Sequence[Any], curve: tuple[tuple[int, float], ...]
+) -> GroupBench:
+    default, tuned = outcomes[0], outcomes[-1]
+    medians = [quantile(o.runs, 0.5) if o.runs else 0.0 for o in (default, tuned)]
+    note = next((f"{o.status}: {o.note}" for o in outcomes if o.status != "ok"), "")
+    c = t.program.computation
+    assert c is not None
+    return GroupBench(
+        t.key, t.name, t.kind, t.weight, count_flops(c), moved(c), medians[0], medians[1],
+        tuned.error, len(curve), best.sketch if best else DEFAULT_SKETCH,
+        dict(best.decisions) if best else {}, curve, note,
+    )  # fmt: skip
+
+
+def _curve(log: Log, key: str, device: str) -> tuple[tuple[int, float], ...]:
+    """(trial number, best seconds so far), from the first trial that ran."""
+    points: list[tuple[int, float]] = []
+    for number, t in enumerate(log.trials_of(key, device), 1):
+        best = min(t.cost, points[-1][1]) if points else t.cost
+        if best < float("inf"):
+            points.append((number, best))
+    return tuple(points)

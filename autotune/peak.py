@@ -1,0 +1,159 @@
+"""What this machine can do at best: measured FMA rate and copy bandwidth, to judge kernels by.
+
+Both are loops in LLVM IR, made for the target like any kernel: independent chains of vector FMAs
+in registers, and a copy between buffers that no L2 cache holds. Several threads run the same
+loop at once; the rates add up. The best of a few repetitions counts.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from ..codegen import cpu
+from ..ir.dtypes import f32
+from ..ir.target import Target
+from .measure.lock import MachineLock
+
+CHAINS = 16  # independent accumulators: more than latency times ports on any current CPU
+TURNS = 800_000  # of the FMA loop, per call
+REPEATS = 7
+LEAST = 0.02  # seconds per repetition
+COPIED = 64 << 20  # bytes each thread copies, at most; at least four times L2
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """FLOP per second in f32, and bytes per second read plus written, with ``threads`` threads."""
+
+    threads: int
+    flops: float
+    bandwidth: float
+
+
+@cache
+def measure_peak(target: Target) -> Peak:
+    """The peaks of this machine with the target's threads; about a second."""
+    lanes = target.lanes(f32)
+    library = cpu.load([cpu.compile(_text(lanes, target), target)])
+    fma = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p)(library.address("peak_fma"))
+    copy = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(
+        library.address("peak_copy")
+    )
+    size = max(COPIED, 4 * target.l2) // 4096 * 4096
+    lock = MachineLock()
+    try:
+        with lock.timing():
+            sink = [np.zeros(1024, np.float32) for _ in range(target.threads)]
+            turns = TURNS
+            rate = _rate(lambda n: fma(turns, sink[n].ctypes.data), target.threads)
+            work = 2.0 * CHAINS * lanes * turns
+            source = [np.ones(size, np.uint8) for _ in range(target.threads)]
+            goal = [np.ones(size, np.uint8) for _ in range(target.threads)]
+            vectors = size // (4 * lanes)
+            copies = _rate(
+                lambda n: copy(source[n].ctypes.data, goal[n].ctypes.data, vectors), target.threads
+            )
+    finally:
+        lock.close()
+    return Peak(target.threads, work * rate, 2.0 * size * copies)
+
+
+def _rate(call: Callable[[int], object], threads: int) -> float:
+    """Calls per second over all threads, the best of some repetitions."""
+    call(0)
+    began = time.perf_counter()
+    call(0)
+    times = max(1, round(LEAST / max(1e-6, time.perf_counter() - began)))
+    best = 0.0
+    for _ in range(REPEATS):
+        workers = [threading.Thread(target=_repeat, args=(call, n, times)) for n in range(threads)]
+        began = time.perf_counter()
+        for w in workers:
+            w.start()
+        for w in workers:
+            w.join()
+        best = max(best, threads * times / (time.perf_counter() - began))
+    return best
+
+
+def _repeat(call: Callable[[int], object], number: int, times: int) -> None:
+    for _ in range(times):
+        call(number)
+
+
+def _text(lanes: int, target: Target) -> str:
+    return f'target triple = "{target.triple}"\n{_fma_text(lanes)}{_copy_text(lanes)}'
+
+
+def _fma_text(lanes: int) -> str:
+    v = f"<{lanes} x float>"
+    splat = f"insertelement {v} poison, float"
+    phis = "\n".join(
+        f"  %a{n} = phi {v} [ %s{n}, %entry ], [ %b{n}, %loop ]" for n in range(CHAINS)
+    )
+    starts = "\n".join(
+        f"  %i{n} = {splat} %x, i32 0\n"
+        f"  %j{n} = shufflevector {v} %i{n}, {v} poison, <{lanes} x i32> zeroinitializer\n"
+        f"  %s{n} = fadd {v} %j{n}, {_constant(lanes, n)}"
+        for n in range(CHAINS)
+    )
+    steps = "\n".join(
+        f"  %b{n} = call {v} @llvm.fma.v{lanes}f32({v} %a{n}, {v} %j0, {v} %j1)"
+        for n in range(CHAINS)
+    )
+    stores = "\n".join(
+        f"  %p{n} = getelementptr {v}, ptr %sink, i64 {n}\n  store {v} %b{n}, ptr %p{n}, align 4"
+        for n in range(CHAINS)
+    )
+    return f"""
+declare {v} @llvm.fma.v{lanes}f32({v}, {v}, {v})
+
+define void @peak_fma(i64 %turns, ptr %sink) {{
+entry:
+  %x = load float, ptr %sink
+{starts}
+  br label %loop
+loop:
+  %k = phi i64 [ 0, %entry ], [ %next, %loop ]
+{phis}
+{steps}
+  %next = add i64 %k, 1
+  %more = icmp ult i64 %next, %turns
+  br i1 %more, label %loop, label %done
+done:
+{stores}
+  ret void
+}}
+"""
+
+
+def _constant(lanes: int, n: int) -> str:
+    return "<" + ", ".join([f"float {n}.0"] * lanes) + ">"
+
+
+def _copy_text(lanes: int) -> str:
+    v = f"<{lanes} x float>"
+    return f"""
+define void @peak_copy(ptr noalias %source, ptr noalias %goal, i64 %vectors) {{
+entry:
+  br label %loop
+loop:
+  %k = phi i64 [ 0, %entry ], [ %next, %loop ]
+  %p = getelementptr {v}, ptr %source, i64 %k
+  %q = getelementptr {v}, ptr %goal, i64 %k
+  %x = load {v}, ptr %p, align 4
+  store {v} %x, ptr %q, align 4
+  %next = add i64 %k, 1
+  %more = icmp ult i64 %next, %vectors
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}}
+"""

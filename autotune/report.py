@@ -1,0 +1,221 @@
+"""What a benchmark sweep reports: its data, as JSON, and as one HTML page of its own by jinja2."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
+
+from .peak import Peak
+
+WIDTH, HEIGHT, MARGIN = 640, 220, 44
+
+
+@dataclass(frozen=True, slots=True)
+class GroupBench:
+    """One group: seconds per call by default and tuned, and what it was tuned to.
+
+    ``error`` is relative to the root mean square of the interpreter's result. ``curve`` holds
+    (number of the trial, best seconds so far) from the log.
+    """
+
+    key: str
+    name: str
+    kind: str
+    weight: float
+    flops: float
+    bytes: float
+    default_seconds: float
+    tuned_seconds: float
+    error: float
+    trials: int
+    sketch: str
+    decisions: Mapping[str, Any]
+    curve: tuple[tuple[int, float], ...]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelBench:
+    """One model end to end. ``error`` is None where the check was not asked for."""
+
+    name: str
+    default_seconds: float
+    tuned_seconds: float
+    default_runs: tuple[float, ...]
+    tuned_runs: tuple[float, ...]
+    error: float | None
+    flops: float
+    bytes: float
+    build_seconds: float
+    log: str
+    groups: tuple[GroupBench, ...]
+    problem: str = ""
+
+    @property
+    def speedup(self) -> float:
+        """Default over tuned."""
+        return self.default_seconds / self.tuned_seconds if self.tuned_seconds else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class BenchReport:
+    """The result of a sweep: data, JSON and one HTML page."""
+
+    target: str
+    machine: Mapping[str, Any]
+    peak: Peak
+    models: tuple[ModelBench, ...]
+    created: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; times are seconds, rates per second."""
+        return asdict(self)
+
+    def write_json(self, path: str | os.PathLike[str]) -> None:
+        """Write the data; the file appears whole or not at all."""
+        _write(Path(path), json.dumps(self.to_json(), indent=1) + "\n")
+
+    def write_html(self, path: str | os.PathLike[str]) -> None:
+        """Write the page, which needs nothing but itself."""
+        _write(Path(path), render(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """FLOP/s and bytes/s of a run, and their share of the machine's peaks."""
+
+    flops: float
+    bytes: float
+    flops_share: float
+    bytes_share: float
+
+
+def render(report: BenchReport) -> str:
+    """The page as text."""
+    environment = Environment(
+        loader=PackageLoader(__package__ or __name__.rpartition(".")[0], "."),
+        autoescape=select_autoescape(default_for_string=True, default=True),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"duration": duration, "rate": rate, "share": share}
+    peak = report.peak
+
+    def rates(flops: float, size: float, seconds: float) -> Rates:
+        if not seconds:
+            return Rates(0.0, 0.0, 0.0, 0.0)
+        f, b = flops / seconds, size / seconds
+        return Rates(f, b, f / peak.flops, b / peak.bandwidth)
+
+    return environment.get_template("report.html.j2").render(
+        report=report,
+        created=time.strftime("%Y-%m-%d %H:%M", time.localtime(report.created)),
+        rates=rates,
+        curve=curve_picture,
+        bars=bar_picture,
+    )
+
+
+def duration(seconds: float) -> str:
+    """A time with a unit that suits it."""
+    if not seconds or not math.isfinite(seconds):
+        return "–"
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
+
+
+def rate(per_second: float) -> str:
+    """A rate in units of 1e9."""
+    return f"{per_second / 1e9:.1f}" if per_second else "–"
+
+
+def share(part: float) -> str:
+    """A share in percent."""
+    return f"{100 * part:.0f} %" if part else "–"
+
+
+def curve_picture(model: ModelBench) -> Markup:
+    """The tuning curve of a model: its groups' best times summed, over the trials in the log.
+
+    Groups were tuned one after the other, so the horizontal axis counts each group's own trials;
+    the sum is relative to the default schedules'.
+    """
+    curves = [(g.weight, g.curve) for g in model.groups if len(g.curve) > 1]
+    if not curves:
+        return Markup("")
+    longest = max(c[-1][0] for _, c in curves)
+    totals = [
+        sum(w * _at(c, n) for w, c in curves) / sum(w * c[0][1] for w, c in curves)
+        for n in range(1, longest + 1)
+    ]
+    low = min(totals)
+    points = [_place(n, v, longest, low) for n, v in enumerate(totals, 1)]
+    steps = " ".join(f"{x:.1f},{y:.1f}" for x, y in _stairs(points))
+    return Markup(
+        '<svg viewBox="0 0 {w} {h}" role="img" aria-label="tuning curve">'
+        '<polyline class="axis" points="{m},{t} {m},{b} {r},{b}"/>'
+        '<text x="{m}" y="{label}">1 trial per group</text>'
+        '<text x="{r}" y="{label}" text-anchor="end">{longest}</text>'
+        '<text x="{left}" y="{t}" text-anchor="end" dy="4">1.00</text>'
+        '<text x="{left}" y="{b}" text-anchor="end">{low}</text>'
+        '<polyline class="curve" points="{steps}"/></svg>'
+    ).format(
+        w=WIDTH, h=HEIGHT, m=MARGIN, t=12, b=HEIGHT - 28, r=WIDTH - 12, label=HEIGHT - 8,
+        left=MARGIN - 6, longest=longest, low=f"{low:.2f}", steps=steps,
+    )  # fmt: skip
+
+
+def _at(curve: Sequence[tuple[int, float]], number: int) -> float:
+    """The best time after so many trials; before the first that ran, the first."""
+    return next((v for n, v in reversed(curve) if n <= number), curve[0][1])
+
+
+def _place(number: int, value: float, longest: int, low: float) -> tuple[float, float]:
+    top, bottom = 12, HEIGHT - 28
+    x = MARGIN + (WIDTH - 12 - MARGIN) * (number - 1) / max(1, longest - 1)
+    y = top + (bottom - top) * ((1.0 - value) / (1.0 - low) if low < 1.0 else 0.0)
+    return x, y
+
+
+def _stairs(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """A step line through points: a best time holds until the next one."""
+    steps = [points[0]]
+    for (_, y), (x, new) in itertools.pairwise(points):
+        steps += [(x, y), (x, new)]
+    return steps
+
+
+def bar_picture(group: GroupBench, longest: float) -> Markup:
+    """Default and tuned time of a group as two bars, to the scale of the longest one."""
+    scale = 120 / longest if longest else 0.0
+    return Markup(
+        '<svg class="bars" viewBox="0 0 120 14"><rect class="default" width="{a}" height="6"/>'
+        '<rect class="tuned" y="7" width="{b}" height="6"/></svg>'
+    ).format(
+        a=f"{group.weight * group.default_seconds * scale:.1f}",
+        b=f"{group.weight * group.tuned_seconds * scale:.1f}",
+    )
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file under a temporary name and rename it."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        temporary.write_text(text)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
