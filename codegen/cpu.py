@@ -8,10 +8,11 @@ tidy up. A module is verified first: LLVM ends the process on one that is not we
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from threading import RLock
+from types import MappingProxyType
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -82,7 +83,7 @@ def _optimize(module: Any, machine: Any) -> None:
     passes.run(module, builder)
 
 
-def compile(text: str, target: Target) -> bytes:  # noqa: A001 - the name of what it does
+def compile(text: str, target: Target) -> bytes:
     """The object code of an LLVM module. ``VerifyError`` if LLVM does not accept the text."""
     with _lock:
         module, machine = _module(text, target)
@@ -121,9 +122,10 @@ def _jit() -> Any:
     return llvm.create_lljit_compiler(_machine(host))
 
 
-def load(objects: Sequence[bytes]) -> Library:
+def load(objects: Sequence[bytes], symbols: Mapping[str, int] | None = None) -> Library:
     """Link object code with each other and with this process (libc, libm), and load it.
 
+    ``symbols`` are addresses of what the code may call beside that, such as the thread pool's.
     ``VerifyError`` for bytes that are no object code of this machine.
     """
     with _lock:
@@ -132,6 +134,8 @@ def load(objects: Sequence[bytes]) -> Library:
         for data in objects:
             builder.add_object_img(data)
         builder.add_current_process()
+        for symbol, address in (symbols or {}).items():
+            builder.import_symbol(symbol, address)
         name = f"nw{next(_numbers)}"
         try:
             tracker = builder.link(jit, name)

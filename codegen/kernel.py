@@ -1,0 +1,108 @@
+"""One function as a callable on NumPy arrays: for tests, for tuning and for schedules by hand."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..ir.dtypes import from_numpy, to_numpy
+from ..ir.errors import ArgumentError, TargetError
+from ..ir.loop.nodes import Buffer, Func
+from ..ir.target import Target
+from . import cpu
+from .llvm_ir import emit
+from .lower.pipeline import lower
+from .runtime.process import runtime
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A kernel's object code and what a caller must know of it.
+
+    ``workspace`` bytes of memory are its last argument when that is not 0.
+    """
+
+    name: str
+    params: tuple[Buffer, ...]
+    outputs: int
+    workspace: int
+    text: str
+    code: bytes
+
+
+def compile_object(func: Func, target: Target) -> Compiled:
+    """Lower and compile a scheduled function. Nothing is loaded or run."""
+    flat = lower(func, target)
+    text = emit(flat, target)
+    size = flat.notes.get("workspace_bytes", 0)
+    assert isinstance(size, int)
+    code = cpu.compile(text, target)
+    return Compiled(func.name, func.params, func.outputs, size, text, code)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A loaded kernel: ``kernel(*inputs)`` gives the output, or a tuple of several."""
+
+    compiled: Compiled
+    library: cpu.Library
+    entry: Any
+
+    def __call__(self, *inputs: Any) -> Array | tuple[Array, ...]:
+        """Run on arrays of the shapes and element types of the function's inputs.
+
+        ``ArgumentError`` for a wrong number, shape or element type. Arrays that are not C-contiguous
+        are copied.
+        """
+        params, outputs = self.compiled.params, self.compiled.outputs
+        count = len(params) - outputs
+        if len(inputs) != count:
+            raise ArgumentError(f"{self.compiled.name} takes {count} arrays, not {len(inputs)}")
+        arrays = [_checked(b, x, n) for n, (b, x) in enumerate(zip(params, inputs, strict=False))]
+        results = [np.empty(b.shape, to_numpy(b.dtype)) for b in params[count:]]
+        self.run([a.ctypes.data for a in (*arrays, *results)])
+        return results[0] if outputs == 1 else tuple(results)
+
+    def run(self, pointers: Sequence[int]) -> None:
+        """Run on addresses: inputs, then outputs. Their sizes are the caller's business."""
+        work = np.empty(self.compiled.workspace + 64, np.uint8)
+        extra = [(work.ctypes.data + 63) // 64 * 64] if self.compiled.workspace else []
+        self.entry(*pointers, *extra)
+
+
+def _checked(buffer: Buffer, value: Any, number: int) -> Array:
+    array = np.asarray(value)
+    where = f"argument {number} ({buffer.name})"
+    try:
+        dtype = from_numpy(array.dtype)
+    except KeyError:
+        raise ArgumentError(f"{where} has element type {array.dtype}") from None
+    if dtype != buffer.dtype:
+        raise ArgumentError(f"{where} has element type {dtype}, not {buffer.dtype}")
+    if array.shape != buffer.shape:
+        raise ArgumentError(f"{where} has shape {array.shape}, not {buffer.shape}")
+    return np.ascontiguousarray(array).reshape(array.shape)
+
+
+def load(compiled: Compiled) -> Kernel:
+    """Load a compiled kernel into this process."""
+    library = cpu.load([compiled.code], runtime().addresses)
+    count = len(compiled.params) + (1 if compiled.workspace else 0)
+    kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * count)
+    return Kernel(compiled, library, kind(library.address(compiled.name)))
+
+
+def compile_func(func: Func, target: Target) -> Kernel:
+    """Compile and load a scheduled function. ``TargetError`` for a machine that is not this one."""
+    if not target.is_host:
+        raise TargetError(
+            f"code for {target.spec!r} cannot run on this machine",
+            hint="compile_object gives its object code",
+        )
+    return load(compile_object(func, target))

@@ -1,0 +1,40 @@
+"""One kernel as an LLVM module: ``void name(ptr, ..., [ptr workspace])``.
+
+Parameters are the function's buffers in order. A function that needs memory for intermediate
+buffers outside of parallel loops (``func.notes["workspace_bytes"]``) takes a pointer to it last.
+Buffers do not overlap, unless ``func.notes["in_place"]`` says that an output may be an input.
+"""
+
+from __future__ import annotations
+
+from ..ir.dtypes import index
+from ..ir.errors import UnsupportedError
+from ..ir.loop.nodes import Func
+from ..ir.target import Target
+from .llvm_ir_core import Function, Value
+from .llvm_ir_expr import Emitter
+from .llvm_ir_stmt import emit_stmt
+from .lower.workspace import workspace_bytes
+
+
+def emit(func: Func, target: Target) -> str:
+    """The text of the LLVM module of a flat function.
+
+    ``UnsupportedError`` for element types and operations that CPU code has no form of.
+    """
+    if func.symbols:
+        names = ", ".join(v.name for v in func.symbols)
+        raise UnsupportedError(f"function {func.name} over symbols {names}", "bind them first")
+    em = Emitter(target)
+    apart = "" if func.notes.get("in_place") else "noalias "
+    params = [f"ptr {apart}%p{n}" for n in range(len(func.params))]
+    em.buffers = {b: Value(f"%p{n}", index) for n, b in enumerate(func.params)}
+    if workspace_bytes(func.body):
+        params.append("ptr noalias %workspace")
+    em.function = Function(func.name, ", ".join(params), target)
+    emit_stmt(em, func.body)
+    texts = [*em.finished, em.function.text("#0")]
+    declared = sorted(em.declarations.values())
+    attributes = f'attributes #0 = {{ nounwind "prefer-vector-width"="{target.vector_bits}" }}'
+    head = f'target triple = "{target.triple}"'
+    return "\n".join([head, "", *texts, *declared, "", attributes, ""])

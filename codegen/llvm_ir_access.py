@@ -1,0 +1,161 @@
+"""Loads and stores: scalar, contiguous, reversed, strided, data-dependent; masked where need be.
+
+Every access states the alignment of one element: more is not known of a user's arrays, and costs
+nothing on machines with unaligned vectors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..ir.dtypes import DType, index, pred, s8, s32
+from ..ir.loop.nodes import Buffer, Expr
+from .llvm_ir_convert import convert
+from .llvm_ir_core import Value, mangle, memory_type
+from .llvm_ir_index import Form, Indices
+
+SMALL = 2**31 - 1
+
+
+def _stored_type(dtype: DType) -> DType:
+    return s8 if dtype == pred else dtype
+
+
+def _size(buffer: Buffer) -> int:
+    return buffer.shape[0]
+
+
+def _loaded(em: Indices, x: Value, dtype: DType) -> Value:
+    return em.compare("ne", x, em.like(0, x)) if dtype == pred else x
+
+
+def load_element(em: Indices, buffer: Buffer, at: Expr) -> Value:
+    """The element of ``buffer`` at an index, per lane where the index depends on the lane."""
+    form = em.form(at)
+    if form is None:
+        return _gather(em, buffer, em.buffers[buffer], em.value(at))
+    if em.lanes is None or not form.lane:
+        return _load_scalar(em, buffer, form)
+    count = em.lanes.count
+    if form.lane == 1:
+        return _load_vector(em, buffer, em.pointer(buffer, form))
+    if form.lane == -1 and em.lanes.mask is None:
+        first = replace(form, constant=form.constant - count + 1)
+        x = _load_vector(em, buffer, em.pointer(buffer, first))
+        return em.shuffle(x, list(range(count - 1, -1, -1)))
+    narrow = abs(form.lane) * count <= SMALL
+    steps = em.iota(s32 if narrow else index, count, form.lane)
+    return _gather(em, buffer, em.pointer(buffer, form), steps)
+
+
+def _load_scalar(em: Indices, buffer: Buffer, form: Form) -> Value:
+    dtype = _stored_type(buffer.dtype)
+    pointer = em.pointer(buffer, form)
+    if em.lanes is not None and em.lanes.mask is not None and not em.lanes.certain:
+        # No lane may be on: then there may be no such element, but there is a first one.
+        any_on = em.any_lane(em.lanes.mask)
+        start = em.buffers[buffer]
+        text = f"select {any_on}, ptr {pointer.text}, ptr {start.text}"
+        pointer = em.pure(text, index, 0, max(any_on.depth, pointer.depth, start.depth))
+    text = f"load {memory_type(buffer.dtype)}, ptr {pointer.text}, align {buffer.dtype.bytes}"
+    x = em.function.read(text, dtype, 0, buffer, pointer.depth)
+    return _loaded(em, x, buffer.dtype)
+
+
+def _load_vector(em: Indices, buffer: Buffer, pointer: Value) -> Value:
+    assert em.lanes is not None
+    dtype, count, mask = _stored_type(buffer.dtype), em.lanes.count, em.lanes.mask
+    type_ = f"<{count} x {memory_type(buffer.dtype)}>"
+    align = buffer.dtype.bytes
+    if mask is None:
+        text = f"load {type_}, ptr {pointer.text}, align {align}"
+        x = em.function.read(text, dtype, count, buffer, pointer.depth)
+        return _loaded(em, x, buffer.dtype)
+    name = f"llvm.masked.load.{mangle(dtype, count)}.p0"
+    em.declare(name, type_, ["ptr", "i32", mask.type, type_])
+    text = f"call {type_} @{name}(ptr {pointer.text}, i32 {align}, {mask}, {type_} zeroinitializer)"
+    depth = max(pointer.depth, mask.depth)
+    return _loaded(em, em.function.read(text, dtype, count, buffer, depth), buffer.dtype)
+
+
+def _narrowed(em: Indices, buffer: Buffer, steps: Value) -> Value:
+    """Indices in 32 bits where the buffer is small enough: half the registers of a gather."""
+    if steps.dtype == index and steps.lanes and _size(buffer) <= SMALL:
+        return convert(em, steps, s32)
+    return steps
+
+
+def _addresses(em: Indices, buffer: Buffer, start: Value, steps: Value) -> Value:
+    steps = _narrowed(em, buffer, steps)
+    text = f"getelementptr {memory_type(buffer.dtype)}, ptr {start.text}, {steps}"
+    return em.pure(text, index, steps.lanes, max(start.depth, steps.depth))
+
+
+def _gather(em: Indices, buffer: Buffer, start: Value, steps: Value) -> Value:
+    dtype, mask = _stored_type(buffer.dtype), em.mask_text()
+    count = mask.lanes
+    type_ = f"<{count} x {memory_type(buffer.dtype)}>"
+    pointers = _addresses(em, buffer, start, steps)
+    name = f"llvm.masked.gather.{mangle(dtype, count)}.v{count}p0"
+    em.declare(name, type_, [f"<{count} x ptr>", "i32", mask.type, type_])
+    text = (
+        f"call {type_} @{name}(<{count} x ptr> {pointers.text}, i32 {buffer.dtype.bytes}, "
+        f"{mask}, {type_} zeroinitializer)"
+    )
+    depth = max(pointers.depth, mask.depth)
+    return _loaded(em, em.function.read(text, dtype, count, buffer, depth), buffer.dtype)
+
+
+def store_element(em: Indices, buffer: Buffer, at: Expr, value: Value) -> None:
+    """``buffer[at] = value``, in the lanes that are on."""
+    if value.dtype == pred:
+        value = em.cast("zext", value, s8)
+    form = em.form(at)
+    lanes = em.lanes
+    if lanes is None or (form is not None and not form.lane):
+        assert form is not None
+        _store_uniform(em, buffer, form, value)
+    elif form is not None and form.lane == 1:
+        _store_vector(em, buffer, em.pointer(buffer, form), em.wide(value, lanes.count))
+    elif form is not None:
+        narrow = abs(form.lane) * lanes.count <= SMALL
+        steps = em.iota(s32 if narrow else index, lanes.count, form.lane)
+        _scatter(em, buffer, em.pointer(buffer, form), steps, em.wide(value, lanes.count))
+    else:
+        value = em.wide(value, lanes.count)
+        _scatter(em, buffer, em.buffers[buffer], em.value(at), value)
+    em.function.forget(buffer)
+
+
+def _store_uniform(em: Indices, buffer: Buffer, form: Form, value: Value) -> None:
+    """The same element for every lane: the lanes agree, so any lane that is on will do."""
+    pointer = em.pointer(buffer, form)
+    line = f"store {em.lane(value, 0)}, ptr {pointer.text}, align {buffer.dtype.bytes}"
+    if em.lanes is None or em.lanes.mask is None or em.lanes.certain:
+        em.function.write(line)
+        return
+    em.function.open_arm()
+    em.function.write(line)
+    em.function.branch(em.any_lane(em.lanes.mask), em.function.close_arm(), None)
+
+
+def _store_vector(em: Indices, buffer: Buffer, pointer: Value, value: Value) -> None:
+    assert em.lanes is not None
+    mask, align = em.lanes.mask, buffer.dtype.bytes
+    if mask is None:
+        em.function.write(f"store {value}, ptr {pointer.text}, align {align}")
+        return
+    name = f"llvm.masked.store.{mangle(value.dtype, value.lanes)}.p0"
+    em.declare(name, "void", [value.type, "ptr", "i32", mask.type])
+    em.function.write(f"call void @{name}({value}, ptr {pointer.text}, i32 {align}, {mask})")
+
+
+def _scatter(em: Indices, buffer: Buffer, start: Value, steps: Value, value: Value) -> None:
+    mask, count = em.mask_text(), value.lanes
+    pointers = _addresses(em, buffer, start, steps)
+    name = f"llvm.masked.scatter.{mangle(value.dtype, count)}.v{count}p0"
+    em.declare(name, "void", [value.type, f"<{count} x ptr>", "i32", mask.type])
+    em.function.write(
+        f"call void @{name}({value}, <{count} x ptr> {pointers.text}, "
+        f"i32 {buffer.dtype.bytes}, {mask})"
+    )

@@ -1,0 +1,140 @@
+"""Conversions between element types: HLO ``convert`` and ``bitcast-convert``.
+
+A float becomes an integer by truncation, saturated to the integer's range, NaN becoming 0; a
+narrower float is rounded to nearest even, once. ``bf16`` is 16 bits of an f32: it is widened by a
+shift, and narrowed by integer arithmetic, which every machine has. f64 becomes a 16-bit float by
+way of an f32 rounded to odd, so that the second rounding sees whether the first lost anything.
+"""
+
+from __future__ import annotations
+
+from ..ir.dtypes import DType, bf16, f16, f32, f64, pred, s8, s16, s32
+from ..ir.errors import UnsupportedError
+from .llvm_ir_build import SIGNED, Builder
+from .llvm_ir_core import Value, element_type
+
+QUIET = 0x400000  # the bit of an f32 that makes a NaN quiet
+
+
+def widen(b: Builder, x: Value) -> Value:
+    """A 16-bit float as f32; any other value as it is."""
+    if x.literal is not None and x.dtype in (bf16, f16):
+        return b.const(x.literal, f32, x.lanes)
+    if x.dtype == bf16:
+        high = b.binary("shl", b.cast("zext", x, s32), b.const(16, s32, x.lanes))
+        return b.cast("bitcast", high, f32)
+    return b.cast("fpext", x, f32) if x.dtype == f16 else x
+
+
+def narrow(b: Builder, x: Value, dtype: DType) -> Value:
+    """An f32 rounded to ``dtype``; an f64 as it is."""
+    if dtype == bf16:
+        return _to_bf16(b, x)
+    return b.cast("fptrunc", x, f16) if dtype == f16 else x
+
+
+def _to_bf16(b: Builder, x: Value) -> Value:
+    bits = b.bits(x)
+    sixteen = b.like(16, bits)
+    odd = b.binary("and", b.binary("lshr", bits, sixteen), b.like(1, bits))
+    rounded = b.binary("add", b.binary("add", bits, odd), b.like(0x7FFF, bits))
+    nan = b.compare("uno", x, x)
+    chosen = b.select(nan, b.binary("or", bits, b.like(QUIET, bits)), rounded)
+    half = b.cast("trunc", b.binary("lshr", chosen, sixteen), s16)
+    return Value(half.text, bf16, half.lanes, half.depth)
+
+
+def _to_odd(b: Builder, x: Value) -> Value:
+    """An f64 as f32, truncated, the last bit set where that lost something."""
+    near = b.cast("fptrunc", x, f32)
+    back = b.cast("fpext", near, f64)
+    inexact = b.compare("one", back, x)
+    size = b.intrinsic("llvm.fabs", back), b.intrinsic("llvm.fabs", x)
+    above = b.compare("ogt", *size)
+    bits = b.bits(near)
+    toward_zero = b.select(above, b.binary("sub", bits, b.like(1, bits)), bits)
+    odd = b.binary("or", toward_zero, b.like(1, bits))
+    return b.from_bits(b.select(inexact, odd, bits))
+
+
+def convert(b: Builder, x: Value, to: DType) -> Value:
+    """``x`` as an element of type ``to``."""
+    element_type(to)  # refuses what has no registers
+    if x.dtype == to:
+        return x
+    if isinstance(x.literal, bool | int) and not (to.is_float or to == pred):
+        return b.const(int(x.literal), to, x.lanes)
+    if to == pred:
+        wide = widen(b, x)
+        return b.compare("une" if wide.dtype.is_float else "ne", wide, b.like(0, wide))
+    if x.dtype.is_float:
+        return _float_to_float(b, x, to) if to.is_float else _float_to_int(b, x, to)
+    if not to.is_float:
+        return _int_to_int(b, x, to)
+    signed = x.dtype.kind == "signed"
+    wide_type = to if to in (f32, f64) else f32
+    return narrow(b, b.cast("sitofp" if signed else "uitofp", x, wide_type), to)
+
+
+def _float_to_float(b: Builder, x: Value, to: DType) -> Value:
+    if x.dtype == f64:
+        return b.cast("fptrunc", x, f32) if to == f32 else narrow(b, _to_odd(b, x), to)
+    wide = widen(b, x)
+    return b.cast("fpext", wide, f64) if to == f64 else narrow(b, wide, to)
+
+
+def _float_to_int(b: Builder, x: Value, to: DType) -> Value:
+    wide = widen(b, x)
+    name = "llvm.fptosi.sat" if to.kind == "signed" else "llvm.fptoui.sat"
+    bits = max(to.bits, 32)  # narrower results are saturated by hand: LLVM scalarizes them
+    result = SIGNED[bits]
+    over = f"{_mangled(result, x.lanes)}.{_mangled(wide.dtype, x.lanes)}"
+    value = b.intrinsic(name, wide, result=result, over=over)
+    if to.bits < 32:
+        low, high = int_range(to)
+        small, large = b.like(low, value), b.like(high, value)
+        compare = ("slt", "sgt") if to.kind == "signed" else ("ult", "ugt")
+        value = b.select(b.compare(compare[0], value, small), small, value)
+        value = b.select(b.compare(compare[1], value, large), large, value)
+        return b.cast("trunc", value, to)
+    return Value(value.text, to, value.lanes, value.depth)
+
+
+def _mangled(dtype: DType, lanes: int) -> str:
+    name = f"f{dtype.bits}" if dtype.is_float else f"i{dtype.bits}"
+    return f"v{lanes}{name}" if lanes else name
+
+
+def int_range(dtype: DType) -> tuple[int, int]:
+    """The least and the greatest value of an integer type."""
+    if dtype.kind == "signed":
+        return -(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1
+    return 0, (1 << dtype.bits) - 1
+
+
+def _int_to_int(b: Builder, x: Value, to: DType) -> Value:
+    have = 1 if x.dtype == pred else x.dtype.bits
+    if have == to.bits:
+        return Value(x.text, to, x.lanes, x.depth, None)
+    if have > to.bits:
+        return b.cast("trunc", x, to)
+    return b.cast("sext" if x.dtype.kind == "signed" else "zext", x, to)
+
+
+def reinterpret(b: Builder, x: Value, to: DType) -> Value:
+    """The bits of ``x`` as an element of type ``to``, of the same width."""
+    if pred in (x.dtype, to):
+        if x.dtype == to:
+            return x
+        byte = b.cast("zext", x, s8) if x.dtype == pred else x
+        return convert(b, byte, pred) if to == pred else reinterpret(b, byte, to)
+    if x.dtype.bits != to.bits:
+        raise UnsupportedError(
+            f"bitcast-convert of {x.dtype} to {to}", "the widths differ", hint="use equal widths"
+        )
+    if x.literal is not None:
+        x = b.pure(f"freeze {x}", x.dtype, x.lanes, 0)
+    return b.cast("bitcast", x, to)
+
+
+__all__ = ["convert", "int_range", "narrow", "reinterpret", "widen"]

@@ -1,0 +1,105 @@
+"""Loop-IR expressions as LLVM values, uniform or one per lane of the vector loop around."""
+
+from __future__ import annotations
+
+from ..ir.dtypes import index, s32
+from ..ir.loop.affine import Interval, bounds
+from ..ir.loop.nodes import Buffer, Cast, Const, Expr, Load, Op, Stmt, Store, Var
+from ..ir.loop.visit import children
+from ..ir.target import Target
+from .llvm_ir_access import SMALL, load_element
+from .llvm_ir_convert import convert, reinterpret
+from .llvm_ir_core import Value
+from .llvm_ir_index import Indices
+from .llvm_ir_ops import apply
+
+
+class Emitter(Indices):
+    """A builder that knows what the names of the loop program stand for.
+
+    ``env`` has the variables in scope, ``ranges`` their values' bounds.
+    ``parallel`` tells that this function is the body of a parallel loop.
+    """
+
+    def __init__(self, target: Target) -> None:
+        super().__init__(target)
+        self.env: dict[Var, Value] = {}
+        self.ranges: dict[Var, Interval] = {}
+        self.parallel = False
+        self.workspace = 0
+        self.finished: list[str] = []
+        self.slots: dict[int, Value] = {}
+        self.stored: dict[int, tuple[Stmt, frozenset[Buffer]]] = {}
+
+    def value(self, e: Expr) -> Value:
+        """The value of an expression."""
+        match e:
+            case Const(value=v, dtype=dtype):
+                return self.const(v, dtype)
+            case Var():
+                return self.variable(e)
+            case Op(name="add" | "subtract" | "multiply" | "negate", dtype=d) if d == index:
+                return self.linear(e)
+            case Op(name="floordiv" | "floormod" as name, args=(a, b), dtype=d) if d == index:
+                return self.quotient(name, a, b)
+            case Op(name="select", args=(c, a, b)):
+                return self.selection(c, a, b)
+            case Op(name=name, args=args):
+                return apply(self, name, tuple(self.value(a) for a in args))
+            case Cast(value=inner, dtype=dtype, bits=bits):
+                x = self.value(inner)
+                return reinterpret(self, x, dtype) if bits else convert(self, x, dtype)
+            case Load(buffer=buffer, index=(at,)):
+                return load_element(self, buffer, at)
+        raise AssertionError(f"not a flat expression: {e}")
+
+    def variable(self, var: Var) -> Value:
+        """A variable; that of the vector loop as one number per lane."""
+        lanes = self.lanes
+        if lanes is not None and var is lanes.var:
+            base = self.wide(lanes.base, lanes.count)
+            return self.binary("add", self.iota(index, lanes.count), base)
+        return self.env[var]
+
+    def selection(self, c: Expr, a: Expr, b: Expr) -> Value:
+        """Both arms are computed; which is taken is decided without a branch."""
+        cond = self.value(c)
+        if isinstance(cond.literal, bool):
+            return self.value(a if cond.literal else b)
+        return self.select(cond, self.value(a), self.value(b))
+
+    def linear(self, e: Op) -> Value:
+        """A sum or product of indices."""
+        form = self.form(e)
+        if form is None:
+            return apply(self, e.name, tuple(self.value(a) for a in e.args))
+        total = self.total(form)
+        if not form.lane or self.lanes is None:
+            return total
+        steps = self.iota(index, self.lanes.count, form.lane)
+        return self.binary("add", steps, self.wide(total, self.lanes.count))
+
+    def quotient(self, name: str, a: Expr, b: Expr) -> Value:
+        """A quotient or remainder; unsigned where the dividend is known not to be negative."""
+        x, y = self.value(a), self.value(b)
+        if bounds(a, self.ranges)[0] < 0:
+            return apply(self, name, (x, y))
+        x, y = self.even(x, y)
+        power = isinstance(y.literal, int) and y.literal > 0 and y.literal & (y.literal - 1) == 0
+        if power:
+            return apply(self, name, (x, y))
+        narrow = x.lanes and max(bounds(a, self.ranges)[1], bounds(b, self.ranges)[1]) <= SMALL
+        if narrow:  # vectors of 64-bit quotients are scalarized
+            x, y = (convert(self, v, s32) for v in (x, y))
+        result = self.binary("udiv" if name == "floordiv" else "urem", x, y)
+        return convert(self, result, index)
+
+    def stores(self, s: Stmt) -> frozenset[Buffer]:
+        """The buffers that a statement writes."""
+        known = self.stored.get(id(s))
+        if known is None:
+            own = {s.buffer} if isinstance(s, Store) else set()
+            below = (self.stores(c) for c in children(s))
+            known = s, frozenset(own).union(*below)
+            self.stored[id(s)] = known
+        return known[1]

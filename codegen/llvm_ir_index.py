@@ -1,0 +1,143 @@
+"""Index expressions as linear forms over LLVM values, and addresses made from them.
+
+A form is kept until it is needed: constants fold, what varies in an inner loop is added last, so
+that each partial sum can stand outside the loops it does not depend on, and a constant offset ends
+up in the address mode of the instruction.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, field
+
+from ..ir.dtypes import index, pred
+from ..ir.loop.nodes import Buffer, Const, Expr, Op, Var
+from ..ir.target import Target
+from .llvm_ir_build import Builder
+from .llvm_ir_core import Value, memory_type
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """The vector loop that is open: lane k has the variable at ``base + k``.
+
+    ``mask`` is None where every lane is on. ``certain`` tells that at least one is.
+    """
+
+    var: Var
+    base: Value
+    count: int
+    mask: Value | None = None
+    certain: bool = True
+
+
+@dataclass(slots=True)
+class Form:
+    """``sum of value * factor + lane * (number of the lane) + constant``."""
+
+    terms: dict[str, tuple[Value, int]] = field(default_factory=dict)
+    lane: int = 0
+    constant: int = 0
+
+    def add(self, value: Value, factor: int) -> None:
+        """Add ``factor * value``, a scalar."""
+        if isinstance(value.literal, int):
+            self.constant += factor * value.literal
+            return
+        known = self.terms.get(value.text)
+        total = factor + (known[1] if known else 0)
+        if total:
+            self.terms[value.text] = value, total
+        else:
+            self.terms.pop(value.text, None)
+
+
+class Indices(Builder):
+    """A builder that evaluates index expressions; ``buffers`` has the pointers."""
+
+    def __init__(self, target: Target) -> None:
+        super().__init__(target)
+        self.buffers: dict[Buffer, Value] = {}
+        self.lanes: Lanes | None = None
+
+    @abstractmethod
+    def value(self, e: Expr) -> Value:
+        """The value of any expression."""
+
+    def form(self, e: Expr) -> Form | None:
+        """The linear form of an index expression; None where lanes differ in another way."""
+        result = Form()
+        return result if self._gather(e, 1, result) else None
+
+    def _gather(self, e: Expr, k: int, into: Form) -> bool:
+        match e:
+            case Const(value=int(c)):
+                into.constant += k * c
+                return True
+            case Var() if self.lanes is not None and e is self.lanes.var:
+                into.lane += k
+                into.add(self.lanes.base, k)
+                return True
+            case Op(name="add", args=(a, b), dtype=d) if d == index:
+                return self._gather(a, k, into) and self._gather(b, k, into)
+            case Op(name="subtract", args=(a, b), dtype=d) if d == index:
+                return self._gather(a, k, into) and self._gather(b, -k, into)
+            case Op(name="negate", args=(a,), dtype=d) if d == index:
+                return self._gather(a, -k, into)
+            case Op(name="multiply", args=(a, b), dtype=d) if d == index:
+                return self._product(a, b, k, into)
+        value = self.value(e)
+        if value.lanes:
+            return False
+        into.add(value, k)
+        return True
+
+    def _product(self, a: Expr, b: Expr, k: int, into: Form) -> bool:
+        x, y = self.form(a), self.form(b)
+        if x is None or y is None:
+            return False
+        if x.terms or x.lane:
+            x, y = y, x
+        if x.lane or (x.terms and y.lane):
+            return False
+        if x.terms:
+            into.add(self.binary("mul", self.total(x), self.total(y)), k)
+            return True
+        k *= x.constant
+        into.constant += k * y.constant
+        into.lane += k * y.lane
+        for value, factor in y.terms.values():
+            into.add(value, k * factor)
+        return True
+
+    def total(self, form: Form) -> Value:
+        """The scalar part of a form as one value."""
+        total: Value | None = None
+        for value, factor in sorted(form.terms.values(), key=lambda t: t[0].depth):
+            scaled = self.binary("mul", value, self.const(factor, index))
+            total = scaled if total is None else self.binary("add", total, scaled)
+        constant = self.const(form.constant, index)
+        return constant if total is None else self.binary("add", total, constant)
+
+    def pointer(self, buffer: Buffer, form: Form) -> Value:
+        """The address of the element at ``form``, of lane 0 in a vector loop."""
+        at = self.buffers[buffer]
+        type_ = memory_type(buffer.dtype)
+        terms = sorted(form.terms.values(), key=lambda t: t[0].depth)
+        while terms:
+            depth = terms[0][0].depth
+            same = {v.text: (v, k) for v, k in terms if v.depth == depth}
+            terms = [(v, k) for v, k in terms if v.depth != depth]
+            at = self.offset(at, self.total(Form(same)), type_)
+        return self.offset(at, self.const(form.constant, index), type_) if form.constant else at
+
+    def offset(self, at: Value, by: Value, type_: str) -> Value:
+        """``by`` elements after ``at``."""
+        text = f"getelementptr inbounds {type_}, ptr {at.text}, {by}"
+        return self.pure(text, index, by.lanes, max(at.depth, by.depth))
+
+    def mask_text(self) -> Value:
+        """The lanes that are on, as a vector of conditions."""
+        assert self.lanes is not None
+        mask = self.lanes.mask
+        return self.const(True, pred, self.lanes.count) if mask is None else mask

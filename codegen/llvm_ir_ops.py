@@ -1,0 +1,161 @@
+"""What LLVM code each element-wise operation of ``ir.elementwise.TABLE`` becomes.
+
+One table per kind of element. f16 and bf16 are computed in f32 and rounded once. Sums and products
+of floats carry ``contract``, so that a product and a sum may become one fma; nothing else is
+assumed of floats.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from ..ir.dtypes import DType, pred
+from ..ir.errors import UnsupportedError
+from . import vector_math
+from .llvm_ir_build import Builder
+from .llvm_ir_convert import narrow, widen
+from .llvm_ir_core import Value
+from .llvm_ir_int import INTEGER
+
+Emit = Callable[..., Value]
+
+
+def apply(b: Builder, name: str, args: tuple[Value, ...]) -> Value:
+    """The operation ``name`` on operands of one kind, all scalars or brought to one width."""
+    dtype = args[-1].dtype
+    if name == "select":
+        return b.select(*args)
+    table = PRED if dtype == pred else FLOAT if dtype.is_float else INTEGER
+    emit = table.get(name)
+    if emit is None:
+        raise UnsupportedError(
+            f"operation {name} on {dtype}", "the CPU code generator has no code for it"
+        )
+    args = b.even(*args)
+    if not dtype.is_float:
+        return emit(b, *args)
+    result = emit(b, *(widen(b, a) for a in args))
+    return result if result.dtype == pred else narrow(b, result, dtype)
+
+
+def _binary(name: str) -> Emit:
+    return lambda b, x, y: b.binary(name, x, y)
+
+
+def _compare(name: str) -> Emit:
+    return lambda b, x, y: b.compare(name, x, y)
+
+
+def _intrinsic(name: str) -> Emit:
+    return lambda b, x: b.intrinsic(name, x)
+
+
+def _number(x: Value) -> bool:
+    return isinstance(x.literal, int | float) and not math.isnan(x.literal)
+
+
+def _extreme(compare: str) -> Emit:
+    """The greater or lesser; NaN if either is. A literal needs no look at NaN."""
+
+    def emit(b: Builder, x: Value, y: Value) -> Value:
+        if _number(x):
+            x, y = y, x
+        if _number(y):
+            return b.select(b.compare(compare, y, x), y, x)
+        either = b.select(b.compare(compare, x, y), x, y)
+        return b.select(b.compare("uno", x, x), x, either)
+
+    return emit
+
+
+maximum, minimum = _extreme("ogt"), _extreme("olt")
+
+
+def _clamp(b: Builder, low: Value, x: Value, high: Value) -> Value:
+    return minimum(b, maximum(b, x, low), high)
+
+
+def _sign(b: Builder, x: Value) -> Value:
+    one = b.intrinsic("llvm.copysign", b.like(1.0, x), x)
+    return b.select(b.compare("one", x, b.like(0.0, x)), one, x)
+
+
+def _is_finite(b: Builder, x: Value) -> Value:
+    return b.compare("olt", b.intrinsic("llvm.fabs", x), b.like(math.inf, x))
+
+
+def _round_away(b: Builder, x: Value) -> Value:
+    whole = b.intrinsic("llvm.trunc", x)
+    rest = b.intrinsic("llvm.fabs", b.binary("fsub", x, whole))
+    away = b.binary("fadd", whole, b.intrinsic("llvm.copysign", b.like(1.0, x), x))
+    return b.select(b.compare("oge", rest, b.like(0.5, x)), away, whole)
+
+
+def _rsqrt(b: Builder, x: Value) -> Value:
+    return b.binary("fdiv", b.like(1.0, x), b.intrinsic("llvm.sqrt", x))
+
+
+def _math(name: str) -> Emit:
+    return lambda b, *args: vector_math.call(b, name, *args)
+
+
+FLOAT: Mapping[str, Emit] = MappingProxyType(
+    {
+        "add": _binary("fadd contract"),
+        "subtract": _binary("fsub contract"),
+        "multiply": _binary("fmul contract"),
+        "divide": _binary("fdiv"),
+        "remainder": _binary("frem"),
+        "maximum": maximum,
+        "minimum": minimum,
+        "fma": lambda b, x, y, z: b.fma(x, y, z),
+        "eq": _compare("oeq"),
+        "ne": _compare("une"),
+        "lt": _compare("olt"),
+        "le": _compare("ole"),
+        "gt": _compare("ogt"),
+        "ge": _compare("oge"),
+        "is-finite": _is_finite,
+        "clamp": _clamp,
+        "abs": _intrinsic("llvm.fabs"),
+        "negate": lambda b, x: b.unary("fneg", x),
+        "sign": _sign,
+        "floor": _intrinsic("llvm.floor"),
+        "ceil": _intrinsic("llvm.ceil"),
+        "round-nearest-even": _intrinsic("llvm.rint"),
+        "round-nearest-afz": _round_away,
+        "sqrt": _intrinsic("llvm.sqrt"),
+        "rsqrt": _rsqrt,
+        **{name: _math(name) for name in vector_math.FUNCTIONS},
+    }
+)
+
+_OR, _AND = _binary("or"), _binary("and")
+
+PRED: Mapping[str, Emit] = MappingProxyType(
+    {
+        "add": _OR,
+        "multiply": _AND,
+        "maximum": _OR,
+        "minimum": _AND,
+        "and": _AND,
+        "or": _OR,
+        "xor": _binary("xor"),
+        "not": lambda b, x: b.negate_pred(x),
+        "eq": _compare("eq"),
+        "ne": _compare("ne"),
+        "lt": _compare("ult"),
+        "le": _compare("ule"),
+        "gt": _compare("ugt"),
+        "ge": _compare("uge"),
+        "clamp": lambda b, low, x, high: b.binary("and", b.binary("or", x, low), high),
+    }
+)
+
+
+def combines(name: str, dtype: DType) -> bool:
+    """Whether lanes may be combined by ``name`` in any order."""
+    table = PRED if dtype == pred else FLOAT if dtype.is_float else INTEGER
+    return name in table and name in ("add", "multiply", "maximum", "minimum", "and", "or", "xor")

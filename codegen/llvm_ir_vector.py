@@ -1,0 +1,228 @@
+"""Vector loops: their iterations as lanes, in pieces of the machine's width.
+
+The last piece, if it is not full, is narrower where that is a power of two, else masked. A
+statement ``acc[i] = acc[i] op x`` whose element is the same in every lane is a reduction: the lanes
+are combined pairwise, the pieces before that lane by lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from ..ir.dtypes import DType, index
+from ..ir.elementwise import identity
+from ..ir.loop.nodes import Cast, Expr, For, If, Kind, Let, Load, Op, Seq, Stmt, Store, Var
+from ..ir.loop.visit import children, exprs, walk, walk_expr
+from .llvm_ir_access import store_element
+from .llvm_ir_core import Value
+from .llvm_ir_expr import Emitter
+from .llvm_ir_index import Lanes
+from .llvm_ir_ops import apply, combines
+
+PIECES = 16  # pieces of one vector loop that are written out; more become a loop
+
+EmitStmt = Callable[[Emitter, Stmt], None]
+
+
+def vector_loop(em: Emitter, s: For, count: int, emit: EmitStmt) -> None:
+    """The code of a vector loop of ``count`` iterations."""
+    if not vectorizable(s):
+        counter, name = em.function.open_loop(em.stores(s.body), True)
+        em.env[s.var] = counter
+        emit(em, s.body)
+        em.function.close_loop(name, "0", str(count), 1)
+        return
+    native = min(em.target.lanes(widest(s.body)), 64)
+    full, rest = divmod(count, native)
+    sums = [x for x in _top(s.body) if reduction(x, s.var) is not None] if full > 1 else []
+    for x in sums:
+        _open_sum(em, x, native)
+    if full > PIECES:
+        counter, name = em.function.open_loop(em.stores(s.body), True)
+        _piece(em, s, counter, native, native, emit)
+        em.function.close_loop(name, "0", str(full * native), native)
+    else:
+        for k in range(full):
+            _piece(em, s, em.const(k * native, index), native, native, emit)
+    for x in sums:
+        _close_sum(em, x, native)
+    if rest:
+        _piece(em, s, em.const(full * native, index), _round_up(rest), rest, emit)
+
+
+def _round_up(n: int) -> int:
+    return 1 << (n - 1).bit_length()
+
+
+def _piece(em: Emitter, s: For, base: Value, lanes: int, active: int, emit: EmitStmt) -> None:
+    """``active`` iterations from ``base`` on, as ``lanes`` lanes."""
+    if lanes == 1:
+        em.env[s.var] = base
+    else:
+        mask = em.first_lanes(active, lanes) if active < lanes else None
+        em.lanes = Lanes(s.var, base, lanes, mask)
+    emit(em, s.body)
+    em.lanes = None
+
+
+def widest(s: Stmt) -> DType:
+    """The widest element type that the statement moves or computes."""
+    found: list[DType] = []
+
+    def look(e: Expr) -> None:
+        if isinstance(e, Load):
+            found.append(e.buffer.dtype)
+            return
+        if isinstance(e, Cast) or (isinstance(e, Op) and e.dtype != index):
+            found.append(e.dtype)
+        for x in _operands(e):
+            look(x)
+
+    for x in walk(s):
+        if isinstance(x, Store):
+            found.append(x.buffer.dtype)
+            look(x.value)
+        elif isinstance(x, Let):
+            look(x.value)
+    return max(found, key=lambda d: d.bytes)
+
+
+def _operands(e: Expr) -> tuple[Expr, ...]:
+    match e:
+        case Op(args=args):
+            return args
+        case Cast(value=value):
+            return (value,)
+        case _:
+            return ()
+
+
+def _top(s: Stmt) -> list[Store]:
+    """The stores that run once in each iteration, whatever it does besides."""
+    match s:
+        case Store():
+            return [s]
+        case Seq(stmts=stmts):
+            return [x for y in stmts for x in _top(y)]
+        case Let(body=body):
+            return _top(body)
+        case _:
+            return []
+
+
+def reduction(s: Store, var: Var) -> tuple[str, Expr] | None:
+    """The operation and operand of ``acc[i] = acc[i] op x`` with ``i`` free of ``var``."""
+    if any(x is var for e in s.index for x in walk_expr(e)):
+        return None
+    match s.value:
+        case Op(name=name, args=(a, b), dtype=dtype) if combines(name, dtype):
+            for own, other in ((a, b), (b, a)):
+                same = isinstance(own, Load) and own.buffer is s.buffer and own.index == s.index
+                again = any(isinstance(x, Load) and x.buffer is s.buffer for x in walk_expr(other))
+                if same and not again:
+                    return name, other
+    return None
+
+
+def vectorizable(s: For) -> bool:
+    """Whether the iterations can be lanes: what one element gets is clear, bounds are the same."""
+    varying: set[Var] = {s.var}
+
+    def differs(e: Expr) -> bool:
+        return any(isinstance(x, Var) and x in varying for x in walk_expr(e))
+
+    def ok(x: Stmt) -> bool:
+        match x:
+            case Store(index=at, value=value):
+                clear = any(map(differs, at)) or not differs(value)
+                if not clear and reduction(x, s.var) is None:
+                    return False
+            case Let(var=var, value=value):
+                if differs(value):
+                    varying.add(var)
+            case For(kind=kind, extent=extent):
+                if kind is Kind.THREAD or differs(extent):
+                    return False
+            case If() | Seq():
+                pass
+            case _:
+                return False
+        return all(map(ok, children(x)))
+
+    return ok(s.body) and not _carried(s)
+
+
+def _carried(s: For) -> bool:
+    """Whether a uniform element is both written and read other than by its own reduction."""
+    uniform = {x.buffer for x in walk(s.body) if isinstance(x, Store) and not any(
+        y is s.var for e in x.index for y in walk_expr(e))}  # fmt: skip
+    if not uniform:
+        return False
+    for x in walk(s.body):
+        found = reduction(x, s.var) if isinstance(x, Store) else None
+        for e in exprs(x) if found is None else (found[1],):
+            if any(isinstance(y, Load) and y.buffer in uniform for y in walk_expr(e)):
+                return True
+    return False
+
+
+# Reductions across lanes.
+
+
+def _open_sum(em: Emitter, s: Store, lanes: int) -> None:
+    """A vector of partial results, promoted to a register later."""
+    assert isinstance(s.value, Op)
+    start = em.const(identity(s.value.name, s.buffer.dtype), s.buffer.dtype, lanes)
+    slot = em.function.alloca(start.type, 64)
+    em.function.write(f"store {start}, ptr {slot.text}, align 64")
+    em.slots[id(s)] = slot
+
+
+def _close_sum(em: Emitter, s: Store, lanes: int) -> None:
+    assert isinstance(s.value, Op)
+    slot = em.slots.pop(id(s))
+    dtype = s.buffer.dtype
+    kind = em.const(0, dtype, lanes).type
+    partial = em.function.result(f"load {kind}, ptr {slot.text}, align 64", dtype, lanes)
+    _into_element(em, s, s.value.name, partial)
+
+
+def _into_element(em: Emitter, s: Store, name: str, partial: Value) -> None:
+    old = em.value(Load(s.buffer, s.index))
+    total = apply(em, name, (old, across(em, name, partial)))
+    lanes, em.lanes = em.lanes, None
+    store_element(em, s.buffer, s.index[0], total)
+    em.lanes = lanes
+
+
+def across(em: Emitter, name: str, x: Value) -> Value:
+    """All lanes of ``x`` combined, halves with halves."""
+    while x.lanes > 1:
+        half = x.lanes // 2
+        low = em.shuffle(x, list(range(half)))
+        high = em.shuffle(x, list(range(half, 2 * half)))
+        x = apply(em, name, (low, high))
+    return em.lane(x, 0)
+
+
+def reduce_element(em: Emitter, s: Store) -> bool:
+    """Emit ``s`` as a reduction over the lanes, if it is one; else False and nothing is done."""
+    lanes = em.lanes
+    if lanes is None or (found := reduction(s, lanes.var)) is None:
+        return False
+    name, operand = found
+    x = em.value(operand)
+    if not x.lanes:
+        x = em.wide(x, lanes.count)
+    if lanes.mask is not None:
+        x = em.select(lanes.mask, x, em.like(identity(name, x.dtype), x))
+    slot = em.slots.get(id(s))
+    if slot is None:
+        _into_element(em, replace(s), name, x)
+        return True
+    kind = x.type
+    old = em.function.result(f"load {kind}, ptr {slot.text}, align 64", x.dtype, x.lanes)
+    new = apply(em, name, (old, x))
+    em.function.write(f"store {new}, ptr {slot.text}, align 64")
+    return True

@@ -1,0 +1,58 @@
+"""Lowering: a scheduled function becomes plain loops over flat buffers, pass by pass.
+
+Every pass takes and gives a function that means the same; ``stages`` gives each one's result, for
+tests and dumps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from types import MappingProxyType
+
+from ...ir.loop.nodes import Func
+from ...ir.loop.simplify import simplify_stmt
+from ...ir.target import Target
+from .flatten import flatten
+from .open_blocks import open_blocks
+from .place import compact, place_buffers
+from .rebuild import with_body
+from .workspace import workspace_bytes
+
+Pass = Callable[[Func, Target], Func]
+
+
+def _simplify(func: Func, target: Target) -> Func:
+    return with_body(func, simplify_stmt(func.body))
+
+
+PASSES: tuple[tuple[str, Pass], ...] = (
+    ("place_buffers", lambda f, t: place_buffers(f)),
+    ("open_blocks", lambda f, t: open_blocks(f)),
+    ("simplify", _simplify),
+    ("compact", lambda f, t: compact(f)),
+    ("simplify_compact", _simplify),
+    ("flatten", lambda f, t: flatten(f)),
+    ("simplify_flat", _simplify),
+)
+
+
+def stages(func: Func, target: Target) -> Iterator[tuple[str, Func]]:
+    """The name and the result of each pass, in order."""
+    for name, run in PASSES:
+        func = run(func, target)
+        yield name, func
+
+
+def lower(func: Func, target: Target) -> Func:
+    """The flat function: no blocks, buffers of one dimension made where they are used.
+
+    ``notes["workspace_bytes"]`` is the memory that its caller must give it (see ``llvm_ir``).
+    """
+    for _, result in stages(func, target):
+        func = result
+    size = workspace_bytes(func.body)
+    notes = {k: v for k, v in func.notes.items() if k != "workspace_bytes"}
+    if size:
+        notes["workspace_bytes"] = size
+    return replace(func, notes=MappingProxyType(notes))

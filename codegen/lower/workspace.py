@@ -1,0 +1,29 @@
+"""Memory for a kernel's intermediate buffers: which are the caller's to give, and how much.
+
+Buffers made outside of parallel loops lie in one workspace, those of different scopes in the same
+place. What is made inside a parallel loop belongs to the thread, register tiles to the stack.
+"""
+
+from __future__ import annotations
+
+from ...ir.loop.nodes import Alloc, Buffer, For, Kind, Scope, Stmt
+from ...ir.loop.visit import children
+
+ALIGN = 64  # of every buffer that we make
+
+
+def buffer_bytes(buffer: Buffer) -> int:
+    """Bytes of a flat buffer, rounded up to whole cache lines."""
+    return -(-max(1, buffer.shape[0]) * buffer.dtype.bytes // ALIGN) * ALIGN
+
+
+def workspace_bytes(s: Stmt, parallel: bool = False) -> int:
+    """Memory for the buffers outside of parallel loops; those of different scopes share it."""
+    match s:
+        case For(kind=kind, body=body):
+            return workspace_bytes(body, parallel or kind is Kind.PARALLEL)
+        case Alloc(buffer=buffer, body=body):
+            own = 0 if parallel or buffer.scope is Scope.REGISTER else buffer_bytes(buffer)
+            return own + workspace_bytes(body, parallel)
+        case _:
+            return max((workspace_bytes(c, parallel) for c in children(s)), default=0)
