@@ -14,6 +14,7 @@ from ..ir.loop.nodes import (
     For,
     Func,
     Kind,
+    Let,
     Load,
     Op,
     Seq,
@@ -165,9 +166,13 @@ def only_blocks(path: Path) -> Reason | None:
 def update_of(block: Block) -> tuple[Store, str, Expr] | None:
     """The store, operation and term of ``B[i] = op(B[i], term)`` with a commutative ``op``.
 
-    None for any other body.
+    The store may stand under ``Let``s. None for any other body.
     """
     body = block.body
+    while isinstance(body, Let):
+        if any(r.buffer in _loaded(body.value) for r in block.writes):
+            return None
+        body = body.body
     if not isinstance(body, Store) or not isinstance(body.value, Op):
         return None
     value, own = body.value, Load(body.buffer, body.index)
@@ -177,9 +182,13 @@ def update_of(block: Block) -> tuple[Store, str, Expr] | None:
     a, b = value.args
     if b == own:
         a, b = b, a
-    if a != own or any(isinstance(x, Load) and x.buffer is body.buffer for x in walk_expr(b)):
+    if a != own or body.buffer in _loaded(b):
         return None
     return body, value.name, b
+
+
+def _loaded(e: Expr) -> frozenset[Buffer]:
+    return frozenset(x.buffer for x in walk_expr(e) if isinstance(x, Load))
 
 
 def computes_once(block: Block) -> Reason | None:

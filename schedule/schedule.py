@@ -9,9 +9,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from ..ir.loop.nodes import Func, Scope, Var
+from ..ir.loop.nodes import Block, For, Func, Scope, Var
 from . import steps as data
-from .cursor import BlockRef, LoopRef, block_of, blocks_under, find_block, loops_of, nest
+from .cursor import (
+    BlockRef,
+    LoopRef,
+    block_of,
+    blocks_under,
+    extent_of,
+    find_block,
+    find_loop,
+    loop_of,
+    loops_of,
+    nest,
+)
 from .errors import ScheduleError
 from .primitives import kinds, locate, loops, reduce, stage
 from .steps import Argument, BlockName, Loop, Plain, Step
@@ -88,6 +99,22 @@ class Schedule:
             self._record(self.func, "get_loops", (ref,), found)
         return found
 
+    def block(self, block: Blockish) -> Block:
+        """The node of a block as it stands."""
+        ref = self._block(block, f"look at block `{_name(block)}`")
+        return nest(self.func).block(ref.name)
+
+    def loop(self, loop: LoopRef) -> For:
+        """The node of a loop as it stands."""
+        return loop_of(find_loop(self.func, loop, f"look at loop `{loop.var.name}`"))
+
+    def extent(self, loop: LoopRef) -> int:
+        """The extent of a loop; a ``ScheduleError`` where it is no constant."""
+        n = extent_of(self.loop(loop))
+        if n is None:
+            raise ScheduleError(f"tell the extent of loop `{loop.var.name}`", "it is no constant")
+        return n
+
     def get_producers(self, block: Blockish) -> list[BlockRef]:
         """The blocks that write what this one reads, in program order."""
         ref = self._block(block, f"get the producers of block `{_name(block)}`")
@@ -144,7 +171,7 @@ class Schedule:
         """Compute a block inside a loop of its consumers, as much as an iteration needs."""
         ref = _ref(block)
         func = locate.compute_at(self.func, ref, loop, keep_unit_loops)
-        self._record(func, "compute_at", (ref, loop, keep_unit_loops))
+        self._record(func, "compute_at", (ref, loop, *_if_set(keep_unit_loops)))
 
     def reverse_compute_at(
         self, block: Blockish, loop: LoopRef, keep_unit_loops: bool = False
@@ -152,7 +179,7 @@ class Schedule:
         """Compute a block inside a loop of its producer, as much as an iteration gives."""
         ref = _ref(block)
         func = locate.reverse_compute_at(self.func, ref, loop, keep_unit_loops)
-        self._record(func, "reverse_compute_at", (ref, loop, keep_unit_loops))
+        self._record(func, "reverse_compute_at", (ref, loop, *_if_set(keep_unit_loops)))
 
     # Buffers.
 
@@ -250,6 +277,10 @@ def _ref(block: Blockish) -> BlockRef:
     return BlockRef(block) if isinstance(block, str) else block
 
 
+def _if_set(flag: bool) -> tuple[bool, ...]:
+    return (True,) if flag else ()
+
+
 def _either(ref: LoopRef | BlockRef) -> LoopRef | BlockName:
     return ref if isinstance(ref, LoopRef) else BlockName(ref.name)
 
@@ -273,8 +304,8 @@ _SIGNATURES: Mapping[str, tuple[str, ...]] = {
     "parallel": ("loop",),
     "vectorize": ("loop",),
     "unroll": ("loop",),
-    "compute_at": ("block", "loop", "bool"),
-    "reverse_compute_at": ("block", "loop", "bool"),
+    "compute_at": ("block", "loop", "bool?"),
+    "reverse_compute_at": ("block", "loop", "bool?"),
     "cache_read": ("block", "int", "str"),
     "cache_write": ("block", "int", "str"),
     "set_scope": ("block", "int", "str"),
@@ -290,11 +321,12 @@ def _do(sch: Schedule, known: dict[str, LoopRef], n: int, step: Step) -> None:
     kinds_wanted = _SIGNATURES.get(step.name)
     if kinds_wanted is None:
         raise ScheduleError(asked, "there is no such primitive")
-    if len(step.arguments) != len(kinds_wanted):
-        raise ScheduleError(asked, f"it takes {len(kinds_wanted)} arguments")
+    needed = sum(not kind.endswith("?") for kind in kinds_wanted)
+    if not needed <= len(step.arguments) <= len(kinds_wanted):
+        raise ScheduleError(asked, f"it takes {needed} arguments")
     args: list[object] = []
-    for kind, a in zip(kinds_wanted, step.arguments, strict=True):
-        value = _decoded(kind, a, known)
+    for kind, a in zip(kinds_wanted, step.arguments, strict=False):
+        value = _decoded(kind.removesuffix("?"), a, known)
         if value is _WRONG:
             raise ScheduleError(asked, f"argument {len(args)} is no known {kind}")
         args.append(value)

@@ -181,10 +181,11 @@ def regenerate(block: Block, domain: Domain, keep_unit_loops: bool = False) -> S
         x = domain.get(a.var, whole(a.extent))
         if x.extent >= a.extent:
             x = whole(a.extent)
+        n = x.extent if a.extent else 0  # an empty axis needs a loop that never runs
         value = x.base()
-        if x.extent > 1 or keep_unit_loops:
+        if n != 1 or keep_unit_loops:
             v = var(a.var.name.removeprefix("v") or a.var.name)
-            loops.append((v, x.extent))
+            loops.append((v, n))
             value = add(value, v) if value != Const(0) else v
         axes.append(replace(a, value=value))
         guards.append(guard(value, x, a.extent))
@@ -277,7 +278,10 @@ def _provided_domain(block: Block, inside: Sequence[Path], depth: int) -> Domain
                 continue
             pairs = zip(region.ranges, out.ranges, strict=True)
             kept: list[tuple[Expr, int | None]] = [
-                (r.start if _reaches(block, r.start, feeder, w.start) else Const(0), as_int(r.extent))
+                (
+                    r.start if _reaches(block, r.start, feeder, w.start) else Const(0),
+                    as_int(r.extent),
+                )
                 for r, w in pairs
             ]
             return axes_from_box(block, kept, box)

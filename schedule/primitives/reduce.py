@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...ir.elementwise import identity
-from ...ir.loop.build import as_int, both, op, var
+from ...ir.loop.build import both, op, var
 from ...ir.loop.nodes import (
     AxisKind,
     Block,
@@ -17,6 +17,7 @@ from ...ir.loop.nodes import (
     For,
     Func,
     Kind,
+    Let,
     Load,
     Op,
     Range,
@@ -25,6 +26,7 @@ from ...ir.loop.nodes import (
     Store,
     Var,
 )
+from ...ir.loop.simplify import simplify
 from ...ir.loop.visit import (
     exprs,
     free_vars,
@@ -86,7 +88,7 @@ def decompose_reduction(func: Func, ref: BlockRef, at: LoopRef) -> tuple[Func, B
     assert block.init is not None
     name = fresh_name(func, f"{block.name}_init")
     start = _init_block(block, name)
-    clone = _under_copies(start, inner, _spatial_loops(block, inner))
+    clone = _under_copies(start, _spatial_loops(block, inner))
     update = replace(block, init=None, reads=_with_own(block))
     new = edit(func, [(path, lambda _: update), (target, lambda s: seq(clone, s))])
     require(func, asked, kinds_hold(new, (nest(new).blocks[name],)))
@@ -167,11 +169,10 @@ def _renamed(r: Region, by: Mapping[Var, Expr]) -> Region:
     return map_region(r, lambda e: substitute_expr(e, by))
 
 
-def _under_copies(block: Block, inner: Sequence[For], kept: Sequence[For]) -> Stmt:
-    """A block under fresh copies of the ``kept`` ones of the loops around it."""
-    del inner
+def _under_copies(inside: Stmt, kept: Sequence[For]) -> Stmt:
+    """A nest under fresh copies of the ``kept`` ones of the loops around it."""
     by: dict[Var, Expr] = {x.var: var(x.var.name) for x in kept}
-    body: Stmt = rebind(block, by)
+    body = _rebound(inside, by)
     for x in reversed(kept):
         v = by[x.var]
         assert isinstance(v, Var)
@@ -179,9 +180,12 @@ def _under_copies(block: Block, inner: Sequence[For], kept: Sequence[For]) -> St
     return body
 
 
-def rebind(block: Block, by: Mapping[Var, Expr]) -> Block:
-    """A block with the loop variables that bind it replaced."""
-    guard = block.predicate
+def _rebound(s: Stmt, by: Mapping[Var, Expr]) -> Stmt:
+    """A block, or a loop around one, with the loop variables that bind it replaced."""
+    if isinstance(s, For):
+        return replace(s, body=_rebound(s.body, by))
+    assert isinstance(s, Block)
+    block, guard = s, s.predicate
     return replace(
         block,
         axes=tuple(replace(a, value=substitute_expr(a.value, by)) for a in block.axes),
@@ -332,20 +336,28 @@ def _partial_block(parts: _Parts, name: str, partial: Buffer, axis: int) -> Bloc
         if a.kind is AxisKind.REDUCE:
             by[a.var] = substitute_expr(a.value, of_loop)
     at = _spread([substitute_expr(e, by) for e in parts.store.index], axis, lane.var)
-    term = substitute_expr(parts.term, by)
+    term = parts.term
     own = _point(partial, at)
     reads = tuple(_renamed(r, by) for r in block.reads if r.buffer is not parts.store.buffer)
     value = op(parts.name, Load(partial, at), term) if rest else term
     dtype = partial.dtype
+    zero = identity(parts.name, dtype)
     return replace(
         block,
         name=name,
         axes=(*axes, lane, *rest),
         reads=(own, *reads) if rest else reads,
         writes=(own,),
-        body=Store(partial, at, value),
-        init=Store(partial, at, Const(identity(parts.name, dtype), dtype)) if rest else None,
+        body=substitute(_with_store(block.body, Store(partial, at, value)), by),
+        init=Store(partial, at, Const(float(zero) if dtype.is_float else zero, dtype))
+        if rest
+        else None,
     )
+
+
+def _with_store(body: Stmt, store: Store) -> Stmt:
+    """A body of a store under ``Let``s, with another store."""
+    return replace(body, body=_with_store(body.body, store)) if isinstance(body, Let) else store
 
 
 def _final_nest(parts: _Parts, partial: Buffer, axis: int) -> Stmt:
@@ -356,7 +368,7 @@ def _final_nest(parts: _Parts, partial: Buffer, axis: int) -> Stmt:
     at = _spread(parts.store.index, axis, lane.var)
     own = Load(parts.store.buffer, parts.store.index)
     by: dict[Var, Expr] = {loop.var: again, **{x.var: Const(0) for x in parts.others}}
-    guard = None if block.predicate is None else substitute_expr(block.predicate, by)
+    guard = None if block.predicate is None else simplify(substitute_expr(block.predicate, by), {})
     final = replace(
         block,
         axes=(*spatial, lane),
@@ -365,16 +377,4 @@ def _final_nest(parts: _Parts, partial: Buffer, axis: int) -> Stmt:
         predicate=guard,
     )
     inside = For(again, loop.extent, final, Kind.SERIAL)
-    kept = _spatial_loops(block, parts.inner)
-    names: dict[Var, Expr] = {x.var: var(x.var.name) for x in kept}
-    body: Stmt = replace(inside, body=rebind(final, names))
-    for x in reversed(kept):
-        v = names[x.var]
-        assert isinstance(v, Var)
-        body = For(v, x.extent, body, x.kind, x.thread, x.notes)
-    return body
-
-
-def is_constant(e: Expr) -> bool:
-    """Whether an extent is a literal."""
-    return as_int(e) is not None
+    return _under_copies(inside, _spatial_loops(block, parts.inner))
