@@ -17,7 +17,7 @@ from ..dtypes import BY_NAME, DType, index, pred
 from ..elementwise import TABLE
 from ..errors import ParseError
 from . import build
-from .affine import HIGH, LOW
+from .affine import HIGH, LOW, linear
 from .nodes import (
     Alloc,
     AxisKind,
@@ -336,13 +336,14 @@ class _Reader:
             return Range(self.expr(node), Const(1))
         if node.lower is None or node.upper is None or node.step is not None:
             self.fail(node, "not a range", hint="start : start + extent")
-        match self.expr(node.lower), self.expr(node.upper):
-            case Const(value=int(a)) as start, Const(value=int(b)):
-                return Range(start, Const(b - a))
-            case start, Op(name="add", args=(again, extent)) if again == start:
+        start, stop = self.expr(node.lower), self.expr(node.upper)
+        match stop:
+            case Op(name="add", args=(again, extent)) if again == start:
                 return Range(start, extent)
-            case _:
-                self.fail(node, "not a range", hint="start : start + extent")
+        form = linear(stop) - linear(start)
+        if form.terms:
+            self.fail(node, "the extent of a range is not clear", hint="start : start + extent")
+        return Range(start, Const(form.constant))
 
     # Expressions
 

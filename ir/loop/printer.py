@@ -14,6 +14,7 @@ from typing import TypeAlias, assert_never
 
 from ..dtypes import BY_NAME, index
 from ..elementwise import TABLE
+from . import build
 from .nodes import (
     Alloc,
     Block,
@@ -226,8 +227,8 @@ class _Writer:
         match r:
             case Range(extent=Const(value=1)):
                 return self.expr(r.start)
-            case Range(start=Const(value=int(a)), extent=Const(value=int(n))):
-                return f"{a} : {a + n}"
+            case Range(start=start, extent=Const(value=int(n))):
+                return f"{self.expr(start)} : {self.expr(build.add(start, n))}"
             case _:
                 return f"{self.expr(r.start)} : {self.expr(r.start, 9)} + {self.expr(r.extent, 10)}"
 

@@ -51,7 +51,7 @@ def matmul(A: f32[64, 32], B: f32[32, 48], C: f32[64, 48]):
                 with block("C"):
                     vi, vj, vk = spatial(64, i * 8), spatial(48, j), reduce(32, k)
                     where(i * 8 + j < 61)
-                    reads(A[vi, vk], B[vk, 0 : 4], T[vi : vi + 2, vj])
+                    reads(A[vi, vk], B[vk, 0 : 4], T[vi - 1 : vi + 1, vj])
                     writes(T[vi, vj])
                     with init():
                         T[vi, vj] = f32(0.0)
