@@ -30,7 +30,7 @@ def _reduction(sch: Schedule, info: BlockInfo, target: Target, parallel: bool) -
     spatial, own = loops[: len(info.spatial)], loops[len(info.spatial) :]
     unit = [a.stride(info.reduce[-1].var) for a in info.inputs]
     if all(s in (0, 1) for s in unit) and 1 in unit:
-        reduce_columns(sch, info, own, lanes_of(info, target) * LANE_ACCUMULATORS)
+        reduce_columns(sch, info.name, own, lanes_of(info, target) * LANE_ACCUMULATORS)
     if parallel and spatial:
         sch.parallel(spatial[0])
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 
 from ...ir.loop.nodes import Func
 from ...ir.target import Target
@@ -15,6 +14,7 @@ from .contraction import find_contraction
 from .rows import find_rows, rows_sketch
 from .space import Sketch
 from .tiling import tiling_sketch
+from .total import find_total, total_sketch
 
 _log = logging.getLogger("nestwright.schedule")
 
@@ -38,6 +38,9 @@ def generate(func: Func, target: Target) -> tuple[Sketch, ...]:
         rows = find_rows(blocks)
         if rows is not None:
             found.append(rows_sketch(rows, target))
+        total = find_total(blocks)
+        if total is not None:
+            found.insert(0, total_sketch(total, target))
     found.append(alone_sketch(blocks, target))
     return tuple(found)
 
@@ -56,15 +59,15 @@ def default_schedule(func: Func, target: Target) -> Schedule:
             _log.debug("sketch %s does not fit %s: %s", sketch.name, func.name, refusal)
     schedule = Schedule(func)
     for info in blocks_of(func):
-        schedule = attempt(schedule, lambda s, i=info: schedule_alone(s, i, target))
+        schedule = _attempt(schedule, info, target)
     return schedule
 
 
-def attempt(schedule: Schedule, change: Callable[[Schedule], None]) -> Schedule:
-    """``schedule`` changed, or as it was where a primitive refused."""
+def _attempt(schedule: Schedule, info: BlockInfo, target: Target) -> Schedule:
+    """One block scheduled by rule, or the schedule as it was where a primitive refused."""
     trial = schedule.copy()
     try:
-        change(trial)
+        schedule_alone(trial, info, target)
     except ScheduleError as refusal:
         _log.debug("left as it was: %s", refusal)
         return schedule

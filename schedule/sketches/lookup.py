@@ -24,12 +24,14 @@ def below(sch: Schedule, block: BlockRef | str, at: LoopRef) -> list[LoopRef]:
     return loops[loops.index(at) + 1 :]
 
 
-def own_loops(sch: Schedule, block: BlockRef | str) -> dict[Var, LoopRef]:
+def own_loops(
+    sch: Schedule, block: BlockRef | str, inside: LoopRef | None = None
+) -> dict[Var, LoopRef]:
     """For each axis of a block, the innermost loop that drives this axis and no other.
 
-    Axes that no such loop drives are left out.
+    Axes that no such loop (below ``inside``, when given) drives are left out.
     """
-    loops = sch.get_loops(block)
+    loops = sch.get_loops(block) if inside is None else below(sch, block, inside)
     axes = [(a.var, free_vars(a.value)) for a in block_node(sch, block).axes]
     found: dict[Var, LoopRef] = {}
     for axis, free in axes:

@@ -63,7 +63,7 @@ def apply_rows(k: Rows, sch: Schedule, c: Choices, target: Target) -> None:
         lanes = lanes_of(info, target)
         own = below(sch, info.name, at)
         if info.reduce:
-            reduce_columns(sch, info, own, lanes * int(c["accumulators"]))
+            reduce_columns(sch, info.name, _reducing(info, own), lanes * int(c["accumulators"]))
         else:
             _map_columns(sch, own, lanes * int(c["unroll"]), lanes)
     if c["parallel"]:
@@ -82,20 +82,23 @@ def _map_columns(sch: Schedule, own: list[LoopRef], width: int, lanes: int) -> N
         sch.vectorize(own[-1])
 
 
-def reduce_columns(sch: Schedule, info: BlockInfo, own: list[LoopRef], width: int) -> None:
+def _reducing(info: BlockInfo, own: list[LoopRef]) -> list[LoopRef]:
+    """The reduction loops, when no spatial loop stands among them; else nothing."""
+    return own if len(own) <= len(info.reduce) else []
+
+
+def reduce_columns(sch: Schedule, block: str, own: list[LoopRef], width: int) -> None:
     """``for k: acc += x[k]``  ->  ``width`` partial sums over k, then one sum across them.
 
-    ``own`` are the block's loops inside the row; the last one is the contiguous reduction. The
-    partial sums stay in vector registers. Narrow reductions, and those with spatial loops among
-    them, are left as they are.
+    ``own`` are the block's reduction loops; the last one is contiguous in memory. The partial sums
+    stay in vector registers. Narrow reductions are left as they are.
     """
     if not own or any(extent(sch, x) < 1 for x in own):
         return
     columns = extent(sch, own[-1])
     while width > 1 and columns < 2 * width:
         width //= 2
-    reduce_only = len(own) <= len(info.reduce)
-    if width < 4 or not reduce_only:
+    if width < 4:
         return
     outer, lane = sch.split(own[-1], [None, width])
     partial = sch.rfactor(lane, -1)
@@ -103,7 +106,7 @@ def reduce_columns(sch: Schedule, info: BlockInfo, own: list[LoopRef], width: in
     init = sch.decompose_reduction(partial, own[0] if len(own) > 1 else outer)
     sch.vectorize(lane)
     sch.vectorize(sch.get_loops(init)[-1])
-    sch.vectorize(sch.get_loops(info.name)[-1])
+    sch.vectorize(sch.get_loops(block)[-1])
 
 
 def rows_cost(k: Rows, c: Choices, target: Target) -> float:

@@ -106,7 +106,7 @@ def apply_tiling(k: Contraction, sch: Schedule, c: Choices) -> None:
     sch.compute_at(anchor, nest.at)
     if c["pack"]:
         _pack(k, sch, nest.share)
-    _tile_anchor(k, sch, c)
+    _tile_anchor(k, sch, c, nest.at)
     sch.vectorize(nest.lane)
     for loop in (nest.row, nest.vector):
         if loop is not None:
@@ -116,9 +116,7 @@ def apply_tiling(k: Contraction, sch: Schedule, c: Choices) -> None:
 def _tile_output(k: Contraction, sch: Schedule, c: Choices, out: str) -> _Nest:
     """Split the output's loops and put them in order, the tile innermost."""
     rows, vectors, lanes = tile_of(c)
-    loops: dict[Var, LoopRef] = dict(
-        zip([a.var for a in k.anchor.spatial], sch.get_loops(out), strict=True)
-    )
+    loops = _roles(k, sch, out)
     vector = None
     if vectors > 1:
         column, vector, lane = sch.split(loops[k.column.var], [None, vectors, lanes])
@@ -132,8 +130,9 @@ def _tile_output(k: Contraction, sch: Schedule, c: Choices, out: str) -> _Nest:
     if axis is not None and int(c["chunks"]) > 1:
         first, loops[axis.var] = sch.split(loops[axis.var], [int(c["chunks"]), None])
         chunk = [first]
-    outer = [loops[a.var] for a in k.outer]
-    inside = [loops[a.var] for a in (*k.sweep, *((k.row,) if k.row else ()))]
+    outer = [loops[a.var] for a in k.outer if a.var in loops]
+    around = (*k.sweep, k.row) if k.row is not None else k.sweep
+    inside = [loops[a.var] for a in around if a.var in loops]
     by_column = c["order"] == "column"
     head = [*outer, *chunk, column] if by_column else [*outer, *chunk]
     middle = inside if by_column else [*inside, column]
@@ -146,6 +145,13 @@ def _tile_output(k: Contraction, sch: Schedule, c: Choices, out: str) -> _Nest:
     return _Nest(share, middle[-1] if middle else share, row, vector, lane)
 
 
+def _roles(k: Contraction, sch: Schedule, out: str) -> dict[Var, LoopRef]:
+    """The output block's loop for each spatial axis of the anchor; unit axes may have none."""
+    own = own_loops(sch, out)
+    axes = block_node(sch, out).axes
+    return {a.var: own[b.var] for a, b in zip(k.anchor.spatial, axes, strict=True) if b.var in own}
+
+
 def _pack(k: Contraction, sch: Schedule, at: LoopRef) -> None:
     """Copy the panel of weights that a column of tiles needs, contiguous, before it is used."""
     assert k.weights is not None
@@ -156,10 +162,10 @@ def _pack(k: Contraction, sch: Schedule, at: LoopRef) -> None:
     sch.vectorize(sch.get_loops(packed)[-1])
 
 
-def _tile_anchor(k: Contraction, sch: Schedule, c: Choices) -> None:
+def _tile_anchor(k: Contraction, sch: Schedule, c: Choices, at: LoopRef) -> None:
     """Run the reduction outside the tile; start it apart; unroll rows and vectors."""
     _, vectors, lanes = tile_of(c)
-    own = own_loops(sch, k.anchor.name)
+    own = own_loops(sch, k.anchor.name, at)
     reduce = [own[a.var] for a in k.anchor.reduce if a.var in own]
     inner: list[LoopRef] = []
     if int(c["unroll"]) > 1 and reduce:
