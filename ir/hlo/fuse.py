@@ -40,7 +40,10 @@ def show_fusion(fusion: Fusion) -> str:
         outputs = ", ".join(i.name for i in g.outputs)
         head = f"// {g.name}: {g.kind}, ({inputs}) -> {outputs}"
         parts.append(f"{head}\n{show_computation(g.computation)}")
-    rows = [f"//   {e.producer.name} -> {e.consumer.name}: {e.reason}"
-            for e in fusion.edges if not e.fused]
+    rows = [
+        f"//   {e.producer.name} -> {e.consumer.name}: {e.reason}"
+        for e in fusion.edges
+        if not e.fused
+    ]
     parts.append("\n".join(["// edges that were not fused", *rows]))
     return "\n\n".join(parts) + "\n"

@@ -78,8 +78,7 @@ def _region(state: State, g: Growing, tail: Instruction) -> list[Instruction]:
 def _is_closed(state: State, region: list[Instruction], inside: set[Instruction]) -> bool:
     """Whether only the last instruction of a region is used outside of it."""
     return all(
-        not state.is_stored(i) and all(u in inside for u in state.needed_by[i])
-        for i in region[:-1]
+        not state.is_stored(i) and all(u in inside for u in state.needed_by[i]) for i in region[:-1]
     )
 
 

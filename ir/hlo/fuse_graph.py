@@ -11,6 +11,9 @@ from collections.abc import Iterator, Mapping
 
 from .nodes import Computation, Instruction
 
+_SOURCES = frozenset({"parameter", "constant"})
+"""Never in a group and after nothing, so never on a cycle."""
+
 
 class Clusters:
     """A partition of a computation's instructions; the quotient graph is acyclic at all times."""
@@ -27,11 +30,13 @@ class Clusters:
         self._after = [0] * len(self.order)
         for n, i in enumerate(self.order):
             for o in needs[i]:
-                k = self._number[o]
-                self._before[n] |= self._before[k] | 1 << k
+                if o.opcode not in _SOURCES:
+                    k = self._number[o]
+                    self._before[n] |= self._before[k] | 1 << k
         for n in reversed(range(len(self.order))):
             for o in needs[self.order[n]]:
-                self._after[self._number[o]] |= self._after[n] | 1 << n
+                if o.opcode not in _SOURCES:
+                    self._after[self._number[o]] |= self._after[n] | 1 << n
 
     def home(self, i: Instruction) -> int:
         """The number of the cluster that ``i`` is in."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from .fuse_kinds import Pattern, flops, is_free, is_work, pattern
 from .fuse_state import Growing, State, accepts_clone
 from .nodes import Computation, Instruction, TupleShape
-from .rewrite import assemble, make, parameter, post_order, with_operands
+from .rewrite import assemble, make, parameter, with_operands
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,9 +55,7 @@ def finish(state: State) -> Fusion:
         _trim(state, g)
     filled = [g for g in growing if any(is_work(i) for i in g.members)]
     computed = {i: g for g in filled for i in g.members}
-    groups = [
-        _build(state, g, n) for n, g in enumerate(_ordered(state, filled, computed))
-    ]
+    groups = [_build(state, g, n) for n, g in enumerate(_ordered(state, filled, computed))]
     return Fusion(state.computation, tuple(groups), tuple(_edges(state, groups)))
 
 
@@ -69,7 +67,7 @@ def _trim(state: State, g: Growing) -> None:
         for i in [m for m in g.members if m.opcode == "reshape"]:
             o = i.operands[0]
             reads_outside = o not in g.members and not is_free(o)
-            reads_outside = reads_outside and not (o in state.clones)
+            reads_outside = reads_outside and o not in state.clones
             used_inside = any(u in g.members or _clone_inside(state, g, u) for u in state.users[i])
             if reads_outside or not used_inside:
                 del g.members[i]
@@ -100,10 +98,19 @@ def _with_clones(state: State, g: Growing) -> dict[Instruction, None]:
 def _ordered(
     state: State, growing: list[Growing], computed: dict[Instruction, Growing]
 ) -> list[Growing]:
-    """Each group right before the first that needs it, as a walk from the root meets them."""
+    """Each group right before the first that needs it, as a walk from the last one meets them."""
     done: dict[int, Growing] = {}
-    entered: set[int] = set()
-    borders = {id(g): _inputs(state, _with_clones(state, g)) for g in growing}
+    needed: dict[Instruction, dict[int, Growing]] = {}
+    for i in state.computation.instructions:  # what `i` waits for, seen through views and tuples
+        owner = computed.get(i)
+        needed[i] = {id(owner): owner} if owner is not None else {}
+        if owner is None and i not in state.clones:
+            for o in i.operands:
+                needed[i].update(needed[o])
+    before = {
+        id(g): {k: x for i in _inputs(state, _with_clones(state, g)) for k, x in needed[i].items()}
+        for g in growing
+    }
     by_last = sorted(growing, key=lambda g: max(map(state.position, g.members)))
     stack: list[tuple[Growing, bool]] = [(g, False) for g in reversed(by_last)]
     while stack:
@@ -113,12 +120,8 @@ def _ordered(
         if expanded:
             done[id(g)] = g
             continue
-        entered.add(id(g))
         stack.append((g, True))
-        for source in post_order(borders[id(g)]):
-            owner = computed.get(source)
-            if owner is not None and owner is not g and id(owner) not in done:
-                stack.append((owner, False))
+        stack += [(x, False) for k, x in before[id(g)].items() if k not in done]
     return list(done.values())
 
 

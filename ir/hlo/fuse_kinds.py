@@ -81,7 +81,7 @@ def dims(i: Instruction) -> tuple[int, ...]:
 
 
 def flops(i: Instruction) -> float:
-    """Work for one element of an inlinable instruction, in additions; moving data is nearly free."""
+    """Work for one element of an inlinable instruction, in additions; moving data is free."""
     if i.opcode in TABLE:
         return TABLE[i.opcode].flops
     match i.opcode:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 from .fuse_anchors import take_elements_of_tuple
-from .fuse_kinds import Pattern, dims, nbytes, pattern, size
+from .fuse_kinds import Pattern, dims, nbytes, pattern
 from .fuse_state import OUTPUTS, Growing, Key, State
 from .nodes import Instruction
 
@@ -97,7 +97,7 @@ def _not_a_stage(state: State, g: Growing, u: Instruction) -> str:
     if key == "full":
         if why := several_stages(g):
             return why
-        if not _reads_by_row(state, g, u):
+        if not all(_reads_by_row(state, g, o) for o in u.operands):
             return "reads the rows of the group in another order"
         if len(state.outputs(g)) >= 2 * OUTPUTS:
             return f"group has {2 * OUTPUTS} results"
@@ -105,26 +105,17 @@ def _not_a_stage(state: State, g: Growing, u: Instruction) -> str:
     return "" if key == "row" else "has neither the rows of the group nor one element per row"
 
 
-def _reads_by_row(state: State, g: Growing, u: Instruction) -> bool:
-    """Whether full-size ``u`` finds members' values in its own row, broadcasts seen through."""
-    kept = tuple(k for k in range(len(g.space)) if k not in g.axes)
-    for o in u.operands:
-        if o in g.members:
-            continue
-        for source in _sources(state, o):
-            if source in g.members and source is not o:
-                straight = o.opcode == "broadcast" and o.operands[0] is source
-                if not straight or tuple(o.attrs.get("dimensions", ())) != _unit_free(g, kept):
-                    return False
-    return True
-
-
-def _unit_free(g: Growing, kept: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(k for k in kept)
-
-
-def _sources(state: State, o: Instruction) -> tuple[Instruction, ...]:
-    return state.needs[o] if o in state.clones else (o,)
+def _reads_by_row(state: State, g: Growing, o: Instruction) -> bool:
+    """Whether full-size ``o`` finds members' values in its own row, clones seen through."""
+    if o in g.members:
+        return True
+    if o not in state.clones or not any(source in g.members for source in state.needs[o]):
+        return True
+    if o.opcode == "broadcast" and o.operands[0] in g.members:
+        kept = tuple(k for k in range(len(g.space)) if k not in g.axes)
+        return dims(o.operands[0]) == row_dims(g) and tuple(o.attrs["dimensions"]) == kept
+    straight = pattern(o) is Pattern.ELEMENTWISE
+    return straight and all(_reads_by_row(state, g, x) for x in o.operands)
 
 
 def _unite_with_neighbours(state: State, g: Growing) -> None:
@@ -165,5 +156,5 @@ def _may_unite(state: State, g: Growing, other: Growing) -> bool:
 
 
 def _meet_by_row(g: Growing, other: Growing) -> bool:
-    """Whether two groups have only per-row results, so that neither goes over rows a second time."""
+    """Whether two groups have per-row results alone, so that no row is gone over twice."""
     return all("full" not in keys for x in (g, other) for keys in x.members.values())

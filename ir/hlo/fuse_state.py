@@ -213,5 +213,3 @@ def _through(user: Instruction, operand: Instruction, key: Key) -> Key:
                     return (key, "reshape", dims(user), dims(operand))
                 case _:
                     return (key, user)
-
-

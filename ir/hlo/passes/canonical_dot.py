@@ -24,6 +24,18 @@ def canonical_dot(module: HloModule) -> HloModule:
     return map_computations(module, _canonical)
 
 
+def expand_dots(module: HloModule) -> HloModule:
+    """A ``dot`` that contracts nothing  ->  ``multiply(broadcast(x), broadcast(y))``"""
+    return map_computations(module, lambda c: rebuild(c, _expand))
+
+
+def _expand(i: Instruction) -> Instruction | None:
+    if i.opcode != "dot" or not all_static(i):
+        return None
+    p = _places(i)
+    return _outer_product(i, p) if _extent(i.operands[0], p.contracted[0]) == 1 else None
+
+
 def _canonical(computation: Computation) -> Computation:
     if not any(i.opcode == "dot" for i in computation.instructions):
         return computation
@@ -83,8 +95,7 @@ def _following(after: tuple[Instruction, ...]) -> Dims | None:
 
 def _rewrite(i: Instruction, following: Dims | None) -> Instruction:
     p = _places(i)
-    contracted = math.prod(i.operands[0].array.dims[d] for d in p.contracted[0])
-    if contracted == 1:
+    if _extent(i.operands[0], p.contracted[0]) == 1:
         return _outer_product(i, p)
     if p.batch[0] and all(_extent(o, f) == 1 for o, f in zip(i.operands, p.free, strict=True)):
         return _inner_products(i, p)

@@ -7,15 +7,19 @@ from collections.abc import Sequence
 from ...passes import Instrument, Pass, Pipeline, repeat
 from ..nodes import HloModule
 from .canonical_convolution import canonical_convolution
-from .canonical_dot import canonical_dot
+from .canonical_dot import canonical_dot, expand_dots
 from .cse import cse
 from .dce import dce
 from .drop_layouts import drop_layouts
+from .expand_batch_norm import expand_batch_norm
+from .fold_batch_norm import fold_batch_norm
 from .fold_constants import fold_constants
 from .inline_calls import inline_calls
+from .move_transposes import move_transposes
 from .simplify_algebra import simplify_algebra
 from .simplify_shapes import simplify_shapes
 from .simplify_tuples import explicit_tuples, simplify_tuples
+from .sink_reshapes import sink_reshapes
 
 SIMPLIFY: Pass[HloModule] = repeat(
     "simplify",
@@ -28,20 +32,36 @@ SIMPLIFY: Pass[HloModule] = repeat(
     limit=6,
 )
 
+SETTLE: Pass[HloModule] = repeat(
+    "settle",
+    (
+        Pass("canonical_convolution", canonical_convolution),
+        Pass("move_transposes", move_transposes),
+        Pass("sink_reshapes", sink_reshapes),
+        Pass("simplify_shapes", simplify_shapes),
+        Pass("simplify_algebra", simplify_algebra),
+    ),
+    limit=6,
+)
+
 PIPELINE: Pipeline[HloModule] = Pipeline(
     (
         Pass("drop_layouts", drop_layouts),
         Pass("inline_calls", inline_calls),
+        Pass("expand_batch_norm", expand_batch_norm),
+        Pass("expand_dots", expand_dots),
         Pass("dce", dce),
         SIMPLIFY,
         Pass("fold_constants", fold_constants),
         Pass("canonical_dot", canonical_dot),
-        Pass("canonical_convolution", canonical_convolution),
-        SIMPLIFY,
+        SETTLE,
+        Pass("canonical_dot", canonical_dot),
         Pass("fold_constants", fold_constants),
-        SIMPLIFY,
+        Pass("fold_batch_norm", fold_batch_norm),
+        SETTLE,
         Pass("explicit_tuples", explicit_tuples),
         Pass("cse", cse),
+        Pass("dce", dce),
     )
 )
 

@@ -44,7 +44,9 @@ def _fold_splats(i: Instruction) -> Instruction | None:
     values = [splat(o) for o in i.operands]
     if any(v is None for v in values):
         return None
-    operands = tuple(build.scalar(v, o.array.dtype) for v, o in zip(values, i.operands, strict=True))
+    operands = tuple(
+        build.scalar(v, o.array.dtype) for v, o in zip(values, i.operands, strict=True)
+    )
     one = make(i.opcode, Shape(i.array.dtype), operands, **i.attrs)
     result: Any = evaluate_computation(assemble("fold", (), one), ())
     return build.full(result, i.array.dtype, i.array.dims)
