@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
-import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
@@ -198,10 +196,10 @@ def _foreign(name: str, target: Target, log: Log) -> str:
 
 def _tool() -> dict[str, str]:
     """Versions that decide what code comes out, for the log."""
-    found = {"python": platform.python_version(), "platform": sys.platform}
-    for package in ("nestwright", "llvmlite", "numpy", "xgboost", "xgboost-cpu"):
+    found = {}
+    for package in ("nestwright", "llvmlite"):
         try:
             found[package] = version(package)
-        except PackageNotFoundError:
+        except PackageNotFoundError:  # a source tree that is not installed
             continue
     return found

@@ -28,6 +28,7 @@ Columns: TypeAlias = Mapping[str, Array]
 KINDS = ("dot", "convolution", "reduction", "row", "elementwise", "injective")
 DECISIONS = (
     "rows", "vectors", "lanes", "unroll", "accumulators", "chunks", "grain", "order", "pack",
+    "parallel",
 )  # fmt: skip
 EXTRA = 4  # columns for decisions that are not in DECISIONS, in the sketch's order
 
@@ -113,7 +114,8 @@ class Encoder:
         chunks = of("chunks")
         by_column = columns.get("order", np.zeros(count)) == 0
         pieces = chunks * np.where(by_column, tiles_j, 1.0)
-        parallel = a.flops >= columns.get("grain", np.zeros(count))
+        wide = a.flops >= columns.get("grain", np.zeros(count))
+        parallel = columns["parallel"] > 0 if "parallel" in columns else wide
         share = np.ceil(pieces / max(1, t.threads)) * max(1, t.threads) / pieces
         weights = _weight_bytes(a)
         return [

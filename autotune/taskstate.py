@@ -18,6 +18,7 @@ from .search.space import Point
 from .search.strategy import Proposal, Strategy
 from .tasks import Task
 
+HOPELESS = 4  # trials without a success after which a task is left alone
 RECENT = 0.3  # weight of what the last round brought against what is still thought possible
 
 
@@ -103,7 +104,8 @@ class TaskState:
         number of trials, which cannot go below what the machine can do (the idea is Ansor's, Zheng
         et al., OSDI 2020, section 6; the cap is ours).
         """
-        if self.exhausted:
+        hopeless = self.best is None and len(self.trials) >= HOPELESS
+        if self.exhausted or hopeless:
             return 0.0
         now = self.seconds if math.isfinite(self.seconds) else 10 * self.encoder.roof
         hope = min(now, max(0.0, now - self.encoder.roof)) / max(1, len(self.trials))

@@ -299,7 +299,7 @@ class Tuner:
         )  # fmt: skip
         state.race = cast(Best, stamped(best))
         self.writer.append(state.race)
-        text = f"{medians[0] / medians[winner]:.2f}x the default"
+        text = f"{medians[0] / medians[winner]:.2f}x" if winner else "the default stays"
         self._tell("race", state.task.name, text)
 
     def _note(self, text: str) -> None:

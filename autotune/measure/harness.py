@@ -87,7 +87,7 @@ class Harness:
         try:
             loaded = self._load(job)
         except NestwrightError as e:
-            return (Outcome("build", note=str(e)),) * len(job.candidates)
+            return (Outcome("build", note=_short(e)),) * len(job.candidates)
         match job.kind:
             case "measure":
                 return tuple(self._measure(job, loaded, c) for c in job.candidates)
@@ -133,7 +133,9 @@ class Harness:
         trace = schedule.trace.to_json()
         try:
             kernel = compile_func(schedule.func, loaded.target)
-        except NestwrightError as e:
+        except MemoryError:
+            raise
+        except Exception as e:  # a bug of the compiler must not end the tuning of everything else
             seconds = time.perf_counter() - began
             raise Rejected(Outcome("build", (), trace, note=_short(e), build=seconds)) from None
         seconds = time.perf_counter() - began
@@ -176,7 +178,9 @@ class Harness:
 
 
 def _short(e: Exception) -> str:
-    return str(e).splitlines()[0][:300]
+    """The first line of an error, with its type where it is not one of ours."""
+    text = (str(e).splitlines() or [""])[0][:300]
+    return text if isinstance(e, NestwrightError) else f"{type(e).__name__}: {text}"
 
 
 def _load(job: Job) -> Loaded:
@@ -197,19 +201,22 @@ def _expected(program: Program, arguments: Sequence[Array], path: Path) -> list[
             r.view(to_numpy(b.dtype)).reshape(b.shape)
             for r, b in zip(raw, program.outputs, strict=True)
         ]
-    expected = [np.ascontiguousarray(x) for x in program.expect(arguments)]
+    expected = [np.array(x, order="C") for x in program.expect(arguments)]
     temporary = path.with_name(f"{path.stem}.{os.getpid()}.tmp.npz")
     np.savez(temporary, *(x.reshape(-1).view(np.uint8) for x in expected))
     temporary.replace(path)
     return expected
 
 
-def _aligned(buffer: Buffer) -> Array:
-    dtype = to_numpy(buffer.dtype)
-    size = math.prod(buffer.shape) * dtype.itemsize
+def aligned(size: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """A zeroed array of ``size`` bytes that starts at a multiple of ``ALIGNMENT``."""
     raw = np.zeros(size + ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT
-    return raw[start : start + size].view(dtype).reshape(buffer.shape)
+    return raw[start : start + size].view(dtype).reshape(shape)
+
+
+def _buffer(b: Buffer) -> Array:
+    return aligned(math.prod(b.shape) * b.dtype.bytes, b.shape, to_numpy(b.dtype))
 
 
 def _rotation(program: Program, arguments: Sequence[Array], target: Target) -> list[list[Array]]:
@@ -220,7 +227,7 @@ def _rotation(program: Program, arguments: Sequence[Array], target: Target) -> l
         copies = 1  # what is this small is hot in the model too: its producer just ran
     sets = []
     for _ in range(copies):
-        buffers = [_aligned(b) for b in program.func.params]
+        buffers = [_buffer(b) for b in program.func.params]
         for buffer, value in zip(buffers, arguments, strict=False):
             buffer[...] = value
         sets.append(buffers)
@@ -246,7 +253,7 @@ def _check(kernel: Kernel, loaded: Loaded, trace: list[Json], seconds: float) ->
     count = len(loaded.program.outputs)
     outputs = loaded.sets[0][-count:]
     for out in outputs:
-        out.view(np.uint8).fill(0xA5)  # so that an element never written shows
+        out.reshape(-1).view(np.uint8).fill(0xA5)  # so that an element never written shows
     kernel.run(_pointers(loaded.sets[0]))
     if loaded.program.difference(outputs, loaded.expected) > 1:
         errors = zip(outputs, loaded.expected, strict=True)
@@ -263,11 +270,14 @@ def _pointers(buffers: Sequence[Array]) -> list[int]:
 
 def _caller(kernel: Kernel, loaded: Loaded) -> Callable[[int], None]:
     """A function that runs the kernel so many times, on one set of buffers after the other."""
-    sets = [_pointers(s) for s in loaded.sets]
+    work = aligned(kernel.compiled.workspace, (kernel.compiled.workspace,), np.dtype(np.uint8))
+    extra = [work.ctypes.data] if work.size else []
+    sets = [(*_pointers(s), *extra) for s in loaded.sets]
+    entry = kernel.entry
 
-    def call(times: int) -> None:
+    def call(times: int, held: Array = work) -> None:  # holds the memory that extra points to
         for n in range(times):
-            kernel.run(sets[n % len(sets)])
+            entry(*sets[n % len(sets)])
 
     return call
 

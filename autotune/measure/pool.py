@@ -60,7 +60,7 @@ class Pool:
     def close(self) -> None:
         """Kill the children."""
         for worker in self.workers:
-            worker.kill()
+            worker.close()
 
     def __enter__(self) -> Pool:
         return self

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 
@@ -26,6 +27,8 @@ class Worker:
         self.spawned = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._pending = b""
+        # A file, so that no child blocks on a full pipe; open as long as the worker.
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         self._phase = "load"
         self._deadline = 0.0
         quiet = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -102,14 +105,21 @@ class Worker:
         self._process = None
         self._pending = b""
 
+    def close(self) -> None:
+        """End the child for good."""
+        self.kill()
+        self._errors.close()
+
     def _spawn(self) -> None:
         self.kill()
+        self._errors.seek(0)
+        self._errors.truncate()
         self.spawned += 1
         self._process = subprocess.Popen(
             self.command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self._errors,
             env=self._env,
             start_new_session=True,  # Ctrl-C is for the tuner, which then ends its children
         )
@@ -129,7 +139,15 @@ class Worker:
         if code == -signal.SIGKILL:
             return Outcome("oom", note=f"killed by the system in {phase}")
         how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
-        return Outcome("crash", note=f"{how} in {phase}")
+        said = self._last_words()
+        return Outcome("crash", note=f"{how} in {phase}{': ' if said else ''}{said}")
+
+    def _last_words(self) -> str:
+        """The last line that the child wrote to its error stream."""
+        size = self._errors.seek(0, os.SEEK_END)
+        self._errors.seek(max(0, size - 2000))
+        lines = self._errors.read().decode(errors="replace").strip().splitlines()
+        return lines[-1][:300] if lines else ""
 
     def _finish(self, outcome: Outcome) -> tuple[Job, tuple[Outcome, ...]]:
         assert self.job is not None

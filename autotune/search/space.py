@@ -87,14 +87,15 @@ class Space:
                 yield Point(number, at)
 
     def sample(self, rng: np.random.Generator, count: int) -> list[Point]:
-        """Up to ``count`` different valid points, drawn evenly from the sketches."""
+        """Up to ``count`` different valid points, drawn from larger sketches more often."""
         listed = self.everything()
         if listed is not None:
             chosen = rng.permutation(len(listed))[:count]
             return [listed[i] for i in chosen]
         found: dict[Point, None] = {}
+        weights = np.sqrt([s.size() for s in self.sketches])
         for _ in range(ATTEMPTS * count):
-            number = int(rng.integers(len(self.sketches)))
+            number = int(rng.choice(len(self.sketches), p=weights / weights.sum()))
             sizes = [len(d) for d in self.sketches[number].decisions.values()]
             point = Point(number, tuple(int(rng.integers(n)) for n in sizes))
             if self.valid(point):
