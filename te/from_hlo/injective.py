@@ -134,11 +134,11 @@ def dimension_size(e: Emitter, x: Instruction, at: Index) -> Expr:
 
 
 def set_dimension_size(e: Emitter, x: Instruction, at: Index) -> Expr:
-    """The operand, where the size that is set is the one it has."""
+    """The operand: a result of static shape says that its full size is set."""
     source, size = x.operands
     (dim,) = x.attrs["dimensions"]
     known = splat(size) if size.opcode == "constant" else None
-    if any(x.array.dynamic) or known is None or known.value != source.array.dims[dim]:
+    if any(x.array.dynamic) or (known is not None and known.value != source.array.dims[dim]):
         refuse(x, e.computation, "bounded dynamic dimension", hint="only its full size")
     return e.element(source, at)
 

@@ -8,7 +8,7 @@ for once. Nothing is expanded, so the plan takes time linear in the group, whate
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from math import prod
 from typing import TypeAlias
@@ -126,7 +126,20 @@ def make_plan(computation: Computation) -> Plan:
         else:
             for n, operand in enumerate(x.operands):
                 planner.hand_down(x, n, operand)
-    return Plan(tuple(reversed(stages)), outputs)
+    return Plan(_anchors_late(computation, reversed(stages)), outputs)
+
+
+def _anchors_late(
+    computation: Computation, stages: Iterable[Instruction]
+) -> tuple[Instruction, ...]:
+    """Stages in topological order, those that wait for no reduction or contraction first.
+
+    So an epilogue stands right behind its anchor and can be moved into its loops.
+    """
+    waits: dict[Instruction, bool] = {}
+    for x in computation.instructions:
+        waits[x] = x.opcode in MATERIAL or any(waits[o] for o in x.operands)
+    return tuple(sorted(stages, key=lambda x: waits[x]))
 
 
 def is_padded(x: Instruction) -> bool:
