@@ -75,6 +75,7 @@ class Simplifier:
     def __init__(self, ranges: Ranges) -> None:
         self.ranges = ranges
         self._done: dict[int, tuple[Expr, Expr]] = {}  # the node itself is kept: ids are reused
+        self._extremes: set[Expr] = set()  # so that min(a, b) and min(b, a) come out alike
         self._forms: dict[int, tuple[Expr, Linear]] = {}
 
     def expr(self, e: Expr) -> Expr:
@@ -228,7 +229,12 @@ class Simplifier:
             return b if name == "minimum" else a
         if high <= 0:
             return a if name == "minimum" else b
-        return Linear({build.op(name, to_expr(self.recombined(a)), to_expr(self.recombined(b))): 1})
+        x, y = (to_expr(self.recombined(f)) for f in (a, b))
+        if isinstance(x, Const) or Op(name, (y, x), index) in self._extremes:
+            x, y = y, x
+        e = Op(name, (x, y), index)
+        self._extremes.add(e)
+        return Linear({e: 1})
 
     def condition(self, name: str, args: tuple[Expr, ...], e: Op) -> Expr:
         """A truth value whose operands are simplified already."""
@@ -276,6 +282,7 @@ class Simplifier:
 
     def below_zero(self, form: Linear) -> Expr:
         """``form < 0``; ``g*x + r < k  ->  x < q`` where every value of ``r`` gives the same q."""
+        form = _sorted(form)
         low, high = bounds_of(form, self.ranges)
         if low >= 0 or high < 0:
             return FALSE if low >= 0 else TRUE
@@ -288,6 +295,7 @@ class Simplifier:
         return _ordered("lt", form)
 
     def equality(self, name: str, form: Linear) -> Expr:
+        form = _sorted(form)
         low, high = bounds_of(form, self.ranges)
         g = gcd(*form.terms.values())
         if low > 0 or high < 0 or (g and form.constant % g):
@@ -321,6 +329,13 @@ def _contains(terms: Mapping[Expr, int], part: Linear) -> bool:
 def _with_args(e: Op, args: tuple[Expr, ...]) -> Expr:
     same = all(a is b for a, b in zip(args, e.args, strict=True))
     return e if same else replace(e, args=args)
+
+
+def _sorted(form: Linear) -> Linear:
+    """The form as it will be written: what ``bounds_of`` makes of it hangs on the order."""
+    return Linear(
+        dict(sorted(form.terms.items(), key=lambda t: (t[1] < 0, -abs(t[1])))), form.constant
+    )
 
 
 def _ordered(name: str, form: Linear) -> Expr:
