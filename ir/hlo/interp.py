@@ -38,7 +38,8 @@ Step: TypeAlias = tuple[Instruction, "Handler | None", tuple[Instruction, ...]]
 def evaluate(module: HloModule, args: Sequence[Any]) -> Value:
     """The result of the entry computation: an array, or a (nested) tuple of arrays.
 
-    ``args`` are arrays of the parameters' shapes and element types, in order. ``ArgumentError``
+    ``args`` are arrays of the parameters' shapes and element types, in order; a parameter that is
+    a tuple takes a tuple, or all arguments are given flat. ``ArgumentError``
     for arguments that do not fit, ``UnsupportedError`` that lists what cannot be computed.
     """
     return evaluate_computation(module.entry, args)
@@ -111,6 +112,10 @@ def _run(c: Computation, plan: Iterable[Step], args: Sequence[Value], run: Run) 
 
 
 def _arguments(c: Computation, args: Sequence[Any]) -> list[Value]:
+    leaves = [_leaves(p.shape) for p in c.parameters]
+    if leaves != [1] * len(leaves) and len(args) == sum(leaves) != len(leaves):
+        flat = iter(args)
+        args = [_grouped(p.shape, flat) for p in c.parameters]
     if len(args) != len(c.parameters):
         what = f"{c.name} takes {len(c.parameters)} arguments and got {len(args)}"
         raise ArgumentError(what, where=c.name)
@@ -120,9 +125,22 @@ def _arguments(c: Computation, args: Sequence[Any]) -> list[Value]:
     ]
 
 
+def _leaves(shape: AnyShape) -> int:
+    return sum(map(_leaves, shape.elements)) if isinstance(shape, TupleShape) else 1
+
+
+def _grouped(shape: AnyShape, flat: Iterator[Any]) -> Any:
+    """The next arguments of a flat list, as the tuple that a parameter takes."""
+    if isinstance(shape, TupleShape):
+        return tuple(_grouped(e, flat) for e in shape.elements)
+    return next(flat)
+
+
 def _argument(shape: AnyShape, value: Any, what: str) -> Value:
     match shape:
         case TupleShape(elements=elements):
+            if len(elements) == 1 and isinstance(value, np.ndarray):
+                value = (value,)
             if not isinstance(value, (tuple, list)) or len(value) != len(elements):
                 raise ArgumentError(what, f"must be a tuple of {len(elements)} values")
             pairs = enumerate(zip(elements, value, strict=True))

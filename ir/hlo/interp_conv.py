@@ -8,8 +8,7 @@ from math import prod
 import numpy as np
 
 from ..dtypes import to_numpy
-from .interp_linear import widen
-from .interp_pointwise import convert
+from .interp_linear import narrow, widen
 from .interp_shaping import pad
 from .interp_values import Array, Handler, Run, Value
 from .nodes import Instruction, PadDim, Window
@@ -49,7 +48,7 @@ def _convolution(i: Instruction, args: list[Value], run: Run) -> Value:
     out = _slide(x, w, out_space, window)
     out = out.reshape(out.shape[0], *out_space, -1)
     place = [labels.out_batch, *labels.out_spatial, labels.out_feature]
-    return convert(out.transpose(np.argsort(place).tolist()), to_numpy(i.array.dtype))
+    return narrow(out.transpose(np.argsort(place).tolist()), to_numpy(i.array.dtype))
 
 
 def _slide(x: Array, w: Array, out_space: list[int], window: Window) -> Array:

@@ -27,7 +27,7 @@ def _dot(i: Instruction, args: list[Value], run: Run) -> Value:
     left = a.transpose(a_batch + a_free + a_sum).reshape(*batch, prod(rows), depth)
     right = b.transpose(b_batch + b_sum + b_free).reshape(*batch, depth, prod(columns))
     out = matmul(left, right, to_numpy(i.array.dtype))
-    return out.reshape(*batch, *rows, *columns)
+    return out.reshape((*batch, *rows, *columns))
 
 
 def matmul(a: Array, b: Array, to: NpType) -> Array:
@@ -37,7 +37,13 @@ def matmul(a: Array, b: Array, to: NpType) -> Array:
     product.
     """
     a, b = widen(a, b, a.shape[-1], to)
-    return convert(np.matmul(a, b), to)
+    return narrow(np.matmul(a, b), to)
+
+
+def narrow(a: Array, to: NpType) -> Array:
+    """From the type that ``widen`` chose to the result's; integers wrap."""
+    whole = to.kind in "iu" and a.dtype.kind == "f"
+    return convert(a.astype(np.int64) if whole else a, to)
 
 
 def widen(a: Array, b: Array, depth: int, to: NpType) -> tuple[Array, Array]:
@@ -110,9 +116,14 @@ def _per_feature(v: Array, rank: int, feature: int) -> Array:
     return v.reshape([-1 if d == feature else 1 for d in range(rank)])
 
 
+def _solver_type(dtype: NpType) -> NpType:
+    return dtype if dtype.kind == "c" else np.dtype(np.float64)
+
+
 def _cholesky(i: Instruction, args: list[Value], run: Run) -> Value:
     """The triangle asked for; a matrix that is not positive definite gives NaN."""
     lower, a = i.attrs.get("lower", False), args[0]
+    a = a.astype(_solver_type(a.dtype))
     half = np.tril(a) if lower else np.conj(np.swapaxes(np.triu(a), -1, -2))
     full = half + np.conj(np.swapaxes(np.tril(half, -1), -1, -2))
     flat = full.reshape(-1, *full.shape[-2:])
@@ -122,13 +133,14 @@ def _cholesky(i: Instruction, args: list[Value], run: Run) -> Value:
             out[k] = np.linalg.cholesky(matrix)
         except np.linalg.LinAlgError:
             continue
-    out = out.reshape(full.shape)
+    out = out.reshape(full.shape).astype(args[0].dtype)
     return out if lower else np.conj(np.swapaxes(out, -1, -2))
 
 
 def _triangular_solve(i: Instruction, args: list[Value], run: Run) -> Value:
     """``op(a) x = b`` or ``x op(a) = b``; only one triangle of ``a`` is read."""
-    a, b = args
+    kept, wide = args[1].dtype, _solver_type(args[1].dtype)
+    a, b = (v.astype(wide) for v in args)
     get = i.attrs.get
     lower = get("lower", False)
     a = np.tril(a) if lower else np.triu(a)
@@ -143,9 +155,9 @@ def _triangular_solve(i: Instruction, args: list[Value], run: Run) -> Value:
         case _:
             pass
     if get("left_side", False):
-        return np.linalg.solve(a, b).astype(b.dtype)
+        return np.linalg.solve(a, b).astype(kept)
     turned = np.linalg.solve(np.swapaxes(a, -1, -2), np.swapaxes(b, -1, -2))
-    return np.swapaxes(turned, -1, -2).astype(b.dtype)
+    return np.swapaxes(turned, -1, -2).astype(kept)
 
 
 def _fft(i: Instruction, args: list[Value], run: Run) -> Value:

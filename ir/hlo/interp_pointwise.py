@@ -127,11 +127,11 @@ def _complex(i: Instruction, args: list[Value], run: Run) -> Value:
 
 
 def _real(i: Instruction, args: list[Value], run: Run) -> Value:
-    return np.ascontiguousarray(args[0].real)
+    return np.array(args[0].real)
 
 
 def _imag(i: Instruction, args: list[Value], run: Run) -> Value:
-    return np.ascontiguousarray(args[0].imag)
+    return np.array(args[0].imag)
 
 
 HANDLERS: dict[str, Handler] = {

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import prod
 
 import numpy as np
 
-from ..dtypes import to_numpy
+from ..dtypes import DType, to_numpy
 from .interp_values import Array, Handler, Run, Value
 from .nodes import Instruction, PadDim, Shape
 
@@ -94,11 +95,14 @@ def pad(a: Array, value: Array, padding: tuple[PadDim, ...]) -> Array:
 
 
 def _iota(i: Instruction, args: list[Value], run: Run) -> Value:
-    shape, axis = i.array, i.attrs["iota_dimension"]
-    row = np.arange(shape.dims[axis]).astype(to_numpy(shape.dtype))
-    spread = [1] * shape.rank
-    spread[axis] = shape.dims[axis]
-    return np.broadcast_to(row.reshape(spread), shape.dims)
+    return _counting(i.array.dtype, i.array.dims, i.attrs["iota_dimension"])
+
+
+@lru_cache(maxsize=16)  # a loop asks for the same one in every round
+def _counting(dtype: DType, dims: tuple[int, ...], axis: int) -> Array:
+    row = np.arange(dims[axis]).astype(to_numpy(dtype))
+    spread = [n if d == axis else 1 for d, n in enumerate(dims)]
+    return np.broadcast_to(row.reshape(spread), dims)
 
 
 def _get_dimension_size(i: Instruction, args: list[Value], run: Run) -> Value:

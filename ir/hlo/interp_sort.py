@@ -10,6 +10,7 @@ from .interp_lift import lifted
 from .interp_pointwise import is_float, total_order
 from .interp_values import Array, Handler, Run, Value
 from .nodes import Computation, Instruction
+from .rewrite import post_order
 
 
 def _sort(i: Instruction, args: list[Value], run: Run) -> Value:
@@ -22,15 +23,14 @@ def _sort(i: Instruction, args: list[Value], run: Run) -> Value:
 
 def _order(c: Computation, arrays: list[Array], run: Run) -> Array:
     """Indices along dimension 0 that sort each column, equal elements in their old order."""
-    if (plain := _plain_key(c)) is not None:
-        k, descending, total = plain
-        a = arrays[k]
-        a = total_order(a) if total and is_float(a.dtype) else a
-        if a.dtype.kind in "biuf":
-            if not descending:
-                return np.argsort(a, axis=0, kind="stable")
-            backwards = np.argsort(a[::-1], axis=0, kind="stable")
-            return (len(a) - 1 - backwards)[::-1]
+    if (found := sort_key(c)) is not None:
+        number, of, descending = found
+        key = np.asarray(lifted(of, run)(*[arrays[number]] * len(c.parameters)))
+        total = c.root.attrs.get("type") == "TOTALORDER"
+        if is_float(key.dtype):
+            key = total_order(key) if total else key.astype(np.promote_types(key.dtype, "f4"))
+        if key.dtype.kind != "f" or not np.isnan(key).any():
+            return _argsort(key, descending)
     before = lifted(c, run)
 
     def less(left: Array, right: Array) -> Array:
@@ -40,22 +40,47 @@ def _order(c: Computation, arrays: list[Array], run: Run) -> Array:
     return merge_order(arrays[0].shape, less)
 
 
-def _plain_key(c: Computation) -> tuple[int, bool, bool] | None:
-    """(operand, descending, total order) if the comparator compares one operand's two elements."""
+def _argsort(key: Array, descending: bool) -> Array:
+    if not descending:
+        return np.argsort(key, axis=0, kind="stable")
+    return (len(key) - 1 - np.argsort(key[::-1], axis=0, kind="stable"))[::-1]
+
+
+def sort_key(c: Computation) -> tuple[int, Computation, bool] | None:
+    """What a comparator ``f(a) < f(b)`` of one operand sorts by, None for any other comparator.
+
+    The operand's number, ``f`` as a computation of all the comparator's parameters, and whether
+    the order is descending.
+    """
     root = c.root
     if root.opcode != "compare" or root.attrs["direction"] not in ("LT", "GT"):
         return None
-    a, b = root.operands
-    if a.opcode != "parameter" or b.opcode != "parameter":
+    left, right = root.operands
+    pairs: dict[Instruction, Instruction] = {}
+    if not _mirrored(left, right, pairs):
         return None
-    first, second = a.attrs["number"], b.attrs["number"]
-    total = root.attrs.get("type") == "TOTALORDER"
-    descending = root.attrs["direction"] == "GT"
-    if first % 2 == 0 and second == first + 1:
-        return first // 2, descending, total
-    if second % 2 == 0 and first == second + 1:
-        return second // 2, not descending, total
-    return None
+    own = [i.attrs["number"] for i in pairs if i.opcode == "parameter"]
+    if len(own) != 1:
+        return None
+    key = Computation("key", c.parameters, tuple(post_order([*c.parameters, left])), left)
+    swapped = own[0] % 2 == 1
+    return own[0] // 2, key, (root.attrs["direction"] == "GT") != swapped
+
+
+def _mirrored(a: Instruction, b: Instruction, pairs: dict[Instruction, Instruction]) -> bool:
+    """Whether ``b`` is ``a`` with the two elements that are compared exchanged."""
+    if a in pairs:
+        return pairs[a] is b
+    pairs[a] = b
+    if a.opcode == "parameter" and b.opcode == "parameter":
+        return int(a.attrs["number"]) ^ 1 == b.attrs["number"]
+    if a is b:
+        return all(_mirrored(x, x, pairs) for x in a.operands)
+    if a.opcode != b.opcode or a.opcode == "constant" or a.shape != b.shape:
+        return False
+    if len(a.operands) != len(b.operands) or dict(a.attrs) != dict(b.attrs):
+        return False
+    return all(_mirrored(x, y, pairs) for x, y in zip(a.operands, b.operands, strict=True))
 
 
 def merge_order(shape: tuple[int, ...], less: Callable[[Array, Array], Array]) -> Array:
@@ -101,11 +126,7 @@ def top_k(a: Array, k: int, largest: bool = True) -> tuple[Array, Array]:
     Floats are in total order, so NaN is the largest.
     """
     key = total_order(a) if is_float(a.dtype) else a
-    if largest:
-        backwards = np.argsort(key[..., ::-1], axis=-1, kind="stable")
-        order = (a.shape[-1] - 1 - backwards)[..., ::-1]
-    else:
-        order = np.argsort(key, axis=-1, kind="stable")
+    order = np.moveaxis(_argsort(np.moveaxis(key, -1, 0), largest), 0, -1)
     at = order[..., :k]
     return np.take_along_axis(a, at, -1), at.astype(np.int32)
 
