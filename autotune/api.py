@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from ..codegen.build import build as build_module
 from ..codegen.kernel import Kernel, compile_func
 from ..codegen.runtime.executable import Executable
+from ..codegen.stages import stage_text as _stage_text
 from ..ir.errors import ArgumentError, TargetError
 from ..ir.hlo.nodes import HloModule
 from ..ir.hlo.passes.freeze_parameters import freeze
@@ -121,6 +122,26 @@ class Chosen(Mapping[str, Trace]):
 
     def __len__(self) -> int:
         return len(self._traces)
+
+
+def stage_text(
+    model: ModelLike,
+    stage: str,
+    group: str | None = None,
+    target: str | Target = "cpu",
+    log: str | os.PathLike[str] | None = None,
+    constants: Constants | None = None,
+) -> str:
+    """The text of a model at a stage of compilation, under the schedules of a log.
+
+    ``group`` asks for one group, by its name or the start of its key.
+    """
+    if isinstance(model, Func | Schedule):
+        raise ArgumentError("stages are those of models", "this is a function of the DSL")
+    machine = Target.parse(target)
+    schedules = best_traces(log, machine) if log is not None else {}
+    module = model if isinstance(model, HloModule) else load_model(model)
+    return _stage_text(module, machine, stage, group, schedules, constants)
 
 
 def best_traces(log: str | os.PathLike[str], target: Target) -> dict[str, Trace]:

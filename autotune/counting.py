@@ -52,8 +52,9 @@ def _dot(i: Instruction) -> float:
 
 
 def _convolution(i: Instruction) -> float:
-    kernel, labels = i.operands[1].array, i.attrs["dim_labels"]
-    return 2.0 * i.array.size * kernel.size / max(1, kernel.dims[labels.rhs_output])
+    kernel = i.operands[1].array
+    features: int = kernel.dims[i.attrs["dim_labels"].rhs_output]
+    return 2.0 * i.array.size * kernel.size / max(1, features)
 
 
 def _reduce(i: Instruction) -> float:
@@ -61,7 +62,7 @@ def _reduce(i: Instruction) -> float:
 
 
 def _reduce_window(i: Instruction) -> float:
-    return i.array.size * float(math.prod(w.size for w in i.attrs["window"]))
+    return float(i.array.size * math.prod(w.size for w in i.attrs["window"]))
 
 
 _SPECIAL: dict[str, Callable[[Instruction], float]] = {

@@ -74,7 +74,7 @@ class Encoder:
         numbers = np.array([p.sketch for p in points], np.int64)
         for number in np.unique(numbers):
             rows = np.flatnonzero(numbers == number)
-            at = np.array([points[i].at for i in rows], np.int64).reshape(len(rows), -1)
+            at = np.array([points[int(i)].at for i in rows], np.int64).reshape(len(rows), -1)
             out[rows] = self._encode(int(number), at)
         estimate = np.array([max(1e-12, self.space.cost(p)) for p in points])
         out[:, -2] = np.log2(estimate)

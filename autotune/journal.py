@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeAlias
 
 from filelock import FileLock
 
@@ -39,6 +39,8 @@ from .records import (
     identify,
     quantile,
 )
+
+PathLike: TypeAlias = str | os.PathLike[str]
 
 SYNC_EVERY = 2.0  # seconds between forced writes; kill -9 loses nothing even without them
 
@@ -128,7 +130,7 @@ def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
                 pass
 
 
-def read(*paths: Path | str) -> Log:
+def read(*paths: PathLike) -> Log:
     """The records of one or more logs; ``LogError``: unreadable file, unknown version."""
     log = Log(tuple(Path(p) for p in paths))
     for path in log.paths:
@@ -179,7 +181,7 @@ def _advice(path: Path, error: OSError) -> str:
 class Writer:
     """Appends records to a log. Use as a context manager; safe beside other writers."""
 
-    def __init__(self, path: Path | str, tool: dict[str, str] | None = None) -> None:
+    def __init__(self, path: PathLike, tool: dict[str, str] | None = None) -> None:
         self.path = Path(path)
         self._synced = 0.0
         self._lock = FileLock(f"{self.path}.lock")
@@ -266,7 +268,7 @@ def stamped(record: Trial | Best) -> Trial | Best:
     return replace(record, id=identify(record))
 
 
-def merge(paths: Sequence[Path | str], out: Path | str) -> tuple[int, int]:
+def merge(paths: Sequence[PathLike], out: PathLike) -> tuple[int, int]:
     """Concatenate logs without repeated records; returns (records kept, repeated ones dropped).
 
     Lines travel as they are, fields that this version does not know included. Written beside
@@ -314,11 +316,12 @@ def _identity(line: bytes) -> str | None:
             return f"{type(record).__name__}:{record.id}"
 
 
-def check(path: Path | str) -> list[str]:
+def check(path: PathLike) -> list[str]:
     """What is wrong with a log: broken lines, and records that do not hang together."""
     log = read(path)
     found = list(log.problems)
-    for t in (*log.trials, *log.bests):
+    records: list[Trial | Best] = [*log.trials, *log.bests]
+    for t in records:
         if t.workload not in log.workloads:
             found.append(f"{path}: record {t.id}: workload {t.workload[:16]} is not in the log")
         if t.device not in log.devices:
@@ -342,8 +345,8 @@ def stats(log: Log) -> dict[str, Json]:
         "status": dict(statuses),
         "source": dict(sources),
         "workloads": len(log.workloads),
-        "devices": sorted(log.devices),
-        "models": sorted({m.name for m in log.models}),
+        "devices": [*sorted(log.devices)],
+        "models": [*sorted({m.name for m in log.models})],
         "races": len(log.bests),
         "speedup": gains,
     }

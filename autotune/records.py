@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -322,7 +322,7 @@ def _read_best(v: dict[str, Any]) -> Best:
     )  # fmt: skip
 
 
-_READERS = {
+_READERS: dict[str, Callable[[dict[str, Any]], Record]] = {
     "header": _read_header,
     "workload": _read_workload,
     "device": _read_device,

@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -130,7 +130,7 @@ class Harness:
             schedule = _schedule(loaded, c)
         except ScheduleError as e:
             raise Rejected(Outcome("invalid", note=_short(e))) from None
-        trace = schedule.trace.to_json()
+        trace = cast("list[Json]", schedule.trace.to_json())
         try:
             kernel = compile_func(schedule.func, loaded.target)
         except MemoryError:
