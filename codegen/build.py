@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..ir.errors import TargetError, UnsupportedError
+from ..ir.hlo.canonical import canonical_text
 from ..ir.hlo.fuse import Group
 from ..ir.hlo.nodes import HloModule
 from ..ir.hlo.passes.freeze_parameters import freeze
@@ -13,10 +15,12 @@ from ..ir.hlo.passes.pipeline import optimize
 from ..ir.hlo.printer import show
 from ..ir.target import Target
 from ..schedule.trace import Trace
+from ..te.from_hlo import lower_group
 from . import cpu, program
 from .costs import costs
 from .groups import Groups, fuse_module, raise_together, symbol
-from .lowering import KernelCode, compile_group
+from .lowering import KernelCode
+from .parallel import Job, compile_all
 from .plan import Plan
 from .runtime.bundle import Bundle
 from .runtime.executable import Executable
@@ -91,7 +95,7 @@ def _plan(
 ) -> tuple[Plan, Constants]:
     def compiled(group: Group) -> Compiled:
         name = groups.keys[group]
-        return Compiled(symbol(name), name, kernels[name].workspace)
+        return Compiled(symbol(name), name, kernels[name].workspace, kernels[name].in_place)
 
     return make_plan(module, groups.fusions, compiled)
 
@@ -100,14 +104,24 @@ def compile_groups(
     groups: Groups, target: Target, schedules: Mapping[str, Trace], timings: dict[str, float]
 ) -> dict[str, KernelCode]:
     """Object code for every distinct group, by key."""
-    done: dict[str, KernelCode] = {}
+    jobs = {
+        key: Job(canonical_text(group.computation), symbol(key), schedules.get(key))
+        for key, group in groups.distinct.items()
+    }
+    done, errors = compile_all(jobs, target, timings)
     problems: list[UnsupportedError] = []
-    for key, group in groups.distinct.items():
-        try:
-            done[key] = compile_group(
-                group.computation, symbol(key), target, schedules.get(key), timings
-            )
-        except UnsupportedError as error:
-            problems.append(error)
+    for key, error in errors.items():
+        if not isinstance(error, UnsupportedError):
+            raise error
+        problems.append(_named(groups.distinct[key], error))
     raise_together(problems, "the module")
     return done
+
+
+def _named(group: Group, error: UnsupportedError) -> UnsupportedError:
+    """The error in terms of the model's own names: canonical text has neither names nor sources."""
+    try:
+        lower_group(group.computation, group.name)
+    except UnsupportedError as better:
+        return better
+    return replace(error, where=error.where or f"group {group.name}")

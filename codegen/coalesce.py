@@ -1,4 +1,4 @@
-"""Copies that need not be: a value is made where it would be copied to.
+"""Values that share a place: copies that need not be, and outputs that may overwrite inputs.
 
 Time is that of ``memory.lifetimes``: a step per thunk, one for a loop's test, one for its end.
 """
@@ -7,10 +7,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from .memory import lifetimes, place
-from .plan import BufferSlice, ConditionalThunk, CopyThunk, Thunk, WhileThunk, accesses
+from .plan import (
+    BufferSlice,
+    ConditionalThunk,
+    CopyThunk,
+    KernelThunk,
+    Thunk,
+    WhileThunk,
+    accesses,
+)
 
 
 def coalesce(
@@ -18,32 +26,75 @@ def coalesce(
 ) -> tuple[Thunk, ...]:
     """``a = f(); copy a -> b``  ->  ``b = f()``, where nothing touches b while a lives.
 
-    Values in ``fixed`` have a home of their own and are never a source that gives up its place.
+    And ``b = f(a)``  ->  ``a = f(a)``, where a dies and f can work in place. Values in ``fixed``
+    have a home of their own and are never a source that gives up its place.
     """
-    touches = _touches(thunks)
+    steps = tuple(_steps(thunks))
     ends = {v: life.end for v, life in lifetimes(thunks, sizes).items()}
-    renamed: dict[int, int] = {}
+    merger = _Merger(steps, sizes, fixed, _touches(steps), ends)
     dropped: set[int] = set()
-    for now, thunk in enumerate(_steps(thunks)):
-        if not isinstance(thunk, CopyThunk):
-            continue
-        a, b = thunk.source, thunk.target
-        if a.memory != "value" or b.memory != "value":
-            continue
-        source, target = _final(renamed, a.index), _final(renamed, b.index)
-        whole = sizes[source] == sizes[target] == a.bytes
-        if source == target:
+    for now, thunk in enumerate(steps):
+        if isinstance(thunk, CopyThunk) and merger.merge(thunk.source, thunk.target, now):
             dropped.add(now)
-            continue
-        alive = range(touches[source][0], now)
-        blocked = any(t in alive for t in touches[target])
-        if not whole or source in fixed or ends[source] != now or blocked:
-            continue
-        renamed[source] = target
-        dropped.add(now)
-        touches[target] = sorted({*touches[source], *touches[target]})
-        ends[target] = max(ends[target], ends[source])
-    return _rename(thunks, renamed, dropped)
+    for now, thunk in enumerate(steps):
+        if isinstance(thunk, KernelThunk) and thunk.in_place:
+            output = thunk.args[-1]
+            _ = any(
+                merger.may_overwrite(thunk, i) and merger.merge(thunk.args[i], output, now)
+                for i in thunk.in_place
+            )
+    return _rename(thunks, steps, merger.renamed, dropped)
+
+
+@dataclass
+class _Merger:
+    """Which value now stands for which, when each is touched, and the last step that needs it."""
+
+    steps: tuple[Thunk | None, ...]
+    sizes: Mapping[int, int]
+    fixed: frozenset[int]
+    touches: dict[int, list[int]]
+    ends: dict[int, int]
+    renamed: dict[int, int] = field(default_factory=dict)
+
+    def final(self, value: int) -> int:
+        while value in self.renamed:
+            value = self.renamed[value]
+        return value
+
+    def merge(self, a: BufferSlice, b: BufferSlice, now: int) -> bool:
+        """Let the value of ``a``, needed last at step ``now``, stand where ``b`` does; if it can."""
+        if a.memory != "value" or b.memory != "value":
+            return False
+        source, target = self.final(a.index), self.final(b.index)
+        if source == target:
+            return True
+        whole = self.sizes[source] == self.sizes[target] == a.bytes
+        if not whole or source in self.fixed or self.ends[source] != now:
+            return False
+        start = self.touches[source][0]
+        for t in self.touches[target]:
+            if start <= t < now and not (t == start and self.in_place(t, source, target)):
+                return False
+        self.renamed[source] = target
+        self.touches[target] = sorted({*self.touches[source], *self.touches[target]})
+        self.ends[target] = max(self.ends[target], self.ends[source])
+        return True
+
+    def may_overwrite(self, thunk: KernelThunk, argument: int) -> bool:
+        """Is this argument's value read by the kernel only where it may be overwritten?"""
+        read = [self.final(s.index) if s.memory == "value" else -1 for s in thunk.args[:-1]]
+        places = {i for i, v in enumerate(read) if v == read[argument]}
+        return places <= set(thunk.in_place)
+
+    def in_place(self, step: int, source: int, target: int) -> bool:
+        """Does a kernel make ``source`` at this step, and may it overwrite ``target`` by it?"""
+        thunk = self.steps[step]
+        if not isinstance(thunk, KernelThunk) or not thunk.in_place:
+            return False
+        values = [self.final(s.index) if s.memory == "value" else -1 for s in thunk.args]
+        reads = {i for i, v in enumerate(values[:-1]) if v == target}
+        return values[-1] == source and reads <= set(thunk.in_place)
 
 
 def _steps(thunks: Sequence[Thunk]) -> Iterator[Thunk | None]:
@@ -64,26 +115,26 @@ def _steps(thunks: Sequence[Thunk]) -> Iterator[Thunk | None]:
                 yield thunk
 
 
-def _touches(thunks: Sequence[Thunk]) -> dict[int, list[int]]:
+def _touches(steps: Sequence[Thunk | None]) -> dict[int, list[int]]:
     found: dict[int, list[int]] = defaultdict(list)
-    for now, thunk in enumerate(_steps(thunks)):
+    for now, thunk in enumerate(steps):
         if thunk is not None:
             for s in {s for part in accesses(thunk) for s in part if s.memory == "value"}:
                 found[s.index].append(now)
     return found
 
 
-def _final(renamed: Mapping[int, int], value: int) -> int:
-    while value in renamed:
-        value = renamed[value]
-    return value
-
-
 def _rename(
-    thunks: Sequence[Thunk], renamed: Mapping[int, int], dropped: set[int]
-) -> tuple[Thunk, ...]:
-    where = {v: BufferSlice("value", 0, 0, _final(renamed, v)) for v in (*_touches(thunks),)}
-    steps = iter(enumerate(_steps(thunks)))
+    thunks: Sequence[Thunk], steps: Sequence[Thunk | None], renamed: Mapping[int, int],
+    dropped: set[int],
+) -> tuple[Thunk, ...]:  # fmt: skip
+    def final(value: int) -> int:
+        while value in renamed:
+            value = renamed[value]
+        return value
+
+    where = {v: BufferSlice("value", 0, 0, final(v)) for v in _touches(steps)}
+    number = iter(range(len(steps)))
 
     def keep(part: Sequence[Thunk]) -> tuple[Thunk, ...]:
         kept: list[Thunk] = []
@@ -91,15 +142,15 @@ def _rename(
             match thunk:
                 case WhileThunk(condition=condition, body=body):
                     first = keep(condition)
-                    next(steps)
+                    next(number)
                     kept.append(replace(thunk, condition=first, body=keep(body)))
-                    next(steps)
+                    next(number)
                 case ConditionalThunk(branches=branches):
-                    next(steps)
+                    next(number)
                     kept.append(replace(thunk, branches=tuple(map(keep, branches))))
-                    next(steps)
+                    next(number)
                 case _:
-                    if next(steps)[0] not in dropped:
+                    if next(number) not in dropped:
                         kept.append(thunk)
         return tuple(kept)
 

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from threading import RLock
-from types import MappingProxyType
 from typing import Any
 
 import llvmlite.binding as llvm

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..ir.errors import NestwrightError
 from ..ir.hlo.nodes import Computation
+from ..ir.hlo.text import parse
 from ..ir.loop.nodes import Func
 from ..ir.target import Target
 from ..schedule.schedule import Schedule
@@ -14,6 +15,7 @@ from ..schedule.sketches.generate import default_schedule
 from ..schedule.trace import Trace
 from ..te.from_hlo import lower_group
 from . import cpu
+from .groups import in_place_inputs
 from .llvm_ir import emit
 from .lower.pipeline import lower
 from .timings import timed
@@ -23,31 +25,43 @@ log = logging.getLogger("nestwright")
 
 @dataclass(frozen=True, slots=True)
 class KernelCode:
-    """A compiled group: object code, and the bytes of workspace that its caller hands it."""
+    """A compiled group: object code, and the bytes of workspace that its caller hands it.
+
+    ``in_place`` are the inputs, by number, that the output may be written over.
+    """
 
     object: bytes
     workspace: int = 0
+    in_place: tuple[int, ...] = ()
 
 
-def compile_group(
-    computation: Computation,
-    symbol: str,
-    target: Target,
-    trace: Trace | None,
-    timings: dict[str, float],
+def compile_text(
+    text: str, symbol: str, target: Target, trace: Trace | None, timings: dict[str, float]
 ) -> KernelCode:
-    """Compile a group; its kernel is called ``symbol``. ``UnsupportedError`` if it cannot be."""
+    """Compile a group, given as canonical text; its kernel is called ``symbol``.
+
+    ``UnsupportedError`` if it cannot be compiled.
+    """
     with timed(timings, "te"):
-        func = lower_group(computation, symbol)
+        func, in_place = loops(parse(text).entry, symbol)
     with timed(timings, "schedule"):
         scheduled = apply(func, target, trace)
     with timed(timings, "lower"):
         flat = lower(scheduled.func, target)
     with timed(timings, "emit"):
-        text = emit(flat, target)
+        code = emit(flat, target)
     with timed(timings, "llvm"):
-        code = cpu.compile(text, target)
-    return KernelCode(code, int(flat.notes.get("workspace_bytes", 0)))
+        made = cpu.compile(code, target)
+    return KernelCode(made, int(flat.notes.get("workspace_bytes", 0)), in_place)
+
+
+def loops(computation: Computation, symbol: str) -> tuple[Func, tuple[int, ...]]:
+    """A group as loops, and the inputs that its output may be written over."""
+    func = lower_group(computation, symbol)
+    in_place = in_place_inputs(computation)
+    if not in_place:
+        return func, ()
+    return replace(func, notes={**func.notes, "in_place": 1}), in_place
 
 
 def apply(func: Func, target: Target, trace: Trace | None) -> Schedule:

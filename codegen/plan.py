@@ -43,6 +43,8 @@ class KernelThunk:
     """Call a compiled kernel; the last ``outputs`` of its arguments are written.
 
     ``task`` is the canonical key of the group it was compiled from, ``name`` the group's name.
+    ``in_place`` are the inputs, by number, on which the one output may stand: each element is read
+    before the element at its place is written.
     """
 
     symbol: str
@@ -50,6 +52,7 @@ class KernelThunk:
     outputs: int
     task: str = ""
     name: str = ""
+    in_place: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +184,8 @@ def _thunk_to_json(thunk: Thunk) -> dict[str, Any]:
         case KernelThunk():
             args = [_slice_to_json(s) for s in thunk.args]
             return {"do": "call", "symbol": thunk.symbol, "args": args, "outputs": thunk.outputs,
-                    "task": thunk.task, "name": thunk.name}  # fmt: skip
+                    "task": thunk.task, "name": thunk.name,
+                    "in_place": list(thunk.in_place)}  # fmt: skip
         case CopyThunk():
             return {"do": "copy", "source": _slice_to_json(thunk.source),
                     "target": _slice_to_json(thunk.target), "name": thunk.name}  # fmt: skip
@@ -297,9 +301,9 @@ def _thunk_from_json(data: Any, depth: int) -> Thunk:
             outputs = _size(data["outputs"])
             if outputs > len(args):
                 raise ValueError("more outputs than arguments")
-            return KernelThunk(
-                str(data["symbol"]), args, outputs, str(data["task"]), str(data["name"])
-            )
+            places = tuple(_size(i) for i in data["in_place"])
+            names = str(data["task"]), str(data["name"])
+            return KernelThunk(str(data["symbol"]), args, outputs, *names, places)
         case "copy":
             source, target = _slice_from_json(data["source"]), _slice_from_json(data["target"])
             if source.bytes != target.bytes:

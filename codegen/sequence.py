@@ -55,11 +55,15 @@ CONTROL = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """What a kernel's caller needs to know: its symbol, its key, its workspace in bytes."""
+    """What a kernel's caller needs to know: its symbol, its key, its workspace in bytes.
+
+    ``in_place`` are the inputs whose memory the output may take.
+    """
 
     symbol: str
     key: str
     workspace: int = 0
+    in_place: tuple[int, ...] = ()
 
 
 @dataclass
@@ -219,8 +223,12 @@ class _Sequence:
             written = [s for tree in made for s in leaves(tree)]
             if compiled.workspace:
                 written.append(self.value(compiled.workspace))
-            args = (*read, *written)
-            thunks.append(KernelThunk(compiled.symbol, args, len(written), compiled.key, unit.name))
+            thunks.append(
+                KernelThunk(
+                    compiled.symbol, (*read, *written), len(written), compiled.key, unit.name,
+                    compiled.in_place if len(written) == 1 else (),
+                )
+            )  # fmt: skip
         return thunks, trees[computation.root]
 
     def instruction(

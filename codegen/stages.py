@@ -7,23 +7,22 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..ir.errors import ArgumentError
-from ..ir.hlo.fuse import Fusion, Group
-from ..ir.hlo.nodes import Computation, HloModule
+from ..ir.hlo.fuse import Group, show_fusion
+from ..ir.hlo.nodes import HloModule
 from ..ir.hlo.passes.freeze_parameters import freeze
 from ..ir.hlo.passes.pipeline import optimize
-from ..ir.hlo.printer import show, show_computation
+from ..ir.hlo.printer import show
 from ..ir.loop.nodes import AxisKind, Block, Func
 from ..ir.loop.printer import buffer_type
 from ..ir.loop.printer import show as show_loops
 from ..ir.loop.visit import walk
 from ..ir.target import Target
 from ..schedule.trace import Trace
-from ..te.from_hlo import lower_group
 from . import cpu
 from .groups import Groups, fuse_module, symbol
 from .llvm_ir import emit
 from .lower.pipeline import lower
-from .lowering import apply
+from .lowering import apply, loops
 from .plan import show as show_plan
 from .sequence import Compiled, make_plan
 
@@ -56,7 +55,7 @@ def stage_text(
     traces = schedules or {}
     match stage:
         case "fused":
-            return "\n".join(_fusion(c, f, groups) for c, f in groups.fusions.items())
+            return "\n".join(map(show_fusion, groups.fusions.values()))
         case "plan":
             return _plan(optimized, groups, machine, traces)
         case _:
@@ -97,7 +96,7 @@ def _chosen(groups: Groups, wanted: str | None) -> Iterator[tuple[str, Group]]:
 
 
 def _group(group: Group, key: str, stage: str, target: Target, trace: Trace | None) -> str:
-    func = lower_group(group.computation, symbol(key))
+    func, _ = loops(group.computation, symbol(key))
     if stage == "te":
         return tensor_text(func)
     if stage == "loop":
@@ -134,34 +133,12 @@ def tensor_text(func: Func) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _fusion(computation: Computation, fusion: Fusion, groups: Groups) -> str:
-    """The groups of a computation, and for every edge whether and why it was fused."""
-    lines = [f"computation {computation.name}"]
-    for g in fusion.groups:
-        outputs = ", ".join(o.name for o in g.outputs)
-        lines += [f"  group {g.name}: {g.kind} -> {outputs}  # {groups.keys[g]}"]
-        lines += [f"    {line}" for line in show_computation(g.computation).rstrip().split("\n")]
-    lines.append("  edges")
-    for e in fusion.edges:
-        mark = "fused" if e.fused else "cut"
-        lines.append(f"    {_name(e.producer)} -> {_name(e.consumer)}: {mark}: {e.reason}")
-    return "\n".join(lines) + "\n"
-
-
-def _name(end: Any) -> str:
-    return str(getattr(end, "name", end))
-
-
 def _plan(module: HloModule, groups: Groups, target: Target, traces: Mapping[str, Trace]) -> str:
     """The plan, made without compiling: lowering says what workspace a kernel needs."""
-    workspaces: dict[str, int] = {}
+    found: dict[str, Compiled] = {}
     for key, group in groups.distinct.items():
-        scheduled = apply(lower_group(group.computation, symbol(key)), target, traces.get(key))
-        notes = lower(scheduled.func, target).notes
-        workspaces[key] = int(notes.get("workspace_bytes", 0))
-
-    def compiled(group: Group) -> Compiled:
-        key = groups.keys[group]
-        return Compiled(symbol(key), key, workspaces[key])
-
-    return show_plan(make_plan(module, groups.fusions, compiled)[0])
+        func, in_place = loops(group.computation, symbol(key))
+        notes = lower(apply(func, target, traces.get(key)).func, target).notes
+        found[key] = Compiled(symbol(key), key, int(notes.get("workspace_bytes", 0)), in_place)
+    plan, _ = make_plan(module, groups.fusions, lambda group: found[groups.keys[group]])
+    return show_plan(plan)

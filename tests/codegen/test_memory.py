@@ -134,6 +134,36 @@ def test_coalesce_in_a_loop_keeps_what_the_next_turn_needs() -> None:
     assert loop.body == body
 
 
+def in_place(source: int, target: int, *others: int) -> KernelThunk:
+    args = tuple(map(value, (source, *others, target)))
+    return KernelThunk("k", args, 1, in_place=(0,))
+
+
+def test_an_output_takes_the_place_of_an_input_that_dies() -> None:
+    before = (call([], [0]), in_place(0, 1), call([1], [2]))
+    first, second, third = coalesce(before, sizes(3), frozenset())
+    assert (first, third) == (call([], [1]), call([1], [2]))
+    assert second == in_place(1, 1)
+
+
+def test_an_output_never_takes_the_place_of_an_input_that_is_needed_later() -> None:
+    before = (call([], [0]), in_place(0, 1), call([0, 1], [2]))
+    assert coalesce(before, sizes(3), frozenset()) == before
+
+
+def test_an_output_never_takes_the_place_of_an_input_read_in_other_ways_too() -> None:
+    before = (call([], [0]), in_place(0, 1, 0), call([1], [2]))
+    assert coalesce(before, sizes(3), frozenset()) == before
+
+
+def test_a_loop_that_works_in_place_needs_no_copy() -> None:
+    body = (in_place(0, 2), copy(2, 0))
+    before = (call([], [0]), WhileThunk((call([0], [1]),), value(1), body), call([0], [4]))
+    (_, loop, _) = coalesce(before, sizes(5), frozenset())
+    assert isinstance(loop, WhileThunk)
+    assert loop.body == (in_place(0, 0),)
+
+
 def test_place_keeps_offsets_inside_a_value() -> None:
     thunk = CopyThunk(BufferSlice("value", 16, 4, 0), value(1, 4))
     where = {0: BufferSlice("arena", 64, 32), 1: BufferSlice("result", 0, 4, 2)}

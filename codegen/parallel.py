@@ -1,0 +1,146 @@
+"""Kernels compiled by several processes: this one and helpers, from one queue of jobs.
+
+LLVM holds one lock, and lowering is Python, so threads do not help. A helper is a fresh
+interpreter (a fork would copy threads and locks in an unknown state) that takes a third of a second
+to start; until then, and all along, this process compiles too. A helper that fails or dies costs
+nothing but time: its job is done here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from threading import Thread
+
+from ..ir.target import Target
+from ..schedule.trace import Trace
+from .lowering import KernelCode, compile_text
+
+JOBS_PER_HELPER = 6  # fewer jobs do not pay for starting one
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A group to compile: canonical HLO text, the kernel's symbol, its schedule if it has one."""
+
+    text: str
+    symbol: str
+    trace: Trace | None
+
+
+@dataclass
+class Queue:
+    """Jobs to be done, and what is done."""
+
+    target: Target
+    jobs: Mapping[str, Job]
+    waiting: deque[str]
+    done: dict[str, KernelCode] = field(default_factory=dict)
+    timings: list[dict[str, float]] = field(default_factory=list)
+
+    def take(self) -> str | None:
+        """The next job's key, or None when all have been taken."""
+        try:
+            return self.waiting.popleft()
+        except IndexError:
+            return None
+
+
+def compile_all(
+    jobs: Mapping[str, Job], target: Target, timings: dict[str, float]
+) -> tuple[dict[str, KernelCode], dict[str, Exception]]:
+    """Object code by key, and the errors of the jobs that have none.
+
+    ``timings`` gets the seconds of this process and of the helpers, added up: processor time.
+    """
+    queue = Queue(target, jobs, deque(jobs))
+    errors: dict[str, Exception] = {}
+    helpers = [_Helper(queue) for _ in range(_useful_helpers(len(jobs)))]
+    try:
+        _compile_here(queue, timings, errors)
+        for helper in helpers:
+            helper.thread.join()
+        _compile_here(queue, timings, errors)  # what a helper gave back
+    finally:
+        for helper in helpers:
+            helper.stop()
+    for spent in queue.timings:
+        for stage, seconds in spent.items():
+            timings[stage] = timings.get(stage, 0.0) + seconds
+    return queue.done, errors
+
+
+def _useful_helpers(jobs: int) -> int:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(0, min((cores or 1) - 1, jobs // JOBS_PER_HELPER)) if sys.executable else 0
+
+
+def _compile_here(queue: Queue, timings: dict[str, float], errors: dict[str, Exception]) -> None:
+    while (key := queue.take()) is not None:
+        job = queue.jobs[key]
+        try:
+            queue.done[key] = compile_text(job.text, job.symbol, queue.target, job.trace, timings)
+        except Exception as error:
+            errors[key] = error
+
+
+class _Helper:
+    """A child process and the thread that feeds it."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        paths = os.pathsep.join(p for p in sys.path if p)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", f"{__package__}.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": paths},
+        )
+        self.thread = Thread(target=self._feed, daemon=True)
+        self.thread.start()
+
+    def _feed(self) -> None:
+        while (key := self.queue.take()) is not None:
+            try:
+                kernel = self._ask(self.queue.jobs[key])
+            except (OSError, ValueError):
+                kernel = None
+            if kernel is None:
+                self.queue.waiting.append(key)
+                return
+            self.queue.done[key] = kernel
+
+    def _ask(self, job: Job) -> KernelCode | None:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        message = {
+            "text": job.text,
+            "symbol": job.symbol,
+            "target": self.queue.target.spec,
+            "trace": None if job.trace is None else job.trace.to_json(),
+        }
+        self.process.stdin.write(json.dumps(message).encode() + b"\n")
+        self.process.stdin.flush()
+        header = json.loads(self.process.stdout.readline() or b"{}")
+        code = self.process.stdout.read(header.get("size", 0))
+        if "size" not in header or len(code) != header["size"]:
+            return None
+        self.queue.timings.append(header["timings"])
+        return KernelCode(code, header["workspace"], tuple(header["in_place"]))
+
+    def stop(self) -> None:
+        """End the child, whatever it does."""
+        self.process.kill()
+        self.thread.join()
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        with suppress(BrokenPipeError):
+            self.process.stdin.close()
+        self.process.wait()

@@ -1,0 +1,41 @@
+"""A compiling child process: jobs as JSON lines on stdin, object code on stdout.
+
+A job is ``{"text": canonical HLO, "symbol": str, "target": spec, "trace": list or null}``. The
+answer is a JSON line, followed by ``size`` bytes of object code; a job that fails is answered
+``{"failed": true}``, and the parent, which does it again, meets the error itself.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any, BinaryIO
+
+from ..ir.target import Target
+from ..schedule.trace import Trace
+from .lowering import compile_text
+
+
+def serve(jobs: BinaryIO, answers: BinaryIO) -> None:
+    """Answer jobs until their stream ends."""
+    for line in jobs:
+        header, code = _answer(json.loads(line))
+        answers.write(json.dumps(header).encode() + b"\n" + code)
+        answers.flush()
+
+
+def _answer(job: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+    timings: dict[str, float] = {}
+    trace = None if job["trace"] is None else Trace.from_json(job["trace"])
+    try:
+        target = Target.parse(job["target"])
+        kernel = compile_text(job["text"], job["symbol"], target, trace, timings)
+    except Exception:
+        return {"failed": True}, b""
+    code = kernel.object
+    header = {"size": len(code), "workspace": kernel.workspace, "in_place": kernel.in_place}
+    return {**header, "timings": timings}, code
+
+
+if __name__ == "__main__":
+    serve(sys.stdin.buffer, sys.stdout.buffer)
