@@ -1,8 +1,8 @@
 """Groups of instructions that may be merged as long as the graph of groups has no cycle.
 
-Every instruction begins as a cluster of its own. For each cluster the sets of clusters before and
-after it are kept as bits of integers, so that the question whether a merge would make a cycle is
-one intersection.
+Every instruction begins as a cluster of its own. For each cluster the sets of instructions before
+and after it are kept as bits of integers, so that the question whether a merge would make a cycle
+is one intersection.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Clusters:
         self.order = computation.instructions
         self._number = {i: n for n, i in enumerate(self.order)}
         self._home = list(range(len(self.order)))
-        self._members = [[n] for n in range(len(self.order))]
+        self._inside = [1 << n for n in range(len(self.order))]
         self._before = [0] * len(self.order)
         self._after = [0] * len(self.order)
         for n, i in enumerate(self.order):
@@ -44,7 +44,7 @@ class Clusters:
 
     def members(self, home: int) -> list[Instruction]:
         """The instructions of a cluster, in program order."""
-        return [self.order[n] for n in sorted(self._members[home])]
+        return [self.order[n] for n in _bits(self._inside[home])]
 
     def together(self, a: Instruction, b: Instruction) -> bool:
         """Whether two instructions are in one cluster."""
@@ -52,16 +52,14 @@ class Clusters:
 
     def reaches(self, a: Instruction, b: Instruction) -> bool:
         """Whether the cluster of ``b`` needs the cluster of ``a``, directly or not."""
-        return bool(self._after[self.home(a)] >> self.home(b) & 1)
+        return bool(self._after[self.home(a)] & self._inside[self.home(b)])
 
     def cycle(self, a: Instruction, b: Instruction) -> Instruction | None:
         """What would be both after and before the union of two clusters; None if nothing."""
         x, y = self.home(a), self.home(b)
         between = (self._after[x] & self._before[y]) | (self._after[y] & self._before[x])
-        between &= ~(1 << x | 1 << y)
-        if not between:
-            return None
-        return self.order[self._members[(between & -between).bit_length() - 1][0]]
+        between &= ~(self._inside[x] | self._inside[y])
+        return self.order[(between & -between).bit_length() - 1] if between else None
 
     def merge(self, a: Instruction, b: Instruction) -> None:
         """Put two clusters together. ``ValueError`` if that would make a cycle."""
@@ -70,16 +68,20 @@ class Clusters:
         x, y = self.home(a), self.home(b)
         if x == y:
             return
-        gone, kept = 1 << y, 1 << x
-        for n in self._members[y]:
+        before, after = self._before[x] | self._before[y], self._after[x] | self._after[y]
+        inside = self._inside[x] | self._inside[y]
+        # What is before both knows all that is after both already.
+        for n in self._homes(before & ~(self._before[x] & self._before[y]) & ~inside):
+            self._after[n] |= after | inside
+        for n in self._homes(after & ~(self._after[x] & self._after[y]) & ~inside):
+            self._before[n] |= before | inside
+        for n in _bits(self._inside[y]):
             self._home[n] = x
-        self._members[x] += self._members[y]
-        self._before[x] = (self._before[x] | self._before[y]) & ~(gone | kept)
-        self._after[x] = (self._after[x] | self._after[y]) & ~(gone | kept)
-        for n in _bits(self._before[x]):
-            self._after[n] = (self._after[n] | self._after[x] | kept) & ~gone
-        for n in _bits(self._after[x]):
-            self._before[n] = (self._before[n] | self._before[x] | kept) & ~gone
+        self._inside[x] = inside
+        self._before[x], self._after[x] = before & ~inside, after & ~inside
+
+    def _homes(self, instructions: int) -> set[int]:
+        return {self._home[n] for n in _bits(instructions)}
 
 
 def _bits(x: int) -> Iterator[int]:

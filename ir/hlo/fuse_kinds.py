@@ -80,6 +80,16 @@ def dims(i: Instruction) -> tuple[int, ...]:
     return shape.dims if isinstance(shape, Shape) else ()
 
 
+def nonunit(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The dimensions other than 1."""
+    return tuple(d for d in shape if d != 1)
+
+
+def is_unit_view(i: Instruction) -> bool:
+    """Whether ``i`` is a reshape that adds and drops dimensions of size 1 and does nothing else."""
+    return i.opcode == "reshape" and nonunit(dims(i)) == nonunit(dims(i.operands[0]))
+
+
 def flops(i: Instruction) -> float:
     """Work for one element of an inlinable instruction, in additions; moving data is free."""
     if i.opcode in TABLE:

@@ -6,7 +6,7 @@ group. If that is one group, the group holds the instruction's post-dominator an
 
 from __future__ import annotations
 
-from .fuse_kinds import Pattern, dims, flops, is_inlinable, nbytes, pattern, size
+from .fuse_kinds import Pattern, dims, flops, is_inlinable, is_unit_view, nbytes, pattern, size
 from .fuse_rows import stage_key
 from .fuse_state import ACCESSES, CLONE_FLOPS, OUTPUTS, SMALL, Growing, Key, State
 from .nodes import Instruction
@@ -48,7 +48,7 @@ def _join_users(state: State, i: Instruction) -> bool:
 
 def _keys(state: State, g: Growing, i: Instruction) -> set[Key]:
     stage = stage_key(g, i)
-    if stage == "row" and pattern(i) is Pattern.ELEMENTWISE and g.kind == "reduction":
+    if stage == "row" and (pattern(i) is Pattern.ELEMENTWISE or is_unit_view(i)):
         return {"row"}
     return state.keys(g, i)
 

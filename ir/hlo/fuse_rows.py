@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 
 from .fuse_anchors import take_elements_of_tuple
-from .fuse_kinds import Pattern, dims, nbytes, pattern
-from .fuse_state import OUTPUTS, Growing, Key, State
+from .fuse_kinds import Pattern, dims, is_unit_view, nonunit, pattern
+from .fuse_state import LIMIT, OUTPUTS, Growing, Key, State
 from .nodes import Instruction
 
 ROW_BYTES = 1 << 18
@@ -26,32 +26,39 @@ def fuse_rows(state: State) -> None:
     """Start a group for each reduction, let it grow forward, unite groups of the same rows."""
     for i in state.computation.instructions:
         if pattern(i) is Pattern.REDUCTION and state.is_free_to_join(i):
-            x = i.operands[0]
-            g = state.start("reduction", i, tuple(i.attrs["dimensions"]), dims(x))
+            space, axes = _space(i)
+            g = state.start("reduction", i, axes, space)
             g.members[i] = {"row"}
             take_elements_of_tuple(state, g)
             _grow(state, g)
             _unite_with_neighbours(state, g)
 
 
+def _space(reduce: Instruction) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Shape before reduction and reduced dimensions, both without dimensions of size 1."""
+    before = dims(reduce.operands[0])
+    kept = [k for k, d in enumerate(before) if d != 1]
+    axes = tuple(kept.index(k) for k in sorted(reduce.attrs["dimensions"]) if before[k] != 1)
+    return nonunit(before), axes
+
+
 def row_dims(g: Growing) -> tuple[int, ...]:
-    """The dimensions that the reductions of a group keep."""
+    """The dimensions that the reductions of a group keep, none of size 1."""
     return tuple(d for k, d in enumerate(g.space) if k not in g.axes)
 
 
 def stage_key(g: Growing, i: Instruction) -> Key | None:
     """``full`` for work on whole rows, ``row`` for one element per row, None for anything else."""
-    if not g.axes:
+    if g.kind != "reduction" or not g.axes:
         return None
-    if dims(i) == g.space:
+    if nonunit(dims(i)) == g.space:
         return "full"
-    return "row" if dims(i) == row_dims(g) else None
+    return "row" if nonunit(dims(i)) == row_dims(g) else None
 
 
 def several_stages(g: Growing) -> str:
     """Why work on whole rows cannot follow the reduction in one kernel; empty if it can."""
-    long = [k for k, d in enumerate(g.space) if d != 1]
-    if long and long[-1] not in g.axes:
+    if len(g.space) - 1 not in g.axes:
         return "the reduction is over outer dimensions: its rows are not contiguous"
     row = math.prod(g.space[k] for k in g.axes) * 4
     if row > ROW_BYTES:
@@ -89,9 +96,9 @@ def _grow(state: State, g: Growing) -> None:
 def _not_a_stage(state: State, g: Growing, u: Instruction) -> str:
     """Why ``u``, a user of a member, is not a stage on the rows of ``g``; empty if it is one."""
     if pattern(u) is Pattern.REDUCTION:
-        same = dims(u.operands[0]) == g.space and tuple(u.attrs["dimensions"]) == g.axes
+        same = _space(u) == (g.space, g.axes)
         return several_stages(g) if same else "reduces other dimensions: its rows are others"
-    if pattern(u) is not Pattern.ELEMENTWISE:
+    if pattern(u) is not Pattern.ELEMENTWISE and not is_unit_view(u):
         return f"{u.opcode} does not work row by row"
     key = stage_key(g, u)
     if key == "full":
@@ -111,9 +118,14 @@ def _reads_by_row(state: State, g: Growing, o: Instruction) -> bool:
         return True
     if o not in state.clones or not any(source in g.members for source in state.needs[o]):
         return True
-    if o.opcode == "broadcast" and o.operands[0] in g.members:
-        kept = tuple(k for k in range(len(g.space)) if k not in g.axes)
-        return dims(o.operands[0]) == row_dims(g) and tuple(o.attrs["dimensions"]) == kept
+    if is_unit_view(o):
+        return _reads_by_row(state, g, o.operands[0])
+    if o.opcode == "broadcast" and nonunit(dims(o)) == g.space:
+        row = o.operands[0]
+        to = [k for k, d in enumerate(dims(o)) if d != 1]
+        mapped = [to.index(k) for k in o.attrs["dimensions"] if dims(o)[k] != 1]
+        kept = [k for k in range(len(g.space)) if k not in g.axes]
+        return nonunit(dims(row)) == row_dims(g) and mapped == kept
     straight = pattern(o) is Pattern.ELEMENTWISE
     return straight and all(_reads_by_row(state, g, x) for x in o.operands)
 
@@ -127,7 +139,7 @@ def _unite_with_neighbours(state: State, g: Growing) -> None:
                 other = state.group_of.get(u)
                 if other is not None and other is not g:
                     near[id(other)] = other
-                if other is None and dims(u) == g.space and pattern(u) is Pattern.ELEMENTWISE:
+                if other is None and nonunit(dims(u)) == g.space and pattern(u) is Pattern.ELEMENTWISE:
                     for w in state.needed_by[u]:
                         beyond = state.group_of.get(w)
                         if beyond is not None and beyond is not g:
@@ -152,7 +164,7 @@ def _may_unite(state: State, g: Growing, other: Growing) -> bool:
     )
     if connected and several_stages(g) and not _meet_by_row(g, other):
         return False
-    return g.work + other.work <= 128 and nbytes(g.anchor) >= 0
+    return g.work + other.work <= LIMIT
 
 
 def _meet_by_row(g: Growing, other: Growing) -> bool:
