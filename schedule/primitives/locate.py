@@ -13,6 +13,7 @@ from ..cursor import (
     LoopRef,
     Path,
     block_of,
+    consumers,
     contains,
     edit,
     find_block,
@@ -21,6 +22,7 @@ from ..cursor import (
     loop_of,
     loops_of,
     nest,
+    producers,
 )
 from ..errors import Reason, require
 from ..footprint import Interval, guard, hull, reads_box, union, whole, writes_box
@@ -53,13 +55,12 @@ def compute_at(func: Func, ref: BlockRef, at: LoopRef, keep_unit_loops: bool = F
         func,
         asked,
         not_opaque((path,)),
-        not_an_output(func, block),
         computes_once(block),
         sole_writer(func, block),
         _consumers_inside(func, path, target),
         depth_allows(target, len(block.axes)),
     )
-    users = _consumers(func, block)
+    users = consumers(func, block)
     domain = _needed_domain(block, users, len(target))
     moved = regenerate(block, domain, keep_unit_loops)
     first = _first_child(target, users)
@@ -71,16 +72,22 @@ def compute_at(func: Func, ref: BlockRef, at: LoopRef, keep_unit_loops: bool = F
     require(
         func,
         asked,
+        _outputs_whole(new, here),
         fed_within(new, _distinct((*feeders, here, *users))),
         kinds_hold(new, (here, *users)),
     )
     return new
 
 
-def _consumers(func: Func, block: Block) -> tuple[Path, ...]:
-    index = nest(func)
-    names = {n: None for r in block.writes for n in index.readers.get(r.buffer, ())}
-    return tuple(index.blocks[n] for n in index.blocks if n in names and n != block.name)
+def _outputs_whole(func: Func, path: Path) -> Reason | None:
+    """A block moved to its consumers still writes every element of the function's outputs."""
+    for r in block_of(path).writes:
+        if r.buffer in func.params:
+            box = writes_box(path, 0, r)
+            shape = r.buffer.shape
+            if box is None or any(x != whole(n) for x, n in zip(box, shape, strict=True)):
+                return not_an_output(func, block_of(path))
+    return None
 
 
 def _distinct(paths: Sequence[Path]) -> list[Path]:
@@ -91,7 +98,7 @@ def _consumers_inside(func: Func, path: Path, target: Path) -> Reason | None:
     block, loop = block_of(path), loop_of(target)
     if contains(path, loop):
         return Reason(f"the block is already inside loop `{loop.var.name}`", (loop, block))
-    users = _consumers(func, block)
+    users = consumers(func, block)
     outside = [u for u in users if not contains(u, loop)]
     if not users or len(outside) == len(users):
         return Reason(
@@ -206,7 +213,7 @@ def reverse_compute_at(
     asked = f"compute block `{ref.name}` after its producer at loop `{at.var.name}`"
     path, target = find_block(func, ref, asked), find_loop(func, at, asked)
     block, loop = block_of(path), loop_of(target)
-    feeders = _producers(func, block)
+    feeders = producers(func, block)
     inside = [p for p in feeders if contains(p, loop)]
     require(
         func,
@@ -226,7 +233,7 @@ def reverse_compute_at(
     index = nest(new)
     here = index.blocks[block.name]
     again = [index.blocks[block_of(p).name] for p in feeders]
-    users = [index.blocks[block_of(u).name] for u in _consumers(func, block)]
+    users = [index.blocks[block_of(u).name] for u in consumers(func, block)]
     require(
         func,
         asked,
@@ -235,12 +242,6 @@ def reverse_compute_at(
         kinds_hold(new, (here,)),
     )
     return new
-
-
-def _producers(func: Func, block: Block) -> tuple[Path, ...]:
-    index = nest(func)
-    names = {n: None for r in block.reads for n in index.writers.get(r.buffer, ())}
-    return tuple(index.blocks[n] for n in index.blocks if n in names and n != block.name)
 
 
 def _after_producer(path: Path, target: Path, inside: Sequence[Path]) -> Reason | None:

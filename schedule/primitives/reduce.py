@@ -83,7 +83,7 @@ def decompose_reduction(func: Func, ref: BlockRef, at: LoopRef) -> tuple[Func, B
         asked,
         _no_reduction_above(block, loops_of(target)[:-1]),
         visits_once(block, loops_of(path), [x for x in inner if extent_of(x) != 1]),
-        _separate_guards(block, inner),
+        _separate_guards(block, inner) if not _may_start_all(func, block, inner) else None,
     )
     assert block.init is not None
     name = fresh_name(func, f"{block.name}_init")
@@ -138,6 +138,27 @@ def _separate_guards(block: Block, inner: Sequence[For]) -> Reason | None:
         if free & reduce and free & spatial:
             return Reason(f"a guard of block `{block.name}` mixes its axes", (block,))
     return None
+
+
+def _may_start_all(func: Func, block: Block, inner: Sequence[For]) -> bool:
+    """Whether the init may run where the guards would never let an update follow.
+
+    So it is for an intermediate buffer whose every axis in such a guard is one loop's variable and
+    covers that loop: the init then writes elements of the buffer that nobody may read.
+    """
+    if any(w.buffer in func.params for w in block.writes):
+        return False
+    reduce = bound_vars(block, AxisKind.REDUCE)
+    extents = {x.var: extent_of(x) for x in inner}
+    mixed = frozenset[Var]().union(
+        *(free_vars(c) for c in conjuncts(block.predicate) if free_vars(c) & reduce)
+    )
+    for a in block.axes:
+        if a.kind is AxisKind.SPATIAL and free_vars(a.value) & mixed & extents.keys():
+            n = extents.get(a.value) if isinstance(a.value, Var) else None
+            if n is None or n > a.extent:
+                return False
+    return True
 
 
 def _init_block(block: Block, name: str) -> Block:

@@ -55,6 +55,13 @@ def find_contraction(info: BlockInfo, consumers: tuple[BlockInfo, ...]) -> Contr
     """The roles of a reduction block's axes; None where its last axis is not contiguous."""
     if not info.reduce or not info.spatial or info.opaque or len(info.stores) != 1:
         return None
+    own = [{a.var: 1} if a.extent > 1 else {} for a in info.spatial]
+    at = [
+        {} if n == 1 else f
+        for f, n in zip(info.stores[0].coefficients, info.stores[0].buffer.shape, strict=True)
+    ]
+    if own != at:
+        return None
     column = info.spatial[-1]
     strides = [a.stride(column.var) for a in info.inputs]
     if info.stores[0].stride(column.var) != 1 or any(s not in (0, 1) for s in strides):

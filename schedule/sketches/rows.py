@@ -57,8 +57,7 @@ def apply_rows(k: Rows, sch: Schedule, c: Choices, target: Target) -> None:
     """Fuse the row axes, compute every stage inside, vectorize each stage's columns."""
     row = sch.get_loops(k.last.name)[: k.count]
     at = row[0] if len(row) == 1 else sch.fuse(*row)
-    for info in reversed(k.blocks[:-1]):
-        sch.compute_at(info.name, at)
+    _move_inside(k, sch, at)
     for info in k.blocks:
         lanes = lanes_of(info, target)
         own = below(sch, info.name, at)
@@ -68,6 +67,19 @@ def apply_rows(k: Rows, sch: Schedule, c: Choices, target: Target) -> None:
             _map_columns(sch, own, lanes * int(c["unroll"]), lanes)
     if c["parallel"]:
         sch.parallel(at)
+
+
+def _move_inside(k: Rows, sch: Schedule, at: LoopRef) -> None:
+    """Compute every stage inside the row: producers from the last to the first, then outputs."""
+    leaves: list[BlockInfo] = []
+    for n, info in reversed(tuple(enumerate(k.blocks[:-1]))):
+        written = {s.buffer for s in info.stores}
+        if any(a.buffer in written for b in k.blocks[n + 1 :] for a in b.inputs):
+            sch.compute_at(info.name, at)
+        else:
+            leaves.append(info)
+    for info in reversed(leaves):
+        sch.reverse_compute_at(info.name, at)
 
 
 def _map_columns(sch: Schedule, own: list[LoopRef], width: int, lanes: int) -> None:
