@@ -47,13 +47,13 @@ def _elements(shape: AnyShape) -> float:
 
 def _dot(i: Instruction) -> float:
     lhs = i.operands[0].array
-    depth = math.prod(lhs.dims[d] for d in i.attrs.get("lhs_contracting_dims", ()))
+    depth: int = math.prod(lhs.dims[d] for d in i.attrs.get("lhs_contracting_dims", ()))
     return 2.0 * i.array.size * depth
 
 
 def _convolution(i: Instruction) -> float:
     kernel = i.operands[1].array
-    features: int = kernel.dims[i.attrs["dim_labels"].rhs_output]
+    features = kernel.dims[i.attrs["dim_labels"].rhs_output]
     return 2.0 * i.array.size * kernel.size / max(1, features)
 
 

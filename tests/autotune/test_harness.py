@@ -1,0 +1,135 @@
+"""Real kernels in the harness: timed when right, rejected by name when not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nestwright.autotune.measure.harness import Harness, time_call
+from nestwright.autotune.measure.protocol import Candidate, Job
+from nestwright.autotune.programs import Program, relative_error
+from nestwright.autotune.records import DEFAULT_SKETCH
+
+HLO = """HloModule canonical
+
+ENTRY main {
+  p0 = f32[24,32] parameter(0)
+  p1 = f32[32,40] parameter(1)
+  v0 = f32[24,40] dot(p0, p1), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT v1 = f32[24,40] add(v0, v0)
+}
+"""
+SCALAR = """HloModule canonical
+
+ENTRY main {
+  p0 = f32[300] parameter(0)
+  p1 = s32[] parameter(1)
+  v0 = f32[300] abs(p0)
+  v1 = s32[] add(p1, p1)
+  ROOT v2 = (f32[300], s32[]) tuple(v0, v1)
+}
+"""
+DEFAULT = Candidate(DEFAULT_SKETCH, {})
+
+
+@pytest.fixture(autouse=True)
+def own_lock(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("NESTWRIGHT_MEASURE_LOCK", str(tmp_path / "measure.lock"))
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    reference = str(tmp_path / "reference.npz")
+    return Job(1, "measure", "k", "hlo", HLO, "cpu -threads=1", (DEFAULT,), reference, fill=1e-3)
+
+
+def test_default_schedule_is_measured_and_its_trace_replays(job: Job) -> None:
+    phases: list[str] = []
+    harness = Harness(phases.append)
+    (outcome,) = harness.run(job)
+    assert outcome.status == "ok", outcome.note
+    assert min(outcome.runs) > 0 and outcome.error < 1e-5
+    assert phases == ["load", "wait", "build", "run", "wait", "run"]
+    again = replace(job, candidates=(Candidate("by trace", {}, outcome.trace),))
+    assert harness.run(again)[0].trace == outcome.trace
+
+
+def test_reference_is_computed_once_and_shared(job: Job) -> None:
+    Harness(lambda phase: None).run(job)
+    stamp = Path(job.reference).stat().st_mtime_ns
+    (outcome,) = Harness(lambda phase: None).run(job)
+    assert outcome.status == "ok"
+    assert Path(job.reference).stat().st_mtime_ns == stamp
+
+
+def test_wrong_result_is_rejected_before_it_is_timed(job: Job) -> None:
+    wrong = np.zeros(24 * 40 * 4, np.uint8)
+    np.savez(job.reference, wrong)
+    (outcome,) = Harness(lambda phase: None).run(job)
+    assert (outcome.status, outcome.runs) == ("wrong", ())
+    assert "differs from the interpreter in 100.0% of its elements" in outcome.note
+    assert outcome.trace is not None
+
+
+@pytest.mark.parametrize(
+    ("candidate", "why"),
+    [
+        (Candidate("flying@9", {}), "this version has no sketch flying@9"),
+        (Candidate("x", {}, [["split", [], []]]), ""),
+        (Candidate("x", {}, [["no such primitive", [], []]]), ""),
+    ],
+)
+def test_schedules_that_do_not_apply_are_invalid(job: Job, candidate, why: str) -> None:
+    (outcome,) = Harness(lambda phase: None).run(replace(job, candidates=(candidate,)))
+    assert outcome.status == "invalid"
+    assert why in outcome.note
+
+
+def test_text_that_cannot_be_compiled_fails_to_build(job: Job) -> None:
+    (outcome,) = Harness(lambda phase: None).run(replace(job, text="HloModule broken"))
+    assert outcome.status == "build" and outcome.note
+
+
+def test_scalars_tuples_and_integers_are_checked_too(job: Job) -> None:
+    (outcome,) = Harness(lambda phase: None).run(replace(job, key="s", text=SCALAR))
+    assert outcome.status == "ok", outcome.note
+
+
+def test_race_times_every_candidate_equally_often(job: Job) -> None:
+    race = replace(job, kind="race", candidates=(DEFAULT, Candidate("no@1", {}), DEFAULT))
+    first, missing, second = Harness(lambda phase: None).run(race)
+    assert len(first.runs) == len(second.runs) > 5
+    assert missing.status == "invalid"
+
+
+def test_hopeless_candidates_get_three_runs_and_good_ones_more() -> None:
+    calls: list[int] = []
+    assert len(time_call(calls.append, incumbent=1e-12, fill=1.0)) == 3
+    assert len(time_call(calls.append, incumbent=0.0, fill=1e-3)) > 3
+
+
+def test_results_are_compared_by_type() -> None:
+    program = Program("hlo", SCALAR)
+    x, n = np.linspace(0, 1, 300, dtype=np.float32), np.int32(4)
+    right = [x, np.asarray(n)]
+    assert program.difference(right, right) == 0
+    assert program.difference([x + np.float32(1e-5), right[1]], right) < 1
+    assert program.difference([x + np.float32(1e-2), right[1]], right) > 1
+    assert program.difference([x, np.asarray(n + 1)], right) > 1
+
+
+def test_nan_and_infinity_have_to_stand_where_they_should() -> None:
+    a = np.array([1.0, np.nan, np.inf, 2.0])
+    assert relative_error(a, a) == 0
+    for bad in ([1, 0, np.inf, 2], [1, np.nan, -np.inf, 2], [np.nan, np.nan, np.inf, 2]):
+        assert relative_error(np.array(bad), a) == np.inf
+
+
+def test_arguments_are_the_same_for_the_same_seed() -> None:
+    program = Program("hlo", HLO)
+    for a, b in zip(program.arguments(3), program.arguments(3), strict=True):
+        assert np.array_equal(a, b)
+    assert not np.array_equal(program.arguments(3)[0], program.arguments(4)[0])

@@ -1,0 +1,189 @@
+"""Strategies on a known landscape: they reach its bottom, validly and without repetition."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from nestwright.autotune.search.evolution import Evolution
+from nestwright.autotune.search.optuna_strategy import OptunaSearch, to_study
+from nestwright.autotune.search.random import RandomSearch
+from nestwright.autotune.search.space import Point, Space, distance
+from nestwright.autotune.tune import make_strategy
+from nestwright.ir.errors import UnsupportedError
+from nestwright.schedule.sketches.space import Sketch
+
+SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+
+
+def sketch(name: str = "tiling@1", names: str = "abcd", wide: bool = False) -> Sketch:
+    """a*b at most 64; the estimate likes a = 4, b = 8, the rest as small as can be."""
+    decisions = {n: SIZES for n in names} | {"order": ("row", "column")}
+    if wide:
+        decisions |= {f"x{i}": SIZES for i in range(4)}
+
+    def estimate(c) -> float:
+        off = abs(math.log2(c["a"] / 4)) + abs(math.log2(c["b"] / 8))
+        rest = sum(math.log2(c[n]) for n in decisions if n not in ("a", "b", "order"))
+        return 1e-6 * (1 + off + 0.1 * rest)
+
+    return Sketch(
+        name=name,
+        kind="dot",
+        decisions=decisions,
+        default={n: d[0] for n, d in decisions.items()},
+        apply=lambda schedule, c: None,
+        valid=lambda c: c["a"] * c["b"] <= 64,
+        cost=estimate,
+    )
+
+
+def truth(space: Space, point: Point) -> float:
+    """What measuring would say: the estimate is wrong about the order and about c."""
+    c = space.choices(point)
+    return space.cost(point) * (0.6 if c["order"] == "row" else 1.0) * (1 + abs(c["c"] - 6) / 6)
+
+
+def search(strategy, space: Space, rounds: int, count: int = 8) -> list[tuple[Point, float]]:
+    seen: list[tuple[Point, float]] = []
+    for _ in range(rounds):
+        for proposal in strategy.propose(count, None):
+            assert space.valid(proposal.point)
+            cost = truth(space, proposal.point)
+            strategy.observe(proposal.point, cost)
+            seen.append((proposal.point, cost))
+    assert len({p for p, _ in seen}) == len(seen), "nothing is proposed twice"
+    return seen
+
+
+@pytest.fixture
+def space() -> Space:
+    return Space([sketch()])
+
+
+def test_everything_lists_the_valid_points_of_small_spaces(space: Space) -> None:
+    points = space.everything()
+    assert points is None, "20,000 combinations are sampled"
+    small = Space([sketch(names="abc")])
+    listed = small.everything()
+    assert listed is not None and len(set(listed)) == len(listed)
+    assert all(small.valid(p) for p in listed)
+    pairs = sum(a * b <= 64 for a in SIZES for b in SIZES)
+    assert len(listed) == pairs * len(SIZES) * 2
+
+
+def test_find_is_the_inverse_of_choices(space: Space) -> None:
+    for point in space.sample(np.random.default_rng(0), 20):
+        assert space.find("tiling@1", space.choices(point)) == point
+    assert space.find("tiling@1", {"a": 1}) is None
+    assert space.find("tiling@2", space.choices(Point(0, (0, 0, 0, 0, 0)))) is None
+    assert space.find("tiling@1", {**space.choices(Point(0, (0,) * 5)), "a": 5}) is None
+
+
+def test_moves_stay_valid_and_change_what_they_say(space: Space) -> None:
+    rng = np.random.default_rng(0)
+    a, b = space.sample(rng, 2)
+    assert all(distance(a, n) == 1 and space.valid(n) for n in space.neighbours(a))
+    mutants = [m for _ in range(50) if (m := space.mutate(rng, a)) is not None]
+    assert mutants and all(distance(a, m) == 1 and space.valid(m) for m in mutants)
+    children = [c for _ in range(50) if (c := space.cross(rng, a, b)) is not None]
+    assert all(
+        space.valid(c) and all(z in (x, y) for x, y, z in zip(a.at, b.at, c.at, strict=True))
+        for c in children
+    )
+    assert space.cross(rng, a, a) is None
+
+
+def test_first_proposals_are_the_best_estimates_but_unlike_each_other(space: Space) -> None:
+    chosen = Evolution(space, 0).propose(8, None)
+    assert {p.source for p in chosen} == {"prior"}
+    assert all(distance(p.point, q.point) >= 1 for p in chosen for q in chosen if p is not q)
+    rng = np.random.default_rng(1)
+    typical = np.median([space.cost(p) for p in space.sample(rng, 200)])
+    assert max(space.cost(p.point) for p in chosen) < typical
+
+
+@pytest.mark.parametrize("wide", [False, True], ids=["listed-like", "sampled"])
+def test_evolution_beats_random_search(wide: bool) -> None:
+    space = Space([sketch(wide=wide)])
+    found = min(c for _, c in search(Evolution(space, 0), space, 8))
+    random = min(c for _, c in search(RandomSearch(space, 0), space, 8))
+    assert found < random
+
+
+def test_evolution_uses_neighbours_a_model_and_chance(space: Space) -> None:
+    strategy = Evolution(space, 0)
+    sources = set()
+    for _ in range(6):
+        for p in strategy.propose(8, lambda ps: -np.array([truth(space, q) for q in ps])):
+            sources.add(p.source)
+            strategy.observe(p.point, truth(space, p.point))
+    assert sources == {"prior", "model", "local", "random"}
+
+
+def test_a_perfect_model_leads_to_the_bottom(space: Space) -> None:
+    strategy = Evolution(space, 0)
+    best = math.inf
+    for _ in range(6):
+        for p in strategy.propose(8, lambda ps: -np.array([truth(space, q) for q in ps])):
+            best = min(best, truth(space, p.point))
+            strategy.observe(p.point, truth(space, p.point))
+    everywhere = min(truth(space, p) for p in sketch_points(space))
+    assert best == pytest.approx(everywhere)
+
+
+def sketch_points(space: Space) -> list[Point]:
+    found = [space.find("tiling@1", c) for c in space.sketches[0].points()]
+    return [p for p in found if p is not None]
+
+
+@pytest.mark.parametrize("name", ["native", "random", "optuna:tpe", "optuna:random"])
+def test_small_spaces_are_exhausted_without_repetition(name: str) -> None:
+    tiny = Sketch(
+        "alone@1", "elementwise", {"unroll": (1, 2, 4), "parallel": (0, 1)},
+        {"unroll": 1, "parallel": 0}, lambda s, c: None, lambda c: c["unroll"] < 4,
+        lambda c: float(c["unroll"]),
+    )  # fmt: skip
+    space = Space([tiny])
+    strategy = make_strategy(name, space, 0)
+    seen: list[Point] = []
+    while chosen := strategy.propose(4, None):
+        for p in chosen:
+            strategy.observe(p.point, 1.0)
+            seen.append(p.point)
+    assert len(seen) == len(set(seen)) == 4
+
+
+def test_same_seed_same_search(space: Space) -> None:
+    assert search(Evolution(space, 3), space, 4) == search(Evolution(space, 3), space, 4)
+
+
+def test_optuna_starts_with_the_shortlist_and_learns(space: Space) -> None:
+    small = Space([sketch(names="abc")])
+    listed = small.everything()
+    assert listed is not None
+    strategy = OptunaSearch(small, 0)
+    first = [p.point for p in strategy.propose(8, None)]
+    assert first == sorted(listed, key=small.cost)[:8]
+
+
+@pytest.mark.parametrize("name", ["best", "optuna:magic", "native:x"])
+def test_unknown_strategies_are_refused(name: str, space: Space) -> None:
+    with pytest.raises(UnsupportedError, match="no such"):
+        make_strategy(name, space, 0)
+
+
+def test_a_log_becomes_a_study() -> None:
+    from nestwright.autotune.journal import Log, stamped
+    from nestwright.autotune.records import Trial
+
+    log = Log(())
+    for n, status in enumerate(["ok", "crash", "ok"]):
+        runs, trace = (((n + 1) * 1e-6,), []) if status == "ok" else ((), None)
+        log.add(stamped(Trial("w", "d", "s@1", {"a": n}, status, "model", runs, trace, ts=n)))
+    study = to_study(log, "w", "d")
+    assert [t.state.name for t in study.trials] == ["COMPLETE", "FAIL", "COMPLETE"]
+    assert study.best_value == pytest.approx(1e-6)
+    assert study.best_params == {"sketch": "s@1", "s@1.a": "0"}
