@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from ...ir.dtypes import DType, f32
+from ...ir.dtypes import index as index_type
 from ...ir.hlo.nodes import Computation, Instruction
 from ...ir.loop import affine
 from ...ir.loop.build import (
@@ -19,12 +20,13 @@ from ...ir.loop.build import (
     both,
     cast,
     compare,
+    const,
     floordiv,
     floormod,
     maximum,
     minimum,
 )
-from ...ir.loop.nodes import Buffer, Expr, Load, Var
+from ...ir.loop.nodes import Buffer, Const, Expr, Load, Var
 from .. import blocks
 from ..blocks import Axis
 from ..sharing import Pool
@@ -123,6 +125,13 @@ class Emitter:
             whole = affine.Linear(high, form.constant // by)
             return affine.to_expr(whole), affine.to_expr(rest)
         return floordiv(e, by), floormod(e, by)
+
+
+def as_index(e: Expr) -> Expr:
+    """An integer value as an index; a literal stays one."""
+    if isinstance(e, Const) and e.dtype.is_int:
+        return const(e.value)
+    return cast(e, index_type)
 
 
 def always(condition: Expr | None) -> Expr:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from ...ir.dtypes import index as index_type
 from ...ir.hlo.nodes import Instruction
-from ...ir.loop.build import add, both, cast, const, select, sub
+from ...ir.loop.build import add, both, const, select, sub
 from ...ir.loop.nodes import Expr
-from .emitter import Emitter, Index, Rule
+from .emitter import Emitter, Index, Rule, as_index
 
 
 def starts(e: Emitter, operands: tuple[Instruction, ...], rank: int) -> list[Expr]:
@@ -15,7 +14,7 @@ def starts(e: Emitter, operands: tuple[Instruction, ...], rank: int) -> list[Exp
         values = [e.element(operands[0], (n,)) for n in range(rank)]
     else:
         values = [e.scalar(o) for o in operands]
-    return [cast(v, index_type) for v in values]
+    return [as_index(v) for v in values]
 
 
 def clamped_starts(
@@ -57,7 +56,7 @@ def gather(e: Emitter, x: Instruction, at: Index) -> Expr:
     places: list[Expr] = [const(0) if d in dropped else next(offsets) for d in range(len(sizes))]
     vector = x.attrs["index_vector_dim"]
     for k, d in enumerate(x.attrs["start_index_map"]):
-        start = cast(e.element(indices, component(indices, batch, vector, k)), index_type)
+        start = as_index(e.element(indices, component(indices, batch, vector, k)))
         places[d] = add(places[d], e.clamped(start, source.array.dims[d] - sizes[d]))
     for d, n in zip(batching, x.attrs.get("start_indices_batching_dims", ()), strict=True):
         places[d] = batch[n if n < vector else n - 1]

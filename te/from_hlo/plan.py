@@ -89,7 +89,8 @@ class _Planner:
     def expect(self, x: Instruction) -> None:
         """What stage ``x`` asks of its operands."""
         for n, operand in enumerate(x.operands):
-            self.ask(operand, (x, n), _evaluations(x, n))
+            way = x if is_computed(x) else (x, _movement(x, n))
+            self.ask(operand, way, _evaluations(x, n))
         if x.opcode in ("dot", "convolution"):
             for n, operand in enumerate(x.operands):
                 if not (x.opcode == "convolution" and n == 0 and is_padded(x)):
@@ -160,7 +161,7 @@ def _costs(computation: Computation, forced: set[Instruction]) -> dict[Instructi
     """Cost per element; what is nested too deep is added to ``forced``."""
     costs: dict[Instruction, _Cost] = {}
     for x in computation.instructions:
-        parts = [costs[o] for o in x.operands]
+        parts = [_seen_from(x, o, costs[o]) for o in x.operands]
         if x.opcode == "parameter":
             costs[x] = _Cost(loads=1)
             continue
@@ -173,6 +174,12 @@ def _costs(computation: Computation, forced: set[Instruction]) -> dict[Instructi
             forced.add(x)
         costs[x] = _Cost(loads=1) if x in forced else cost
     return costs
+
+
+def _seen_from(x: Instruction, operand: Instruction, cost: _Cost) -> _Cost:
+    """What an operand costs its user: a load where repeating it will make it a stage."""
+    repeated = x.opcode == "broadcast" and x.array.size >= 2 * max(operand.array.size, 1)
+    return _Cost(loads=1) if repeated and cost.heavy else cost
 
 
 def _own_flops(x: Instruction) -> float:
@@ -195,6 +202,8 @@ def _movement(x: Instruction, operand: int) -> Hashable:
             return x.array.dims
         case "slice":
             return tuple(x.attrs["slice"])
+        case "reduce" | "reduce-window" if operand < len(x.operands) // 2:
+            return "terms"
         case _:
             return x, operand
 

@@ -13,7 +13,7 @@ from ...ir.loop.nodes import Buffer, Expr, If, Load, Op, Stmt, Store, Var
 from ...ir.loop.visit import seq
 from .. import blocks
 from ..blocks import OPAQUE, Axis, lets, variables
-from .emitter import always
+from .emitter import always, as_index
 from .indexed import component
 from .scalars import apply, simple_combiner
 from .stages import Draft, copy_of
@@ -82,7 +82,7 @@ def _target(d: Draft, x: Instruction, indices: Instruction, extents: tuple[int, 
     for k, n in enumerate(x.attrs["scatter_dims_to_operand_dims"]):
         element = d.emitter.element(indices, component(indices, batch, vector, k))
         start = Var(f"start{k}")
-        starts.append((start, cast(element, index_type)))
+        starts.append((start, as_index(element)))
         place[n] = add(place[n], start)
         size = extents[windows[n]] if n in windows else 1
         conditions.append(d.emitter.inside(start, dims[n] - size + 1))

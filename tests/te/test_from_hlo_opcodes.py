@@ -97,8 +97,8 @@ CASES = {
     "pad empty": "f32[0] p0 | f32[] p1 | f32[4] pad(p0, p1), padding=2_2",
     "concatenate": "f32[2,3] p0 | f32[2,0] p1 | f32[2,2] p2 | f32[2,5] concatenate(p0, p1, p2), "
     "dimensions={1}",
-    "inside concatenate": "f32[3] p0 | f32[2] p1 | c = f32[5] concatenate(p0, p1), dimensions={0} | "
-    "f32[5] negate(c)",
+    "inside concatenate": "f32[3] p0 | f32[2] p1 | c = f32[5] concatenate(p0, p1), "
+    "dimensions={0} | f32[5] negate(c)",
     "dynamic-slice": "f32[5,6] p0 | s32[] p1 | s32[] p2 | f32[2,3] dynamic-slice(p0, p1, p2), "
     "dynamic_slice_sizes={2,3}",
     "dynamic-update-slice": "f32[5,6] p0 | f32[2,3] p1 | s32[] p2 | s32[] p3 | "
