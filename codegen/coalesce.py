@@ -63,7 +63,7 @@ class _Merger:
         return value
 
     def merge(self, a: BufferSlice, b: BufferSlice, now: int) -> bool:
-        """Let the value of ``a``, needed last at step ``now``, stand where ``b`` does; if it can."""
+        """Let the value of ``a``, last needed at step ``now``, stand where ``b`` does if it may."""
         if a.memory != "value" or b.memory != "value":
             return False
         source, target = self.final(a.index), self.final(b.index)

@@ -41,16 +41,18 @@ def _flops(i: Instruction) -> float:
     match i.opcode:
         case "dot":
             lhs = i.operands[0].array.dims
-            return 2.0 * _elements(i) * math.prod(lhs[d] for d in i.attrs["lhs_contracting_dims"])
+            terms = math.prod(lhs[d] for d in i.attrs["lhs_contracting_dims"])
+            return 2.0 * _elements(i) * float(terms)
         case "convolution":
             kernel, labels = i.operands[1].array, i.attrs["dim_labels"]
-            return 2.0 * _elements(i) * kernel.size / max(1, kernel.dims[labels.rhs_output])
+            terms = kernel.size // max(1, kernel.dims[labels.rhs_output])
+            return 2.0 * _elements(i) * float(terms)
         case "reduce":
             each = sum(_count(i.attrs["to_apply"]))
             return each * max(0.0, _elements(i.operands[0]) - _elements(i))
         case "reduce-window":
-            window = math.prod(w.size for w in i.attrs["window"])
-            return sum(_count(i.attrs["to_apply"])) * _elements(i) * max(0, window - 1)
+            more = math.prod(w.size for w in i.attrs["window"]) - 1
+            return sum(_count(i.attrs["to_apply"])) * _elements(i) * float(max(0, more))
         case opcode if opcode in TABLE and not TABLE[opcode].transcendental:
             return _elements(i)
         case _:

@@ -77,7 +77,7 @@ class Constants:
     def add(self, literal: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> BufferSlice:
         """A slice that holds the array's bytes, row-major."""
         data = np.ascontiguousarray(literal).reshape(-1).view(np.uint8)
-        digest = sha256(data).digest()
+        digest = sha256(data.data).digest()
         if digest not in self._found:
             self._found[digest] = self.size
             self.parts.append(data)
@@ -241,7 +241,7 @@ class _Sequence:
         operands = [trees[o] for o in i.operands]
         match i.opcode:
             case "parameter":
-                return bindings[i.attrs["number"]]
+                return bindings[int(i.attrs["number"])]
             case "constant":
                 return self.constant(i.shape, i.attrs["literal"])
             case "tuple":
@@ -249,7 +249,7 @@ class _Sequence:
             case "get-tuple-element":
                 tree = operands[0]
                 assert isinstance(tree, tuple)
-                return tree[i.attrs["index"]]
+                return tree[int(i.attrs["index"])]
             case "after-all":
                 return ()
             case "while":

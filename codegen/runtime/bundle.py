@@ -85,7 +85,7 @@ def _umask() -> int:
 def _members(bundle: Bundle) -> list[tuple[str, Any]]:
     parts: list[tuple[str, Any]] = [
         ("plan.json", json.dumps(to_json(bundle.plan), sort_keys=True).encode()),
-        ("constants", memoryview(bundle.constants)),
+        ("constants", bundle.constants.data),
         ("program.o", bundle.program),
         *((f"runtime/{i}.o", code) for i, code in enumerate(bundle.runtime)),
         *((f"kernels/{symbol}.o", code) for symbol, code in sorted(bundle.kernels.items())),
