@@ -139,7 +139,11 @@ def _unite_with_neighbours(state: State, g: Growing) -> None:
                 other = state.group_of.get(u)
                 if other is not None and other is not g:
                     near[id(other)] = other
-                if other is None and nonunit(dims(u)) == g.space and pattern(u) is Pattern.ELEMENTWISE:
+                if (
+                    other is None
+                    and nonunit(dims(u)) == g.space
+                    and pattern(u) is Pattern.ELEMENTWISE
+                ):
                     for w in state.needed_by[u]:
                         beyond = state.group_of.get(w)
                         if beyond is not None and beyond is not g:

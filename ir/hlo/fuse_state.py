@@ -1,8 +1,8 @@
 """What the phases of FuseOps share: groups under construction, and whether one may grow.
 
-Cheap producers of data (broadcasts, iotas, splats, and element-wise work on nothing but those) are
-*clones*: every group that uses one makes its own, so they neither tie groups together nor take
-memory. Edges of the group graph therefore go from the sources of a clone to its users.
+Cheap producers of data (broadcasts, slices, iotas, splats, a little work on those or on one
+parameter) are *clones*: every group that uses one makes its own, so they neither tie groups
+together nor take memory. Edges of the group graph go from the sources of a clone to its users.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from .fuse_graph import Clusters
-from .fuse_kinds import Pattern, dims, flops, is_free, is_work, pattern, size
+from .fuse_kinds import Pattern, dims, flops, is_free, is_work, nbytes, pattern, size
 from .nodes import Computation, Instruction
 from .rewrite import users
 
@@ -190,12 +190,17 @@ def _clones(computation: Computation) -> dict[Instruction, float]:
 
 
 def _is_cheap(i: Instruction, clones: dict[Instruction, float]) -> bool:
-    """Whether ``i`` is little work on clones and scalars alone."""
-    if i.opcode in ("gather", "concatenate", "dynamic-slice"):
+    """Whether doing ``i`` again costs no more than reading its result would."""
+    if i.opcode in ("slice", "reverse"):
+        return True
+    if i.opcode in ("gather", "concatenate", "dynamic-slice") or size(i) <= 1:
         return False
-    if size(i) <= 1 or not all(o in clones or size(o) == 1 for o in i.operands):
+    if flops(i) + sum(clones.get(o, 0.0) for o in i.operands) > CLONE_FLOPS:
         return False
-    return flops(i) + sum(clones.get(o, 0.0) for o in i.operands) <= CLONE_FLOPS
+    rest = [o for o in i.operands if o not in clones and size(o) != 1]
+    if rest and pattern(i) is Pattern.INJECTIVE:
+        return False
+    return sum(nbytes(o) for o in rest) <= nbytes(i) and all(o.opcode == "parameter" for o in rest)
 
 
 def _through(user: Instruction, operand: Instruction, key: Key) -> Key:

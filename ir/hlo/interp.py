@@ -8,7 +8,7 @@ in f64; integers wrap.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,6 +21,7 @@ from . import (
     interp_indexing,
     interp_linear,
     interp_pointwise,
+    interp_random,
     interp_reduce,
     interp_shaping,
     interp_sort,
@@ -234,6 +235,7 @@ HANDLERS: Mapping[str, Handler | None] = {
     **interp_reduce.HANDLERS,
     **interp_linear.HANDLERS,
     **interp_conv.HANDLERS,
+    **interp_random.HANDLERS,
     "parameter": None,
     "constant": _constant,
     "tuple": _tuple,

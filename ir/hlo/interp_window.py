@@ -23,8 +23,8 @@ Combine = Callable[..., tuple[Array, ...]]
 def _reduce_window(i: Instruction, args: list[Value], run: Run) -> Value:
     """Elements outside the array and holes of its dilation take no part.
 
-    A reducer that is one known operation fills them with its neutral element, any other with the
-    initial value, which has to be neutral for it.
+    They are filled with the neutral element of a reducer that is one known operation. With any
+    other reducer a mask goes along that tells which values count.
     """
     n = len(args) // 2
     arrays, inits, window = args[:n], args[n:], i.attrs["window"]
@@ -36,11 +36,25 @@ def _reduce_window(i: Instruction, args: list[Value], run: Run) -> Value:
         neutral = np.asarray(identity(op, from_numpy(a.dtype))).astype(wide)
         values = _windows(lambda x, y: (np.asarray(f(x, y)),), (a.astype(wide),), [neutral], window)
         return np.asarray(f(values[0], init.astype(wide))).astype(to_numpy(i.array.dtype))
-    combine = many(i.attrs["to_apply"], run)
-    values = _windows(combine, tuple(arrays), inits, window)
+    reducer = many(i.attrs["to_apply"], run)
+    counts = np.ones(arrays[0].shape, bool)
+    combine = _masked(reducer, n)
+    values = _windows(combine, (*arrays, counts), [*inits, np.asarray(False)], window)
     starts = [np.broadcast_to(v, values[0].shape) for v in inits]
-    out = combine(*starts, *values) if values[0].size else values
+    out = combine(*starts, np.ones(values[0].shape, bool), *values)[:n]
     return out[0] if n == 1 else out
+
+
+def _masked(reducer: Combine, n: int) -> Combine:
+    """``reducer`` of n values and a mask each: where one side does not count, the other."""
+
+    def combine(*args: Array) -> tuple[Array, ...]:
+        left, right, a, b = args[:n], args[n + 1 : -1], args[n], args[-1]
+        joined = reducer(*left, *right)
+        rows = zip(joined, left, right, strict=True)
+        return (*(np.where(a & b, j, np.where(a, x, y)) for j, x, y in rows), a | b)
+
+    return combine
 
 
 def _windows(
