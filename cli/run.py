@@ -51,7 +51,8 @@ def run(
     if is_artifact(model):
         if log is not None or frozen is not None:
             raise ArgumentError(
-                f"cannot build {model} again", "it is a built model; --log and --constants are for HLO"
+                f"cannot build {model} again",
+                "it is a built model; --log and --constants are for HLO",
             )
         exe = load(model)
         module = exe.module
@@ -82,9 +83,7 @@ def _arguments(module: HloModule, inputs: str | None, seed: int | None) -> list[
     return random_arguments(module.entry, seed or 0)
 
 
-def _check(
-    module: HloModule, args: Sequence[Array], results: Sequence[Array]
-) -> list[Comparison]:
+def _check(module: HloModule, args: Sequence[Array], results: Sequence[Array]) -> list[Comparison]:
     from ..ir.hlo.interp import evaluate
 
     want = evaluate(module, args)

@@ -1,0 +1,108 @@
+"""The display of tuning under way: a table that redraws on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from ..autotune.progress import Progress, TaskResult
+
+BARS = "▁▂▃▄▅▆▇█"
+ROWS = 12  # tasks shown; the heaviest first
+PLAIN_EVERY = 5.0  # seconds between plain lines that are not news
+
+
+class Display:
+    """Listens to a tuner and shows where it stands. Use as a context manager."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True)
+        self._fancy = self._console.is_terminal
+        self._live = Live(console=self._console, refresh_per_second=4, transient=False)
+        self._last = 0.0
+
+    def __enter__(self) -> Display:
+        if self._fancy:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._fancy:
+            self._live.stop()
+
+    def __call__(self, p: Progress) -> None:
+        """Show a report of the tuner."""
+        if self._fancy:
+            self._live.update(picture(p))
+            return
+        news = p.event in ("start", "race", "note", "done")
+        if news or p.elapsed - self._last >= PLAIN_EVERY:
+            self._last = p.elapsed
+            print(line(p), file=sys.stderr, flush=True)
+
+
+def line(p: Progress) -> str:
+    """One line: trials, time, gain so far, failures, and what just happened."""
+    gain = f"{p.default_seconds / p.best_seconds:.2f}x" if p.best_seconds else "-"
+    failed = ", ".join(f"{n} {kind}" for kind, n in sorted(p.failures.items()) if n)
+    left = f", {clock(p.eta)} left" if p.eta is not None else ""
+    parts = [f"[{clock(p.elapsed)}{left}]", f"{p.trials}/{p.budget} trials", f"gain {gain}"]
+    if failed:
+        parts.append(f"failed: {failed}")
+    return "  ".join([*parts, p.text])
+
+
+def picture(p: Progress) -> RenderableType:
+    """The redrawn view: a bar, the heaviest tasks with their curves, the failures by kind."""
+    table = Table(box=None, pad_edge=False)
+    for name, justify in (
+        ("task", "left"), ("trials", "right"), ("default", "right"), ("best", "right"),
+        ("gain", "right"), ("best so far", "left"),
+    ):  # fmt: skip
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    heavy = sorted(p.tasks, key=lambda t: -(t.weight * (t.default_seconds or 0.0)))
+    for t in heavy[:ROWS]:
+        table.add_row(
+            t.name, str(t.trials), duration(t.default_seconds), duration(t.best_seconds),
+            f"{t.speedup:.2f}x", spark(t),
+        )  # fmt: skip
+    if len(heavy) > ROWS:
+        table.add_row(f"... and {len(heavy) - ROWS} more", "", "", "", "", "")
+    bar = ProgressBar(total=max(1, p.budget), completed=p.trials, width=40)
+    return Group(bar, Text(line(p)), table)
+
+
+def spark(t: TaskResult) -> str:
+    """The task's best speed after each trial, as a row of bars."""
+    if len(t.curve) < 2:
+        return ""
+    speeds = [1.0 / seconds for _, seconds in t.curve[-24:]]
+    top = max(speeds)
+    return "".join(BARS[min(7, int(8 * s / top))] for s in speeds)
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds in the unit that suits them."""
+    if seconds is None:
+        return "-"
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds / 1e-9:.3g} ns"
+
+
+def clock(seconds: float | None) -> str:
+    """Minutes and seconds."""
+    whole = int(seconds or 0)
+    return f"{whole // 60}:{whole % 60:02d}"

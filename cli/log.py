@@ -1,0 +1,145 @@
+"""`nestwright log`: look into tuning logs, check them, merge them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+
+@click.group()
+def log() -> None:
+    """Show, check and merge tuning logs."""
+
+
+@log.command()
+@click.argument("paths", nargs=-1, required=True, type=click.Path())
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def show(paths: tuple[str, ...], as_json: bool) -> None:
+    """List every trial."""
+    from ..autotune.journal import read
+    from .live import duration
+
+    held = read(*paths)
+    if as_json:
+        rows = [
+            {
+                "id": t.id,
+                "workload": t.workload,
+                "device": t.device,
+                "sketch": t.sketch,
+                "decisions": dict(t.decisions),
+                "status": t.status,
+                "source": t.source,
+                "runs": list(t.runs),
+                "note": t.note,
+            }
+            for t in held.trials
+        ]
+        click.echo(json.dumps({"version": 1, "trials": rows}))
+        return
+    for t in held.trials:
+        time = duration(t.cost) if t.status == "ok" else t.status
+        choices = " ".join(f"{k}={v}" for k, v in t.decisions.items())
+        click.echo(f"{t.workload[:12]}  {time:>9}  {t.source:<8} {t.sketch:<12} {choices}")
+    _problems(held.problems, held.notes)
+
+
+@log.command()
+@click.argument("paths", nargs=-1, required=True, type=click.Path())
+@click.option("--target", help="Only for this target (default: every device in the log).")
+@click.option("--as", "form", type=click.Choice(["table", "python"]), default="table")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def best(paths: tuple[str, ...], target: str | None, form: str, as_json: bool) -> None:
+    """Show each workload's best schedule."""
+    from ..autotune.journal import read
+    from ..autotune.records import quantile
+    from ..ir.target import Target
+    from ..schedule.schedule import Trace
+    from .live import duration
+
+    held = read(*paths)
+    if target is not None:
+        found = list(held.winners(Target.parse(target)).values())
+    else:
+        found = [b for d in held.devices for b in held.best(d).values()]
+    if as_json:
+        rows: list[dict[str, Any]] = [
+            {
+                "workload": b.workload,
+                "device": b.device,
+                "sketch": b.sketch,
+                "decisions": dict(b.decisions),
+                "seconds": quantile(b.runs, 0.5),
+                "default_seconds": quantile(b.default_runs, 0.5),
+                "trace": b.trace,
+            }
+            for b in found
+        ]
+        click.echo(json.dumps({"version": 1, "best": rows}))
+        return
+    for b in found:
+        now, before = quantile(b.runs, 0.5), quantile(b.default_runs, 0.5)
+        head = f"{b.workload[:12]}  {duration(before):>9} -> {duration(now):>9}  {b.sketch}"
+        if form == "python":
+            click.echo(f"# {head}\n{Trace.from_json(b.trace).show()}")
+        else:
+            choices = " ".join(f"{k}={v}" for k, v in b.decisions.items())
+            click.echo(f"{head}  {choices}")
+    _problems(held.problems, held.notes)
+
+
+@log.command()
+@click.argument("paths", nargs=-1, required=True, type=click.Path())
+@click.option("-o", "--output", required=True, type=click.Path(), help="Where to write.")
+def merge(paths: tuple[str, ...], output: str) -> None:
+    """Put logs together, each record once."""
+    from ..autotune.journal import merge as merge_logs
+
+    kept, dropped = merge_logs(paths, output)
+    click.echo(f"{output}: {kept} records, {dropped} repeated ones dropped")
+
+
+@log.command()
+@click.argument("paths", nargs=-1, required=True, type=click.Path())
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def check(paths: tuple[str, ...], as_json: bool) -> int:
+    """Look for broken lines and records that do not hang together; exit 1 if there are any."""
+    from ..autotune.journal import check as check_log
+
+    found = [problem for path in paths for problem in check_log(path)]
+    if as_json:
+        click.echo(json.dumps({"version": 1, "ok": not found, "problems": found}))
+    else:
+        for problem in found:
+            click.echo(problem)
+        click.echo(f"{len(found)} problems in {len(paths)} files")
+    return 1 if found else 0
+
+
+@log.command()
+@click.argument("paths", nargs=-1, required=True, type=click.Path())
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def stats(paths: tuple[str, ...], as_json: bool) -> None:
+    """Count trials by status and source, and show each winner's gain."""
+    from ..autotune.journal import read
+    from ..autotune.journal import stats as count
+
+    facts = count(read(*paths))
+    if as_json:
+        click.echo(json.dumps({"version": 1, **facts}))
+        return
+    for name, value in facts.items():
+        if isinstance(value, dict):
+            click.echo(f"{name}:")
+            for key, x in value.items():
+                click.echo(f"  {key:<40} {x if not isinstance(x, float) else f'{x:.2f}'}")
+        else:
+            told = ", ".join(map(str, value)) if isinstance(value, list) else value
+            click.echo(f"{name}: {told}")
+
+
+def _problems(problems: list[str], notes: list[str]) -> None:
+    for text in (*problems, *notes):
+        click.echo(f"nestwright: {text}", err=True)

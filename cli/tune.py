@@ -1,0 +1,80 @@
+"""`nestwright tune`: search for faster schedules of a model and log them."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from .arrays import read_constants
+
+
+@click.command()
+@click.argument("model", type=click.Path())
+@click.option("--target", default="cpu", show_default=True, help="What to tune for.")
+@click.option("--trials", default=500, show_default=True, help="Budget, earlier trials included.")
+@click.option("--seconds", type=float, help="Time limit on top of --trials.")
+@click.option("--log", type=click.Path(), help="Log to write and resume from.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the search.")
+@click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def tune(
+    model: str,
+    target: str,
+    trials: int,
+    seconds: float | None,
+    log: str | None,
+    seed: int,
+    constants: str | None,
+    as_json: bool,
+) -> int:
+    """Tune MODEL. Safe to interrupt: the same command goes on where it stopped."""
+    from ..autotune.api import tune as tune_model
+    from ..autotune.progress import TuneResult, TuningInterrupted, totals
+    from .live import Display, duration
+
+    frozen = None if constants is None else read_constants(constants)
+    try:
+        with Display() as display:
+            result: TuneResult = tune_model(
+                model,
+                target=target,
+                trials=trials,
+                seconds=seconds,
+                log=log,
+                seed=seed,
+                constants=frozen,
+                progress=display,
+            )
+    except TuningInterrupted as stopped:
+        click.echo(f"nestwright: {stopped}", err=True)
+        return 130
+    before, after = totals(result.tasks)
+    if as_json:
+        facts = {
+            "version": 1,
+            "model": result.model,
+            "target": result.target,
+            "log": str(result.log),
+            "trials": result.trials,
+            "measured": result.measured,
+            "seconds": result.seconds,
+            "stopped": result.stopped,
+            "failures": dict(result.failures),
+            "default_seconds": before,
+            "best_seconds": after,
+            "speedup": result.speedup,
+        }
+        click.echo(json.dumps(facts))
+        return 0
+    for t in sorted(result.tasks, key=lambda t: -(t.weight * (t.default_seconds or 0.0))):
+        times = f"{duration(t.default_seconds):>9} -> {duration(t.best_seconds):>9}"
+        click.echo(f"  {t.name:<28} x{t.weight:<4g} {times}  {t.speedup:5.2f}x  {t.trials} trials")
+    click.echo(
+        f"{result.measured} trials measured in {result.seconds:.1f} s ({result.stopped}): "
+        f"{duration(before)} -> {duration(after)}, {result.speedup:.2f} times faster"
+    )
+    for note in result.notes:
+        click.echo(f"note: {note}")
+    click.echo(f"next: nestwright build {model} --log {result.log} -o model.nw")
+    return 0
