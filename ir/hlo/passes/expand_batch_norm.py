@@ -70,8 +70,8 @@ def _mean(i: Instruction, x: Instruction) -> Instruction:
 
 
 def _count(i: Instruction) -> int:
-    x = i.operands[0].array
-    return max(1, x.size // max(1, x.dims[i.attrs["feature_index"]]))
+    x, feature = i.operands[0].array, int(i.attrs["feature_index"])
+    return max(1, x.size // max(1, x.dims[feature]))
 
 
 def _training(i: Instruction) -> Instruction:

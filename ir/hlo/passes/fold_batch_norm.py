@@ -43,9 +43,10 @@ def _fold(computation: Computation) -> Computation:
         found = _product(i) or _step(i, known, followers)
         if found is None:
             continue
-        known[i] = found
-        ends.pop(_carried(i, known), None)
-        ends[i] = found
+        for o in i.operands:
+            if o in ends and ends[o].product is found.product:
+                del ends[o]
+        known[i] = ends[i] = found
     ends = {i: a for i, a in ends.items() if i is not a.product and (a.scale != 1).any()}
     if not ends:
         return computation
@@ -71,10 +72,6 @@ def _product(i: Instruction) -> _Affine | None:
         return None
     channels = i.array.dims[-1]
     return _Affine(i, np.ones(channels), np.zeros(channels))
-
-
-def _carried(i: Instruction, known: dict[Instruction, _Affine]) -> Instruction:
-    return next((o for o in i.operands if o in known), i)
 
 
 def _step(

@@ -8,6 +8,7 @@ from ...passes import Instrument, Pass, Pipeline, repeat
 from ..nodes import HloModule
 from .canonical_convolution import canonical_convolution
 from .canonical_dot import canonical_dot, expand_dots
+from .canonical_window import canonical_window
 from .cse import cse
 from .dce import dce
 from .drop_layouts import drop_layouts
@@ -36,6 +37,7 @@ SETTLE: Pass[HloModule] = repeat(
     "settle",
     (
         Pass("canonical_convolution", canonical_convolution),
+        Pass("canonical_window", canonical_window),
         Pass("move_transposes", move_transposes),
         Pass("sink_reshapes", sink_reshapes),
         Pass("simplify_shapes", simplify_shapes),

@@ -14,7 +14,8 @@ def simplify_tuples(module: HloModule) -> HloModule:
 def _element(i: Instruction) -> Instruction | None:
     if i.opcode != "get-tuple-element" or i.operands[0].opcode != "tuple":
         return None
-    return i.operands[0].operands[i.attrs["index"]]
+    index: int = i.attrs["index"]
+    return i.operands[0].operands[index]
 
 
 def explicit_tuples(module: HloModule) -> HloModule:

@@ -30,8 +30,8 @@ def _sink(computation: Computation) -> Computation:
 
     def rule(i: Instruction) -> Instruction | None:
         new = _rewrite(i, ranks)
-        for x in (i, new, *new.operands) if new is not None else (i,):
-            _rank(x, ranks)
+        for known in (i, new, *new.operands) if new is not None else (i,):
+            _rank(known, ranks)
         return new
 
     return rebuild(computation, rule)
@@ -97,8 +97,8 @@ def _past_reduce(i: Instruction) -> Instruction | None:
         return None
     axes = set(i.attrs["dimensions"])
     reduced: list[int] = []
-    for old, new in runs:
-        inside = [d in axes for d in new]
+    for old, after in runs:
+        inside = [d in axes for d in after]
         if any(inside) and not all(inside):
             return None
         reduced += old if all(inside) else ()
