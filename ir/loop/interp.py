@@ -1,16 +1,17 @@
 """The loop IR interpreter: the oracle that says what a function means at any stage.
 
 A function is compiled to nested closures and run element by element, blocks, predicates and inits
-included. It is strict where the program is undefined: reading what nothing wrote, an index or
-a block axis out of range, and an output element left unwritten are errors. Of a selection only the
-chosen operand is evaluated.
+included; large nests whose iterations turn out to be independent run on arrays (``lanes``). It is
+strict where the program is undefined: reading what nothing wrote, an index or a block axis out of
+range, and an output element left unwritten are errors. Of a selection only the chosen operand is
+evaluated.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, assert_never
 
 import numpy as np
@@ -18,6 +19,8 @@ import numpy as np
 from ..dtypes import index, to_numpy
 from ..errors import ArgumentError
 from .affine import Interval, Linear, bounds, linear
+from .lanes import run_as_lanes
+from .memory import Array, Memory
 from .nodes import (
     Alloc,
     AxisKind,
@@ -41,7 +44,6 @@ from .nodes import (
 from .races import UndefinedError, Watch
 from .scalar import Closure, Env, boxed, constant, conversion, operation, reinterpretation
 
-Array: TypeAlias = np.ndarray[Any, Any]
 Action: TypeAlias = Callable[[Env], None]
 Data: TypeAlias = list[Any]
 
@@ -64,21 +66,17 @@ def run(
     """
     _check(func, args, symbols)
     inputs = len(func.params) - func.outputs
-    data: dict[Buffer, Data] = {}
-    for b, a in zip(func.params, args, strict=False):
-        data[b] = list(np.asarray(a, order="C").reshape(-1))
-    for b in (*func.params[inputs:], *func.allocs):
-        data[b] = [None] * math.prod(b.shape)
+    memory = {b: Memory(b, a) for b, a in zip(func.params, args, strict=False)}
+    memory |= {b: Memory(b) for b in (*func.params[inputs:], *func.allocs)}
     watch = Watch(func) if check_races else None
     order = None if seed is None else random.Random(seed)
-    compiler = _Compiler(data, watch, order)
-    for v, n in zip(func.symbols, symbols, strict=True):
-        compiler.bind(v, (n, n))
-    action = compiler.stmt(func.body)
-    env: Env = [*symbols, *[0] * (compiler.size - len(symbols))]
+    values = dict(zip(func.symbols, symbols, strict=True))
     with np.errstate(all="ignore"):
-        action(env)
-    return [_result(b, data[b]) for b in func.params[inputs:]]
+        for s in func.body.stmts if isinstance(func.body, Seq) else (func.body,):
+            by_element = watch is not None or order is not None
+            if by_element or not run_as_lanes(s, memory, values):
+                _Compiler(memory, watch, order).run(s, values)
+    return [_result(memory[b]) for b in func.params[inputs:]]
 
 
 def _check(func: Func, args: Sequence[Array], symbols: Sequence[int]) -> None:
@@ -93,25 +91,40 @@ def _check(func: Func, args: Sequence[Array], symbols: Sequence[int]) -> None:
             raise ArgumentError(what, f"{got}, {b.name} is {b.dtype}{list(b.shape)}")
 
 
-def _result(b: Buffer, data: Data) -> Array:
-    if None in data:
-        at = np.unravel_index(data.index(None), b.shape)
-        why = f"{b.name}{[int(i) for i in at]} was never written"
+def _result(m: Memory) -> Array:
+    m.to_array()
+    if not m.known.all():
+        place = np.unravel_index(int(np.argmin(m.known)), m.buffer.shape)
+        why = f"{m.buffer.name}{[int(i) for i in place]} was never written"
         raise UndefinedError("an output has no value", why)
-    return np.array(data, to_numpy(b.dtype)).reshape(b.shape)
+    return m.values.reshape(m.buffer.shape)
 
 
 class _Compiler:
     """Turns statements into actions on an environment: a list with a slot for each variable."""
 
     def __init__(
-        self, data: dict[Buffer, Data], watch: Watch | None, order: random.Random | None
+        self, memory: dict[Buffer, Memory], watch: Watch | None, order: random.Random | None
     ) -> None:
-        self.data, self.watch, self.order = data, watch, order
+        self.memory, self.watch, self.order = memory, watch, order
+        self.data: dict[Buffer, Data] = {}
         self.slots: dict[Var, int] = {}
         self.ranges: dict[Var, Interval] = {}
         self.size = 0
         self.where = ""
+
+    def run(self, s: Stmt, symbols: Mapping[Var, int]) -> None:
+        """Run one statement with the given values of symbols."""
+        for v, n in symbols.items():
+            self.bind(v, (n, n))
+        action = self.stmt(s)
+        action([*symbols.values(), *[0] * (self.size - len(symbols))])
+
+    def items(self, buffer: Buffer) -> Data:
+        """The elements of a buffer: one of the function's, or made by an ``Alloc``."""
+        if buffer not in self.data:
+            self.data[buffer] = self.memory[buffer].items()
+        return self.data[buffer]
 
     def bind(self, var: Var, values: Interval | None = None) -> int:
         self.slots[var] = self.size
@@ -146,7 +159,7 @@ class _Compiler:
                 assert_never(s)
 
     def store(self, s: Store) -> Action:
-        data, dtype = self.data[s.buffer], s.buffer.dtype
+        data, dtype = self.items(s.buffer), s.buffer.dtype
         at, value = self.offset(s.buffer, s.index), self.expr(s.value)
         if self.watch is not None:
             at = self.watch.writing(s.buffer, at, self.where)
@@ -245,7 +258,7 @@ class _Compiler:
                 assert_never(e)
 
     def load(self, buffer: Buffer, ix: tuple[Expr, ...]) -> Closure:
-        data, at, where = self.data[buffer], self.offset(buffer, ix), self.where
+        data, at, where = self.items(buffer), self.offset(buffer, ix), self.where
         if self.watch is not None:
             at = self.watch.reading(buffer, at, where)
 

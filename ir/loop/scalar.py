@@ -15,6 +15,7 @@ import numpy as np
 
 from ..dtypes import DType, index, to_numpy
 from ..elementwise import TABLE
+from ..hlo.interp_pointwise import convert
 
 Env: TypeAlias = list[Any]
 Value: TypeAlias = Any  # a NumPy scalar, or a Python int or bool
@@ -107,34 +108,13 @@ def _from_table(name: str, dtypes: tuple[DType, ...], args: tuple[Closure, ...])
 
 def conversion(source: DType, target: DType, value: Closure) -> Closure:
     """HLO ``convert``: floats to integers truncate and saturate, NaN becomes 0."""
-    if source.is_int and target == index and source.bits <= 64 and source.name != "u64":
+    to = to_numpy(target)
+    if source.is_int and target == index and source.name != "u64":
         return lambda env: int(value(env))
-    return lambda env: convert(boxed(value(env), source), target)
-
-
-def convert(value: Value, target: DType) -> Value:
-    """One value converted to another element type, as HLO ``convert`` does."""
-    to = to_numpy(target).type
-    match target.kind:
-        case "pred":
-            return np.bool_(value != 0)
-        case "signed" | "unsigned":
-            real = value.real if np.iscomplexobj(value) else value
-            if not isinstance(real, np.bool_ | np.integer):
-                real = _truncated(float(real), target)
-            return boxed(int(real), target)
-        case "float":
-            return to(value.real if np.iscomplexobj(value) else value)
-        case _:
-            return to(value)
-
-
-def _truncated(value: float, target: DType) -> int:
-    low = 0 if target.kind == "unsigned" else -(1 << (target.bits - 1))
-    high = low + (1 << target.bits) - 1
-    if value != value:
-        return 0
-    return low if value <= low else high if value >= high else int(value)
+    exact = source.is_float or (source.kind != "complex" and source.bits < 64)
+    if exact and target.name in ("f32", "f64"):
+        return lambda env: to.type(value(env))
+    return lambda env: convert(boxed(value(env), source), to)[()]
 
 
 def reinterpretation(source: DType, target: DType, value: Closure) -> Closure:
