@@ -1,9 +1,9 @@
 """Random bits from a counter: ThreeFry and Philox, bit for bit as XLA lays them out.
 
 The state is ``u64[2]`` (key, counter) for ThreeFry and ``u64[3]`` (key, 128-bit counter, low word
-first) for Philox. ``rng_default`` is whichever the size of the state asks for. The generators are
-those of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011): ThreeFry-2x32 with 20
-rounds, Philox-4x32 with 10.
+first) for Philox, which also takes a counter of 64 bits. ``rng_default`` is Philox, as XLA has it
+on a CPU. The generators are those of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3"
+(2011): ThreeFry-2x32 with 20 rounds, Philox-4x32 with 10.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def _rng_bit_generator(i: Instruction, args: list[Value], run: Run) -> Value:
     words = state.astype(_U64).reshape(-1)
     if state.dtype != _U64 or state.size not in (2, 3) or shape.dtype.kind == "complex":
         raise UnsupportedError(f"random bits `{i.name}`", "the state is not u64[2] or u64[3]")
-    philox = state.size == 3 and i.attrs.get("algorithm") != "rng_three_fry"
     double = shape.dtype.bits == 64
-    make = _philox if philox else _three_fry
+    make = _three_fry if i.attrs.get("algorithm") == "rng_three_fry" else _philox
     counter, bits = make(words, shape.dims, double)
     out = bits.astype(f"u{shape.dtype.bytes}").view(to_numpy(shape.dtype))
-    return np.concatenate([words[:1], counter, words[1 + len(counter) :]]), out
+    after = np.concatenate([words[:1], counter, words[1 + len(counter) :]])
+    return after[: len(words)], out
 
 
 def _rotate(x: Array, n: int) -> Array:
@@ -101,14 +101,15 @@ def _philox(words: Array, dims: tuple[int, ...], double: bool) -> tuple[Array, A
     count = prod(dims)
     blocks = -(-count * (2 if double else 1) // 4)
     low = words[1] + np.arange(blocks, dtype=_U64)
-    high = words[2] + (low < words[1]).astype(_U64)
+    top = words[2] if len(words) > 2 else _U64(0)
+    high = top + (low < words[1]).astype(_U64)
     parts = [low & _LOW, low >> _U64(32), high & _LOW, high >> _U64(32)]
     key = int(words[0])
     out = philox([p.astype(_U32) for p in parts], (key & 0xFFFFFFFF, key >> 32))
     numbers = np.stack(out, 1).reshape(-1)
     if double:
         numbers = numbers[0::2].astype(_U64) | (numbers[1::2].astype(_U64) << _U64(32))
-    after = (int(words[1]) | int(words[2]) << 64) + blocks
+    after = (int(words[1]) | int(top) << 64) + blocks
     counter = np.array([after & (1 << 64) - 1, (after >> 64) & (1 << 64) - 1], _U64)
     return counter, numbers[:count].reshape(dims)
 

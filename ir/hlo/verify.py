@@ -1,0 +1,269 @@
+"""The rules that every HLO module keeps: names, order, signatures, and shapes that follow.
+
+An instruction's shape must be the inferred one up to layout, and up to an element type where text
+may choose it (a dot that accumulates in a wider type). Every broken rule is a ``VerifyError``
+that names the instruction and its computation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import NoReturn
+
+import numpy as np
+
+from ..dtypes import to_numpy
+from ..errors import VerifyError
+from .nodes import AnyShape, Computation, HloModule, Instruction, Shape, TokenShape, TupleShape
+from .opcodes import COMPUTED
+from .rewrite import called
+from .shape_text import UNKNOWN, show_shape
+from .shapes import FREE_RESULT, infer
+from .shapes_basic import array, attr, dims_of, refuse
+
+
+def verify(module: HloModule) -> None:
+    """``VerifyError`` if the module is not well formed.
+
+    Operations that are only read and printed (``opcodes.NAMED_ONLY``) are not looked into.
+    """
+    seen: set[Computation] = set()
+    names: set[str] = set()
+    for c in module.computations:
+        if c.name in names:
+            fail(f"computation `{c.name}`", "another one has the same name")
+        names.add(c.name)
+        for i in c.instructions:
+            for callee in called(i):
+                if callee not in seen:
+                    why = f"it calls `{callee.name}`, which does not stand above it in the module"
+                    fail(f"`{i.name}` in `{c.name}`", why)
+        verify_computation(c)
+        seen.add(c)
+    if module.entry not in seen:
+        fail(f"module `{module.name}`", f"its entry `{module.entry.name}` is not among its own")
+
+
+def verify_computation(computation: Computation) -> None:
+    """``VerifyError`` if a computation is not well formed; those it calls are taken to be."""
+    defined: set[Instruction] = set()
+    names: set[str] = set()
+    for i in computation.instructions:
+        where = f"`{i.name}` in `{computation.name}`"
+        if i.name in names:
+            fail(where, "another instruction of the computation has the same name")
+        for operand in i.operands:
+            if operand not in defined:
+                fail(where, f"its operand `{operand.name}` is not defined above it")
+        try:
+            check_instruction(i)
+        except VerifyError as error:
+            fail(where, error.why or error.what)
+        names.add(i.name)
+        defined.add(i)
+    where = f"computation `{computation.name}`"
+    if computation.root not in defined:
+        fail(where, f"its root `{computation.root.name}` is not among its instructions")
+    own = [i for i in computation.instructions if i.opcode == "parameter"]
+    if set(own) != set(computation.parameters) or len(own) != len(computation.parameters):
+        fail(where, "its parameters are not its `parameter` instructions")
+    for n, p in enumerate(computation.parameters):
+        if p.attrs.get("number") != n:
+            fail(where, f"parameter {n} is `{p.name}`, whose number is {p.attrs.get('number')}")
+
+
+def fail(where: str, why: str) -> NoReturn:
+    raise VerifyError("not well-formed HLO", why, where)
+
+
+def check_instruction(i: Instruction) -> None:
+    """``VerifyError`` if operands, attributes and shape of one instruction do not fit."""
+    check_sizes(i.shape)
+    if i.opcode not in COMPUTED:
+        return
+    operands = tuple(o.shape for o in i.operands)
+    if (check := CHECKS.get(i.opcode)) is not None:
+        check(i, operands)
+    if i.opcode in FREE_RESULT:
+        return
+    inferred = infer(i.opcode, operands, i.attrs)
+    if not same_shape(inferred, i.shape, i.opcode in ANY_FLOAT):
+        refuse(f"its shape is {show_shape(i.shape)}, its operands give {show_shape(inferred)}")
+
+
+ANY_FLOAT = frozenset({"dot", "convolution", "reduce", "reduce-window", "all-reduce"})
+"""Operations whose result may have another element type than the operands'."""
+
+
+def same_shape(a: AnyShape, b: AnyShape, any_type: bool = False) -> bool:
+    """Equal up to layout and dynamic marks, and up to element types if ``any_type``."""
+    match a, b:
+        case Shape(dims=x, dtype=t), Shape(dims=y, dtype=u):
+            return x == y and (t == u or any_type)
+        case TupleShape(elements=x), TupleShape(elements=y):
+            pairs = zip(x, y, strict=False)
+            return len(x) == len(y) and all(same_shape(p, q, any_type) for p, q in pairs)
+        case _:
+            return isinstance(a, TokenShape) and isinstance(b, TokenShape)
+
+
+def check_sizes(shape: AnyShape) -> None:
+    match shape:
+        case TupleShape(elements=elements):
+            for e in elements:
+                check_sizes(e)
+        case Shape(dims=dims, dynamic=dynamic, layout=layout):
+            if UNKNOWN in dims:
+                why = "has a dimension of unknown size; only bounded ones (`<=`) can be computed"
+                refuse(f"{show_shape(shape)} {why}")
+            if any(d < 0 for d in dims):
+                refuse("a dimension has a size below 0")
+            if dynamic and len(dynamic) != len(dims):
+                refuse("`dynamic` marks do not fit the dimensions")
+            if layout is not None and sorted(layout) != list(range(len(dims))):
+                refuse(f"layout {layout} does not fit {len(dims)} dimensions")
+        case _:
+            pass
+
+
+Check = Callable[[Instruction, Sequence[AnyShape]], None]
+
+
+def _reshape(i: Instruction, operands: Sequence[AnyShape]) -> None:
+    old, new = array(operands, 0), i.array
+    if old.size != new.size or old.dtype != new.dtype:
+        refuse(f"it makes {show_shape(new)} of {show_shape(old)}")
+
+
+def _broadcast(i: Instruction, operands: Sequence[AnyShape]) -> None:
+    old, new = array(operands, 0), i.array
+    dims = dims_of(i.attrs, "dimensions", new.rank)
+    if len(dims) != old.rank or old.dtype != new.dtype:
+        refuse(f"`dimensions` has {len(dims)} numbers for {show_shape(old)} -> {show_shape(new)}")
+    for size, d in zip(old.dims, dims, strict=True):
+        if size != new.dims[d]:
+            refuse(f"dimension {d} of {show_shape(new)} would be made of {size} elements")
+
+
+def _iota(i: Instruction, operands: Sequence[AnyShape]) -> None:
+    if not 0 <= attr(i.attrs, "iota_dimension", int) < i.array.rank:
+        refuse(f"iota_dimension={i.attrs['iota_dimension']} of {show_shape(i.shape)}")
+
+
+def _constant(i: Instruction, operands: Sequence[AnyShape]) -> None:
+    _check_literal(i.attrs.get("literal"), i.shape)
+
+
+def _check_literal(value: object, shape: AnyShape) -> None:
+    match shape, value:
+        case Shape(dims=dims, dtype=dtype), np.ndarray():
+            if value.shape != dims or value.dtype != to_numpy(dtype):
+                refuse(f"its value is {value.dtype}{list(value.shape)}, not {show_shape(shape)}")
+        case TupleShape(elements=elements), tuple() if len(value) == len(elements):
+            for v, e in zip(value, elements, strict=True):
+                _check_literal(v, e)
+        case _:
+            refuse(f"its value is not of shape {show_shape(shape)}")
+
+
+def _convert(i: Instruction, operands: Sequence[AnyShape]) -> None:
+    if array(operands, 0).dims != i.array.dims:
+        refuse(f"it makes {show_shape(i.shape)} of {show_shape(operands[0])}")
+
+
+def _bitcast_convert(i: Instruction, operands: Sequence[AnyShape]) -> None:
+    old, new = array(operands, 0), i.array
+    if old.size * old.dtype.bits != new.size * new.dtype.bits:
+        refuse(f"{show_shape(old)} and {show_shape(new)} have different numbers of bits")
+    wide, narrow = (old, new) if old.dtype.bits > new.dtype.bits else (new, old)
+    if old.dtype.bits == new.dtype.bits:
+        fits = old.dims == new.dims
+    else:
+        fits = narrow.dims[:-1] == wide.dims and prod(narrow.dims[-1:]) > 0
+    if not fits:
+        refuse(f"it makes {show_shape(new)} of {show_shape(old)}")
+
+
+def _bitcast(i: Instruction, operands: Sequence[AnyShape]) -> None:
+    old, new = array(operands, 0), i.array
+    if old.size * old.dtype.bits != new.size * new.dtype.bits:
+        refuse(f"{show_shape(old)} and {show_shape(new)} have different numbers of bits")
+
+
+def _signature(i: Instruction, c: Computation, given: Sequence[AnyShape]) -> None:
+    """The parameters of a called computation take the values that it is called with."""
+    if len(c.parameters) != len(given):
+        refuse(f"`{c.name}` takes {len(c.parameters)} arguments and gets {len(given)}")
+    for p, s in zip(c.parameters, given, strict=True):
+        if not same_shape(p.shape, s):
+            why = f"parameter `{p.name}` of `{c.name}` is {show_shape(p.shape)}"
+            refuse(f"{why} and gets {show_shape(s)}")
+
+
+def _returns(c: Computation, shape: AnyShape) -> None:
+    if not same_shape(c.root.shape, shape):
+        refuse(f"`{c.name}` returns {show_shape(c.root.shape)}, not {show_shape(shape)}")
+
+
+def _call(i: Instruction, operands: Sequence[AnyShape]) -> None:
+    name = "calls" if "calls" in i.attrs else "to_apply"
+    _signature(i, attr(i.attrs, name, Computation), operands)
+
+
+def _while(i: Instruction, operands: Sequence[AnyShape]) -> None:
+    condition = attr(i.attrs, "condition", Computation)
+    body = attr(i.attrs, "body", Computation)
+    _signature(i, condition, operands)
+    _signature(i, body, operands)
+    _returns(body, operands[0])
+    match condition.root.shape:
+        case Shape(dims=(), dtype=dtype) if dtype.kind == "pred":
+            pass
+        case other:
+            refuse(f"condition `{condition.name}` returns {show_shape(other)}, not pred[]")
+
+
+def _conditional(i: Instruction, operands: Sequence[AnyShape]) -> None:
+    if "branch_computations" in i.attrs:
+        branches = attr(i.attrs, "branch_computations")
+    else:
+        names = ("true_computation", "false_computation")
+        branches = tuple(attr(i.attrs, name, Computation) for name in names)
+    if array(operands, 0).dims or len(operands) != len(branches) + 1 or not branches:
+        refuse(
+            f"{len(branches)} branches, {len(operands)} operands; it takes a choice and one each"
+        )
+    for branch, given in zip(branches, operands[1:], strict=True):
+        _signature(i, branch, [given])
+        _returns(branch, i.shape)
+
+
+def _reducer(i: Instruction, operands: Sequence[AnyShape]) -> None:
+    """Reducers and maps take scalars."""
+    c = attr(i.attrs, "to_apply", Computation)
+    for p in c.parameters:
+        if not isinstance(p.shape, Shape) or p.shape.dims:
+            refuse(f"parameter `{p.name}` of `{c.name}` is {show_shape(p.shape)}, not a scalar")
+
+
+def _parameter(i: Instruction, operands: Sequence[AnyShape]) -> None:
+    if not isinstance(i.attrs.get("number"), int):
+        refuse("it has no number")
+
+
+CHECKS: Mapping[str, Check] = {
+    "reshape": _reshape,
+    "broadcast": _broadcast,
+    "iota": _iota,
+    "constant": _constant,
+    "parameter": _parameter,
+    "convert": _convert,
+    "bitcast-convert": _bitcast_convert,
+    "bitcast": _bitcast,
+    "call": _call,
+    "fusion": _call,
+    "while": _while,
+    "conditional": _conditional,
+    **dict.fromkeys(("reduce", "reduce-window", "map", "sort", "scatter"), _reducer),
+}
