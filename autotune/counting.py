@@ -53,7 +53,7 @@ def _dot(i: Instruction) -> float:
 
 def _convolution(i: Instruction) -> float:
     kernel = i.operands[1].array
-    features = kernel.dims[i.attrs["dim_labels"].rhs_output]
+    features: int = kernel.dims[i.attrs["dim_labels"].rhs_output]
     return 2.0 * i.array.size * kernel.size / max(1, features)
 
 
@@ -62,7 +62,8 @@ def _reduce(i: Instruction) -> float:
 
 
 def _reduce_window(i: Instruction) -> float:
-    return float(i.array.size * math.prod(w.size for w in i.attrs["window"]))
+    points: int = math.prod(w.size for w in i.attrs["window"])
+    return float(i.array.size * points)
 
 
 _SPECIAL: dict[str, Callable[[Instruction], float]] = {

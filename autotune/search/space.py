@@ -11,7 +11,7 @@ import numpy as np
 from ...schedule.sketches.space import Choice, Sketch
 from ..records import Json, canonical
 
-ENUMERABLE = 1 << 14  # combinations up to which a sketch is listed instead of sampled
+ENUMERABLE = 1 << 15  # combinations up to which a sketch is listed instead of sampled
 ATTEMPTS = 40  # draws per wanted point before a sampled sketch counts as exhausted
 
 
@@ -59,9 +59,11 @@ class Space:
         """Whether a point is worth lowering."""
         known = self._valid.get(point)
         if known is None:
-            known = bool(self.sketches[point.sketch].valid(self.choices(point)))
-            self._valid[point] = known
+            known = self._valid[point] = self._check(point)
         return known
+
+    def _check(self, point: Point) -> bool:
+        return bool(self.sketches[point.sketch].valid(self.choices(point)))
 
     def cost(self, point: Point) -> float:
         """The analytic estimate in seconds; good for ranking only."""
@@ -78,7 +80,7 @@ class Space:
     def everything(self) -> tuple[Point, ...] | None:
         """Every valid point in a fixed order; None where that would be too many."""
         if self._all is None and self.size() <= ENUMERABLE:
-            self._all = tuple(p for p in self._combinations() if self.valid(p))
+            self._all = tuple(p for p in self._combinations() if self._check(p))
         return self._all
 
     def _combinations(self) -> Iterator[Point]:
@@ -94,15 +96,19 @@ class Space:
             return [listed[i] for i in chosen]
         found: dict[Point, None] = {}
         weights = np.sqrt([s.size() for s in self.sketches])
-        for _ in range(ATTEMPTS * count):
-            number = int(rng.choice(len(self.sketches), p=weights / weights.sum()))
-            sizes = [len(d) for d in self.sketches[number].decisions.values()]
-            point = Point(number, tuple(int(rng.integers(n)) for n in sizes))
-            if self.valid(point):
-                found.setdefault(point)
-            if len(found) == count:
+        for _ in range(ATTEMPTS):
+            numbers = rng.choice(len(self.sketches), count, p=weights / weights.sum())
+            for number in range(len(self.sketches)):
+                sizes = [len(d) for d in self.sketches[number].decisions.values()]
+                drawn = rng.integers(
+                    0, sizes, (int(np.count_nonzero(numbers == number)), len(sizes))
+                )
+                points = (Point(number, tuple(at)) for at in drawn.tolist())
+                found |= dict.fromkeys(p for p in points if self.valid(p))
+            if len(found) >= count:
                 break
-        return list(found)
+        chosen = list(found)
+        return [chosen[i] for i in rng.permutation(len(chosen))[:count]]
 
     def neighbours(self, point: Point, reach: int = 1) -> list[Point]:
         """Valid points that differ in one decision, by at most ``reach`` places."""
