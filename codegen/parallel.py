@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Thread
+from time import perf_counter
 
 from ..ir.target import Target
 from ..schedule.trace import Trace
@@ -57,22 +58,25 @@ def compile_all(
 ) -> tuple[dict[str, KernelCode], dict[str, Exception]]:
     """Object code by key, and the errors of the jobs that have none.
 
-    ``timings`` gets the seconds of this process and of the helpers, added up: processor time.
+    ``timings`` gets the wall time, shared out over the stages as they share the processors' time.
     """
+    start = perf_counter()
     queue = Queue(target, jobs, deque(jobs))
     errors: dict[str, Exception] = {}
     helpers = [_Helper(queue) for _ in range(_useful_helpers(len(jobs)))]
     try:
-        _compile_here(queue, timings, errors)
+        _compile_here(queue, errors)
         for helper in helpers:
             helper.thread.join()
-        _compile_here(queue, timings, errors)  # what a helper gave back
+        _compile_here(queue, errors)  # what a helper gave back
     finally:
         for helper in helpers:
             helper.stop()
+    busy = sum(sum(spent.values()) for spent in queue.timings) or 1.0
+    share = (perf_counter() - start) / busy
     for spent in queue.timings:
         for stage, seconds in spent.items():
-            timings[stage] = timings.get(stage, 0.0) + seconds
+            timings[stage] = timings.get(stage, 0.0) + seconds * share
     return queue.done, errors
 
 
@@ -81,7 +85,9 @@ def _useful_helpers(jobs: int) -> int:
     return max(0, min((cores or 1) - 1, jobs // JOBS_PER_HELPER)) if sys.executable else 0
 
 
-def _compile_here(queue: Queue, timings: dict[str, float], errors: dict[str, Exception]) -> None:
+def _compile_here(queue: Queue, errors: dict[str, Exception]) -> None:
+    timings: dict[str, float] = {}
+    queue.timings.append(timings)
     while (key := queue.take()) is not None:
         job = queue.jobs[key]
         try:

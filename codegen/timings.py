@@ -7,11 +7,9 @@ from contextlib import contextmanager
 from time import perf_counter
 
 STAGES = (
-    "parse", "optimize", "fuse", "te", "schedule", "lower", "emit", "llvm", "workers", "plan",
-    "link",
+    "parse", "optimize", "fuse", "te", "schedule", "lower", "emit", "llvm", "plan", "link",
 )  # fmt: skip
-"""What ``--timings`` prints. ``workers`` is waiting for worker processes, which do the stages from
-``te`` to ``llvm`` for some groups."""
+"""What ``--timings`` prints, in this order."""
 
 
 @contextmanager

@@ -12,17 +12,19 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.dtypes import to_numpy
 from ...ir.errors import ArgumentError, ArtifactError, TargetError
 from ...ir.hlo.nodes import HloModule
 from ...ir.hlo.text import parse
 from .. import cpu
-from ..plan import Plan, show
+from ..plan import Plan, children, show
 from ..program import PROGRAM
 from .arguments import Array, Tree, check_outputs, convert_all, rebuild
 from .bundle import Bundle, write
 from .entry import MAX_PARAMETERS, Entry
 from .outputs import allocator
 from .process import runtime
+from .profile import ThunkTime, profile
 
 HOLDS_GIL_BELOW = 20_000  # FLOP and bytes: a run this short does not pay for releasing the GIL
 
@@ -136,6 +138,14 @@ class Executable:
         if run(native.entry.address, params, outputs):
             raise MemoryError(f"no memory for the {self.plan.arena_bytes} bytes of the arena")
 
+    def profile(self, *args: object, rounds: int = 5) -> tuple[ThunkTime, ...]:
+        """The time of each thunk of the plan, run one at a time; arguments as for a call."""
+        native, plan = self.loaded(), self.plan
+        runtime().set_threads(self.bundle.target.threads)
+        arrays = convert_all(args, plan.params, plan.param_tree, self.name)
+        sizes = plan.arena_bytes, self.bundle.constants, rounds
+        return profile(plan.thunks, native.library.address, arrays, _empty(plan), *sizes)
+
     def loaded(self) -> Native:
         """The loaded code; ``TargetError`` if this machine cannot run it."""
         if self.native is None:
@@ -173,8 +183,6 @@ class Executable:
 
 
 def _empty(plan: Plan) -> list[Array]:
-    from ...ir.dtypes import to_numpy
-
     return [allocator(r.bytes)(r.dims, to_numpy(r.dtype)) for r in plan.results]
 
 
@@ -217,8 +225,6 @@ def _free_arena(free: Callable[[int], None], words: np.ndarray[Any, Any]) -> Non
 
 
 def _has_control(plan: Plan) -> bool:
-    from ..plan import children
-
     return any(children(t) for t in plan.thunks)
 
 

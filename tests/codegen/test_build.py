@@ -8,16 +8,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from nestwright.codegen import parallel
 from nestwright.codegen.artifact import load
 from nestwright.codegen.build import build
-from nestwright.codegen.groups import fuse_module
+from nestwright.codegen.groups import Groups, fuse_module, symbol
+from nestwright.codegen.lowering import KernelCode
 from nestwright.codegen.plan import CopyThunk, WhileThunk, walk
 from nestwright.codegen.runtime.executable import Executable
 from nestwright.ir.errors import ArgumentError, ArtifactError, TargetError, UnsupportedError
+from nestwright.ir.hlo.canonical import canonical_text
 from nestwright.ir.hlo.inputs import random_arguments
 from nestwright.ir.hlo.interp import evaluate
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse
+from nestwright.ir.target import Target
 from nestwright.schedule.trace import Trace
 
 ADD = "add { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT c = f32[] add(a, b) }\n"
@@ -316,3 +320,38 @@ def test_costs_count_what_the_module_does() -> None:
     assert costs["flops"] == 2 * 9 * 17 * 31 + 2 * 9 * 31
     assert costs["transcendentals"] == 0
     assert exe.memory_analysis()["temp_size_in_bytes"] == exe.plan.arena_bytes
+
+
+@pytest.mark.parametrize("name", ["mlp", "swap", "passed_on"])
+def test_a_profile_has_a_time_for_every_thunk(name: str) -> None:
+    exe = made(SMALL[name])
+    rows = exe.profile(*random_arguments(exe.module.entry, 0), rounds=2)
+    assert [r.name for r in rows] == [t.name for t in exe.plan.thunks]
+    assert all(0 < r.seconds < 60 for r in rows)
+    assert all(r.bytes > 0 for r in rows)
+
+
+def test_helpers_give_the_same_code_as_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = fuse_module(optimize(parse(f"HloModule m\n{MLP}")))
+    alone, with_helper = (_compiled_with(monkeypatch, helpers, groups) for helpers in (0, 2))
+    assert alone == with_helper
+
+
+def _compiled_with(
+    monkeypatch: pytest.MonkeyPatch, helpers: int, groups: Groups
+) -> dict[str, KernelCode]:
+    monkeypatch.setattr(parallel, "_useful_helpers", lambda jobs: helpers)
+    jobs = {
+        f"{key}{n}": parallel.Job(canonical_text(g.computation), f"{symbol(key)}_{n}", None)
+        for key, g in groups.distinct.items()
+        for n in range(8)
+    }
+    done, errors = parallel.compile_all(jobs, Target.parse("cpu"), {})
+    assert not errors
+    return done
+
+
+def test_a_helper_that_dies_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = fuse_module(optimize(parse(f"HloModule m\n{MLP}")))
+    monkeypatch.setattr(parallel.sys, "executable", "/bin/false")
+    assert len(_compiled_with(monkeypatch, 2, groups)) == 8 * len(groups.distinct)

@@ -1,0 +1,109 @@
+"""How long each thunk of an executable takes, run one at a time."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from ..plan import BufferSlice, CopyThunk, KernelThunk, Thunk, accesses, walk
+from ..program import step_symbol
+from .arguments import Array
+from .outputs import aligned_zeros
+
+
+@dataclass(frozen=True, slots=True)
+class ThunkTime:
+    """``seconds`` is the best of the runs, a fraction of a microsecond of Python's call included.
+
+    ``name`` is the group's name, ``task`` its canonical key (empty for copies and control flow);
+    ``bytes`` is what one run reads and writes.
+    """
+
+    name: str
+    task: str
+    seconds: float
+    bytes: int
+
+
+@dataclass(frozen=True)
+class _Memories:
+    params: Sequence[Array]
+    results: Sequence[Array]
+    arena: Array
+    constants: Array
+
+    def address(self, s: BufferSlice) -> int:
+        match s.memory:
+            case "param":
+                base = self.params[s.index]
+            case "result":
+                base = self.results[s.index]
+            case "arena":
+                base = self.arena
+            case _:
+                base = self.constants
+        return int(base.ctypes.data) + s.offset
+
+
+def profile(
+    thunks: Sequence[Thunk],
+    address: Callable[[str], int],
+    params: Sequence[Array],
+    results: Sequence[Array],
+    arena_bytes: int,
+    constants: Array,
+    rounds: int,
+) -> tuple[ThunkTime, ...]:
+    """Run the thunks in order, ``rounds`` times; the time of each is the best of its runs.
+
+    ``address`` gives a symbol's. The arrays are C-contiguous and fit the plan.
+    """
+    memories = _Memories(params, results, aligned_zeros(arena_bytes), constants)
+    calls = [_call(n, t, address, memories) for n, t in enumerate(thunks)]
+    best = np.full(len(calls), np.inf)
+    for _ in range(rounds):
+        for n, call in enumerate(calls):
+            start = perf_counter()
+            call()
+            best[n] = min(best[n], perf_counter() - start)
+    return tuple(
+        ThunkTime(t.name, t.task if isinstance(t, KernelThunk) else "", float(seconds), _moved(t))
+        for t, seconds in zip(thunks, best, strict=True)
+    )
+
+
+def _moved(thunk: Thunk) -> int:
+    return sum(s.bytes for t in walk([thunk]) for part in accesses(t) for s in part)
+
+
+def _call(
+    number: int, thunk: Thunk, address: Callable[[str], int], memories: _Memories
+) -> Callable[[], Any]:
+    match thunk:
+        case KernelThunk(symbol=symbol, args=args):
+            pointers = [ctypes.c_void_p(memories.address(s)) for s in args]
+            return _bound(address(symbol), pointers)
+        case CopyThunk(source=source, target=target):
+            places = memories.address(target), memories.address(source)
+            return lambda: ctypes.memmove(*places, source.bytes)
+        case _:
+            tables = [
+                (ctypes.c_void_p * max(1, len(arrays)))(*(a.ctypes.data for a in arrays))
+                for arrays in (memories.params, memories.results)
+            ]
+            bases = [memories.arena.ctypes.data, memories.constants.ctypes.data]
+            pointers = [ctypes.c_void_p(ctypes.addressof(t)) for t in tables]
+            call = _bound(
+                address(step_symbol(number)), pointers + list(map(ctypes.c_void_p, bases))
+            )
+            return lambda: (tables, call())
+
+
+def _bound(function: int, pointers: Sequence[ctypes.c_void_p]) -> Callable[[], Any]:
+    native = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(pointers))(function)
+    return lambda: native(*pointers)
