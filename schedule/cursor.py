@@ -104,6 +104,20 @@ def find_block(func: Func, ref: BlockRef, asked: str) -> Path:
     return path
 
 
+def consumers(func: Func, block: Block) -> tuple[Path, ...]:
+    """The other blocks that read what a block writes, in program order."""
+    index = nest(func)
+    names = {n for r in block.writes for n in index.readers.get(r.buffer, ())}
+    return tuple(p for n, p in index.blocks.items() if n in names and n != block.name)
+
+
+def producers(func: Func, block: Block) -> tuple[Path, ...]:
+    """The other blocks that write what a block reads, in program order."""
+    index = nest(func)
+    names = {n for r in block.reads for n in index.writers.get(r.buffer, ())}
+    return tuple(p for n, p in index.blocks.items() if n in names and n != block.name)
+
+
 def loops_of(path: Path) -> tuple[For, ...]:
     """The loops on a path, outermost first (the path's own end included)."""
     return tuple(s for s in path if isinstance(s, For))

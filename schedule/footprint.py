@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from ..ir.loop.affine import bounds
-from ..ir.loop.build import as_int, both, compare
+from ..ir.loop.build import FALSE, as_int, both, compare, maximum, minimum
 from ..ir.loop.nodes import AxisKind, Block, Buffer, Const, Expr, Op, Region, Var
-from ..ir.loop.visit import substitute_expr
+from ..ir.loop.simplify import prove, simplify
+from ..ir.loop.visit import free_vars, map_expr, substitute_expr
 from .bindings import (
+    Atom,
     Digit,
     Limits,
     Mark,
@@ -36,7 +38,7 @@ from .cursor import Path, block_of, common, loops_of, ranges_of
 class Interval:
     """``start + low .. start + high``, both included; ``start`` is a sum over outer loops."""
 
-    start: frozenset[Term]
+    start: tuple[Term, ...]
     low: int
     high: int
 
@@ -47,11 +49,15 @@ class Interval:
 
     def base(self) -> Expr:
         """The first value."""
-        return to_expr(Sum(tuple(sorted(self.start, key=lambda t: t[1])), self.low))
+        return to_expr(Sum(self.start, self.low))
+
+    def starts_like(self, other: Interval) -> bool:
+        """Whether both start at the same place, constants apart."""
+        return set(self.start) == set(other.start)
 
     def contains(self, other: Interval) -> bool:
         """Whether every value of ``other`` is one of ours, whatever the outer loops do."""
-        if self.start == other.start:
+        if self.starts_like(other):
             return self.low <= other.low and other.high <= self.high
         return not self.start and self.low <= other.least() and other.most() <= self.high
 
@@ -66,12 +72,12 @@ class Interval:
 
 def whole(n: int) -> Interval:
     """All of a dimension of extent ``n``."""
-    return Interval(frozenset(), 0, n - 1)
+    return Interval((), 0, n - 1)
 
 
 def union(a: Interval, b: Interval) -> Interval | None:
     """An interval around both; None if they start in ways that cannot be compared."""
-    if a.start == b.start:
+    if a.starts_like(b):
         return replace(a, low=min(a.low, b.low), high=max(a.high, b.high))
     if not a.start or not b.start:
         return None
@@ -102,11 +108,41 @@ def span(
         if free.isdisjoint(inner):
             start[d] = start.get(d, 0) + k
             continue
-        fixed, lo, hi = _digit_span(d, inner)
+        fixed, lo, hi = (
+            _clamped_span(d.source, extents, inner, limits)
+            if isinstance(d.source, Atom) and d.size == d.source.extent
+            else _digit_span(d, inner)
+        )
         for t, m in fixed:
             start[t] = start.get(t, 0) + k * m
         low, high = low + min(k * lo, k * hi), high + max(k * lo, k * hi)
-    return Interval(frozenset((d, k) for d, k in start.items() if k), low, high)
+    return Interval(tuple((d, k) for d, k in start.items() if k), low, high)
+
+
+def _clamped_span(
+    source: Atom, extents: Mapping[Var, int], inner: Collection[Var], limits: Limits
+) -> tuple[tuple[Term, ...], int, int]:
+    """A clamped index moves no faster than what it clamps."""
+    everything = (), 0, source.extent - 1
+    match source.expr:
+        case (
+            Op(name="minimum" | "maximum" as name, args=(a, Const(value=int(c))))
+            | Op(name="minimum" | "maximum" as name, args=(Const(value=int(c)), a))
+        ):
+            x = span(a, extents, inner, limits)
+        case _:
+            return everything
+    if x is None or x.extent > source.extent:
+        return everything
+    pick = min if name == "minimum" else max
+    if not x.start:
+        return (), pick(x.low, c) - source.low, pick(x.high, c) - source.low
+    first = (minimum if name == "minimum" else maximum)(x.base(), c)
+    form = parse(first, extents)
+    if form is None:
+        return everything
+    low = form.constant - source.low
+    return form.terms, low, low + x.extent - 1
 
 
 def _digit_span(d: Digit, inner: Collection[Var]) -> tuple[tuple[Term, ...], int, int]:
@@ -155,6 +191,97 @@ def region_span(
     return tuple(box)
 
 
+def starting_guard(
+    block: Block, extents: Mapping[Var, int] | None = None, over: Collection[Var] | None = None
+) -> Expr | None:
+    """The predicate where the reduction loops (or those in ``over``) are at 0.
+
+    There an element is initialised. The literal false when the guard might fail there and hold
+    later in the reduction. What always holds, given the loops' ``extents``, is left out.
+    """
+    ranges = {v: (0, max(n - 1, 0)) for v, n in (extents or {}).items()}
+    if over is None:
+        values = [a.value for a in block.axes if a.kind is AxisKind.REDUCE]
+        over = frozenset[Var]().union(*map(free_vars, values))
+    if block.predicate is None or not over:
+        return block.predicate
+    parts: list[Expr | None] = []
+    for c in conjuncts(block.predicate):
+        if not free_vars(c).isdisjoint(over):
+            if not _grows(c, over):
+                return FALSE
+            c = simplify(substitute_expr(c, dict.fromkeys(over, Const(0))), ranges)
+        parts.append(c)
+    return both(*parts)
+
+
+def _grows(c: Expr, over: Collection[Var]) -> bool:
+    """Whether a condition is ``e < n`` with an ``e`` that never falls as the variables grow."""
+
+    def rises(e: Expr) -> bool:
+        if free_vars(e).isdisjoint(over):
+            return True
+        match e:
+            case Var():
+                return True
+            case Op(name="add", args=(a, b)):
+                return rises(a) and rises(b)
+            case Op(name="multiply" | "floordiv", args=(a, Const(value=int(k)))) if k >= 0:
+                return rises(a)
+            case _:
+                return False
+
+    return (
+        isinstance(c, Op) and c.name == "lt" and isinstance(c.args[1], Const) and rises(c.args[0])
+    )
+
+
+def lasting_guards(path: Path) -> tuple[Expr, ...] | None:
+    """The conjuncts of a block's predicate that say something about its axes, over the axes.
+
+    They stay when the loops around the block are made anew; the others only cut what the loops
+    ran too far. None if it cannot be told which is which.
+    """
+    block = block_of(path)
+    if block.predicate is None:
+        return ()
+    own = {a.var: (0, max(a.extent - 1, 0)) for a in block.axes}
+    extents = ranges_of(loops_of(path))
+    limits = limits_of(block.predicate, extents)
+    forms = [parse(a.value, extents, limits) for a in block.axes]
+    sources = {s for f in forms if f is not None for d, _ in f.terms for s in _sources(d.source)}
+    kept = []
+    for c in conjuncts(block.predicate):
+        over = _over_axes(c, block)
+        if free_vars(over) <= own.keys():
+            if prove(over, own) is not True:
+                kept.append(over)
+        elif not _cuts_one_axis(c, extents, limits, sources):
+            return None
+    return tuple(kept)
+
+
+def _over_axes(e: Expr, block: Block) -> Expr:
+    for a in block.axes:
+        if e == a.value and not isinstance(e, Const):
+            return a.var
+    return map_expr(e, lambda x: _over_axes(x, block))
+
+
+def _cuts_one_axis(
+    c: Expr, extents: Mapping[Var, int], limits: Limits, sources: Collection[Source]
+) -> bool:
+    match c:
+        case Op(name="lt", args=(e, Const(value=int(n)))):
+            smaller = {t: m for t, m in limits.items() if Mark(t, 0, m) != Mark(t, 0, n)}
+            form = parse(e, extents, smaller)
+            if form is None:
+                return False
+            return n > form.high() or Mark(form.terms, 0, n) in sources
+        case _:
+            return False
+
+
 def inner_limits(block: Block, extents: Mapping[Var, int], inner: Collection[Var]) -> Limits:
     """What a block's predicate says about sums of inner loops only."""
     known = limits_of(block.predicate, extents)
@@ -198,6 +325,7 @@ def writes_box(path: Path, depth: int, region: Region) -> tuple[Interval, ...] |
     """The box of which the block writes every element (and no other) while the loops on
     ``path[:depth]`` stand still; None when that is no box or not known to be one."""
     block = block_of(path)
+    block = replace(block, predicate=starting_guard(block))
     extents = ranges_of(loops_of(path))
     inner = {loop.var for loop in loops_of(path[depth:])}
     limits = inner_limits(block, extents, inner)
@@ -226,7 +354,7 @@ def _exact(form: Sum, length: int, inner: Collection[Var]) -> Interval | None:
             return None
         else:
             reach += k * (d.size - 1)
-    return Interval(frozenset(start), form.constant, form.constant + reach)
+    return Interval(tuple(start), form.constant, form.constant + reach)
 
 
 def _independent(digits: Iterable[Digit], extents: Mapping[Var, int]) -> bool:

@@ -16,15 +16,17 @@ from .cursor import (
     LoopRef,
     block_of,
     blocks_under,
+    consumers,
     extent_of,
     find_block,
     find_loop,
     loop_of,
     loops_of,
     nest,
+    producers,
 )
 from .errors import ScheduleError
-from .primitives import kinds, locate, loops, reduce, stage
+from .primitives import inline, kinds, layout, locate, loops, reduce, stage
 from .steps import Argument, BlockName, Loop, Plain, Step
 
 Blockish: TypeAlias = BlockRef | str
@@ -118,19 +120,12 @@ class Schedule:
     def get_producers(self, block: Blockish) -> list[BlockRef]:
         """The blocks that write what this one reads, in program order."""
         ref = self._block(block, f"get the producers of block `{_name(block)}`")
-        index = nest(self.func)
-        read = {r.buffer for r in index.block(ref.name).reads}
-        return self._touching(ref, {n for b in read for n in index.writers.get(b, ())})
+        return [BlockRef(block_of(p).name) for p in producers(self.func, self.block(ref))]
 
     def get_consumers(self, block: Blockish) -> list[BlockRef]:
         """The blocks that read what this one writes, in program order."""
         ref = self._block(block, f"get the consumers of block `{_name(block)}`")
-        index = nest(self.func)
-        written = {r.buffer for r in index.block(ref.name).writes}
-        return self._touching(ref, {n for b in written for n in index.readers.get(b, ())})
-
-    def _touching(self, ref: BlockRef, names: set[str]) -> list[BlockRef]:
-        return [BlockRef(n) for n in nest(self.func).blocks if n in names and n != ref.name]
+        return [BlockRef(block_of(p).name) for p in consumers(self.func, self.block(ref))]
 
     # Loops.
 
@@ -181,6 +176,17 @@ class Schedule:
         func = locate.reverse_compute_at(self.func, ref, loop, keep_unit_loops)
         self._record(func, "reverse_compute_at", (ref, loop, *_if_set(keep_unit_loops)))
 
+    def compute_inline(self, block: Blockish) -> None:
+        """Compute a block's values where they are used, each time anew."""
+        ref = _ref(block)
+        self._record(inline.compute_inline(self.func, ref), "compute_inline", (ref,))
+
+    def reverse_compute_inline(self, block: Blockish) -> None:
+        """Let the producer store what a block makes of its values."""
+        ref = _ref(block)
+        func = inline.reverse_compute_inline(self.func, ref)
+        self._record(func, "reverse_compute_inline", (ref,))
+
     # Buffers.
 
     def cache_read(self, block: Blockish, index: int, scope: str | Scope = "global") -> BlockRef:
@@ -202,6 +208,23 @@ class Schedule:
         ref, where = _ref(block), _scope(scope)
         func = stage.set_scope(self.func, ref, index, where)
         self._record(func, "set_scope", (ref, index, where.value))
+
+    def transform_layout(
+        self,
+        block: Blockish,
+        index: int,
+        order: Sequence[int] | None = None,
+        pack: Sequence[tuple[int, int]] = (),
+    ) -> None:
+        """Lay the intermediate buffer of a block's write out in another way.
+
+        First each (dimension, c) of ``pack`` moves the remainder by c into a new last dimension,
+        then ``order`` permutes the dimensions.
+        """
+        ref, pairs = _ref(block), tuple((d, c) for d, c in pack)
+        perm = None if order is None else tuple(order)
+        func = layout.transform_layout(self.func, ref, index, perm, pairs)
+        self._record(func, "transform_layout", (ref, index, perm, pairs))
 
     # Reductions.
 
@@ -306,6 +329,9 @@ _SIGNATURES: Mapping[str, tuple[str, ...]] = {
     "unroll": ("loop",),
     "compute_at": ("block", "loop", "bool?"),
     "reverse_compute_at": ("block", "loop", "bool?"),
+    "compute_inline": ("block",),
+    "reverse_compute_inline": ("block",),
+    "transform_layout": ("block", "int", "order", "pack"),
     "cache_read": ("block", "int", "str"),
     "cache_write": ("block", "int", "str"),
     "set_scope": ("block", "int", "str"),
@@ -358,7 +384,17 @@ def _decoded(kind: str, a: Argument, known: Mapping[str, LoopRef]) -> object:
         case ("int" | "note", int()) if not isinstance(a, bool):
             return a
         case ("factors", tuple()):
-            ok = all(x is None or (isinstance(x, int) and not isinstance(x, bool)) for x in a)
+            return a if all(x is None or _is_int(x) for x in a) else _WRONG
+        case ("order", None):
+            return None
+        case ("order", tuple()):
+            return a if all(map(_is_int, a)) else _WRONG
+        case ("pack", tuple()):
+            ok = all(isinstance(x, tuple) and len(x) == 2 and all(map(_is_int, x)) for x in a)
             return a if ok else _WRONG
         case _:
             return _WRONG
+
+
+def _is_int(x: object) -> bool:
+    return isinstance(x, int) and not isinstance(x, bool)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ...ir.loop.build import add, as_int, both, var
 from ...ir.loop.nodes import AxisKind, Block, BlockAxis, Const, Expr, For, Func, Op, Seq, Stmt, Var
-from ...ir.loop.visit import seq
+from ...ir.loop.visit import free_vars, seq, substitute_expr
 from ..cursor import (
     BlockRef,
     LoopRef,
@@ -25,7 +25,7 @@ from ..cursor import (
     producers,
 )
 from ..errors import Reason, require
-from ..footprint import Interval, guard, hull, reads_box, union, whole, writes_box
+from ..footprint import Interval, guard, hull, lasting_guards, reads_box, union, whole, writes_box
 from ..legality import (
     computes_once,
     depth_allows,
@@ -58,11 +58,12 @@ def compute_at(func: Func, ref: BlockRef, at: LoopRef, keep_unit_loops: bool = F
         computes_once(block),
         sole_writer(func, block),
         _consumers_inside(func, path, target),
+        _guards_last(path),
         depth_allows(target, len(block.axes)),
     )
     users = consumers(func, block)
     domain = _needed_domain(block, users, len(target))
-    moved = regenerate(block, domain, keep_unit_loops)
+    moved = regenerate(block, domain, keep_unit_loops, lasting_guards(path) or ())
     first = _first_child(target, users)
     new = edit(func, [(path, lambda _: None), (first, lambda s: seq(moved, s))])
     index = nest(new)
@@ -88,6 +89,13 @@ def _outputs_whole(func: Func, path: Path) -> Reason | None:
             if box is None or any(x != whole(n) for x, n in zip(box, shape, strict=True)):
                 return not_an_output(func, block_of(path))
     return None
+
+
+def _guards_last(path: Path) -> Reason | None:
+    if lasting_guards(path) is not None:
+        return None
+    block = block_of(path)
+    return Reason(f"the guard of block `{block.name}` cannot be kept under other loops", (block,))
 
 
 def _distinct(paths: Sequence[Path]) -> list[Path]:
@@ -176,11 +184,20 @@ def axes_from_box(
 
 def _times(x: Interval, c: int) -> Interval:
     """The values whose quotient by ``c`` lies in ``x``."""
-    return Interval(frozenset((d, k * c) for d, k in x.start), x.low * c, x.high * c + c - 1)
+    return Interval(tuple((d, k * c) for d, k in x.start), x.low * c, x.high * c + c - 1)
 
 
-def regenerate(block: Block, domain: Domain, keep_unit_loops: bool = False) -> Stmt:
-    """A block under new loops over ``domain``; axes not in it run over their whole extent."""
+def regenerate(
+    block: Block,
+    domain: Domain,
+    keep_unit_loops: bool = False,
+    lasting: Sequence[Expr] = (),
+) -> Stmt:
+    """A block under new loops over ``domain``; axes not in it run over their whole extent.
+
+    ``lasting`` are conditions over the axes that guard the block wherever it stands.
+    """
+    guarded = {v for c in lasting for v in free_vars(c)}
     axes: list[BlockAxis] = []
     loops: list[tuple[Var, int]] = []
     guards: list[Expr | None] = []
@@ -190,12 +207,14 @@ def regenerate(block: Block, domain: Domain, keep_unit_loops: bool = False) -> S
             x = whole(a.extent)
         n = x.extent if a.extent else 0  # an empty axis needs a loop that never runs
         value = x.base()
-        if n != 1 or keep_unit_loops:
+        if n != 1 or keep_unit_loops or a.var in guarded:
             v = var(a.var.name.removeprefix("v") or a.var.name)
             loops.append((v, n))
             value = add(value, v) if value != Const(0) else v
         axes.append(replace(a, value=value))
         guards.append(guard(value, x, a.extent))
+    values: dict[Var, Expr] = {a.var: a.value for a in axes}
+    guards += [substitute_expr(c, values) for c in lasting]
     body: Stmt = replace(block, axes=tuple(axes), predicate=both(*guards))
     for v, n in reversed(loops):
         body = For(v, Const(n), body)
@@ -222,12 +241,13 @@ def reverse_compute_at(
         computes_once(block),
         sole_writer(func, block),
         _after_producer(path, target, inside),
+        _guards_last(path),
         depth_allows(target, len(block.axes)),
     )
     domain = _provided_domain(block, inside, len(target))
     require(func, asked, domain if isinstance(domain, Reason) else None)
     assert not isinstance(domain, Reason)
-    moved = regenerate(block, domain, keep_unit_loops)
+    moved = regenerate(block, domain, keep_unit_loops, lasting_guards(path) or ())
     last = _last_child(target, inside)
     new = edit(func, [(path, lambda _: None), (last, lambda s: seq(s, moved))])
     index = nest(new)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...ir.elementwise import identity
-from ...ir.loop.build import both, op, var
+from ...ir.loop.build import FALSE, op, var
 from ...ir.loop.nodes import (
     AxisKind,
     Block,
@@ -19,17 +19,14 @@ from ...ir.loop.nodes import (
     Kind,
     Let,
     Load,
-    Op,
     Range,
     Region,
     Stmt,
     Store,
     Var,
 )
-from ...ir.loop.simplify import simplify
 from ...ir.loop.visit import (
     exprs,
-    free_vars,
     map_region,
     seq,
     substitute,
@@ -52,9 +49,10 @@ from ..cursor import (
     loop_of,
     loops_of,
     nest,
+    ranges_of,
 )
 from ..errors import Reason, require
-from ..footprint import conjuncts
+from ..footprint import starting_guard
 from ..legality import (
     bound_vars,
     constant_extent,
@@ -83,11 +81,11 @@ def decompose_reduction(func: Func, ref: BlockRef, at: LoopRef) -> tuple[Func, B
         asked,
         _no_reduction_above(block, loops_of(target)[:-1]),
         visits_once(block, loops_of(path), [x for x in inner if extent_of(x) != 1]),
-        _separate_guards(block, inner) if not _may_start_all(func, block, inner) else None,
+        _startable(block),
     )
     assert block.init is not None
     name = fresh_name(func, f"{block.name}_init")
-    start = _init_block(block, name)
+    start = _init_block(block, name, ranges_of(loops_of(path)))
     clone = _under_copies(start, _spatial_loops(block, inner))
     update = replace(block, init=None, reads=_with_own(block))
     new = edit(func, [(path, lambda _: update), (target, lambda s: seq(clone, s))])
@@ -124,47 +122,21 @@ def _no_reduction_above(block: Block, loops: Sequence[For]) -> Reason | None:
     return None
 
 
+def _startable(block: Block) -> Reason | None:
+    """Where the guard fails for the first term of an element, it fails for all of them."""
+    if starting_guard(block) != FALSE:
+        return None
+    return Reason(f"the guard of block `{block.name}` is too involved", (block,))
+
+
 def _spatial_loops(block: Block, loops: Sequence[For]) -> tuple[For, ...]:
     spatial = bound_vars(block, AxisKind.SPATIAL)
     return tuple(x for x in loops if x.var in spatial)
 
 
-def _separate_guards(block: Block, inner: Sequence[For]) -> Reason | None:
-    """No part of the predicate mixes reduction loops with spatial loops that are to be copied."""
-    reduce = bound_vars(block, AxisKind.REDUCE)
-    spatial = {x.var for x in _spatial_loops(block, inner)}
-    for c in conjuncts(block.predicate):
-        free = free_vars(c)
-        if free & reduce and free & spatial:
-            return Reason(f"a guard of block `{block.name}` mixes its axes", (block,))
-    return None
-
-
-def _may_start_all(func: Func, block: Block, inner: Sequence[For]) -> bool:
-    """Whether the init may run where the guards would never let an update follow.
-
-    So it is for an intermediate buffer whose every axis in such a guard is one loop's variable and
-    covers that loop: the init then writes elements of the buffer that nobody may read.
-    """
-    if any(w.buffer in func.params for w in block.writes):
-        return False
-    reduce = bound_vars(block, AxisKind.REDUCE)
-    extents = {x.var: extent_of(x) for x in inner}
-    mixed = frozenset[Var]().union(
-        *(free_vars(c) for c in conjuncts(block.predicate) if free_vars(c) & reduce)
-    )
-    for a in block.axes:
-        if a.kind is AxisKind.SPATIAL and free_vars(a.value) & mixed & extents.keys():
-            n = extents.get(a.value) if isinstance(a.value, Var) else None
-            if n is None or n > a.extent:
-                return False
-    return True
-
-
-def _init_block(block: Block, name: str) -> Block:
-    """The init as a block over the spatial axes; guards on reduction loops are dropped."""
+def _init_block(block: Block, name: str, extents: Mapping[Var, int]) -> Block:
+    """The init as a block over the spatial axes, guarded as the first update is."""
     assert block.init is not None
-    reduce = bound_vars(block, AxisKind.REDUCE)
     spatial = tuple(a for a in block.axes if a.kind is AxisKind.SPATIAL)
     axes = tuple(replace(a, var=var(a.var.name)) for a in spatial)
     by: dict[Var, Expr] = {a.var: b.var for a, b in zip(spatial, axes, strict=True)}
@@ -182,7 +154,7 @@ def _init_block(block: Block, name: str) -> Block:
         tuple(_renamed(r, by) for r in block.reads if r.buffer in loaded - own),
         tuple(_renamed(r, by) for r in block.writes),
         substitute(block.init, by),
-        predicate=both(*(c for c in conjuncts(block.predicate) if not free_vars(c) & reduce)),
+        predicate=starting_guard(block, extents),
     )
 
 
@@ -231,6 +203,7 @@ class _Parts:
     term: Expr
     others: tuple[For, ...]  # the other reduction loops
     inner: tuple[For, ...]  # the loops from the outermost reduction loop inward
+    extents: Mapping[Var, int]  # of all loops around the block
 
 
 def rfactor(func: Func, ref: LoopRef, factor_axis: int = 0) -> tuple[Func, BlockRef]:
@@ -264,8 +237,7 @@ def rfactor(func: Func, ref: LoopRef, factor_axis: int = 0) -> tuple[Func, Block
         None if 0 <= axis <= rank else Reason(f"the new buffer has {rank + 1} dimensions"),
         *(constant_extent(x) for x in parts.others),
         visits_once(parts.block, loops_of(mine), [x for x in parts.inner if extent_of(x) != 1]),
-        _separate_guards(parts.block, parts.inner),
-        _monotone_guards(parts),
+        _startable(parts.block),
     )
     name = fresh_name(func, f"{parts.block.name}_rf")
     shape = list(parts.store.buffer.shape)
@@ -308,29 +280,7 @@ def _parts(path: Path, loop: For) -> _Parts | Reason:
     first = next(n for n, x in enumerate(loops) if x.var in reduce)
     others = tuple(x for x in loops if x.var in reduce and x is not loop)
     store, name, term = update
-    return _Parts(block, loop, store, name, term, others, loops[first:])
-
-
-def _monotone_guards(parts: _Parts) -> Reason | None:
-    """Where a guard fails for the other reduction loops at 0, it fails for all their values."""
-    others = {x.var for x in parts.others}
-    for c in conjuncts(parts.block.predicate):
-        if not free_vars(c) & others:
-            continue
-        ok = (
-            isinstance(c, Op)
-            and c.name == "lt"
-            and not free_vars(c.args[1])
-            and all(
-                not isinstance(e, Op)
-                or e.name in ("add", "multiply", "floordiv")
-                or not free_vars(e) & others
-                for e in walk_expr(c.args[0])
-            )
-        )
-        if not ok:
-            return Reason(f"a guard of block `{parts.block.name}` is too involved", (parts.block,))
-    return None
+    return _Parts(block, loop, store, name, term, others, loops[first:], ranges_of(loops))
 
 
 def _spread(ix: Sequence[Expr], axis: int, at: Expr) -> tuple[Expr, ...]:
@@ -388,14 +338,13 @@ def _final_nest(parts: _Parts, partial: Buffer, axis: int) -> Stmt:
     spatial = tuple(a for a in block.axes if a.kind is AxisKind.SPATIAL)
     at = _spread(parts.store.index, axis, lane.var)
     own = Load(parts.store.buffer, parts.store.index)
-    by: dict[Var, Expr] = {loop.var: again, **{x.var: Const(0) for x in parts.others}}
-    guard = None if block.predicate is None else simplify(substitute_expr(block.predicate, by), {})
+    guard = starting_guard(block, parts.extents, [x.var for x in parts.others])
     final = replace(
         block,
         axes=(*spatial, lane),
         reads=(*(r for r in _with_own(block) if r.buffer is own.buffer), _point(partial, at)),
         body=replace(parts.store, value=op(parts.name, own, Load(partial, at))),
-        predicate=guard,
+        predicate=None if guard is None else substitute_expr(guard, {loop.var: again}),
     )
     inside = For(again, loop.extent, final, Kind.SERIAL)
     return _under_copies(inside, _spatial_loops(block, parts.inner))

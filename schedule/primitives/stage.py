@@ -13,6 +13,7 @@ from ...ir.loop.nodes import (
     Const,
     Func,
     Load,
+    Op,
     Range,
     Region,
     Scope,
@@ -61,6 +62,7 @@ def cache_read(func: Func, ref: BlockRef, index: int, scope: Scope) -> tuple[Fun
     depth = _shared(path, writers)
     need = reads_box(path, depth, buffer)
     assert need is not None
+    require(func, asked, *(_fills(w, depth, buffer, need) for w in writers))
     name = fresh_name(func, f"{buffer.name}_cache")
     cache = Buffer(name, buffer.shape, buffer.dtype, scope)
     copy = _copy(name, buffer, cache, need)
@@ -99,6 +101,7 @@ def cache_write(func: Func, ref: BlockRef, index: int, scope: Scope) -> tuple[Fu
     box = _written(func, path, depth, block.writes[index], users)
     require(func, asked, box if isinstance(box, Reason) else None)
     assert not isinstance(box, Reason)
+    require(func, asked, _fills(path, depth, buffer, box))
     name = fresh_name(func, f"{buffer.name}_store")
     cache = Buffer(f"{buffer.name}_cache", buffer.shape, buffer.dtype, scope)
     copy = _copy(name, cache, buffer, box)
@@ -125,6 +128,25 @@ def _shared(path: Path, others: Sequence[Path]) -> int:
     if others:
         return min(common(path, p) for p in others)
     return 1 if isinstance(path[0], Seq) else 0
+
+
+def _fills(writer: Path, depth: int, buffer: Buffer, need: Sequence[Interval]) -> Reason | None:
+    """A copy must not read padding: the writer fills all of what is copied."""
+    block = block_of(writer)
+    for region in block.writes:
+        if region.buffer is not buffer:
+            continue
+        box = writes_box(writer, depth, region)
+        if box is None:
+            padded = any(isinstance(r.start, Op) for r in region.ranges)
+        else:
+            padded = not all(x.contains(y) for x, y in zip(box, need, strict=True))
+        if padded:
+            return Reason(
+                f"block `{block.name}` does not fill all of `{buffer}` that would be copied",
+                (block,),
+            )
+    return None
 
 
 def _written(

@@ -1,0 +1,251 @@
+"""Doing away with a block: compute_inline, reverse_compute_inline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ...ir.loop.build import as_int
+from ...ir.loop.nodes import (
+    Block,
+    Buffer,
+    Const,
+    Expr,
+    Func,
+    Let,
+    Load,
+    Region,
+    Stmt,
+    Store,
+    Var,
+)
+from ...ir.loop.regions import Spans, accesses, loop_ranges
+from ...ir.loop.visit import (
+    exprs,
+    map_expr,
+    map_region,
+    map_stmt,
+    substitute_expr,
+    walk,
+    walk_expr,
+)
+from ..cursor import BlockRef, Path, block_of, consumers, edit, find_block, nest, producers
+from ..errors import Reason, ScheduleError, require
+from ..legality import (
+    computes_once,
+    fed_within,
+    kinds_hold,
+    not_an_output,
+    not_opaque,
+    reduces,
+    sole_writer,
+)
+
+MAX_NODES = 2000  # of an inlined expression
+
+
+def compute_inline(func: Func, ref: BlockRef) -> Func:
+    """``B[i] = f(i); C = g(B[e])``  ->  ``C = g(f(e))`` in every consumer; ``B`` is gone."""
+    asked = f"inline block `{ref.name}` into its consumers"
+    path = find_block(func, ref, asked)
+    block = block_of(path)
+    users = consumers(func, block)
+    require(
+        func,
+        asked,
+        not_opaque((path, *users)),
+        not_an_output(func, block),
+        computes_once(block),
+        sole_writer(func, block),
+        _no_reduction(block),
+        None if users else Reason(f"nothing reads what block `{block.name}` writes", (block,)),
+        _whole_elements(block),
+    )
+    store = _store_of(block)
+    assert store is not None
+
+    def change(s: Stmt) -> Stmt:
+        assert isinstance(s, Block)
+
+        def expr(e: Expr) -> Expr:
+            e = map_expr(e, expr)
+            if not isinstance(e, Load) or e.buffer is not store.buffer:
+                return e
+            by = {v: i for v, i in zip(store.index, e.index, strict=True) if isinstance(v, Var)}
+            return substitute_expr(store.value, by)
+
+        return _with_body(func, asked, s, _mapped(s.body, expr))
+
+    new = edit(func, [(path, lambda _: None), *((u, change) for u in users)])
+    return _without(func, new, asked, store.buffer, [block_of(u) for u in users])
+
+
+def reverse_compute_inline(func: Func, ref: BlockRef) -> Func:
+    """``B[i] = f(i); C[i] = g(B[i])``  ->  ``C[i] = g(f(i))`` in the producer; ``B`` is gone."""
+    asked = f"inline block `{ref.name}` into its producer"
+    path = find_block(func, ref, asked)
+    block = block_of(path)
+    require(
+        func,
+        asked,
+        not_opaque((path,)),
+        computes_once(block),
+        sole_writer(func, block),
+        _no_reduction(block),
+        _whole_elements(block, of_write=False),
+    )
+    feeder = _only_producer(func, block)
+    require(func, asked, feeder if isinstance(feeder, Reason) else None)
+    assert not isinstance(feeder, Reason)
+    source = block_of(feeder)
+    require(
+        func,
+        asked,
+        not_opaque((feeder,)),
+        computes_once(source),
+        _no_reduction(source, "it is only right after its last update"),
+        _whole_elements(source),
+        not_an_output(func, source),
+    )
+    given, taken = _store_of(source), _store_of(block)
+    assert given is not None and taken is not None
+    by = _axes_by_index(block, given, {a.var: a.extent for a in source.axes})
+    require(func, asked, by if isinstance(by, Reason) else None)
+    assert not isinstance(by, Reason)
+
+    def expr(e: Expr) -> Expr:
+        if isinstance(e, Load) and e.buffer is given.buffer:
+            return given.value
+        return map_expr(e, expr)
+
+    value = expr(substitute_expr(taken.value, by))
+    index = tuple(substitute_expr(e, by) for e in taken.index)
+    writes = tuple(map_region(r, lambda e: substitute_expr(e, by)) for r in block.writes)
+    merged = replace(source, writes=writes)
+    merged = _with_body(func, asked, merged, Store(taken.buffer, index, value))
+    new = edit(func, [(path, lambda _: None), (feeder, lambda _: merged)])
+    return _without(
+        func, new, asked, given.buffer, [merged, *map(block_of, consumers(func, block))]
+    )
+
+
+def _no_reduction(block: Block, why: str = "") -> Reason | None:
+    if not reduces(block):
+        return None
+    tail = f": {why}" if why else ""
+    return Reason(
+        f"block `{block.name}` is a reduction{tail}",
+        (block,),
+        "compute_at or reverse_compute_at moves whole blocks",
+    )
+
+
+def _store_of(block: Block) -> Store | None:
+    """The only store of a block, ``Let``s above it put into it; None if there is more than that."""
+    return _opened(block.body, {})
+
+
+def _opened(s: Stmt, by: Mapping[Var, Expr]) -> Store | None:
+    match s:
+        case Let(var=var, value=value, body=body):
+            value = substitute_expr(value, by)
+            if _size(value) > MAX_NODES:
+                return None
+            return _opened(body, {**by, var: value})
+        case Store(index=index, value=value):
+            at = tuple(substitute_expr(e, by) for e in index)
+            return replace(s, index=at, value=substitute_expr(value, by))
+        case _:
+            return None
+
+
+def _size(e: Expr) -> int:
+    return sum(1 for _ in walk_expr(e))
+
+
+def _whole_elements(block: Block, of_write: bool = True) -> Reason | None:
+    """The body is one store; where ``of_write``, at an index that is the axes themselves."""
+    store = _store_of(block)
+    if store is None:
+        return Reason(f"block `{block.name}` does more than store one value", (block,))
+    at = [e for e in store.index if as_int(e) is None]
+    plain = all(isinstance(e, Var) for e in at) and len({*at}) == len(at)
+    free = {a.var for a in block.axes if a.extent != 1} - {e for e in at if isinstance(e, Var)}
+    if of_write and (not plain or free):
+        return Reason(f"block `{block.name}` does not write one element per axis point", (block,))
+    return None
+
+
+def _mapped(s: Stmt, expr) -> Stmt:  # type: ignore[no-untyped-def]
+    return map_stmt(s, lambda x: _mapped(x, expr), expr)
+
+
+def _with_body(func: Func, asked: str, block: Block, body: Stmt) -> Block:
+    """A block with another body; its reads are what init and body then load."""
+    if sum(_size(e) for x in walk(body) for e in exprs(x)) > 4 * MAX_NODES:
+        raise ScheduleError(asked, "the result would be too large", nest=func, blame=(block,))
+    ranges = {a.var: (0, max(a.extent - 1, 0)) for a in block.axes}
+    found: dict[Region, None] = {}
+    for s in (body,) if block.init is None else (block.init, body):
+        spans = Spans(loop_ranges(s, ranges), ranges)
+        found.update((spans.box(a.region), None) for a in accesses(s) if not a.write)
+    return replace(block, body=body, reads=tuple(found))
+
+
+def _only_producer(func: Func, block: Block) -> Path | Reason:
+    found = producers(func, block)
+    inner = [p for p in found if not any(r.buffer in func.params for r in block_of(p).writes)]
+    alone = [
+        p
+        for p in inner
+        if len(consumers(func, block_of(p))) == 1
+        and len(block_of(p).writes) == 1
+        and sole_writer(func, block_of(p)) is None
+    ]
+    if alone:
+        return alone[-1]
+    return Reason(
+        f"no producer of `{block.name}` writes for it alone",
+        (*map(block_of, found), block),
+    )
+
+
+def _axes_by_index(
+    block: Block, given: Store, extents: Mapping[Var, int]
+) -> dict[Var, Expr] | Reason:
+    """The consumer's axes in terms of the producer's, when each reads its own element."""
+    reads = {
+        e.index
+        for e in walk_expr(_opened(block.body, {}).value)  # type: ignore[union-attr]
+        if isinstance(e, Load) and e.buffer is given.buffer
+    }
+    wrong = Reason(
+        f"block `{block.name}` does not read `{given.buffer}` at just its own point", (block,)
+    )
+    if len(reads) != 1:
+        return wrong
+    own = {a.var: a.extent for a in block.axes}
+    by: dict[Var, Expr] = {}
+    for e, w in zip(next(iter(reads)), given.index, strict=True):
+        n = extents.get(w) if isinstance(w, Var) else 1
+        if as_int(e) == 0 and n == 1:
+            continue
+        if not isinstance(e, Var) or e in by or own.get(e) != n:
+            return wrong
+        by[e] = w
+    if any(v not in by and n != 1 for v, n in own.items()):
+        return wrong
+    return {**{v: Const(0) for v in own if v not in by}, **by}
+
+
+def _without(func: Func, new: Func, asked: str, buffer: Buffer, blocks: list[Block]) -> Func:
+    new = replace(new, allocs=tuple(b for b in new.allocs if b is not buffer))
+    index = nest(new)
+    paths: dict[str, Path] = {}
+    for b in blocks:
+        path = index.blocks[b.name]
+        for p in (*producers(new, block_of(path)), path):
+            paths[block_of(p).name] = p
+    order = [p for n, p in index.blocks.items() if n in paths]
+    require(func, asked, fed_within(new, order), kinds_hold(new, order))
+    return new

@@ -1,0 +1,273 @@
+"""No sequence of primitives makes a wrong program: each is refused readably, or means the same."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nestwright.te as te
+from nestwright.ir.loop.interp import run
+from nestwright.ir.loop.nodes import AxisKind, Block, For, Func, Kind
+from nestwright.ir.loop.printer import show
+from nestwright.ir.loop.verify import verify
+from nestwright.ir.loop.visit import equal, walk
+from nestwright.schedule.cursor import LoopRef, nest
+from nestwright.schedule.errors import ScheduleError
+from nestwright.schedule.legality import bound_vars
+from nestwright.schedule.schedule import Schedule, Trace
+
+
+def matmul() -> Func:
+    a, b = te.placeholder((5, 3), name="A"), te.placeholder((3, 7), name="B")
+    k = te.reduce_axis(3, "k")
+    c = te.compute((5, 7), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
+    d = te.compute((5, 7), lambda i, j: te.maximum(c[i, j], 0.0), name="D")
+    return te.create_func([a, b, d], name="matmul")
+
+
+def two_products() -> Func:
+    a, b, e = (te.placeholder(s, name=n) for s, n in (((4, 3), "A"), ((3, 5), "B"), ((5, 2), "E")))
+    k, m = te.reduce_axis(3, "k"), te.reduce_axis(5, "m")
+    c = te.compute((4, 5), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
+    d = te.compute((4, 2), lambda i, j: te.sum(c[i, m] * e[m, j], axis=m), name="D")
+    return te.create_func([a, b, e, d], name="two_products")
+
+
+def convolution() -> Func:
+    x, w = te.placeholder((2, 8), name="X"), te.placeholder((3, 2, 3), name="W")
+    c, r = te.reduce_axis(2, "c"), te.reduce_axis(3, "r")
+    p = te.compute(
+        (2, 10),
+        lambda i, j: te.select((j >= 1) & (j < 9), x[i, te.minimum(te.maximum(j - 1, 0), 7)], 0.0),
+        name="P",
+    )
+    y = te.compute((3, 8), lambda f, j: te.sum(p[c, j + r] * w[f, c, r], axis=[c, r]), name="Y")
+    z = te.compute((3, 8), lambda f, j: y[f, j] + 1.0, name="Z")
+    return te.create_func([x, w, z], name="convolution")
+
+
+def normalised_rows() -> Func:
+    """Two reductions and a broadcast, as softmax has; exact in floats."""
+    a = te.placeholder((4, 6), name="A")
+    k, m = te.reduce_axis(6, "k"), te.reduce_axis(6, "m")
+    top = te.compute((4,), lambda i: te.max(a[i, k], axis=k), name="Top")
+    e = te.compute((4, 6), lambda i, j: top[i] - a[i, j], name="E")
+    s = te.compute((4,), lambda i: te.sum(e[i, m] * e[i, m], axis=m), name="S")
+    r = te.compute((4, 6), lambda i, j: e[i, j] * 2.0 + s[i], name="R")
+    return te.create_func([a, r], name="normalised_rows")
+
+
+def chain() -> Func:
+    a, b = te.placeholder((6, 5), name="A"), te.placeholder((5,), name="B")
+    p = te.compute((6, 5), lambda i, j: a[i, j] * 2.0, name="P")
+    q = te.compute((6, 5), lambda i, j: p[i, j] + b[j], name="Q")
+    r = te.compute((5, 6), lambda i, j: q[j, i] - p[j, 4 - i], name="R")
+    s = te.compute((30,), lambda i: te.maximum(r[i // 6, i % 6], 1.0), name="S")
+    return te.create_func([a, b, s], name="chain")
+
+
+def two_outputs() -> Func:
+    a = te.placeholder((7, 4), name="A")
+    k = te.reduce_axis(4, "k")
+    p = te.compute((7, 4), lambda i, j: a[i, j] + 1.0, name="P")
+    s = te.compute((7,), lambda i: te.sum(p[i, k], axis=k), name="S")
+    t = te.compute((7, 4), lambda i, j: p[i, j] * s[i], name="T")
+    return te.create_func([a, p, t], name="two_outputs")
+
+
+def stencil() -> Func:
+    a = te.placeholder((14,), name="A")
+    p = te.compute((14,), lambda i: a[i] * 3.0, name="P")
+    q = te.compute((12,), lambda i: p[i] + p[i + 1] + p[i + 2], name="Q")
+    r = te.compute((5,), lambda i: q[i * 2] - q[i * 2 + 3], name="R")
+    return te.create_func([a, r], name="stencil")
+
+
+def largest() -> Func:
+    """A reduction of pairs that is not known to be commutative."""
+    a = te.placeholder((3, 9), name="A")
+    k = te.reduce_axis(9, "k")
+    s = te.compute((3,), lambda i: te.sum(a[i, k] * 1.0, axis=k), name="S")
+    t = te.compute((3, 9), lambda i, j: te.select(a[i, j] > s[i], a[i, j], s[i]), name="T")
+    return te.create_func([a, t], name="largest")
+
+
+PROGRAMS = (
+    matmul, two_products, convolution, normalised_rows, chain, two_outputs, stencil, largest,
+)  # fmt: skip
+
+
+class Draw:
+    """Random requests to a schedule, sensible often enough to go deep."""
+
+    def __init__(self, sch: Schedule, rng: random.Random) -> None:
+        self.sch = sch
+        self.rng = rng
+
+    def block(self) -> str:
+        return self.rng.choice(list(nest(self.sch.func).blocks))
+
+    def loops(self) -> list[LoopRef]:
+        return self.sch.get_loops(self.block())
+
+    def loop(self) -> LoopRef:
+        for _ in range(5):
+            if found := self.loops():
+                return self.rng.choice(found)
+        return LoopRef(next(iter(nest(self.sch.func).loops)))
+
+    def split(self) -> None:
+        n = self.rng.choice((2, 2, 3))
+        factors: list[int | None] = [self.rng.choice((1, 2, 3, 4)) for _ in range(n)]
+        factors[self.rng.randrange(n)] = None
+        self.sch.split(self.loop(), factors)
+
+    def fuse(self) -> None:
+        found = self.loops()
+        start = self.rng.randrange(len(found)) if found else 0
+        self.sch.fuse(*found[start : start + self.rng.choice((2, 2, 3))])
+
+    def reorder(self) -> None:
+        found = self.loops()
+        some = self.rng.sample(found, min(len(found), self.rng.choice((2, 2, 3, 4))))
+        self.sch.reorder(*some)
+
+    def tile(self) -> None:
+        found = self.loops()
+        if len(found) > 1:
+            start = self.rng.randrange(len(found) - 1)
+            self.sch.tile(*found[start : start + 2], 2, self.rng.choice((2, 3)))
+
+    def parallel(self) -> None:
+        self.sch.parallel(self.loop())
+
+    def vectorize(self) -> None:
+        self.sch.vectorize(self.loop())
+
+    def unroll(self) -> None:
+        self.sch.unroll(self.loop())
+
+    def compute_at(self) -> None:
+        block = self.block()
+        users = self.sch.get_consumers(block)
+        near = self.sch.get_loops(self.rng.choice(users)) if users else []
+        at = self.rng.choice(near) if near and self.rng.random() < 0.9 else self.loop()
+        self.sch.compute_at(block, at, self.rng.random() < 0.3)
+
+    def reverse_compute_at(self) -> None:
+        block = self.block()
+        users = self.sch.get_producers(block)
+        near = self.sch.get_loops(self.rng.choice(users)) if users else []
+        at = self.rng.choice(near) if near and self.rng.random() < 0.9 else self.loop()
+        self.sch.reverse_compute_at(block, at, self.rng.random() < 0.3)
+
+    def compute_inline(self) -> None:
+        self.sch.compute_inline(self.block())
+
+    def reverse_compute_inline(self) -> None:
+        self.sch.reverse_compute_inline(self.block())
+
+    def cache_read(self) -> None:
+        self.sch.cache_read(self.block(), self.rng.randrange(3))
+
+    def cache_write(self) -> None:
+        self.sch.cache_write(self.block(), 0, self.rng.choice(("global", "register")))
+
+    def set_scope(self) -> None:
+        self.sch.set_scope(self.block(), 0, self.rng.choice(("global", "register")))
+
+    def transform_layout(self) -> None:
+        block = self.block()
+        rank = len(self.sch.block(block).writes[0].ranges)
+        pack = [(self.rng.randrange(rank), self.rng.choice((2, 3, 4)))] if rank else []
+        order = list(range(rank + len(pack)))
+        self.rng.shuffle(order)
+        self.sch.transform_layout(block, 0, order, pack)
+
+    def decompose_reduction(self) -> None:
+        block = self.block()
+        found = self.sch.get_loops(block)
+        self.sch.decompose_reduction(block, self.rng.choice(found) if found else self.loop())
+
+    def rfactor(self) -> None:
+        self.sch.rfactor(self.loop(), self.rng.choice((0, 0, 1, -1, 5)))
+
+    def annotate(self) -> None:
+        self.sch.annotate(self.loop(), "hint", self.rng.randrange(3))
+
+
+WEIGHTS: dict[str, int] = {
+    "split": 6, "fuse": 4, "reorder": 6, "tile": 2, "parallel": 2, "vectorize": 2, "unroll": 1,
+    "compute_at": 6, "reverse_compute_at": 5, "compute_inline": 1, "reverse_compute_inline": 1,
+    "cache_read": 2, "cache_write": 3, "set_scope": 1, "transform_layout": 1,
+    "decompose_reduction": 3, "rfactor": 3, "annotate": 1,
+}  # fmt: skip
+
+
+def inputs(func: Func) -> list[np.ndarray[Any, Any]]:
+    """Small integers in floats: sums in any order are exact."""
+    rng = np.random.default_rng(7)
+    shapes = [b.shape for b in func.params[: len(func.params) - func.outputs]]
+    return [rng.integers(-4, 5, s).astype(np.float32) for s in shapes]
+
+
+def reduces_by_lanes(func: Func) -> bool:
+    """Whether a reduction runs as lanes: they meet in one element on purpose."""
+    lanes = {s.var for s in walk(func.body) if isinstance(s, For) and s.kind is Kind.VECTOR}
+    blocks = [s for s in walk(func.body) if isinstance(s, Block)]
+    return any(lanes & bound_vars(b, AxisKind.REDUCE) for b in blocks)
+
+
+def attempt(sch: Schedule, request: Callable[[], None]) -> bool:
+    """Whether a request was taken; one that is refused changes nothing and says why."""
+    before, steps = sch.func, len(sch.trace.steps)
+    try:
+        request()
+    except ScheduleError as e:
+        text = str(e)
+        assert e.what and e.why and text.startswith(f"cannot {e.what}: {e.why}")
+        assert sch.func is before
+        looked = [s for s in sch.trace.steps[steps:] if s.name != "get_loops"]
+        assert not looked
+        return False
+    verify(sch.func)
+    return True
+
+
+def campaign(make: Callable[[], Func], seeds: range) -> dict[str, list[int]]:
+    """Random sequences on one program; how often each primitive was taken and refused."""
+    counts = {name: [0, 0] for name in WEIGHTS}
+    names = [n for n, w in WEIGHTS.items() for _ in range(w)]
+    func = make()
+    args = inputs(func)
+    expected = run(func, args)
+    for seed in seeds:
+        rng = random.Random(seed)
+        sch = Schedule(func)
+        draw = Draw(sch, rng)
+        for _ in range(rng.randrange(2, 10)):
+            name = rng.choice(names)
+            taken = attempt(sch, getattr(draw, name))
+            counts[name][not taken] += 1
+        try:
+            results = run(sch.func, args, seed=seed, check_races=not reduces_by_lanes(sch.func))
+            for want, got in zip(expected, results, strict=True):
+                np.testing.assert_array_equal(got, want)
+            plain = json.loads(json.dumps(sch.trace.to_json()))
+            assert equal(Trace.from_json(plain).replay(func).func, sch.func)
+        except BaseException:
+            print(f"{make.__name__} seed {seed}\n{sch.trace.show()}\n{show(sch.func)}")
+            raise
+    return counts
+
+
+@pytest.mark.parametrize("make", PROGRAMS, ids=lambda f: f.__name__)
+def test_random_sequences(make: Callable[[], Func]) -> None:
+    counts = campaign(make, range(250))
+    assert sum(taken for taken, _ in counts.values()) > 400
+    assert sum(refused for _, refused in counts.values()) > 50
