@@ -51,7 +51,12 @@ def main() -> None:
         (draw(rng, 3, 3, 1, i), draw(rng, i) * 0.1, draw(rng, 1, 1, i, o), draw(rng, o) * 0.1)
         for i, o, _ in BLOCKS
     ]
-    weights = (draw(rng, 3, 3, 3, 16), draw(rng, 16) * 0.1, blocks, (draw(rng, 64, 10), draw(rng, 10)))
+    weights = (
+        draw(rng, 3, 3, 3, 16),
+        draw(rng, 16) * 0.1,
+        blocks,
+        (draw(rng, 64, 10), draw(rng, 10)),
+    )
     images = rng.random((4, 64, 64, 3), dtype=np.float32)
     lowered = jax.jit(forward).lower(weights, images)
     (HERE / "convnet.hlo").write_text(lowered.as_text("hlo"))

@@ -1,0 +1,88 @@
+"""`nestwright bench`: default against tuned, checked, as a table, JSON and one HTML page."""
+
+from __future__ import annotations
+
+
+import click
+
+from .arrays import read_constants
+
+
+@click.command()
+@click.argument("models", nargs=-1, required=True, type=click.Path())
+@click.option("--target", default="cpu", show_default=True, help="What to run on.")
+@click.option("--log", type=click.Path(), help="Tuning log (default: each model's own).")
+@click.option("--threads", type=click.IntRange(1, 1024), help="Threads to run with.")
+@click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")
+@click.option("--json", "json_path", type=click.Path(), help="Write the data here.")
+@click.option("--html", "html_path", type=click.Path(), help="Write one self-contained page here.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the random arguments.")
+def bench(
+    models: tuple[str, ...],
+    target: str,
+    log: str | None,
+    threads: int | None,
+    constants: str | None,
+    json_path: str | None,
+    html_path: str | None,
+    seed: int,
+) -> int:
+    """Time MODELS as built by default and with the best schedules of a log."""
+    from ..autotune.bench import bench as bench_models
+
+    frozen = None if constants is None else read_constants(constants)
+    report = bench_models(
+        models,
+        target=target,
+        log=log,
+        constants=frozen,
+        threads=threads,
+        seed=seed,
+        progress=lambda text: click.echo(f"bench: {text}", err=True),
+    )
+    if json_path is not None:
+        report.write_json(json_path)
+    if html_path is not None:
+        report.write_html(html_path)
+    print_report(report)
+    for path in (json_path, html_path):
+        if path is not None:
+            click.echo(f"written to {path}")
+    return 1 if any(m.problem for m in report.models) else 0
+
+
+def print_report(report: object) -> None:
+    """Print a sweep as tables: a line per model, then its heaviest groups."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from ..autotune.report import BenchReport, duration, rate
+
+    assert isinstance(report, BenchReport)
+    console = Console(width=None)
+    peak = report.peak
+    console.print(
+        f"machine: {report.machine['cpu']}, {report.machine['threads']} threads, "
+        f"{rate(peak.flops)}FLOP/s FMA, {rate(peak.bandwidth)}B/s copy (both measured)"
+    )
+    for m in report.models:
+        if m.problem:
+            console.print(f"{m.name}: {m.problem}", markup=False)
+            continue
+        error = "not checked" if m.error is None else f"{m.error:.1e}"
+        table = Table(title=m.name, title_justify="left", box=None, pad_edge=False)
+        for name in ("group", "kind", "default", "tuned", "gain", "FLOP/s", "B/s", "error"):
+            table.add_column(name, justify="left" if name in ("group", "kind") else "right")
+        table.add_row(
+            "whole model", "", duration(m.default_seconds), duration(m.tuned_seconds),
+            f"{m.speedup:.2f}x", rate(m.flops / m.tuned_seconds),
+            rate(m.bytes / m.tuned_seconds), error,
+        )  # fmt: skip
+        for g in sorted(m.groups, key=lambda g: -g.weight * g.tuned_seconds):
+            gain = g.default_seconds / g.tuned_seconds if g.tuned_seconds else 1.0
+            table.add_row(
+                f"{g.name} x{g.weight:g}", g.kind, duration(g.default_seconds),
+                duration(g.tuned_seconds), f"{gain:.2f}x", rate(g.flops / g.tuned_seconds),
+                rate(g.bytes / g.tuned_seconds), f"{g.error:.1e}",
+            )  # fmt: skip
+        console.print(table)
