@@ -57,8 +57,8 @@ class Kernel:
     def __call__(self, *inputs: Any) -> Array | tuple[Array, ...]:
         """Run on arrays of the shapes and element types of the function's inputs.
 
-        ``ArgumentError`` for a wrong number, shape or element type. Arrays that are not C-contiguous
-        are copied.
+        ``ArgumentError`` for a wrong number, shape or element type. Arrays that are not
+        C-contiguous are copied.
         """
         params, outputs = self.compiled.params, self.compiled.outputs
         count = len(params) - outputs

@@ -36,7 +36,6 @@ from .llvm_ir_expr import Emitter
 from .llvm_ir_vector import reduce_element, vector_loop
 from .lower.workspace import ALIGN, buffer_bytes
 
-
 STACK = 8 << 10  # bytes of a thread's own buffer that still stands on its stack
 
 

@@ -1,0 +1,96 @@
+"""Exponentials in f32: exp, expm1, logistic, tanh; and exp in f64 for other files.
+
+``exp(x) = 2**n * exp(r)`` with ``n = rint(x / ln 2)`` and ``|r| <= ln(2) / 2``. ``n * ln 2`` is
+taken off in two parts. ``exp(r) - 1 - r`` is ``r**2`` times a polynomial that interpolates at the
+Chebyshev nodes of that range, computed with 60 digits.
+"""
+
+from __future__ import annotations
+
+from .vector_math_num import Num, between, horner
+
+_SINGLE = (
+    0.500000001428622342, 0.166666666825343561, 0.041666456809677876,
+    0.00833331002422529243, 0.00139345419282702645, 0.000198919813139776902,
+)  # fmt: skip
+_DOUBLE = (
+    0.499999999997064499, 0.166666666666467806, 0.0416666669860885878, 0.00833333335497190123,
+    0.00138887950522081981, 0.000198412062747853621, 2.49036661734631749e-5,
+    2.76264660449350003e-6, -9.43137557885868945e-8,
+)  # fmt: skip
+_TANH = (
+    -0.333333332326505744, 0.133333047543311735, -0.0539551956489830218,
+    0.0216587598035969424, -0.00744685278575315282,
+)  # fmt: skip
+_LOG2E = 1.44269504088896340736
+_LN2_HIGH, _LN2_LOW = 0.693145751953125, 1.42860682030941723212e-6  # the first has 16 bits
+_MAGIC, _MAGIC_BITS = 12582912.0, 0x4B400000  # 1.5 * 2**23: a sum ends in an integer's bits
+_MAGIC_DOUBLE, _MAGIC_DOUBLE_BITS = 6755399441055744.0, 0x4338000000000000  # 1.5 * 2**52
+
+
+def _reduced(x: Num) -> tuple[Num, Num, Num]:
+    """``n`` as f32 and as an integer, and ``r``."""
+    shifted = x.fma(_LOG2E, _MAGIC)
+    n = shifted - _MAGIC
+    r = n.fma(-_LN2_LOW, n.fma(-_LN2_HIGH, x))
+    return n, shifted.bits() - _MAGIC_BITS, r
+
+
+def _minus_one(r: Num) -> Num:
+    """``exp(r) - 1`` for a reduced f32."""
+    return (r * r).fma(horner(r, *_SINGLE), r)
+
+
+def _power_of_two(n: Num) -> Num:
+    """``2**n`` in f32 for integers -126 <= n <= 127."""
+    return ((n + 127) << 23).floats()
+
+
+def _scaled(x: Num, n: Num, number: Num) -> Num:
+    """``x * 2**n``, where the result may be infinite or denormal."""
+    b, type_ = x.b, x.v.type
+    if "avx512f" in b.target.features and x.v.lanes == 16:
+        name = "llvm.x86.avx512.mask.scalef.ps.512"
+        b.declare(name, type_, [type_, type_, type_, "i16", "i32"])
+        text = f"call {type_} @{name}({x.v}, {n.v}, {type_} zeroinitializer, i16 -1, i32 4)"
+        return Num(b, b.pure(text, x.dtype, 16, max(x.v.depth, n.v.depth)))
+    half = number >> 1
+    return x * _power_of_two(half) * _power_of_two(number - half)
+
+
+def exp(x: Num) -> Num:
+    """e**x, f32."""
+    n, number, r = _reduced(between(x, -104.5, 89.0))
+    return _scaled(_minus_one(r) + 1.0, n, number)
+
+
+def expm1(x: Num) -> Num:
+    """e**x - 1, f32: twice ``2**(n-1) * (exp(r) - 1) + (2**(n-1) - 1/2)``: no overflow."""
+    _, number, r = _reduced(between(x, -18.0, 89.0))
+    half = _power_of_two(number - 1)
+    result = half.fma(_minus_one(r), half - 0.5) * 2.0
+    return x.equals(0.0).where(x, result)
+
+
+def logistic(x: Num) -> Num:
+    """1 / (1 + e**-x), f32, by way of e**-|x|, which cannot overflow."""
+    small = exp(-x.abs())
+    top = (x < 0.0).where(small, x.lift(1.0))
+    ratio = top / (small + 1.0)
+    return (x < -1.4).where((-small).fma(ratio, small), ratio)  # one rounding less where it counts
+
+
+def tanh(x: Num) -> Num:
+    """Hyperbolic tangent, f32: ``u / (u + 2)`` with ``u = expm1(2 |x|)``; a polynomial near 0."""
+    a, z = x.abs(), x * x
+    u = expm1(between(a, 0.0, 10.0) * 2.0)
+    return (a < 0.42).where((a * z).fma(horner(z, *_TANH), a), u / (u + 2.0)).copysign(x)
+
+
+def exp_double(x: Num) -> Num:
+    """e**x in f64, -700 <= x <= 700, to a relative error of 2**-40: enough for results in f32."""
+    shifted = x.fma(_LOG2E, _MAGIC_DOUBLE)
+    n = shifted - _MAGIC_DOUBLE
+    r = n.fma(-2.319046813846299558e-17, n.fma(-0.693147180559945286, x))
+    e = (r * r).fma(horner(r, *_DOUBLE), r) + 1.0
+    return e * (((shifted.bits() - (_MAGIC_DOUBLE_BITS - 1023)) << 52).floats())
