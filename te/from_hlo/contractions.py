@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...ir.hlo.nodes import ConvLabels, Instruction, WindowDim
-from ...ir.loop.build import add, both, cast, compare, const, mul, op, select, sub
-from ...ir.loop.nodes import AxisKind, Buffer, Expr, Load
+from ...ir.loop.build import add, cast, const, mul, op, sub
+from ...ir.loop.nodes import AxisKind, Expr, Load
 from .. import blocks
 from ..blocks import Axis, variables
 from .emitter import accumulator
+from .padding import padded
 from .plan import is_padded
 from .scalars import literal, refuse
 from .stages import Draft
@@ -65,11 +66,16 @@ def convolution(d: Draft, x: Instruction) -> None:
     weight[labels.rhs_input], weight[labels.rhs_output] = channel, at[labels.out_feature]
     for n, w in enumerate(window):
         k = kernel.get(n, const(0))
-        reach = mul(k, w.rhs_dilate)
-        taken[labels.lhs_spatial[n]] = add(mul(at[labels.out_spatial[n]], w.stride), reach)
+        start = mul(at[labels.out_spatial[n]], w.stride)
+        taken[labels.lhs_spatial[n]] = add(start, mul(k, w.rhs_dilate))
         weight[labels.rhs_spatial[n]] = sub(w.size - 1, k) if w.reversal else k
     if is_padded(x):
-        a: Expr = Load(_padded(d, x, labels, window), tuple(taken))
+        reach = {
+            labels.lhs_spatial[n]: (w, x.array.dims[labels.out_spatial[n]])
+            for n, w in enumerate(window)
+        }
+        zero = literal(0, lhs.array.dtype)
+        a: Expr = Load(padded(d, lhs, reach, zero), tuple(taken))
     else:
         a = d.emitter.element(lhs, taken)
     _contract(d, x, (*space, *terms), at, a, d.emitter.element(rhs, weight))
@@ -91,35 +97,6 @@ def _result_axes(
     group = split[feature]
     whole = add(mul(group, each), split[feature + 1])
     return space, (*split[:feature], whole, *split[feature + 2 :]), group
-
-
-def _padded(d: Draft, x: Instruction, labels: ConvLabels, window: Sequence[WindowDim]) -> Buffer:
-    """A block that copies the input between zeros: as far as the windows reach, no further."""
-    lhs = x.operands[0]
-    extents, conditions = list(lhs.array.dims), list[Expr | None]()
-    for n, w in enumerate(window):
-        reach = (w.size - 1) * w.rhs_dilate + 1
-        out = x.array.dims[labels.out_spatial[n]]
-        extents[labels.lhs_spatial[n]] = (out - 1) * w.stride + reach if out else 0
-    axes = d.emitter.spatial(extents)
-    index = variables(axes)
-    places = list(index)
-    for n, w in enumerate(window):
-        dim = labels.lhs_spatial[n]
-        place = add(places[dim], -w.pad_low)
-        if w.lhs_dilate != 1:
-            place, rest = d.emitter.divided(place, w.lhs_dilate)
-            conditions.append(compare("eq", rest, 0))
-        conditions.append(d.emitter.inside(place, lhs.array.dims[dim]))
-        places[dim] = d.emitter.clamped(place, lhs.array.dims[dim] - 1)
-    zero = literal(0, lhs.array.dtype)
-    value: Expr = zero if lhs.array.size == 0 else d.emitter.element(lhs, places)
-    if (condition := both(*conditions)) is not None:
-        value = select(condition, value, zero)
-    name = d.fresh("pad")
-    buffer = d.alloc(name, extents, lhs.array.dtype)
-    d.body.append(blocks.nest(name, axes, blocks.store(buffer, index, value)))
-    return buffer
 
 
 def _contract(

@@ -144,7 +144,7 @@ def _anchors_late(
 
 
 def is_padded(x: Instruction) -> bool:
-    """Whether a convolution reads beside its input, or between its elements."""
+    """Whether a window operation reads beside its input, or between its elements."""
     return any(d.pad_low or d.pad_high or d.lhs_dilate != 1 for d in x.attrs.get("window", ()))
 
 
@@ -217,7 +217,7 @@ def _evaluations(x: Instruction, operand: int) -> int:
             lhs, rhs = (o.array for o in x.operands)
             contracted = prod(lhs.dims[d] for d in x.attrs.get("lhs_contracting_dims", ()))
             return x.array.size * contracted if rhs.size else 0
-        case "convolution" if operand == 0 and is_padded(x):
+        case "convolution" | "reduce-window" if operand == 0 and is_padded(x):
             return size
         case "convolution":
             return x.array.size * max(1, x.operands[1].array.size)

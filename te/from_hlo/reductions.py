@@ -6,12 +6,14 @@ from collections.abc import Sequence
 
 from ...ir.dtypes import DType
 from ...ir.hlo.nodes import Computation, Instruction, Shape, TupleShape, WindowDim
-from ...ir.loop.build import add, both, cast, compare, const, mul, op, select, sub
+from ...ir.loop.build import add, cast, const, mul, op, sub
 from ...ir.loop.nodes import AxisKind, Buffer, Expr, For, Load
 from ...ir.loop.visit import seq
 from .. import blocks
 from ..blocks import OPAQUE, Axis, variables
 from .emitter import accumulator
+from .padding import padded
+from .plan import is_padded
 from .scalars import apply, simple_combiner
 from .stages import Draft
 
@@ -95,23 +97,23 @@ def reduce_window(d: Draft, x: Instruction) -> None:
     space = d.emitter.spatial(r.shapes[0].dims)
     wide = [n for n, w in enumerate(window) if w.size != 1] or [0]
     terms = d.emitter.reducing([window[n].size for n in wide])
-    inside = dict(zip(wide, variables(terms), strict=True))
-    places: list[Expr] = []
-    conditions: list[Expr | None] = []
-    for n, (w, i) in enumerate(zip(window, variables(space), strict=True)):
-        extent = r.inputs[0].array.dims[n]
-        reach = mul(inside.get(n, const(0)), w.rhs_dilate)
-        place = add(add(mul(i, w.stride), reach), -w.pad_low)
-        if w.lhs_dilate != 1:
-            place, rest = d.emitter.divided(place, w.lhs_dilate)
-            conditions.append(compare("eq", rest, 0))
-        conditions.append(d.emitter.inside(place, extent))
-        places.append(d.emitter.clamped(place, extent - 1))
-    condition = both(*conditions)
-    found = r.first(d) if 0 in r.inputs[0].array.dims else r.terms(d, places)
-    if condition is not None:
-        found = [select(condition, t, s) for t, s in zip(found, r.first(d), strict=True)]
-    _emit(d, x, r, (*space, *terms), found)
+    inner = dict(zip(wide, variables(terms), strict=True))
+    at = variables(space)
+    places = [
+        add(mul(i, w.stride), mul(inner.get(n, const(0)), w.rhs_dilate))
+        for n, (i, w) in enumerate(zip(at, window, strict=True))
+    ]
+    if not is_padded(x):
+        return _emit(d, x, r, (*space, *terms), r.terms(d, places))
+    reach = {
+        n: (w, extent) for n, (w, extent) in enumerate(zip(window, r.shapes[0].dims, strict=True))
+    }
+    copies = [
+        padded(d, operand, reach, cast(d.emitter.scalar(s), operand.array.dtype))
+        for operand, s in zip(r.inputs, r.starts, strict=True)
+    ]
+    loads = [cast(Load(b, tuple(places)), r.dtype(n)) for n, b in enumerate(copies)]
+    return _emit(d, x, r, (*space, *terms), loads)
 
 
 def scanned(window: Sequence[WindowDim], extents: Sequence[int]) -> int | None:

@@ -1,0 +1,49 @@
+"""Padded copies of a window operation's input, so that its inner loops have no condition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...ir.hlo.nodes import Instruction, WindowDim
+from ...ir.loop.build import add, both, compare, select
+from ...ir.loop.nodes import Buffer, Expr
+from .. import blocks
+from ..blocks import variables
+from .stages import Draft
+
+
+def padded(
+    d: Draft,
+    operand: Instruction,
+    window: Mapping[int, tuple[WindowDim, int]],
+    fill: Expr,
+) -> Buffer:
+    """A block that copies ``operand`` between fill values: as far as windows reach, no further.
+
+    ``window`` gives, by dimension of the operand, its window and how many places that takes. Space
+    between the elements (``lhs_dilate``) is filled as well. Place 0 of the copy is the low end of
+    the padding.
+    """
+    source = operand.array
+    extents = list(source.dims)
+    for n, (w, count) in window.items():
+        reach = (w.size - 1) * w.rhs_dilate + 1
+        extents[n] = (count - 1) * w.stride + reach if count else 0
+    axes = d.emitter.spatial(extents)
+    index = variables(axes)
+    places: list[Expr] = list(index)
+    conditions: list[Expr | None] = []
+    for n, (w, _) in window.items():
+        place = add(places[n], -w.pad_low)
+        if w.lhs_dilate != 1:
+            place, rest = d.emitter.divided(place, w.lhs_dilate)
+            conditions.append(compare("eq", rest, 0))
+        conditions.append(d.emitter.inside(place, source.dims[n]))
+        places[n] = d.emitter.clamped(place, source.dims[n] - 1)
+    value = fill if source.size == 0 else d.emitter.element(operand, places)
+    if (condition := both(*conditions)) is not None:
+        value = select(condition, value, fill)
+    name = d.fresh("pad")
+    buffer = d.alloc(name, extents, source.dtype)
+    d.body.append(blocks.nest(name, axes, blocks.store(buffer, index, value)))
+    return buffer
