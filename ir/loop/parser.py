@@ -75,7 +75,10 @@ def parse(text: str, source: str = "<text>") -> Func:
     reader = _Reader(source)
     match tree.body:
         case [ast.FunctionDef() as f]:
-            return reader.func(f)
+            try:
+                return reader.func(f)
+            except RecursionError:
+                raise ParseError("nested too deeply", where=f"{source}:{f.lineno}:1") from None
         case _:
             raise ParseError("one function is expected", where=f"{source}:1:1")
 

@@ -336,16 +336,20 @@ def test_what_is_no_function_is_refused(text: str) -> None:
     "body",
     [
         "    C[0] = " + "-" * 5000 + "A[0]\n",
-        "    C[0] = " + "(" * 150 + "A[0]" + ")" * 150 + "\n",
-        "    C[0] = " + "exp(" * 90 + "A[0]" + ")" * 90 + "\n",
+        "    C[0] = " + "(" * 300 + "A[0]" + ")" * 300 + "\n",
+        "    C[0] = " + "exp(" * 199 + "A[0]" + ")" * 199 + "\n",
         "    C[0] = A[0]" + " + A[0]" * 5000 + "\n",
         "".join("    " * (n + 1) + f"for i{n} in range(2):\n" for n in range(99))
         + "    " * 100
-        + "pass\n",
+        + "exp(C[0]\n",
     ],
 )
-def test_depth_is_limited_not_fatal(body: str) -> None:
-    try:
+def test_too_deep_is_refused(body: str) -> None:
+    with pytest.raises(ParseError) as e:
         parse(HEAD + body)
-    except ParseError as e:
-        assert "<text>" in e.where
+    assert "<text>:" in e.value.where
+
+
+def test_depth_that_programs_have_is_read() -> None:
+    deep = "exp(" * 60 + "A[0]" + ")" * 60
+    assert show(parse(f"{HEAD}    C[0] = {deep}\n")) == f"{HEAD}    C[0] = {deep}\n"
