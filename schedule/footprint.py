@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from ..ir.loop.affine import bounds
-from ..ir.loop.build import FALSE, as_int, both, compare, maximum, minimum
+from ..ir.loop.build import as_int, both, compare, maximum, minimum
 from ..ir.loop.nodes import AxisKind, Block, Buffer, Const, Expr, Op, Region, Var
-from ..ir.loop.simplify import prove, simplify
-from ..ir.loop.visit import free_vars, map_expr, substitute_expr
+from ..ir.loop.visit import substitute_expr
 from .bindings import (
     Atom,
     Digit,
@@ -25,13 +24,13 @@ from .bindings import (
     Sum,
     Term,
     extent_of_source,
-    limits_of,
     parse,
     source_variables,
     to_expr,
     variables,
 )
 from .cursor import Path, block_of, common, loops_of, ranges_of
+from .guards import inner_limits, starting_guard, tails_counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +67,12 @@ class Interval:
     def most(self) -> int:
         """The greatest value over all outer iterations."""
         return self.high + sum(max(0, k * (d.size - 1)) for d, k in self.start)
+
+    def guard(self, value: Expr, extent: int) -> Expr | None:
+        """What keeps ``value``, one of ours, within 0 .. extent-1; None where nothing need be."""
+        low = compare("ge", value, 0) if self.least() < 0 else None
+        high = compare("lt", value, extent) if self.most() >= extent else None
+        return both(low, high)
 
 
 def whole(n: int) -> Interval:
@@ -191,103 +196,6 @@ def region_span(
     return tuple(box)
 
 
-def starting_guard(
-    block: Block, extents: Mapping[Var, int] | None = None, over: Collection[Var] | None = None
-) -> Expr | None:
-    """The predicate where the reduction loops (or those in ``over``) are at 0.
-
-    There an element is initialised. The literal false when the guard might fail there and hold
-    later in the reduction. What always holds, given the loops' ``extents``, is left out.
-    """
-    ranges = {v: (0, max(n - 1, 0)) for v, n in (extents or {}).items()}
-    if over is None:
-        values = [a.value for a in block.axes if a.kind is AxisKind.REDUCE]
-        over = frozenset[Var]().union(*map(free_vars, values))
-    if block.predicate is None or not over:
-        return block.predicate
-    parts: list[Expr | None] = []
-    for c in conjuncts(block.predicate):
-        if not free_vars(c).isdisjoint(over):
-            if not _grows(c, over):
-                return FALSE
-            c = simplify(substitute_expr(c, dict.fromkeys(over, Const(0))), ranges)
-        parts.append(c)
-    return both(*parts)
-
-
-def _grows(c: Expr, over: Collection[Var]) -> bool:
-    """Whether a condition is ``e < n`` with an ``e`` that never falls as the variables grow."""
-
-    def rises(e: Expr) -> bool:
-        if free_vars(e).isdisjoint(over):
-            return True
-        match e:
-            case Var():
-                return True
-            case Op(name="add", args=(a, b)):
-                return rises(a) and rises(b)
-            case Op(name="multiply" | "floordiv", args=(a, Const(value=int(k)))) if k >= 0:
-                return rises(a)
-            case _:
-                return False
-
-    return (
-        isinstance(c, Op) and c.name == "lt" and isinstance(c.args[1], Const) and rises(c.args[0])
-    )
-
-
-def lasting_guards(path: Path) -> tuple[Expr, ...] | None:
-    """The conjuncts of a block's predicate that say something about its axes, over the axes.
-
-    They stay when the loops around the block are made anew; the others only cut what the loops
-    ran too far. None if it cannot be told which is which.
-    """
-    block = block_of(path)
-    if block.predicate is None:
-        return ()
-    own = {a.var: (0, max(a.extent - 1, 0)) for a in block.axes}
-    extents = ranges_of(loops_of(path))
-    limits = limits_of(block.predicate, extents)
-    forms = [parse(a.value, extents, limits) for a in block.axes]
-    sources = {s for f in forms if f is not None for d, _ in f.terms for s in _sources(d.source)}
-    kept = []
-    for c in conjuncts(block.predicate):
-        over = _over_axes(c, block)
-        if free_vars(over) <= own.keys():
-            if prove(over, own) is not True:
-                kept.append(over)
-        elif not _cuts_one_axis(c, extents, limits, sources):
-            return None
-    return tuple(kept)
-
-
-def _over_axes(e: Expr, block: Block) -> Expr:
-    for a in block.axes:
-        if e == a.value and not isinstance(e, Const):
-            return a.var
-    return map_expr(e, lambda x: _over_axes(x, block))
-
-
-def _cuts_one_axis(
-    c: Expr, extents: Mapping[Var, int], limits: Limits, sources: Collection[Source]
-) -> bool:
-    match c:
-        case Op(name="lt", args=(e, Const(value=int(n)))):
-            smaller = {t: m for t, m in limits.items() if Mark(t, 0, m) != Mark(t, 0, n)}
-            form = parse(e, extents, smaller)
-            if form is None:
-                return False
-            return n > form.high() or Mark(form.terms, 0, n) in sources
-        case _:
-            return False
-
-
-def inner_limits(block: Block, extents: Mapping[Var, int], inner: Collection[Var]) -> Limits:
-    """What a block's predicate says about sums of inner loops only."""
-    known = limits_of(block.predicate, extents)
-    return {t: n for t, n in known.items() if variables(Sum(t)) <= set(inner)}
-
-
 def axis_values(block: Block) -> dict[Var, Expr]:
     """What the loops bind the axes of a block to."""
     return {a.var: a.value for a in block.axes}
@@ -340,7 +248,7 @@ def writes_box(path: Path, depth: int, region: Region) -> tuple[Interval, ...] |
             return None
         box.append(found)
         digits += [d for d, _ in form.terms if not source_variables(d.source).isdisjoint(inner)]
-    exact = _independent(digits, extents) and _tails_counted(block, extents, limits, digits)
+    exact = _independent(digits, extents) and tails_counted(block, extents, limits, digits)
     return tuple(box) if exact else None
 
 
@@ -387,49 +295,6 @@ def _is_full(source: Source, extents: Mapping[Var, int]) -> bool:
     return source.constant == 0 and _independent([d for d, _ in source.terms], extents)
 
 
-def _tails_counted(
-    block: Block, extents: Mapping[Var, int], limits: Limits, digits: Iterable[Digit]
-) -> bool:
-    """Whether the predicate cuts only what the digits account for, or what lies off an axis."""
-    sources = {s for d in digits for s in _sources(d.source)}
-    used = {v for s in sources for v in source_variables(s)}
-    for terms, n in limits.items():
-        idle = n > Sum(terms).high() or variables(Sum(terms)).isdisjoint(used)
-        if not idle and Mark(terms, 0, n) not in sources:
-            return False
-    inner = {v for terms in limits for v in variables(Sum(terms))}
-    domain = {form: a.extent for a in block.axes if (form := parse(a.value, extents)) is not None}
-    for c in conjuncts(block.predicate):
-        match c:
-            case Op(name="lt", args=(e, Const(value=int(n)))):
-                form = parse(e, extents)
-                if form is None or not (variables(form) <= inner or domain.get(form, n + 1) <= n):
-                    return False
-            case Op(name="ge", args=(e, Const(value=0))):
-                if parse(e, extents) not in domain:
-                    return False
-            case _:
-                return False
-    return True
-
-
-def _sources(source: Source) -> frozenset[Source]:
-    if not isinstance(source, Mark):
-        return frozenset((source,))
-    return frozenset((source,)).union(*(_sources(d.source) for d, _ in source.terms))
-
-
-def conjuncts(predicate: Expr | None) -> tuple[Expr, ...]:
-    """The parts of a conjunction."""
-    match predicate:
-        case None:
-            return ()
-        case Op(name="and", args=(a, b)):
-            return conjuncts(a) + conjuncts(b)
-        case _:
-            return (predicate,)
-
-
 def covers(writer: Path, reader: Path, buffer: Buffer) -> bool:
     """Whether what ``reader`` reads of ``buffer`` in one iteration of the loops common to both
     was all written by ``writer`` in that same iteration."""
@@ -460,10 +325,3 @@ def covers(writer: Path, reader: Path, buffer: Buffer) -> bool:
 
 def _all_of(x: Interval, n: int) -> bool:
     return not x.start and x.low <= 0 and x.high >= n - 1
-
-
-def guard(value: Expr, x: Interval, extent: int) -> Expr | None:
-    """What keeps an axis with values from ``x`` within 0 .. extent-1; None where not needed."""
-    low = compare("ge", value, 0) if x.least() < 0 else None
-    high = compare("lt", value, extent) if x.most() >= extent else None
-    return both(low, high)

@@ -97,8 +97,8 @@ def _to_plain(a: Argument) -> Plain:
 
 def _step(n: int, item: object) -> Step:
     match item:
-        case [str(name), list(args), list(results)] if len(args) <= MAX_ITEMS:
-            if len(results) > MAX_ITEMS or not all(_is_name(r) for r in results):
+        case [str(name), list() as args, list() as results] if len(args) <= MAX_ITEMS:
+            if len(results) > MAX_ITEMS or not all(map(_is_name, results)):
                 raise _bad(f"step {n} has results that are no names")
             return Step(
                 name,
@@ -121,9 +121,9 @@ def _from_plain(n: int, a: object, depth: int) -> Argument:
             return a
         case str() if len(a) <= MAX_TEXT:
             return a
-        case {"loop": str(name)} if len(a) == 1 and _is_name(name):
+        case {"loop": str(name), **rest} if not rest and _is_name(name):
             return Loop(name)
-        case {"block": str(name)} if len(a) == 1 and len(name) <= MAX_TEXT:
+        case {"block": str(name), **rest} if not rest and len(name) <= MAX_TEXT:
             return BlockName(name)
         case list() if len(a) <= MAX_ITEMS and depth < 4:
             return tuple(_from_plain(n, x, depth + 1) for x in a)

@@ -21,6 +21,7 @@ from ...ir.loop.nodes import (
 )
 from ...ir.loop.regions import Spans, accesses, loop_ranges
 from ...ir.loop.visit import (
+    ExprFn,
     exprs,
     map_expr,
     map_region,
@@ -176,7 +177,7 @@ def _whole_elements(block: Block, of_write: bool = True) -> Reason | None:
     return None
 
 
-def _mapped(s: Stmt, expr) -> Stmt:  # type: ignore[no-untyped-def]
+def _mapped(s: Stmt, expr: ExprFn) -> Stmt:
     return map_stmt(s, lambda x: _mapped(x, expr), expr)
 
 

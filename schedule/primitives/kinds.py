@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import TypeAlias
 
 from ...ir.loop.nodes import Block, For, Func, Kind, Stmt
-from ..cursor import BlockRef, LoopRef, edit, find_block, find_loop, loop_of
+from ..cursor import BlockRef, Change, LoopRef, edit, find_block, find_loop, loop_of
 from ..errors import Reason, ScheduleError, require
 from ..legality import (
     MAX_UNROLL,
@@ -18,6 +19,7 @@ from ..legality import (
 )
 
 MAX_NOTE = 1000
+Notes: TypeAlias = Mapping[str, int | str]
 
 
 def parallel(func: Func, ref: LoopRef) -> Func:
@@ -49,7 +51,7 @@ def unroll(func: Func, ref: LoopRef) -> Func:
     return edit(func, [(path, _with_kind(Kind.UNROLLED))])
 
 
-def _with_kind(kind: Kind):  # type: ignore[no-untyped-def]
+def _with_kind(kind: Kind) -> Change:
     def change(s: Stmt) -> Stmt:
         assert isinstance(s, For)
         return replace(s, kind=kind)
@@ -71,7 +73,7 @@ def unannotate(func: Func, ref: LoopRef | BlockRef, key: str) -> Func:
     """Take a note away."""
     asked = f"remove the note {key!r} from {_named(ref)}"
 
-    def without(notes: Mapping[str, int | str]) -> dict[str, int | str]:
+    def without(notes: Notes) -> Notes:
         if key not in notes or key == "opaque":
             have = ", ".join(sorted(notes)) or "none"
             reason = Reason(f"there is no note {key!r} that could be removed; notes: {have}")
@@ -85,9 +87,14 @@ def _named(ref: LoopRef | BlockRef) -> str:
     return f"loop `{ref.var.name}`" if isinstance(ref, LoopRef) else f"block `{ref.name}`"
 
 
-def _with_notes(func: Func, asked: str, ref: LoopRef | BlockRef, new) -> Func:  # type: ignore[no-untyped-def]
-    find = find_loop if isinstance(ref, LoopRef) else find_block
-    path = find(func, ref, asked)  # type: ignore[operator]
+def _with_notes(
+    func: Func, asked: str, ref: LoopRef | BlockRef, new: Callable[[Notes], Notes]
+) -> Func:
+    match ref:
+        case LoopRef():
+            path = find_loop(func, ref, asked)
+        case BlockRef():
+            path = find_block(func, ref, asked)
 
     def change(s: Stmt) -> Stmt:
         assert isinstance(s, For | Block)

@@ -25,7 +25,8 @@ from ..cursor import (
     producers,
 )
 from ..errors import Reason, require
-from ..footprint import Interval, guard, hull, lasting_guards, reads_box, union, whole, writes_box
+from ..footprint import Interval, hull, reads_box, union, whole, writes_box
+from ..guards import lasting_guards
 from ..legality import (
     computes_once,
     depth_allows,
@@ -75,7 +76,7 @@ def compute_at(func: Func, ref: BlockRef, at: LoopRef, keep_unit_loops: bool = F
         asked,
         _outputs_whole(new, here),
         fed_within(new, _distinct((*feeders, here, *users))),
-        kinds_hold(new, (here, *users)),
+        kinds_hold(new, (*feeders, here, *users)),
     )
     return new
 
@@ -212,7 +213,7 @@ def regenerate(
             loops.append((v, n))
             value = add(value, v) if value != Const(0) else v
         axes.append(replace(a, value=value))
-        guards.append(guard(value, x, a.extent))
+        guards.append(x.guard(value, a.extent))
     values: dict[Var, Expr] = {a.var: a.value for a in axes}
     guards += [substitute_expr(c, values) for c in lasting]
     body: Stmt = replace(block, axes=tuple(axes), predicate=both(*guards))
@@ -259,7 +260,7 @@ def reverse_compute_at(
         asked,
         fed_within(new, _distinct((*again, here, *users))),
         sound_order(block_of(here), loops_of(here)),
-        kinds_hold(new, (here,)),
+        kinds_hold(new, (*again, here, *users)),
     )
     return new
 

@@ -52,7 +52,7 @@ from ..cursor import (
     ranges_of,
 )
 from ..errors import Reason, require
-from ..footprint import starting_guard
+from ..guards import starting_guard
 from ..legality import (
     bound_vars,
     constant_extent,

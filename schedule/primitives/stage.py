@@ -18,6 +18,7 @@ from ...ir.loop.nodes import (
     Region,
     Scope,
     Seq,
+    Stmt,
     Store,
     Var,
 )
@@ -74,7 +75,8 @@ def cache_read(func: Func, ref: BlockRef, index: int, scope: Scope) -> tuple[Fun
         ],
     )
     new = replace(new, allocs=(*func.allocs, cache))
-    return _checked(func, new, asked, (name, block.name)), BlockRef(name)
+    names = [block_of(w).name for w in writers]
+    return _checked(func, new, asked, (*names, name, block.name)), BlockRef(name)
 
 
 def cache_write(func: Func, ref: BlockRef, index: int, scope: Scope) -> tuple[Func, BlockRef]:
@@ -124,9 +126,9 @@ def _has(regions: Sequence[Region], index: int, block: Block, verb: str) -> Reas
 
 
 def _shared(path: Path, others: Sequence[Path]) -> int:
-    """How many statements stand above a copy that serves ``path`` and ``others``."""
+    """How many statements stand above a copy between ``path`` and all the ``others``."""
     if others:
-        return min(common(path, p) for p in others)
+        return max(common(path, p) for p in others)
     return 1 if isinstance(path[0], Seq) else 0
 
 
@@ -154,9 +156,9 @@ def _written(
 ) -> tuple[Interval, ...] | Reason:
     """What has to be copied in one iteration of the loops above the copy."""
     buffer = region.buffer
-    if buffer not in func.params:
-        boxes = [b for p in users if (b := reads_box(p, depth, buffer)) is not None]
-        return hull(boxes, buffer) if boxes else tuple(map(whole, buffer.shape))
+    near = all(common(path, p) == depth for p in users)
+    if users and near and buffer not in func.params:
+        return hull([b for p in users if (b := reads_box(p, depth, buffer)) is not None], buffer)
     if not loops_of(path[:depth]):
         return tuple(map(whole, buffer.shape))
     box = writes_box(path, depth, region)
@@ -167,7 +169,7 @@ def _written(
     )
 
 
-def _copy(name: str, source: Buffer, target: Buffer, box: Sequence[Interval]):  # type: ignore[no-untyped-def]
+def _copy(name: str, source: Buffer, target: Buffer, box: Sequence[Interval]) -> Stmt:
     axes = tuple(
         BlockAxis(Var(f"vax{d}"), n, AxisKind.SPATIAL, Const(0)) for d, n in enumerate(source.shape)
     )
