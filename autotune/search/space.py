@@ -92,18 +92,16 @@ class Space:
         """Up to ``count`` different valid points, drawn from larger sketches more often."""
         listed = self.everything()
         if listed is not None:
-            chosen = rng.permutation(len(listed))[:count]
-            return [listed[i] for i in chosen]
+            return [listed[i] for i in rng.permutation(len(listed))[:count]]
         found: dict[Point, None] = {}
         weights = np.sqrt([s.size() for s in self.sketches])
         for _ in range(ATTEMPTS):
             numbers = rng.choice(len(self.sketches), count, p=weights / weights.sum())
             for number in range(len(self.sketches)):
                 sizes = [len(d) for d in self.sketches[number].decisions.values()]
-                drawn = rng.integers(
-                    0, sizes, (int(np.count_nonzero(numbers == number)), len(sizes))
-                )
-                points = (Point(number, tuple(at)) for at in drawn.tolist())
+                many = int(np.count_nonzero(numbers == number))
+                drawn = rng.integers(0, sizes, (many, len(sizes))).tolist()
+                points = (Point(number, tuple(at)) for at in drawn)
                 found |= dict.fromkeys(p for p in points if self.valid(p))
             if len(found) >= count:
                 break

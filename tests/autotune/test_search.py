@@ -63,9 +63,8 @@ def space() -> Space:
     return Space([sketch()])
 
 
-def test_everything_lists_the_valid_points_of_small_spaces(space: Space) -> None:
-    points = space.everything()
-    assert points is None, "20,000 combinations are sampled"
+def test_everything_lists_the_valid_points_of_small_spaces() -> None:
+    assert Space([sketch(wide=True)]).everything() is None, "large ones are sampled"
     small = Space([sketch(names="abc")])
     listed = small.everything()
     assert listed is not None and len(set(listed)) == len(listed)
