@@ -63,7 +63,7 @@ def _scale(computation: Computation, parameter: Instruction) -> float:
             while weights.opcode in ("transpose", "reshape", "convert") and weights.operands:
                 weights = weights.operands[0]
             if weights is parameter:
-                fan_in = max(1, parameter.array.size // max(1, user.array.dims[-1]))
+                fan_in = max(1, parameter.array.size // max(1, user.array.dims[-1] if user.array.dims else 1))
                 return 1.0 / math.sqrt(min(fan_in, max(1, parameter.array.size)))
     return 1.0
 
