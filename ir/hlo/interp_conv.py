@@ -38,7 +38,7 @@ def _convolution(i: Instruction, args: list[Value], run: Run) -> Value:
         x = x.reshape(*x.shape[:-1], groups, x.shape[-1] // groups)
     w = w.reshape(*w.shape[:-1], groups, w.shape[-1] // groups)
     w = np.moveaxis(w, -2, -3)  # [spatial.., group, in, out]
-    flips = [k for k, d in enumerate(window) if d.reversal]
+    flips = tuple(k for k, d in enumerate(window) if d.reversal)
     w = np.flip(w, flips) if flips else w
     depth = prod(kernel) * w.shape[-2]
     x, w = widen(x, w, depth, to_numpy(i.array.dtype))
@@ -67,7 +67,7 @@ def _slide(x: Array, w: Array, out_space: list[int], window: Window) -> Array:
                 for k, n, d in zip(at, out_space, window, strict=True)
             ]
             if out.size:
-                out += _group_matmul(x[:, *cut], w[at])
+                out += _group_matmul(x[(slice(None), *cut)], w[at])
         return out
     out = np.zeros((x.shape[0], *out_space, groups, features), x.dtype)
     flat = np.moveaxis(w, -3, 0).reshape(groups, -1, features)  # [group, kernel.. * in, out]
@@ -76,9 +76,10 @@ def _slide(x: Array, w: Array, out_space: list[int], window: Window) -> Array:
             slice(o * d.stride, o * d.stride + (n - 1) * d.rhs_dilate + 1, d.rhs_dilate)
             for o, n, d in zip(at, kernel, window, strict=True)
         ]
-        patch = np.moveaxis(x[:, *cut], -2, 0)  # [group, batch, kernel.., in]
+        patch = np.moveaxis(x[(slice(None), *cut)], -2, 0)  # [group, batch, kernel.., in]
         joined = np.matmul(patch.reshape(groups, x.shape[0], -1), flat)
-        out[:, *at] = np.moveaxis(joined, 0, 1)
+        place: tuple[slice | int, ...] = (slice(None), *at)
+        out[place] = np.moveaxis(joined, 0, 1)
     return out
 
 
@@ -86,11 +87,11 @@ def _group_matmul(x: Array, w: Array) -> Array:
     """``x [.., group, in]`` times ``w [group, in, out]``: ``[.., group, out]``."""
     groups, depth, features = w.shape
     if depth == 1:
-        return x * w[:, 0]
+        return np.asarray(x * w[:, 0])
     if groups == 1:
-        rows = x.reshape(-1, depth) @ w[0]
-        return rows.reshape(*x.shape[:-1], features)
-    rows = np.moveaxis(x, -2, 0).reshape(groups, -1, depth) @ w
+        rows = np.matmul(x.reshape(-1, depth), w[0])
+        return np.asarray(rows).reshape(*x.shape[:-1], features)
+    rows = np.matmul(np.moveaxis(x, -2, 0).reshape(groups, -1, depth), w)
     return np.moveaxis(rows.reshape(groups, *x.shape[:-2], features), 0, -2)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from ..dtypes import to_numpy
 from ..elementwise import TABLE
 from .interp_pointwise import HANDLERS as POINTWISE
+from .interp_pointwise import convert
 from .interp_values import Array, Run, Value
 from .nodes import Computation, Instruction, Shape
 from .opcodes import ELEMENTWISE
@@ -43,7 +44,7 @@ def lifted(c: Computation, run: Run) -> Callable[..., Value]:
             operands = [values[o] for o in i.operands]
             match i.opcode:
                 case "parameter":
-                    values[i] = args[i.attrs["number"]]
+                    values[i] = convert(args[i.attrs["number"]], to_numpy(i.array.dtype))
                 case "constant":
                     values[i] = i.attrs["literal"]
                 case "tuple":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 
 import numpy as np
@@ -142,30 +143,40 @@ def _triangular_solve(i: Instruction, args: list[Value], run: Run) -> Value:
     kept, wide = args[1].dtype, _solver_type(args[1].dtype)
     a, b = (v.astype(wide) for v in args)
     get = i.attrs.get
-    lower = get("lower", False)
-    a = np.tril(a) if lower else np.triu(a)
-    if get("unit_diagonal", False):
-        eye = np.eye(a.shape[-1], dtype=a.dtype)
-        a = a * (1 - eye) + eye
+    lower, left = get("lower", False), get("left_side", False)
     match get("transpose_a", "NO_TRANSPOSE"):
         case "TRANSPOSE":
-            a = np.swapaxes(a, -1, -2)
+            a, lower = np.swapaxes(a, -1, -2), not lower
         case "ADJOINT":
-            a = np.conj(np.swapaxes(a, -1, -2))
+            a, lower = np.conj(np.swapaxes(a, -1, -2)), not lower
         case _:
             pass
-    if get("left_side", False):
-        return np.linalg.solve(a, b).astype(kept)
-    turned = np.linalg.solve(np.swapaxes(a, -1, -2), np.swapaxes(b, -1, -2))
-    return np.swapaxes(turned, -1, -2).astype(kept)
+    if not left:  # x a = b  is  a' x' = b'
+        a, b, lower = np.swapaxes(a, -1, -2), np.swapaxes(b, -1, -2), not lower
+    x = substitute(a, b, lower, get("unit_diagonal", False))
+    return (x if left else np.swapaxes(x, -1, -2)).astype(kept)
+
+
+def substitute(a: Array, b: Array, lower: bool, unit: bool) -> Array:
+    """Solve ``a x = b`` row by row; a zero on the diagonal gives infinities, no error."""
+    x = np.zeros_like(b)
+    n = a.shape[-1]
+    for r in range(n) if lower else reversed(range(n)):
+        rest = b[..., r, :] - np.matmul(a[..., r : r + 1, :], x)[..., 0, :]
+        x[..., r, :] = rest if unit else rest / a[..., r, r, None]
+    return x
 
 
 def _fft(i: Instruction, args: list[Value], run: Run) -> Value:
     lengths = list(i.attrs["fft_length"])
     axes = list(range(-len(lengths), 0))
-    transform = {
-        "FFT": np.fft.fftn, "IFFT": np.fft.ifftn, "RFFT": np.fft.rfftn, "IRFFT": np.fft.irfftn,
-    }[i.attrs["fft_type"]]  # fmt: skip
+    transforms: dict[str, Callable[..., Array]] = {
+        "FFT": np.fft.fftn,
+        "IFFT": np.fft.ifftn,
+        "RFFT": np.fft.rfftn,
+        "IRFFT": np.fft.irfftn,
+    }
+    transform = transforms[i.attrs["fft_type"]]
     return np.asarray(transform(args[0], lengths, axes)).astype(to_numpy(i.array.dtype))
 
 

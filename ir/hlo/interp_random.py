@@ -69,7 +69,7 @@ def _three_fry(words: Array, dims: tuple[int, ...], double: bool) -> tuple[Array
         return counter, low.astype(_U64) | (high.astype(_U64) << _U64(32))
     both = np.stack([low, high], axis + 1)
     if not dims:
-        return counter, both.reshape(-1)[0]
+        return counter, both.reshape(-1)[:1].reshape(())
     long = both.reshape(*dims[:axis], -1, *dims[axis + 1 :])
     return counter, long[(slice(None),) * axis + (slice(0, dims[axis]),)]
 

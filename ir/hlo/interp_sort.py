@@ -6,11 +6,13 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ..errors import UnsupportedError
 from .interp_lift import lifted
 from .interp_pointwise import is_float, total_order
 from .interp_values import Array, Handler, Run, Value
-from .nodes import Computation, Instruction
+from .nodes import Computation, Instruction, Shape, TupleShape
 from .rewrite import post_order
+from .shape_text import show_shape
 
 
 def _sort(i: Instruction, args: list[Value], run: Run) -> Value:
@@ -73,7 +75,7 @@ def _mirrored(a: Instruction, b: Instruction, pairs: dict[Instruction, Instructi
         return pairs[a] is b
     pairs[a] = b
     if a.opcode == "parameter" and b.opcode == "parameter":
-        return int(a.attrs["number"]) ^ 1 == b.attrs["number"]
+        return int(a.attrs["number"]) ^ 1 == int(b.attrs["number"])
     if a is b:
         return all(_mirrored(x, x, pairs) for x in a.operands)
     if a.opcode != b.opcode or a.opcode == "constant" or a.shape != b.shape:
@@ -136,8 +138,11 @@ def _custom_call(i: Instruction, args: list[Value], run: Run) -> Value:
 
 
 def _custom_topk(i: Instruction, args: list[Value], run: Run) -> Value:
-    shape = getattr(i.shape, "elements", (i.shape,))[0]
-    return top_k(args[0], shape.dims[-1])
+    match i.shape:
+        case TupleShape(elements=(Shape(dims=(*_, k)), Shape())):
+            return top_k(args[0], k)
+        case other:
+            raise UnsupportedError(f"TopK `{i.name}`", f"it returns {show_shape(other)}")
 
 
 CUSTOM_CALLS: dict[str, Handler] = {"TopK": _custom_topk}

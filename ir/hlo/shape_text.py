@@ -69,7 +69,9 @@ def _shape(cursor: Cursor, found: re.Match[str], start: int) -> Shape | TokenSha
         dims.append(size)
         dynamic.append(bool(one.group(1)) or size == UNKNOWN)
     dtype = BY_NAME[name]
-    layout = tuple(int(d[:20]) for d in layout_text.split(",") if d.strip()) if layout_text else ()
+    order = layout_text.split(",") if layout_text and layout_text.strip() else []
+    numbers = all(d.strip().isdecimal() for d in order)
+    layout = tuple(int(d[:20]) for d in order) if numbers else (UNKNOWN,)
     if layout and sorted(layout) != list(range(len(dims))):
         why = f"{{{layout_text}}} must name each of the {len(dims)} dimensions once"
         cursor.fail("layout does not fit the shape", why, at=start)

@@ -306,6 +306,14 @@ def part(shapes: Shapes, attrs: Attrs) -> Shape:
     return Shape(BY_NAME["f32" if a.dtype.bits == 64 else "f64"], a.dims)
 
 
+def reduce_precision(shapes: Shapes, attrs: Attrs) -> Shape:
+    count(shapes, 1)
+    exponent, mantissa = attr(attrs, "exponent_bits", int), attr(attrs, "mantissa_bits", int)
+    if not (1 <= exponent <= 64 and 0 <= mantissa <= 64) or not array(shapes, 0).dtype.is_float:
+        refuse(f"exponent_bits={exponent}, mantissa_bits={mantissa} of {show_shape(shapes[0])}")
+    return plain(array(shapes, 0))
+
+
 def batch_norm(shapes: Shapes, attrs: Attrs) -> AnyShape:
     """``batch-norm-training`` and ``-grad``: a result like the operand, two per feature."""
     a = array(shapes, 0)
@@ -322,7 +330,7 @@ RULES: dict[str, Rule] = {
     "get-tuple-element": get_tuple_element, "call": _result_of("to_apply", "calls"),
     "fusion": _result_of("calls"), "while": _first,
     "conditional": _result_of("branch_computations", "true_computation"),
-    "copy": _first, "opt-barrier": _first, "reduce-precision": _first, "cholesky": _first,
+    "copy": _first, "opt-barrier": _first, "reduce-precision": reduce_precision, "cholesky": _first,
     "add-dependency": _first, "domain": _first, "batch-norm-inference": _first,
     "after-all": _token, "get-dimension-size": _scalar_s32, "all-reduce": all_reduce,
     "set-dimension-size": set_dimension_size, "complex": complex_, "real": part, "imag": part,
