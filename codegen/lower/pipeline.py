@@ -14,9 +14,12 @@ from ...ir.loop.nodes import Func
 from ...ir.loop.simplify import simplify_stmt
 from ...ir.target import Target
 from .flatten import flatten
+from .name_quotients import name_quotients
 from .open_blocks import open_blocks
+from .partition import partition
 from .place import compact, place_buffers
 from .rebuild import with_body
+from .unroll import choose_unrolling
 from .workspace import workspace_bytes
 
 Pass = Callable[[Func, Target], Func]
@@ -32,6 +35,9 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("simplify", _simplify),
     ("compact", lambda f, t: compact(f)),
     ("simplify_compact", _simplify),
+    ("name_quotients", lambda f, t: name_quotients(f)),
+    ("partition", partition),
+    ("unroll", choose_unrolling),
     ("flatten", lambda f, t: flatten(f)),
     ("simplify_flat", _simplify),
 )
