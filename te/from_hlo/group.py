@@ -5,18 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from ...ir.elementwise import TABLE
 from ...ir.hlo.nodes import Computation, Instruction, Shape, TupleShape
-from ...ir.loop.nodes import Block, Buffer, Func
+from ...ir.loop.nodes import Block, Buffer, Expr, Func
 from ...ir.loop.visit import seq, walk
+from . import indexed, injective
 from .contractions import convolution, dot
-from .emitter import Emitter, Leaf
+from .emitter import Emitter, Index, Leaf, Rule
 from .plan import PLUMBING, Plan, make_plan
 from .reductions import reduce_, reduce_window
-from .rules import RULES
-from .scalars import refuse
+from .scalars import CONVERSIONS, SAME, elementwise, refuse
 from .scatters import scatter, select_and_scatter
 from .sorting import sort, topk
 from .stages import Draft, concatenate, dynamic_update_slice, hand_out, pointwise
+
+
+def _pointwise(e: Emitter, x: Instruction, at: Index) -> Expr:
+    """Operands at the same place; scalar ones (of clamp, select) at no place."""
+    args = [e.element(o, at) if o.array.rank == len(at) else e.scalar(o) for o in x.operands]
+    return elementwise(x, args)
+
+
+RULES: dict[str, Rule] = {
+    **dict.fromkeys([*TABLE, *CONVERSIONS, *SAME], _pointwise),
+    **injective.RULES,
+    **indexed.RULES,
+}
+"""What an element of each injective operation is, by opcode."""
 
 STAGES: dict[str, Callable[[Draft, Instruction], None]] = {
     "dot": dot,
@@ -30,6 +45,8 @@ STAGES: dict[str, Callable[[Draft, Instruction], None]] = {
     "sort": sort,
     "topk": topk,
 }
+"""How a stage becomes blocks, by opcode; any other stage is element-wise."""
+
 GIVEN = PLUMBING | {"parameter"}
 
 

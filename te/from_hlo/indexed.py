@@ -26,6 +26,7 @@ def clamped_starts(
 
 
 def dynamic_slice(e: Emitter, x: Instruction, at: Index) -> Expr:
+    """``operand[start + i]``, the start clamped so that the slice lies inside."""
     source = x.operands[0]
     first = clamped_starts(e, x.operands[1:], source.array.dims, x.array.dims)
     return e.element(source, tuple(add(i, s) for i, s in zip(at, first, strict=True)))

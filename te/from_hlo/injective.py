@@ -32,10 +32,12 @@ def constant(e: Emitter, x: Instruction, at: Index) -> Expr:
 
 
 def iota(e: Emitter, x: Instruction, at: Index) -> Expr:
+    """The place along one dimension."""
     return cast(at[x.attrs["iota_dimension"]], x.array.dtype)
 
 
 def broadcast(e: Emitter, x: Instruction, at: Index) -> Expr:
+    """The operand at the dimensions that come from it."""
     source = x.operands[0].array
     dims = x.attrs.get("dimensions", ())
     # A dimension of extent 1 may be stretched: its index is then 0.
@@ -44,12 +46,14 @@ def broadcast(e: Emitter, x: Instruction, at: Index) -> Expr:
 
 
 def reshape(e: Emitter, x: Instruction, at: Index) -> Expr:
+    """The element with the same row-major position."""
     source = x.operands[0].array
     value = e.element(x.operands[0], source_index(e, source.dims, x.array.dims, at))
     return reinterpret(value, x.array.dtype)
 
 
 def transpose(e: Emitter, x: Instruction, at: Index) -> Expr:
+    """``out[i] = in[j]`` with ``j[dimensions[n]] = i[n]``."""
     source: list[Expr] = [const(0)] * len(at)
     for place, dim in zip(at, x.attrs["dimensions"], strict=True):
         source[dim] = place
@@ -57,12 +61,14 @@ def transpose(e: Emitter, x: Instruction, at: Index) -> Expr:
 
 
 def slice_(e: Emitter, x: Instruction, at: Index) -> Expr:
+    """``out[i] = in[start + i * stride]``."""
     dims = x.attrs["slice"]
     places = (add(mul(i, d.stride), d.start) for i, d in zip(at, dims, strict=True))
     return e.element(x.operands[0], tuple(places))
 
 
 def reverse(e: Emitter, x: Instruction, at: Index) -> Expr:
+    """The operand read backwards along some dimensions."""
     flipped, dims = x.attrs["dimensions"], x.array.dims
     places = (sub(dims[n] - 1, i) if n in flipped else i for n, i in enumerate(at))
     return e.element(x.operands[0], tuple(places))
@@ -144,6 +150,7 @@ def set_dimension_size(e: Emitter, x: Instruction, at: Index) -> Expr:
 
 
 def map_(e: Emitter, x: Instruction, at: Index) -> Expr:
+    """The mapped computation, in place."""
     return apply(x.attrs["to_apply"], [e.element(o, at) for o in x.operands])[0]
 
 

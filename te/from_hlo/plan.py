@@ -52,6 +52,7 @@ class _Cost:
 
     @property
     def heavy(self) -> bool:
+        """Whether computing an element a second time costs more than keeping the first."""
         return self.flops >= HEAVY or (self.flops >= 1 and self.loads >= MANY_LOADS)
 
 
@@ -69,6 +70,7 @@ class _Planner:
         self.demands.setdefault(source, {})[number] = times
 
     def is_stage(self, x: Instruction) -> bool:
+        """Whether ``x``, all of whose users were visited, gets a buffer."""
         if x in self.forced:
             return True
         ways, cost = self.demands[x], self.costs[x]
@@ -170,7 +172,7 @@ def _costs(computation: Computation, forced: set[Instruction]) -> dict[Instructi
             sum(p.loads for p in parts),
             1 + max((p.depth for p in parts), default=0),
         )
-        if cost.depth > DEEP and is_elementwise(x):
+        if cost.depth > DEEP and x.opcode not in PLUMBING:
             forced.add(x)
         costs[x] = _Cost(loads=1) if x in forced else cost
     return costs

@@ -44,6 +44,7 @@ class _Reducer:
         return accumulator(own) if self.simple in ADDING else own
 
     def combine(self, old: Sequence[Expr], new: Sequence[Expr]) -> tuple[Expr, ...]:
+        """The new accumulators, from the old ones and the next terms."""
         if self.simple is not None:
             return (op(self.simple, old[0], new[0]),)
         return apply(self.computation, (*old, *new))
@@ -57,6 +58,7 @@ class _Reducer:
         return [cast(d.emitter.element(x, index), self.dtype(n)) for n, x in enumerate(self.inputs)]
 
     def targets(self, d: Draft, x: Instruction, name: str) -> list[Buffer]:
+        """Where the accumulators live."""
         return [
             d.target((x, n), name if n == 0 else f"{name}_{n}", s.dims, self.dtype(n))
             for n, s in enumerate(self.shapes)

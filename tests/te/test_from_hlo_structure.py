@@ -328,3 +328,19 @@ def test_refusal_of_batch_groups() -> None:
         ROOT c = f32[2,1,4] convolution(x, w), window={size=5}, dim_labels=b0f_0io->b0f,
           batch_group_count=2
     """)
+
+
+def test_long_chains_are_cut_so_that_no_walker_recurses_too_deep() -> None:
+    adds = "\n".join(f"y{n + 1} = f32[4] add(y{n}, x)" for n in range(300))
+    moves = "\n".join(f"u{n + 1} = f32[4] dynamic-update-slice(u{n}, p, i)" for n in range(150))
+    func = lower(f"""
+x = f32[4] parameter(0)
+y0 = f32[4] parameter(1)
+p = f32[1] parameter(2)
+i = s32[] parameter(3)
+{adds}
+u0 = f32[4] negate(y300)
+{moves}
+ROOT r = f32[4] negate(u150)
+""")
+    assert 5 < len(blocks(func)) < 20
