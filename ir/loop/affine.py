@@ -6,16 +6,16 @@ linear (a quotient, a remainder, a minimum, a load), kept as it stands.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from ..dtypes import DType, index
-from . import build
 from .nodes import Cast, Const, Expr, Load, Op, Var
 
 Interval: TypeAlias = tuple[int, int]
 Ranges: TypeAlias = Mapping[Var, Interval]
+AtomFn: TypeAlias = Callable[[dict[Expr, int], Expr, int], int]
 
 LOW, HIGH = -(2**63), 2**63 - 1
 ANYTHING: Interval = (LOW, HIGH)
@@ -56,61 +56,66 @@ class Linear:
         return None
 
 
-def _bump(terms: dict[Expr, int], atom: Expr, k: int) -> None:
+def _bump(terms: dict[Expr, int], atom: Expr, k: int) -> int:
     total = terms.get(atom, 0) + k
     if total:
         terms[atom] = total
     else:
         terms.pop(atom, None)
+    return 0
 
 
 def linear(e: Expr) -> Linear:
     """The linear form of an index expression; one of another type is an atom."""
+    if e.dtype != index:
+        return Linear({e: 1})
     terms: dict[Expr, int] = {}
-    constant = _gather(e, 1, terms)
+    constant = gather(e, 1, terms, _bump)
     return Linear(terms, constant)
 
 
-def _gather(e: Expr, k: int, terms: dict[Expr, int]) -> int:
-    """Add ``k * e`` to ``terms``; returns the constant part."""
-    match e:
-        case Const(value=int(c), dtype=d) if d == index:
-            return k * c
-        case Op(name="add", args=(a, b), dtype=d) if d == index:
-            return _gather(a, k, terms) + _gather(b, k, terms)
-        case Op(name="subtract", args=(a, b), dtype=d) if d == index:
-            return _gather(a, k, terms) + _gather(b, -k, terms)
-        case Op(name="negate", args=(a,), dtype=d) if d == index:
-            return _gather(a, -k, terms)
-        case Op(name="multiply", args=(a, b), dtype=d) if d == index:
-            x, y = linear(a), linear(b)
-            if x.terms and y.terms:
-                _bump(terms, e, k)
-                return 0
-            factor, form = (x.constant, y) if not x.terms else (y.constant, x)
-            for atom, c in form.terms.items():
-                _bump(terms, atom, k * factor * c)
-            return k * factor * form.constant
-        case _:
-            _bump(terms, e, k)
-            return 0
+def gather(e: Expr, k: int, terms: dict[Expr, int], atom: AtomFn) -> int:
+    """Add ``k * e`` to ``terms`` and return the constant part; ``e`` is an index.
+
+    ``atom(terms, e, k)`` does the same for what is no sum and no multiple.
+    """
+    if isinstance(e, Op):
+        match e.name, e.args:
+            case "add", (a, b):
+                return gather(a, k, terms, atom) + gather(b, k, terms, atom)
+            case "subtract", (a, b):
+                return gather(a, k, terms, atom) + gather(b, -k, terms, atom)
+            case "negate", (a,):
+                return gather(a, -k, terms, atom)
+            case "multiply", (a, Const(value=int(c))):
+                return gather(a, k * c, terms, atom) if c else 0
+            case "multiply", (Const(value=int(c)), a):
+                return gather(a, k * c, terms, atom) if c else 0
+    elif isinstance(e, Const):
+        return k * e.value  # type: ignore[return-value]  # an index is an int
+    return atom(terms, e, k)
 
 
 def to_expr(form: Linear) -> Expr:
     """The expression of a linear form: large coefficients first, then what is subtracted."""
-    order = sorted(form.terms.items(), key=lambda t: -abs(t[1]))
-    plus = [build.mul(a, _wrap(k)) for a, k in order if k > 0]
-    minus = [build.mul(a, _wrap(-k)) for a, k in order if k < 0]
+    order = sorted(form.terms.items(), key=_size) if len(form.terms) > 1 else form.terms.items()
     constant = _wrap(form.constant)
-    if plus:
-        result = plus[0]
-        for x in plus[1:]:
-            result = build.add(result, x)
-    else:
+    result: Expr | None = None
+    for atom, k in order:
+        if k > 0:
+            term = atom if k == 1 else Op("multiply", (atom, Const(_wrap(k))), index)
+            result = term if result is None else Op("add", (result, term), index)
+    if result is None:
         result, constant = Const(constant), 0
-    for x in minus:
-        result = build.sub(result, x)
-    return build.add(result, constant)
+    for atom, k in order:
+        if k < 0:
+            term = atom if k == -1 else Op("multiply", (atom, Const(_wrap(-k))), index)
+            result = Op("subtract", (result, term), index)
+    return Op("add", (result, Const(constant)), index) if constant else result
+
+
+def _size(term: tuple[Expr, int]) -> int:
+    return -abs(term[1])
 
 
 def _wrap(k: int) -> int:

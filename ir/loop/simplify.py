@@ -21,6 +21,7 @@ from .affine import (
     Ranges,
     bounds,
     bounds_of,
+    gather,
     linear,
     refine,
     to_expr,
@@ -108,32 +109,41 @@ class Simplifier:
                 if isinstance(c, Const):
                     return self.expr(a if c.value else b)
                 new = c, self.expr(a), self.expr(b)
-                return new[1] if new[1] == new[2] else _with_args(e, new)
+                return new[1] if new[1] is new[2] else _with_args(e, new)
             case _:
                 return map_expr(e, self.expr)
 
     def form(self, e: Expr) -> Linear:
         """The linear form of an index expression, its atoms simplified."""
+        terms: dict[Expr, int] = {}
+        constant = gather(e, 1, terms, self.add_atom)
+        return Linear(terms, constant)
+
+    def add_atom(self, terms: dict[Expr, int], e: Expr, k: int) -> int:
+        """Add ``k`` times the simplified ``e`` to ``terms``; returns the constant part."""
         known = self._forms.get(id(e))
         if known is None:
-            known = self._forms[id(e)] = e, self._form(e)
-        return known[1]
+            known = self._forms[id(e)] = e, self._atom(e)
+        for atom, c in known[1].terms.items():
+            total = terms.get(atom, 0) + k * c
+            if total:
+                terms[atom] = total
+            else:
+                del terms[atom]
+        return k * known[1].constant
 
-    def _form(self, e: Expr) -> Linear:
+    def _atom(self, e: Expr) -> Linear:
         match e:
-            case Op(name="add", args=(a, b)):
-                return self.form(a) + self.form(b)
-            case Op(name="subtract", args=(a, b)):
-                return self.form(a) - self.form(b)
-            case Op(name="negate", args=(a,)):
-                return self.form(a) * -1
-            case Op(name="multiply", args=(a, b)):
-                return self.product(self.form(a), self.form(b))
             case Op(name="floordiv" | "floormod" as name, args=(a, b)):
                 x, y = self.recombined(self.form(a)), self.form(b)
                 if y.terms or y.constant <= 0:
-                    return linear(build.op(name, to_expr(x), to_expr(y)))
+                    return Linear({build.op(name, to_expr(x), to_expr(y)): 1})
                 return (self.quotient if name == "floordiv" else self.remainder)(x, y.constant)
+            case Op(name="multiply", args=(a, b)):
+                x, y = self.form(a), self.form(b)
+                if x.terms and y.terms:
+                    return Linear({build.mul(to_expr(x), to_expr(y)): 1})
+                return y * x.constant if y.terms else x * y.constant
             case Op(name="minimum" | "maximum" as name, args=(a, b)):
                 return self.extreme(name, self.form(a), self.form(b))
             case Op(name="select", args=(cond, a, b)):
@@ -141,19 +151,11 @@ class Simplifier:
                 if isinstance(c, Const):
                     return self.form(a if c.value else b)
                 new = c, self.expr(a), self.expr(b)
-                return linear(new[1] if new[1] == new[2] else _with_args(e, new))
+                return linear(new[1]) if new[1] == new[2] else Linear({_with_args(e, new): 1})
             case Op():
                 return Linear({map_expr(e, self.expr): 1})
             case _:
                 return linear(self.expr(e))
-
-    def product(self, a: Linear, b: Linear) -> Linear:
-        """``a * b``; an atom unless one of them is constant."""
-        if not a.terms:
-            return b * a.constant
-        if not b.terms:
-            return a * b.constant
-        return Linear({build.mul(to_expr(a), to_expr(b)): 1})
 
     def quotient(self, form: Linear, c: int) -> Linear:
         """``form // c`` for ``c > 0``.
