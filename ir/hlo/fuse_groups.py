@@ -206,7 +206,7 @@ def _edge(
 
 
 def _reason(state: State, producer: Instruction, consumer: Instruction) -> str:
-    if (noted := state.reasons.get((producer, consumer))) is not None:
+    if noted := _noted(state, producer, consumer):
         return noted
     match pattern(consumer):
         case Pattern.OUT_FUSABLE:
@@ -228,3 +228,15 @@ def _reason(state: State, producer: Instruction, consumer: Instruction) -> str:
     if flops(producer) == 0:
         return "moves data that several groups need"
     return "its value is needed elsewhere or in another order"
+
+
+def _noted(state: State, producer: Instruction, consumer: Instruction) -> str:
+    """What a phase wrote down for this edge, or for one that goes on through clones."""
+    waiting = [consumer]
+    while waiting:
+        u = waiting.pop()
+        if (found := state.reasons.get((producer, u))) is not None:
+            return found
+        if u in state.clones:
+            waiting += state.users[u]
+    return ""

@@ -24,6 +24,7 @@ FEW_ROWS = 8
 
 def fuse_rows(state: State) -> None:
     """Start a group for each reduction, let it grow forward, unite groups of the same rows."""
+    earlier: list[Growing] = []
     for i in state.computation.instructions:
         if pattern(i) is Pattern.REDUCTION and state.is_free_to_join(i):
             space, axes = _space(i)
@@ -31,7 +32,8 @@ def fuse_rows(state: State) -> None:
             g.members[i] = {"row"}
             take_elements_of_tuple(state, g)
             _grow(state, g)
-            _unite_with_neighbours(state, g)
+            _unite(state, g, earlier)
+            earlier = [x for x in earlier if state.group_of[x.anchor] is x] + [g]
 
 
 def _space(reduce: Instruction) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -130,43 +132,44 @@ def _reads_by_row(state: State, g: Growing, o: Instruction) -> bool:
     return straight and all(_reads_by_row(state, g, x) for x in o.operands)
 
 
-def _unite_with_neighbours(state: State, g: Growing) -> None:
-    """Join other reduction groups over the same rows that share an input or feed each other."""
-    near: dict[int, Growing] = {}
-    for m in g.members:
-        for source in state.needs[m]:
-            for u in (source, *state.needed_by[source]):
-                other = state.group_of.get(u)
-                if other is not None and other is not g:
-                    near[id(other)] = other
-                if (
-                    other is None
-                    and nonunit(dims(u)) == g.space
-                    and pattern(u) is Pattern.ELEMENTWISE
-                ):
-                    for w in state.needed_by[u]:
-                        beyond = state.group_of.get(w)
-                        if beyond is not None and beyond is not g:
-                            near[id(beyond)] = beyond
-        for u in state.needed_by[m]:
-            if (other := state.group_of.get(u)) is not None and other is not g:
-                near[id(other)] = other
-    for other in near.values():
-        if not _may_unite(state, g, other):
+def _unite(state: State, g: Growing, earlier: list[Growing]) -> None:
+    """Take into ``g`` every earlier group over the same rows that feeds it or shares an input."""
+    reads = _full_inputs(state, g)
+    for other in earlier:
+        shared = bool(reads & _full_inputs(state, other))
+        if _may_unite(state, g, other, shared=shared):
+            state.unite(g, other)
+            reads |= _full_inputs(state, g)
+
+
+def _full_inputs(state: State, g: Growing) -> set[Instruction]:
+    """The arrays of the size of all rows together that a group reads or will read."""
+    found: set[Instruction] = set()
+    waiting = [o for m in g.members for o in state.needs[m]]
+    seen: set[Instruction] = set()
+    while waiting:
+        o = waiting.pop()
+        if o in seen or o in g.members or nonunit(dims(o)) != g.space:
             continue
-        state.unite(other, g)
-        g = other
+        seen.add(o)
+        if pattern(o) is Pattern.ELEMENTWISE and state.is_free_to_join(o):
+            waiting += state.needs[o]
+        else:
+            found.add(o)
+    return found
 
 
-def _may_unite(state: State, g: Growing, other: Growing) -> bool:
-    if other.kind != "reduction" or (other.space, other.axes) != (g.space, g.axes):
+def _may_unite(state: State, g: Growing, other: Growing, *, shared: bool) -> bool:
+    if (other.space, other.axes) != (g.space, g.axes) or not g.axes:
         return False
-    if not g.axes or state.clusters.cycle(g.anchor, other.anchor) is not None:
+    if state.clusters.cycle(g.anchor, other.anchor) is not None:
         return False
-    connected = state.clusters.reaches(g.anchor, other.anchor) or state.clusters.reaches(
-        other.anchor, g.anchor
+    feeds = state.clusters.reaches(other.anchor, g.anchor) or state.clusters.reaches(
+        g.anchor, other.anchor
     )
-    if connected and several_stages(g) and not _meet_by_row(g, other):
+    if not feeds and not shared:
+        return False
+    if feeds and several_stages(g) and not _meet_by_row(g, other):
         return False
     return g.work + other.work <= LIMIT
 

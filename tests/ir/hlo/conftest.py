@@ -1,4 +1,4 @@
-"""What the tests of graph passes share: comparing text before and after, and the meaning of both."""
+"""What the tests of graph passes share: text before and after, and what both compute."""
 
 from __future__ import annotations
 

@@ -133,7 +133,13 @@ def test_outer_product_is_a_multiplication(becomes):
 CONVOLUTIONS = [
     ("f32[2,3,8,9]", "f32[4,3,3,2]", "size=3x2 stride=2x1 pad=1_1x0_1", "bf01_oi01->bf01", ""),
     ("f32[8,9,3,2]", "f32[4,3,3,2]", "size=3x2 rhs_dilate=2x1", "01fb_oi01->01bf", ""),
-    ("f32[2,8,9,3]", "f32[3,2,3,4]", "size=3x2 rhs_reversal=1x1 pad=1_0x0_1", "b01f_01io->b01f", ""),
+    (
+        "f32[2,8,9,3]",
+        "f32[3,2,3,4]",
+        "size=3x2 rhs_reversal=1x1 pad=1_0x0_1",
+        "b01f_01io->b01f",
+        "",
+    ),
     ("f32[2,8,9,4]", "f32[3,2,1,8]", "size=3x2", "b01f_01io->b01f", "feature_group_count=4"),
     ("f32[6,8,9,4]", "f32[3,2,4,6]", "size=3x2", "b01f_01io->b01f", "batch_group_count=3"),
     ("f32[2,3,8]", "f32[4,3,3]", "size=3 lhs_dilate=2 pad=2_2", "bf0_oi0->bf0", ""),

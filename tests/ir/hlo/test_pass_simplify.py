@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nestwright.ir.hlo import parse, show
+from nestwright.ir.hlo import parse
 from nestwright.ir.hlo.passes.ranges import interval
 from nestwright.ir.hlo.passes.simplify_algebra import simplify_algebra
 from nestwright.ir.hlo.passes.simplify_shapes import simplify_shapes
@@ -75,8 +75,7 @@ SHAPES = {
     "slice of one part": (
         "x = f32[4] parameter(0)  y = f32[6] parameter(1)"
         "  c = f32[10] concatenate(x, y), dimensions={0}  ROOT z = f32[3] slice(c), slice={[5:8]}",
-        "x = f32[4] parameter(0)  y = f32[6] parameter(1)"
-        "  ROOT z = f32[3] slice(y), slice={[1:4]}",
+        "x = f32[4] parameter(0)  y = f32[6] parameter(1)  ROOT z = f32[3] slice(y), slice={[1:4]}",
     ),
     "pad of nothing": (
         "x = f32[4] parameter(0)  v = f32[] parameter(1)  p = f32[4] pad(x, v), padding=0_0"

@@ -1,0 +1,309 @@
+"""Inlining, dead and equal code, constants, frozen parameters, layouts, and the whole pipeline."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nestwright.ir.errors import ArgumentError
+from nestwright.ir.hlo import parse, show
+from nestwright.ir.hlo.inputs import random_arguments
+from nestwright.ir.hlo.interp import evaluate
+from nestwright.ir.hlo.passes.cse import cse
+from nestwright.ir.hlo.passes.dce import dce
+from nestwright.ir.hlo.passes.drop_layouts import drop_layouts
+from nestwright.ir.hlo.passes.fold_batch_norm import fold_batch_norm
+from nestwright.ir.hlo.passes.fold_constants import fold_constants
+from nestwright.ir.hlo.passes.freeze_parameters import freeze
+from nestwright.ir.hlo.passes.inline_calls import inline_calls
+from nestwright.ir.hlo.passes.pipeline import PIPELINE, optimize
+from nestwright.ir.passes import Dump, Pass, Pipeline, Print, Timing, Verify, repeat
+
+CORPUS = Path(__file__).parents[4] / "shared/corpus/models"
+SUM = "sum { a = f32[] parameter(0) b = f32[] parameter(1) ROOT s = f32[] add(a, b) }\n"
+
+
+def entry(body: str) -> str:
+    return f"ENTRY main {{ {body} }}"
+
+
+TWICE = "twice { a = f32[3] parameter(0) ROOT s = f32[3] add(a, a) }\n"
+INLINED = "x = f32[3] parameter(0)  s = f32[3] add(x, x)  ROOT t = f32[3] add(s, s)"
+
+
+@pytest.mark.parametrize("how", ["call(@), to_apply=twice", "fusion(@), kind=kLoop, calls=twice"])
+def test_calls_and_fusions_are_inlined(how, becomes):
+    first, second = how.replace("@", "x"), how.replace("@", "c")
+    body = f"x = f32[3] parameter(0)  c = f32[3] {first}  ROOT d = f32[3] {second}"
+    becomes(inline_calls, TWICE + entry(body), entry(INLINED))
+
+
+def test_map_works_on_whole_arrays(becomes):
+    f = (
+        "f { a = f32[] parameter(0) k = f32[] constant(2) m = f32[] multiply(a, k)"
+        " ROOT n = f32[] negate(m) }\n"
+    )
+    before = "x = f32[3] parameter(0)  ROOT m = f32[3] map(x), dimensions={0}, to_apply=f"
+    after = (
+        "x = f32[3] parameter(0)  k = f32[] constant(2)  b = f32[3] broadcast(k), dimensions={}"
+        "  m = f32[3] multiply(x, b)  ROOT n = f32[3] negate(m)"
+    )
+    becomes(inline_calls, f + entry(before), entry(after))
+
+
+@pytest.mark.parametrize("index, taken", [(0, "negate"), (1, "abs"), (7, "abs"), (-1, "abs")])
+def test_known_branch_is_inlined(index, taken, becomes):
+    branches = "".join(
+        f"{op}_b {{ a = f32[3] parameter(0) ROOT r = f32[3] {op}(a) }}\n"
+        for op in ("negate", "abs")
+    )
+    before = (
+        f"x = f32[3] parameter(0)  i = s32[] constant({index})"
+        "  ROOT c = f32[3] conditional(i, x, x), branch_computations={negate_b, abs_b}"
+    )
+    after = f"x = f32[3] parameter(0)  ROOT r = f32[3] {taken}(x)"
+    becomes(inline_calls, branches + entry(before), entry(after))
+
+
+def test_equal_instructions_are_one(becomes):
+    before = (
+        "x = f32[3] parameter(0)  k = f32[] constant(2)  l = f32[] constant(2)"
+        "  a = f32[3] broadcast(k), dimensions={}  b = f32[3] broadcast(l), dimensions={}"
+        "  m = f32[3] multiply(x, a)  n = f32[3] multiply(x, b)  ROOT r = f32[3] add(m, n)"
+    )
+    after = (
+        "x = f32[3] parameter(0)  k = f32[] constant(2)  a = f32[3] broadcast(k), dimensions={}"
+        "  m = f32[3] multiply(x, a)  ROOT r = f32[3] add(m, m)"
+    )
+    becomes(cse, entry(before), entry(after))
+
+
+def test_equal_reducers_are_one():
+    other = SUM.replace("sum", "total").replace("a", "p").replace("pdd(p, b)", "add(p, b)")
+    other = other.replace("pprpmeter", "parameter").replace("totpl", "total")
+    body = (
+        "x = f32[3,4] parameter(0)  z = f32[] constant(0)"
+        "  r = f32[3] reduce(x, z), dimensions={1}, to_apply=sum"
+        "  s = f32[3] reduce(x, z), dimensions={1}, to_apply=total  ROOT t = f32[3] add(r, s)"
+    )
+    new = cse(parse(f"HloModule t\n{SUM}{other}{entry(body)}"))
+    assert [c.name for c in new.computations] == ["sum", "main"]
+    assert sum(i.opcode == "reduce" for i in new.entry.instructions) == 1
+
+
+def test_random_numbers_are_never_shared(becomes):
+    draw = " = f32[3] rng(a, b), distribution=rng_uniform  "
+    body = f"a = f32[] constant(0)  b = f32[] constant(1)  r{draw}s{draw}ROOT t = f32[3] add(r, s)"
+    becomes(cse, entry(body), None)
+
+
+def test_dead_code_goes_and_parameters_stay():
+    text = "HloModule t\nENTRY main { x = f32[3] parameter(0)  y = f32[3] parameter(1)"
+    module = parse(text + "  n = f32[3] negate(x)  ROOT a = f32[3] abs(x) }")
+    new = dce(module)
+    assert [i.name for i in new.entry.instructions] == ["x", "y", "a"]
+    assert dce(new) is new
+
+
+FOLDED = {
+    "transposed": (
+        "c = f32[2,3] constant({ {1,2,3}, {4,5,6} })"
+        "  ROOT t = f32[3,2] transpose(c), dimensions={1,0}",
+        "ROOT t = f32[3,2] constant({ {1,4}, {2,5}, {3,6} })",
+    ),
+    "scaled": (
+        "c = f32[2] constant({1,2})  k = f32[] constant(3)"
+        "  b = f32[2] broadcast(k), dimensions={}  ROOT m = f32[2] multiply(c, b)",
+        "ROOT m = f32[2] constant({3,6})",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOLDED)
+def test_constants_are_folded(name, becomes):
+    before, after = FOLDED[name]
+    becomes(fold_constants, entry(before), entry(after))
+
+
+def test_folding_makes_nothing_big(becomes):
+    big = "c = f32[2] constant({1,2})  b = f32[2,9999] broadcast(c), dimensions={0}"
+    becomes(fold_constants, entry(f"{big}  ROOT n = f32[2,9999] negate(b)"), None)
+    becomes(fold_constants, entry("i = s32[9] iota(), iota_dimension=0"), None)
+
+
+DENSE = (
+    "ENTRY main { w = f32[4,3] parameter(0)  x = f32[2,4] parameter(1)  b = f32[3] parameter(2)"
+    "  d = f32[2,3] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    "  c = f32[2,3] broadcast(b), dimensions={1}  ROOT s = f32[2,3] add(d, c) }"
+)
+
+
+@pytest.mark.parametrize("keys", [(0, 2), ("w", "b"), ("0", 2)])
+def test_frozen_parameters(keys):
+    module = parse(f"HloModule dense\n{DENSE}")
+    w, x, b = random_arguments(module.entry)
+    new = freeze(module, dict(zip(keys, (w, b), strict=True)))
+    assert [(p.name, p.attrs["number"]) for p in new.entry.parameters] == [("x", 0)]
+    np.testing.assert_array_equal(evaluate(new, [x]), evaluate(module, [w, x, b]))
+
+
+@pytest.mark.parametrize(
+    "constants, message",
+    [
+        ({5: np.zeros((4, 3), np.float32)}, "no parameter 5: the program has 3 parameters"),
+        ({"v": np.zeros((4, 3), np.float32)}, "no parameter called `v`"),
+        ({0: np.zeros((3, 4), np.float32)}, r"takes f32\[4, 3\], the array is float32\[3, 4\]"),
+        ({"w": np.zeros((4, 3))}, r"takes f32\[4, 3\], the array is float64"),
+        ({0: np.zeros((4, 3), np.float32), "w": np.zeros((4, 3), np.float32)}, "frozen twice"),
+    ],
+)
+def test_freezing_refuses(constants, message):
+    with pytest.raises(ArgumentError, match=message):
+        freeze(parse(f"HloModule dense\n{DENSE}"), constants)
+
+
+AFFINE = {
+    "batch norm": (
+        "m = f32[2,3] multiply(d, s)  ROOT a = f32[2,3] add(m, t)",
+        {"dot", "add"},
+    ),
+    "bias, mean, deviation": (
+        "a = f32[2,3] add(t, d)  e = f32[2,3] subtract(a, s)  ROOT v = f32[2,3] divide(e, s)",
+        {"dot", "add"},
+    ),
+    "scale alone": ("ROOT m = f32[2,3] multiply(s, d)", {"dot"}),
+    "from a constant": ("ROOT m = f32[2,3] subtract(t, d)", {"dot", "add"}),
+}
+
+
+@pytest.mark.parametrize("name", AFFINE)
+def test_scales_go_into_constant_weights(name, same_meaning):
+    tail, wanted = AFFINE[name]
+    body = (
+        "x = f32[2,4] parameter(0)"
+        "  w = f32[4,3] constant({ {1,2,3}, {4,5,6}, {-1,0,2}, {3,-3,1} })"
+        "  p = f32[3] constant({2,0.5,-3})  q = f32[3] constant({1,-1,4})"
+        "  s = f32[2,3] broadcast(p), dimensions={1}  t = f32[2,3] broadcast(q), dimensions={1}"
+        f"  d = f32[2,3] dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}  {tail}"
+    )
+    old = parse(f"HloModule t\n{entry(body)}")
+    new = fold_batch_norm(old)
+    work = {i.opcode for i in new.entry.instructions}
+    assert work - {"parameter", "constant", "broadcast"} == wanted
+    same_meaning(old, new)
+
+
+def test_scale_of_a_value_used_twice_stays(becomes):
+    body = (
+        "x = f32[2,2] parameter(0)  w = f32[2,2] constant({ {1,2}, {4,5} })"
+        "  p = f32[2] constant({2,3})  s = f32[2,2] broadcast(p), dimensions={1}"
+        "  d = f32[2,2] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+        "  m = f32[2,2] multiply(d, s)  ROOT r = f32[2,2] add(m, d)"
+    )
+    becomes(fold_batch_norm, entry(body), None)
+
+
+def test_layouts_are_forgotten_and_bitcasts_spelled_out():
+    module = parse(
+        "HloModule t\nENTRY main { x = f32[2,3]{0,1} parameter(0)"
+        "  c = f32[2,3]{1,0} copy(x)  b = f32[3,2]{1,0} bitcast(x)  r = f32[6]{0} bitcast(x)"
+        "  ROOT t = (f32[2,3], f32[3,2], f32[6]) tuple(c, b, r) }"
+    )
+    new = drop_layouts(module)
+    assert {i.opcode for i in new.entry.instructions} <= {
+        "parameter", "transpose", "reshape", "tuple",
+    }  # fmt: skip
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    same, turned, line = evaluate(new, [x])
+    np.testing.assert_array_equal(same, x)
+    np.testing.assert_array_equal(turned, x.T)
+    np.testing.assert_array_equal(line, x.T.ravel())
+
+
+SMALL_MODELS = [
+    "attention_gqa_bf16", "mandelbrot_while", "mnist_mlp_train_step", "op_associative_scan",
+    "op_conv_depthwise", "op_conv_transpose", "op_gelu_erf_layernorm", "op_max_pool_grad",
+    "op_take_rows", "reductions_forward", "tf_image_ops", "tf_keras_convnet_forward",
+    "tf_train_mnist", "torch_convnet_forward", "vit_tiny_forward", "bert_tiny_forward",
+]  # fmt: skip
+
+
+@pytest.mark.corpus
+@pytest.mark.parametrize("name", SMALL_MODELS)
+def test_pipeline_keeps_the_meaning_of_models(name, same_meaning):
+    path = CORPUS / f"{name}.hlo"
+    if not path.is_file():
+        pytest.skip("the corpus is not beside this checkout")
+    old = parse(path.read_text())
+    new = optimize(old)
+    same_meaning(old, new, 2e-2 if "bf16" in name else 1e-3)
+    shown = show(new)
+    assert show(parse(shown)) == shown
+    assert optimize(new).entry.instructions and not any(
+        i.opcode in ("call", "fusion", "copy", "map") for c in new.computations
+        for i in c.instructions
+    )  # fmt: skip
+
+
+def _double(x: int) -> int:
+    """Twice the number."""
+    return 2 * x
+
+
+def _keep(x: int) -> int:
+    return x
+
+
+NUMBERS = Pipeline((Pass("double", _double), Pass("keep", _keep), Pass("again", _double)))
+
+
+def test_pipeline_lists_times_prints_and_dumps(tmp_path):
+    timing, stream = Timing(), io.StringIO()
+    watch = (timing, Print(str, stream), Dump(str, tmp_path, "txt"))
+    assert NUMBERS.run(3, watch) == 12
+    assert NUMBERS.listing().splitlines()[0] == "  1  double  Twice the number."
+    assert [(n, c) for n, _, c in timing.rows] == [
+        ("double", True), ("keep", False), ("again", True),
+    ]  # fmt: skip
+    assert timing.table().endswith("total")
+    assert stream.getvalue().splitlines() == [
+        "// 00 input", "3", "// 01 double", "6", "// 02 keep (unchanged)", "// 03 again", "12",
+    ]  # fmt: skip
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "00_input.txt", "01_double.txt", "03_again.txt",
+    ]  # fmt: skip
+
+
+def test_pipeline_stops_where_it_is_told():
+    assert NUMBERS.run(3, stop="keep") == 6
+    with pytest.raises(ArgumentError, match=r"no pass is called `halve`[\s\S]*double, keep, again"):
+        NUMBERS.run(3, stop="halve")
+
+
+def test_verifier_names_the_pass():
+    def positive(x: int) -> None:
+        if x > 6:
+            raise ValueError("too big")
+
+    with pytest.raises(ValueError, match="too big") as caught:
+        NUMBERS.run(3, (Verify(positive),))
+    assert caught.value.__notes__ == ["found after pass 3, again"]
+
+
+def test_repeat_ends_when_nothing_changes_or_at_the_limit():
+    seen: list[int] = []
+
+    def once_below_ten(x: int) -> int:
+        seen.append(x)
+        return x + 1 if x < 10 else x
+
+    assert repeat("grow", (Pass("p", once_below_ten),), limit=100).run(8) == 10
+    assert seen == [8, 9, 10]
+    assert repeat("grow", (Pass("p", once_below_ten),), limit=1).run(0) == 1
+
+
+def test_every_pass_has_a_name_and_a_summary():
+    assert all(p.name and p.summary for p in PIPELINE)
