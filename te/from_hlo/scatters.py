@@ -155,37 +155,44 @@ def _selected(
     places = {n: d.alloc(f"{name}_place{n}", extents, index_type) for n in wide}
     space = d.emitter.spatial(extents)
     terms = d.emitter.reducing([window[n].size for n in wide])
-    at, inner = variables(space), dict(zip(wide, variables(terms), strict=True))
+    at, inner = variables(space), variables(terms)
     candidate: list[Expr] = list(at)
-    conditions: list[Expr | None] = []
-    for n in wide:
+    for n, k in zip(wide, inner, strict=True):
         w = window[n]
-        reach = mul(inner[n], w.rhs_dilate)
-        candidate[n] = add(add(mul(at[n], w.stride), reach), -w.pad_low)
-        conditions.append(d.emitter.inside(candidate[n], operand.array.dims[n]))
-    old, new = Var("old", kept.dtype), Var("new", kept.dtype)
-    none = compare("lt", Load(places[wide[0]], at), 0)
-    keeps = apply(x.attrs["select"], (old, new))[0]
-    take = Var("take", pred)
-    clamped = [
-        d.emitter.clamped(c, e - 1) for c, e in zip(candidate, operand.array.dims, strict=True)
-    ]
-    writes: list[Stmt] = [Store(kept, at, select(take, new, old))]
-    names: list[tuple[Var, Expr]] = [
-        (old, Load(kept, at)),
-        (new, d.emitter.element(operand, clamped)),
-        (take, Op("or", (none, op("not", keeps)), pred)),
-    ]
-    for n in wide:
-        moved = Var(f"place{n}")
-        names.append((moved, select(take, candidate[n], Load(places[n], at))))
-        writes.append(Store(places[n], at, moved))
-    condition = both(*conditions)
-    body = lets(names, seq(*writes))
+        candidate[n] = add(add(mul(at[n], w.stride), mul(k, w.rhs_dilate)), -w.pad_low)
+    limits = list(zip(candidate, operand.array.dims, strict=True))
+    condition = both(*(d.emitter.inside(c, extent) for c, extent in limits))
+    new = d.emitter.element(operand, [d.emitter.clamped(c, extent - 1) for c, extent in limits])
+    body = _keep(x.attrs["select"], kept, places, at, candidate, new)
     init = seq(
         Store(kept, at, d.emitter.element(operand, [const(0)] * len(at))),
-        *(Store(places[n], at, const(-1)) for n in wide),
+        *(Store(b, at, const(-1)) for b in places.values()),
     )
     body = body if condition is None else If(condition, body)
     d.body.append(blocks.nest(d.fresh("select"), (*space, *terms), body, init))
     return places
+
+
+def _keep(
+    decide: Computation,
+    kept: Buffer,
+    places: dict[int, Buffer],
+    at: tuple[Expr, ...],
+    candidate: Sequence[Expr],
+    value: Expr,
+) -> Stmt:
+    """Take the candidate where nothing is kept yet, or where ``decide(kept, value)`` fails."""
+    old, new, take = Var("old", kept.dtype), Var("new", kept.dtype), Var("take", pred)
+    none = compare("lt", Load(next(iter(places.values())), at), 0)
+    keeps = apply(decide, (old, new))[0]
+    names: list[tuple[Var, Expr]] = [
+        (old, Load(kept, at)),
+        (new, value),
+        (take, Op("or", (none, op("not", keeps)), pred)),
+    ]
+    writes: list[Stmt] = [Store(kept, at, select(take, new, old))]
+    for n, b in places.items():
+        moved = Var(f"place{n}")
+        names.append((moved, select(take, candidate[n], Load(b, at))))
+        writes.append(Store(b, at, moved))
+    return lets(names, seq(*writes))
