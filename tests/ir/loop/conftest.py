@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from nestwright.ir.dtypes import s64
-from nestwright.ir.loop.build import add, const, floordiv, floormod, mul, op
-from nestwright.ir.loop.nodes import Buffer, Expr, For, Func, Kind, Load, Store, Var
+from nestwright.ir.loop.build import add, compare, const, floordiv, floormod, mul, op
+from nestwright.ir.loop.nodes import Buffer, Expr, For, Func, If, Kind, Load, Stmt, Store, Var
 
 
 class Draw:
@@ -39,7 +39,9 @@ class Draw:
         x, y, z = (const(n) for n in self.extents)
         place, value = self.element(shape), Load(a, self.element(shape))
         update = op("add", Load(c, r.choice([place, self.element(shape)])), value)
-        store = Store(c, place, r.choice([value, value, update]))
+        store: Stmt = Store(c, place, r.choice([value, value, update]))
+        if r.random() < 0.3:
+            store = If(compare(r.choice(["lt", "eq", "ge"]), self.index(), self.index()), store)
         return Func("f", (a, c), 1, For(i, x, For(j, y, For(k, z, store)), kind))
 
 

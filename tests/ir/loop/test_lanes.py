@@ -1,8 +1,9 @@
-"""Nests run on arrays mean what they mean element by element, bit for bit."""
+"""Nests run on arrays, and simplified ones, mean what they mean element by element."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from nestwright.ir.loop.interp import UndefinedError, run
 from nestwright.ir.loop.nodes import Func, Kind
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.loop.printer import show
+from nestwright.ir.loop.simplify import simplify_stmt
 
 HEAD = "@func(outputs=1)\ndef f(A: f32[20, 30], B: f32[30], C: f32[20, 30], n: s64):\n"
 MATMUL_TILED = """\
@@ -129,3 +131,15 @@ def outcome(func: Func, a: np.ndarray[Any, Any], seed: int | None) -> object:
         return run(func, [a], seed=seed)[0].tolist()
     except UndefinedError as e:
         return str(e)
+
+
+@settings(max_examples=150, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_simplified_nests_mean_the_same(
+    random_nest: Callable[[int, Kind], Func], seed: int
+) -> None:
+    func = random_nest(seed, Kind.SERIAL)
+    body = simplify_stmt(func.body)
+    a = np.arange(np.prod(func.params[0].shape)).reshape(func.params[0].shape)
+    assert outcome(replace(func, body=body), a, 0) == outcome(func, a, 0), show(func)
+    assert simplify_stmt(body) is body

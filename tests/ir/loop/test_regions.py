@@ -133,8 +133,7 @@ def test_loops_called_independent_have_no_races(random_nest: Nests, seed: int) -
 def test_boxes_hold_every_access(random_nest: Nests, seed: int) -> None:
     func = random_nest(seed, Kind.SERIAL)
     first, second, third = loops(func)
-    store = third.body
-    assert isinstance(store, Store)
+    (store,) = (s for s in walk(func.body) if isinstance(s, Store))
     x, y, z = (as_int(s.extent) or 0 for s in (first, second, third))
     outer = {first.var: (0, x - 1)}
     box = written(second, func.params[1], outer)
