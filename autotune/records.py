@@ -76,7 +76,10 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One schedule tried. ``runs``: seconds per call; ``trace`` replays it (None: never made)."""
+    """One schedule tried. ``runs``: seconds per call; ``trace`` replays it (None: never made).
+
+    ``drift`` says how much slower the machine was than when the task's yardstick was taken.
+    """
 
     workload: str
     device: str
@@ -91,11 +94,16 @@ class Trial:
     tool: Mapping[str, str] = field(default_factory=dict)
     ts: float = 0.0
     id: str = ""
+    drift: float = 1.0
 
     @property
     def cost(self) -> float:
-        """Seconds per call to choose by: the lower quartile of the runs; infinite if it failed."""
-        return quantile(self.runs, 0.25) if self.status == "ok" and self.runs else math.inf
+        """Seconds per call to choose by, infinite if it failed.
+
+        That is the lower quartile of the runs, corrected by how much slower the machine was.
+        """
+        ran = self.status == "ok" and self.runs
+        return quantile(self.runs, 0.25) / self.drift if ran else math.inf
 
     @property
     def point(self) -> tuple[str, str, str, str]:
@@ -172,7 +180,8 @@ def _body(record: Record) -> dict[str, Any]:
 def _trial_body(t: Trial) -> dict[str, Any]:
     body: dict[str, Any] = {
         "w": t.workload, "d": t.device, "sketch": t.sketch, "dec": dict(t.decisions),
-        "trace": t.trace, "status": t.status, "t": {"unit": "s", "runs": list(t.runs)},
+        "trace": t.trace, "status": t.status,
+        "t": {"unit": "s", "runs": list(t.runs), "drift": t.drift},
         "src": t.source, "seed": t.seed, "tool": dict(t.tool), "ts": t.ts,
     }  # fmt: skip
     return body | {"note": t.note} if t.note else body
@@ -307,7 +316,7 @@ def _read_trial(v: dict[str, Any]) -> Trial:
         _text(v["w"], "w"), _text(v["d"], "d"), _text(v["sketch"], "sketch"),
         _mapping(v["dec"], "dec"), v["status"], _text(v["src"], "src"), runs, trace,
         int(v["seed"]), str(v.get("note", "")), _mapping(v["tool"], "tool"), float(v["ts"]),
-        _text(v["id"], "id"),
+        _text(v["id"], "id"), *_times([v["t"].get("drift", 1.0)], "drift"),
     )  # fmt: skip
 
 

@@ -256,7 +256,7 @@ class Tuner:
         trial = Trial(
             state.task.key, self.device, c.sketch, c.decisions, outcome.status, source,
             outcome.runs, outcome.trace, self.plan.seed, outcome.note, dict(self.plan.tool),
-            time.time(),
+            time.time(), drift=outcome.drift,
         )  # fmt: skip
         trial = cast(Trial, stamped(trial))
         self.writer.append(trial)

@@ -1,8 +1,7 @@
 """What a measuring child does for a job: build the kernel, check its result, time it.
 
-The result of every candidate is compared with the interpreter's before it is timed. Timing holds
-the machine's lock: a few quick runs first, and if those show that the candidate is far behind
-the best one so far, that is all it gets.
+The result of every candidate is compared with the interpreter's before it is timed. Building shares
+the machine's lock with other builders; timing holds it alone.
 """
 
 from __future__ import annotations
@@ -32,17 +31,13 @@ from ..programs import Program, relative_error
 from ..records import DEFAULT_SKETCH, Json
 from .lock import MachineLock
 from .protocol import Candidate, Job, Outcome
+from .timing import Yardsticks, clock_for, race, time_call
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
 ALIGNMENT = 64  # bytes
 KEPT = 4  # programs whose inputs and sketches stay in memory
 COPIES = 8  # most sets of buffers that timing rotates through
-QUICK = 3  # runs before a candidate may be given up
-HOPELESS = 1.5  # times the incumbent
-SAMPLE = 1e-4  # seconds that one timed sample should at least take
-MOST = 24  # samples of one candidate
-ROUNDS = 9  # of a race
 
 
 @dataclass(slots=True)
@@ -80,6 +75,7 @@ class Harness:
         self._enter = enter
         self._loaded: OrderedDict[tuple[str, str, int], Loaded] = OrderedDict()
         self._lock = MachineLock()
+        self._yardsticks = Yardsticks()
 
     def run(self, job: Job) -> tuple[Outcome, ...]:
         """The outcome of each candidate of the job."""
@@ -110,12 +106,14 @@ class Harness:
             built = self._build(loaded, c)
         except Rejected as e:
             return e.outcome
-        call = _caller(built.kernel, loaded)
+        call, clock = _caller(built.kernel, loaded), clock_for(loaded.target.threads)
         self._enter("wait")
         with self._lock.timing():
             self._enter("run")
-            runs = time_call(call, job.incumbent, job.fill)
-        return Outcome("ok", runs, built.trace, built.error, build=built.seconds)
+            drift = self._yardsticks.drift(job.key, clock)
+            runs = time_call(call, clock, job.incumbent * drift, job.fill)
+        self._yardsticks.offer(job.key, call, min(runs) / drift)
+        return Outcome("ok", runs, built.trace, built.error, "", built.seconds, drift)
 
     def _build(self, loaded: Loaded, c: Candidate) -> Built:
         """Schedule, compile, run once and compare; ``Rejected`` where one of these fails."""
@@ -151,30 +149,14 @@ class Harness:
                 built[number] = self._build(loaded, c)
             except Rejected as e:
                 outcomes[number] = e.outcome
-        runs = self._interleave(job, loaded, built)
-        for number, b in built.items():
-            outcomes[number] = Outcome("ok", tuple(runs[number]), b.trace, b.error, "", b.seconds)
-        return tuple(outcomes[n] for n in range(len(job.candidates)))
-
-    def _interleave(
-        self, job: Job, loaded: Loaded, built: dict[int, Built]
-    ) -> dict[int, list[float]]:
         calls = {n: _caller(b.kernel, loaded) for n, b in built.items()}
-        runs: dict[int, list[float]] = {n: [] for n in built}
-        if not calls:
-            return runs
         self._enter("wait")
         with self._lock.timing():
             self._enter("run")
-            once = {n: _sample(call, 1) for n, call in calls.items()}
-            share = max(SAMPLE, job.fill / ROUNDS)
-            inner = {n: max(1, min(10_000, int(share / t))) for n, t in once.items()}
-            order = list(calls)
-            for _ in range(ROUNDS):
-                for n in order:
-                    runs[n].append(_sample(calls[n], inner[n]))
-                order.reverse()
-        return runs
+            runs = race(calls, clock_for(loaded.target.threads), job.fill)
+        for number, b in built.items():
+            outcomes[number] = Outcome("ok", tuple(runs[number]), b.trace, b.error, "", b.seconds)
+        return tuple(outcomes[n] for n in range(len(job.candidates)))
 
 
 def _short(e: Exception) -> str:
@@ -280,23 +262,3 @@ def _caller(kernel: Kernel, loaded: Loaded) -> Callable[[int], None]:
             entry(*sets[n % len(sets)])
 
     return call
-
-
-def _sample(call: Callable[[int], None], times: int) -> float:
-    began = time.perf_counter()
-    call(times)
-    return (time.perf_counter() - began) / times
-
-
-def time_call(call: Callable[[int], None], incumbent: float, fill: float) -> tuple[float, ...]:
-    """Seconds per call, several samples. ``incumbent`` (0: none) allows giving up early."""
-    once = _sample(call, 1)
-    inner = max(1, min(10_000, int(SAMPLE / max(once, 1e-9))))
-    if once < SAMPLE:
-        inner = max(1, min(10_000, int(SAMPLE / max(_sample(call, inner), 1e-9))))
-    runs = [_sample(call, inner) for _ in range(1 if once > 1.0 else QUICK)]
-    if incumbent and min(runs) > HOPELESS * incumbent:
-        return tuple(runs)
-    while sum(runs) * inner < fill and len(runs) < MOST:
-        runs.append(_sample(call, inner))
-    return tuple(runs)

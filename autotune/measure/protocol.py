@@ -65,7 +65,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one candidate. ``error`` is relative to the reference's root mean square."""
+    """What became of one candidate. ``error`` is relative to the reference's root mean square.
+
+    ``runs`` are seconds as measured, ``drift`` how much slower the machine was than before.
+    """
 
     status: str
     runs: tuple[float, ...] = ()
@@ -73,6 +76,7 @@ class Outcome:
     error: float = 0.0
     note: str = ""
     build: float = 0.0
+    drift: float = 1.0
 
 
 def encode_job(job: Job) -> bytes:

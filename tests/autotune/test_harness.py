@@ -8,8 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nestwright.autotune.measure.harness import Harness, time_call
+from nestwright.autotune.measure.harness import Harness
 from nestwright.autotune.measure.protocol import Candidate, Job
+from nestwright.autotune.measure.timing import (
+    MOST,
+    ROUNDS,
+    SAMPLE,
+    Yardsticks,
+    race,
+    repeats,
+    time_call,
+)
 from nestwright.autotune.programs import Program, relative_error
 from nestwright.autotune.records import DEFAULT_SKETCH
 
@@ -105,10 +114,51 @@ def test_race_times_every_candidate_equally_often(job: Job) -> None:
     assert missing.status == "invalid"
 
 
-def test_hopeless_candidates_get_three_runs_and_good_ones_more() -> None:
-    calls: list[int] = []
-    assert len(time_call(calls.append, incumbent=1e-12, fill=1.0)) == 3
-    assert len(time_call(calls.append, incumbent=0.0, fill=1e-3)) > 3
+class Machine:
+    """A clock and a kernel that takes a known time, on a machine that may slow down."""
+
+    def __init__(self, seconds: float) -> None:
+        self.now, self.seconds, self.slow = 0.0, seconds, 1.0
+
+    def call(self, times: int) -> None:
+        self.now += times * self.seconds * self.slow
+
+    def clock(self) -> float:
+        return self.now
+
+
+def test_hopeless_candidates_get_three_samples_and_good_ones_more() -> None:
+    m = Machine(1e-5)
+    assert time_call(m.call, m.clock, incumbent=1e-6, fill=1.0) == pytest.approx([1e-5] * 3)
+    assert len(time_call(m.call, m.clock, incumbent=0.9e-5, fill=1.0)) == MOST
+    assert len(time_call(m.call, m.clock, incumbent=0.0, fill=1e-9)) == 3
+
+
+def test_samples_are_long_enough_to_be_read_off_the_clock() -> None:
+    for seconds in (1e-7, 1e-5, 1e-2):
+        m = Machine(seconds)
+        assert repeats(m.call, m.clock) * seconds >= SAMPLE
+
+
+def test_a_race_gives_everyone_the_same_number_of_turns() -> None:
+    m = Machine(1e-4)
+    runs = race({0: m.call, 3: m.call}, m.clock, 0.01)
+    assert {n: len(r) for n, r in runs.items()} == {0: ROUNDS, 3: ROUNDS}
+
+
+def test_yardstick_tells_a_slow_machine_from_a_slow_kernel() -> None:
+    m, sticks = Machine(1e-4), Yardsticks()
+    assert sticks.drift("task", m.clock) == 1.0, "nothing to compare with yet"
+    sticks.offer("task", m.call, 1e-4)
+    assert sticks.drift("task", m.clock) == 1.0
+    m.slow = 2.5
+    assert sticks.drift("task", m.clock) == pytest.approx(2.5)
+    sticks.offer("task", m.call, 3e-4)
+    assert sticks.seconds["task"] == pytest.approx(1e-4), "a slower kernel is no yardstick"
+    m.slow = 0.5
+    assert sticks.drift("task", m.clock) == 1.0
+    m.slow = 1.0
+    assert sticks.drift("task", m.clock) == pytest.approx(2.0), "the fast minute counts"
 
 
 def test_results_are_compared_by_type() -> None:

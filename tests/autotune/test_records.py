@@ -65,7 +65,7 @@ def test_header_and_model_round_trip() -> None:
 def test_trial_line_follows_the_documented_form() -> None:
     line = json.loads(encode(TRIAL))
     assert (line["k"], line["v"], line["status"]) == ("trial", 1, "ok")
-    assert line["t"] == {"unit": "s", "runs": [2e-6, 1e-6, 3e-6]}
+    assert line["t"] == {"unit": "s", "runs": [2e-6, 1e-6, 3e-6], "drift": 1.0}
     assert line["dec"] == {"rows": 4, "order": "column"}
 
 
@@ -77,6 +77,7 @@ def test_id_depends_on_content_alone() -> None:
 def test_cost_is_the_lower_quartile_and_failures_cost_infinitely() -> None:
     assert TRIAL.cost == pytest.approx(1.5e-6)
     assert replace(TRIAL, status="wrong").cost == math.inf
+    assert replace(TRIAL, drift=2.0).cost == pytest.approx(0.75e-6)
     assert quantile((5.0,), 0.25) == 5.0
 
 
