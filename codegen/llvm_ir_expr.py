@@ -85,8 +85,7 @@ class Emitter(Indices):
         if bounds(a, self.ranges)[0] < 0:
             return apply(self, name, (x, y))
         x, y = self.even(x, y)
-        power = isinstance(y.literal, int) and y.literal > 0 and y.literal & (y.literal - 1) == 0
-        if power:
+        if not isinstance(y.literal, int) or y.literal & (y.literal - 1) == 0:
             return apply(self, name, (x, y))
         narrow = x.lanes and max(bounds(a, self.ranges)[1], bounds(b, self.ranges)[1]) <= SMALL
         if narrow:  # vectors of 64-bit quotients are scalarized

@@ -74,11 +74,19 @@ def _power_of_two(y: Value) -> int | None:
     return None
 
 
+def _positive(b: Builder, y: Value) -> Value:
+    """A divisor that does not trap: in a lane that is off it may be 0."""
+    if isinstance(y.literal, int):
+        return y
+    return b.select(b.compare("eq", y, b.like(0, y)), b.like(1, y), y)
+
+
 def floordiv(b: Builder, x: Value, y: Value) -> Value:
     """``x // y`` rounding down, ``y`` positive."""
     shift = _power_of_two(y)
     if shift is not None:
         return b.binary("ashr" if signed(x) else "lshr", x, b.like(shift, x)) if shift else x
+    y = _positive(b, y)
     if not signed(x):
         return b.binary("udiv", x, y)
     quotient = b.binary("sdiv", x, y)
@@ -92,6 +100,7 @@ def floormod(b: Builder, x: Value, y: Value) -> Value:
     shift = _power_of_two(y)
     if shift is not None:
         return b.binary("and", x, b.like((1 << shift) - 1, x))
+    y = _positive(b, y)
     if not signed(x):
         return b.binary("urem", x, y)
     rest = b.binary("srem", x, y)
