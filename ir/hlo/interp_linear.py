@@ -162,7 +162,8 @@ def substitute(a: Array, b: Array, lower: bool, unit: bool) -> Array:
     x = np.zeros_like(b)
     n = a.shape[-1]
     for r in range(n) if lower else reversed(range(n)):
-        rest = b[..., r, :] - np.matmul(a[..., r : r + 1, :], x)[..., 0, :]
+        known = slice(0, r) if lower else slice(r + 1, n)
+        rest = b[..., r, :] - np.matmul(a[..., r : r + 1, known], x[..., known, :])[..., 0, :]
         x[..., r, :] = rest if unit else rest / a[..., r, r, None]
     return x
 

@@ -35,7 +35,7 @@ def _rng_bit_generator(i: Instruction, args: list[Value], run: Run) -> Value:
     double = shape.dtype.bits == 64
     make = _three_fry if i.attrs.get("algorithm") == "rng_three_fry" else _philox
     counter, bits = make(words, shape.dims, double)
-    out = bits.astype(f"u{shape.dtype.bytes}").view(to_numpy(shape.dtype))
+    out = np.asarray(bits).astype(f"u{shape.dtype.bytes}").view(to_numpy(shape.dtype))
     after = np.concatenate([words[:1], counter, words[1 + len(counter) :]])
     return after[: len(words)], out
 

@@ -48,7 +48,11 @@ class _Parser:
     def module(self) -> HloModule:
         cursor = self.cursor
         if not cursor.word("HloModule"):
-            cursor.fail("this is not HLO text", _what_else(cursor.text), "it starts `HloModule ..`")
+            cursor.fail(
+                "this is not HLO text",
+                _what_else(cursor.text),
+                "HLO text starts with `HloModule name`",
+            )
         if (found := cursor.match(_MODULE_NAME)) is None:
             cursor.fail("expected the name of the module", f"found {cursor.found()}")
         attrs: dict[str, Any] = {}
@@ -280,10 +284,10 @@ def _what_else(text: str) -> str:
         return "it is binary, perhaps a protobuf (ONNX or a serialized HLO module)"
     if re.search(r"stablehlo\.|mhlo\.|func\.func|^\s*module\b", head, re.M):
         return "it looks like MLIR text (StableHLO), which is another language"
+    if re.search(r"^\s*\{?\s*lambda\b.*\blet\b", head):
+        return "it looks like a jaxpr"
     if head.lstrip().startswith(("{", "[")):
         return "it looks like JSON"
     if re.search(r"^\s*(; ModuleID|define |target triple)", head, re.M):
         return "it looks like LLVM IR"
-    if re.search(r"^\s*\{?\s*lambda\b.*\blet\b", head):
-        return "it looks like a jaxpr"
     return "it does not start with a module header"

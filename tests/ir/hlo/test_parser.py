@@ -1,0 +1,281 @@
+"""HLO text is read in all of XLA's styles, and what cannot be read is refused with its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nestwright.ir.errors import ParseError
+from nestwright.ir.hlo import parse, show
+from nestwright.ir.hlo.nodes import (
+    Computation,
+    ConvLabels,
+    HloModule,
+    Instruction,
+    PadDim,
+    Raw,
+    Shape,
+    SliceDim,
+    TupleShape,
+    WindowDim,
+)
+
+CORPUS = Path(__file__).parents[3].parent / "shared/corpus"
+
+
+def module(body: str, head: str = "") -> HloModule:
+    return parse(f"HloModule m\n{head}\nENTRY e {{\n{body}\n}}\n")
+
+
+def last(body: str, head: str = "") -> Instruction:
+    return module(body, head).entry.root
+
+
+def refused(text: str) -> str:
+    with pytest.raises(ParseError) as error:
+        parse(text, "f.hlo")
+    return str(error.value)
+
+
+def refused_in(body: str, head: str = "") -> str:
+    return refused(f"HloModule m\n{head}\nENTRY e {{\n{body}\n}}\n")
+
+
+def test_three_styles_are_one_module() -> None:
+    short = """HloModule m
+r { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b)
+}
+ENTRY e {
+  x = f32[4]{0} parameter(0)
+  z = f32[] constant(0)
+  ROOT t = f32[] reduce(x, z), dimensions={0}, to_apply=r
+}"""
+    full = """HloModule m
+%r (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %s = f32[] add(%a, %b)
+}
+ENTRY %e (x: f32[4]) -> f32[] {
+  %x = f32[4]{0} parameter(0)
+  %z = f32[] constant(0) // zero
+  ROOT %t = f32[] reduce(%x, /*index=1*/%z), dimensions={0}, to_apply=%r
+}"""
+    tensorflow = full.replace("add(%a, %b)", "add(f32[] %a, f32[] %b)").replace(
+        "reduce(%x, /*index=1*/%z)", "reduce(f32[4]{0} %x, f32[] %z)"
+    )
+    assert show(parse(short)) == show(parse(full)) == show(parse(tensorflow))
+
+
+def test_metadata_and_tables_are_kept() -> None:
+    text = """HloModule m, is_scheduled=true, input_output_alias={ {0}: (0, {}, may-alias) }
+
+FileNames
+1 "a.py"
+
+StackFrames
+1 {file_location_id=1 parent_frame_id=1}
+
+ENTRY e {
+  ROOT x = f32[2]{0} parameter(0), metadata={op_type="t" op_name="a \\"b\\"" source_line=7}
+}
+"""
+    found = parse(text)
+    assert found.attrs["is_scheduled"] == Raw("true")
+    assert found.tables.startswith('FileNames\n1 "a.py"')
+    assert found.entry.root.metadata is not None
+    assert found.entry.root.metadata.op_type == "t"
+    assert found.entry.root.metadata.source_line == 7
+    assert show(found) == text
+
+
+def test_entry_is_the_last_computation_without_a_mark() -> None:
+    text = "HloModule m\na { ROOT x = f32[] parameter(0) }\nb { ROOT y = f32[] parameter(0) }"
+    assert parse(text).entry.name == "b"
+
+
+def test_root_is_the_last_instruction_without_a_mark() -> None:
+    assert last("x = f32[] parameter(0)\n y = f32[] negate(x)").name == "y"
+
+
+def test_shapes() -> None:
+    tup = last("ROOT p = ((f32[2,3]{0,1:T(8,128)S(1)}, token[]), s32[<=3], u8[]) parameter(0)")
+    match tup.shape:
+        case TupleShape(elements=(TupleShape(elements=(Shape() as a, _)), Shape() as b, _)):
+            assert a.dims == (2, 3) and a.layout == (0, 1)
+            assert b.dims == (3,) and b.dynamic == (True,)
+        case other:
+            pytest.fail(str(other))
+
+
+def test_attributes_have_types() -> None:
+    conv = last(
+        "x = f32[1,8,8,4] parameter(0)\n w = f32[3,3,4,8] parameter(1)\n"
+        "ROOT c = f32[1,4,4,8] convolution(x, w), dim_labels=b01f_01io->b01f, "
+        "window={size=3x3 stride=2x2 pad=0_1x0_-1 rhs_reversal=1x0}, feature_group_count=1"
+    )
+    assert conv.attrs["dim_labels"] == ConvLabels(0, 3, (1, 2), 2, 3, (0, 1), 0, 3, (1, 2))
+    assert conv.attrs["window"][0] == WindowDim(3, 2, 0, 1, reversal=True)
+    assert conv.attrs["window"][1] == WindowDim(3, 2, 0, -1)
+    pad = last(
+        "x = f32[4,4] parameter(0)\n z = f32[] constant(0)\n"
+        "ROOT p = f32[5,7] pad(x, z), padding=0_1x-1_1_1"
+    )
+    assert pad.attrs["padding"] == (PadDim(0, 1), PadDim(-1, 1, 1))
+    cut = last("x = f32[4,4] parameter(0)\n ROOT s = f32[2,2] slice(x), slice={[0:2], [0:4:2]}")
+    assert cut.attrs["slice"] == (SliceDim(0, 2), SliceDim(0, 4, 2))
+
+
+def test_unknown_attributes_are_kept_as_text() -> None:
+    text = 'sharding={devices=[2,1]<=[2]}, backend_config={"a": {"b": [1,2]}}, foo=bar'
+    body = f"x = f32[2] parameter(0)\n ROOT y = f32[2] negate(x), {text}"
+    assert f"{text}\n" in show(module(body))
+
+
+def test_nested_instructions_become_instructions() -> None:
+    m = module("ROOT y = f32[2] add(f32[2] parameter(0), f32[2] negate(f32[2] parameter(1)))")
+    opcodes = [i.opcode for i in m.entry.instructions]
+    assert opcodes == ["parameter", "parameter", "negate", "add"]
+
+
+def test_a_missing_shape_is_inferred() -> None:
+    dot = last(
+        "a = f32[2,3] parameter(0)\n b = f32[3,4] parameter(1)\n"
+        "ROOT d = dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    )
+    assert dot.array.dims == (2, 4)
+    assert "has no shape and none follows" in refused_in("a = f32[2] parameter(0)\n b = reshape(a)")
+
+
+def test_computation_written_in_place() -> None:
+    text = (
+        "x = f32[4] parameter(0)\n z = f32[] constant(0)\n ROOT r = f32[] reduce(x, z), "
+        "dimensions={0}, to_apply={ a = f32[] parameter(0) b = f32[] parameter(1) "
+        "ROOT s = f32[] maximum(a, b) }"
+    )
+    reducer = last(text).attrs["to_apply"]
+    assert isinstance(reducer, Computation) and reducer.root.opcode == "maximum"
+
+
+@pytest.mark.parametrize(
+    ("type_", "text", "value"),
+    [
+        ("f32[]", "1e-07", np.float32(1e-7)),
+        ("f32[3]", "{-inf, nan, inf}", np.array([-np.inf, np.nan, np.inf], "f4")),
+        ("f32[]", "nan(0x400000)", np.float32(np.nan)),
+        ("pred[2]", "{1, false}", np.array([True, False])),
+        ("s8[2,2]", "{ { /*i0=0*/ -128, 1 }, { 2, 127 } }", np.array([[-128, 1], [2, 127]], "i1")),
+        ("u64[]", "18446744073709551615", np.uint64(2**64 - 1)),
+        ("c64[2]", "{(1, -2), (0, inf)}", np.array([1 - 2j, complex(0, np.inf)], "c8")),
+        ("f32[0]", "{}", np.zeros(0, "f4")),
+        ("f32[2,0]", "{ {}, {} }", np.zeros((2, 0), "f4")),
+        ("s32[2,2]", "7", np.full((2, 2), 7, "i4")),
+    ],
+)
+def test_literals(type_: str, text: str, value: np.ndarray) -> None:
+    found = last(f"ROOT c = {type_} constant({text})").attrs["literal"]
+    assert found.dtype == value.dtype and found.shape == value.shape
+    np.testing.assert_array_equal(found, value)
+
+
+def test_tuple_literal() -> None:
+    found = last("ROOT c = (f32[2], (s32[], pred[])) constant(({1, 2}, (3, true)))").attrs[
+        "literal"
+    ]
+    np.testing.assert_array_equal(found[0], [1, 2])
+    assert found[1][0] == 3 and found[1][1]
+
+
+P = "x = f32[4] parameter(0)\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "place", "says"),
+    [
+        (P + "ROOT y = f32[4] exponentail(x)", "5:17", "did you mean `exponential`?"),
+        (P + "ROOT y = f32[4] negate(xx)", "5:24", "operand `xx` is not defined"),
+        (P + "ROOT y = f32[4] negate(x", "6:1", "expected `,` or `)`"),
+        (P + "x = f32[4] negate(x)", "5:1", "defined twice"),
+        (P + "ROOT y = f33[4] negate(x)", "5:10", "did you mean `f32`?"),
+        (P + "ROOT y = f32[4,b] negate(x)", "5:10", "`b` is not a dimension"),
+        (P + "ROOT y = f32[4]{1} negate(x)", "5:10", "layout does not fit"),
+        (P + "ROOT y = f32[4] negate(x), dimensions={a}", "5:40", "attribute `dimensions`"),
+        (P + "ROOT y = f32[4] negate(x), a=1, a=2", "5:33", "given twice"),
+        ("ROOT c = f32[4] constant({...})", "4:25", "constant is elided"),
+        ("ROOT c = f32[4] constant({1, 2, 3})", "4:25", "3 values in 1 braces for f32[4]"),
+        ("ROOT c = s8[] constant(128)", "4:23", "out of the range of s8"),
+        ("ROOT c = s32[] constant(1.5)", "4:24", "not a constant of type s32"),
+        ("ROOT c = f32[1000000000,0] constant({1})", "4:36", "does not fit"),
+        ("ROOT p = f32[] parameter(3)", "3:9", "do not count up from 0"),
+        ("ROOT p = f32[4294967296,4294967296] parameter(0)", "4:10", "too large"),
+        ("ROOT p = f32[99999999999999999999999] parameter(0)", "4:10", "too large"),
+        (P + "ROOT a = f32[4] negate(x)\nROOT b = f32[4] negate(x)", "6:1", "two roots"),
+        (P + "ROOT y = f32[4] call(x), to_apply=nope", "5:35", "computation `nope` is not defined"),
+        ("", "4:1", ""),
+    ],
+)
+def test_refusals_name_the_place(body: str, place: str, says: str) -> None:
+    message = refused_in(body)
+    if says:
+        assert message.startswith(f"f.hlo:{place}: ")
+        assert says in message
+    else:
+        assert "is empty" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "guess"),
+    [
+        ("", "empty"),
+        ("module @m { func.func @main() { return } }", "MLIR text"),
+        ("\x08\x07\x12\x04onnx", "protobuf"),
+        ("MLïR\rStableHLO", "bytecode"),
+        ('{"a": 1}', "JSON"),
+        ("; ModuleID = 'x'\n", "LLVM IR"),
+        ("{ lambda ; a:f32[]. let b = neg a in (b,) }", "jaxpr"),
+        ("hello", "module header"),
+    ],
+)
+def test_text_that_is_not_hlo(text: str, guess: str) -> None:
+    message = refused(text)
+    assert message.startswith("f.hlo:1:1: this is not HLO text") and guess in message
+
+
+def test_depth_is_limited() -> None:
+    nested = "negate(" * 5000 + "x" + ")" * 5000
+    assert "nested too deep" in refused_in(P + f"ROOT y = f32[4] {nested}")
+    shape = "(" * 5000 + "f32[]" + ")" * 5000
+    assert "nested too deep" in refused_in(f"ROOT p = {shape} parameter(0)")
+
+
+def test_unclosed_text() -> None:
+    assert "no closing brace" in refused("HloModule m\nENTRY e { x = f32[] parameter(0)")
+    assert "comment has no end" in refused("HloModule m /* ENTRY")
+    assert "no closing" in refused_in('x = f32[] parameter(0), metadata={op_name="a"')
+    assert "string has no end" in refused_in('x = f32[] parameter(0), foo="a')
+
+
+def test_elided_constant_says_what_to_do() -> None:
+    assert "xla_dump_large_constants" in refused_in("ROOT c = f32[4] constant({...})")
+
+
+@pytest.mark.corpus
+@pytest.mark.parametrize("folder", ["models", "xla_hlo"])
+def test_corpus_prints_stably(folder: str) -> None:
+    """Every module but one with an elided constant and one with a buffer type."""
+    paths = sorted((CORPUS / folder).glob("*.hlo"))
+    if not paths:
+        pytest.skip("the corpus is not beside this checkout")
+    unreadable = []
+    for path in paths:
+        try:
+            once = show(parse(path.read_text(), path.name))
+        except ParseError as error:
+            unreadable.append(error.what)
+            continue
+        assert show(parse(once)) == once, path.name
+    assert unreadable == (["constant is elided", "unknown opcode `b`"] if "xla" in folder else [])
