@@ -14,7 +14,7 @@ from itertools import pairwise
 from ..ir.loop.affine import bounds
 from ..ir.loop.build import as_int, both, compare, maximum, minimum
 from ..ir.loop.nodes import AxisKind, Block, Buffer, Const, Expr, Op, Region, Var
-from ..ir.loop.visit import substitute_expr
+from ..ir.loop.visit import free_vars, substitute_expr
 from .bindings import (
     Atom,
     Digit,
@@ -30,7 +30,7 @@ from .bindings import (
     variables,
 )
 from .cursor import Path, block_of, common, loops_of, ranges_of
-from .guards import inner_limits, starting_guard, tails_counted
+from .guards import conjuncts, inner_limits, starting_guard, tails_counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,9 +229,14 @@ def hull(boxes: Iterable[tuple[Interval, ...]], buffer: Buffer) -> tuple[Interva
     return result
 
 
-def writes_box(path: Path, depth: int, region: Region) -> tuple[Interval, ...] | None:
+def writes_box(
+    path: Path, depth: int, region: Region, given: Iterable[Expr] = ()
+) -> tuple[Interval, ...] | None:
     """The box of which the block writes every element (and no other) while the loops on
-    ``path[:depth]`` stand still; None when that is no box or not known to be one."""
+    ``path[:depth]`` stand still; None when that is no box or not known to be one.
+
+    Of the conditions that are ``given``, those on the loops that stand still are taken to hold.
+    """
     block = block_of(path)
     block = replace(block, predicate=starting_guard(block))
     extents = ranges_of(loops_of(path))
@@ -248,7 +253,9 @@ def writes_box(path: Path, depth: int, region: Region) -> tuple[Interval, ...] |
             return None
         box.append(found)
         digits += [d for d, _ in form.terms if not source_variables(d.source).isdisjoint(inner)]
-    exact = _independent(digits, extents) and tails_counted(block, extents, limits, digits)
+    exact = _independent(digits, extents) and tails_counted(
+        block, extents, limits, digits, {c for c in given if free_vars(c).isdisjoint(inner)}
+    )
     return tuple(box) if exact else None
 
 
@@ -314,7 +321,7 @@ def covers(writer: Path, reader: Path, buffer: Buffer) -> bool:
         return True
     for region in block.writes:
         if region.buffer is buffer:
-            box = writes_box(writer, depth, region)
+            box = writes_box(writer, depth, region, conjuncts(block_of(reader).predicate))
             if box is not None and all(
                 has.contains(want) or _all_of(has, n)
                 for has, want, n in zip(box, needed, buffer.shape, strict=True)

@@ -85,9 +85,12 @@ def lasting_guards(path: Path) -> tuple[Expr, ...] | None:
     limits = limits_of(block.predicate, extents)
     forms = [parse(a.value, extents, limits) for a in block.axes]
     sources = {s for f in forms if f is not None for d, _ in f.terms for s in _sources(d.source)}
+    driving = frozenset[Var]().union(*(free_vars(a.value) for a in block.axes))
     kept = []
     for c in conjuncts(block.predicate):
         over = _over_axes(c, block)
+        if free_vars(c).isdisjoint(driving):
+            continue  # it only skips repetitions
         if free_vars(over) <= own.keys():
             if prove(over, own) is not True:
                 kept.append(over)
@@ -124,9 +127,16 @@ def inner_limits(block: Block, extents: Mapping[Var, int], inner: Collection[Var
 
 
 def tails_counted(
-    block: Block, extents: Mapping[Var, int], limits: Limits, digits: Iterable[Digit]
+    block: Block,
+    extents: Mapping[Var, int],
+    limits: Limits,
+    digits: Iterable[Digit],
+    given: Collection[Expr] = (),
 ) -> bool:
-    """Whether the predicate cuts only what the digits account for, or what lies off an axis."""
+    """Whether the predicate cuts only what the digits account for, or what lies off an axis.
+
+    Conditions that are ``given`` hold anyway.
+    """
     sources = {s for d in digits for s in _sources(d.source)}
     used = {v for s in sources for v in source_variables(s)}
     for terms, n in limits.items():
@@ -137,6 +147,8 @@ def tails_counted(
     domain = {form: a.extent for a in block.axes if (form := parse(a.value, extents)) is not None}
     for c in conjuncts(block.predicate):
         match c:
+            case _ if c in given:
+                pass
             case Op(name="lt", args=(e, Const(value=int(n)))):
                 form = parse(e, extents)
                 if form is None or not (variables(form) <= inner or domain.get(form, n + 1) <= n):

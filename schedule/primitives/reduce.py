@@ -27,6 +27,7 @@ from ...ir.loop.nodes import (
 )
 from ...ir.loop.visit import (
     exprs,
+    free_vars,
     map_region,
     seq,
     substitute,
@@ -86,7 +87,7 @@ def decompose_reduction(func: Func, ref: BlockRef, at: LoopRef) -> tuple[Func, B
     assert block.init is not None
     name = fresh_name(func, f"{block.name}_init")
     start = _init_block(block, name, ranges_of(loops_of(path)))
-    clone = _under_copies(start, _spatial_loops(block, inner))
+    clone = _under_copies(start, _spatial_loops(block, inner, start.predicate))
     update = replace(block, init=None, reads=_with_own(block))
     new = edit(func, [(path, lambda _: update), (target, lambda s: seq(clone, s))])
     require(func, asked, kinds_hold(new, (nest(new).blocks[name],)))
@@ -129,9 +130,12 @@ def _startable(block: Block) -> Reason | None:
     return Reason(f"the guard of block `{block.name}` is too involved", (block,))
 
 
-def _spatial_loops(block: Block, loops: Sequence[For]) -> tuple[For, ...]:
-    spatial = bound_vars(block, AxisKind.SPATIAL)
-    return tuple(x for x in loops if x.var in spatial)
+def _spatial_loops(block: Block, loops: Sequence[For], guard: Expr | None) -> tuple[For, ...]:
+    """The loops that drive spatial axes, or what is left of the guard."""
+    wanted = bound_vars(block, AxisKind.SPATIAL)
+    if guard is not None:
+        wanted |= free_vars(guard)
+    return tuple(x for x in loops if x.var in wanted)
 
 
 def _init_block(block: Block, name: str, extents: Mapping[Var, int]) -> Block:
@@ -347,4 +351,5 @@ def _final_nest(parts: _Parts, partial: Buffer, axis: int) -> Stmt:
         predicate=None if guard is None else substitute_expr(guard, {loop.var: again}),
     )
     inside = For(again, loop.extent, final, Kind.SERIAL)
-    return _under_copies(inside, _spatial_loops(block, parts.inner))
+    kept = _spatial_loops(block, [x for x in parts.inner if x is not loop], guard)
+    return _under_copies(inside, kept)

@@ -1,0 +1,40 @@
+"""What tests of every floor share: golden files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--bless", action="store_true", help="write golden files instead of comparing")
+
+
+@dataclass(frozen=True, slots=True)
+class Golden:
+    """The expected text of one test: ``tests/golden/<floor>/<test name>.txt``."""
+
+    path: Path
+    bless: bool
+
+    def check(self, text: str) -> None:
+        """Fail unless ``text`` is what the golden file holds; with ``--bless``, write it."""
+        if self.bless:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.write_text(text)
+        elif not self.path.is_file():
+            pytest.fail(f"there is no {self.path.relative_to(TESTS)}: run pytest with --bless")
+        else:
+            assert text == self.path.read_text()
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    """Compares text with the file that bears the test's name."""
+    floor = request.path.relative_to(TESTS).parts[0]
+    name = request.node.name.replace("[", "-").replace("]", "")
+    return Golden(TESTS / "golden" / floor / f"{name}.txt", request.config.getoption("--bless"))

@@ -1,0 +1,504 @@
+"""Each primitive, before and after, as text; every test ends with the trace's round trip."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nestwright.ir.loop.interp import run
+from nestwright.ir.loop.nodes import Func
+from nestwright.ir.loop.parser import parse
+from nestwright.ir.loop.printer import show
+from nestwright.ir.loop.verify import verify
+from nestwright.ir.loop.visit import equal
+from nestwright.schedule.schedule import Schedule, Trace
+
+MATMUL = """\
+@func(outputs=1)
+def matmul(A: f32[6, 4], B: f32[4, 8], D: f32[6, 8]):
+    C = alloc(f32[6, 8])
+    for i in range(6):
+        for j in range(8):
+            for k in range(4):
+                with block("C"):
+                    vi, vj, vk = spatial(6, i), spatial(8, j), reduce(4, k)
+                    reads(C[vi, vj], A[vi, vk], B[vk, vj])
+                    writes(C[vi, vj])
+                    with init():
+                        C[vi, vj] = f32(0.0)
+                    C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
+    for i_1 in range(6):
+        for j_1 in range(8):
+            with block("D"):
+                vi_1, vj_1 = spatial(6, i_1), spatial(8, j_1)
+                reads(C[vi_1, vj_1])
+                writes(D[vi_1, vj_1])
+                D[vi_1, vj_1] = max(C[vi_1, vj_1], f32(0.0))
+"""
+
+STENCIL = """\
+@func(outputs=1)
+def stencil(A: f32[10], C: f32[8]):
+    B = alloc(f32[10])
+    for i in range(10):
+        with block("B"):
+            vi = spatial(10, i)
+            reads(A[vi])
+            writes(B[vi])
+            B[vi] = A[vi] * f32(2.0)
+    for i_1 in range(8):
+        with block("C"):
+            vi_1 = spatial(8, i_1)
+            reads(B[vi_1], B[vi_1 + 2])
+            writes(C[vi_1])
+            C[vi_1] = B[vi_1] + B[vi_1 + 2]
+"""
+
+CHAIN = """\
+@func(outputs=1)
+def chain(A: f32[6], C: f32[6]):
+    B = alloc(f32[6])
+    for i in range(6):
+        with block("B"):
+            vi = spatial(6, i)
+            reads(A[vi])
+            writes(B[vi])
+            B[vi] = A[vi] + f32(1.0)
+    for i_1 in range(6):
+        with block("C"):
+            vi_1 = spatial(6, i_1)
+            reads(B[vi_1])
+            writes(C[vi_1])
+            C[vi_1] = B[vi_1] * B[vi_1]
+"""
+
+
+def whole(sch: Schedule) -> str:
+    """The text of the function without its head."""
+    return show(sch.func).split(":\n", 1)[1]
+
+
+def inputs(func: Func) -> list[np.ndarray[Any, Any]]:
+    rng = np.random.default_rng(3)
+    shapes = [b.shape for b in func.params[: len(func.params) - func.outputs]]
+    return [rng.integers(-4, 5, s).astype(np.float32) for s in shapes]
+
+
+def same_meaning(before: Func, after: Func) -> None:
+    args = inputs(before)
+    for want, got in zip(run(before, args), run(after, args, seed=1), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.fixture
+def schedule() -> Iterator[Callable[[str], Schedule]]:
+    """Makes schedules; after the test each one is verified, run, and replayed from JSON."""
+    made: list[tuple[Func, Schedule]] = []
+
+    def make(text: str) -> Schedule:
+        func = parse(text)
+        sch = Schedule(func)
+        made.append((func, sch))
+        return sch
+
+    yield make
+    for func, sch in made:
+        verify(sch.func)
+        same_meaning(func, sch.func)
+        plain = json.loads(json.dumps(sch.trace.to_json()))
+        again = Trace.from_json(plain).replay(parse(show(func)))
+        assert equal(again.func, sch.func)
+        assert again.trace.show() == sch.trace.show()
+
+
+Make = Callable[[str], Schedule]
+
+
+def test_split_even(schedule: Make) -> None:
+    sch = schedule(CHAIN)
+    (i,) = sch.get_loops("B")
+    assert [sch.extent(x) for x in sch.split(i, [None, 3])] == [2, 3]
+    assert whole(sch).startswith("""\
+    B = alloc(f32[6])
+    for i_0 in range(2):
+        for i_1 in range(3):
+            with block("B"):
+                vi = spatial(6, i_0 * 3 + i_1)
+                reads(A[vi])
+""")
+
+
+def test_split_with_a_tail(schedule: Make) -> None:
+    sch = schedule(CHAIN)
+    (i,) = sch.get_loops("B")
+    sch.split(i, [2, None, 2])
+    assert whole(sch).startswith("""\
+    B = alloc(f32[6])
+    for i_0 in range(2):
+        for i_1 in range(2):
+            for i_2 in range(2):
+                with block("B"):
+                    vi = spatial(6, (i_0 * 2 + i_1) * 2 + i_2)
+                    where((i_0 * 2 + i_1) * 2 + i_2 < 6)
+""")
+
+
+def test_fuse(schedule: Make) -> None:
+    sch = schedule(MATMUL)
+    i, j = sch.get_loops("D")
+    sch.fuse(i, j)
+    assert whole(sch).endswith("""\
+    for i_1_j_1 in range(48):
+        with block("D"):
+            vi_1, vj_1 = spatial(6, i_1_j_1 // 8), spatial(8, i_1_j_1 % 8)
+            reads(C[vi_1, vj_1])
+            writes(D[vi_1, vj_1])
+            D[vi_1, vj_1] = max(C[vi_1, vj_1], f32(0.0))
+""")
+
+
+def test_reorder_keeps_the_other_loops_in_place(schedule: Make) -> None:
+    sch = schedule(MATMUL)
+    i, j, k = sch.get_loops("C")
+    sch.reorder(k, i)
+    assert whole(sch).startswith("""\
+    C = alloc(f32[6, 8])
+    for k in range(4):
+        for j in range(8):
+            for i in range(6):
+                with block("C"):
+""")
+    assert sch.get_loops("C") == [k, j, i]
+
+
+def test_tile(schedule: Make) -> None:
+    sch = schedule(MATMUL)
+    i, j = sch.get_loops("D")
+    sch.tile(i, j, 3, 4)
+    assert whole(sch).endswith("""\
+    for i_1_0 in range(2):
+        for j_1_0 in range(2):
+            for i_1_1 in range(3):
+                for j_1_1 in range(4):
+                    with block("D"):
+                        vi_1, vj_1 = spatial(6, i_1_0 * 3 + i_1_1), spatial(8, j_1_0 * 4 + j_1_1)
+                        reads(C[vi_1, vj_1])
+                        writes(D[vi_1, vj_1])
+                        D[vi_1, vj_1] = max(C[vi_1, vj_1], f32(0.0))
+""")
+
+
+def test_kinds(schedule: Make) -> None:
+    sch = schedule(MATMUL)
+    i, j, k = sch.get_loops("C")
+    sch.parallel(i)
+    sch.vectorize(j)
+    sch.unroll(k)
+    assert whole(sch).startswith("""\
+    C = alloc(f32[6, 8])
+    for i in parallel(6):
+        for j in vectorize(8):
+            for k in unroll(4):
+""")
+
+
+def test_lanes_of_a_sum(schedule: Make) -> None:
+    sch = schedule(MATMUL)
+    k = sch.get_loops("C")[2]
+    sch.vectorize(k)
+    assert "for k in vectorize(4):" in whole(sch)
+
+
+def test_compute_at(schedule: Make) -> None:
+    sch = schedule(MATMUL)
+    i, _ = sch.get_loops("D")
+    sch.compute_at("C", i)
+    assert (
+        whole(sch)
+        == """\
+    C = alloc(f32[6, 8])
+    for i_1 in range(6):
+        for j in range(8):
+            for k in range(4):
+                with block("C"):
+                    vi, vj, vk = spatial(6, i_1), spatial(8, j), reduce(4, k)
+                    reads(C[vi, vj], A[vi, vk], B[vk, vj])
+                    writes(C[vi, vj])
+                    with init():
+                        C[vi, vj] = f32(0.0)
+                    C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
+        for j_1 in range(8):
+            with block("D"):
+                vi_1, vj_1 = spatial(6, i_1), spatial(8, j_1)
+                reads(C[vi_1, vj_1])
+                writes(D[vi_1, vj_1])
+                D[vi_1, vj_1] = max(C[vi_1, vj_1], f32(0.0))
+"""
+    )
+
+
+def test_compute_at_with_an_overlap_and_a_tail(schedule: Make) -> None:
+    sch = schedule(STENCIL)
+    (i,) = sch.get_loops("C")
+    outer, _ = sch.split(i, [None, 3])
+    sch.compute_at("B", outer)
+    assert whole(sch).startswith("""\
+    B = alloc(f32[10])
+    for i_1_0 in range(3):
+        for i in range(5):
+            with block("B"):
+                vi = spatial(10, i_1_0 * 3 + i)
+                where(i_1_0 * 3 + i < 10)
+""")
+
+
+def test_compute_at_keeps_unit_loops_on_request(schedule: Make) -> None:
+    sch = schedule(MATMUL)
+    _, j = sch.get_loops("D")
+    sch.compute_at("C", j, keep_unit_loops=True)
+    assert [sch.extent(x) for x in sch.get_loops("C")] == [6, 8, 1, 1, 4]
+
+
+def test_reverse_compute_at(schedule: Make) -> None:
+    sch = schedule(MATMUL)
+    i, j, _ = sch.get_loops("C")
+    outer, _ = sch.split(i, [2, 3])
+    sch.reorder(outer, j)
+    sch.reverse_compute_at("D", j)
+    assert (
+        whole(sch)
+        == """\
+    C = alloc(f32[6, 8])
+    for i_0 in range(2):
+        for i_1 in range(3):
+            for j in range(8):
+                for k in range(4):
+                    with block("C"):
+                        vi, vj, vk = spatial(6, i_0 * 3 + i_1), spatial(8, j), reduce(4, k)
+                        reads(C[vi, vj], A[vi, vk], B[vk, vj])
+                        writes(C[vi, vj])
+                        with init():
+                            C[vi, vj] = f32(0.0)
+                        C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
+                with block("D"):
+                    vi_1, vj_1 = spatial(6, i_0 * 3 + i_1), spatial(8, j)
+                    reads(C[vi_1, vj_1])
+                    writes(D[vi_1, vj_1])
+                    D[vi_1, vj_1] = max(C[vi_1, vj_1], f32(0.0))
+"""
+    )
+
+
+def test_compute_inline(schedule: Make) -> None:
+    sch = schedule(STENCIL)
+    sch.compute_inline("B")
+    assert (
+        whole(sch)
+        == """\
+    for i_1 in range(8):
+        with block("C"):
+            vi_1 = spatial(8, i_1)
+            reads(A[vi_1], A[vi_1 + 2])
+            writes(C[vi_1])
+            C[vi_1] = A[vi_1] * f32(2.0) + A[vi_1 + 2] * f32(2.0)
+"""
+    )
+
+
+def test_reverse_compute_inline(schedule: Make) -> None:
+    sch = schedule(CHAIN)
+    sch.reverse_compute_inline("C")
+    assert (
+        whole(sch)
+        == """\
+    for i in range(6):
+        with block("B"):
+            vi = spatial(6, i)
+            reads(A[vi])
+            writes(C[vi])
+            C[vi] = (A[vi] + f32(1.0)) * (A[vi] + f32(1.0))
+"""
+    )
+
+
+def test_cache_read(schedule: Make) -> None:
+    sch = schedule(MATMUL)
+    assert sch.cache_read("C", 2).name == "B_cache"
+    i, j, _ = sch.get_loops("C")
+    outer, _ = sch.split(j, [2, 4])
+    sch.reorder(outer, i)
+    sch.compute_at("B_cache", outer)
+    assert whole(sch).startswith("""\
+    C = alloc(f32[6, 8])
+    B_cache = alloc(f32[4, 8])
+    for j_0 in range(2):
+        for ax0 in range(4):
+            for ax1 in range(4):
+                with block("B_cache"):
+                    vax0, vax1 = spatial(4, ax0), spatial(8, j_0 * 4 + ax1)
+                    reads(B[vax0, vax1])
+                    writes(B_cache[vax0, vax1])
+                    B_cache[vax0, vax1] = B[vax0, vax1]
+        for i in range(6):
+""")
+
+
+def test_cache_write(schedule: Make) -> None:
+    sch = schedule(CHAIN)
+    assert sch.cache_write("C", 0, "register").name == "C_store"
+    assert whole(sch).endswith("""\
+    for i_1 in range(6):
+        with block("C"):
+            vi_1 = spatial(6, i_1)
+            reads(B[vi_1])
+            writes(C_cache[vi_1])
+            C_cache[vi_1] = B[vi_1] * B[vi_1]
+    for ax0 in range(6):
+        with block("C_store"):
+            vax0 = spatial(6, ax0)
+            reads(C_cache[vax0])
+            writes(C[vax0])
+            C[vax0] = C_cache[vax0]
+""")
+
+
+def test_cache_write_inside_a_shared_loop(schedule: Make) -> None:
+    sch = schedule(MATMUL)
+    sch.compute_at("C", sch.get_loops("D")[0])
+    sch.cache_write("C", 0)
+    assert [sch.extent(x) for x in sch.get_loops("C_store")] == [6, 8]
+    assert sch.get_loops("C_store")[0] == sch.get_loops("D")[0]
+
+
+def test_set_scope(schedule: Make) -> None:
+    sch = schedule(CHAIN)
+    sch.set_scope("B", 0, "register")
+    assert whole(sch).startswith("    B = alloc(f32[6], scope=\"register\")\n")
+
+
+def test_transform_layout(schedule: Make) -> None:
+    sch = schedule(MATMUL)
+    sch.cache_read("C", 2)
+    sch.transform_layout("B_cache", 0, [1, 0, 2], [(1, 4)])
+    text = whole(sch)
+    assert "B_cache = alloc(f32[2, 4, 4])" in text
+    assert "B_cache[vax1 // 4, vax0, vax1 % 4] = B[vax0, vax1]" in text
+    assert "C[vi, vj] + A[vi, vk] * B_cache[vj // 4, vk, vj % 4]" in text
+
+
+def test_decompose_reduction(schedule: Make) -> None:
+    sch = schedule(MATMUL)
+    i, j, k = sch.get_loops("C")
+    sch.reorder(i, k, j)
+    sch.vectorize(j)
+    assert sch.decompose_reduction("C", k).name == "C_init"
+    assert whole(sch).startswith("""\
+    C = alloc(f32[6, 8])
+    for i in range(6):
+        for j in vectorize(8):
+            with block("C_init"):
+                vi, vj = spatial(6, i), spatial(8, j)
+                reads()
+                writes(C[vi, vj])
+                C[vi, vj] = f32(0.0)
+        for k in range(4):
+            for j_1 in vectorize(8):
+                with block("C"):
+                    vi_1, vj_1, vk = spatial(6, i), spatial(8, j_1), reduce(4, k)
+                    reads(C[vi_1, vj_1], A[vi_1, vk], B[vk, vj_1])
+                    writes(C[vi_1, vj_1])
+                    C[vi_1, vj_1] = C[vi_1, vj_1] + A[vi_1, vk] * B[vk, vj_1]
+""")
+
+
+def test_rfactor(schedule: Make) -> None:
+    sch = schedule(MATMUL)
+    k = sch.get_loops("C")[2]
+    _, lane = sch.split(k, [None, 3])
+    assert sch.rfactor(lane, 0).name == "C_rf"
+    assert whole(sch).startswith("""\
+    C = alloc(f32[6, 8])
+    C_rf = alloc(f32[3, 6, 8])
+    for i in range(6):
+        for j in range(8):
+            for k_0 in range(2):
+                for k_1 in range(3):
+                    with block("C_rf"):
+                        vi, vj, vk_1, vk_0 = spatial(6, i), spatial(8, j), spatial(3, k_1), reduce(2, k_0)
+                        where(k_0 * 3 + k_1 < 4)
+                        reads(C_rf[vk_1, vi, vj], A[vi, vk_0 * 3 + vk_1], B[vk_0 * 3 + vk_1, vj])
+                        writes(C_rf[vk_1, vi, vj])
+                        with init():
+                            C_rf[vk_1, vi, vj] = f32(0.0)
+                        C_rf[vk_1, vi, vj] = C_rf[vk_1, vi, vj] + A[vi, vk_0 * 3 + vk_1] * B[vk_0 * 3 + vk_1, vj]
+            for k_1_1 in range(3):
+                with block("C"):
+                    vi_1, vj_1, vk_1_1 = spatial(6, i), spatial(8, j), reduce(3, k_1_1)
+                    reads(C[vi_1, vj_1], C_rf[vk_1_1, vi_1, vj_1])
+""")  # noqa: E501
+
+
+def test_rfactor_of_a_whole_reduction_has_no_init(schedule: Make) -> None:
+    sch = schedule(MATMUL)
+    sch.rfactor(sch.get_loops("C")[2], -1)
+    assert "C_rf = alloc(f32[6, 8, 4])" in whole(sch)
+    assert "C_rf[vi, vj, vk] = A[vi, vk] * B[vk, vj]" in whole(sch)
+
+
+def test_annotate_and_unannotate(schedule: Make) -> None:
+    sch = schedule(CHAIN)
+    (i,) = sch.get_loops("B")
+    sch.annotate(i, "grain", 4)
+    sch.annotate("C", "hint", "late")
+    sch.annotate(i, "gone", 1)
+    sch.unannotate(i, "gone")
+    assert "for i in range(6, grain=4):" in whole(sch)
+    assert "with block('C', hint='late'):" in whole(sch).replace('"', "'")
+
+
+def test_references_survive(schedule: Make) -> None:
+    sch = schedule(MATMUL)
+    i, j, k = sch.get_loops("C")
+    sch.split(j, [None, 2])
+    sch.cache_write("C", 0)
+    sch.parallel(i)
+    sch.unroll(k)
+    assert [sch.loop(x).kind.value for x in (i, k)] == ["parallel", "unroll"]
+    assert [b.name for b in sch.blocks()] == ["C", "C_store", "D"]
+    assert [b.name for b in sch.get_producers("D")] == ["C_store"]
+    assert [b.name for b in sch.get_consumers("C")] == ["C_store"]
+
+
+def test_copies_are_independent(schedule: Make) -> None:
+    sch = schedule(CHAIN)
+    (i,) = sch.get_loops("B")
+    other = sch.copy()
+    other.split(i, [2, 3])
+    assert sch.extent(i) == 6
+    assert len(other.trace.steps) == len(sch.trace.steps) + 1
+
+
+def test_a_matmul_as_for_the_cpu(schedule: Make, golden: Any) -> None:
+    """Packing, a register tile, the epilogue in the tile, an init of its own."""
+    sch = schedule(MATMUL.replace("8]", "9]").replace("(8", "(9"))
+    i, j, k = sch.get_loops("C")
+    io, ii = sch.split(i, [None, 4])
+    jo, ji = sch.split(j, [None, 4])
+    ko, ki = sch.split(k, [None, 2])
+    sch.reorder(jo, io, ko, ki, ii, ji)
+    packed = sch.cache_read("C", 2)
+    sch.compute_at(packed, jo)
+    sch.transform_layout(packed, 0, [1, 0, 2], [(1, 4)])
+    sch.reverse_compute_at("D", io)
+    sch.set_scope("C", 0, "register")
+    init = sch.decompose_reduction("C", ko)
+    sch.vectorize(ji)
+    sch.unroll(ii)
+    for block in (init, "D", packed):
+        sch.vectorize(sch.get_loops(block)[-1])
+    sch.parallel(jo)
+    golden.check(show(sch.func) + "\n" + sch.trace.show())
