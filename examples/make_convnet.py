@@ -1,8 +1,8 @@
 """Makes convnet.hlo and convnet.npz: a small image classifier, lowered by JAX (`pip install jax`).
 
 Six layers in the manner of MobileNet: a strided convolution, three depthwise-separable blocks,
-one with a residual connection, global pooling, a dense layer and softmax. The weights are drawn from a
-seed and passed as parameters; `convnet.npz` holds them and a batch of images as arg0, arg1, ...
+one with a residual connection, global pooling, a dense layer and softmax. The weights are drawn
+from a seed and passed as parameters; `convnet.npz` holds them and a batch of images as arg0, ...
 """
 
 from __future__ import annotations
