@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...ir.dtypes import DType
+from ...ir.elementwise import identity
 from ...ir.hlo.nodes import Computation, Instruction, Shape, TupleShape, WindowDim
 from ...ir.loop.build import add, cast, const, mul, op, sub
 from ...ir.loop.nodes import AxisKind, Buffer, Expr, For, Load
@@ -14,7 +15,7 @@ from ..blocks import OPAQUE, Axis, variables
 from .emitter import accumulator
 from .padding import padded
 from .plan import is_padded
-from .scalars import apply, simple_combiner
+from .scalars import apply, literal, simple_combiner
 from .stages import Draft
 
 ROLES = {
@@ -52,6 +53,13 @@ class _Reducer:
     def first(self, d: Draft) -> list[Expr]:
         """The initial values."""
         return [cast(d.emitter.scalar(s), self.dtype(n)) for n, s in enumerate(self.starts)]
+
+    def neutral(self, d: Draft, n: int) -> Expr:
+        """What padding counts as: nothing. The initial value of a general reducer is neutral."""
+        own = self.inputs[n].array.dtype
+        if self.simple is None:
+            return cast(d.emitter.scalar(self.starts[n]), own)
+        return literal(identity(self.simple, own), own)
 
     def terms(self, d: Draft, index: Sequence[Expr]) -> list[Expr]:
         """The elements that are reduced, at one place of the inputs."""
@@ -110,10 +118,7 @@ def reduce_window(d: Draft, x: Instruction) -> None:
     reach = {
         n: (w, extent) for n, (w, extent) in enumerate(zip(window, r.shapes[0].dims, strict=True))
     }
-    copies = [
-        padded(d, operand, reach, cast(d.emitter.scalar(s), operand.array.dtype))
-        for operand, s in zip(r.inputs, r.starts, strict=True)
-    ]
+    copies = [padded(d, operand, reach, r.neutral(d, n)) for n, operand in enumerate(r.inputs)]
     loads = [cast(Load(b, tuple(places)), r.dtype(n)) for n, b in enumerate(copies)]
     return _emit(d, x, r, (*space, *terms), loads)
 

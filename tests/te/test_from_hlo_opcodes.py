@@ -127,7 +127,7 @@ CASES = {
     "reduce(p0, p1, p2, p3), dimensions={1}, to_apply=argmax",
     "pool": "f32[1,6,6,2] p0 | f32[] p1 | f32[1,3,3,2] reduce-window(p0, p1), "
     "window={size=1x3x3x1 stride=1x2x2x1 pad=0_0x0_1x1_0x0_0}, to_apply=max",
-    "dilated window": "f32[5] p0 | f32[7] reduce-window(p0, f32[] constant(0)), "
+    "dilated window": "f32[5] p0 | f32[] p1 | f32[7] reduce-window(p0, p1), "
     "window={size=2 pad=1_0 lhs_dilate=2 rhs_dilate=3}, to_apply=add",
     "cumulative sum": "f32[2,6] p0 | f32[] p1 | f32[2,6] reduce-window(p0, p1), "
     "window={size=1x6 pad=0_0x5_0}, to_apply=add",
