@@ -15,7 +15,7 @@ from nestwright.ir.loop.affine import Interval
 from nestwright.ir.loop.build import as_int
 from nestwright.ir.loop.deps import private_buffers, writes_disjoint
 from nestwright.ir.loop.interp import UndefinedError, run
-from nestwright.ir.loop.nodes import Expr, For, Func, Kind, Region, Store, Var
+from nestwright.ir.loop.nodes import Expr, For, Func, Kind, Op, Region, Store, Var
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.loop.printer import show
 from nestwright.ir.loop.regions import boxes, read, touched, written
