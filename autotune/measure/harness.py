@@ -257,7 +257,8 @@ def _caller(kernel: Kernel, loaded: Loaded) -> Callable[[int], None]:
     sets = [(*_pointers(s), *extra) for s in loaded.sets]
     entry = kernel.entry
 
-    def call(times: int, held: Array = work) -> None:  # holds the memory that extra points to
+    def call(times: int, held: tuple[Kernel, Array] = (kernel, work)) -> None:
+        # What is held: the code that entry points to, and the memory that extra points to.
         for n in range(times):
             entry(*sets[n % len(sets)])
 
