@@ -171,13 +171,28 @@ def _strip(e: Expr) -> Expr:
     return _strip(e.value) if isinstance(e, Cast) and not e.bits else e
 
 
-def identity_reads(consumer: BlockInfo, buffer: Buffer) -> bool:
-    """Whether every read of ``buffer`` in ``consumer`` is at the consumer's own point, in order."""
-    reads = [a for a in consumer.loads if a.buffer is buffer]
-    axes = [a.var for a in consumer.spatial]
-    if len(axes) != len(buffer.shape) or consumer.reduce:
-        return False
-    return bool(reads) and all(
-        all(form == {axis: 1} for form, axis in zip(a.coefficients, axes, strict=True))
-        for a in reads
-    )
+def point_reads(consumer: BlockInfo, anchor: BlockInfo) -> dict[Var, tuple[Var, int]] | None:
+    """How a block reads what ``anchor`` writes, if it reads every element once, at its own point.
+
+    For each axis of ``consumer``: the axis of ``anchor`` that it is part of, and with which factor:
+    a transposition keeps the factors 1, a dimension split in two gives the outer part the inner
+    extent. None when some element is read elsewhere, or several times.
+    """
+    buffer = anchor.stores[0].buffer
+    reads = [a.coefficients for a in consumer.loads if a.buffer is buffer]
+    extents = {a.var: a.extent for a in consumer.spatial}
+    if consumer.reduce or not reads or any(r != reads[0] for r in reads):
+        return None
+    found: dict[Var, tuple[Var, int]] = {}
+    for form, axis in zip(reads[0], anchor.spatial, strict=True):
+        if form is None:
+            return None
+        reach = 1
+        for var, factor in sorted(form.items(), key=lambda item: item[1]):
+            if var in found or factor != reach:
+                return None
+            found[var] = (axis.var, factor)
+            reach *= extents[var]
+        if reach != axis.extent:
+            return None
+    return found if all(v in found or n == 1 for v, n in extents.items()) else None

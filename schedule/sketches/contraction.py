@@ -16,24 +16,27 @@ import math
 from dataclasses import dataclass
 
 from ...ir.dtypes import DType
-from ...ir.loop.nodes import BlockAxis
+from ...ir.loop.nodes import BlockAxis, Var
 from ...ir.target import Target
-from .analyze import Access, BlockInfo, identity_reads, product_operands
+from .analyze import Access, BlockInfo, point_reads, product_operands
 from .space import Choices
 
 CYCLE = 1 / 3.0e9  # seconds; only ratios matter
 L2_BYTES_PER_CYCLE = 24.0
 L3_BYTES_PER_CYCLE = 8.0
 FORK_CYCLES = 6000.0
+MOST_FMAS = 96  # in the body of a tile: more does not fit the decoded-instruction cache
 
 
 @dataclass(frozen=True, slots=True)
 class Contraction:
-    """The roles of the axes of one reduction block.
+    """The roles of the axes around one reduction block.
 
-    ``column`` is vectorized. ``row`` is the register tile's other side (None when there is no
-    second axis). ``outer`` axes are those that both operands depend on: every iteration has
-    its own panel of weights. ``sweep`` axes, like the row, reuse the weights.
+    ``column``, ``row``, ``outer`` and ``sweep`` are axes of the block that writes the result: the
+    consumer, or a copy that has the anchor's own axes. ``column`` is vectorized. ``row`` is the
+    register tile's other side (None when there is no second axis). Every iteration of ``outer`` has
+    its own panel of weights; ``sweep``, like the row, reuses them. ``anchor_column`` and
+    ``anchor_row`` are the axes of the anchor that column and row are (part of).
     """
 
     anchor: BlockInfo
@@ -42,6 +45,8 @@ class Contraction:
     row: BlockAxis | None
     outer: tuple[BlockAxis, ...]
     sweep: tuple[BlockAxis, ...]
+    anchor_column: Var
+    anchor_row: Var | None
     weights: Access | None
     dtype: DType
 
@@ -53,43 +58,65 @@ class Contraction:
 
 def find_contraction(info: BlockInfo, consumers: tuple[BlockInfo, ...]) -> Contraction | None:
     """The roles of a reduction block's axes; None where its last axis is not contiguous."""
-    if not info.reduce or not info.spatial or info.opaque or len(info.stores) != 1:
+    if not info.reduce or not info.spatial or info.opaque or not _writes_in_order(info):
         return None
-    own = [{a.var: 1} if a.extent > 1 else {} for a in info.spatial]
-    at = [
-        {} if n == 1 else f
-        for f, n in zip(info.stores[0].coefficients, info.stores[0].buffer.shape, strict=True)
-    ]
-    if own != at:
+    last = info.spatial[-1]
+    strides = [a.stride(last.var) for a in info.inputs]
+    if any(s not in (0, 1) for s in strides) or 1 not in strides or last.extent < 2:
         return None
-    column = info.spatial[-1]
-    strides = [a.stride(column.var) for a in info.inputs]
-    if info.stores[0].stride(column.var) != 1 or any(s not in (0, 1) for s in strides):
+    consumer, axes, part = _result_axes(info, consumers)
+    columns = [a for a in axes if part.get(a.var) == (last.var, 1)]
+    if len(columns) != 1:
         return None
-    if 1 not in strides or column.extent < 2:
-        return None
-    pair = product_operands(info)
-    weights = None
-    if pair is not None:
-        with_column = [a for a in pair if a.uses(column.var)]
-        weights = with_column[-1] if with_column else None
-    others = info.spatial[:-1]
-    fixed = [a for a in others if weights is not None and weights.uses(a.var) and a.extent > 1]
-    free = [a for a in others if a not in fixed]
-    real = [a for a in free if a.extent > 1]
-    row = real[-1] if real else None
-    after = [c for c in consumers if identity_reads(c, info.stores[0].buffer)]
-    consumer = after[0] if len(after) == 1 and len(consumers) == 1 else None
+    column = columns[0]
+    weights = _weights(info, last.var)
+    used = [
+        a for a in axes
+        if a is not column and a.extent > 1 and weights is not None
+        and weights.uses(part[a.var][0])
+    ]  # fmt: skip
+    free = [a for a in axes if a is not column and a.extent > 1 and a not in used]
+    row = next((a for a in reversed(free) if part[a.var][1] == 1), None)
     return Contraction(
         anchor=info,
         consumer=consumer,
         column=column,
         row=row,
-        outer=tuple(fixed),
+        outer=tuple(used),
         sweep=tuple(a for a in free if a is not row),
+        anchor_column=last.var,
+        anchor_row=part[row.var][0] if row is not None else None,
         weights=weights,
         dtype=info.stores[0].buffer.dtype,
     )
+
+
+def _writes_in_order(info: BlockInfo) -> bool:
+    """Whether the block's one store has the spatial axes as its index, in order."""
+    if len(info.stores) != 1:
+        return False
+    store = info.stores[0]
+    if len(store.coefficients) != len(info.spatial):
+        return False
+    at = [{} if n == 1 else f for f, n in zip(store.coefficients, store.buffer.shape, strict=True)]
+    return at == [{a.var: 1} if a.extent > 1 else {} for a in info.spatial]
+
+
+def _result_axes(
+    info: BlockInfo, consumers: tuple[BlockInfo, ...]
+) -> tuple[BlockInfo | None, tuple[BlockAxis, ...], dict[Var, tuple[Var, int]]]:
+    """The consumer that can run on the tile (if any), the axes of the result, their meaning."""
+    if len(consumers) == 1:
+        part = point_reads(consumers[0], info)
+        if part is not None:
+            return consumers[0], consumers[0].spatial, part
+    return None, info.spatial, {a.var: (a.var, 1) for a in info.spatial}
+
+
+def _weights(info: BlockInfo, column: Var) -> Access | None:
+    """The operand of a product that runs along the columns."""
+    pair = product_operands(info) or ()
+    return next((a for a in reversed(pair) if a.uses(column)), None)
 
 
 def tile_of(c: Choices) -> tuple[int, int, int]:
@@ -106,7 +133,7 @@ def contraction_cost(k: Contraction, c: Choices, target: Target) -> float:
     sweep = math.prod(a.extent for a in k.sweep)
     tiles_i, tiles_j = math.ceil(row_extent / rows), math.ceil(columns / width)
     vectors_j = math.ceil(columns / lanes)
-    stencil = all(a.uses(k.column.var) for a in k.anchor.inputs)
+    stencil = all(a.uses(k.anchor_column) for a in k.anchor.inputs)
     loads = rows * vectors + vectors if stencil else rows + vectors
     inner = max(rows * vectors / 2, loads / 2, 4.0) + 1.0 / int(c["unroll"])
     # A ragged last tile runs at the latency bound: count it as it is, not as a full one.
@@ -164,7 +191,11 @@ def contraction_valid(k: Contraction, c: Choices, target: Target) -> bool:
         return False
     if int(c["chunks"]) > max(1, chunk_extent(k, rows)):
         return False
-    return int(c["unroll"]) <= k.anchor.reduce[-1].extent
+    unroll = int(c["unroll"])
+    ragged = row_extent % rows > 0 or k.column.extent % (vectors * lanes) > 0
+    if unroll > 1 and rows * vectors * unroll > (MOST_FMAS // 2 if ragged else MOST_FMAS):
+        return False
+    return unroll <= k.anchor.reduce[-1].extent
 
 
 def chunk_axis(k: Contraction) -> BlockAxis | None:

@@ -146,9 +146,11 @@ def _tile_output(k: Contraction, sch: Schedule, c: Choices, out: str) -> _Nest:
 
 
 def _roles(k: Contraction, sch: Schedule, out: str) -> dict[Var, LoopRef]:
-    """The output block's loop for each spatial axis of the anchor; unit axes may have none."""
+    """The loop for each axis of the block that writes the result; unit axes may have none."""
     own = own_loops(sch, out)
-    axes = block_node(sch, out).axes
+    if k.consumer is not None:
+        return own
+    axes = block_node(sch, out).axes  # of the copy, in the order of the anchor's
     return {a.var: own[b.var] for a, b in zip(k.anchor.spatial, axes, strict=True) if b.var in own}
 
 
@@ -172,12 +174,16 @@ def _tile_anchor(k: Contraction, sch: Schedule, c: Choices, at: LoopRef) -> None
         last, step = sch.split(reduce[-1], [None, int(c["unroll"])])
         reduce = [*reduce[:-1], last]
         inner = [step]
-    tile = [own[k.row.var]] if k.row is not None and k.row.var in own else []
-    lane = own.get(k.column.var)
+    tile = [own[k.anchor_row]] if k.anchor_row in own and int(c["rows"]) > 1 else []
+    lane = own.get(k.anchor_column)
     if lane is not None and vectors > 1:
         vector, lane = sch.split(lane, [vectors, lanes])
         tile.append(vector)
-    rest = [own[a.var] for a in (*k.outer, *k.sweep) if a.var in own]
+    rest = [
+        own[a.var]
+        for a in k.anchor.spatial
+        if a.var in own and own[a.var] not in (*tile, lane) and a.var != k.anchor_column
+    ]
     end = [lane] if lane is not None else []
     sch.reorder(*rest, *reduce, *inner, *tile, *end)
     init = sch.decompose_reduction(k.anchor.name, reduce[0])
