@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..ir.elementwise import TABLE
 from ..ir.loop.build import as_int
@@ -23,7 +23,7 @@ from ..ir.loop.nodes import (
     Var,
 )
 from ..ir.loop.visit import substitute_expr, walk_expr
-from .bindings import Sum, Term, determined, parse
+from .bindings import Sum, Term, determined, limits_of, parse
 from .cursor import (
     Path,
     block_of,
@@ -275,17 +275,18 @@ def sound_order(block: Block, loops: Sequence[For], before: Sequence[For] = ()) 
     return None
 
 
-def sums_of(exprs: Iterable[Expr], loops: Iterable[For]) -> list[Sum | None]:
-    """Index expressions as sums of digits of loop variables."""
-    extents = ranges_of(loops)
-    return [parse(e, extents) for e in exprs]
+def _values(block: Block, extents: Mapping[Var, int], kind: AxisKind | None = None) -> list[Sum]:
+    """The values of a block's axes (of a kind) as sums of digits, within what its guard allows."""
+    limits = limits_of(block.predicate, extents)
+    forms = (parse(a.value, extents, limits) for a in block.axes if kind in (None, a.kind))
+    return [f for f in forms if f is not None]
 
 
 def visits_once(block: Block, loops: Sequence[For], inner: Sequence[For]) -> Reason | None:
     """With the other ``loops`` held fixed, no point of the block is visited twice by ``inner``."""
     extents = ranges_of(loops)
     outer = [x.var for x in loops if not any(x is y for y in inner)]
-    known = determined(sums_of((a.value for a in block.axes), loops), extents, outer)
+    known = determined(_values(block, extents), extents, outer)
     for loop in inner:
         if loop.var not in known:
             return Reason(
@@ -381,9 +382,9 @@ def _disjoint(loop: For, path: Path, users: Sequence[Path], buffer: Buffer) -> R
 
 def _spatial(loop: For, path: Path, user: Path, buffer: Buffer) -> Reason | None:
     block, loops = block_of(user), loops_of(user)
-    values = [a.value for a in block.axes if a.kind is AxisKind.SPATIAL]
+    extents = ranges_of(loops)
     outer = [x.var for x in loops_of(path)[:-1]]
-    if loop.var in determined(sums_of(values, loops), ranges_of(loops), outer):
+    if loop.var in determined(_values(block, extents, AxisKind.SPATIAL), extents, outer):
         return None
     return Reason(
         f"its iterations may write the same element of `{buffer}`",

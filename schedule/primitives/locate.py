@@ -16,6 +16,7 @@ from ..cursor import (
     consumers,
     contains,
     edit,
+    extent_of,
     find_block,
     find_loop,
     is_before,
@@ -28,6 +29,7 @@ from ..errors import Reason, require
 from ..footprint import Interval, hull, reads_box, union, whole, writes_box
 from ..guards import lasting_guards
 from ..legality import (
+    bound_vars,
     computes_once,
     depth_allows,
     fed_within,
@@ -243,6 +245,7 @@ def reverse_compute_at(
         sole_writer(func, block),
         _after_producer(path, target, inside),
         _guards_last(path),
+        _finished(inside, target, path),
         depth_allows(target, len(block.axes)),
     )
     domain = _provided_domain(block, inside, len(target))
@@ -275,6 +278,22 @@ def _after_producer(path: Path, target: Path, inside: Sequence[Path]) -> Reason 
         )
     if not is_before(target, path):
         return Reason(f"loop `{loop.var.name}` runs after the block", (loop, block))
+    return None
+
+
+def _finished(inside: Sequence[Path], target: Path, path: Path) -> Reason | None:
+    """What the producers write is final at the end of each iteration of the target loop."""
+    for producer in inside:
+        block = block_of(producer)
+        reduce = bound_vars(block, AxisKind.REDUCE)
+        for loop in loops_of(target):
+            if loop.var in reduce and extent_of(loop) != 1 and not contains(path, loop):
+                return Reason(
+                    f"loop `{loop.var.name}` is a reduction loop of `{block.name}`: there the "
+                    "result is not final",
+                    (loop, block, path[-1]),
+                    f"move it to a loop outside of `{loop.var.name}`, or reorder first",
+                )
     return None
 
 

@@ -261,7 +261,11 @@ def _one_reduction(loop: For, below: Sequence[Path]) -> Reason | None:
     if len(over) == 1:
         return None
     why = "is no reduction loop" if not over else "drives several reductions"
-    return Reason(f"loop `{loop.var.name}` {why}", (loop, *over))
+    found = {v.name: None for b in blocks for v in bound_vars(b, AxisKind.REDUCE)}
+    names = ", ".join(f"`{n}`" for n in sorted(found))
+    return Reason(
+        f"loop `{loop.var.name}` {why}", (loop, *over), f"reduction loops: {names}" if names else ""
+    )
 
 
 def _parts(path: Path, loop: For) -> _Parts | Reason:

@@ -377,7 +377,7 @@ def test_cache_write_inside_a_shared_loop(schedule: Make) -> None:
 def test_set_scope(schedule: Make) -> None:
     sch = schedule(CHAIN)
     sch.set_scope("B", 0, "register")
-    assert whole(sch).startswith("    B = alloc(f32[6], scope=\"register\")\n")
+    assert whole(sch).startswith('    B = alloc(f32[6], scope="register")\n')
 
 
 def test_transform_layout(schedule: Make) -> None:
