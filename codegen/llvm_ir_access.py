@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ir.dtypes import DType, index, pred, s8, s32
-from ..ir.loop.nodes import Buffer, Expr
+from ..ir.loop.nodes import Buffer, Expr, Scope
 from .llvm_ir_convert import convert
 from .llvm_ir_core import Value, mangle, memory_type
 from .llvm_ir_index import Form, Indices
@@ -67,7 +67,7 @@ def _load_vector(em: Indices, buffer: Buffer, pointer: Value) -> Value:
     dtype, count, mask = _stored_type(buffer.dtype), em.lanes.count, em.lanes.mask
     type_ = f"<{count} x {memory_type(buffer.dtype)}>"
     align = buffer.dtype.bytes
-    if mask is None:
+    if mask is None or buffer.scope is Scope.REGISTER:
         text = f"load {type_}, ptr {pointer.text}, align {align}"
         x = em.function.read(text, dtype, count, buffer, pointer.depth)
         return _loaded(em, x, buffer.dtype)
@@ -142,6 +142,10 @@ def _store_uniform(em: Indices, buffer: Buffer, form: Form, value: Value) -> Non
 def _store_vector(em: Indices, buffer: Buffer, pointer: Value, value: Value) -> None:
     assert em.lanes is not None
     mask, align = em.lanes.mask, buffer.dtype.bytes
+    if mask is not None and buffer.scope is Scope.REGISTER:  # what is masked is not promoted
+        kept = f"load {value.type}, ptr {pointer.text}, align {align}"
+        old = em.function.read(kept, value.dtype, value.lanes, buffer, pointer.depth)
+        value, mask = em.select(mask, value, old), None
     if mask is None:
         em.function.write(f"store {value}, ptr {pointer.text}, align {align}")
         return

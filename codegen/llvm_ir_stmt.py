@@ -3,7 +3,8 @@
 An unrolled loop is written out here, its variable a literal. A parallel loop's body becomes a
 function of its own that takes what it needs from a context on the caller's stack. Buffers outside
 of parallel loops lie in the ``workspace`` that the caller of the kernel provides (see
-``lower.workspace``); those inside belong to one thread: a stack slot if small, else scratch memory.
+``lower.workspace``); those inside belong to one thread: a stack slot if small, else scratch memory. A register tile
+has room for a whole vector at its last element, since masked lanes are read there like others.
 """
 
 from __future__ import annotations
@@ -139,7 +140,8 @@ def serial_loop(em: Emitter, s: For, extent: Value) -> None:
 def _alloc(em: Emitter, s: Alloc) -> None:
     buffer, function = s.buffer, em.function
     size, before = buffer_bytes(buffer), em.workspace
-    type_ = f"[{max(1, buffer.shape[0])} x {memory_type(buffer.dtype)}]"
+    room = em.target.lanes(buffer.dtype) - 1 if buffer.scope is Scope.REGISTER else 0
+    type_ = f"[{max(1, buffer.shape[0]) + room} x {memory_type(buffer.dtype)}]"
     if buffer.scope is Scope.REGISTER or (em.parallel and size <= STACK):
         em.buffers[buffer] = function.alloca(type_, ALIGN)
     elif em.parallel:

@@ -55,14 +55,15 @@ class _Partition:
             return EMPTY
         high = bounds(s.extent, ranges)[1]
         inside = {**ranges, s.var: (0, max(high - 1, 0))}
-        if count is None or count < 2 or s.kind in (Kind.UNROLLED, Kind.THREAD):
+        if count is None or count < 2 or s.kind is Kind.THREAD:
             return self.inner(s, inside)
         start, stop = certain(s.body, s.var, (0, count), inside)
         if (start, stop) == (0, count) or start >= stop:
             return self.inner(s, inside)
         if s.kind is Kind.VECTOR:
             return self.shortened(s, ranges, start, stop)
-        if not self.affords(s.body, (start > 0) + (stop < count)):
+        copies = (start > 0) + (stop < count)
+        if s.kind is not Kind.UNROLLED and not self.affords(s.body, copies):
             return self.inner(s, inside)
         if s.kind is Kind.PARALLEL:
             return replace(s, body=self.parts(s.body, s.var, inside, (0, start, stop, count)))
