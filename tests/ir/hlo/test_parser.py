@@ -266,8 +266,8 @@ def test_elided_constant_says_what_to_do() -> None:
 @pytest.mark.corpus
 @pytest.mark.parametrize("folder", ["models", "xla_hlo"])
 def test_corpus_prints_stably(folder: str) -> None:
-    """Every module but one with an elided constant and one with a buffer type."""
-    paths = sorted((CORPUS / folder).glob("*.hlo"))
+    """Every module of up to 60 kB but one, which has a buffer type ``b(f32[2,4])``."""
+    paths = [p for p in sorted((CORPUS / folder).glob("*.hlo")) if p.stat().st_size < 60_000]
     if not paths:
         pytest.skip("the corpus is not beside this checkout")
     unreadable = []
@@ -278,4 +278,4 @@ def test_corpus_prints_stably(folder: str) -> None:
             unreadable.append(error.what)
             continue
         assert show(parse(once)) == once, path.name
-    assert unreadable == (["constant is elided", "unknown opcode `b`"] if "xla" in folder else [])
+    assert unreadable == ["unknown opcode `b`"] * (folder == "xla_hlo")
