@@ -82,10 +82,13 @@ class _Merger:
         return True
 
     def may_overwrite(self, thunk: KernelThunk, argument: int) -> bool:
-        """Is this argument's value read by the kernel only where it may be overwritten?"""
-        read = [self.final(s.index) if s.memory == "value" else -1 for s in thunk.args[:-1]]
+        """Is this argument's value read by the kernel only where it may be overwritten?
+
+        And the output's place is not that of another argument already.
+        """
+        *read, output = [self.final(s.index) if s.memory == "value" else -1 for s in thunk.args]
         places = {i for i, v in enumerate(read) if v == read[argument]}
-        return places <= set(thunk.in_place)
+        return output not in read and places <= set(thunk.in_place)
 
     def in_place(self, step: int, source: int, target: int) -> bool:
         """Does a kernel make ``source`` at this step, and may it overwrite ``target`` by it?"""

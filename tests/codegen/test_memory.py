@@ -164,6 +164,142 @@ def test_a_loop_that_works_in_place_needs_no_copy() -> None:
     assert loop.body == (in_place(0, 0),)
 
 
+def test_an_output_takes_the_place_of_one_input_at_most() -> None:
+    body = (
+        call([], [2]),
+        KernelThunk("k", (value(0), value(2), value(3)), 1, in_place=(0, 1)),
+        copy(3, 0),
+    )
+    before = (call([], [0]), WhileThunk((call([0], [1]),), value(1), body), call([0], [4]))
+    (_, loop, _) = coalesce(before, sizes(5), frozenset())
+    assert isinstance(loop, WhileThunk)
+    assert loop.body[1].args == (value(0), value(2), value(0))
+
+
+class Programs:
+    """Random thunks of the form that ``sequence`` makes: values made once, states copied to."""
+
+    def __init__(self, draw: st.DrawFn) -> None:
+        self.draw = draw
+        self.count = 0
+
+    def fresh(self) -> int:
+        self.count += 1
+        return self.count - 1
+
+    def some(self, known: list[int]) -> int:
+        return self.draw(st.sampled_from(known))
+
+    def block(self, known: list[int], depth: int) -> tuple[list[Thunk], list[int]]:
+        """Thunks that may read ``known``, and the values known after them."""
+        thunks: list[Thunk] = []
+        known = list(known)
+        for _ in range(self.draw(st.integers(1, 4))):
+            kind = self.draw(st.sampled_from(["call", "call", "call", "while", "branch"]))
+            if kind == "call" or depth == 0:
+                inputs = [self.some(known) for _ in range(self.draw(st.integers(1, 3)))]
+                places = [i for i in range(len(inputs)) if self.draw(st.booleans())]
+                made = [self.fresh()]
+                args = tuple(map(value, (*inputs, *made)))
+                name = f"k{self.count}"
+                thunks.append(KernelThunk(name, args, 1, in_place=tuple(places)))
+            elif kind == "while":
+                made = self.loop(known, depth, thunks)
+            else:
+                made = self.branch(known, depth, thunks)
+            known += made
+        return thunks, known
+
+    def loop(self, known: list[int], depth: int, thunks: list[Thunk]) -> list[int]:
+        state = [self.fresh() for _ in range(self.draw(st.integers(1, 3)))]
+        thunks += [copy(self.some(known), s) for s in state]
+        flag = self.fresh()
+        body, after = self.block(state, depth - 1)
+        following = [self.some(after) for _ in state]
+        saved: list[Thunk] = []
+        moves: list[Thunk] = []
+        for source, target in zip(following, state, strict=True):
+            if source in state and source != target:
+                kept = self.fresh()
+                saved.append(copy(source, kept))
+                source = kept
+            if source != target:
+                moves.append(copy(source, target))
+        test = (call([self.some(state)], [flag]),)
+        thunks.append(WhileThunk(test, value(flag), (*body, *saved, *moves)))
+        return state
+
+    def branch(self, known: list[int], depth: int, thunks: list[Thunk]) -> list[int]:
+        flag, result = self.some(known), [self.fresh() for _ in range(2)]
+        branches = []
+        for _ in range(2):
+            inner, after = self.block(known, depth - 1)
+            branches.append((*inner, *(copy(self.some(after), r) for r in result)))
+        thunks.append(ConditionalThunk(value(flag), tuple(branches)))
+        return result
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> tuple[list[Thunk], int, frozenset[int]]:
+    made = Programs(draw)
+    start = [call([], [made.fresh()]), call([], [made.fresh()])]
+    thunks, known = made.block([0, 1], 2)
+    results = [made.fresh() for _ in range(2)]
+    moves = [copy(made.some(known), r) for r in results]
+    return [*start, *thunks, *moves], made.count, frozenset(results)
+
+
+def meanings(
+    thunks: tuple[Thunk, ...], places: dict[tuple[str, int], object], seen: list[object], turn: int
+) -> None:
+    """Run thunks on symbols: what every kernel is called with, and what stands where after it."""
+    for thunk in thunks:
+        match thunk:
+            case KernelThunk(symbol=symbol, args=args):
+                at = [(s.memory, s.offset if s.memory == "arena" else s.index) for s in args]
+                term = hash(
+                    (symbol, tuple(places.get(a) for a in at[:-1]), turn if not at[:-1] else 0)
+                )
+                places[at[-1]] = term
+                seen.append(term)
+            case CopyThunk(source=source, target=target):
+                a, b = (
+                    (s.memory, s.offset if s.memory == "arena" else s.index)
+                    for s in (source, target)
+                )
+                places[b] = places.get(a)
+            case WhileThunk(condition=condition, body=body):
+                for _ in range(2):
+                    meanings(condition, places, seen, turn)
+                    meanings(body, places, seen, turn)
+                meanings(condition, places, seen, turn)
+            case ConditionalThunk(branches=branches):
+                meanings(branches[turn % 2], places, seen, turn)
+
+
+@given(programs(), st.integers(0, 1))
+@settings(max_examples=120, deadline=None)
+def test_sharing_places_never_changes_what_is_computed(
+    program: tuple[list[Thunk], int, frozenset[int]], turn: int
+) -> None:
+    thunks, count, results = program
+    homes = {v: BufferSlice("result", 0, SIZE, n) for n, v in enumerate(sorted(results))}
+    kept = coalesce(thunks, sizes(count), results)
+    lives = lifetimes(kept, sizes(count))
+    offsets, _ = assign({v: life for v, life in lives.items() if v not in homes})
+    arena = {v: BufferSlice("arena", at, SIZE) for v, at in offsets.items()}
+    plans = tuple(thunks), place(kept, homes | arena)
+    found = []
+    for plan in plans:
+        places: dict[tuple[str, int], object] = {}
+        seen: list[object] = []
+        meanings(plan, places, seen, turn)
+        ends = [places[("result", n)] if plan is plans[1] else places[("value", v)]
+                for n, v in enumerate(sorted(results))]  # fmt: skip
+        found.append((seen, ends))
+    assert found[0] == found[1]
+
+
 def test_place_keeps_offsets_inside_a_value() -> None:
     thunk = CopyThunk(BufferSlice("value", 16, 4, 0), value(1, 4))
     where = {0: BufferSlice("arena", 64, 32), 1: BufferSlice("result", 0, 4, 2)}
