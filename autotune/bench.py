@@ -169,12 +169,13 @@ def _bench_groups(
 ) -> tuple[GroupBench, ...]:
     """Each group raced against its default in a measuring child."""
     by_key = {t.key: t for t in tasks}
+    changed = {k: b for k, b in winners.items() if b.sketch != DEFAULT_SKETCH}
     found: dict[str, GroupBench] = {}
     with tempfile.TemporaryDirectory(prefix="nestwright-bench-") as folder:
 
         def job(number: int, t: Task) -> Job:
             default = Candidate(DEFAULT_SKETCH, {})
-            best = winners.get(t.key)
+            best = changed.get(t.key)
             runners = (default, Candidate(best.sketch, best.decisions, best.trace)) if best else (
                 default,
             )  # fmt: skip

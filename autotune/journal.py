@@ -37,7 +37,6 @@ from .records import (
     device_id,
     encode,
     identify,
-    quantile,
 )
 
 PathLike: TypeAlias = str | os.PathLike[str]
@@ -336,7 +335,7 @@ def stats(log: Log) -> dict[str, Json]:
     statuses = Counter(t.status for t in log.trials)
     sources = Counter(t.source for t in log.trials)
     gains: dict[str, Json] = {
-        f"{w[:16]} {d}": quantile(b.default_runs, 0.5) / quantile(b.runs, 0.5)
+        f"{w[:16]} {d}": b.default_seconds / b.seconds
         for d in log.devices
         for w, b in log.best(d).items()
     }

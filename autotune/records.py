@@ -131,6 +131,16 @@ class Best:
     ts: float = 0.0
     id: str = ""
 
+    @property
+    def seconds(self) -> float:
+        """The winner's seconds per call: the lower quartile of its runs."""
+        return quantile(self.runs, 0.25)
+
+    @property
+    def default_seconds(self) -> float:
+        """The same of the default schedule in the same race."""
+        return quantile(self.default_runs, 0.25)
+
 
 Record: TypeAlias = Header | Workload | Device | Model | Trial | Best
 

@@ -13,7 +13,7 @@ from ..ir.target import Target
 from .features import Encoder
 from .model import Blend, CostModel, Sample
 from .progress import TaskResult
-from .records import DEFAULT_SKETCH, Best, Trial, quantile
+from .records import DEFAULT_SKETCH, Best, Trial
 from .search.space import Point
 from .search.strategy import Proposal, Strategy
 from .tasks import Task
@@ -136,8 +136,7 @@ class TaskState:
         sketch = self.best.sketch if self.best else ""
         decisions = dict(self.best.decisions) if self.best else {}
         if self.race is not None:
-            default = quantile(self.race.default_runs, 0.5)
-            best = quantile(self.race.runs, 0.5)
+            default, best = self.race.default_seconds, self.race.seconds
             sketch, decisions = self.race.sketch, dict(self.race.decisions)
         return TaskResult(
             t.key, t.name, t.kind, t.weight, t.flops, t.bytes, len(self.trials), default, best,

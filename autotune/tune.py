@@ -287,9 +287,9 @@ class Tuner:
         if not ran or default.status != "ok":
             self._note(f"{state.task.name}: race without a result ({default.note})")
             return
-        medians = {n: quantile(outcomes[n].runs, 0.5) for n in ran}
-        winner = min(ran, key=lambda n: medians[n])
-        if medians[winner] > CLEAR * medians[0]:
+        times = {n: quantile(outcomes[n].runs, 0.25) for n in ran}
+        winner = min(ran, key=lambda n: times[n])
+        if times[winner] > CLEAR * times[0]:
             winner = 0
         c, o = job.candidates[winner], outcomes[winner]
         trial = next(t for t in state.trials if t.sketch == c.sketch and t.decisions == c.decisions)
@@ -299,7 +299,7 @@ class Tuner:
         )  # fmt: skip
         state.race = cast(Best, stamped(best))
         self.writer.append(state.race)
-        text = f"{medians[0] / medians[winner]:.2f}x" if winner else "the default stays"
+        text = f"{times[0] / times[winner]:.2f}x" if winner else "the default stays"
         self._tell("race", state.task.name, text)
 
     def _note(self, text: str) -> None:
