@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 from ..ir.loop import build
 from ..ir.loop.affine import HIGH, LOW, bounds
+from ..ir.loop.build import as_int
 from ..ir.loop.nodes import Const, Expr, Op, Var
 from ..ir.loop.visit import free_vars
 
@@ -98,6 +99,10 @@ def upper_bounds(predicate: Expr | None) -> list[tuple[Expr, int]]:
             return []
 
 
+ZERO = Sum(())
+_LINEAR = frozenset(("add", "subtract", "multiply", "floordiv", "floormod"))
+
+
 class _Parser:
     def __init__(self, extents: Mapping[Var, int], limits: Limits) -> None:
         self.extents = extents
@@ -105,7 +110,7 @@ class _Parser:
 
     def sum(self, e: Expr) -> Sum | None:
         form = self.raw(e)
-        if form is not None and form.constant == 0 and form.terms in self.limits:
+        if self.limits and form is not None and form.constant == 0 and form.terms in self.limits:
             return self.limited(form)
         return form
 
@@ -118,31 +123,33 @@ class _Parser:
                 return form
         return Sum(((Digit(Mark(form.terms, 0, n), 1, n, True), 1),)) if n > 1 else Sum(())
 
-    def raw(self, e: Expr) -> Sum | None:
-        match e:
-            case Var():
-                n = self.extents.get(e)
-                if n is None:
-                    return None
-                return Sum(((Digit(e, 1, n, True), 1),) if n > 1 else ())
-            case Const(value=int(c)):
-                return Sum((), c)
-            case Op(name="add" | "subtract", args=(a, b)):
-                x, y = self.sum(a), self.sum(b)
-                if x is None or y is None:
-                    return None
-                return _plus(x, y, 1 if e.name == "add" else -1, self.extents)
-            case (
-                Op(name="multiply", args=(a, Const(value=int(c))))
-                | Op(name="multiply", args=(Const(value=int(c)), a))
-            ):
-                x = self.sum(a)
-                return None if x is None else _scaled(x, c)
-            case Op(name="floordiv" | "floormod", args=(a, Const(value=int(c)))) if c > 0:
-                x = self.sum(a)
-                return x if x is None else _quotient(x, c, e.name == "floordiv", self.extents)
-            case _:
-                return self.atom(e)
+    def raw(self, e: Expr) -> Sum | None:  # much of a schedule's time is spent here: no match
+        if isinstance(e, Var):
+            n = self.extents.get(e)
+            if n is None:
+                return None
+            return Sum(((Digit(e, 1, n, True), 1),)) if n > 1 else ZERO
+        if isinstance(e, Const):
+            return Sum((), e.value) if type(e.value) is int else None
+        if not isinstance(e, Op) or e.name not in _LINEAR:
+            return self.atom(e)
+        a, b = e.args
+        x = self.sum(a)
+        if e.name in ("add", "subtract"):
+            y = self.sum(b)
+            if x is None or y is None:
+                return None
+            return _plus(x, y, 1 if e.name == "add" else -1, self.extents)
+        c = as_int(b)
+        if c is None and e.name == "multiply":
+            x, c = self.sum(b), as_int(a)
+        if c is None or (c < 1 and e.name != "multiply"):
+            return self.atom(e)
+        if x is None:
+            return None
+        if e.name == "multiply":
+            return _scaled(x, c)
+        return _quotient(x, c, e.name == "floordiv", self.extents)
 
     def atom(self, e: Expr) -> Sum | None:
         known = {v: (0, n - 1) for v in free_vars(e) if (n := self.extents.get(v)) is not None}
@@ -156,10 +163,17 @@ class _Parser:
 
 
 def _scaled(x: Sum, c: int) -> Sum:
+    if c == 1:
+        return x
     return Sum(tuple((d, k * c) for d, k in x.terms) if c else (), x.constant * c)
 
 
 def _plus(x: Sum, y: Sum, sign: int, extents: Mapping[Var, int]) -> Sum:
+    constant = x.constant + sign * y.constant
+    if not y.terms:
+        return Sum(x.terms, constant)
+    if not x.terms and sign == 1:
+        return Sum(y.terms, constant)
     terms = dict(x.terms)
     for d, k in y.terms:
         total = terms.get(d, 0) + sign * k
@@ -167,12 +181,14 @@ def _plus(x: Sum, y: Sum, sign: int, extents: Mapping[Var, int]) -> Sum:
             terms[d] = total
         else:
             terms.pop(d, None)
-    return Sum(_joined(terms, extents), x.constant + sign * y.constant)
+    return Sum(_joined(terms, extents), constant)
 
 
 def _joined(terms: Mapping[Digit, int], extents: Mapping[Var, int]) -> tuple[Term, ...]:
     """Neighbouring digits of one source put together: ``(v // 8) * 8 + v % 8`` is ``v``."""
-    rest = sorted(terms.items(), key=lambda t: t[1])
+    rest = sorted(terms.items(), key=_scale)
+    if all(d.top for d in terms):
+        return tuple(rest)
     pair = _neighbours(rest)
     while pair is not None:
         (a, k), (b, _) = pair
@@ -180,9 +196,13 @@ def _joined(terms: Mapping[Digit, int], extents: Mapping[Var, int]) -> tuple[Ter
         if b.top:
             size = min(size, -(-extent_of_source(a.source, extents) // a.low))
         rest = [t for t in rest if t[0] is not a and t[0] is not b]
-        rest = sorted([*rest, *_opened(Digit(a.source, a.low, size, b.top), k)], key=lambda t: t[1])
+        rest = sorted([*rest, *_opened(Digit(a.source, a.low, size, b.top), k)], key=_scale)
         pair = _neighbours(rest)
     return tuple(rest)
+
+
+def _scale(term: Term) -> int:
+    return term[1]
 
 
 def _neighbours(terms: list[Term]) -> tuple[Term, Term] | None:

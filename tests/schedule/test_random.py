@@ -89,16 +89,33 @@ def stencil() -> Func:
 
 
 def largest() -> Func:
-    """A reduction of pairs that is not known to be commutative."""
-    a = te.placeholder((3, 9), name="A")
-    k = te.reduce_axis(9, "k")
-    s = te.compute((3,), lambda i: te.sum(a[i, k] * 1.0, axis=k), name="S")
-    t = te.compute((3, 9), lambda i, j: te.select(a[i, j] > s[i], a[i, j], s[i]), name="T")
-    return te.create_func([a, t], name="largest")
+    """A reduction of pairs, whose updates must stay in order, and a gather."""
+    a = te.placeholder((3, 7), name="A")
+    k = te.reduce_axis(7, "k")
+    first = te.reduce(
+        lambda p, q: (te.maximum(p[0], q[0]), te.select(p[0] >= q[0], p[1], q[1])),
+        (float("-inf"), 0),
+    )
+    v, w = te.compute_many((3,), lambda i: first((a[i, k], te.cast(k, "s32")), axis=k), ("V", "W"))
+    g = te.compute((3,), lambda i: a[i, te.cast(w[i], "s64")] + v[i], name="G")
+    return te.create_func([a, g], name="largest")
+
+
+def batched() -> Func:
+    """Unit and batch dimensions, a shared subexpression in a reduction."""
+    a, b = te.placeholder((2, 1, 5), name="A"), te.placeholder((2, 5, 3), name="B")
+    k, m = te.reduce_axis(5, "k"), te.reduce_axis(3, "m")
+    c = te.compute((2, 1, 3), lambda n, i, j: te.sum(a[n, i, k] * b[n, k, j], axis=k), name="C")
+    s = te.compute(
+        (2, 1), lambda n, i: te.sum((c[n, i, m] - 1.0) * (c[n, i, m] - 1.0), axis=m), name="S"
+    )
+    d = te.compute((2, 1, 3), lambda n, i, j: c[n, i, j] * 2.0 - s[n, i], name="D")
+    return te.create_func([a, b, d], name="batched")
 
 
 PROGRAMS = (
     matmul, two_products, convolution, normalised_rows, chain, two_outputs, stencil, largest,
+    batched,
 )  # fmt: skip
 
 
@@ -239,7 +256,7 @@ def attempt(sch: Schedule, request: Callable[[], None]) -> bool:
     return True
 
 
-def campaign(make: Callable[[], Func], seeds: range) -> dict[str, list[int]]:
+def campaign(make: Callable[[], Func], seeds: range, most: int = 10) -> dict[str, list[int]]:
     """Random sequences on one program; how often each primitive was taken and refused."""
     counts = {name: [0, 0] for name in WEIGHTS}
     names = [n for n, w in WEIGHTS.items() for _ in range(w)]
@@ -250,7 +267,7 @@ def campaign(make: Callable[[], Func], seeds: range) -> dict[str, list[int]]:
         rng = random.Random(seed)
         sch = Schedule(func)
         draw = Draw(sch, rng)
-        for _ in range(rng.randrange(2, 10)):
+        for _ in range(rng.randrange(2, most)):
             name = rng.choice(names)
             taken = attempt(sch, getattr(draw, name))
             counts[name][not taken] += 1
