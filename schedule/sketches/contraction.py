@@ -157,9 +157,28 @@ def contraction_cost(k: Contraction, c: Choices, target: Target) -> float:
     if c["pack"]:
         chunks = max(1, int(c["chunks"]))
         memory += outer * tiles_j * panel * 2 / L3_BYTES_PER_CYCLE * chunks
-    elif columns * k.dtype.bytes >= 2048 and k.depth > 512 and k.weights is not None:
-        memory += 0.15 * compute  # every row of the panel is on a page of its own
+    else:
+        memory += tiles * k.depth * _strided_step(k, vectors * lanes, target)
     return (compute + memory) * CYCLE * _imbalance(k, c, target)
+
+
+def _strided_step(k: Contraction, width: int, target: Target) -> float:
+    """Cycles that one step of the reduction waits for a row of an unpacked panel of weights.
+
+    Rows far apart defeat the prefetcher, share few cache sets and each need a page of their own.
+    A panel that stays in L1 costs nothing after its first use.
+    """
+    if k.weights is None:
+        return 0.0
+    step = k.weights.stride(k.anchor.reduce[-1].var)
+    if step is None or step <= width:
+        return 0.0
+    lines = width * k.dtype.bytes / 64
+    stride = step * k.dtype.bytes
+    resident = k.depth * width * k.dtype.bytes <= target.l1 / 2
+    if resident and (stride % 4096 or k.depth <= 8):
+        return 0.0
+    return lines * (5.5 if stride >= 2048 else 2.0 if stride >= 512 else 0.5)
 
 
 def pieces(k: Contraction, c: Choices) -> int:

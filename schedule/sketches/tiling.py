@@ -57,11 +57,9 @@ def tiling_sketch(k: Contraction, others: tuple[BlockInfo, ...], target: Target)
         "parallel": decisions["parallel"][0],
     }
     default = cheapest(decisions, valid, cost, fixed)
-    if int(default["rows"]) * int(default["vectors"]) < 12:
-        default = {
-            **default,
-            "unroll": max(u for u in (1, 2, 4) if u <= k.anchor.reduce[-1].extent),
-        }
+    for unroll in (2, 4):
+        if valid({**default, "unroll": unroll}):
+            default = {**default, "unroll": unroll}
     return Sketch(
         name="tiling@1",
         kind="contraction",
