@@ -3,8 +3,9 @@
 An unrolled loop is written out here, its variable a literal. A parallel loop's body becomes a
 function of its own that takes what it needs from a context on the caller's stack. Buffers outside
 of parallel loops lie in the ``workspace`` that the caller of the kernel provides (see
-``lower.workspace``); those inside belong to one thread: a stack slot if small, else scratch memory. A register tile
-has room for a whole vector at its last element, since masked lanes are read there like others.
+``lower.workspace``); those inside belong to one thread: a stack slot if small, else scratch memory.
+A register tile has room for a whole vector at its last element: lanes that are off are read there
+like others.
 """
 
 from __future__ import annotations

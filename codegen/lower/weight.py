@@ -16,12 +16,11 @@ def weight(s: Stmt, target: Target) -> int:
     """Lines of code of ``s``, unrolled loops written out."""
     match s:
         case Store(value=value):
-            return 2 + _of_expr(value)
+            return 1 + _of_expr(value)
         case Let(value=value, body=body):
             return _of_expr(value) + weight(body, target)
-        case If(cond=cond, then=then, orelse=orelse):
-            rest = 0 if orelse is None else weight(orelse, target)
-            return 2 + _of_expr(cond) + weight(then, target) + rest
+        case If(then=then, orelse=orelse):  # most conditions are decided in the end
+            return weight(then, target) + (0 if orelse is None else weight(orelse, target))
         case For(extent=extent, body=body, kind=kind):
             count = as_int(extent)
             inner = weight(body, target)
@@ -42,7 +41,7 @@ def _of_expr(e: Expr) -> int:
         nonlocal total
         match x:
             case Load():
-                total += 2
+                total += 1
                 return x
             case Op(name=name):
                 total += 25 if TABLE[name].transcendental else 1
