@@ -58,7 +58,11 @@ def evaluate_computation(computation: Computation, args: Sequence[Any]) -> Value
         return _run(c, plan, operands, run)
 
     with np.errstate(all="ignore"):
-        return run(computation, values)
+        try:
+            return run(computation, values)
+        except MemoryError as error:
+            what = "a value does not fit into memory"
+            raise UnsupportedError(what, str(error), computation.name) from error
 
 
 def refuse_unsupported(computation: Computation) -> None:

@@ -294,6 +294,13 @@ def test_everything_unsupported_is_named_at_once() -> None:
     assert "custom-call `a` in `e`; all-gather `b` in `e` (a.py:3)" in str(error.value)
 
 
+def test_a_value_larger_than_memory_is_refused() -> None:
+    body = "a = f32[4000000000,1000000] parameter(0)\n ROOT b = f32[4000000000,1000000] negate(a)"
+    huge = np.broadcast_to(np.float32(0), (4_000_000_000, 1_000_000))
+    with pytest.raises(UnsupportedError, match="does not fit into memory"):
+        run(body, huge)
+
+
 def flat(value: Any) -> list[np.ndarray]:
     if isinstance(value, tuple):
         return [x for part in value for x in flat(part)]
