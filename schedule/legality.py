@@ -101,7 +101,7 @@ def chain(paths: Sequence[Path]) -> tuple[For, ...] | Reason:
     above it; or why there is no such chain."""
     longest = max(paths, key=len)
     for path in paths:
-        if path[-1] not in loops_of(longest) or longest[len(path) - 1] is not path[-1]:
+        if longest[len(path) - 1] is not path[-1]:
             a, b = loop_of(longest), loop_of(path)
             return Reason(
                 f"loops `{a.var.name}` and `{b.var.name}` are not inside one another",

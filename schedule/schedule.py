@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ..ir.loop.nodes import Block, For, Func, Scope, Var
+from ..ir.loop.printer import show
 from . import steps as data
 from .cursor import (
     BlockRef,
@@ -80,6 +81,10 @@ class Schedule:
     def trace(self) -> Trace:
         """What was done so far."""
         return Trace(tuple(self._steps))
+
+    def show(self) -> str:
+        """The text of the function as it stands."""
+        return show(self.func)
 
     def copy(self) -> Schedule:
         """An independent schedule in the same state. References serve both."""
