@@ -271,13 +271,13 @@ def _one_reduction(loop: For, below: Sequence[Path]) -> Reason | None:
 def _parts(path: Path, loop: For) -> _Parts | Reason:
     block = block_of(path)
     update = update_of(block)
-    if block.init is None or not isinstance(block.init, Store):
+    if block.init is None:
         return Reason(
             f"block `{block.name}` has no init of its own",
             (block,),
             "rfactor before decompose_reduction",
         )
-    if update is None:
+    if update is None or not isinstance(block.init, Store):
         return Reason(
             f"block `{block.name}` is no sum, product, maximum or minimum of one value", (block,)
         )

@@ -28,7 +28,8 @@ def generate(func: Func, target: Target) -> tuple[Sketch, ...]:
     found: list[Sketch] = []
     anchor = _anchor(blocks)
     if anchor is not None:
-        consumers = _consumers(blocks, anchor)
+        kept = all(s.buffer in func.allocs for s in anchor.stores)  # not an output as well
+        consumers = _consumers(blocks, anchor) if kept else ()
         contraction = find_contraction(anchor, consumers)
         if contraction is not None:
             parts = (anchor, contraction.consumer)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from ...ir.target import Target
 from ..cursor import LoopRef
+from ..legality import update_of
 from ..schedule import Schedule
 from .analyze import BlockInfo
 from .lookup import below, extent
@@ -103,9 +104,10 @@ def reduce_columns(sch: Schedule, block: str, own: list[LoopRef], width: int) ->
     """``for k: acc += x[k]``  ->  ``width`` partial sums over k, then one sum across them.
 
     ``own`` are the block's reduction loops; the last one is contiguous in memory. The partial sums
-    stay in vector registers. Narrow reductions are left as they are.
+    stay in vector registers. Narrow reductions, and those of several values at once, are left as
+    they are.
     """
-    if not own or any(extent(sch, x) < 1 for x in own):
+    if not own or any(extent(sch, x) < 1 for x in own) or update_of(sch.block(block)) is None:
         return
     columns = extent(sch, own[-1])
     while width > 1 and columns < 2 * width:

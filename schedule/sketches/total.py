@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ...ir.target import Target
 from ..cursor import LoopRef
+from ..legality import update_of
 from ..schedule import Schedule
 from .alone import schedule_alone
 from .analyze import BlockInfo
@@ -34,7 +35,7 @@ class Total:
 def find_total(blocks: tuple[BlockInfo, ...]) -> Total | None:
     """The heavy reduction of a group to a few values; None when there is no such thing."""
     heavy = [b for b in blocks if b.reduce and not b.opaque and work_of(b) >= PARALLEL_WORK]
-    if len(heavy) != 1 or len(heavy[0].stores) != 1:
+    if len(heavy) != 1 or update_of(heavy[0].block) is None:
         return None
     anchor = heavy[0]
     results = math.prod(a.extent for a in anchor.spatial)
