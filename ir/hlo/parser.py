@@ -16,9 +16,9 @@ from ..errors import NestwrightError
 from .attributes import parse_attribute
 from .lexer import MAX_DEPTH, Cursor
 from .literals import parse_literal
-from .nodes import AnyShape, Computation, HloModule, Instruction, Metadata, Raw
+from .nodes import AnyShape, Computation, HloModule, Instruction, Metadata, Raw, Shape
 from .opcodes import KNOWN, is_known
-from .shape_text import Cache, parse_shape, starts_shape
+from .shape_text import Cache, parse_shape, show_shape, starts_shape, too_large
 from .shapes import infer
 
 _MODULE_NAME = re.compile(r"[^\s,{}()]+")
@@ -177,6 +177,8 @@ class _Parser:
             except NestwrightError as error:
                 what = f"`{name}` has no shape and none follows from its operands"
                 self.cursor.fail(what, str(error), "write the shape before the opcode", at=start)
+            if isinstance(shape, Shape) and too_large(shape.dims, shape.dtype.bytes):
+                self.cursor.fail(f"the shape of `{name}` is too large", show_shape(shape), at=start)
         kept = MappingProxyType(attrs) if attrs else _EMPTY
         return Instruction(name, opcode, shape, operands, kept, metadata)
 

@@ -149,6 +149,10 @@ def test_a_missing_shape_is_inferred() -> None:
     )
     assert dot.array.dims == (2, 4)
     assert "has no shape and none follows" in refused_in("a = f32[2] parameter(0)\n b = reshape(a)")
+    huge = "b = pad(a, z), padding=0_999999999999999999x0_999999999999999999"
+    assert "the shape of `b` is too large" in refused_in(
+        f"a = f32[2,2] parameter(0)\n z = f32[] constant(0)\n {huge}"
+    )
 
 
 def test_computation_written_in_place() -> None:
