@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..ir.dtypes import index, s32
 from ..ir.loop.affine import Interval, bounds
-from ..ir.loop.nodes import Buffer, Cast, Const, Expr, Load, Op, Stmt, Store, Var
+from ..ir.loop.nodes import Buffer, Cast, Const, Expr, For, Load, Op, Stmt, Store, Var
 from ..ir.loop.visit import children
 from ..ir.target import Target
 from .llvm_ir_access import SMALL, load_element
@@ -29,6 +29,9 @@ class Emitter(Indices):
         self.workspace = 0
         self.finished: list[str] = []
         self.slots: dict[int, Value] = {}
+        # By the identity of the statement, which is kept so that it is not given to another.
+        self.plans: dict[int, tuple[For, int, list[Store]]] = {}
+        self.reductions: dict[int, tuple[Store, tuple[str, Expr] | None]] = {}
         self.stored: dict[int, tuple[Stmt, frozenset[Buffer]]] = {}
 
     def value(self, e: Expr) -> Value:

@@ -8,11 +8,10 @@ are combined pairwise, the pieces before that lane by lane.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from ..ir.dtypes import DType, index
 from ..ir.elementwise import identity
-from ..ir.loop.nodes import Cast, Expr, For, If, Kind, Let, Load, Op, Seq, Stmt, Store, Var
+from ..ir.loop.nodes import Alloc, Cast, Expr, For, If, Kind, Let, Load, Op, Seq, Stmt, Store, Var
 from ..ir.loop.visit import children, exprs, walk, walk_expr
 from .llvm_ir_access import store_element
 from .llvm_ir_core import Value
@@ -27,28 +26,41 @@ EmitStmt = Callable[[Emitter, Stmt], None]
 
 def vector_loop(em: Emitter, s: For, count: int, emit: EmitStmt) -> None:
     """The code of a vector loop of ``count`` iterations."""
-    if not vectorizable(s):
+    lanes, sums = _plan(em, s)
+    if not lanes:
         counter, name = em.function.open_loop(em.stores(s.body), True)
         em.env[s.var] = counter
         emit(em, s.body)
         em.function.close_loop(name, "0", str(count), 1)
         return
-    native = min(em.target.lanes(widest(s.body)), 64)
-    full, rest = divmod(count, native)
-    sums = [x for x in _top(s.body) if reduction(x, s.var) is not None] if full > 1 else []
-    for x in sums:
-        _open_sum(em, x, native)
+    full, rest = divmod(count, lanes)
+    joined = sums if full > 1 else []
+    for x in joined:
+        _open_sum(em, x, lanes)
     if full > PIECES:
         counter, name = em.function.open_loop(em.stores(s.body), True)
-        _piece(em, s, counter, native, native, emit)
-        em.function.close_loop(name, "0", str(full * native), native)
+        _piece(em, s, counter, lanes, lanes, emit)
+        em.function.close_loop(name, "0", str(full * lanes), lanes)
     else:
         for k in range(full):
-            _piece(em, s, em.const(k * native, index), native, native, emit)
-    for x in sums:
-        _close_sum(em, x, native)
+            _piece(em, s, em.const(k * lanes, index), lanes, lanes, emit)
+    for x in joined:
+        _close_sum(em, x, lanes)
     if rest:
-        _piece(em, s, em.const(full * native, index), _round_up(rest), rest, emit)
+        _piece(em, s, em.const(full * lanes, index), _round_up(rest), rest, emit)
+
+
+def _plan(em: Emitter, s: For) -> tuple[int, list[Store]]:
+    """Lanes of one piece (0 if the loop cannot be lanes), and the reductions to join over pieces.
+
+    Unrolled loops around ask again and again.
+    """
+    known = em.plans.get(id(s))
+    if known is None:
+        lanes = min(em.target.lanes(widest(s.body)), 64) if vectorizable(s) else 0
+        sums = [x for x in _top(s.body) if reduction(x, s.var) is not None]
+        known = em.plans[id(s)] = s, lanes, sums
+    return known[1:]
 
 
 def _round_up(n: int) -> int:
@@ -144,7 +156,7 @@ def vectorizable(s: For) -> bool:
             case For(kind=kind, extent=extent):
                 if kind is Kind.THREAD or differs(extent):
                     return False
-            case If() | Seq():
+            case If() | Seq() | Alloc():
                 pass
             case _:
                 return False
@@ -209,7 +221,12 @@ def across(em: Emitter, name: str, x: Value) -> Value:
 def reduce_element(em: Emitter, s: Store) -> bool:
     """Emit ``s`` as a reduction over the lanes, if it is one; else False and nothing is done."""
     lanes = em.lanes
-    if lanes is None or (found := reduction(s, lanes.var)) is None:
+    if lanes is None:
+        return False
+    if id(s) not in em.reductions:
+        em.reductions[id(s)] = s, reduction(s, lanes.var)
+    found = em.reductions[id(s)][1]
+    if found is None:
         return False
     name, operand = found
     x = em.value(operand)
@@ -219,7 +236,7 @@ def reduce_element(em: Emitter, s: Store) -> bool:
         x = em.select(lanes.mask, x, em.like(identity(name, x.dtype), x))
     slot = em.slots.get(id(s))
     if slot is None:
-        _into_element(em, replace(s), name, x)
+        _into_element(em, s, name, x)
         return True
     kind = x.type
     old = em.function.result(f"load {kind}, ptr {slot.text}, align 64", x.dtype, x.lanes)

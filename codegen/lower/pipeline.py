@@ -18,6 +18,7 @@ from .name_quotients import name_quotients
 from .open_blocks import open_blocks
 from .partition import partition
 from .place import compact, place_buffers
+from .promote import promote
 from .rebuild import with_body
 from .unroll import choose_unrolling
 from .workspace import workspace_bytes
@@ -37,6 +38,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("simplify_compact", _simplify),
     ("name_quotients", lambda f, t: name_quotients(f)),
     ("partition", partition),
+    ("promote", lambda f, t: promote(f)),
     ("unroll", choose_unrolling),
     ("flatten", lambda f, t: flatten(f)),
     ("simplify_flat", _simplify),
