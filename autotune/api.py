@@ -13,7 +13,7 @@ from ..codegen.build import build as build_module
 from ..codegen.kernel import Kernel, compile_func
 from ..codegen.runtime.executable import Executable
 from ..codegen.stages import stage_text as _stage_text
-from ..ir.errors import ArgumentError, TargetError
+from ..ir.errors import ArgumentError, NestwrightWarning, TargetError
 from ..ir.hlo.nodes import HloModule
 from ..ir.hlo.passes.freeze_parameters import freeze
 from ..ir.hlo.passes.pipeline import optimize
@@ -101,7 +101,8 @@ def build(
     chosen = Chosen(schedules)
     exe = build_module(module, machine, schedules=chosen, constants=constants, timings=timings)
     if log is not None and not chosen.used:
-        warnings.warn(_foreign(module.name, machine, read(log)), stacklevel=2)
+        text = _foreign(module.name, machine, read(log))
+        warnings.warn(text, NestwrightWarning, stacklevel=2)
     return exe
 
 
@@ -202,7 +203,8 @@ def _build_func(
     tasks = from_func(model, target)
     trace = schedules.get(tasks[0].key) if tasks else None
     if log is not None and trace is None:
-        warnings.warn(_foreign(model.name, target, read(log)), stacklevel=3)
+        text = _foreign(model.name, target, read(log))
+        warnings.warn(text, NestwrightWarning, stacklevel=3)
     chosen = default_schedule(model, target) if trace is None else trace.replay(model)
     return compile_func(chosen.func, target)
 

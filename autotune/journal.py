@@ -12,6 +12,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
@@ -19,6 +20,7 @@ from typing import BinaryIO, TypeAlias
 from filelock import FileLock
 
 from ..ir.errors import LogError
+from ..ir.files import whole_file
 from ..ir.target import Target
 from .records import (
     DEFAULT_SKETCH,
@@ -235,14 +237,15 @@ class Writer:
             while data:
                 data = data[os.write(self._fd, data) :]
         except OSError:
-            os.ftruncate(self._fd, before)
+            with suppress(OSError):  # a device cannot be cut
+                os.ftruncate(self._fd, before)
             raise
 
     def _guarded(self, action: Callable[..., None], *args: object) -> None:
         try:
             action(*args)
         except OSError as e:
-            full = e.errno in (errno.ENOSPC, errno.EDQUOT)
+            full = e.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
             hint = "free some space and run the same command again: it goes on where it stopped"
             raise LogError(
                 "cannot write the log", e.strerror or str(e), str(self.path), hint if full else ""
@@ -250,10 +253,12 @@ class Writer:
 
     def close(self) -> None:
         """Force what was written to the disk and let go of the file."""
-        if self._fd >= 0:
-            os.fsync(self._fd)
-            os.close(self._fd)
-            self._fd = -1
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            try:
+                self._guarded(os.fsync, fd)
+            finally:
+                os.close(fd)
 
     def __enter__(self) -> Writer:
         return self
@@ -274,12 +279,10 @@ def merge(paths: Sequence[PathLike], out: PathLike) -> tuple[int, int]:
     ``out`` and renamed, so ``out`` may be one of ``paths``.
     """
     read(*paths)  # refuses unknown versions and unreadable files before anything is written
-    out = Path(out)
-    temporary = out.with_name(out.name + f".{os.getpid()}.tmp")
     seen: set[str] = set()
     kept = dropped = 0
     try:
-        with temporary.open("wb") as target:
+        with whole_file(out) as target:
             for path in paths:
                 with Path(path).open("rb") as file:
                     for _, line in _lines(file):
@@ -290,13 +293,8 @@ def merge(paths: Sequence[PathLike], out: PathLike) -> tuple[int, int]:
                         seen.add(name)
                         kept += name != "header"
                         target.write(line.rstrip(b"\r\n") + b"\n")
-            target.flush()
-            os.fsync(target.fileno())
-        temporary.replace(out)
     except OSError as e:
         raise LogError("cannot write the merged log", e.strerror or str(e), str(out)) from None
-    finally:
-        temporary.unlink(missing_ok=True)
     return kept, dropped
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,9 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
+from ..ir.files import whole_file
 from .peak import Peak
+from .units import duration, rate, share
 
 WIDTH, HEIGHT, MARGIN = 640, 220, 44
 
@@ -127,26 +128,6 @@ def render(report: BenchReport) -> str:
     )
 
 
-def duration(seconds: float) -> str:
-    """A time with a unit that suits it."""
-    if not seconds or not math.isfinite(seconds):
-        return "–"
-    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if seconds >= scale:
-            return f"{seconds / scale:.3g} {unit}"
-    return f"{seconds * 1e9:.3g} ns"
-
-
-def rate(per_second: float) -> str:
-    """A rate in units of 1e9."""
-    return f"{per_second / 1e9:.1f}" if per_second else "–"
-
-
-def share(part: float) -> str:
-    """A share in percent."""
-    return f"{100 * part:.0f} %" if part else "–"
-
-
 def curve_picture(model: ModelBench) -> Markup:
     """The tuning curve of a model: its groups' best times summed, over the trials in the log.
 
@@ -211,11 +192,7 @@ def bar_picture(group: GroupBench, longest: float) -> Markup:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file under a temporary name and rename it."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    """Write a file that appears whole or not at all, and its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        temporary.write_text(text)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with whole_file(path) as file:
+        file.write(text.encode())

@@ -57,6 +57,10 @@ class LogError(NestwrightError):
     """A tuning log that cannot be used: other version, other model, unreadable."""
 
 
+class NestwrightWarning(UserWarning):
+    """Something a user should know of that keeps nothing from working."""
+
+
 @dataclass(eq=False)
 class ArtifactError(NestwrightError):
     """A built model that cannot be loaded or written."""

@@ -21,6 +21,7 @@ SAMPLE = 1e-4  # seconds that one sample should at least take
 MOST = 24  # samples of one candidate
 ROUNDS = 9  # of a race
 DRIFT = 1.1  # slow-downs of the yardstick below this are taken for noise
+BURST = 3.0  # more than this is an interruption, which does not slow the next kernel down
 
 
 def clock_for(threads: int) -> Clock:
@@ -89,7 +90,7 @@ class Yardsticks:
         now = min(sample(call, inner, clock) for _ in range(QUICK))
         self.seconds[task] = min(now, self.seconds[task])
         slower = now / self.seconds[task]
-        return slower if slower > DRIFT else 1.0
+        return min(slower, BURST) if slower > DRIFT else 1.0
 
     def offer(self, task: str, call: Call, seconds: float) -> None:
         """Take a kernel as the yardstick if it is the fastest."""

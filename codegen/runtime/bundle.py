@@ -9,8 +9,6 @@ bytes. Nothing in it is executed but the object code, which only a matching targ
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.errors import ArtifactError
+from ...ir.files import whole_file
 from ...ir.target import Target
 from ..plan import Plan, from_json, kernels, to_json
 from .outputs import aligned_zeros
@@ -58,28 +57,14 @@ class Bundle:
 def write(bundle: Bundle, path: Path) -> None:
     """Write the file; it appears whole or not at all. ``ArtifactError`` where it cannot be."""
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    except OSError as error:
-        raise ArtifactError(f"cannot write {path}", error.strerror or str(error)) from error
-    try:
-        with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w") as archive:
+        with whole_file(path) as file, zipfile.ZipFile(file, "w") as archive:
             for name, data in _members(bundle):
                 info = zipfile.ZipInfo(name, _DATE)
                 info.external_attr = 0o644 << 16
                 with archive.open(info, "w", force_zip64=True) as member:
                     member.write(data)
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
     except OSError as error:
         raise ArtifactError(f"cannot write {path}", error.strerror or str(error)) from error
-    finally:
-        Path(temporary).unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _members(bundle: Bundle) -> list[tuple[str, Any]]:

@@ -11,6 +11,7 @@ import pytest
 from nestwright.autotune.measure.harness import Harness
 from nestwright.autotune.measure.protocol import Candidate, Job
 from nestwright.autotune.measure.timing import (
+    BURST,
     MOST,
     ROUNDS,
     SAMPLE,
@@ -153,6 +154,8 @@ def test_yardstick_tells_a_slow_machine_from_a_slow_kernel() -> None:
     assert sticks.drift("task", m.clock) == 1.0
     m.slow = 2.5
     assert sticks.drift("task", m.clock) == pytest.approx(2.5)
+    m.slow = 60.0
+    assert sticks.drift("task", m.clock) == BURST, "an interruption is no slow machine"
     sticks.offer("task", m.call, 3e-4)
     assert sticks.seconds["task"] == pytest.approx(1e-4), "a slower kernel is no yardstick"
     m.slow = 0.5

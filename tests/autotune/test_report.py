@@ -17,9 +17,9 @@ from nestwright.autotune.report import (
     GroupBench,
     ModelBench,
     curve_picture,
-    duration,
     render,
 )
+from nestwright.autotune.units import duration
 from nestwright.ir.hlo.text import parse
 
 GROUP = GroupBench(

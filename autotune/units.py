@@ -1,0 +1,31 @@
+"""Times, rates and shares as people read them, the same in tables, lines and pages."""
+
+from __future__ import annotations
+
+import math
+
+
+def duration(seconds: float | None) -> str:
+    """A time with a unit that suits it; a dash for none."""
+    if not seconds or not math.isfinite(seconds):
+        return "–"
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
+
+
+def rate(per_second: float) -> str:
+    """A rate in units of 1e9."""
+    return f"{per_second / 1e9:.1f}" if per_second else "–"
+
+
+def share(part: float) -> str:
+    """A share in percent."""
+    return f"{100 * part:.0f} %" if part else "–"
+
+
+def clock(seconds: float | None) -> str:
+    """Minutes and seconds, as on a clock."""
+    whole = int(seconds or 0)
+    return f"{whole // 60}:{whole % 60:02d}"
