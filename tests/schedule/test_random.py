@@ -129,6 +129,10 @@ class Draw:
     def block(self) -> str:
         return self.rng.choice(list(nest(self.sch.func).blocks))
 
+    def reductions(self) -> list[str]:
+        index = nest(self.sch.func)
+        return [n for n in index.blocks if index.block(n).init is not None]
+
     def loops(self) -> list[LoopRef]:
         return self.sch.get_loops(self.block())
 
@@ -207,12 +211,18 @@ class Draw:
         self.sch.transform_layout(block, 0, order, pack)
 
     def decompose_reduction(self) -> None:
-        block = self.block()
+        some = self.reductions()
+        block = self.rng.choice(some) if some and self.rng.random() < 0.9 else self.block()
         found = self.sch.get_loops(block)
         self.sch.decompose_reduction(block, self.rng.choice(found) if found else self.loop())
 
     def rfactor(self) -> None:
-        self.sch.rfactor(self.loop(), self.rng.choice((0, 0, 1, -1, 5)))
+        over = {
+            v for b in self.reductions() for v in bound_vars(self.sch.block(b), AxisKind.REDUCE)
+        }
+        near = [LoopRef(v) for v in nest(self.sch.func).loops if v in over]
+        at = self.rng.choice(near) if near and self.rng.random() < 0.9 else self.loop()
+        self.sch.rfactor(at, self.rng.choice((0, 0, 1, -1, 5)))
 
     def annotate(self) -> None:
         self.sch.annotate(self.loop(), "hint", self.rng.randrange(3))
