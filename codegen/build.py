@@ -95,7 +95,7 @@ def _plan(
 ) -> tuple[Plan, Constants]:
     def compiled(group: Group) -> Compiled:
         name = groups.keys[group]
-        return Compiled(symbol(name), name, kernels[name].workspace, kernels[name].in_place)
+        return Compiled(symbol(name), name, kernels[name].workspace, kernels[name].sharing)
 
     return make_plan(module, groups.fusions, compiled)
 

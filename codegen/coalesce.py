@@ -91,8 +91,13 @@ class _Merger:
         return output not in read and places <= set(thunk.in_place)
 
     def in_place(self, step: int, source: int, target: int) -> bool:
-        """Does a kernel make ``source`` at this step, and may it overwrite ``target`` by it?"""
+        """Is ``source`` made at this step from ``target``, and may it be made on top of it?"""
         thunk = self.steps[step]
+        if isinstance(thunk, CopyThunk):
+            ends = thunk.source, thunk.target
+            return all(s.memory == "value" for s in ends) and (
+                [self.final(s.index) for s in ends] == [target, source]
+            )
         if not isinstance(thunk, KernelThunk) or not thunk.in_place:
             return False
         values = [self.final(s.index) if s.memory == "value" else -1 for s in thunk.args]
@@ -139,6 +144,12 @@ def _rename(
     where = {v: BufferSlice("value", 0, 0, final(v)) for v in _touches(steps)}
     number = iter(range(len(steps)))
 
+    def is_dropped(step: int, thunk: Thunk) -> bool:
+        if step in dropped or not isinstance(thunk, CopyThunk):
+            return step in dropped
+        a, b = thunk.source, thunk.target
+        return a.memory == b.memory == "value" and final(a.index) == final(b.index)
+
     def keep(part: Sequence[Thunk]) -> tuple[Thunk, ...]:
         kept: list[Thunk] = []
         for thunk in part:
@@ -153,7 +164,7 @@ def _rename(
                     kept.append(replace(thunk, branches=tuple(map(keep, branches))))
                     next(number)
                 case _:
-                    if next(number) not in dropped:
+                    if not is_dropped(next(number), thunk):
                         kept.append(thunk)
         return tuple(kept)
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from ..ir.errors import UnsupportedError
 from ..ir.hlo.canonical import key
 from ..ir.hlo.fuse import Fusion, Group, fuse
-from ..ir.hlo.nodes import Computation, HloModule, Instruction, Shape
-from ..te.from_hlo.scalars import is_elementwise, refuse
+from ..ir.hlo.nodes import Computation, HloModule, Instruction
+from ..te.from_hlo.scalars import refuse
 from .sequence import called, needs_kernel
 
 SYMBOL_DIGITS = 24  # of the key, in a kernel's symbol
@@ -47,28 +47,6 @@ def fuse_module(module: HloModule) -> Groups:
 def symbol(name: str) -> str:
     """The symbol of the kernel of a group with this key."""
     return f"nw_{name[:SYMBOL_DIGITS]}"
-
-
-def in_place_inputs(computation: Computation) -> tuple[int, ...]:
-    """The parameters, by number, whose elements are needed only for the result's element at the
-    same place: the result may then be written over them.
-
-    ``out[i] = f(p[i], q[0])``  ->  p
-    """
-    root = computation.root
-    if not isinstance(root.shape, Shape):
-        return ()
-    dims = root.array.dims
-    unsafe: set[Instruction] = set()
-    for i in reversed(computation.instructions):
-        aligned = isinstance(i.shape, Shape) and i.shape.dims == dims and is_elementwise(i)
-        if i in unsafe or not (aligned or i.opcode in ("parameter", "constant")):
-            unsafe.update(i.operands)
-    return tuple(
-        n
-        for n, p in enumerate(computation.parameters)
-        if p not in unsafe and isinstance(p.shape, Shape) and p.shape.dims == dims and p is not root
-    )
 
 
 def _unfused(computation: Computation, fusion: Fusion) -> list[UnsupportedError]:

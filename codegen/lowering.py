@@ -15,9 +15,9 @@ from ..schedule.sketches.generate import default_schedule
 from ..schedule.trace import Trace
 from ..te.from_hlo import lower_group
 from . import cpu
-from .groups import in_place_inputs
 from .llvm_ir import emit
 from .lower.pipeline import lower
+from .sharing import NOTHING_SHARED, Sharing, in_place_inputs, without_copies
 from .timings import timed
 
 log = logging.getLogger("nestwright")
@@ -25,14 +25,11 @@ log = logging.getLogger("nestwright")
 
 @dataclass(frozen=True, slots=True)
 class KernelCode:
-    """A compiled group: object code, and the bytes of workspace that its caller hands it.
-
-    ``in_place`` are the inputs, by number, that the output may be written over.
-    """
+    """A compiled group: object code, and the bytes of workspace that its caller hands it."""
 
     object: bytes
     workspace: int = 0
-    in_place: tuple[int, ...] = ()
+    sharing: Sharing = NOTHING_SHARED
 
 
 def compile_text(
@@ -43,7 +40,7 @@ def compile_text(
     ``UnsupportedError`` if it cannot be compiled.
     """
     with timed(timings, "te"):
-        func, in_place = loops(parse(text).entry, symbol)
+        func, sharing = loops(parse(text).entry, symbol, trace)
     with timed(timings, "schedule"):
         scheduled = apply(func, target, trace)
     with timed(timings, "lower"):
@@ -52,16 +49,25 @@ def compile_text(
         code = emit(flat, target)
     with timed(timings, "llvm"):
         made = cpu.compile(code, target)
-    return KernelCode(made, int(flat.notes.get("workspace_bytes", 0)), in_place)
+    return KernelCode(made, workspace_bytes(flat), sharing)
 
 
-def loops(computation: Computation, symbol: str) -> tuple[Func, tuple[int, ...]]:
-    """A group as loops, and the inputs that its output may be written over."""
+def workspace_bytes(flat: Func) -> int:
+    """The workspace that a flat function's kernel takes."""
+    return int(flat.notes.get("workspace_bytes", 0))
+
+
+def loops(computation: Computation, symbol: str, trace: Trace | None) -> tuple[Func, Sharing]:
+    """A group as loops, to be scheduled by ``trace`` or by default.
+
+    Traces are made for the function as ``lower_group`` gives it; by default, copies that only
+    start an update in place are left to the caller, who often needs none.
+    """
     func = lower_group(computation, symbol)
     in_place = in_place_inputs(computation)
-    if not in_place:
-        return func, ()
-    return replace(func, notes={**func.notes, "in_place": 1}), in_place
+    if in_place:
+        return replace(func, notes={**func.notes, "in_place": 1}), Sharing(in_place)
+    return (func, Sharing()) if trace is not None else without_copies(func)
 
 
 def apply(func: Func, target: Target, trace: Trace | None) -> Schedule:

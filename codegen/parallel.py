@@ -22,6 +22,7 @@ from time import perf_counter
 from ..ir.target import Target
 from ..schedule.trace import Trace
 from .lowering import KernelCode, compile_text
+from .sharing import Sharing
 
 JOBS_PER_HELPER = 6  # fewer jobs do not pay for starting one
 
@@ -138,7 +139,9 @@ class _Helper:
         if "size" not in header or len(code) != header["size"]:
             return None
         self.queue.timings.append(header["timings"])
-        return KernelCode(code, header["workspace"], tuple(header["in_place"]))
+        updates = tuple((o, i) for o, i in header["updates"])
+        sharing = Sharing(tuple(header["in_place"]), updates)
+        return KernelCode(code, header["workspace"], sharing)
 
     def stop(self) -> None:
         """End the child, whatever it does."""

@@ -41,6 +41,7 @@ from .plan import (
 from .runtime.arguments import Tree
 from .runtime.entry import ArraySpec
 from .runtime.outputs import aligned_zeros
+from .sharing import NOTHING_SHARED, Sharing
 
 Slices: TypeAlias = BufferSlice | tuple["Slices", ...]
 
@@ -55,15 +56,12 @@ CONTROL = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """What a kernel's caller needs to know: its symbol, its key, its workspace in bytes.
-
-    ``in_place`` are the inputs whose memory the output may take.
-    """
+    """What a kernel's caller needs to know: symbol, key, workspace in bytes, what it may share."""
 
     symbol: str
     key: str
     workspace: int = 0
-    in_place: tuple[int, ...] = ()
+    sharing: Sharing = NOTHING_SHARED
 
 
 @dataclass
@@ -216,20 +214,30 @@ class _Sequence:
             if isinstance(unit, Instruction):
                 trees[unit] = self.instruction(unit, trees, bindings, thunks)
                 continue
-            compiled = self.kernel(unit)
             made = [self.values(o.shape) for o in unit.outputs]
             trees.update(zip(unit.outputs, made, strict=True))
             read = [s for i in unit.inputs for s in leaves(trees[i])]
             written = [s for tree in made for s in leaves(tree)]
-            if compiled.workspace:
-                written.append(self.value(compiled.workspace))
-            thunks.append(
-                KernelThunk(
-                    compiled.symbol, (*read, *written), len(written), compiled.key, unit.name,
-                    compiled.in_place if len(written) == 1 else (),
-                )
-            )  # fmt: skip
+            thunks += self.call(unit, read, written)
         return thunks, trees[computation.root]
+
+    def call(
+        self, group: Group, read: list[BufferSlice], written: list[BufferSlice]
+    ) -> list[Thunk]:
+        """The call of a group's kernel, after the copies that its updates in place start from."""
+        compiled = self.kernel(group)
+        thunks: list[Thunk] = []
+        for output, start in compiled.sharing.updates:
+            thunks.append(CopyThunk(read[start], written[output], f"{group.name} start"))
+            read[start] = written[output]
+        if compiled.workspace:
+            written = [*written, self.value(compiled.workspace)]
+        in_place = compiled.sharing.in_place if len(written) == 1 else ()
+        args = (*read, *written)
+        thunks.append(
+            KernelThunk(compiled.symbol, args, len(written), compiled.key, group.name, in_place)
+        )
+        return thunks
 
     def instruction(
         self,

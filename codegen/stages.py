@@ -22,7 +22,7 @@ from . import cpu
 from .groups import Groups, fuse_module, symbol
 from .llvm_ir import emit
 from .lower.pipeline import lower
-from .lowering import apply, loops
+from .lowering import apply, loops, workspace_bytes
 from .plan import show as show_plan
 from .sequence import Compiled, make_plan
 
@@ -96,7 +96,7 @@ def _chosen(groups: Groups, wanted: str | None) -> Iterator[tuple[str, Group]]:
 
 
 def _group(group: Group, key: str, stage: str, target: Target, trace: Trace | None) -> str:
-    func, _ = loops(group.computation, symbol(key))
+    func, _ = loops(group.computation, symbol(key), trace)
     if stage == "te":
         return tensor_text(func)
     if stage == "loop":
@@ -137,8 +137,9 @@ def _plan(module: HloModule, groups: Groups, target: Target, traces: Mapping[str
     """The plan, made without compiling: lowering says what workspace a kernel needs."""
     found: dict[str, Compiled] = {}
     for key, group in groups.distinct.items():
-        func, in_place = loops(group.computation, symbol(key))
-        notes = lower(apply(func, target, traces.get(key)).func, target).notes
-        found[key] = Compiled(symbol(key), key, int(notes.get("workspace_bytes", 0)), in_place)
+        trace = traces.get(key)
+        func, sharing = loops(group.computation, symbol(key), trace)
+        flat = lower(apply(func, target, trace).func, target)
+        found[key] = Compiled(symbol(key), key, workspace_bytes(flat), sharing)
     plan, _ = make_plan(module, groups.fusions, lambda group: found[groups.keys[group]])
     return show_plan(plan)

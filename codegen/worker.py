@@ -33,8 +33,9 @@ def _answer(job: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
     except Exception:
         return {"failed": True}, b""
     code = kernel.object
-    header = {"size": len(code), "workspace": kernel.workspace, "in_place": kernel.in_place}
-    return {**header, "timings": timings}, code
+    shared = {"in_place": kernel.sharing.in_place, "updates": kernel.sharing.updates}
+    header = {"size": len(code), "workspace": kernel.workspace, "timings": timings}
+    return {**header, **shared}, code
 
 
 if __name__ == "__main__":
