@@ -155,6 +155,7 @@ def _alloc(em: Emitter, s: Alloc) -> None:
         em.buffers[buffer] = em.offset(start, em.const(before, index), "i8") if before else start
         em.workspace += size
     emit_stmt(em, s.body)
+    function.forget(buffer)  # its place may be another buffer's from here on
     em.workspace = before
 
 
