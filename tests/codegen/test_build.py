@@ -268,7 +268,7 @@ def test_a_loop_that_fills_an_array_updates_it_in_place() -> None:
     exe = made(STACK)
     check(STACK, [np.full((8, 3), -1, np.float32)], exe)
     (loop,) = (t for t in exe.plan.thunks if isinstance(t, WhileThunk))
-    assert not any(isinstance(t, CopyThunk) for t in loop.body)
+    assert sum(t.source.bytes for t in loop.body if isinstance(t, CopyThunk)) <= 4  # the counter
 
 
 def test_an_update_of_what_is_needed_later_copies_it_first() -> None:
