@@ -26,8 +26,11 @@ def convert_all(
     """C-contiguous native arrays for all parameters, or ``ArgumentError``.
 
     ``tree`` has one element per argument: a parameter's number, or a tuple for a tuple argument.
+    Arrays that stand in tuples there may also be given one by one, in order.
     """
     assert isinstance(tree, tuple)
+    if len(args) == len(specs) and not any(isinstance(a, tuple | list) for a in args):
+        tree = tuple(range(len(specs)))
     if len(args) != len(tree):
         wanted = ", ".join(f"{s.name}: {s}" for s in specs) or "none"
         raise ArgumentError(

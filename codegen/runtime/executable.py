@@ -215,7 +215,7 @@ def _load(bundle: Bundle, slow: Callable[..., Any]) -> Native:
     )
     free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(shared.addresses["nw_arena_free"])
     weakref.finalize(entry, _free_arena, free, entry.words).atexit = False
-    flat = _is_flat(plan.param_tree, plan.result_tree) and len(plan.params) <= MAX_PARAMETERS
+    flat = _is_flat(plan.result_tree) and len(plan.params) <= MAX_PARAMETERS
     call = entry.callable(bundle.name, shared.addresses["nw_call"], library) if flat else slow
     return Native(library, entry, call)
 
@@ -228,8 +228,6 @@ def _has_control(plan: Plan) -> bool:
     return any(children(t) for t in plan.thunks)
 
 
-def _is_flat(params: Tree, results: Tree) -> bool:
-    """Are all arguments arrays, and the answer one array or a tuple of arrays?"""
-    parts = (*(params if isinstance(params, tuple) else ()),
-             *(results if isinstance(results, tuple) else ()))  # fmt: skip
-    return all(isinstance(p, int) for p in parts)
+def _is_flat(results: Tree) -> bool:
+    """Is the answer one array or a tuple of arrays?"""
+    return isinstance(results, int) or all(isinstance(r, int) for r in results)

@@ -193,6 +193,7 @@ def test_zero_sized_arrays_pass() -> None:
         ((0,), (0,), (X,), lambda r: r[0]),
         (((0,),), (0,), (X,), lambda r: r[0][0]),
         (0, ((0,),), ((X,),), lambda r: r),
+        (0, ((0,),), (X,), lambda r: r),
     ],
 )
 def test_tuples_stand_as_in_hlo(
