@@ -13,6 +13,7 @@ from ..codegen.build import build as build_module
 from ..codegen.kernel import Kernel, compile_func
 from ..codegen.runtime.executable import Executable
 from ..codegen.stages import stage_text as _stage_text
+from ..codegen.timings import timed
 from ..ir.errors import ArgumentError, NestwrightWarning, TargetError
 from ..ir.hlo.nodes import HloModule
 from ..ir.hlo.passes.freeze_parameters import freeze
@@ -97,7 +98,8 @@ def build(
         schedules = best_traces(log, machine)
     if isinstance(model, Func | Schedule):
         return _build_func(model, machine, log, schedules)
-    module = model if isinstance(model, HloModule) else load_model(model)
+    with timed({} if timings is None else timings, "parse"):
+        module = model if isinstance(model, HloModule) else load_model(model)
     chosen = Chosen(schedules)
     exe = build_module(module, machine, schedules=chosen, constants=constants, timings=timings)
     if log is not None and not chosen.used:
