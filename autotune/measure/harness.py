@@ -11,7 +11,7 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
@@ -31,7 +31,7 @@ from ..programs import Program, relative_error
 from ..records import DEFAULT_SKETCH, Json
 from .lock import MachineLock
 from .protocol import Candidate, Job, Outcome
-from .timing import Yardsticks, clock_for, race, time_call
+from .timing import Yardstick, clock_for, race, time_call
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -49,6 +49,7 @@ class Loaded:
     sketches: dict[str, Sketch]
     sets: list[list[Array]]
     expected: list[Array]
+    yardstick: Yardstick = field(default_factory=Yardstick)
 
 
 @dataclass(slots=True)
@@ -75,7 +76,6 @@ class Harness:
         self._enter = enter
         self._loaded: OrderedDict[tuple[str, str, int], Loaded] = OrderedDict()
         self._lock = MachineLock()
-        self._yardsticks = Yardsticks()
 
     def run(self, job: Job) -> tuple[Outcome, ...]:
         """The outcome of each candidate of the job."""
@@ -110,9 +110,9 @@ class Harness:
         self._enter("wait")
         with self._lock.timing():
             self._enter("run")
-            drift = self._yardsticks.drift(job.key, clock)
+            drift = loaded.yardstick.drift(clock)
             runs = time_call(call, clock, job.incumbent * drift, job.fill)
-        self._yardsticks.offer(job.key, call, min(runs) / drift)
+        loaded.yardstick.offer(call, min(runs) / drift)
         return Outcome("ok", runs, built.trace, built.error, "", built.seconds, drift)
 
     def _build(self, loaded: Loaded, c: Candidate) -> Built:
@@ -239,7 +239,7 @@ def _check(kernel: Kernel, loaded: Loaded, trace: list[Json], seconds: float) ->
     kernel.run(_pointers(loaded.sets[0]))
     if loaded.program.difference(outputs, loaded.expected) > 1:
         errors = zip(outputs, loaded.expected, strict=True)
-        worst = max(float(np.mean(a != b)) for a, b in errors)
+        worst = max(float(np.mean(a != b)) if a.shape == b.shape else 1.0 for a, b in errors)
         note = f"differs from the interpreter in {worst:.1%} of its elements"
         raise Rejected(Outcome("wrong", (), trace, note=note, build=seconds))
     pairs = zip(outputs, loaded.expected, strict=True)
@@ -257,8 +257,8 @@ def _caller(kernel: Kernel, loaded: Loaded) -> Callable[[int], None]:
     sets = [(*_pointers(s), *extra) for s in loaded.sets]
     entry = kernel.entry
 
-    def call(times: int, held: tuple[Kernel, Array] = (kernel, work)) -> None:
-        # What is held: the code that entry points to, and the memory that extra points to.
+    def call(times: int, held: object = (kernel, work, loaded.sets)) -> None:
+        # What is held: the code and the memory behind the bare addresses.
         for n in range(times):
             entry(*sets[n % len(sets)])
 

@@ -7,9 +7,10 @@ what a candidate is judged by.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
 Call: TypeAlias = Callable[[int], None]
@@ -71,28 +72,28 @@ def race(calls: Mapping[int, Call], clock: Clock, fill: float) -> dict[int, list
 
 
 @dataclass(slots=True)
-class Yardsticks:
-    """The fastest kernel of each task so far, timed again beside every candidate.
+class Yardstick:
+    """The fastest kernel of a task so far, timed again beside every candidate.
 
     When the machine slows down, under other load or a lower clock, the yardstick tells by how much;
     without it, what is measured in a slow minute could never win.
     """
 
-    calls: dict[str, Call] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
+    call: Call | None = None
+    seconds: float = math.inf
 
-    def drift(self, task: str, clock: Clock) -> float:
+    def drift(self, clock: Clock) -> float:
         """How much slower the machine is than when the yardstick was taken; 1 if hardly."""
-        call = self.calls.get(task)
+        call = self.call
         if call is None:
             return 1.0
         inner = repeats(call, clock)
         now = min(sample(call, inner, clock) for _ in range(QUICK))
-        self.seconds[task] = min(now, self.seconds[task])
-        slower = now / self.seconds[task]
+        self.seconds = min(now, self.seconds)
+        slower = now / self.seconds
         return min(slower, BURST) if slower > DRIFT else 1.0
 
-    def offer(self, task: str, call: Call, seconds: float) -> None:
+    def offer(self, call: Call, seconds: float) -> None:
         """Take a kernel as the yardstick if it is the fastest."""
-        if seconds < self.seconds.get(task, float("inf")):
-            self.calls[task], self.seconds[task] = call, seconds
+        if seconds < self.seconds:
+            self.call, self.seconds = call, seconds

@@ -9,6 +9,7 @@ larger one is searched by a population with mutation and crossover of named deci
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -21,6 +22,7 @@ POPULATION = 1024
 GENERATIONS = 4
 PARENTS = 128
 RANDOM_SHARE = 1 / 8
+BARREN = 3  # failures of a sketch without a success, after which it is left alone
 LOCAL_FROM = 12  # observations after which neighbours of the best are tried
 
 
@@ -49,7 +51,14 @@ class Evolution:
 
     def _fresh(self, points: Iterable[Point], taken: set[Point]) -> list[Point]:
         known = self._cost.keys() | self._pending | taken
-        return [p for p in dict.fromkeys(points) if p not in known]
+        barren = self._barren()
+        return [p for p in dict.fromkeys(points) if p.sketch not in barren and p not in known]
+
+    def _barren(self) -> set[int]:
+        """Sketches that failed a few times and never worked: this task is none of theirs."""
+        ran = {p.sketch for p, c in self._cost.items() if math.isfinite(c)}
+        failed = Counter(p.sketch for p, c in self._cost.items() if not math.isfinite(c))
+        return {s for s, times in failed.items() if times >= BARREN and s not in ran}
 
     def _by_estimate(self, points: Sequence[Point]) -> list[Point]:
         return sorted(points, key=lambda p: (self.space.cost(p), p))

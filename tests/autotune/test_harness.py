@@ -15,7 +15,7 @@ from nestwright.autotune.measure.timing import (
     MOST,
     ROUNDS,
     SAMPLE,
-    Yardsticks,
+    Yardstick,
     race,
     repeats,
     time_call,
@@ -148,20 +148,20 @@ def test_a_race_gives_everyone_the_same_number_of_turns() -> None:
 
 
 def test_yardstick_tells_a_slow_machine_from_a_slow_kernel() -> None:
-    m, sticks = Machine(1e-4), Yardsticks()
-    assert sticks.drift("task", m.clock) == 1.0, "nothing to compare with yet"
-    sticks.offer("task", m.call, 1e-4)
-    assert sticks.drift("task", m.clock) == 1.0
+    m, stick = Machine(1e-4), Yardstick()
+    assert stick.drift(m.clock) == 1.0, "nothing to compare with yet"
+    stick.offer(m.call, 1e-4)
+    assert stick.drift(m.clock) == 1.0
     m.slow = 2.5
-    assert sticks.drift("task", m.clock) == pytest.approx(2.5)
+    assert stick.drift(m.clock) == pytest.approx(2.5)
     m.slow = 60.0
-    assert sticks.drift("task", m.clock) == BURST, "an interruption is no slow machine"
-    sticks.offer("task", m.call, 3e-4)
-    assert sticks.seconds["task"] == pytest.approx(1e-4), "a slower kernel is no yardstick"
+    assert stick.drift(m.clock) == BURST, "an interruption is no slow machine"
+    stick.offer(m.call, 3e-4)
+    assert stick.seconds == pytest.approx(1e-4), "a slower kernel is no yardstick"
     m.slow = 0.5
-    assert sticks.drift("task", m.clock) == 1.0
+    assert stick.drift(m.clock) == 1.0
     m.slow = 1.0
-    assert sticks.drift("task", m.clock) == pytest.approx(2.0), "the fast minute counts"
+    assert stick.drift(m.clock) == pytest.approx(2.0), "the fast minute counts"
 
 
 def test_results_are_compared_by_type() -> None:

@@ -155,6 +155,18 @@ def test_small_spaces_are_exhausted_without_repetition(name: str) -> None:
     assert len(seen) == len(set(seen)) == 4
 
 
+def test_a_sketch_that_always_fails_is_soon_left_alone() -> None:
+    space = Space([sketch("broken@1", names="abc"), sketch("works@1", names="abcd")])
+    strategy = Evolution(space, 0)
+    tried: list[int] = []
+    for _ in range(6):
+        for p in strategy.propose(8, None):
+            tried.append(p.point.sketch)
+            strategy.observe(p.point, math.inf if p.point.sketch == 0 else 1e-6)
+    assert tried[16:].count(0) == 0
+    assert tried.count(1) >= 32
+
+
 def test_same_seed_same_search(space: Space) -> None:
     assert search(Evolution(space, 3), space, 4) == search(Evolution(space, 3), space, 4)
 
