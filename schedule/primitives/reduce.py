@@ -41,6 +41,7 @@ from ..cursor import (
     Path,
     block_of,
     blocks_under,
+    consumers,
     contains,
     edit,
     extent_of,
@@ -57,6 +58,7 @@ from ..guards import starting_guard
 from ..legality import (
     bound_vars,
     constant_extent,
+    fed_within,
     kinds_hold,
     not_opaque,
     plain_loops,
@@ -251,7 +253,10 @@ def rfactor(func: Func, ref: LoopRef, factor_axis: int = 0) -> tuple[Func, Block
     top = nest(func).loops[parts.inner[0].var]
     new = edit(func, [(mine, lambda _: first), (top, lambda s: seq(s, last))])
     new = replace(new, allocs=(*func.allocs, partial))
-    require(func, asked, kinds_hold(new, (nest(new).blocks[name],)))
+    index = nest(new)
+    users = consumers(new, index.block(parts.block.name))
+    ends = (index.blocks[name], index.blocks[parts.block.name], *users)
+    require(func, asked, fed_within(new, ends), kinds_hold(new, ends))
     return new, BlockRef(name)
 
 

@@ -15,6 +15,7 @@ from nestwright.ir.loop.parser import parse
 from nestwright.ir.loop.printer import show
 from nestwright.ir.loop.verify import verify
 from nestwright.ir.loop.visit import equal
+from nestwright.schedule.errors import ScheduleError
 from nestwright.schedule.schedule import Schedule, Trace
 
 MATMUL = """\
@@ -502,3 +503,13 @@ def test_a_matmul_as_for_the_cpu(schedule: Make, golden: Any) -> None:
         sch.vectorize(sch.get_loops(block)[-1])
     sch.parallel(jo)
     golden.check(show(sch.func) + "\n" + sch.trace.show())
+
+
+def test_rfactor_beside_a_consumer_in_a_unit_loop_is_refused(schedule: Make) -> None:
+    """Found by the random campaign: the consumer would read C before it is summed up."""
+    sch = schedule(MATMUL)
+    i, _, k = sch.get_loops("C")
+    _, outer, _, _ = sch.tile(i, k, 2, 4)
+    sch.reverse_compute_at("D", outer)
+    with pytest.raises(ScheduleError, match="holds from an earlier iteration"):
+        sch.rfactor(outer)
