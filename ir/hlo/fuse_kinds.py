@@ -48,9 +48,10 @@ def pattern(i: Instruction) -> Pattern:
     if i.opcode == "bitcast-convert":
         same = i.operands[0].array.dims == i.array.dims
         return Pattern.ELEMENTWISE if same else Pattern.INJECTIVE
-    if isinstance(i.shape, Shape) and any(i.shape.dynamic):
-        return Pattern.OPAQUE
-    return _BY_OPCODE.get(i.opcode, Pattern.OPAQUE)
+    found = _BY_OPCODE.get(i.opcode, Pattern.OPAQUE)
+    if found in (Pattern.ALIAS, Pattern.CONTROL):
+        return found
+    return Pattern.OPAQUE if isinstance(i.shape, Shape) and any(i.shape.dynamic) else found
 
 
 def is_work(i: Instruction) -> bool:

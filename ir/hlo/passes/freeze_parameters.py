@@ -75,4 +75,4 @@ def _constant(p: Instruction, array: Array) -> Instruction:
             f"parameter {p.name} cannot be frozen to this array",
             f"it takes {takes}, the array is {array.dtype}{list(array.shape)}",
         )
-    return constant(array, name=p.name)
+    return constant(np.asarray(array, order="C"), name=p.name)
