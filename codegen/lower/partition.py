@@ -49,10 +49,10 @@ class _Partition:
                 return map_stmt(s, lambda c: self.stmt(c, ranges), lambda e: e)
 
     def loop(self, s: For, ranges: Ranges) -> Stmt:
-        s = trimmed(s, ranges)
+        shorter = trimmed(s, ranges)
+        if shorter is not s:
+            return self.stmt(simplify_stmt(shorter, ranges), ranges)
         count = as_int(s.extent)
-        if count == 0:
-            return EMPTY
         high = bounds(s.extent, ranges)[1]
         inside = {**ranges, s.var: (0, max(high - 1, 0))}
         if count is None or count < 2 or s.kind is Kind.THREAD:
