@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, overload
 
 from ..codegen.build import build as build_module
 from ..codegen.kernel import Kernel, compile_func
@@ -66,6 +66,7 @@ def tune(
     tool = _tool()
     with Writer(path, tool) as writer, Pool(machine.threads, workers) as pool:
         before = read(path)
+        _warn_of(before)
         known = {t.key for t in tasks}
         if not resume:
             trials += sum(t.workload in known for t in before.trials)
@@ -77,6 +78,26 @@ def tune(
             return tuner.run()
         finally:
             tuner.close()
+
+
+@overload
+def build(
+    model: str | os.PathLike[str] | HloModule,
+    target: str | Target = ...,
+    log: str | os.PathLike[str] | None = ...,
+    constants: Constants | None = ...,
+    timings: dict[str, float] | None = ...,
+) -> Executable: ...
+
+
+@overload
+def build(
+    model: Func | Schedule,
+    target: str | Target = ...,
+    log: str | os.PathLike[str] | None = ...,
+    constants: Constants | None = ...,
+    timings: dict[str, float] | None = ...,
+) -> Kernel: ...
 
 
 def build(
@@ -149,8 +170,19 @@ def stage_text(
 
 def best_traces(log: str | os.PathLike[str], target: Target) -> dict[str, Trace]:
     """The best schedule of each workload that a log holds for a target."""
-    winners = read(log).winners(target)
+    held = read(log)
+    _warn_of(held)
+    winners = held.winners(target)
     return {key: Trace.from_json(b.trace) for key, b in winners.items()}
+
+
+def _warn_of(log: Log) -> None:
+    """Tell of lines that were skipped, as one warning."""
+    if log.problems:
+        places = ", ".join(map(str, log.paths))
+        text = f"{len(log.problems)} lines of {places} are no records and were skipped"
+        advice = f"`nestwright log check {places}` lists them"
+        warnings.warn(f"{text}; {advice}", NestwrightWarning, stacklevel=3)
 
 
 def default_log(name: str, target: Target) -> Path:

@@ -102,14 +102,15 @@ def _bench_model(
     began = time.perf_counter()
     plain = build_module(frozen, target)
     spent = time.perf_counter() - began
-    tuned = _tuned(frozen, target, winners) if winners else plain
+    tasks = extract(optimize(frozen), target)
+    changed = any(t.key in winners and winners[t.key].sketch != DEFAULT_SKETCH for t in tasks)
+    tuned = _tuned(frozen, target, winners) if changed else plain
     tell(f"{name}: timing")
     before, after = _interleave(plain, tuned, arguments)
-    if not winners:
+    if not changed:
         after = before  # one and the same program
     error = _error(tuned, frozen, arguments) if check else None
     tell(f"{name}: groups")
-    tasks = extract(optimize(frozen), target)
     cost = plain.cost_analysis()
     return ModelBench(
         name, quantile(before, 0.5), quantile(after, 0.5), before, after, error,

@@ -1,106 +1,98 @@
-"""Arguments and results as files: reading and writing .npz, comparing outputs."""
+"""Arguments and results as .npz files: reading, putting in order, writing."""
 
 from __future__ import annotations
 
-import os
-import tempfile
 import zipfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+import zlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from ..ir.dtypes import to_numpy
 from ..ir.errors import ArgumentError
+from ..ir.files import whole_file
+
+if TYPE_CHECKING:  # `--help` needs no LLVM
+    from ..codegen.runtime.entry import ArraySpec
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
-# Largest error, relative to the reference's root mean square, by bytes of the floating type.
-TOLERANCE = {1: 1e-1, 2: 2e-2, 4: 1e-3, 8: 1e-9}
+MAX_BYTES = 1 << 37  # of one file, unpacked
 
 
-def read_npz(path: str | Path) -> list[Array]:
-    """The arrays of an .npz file in order: ``arg0, arg1, ...`` by number, else as stored.
+def read_npz(path: str | Path) -> dict[str, Array]:
+    """The arrays of an .npz file by name, as stored.
 
-    Raises ``ArgumentError`` for a file that is missing, unreadable, or holds pickled objects.
+    Raises ``ArgumentError`` for a file that is missing, unreadable, damaged, too large, or holds
+    pickled objects.
     """
     try:
-        with np.load(path, allow_pickle=False) as data:
-            names = list(data.files)
-            if names and all(n.startswith("arg") and n[3:].isdigit() for n in names):
-                names.sort(key=lambda n: int(n[3:]))
-            return [np.asarray(data[n]) for n in names]
-    except FileNotFoundError:
-        raise ArgumentError(f"cannot read {path}", "there is no such file") from None
-    except (OSError, ValueError, zipfile.BadZipFile) as e:
+        with open(path, "rb") as file:
+            if not zipfile.is_zipfile(file):
+                raise ValueError("it is no archive of arrays")
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as data:
+                size = sum(i.file_size for i in data.zip.infolist())
+                if size > MAX_BYTES:
+                    raise ValueError(f"{size} bytes, at most {MAX_BYTES} are read")
+                return {name: np.asarray(data[name]) for name in data.files}
+    except OSError as e:
+        raise ArgumentError(f"cannot read {path}", e.strerror or str(e)) from None
+    except (ValueError, RuntimeError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as e:
+        why = str(e).partition("\n")[0] or type(e).__name__
+        if "allow_pickle" in why:
+            why = "it holds pickled objects, which are never loaded"
         raise ArgumentError(
-            f"cannot read {path} as .npz", str(e), hint="write it with numpy.savez"
+            f"cannot read {path} as .npz", why, hint="numpy.savez writes such files"
         ) from None
 
 
-def read_constants(path: str | Path) -> dict[int | str, Array]:
+def _number(name: str) -> int | None:
+    """The 3 of ``arg3``."""
+    digits = name[3:]
+    return int(digits) if name.startswith("arg") and digits.isdecimal() else None
+
+
+def read_constants(path: str | Path | None) -> dict[int | str, Array] | None:
     """Frozen parameters of an .npz file: ``arg3`` means parameter 3, other names are names."""
-    try:
-        with np.load(path, allow_pickle=False) as data:
-            return {
-                int(n[3:]) if n.startswith("arg") and n[3:].isdigit() else n: np.asarray(data[n])
-                for n in data.files
-            }
-    except FileNotFoundError:
-        raise ArgumentError(f"cannot read {path}", "there is no such file") from None
-    except (OSError, ValueError, zipfile.BadZipFile) as e:
-        raise ArgumentError(f"cannot read {path} as .npz", str(e)) from None
+    if path is None:
+        return None
+    frozen: dict[int | str, Array] = {}
+    for name, array in read_npz(path).items():
+        number = _number(name)
+        frozen[name if number is None else number] = array
+    return frozen
+
+
+def in_order(arrays: Mapping[str, Array], params: Sequence[ArraySpec]) -> list[Array]:
+    """Arguments in the order of the parameters.
+
+    They are named ``arg0``, ``arg1``, ... or like the parameters; other names mean the order in
+    the file. NumPy stores bf16 and other types of ml_dtypes as bare bytes; they get their type
+    back from the parameter.
+    """
+    numbers = {name: _number(name) for name in arrays}
+    if all(n is not None for n in numbers.values()):
+        names = sorted(arrays, key=lambda name: numbers[name] or 0)
+    elif set(arrays) == {p.name for p in params}:
+        names = [p.name for p in params]
+    else:
+        names = list(arrays)
+    ordered = [arrays[name] for name in names]
+    return [_typed(a, p) for a, p in zip(ordered, params, strict=False)] + ordered[len(params) :]
+
+
+def _typed(array: Array, param: ArraySpec) -> Array:
+    dtype = to_numpy(param.dtype)
+    bare = array.dtype.kind == "V" and array.dtype.names is None and array.dtype.subdtype is None
+    same = array.dtype.itemsize == dtype.itemsize
+    return array.view(dtype) if bare and same and array.dtype != dtype else array
 
 
 def write_npz(path: str | Path, arrays: Sequence[Array]) -> None:
     """Write ``out0, out1, ...``; the file appears whole or not at all."""
-    path = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=path.parent or ".", suffix=".npz")
-    try:
-        with os.fdopen(handle, "wb") as f:
-            np.savez(f, **{f"out{i}": a for i, a in enumerate(arrays)})  # type: ignore[arg-type]
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """How far one output is from its reference. ``error`` is relative to the reference's RMS."""
-
-    output: int
-    error: float
-    tolerance: float
-    mismatch: str = ""
-
-    @property
-    def ok(self) -> bool:
-        return not self.mismatch and self.error <= self.tolerance
-
-
-def compare(output: int, got: Array, want: Array) -> Comparison:
-    """Compare one output with its reference: exactly for integers, by RMS for floats.
-
-    NaN and infinities must stand at the same places.
-    """
-    if got.shape != want.shape or got.dtype != want.dtype:
-        told = f"is {got.dtype}{list(got.shape)}, expected {want.dtype}{list(want.shape)}"
-        return Comparison(output, float("inf"), 0.0, told)
-    if got.dtype.kind in "biu":
-        wrong = int(np.count_nonzero(got != want))
-        return Comparison(output, float(wrong), 0.0, f"{wrong} elements differ" if wrong else "")
-    wide = np.complex128 if got.dtype.kind == "c" else np.float64
-    x, y = got.astype(wide), want.astype(wide)
-    finite = np.isfinite(y)
-    if not np.array_equal(finite, np.isfinite(x)) or not np.array_equal(
-        x[~finite], y[~finite], equal_nan=True
-    ):
-        return Comparison(output, float("inf"), 0.0, "NaN or infinity at other places")
-    size = got.dtype.itemsize // (2 if got.dtype.kind == "c" else 1)
-    if not finite.any():
-        return Comparison(output, 0.0, TOLERANCE[size])
-    scale = max(float(np.sqrt(np.mean(np.abs(y[finite]) ** 2))), 1e-30)
-    error = float(np.max(np.abs(x[finite] - y[finite]))) / scale
-    return Comparison(output, error, TOLERANCE[size])
+    named: dict[str, Any] = {f"out{i}": a for i, a in enumerate(arrays)}
+    with whole_file(path) as file:
+        np.savez(file, **named)

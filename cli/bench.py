@@ -6,6 +6,8 @@ import click
 
 from .arrays import read_constants
 
+PIPED = 120  # columns where there is no terminal
+
 
 @click.command()
 @click.argument("models", nargs=-1, required=True, type=click.Path())
@@ -29,7 +31,7 @@ def bench(
     """Time MODELS as built by default and with the best schedules of a log."""
     from ..autotune.bench import bench as bench_models
 
-    frozen = None if constants is None else read_constants(constants)
+    frozen = read_constants(constants)
     report = bench_models(
         models,
         target=target,
@@ -55,14 +57,17 @@ def print_report(report: object) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from ..autotune.report import BenchReport, duration, rate
+    from ..autotune.report import BenchReport
+    from ..autotune.units import duration, rate
 
     assert isinstance(report, BenchReport)
-    console = Console(width=None)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=PIPED)
     peak = report.peak
     console.print(
         f"machine: {report.machine['cpu']}, {report.machine['threads']} threads, "
-        f"{rate(peak.flops)}FLOP/s FMA, {rate(peak.bandwidth)}B/s copy (both measured)"
+        f"{rate(peak.flops)} GFLOP/s FMA, {rate(peak.bandwidth)} GB/s copy (both measured)"
     )
     for m in report.models:
         if m.problem:
@@ -70,7 +75,7 @@ def print_report(report: object) -> None:
             continue
         error = "not checked" if m.error is None else f"{m.error:.1e}"
         table = Table(title=m.name, title_justify="left", box=None, pad_edge=False)
-        for name in ("group", "kind", "default", "tuned", "gain", "FLOP/s", "B/s", "error"):
+        for name in ("group", "kind", "default", "tuned", "gain", "GFLOP/s", "GB/s", "error"):
             table.add_column(name, justify="left" if name in ("group", "kind") else "right")
         table.add_row(
             "whole model", "", duration(m.default_seconds), duration(m.tuned_seconds),

@@ -32,7 +32,7 @@ def build(
 
     start = time.perf_counter()
     stages: dict[str, float] = {}
-    frozen = None if constants is None else read_constants(constants)
+    frozen = read_constants(constants)
     exe = build_model(model, target=target, log=log, constants=frozen, timings=stages)
     if output is not None:
         exe.save(output)

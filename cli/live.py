@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..autotune.progress import Progress, TaskResult
+from ..autotune.units import clock, duration
 
 BARS = "▁▂▃▄▅▆▇█"
 ROWS = 12  # tasks shown; the heaviest first
@@ -23,7 +24,7 @@ class Display:
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True)
-        self._fancy = self._console.is_terminal
+        self._fancy = self._console.is_terminal and not self._console.is_dumb_terminal
         self._live = Live(console=self._console, refresh_per_second=4, transient=False)
         self._last = 0.0
 
@@ -80,7 +81,7 @@ def picture(p: Progress) -> RenderableType:
     if len(heavy) > ROWS:
         table.add_row(f"... and {len(heavy) - ROWS} more", "", "", "", "", "")
     bar = ProgressBar(total=max(1, p.budget), completed=p.trials, width=40)
-    return Group(bar, Text(line(p)), table)
+    return Group(bar, Text(line(p), no_wrap=True, overflow="ellipsis"), table)
 
 
 def spark(t: TaskResult) -> str:
@@ -90,19 +91,3 @@ def spark(t: TaskResult) -> str:
     speeds = [1.0 / seconds for _, seconds in t.curve[-24:]]
     top = max(speeds)
     return "".join(BARS[min(7, int(8 * s / top))] for s in speeds)
-
-
-def duration(seconds: float | None) -> str:
-    """Seconds in the unit that suits them."""
-    if seconds is None:
-        return "-"
-    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if seconds >= scale:
-            return f"{seconds / scale:.3g} {unit}"
-    return f"{seconds / 1e-9:.3g} ns"
-
-
-def clock(seconds: float | None) -> str:
-    """Minutes and seconds."""
-    whole = int(seconds or 0)
-    return f"{whole // 60}:{whole % 60:02d}"

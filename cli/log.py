@@ -7,8 +7,10 @@ from typing import Any
 
 import click
 
+from .group import Suggesting
 
-@click.group()
+
+@click.group(cls=Suggesting)
 def log() -> None:
     """Show, check and merge tuning logs."""
 
@@ -19,7 +21,7 @@ def log() -> None:
 def show(paths: tuple[str, ...], as_json: bool) -> None:
     """List every trial."""
     from ..autotune.journal import read
-    from .live import duration
+    from ..autotune.units import duration
 
     held = read(*paths)
     if as_json:
@@ -55,9 +57,9 @@ def best(paths: tuple[str, ...], target: str | None, form: str, as_json: bool) -
     """Show each workload's best schedule."""
     from ..autotune.journal import read
     from ..autotune.records import quantile
+    from ..autotune.units import duration
     from ..ir.target import Target
     from ..schedule.schedule import Trace
-    from .live import duration
 
     held = read(*paths)
     if target is not None:

@@ -2,59 +2,42 @@
 
 from __future__ import annotations
 
-import importlib
+import io
+import os
 import sys
 import traceback
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, TextIO
 
 import click
 
-from ..ir.errors import NestwrightError
+from ..ir.errors import NestwrightError, NestwrightWarning
+from .group import LazyGroup
 
+UNUSABLE = 2
 OURS = 3
 INTERRUPTED = 130
 
-_HOMES = {
-    "tune": ".tune",
-    "build": ".build",
-    "run": ".run",
-    "bench": ".bench",
-    "show": ".show",
-    "log": ".log",
-    "targets": ".machine",
-    "doctor": ".machine",
-}
+
+class Commands(LazyGroup):
+    """The commands of ``nestwright``."""
+
+    homes: ClassVar[Mapping[str, str]] = {
+        "tune": ".tune",
+        "build": ".build",
+        "run": ".run",
+        "bench": ".bench",
+        "show": ".show",
+        "log": ".log",
+        "targets": ".machine",
+        "doctor": ".machine",
+    }
 
 
-class LazyGroup(click.Group):
-    """Loads a command's module when the command is asked for, so that ``--help`` stays quick."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_HOMES)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        home = _HOMES.get(cmd_name)
-        if home is None:
-            return None
-        module = importlib.import_module(home, __package__)
-        command: click.Command = getattr(module, cmd_name)
-        return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in _HOMES:
-            import difflib
-
-            near = difflib.get_close_matches(args[0], _HOMES, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise click.UsageError(f"No such command {args[0]!r}.{hint}")
-        return super().resolve_command(ctx, args)
-
-
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="nestwright", message="%(prog)s %(version)s")
-@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error; works anywhere.")
 def nestwright(debug: bool) -> None:
     """Compile and tune tensor programs: HLO in, native code out."""
 
@@ -68,35 +51,78 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in args
     args = [a for a in args if a != "--debug"]
-    try:
-        status = nestwright.main(args, prog_name="nestwright", standalone_mode=False)
-    except click.exceptions.Abort:
-        return _told("interrupted", INTERRUPTED)
-    except KeyboardInterrupt:
-        return _told("interrupted", INTERRUPTED)
-    except click.ClickException as e:
-        e.show()
-        return 2
-    except NestwrightError as e:
-        if debug:
-            traceback.print_exc()
-        return _told(str(e), e.exit_status)
-    except BrokenPipeError:
-        sys.stderr.close()
-        return 0
-    except OSError as e:
-        if debug:
-            traceback.print_exc()
-        where = f" {e.filename!r}" if e.filename else ""
-        return _told(f"cannot use{where}: {e.strerror or e}", 2)
-    except Exception as e:
-        if debug:
-            traceback.print_exc()
-        told = f"a fault of nestwright's own: {type(e).__name__}: {e}"
-        return _told(told + "\n  hint: repeat with --debug for the traceback, and report it", OURS)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without UTF-8 gets question marks
+    with warnings.catch_warnings():
+        if not debug:
+            warnings.simplefilter("ignore")
+        warnings.simplefilter("always", NestwrightWarning)
+        warnings.showwarning = _warn
+        status = _answered(lambda: _run(args), debug)
+    return status
+
+
+def _run(args: Sequence[str]) -> int:
+    status = nestwright.main(args, prog_name="nestwright", standalone_mode=False)
+    sys.stdout.flush()  # so that a full disk is noticed here
     return status if isinstance(status, int) else 0
 
 
-def _told(message: str, status: int) -> int:
-    click.echo(f"nestwright: {message}", err=True)
+def _answered(action: Callable[[], int], debug: bool) -> int:
+    """Run something; an error becomes one message and an exit status."""
+    try:
+        return action()
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        return _told("interrupted", INTERRUPTED)
+    except click.ClickException as e:
+        return _misused(e)
+    except Exception as e:
+        if debug and not isinstance(e, BrokenPipeError):
+            traceback.print_exc()
+        return _failed(e)
+
+
+def _failed(error: Exception) -> int:
+    match error:
+        case NestwrightError():
+            return _told(str(error), error.exit_status)
+        case BrokenPipeError():  # the reader has seen enough, as in `nestwright show M | head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        case OSError(filename=None):
+            return _told(f"cannot read or write: {error.strerror or error}", UNUSABLE)
+        case OSError():
+            return _told(f"cannot use {error.filename!r}: {error.strerror or error}", UNUSABLE)
+        case MemoryError():
+            return _told(f"out of memory: {error or 'this machine has too little'}", UNUSABLE)
+    told = f"a fault of nestwright's own: {type(error).__name__}: {error}"
+    return _told(told + "\n  hint: repeat with --debug for the traceback, and report it", OURS)
+
+
+def _misused(error: click.ClickException) -> int:
+    """A command line that does not parse; without any command, its help."""
+    message = error.format_message()
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is not None and message == context.get_help():
+        return _told(message, UNUSABLE, "")
+    path = context.command_path if context is not None else "nestwright"
+    message = message[:1].lower() + message[1:].rstrip(".")
+    return _told(f"{message}\n  hint: `{path} --help` says what there is", UNUSABLE)
+
+
+def _told(message: str, status: int, prefix: str = "nestwright: ") -> int:
+    click.echo(f"{prefix}{message}", err=True)
     return status
+
+
+def _warn(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """A warning as one line, without the place in our code that it comes from."""
+    click.echo(f"nestwright: warning: {message}", err=True)

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import click
-import numpy as np
 
 from ..ir.errors import ArgumentError
-from ..ir.hlo.nodes import HloModule
-from .arrays import Array, Comparison, compare, read_constants, read_npz, write_npz
+from .arrays import Array, in_order, read_constants, read_npz, write_npz
+from .check import Comparison, leaves
+from .check import check as compare_all
+
+if TYPE_CHECKING:
+    from ..codegen.runtime.executable import Executable
+    from ..ir.hlo.nodes import HloModule
 
 
 @click.command()
 @click.argument("model", type=click.Path())
 @click.option("--inputs", type=click.Path(), help="Arguments as .npz (arg0, arg1, ...).")
-@click.option("--random", "seed", type=int, help="Draw the arguments from this seed instead.")
+@click.option("--random", "seed", type=click.IntRange(0), help="Draw the arguments from this seed.")
 @click.option("--outputs", type=click.Path(), help="Write the results here as .npz.")
 @click.option("--check", is_flag=True, help="Compare with the interpreter; exit 1 if wrong.")
-@click.option("--target", default="cpu", show_default=True, help="What to build for.")
+@click.option("--target", help="What to build for (default: cpu).")
 @click.option("--log", type=click.Path(), help="Tuning log to build with.")
 @click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
@@ -30,96 +36,124 @@ def run(
     seed: int | None,
     outputs: str | None,
     check: bool,
-    target: str,
+    target: str | None,
     log: str | None,
     constants: str | None,
     as_json: bool,
 ) -> int:
-    """Run MODEL (HLO text) or OUT (a built model) once."""
+    """Run MODEL (HLO text) or OUT (a built model) once.
+
+    A built model of which parameters were frozen can be checked where it was built only.
+    """
+    exe, module = _prepare(model, target, log, constants)
+    args = _arguments(model, exe, module, inputs, seed)
+    start = time.perf_counter()
+    result = exe(*args)
+    seconds = time.perf_counter() - start
+    results = leaves(result)
+    if outputs is not None:
+        write_npz(outputs, results)
+    rows = compare_all(module(), args, results) if check else None
+    answer = Answer(model, seconds, results, rows)
+    click.echo(json.dumps(answer.facts()) if as_json else answer.text())
+    return 0 if answer.ok else 1
+
+
+def _prepare(
+    model: str, target: str | None, log: str | None, constants: str | None
+) -> tuple[Executable, Callable[[], HloModule]]:
+    """What runs, and how to get at the graph that it came from."""
     from ..autotune.api import build
     from ..codegen.artifact import is_artifact, load
     from ..ir.hlo.passes.freeze_parameters import freeze
     from ..ir.load import load_model
 
-    if (inputs is None) == (seed is None):
-        raise ArgumentError(
-            f"cannot run {model}",
-            "it needs arguments, from one place",
-            hint="pass either --inputs X.npz or --random SEED",
-        )
-    frozen = None if constants is None else read_constants(constants)
+    given = {"--target": target, "--log": log, "--constants": constants}
     if is_artifact(model):
-        if log is not None or frozen is not None:
-            raise ArgumentError(
-                f"cannot build {model} again",
-                "it is a built model; --log and --constants are for HLO",
-            )
-        exe = load(model)
-        module = exe.module
-    else:
-        module = load_model(model)
-        exe = build(module, target=target, log=log, constants=frozen)
-        module = module if frozen is None else freeze(module, frozen)
-    args = _arguments(module, inputs, seed)
-    start = time.perf_counter()
-    result = exe(*args)
-    seconds = time.perf_counter() - start
-    results = list(result) if isinstance(result, tuple) else [result]
-    if outputs is not None:
-        write_npz(outputs, results)
-    rows = _check(module, args, results) if check else []
-    if as_json:
-        click.echo(json.dumps(_as_json(model, seconds, results, rows, check)))
-    else:
-        _tell(model, seconds, results, rows, check)
-    return 1 if any(not r.ok for r in rows) else 0
+        for option, value in given.items():
+            if value is not None:
+                raise ArgumentError(
+                    f"{option} has no use for {model}", "it is a built model already",
+                    hint=f"give {option} to `nestwright build`",
+                )  # fmt: skip
+        loaded = load(model)
+        return loaded, lambda: loaded.module
+    frozen = read_constants(constants)
+    module = load_model(model)
+    exe = build(module, target=target or "cpu", log=log, constants=frozen)
+    return exe, lambda: freeze(module, frozen) if frozen else module
 
 
-def _arguments(module: HloModule, inputs: str | None, seed: int | None) -> list[Array]:
-    if inputs is not None:
-        return read_npz(inputs)
+def _arguments(
+    model: str,
+    exe: Executable,
+    module: Callable[[], HloModule],
+    inputs: str | None,
+    seed: int | None,
+) -> list[Any]:
+    """One value per parameter: an array, or a tuple where the parameter is one."""
+    from ..codegen.runtime.arguments import rebuild
     from ..ir.hlo.inputs import random_arguments
 
-    return random_arguments(module.entry, seed or 0)
+    params = exe.plan.params
+    if inputs is not None and seed is None:
+        arrays = in_order(read_npz(inputs), params)
+        whole = len(arrays) == len(params)
+        return list(rebuild(arrays, exe.plan.param_tree)) if whole else arrays
+    if seed is not None and inputs is None:
+        return random_arguments(module().entry, seed)
+    if not params and inputs is None:
+        return []
+    raise ArgumentError(
+        f"cannot run {model}",
+        f"it takes {len(params)} argument{'s' * (len(params) != 1)}, from one place",
+        hint="pass either --inputs X.npz or --random SEED",
+    )
 
 
-def _check(module: HloModule, args: Sequence[Array], results: Sequence[Array]) -> list[Comparison]:
-    from ..ir.hlo.interp import evaluate
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a run gave; ``rows`` is None where nothing was checked."""
 
-    want = evaluate(module, args)
-    wanted = list(want) if isinstance(want, tuple) else [want]
-    return [
-        compare(i, np.asarray(x), np.asarray(y))
-        for i, (x, y) in enumerate(zip(results, wanted, strict=True))
-    ]
+    model: str
+    seconds: float
+    results: Sequence[Array]
+    rows: Sequence[Comparison] | None
+
+    @property
+    def ok(self) -> bool:
+        """Is nothing known to be wrong?"""
+        return all(r.ok for r in self.rows or ())
+
+    def text(self) -> str:
+        """The answer for people."""
+        lines = [f"ran {self.model} in {self.seconds * 1e3:.3f} ms (first call)"]
+        for i, a in enumerate(self.results):
+            verdict = _verdict(self.rows[i]) if self.rows is not None else ""
+            lines.append(f"  out{i}: {a.dtype}{list(a.shape)}{verdict}")
+        if self.rows is not None:
+            bad = sum(not r.ok for r in self.rows)
+            told = f"{bad} of {len(self.rows)} outputs are WRONG"
+            lines.append(f"check: {told if bad else 'all outputs match the interpreter'}")
+        return "\n".join(lines)
+
+    def facts(self) -> dict[str, object]:
+        """The answer for programs."""
+        outs = [{"dtype": str(a.dtype), "shape": list(a.shape)} for a in self.results]
+        facts: dict[str, object] = {
+            "version": 1, "model": self.model, "seconds": self.seconds, "outputs": outs
+        }  # fmt: skip
+        if self.rows is not None:
+            facts["checks"] = [
+                {"output": r.output, "ok": r.ok, "error": r.error, "tolerance": r.tolerance,
+                 "mismatch": r.mismatch}
+                for r in self.rows
+            ]  # fmt: skip
+            facts["ok"] = self.ok
+        return facts
 
 
-def _tell(
-    model: str, seconds: float, results: list[Array], rows: list[Comparison], check: bool
-) -> None:
-    click.echo(f"ran {model} in {seconds * 1e3:.3f} ms (first call)")
-    for i, a in enumerate(results):
-        verdict = ""
-        if check:
-            r = rows[i]
-            word = "right" if r.ok else "WRONG"
-            verdict = f"  {word}: error {r.error:.2e} of RMS, tolerance {r.tolerance:.0e}"
-            verdict += f" ({r.mismatch})" if r.mismatch else ""
-        click.echo(f"  out{i}: {a.dtype}{list(a.shape)}{verdict}")
-    if check:
-        bad = sum(not r.ok for r in rows)
-        click.echo("check: all outputs match the interpreter" if not bad else f"check: {bad} wrong")
-
-
-def _as_json(
-    model: str, seconds: float, results: list[Array], rows: list[Comparison], check: bool
-) -> dict[str, object]:
-    outs = [{"dtype": str(a.dtype), "shape": list(a.shape)} for a in results]
-    checks = [
-        {"output": r.output, "ok": r.ok, "error": r.error, "tolerance": r.tolerance} for r in rows
-    ]
-    answer: dict[str, object] = {"version": 1, "model": model, "seconds": seconds, "outputs": outs}
-    if check:
-        answer["checks"] = checks
-        answer["ok"] = all(r.ok for r in rows)
-    return answer
+def _verdict(row: Comparison) -> str:
+    told = f" ({row.mismatch})" if row.mismatch else ""
+    word = "right" if row.ok else "WRONG"
+    return f"  {word}: error {row.error:.2e} of RMS, tolerance {row.tolerance:.0e}{told}"

@@ -40,7 +40,7 @@ def show(
             f"no stage {stage!r}",
             hint=(f"did you mean {near[0]!r}? " if near else "") + f"stages: {', '.join(STAGES)}",
         )
-    frozen = None if constants is None else read_constants(constants)
+    frozen = read_constants(constants)
     text = stage_text(model, stage, group=group, target=target, log=log, constants=frozen)
     if as_json:
         click.echo(json.dumps({"version": 1, "model": model, "stage": stage, "text": text}))

@@ -31,9 +31,10 @@ def tune(
     """Tune MODEL. Safe to interrupt: the same command goes on where it stopped."""
     from ..autotune.api import tune as tune_model
     from ..autotune.progress import TuneResult, TuningInterrupted, totals
-    from .live import Display, duration
+    from ..autotune.units import duration
+    from .live import Display
 
-    frozen = None if constants is None else read_constants(constants)
+    frozen = read_constants(constants)
     try:
         with Display() as display:
             result: TuneResult = tune_model(
