@@ -15,6 +15,8 @@ from .llvm_ir_core import Value, mangle, memory_type
 from .llvm_ir_index import Form, Indices
 
 SMALL = 2**31 - 1
+FAR = 2048  # bytes between the vectors of two iterations: the hardware does not follow
+AHEAD = 8  # iterations that a far vector is fetched before it is used
 
 
 def _stored_type(dtype: DType) -> DType:
@@ -38,6 +40,7 @@ def load_element(em: Indices, buffer: Buffer, at: Expr) -> Value:
         return _load_scalar(em, buffer, form)
     count = em.lanes.count
     if form.lane == 1:
+        _fetch_ahead(em, buffer, form)
         return _load_vector(em, buffer, em.pointer(buffer, form))
     if form.lane == -1 and em.lanes.mask is None:
         first = replace(form, constant=form.constant - count + 1)
@@ -46,6 +49,24 @@ def load_element(em: Indices, buffer: Buffer, at: Expr) -> Value:
     narrow = abs(form.lane) * count <= SMALL
     steps = em.iota(s32 if narrow else index, count, form.lane)
     return _gather(em, buffer, em.pointer(buffer, form), steps)
+
+
+def _fetch_ahead(em: Indices, buffer: Buffer, form: Form) -> None:
+    """Prefetch what the loop around reads some iterations later, if its steps are long.
+
+    Each row of a matrix may lie on a page of its own, where no hardware prefetcher follows.
+    """
+    region = em.function.here
+    if not region.name.startswith("loop") or buffer in region.stored:
+        return
+    _, step = form.terms.get(f"%i.{region.name}", (None, 0))
+    if abs(step) * buffer.dtype.bytes < FAR:
+        return
+    later = replace(form, constant=form.constant + AHEAD * step)
+    name = "llvm.prefetch.p0"
+    em.declare(name, "void", ["ptr", "i32", "i32", "i32"])
+    pointer = em.pointer(buffer, later)
+    em.function.once(f"call void @{name}(ptr {pointer.text}, i32 0, i32 3, i32 1)")
 
 
 def _load_scalar(em: Indices, buffer: Buffer, form: Form) -> Value:

@@ -202,6 +202,12 @@ class Function:
         """An instruction with effects, here."""
         self.here.lines.append(f"  {line}")
 
+    def once(self, line: str) -> None:
+        """An instruction with effects that need not be repeated in this region."""
+        if line not in self.here.known:
+            self.here.known[line] = Value("", s64)
+            self.write(line)
+
     def result(self, text: str, dtype: DType, lanes: int = 0) -> Value:
         """An instruction with effects and a result, here."""
         name = f"%{self.name_for('v')}"
