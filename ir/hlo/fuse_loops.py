@@ -91,7 +91,7 @@ def _no_extra_output(state: State, g: Growing, i: Instruction, keys: set[Key]) -
         return "is needed elsewhere too"
     if g.kind == "reduction":
         full = stage_key(g, i) == "full" and keys == {"full"}
-        if not full or len(g.axes) == 0 or (g.space[-1:] and len(g.space) - 1 not in g.axes):
+        if not full or len(g.space) - 1 not in g.axes:
             return "is needed elsewhere too, and not row by row here"
     elif dims(i) != g.space or keys != {"result"}:
         return "is needed elsewhere too, at other places"

@@ -103,19 +103,18 @@ def _not_a_stage(state: State, g: Growing, u: Instruction) -> str:
     if pattern(u) is not Pattern.ELEMENTWISE and not is_unit_view(u):
         return f"{u.opcode} does not work row by row"
     key = stage_key(g, u)
-    if key == "full":
-        if why := several_stages(g):
-            return why
-        if not all(_reads_by_row(state, g, o) for o in u.operands):
-            return "reads the rows of the group in another order"
-        if len(state.outputs(g)) >= 2 * OUTPUTS:
-            return f"group has {2 * OUTPUTS} results"
+    if key is None:
+        return "has neither the rows of the group nor one element per row"
+    if not all(_reads_by_row(state, g, o) for o in u.operands):
+        return "reads the rows of the group in another order"
+    if key == "row":
         return ""
-    return "" if key == "row" else "has neither the rows of the group nor one element per row"
+    full = len(state.outputs(g)) >= 2 * OUTPUTS
+    return several_stages(g) or (f"group has {2 * OUTPUTS} results" if full else "")
 
 
 def _reads_by_row(state: State, g: Growing, o: Instruction) -> bool:
-    """Whether full-size ``o`` finds members' values in its own row, clones seen through."""
+    """Whether ``o`` finds members' values in its own row alone, clones seen through."""
     if o in g.members:
         return True
     if o not in state.clones or not any(source in g.members for source in state.needs[o]):

@@ -371,3 +371,13 @@ def test_large_models_have_about_one_group_per_product(name, most):
     fusion = fuse(optimize(parse(path.read_text())).entry)
     assert len(fusion.groups) <= most
     assert sum(g.kind in ("elementwise", "injective") for g in fusion.groups) <= 2
+
+
+def test_values_of_other_rows_are_no_stage():
+    fusion = fused(
+        "x = f32[64,32] parameter(0)  z = f32[] constant(0)"
+        "  s = f32[64] reduce(x, z), dimensions={1}, to_apply=sum"
+        "  r = f32[64] reverse(s), dimensions={0}  ROOT t = f32[64] multiply(s, r)"
+    )
+    assert kinds(fusion) == ["reduction", "elementwise"]
+    assert reason(fusion, "s", "t") == "reads the rows of the group in another order"
