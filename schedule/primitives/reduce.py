@@ -255,8 +255,9 @@ def rfactor(func: Func, ref: LoopRef, factor_axis: int = 0) -> tuple[Func, Block
     new = replace(new, allocs=(*func.allocs, partial))
     index = nest(new)
     users = consumers(new, index.block(parts.block.name))
-    ends = (index.blocks[name], index.blocks[parts.block.name], *users)
-    require(func, asked, fed_within(new, ends), kinds_hold(new, ends))
+    final = (index.blocks[parts.block.name], *users)
+    kinds = kinds_hold(new, (index.blocks[name], *final))
+    require(func, asked, fed_within(new, final), kinds)
     return new, BlockRef(name)
 
 
