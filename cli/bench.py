@@ -49,7 +49,8 @@ def bench(
     for path in (json_path, html_path):
         if path is not None:
             click.echo(f"written to {path}")
-    return 1 if any(m.problem for m in report.models) else 0
+    bad = sum(bool(m.problem) for m in report.models)
+    return 0 if not bad else 1 if bad < len(report.models) else 2
 
 
 def print_report(report: object) -> None:

@@ -46,7 +46,7 @@ def run(
     A built model of which parameters were frozen can be checked where it was built only.
     """
     exe, module = _prepare(model, target, log, constants)
-    args = _arguments(model, exe, module, inputs, seed)
+    args = _arguments(model, exe, inputs, seed)
     start = time.perf_counter()
     result = exe(*args)
     seconds = time.perf_counter() - start
@@ -87,13 +87,11 @@ def _prepare(
 def _arguments(
     model: str,
     exe: Executable,
-    module: Callable[[], HloModule],
     inputs: str | None,
     seed: int | None,
 ) -> list[Any]:
     """One value per parameter: an array, or a tuple where the parameter is one."""
     from ..codegen.runtime.arguments import rebuild
-    from ..ir.hlo.inputs import random_arguments
 
     params = exe.plan.params
     if inputs is not None and seed is None:
@@ -101,7 +99,7 @@ def _arguments(
         whole = len(arrays) == len(params)
         return list(rebuild(arrays, exe.plan.param_tree)) if whole else arrays
     if seed is not None and inputs is None:
-        return random_arguments(module().entry, seed)
+        return list(exe.random_arguments(seed))
     if not params and inputs is None:
         return []
     raise ArgumentError(

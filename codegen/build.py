@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 from ..ir.errors import TargetError, UnsupportedError
 from ..ir.hlo.canonical import canonical_text
 from ..ir.hlo.fuse import Group
-from ..ir.hlo.nodes import HloModule
+from ..ir.hlo.inputs import draws
+from ..ir.hlo.nodes import HloModule, Shape
 from ..ir.hlo.passes.freeze_parameters import freeze
 from ..ir.hlo.passes.pipeline import optimize
 from ..ir.hlo.printer import show
@@ -50,7 +52,8 @@ def build(
     spent: dict[str, float] = {} if timings is None else timings
     chosen = {} if schedules is None else schedules
     with timed(spent, "optimize"):
-        optimized = optimize(freeze(module, constants) if constants else module)
+        frozen = freeze(module, constants) if constants else module
+        optimized = optimize(frozen)
     with timed(spent, "fuse"):
         groups = fuse_module(optimized)
     kernels = compile_groups(groups, machine, chosen, spent)
@@ -68,7 +71,7 @@ def build(
         runtime=runtime,
         constants=pool.memory(),
         costs=costs(optimized, plan),
-        notes={} if constants else _hlo(module),
+        notes=_draws(frozen) | ({} if constants else _hlo(module)),
     )
 
     def stages(stage: str) -> str:
@@ -88,6 +91,13 @@ def _cpu(target: Target | str) -> Target:
 def _hlo(module: HloModule) -> dict[str, str]:
     text = show(module)
     return {"hlo": text} if len(text) <= HLO_KEPT else {}
+
+
+def _draws(module: HloModule) -> dict[str, str]:
+    """How to draw arguments, for an executable that does not hold its HLO."""
+    if not all(isinstance(p.shape, Shape) for p in module.entry.parameters):
+        return {}
+    return {"draws": json.dumps([[d.scale, d.positive] for d in draws(module.entry)])}
 
 
 def _plan(

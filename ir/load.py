@@ -16,7 +16,7 @@ _KNOWN: tuple[tuple[bytes, str], ...] = (
     (b"module ", "StableHLO text"),
     (b"module{", "StableHLO text"),
     (b"#loc", "StableHLO text"),
-    (b"PK\x03\x04", "a zip archive (a saved torch model or an npz file?)"),
+    (b"PK\x03\x04", "a zip archive (a built model cut short? an npz file? a saved torch model?)"),
     (b"\x7fELF", "an object file"),
     (b"{", "JSON"),
 )

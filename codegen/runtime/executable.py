@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import weakref
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ import numpy as np
 
 from ...ir.dtypes import to_numpy
 from ...ir.errors import ArgumentError, ArtifactError, TargetError
+from ...ir.hlo.inputs import Draw, draw_all
 from ...ir.hlo.nodes import HloModule
 from ...ir.hlo.text import parse
 from .. import cpu
@@ -88,6 +90,23 @@ class Executable:
                 )
             self._module = parse(text, f"<{self.name}>")
         return self._module
+
+    def random_arguments(self, seed: int = 0) -> list[Array]:
+        """Arguments drawn from a seed, the same wherever the executable is loaded.
+
+        ``nestwright.ir.hlo.inputs`` says how. ``ArtifactError`` for tuple parameters, and where a
+        saved executable does not tell.
+        """
+        try:
+            recipes = json.loads(self.bundle.notes.get("draws", ""))
+            pairs = zip(self.plan.params, recipes, strict=True)
+            found = [Draw(p.dims, p.dtype, float(r[0]), bool(r[1])) for p, r in pairs]
+        except (ValueError, TypeError, LookupError):
+            raise ArtifactError(
+                f"cannot draw arguments for {self.name}", "it does not say of what kind they are",
+                hint="pass the arguments as a file",
+            ) from None  # fmt: skip
+        return draw_all(found, seed)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one file that ``nestwright.load`` reads; it appears whole or not at all."""
