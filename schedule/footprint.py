@@ -32,6 +32,8 @@ from .bindings import (
 from .cursor import Path, block_of, common, loops_of, ranges_of
 from .guards import conjuncts, inner_limits, starting_guard, tails_counted
 
+LARGE = 2**63
+
 
 @dataclass(frozen=True, slots=True)
 class Interval:
@@ -230,12 +232,13 @@ def hull(boxes: Iterable[tuple[Interval, ...]], buffer: Buffer) -> tuple[Interva
 
 
 def writes_box(
-    path: Path, depth: int, region: Region, given: Iterable[Expr] = ()
+    path: Path, depth: int, region: Region, reader: Block | None = None
 ) -> tuple[Interval, ...] | None:
     """The box of which the block writes every element (and no other) while the loops on
     ``path[:depth]`` stand still; None when that is no box or not known to be one.
 
-    Of the conditions that are ``given``, those on the loops that stand still are taken to hold.
+    Elements may be missing where the ``reader``'s guard fails on the loops that stand still, and
+    off the axes: there a buffer has none, or the reader does not read it.
     """
     block = block_of(path)
     block = replace(block, predicate=starting_guard(block))
@@ -253,10 +256,48 @@ def writes_box(
             return None
         box.append(found)
         digits += [d for d, _ in form.terms if not source_variables(d.source).isdisjoint(inner)]
-    exact = _independent(digits, extents) and tails_counted(
-        block, extents, limits, digits, {c for c in given if free_vars(c).isdisjoint(inner)}
-    )
+    guards = conjuncts(reader.predicate) if reader is not None else ()
+    given = {c for c in guards if free_vars(c).isdisjoint(inner)}
+    within = _read_within(region, block, reader)
+    exact = _independent(digits, extents)
+    exact = exact and tails_counted(block, extents, limits, digits, given, within)
     return tuple(box) if exact else None
+
+
+def _read_within(region: Region, block: Block, reader: Block | None) -> frozenset[Var]:
+    """The axes that index a dimension themselves, or through the same index as in the reader.
+
+    A packed buffer has elements off the axis that fills it; the reader leaves them alone if it
+    reads at the same quotients and remainders of an axis that is no longer.
+    """
+    plain = frozenset(r.start for r in region.ranges if isinstance(r.start, Var))
+    if reader is None:
+        return plain
+    ours = {a.var: a.extent for a in block.axes}
+    theirs = {a.var: a.extent for a in reader.axes}
+    pairs = {
+        pair
+        for other in reader.reads
+        if other.buffer is region.buffer
+        for w, r in zip(region.ranges, other.ranges, strict=True)
+        for pair in _matched(w.start, r.start)
+    }
+    loose = {v for v, e in pairs if not isinstance(e, Var) or theirs.get(e, LARGE) > ours.get(v, 0)}
+    several = {v for v, e in pairs for w, f in pairs if v is w and e is not f}
+    return plain | (frozenset(v for v, _ in pairs) - loose - several)
+
+
+def _matched(w: Expr, r: Expr) -> set[tuple[Var, Expr]]:
+    """The variables of ``w`` with what stands in their places in ``r``."""
+    match w, r:
+        case (Var(), _):
+            return {(w, r)}
+        case (Op(name=a, args=x), Op(name=b, args=y)) if a == b:
+            return set().union(*(_matched(p, q) for p, q in zip(x, y, strict=True)))
+        case (Const(), _) if w == r:
+            return set()
+        case _:
+            return {(v, w) for v in free_vars(w)}
 
 
 def _exact(form: Sum, length: int, inner: Collection[Var]) -> Interval | None:
@@ -321,7 +362,7 @@ def covers(writer: Path, reader: Path, buffer: Buffer) -> bool:
         return True
     for region in block.writes:
         if region.buffer is buffer:
-            box = writes_box(writer, depth, region, conjuncts(block_of(reader).predicate))
+            box = writes_box(writer, depth, region, block_of(reader))
             if box is not None and all(
                 has.contains(want) or _all_of(has, n)
                 for has, want, n in zip(box, needed, buffer.shape, strict=True)

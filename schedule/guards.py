@@ -131,11 +131,12 @@ def tails_counted(
     extents: Mapping[Var, int],
     limits: Limits,
     digits: Iterable[Digit],
-    given: Collection[Expr] = (),
+    given: Collection[Expr],
+    within: Collection[Var],
 ) -> bool:
-    """Whether the predicate cuts only what the digits account for, or what lies off an axis.
+    """Whether the predicate cuts only what the digits account for, or what nobody misses.
 
-    Conditions that are ``given`` hold anyway.
+    Conditions that are ``given`` hold anyway. What lies off an axis of ``within`` is not read.
     """
     sources = {s for d in digits for s in _sources(d.source)}
     used = {v for s in sources for v in source_variables(s)}
@@ -144,7 +145,8 @@ def tails_counted(
         if not idle and Mark(terms, 0, n) not in sources:
             return False
     inner = {v for terms in limits for v in variables(Sum(terms))}
-    domain = {form: a.extent for a in block.axes if (form := parse(a.value, extents)) is not None}
+    kept = (a for a in block.axes if a.var in within)
+    domain = {f: a.extent for a in kept if (f := parse(a.value, extents)) is not None}
     for c in conjuncts(block.predicate):
         match c:
             case _ if c in given:
