@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..ir.target import Target
+from ..schedule.errors import ScheduleError
+from ..schedule.schedule import Schedule
 from .features import Encoder
 from .model import Blend, CostModel, Sample
 from .progress import TaskResult
@@ -38,8 +40,8 @@ class TaskState:
         self.best: Trial | None = None
         self.race: Best | None = None
         self.exhausted = False
-        self.seen: set[str] = set()
         self._gain_per_trial = 0.0
+        self._pruned = False
 
     @property
     def seconds(self) -> float:
@@ -72,6 +74,8 @@ class TaskState:
 
     def propose(self, count: int, model: CostModel | None) -> list[Proposal]:
         """What to measure next; an empty list once the space is exhausted."""
+        if not self._pruned:
+            self._prune()
         fitted = model is not None and model.fitted
 
         def merit(points: Sequence[Point]) -> np.ndarray[Any, Any]:
@@ -82,6 +86,15 @@ class TaskState:
         chosen = self.strategy.propose(count, merit)
         self.exhausted = len(chosen) < count
         return chosen
+
+    def _prune(self) -> None:
+        """Drop the sketches whose very default a primitive refuses."""
+        self._pruned = True
+        for number, sketch in enumerate(self.task.space.sketches):
+            try:
+                sketch.apply(Schedule(self.task.program.func), sketch.default)
+            except ScheduleError:
+                self.task.space.drop(number)
 
     def learn(self, trials: Sequence[Trial], before: float, model: CostModel | None) -> None:
         """After a round: how well estimate and model ranked it, and what it brought."""

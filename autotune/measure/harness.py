@@ -254,10 +254,11 @@ def _caller(kernel: Kernel, loaded: Loaded) -> Callable[[int], None]:
     """A function that runs the kernel so many times, on one set of buffers after the other."""
     work = aligned(kernel.compiled.workspace, (kernel.compiled.workspace,), np.dtype(np.uint8))
     extra = [work.ctypes.data] if work.size else []
-    sets = [(*_pointers(s), *extra) for s in loaded.sets]
+    bound = [kernel.bind(_pointers(s)) for s in loaded.sets]
+    sets = [(*pointers, *extra) for pointers, _ in bound]
     entry = kernel.entry
 
-    def call(times: int, held: object = (kernel, work, loaded.sets)) -> None:
+    def call(times: int, held: object = (kernel, work, bound, loaded.sets)) -> None:
         # What is held: the code and the memory behind the bare addresses.
         for n in range(times):
             entry(*sets[n % len(sets)])

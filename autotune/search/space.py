@@ -31,6 +31,7 @@ class Space:
         self._valid: dict[Point, bool] = {}
         self._cost: dict[Point, float] = {}
         self._all: tuple[Point, ...] | None = None
+        self._dropped: set[int] = set()
 
     def choices(self, point: Point) -> dict[str, Choice]:
         """The decisions that a point stands for."""
@@ -63,7 +64,15 @@ class Space:
         return known
 
     def _check(self, point: Point) -> bool:
+        if point.sketch in self._dropped:
+            return False
         return bool(self.sketches[point.sketch].valid(self.choices(point)))
+
+    def drop(self, sketch: int) -> None:
+        """Take a sketch that does not fit the task out of the space: its points are invalid."""
+        self._dropped.add(sketch)
+        self._valid.clear()
+        self._all = None
 
     def cost(self, point: Point) -> float:
         """The analytic estimate in seconds; good for ranking only."""

@@ -155,6 +155,17 @@ def test_small_spaces_are_exhausted_without_repetition(name: str) -> None:
     assert len(seen) == len(set(seen)) == 4
 
 
+def test_a_dropped_sketch_is_proposed_no_more() -> None:
+    space = Space([sketch("a@1", names="abc"), sketch("b@1", names="abc")])
+    space.everything()
+    space.drop(0)
+    listed = space.everything()
+    assert listed and all(p.sketch == 1 for p in listed)
+    assert all(p.point.sketch == 1 for p in Evolution(space, 0).propose(8, None))
+    space.drop(1)
+    assert Evolution(space, 0).propose(8, None) == []
+
+
 def test_a_sketch_that_always_fails_is_soon_left_alone() -> None:
     space = Space([sketch("broken@1", names="abc"), sketch("works@1", names="abcd")])
     strategy = Evolution(space, 0)
