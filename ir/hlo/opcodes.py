@@ -9,7 +9,7 @@ def _set(names: str) -> frozenset[str]:
     return frozenset(names.split())
 
 
-NOT_HLO = frozenset({"floordiv", "floormod", "fma", "eq", "ne", "lt", "le", "gt", "ge", "erfc"})
+NOT_HLO = frozenset({"floordiv", "floormod", "fma", "eq", "ne", "lt", "le", "gt", "ge"})
 """Entries of the element-wise table that only loop IR has."""
 
 ELEMENTWISE: frozenset[str] = frozenset(TABLE) - NOT_HLO

@@ -17,6 +17,7 @@ from .fold_batch_norm import fold_batch_norm
 from .fold_constants import fold_constants
 from .inline_calls import inline_calls
 from .move_transposes import move_transposes
+from .raise_erfc import raise_erfc
 from .simplify_algebra import simplify_algebra
 from .simplify_shapes import simplify_shapes
 from .simplify_tuples import explicit_tuples, simplify_tuples
@@ -54,6 +55,7 @@ PIPELINE: Pipeline[HloModule] = Pipeline(
         Pass("expand_dots", expand_dots),
         Pass("dce", dce),
         SIMPLIFY,
+        Pass("raise_erfc", raise_erfc),
         Pass("fold_constants", fold_constants),
         Pass("canonical_dot", canonical_dot),
         SETTLE,

@@ -307,3 +307,16 @@ def test_repeat_ends_when_nothing_changes_or_at_the_limit():
 
 def test_every_pass_has_a_name_and_a_summary():
     assert all(p.name and p.summary for p in PIPELINE)
+
+
+@pytest.mark.corpus
+def test_expanded_erfc_is_read_back():
+    path = CORPUS / "op_gelu_erf_layernorm.hlo"
+    if not path.is_file():
+        pytest.skip("the corpus is not beside this checkout")
+    text = path.read_text()
+    opcodes = [i.opcode for i in optimize(parse(text)).entry.instructions]
+    assert opcodes.count("erfc") == 1 and "exponential" not in opcodes
+    other = text.replace("7.85386146e-05", "7.95386146e-05")
+    assert other != text
+    assert "erfc" not in [i.opcode for i in optimize(parse(other)).entry.instructions]
