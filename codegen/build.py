@@ -22,6 +22,7 @@ from . import cpu, program
 from .costs import costs
 from .groups import Groups, fuse_module, raise_together, symbol
 from .lowering import KernelCode
+from .packing import packers
 from .parallel import Job, compile_all
 from .plan import Plan
 from .runtime.bundle import Bundle
@@ -103,9 +104,13 @@ def _draws(module: HloModule) -> dict[str, str]:
 def _plan(
     module: HloModule, groups: Groups, kernels: Mapping[str, KernelCode]
 ) -> tuple[Plan, Constants]:
+    made = {
+        name: Compiled(symbol(name), name, k.workspace, k.sharing, packers(k.packs))
+        for name, k in kernels.items()
+    }
+
     def compiled(group: Group) -> Compiled:
-        name = groups.keys[group]
-        return Compiled(symbol(name), name, kernels[name].workspace, kernels[name].sharing)
+        return made[groups.keys[group]]
 
     return make_plan(module, groups.fusions, compiled)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,11 @@ from ..ir.target import Target
 from . import cpu
 from .llvm_ir import emit
 from .lower.pipeline import lower
+from .lowering import PackCode, pack_code
+from .packing import packers
+from .prepack import split_packs
 from .runtime.process import runtime
+from .sequence import Bytes, Packer
 
 Array = np.ndarray[Any, Any]
 
@@ -25,7 +30,8 @@ Array = np.ndarray[Any, Any]
 class Compiled:
     """A kernel's object code and what a caller must know of it.
 
-    ``workspace`` bytes of memory are its last argument when that is not 0.
+    ``workspace`` bytes of memory are its last argument when that is not 0. The inputs that
+    ``packs`` names are taken as the packs make them.
     """
 
     name: str
@@ -34,16 +40,19 @@ class Compiled:
     workspace: int
     text: str
     code: bytes
+    packs: tuple[PackCode, ...] = ()
 
 
 def compile_object(func: Func, target: Target) -> Compiled:
     """Lower and compile a scheduled function. Nothing is loaded or run."""
-    flat = lower(func, target)
+    main, packs = split_packs(func)
+    flat = lower(main, target)
     text = emit(flat, target)
     size = flat.notes.get("workspace_bytes", 0)
     assert isinstance(size, int)
     code = cpu.compile(text, target)
-    return Compiled(func.name, func.params, func.outputs, size, text, code)
+    made = tuple(map(pack_code, packs))
+    return Compiled(func.name, func.params, func.outputs, size, text, code, made)
 
 
 @dataclass(frozen=True)
@@ -53,6 +62,7 @@ class Kernel:
     compiled: Compiled
     library: cpu.Library
     entry: Any
+    packs: Mapping[int, Packer] = field(default_factory=dict)
 
     def __call__(self, *inputs: Any) -> Array | tuple[Array, ...]:
         """Run on arrays of the shapes and element types of the function's inputs.
@@ -71,9 +81,22 @@ class Kernel:
 
     def run(self, pointers: Sequence[int]) -> None:
         """Run on addresses: inputs, then outputs. Their sizes are the caller's business."""
+        bound, held = self.bind(pointers)
         work = np.empty(self.compiled.workspace + 64, np.uint8)
         extra = [(work.ctypes.data + 63) // 64 * 64] if self.compiled.workspace else []
-        self.entry(*pointers, *extra)
+        self.entry(*bound, *extra)
+        del held
+
+    def bind(self, pointers: Sequence[int]) -> tuple[tuple[int, ...], list[Bytes]]:
+        """The addresses that ``entry`` takes, packed inputs among them, and the memory of those."""
+        bound, held = list(pointers), []
+        for index, pack in self.packs.items():
+            buffer = self.compiled.params[index]
+            size = math.prod(buffer.shape) * buffer.dtype.bytes
+            source = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(pointers[index]))
+            held.append(pack(source))
+            bound[index] = held[-1].ctypes.data
+        return tuple(bound), held
 
 
 def _checked(buffer: Buffer, value: Any, number: int) -> Array:
@@ -95,7 +118,8 @@ def load(compiled: Compiled) -> Kernel:
     library = cpu.load([compiled.code], runtime().addresses)
     count = len(compiled.params) + (1 if compiled.workspace else 0)
     kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * count)
-    return Kernel(compiled, library, kind(library.address(compiled.name)))
+    entry = kind(library.address(compiled.name))
+    return Kernel(compiled, library, entry, packers(compiled.packs))
 
 
 def compile_func(func: Func, target: Target) -> Kernel:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import dataclass, replace
 
 from ..ir.errors import NestwrightError
@@ -17,6 +18,7 @@ from ..te.from_hlo import lower_group
 from . import cpu
 from .llvm_ir import emit
 from .lower.pipeline import lower
+from .prepack import Pack, split_packs
 from .sharing import NOTHING_SHARED, Sharing, in_place_inputs, without_copies
 from .timings import timed
 
@@ -24,12 +26,26 @@ log = logging.getLogger("nestwright")
 
 
 @dataclass(frozen=True, slots=True)
+class PackCode:
+    """Code for this machine that makes a kernel's input ``index`` out of a constant.
+
+    ``symbol`` takes the constant's address and that of ``bytes`` bytes for the result.
+    """
+
+    index: int
+    symbol: str
+    bytes: int
+    object: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class KernelCode:
-    """A compiled group: object code, and the bytes of workspace that its caller hands it."""
+    """A compiled group: object code, the bytes of workspace that its caller hands it, its packs."""
 
     object: bytes
     workspace: int = 0
     sharing: Sharing = NOTHING_SHARED
+    packs: tuple[PackCode, ...] = ()
 
 
 def compile_text(
@@ -43,13 +59,24 @@ def compile_text(
         func, sharing = loops(parse(text).entry, symbol, trace)
     with timed(timings, "schedule"):
         scheduled = apply(func, target, trace)
+    main, packs = split_packs(scheduled.func)
     with timed(timings, "lower"):
-        flat = lower(scheduled.func, target)
+        flat = lower(main, target)
     with timed(timings, "emit"):
         code = emit(flat, target)
     with timed(timings, "llvm"):
         made = cpu.compile(code, target)
-    return KernelCode(made, workspace_bytes(flat), sharing)
+        packed = tuple(map(pack_code, packs))
+    return KernelCode(made, workspace_bytes(flat), sharing, packed)
+
+
+def pack_code(pack: Pack) -> PackCode:
+    """Compile a pack for the machine that builds, whatever the kernel's own target."""
+    host = Target.parse("cpu")
+    made = pack.func.params[1]
+    size = made.dtype.bytes * math.prod(made.shape)
+    code = cpu.compile(emit(lower(pack.func, host), host), host)
+    return PackCode(pack.index, pack.func.name, size, code)
 
 
 def workspace_bytes(flat: Func) -> int:

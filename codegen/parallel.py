@@ -21,7 +21,7 @@ from time import perf_counter
 
 from ..ir.target import Target
 from ..schedule.trace import Trace
-from .lowering import KernelCode, compile_text
+from .lowering import KernelCode, PackCode, compile_text
 from .sharing import Sharing
 
 JOBS_PER_HELPER = 6  # fewer jobs do not pay for starting one
@@ -141,7 +141,11 @@ class _Helper:
         self.queue.timings.append(header["timings"])
         updates = tuple((o, i) for o, i in header["updates"])
         sharing = Sharing(tuple(header["in_place"]), updates)
-        return KernelCode(code, header["workspace"], sharing)
+        packs = tuple(
+            PackCode(index, symbol, size, self.process.stdout.read(length))
+            for index, symbol, size, length in header["packs"]
+        )
+        return KernelCode(code, header["workspace"], sharing, packs)
 
     def stop(self) -> None:
         """End the child, whatever it does."""

@@ -44,6 +44,8 @@ from .runtime.outputs import aligned_zeros
 from .sharing import NOTHING_SHARED, Sharing
 
 Slices: TypeAlias = BufferSlice | tuple["Slices", ...]
+Bytes: TypeAlias = np.ndarray[tuple[int], np.dtype[np.uint8]]
+Packer: TypeAlias = Callable[[np.ndarray[tuple[int, ...], np.dtype[np.generic]]], Bytes]
 
 ALIASES = frozenset({"reshape", "bitcast", "copy", "optimization-barrier", "opt-barrier"})
 CONTROL = frozenset(
@@ -56,12 +58,17 @@ CONTROL = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """What a kernel's caller needs to know: symbol, key, workspace in bytes, what it may share."""
+    """What a kernel's caller needs to know: symbol, key, workspace in bytes, what it may share.
+
+    ``packs`` gives, for an input that the kernel takes in a layout of its own, the bytes that it
+    wants for a constant.
+    """
 
     symbol: str
     key: str
     workspace: int = 0
     sharing: Sharing = NOTHING_SHARED
+    packs: Mapping[int, Packer] = field(default_factory=dict)
 
 
 @dataclass
@@ -210,9 +217,13 @@ class _Sequence:
         thunks: list[Thunk] = []
         trees: dict[Instruction, Slices] = {}
         owner = {o: g for g in self.fusions[computation].groups for o in g.outputs}
+        packed = self.only_packed(computation)
         for unit in _in_order(computation.root, owner):
             if isinstance(unit, Instruction):
-                trees[unit] = self.instruction(unit, trees, bindings, thunks)
+                if unit in packed:
+                    trees[unit] = BufferSlice("constant", 0, unit.array.bytes)
+                else:
+                    trees[unit] = self.instruction(unit, trees, bindings, thunks)
                 continue
             made = [self.values(o.shape) for o in unit.outputs]
             trees.update(zip(unit.outputs, made, strict=True))
@@ -227,6 +238,9 @@ class _Sequence:
         """The call of a group's kernel, after the copies that its updates in place start from."""
         compiled = self.kernel(group)
         thunks: list[Thunk] = []
+        for index, pack in compiled.packs.items():
+            literal = group.inputs[index].attrs["literal"]
+            read[index] = self.constants.add(pack(literal))
         for output, start in compiled.sharing.updates:
             thunks.append(CopyThunk(read[start], written[output], f"{group.name} start"))
             read[start] = written[output]
@@ -238,6 +252,19 @@ class _Sequence:
             KernelThunk(compiled.symbol, args, len(written), compiled.key, group.name, in_place)
         )
         return thunks
+
+    def only_packed(self, computation: Computation) -> frozenset[Instruction]:
+        """The constants that kernels take in layouts of their own and nothing takes as they are."""
+        groups = self.fusions[computation].groups
+        inside = {i for g in groups for i in g.members}
+        plain = {o for i in computation.instructions if i not in inside for o in i.operands}
+        plain.add(computation.root)
+        packed: set[Instruction] = set()
+        for g in groups:
+            packs = self.kernel(g).packs
+            for n, i in enumerate(g.inputs):
+                (packed if n in packs else plain).add(i)
+        return frozenset(packed - plain)
 
     def instruction(
         self,

@@ -1,8 +1,8 @@
 """A compiling child process: jobs as JSON lines on stdin, object code on stdout.
 
 A job is ``{"text": canonical HLO, "symbol": str, "target": spec, "trace": list or null}``. The
-answer is a JSON line, followed by ``size`` bytes of object code; a job that fails is answered
-``{"failed": true}``, and the parent, which does it again, meets the error itself.
+answer is a JSON line, followed by ``size`` bytes of object code and those of each pack; a job that
+fails is answered ``{"failed": true}``, and the parent, which does it again, meets the error itself.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ def _answer(job: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
         return {"failed": True}, b""
     code = kernel.object
     shared = {"in_place": kernel.sharing.in_place, "updates": kernel.sharing.updates}
-    header = {"size": len(code), "workspace": kernel.workspace, "timings": timings}
-    return {**header, **shared}, code
+    packs = [(p.index, p.symbol, p.bytes, len(p.object)) for p in kernel.packs]
+    header = {"size": len(code), "workspace": kernel.workspace, "timings": timings, "packs": packs}
+    return {**header, **shared}, b"".join((code, *(p.object for p in kernel.packs)))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ KINDS: dict[str, str] = {
         "feature_index exponent_bits mantissa_bits channel_id delta num_carries",
         "float": "epsilon",
         "bool": "is_stable largest indices_are_sorted unique_indices lower left_side unit_diagonal "
-        "is_composite is_reverse is_associative use_global_device_ids constrain_layout "
+        "frozen is_composite is_reverse is_associative use_global_device_ids constrain_layout "
         "is_host_transfer custom_call_has_side_effect",
         "word": "direction type distribution algorithm kind fft_type transpose_a api_version",
         "string": "custom_call_target",

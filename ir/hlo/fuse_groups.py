@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from .fuse_kinds import Pattern, flops, is_free, is_work, pattern
 from .fuse_state import Growing, State, accepts_clone
-from .nodes import Computation, Instruction, TupleShape
-from .rewrite import assemble, make, parameter, with_operands
+from .nodes import Computation, Instruction, Shape, TupleShape
+from .rewrite import assemble, make, parameter, with_attrs, with_operands
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,7 +139,7 @@ def _build(state: State, g: Growing, number: int) -> Group:
     ordered = sorted(members, key=state.position)
     inputs = _inputs(state, members)
     outputs = [i for i in sorted(g.members, key=state.position) if _leaves(state, g, i)]
-    new = {o: parameter(n, o.shape, o.name) for n, o in enumerate(inputs)}
+    new = {o: _parameter(n, o) for n, o in enumerate(inputs)}
     parameters = tuple(new[o] for o in inputs)
     for i in ordered:
         new[i] = with_operands(i, tuple(new[o] for o in i.operands)) if i.operands else i
@@ -150,6 +150,18 @@ def _build(state: State, g: Growing, number: int) -> Group:
     name = _name(g, outputs, number)
     computation = assemble(name, parameters, root)
     return Group(name, _kind(state, g), computation, tuple(inputs), tuple(outputs), tuple(ordered))
+
+
+def _parameter(number: int, source: Instruction) -> Instruction:
+    """A group's parameter; ``frozen=true`` says that it is a constant matrix of the module.
+
+    The mark is part of the group's text and so of its key: such a group may rearrange the constant
+    ahead of time, and is scheduled and tuned apart from one that may not.
+    """
+    p = parameter(number, source.shape, source.name)
+    if source.opcode == "constant" and isinstance(source.shape, Shape) and source.shape.rank > 1:
+        return with_attrs(p, frozen=True)
+    return p
 
 
 def _leaves(state: State, g: Growing, i: Instruction) -> bool:

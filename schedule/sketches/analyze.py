@@ -136,6 +136,12 @@ def describe(block: Block) -> BlockInfo:
     )
 
 
+def frozen_inputs(func: Func) -> frozenset[Buffer]:
+    """The inputs that are constants of the module, as the function's notes say."""
+    numbers = str(func.notes.get("frozen", ""))
+    return frozenset(func.params[int(n)] for n in numbers.split(",") if n)
+
+
 def blocks_of(func: Func) -> tuple[BlockInfo, ...]:
     """Every block of a function, in program order."""
     return tuple(describe(s) for s in walk(func.body) if isinstance(s, Block))

@@ -16,11 +16,12 @@ import math
 from dataclasses import dataclass
 
 from ...ir.dtypes import DType
-from ...ir.loop.nodes import BlockAxis, Var
+from ...ir.loop.nodes import BlockAxis, Buffer, Var
 from ...ir.target import Target
 from .analyze import Access, BlockInfo, point_reads, product_operands
 from .space import Choices
 
+PANEL, AHEAD = 1, 2  # when weights are packed: panel by panel as needed, or before any call
 CYCLE = 1 / 3.0e9  # seconds; only ratios matter
 L2_BYTES_PER_CYCLE = 24.0
 L3_BYTES_PER_CYCLE = 8.0
@@ -36,7 +37,8 @@ class Contraction:
     consumer, or a copy that has the anchor's own axes. ``column`` is vectorized. ``row`` is the
     register tile's other side (None when there is no second axis). Every iteration of ``outer`` has
     its own panel of weights; ``sweep``, like the row, reuses them. ``anchor_column`` and
-    ``anchor_row`` are the axes of the anchor that column and row are (part of).
+    ``anchor_row`` are the axes of the anchor that column and row are (part of). ``frozen`` weights
+    are constants, which can be laid out ahead of time.
     """
 
     anchor: BlockInfo
@@ -48,6 +50,7 @@ class Contraction:
     anchor_column: Var
     anchor_row: Var | None
     weights: Access | None
+    frozen: bool
     dtype: DType
 
     @property
@@ -56,7 +59,9 @@ class Contraction:
         return math.prod(a.extent for a in self.anchor.reduce)
 
 
-def find_contraction(info: BlockInfo, consumers: tuple[BlockInfo, ...]) -> Contraction | None:
+def find_contraction(
+    info: BlockInfo, consumers: tuple[BlockInfo, ...], frozen: frozenset[Buffer] = frozenset()
+) -> Contraction | None:
     """The roles of a reduction block's axes; None where its last axis is not contiguous."""
     if not info.reduce or not info.spatial or info.opaque or not _writes_in_order(info):
         return None
@@ -87,6 +92,7 @@ def find_contraction(info: BlockInfo, consumers: tuple[BlockInfo, ...]) -> Contr
         anchor_column=last.var,
         anchor_row=part[row.var][0] if row is not None else None,
         weights=weights,
+        frozen=weights is not None and weights.buffer in frozen,
         dtype=info.stores[0].buffer.dtype,
     )
 
@@ -154,10 +160,10 @@ def contraction_cost(k: Contraction, c: Choices, target: Target) -> float:
         rate = L2_BYTES_PER_CYCLE if tiles_j * panel < 0.6 * target.l2 else L3_BYTES_PER_CYCLE
         traffic += tiles * panel / rate
     memory = max(0.0, traffic - 0.7 * compute)
-    if c["pack"]:
+    if c["pack"] == PANEL:
         chunks = max(1, int(c["chunks"]))
         memory += outer * tiles_j * panel * 2 / L3_BYTES_PER_CYCLE * chunks
-    else:
+    elif c["pack"] != AHEAD:
         memory += tiles * k.depth * _strided_step(k, vectors * lanes, target)
     return (compute + memory) * CYCLE * _imbalance(k, c, target)
 
@@ -206,7 +212,9 @@ def contraction_valid(k: Contraction, c: Choices, target: Target) -> bool:
         return False
     if rows * vectors + vectors + 1 > target.registers - 1 and rows * vectors > 1:
         return False
-    if c["pack"] and (k.weights is None or c["order"] != "column" or row_extent <= rows):
+    if c["pack"] == PANEL and (c["order"] != "column" or row_extent <= rows):
+        return False
+    if (c["pack"] and k.weights is None) or (c["pack"] == AHEAD and not k.frozen):
         return False
     if int(c["chunks"]) > max(1, chunk_extent(k, rows)):
         return False

@@ -9,7 +9,7 @@ from ...ir.target import Target
 from ..errors import ScheduleError
 from ..schedule import Schedule
 from .alone import alone_sketch, schedule_alone
-from .analyze import BlockInfo, blocks_of
+from .analyze import BlockInfo, blocks_of, frozen_inputs
 from .contraction import find_contraction
 from .rows import find_rows, rows_sketch
 from .space import Sketch
@@ -30,7 +30,7 @@ def generate(func: Func, target: Target) -> tuple[Sketch, ...]:
     if anchor is not None:
         kept = all(s.buffer in func.allocs for s in anchor.stores)  # not an output as well
         consumers = _consumers(blocks, anchor) if kept else ()
-        contraction = find_contraction(anchor, consumers)
+        contraction = find_contraction(anchor, consumers, frozen_inputs(func))
         if contraction is not None:
             parts = (anchor, contraction.consumer)
             others = tuple(b for b in blocks if all(b is not p for p in parts))

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 from ...ir.loop.nodes import Var
 from ...ir.target import Target
-from ..cursor import LoopRef
+from ..cursor import BlockRef, LoopRef
 from ..schedule import Schedule
 from .alone import schedule_alone
 from .analyze import BlockInfo
 from .contraction import (
+    AHEAD,
+    PANEL,
     Contraction,
     chunk_axis,
     chunk_extent,
@@ -79,14 +81,14 @@ def _decisions(k: Contraction, target: Target) -> dict[str, tuple[Choice, ...]]:
         lanes = (extent,)
     row_extent = k.row.extent if k.row else 1
     chunks = [n for n in (1, 2, 4, 8, 16, 32, 64) if n <= chunk_extent(k, 1)]
-    packable = k.weights is not None and k.row is not None
+    packs = (0, PANEL) if k.weights is not None and k.row is not None else (0,)
     return {
         "rows": tuple(r for r in ROWS if r <= row_extent),
         "vectors": tuple(v for v in (1, 2, 3, 4, 6) if v == 1 or (v - 1) * lanes[-1] < extent),
         "lanes": lanes,
         "order": ("column", "row"),
         "chunks": tuple(chunks),
-        "pack": (0, 1) if packable else (0,),
+        "pack": (AHEAD, *packs) if k.frozen else packs,
         "unroll": (1, 2, 4, 8),
         "parallel": (1, 0) if k.anchor.flops >= PARALLEL_WORK and target.threads > 1 else (0,),
     }
@@ -102,9 +104,11 @@ def apply_tiling(k: Contraction, sch: Schedule, c: Choices) -> None:
         out = sch.cache_write(anchor, 0, "register").name
     nest = _tile_output(k, sch, c, out)
     sch.compute_at(anchor, nest.at)
-    if c["pack"]:
-        _pack(k, sch, nest.share)
+    if c["pack"] == PANEL:
+        _pack_panel(k, sch, nest.share)
     _tile_anchor(k, sch, c, nest.at)
+    if c["pack"] == AHEAD:
+        _pack_ahead(k, sch, c)
     sch.vectorize(nest.lane)
     for loop in (nest.row, nest.vector):
         if loop is not None:
@@ -152,14 +156,33 @@ def _roles(k: Contraction, sch: Schedule, out: str) -> dict[Var, LoopRef]:
     return {a.var: own[b.var] for a, b in zip(k.anchor.spatial, axes, strict=True) if b.var in own}
 
 
-def _pack(k: Contraction, sch: Schedule, at: LoopRef) -> None:
-    """Copy the panel of weights that a column of tiles needs, contiguous, before it is used."""
+def _copy_weights(k: Contraction, sch: Schedule) -> BlockRef:
     assert k.weights is not None
     block = sch.get_block(k.anchor.name)
     reads = [r.buffer for r in block_node(sch, block).reads]
-    packed = sch.cache_read(block, reads.index(k.weights.buffer), "global")
+    return sch.cache_read(block, reads.index(k.weights.buffer), "global")
+
+
+def _pack_panel(k: Contraction, sch: Schedule, at: LoopRef) -> None:
+    """Copy the panel of weights that a column of tiles needs, contiguous, before it is used."""
+    packed = _copy_weights(k, sch)
     sch.compute_at(packed, at)
     sch.vectorize(sch.get_loops(packed)[-1])
+
+
+def _pack_ahead(k: Contraction, sch: Schedule, c: Choices) -> None:
+    """Lay the weights out as ``[..., columns / width, reduction ..., width]``, first of all."""
+    assert k.weights is not None
+    _, vectors, lanes = tile_of(c)
+    packed = _copy_weights(k, sch)
+    outer = {a.var for a in k.anchor.spatial if a.var != k.anchor_column}
+    forms = [form or {} for form in k.weights.coefficients]
+    column = next(d for d, form in enumerate(forms) if k.anchor_column in form)
+    width = min(vectors * lanes, k.weights.buffer.shape[column])
+    first = [d for d, form in enumerate(forms) if d != column and outer & form.keys()]
+    rest = [d for d in range(len(forms)) if d != column and d not in first]
+    order = [*first, column, *rest, len(forms)]
+    sch.transform_layout(packed, 0, order, [(column, width)])
 
 
 def _tile_anchor(k: Contraction, sch: Schedule, c: Choices, at: LoopRef) -> None:

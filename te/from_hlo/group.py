@@ -77,7 +77,13 @@ def lower_group(computation: Computation, name: str) -> Func:
             hand_out(draft, leaf, buffer)
     inputs = tuple(emitter.buffers[(p, 0)] for p in computation.parameters)
     func = Func(name, (*inputs, *outputs), len(outputs), seq(*draft.body), tuple(draft.allocs))
-    return _note_aliases(func)
+    return _note_frozen(_note_aliases(func), computation)
+
+
+def _note_frozen(func: Func, computation: Computation) -> Func:
+    """Note which inputs are constants of the module: ``frozen`` lists their numbers."""
+    frozen = [str(n) for n, p in enumerate(computation.parameters) if p.attrs.get("frozen")]
+    return replace(func, notes={**func.notes, "frozen": ",".join(frozen)}) if frozen else func
 
 
 def _check(computation: Computation) -> None:
