@@ -41,7 +41,7 @@ class TaskState:
         self.race: Best | None = None
         self.exhausted = False
         self._gain_per_trial = 0.0
-        self._pruned = False
+        self._drop_unfit()
 
     @property
     def seconds(self) -> float:
@@ -67,15 +67,16 @@ class TaskState:
         return better
 
     def point(self, trial: Trial) -> Point | None:
-        """Where a trial lies in the space; None for the default and for foreign sketches."""
+        """Where a trial lies in the space; None for foreign sketches.
+
+        The default schedule is the default of the first sketch that fits.
+        """
         if trial.sketch == DEFAULT_SKETCH:
-            return None
+            return next(iter(self.task.space.defaults()), None)
         return self.task.space.find(trial.sketch, trial.decisions)
 
     def propose(self, count: int, model: CostModel | None) -> list[Proposal]:
         """What to measure next; an empty list once the space is exhausted."""
-        if not self._pruned:
-            self._prune()
         fitted = model is not None and model.fitted
 
         def merit(points: Sequence[Point]) -> np.ndarray[Any, Any]:
@@ -87,9 +88,8 @@ class TaskState:
         self.exhausted = len(chosen) < count
         return chosen
 
-    def _prune(self) -> None:
+    def _drop_unfit(self) -> None:
         """Drop the sketches whose very default a primitive refuses."""
-        self._pruned = True
         for number, sketch in enumerate(self.task.space.sketches):
             try:
                 sketch.apply(Schedule(self.task.program.func), sketch.default)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -43,7 +44,7 @@ class Evolution:
     def propose(self, count: int, score: Scorer | None) -> list[Proposal]:
         """The next points; see ``Strategy``."""
         left = SHORTLIST - len(self._cost)
-        chosen = self._prior(min(count, left)) if left > 0 else []
+        chosen = self._prior(min(count, left), score) if left > 0 else []
         if len(chosen) < count:
             chosen += self._guided(count - len(chosen), score, {p.point for p in chosen})
         self._pending.update(p.point for p in chosen)
@@ -60,14 +61,14 @@ class Evolution:
         failed = Counter(p.sketch for p, c in self._cost.items() if not math.isfinite(c))
         return {s for s, times in failed.items() if times >= BARREN and s not in ran}
 
-    def _by_estimate(self, points: Sequence[Point]) -> list[Point]:
-        return sorted(points, key=lambda p: (self.space.cost(p), p))
+    def _prior(self, count: int, score: Scorer | None) -> list[Proposal]:
+        """The most promising points before this task is known, each unlike the ones before it.
 
-    def _prior(self, count: int) -> list[Proposal]:
-        """The cheapest points by the estimate, each unlike the ones taken before it."""
-        listed = self.space.everything()
-        pool = listed if listed is not None else self._bred(lambda ps: -self._estimates(ps))
-        ordered = self._by_estimate(self._fresh([*self.space.defaults(), *pool], set()))
+        The score is then the estimate, and what a model learnt from other tasks.
+        """
+        merit = score if score is not None else self._cheapness
+        fresh = self._fresh([*self.space.defaults(), *self._pool(merit)], set())
+        ordered = [fresh[i] for i in np.argsort(-merit(fresh), kind="stable")] if fresh else []
         taken = [p for p in (*self._cost, *self._pending)]
         chosen: list[Point] = []
         for apart in (2, 1):
@@ -78,20 +79,25 @@ class Evolution:
                     chosen.append(p)
         return [Proposal(p, "prior") for p in chosen]
 
-    def _estimates(self, points: Sequence[Point]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        return np.array([self.space.cost(p) for p in points])
+    def _cheapness(self, points: Sequence[Point]) -> np.ndarray[Any, Any]:
+        return np.array([-self.space.cost(p) for p in points])
+
+    def _pool(self, merit: Scorer) -> Sequence[Point]:
+        """The points to choose from: all, or a population bred for merit."""
+        listed = self.space.everything()
+        return listed if listed is not None else self._bred(merit)
 
     def _guided(self, count: int, score: Scorer | None, taken: set[Point]) -> list[Proposal]:
         chosen: list[Proposal] = []
         draws = self._rng.random(count)
         randoms = int(np.count_nonzero(draws < RANDOM_SHARE))
         locals_ = (count - randoms) // 2 if len(self._cost) >= LOCAL_FROM else 0
-        merit = score if score is not None else (lambda ps: -self._estimates(ps))
+        merit = score if score is not None else self._cheapness
         for p in self._best_of(self._around(taken), merit, locals_):
             chosen.append(Proposal(p, "local"))
             taken.add(p)
         models = count - randoms - len(chosen)
-        for p in self._best_of(self._candidates(merit, taken), merit, models):
+        for p in self._best_of(self._fresh(self._pool(merit), taken), merit, models):
             chosen.append(Proposal(p, "model"))
             taken.add(p)
         drawn = self.space.sample(self._rng, count + len(self._cost) + len(taken))
@@ -109,10 +115,6 @@ class Evolution:
         if len(self._fresh(near, taken)) < 4:
             near += [n for p in self._leaders(3) for n in self.space.neighbours(p, reach=2)]
         return self._fresh(near, taken)
-
-    def _candidates(self, merit: Scorer, taken: set[Point]) -> list[Point]:
-        listed = self.space.everything()
-        return self._fresh(listed if listed is not None else self._bred(merit), taken)
 
     def _best_of(self, points: list[Point], merit: Scorer, count: int) -> list[Point]:
         """The most promising points, no two of them alike in all but one decision if possible."""
