@@ -14,6 +14,7 @@ from ...ir.loop.nodes import Func
 from ...ir.loop.simplify import simplify_stmt
 from ...ir.target import Target
 from .flatten import flatten
+from .hoist_init import hoist_init
 from .name_quotients import name_quotients
 from .open_blocks import open_blocks
 from .partition import partition
@@ -36,6 +37,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("simplify", _simplify),
     ("compact", lambda f, t: compact(f)),
     ("simplify_compact", _simplify),
+    ("hoist_init", lambda f, t: hoist_init(f)),
     ("name_quotients", lambda f, t: name_quotients(f)),
     ("partition", partition),
     ("promote", lambda f, t: promote(f)),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from nestwright.codegen.lower.flatten import flatten
+from nestwright.codegen.lower.hoist_init import hoist_init
 from nestwright.codegen.lower.name_quotients import name_quotients
 from nestwright.codegen.lower.open_blocks import open_blocks
 from nestwright.codegen.lower.partition import partition
@@ -204,10 +205,39 @@ def test_what_never_runs_is_cut_off() -> None:
     assert split(before) == HEAD + "    for j in vectorize(20):\n        C[j] = A[j]\n"
 
 
+def test_reduction_begins_before_its_loops() -> None:
+    before = """\
+@func(outputs=1)
+def f(A: f32[9, 4, 5], C: f32[9]):
+    for i in range(9):
+        for k in range(4):
+            for l in vectorize(5):
+                if i < 7:
+                    if k == 0 and l == 0:
+                        C[i] = f32(0.0)
+                    C[i] = C[i] + A[i, k, l]
+"""
+    assert (
+        after(hoist_init, before)
+        == """\
+@func(outputs=1)
+def f(A: f32[9, 4, 5], C: f32[9]):
+    for i in range(9):
+        if i < 7:
+            C[i] = f32(0.0)
+        for k in range(4):
+            for l in vectorize(5):
+                if i < 7:
+                    C[i] = C[i] + A[i, k, l]
+"""
+    )
+
+
 def test_no_guard_no_change() -> None:
     func = parse(HEAD + "    for i in range(37):\n        C[i] = A[i]\n")
     assert partition(func, TARGET) is func
     assert open_blocks(func) is func
+    assert hoist_init(func) is func
     assert name_quotients(func) is func
     assert promote(func) is func
     assert flatten(func) is func
