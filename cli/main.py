@@ -64,7 +64,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(args: Sequence[str]) -> int:
-    status = nestwright.main(args, prog_name="nestwright", standalone_mode=False)
+    """Without click's own ``main``, which would answer a closed pipe with status 1."""
+    try:
+        with nestwright.make_context("nestwright", list(args)) as context:
+            status = nestwright.invoke(context)
+    except click.exceptions.Exit as e:  # --help and --version
+        status = e.exit_code
     sys.stdout.flush()  # so that a full disk is noticed here
     return status if isinstance(status, int) else 0
 

@@ -1,0 +1,128 @@
+"""The command's front door: exit statuses, suggestions, and one message per error."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import nestwright.autotune.api as api
+
+COMMANDS = ("tune", "build", "run", "bench", "show", "log", "targets", "doctor")
+COMMAND = [sys.executable, "-m", "nestwright"]
+
+
+def test_help_names_every_command(nestwright) -> None:
+    said = nestwright("--help")
+    assert said.status == 0
+    assert all(f"\n  {name} " in said.out for name in COMMANDS)
+    assert nestwright().status == 2, "without a command: the help, and no success"
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "log show", "log best", "log merge", "log stats"])
+def test_every_command_has_help(nestwright, command: str) -> None:
+    said = nestwright(*command.split(), "--help")
+    assert said.status == 0 and f"nestwright {command}" in said.out and not said.err
+
+
+def test_version(nestwright) -> None:
+    assert nestwright("--version").out.startswith("nestwright 0.")
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ("tuen m.hlo", "no such command 'tuen': did you mean 'tune'?"),
+        ("xyzzy", "no such command 'xyzzy': there are tune, build"),
+        ("log sow l.jsonl", "no such command 'sow': did you mean 'show'?"),
+        ("tune m.hlo --trails 3", "--trials"),
+        ("tune", "missing argument 'MODEL'"),
+        ("tune m.hlo --trials many", "'many' is not a valid integer"),
+        ("run m.hlo --random -1", "-1 is not in the range"),
+        ("bench", "missing argument"),
+        ("show softmax.hlo --stage shedule", "did you mean 'scheduled'?"),
+        ("show softmax.hlo --stage ptx", "its code is stage asm"),
+        ("show softmax.hlo --stage te --group nope", "no group 'nope'"),
+        ("build softmax.hlo --target cpuu", "did you mean 'cpu'?"),
+        ("build softmax.hlo --target cuda", "hint: name it"),
+        ("build softmax.hlo --target cpu\t-mcpu=znver9", "did you mean 'znver"),
+        ("tune softmax.hlo --trials 0", "at least one trial"),
+        ("run softmax.hlo", "pass either --inputs X.npz or --random SEED"),
+        ("run softmax.hlo --random 0 --inputs x.npz", "it takes 1 argument, from one place"),
+        ("build nope.hlo", "nope.hlo: cannot read the model: No such file"),
+        ("log show nope.jsonl", "`nestwright tune MODEL --log nope.jsonl` makes it"),
+    ],
+)
+def test_misuse_is_told_in_one_message(nestwright, softmax: Path, args: str, message: str) -> None:
+    said = nestwright(*(a.replace("\t", " ") for a in args.split(" ")))
+    assert said.status == 2
+    assert message in said.err and not said.out
+    assert said.err.startswith("nestwright: ") and "Traceback" not in said.err
+    assert said.err.count("nestwright: ") == 1
+
+
+@pytest.mark.parametrize("args", [("--debug", "build", "nope"), ("build", "nope", "--debug")])
+def test_debug_shows_the_traceback_wherever_it_stands(nestwright, args) -> None:
+    said = nestwright(*args)
+    assert said.status == 2
+    assert said.err.startswith("Traceback") and "nestwright: nope: cannot read" in said.err
+
+
+def test_a_fault_of_ours_is_status_3_and_asks_for_a_report(nestwright, softmax, monkeypatch):
+    def broken(*args: object, **more: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(api, "load_model", broken)
+    said = nestwright("show", softmax)
+    assert said.status == 3
+    assert "fault of nestwright's own: ZeroDivisionError: a bug" in said.err
+    assert "--debug" in said.err and "Traceback" not in said.err
+
+
+@pytest.mark.parametrize(("error", "status"), [(KeyboardInterrupt, 130), (MemoryError, 2)])
+def test_other_ends_have_their_status(nestwright, softmax, monkeypatch, error, status) -> None:
+    def end(*args: object, **more: object) -> None:
+        raise error
+
+    monkeypatch.setattr(api, "load_model", end)
+    said = nestwright("show", softmax)
+    assert said.status == status and said.err.count("\n") == 1
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(softmax: Path) -> None:
+    command = [*COMMAND, "show", str(softmax), "--stage", "llvm"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="no /dev/full here")
+def test_a_full_disk_under_the_output_is_told(softmax: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([*COMMAND, "targets"], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2
+    assert done.stderr == "nestwright: cannot read or write: No space left on device\n"
+
+
+def test_targets_and_doctor(nestwright) -> None:
+    said = nestwright("targets")
+    assert said.status == 0 and "-mcpu=NAME" in said.out
+    facts = json.loads(nestwright("targets", "--json").out)
+    assert facts["host"]["threads"] >= 1 and facts["host"]["key"] in said.out
+    told = nestwright("doctor", "--json")
+    checks = {c["name"]: c for c in json.loads(told.out)["checks"]}
+    assert checks["compile and run"]["ok"], checks
+    assert told.status == (0 if json.loads(told.out)["ok"] else 1)
+
+
+def test_doctor_finds_two_distributions_of_one_module(nestwright, monkeypatch) -> None:
+    both = {"xgboost": ["xgboost", "xgboost-cpu"]}
+    monkeypatch.setattr("importlib.metadata.packages_distributions", lambda: both)
+    said = nestwright("doctor")
+    assert said.status == 1
+    assert "BAD xgboost" in said.out and "overwrite each other" in said.out
