@@ -57,7 +57,7 @@ def build(
         optimized = optimize(frozen)
     with timed(spent, "fuse"):
         groups = fuse_module(optimized)
-    kernels = compile_groups(groups, machine, chosen, spent)
+    kernels = compile_groups(groups, machine, chosen, spent, module.name)
     with timed(spent, "plan"):
         plan, pool = _plan(optimized, groups, kernels)
     with timed(spent, "llvm"):
@@ -116,9 +116,13 @@ def _plan(
 
 
 def compile_groups(
-    groups: Groups, target: Target, schedules: Mapping[str, Trace], timings: dict[str, float]
+    groups: Groups,
+    target: Target,
+    schedules: Mapping[str, Trace],
+    timings: dict[str, float],
+    name: str,
 ) -> dict[str, KernelCode]:
-    """Object code for every distinct group, by key."""
+    """Object code for every distinct group of module ``name``, by key."""
     jobs = {
         key: Job(canonical_text(group.computation), symbol(key), schedules.get(key))
         for key, group in groups.distinct.items()
@@ -129,7 +133,7 @@ def compile_groups(
         if not isinstance(error, UnsupportedError):
             raise error
         problems.append(_named(groups.distinct[key], error))
-    raise_together(problems, "the module")
+    raise_together(problems, name)
     return done
 
 
@@ -139,4 +143,8 @@ def _named(group: Group, error: UnsupportedError) -> UnsupportedError:
         lower_group(group.computation, group.name)
     except UnsupportedError as better:
         return better
-    return replace(error, where=error.where or f"group {group.name}")
+    result = group.outputs[0]
+    where = f"{result.opcode} `{result.name}`, group {group.name}"
+    if result.metadata is not None and result.metadata.source_file:
+        where += f" ({result.metadata.source_file}:{result.metadata.source_line})"
+    return replace(error, where=error.where or where)
