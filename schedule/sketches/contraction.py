@@ -38,7 +38,8 @@ class Contraction:
     register tile's other side (None when there is no second axis). Every iteration of ``outer`` has
     its own panel of weights; ``sweep``, like the row, reuses them. ``anchor_column`` and
     ``anchor_row`` are the axes of the anchor that column and row are (part of). ``frozen`` weights
-    are constants, which can be laid out ahead of time.
+    are constants, which can be laid out ahead of time. ``feeders`` are blocks that only the anchor
+    reads, such as the padding of a convolution's input.
     """
 
     anchor: BlockInfo
@@ -51,6 +52,7 @@ class Contraction:
     anchor_row: Var | None
     weights: Access | None
     frozen: bool
+    feeders: tuple[BlockInfo, ...]
     dtype: DType
 
     @property
@@ -60,7 +62,10 @@ class Contraction:
 
 
 def find_contraction(
-    info: BlockInfo, consumers: tuple[BlockInfo, ...], frozen: frozenset[Buffer] = frozenset()
+    info: BlockInfo,
+    consumers: tuple[BlockInfo, ...],
+    feeders: tuple[BlockInfo, ...] = (),
+    frozen: frozenset[Buffer] = frozenset(),
 ) -> Contraction | None:
     """The roles of a reduction block's axes; None where its last axis is not contiguous."""
     if not info.reduce or not info.spatial or info.opaque or not _writes_in_order(info):
@@ -93,6 +98,7 @@ def find_contraction(
         anchor_row=part[row.var][0] if row is not None else None,
         weights=weights,
         frozen=weights is not None and weights.buffer in frozen,
+        feeders=feeders,
         dtype=info.stores[0].buffer.dtype,
     )
 
@@ -165,7 +171,25 @@ def contraction_cost(k: Contraction, c: Choices, target: Target) -> float:
         memory += outer * tiles_j * panel * 2 / L3_BYTES_PER_CYCLE * chunks
     elif c["pack"] != AHEAD:
         memory += tiles * k.depth * _strided_step(k, vectors * lanes, target)
+    if k.feeders:
+        memory += _feeding_cycles(k, c, target)
     return (compute + memory) * CYCLE * _imbalance(k, c, target)
+
+
+def _feeding_cycles(k: Contraction, c: Choices, target: Target) -> float:
+    """Cycles for making the anchor's input: once in memory, or chunk by chunk in cache.
+
+    Neighbouring chunks overlap by the reach of the first reduction axis: what lies there is made
+    twice.
+    """
+    size = float(sum(f.points * f.stores[0].buffer.dtype.bytes for f in k.feeders))
+    if not c["inside"]:
+        return 3.0 * size / L3_BYTES_PER_CYCLE
+    axis = chunk_axis(k)
+    span = axis.extent / int(c["chunks"]) if axis is not None else 1.0
+    overlap = 1.0 + (k.anchor.reduce[0].extent - 1) / max(span, 1.0)
+    fits = size / int(c["chunks"]) * overlap < target.l2 / 2
+    return 3.0 * size * overlap / (L2_BYTES_PER_CYCLE if fits else L3_BYTES_PER_CYCLE)
 
 
 def _strided_step(k: Contraction, width: int, target: Target) -> float:
@@ -217,6 +241,8 @@ def contraction_valid(k: Contraction, c: Choices, target: Target) -> bool:
     if (c["pack"] and k.weights is None) or (c["pack"] == AHEAD and not k.frozen):
         return False
     if int(c["chunks"]) > max(1, chunk_extent(k, rows)):
+        return False
+    if c["inside"] and not (c["order"] == "row" or k.column.extent <= vectors * lanes):
         return False
     unroll = int(c["unroll"])
     ragged = row_extent % rows > 0 or k.column.extent % (vectors * lanes) > 0

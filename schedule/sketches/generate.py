@@ -30,9 +30,10 @@ def generate(func: Func, target: Target) -> tuple[Sketch, ...]:
     if anchor is not None:
         kept = all(s.buffer in func.allocs for s in anchor.stores)  # not an output as well
         consumers = _consumers(blocks, anchor) if kept else ()
-        contraction = find_contraction(anchor, consumers, frozen_inputs(func))
+        feeders = _feeders(blocks, anchor)
+        contraction = find_contraction(anchor, consumers, feeders, frozen_inputs(func))
         if contraction is not None:
-            parts = (anchor, contraction.consumer)
+            parts = (anchor, contraction.consumer, *feeders)
             others = tuple(b for b in blocks if all(b is not p for p in parts))
             found.append(tiling_sketch(contraction, others, target))
     if not found:
@@ -79,6 +80,17 @@ def _anchor(blocks: tuple[BlockInfo, ...]) -> BlockInfo | None:
     """The heaviest reduction."""
     reductions = [b for b in blocks if b.reduce and not b.opaque]
     return max(reductions, key=lambda b: b.flops, default=None)
+
+
+def _feeders(blocks: tuple[BlockInfo, ...], info: BlockInfo) -> tuple[BlockInfo, ...]:
+    """Element-wise blocks over the anchor's input that nothing but the anchor reads."""
+    found = []
+    for b in blocks:
+        written = {s.buffer for s in b.stores}
+        readers = [r for r in blocks if any(a.buffer in written for a in r.loads)]
+        if readers == [info] and not b.reduce and not b.opaque and len(b.stores) == 1:
+            found.append(b)
+    return tuple(found)
 
 
 def _consumers(blocks: tuple[BlockInfo, ...], info: BlockInfo) -> tuple[BlockInfo, ...]:

@@ -20,7 +20,7 @@ from .contraction import (
     contraction_valid,
     tile_of,
 )
-from .lookup import block_node, own_loops
+from .lookup import block_node, extent, own_loops
 from .pointwise import PARALLEL_WORK
 from .space import Choice, Choices, Sketch, cheapest
 
@@ -49,7 +49,7 @@ def tiling_sketch(k: Contraction, others: tuple[BlockInfo, ...], target: Target)
         return contraction_cost(k, c, target)
 
     def apply(sch: Schedule, c: Choices) -> None:
-        for info in others:
+        for info in others if c["inside"] else (*others, *k.feeders):
             schedule_alone(sch, info, target)
         apply_tiling(k, sch, c)
 
@@ -90,6 +90,7 @@ def _decisions(k: Contraction, target: Target) -> dict[str, tuple[Choice, ...]]:
         "chunks": tuple(chunks),
         "pack": (AHEAD, *packs) if k.frozen else packs,
         "unroll": (1, 2, 4, 8),
+        "inside": (0, 1) if k.feeders else (0,),
         "parallel": (1, 0) if k.anchor.flops >= PARALLEL_WORK and target.threads > 1 else (0,),
     }
 
@@ -104,6 +105,8 @@ def apply_tiling(k: Contraction, sch: Schedule, c: Choices) -> None:
         out = sch.cache_write(anchor, 0, "register").name
     nest = _tile_output(k, sch, c, out)
     sch.compute_at(anchor, nest.at)
+    if c["inside"]:
+        _feed_inside(k, sch, nest.share, int(c["lanes"]))
     if c["pack"] == PANEL:
         _pack_panel(k, sch, nest.share)
     _tile_anchor(k, sch, c, nest.at)
@@ -113,6 +116,19 @@ def apply_tiling(k: Contraction, sch: Schedule, c: Choices) -> None:
     for loop in (nest.row, nest.vector):
         if loop is not None:
             sch.unroll(loop)
+
+
+def _feed_inside(k: Contraction, sch: Schedule, at: LoopRef, lanes: int) -> None:
+    """Make what the anchor reads in one iteration of ``at`` right there, in vectors."""
+    for info in reversed(k.feeders):
+        sch.compute_at(info.name, at)
+    for info in k.feeders:
+        columns = own_loops(sch, info.name, at).get(info.spatial[-1].var)
+        if columns is None:
+            continue
+        if extent(sch, columns) > lanes:
+            _, columns = sch.split(columns, [None, lanes])
+        sch.vectorize(columns)
 
 
 def _tile_output(k: Contraction, sch: Schedule, c: Choices, out: str) -> _Nest:
