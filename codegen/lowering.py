@@ -29,12 +29,12 @@ log = logging.getLogger("nestwright")
 class PackCode:
     """Code for this machine that makes a kernel's input ``index`` out of a constant.
 
-    ``symbol`` takes the constant's address and that of ``bytes`` bytes for the result.
+    ``symbol`` takes the constant's address and that of ``size`` bytes for the result.
     """
 
     index: int
     symbol: str
-    bytes: int
+    size: int
     object: bytes
 
 

@@ -39,4 +39,4 @@ def packers(packs: Sequence[PackCode]) -> Mapping[int, Packer]:
 def _load(code: PackCode) -> LoadedPack:
     library = cpu.load([code.object], runtime().addresses)
     entry = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(library.address(code.symbol))
-    return LoadedPack(library, entry, code.bytes)
+    return LoadedPack(library, entry, code.size)

@@ -34,7 +34,7 @@ def _answer(job: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
         return {"failed": True}, b""
     code = kernel.object
     shared = {"in_place": kernel.sharing.in_place, "updates": kernel.sharing.updates}
-    packs = [(p.index, p.symbol, p.bytes, len(p.object)) for p in kernel.packs]
+    packs = [(p.index, p.symbol, p.size, len(p.object)) for p in kernel.packs]
     header = {"size": len(code), "workspace": kernel.workspace, "timings": timings, "packs": packs}
     return {**header, **shared}, b"".join((code, *(p.object for p in kernel.packs)))
 
