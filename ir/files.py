@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import tempfile
 from collections.abc import Iterator
@@ -24,8 +25,10 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         if place.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if place.exists() and not place.is_file():
+            whole = io.BytesIO()  # devices claim to seek, and do not
+            yield whole
             with place.open("wb") as file:
-                yield file
+                file.write(whole.getbuffer())
             return
         with _renamed(place) as file:
             yield file

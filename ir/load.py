@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
-from .errors import ParseError, UnsupportedError
+from .errors import ParseError, UnsupportedError, VerifyError
 from .hlo.nodes import HloModule
 from .hlo.text import parse
+from .hlo.verify import verify
 
 MAX_BYTES = 1 << 31  # weights belong into parameters, not into text
 
@@ -26,7 +28,8 @@ def load_model(path: str | os.PathLike[str]) -> HloModule:
     """The module in a file of HLO text.
 
     Raises ``ParseError`` for a file that is missing, unreadable, too large or not HLO text (with
-    line and column), ``UnsupportedError`` for a model in another format.
+    line and column), ``VerifyError`` for HLO that does not hang together, ``UnsupportedError`` for a
+    model in another format.
     """
     place = Path(path)
     try:
@@ -40,7 +43,12 @@ def load_model(path: str | os.PathLike[str]) -> HloModule:
     except OSError as e:
         hint = "is the path right, and relative to this folder?" if not place.exists() else ""
         raise ParseError("cannot read the model", e.strerror or str(e), str(place), hint) from None
-    return parse(_text(data, place), str(place))
+    module = parse(_text(data, place), str(place))
+    try:
+        verify(module)
+    except VerifyError as e:
+        raise replace(e, where=f"{place}: {e.where}") from None
+    return module
 
 
 def _text(data: bytes, place: Path) -> str:

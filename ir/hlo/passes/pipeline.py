@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ...passes import Instrument, Pass, Pipeline, repeat
 from ..nodes import HloModule
+from ..verify import verify
 from .canonical_convolution import canonical_convolution
 from .canonical_dot import canonical_dot, expand_dots
 from .canonical_window import canonical_window
@@ -71,5 +72,10 @@ PIPELINE: Pipeline[HloModule] = Pipeline(
 
 
 def optimize(module: HloModule, *, instruments: Sequence[Instrument[HloModule]] = ()) -> HloModule:
-    """The module in canonical form (docs/contract.md says what that is), computing the same."""
+    """The module in canonical form (docs/contract.md says what that is), computing the same.
+
+    Raises ``VerifyError`` for a module that is not well formed: shapes that do not follow from the
+    operands would become reads and writes out of bounds.
+    """
+    verify(module)
     return PIPELINE.run(module, instruments)
