@@ -4,8 +4,6 @@ An unrolled loop is written out here, its variable a literal. A parallel loop's 
 function of its own that takes what it needs from a context on the caller's stack. Buffers outside
 of parallel loops lie in the ``workspace`` that the caller of the kernel provides (see
 ``lower.workspace``); those inside belong to one thread: a stack slot if small, else scratch memory.
-A register tile has room for a whole vector at its last element: lanes that are off are read there
-like others.
 """
 
 from __future__ import annotations
@@ -25,7 +23,6 @@ from ..ir.loop.nodes import (
     If,
     Kind,
     Let,
-    Scope,
     Seq,
     Stmt,
     Store,
@@ -36,7 +33,7 @@ from .llvm_ir_access import store_element
 from .llvm_ir_core import Function, Value, memory_type
 from .llvm_ir_expr import Emitter
 from .llvm_ir_vector import reduce_element, vector_loop
-from .lower.workspace import ALIGN, buffer_bytes
+from .lower.workspace import ALIGN, buffer_bytes, is_tile
 
 STACK = 8 << 10  # bytes of a thread's own buffer that still stands on its stack
 
@@ -141,9 +138,8 @@ def serial_loop(em: Emitter, s: For, extent: Value) -> None:
 def _alloc(em: Emitter, s: Alloc) -> None:
     buffer, function = s.buffer, em.function
     size, before = buffer_bytes(buffer), em.workspace
-    room = em.target.lanes(buffer.dtype) - 1 if buffer.scope is Scope.REGISTER else 0
-    type_ = f"[{max(1, buffer.shape[0]) + room} x {memory_type(buffer.dtype)}]"
-    if buffer.scope is Scope.REGISTER or (em.parallel and size <= STACK):
+    type_ = f"[{size // buffer.dtype.bytes} x {memory_type(buffer.dtype)}]"
+    if is_tile(buffer) or (em.parallel and size <= STACK):
         em.buffers[buffer] = function.alloca(type_, ALIGN)
     elif em.parallel:
         em.declare("nw_scratch", "ptr", ["i64"])
