@@ -34,7 +34,8 @@ def fuse(computation: Computation) -> Fusion:
 
 def show_fusion(fusion: Fusion) -> str:
     """Groups with their kinds and bodies, then every edge that was not fused, with the reason."""
-    parts = [f"// {fusion.computation.name}: {len(fusion.groups)} groups"]
+    count = len(fusion.groups)
+    parts = [f"// {fusion.computation.name}: {count} group{'s' if count != 1 else ''}"]
     for g in fusion.groups:
         inputs = ", ".join(i.name for i in g.inputs)
         outputs = ", ".join(i.name for i in g.outputs)
@@ -45,5 +46,6 @@ def show_fusion(fusion: Fusion) -> str:
         for e in fusion.edges
         if not e.fused
     ]
-    parts.append("\n".join(["// edges that were not fused", *rows]))
+    last = "// edges that were not fused" if rows else "// every edge is fused"
+    parts.append("\n".join([last, *rows]))
     return "\n\n".join(parts) + "\n"

@@ -1,7 +1,7 @@
 """The documentation says what the program prints: its commands and examples are run and compared.
 
 In a page, a ``console`` block starts with ``$ nestwright ...`` and continues with the output; the
-``python`` blocks of a page run in order in one namespace, and a ``text`` block right after one is what
+``python`` blocks of a page run in order in one namespace, and a ``text`` block after one is what
 that one prints. ``NESTWRIGHT_BLESS=1 pytest tests/docs`` writes what is printed into the pages.
 """
 
@@ -22,9 +22,11 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BLESS = os.environ.get("NESTWRIGHT_BLESS") == "1"
+STAGES = ("hlo", "fused", "te", "loop", "scheduled", "flat", "plan")
 
 
 def printed_by(command: str) -> str:
+    assert command.startswith("nestwright "), command
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         status = main(shlex.split(command)[1:])
@@ -35,24 +37,27 @@ def printed_by(command: str) -> str:
 def run_page(text: str) -> str:
     """The page with every printed part as it is printed now."""
     namespace: dict[str, object] = {}
-    last: str | None = None
+    printed = ""
 
     def again(match: re.Match[str]) -> str:
-        nonlocal last
+        nonlocal printed
         kind, body = match[1], match[2]
+        if kind == "text":
+            body, printed = printed or body, ""
+        assert not printed, f"what an example prints is not shown:\n{printed}"
         if kind == "console":
-            command = body.splitlines()[0].removeprefix("$ ")
+            (command,) = (line[2:] for line in body.splitlines() if line.startswith("$ "))
             body = f"$ {command}\n{printed_by(command)}"
         elif kind == "python":
             out = io.StringIO()
             with contextlib.redirect_stdout(out):
                 exec(compile(body, "docs", "exec"), namespace)
-            last = out.getvalue().rstrip() + "\n"
-        elif kind == "text" and last is not None:
-            body, last = last, None
+            printed = out.getvalue().rstrip() + "\n" if out.getvalue() else ""
         return f"```{kind}\n{body}```"
 
-    return BLOCK.sub(again, text)
+    again_text = BLOCK.sub(again, text)
+    assert not printed, f"what an example prints is not shown:\n{printed}"
+    return again_text
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
@@ -63,3 +68,45 @@ def test_page_shows_what_is_printed(page: Path, monkeypatch: pytest.MonkeyPatch)
     if BLESS:
         page.write_text(after)
     assert after == before or BLESS, f"{page.name} is out of date: NESTWRIGHT_BLESS=1 refreshes it"
+
+
+def test_tour_shows_every_stage() -> None:
+    text = (ROOT / "docs/tour.md").read_text()
+    shown = set(re.findall(r"^\$ nestwright show \S+ --stage (\w+)", text, re.MULTILINE))
+    assert shown == set(STAGES)
+
+
+def test_tour_ends_with_the_schedule_of_the_example() -> None:
+    tour = "".join(m[2] for m in BLOCK.finditer((ROOT / "docs/tour.md").read_text()))
+    example = (ROOT / "examples/hand_schedule.py").read_text()
+    body = example[example.index("    out = sch.cache_write") : example.index("    return sch")]
+    numbers = {"VECTORS * LANES": "48", "ROWS": "8", "VECTORS": "3", "LANES": "16"}
+    for name, value in numbers.items():
+        body = body.replace(name, value)
+    for line in filter(None, body.splitlines()):
+        assert line.removeprefix("    ") + "\n" in tour
+
+
+STALE = """\
+```python
+print(1 + 1)
+```
+
+```text
+3
+```
+
+```console
+$ nestwright show examples/softmax.hlo --stage te
+something else
+```
+"""
+
+
+def test_stale_output_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    after = run_page(STALE)
+    assert "2\n```" in after and "3\n```" not in after
+    assert "something else" not in after and "exp: for all vi0 < 16" in after
+    with pytest.raises(AssertionError, match="is not shown"):
+        run_page("```python\nprint(1)\n```\n")

@@ -325,9 +325,9 @@ def test_a_group_is_a_computation_of_its_own():
 def test_show_fusion():
     text = show_fusion(fused("x = f32[8] parameter(0)  ROOT n = f32[8] negate(x)"))
     assert text == (
-        "// main: 1 groups\n\n// negate_0: elementwise, (x) -> n\nnegate_0 {\n"
+        "// main: 1 group\n\n// negate_0: elementwise, (x) -> n\nnegate_0 {\n"
         "  x = f32[8]{0} parameter(0)\n  ROOT n = f32[8]{0} negate(x)\n}\n\n"
-        "// edges that were not fused\n"
+        "// every edge is fused\n"
     )
 
 
