@@ -15,6 +15,7 @@ from ..autotune.progress import Progress, TaskResult
 from ..autotune.units import clock, duration
 
 BARS = "▁▂▃▄▅▆▇█"
+BAR = 24  # columns
 ROWS = 12  # tasks shown; the heaviest first
 PLAIN_EVERY = 5.0  # seconds between plain lines that are not news
 
@@ -80,8 +81,10 @@ def picture(p: Progress) -> RenderableType:
         )  # fmt: skip
     if len(heavy) > ROWS:
         table.add_row(f"... and {len(heavy) - ROWS} more", "", "", "", "", "")
-    bar = ProgressBar(total=max(1, p.budget), completed=p.trials, width=40)
-    return Group(bar, Text(line(p), no_wrap=True, overflow="ellipsis"), table)
+    bar = ProgressBar(total=max(1, p.budget), completed=p.trials, width=BAR)
+    head = Table.grid(padding=(0, 2))
+    head.add_row(bar, Text(line(p), no_wrap=True, overflow="ellipsis"))
+    return Group(head, table)
 
 
 def spark(t: TaskResult) -> str:

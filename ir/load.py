@@ -28,8 +28,8 @@ def load_model(path: str | os.PathLike[str]) -> HloModule:
     """The module in a file of HLO text.
 
     Raises ``ParseError`` for a file that is missing, unreadable, too large or not HLO text (with
-    line and column), ``VerifyError`` for HLO that does not hang together, ``UnsupportedError`` for a
-    model in another format.
+    line and column), ``VerifyError`` for HLO that does not hang together, ``UnsupportedError`` for
+    a model in another format.
     """
     place = Path(path)
     try:

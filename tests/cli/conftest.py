@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from nestwright.autotune.api import tune
 from nestwright.cli.main import main
 
 SOFTMAX = """HloModule small
@@ -61,6 +62,17 @@ def nestwright(capsys, tmp_path: Path, monkeypatch) -> Callable[..., Said]:
         return Said(status, captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def tuned(tmp_path_factory) -> Path:
+    """A log of the dense model, six trials with one thread."""
+    folder = tmp_path_factory.mktemp("tuned")
+    (folder / "dense.hlo").write_text(DENSE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NESTWRIGHT_MEASURE_LOCK", str(folder / "lock"))
+        tune(folder / "dense.hlo", "cpu -threads=1", trials=6, log=folder / "l.jsonl", workers=1)
+    return folder / "l.jsonl"
 
 
 @pytest.fixture
