@@ -127,7 +127,7 @@ def bf16_bits(number: float) -> int:
     """The bits of the nearest bf16, as a signed 16-bit number."""
     if math.isnan(number):
         return 0x7FC0
-    bits = struct.unpack("<I", struct.pack("<f", round_f32(number)))[0]
+    bits = int(struct.unpack("<I", struct.pack("<f", round_f32(number)))[0])
     bits = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
     return bits - 0x10000 if bits & 0x8000 else bits
 
