@@ -17,7 +17,7 @@ from ..legality import update_of
 from ..schedule import Schedule
 from .analyze import BlockInfo
 from .lookup import below, extent
-from .pointwise import PARALLEL_WORK, lanes_of, work_of
+from .pointwise import PARALLEL_WORK, lanes_of, schedule_pointwise, work_of
 from .space import Choices, Sketch
 
 LANE_ACCUMULATORS = 4  # vectors of partial sums that hide the latency of an addition
@@ -25,57 +25,84 @@ LANE_ACCUMULATORS = 4  # vectors of partial sums that hide the latency of an add
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """``count`` leading axes that every block shares; ``last`` runs after all others."""
+    """``count`` leading axes that the blocks of every part share.
 
-    blocks: tuple[BlockInfo, ...]
+    A part is blocks that pass values to each other, in program order; its last block is computed
+    last. ``others`` fill buffers together with blocks beside them and stay outside.
+    """
+
+    parts: tuple[tuple[BlockInfo, ...], ...]
+    others: tuple[BlockInfo, ...]
     count: int
 
     @property
-    def last(self) -> BlockInfo:
-        return self.blocks[-1]
-
-    @property
     def rows(self) -> int:
-        return math.prod(a.extent for a in self.last.spatial[: self.count])
+        return math.prod(a.extent for a in self.parts[0][-1].spatial[: self.count])
 
     @property
     def work(self) -> float:
-        return sum(work_of(b) for b in self.blocks)
+        return sum(work_of(b) for part in self.parts for b in part)
 
 
 def find_rows(blocks: tuple[BlockInfo, ...]) -> Rows | None:
     """The leading axes that a group's blocks share; None when they share none or one is opaque."""
-    if any(b.opaque for b in blocks) or not any(b.reduce for b in blocks):
+    if any(b.opaque for b in blocks):
         return None
-    shapes = [tuple(a.extent for a in b.spatial) for b in blocks]
+    others = tuple(b for b in blocks if not b.reduce and _shares_a_result(b, blocks))
+    mine = [b for b in blocks if b not in others]
+    if not any(b.reduce for b in mine):
+        return None
+    shapes = [tuple(a.extent for a in b.spatial) for b in mine]
     count = 0
     while all(len(s) > count for s in shapes) and len({s[count] for s in shapes}) == 1:
         count += 1
-    return Rows(blocks, count) if count else None
+    return Rows(_parts(mine), others, count) if count else None
+
+
+def _shares_a_result(block: BlockInfo, blocks: tuple[BlockInfo, ...]) -> bool:
+    written = {s.buffer for s in block.stores}
+    return any(s.buffer in written for b in blocks if b is not block for s in b.stores)
+
+
+def _parts(blocks: list[BlockInfo]) -> tuple[tuple[BlockInfo, ...], ...]:
+    """The blocks by who passes values to whom, directly or not."""
+    parts: list[list[BlockInfo]] = []
+    for block in blocks:
+        read = {a.buffer for a in block.inputs}
+        feeding = [p for p in parts if any(s.buffer in read for b in p for s in b.stores)]
+        parts = [p for p in parts if p not in feeding]
+        parts.append([b for b in blocks if b is block or any(b in p for p in feeding)])
+    return tuple(map(tuple, parts))
 
 
 def apply_rows(k: Rows, sch: Schedule, c: Choices, target: Target) -> None:
     """Fuse the row axes, compute every stage inside, vectorize each stage's columns."""
-    row = sch.get_loops(k.last.name)[: k.count]
-    at = row[0] if len(row) == 1 else sch.fuse(*row)
-    _move_inside(k, sch, at)
-    for info in k.blocks:
-        lanes = lanes_of(info, target)
-        own = below(sch, info.name, at)
-        if info.reduce:
-            reduce_columns(sch, info.name, _reducing(info, own), lanes * int(c["accumulators"]))
-        else:
-            _map_columns(sch, own, lanes * int(c["unroll"]), lanes)
-    if c["parallel"]:
-        sch.parallel(at)
+    for info in k.others:
+        schedule_pointwise(sch, info, target, int(c["unroll"]), bool(c["parallel"]))
+    for part in k.parts:
+        row = sch.get_loops(part[-1].name)[: k.count]
+        at = row[0] if len(row) == 1 else sch.fuse(*row)
+        _move_inside(part, sch, at)
+        for info in part:
+            _vectorize_stage(info, sch, c, at, lanes_of(info, target))
+        if c["parallel"]:
+            sch.parallel(at)
 
 
-def _move_inside(k: Rows, sch: Schedule, at: LoopRef) -> None:
+def _vectorize_stage(info: BlockInfo, sch: Schedule, c: Choices, at: LoopRef, lanes: int) -> None:
+    own = below(sch, info.name, at)
+    if info.reduce:
+        reduce_columns(sch, info.name, _reducing(info, own), lanes * int(c["accumulators"]))
+    else:
+        _map_columns(sch, own, lanes * int(c["unroll"]), lanes)
+
+
+def _move_inside(part: tuple[BlockInfo, ...], sch: Schedule, at: LoopRef) -> None:
     """Compute every stage inside the row: producers from the last to the first, then outputs."""
     leaves: list[BlockInfo] = []
-    for n, info in reversed(tuple(enumerate(k.blocks[:-1]))):
+    for n, info in reversed(tuple(enumerate(part[:-1]))):
         written = {s.buffer for s in info.stores}
-        if any(a.buffer in written for b in k.blocks[n + 1 :] for a in b.inputs):
+        if any(a.buffer in written for b in part[n + 1 :] for a in b.inputs):
             sch.compute_at(info.name, at)
         else:
             leaves.append(info)

@@ -165,6 +165,12 @@ CASES = {
     "sum f16": "f16[9,70] p0 | f16[9] reduce(p0, f16[] constant(0)), dimensions={1}, to_apply=addh",
     "argmax": "f32[9,43] p0 | i = s32[9,43] iota(), iota_dimension=1 | (f32[9], s32[9]) "
     "reduce(p0, i, f32[] constant(-inf), s32[] constant(0)), dimensions={1}, to_apply=argmax",
+    "sibling sums": "f32[9,43] p0 | s = f32[9] reduce(p0, f32[] constant(0)), dimensions={1}, "
+    "to_apply=add | m = f32[9] reduce(p0, f32[] constant(-inf)), dimensions={1}, to_apply=max | "
+    "n = f32[9] negate(m) | (f32[9], f32[9]) tuple(s, n)",
+    "token norm": "f32[1,24] p0 | f32[7,24] p1 | c = f32[8,24] concatenate(p0, p1), dimensions={0} "
+    "| s = f32[8] reduce(c, f32[] constant(0)), dimensions={1}, to_apply=add | "
+    "b = f32[8,24] broadcast(s), dimensions={0} | f32[8,24] subtract(c, b)",
     "broadcasts": "f32[11,27] p0 | f32[27] p1 | f32[11] p2 | "
     "b = f32[11,27] broadcast(p1), dimensions={1} | c = f32[11,27] broadcast(p2), dimensions={0} | "
     "m = f32[11,27] multiply(p0, b) | f32[11,27] add(m, c)",
@@ -331,7 +337,7 @@ PREFERRED = {
     "heads split": "tiling", "heads merge": "tiling", "dot twice out": "tiling",
     "conv bias relu": "tiling", "depthwise": "tiling", "max pool": "tiling",
     "sum columns": "tiling", "softmax": "rows", "layer norm": "rows", "sum rows": "rows",
-    "argmax": "rows", "sum all": "total", "sum all product": "total", "flat": "alone",
+    "argmax": "rows", "sibling sums": "rows", "token norm": "rows", "sum all": "total", "sum all product": "total", "flat": "alone",
     "transpose": "alone", "gather": "alone", "select and scatter": "alone",
 }  # fmt: skip
 
