@@ -337,7 +337,8 @@ PREFERRED = {
     "heads split": "tiling", "heads merge": "tiling", "dot twice out": "tiling",
     "conv bias relu": "tiling", "depthwise": "tiling", "max pool": "tiling",
     "sum columns": "tiling", "softmax": "rows", "layer norm": "rows", "sum rows": "rows",
-    "argmax": "rows", "sibling sums": "rows", "token norm": "rows", "sum all": "total", "sum all product": "total", "flat": "alone",
+    "argmax": "rows", "sibling sums": "rows", "token norm": "rows", "sum all": "total",
+    "sum all product": "total", "flat": "alone",
     "transpose": "alone", "gather": "alone", "select and scatter": "alone",
 }  # fmt: skip
 
