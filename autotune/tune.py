@@ -31,7 +31,7 @@ from .records import (
     Model,
     Trial,
     device_id,
-    digest,
+    identify,
     quantile,
 )
 from .search.evolution import Evolution
@@ -125,10 +125,9 @@ class Tuner:
             }  # fmt: skip
             self.writer.append(Device(self.device, target.spec, facts))
         tasks = tuple((t.key, t.weight) for t in plan.tasks)
-        made_of: list[Json] = [[k, w] for k, w in tasks]
-        name = digest([plan.model, self.device, made_of])
-        if all(m.id != name for m in log.models):
-            self.writer.append(Model(name, plan.model, self.device, tasks))
+        model = Model("", plan.model, self.device, tasks)
+        if identify(model) not in {m.id for m in log.models}:
+            self.writer.append(model)
         for t in plan.tasks:
             if t.key not in log.workloads:
                 self.writer.append(t.workload)

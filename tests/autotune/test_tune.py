@@ -191,6 +191,7 @@ def test_kill_9_in_the_middle_loses_and_repeats_nothing(tmp_path: Path) -> None:
     assert (result.trials, result.measured) == (16, 16 - kept)
     assert len(set(points(log))) == 16
     assert check(log) == []
+    assert read(log).notes == [], "what explains the log stands in it once"
 
 
 def test_children_end_with_a_killed_tuner(tmp_path: Path) -> None:
