@@ -13,6 +13,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 # Bottom to top. te and schedule stand side by side: neither imports the other.
 FLOORS = {"ir": 0, "te": 1, "schedule": 1, "codegen": 2, "autotune": 3, "cli": 4}
+# Two languages of one floor that do not know each other.
+APART = {frozenset({("ir", "hlo"), ("ir", "loop")})}
 VAGUE = {"utils", "helpers", "common", "misc"}
 
 
@@ -58,6 +60,8 @@ def test_imports_run_downward(path: Path) -> None:
         assert module[0] in FLOORS, f"line {line}: imports the package's own face"
         below = FLOORS[module[0]] < FLOORS[floor] or module[0] == floor
         assert below, f"line {line}: {floor} -> {module[0]}"
+        rooms = frozenset({path.relative_to(ROOT).parts[:2], module[:2]})
+        assert rooms not in APART, f"line {line}: imports {'.'.join(module[:2])}"
 
 
 def test_no_import_circle() -> None:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ..conversion import convert
 from ..dtypes import to_numpy
 from ..elementwise import TABLE
 from .interp_pointwise import HANDLERS as POINTWISE
-from .interp_pointwise import convert
 from .interp_values import Array, Run, Value
 from .nodes import Computation, Instruction, Shape
 from .opcodes import ELEMENTWISE

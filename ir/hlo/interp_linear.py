@@ -7,8 +7,8 @@ from math import prod
 
 import numpy as np
 
+from ..conversion import convert
 from ..dtypes import to_numpy
-from .interp_pointwise import convert
 from .interp_values import Array, Handler, Run, Value
 from .nodes import Instruction
 

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ..conversion import is_float
 from ..errors import UnsupportedError
 from .interp_lift import lifted
-from .interp_pointwise import is_float, total_order
+from .interp_pointwise import total_order
 from .interp_values import Array, Handler, Run, Value
 from .nodes import Computation, Instruction, Shape, TupleShape
 from .rewrite import post_order

@@ -15,9 +15,9 @@ from typing import Any, TypeAlias, assert_never
 
 import numpy as np
 
+from ..conversion import convert
 from ..dtypes import index, pred, to_numpy
 from ..elementwise import TABLE
-from ..hlo.interp_pointwise import convert
 from .affine import Interval, bounds
 from .build import as_int
 from .memory import Memory
