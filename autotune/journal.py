@@ -158,7 +158,7 @@ def _read_file(log: Log, path: Path, file: BinaryIO) -> None:
                 "it was written by another version of nestwright; use that one, or start a new log",
             ) from None  # fmt: skip
         except BadLine as e:
-            if not line.endswith(b"\n") and len(line) <= MAX_LINE:
+            if not line.endswith(b"\n") and len(line) <= MAX_LINE and (known or _begins(line)):
                 log.notes.append(f"{path}:{number}: unfinished last line ignored")
             else:
                 log.problems.append(f"{path}:{number}: {e}")
@@ -167,10 +167,18 @@ def _read_file(log: Log, path: Path, file: BinaryIO) -> None:
         if record is not None and not isinstance(record, Header) and not log.add(record):
             log.notes.append(f"{path}:{number}: the same record again")
     if not known and log.problems:
-        raise LogError(
-            "not a tuning log", "no line of it is a record", str(path),
-            "a log is a .jsonl file that `nestwright tune` wrote",
-        )  # fmt: skip
+        raise _not_a_log(path, "no line of it is a record")
+
+
+def _begins(line: bytes) -> bool:
+    """Could this be the start of a log's first line?"""
+    head = b'{"k":"header"'
+    return line.startswith(head) or head.startswith(line)
+
+
+def _not_a_log(path: Path, why: str) -> LogError:
+    hint = "a log is a .jsonl file that `nestwright tune` wrote"
+    return LogError("not a tuning log", why, str(path), hint)
 
 
 def _advice(path: Path, error: OSError) -> str:
@@ -194,10 +202,23 @@ class Writer:
             self._fd = os.open(
                 self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
             )
+            if os.fstat(self._fd).st_size:
+                self._refuse_foreign()
+                self._mend()
             if not os.fstat(self._fd).st_size:
                 self._write(encode(Header(tool, time.time())))
-            else:
-                self._mend()
+
+    def _refuse_foreign(self) -> None:
+        """A file that is no log must not lose its last line."""
+        with open(self.path, "rb") as file:
+            _, first = next(_lines(file))
+        try:
+            decode(first.rstrip(b"\r\n"))
+        except UnknownVersion:
+            read(self.path)  # says so
+        except BadLine as e:
+            if first.endswith(b"\n") or not _begins(first):
+                raise _not_a_log(self.path, f"line 1: {e}") from None
 
     def _mend(self) -> None:
         """Cut off a partial last line, or finish it where only its line feed is missing."""

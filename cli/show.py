@@ -10,6 +10,7 @@ from ..ir.errors import ArgumentError
 from .arrays import read_constants
 
 STAGES = ("hlo", "optimized", "fused", "te", "loop", "scheduled", "flat", "llvm", "asm", "plan")
+WHOLE = ("hlo", "optimized", "fused", "plan")  # stages that show the model as one
 
 
 @click.command()
@@ -40,6 +41,8 @@ def show(
             f"no stage {stage!r}",
             hint=(f"did you mean {near[0]!r}? " if near else "") + f"stages: {', '.join(STAGES)}",
         )
+    if group is not None and stage in WHOLE:
+        raise ArgumentError(f"stage {stage} has no groups of its own", hint="leave --group out")
     frozen = read_constants(constants)
     text = stage_text(model, stage, group=group, target=target, log=log, constants=frozen)
     if as_json:

@@ -105,6 +105,27 @@ with Writer(sys.argv[1]) as writer:
 """
 
 
+@pytest.mark.parametrize(
+    "data", [b"HloModule m\n\nENTRY e {\n}", b'{"a": 1}', b"x", b"PK\x03\x04\n\0"]
+)
+def test_a_file_that_is_no_log_is_never_changed(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "model"
+    path.write_bytes(data)
+    for use in (Writer, read):
+        with pytest.raises(LogError, match="not a tuning log"):
+            use(path)
+    assert path.read_bytes() == data
+
+
+def test_a_header_cut_short_is_begun_again(tmp_path: Path) -> None:
+    path = tmp_path / "l.jsonl"
+    path.write_bytes(b'{"k":"hea')
+    assert read(path).notes
+    with Writer(path) as writer:
+        writer.append(trial(0))
+    assert len(read(path).trials) == 1
+
+
 def test_killed_writer_loses_nothing_it_had_appended(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     command = [sys.executable, "-c", WRITER, str(path)]

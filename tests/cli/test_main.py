@@ -46,6 +46,7 @@ def test_version(nestwright) -> None:
         ("show softmax.hlo --stage shedule", "did you mean 'scheduled'?"),
         ("show softmax.hlo --stage ptx", "its code is stage asm"),
         ("show softmax.hlo --stage te --group nope", "no group 'nope'"),
+        ("show softmax.hlo --stage plan --group x", "stage plan has no groups of its own"),
         ("build softmax.hlo --target cpuu", "did you mean 'cpu'?"),
         ("build softmax.hlo --target cuda", "hint: name it"),
         ("build softmax.hlo --target cpu\t-mcpu=znver9", "did you mean 'znver"),
