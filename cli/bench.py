@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from .arrays import read_constants
+
+if TYPE_CHECKING:
+    from ..autotune.report import BenchReport
 
 PIPED = 120  # columns where there is no terminal
 
@@ -41,27 +46,22 @@ def bench(
         seed=seed,
         progress=lambda text: click.echo(f"bench: {text}", err=True),
     )
-    if json_path is not None:
-        report.write_json(json_path)
-    if html_path is not None:
-        report.write_html(html_path)
     print_report(report)
-    for path in (json_path, html_path):
+    for path, write in ((json_path, report.write_json), (html_path, report.write_html)):
         if path is not None:
+            write(path)
             click.echo(f"written to {path}")
     bad = sum(bool(m.problem) for m in report.models)
     return 0 if not bad else 1 if bad < len(report.models) else 2
 
 
-def print_report(report: object) -> None:
+def print_report(report: BenchReport) -> None:
     """Print a sweep as tables: a line per model, then its heaviest groups."""
     from rich.console import Console
     from rich.table import Table
 
-    from ..autotune.report import BenchReport
     from ..autotune.units import duration, rate
 
-    assert isinstance(report, BenchReport)
     console = Console()
     if not console.is_terminal:
         console = Console(width=PIPED)
