@@ -27,8 +27,8 @@ LANE_ACCUMULATORS = 4  # vectors of partial sums that hide the latency of an add
 class Rows:
     """``count`` leading axes that the blocks of every part share.
 
-    A part is blocks that pass values to each other, in program order; its last block is computed
-    last. ``others`` fill buffers together with blocks beside them and stay outside.
+    A part is blocks that pass values to each other, in program order. ``others`` fill buffers
+    together with blocks beside them and stay outside.
     """
 
     parts: tuple[tuple[BlockInfo, ...], ...]
@@ -80,9 +80,7 @@ def apply_rows(k: Rows, sch: Schedule, c: Choices, target: Target) -> None:
     for info in k.others:
         schedule_pointwise(sch, info, target, int(c["unroll"]), bool(c["parallel"]))
     for part in k.parts:
-        row = sch.get_loops(part[-1].name)[: k.count]
-        at = row[0] if len(row) == 1 else sch.fuse(*row)
-        _move_inside(part, sch, at)
+        at = _row_loop(part, k.count, sch)
         for info in part:
             _vectorize_stage(info, sch, c, at, lanes_of(info, target))
         if c["parallel"]:
@@ -97,17 +95,37 @@ def _vectorize_stage(info: BlockInfo, sch: Schedule, c: Choices, at: LoopRef, la
         _map_columns(sch, own, lanes * int(c["unroll"]), lanes)
 
 
-def _move_inside(part: tuple[BlockInfo, ...], sch: Schedule, at: LoopRef) -> None:
-    """Compute every stage inside the row: producers from the last to the first, then outputs."""
-    leaves: list[BlockInfo] = []
-    for n, info in reversed(tuple(enumerate(part[:-1]))):
-        written = {s.buffer for s in info.stores}
-        if any(a.buffer in written for b in part[n + 1 :] for a in b.inputs):
-            sch.compute_at(info.name, at)
-        else:
-            leaves.append(info)
-    for info in reversed(leaves):
+def _row_loop(part: tuple[BlockInfo, ...], count: int, sch: Schedule) -> LoopRef:
+    """One loop over the rows with every stage of a part inside.
+
+    The loop is that of the last block, or, where several blocks are last, that of a block that all
+    of those depend on; what follows it is moved up, then what it and they need is moved down.
+    """
+    last = [b for n, b in enumerate(part) if not _follows((b,), part[n + 1 :])]
+    host = part[-1]
+    if len(last) > 1:
+        shared = [b for b in part if all(x in _follows((b,), part) for x in last)]
+        host = shared[-1] if shared else host
+    row = sch.get_loops(host.name)[:count]
+    at = row[0] if len(row) == 1 else sch.fuse(*row)
+    after = _follows((host,), part)
+    for info in after:
         sch.reverse_compute_at(info.name, at)
+    for info in reversed(part):
+        if info is not host and info not in after:
+            sch.compute_at(info.name, at)
+    return at
+
+
+def _follows(start: tuple[BlockInfo, ...], part: tuple[BlockInfo, ...]) -> tuple[BlockInfo, ...]:
+    """The blocks of ``part`` that need a result of ``start``, directly or not, in order."""
+    written = {s.buffer for b in start for s in b.stores}
+    found: list[BlockInfo] = []
+    for block in part:
+        if block not in start and any(a.buffer in written for a in block.inputs):
+            written |= {s.buffer for s in block.stores}
+            found.append(block)
+    return tuple(found)
 
 
 def _map_columns(sch: Schedule, own: list[LoopRef], width: int, lanes: int) -> None:

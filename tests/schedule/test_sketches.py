@@ -149,6 +149,10 @@ CASES = {
     "dimensions={1,2}, to_apply=add | c = f32[2,19] broadcast(f32[] constant(0.5)), dimensions={} "
     "| f32[2,19] multiply(s, c)",
     "softmax": SOFTMAX,
+    "log softmax too": SOFTMAX.replace(" | f32[13,37] divide(e, ss)", "")
+    + " | p = f32[13,37] divide(e, ss) | l = f32[13] log(s) | "
+    "ls = f32[13,37] broadcast(l), dimensions={0} | q = f32[13,37] subtract(d, ls) | "
+    "(f32[13,37], f32[13,37]) tuple(q, p)",
     "layer norm": LAYER_NORM,
     "sum all": "f32[67,129] p0 | f32[] reduce(p0, f32[] constant(0)), dimensions={0,1}, "
     "to_apply=add",
@@ -336,7 +340,8 @@ PREFERRED = {
     "matmul": "tiling", "matmul bf16": "tiling", "dot bias gelu": "tiling",
     "heads split": "tiling", "heads merge": "tiling", "dot twice out": "tiling",
     "conv bias relu": "tiling", "depthwise": "tiling", "max pool": "tiling",
-    "sum columns": "tiling", "softmax": "rows", "layer norm": "rows", "sum rows": "rows",
+    "sum columns": "tiling", "softmax": "rows", "log softmax too": "rows",
+    "layer norm": "rows", "sum rows": "rows",
     "argmax": "rows", "sibling sums": "rows", "token norm": "rows", "sum all": "total",
     "sum all product": "total", "flat": "alone",
     "transpose": "alone", "gather": "alone", "select and scatter": "alone",
