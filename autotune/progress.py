@@ -29,7 +29,6 @@ class TaskResult:
     sketch: str = ""
     decisions: Mapping[str, Json] = field(default_factory=dict)
     curve: tuple[tuple[int, float], ...] = ()
-    raced: bool = False
 
     @property
     def speedup(self) -> float:

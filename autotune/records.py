@@ -23,7 +23,6 @@ VERSION = 1
 MAX_LINE = 16 << 20  # bytes; a workload line holds a whole group's text
 MAX_DEPTH = 64
 STATUSES = ("ok", "invalid", "build", "timeout", "wrong", "crash", "oom")
-SOURCES = ("default", "prior", "model", "local", "random", "optuna", "confirm")
 DEFAULT_SKETCH = "default"
 
 

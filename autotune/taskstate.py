@@ -153,5 +153,5 @@ class TaskState:
             sketch, decisions = self.race.sketch, dict(self.race.decisions)
         return TaskResult(
             t.key, t.name, t.kind, t.weight, t.flops, t.bytes, len(self.trials), default, best,
-            sketch, decisions, tuple(self.curve), self.race is not None,
+            sketch, decisions, tuple(self.curve),
         )  # fmt: skip

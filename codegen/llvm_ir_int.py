@@ -41,7 +41,7 @@ def _clamp(b: Builder, low: Value, x: Value, high: Value) -> Value:
     return b.select(order(b, "gt", raised, high), high, raised)
 
 
-def _safe_divisor(b: Builder, x: Value, y: Value) -> tuple[Value, Value]:
+def _safe_divisor(b: Builder, y: Value) -> tuple[Value, Value]:
     """A divisor that cannot trap, and whether ``y`` is zero."""
     zero = b.compare("eq", y, b.like(0, y))
     if not signed(y):
@@ -53,7 +53,7 @@ def _safe_divisor(b: Builder, x: Value, y: Value) -> tuple[Value, Value]:
 def _divide(b: Builder, x: Value, y: Value) -> Value:
     if isinstance(y.literal, int) and y.literal not in (0, -1):
         return b.binary("sdiv" if signed(x) else "udiv", x, y)
-    safe, zero = _safe_divisor(b, x, y)
+    safe, zero = _safe_divisor(b, y)
     quotient = b.binary("sdiv" if signed(x) else "udiv", x, safe)
     if signed(x):
         negated = b.compare("eq", y, b.like(-1, y))
@@ -64,7 +64,7 @@ def _divide(b: Builder, x: Value, y: Value) -> Value:
 def _remainder(b: Builder, x: Value, y: Value) -> Value:
     if isinstance(y.literal, int) and y.literal not in (0, -1):
         return b.binary("srem" if signed(x) else "urem", x, y)
-    safe, zero = _safe_divisor(b, x, y)
+    safe, zero = _safe_divisor(b, y)
     return b.select(zero, x, b.binary("srem" if signed(x) else "urem", x, safe))
 
 

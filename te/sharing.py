@@ -84,9 +84,6 @@ class _Weight:
     depth: int
 
 
-_LEAF = _Weight(plain=True, size=1, depth=0)
-
-
 def _weigh(e: Expr, parts: Sequence[_Weight]) -> _Weight:
     plain = all(p.plain for p in parts) and (
         isinstance(e, Var | Const) or (isinstance(e, Op) and e.dtype == index_type)

@@ -24,7 +24,6 @@ class Worker:
     ) -> None:
         self.command = tuple(command)
         self.job: Job | None = None
-        self.spawned = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._pending = b""
         # A file, so that no child blocks on a full pipe; open as long as the worker.
@@ -114,7 +113,6 @@ class Worker:
         self.kill()
         self._errors.seek(0)
         self._errors.truncate()
-        self.spawned += 1
         self._process = subprocess.Popen(
             self.command,
             stdin=subprocess.PIPE,

@@ -46,10 +46,6 @@ class Clusters:
         """The instructions of a cluster, in program order."""
         return [self.order[n] for n in _bits(self._inside[home])]
 
-    def together(self, a: Instruction, b: Instruction) -> bool:
-        """Whether two instructions are in one cluster."""
-        return self.home(a) == self.home(b)
-
     def reaches(self, a: Instruction, b: Instruction) -> bool:
         """Whether the cluster of ``b`` needs the cluster of ``a``, directly or not."""
         return bool(self._after[self.home(a)] & self._inside[self.home(b)])

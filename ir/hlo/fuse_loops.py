@@ -58,7 +58,7 @@ def _refusal(state: State, g: Growing, i: Instruction, *, extra_output: bool) ->
     if g.kind == "opaque":
         return f"{g.anchor.opcode} reads whole arrays"
     for u in state.needed_by[i]:
-        if state.group_of.get(u) is g and (why := _operand_refusal(g, u, i)):
+        if state.group_of.get(u) is g and (why := _operand_refusal(u, i)):
             return why
     keys = state.keys(g, i)
     if extra_output and (why := _no_extra_output(state, g, i, keys)):
@@ -68,7 +68,7 @@ def _refusal(state: State, g: Growing, i: Instruction, *, extra_output: bool) ->
     return state.refusal(g, i)
 
 
-def _operand_refusal(g: Growing, user: Instruction, i: Instruction) -> str:
+def _operand_refusal(user: Instruction, i: Instruction) -> str:
     """Why ``user``, a member, cannot have its operand ``i`` computed in place."""
     match pattern(user):
         case Pattern.OUT_FUSABLE:

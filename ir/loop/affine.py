@@ -122,14 +122,6 @@ def _wrap(k: int) -> int:
     return (k - LOW) % 2**64 + LOW  # s64 data wraps; an index never gets here out of range
 
 
-def coefficient(e: Expr, var: Var) -> int | None:
-    """How much ``e`` grows when ``var`` grows by one; None where that is no constant."""
-    form = linear(e)
-    if any(mentions(a, var) for a in form.terms if a is not var):
-        return None
-    return form.terms.get(var, 0)
-
-
 def mentions(e: Expr, var: Var) -> bool:
     """Whether ``var`` occurs in ``e``."""
     match e:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from ..errors import NestwrightError
-from .deps import private_buffers
-from .nodes import Buffer, For, Func
+from .nodes import Buffer, For, Func, Load, Stmt, Store
 from .scalar import Closure, Env
+from .visit import exprs, walk, walk_expr
 
 Action: TypeAlias = Callable[[Env], None]
 Place: TypeAlias = tuple[Buffer, int]
@@ -101,3 +102,26 @@ def _race(f: _Frame, place: Place, where: str, why: str) -> UndefinedError:
     name, kind = f.loop.var.name, f.loop.kind.value
     what = f"iterations of the {kind} loop {name} meet at element {place[1]} of {place[0].name}"
     return UndefinedError(what, f"iteration {f.iteration} {why}", where)
+
+
+def private_buffers(func: Func) -> dict[int, frozenset[Buffer]]:
+    """For each loop, by ``id``, the intermediate buffers that only its body uses.
+
+    Lowering makes such a buffer inside the loop, one for each iteration.
+    """
+    total = _uses(func.body)
+    result = {}
+    for loop in walk(func.body):
+        if isinstance(loop, For):
+            here = _uses(loop.body)
+            result[id(loop)] = frozenset(b for b in func.allocs if here[b] and here[b] == total[b])
+    return result
+
+
+def _uses(s: Stmt) -> Counter[Buffer]:
+    found: Counter[Buffer] = Counter()
+    for x in walk(s):
+        if isinstance(x, Store):
+            found[x.buffer] += 1
+        found.update(y.buffer for e in exprs(x) for y in walk_expr(e) if isinstance(y, Load))
+    return found

@@ -20,14 +20,13 @@ from .visit import children, exprs, free_vars, map_region, substitute_expr, walk
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A box that a statement reads or writes, over loop variables; ``stmt`` is where it stands.
+    """A box that a statement reads or writes, over loop variables.
 
     Variables of block axes and of ``Let`` are replaced by their values.
     """
 
     region: Region
     write: bool
-    stmt: Store | Block | Stmt
 
 
 def accesses(s: Stmt) -> Iterator[Access]:
@@ -40,30 +39,30 @@ def _accesses(s: Stmt, values: Mapping[Var, Expr]) -> Iterator[Access]:
         case Block(axes=axes, reads=reads, writes=writes, predicate=predicate):
             own = {a.var: substitute_expr(a.value, values) for a in axes}
             for a in axes:
-                yield from _loads(a.value, values, s)
+                yield from _loads(a.value, values)
             values = {**values, **own}
             if predicate is not None:
-                yield from _loads(predicate, values, s)
+                yield from _loads(predicate, values)
             for regions, write in ((reads, False), (writes, True)):
                 for r in regions:
-                    yield Access(_substituted(r, values), write, s)
+                    yield Access(_substituted(r, values), write)
             return
         case Let(var=var, value=value) if var.dtype == index:
-            yield from _loads(value, values, s)
+            yield from _loads(value, values)
             yield from _accesses(s.body, {**values, var: substitute_expr(value, values)})
             return
     for e in exprs(s):
-        yield from _loads(e, values, s)
+        yield from _loads(e, values)
     if isinstance(s, Store):
-        yield Access(_substituted(_element(s.buffer, s.index), values), True, s)
+        yield Access(_substituted(_element(s.buffer, s.index), values), True)
     for child in children(s):
         yield from _accesses(child, values)
 
 
-def _loads(e: Expr, values: Mapping[Var, Expr], s: Stmt) -> Iterator[Access]:
+def _loads(e: Expr, values: Mapping[Var, Expr]) -> Iterator[Access]:
     for x in walk_expr(e):
         if isinstance(x, Load):
-            yield Access(_substituted(_element(x.buffer, x.index), values), False, s)
+            yield Access(_substituted(_element(x.buffer, x.index), values), False)
 
 
 def _element(buffer: Buffer, ix: tuple[Expr, ...]) -> Region:
@@ -93,42 +92,24 @@ def touched(s: Stmt, buffer: Buffer, outer: Ranges = MappingProxyType({})) -> Re
 
     ``outer`` are the ranges of variables from outside ``s``, as far as known.
     """
-    return boxes(s, outer, writes=None).get(buffer)
-
-
-def read(s: Stmt, buffer: Buffer, outer: Ranges = MappingProxyType({})) -> Region | None:
-    """The box of ``buffer`` that ``s`` reads; None if it does not."""
-    return boxes(s, outer, writes=False).get(buffer)
-
-
-def written(s: Stmt, buffer: Buffer, outer: Ranges = MappingProxyType({})) -> Region | None:
-    """The box of ``buffer`` that ``s`` writes; None if it does not."""
-    return boxes(s, outer, writes=True).get(buffer)
-
-
-def boxes(
-    s: Stmt, outer: Ranges = MappingProxyType({}), writes: bool | None = None
-) -> dict[Buffer, Region]:
-    """The box of each buffer that ``s`` touches: only written, only read, or (None) either."""
-    inner = loop_ranges(s, outer)
-    spans = Spans(inner, outer)
-    result: dict[Buffer, Region] = {}
+    spans = Spans(loop_ranges(s, outer), outer)
+    box: Region | None = None
     for access in accesses(s):
-        if writes is None or access.write == writes:
-            box, known = spans.box(access.region), result.get(access.region.buffer)
-            result[box.buffer] = box if known is None else union(known, box, outer)
-    return result
+        if access.region.buffer is buffer:
+            new = spans.box(access.region)
+            box = new if box is None else _union(box, new, outer)
+    return box
 
 
-def union(a: Region, b: Region, ranges: Ranges = MappingProxyType({})) -> Region:
+def _union(a: Region, b: Region, ranges: Ranges) -> Region:
     """The smallest box known to cover two boxes of one buffer, given by ``Spans.box``."""
     ranges_ = tuple(
-        _union(x, y, n, ranges) for x, y, n in zip(a.ranges, b.ranges, a.buffer.shape, strict=True)
+        _hull(x, y, n, ranges) for x, y, n in zip(a.ranges, b.ranges, a.buffer.shape, strict=True)
     )
     return Region(a.buffer, ranges_)
 
 
-def _union(a: Range, b: Range, size: int, ranges: Ranges) -> Range:
+def _hull(a: Range, b: Range, size: int, ranges: Ranges) -> Range:
     if a == b:
         return a
     low, high = bounds_of(linear(b.start) - linear(a.start), ranges)

@@ -64,12 +64,6 @@ def prove(cond: Expr, ranges: Ranges) -> bool | None:
     return bool(result.value) if isinstance(result, Const) else None
 
 
-def equals(a: Expr, b: Expr) -> bool:
-    """Whether two index expressions are the same linear form, whatever their variables are."""
-    form = linear(a) - linear(b)
-    return not form.terms and form.constant == 0
-
-
 class Simplifier:
     """Simplifies many expressions under the same ranges; each node is worked on once."""
 

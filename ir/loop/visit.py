@@ -184,19 +184,6 @@ def walk_expr(e: Expr) -> Iterator[Expr]:
             pass
 
 
-def rewrite_expr(e: Expr, rule: ExprFn) -> Expr:
-    """``rule`` on every node of ``e``, children first."""
-    return rule(map_expr(e, lambda x: rewrite_expr(x, rule)))
-
-
-def rewrite_stmt(s: Stmt, rule: StmtFn, expr_rule: ExprFn = lambda e: e) -> Stmt:
-    """``rule`` on every statement under ``s``, children first; ``expr_rule`` on every expression.
-
-    ``expr_rule`` is called on whole expressions, not on their nodes.
-    """
-    return rule(map_stmt(s, lambda c: rewrite_stmt(c, rule, expr_rule), expr_rule))
-
-
 def substitute_expr(e: Expr, by: Mapping[Var, Expr]) -> Expr:
     """``e`` with variables replaced."""
     if isinstance(e, Var):

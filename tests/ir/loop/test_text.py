@@ -39,7 +39,7 @@ from nestwright.ir.loop.nodes import (
 )
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.loop.printer import CALLS, lines, show
-from nestwright.ir.loop.visit import equal, rewrite_stmt, seq, substitute, walk
+from nestwright.ir.loop.visit import equal, map_stmt, seq, substitute, walk
 
 MATMUL = """\
 @func(outputs=1)
@@ -272,18 +272,20 @@ def test_equality_is_up_to_renaming_only(seed: int) -> None:
     assert equal(func, renamed)
     more = Store(func.params[0], (), Const(0.0, f32))
     assert not equal(func, replace(func, body=seq(func.body, more)))
-    bumped = rewrite_stmt(func.body, lambda s: s, lambda e: build.op("negate", e))
+    bumped = _negated(func.body)
     assert equal(func, replace(func, body=bumped)) == (show(func.body) == show(bumped))
 
 
 def _renamed(s: Stmt) -> Stmt:
-    def rule(x: Stmt) -> Stmt:
-        if isinstance(x, For):
-            fresh = Var("fresh")
-            return replace(x, var=fresh, body=substitute(x.body, {x.var: fresh}))
-        return x
+    s = map_stmt(s, _renamed, lambda e: e)
+    if isinstance(s, For):
+        fresh = Var("fresh")
+        return replace(s, var=fresh, body=substitute(s.body, {s.var: fresh}))
+    return s
 
-    return rewrite_stmt(s, rule)
+
+def _negated(s: Stmt) -> Stmt:
+    return map_stmt(s, _negated, lambda e: build.op("negate", e))
 
 
 def test_equality_tells_programs_apart() -> None:
