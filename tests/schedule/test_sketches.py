@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -204,6 +205,9 @@ CASES = {
     "unit sizes": f"f32[1,1] p0 | f32[1,40] p1 | f32[1,40] dot(p0, p1), {DOT}",
 }
 
+FROZEN = ("matmul", "batched dot", "dot bias gelu", "conv bias relu", "conv 1x1", "depthwise")
+"""Cases that are also tried with a second parameter that is known when the model is built."""
+
 
 def module_text(case: str) -> str:
     """``shape parameter | .. | name = shape opcode(..) | .. | root`` as a module."""
@@ -218,8 +222,10 @@ def module_text(case: str) -> str:
 @cache
 def groups(case: str) -> tuple[Func, ...]:
     """The loop functions of a case's groups, as every front-end's model comes to them."""
-    module = optimize(parse(module_text(CASES[case])))
-    return tuple(lower_group(g.computation, g.name) for g in fuse(module.entry).groups)
+    name, _, frozen = case.partition(", ")
+    module = optimize(parse(module_text(CASES[name])))
+    funcs = [lower_group(g.computation, g.name) for g in fuse(module.entry).groups]
+    return tuple(replace(f, notes={**f.notes, "frozen": "1"}) if frozen else f for f in funcs)
 
 
 @cache
@@ -255,7 +261,7 @@ def draws(sketch: Sketch, rng: random.Random, count: int) -> Iterator[Choices]:
             return
 
 
-@pytest.fixture(params=CASES)
+@pytest.fixture(params=[*CASES, *(f"{name}, frozen" for name in FROZEN)])
 def case(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """A case's name; small groups count as worth a thread, so that nothing has to be large."""
     for module in (alone, rows, tiling, total):
