@@ -22,6 +22,7 @@ from .analyze import Access, BlockInfo, point_reads, product_operands
 from .space import Choices
 
 PANEL, AHEAD = 1, 2  # when weights are packed: panel by panel as needed, or before any call
+CHUNK, INLINE = 1, 2  # where feeders are computed: in each chunk's loop, or where they are read
 CYCLE = 1 / 3.0e9  # seconds; only ratios matter
 L2_BYTES_PER_CYCLE = 24.0
 L3_BYTES_PER_CYCLE = 8.0
@@ -183,6 +184,8 @@ def _feeding_cycles(k: Contraction, c: Choices, target: Target) -> float:
     twice.
     """
     size = float(sum(f.points * f.stores[0].buffer.dtype.bytes for f in k.feeders))
+    if c["inside"] == INLINE:
+        return 0.3 * size / L2_BYTES_PER_CYCLE  # conditions at the borders, and code for them
     if not c["inside"]:
         return 3.0 * size / L3_BYTES_PER_CYCLE
     axis = chunk_axis(k)
@@ -242,7 +245,7 @@ def contraction_valid(k: Contraction, c: Choices, target: Target) -> bool:
         return False
     if int(c["chunks"]) > max(1, chunk_extent(k, rows)):
         return False
-    if c["inside"] and not (c["order"] == "row" or k.column.extent <= vectors * lanes):
+    if c["inside"] == CHUNK and not (c["order"] == "row" or k.column.extent <= vectors * lanes):
         return False
     unroll = int(c["unroll"])
     ragged = row_extent % rows > 0 or k.column.extent % (vectors * lanes) > 0

@@ -12,6 +12,8 @@ from .alone import schedule_alone
 from .analyze import BlockInfo
 from .contraction import (
     AHEAD,
+    CHUNK,
+    INLINE,
     PANEL,
     Contraction,
     chunk_axis,
@@ -51,6 +53,9 @@ def tiling_sketch(k: Contraction, others: tuple[BlockInfo, ...], target: Target)
     def apply(sch: Schedule, c: Choices) -> None:
         for info in others if c["inside"] else (*others, *k.feeders):
             schedule_alone(sch, info, target)
+        if c["inside"] == INLINE:
+            for info in k.feeders:
+                sch.compute_inline(info.name)
         apply_tiling(k, sch, c)
 
     fixed: dict[str, Choice] = {
@@ -58,7 +63,9 @@ def tiling_sketch(k: Contraction, others: tuple[BlockInfo, ...], target: Target)
         "unroll": 1,
         "parallel": decisions["parallel"][0],
     }
-    default = cheapest(decisions, valid, cost, fixed)
+    # Inlined feeders mean code for every border; whether that pays is for the tuner to measure.
+    modest = {**decisions, "inside": tuple(x for x in decisions["inside"] if x != INLINE)}
+    default = cheapest(modest, valid, cost, fixed)
     for unroll in (2, 4):
         if valid({**default, "unroll": unroll}):
             default = {**default, "unroll": unroll}
@@ -90,7 +97,7 @@ def _decisions(k: Contraction, target: Target) -> dict[str, tuple[Choice, ...]]:
         "chunks": tuple(chunks),
         "pack": (AHEAD, *packs) if k.frozen else packs,
         "unroll": (1, 2, 4, 8),
-        "inside": (0, 1) if k.feeders else (0,),
+        "inside": (0, CHUNK, INLINE) if k.feeders else (0,),
         "parallel": (1, 0) if k.anchor.flops >= PARALLEL_WORK and target.threads > 1 else (0,),
     }
 
@@ -105,7 +112,7 @@ def apply_tiling(k: Contraction, sch: Schedule, c: Choices) -> None:
         out = sch.cache_write(anchor, 0, "register").name
     nest = _tile_output(k, sch, c, out)
     sch.compute_at(anchor, nest.at)
-    if c["inside"]:
+    if c["inside"] == CHUNK:
         _feed_inside(k, sch, nest.share, int(c["lanes"]))
     if c["pack"] == PANEL:
         _pack_panel(k, sch, nest.share)
