@@ -45,7 +45,7 @@ def targets(as_json: bool) -> None:
     for name, value in facts.items():
         if name != "features":
             click.echo(f"  {name:<17} {value}")
-    wide = [f for f in facts["features"] if f.startswith(("avx", "fma", "neon", "sve", "amx"))]  # type: ignore[attr-defined]
+    wide = [f for f in sorted(host.features) if f.startswith(("avx", "fma", "neon", "sve", "amx"))]
     click.echo(f"  {'features':<17} {' '.join(wide) or 'none of note'}")
 
 
