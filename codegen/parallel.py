@@ -145,6 +145,9 @@ class _Helper:
             PackCode(index, symbol, size, self.process.stdout.read(length))
             for index, symbol, size, length in header["packs"]
         )
+        lengths = [length for *_, length in header["packs"]]
+        if [len(p.object) for p in packs] != lengths:
+            return None
         return KernelCode(code, header["workspace"], sharing, packs)
 
     def stop(self) -> None:

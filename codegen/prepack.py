@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..ir.loop.nodes import Block, Buffer, Func, Scope, Seq, Stmt
-from ..ir.loop.visit import seq, walk
+from ..ir.loop.nodes import Block, Buffer, Func, Load, Scope, Seq, Stmt, Store
+from ..ir.loop.visit import exprs, seq, walk, walk_expr
 from ..schedule.sketches.analyze import frozen_inputs
 
 
@@ -25,7 +25,8 @@ class Pack:
 def split_packs(func: Func) -> tuple[Func, tuple[Pack, ...]]:
     """``P = layout(W); C = f(x, P)``  ->  ``C = f(x, P)``, P a parameter; ``P = layout(W)``.
 
-    Only for a frozen W that nothing else reads; P takes its place among the parameters.
+    Only for a frozen W that nothing else reads and a P that nothing else writes, an update in
+    place, say; P takes W's place among the parameters.
     """
     frozen = frozen_inputs(func)
     if not frozen:
@@ -34,7 +35,7 @@ def split_packs(func: Func) -> tuple[Func, tuple[Pack, ...]]:
     cut: dict[int, tuple[Buffer, Buffer]] = {}
     for n, s in enumerate(stmts):
         pair = _copy_of(s, frozen)
-        if pair is not None and _readers(func.body, pair[0]) == 1 and pair[1] in func.allocs:
+        if pair is not None and pair[1] in func.allocs and _nowhere_else(func.body, *pair):
             cut[n] = pair
     if not cut or len(cut) == len(stmts):
         return func, ()
@@ -53,17 +54,27 @@ def split_packs(func: Func) -> tuple[Func, tuple[Pack, ...]]:
 
 
 def _copy_of(s: Stmt, frozen: frozenset[Buffer]) -> tuple[Buffer, Buffer] | None:
-    """(constant, copy) of a nest that does nothing but copy a frozen input."""
+    """(constant, result) of a nest that makes one buffer out of a frozen input and no other."""
     blocks = [b for b in walk(s) if isinstance(b, Block)]
     if len(blocks) != 1 or len(blocks[0].reads) != 1 or len(blocks[0].writes) != 1:
         return None
     source, made = blocks[0].reads[0].buffer, blocks[0].writes[0].buffer
-    return (source, made) if source in frozen and made.scope is Scope.GLOBAL else None
+    if source not in frozen or made.scope is not Scope.GLOBAL:
+        return None
+    return (source, made) if _touched(s) <= {source, made} else None
 
 
-def _readers(body: Stmt, buffer: Buffer) -> int:
-    blocks = (b for b in walk(body) if isinstance(b, Block))
-    return sum(any(r.buffer is buffer for r in b.reads) for b in blocks)
+def _touched(s: Stmt) -> set[Buffer]:
+    parts = list(walk(s))
+    loads = {x.buffer for p in parts for e in exprs(p) for x in walk_expr(e) if isinstance(x, Load)}
+    return loads | {p.buffer for p in parts if isinstance(p, Store)}
+
+
+def _nowhere_else(body: Stmt, source: Buffer, made: Buffer) -> bool:
+    blocks = [b for b in walk(body) if isinstance(b, Block)]
+    readers = [b for b in blocks if any(r.buffer is source for r in b.reads)]
+    writers = [b for b in blocks if any(w.buffer is made for w in b.writes)]
+    return len(readers) == len(writers) == 1
 
 
 def _alone(func: Func, stmt: Stmt, source: Buffer, made: Buffer) -> Func:

@@ -217,8 +217,9 @@ class _Sequence:
         thunks: list[Thunk] = []
         trees: dict[Instruction, Slices] = {}
         owner = {o: g for g in self.fusions[computation].groups for o in g.outputs}
-        packed = self.only_packed(computation)
-        for unit in _in_order(computation.root, owner):
+        order = tuple(_in_order(computation.root, owner))
+        packed = self.only_packed(order, computation.root)
+        for unit in order:
             if isinstance(unit, Instruction):
                 if unit in packed:
                     trees[unit] = BufferSlice("constant", 0, unit.array.bytes)
@@ -239,7 +240,8 @@ class _Sequence:
         compiled = self.kernel(group)
         thunks: list[Thunk] = []
         for index, pack in compiled.packs.items():
-            literal = group.inputs[index].attrs["literal"]
+            source = group.inputs[index]
+            literal = np.asarray(source.attrs["literal"], to_numpy(source.array.dtype))
             read[index] = self.constants.add(pack(literal))
         for output, start in compiled.sharing.updates:
             thunks.append(CopyThunk(read[start], written[output], f"{group.name} start"))
@@ -253,16 +255,17 @@ class _Sequence:
         )
         return thunks
 
-    def only_packed(self, computation: Computation) -> frozenset[Instruction]:
+    def only_packed(
+        self, order: Sequence[Instruction | Group], root: Instruction
+    ) -> frozenset[Instruction]:
         """The constants that kernels take in layouts of their own and nothing takes as they are."""
-        groups = self.fusions[computation].groups
-        inside = {i for g in groups for i in g.members}
-        plain = {o for i in computation.instructions if i not in inside for o in i.operands}
-        plain.add(computation.root)
-        packed: set[Instruction] = set()
-        for g in groups:
-            packs = self.kernel(g).packs
-            for n, i in enumerate(g.inputs):
+        plain, packed = {root}, set[Instruction]()
+        for unit in order:
+            if isinstance(unit, Instruction):
+                plain.update(unit.operands)
+                continue
+            packs = self.kernel(unit).packs
+            for n, i in enumerate(unit.inputs):
                 (packed if n in packs else plain).add(i)
         return frozenset(packed - plain)
 

@@ -22,8 +22,10 @@ from . import cpu
 from .groups import Groups, fuse_module, symbol
 from .llvm_ir import emit
 from .lower.pipeline import lower
-from .lowering import apply, loops, workspace_bytes
+from .lowering import apply, loops, pack_code, workspace_bytes
+from .packing import packers
 from .plan import show as show_plan
+from .prepack import split_packs
 from .sequence import Compiled, make_plan
 
 STAGES = ("hlo", "optimized", "fused", "te", "loop", "scheduled", "flat", "llvm", "asm", "plan")
@@ -104,7 +106,7 @@ def _group(group: Group, key: str, stage: str, target: Target, trace: Trace | No
     scheduled = apply(func, target, trace).func
     if stage == "scheduled":
         return show_loops(scheduled)
-    flat = lower(scheduled, target)
+    flat = lower(split_packs(scheduled)[0], target)
     if stage == "flat":
         return show_loops(flat)
     text = emit(flat, target)
@@ -134,12 +136,17 @@ def tensor_text(func: Func) -> str:
 
 
 def _plan(module: HloModule, groups: Groups, target: Target, traces: Mapping[str, Trace]) -> str:
-    """The plan, made without compiling: lowering says what workspace a kernel needs."""
+    """The plan, made without compiling kernels: lowering says what workspace each needs.
+
+    Packs are compiled, for what they make stands in the plan.
+    """
     found: dict[str, Compiled] = {}
     for key, group in groups.distinct.items():
         trace = traces.get(key)
         func, sharing = loops(group.computation, symbol(key), trace)
-        flat = lower(apply(func, target, trace).func, target)
-        found[key] = Compiled(symbol(key), key, workspace_bytes(flat), sharing)
+        main, packs = split_packs(apply(func, target, trace).func)
+        size = workspace_bytes(lower(main, target))
+        made = packers(tuple(map(pack_code, packs)))
+        found[key] = Compiled(symbol(key), key, size, sharing, made)
     plan, _ = make_plan(module, groups.fusions, lambda group: found[groups.keys[group]])
     return show_plan(plan)

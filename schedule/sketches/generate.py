@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from ...ir.loop.nodes import Func
+from ...ir.loop.nodes import Buffer, Func
 from ...ir.target import Target
 from ..errors import ScheduleError
 from ..schedule import Schedule
@@ -31,7 +31,8 @@ def generate(func: Func, target: Target) -> tuple[Sketch, ...]:
         kept = all(s.buffer in func.allocs for s in anchor.stores)  # not an output as well
         consumers = _consumers(blocks, anchor) if kept else ()
         feeders = _feeders(blocks, anchor)
-        contraction = find_contraction(anchor, consumers, feeders, frozen_inputs(func))
+        frozen = _read_once(blocks, frozen_inputs(func))
+        contraction = find_contraction(anchor, consumers, feeders, frozen)
         if contraction is not None:
             parts = (anchor, contraction.consumer, *feeders)
             others = tuple(b for b in blocks if all(b is not p for p in parts))
@@ -80,6 +81,12 @@ def _anchor(blocks: tuple[BlockInfo, ...]) -> BlockInfo | None:
     """The heaviest reduction."""
     reductions = [b for b in blocks if b.reduce and not b.opaque]
     return max(reductions, key=lambda b: b.flops, default=None)
+
+
+def _read_once(blocks: tuple[BlockInfo, ...], buffers: frozenset[Buffer]) -> frozenset[Buffer]:
+    """Those that one block reads: a constant that others need as it is cannot be laid out anew."""
+    readers = [b for i in blocks for b in {a.buffer for a in i.loads}]
+    return frozenset(b for b in buffers if readers.count(b) == 1)
 
 
 def _feeders(blocks: tuple[BlockInfo, ...], info: BlockInfo) -> tuple[BlockInfo, ...]:
