@@ -17,6 +17,7 @@ import numpy as np
 
 from ..codegen.build import build as build_module
 from ..codegen.runtime.executable import Executable
+from ..ir.accuracy import relative_error
 from ..ir.errors import NestwrightError
 from ..ir.hlo.inputs import random_arguments
 from ..ir.hlo.interp import evaluate
@@ -34,7 +35,6 @@ from .measure.lock import MachineLock
 from .measure.pool import Pool
 from .measure.protocol import Candidate, Job, Limits
 from .peak import measure_peak
-from .programs import relative_error
 from .records import DEFAULT_SKETCH, Best, device_id, quantile
 from .report import BenchReport, GroupBench, ModelBench
 from .tasks import Task, extract

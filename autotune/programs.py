@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ..ir.accuracy import relative_error, tolerance
 from ..ir.dtypes import DType, to_numpy
 from ..ir.errors import LogError
 from ..ir.hlo.inputs import random_arguments
@@ -24,7 +25,6 @@ from ..te.from_hlo import lower_group
 Array: TypeAlias = np.ndarray[Any, Any]
 
 KERNEL = "kernel"
-TOLERANCE = {64: 1e-6, 32: 1e-3, 16: 3e-2, 8: 0.3, 4: 0.5}  # by bits, relative to the RMS
 STRAY = 1e-3  # share of integer results that rounding of floats upstream may move
 
 
@@ -101,28 +101,4 @@ def _excess(result: Array, expected: Array, dtype: DType, floats: bool) -> float
     if dtype.kind not in ("float", "complex"):
         share = float(np.mean(result != expected))
         return share / STRAY if floats else (math.inf if share else 0.0)
-    return relative_error(result, expected) / TOLERANCE.get(_component_bits(dtype), 1e-3)
-
-
-def _component_bits(dtype: DType) -> int:
-    return dtype.bits // 2 if dtype.kind == "complex" else dtype.bits
-
-
-def relative_error(result: Array, expected: Array) -> float:
-    """The largest difference over the root mean square of what was expected.
-
-    Infinities and NaNs have to stand in the same places, else the error is infinite.
-    """
-    wide = np.complex128 if np.iscomplexobj(expected) else np.float64
-    a, b = np.asarray(result).astype(wide), np.asarray(expected).astype(wide)
-    finite = np.isfinite(b)
-    if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
-        return math.inf
-    a, b = a[finite], b[finite]
-    if not b.size:
-        return 0.0
-    if not np.isfinite(a).all():
-        return math.inf
-    scale = math.sqrt(float(np.mean(np.abs(b) ** 2)))
-    gap = float(np.abs(a - b).max())
-    return gap / scale if scale > 0 else (math.inf if gap else 0.0)
+    return relative_error(result, expected) / tolerance(dtype)

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from ..ir.accuracy import relative_error, tolerance
 from ..ir.dtypes import from_numpy
 
 if TYPE_CHECKING:
     from ..ir.hlo.nodes import HloModule
 
 Array: TypeAlias = np.ndarray[Any, Any]
-
-# Largest error, relative to the reference's root mean square, by bytes of a real element.
-TOLERANCE = {1: 1e-1, 2: 2e-2, 4: 1e-3, 8: 1e-9}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +60,10 @@ def compare(output: int, got: Array, want: Array) -> Comparison:
     if got.shape != want.shape or got.dtype != want.dtype:
         told = f"is {got.dtype}{list(got.shape)}, expected {want.dtype}{list(want.shape)}"
         return Comparison(output, float("inf"), 0.0, told)
-    kind = from_numpy(want.dtype).kind
-    if kind not in ("float", "complex"):
+    dtype = from_numpy(want.dtype)
+    if dtype.kind not in ("float", "complex"):
         wrong = int(np.count_nonzero(got != want))
         return Comparison(output, float(wrong), 0.0, f"{wrong} elements differ" if wrong else "")
-    wide = np.complex128 if kind == "complex" else np.float64
-    x, y = got.astype(wide), want.astype(wide)
-    finite = np.isfinite(y)
-    if not np.array_equal(finite, np.isfinite(x)) or not np.array_equal(
-        x[~finite], y[~finite], equal_nan=True
-    ):
-        return Comparison(output, float("inf"), 0.0, "NaN or infinity at other places")
-    tolerance = TOLERANCE[got.dtype.itemsize // (2 if kind == "complex" else 1)]
-    if not finite.any():
-        return Comparison(output, 0.0, tolerance)
-    scale = max(float(np.sqrt(np.mean(np.abs(y[finite]) ** 2))), 1e-30)
-    return Comparison(output, float(np.max(np.abs(x[finite] - y[finite]))) / scale, tolerance)
+    error = relative_error(got, want)
+    told = "" if error < float("inf") else "NaN, infinity or zero at other places"
+    return Comparison(output, error, tolerance(dtype), told)

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from ...codegen.kernel import Kernel, compile_func
+from ...ir.accuracy import relative_error
 from ...ir.dtypes import to_numpy
 from ...ir.errors import NestwrightError
 from ...ir.loop.nodes import Buffer
@@ -27,7 +28,7 @@ from ...schedule.schedule import Schedule
 from ...schedule.sketches.generate import default_schedule, generate
 from ...schedule.sketches.space import Sketch
 from ...schedule.trace import Trace
-from ..programs import Program, relative_error
+from ..programs import Program
 from ..records import DEFAULT_SKETCH, Json
 from .lock import MachineLock
 from .protocol import Candidate, Job, Outcome

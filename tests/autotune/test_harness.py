@@ -20,8 +20,9 @@ from nestwright.autotune.measure.timing import (
     repeats,
     time_call,
 )
-from nestwright.autotune.programs import Program, relative_error
+from nestwright.autotune.programs import Program
 from nestwright.autotune.records import DEFAULT_SKETCH
+from nestwright.ir.accuracy import relative_error
 
 HLO = """HloModule canonical
 
