@@ -151,7 +151,23 @@ class Entry:
 
 def module_text(target: Target) -> str:
     """The entry's LLVM module; it is the same for every executable."""
-    return f'target triple = "{target.triple}"\n' + _DECLARE + _TAKE + _ARENA + _CALL
+    pages = _HUGE_PAGES if "linux" in target.triple else _PLAIN_PAGES
+    return f'target triple = "{target.triple}"\n' + _DECLARE + pages + _TAKE + _ARENA + _CALL
+
+
+_HUGE_PAGES = """
+declare i32 @madvise(ptr, i64, i32)
+; Ask for pages of 2 MiB (MADV_HUGEPAGE): an arena in pages of 4 KiB misses the TLB all the time.
+define internal void @huge_pages(ptr %memory, i64 %bytes) {
+  %ignored = call i32 @madvise(ptr %memory, i64 %bytes, i32 14)
+  ret void
+}
+"""
+_PLAIN_PAGES = """
+define internal void @huge_pages(ptr %memory, i64 %bytes) {
+  ret void
+}
+"""
 
 
 _DECLARE = """
@@ -308,7 +324,8 @@ no:
 """
 
 _ARENA = """
-; The arena out of its slot, or a new one. Null only when memory is out.
+; The arena out of its slot, or a new one (of 4 MiB and more: in huge pages). Null only when memory
+; is out.
 define internal ptr @arena_take(ptr %words) {
 entry:
   %slot = getelementptr i8, ptr %words, i64 48
@@ -320,10 +337,18 @@ make:
   %bytes_p = getelementptr i8, ptr %words, i64 40
   %bytes = load i64, ptr %bytes_p
   %padded = add i64 %bytes, 64
-  %status = call i32 @posix_memalign(ptr %made, i64 64, i64 %padded)
+  %large = icmp uge i64 %bytes, 4194304
+  %align = select i1 %large, i64 2097152, i64 64
+  %status = call i32 @posix_memalign(ptr %made, i64 %align, i64 %padded)
   %ok = icmp eq i32 %status, 0
   %new = load ptr, ptr %made
   %arena = select i1 %ok, ptr %new, ptr null
+  %both = and i1 %ok, %large
+  br i1 %both, label %huge, label %out
+huge:
+  call void @huge_pages(ptr %arena, i64 %padded)
+  br label %out
+out:
   ret ptr %arena
 done:
   ret ptr %kept
