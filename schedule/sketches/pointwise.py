@@ -10,6 +10,7 @@ from ..schedule import Schedule
 from .analyze import BlockInfo
 
 PARALLEL_WORK = 1 << 15  # FLOP and moved elements below which a second thread costs more
+TOGETHER = 32  # rows of a transposition that are done together: two cache lines of f32
 
 
 def collapsible(info: BlockInfo, outer: int, inner: int) -> bool:
@@ -49,7 +50,11 @@ def work_of(info: BlockInfo) -> float:
 def schedule_pointwise(
     sch: Schedule, info: BlockInfo, target: Target, unroll: int, parallel: bool
 ) -> None:
-    """Collapse what steps together, vectorize the last axis, share the rest among threads."""
+    """Collapse what steps together, vectorize the last axis, share the rest among threads.
+
+    Where a load steps along another axis (a transposition), ``TOGETHER`` neighbours on that axis
+    are done before the next vector, while the cache lines that they share are still there.
+    """
     loops = list(sch.get_loops(info.name))
     if not loops or info.reduce:
         return
@@ -61,6 +66,11 @@ def schedule_pointwise(
     width = lanes * unroll if extent % (lanes * unroll) == 0 else lanes
     if extent > width > 1:
         rest, lane = sch.split(last, [None, width])
+        across = _transposed(info, count)
+        if across is not None:
+            rows = min(TOGETHER, sch.extent(outer[across]))
+            outer[across], near = sch.split(outer[across], [None, rows])
+            sch.reorder(*outer, rest, near, lane)
         sch.vectorize(lane)
         outer.append(rest)
     elif extent > 1 and lanes > 1:
@@ -68,16 +78,24 @@ def schedule_pointwise(
     else:
         outer.append(last)
     if outer and parallel:
-        sch.parallel(outer[0] if len(outer) == 1 else _fuse_some(sch, info, outer))
+        sch.parallel(outer[0] if len(outer) == 1 else _fuse_some(sch, outer))
 
 
-def _fuse_some(sch: Schedule, info: BlockInfo, outer: list[LoopRef]) -> LoopRef:
+def _transposed(info: BlockInfo, last: int) -> int | None:
+    """The axis along which some load is contiguous that is not so along the last axes."""
+    vectors = info.spatial[-1].var
+    for access in info.inputs:
+        if access.stride(vectors) not in (0, 1):
+            for n, axis in enumerate(info.spatial[:-last]):
+                if access.stride(axis.var) == 1 and axis.extent > 1:
+                    return n
+    return None
+
+
+def _fuse_some(sch: Schedule, outer: list[LoopRef]) -> LoopRef:
     """Fuse outer loops until there are enough pieces: each fusion costs a division a piece."""
     pieces, count = 1, 0
-    for axis in info.spatial[: len(outer)]:
-        pieces *= axis.extent
+    while count < len(outer) and pieces < 64:
+        pieces *= sch.extent(outer[count])
         count += 1
-        if pieces >= 64:
-            break
-    count = min(count, len(outer))
     return outer[0] if count == 1 else sch.fuse(*outer[:count])
