@@ -207,7 +207,8 @@ def _buffer(b: Buffer) -> Array:
 def _rotation(program: Program, arguments: Sequence[Array], target: Target) -> list[list[Array]]:
     """Aligned sets of all parameters, enough of them that a set has left L2 when its turn comes."""
     size = sum(math.prod(b.shape) * b.dtype.bytes for b in program.func.params)
-    copies = max(1, min(COPIES, math.ceil(2 * target.l2 / max(1, size))))
+    caches = 2 * target.l2 * target.threads  # every thread has one of its own
+    copies = max(1, min(COPIES, math.ceil(caches / max(1, size))))
     if size < target.l1:
         copies = 1  # what is this small is hot in the model too: its producer just ran
     sets = []
