@@ -30,14 +30,15 @@ Array = np.ndarray[Any, Any]
 class Compiled:
     """A kernel's object code and what a caller must know of it.
 
-    ``workspace`` bytes of memory are its last argument when that is not 0. The inputs that
-    ``packs`` names are taken as the packs make them.
+    ``workspace`` bytes of memory are its last argument when that is not 0. ``threads`` run it. The
+    inputs that ``packs`` names are taken as the packs make them.
     """
 
     name: str
     params: tuple[Buffer, ...]
     outputs: int
     workspace: int
+    threads: int
     text: str
     code: bytes
     packs: tuple[PackCode, ...] = ()
@@ -52,7 +53,7 @@ def compile_object(func: Func, target: Target) -> Compiled:
     assert isinstance(size, int)
     code = cpu.compile(text, target)
     made = tuple(map(pack_code, packs))
-    return Compiled(func.name, func.params, func.outputs, size, text, code, made)
+    return Compiled(func.name, func.params, func.outputs, size, target.threads, text, code, made)
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,7 @@ class Kernel:
         bound, held = self.bind(pointers)
         work = np.empty(self.compiled.workspace + 64, np.uint8)
         extra = [(work.ctypes.data + 63) // 64 * 64] if self.compiled.workspace else []
+        runtime().set_threads(self.compiled.threads)
         self.entry(*bound, *extra)
         del held
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from nestwright.codegen import cpu
 from nestwright.codegen.kernel import compile_func, compile_object
 from nestwright.codegen.llvm_ir import emit
 from nestwright.codegen.lower.pipeline import lower
+from nestwright.codegen.runtime.process import runtime
 from nestwright.ir.dtypes import to_numpy
 from nestwright.ir.errors import ArgumentError, TargetError, UnsupportedError, VerifyError
 from nestwright.ir.loop.interp import run
@@ -281,3 +283,13 @@ def test_loaded_code_knows_its_symbols() -> None:
     assert library.address("f") > 0
     with pytest.raises(KeyError, match="absent"):
         library.address("absent")
+
+
+def test_as_many_threads_as_the_target_says() -> None:
+    func = parse(COPY.format(n=64) + "    for i in parallel(64):\n        C[i] = A[i]\n")
+    count = ctypes.CFUNCTYPE(ctypes.c_int32)(runtime().addresses["nw_pool_threads"])
+    for threads in (1, 2):
+        kernel = compile_func(func, Target.parse(f"cpu -threads={threads}"))
+        values = np.arange(64, dtype=np.float32)
+        np.testing.assert_array_equal(kernel(values), values)
+        assert count() == threads
