@@ -133,6 +133,7 @@ def _weights(info: BlockInfo, column: Var) -> Access | None:
 
 
 def tile_of(c: Choices) -> tuple[int, int, int]:
+    """Rows of the register tile, vectors in a row, lanes in a vector."""
     return int(c["rows"]), int(c["vectors"]), int(c["lanes"])
 
 
