@@ -1,51 +1,147 @@
-"""`nestwright show`: print a model at any stage of compilation."""
+"""`nestwright show`: a model at any stage of compilation, its graph passes, or all as files."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..ir.errors import ArgumentError
-from .arrays import read_constants
+from .arrays import Array, read_constants
 
-STAGES = ("hlo", "optimized", "fused", "te", "loop", "scheduled", "flat", "llvm", "asm", "plan")
-WHOLE = ("hlo", "optimized", "fused", "plan")  # stages that show the model as one
+if TYPE_CHECKING:  # the command line is read before a compiler is needed
+    from ..ir.passes import Ran
+
+DEFAULT = "optimized"
+
+
+class StageOption(click.Option):
+    """An option whose help lists the stages, which load the compiler when help is asked for."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        from ..codegen.stages import STAGES
+
+        self.help = f"{', '.join(STAGES)}.  [default: {DEFAULT}]"
+        return super().get_help_record(ctx)
 
 
 @click.command()
 @click.argument("model", type=click.Path())
-@click.option("--stage", default="optimized", show_default=True, help=", ".join(STAGES) + ".")
+@click.option("--stage", cls=StageOption)
+@click.option("--passes", is_flag=True, help="List the graph passes: effect, size, time.")
+@click.option("--dump", type=click.Path(), help="Write every stage into this folder.")
 @click.option("--group", help="Only this group (for te and later stages).")
 @click.option("--target", default="cpu", show_default=True, help="What to compile for.")
 @click.option("--log", type=click.Path(), help="Tuning log whose schedules are shown.")
 @click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")
-@click.option("--json", "as_json", is_flag=True, help="Print the text inside a JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def show(
     model: str,
-    stage: str,
+    stage: str | None,
+    passes: bool,
+    dump: str | None,
     group: str | None,
     target: str,
     log: str | None,
     constants: str | None,
     as_json: bool,
 ) -> None:
-    """Print MODEL at a stage: from HLO text to assembly."""
-    from ..autotune.api import stage_text
-
-    if stage not in (*STAGES, "ptx"):
-        import difflib
-
-        near = difflib.get_close_matches(stage, STAGES, n=1)
-        raise ArgumentError(
-            f"no stage {stage!r}",
-            hint=(f"did you mean {near[0]!r}? " if near else "") + f"stages: {', '.join(STAGES)}",
-        )
-    if group is not None and stage in WHOLE:
-        raise ArgumentError(f"stage {stage} has no groups of its own", hint="leave --group out")
+    """Print MODEL at a stage, from HLO text to assembly, or what its graph passes do."""
+    if (stage is not None) + passes + (dump is not None) > 1:
+        raise ArgumentError("--stage, --passes and --dump are three questions", "ask one")
+    if group is not None and (passes or dump is not None):
+        raise ArgumentError("--group goes with --stage", hint="leave --group out")
     frozen = read_constants(constants)
-    text = stage_text(model, stage, group=group, target=target, log=log, constants=frozen)
-    if as_json:
-        click.echo(json.dumps({"version": 1, "model": model, "stage": stage, "text": text}))
+    if passes:
+        facts, text = _passes(model, frozen)
+    elif dump is not None:
+        facts, text = _dump(model, Path(dump), target, log, frozen)
     else:
-        click.echo(text)
+        facts, text = _stage(model, stage or DEFAULT, group, target, log, frozen)
+    if as_json:
+        text = json.dumps({"version": 1, "model": model, **facts})
+    click.echo(text)
+
+
+Answer = tuple[dict[str, Any], str]  # for programs, for people
+Constants = Mapping[int | str, Array]
+
+
+def _stage(
+    model: str,
+    stage: str,
+    group: str | None,
+    target: str,
+    log: str | None,
+    constants: Constants | None,
+) -> Answer:
+    from ..autotune.api import stage_text
+    from ..codegen.stages import check_stage
+    from ..ir.target import Target
+
+    check_stage(stage, Target.parse(target), group)  # before a large model is read
+    text = stage_text(model, stage, group=group, target=target, log=log, constants=constants)
+    return {"stage": stage, "text": text}, text
+
+
+def _dump(
+    model: str, folder: Path, target: str, log: str | None, constants: Constants | None
+) -> Answer:
+    from ..autotune.api import best_traces
+    from ..codegen.dump import dump_stages
+    from ..ir.load import load_model
+    from ..ir.target import Target
+
+    machine = Target.parse(target)
+    traces = best_traces(log, machine) if log is not None else {}
+    written = [str(p) for p in dump_stages(load_model(model), machine, folder, traces, constants)]
+    return {"written": written}, "\n".join(written)
+
+
+def _passes(model: str, constants: Constants | None) -> Answer:
+    from ..ir.hlo.passes.freeze_parameters import freeze
+    from ..ir.hlo.passes.pipeline import PIPELINE, instructions, optimize
+    from ..ir.hlo.verify import verify
+    from ..ir.load import load_model
+    from ..ir.passes import Timing, Verify
+
+    module = load_model(model)
+    timing = Timing(instructions)
+    frozen = freeze(module, constants) if constants else module
+    optimize(frozen, instruments=(timing, Verify(verify)))
+    first, *ran = timing.rows
+    seconds = sum(r.seconds for r in ran)
+    rows = [
+        {
+            "number": r.number,
+            "name": r.name,
+            "parts": step.parts,
+            "changed": r.changed,
+            "instructions": r.size,
+            "seconds": r.seconds,
+        }
+        for r, step in zip(ran, PIPELINE.passes, strict=True)
+    ]
+    parts = {p.name: p.parts for p in PIPELINE.passes if p.parts}
+    notes = [f"{name} repeats {', '.join(inner)}" for name, inner in parts.items()]
+    facts = {"instructions": first.size, "passes": rows, "seconds": seconds}
+    return facts, "\n".join([*_table(first, ran, seconds), "", *notes])
+
+
+def _table(first: Ran, ran: list[Ran], seconds: float) -> list[str]:
+    """The input, the passes in order, and their sum."""
+    width = max(len(r.name) for r in ran)
+    lines = [
+        f" #  {'pass':{width}}  changed  instructions        ms  share",
+        f" 0  {first.name:{width}}  {'':7}  {first.size:12}",
+    ]
+    for r in ran:
+        line = f"{r.number:2}  {r.name:{width}}  {'yes' if r.changed else '-':7}  {r.size:12}"
+        share = r.seconds / seconds if seconds else 0.0
+        lines.append(f"{line}  {r.seconds * 1e3:8.2f}  {share:5.0%}")
+    changed = sum(r.changed for r in ran)
+    end = f"    {'total':{width}}  {changed:<7}  {ran[-1].size:12}  {seconds * 1e3:8.2f}   100%"
+    return [*lines, end, "The module was verified after every change."]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from ..ir.errors import ArgumentError
@@ -29,6 +30,7 @@ from .prepack import split_packs
 from .sequence import Compiled, make_plan
 
 STAGES = ("hlo", "optimized", "fused", "te", "loop", "scheduled", "flat", "llvm", "asm", "plan")
+WHOLE = ("hlo", "optimized", "fused", "plan")  # stages that show the model as one
 
 
 def stage_text(
@@ -46,7 +48,7 @@ def stage_text(
     does not exist.
     """
     machine = Target.parse(target)
-    _check_stage(stage, machine)
+    check_stage(stage, machine, group)
     frozen = freeze(module, constants) if constants else module
     if stage == "hlo":
         return show(frozen)
@@ -57,26 +59,39 @@ def stage_text(
     traces = schedules or {}
     match stage:
         case "fused":
-            return "\n".join(map(show_fusion, groups.fusions.values()))
+            return fused_text(groups)
         case "plan":
-            return _plan(optimized, groups, machine, traces)
+            return plan_text(optimized, groups, machine, traces)
         case _:
             parts = [
-                f"# {found.name}  {key}\n{_group(found, key, stage, machine, traces.get(key))}"
+                titled(found, key, _group(found, key, stage, machine, traces.get(key)))
                 for key, found in _chosen(groups, group)
             ]
             return "\n".join(parts)
 
 
-def _check_stage(stage: str, target: Target) -> None:
+def check_stage(stage: str, target: Target, group: str | None = None) -> None:
+    """``ArgumentError`` for a stage that does not exist, or has no groups where one is wanted."""
     if stage == "ptx" and target.kind == "cpu":
         raise ArgumentError(
             "no stage 'ptx' here", f"target {target.spec!r} is a CPU", hint="its code is stage asm"
         )
     if stage not in STAGES:
         near = difflib.get_close_matches(stage, STAGES, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"stages: {', '.join(STAGES)}"
+        hint = (f"did you mean {near[0]!r}? " if near else "") + f"stages: {', '.join(STAGES)}"
         raise ArgumentError(f"no stage {stage!r}", hint=hint)
+    if group is not None and stage in WHOLE:
+        raise ArgumentError(f"stage {stage} has no groups of its own", hint="leave --group out")
+
+
+def fused_text(groups: Groups) -> str:
+    """Every computation's groups, and the edges between them."""
+    return "\n".join(map(show_fusion, groups.fusions.values()))
+
+
+def titled(group: Group, key: str, text: str) -> str:
+    """A group's text under its heading."""
+    return f"# {group.name}  {key}\n{text}"
 
 
 def _chosen(groups: Groups, wanted: str | None) -> Iterator[tuple[str, Group]]:
@@ -98,19 +113,24 @@ def _chosen(groups: Groups, wanted: str | None) -> Iterator[tuple[str, Group]]:
 
 
 def _group(group: Group, key: str, stage: str, target: Target, trace: Trace | None) -> str:
+    steps = group_stages(group, key, target, trace)
+    return next(text() for name, text in steps if name == stage)
+
+
+def group_stages(
+    group: Group, key: str, target: Target, trace: Trace | None
+) -> Iterator[tuple[str, Callable[[], str]]]:
+    """A group's stages from ``te`` to ``asm``, and what prints each; computed as they are asked."""
     func, _ = loops(group.computation, symbol(key), trace)
-    if stage == "te":
-        return tensor_text(func)
-    if stage == "loop":
-        return show_loops(func)
+    yield "te", partial(tensor_text, func)
+    yield "loop", partial(show_loops, func)
     scheduled = apply(func, target, trace).func
-    if stage == "scheduled":
-        return show_loops(scheduled)
+    yield "scheduled", partial(show_loops, scheduled)
     flat = lower(split_packs(scheduled)[0], target)
-    if stage == "flat":
-        return show_loops(flat)
+    yield "flat", partial(show_loops, flat)
     text = emit(flat, target)
-    return text if stage == "llvm" else cpu.assembly(text, target)
+    yield "llvm", lambda: text
+    yield "asm", partial(cpu.assembly, text, target)
 
 
 def tensor_text(func: Func) -> str:
@@ -135,7 +155,9 @@ def tensor_text(func: Func) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _plan(module: HloModule, groups: Groups, target: Target, traces: Mapping[str, Trace]) -> str:
+def plan_text(
+    module: HloModule, groups: Groups, target: Target, traces: Mapping[str, Trace]
+) -> str:
     """The plan, made without compiling kernels: lowering says what workspace each needs.
 
     Packs are compiled, for what they make stands in the plan.

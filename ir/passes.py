@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from time import perf_counter
 from typing import Generic, Protocol, TypeVar
+
+from .errors import VerifyError
+from .files import whole_file
 
 IR = TypeVar("IR")
 Contra = TypeVar("Contra", contravariant=True)
@@ -13,16 +17,23 @@ Contra = TypeVar("Contra", contravariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Pass(Generic[IR]):
-    """A named step. ``run`` returns the same object where it has nothing to do."""
+    """A named step. ``run`` returns the same object where it has nothing to do.
+
+    ``parts`` names the steps inside a pass that repeats others.
+    """
 
     name: str
     run: Callable[[IR], IR]
+    parts: tuple[str, ...] = ()
 
 
 class Instrument(Protocol[Contra]):
-    """Watches a pipeline. ``number`` counts from 1; number 0 is the input of the pipeline."""
+    """Watches a pipeline. ``number`` counts from 1; number 0 is the input of the pipeline.
 
-    def after(self, number: int, name: str, ir: Contra, changed: bool) -> None: ...
+    ``seconds`` are those of the pass alone, 0 for the input.
+    """
+
+    def after(self, number: int, name: str, ir: Contra, changed: bool, seconds: float) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +45,13 @@ class Pipeline(Generic[IR]):
     def run(self, ir: IR, instruments: Sequence[Instrument[IR]] = ()) -> IR:
         """Every pass in order; the instruments see the input and each result."""
         for instrument in instruments:
-            instrument.after(0, "input", ir, True)
+            instrument.after(0, "input", ir, True, 0.0)
         for number, step in enumerate(self.passes, 1):
+            start = perf_counter()
             new = step.run(ir)
+            seconds = perf_counter() - start
             for instrument in instruments:
-                instrument.after(number, step.name, new, new is not ir)
+                instrument.after(number, step.name, new, new is not ir, seconds)
             ir = new
         return ir
 
@@ -59,7 +72,51 @@ def repeat(name: str, passes: Iterable[Pass[IR]], limit: int) -> Pass[IR]:
                 break
         return ir
 
-    return Pass(name, run)
+    return Pass(name, run, tuple(step.name for step in steps))
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What one pass did: ``size`` is that of its result, in whatever unit the pipeline counts."""
+
+    number: int
+    name: str
+    changed: bool
+    size: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Timing(Generic[IR]):
+    """Keep one row per pass, the input's first."""
+
+    size: Callable[[IR], int]
+    rows: list[Ran] = field(default_factory=list)
+
+    def after(self, number: int, name: str, ir: IR, changed: bool, seconds: float) -> None:
+        """Add a row."""
+        self.rows.append(Ran(number, name, changed, self.size(ir), seconds))
+
+
+class BrokenPassError(Exception):
+    """A pass made IR that is not well formed: a fault of the compiler, never of its input."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verify(Generic[IR]):
+    """Run a verifier on every changed result; the input is the caller's to verify."""
+
+    verify: Callable[[IR], None]
+
+    def after(self, number: int, name: str, ir: IR, changed: bool, seconds: float) -> None:
+        """Raises ``BrokenPassError``, which names the pass and says what the verifier found."""
+        if number and changed:
+            try:
+                self.verify(ir)
+            except VerifyError as error:
+                raise BrokenPassError(
+                    f"pass {number}, {name}, broke the program: {error}"
+                ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +126,13 @@ class Dump(Generic[IR]):
     show: Callable[[IR], str]
     folder: Path
     suffix: str
+    written: list[Path] = field(default_factory=list)
 
-    def after(self, number: int, name: str, ir: IR, changed: bool) -> None:
-        """Write one stage; the folder is made if it is missing."""
+    def after(self, number: int, name: str, ir: IR, changed: bool, seconds: float) -> None:
+        """Write one stage; the folder is made if it is missing. Raises ``OSError``."""
         if changed:
-            self.folder.mkdir(parents=True, exist_ok=True)
             path = self.folder / f"{number:02}_{name}.{self.suffix}"
-            path.write_text(self.show(ir), encoding="utf-8")
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with whole_file(path) as file:
+                file.write(self.show(ir).encode())
+            self.written.append(path)

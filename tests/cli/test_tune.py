@@ -17,7 +17,7 @@ from rich.console import Console
 from nestwright.autotune.journal import read
 from nestwright.autotune.progress import Progress, TaskResult
 from nestwright.cli.live import Display, line, picture, spark
-from nestwright.cli.show import STAGES
+from nestwright.codegen.stages import STAGES
 
 COMMAND = [sys.executable, "-m", "nestwright"]
 ONE = ("--target", "cpu -threads=1")

@@ -79,3 +79,8 @@ def optimize(module: HloModule, *, instruments: Sequence[Instrument[HloModule]] 
     """
     verify(module)
     return PIPELINE.run(module, instruments)
+
+
+def instructions(module: HloModule) -> int:
+    """How many instructions a module has, those of called computations included."""
+    return sum(len(c.instructions) for c in module.computations)

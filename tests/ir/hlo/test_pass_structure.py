@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nestwright.ir.errors import ArgumentError
+from nestwright.ir.errors import ArgumentError, VerifyError
 from nestwright.ir.hlo import parse, show
 from nestwright.ir.hlo.inputs import random_arguments
 from nestwright.ir.hlo.interp import evaluate
@@ -19,7 +19,7 @@ from nestwright.ir.hlo.passes.fold_constants import fold_constants
 from nestwright.ir.hlo.passes.freeze_parameters import freeze
 from nestwright.ir.hlo.passes.inline_calls import inline_calls
 from nestwright.ir.hlo.passes.pipeline import optimize
-from nestwright.ir.passes import Dump, Pass, Pipeline, repeat
+from nestwright.ir.passes import BrokenPassError, Dump, Pass, Pipeline, Timing, Verify, repeat
 
 CORPUS = Path(__file__).parents[4] / "shared/corpus/models"
 SUM = "sum { a = f32[] parameter(0) b = f32[] parameter(1) ROOT s = f32[] add(a, b) }\n"
@@ -260,10 +260,35 @@ NUMBERS = Pipeline((Pass("double", _double), Pass("keep", _keep), Pass("again", 
 
 
 def test_pipeline_dumps_what_changed(tmp_path):
-    assert NUMBERS.run(3, [Dump(str, tmp_path, "txt")]) == 12
-    assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {
+    dump = Dump(str, tmp_path / "made", "txt")
+    assert NUMBERS.run(3, [dump]) == 12
+    assert {p.name: p.read_text() for p in dump.written} == {
         "00_input.txt": "3", "01_double.txt": "6", "03_again.txt": "12",
     }  # fmt: skip
+    assert sorted((tmp_path / "made").iterdir()) == dump.written
+
+
+def test_passes_are_listed_and_timed():
+    timing = Timing(lambda x: 10 * x)
+    NUMBERS.run(3, [timing])
+    assert [(r.number, r.name, r.changed, r.size) for r in timing.rows] == [
+        (0, "input", True, 30), (1, "double", True, 60), (2, "keep", False, 60),
+        (3, "again", True, 120),
+    ]  # fmt: skip
+    assert timing.rows[0].seconds == 0 and all(r.seconds >= 0 for r in timing.rows)
+    assert repeat("both", NUMBERS.passes, limit=1).parts == ("double", "keep", "again")
+
+
+def test_broken_pass_is_named_and_its_result_dumped(tmp_path):
+    def below_ten(x: int) -> None:
+        if x > 10:
+            raise VerifyError(f"{x} is too big")
+
+    dump = Dump(str, tmp_path, "txt")
+    with pytest.raises(BrokenPassError, match="pass 3, again, broke the program: 12 is too big"):
+        NUMBERS.run(3, [dump, Verify(below_ten)])
+    assert dump.written[-1].read_text() == "12"
+    assert Pipeline(NUMBERS.passes[1:2]).run(11, [Verify(below_ten)]) == 11, "the input's fault"
 
 
 def test_repeat_ends_when_nothing_changes_or_at_the_limit():

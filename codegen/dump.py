@@ -1,0 +1,64 @@
+"""Every stage of a model as numbered files: what `nestwright show --dump` writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..ir.files import whole_file
+from ..ir.hlo.nodes import HloModule
+from ..ir.hlo.passes import pipeline
+from ..ir.hlo.passes.freeze_parameters import freeze
+from ..ir.hlo.printer import show
+from ..ir.hlo.verify import verify
+from ..ir.passes import Dump, Verify
+from ..ir.target import Target
+from ..schedule.trace import Trace
+from .groups import fuse_module
+from .stages import fused_text, group_stages, plan_text, titled
+
+SUFFIXES = {
+    "fused": "hlo", "te": "txt", "loop": "txt", "scheduled": "txt", "flat": "txt",
+    "llvm": "ll", "asm": "s", "plan": "txt",
+}  # fmt: skip
+
+
+def dump_stages(
+    module: HloModule,
+    target: Target,
+    folder: Path,
+    schedules: Mapping[str, Trace],
+    constants: Mapping[int | str, Any] | None = None,
+) -> list[Path]:
+    """Write the input, each graph pass's result if it changed anything, and the later stages.
+
+    Passes keep their number in the pipeline, stages go on from there. Every file is written as
+    soon as it is known, so those before a failure are there to look at. Raises ``OSError``,
+    ``BrokenPassError`` for a pass that makes a module that is not well formed, and what
+    compilation raises.
+    """
+    frozen = freeze(module, constants) if constants else module
+    passes = Dump(show, folder, "hlo")
+    optimized = pipeline.optimize(frozen, instruments=(passes, Verify(verify)))
+    groups = fuse_module(optimized)
+    written = passes.written
+
+    def write(stage: str, text: str) -> None:
+        number = len(pipeline.PIPELINE.passes) + 1 + list(SUFFIXES).index(stage)
+        path = folder / f"{number:02}_{stage}.{SUFFIXES[stage]}"
+        with whole_file(path) as file:
+            file.write(text.encode())
+        written.append(path)
+
+    write("fused", fused_text(groups))
+    distinct = groups.distinct
+    steps = [group_stages(g, key, target, schedules.get(key)) for key, g in distinct.items()]
+    for row in zip(*steps, strict=True):  # all groups at one stage
+        parts = [
+            titled(g, key, text())
+            for (key, g), (_, text) in zip(distinct.items(), row, strict=True)
+        ]
+        write(row[0][0], "\n".join(parts))
+    write("plan", plan_text(optimized, groups, target, schedules))
+    return written

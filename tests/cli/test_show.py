@@ -1,0 +1,93 @@
+"""`show --passes` and `show --dump`: what the graph passes do, and every stage as a file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nestwright.codegen.stages import STAGES
+from nestwright.ir.hlo import parse, show
+from nestwright.ir.hlo.nodes import HloModule
+from nestwright.ir.hlo.passes import pipeline
+from nestwright.ir.hlo.passes.pipeline import PIPELINE, instructions, optimize
+from nestwright.ir.passes import Pass, Pipeline
+
+NAMES = [p.name for p in PIPELINE.passes]
+TWICE = """HloModule twice
+
+ENTRY main {
+  x = f32[8] parameter(0)
+  a = f32[8] negate(x)
+  b = f32[8] negate(x)
+  ROOT y = f32[8] multiply(a, b)
+}
+"""
+LATER = ["fused.hlo", "te.txt", "loop.txt", "scheduled.txt", "flat.txt", "llvm.ll", "asm.s",
+         "plan.txt"]  # fmt: skip
+
+
+@pytest.fixture
+def twice(tmp_path: Path) -> Path:
+    path = tmp_path / "twice.hlo"
+    path.write_text(TWICE)
+    return path
+
+
+def test_passes_are_listed_in_order_with_their_effect(nestwright, twice: Path) -> None:
+    said = nestwright("show", twice, "--passes")
+    heading, first, *rows = said.out.splitlines()
+    assert said.status == 0 and heading.split()[:4] == ["#", "pass", "changed", "instructions"]
+    assert first.split() == ["0", "input", "4"]
+    table = [r.split() for r in rows[: len(NAMES)]]
+    assert [r[:2] for r in table] == [[str(n), name] for n, name in enumerate(NAMES, 1)]
+    assert table[NAMES.index("simplify")][2] == "yes", "two equal instructions become one"
+    left = str(instructions(optimize(parse(TWICE))))
+    assert rows[len(NAMES)].split()[2] == table[-1][3] == left
+
+
+def test_passes_as_data(nestwright, twice: Path) -> None:
+    facts = json.loads(nestwright("show", twice, "--passes", "--json").out)
+    assert facts["instructions"] == 4 and [p["name"] for p in facts["passes"]] == NAMES
+    assert facts["seconds"] == pytest.approx(sum(p["seconds"] for p in facts["passes"]))
+    by_name = {p["name"]: p for p in facts["passes"]}
+    assert by_name["simplify"]["changed"] and "cse" in by_name["simplify"]["parts"]
+    assert not by_name["raise_erfc"]["changed"]
+
+
+def without_operands(module: HloModule) -> HloModule:
+    """A pass that forgets that a product has factors."""
+    root = replace(module.entry.root, operands=())
+    kept = tuple(i for i in module.entry.instructions if i is not module.entry.root)
+    entry = replace(module.entry, instructions=(*kept, root), root=root)
+    return replace(module, computations=(entry,), entry=entry)
+
+
+@pytest.mark.parametrize("how", [("--passes",), ("--dump", "d")])
+def test_a_broken_pass_is_named(nestwright, twice: Path, monkeypatch, how) -> None:
+    broken = Pipeline((Pass("forget", without_operands), *PIPELINE.passes))
+    monkeypatch.setattr(pipeline, "PIPELINE", broken)
+    said = nestwright("show", twice, *how)
+    assert said.status == 3 and "pass 1, forget, broke the program: " in said.err
+    assert [p.name for p in sorted(Path().glob("d/*"))] == (
+        ["00_input.hlo", "01_forget.hlo"] if "d" in how else []
+    )
+
+
+def test_every_stage_is_dumped(nestwright, twice: Path) -> None:
+    said = nestwright("show", twice, "--dump", "out/d", "--target", "cpu -threads=1")
+    paths = [Path(line) for line in said.out.splitlines()]
+    assert said.status == 0 and paths == sorted(Path("out/d").iterdir())
+    first, *passes = [p for p in paths if int(p.name[:2]) <= len(NAMES)]
+    assert first.name == "00_input.hlo" and first.read_text() == show(parse(TWICE))
+    assert passes[-1].read_text() == show(optimize(parse(TWICE)))
+    for p in passes:
+        assert p.stem == f"{p.name[:2]}_{NAMES[int(p.name[:2]) - 1]}"
+    later = paths[1 + len(passes) :]
+    assert [p.name for p in later] == [f"{n}_{x}" for n, x in enumerate(LATER, len(NAMES) + 1)]
+    for p in later:
+        stage = p.stem[3:]
+        shown = nestwright("show", twice, "--stage", stage, "--target", "cpu -threads=1").out
+        assert stage in STAGES and p.read_text() == shown.removesuffix("\n")
