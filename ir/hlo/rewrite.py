@@ -36,8 +36,8 @@ def make(
 
 
 def constant(value: np.ndarray[Any, Any], name: str = "") -> Instruction:
-    """A ``constant`` of an array's value, element type and shape."""
-    value = np.asarray(value)
+    """A ``constant`` of an array's value, element type and shape; it holds the rows in order."""
+    value = np.asarray(value, order="C")
     shape = Shape(from_numpy(value.dtype), tuple(value.shape))
     return make("constant", shape, name=name, literal=value)
 

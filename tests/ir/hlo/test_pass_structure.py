@@ -133,6 +133,11 @@ def test_folding_makes_nothing_big(becomes):
     becomes(fold_constants, entry("i = s32[9] iota(), iota_dimension=0"), None)
 
 
+def test_what_is_folded_can_be_simplified(becomes):
+    before = "c = f32[3] constant({1,2,3})  ROOT r = f32[3] reverse(c), dimensions={0}"
+    becomes(optimize, entry(before), entry("ROOT r = f32[3] constant({3,2,1})"))
+
+
 DENSE = (
     "ENTRY main { w = f32[4,3] parameter(0)  x = f32[2,4] parameter(1)  b = f32[3] parameter(2)"
     "  d = f32[2,3] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
