@@ -5,8 +5,9 @@ One pool per process serves every executable and every Python thread:
 ``void nw_parallel(ptr body, ptr context, i64 count)``
     calls ``body(context, begin, end)`` on chunks that cover ``0 .. count`` once, and returns when
     all of them have run. Threads claim chunks with a compare-exchange on ``ticket``, which holds
-    the launch's generation and the number of chunks left; so a worker that was held up since an
-    earlier launch can never claim a chunk of this one by mistake. Calls from inside a body, and
+    the launch's generation and the chunks left; so a worker that was held up since an earlier
+    launch can never claim a chunk of this one by mistake. The caller claims from the front, the
+    workers from the back: from one kernel to the next, a core finds its part in its own cache. Calls from inside a body, and
     calls while another thread uses the pool, run serially in the caller.
 ``ptr nw_scratch(i64 bytes)``
     memory of the calling thread, 64-byte aligned, distinct from what the same thread has been
@@ -266,7 +267,8 @@ done:
 }
 """
 
-# ticket: the generation in the high half (the futex word), the chunks left in the low half.
+# ticket: the generation in the high half (the futex word); in the low half the chunks left: 16 bits
+# for the end of those not yet claimed, 16 bits for their beginning (at most 16,384 chunks).
 # job: 0 body, 8 context, 16 count, 24 chunks; stable from a launch until its last chunk is done.
 _WORKERS = """
 @ticket = internal global i64 0, align 64
@@ -285,16 +287,21 @@ declare i32 @getpid()
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 $declare
 
-define internal i1 @claim() {
+define internal i1 @claim(i1 %front) {
 entry:
   br label %try
 try:
   %old = load atomic i64, ptr @ticket acquire, align 8
-  %left = trunc i64 %old to i32
-  %any = icmp ne i32 %left, 0
+  %first = and i64 %old, 65535
+  %shifted = lshr i64 %old, 16
+  %stop = and i64 %shifted, 65535
+  %any = icmp ult i64 %first, %stop
   br i1 %any, label %take, label %none
 take:
-  %new = sub i64 %old, 1
+  %last = sub i64 %stop, 1
+  %index = select i1 %front, i64 %first, i64 %last
+  %change = select i1 %front, i64 1, i64 -65536
+  %new = add i64 %old, %change
   %pair = cmpxchg ptr @ticket, i64 %old, i64 %new acq_rel acquire
   %won = extractvalue { i64, i1 } %pair, 1
   br i1 %won, label %run, label %try
@@ -303,8 +310,6 @@ run:
   %context = load ptr, ptr getelementptr (i8, ptr @job, i64 8)
   %count = load i64, ptr getelementptr (i8, ptr @job, i64 16)
   %chunks = load i64, ptr getelementptr (i8, ptr @job, i64 24)
-  %left64 = zext i32 %left to i64
-  %index = sub i64 %chunks, %left64
   %after = add i64 %index, 1
   %scaled = mul i64 %index, %count
   %scaled_after = mul i64 %after, %count
@@ -331,7 +336,7 @@ top:
   %active = icmp slt i32 %index, %others
   br i1 %active, label %work, label %sleep
 work:
-  %worked = call i1 @claim()
+  %worked = call i1 @claim(i1 false)
   br i1 %worked, label %top, label %idle
 idle:
   $pause
@@ -433,7 +438,8 @@ entry:
   %old = load atomic i64, ptr @ticket monotonic, align 8
   %generation = and i64 %old, -4294967296
   %next = add i64 %generation, 4294967296
-  %new = or i64 %next, %chunks
+  %stop = shl i64 %chunks, 16
+  %new = or i64 %next, %stop
   store atomic i64 %new, ptr @ticket seq_cst, align 8
   %sleepers = load atomic i32, ptr @sleepers seq_cst, align 4
   %any = icmp sgt i32 %sleepers, 0
@@ -506,7 +512,7 @@ launch:
   call void @publish(ptr %body, ptr %context, i64 %count, i32 %threads0)
   br label %work
 work:
-  %worked = call i1 @claim()
+  %worked = call i1 @claim(i1 true)
   br i1 %worked, label %work, label %finish
 finish:
   call void @wait()
