@@ -38,7 +38,7 @@ Array: TypeAlias = np.ndarray[Any, Any]
 
 ALIGNMENT = 64  # bytes
 KEPT = 4  # programs whose inputs and sketches stay in memory
-COPIES = 8  # most sets of buffers that timing rotates through
+COPIES = 32  # most sets of buffers that timing rotates through
 
 
 @dataclass(slots=True)
@@ -207,7 +207,7 @@ def _buffer(b: Buffer) -> Array:
 def _rotation(program: Program, arguments: Sequence[Array], target: Target) -> list[list[Array]]:
     """Aligned sets of all parameters, enough of them that a set has left L2 when its turn comes."""
     size = sum(math.prod(b.shape) * b.dtype.bytes for b in program.func.params)
-    caches = 2 * target.l2 * target.threads  # every thread has one of its own
+    caches = 8 * target.l2 * target.threads  # every thread has one of its own
     copies = max(1, min(COPIES, math.ceil(caches / max(1, size))))
     if size < target.l1:
         copies = 1  # what is this small is hot in the model too: its producer just ran
