@@ -7,8 +7,9 @@ One pool per process serves every executable and every Python thread:
     all of them have run. Threads claim chunks with a compare-exchange on ``ticket``, which holds
     the launch's generation and the chunks left; so a worker that was held up since an earlier
     launch can never claim a chunk of this one by mistake. The caller claims from the front, the
-    workers from the back: from one kernel to the next, a core finds its part in its own cache. Calls from inside a body, and
-    calls while another thread uses the pool, run serially in the caller.
+    workers from the back: from one kernel to the next, a core finds its part in its own cache.
+    Calls from inside a body, and calls while another thread uses the pool, run serially in the
+    caller.
 ``ptr nw_scratch(i64 bytes)``
     memory of the calling thread, 64-byte aligned, distinct from what the same thread has been
     given before; it is taken back when the enclosing body returns, or by
