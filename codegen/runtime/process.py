@@ -14,9 +14,9 @@ from threading import Lock
 
 from ...ir.target import Target
 from .. import cpu
-from . import entry, pool
+from . import entry_ir, pool
 
-SYMBOLS = (*pool.SYMBOLS, *entry.SYMBOLS)
+SYMBOLS = (*pool.SYMBOLS, *entry_ir.SYMBOLS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ _loaded: list[Runtime] = []
 @cache
 def objects(target: Target) -> tuple[bytes, ...]:
     """The runtime's object code for a target."""
-    modules = (pool.module_text(target), entry.module_text(target))
+    modules = (pool.module_text(target), entry_ir.module_text(target))
     return tuple(cpu.compile(text, target) for text in modules)
 
 

@@ -1,0 +1,465 @@
+"""The C function behind every executable, in LLVM IR: see ``entry`` for the table that it reads."""
+
+from __future__ import annotations
+
+from ...ir.target import Target
+
+SYMBOLS = ("nw_call", "nw_run", "nw_arena_free")
+
+
+def module_text(target: Target) -> str:
+    """The entry's LLVM module; it is the same for every executable."""
+    pages = _HUGE_PAGES if "linux" in target.triple else _PLAIN_PAGES
+    return f'target triple = "{target.triple}"\n' + _DECLARE + pages + _TAKE + _ARENA + _CALL
+
+
+_HUGE_PAGES = """
+declare i32 @madvise(ptr, i64, i32)
+; Ask for pages of 2 MiB (MADV_HUGEPAGE): an arena in pages of 4 KiB misses the TLB all the time.
+define internal void @huge_pages(ptr %memory, i64 %bytes) {
+  %ignored = call i32 @madvise(ptr %memory, i64 %bytes, i32 14)
+  ret void
+}
+"""
+_PLAIN_PAGES = """
+define internal void @huge_pages(ptr %memory, i64 %bytes) {
+  ret void
+}
+"""
+
+
+_DECLARE = """
+declare ptr @PyTuple_GetItem(ptr, i64)
+declare ptr @PyTuple_New(i64)
+declare i32 @PyTuple_SetItem(ptr, i64, ptr)
+declare ptr @PyLong_AsVoidPtr(ptr)
+declare i32 @PyObject_GetBuffer(ptr, ptr, i32)
+declare void @PyBuffer_Release(ptr)
+declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
+declare ptr @PyObject_GetAttr(ptr, ptr)
+declare void @PyErr_Clear()
+declare ptr @PyErr_NoMemory()
+declare void @Py_DecRef(ptr)
+declare ptr @PyEval_SaveThread()
+declare void @PyEval_RestoreThread(ptr)
+declare i32 @posix_memalign(ptr, i64, i64)
+declare void @free(ptr)
+declare void @nw_pool_set_threads(i32)
+declare i64 @nw_scratch_mark()
+declare void @nw_scratch_release(i64)
+"""
+
+# Py_buffer: 0 buf, 24 itemsize, 36 ndim, 40 format, 48 shape; 80 bytes.
+# Flags: 0x38 C-contiguous with shape and strides, 4 format.
+_TAKE = """
+; Does a buffer's format mean the element type? ``code`` holds the characters it may begin with
+; in bytes 0 and 1, and the second character, if there must be one, in byte 2.
+define internal i1 @fits_format(ptr %format0, i32 %code) {
+entry:
+  %none = icmp eq ptr %format0, null
+  br i1 %none, label %bytes, label %look
+bytes:
+  %first_code0 = trunc i32 %code to i8
+  %is_u8 = icmp eq i8 %first_code0, 66
+  ret i1 %is_u8
+look:
+  %prefix = load i8, ptr %format0
+  switch i8 %prefix, label %compare [ i8 64, label %skip i8 61, label %skip i8 60, label %skip ]
+skip:
+  br label %compare
+compare:
+  %offset = phi i64 [ 0, %look ], [ 1, %skip ]
+  %format = getelementptr i8, ptr %format0, i64 %offset
+  %c0 = load i8, ptr %format
+  %first_code = trunc i32 %code to i8
+  %shift8 = lshr i32 %code, 8
+  %other_code = trunc i32 %shift8 to i8
+  %shift16 = lshr i32 %code, 16
+  %second_code = trunc i32 %shift16 to i8
+  %same0 = icmp eq i8 %c0, %first_code
+  %same1 = icmp eq i8 %c0, %other_code
+  %same = or i1 %same0, %same1
+  br i1 %same, label %second, label %no
+second:
+  %second_p = getelementptr i8, ptr %format, i64 1
+  %c1 = load i8, ptr %second_p
+  %matches = icmp eq i8 %c1, %second_code
+  %end = icmp eq i8 %c1, 0
+  br i1 %end, label %answer, label %last
+last:
+  %last_p = getelementptr i8, ptr %format, i64 2
+  %c2 = load i8, ptr %last_p
+  %end2 = icmp eq i8 %c2, 0
+  br label %answer
+answer:
+  %ended = phi i1 [ true, %second ], [ %end2, %last ]
+  %good = and i1 %matches, %ended
+  ret i1 %good
+no:
+  ret i1 false
+}
+
+define internal i1 @fits_dims(ptr %view, ptr %spec) {
+entry:
+  %ndim_p = getelementptr i8, ptr %view, i64 36
+  %ndim32 = load i32, ptr %ndim_p
+  %ndim = sext i32 %ndim32 to i64
+  %rank = load i64, ptr %spec
+  %same_rank = icmp eq i64 %ndim, %rank
+  br i1 %same_rank, label %size, label %no
+size:
+  %itemsize_p = getelementptr i8, ptr %view, i64 24
+  %itemsize = load i64, ptr %itemsize_p
+  %wanted_p = getelementptr i8, ptr %spec, i64 8
+  %wanted = load i64, ptr %wanted_p
+  %same_size = icmp eq i64 %itemsize, %wanted
+  br i1 %same_size, label %walk, label %no
+walk:
+  %shape_p = getelementptr i8, ptr %view, i64 48
+  %shape = load ptr, ptr %shape_p
+  %dims_p = getelementptr i8, ptr %spec, i64 32
+  %dims = load ptr, ptr %dims_p
+  br label %next
+next:
+  %i = phi i64 [ 0, %walk ], [ %after, %check ]
+  %more = icmp slt i64 %i, %rank
+  br i1 %more, label %check, label %yes
+check:
+  %have_p = getelementptr i64, ptr %shape, i64 %i
+  %want_p = getelementptr i64, ptr %dims, i64 %i
+  %have = load i64, ptr %have_p
+  %want = load i64, ptr %want_p
+  %after = add i64 %i, 1
+  %same = icmp eq i64 %have, %want
+  br i1 %same, label %next, label %no
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}
+
+; Fill ``view`` from ``object``. False (nothing held; an error may be set) where it does not fit.
+define internal i1 @take(ptr %object, ptr %spec, ptr %view, ptr %dtype_name) {
+entry:
+  %code_p = getelementptr i8, ptr %spec, i64 16
+  %code64 = load i64, ptr %code_p
+  %code = trunc i64 %code64 to i32
+  %exact_p = getelementptr i8, ptr %spec, i64 24
+  %exact = load ptr, ptr %exact_p
+  %by_format = icmp eq ptr %exact, null
+  br i1 %by_format, label %get, label %type
+type: ; an element type without a buffer format: the array's dtype must be that very object
+  %dtype = call ptr @PyObject_GetAttr(ptr %object, ptr %dtype_name)
+  %has = icmp ne ptr %dtype, null
+  br i1 %has, label %compare, label %no
+compare:
+  call void @Py_DecRef(ptr %dtype)
+  %is = icmp eq ptr %dtype, %exact
+  br i1 %is, label %get, label %no
+get:
+  %flags = select i1 %by_format, i32 60, i32 56
+  %status = call i32 @PyObject_GetBuffer(ptr %object, ptr %view, i32 %flags)
+  %got = icmp eq i32 %status, 0
+  br i1 %got, label %dims, label %no
+dims:
+  %fits = call i1 @fits_dims(ptr %view, ptr %spec)
+  br i1 %fits, label %format, label %drop
+format:
+  br i1 %by_format, label %read, label %yes
+read:
+  %format_p = getelementptr i8, ptr %view, i64 40
+  %format_text = load ptr, ptr %format_p
+  %good = call i1 @fits_format(ptr %format_text, i32 %code)
+  br i1 %good, label %yes, label %drop
+yes:
+  ret i1 true
+drop:
+  call void @PyBuffer_Release(ptr %view)
+  br label %no
+no:
+  ret i1 false
+}
+"""
+
+_ARENA = """
+; The arena out of its slot, or a new one (of 4 MiB and more: in huge pages). Null only when memory
+; is out.
+define internal ptr @arena_take(ptr %words) {
+entry:
+  %slot = getelementptr i8, ptr %words, i64 48
+  %kept = atomicrmw xchg ptr %slot, ptr null acquire
+  %have = icmp ne ptr %kept, null
+  br i1 %have, label %done, label %make
+make:
+  %made = alloca ptr
+  %bytes_p = getelementptr i8, ptr %words, i64 40
+  %bytes = load i64, ptr %bytes_p
+  %padded = add i64 %bytes, 64
+  %large = icmp uge i64 %bytes, 4194304
+  %align = select i1 %large, i64 2097152, i64 64
+  %status = call i32 @posix_memalign(ptr %made, i64 %align, i64 %padded)
+  %ok = icmp eq i32 %status, 0
+  %new = load ptr, ptr %made
+  %arena = select i1 %ok, ptr %new, ptr null
+  %both = and i1 %ok, %large
+  br i1 %both, label %huge, label %out
+huge:
+  call void @huge_pages(ptr %arena, i64 %padded)
+  br label %out
+out:
+  ret ptr %arena
+done:
+  ret ptr %kept
+}
+
+define internal void @arena_give(ptr %words, ptr %arena) {
+entry:
+  %slot = getelementptr i8, ptr %words, i64 48
+  %pair = cmpxchg ptr %slot, ptr null, ptr %arena release monotonic
+  %stored = extractvalue { ptr, i1 } %pair, 1
+  br i1 %stored, label %done, label %drop
+drop:
+  call void @free(ptr %arena)
+  br label %done
+done:
+  ret void
+}
+
+; Free the kept arena, when its executable is dropped.
+define void @nw_arena_free(ptr %words) {
+  %slot = getelementptr i8, ptr %words, i64 48
+  %kept = atomicrmw xchg ptr %slot, ptr null acquire
+  call void @free(ptr %kept)
+  ret void
+}
+
+; Run on given pointers: 0 when done, 1 when memory is out. The caller does not hold the GIL.
+define i32 @nw_run(ptr %words, ptr %params, ptr %results) {
+entry:
+  %arena = call ptr @arena_take(ptr %words)
+  %bad = icmp eq ptr %arena, null
+  br i1 %bad, label %no, label %go
+go:
+  %run_p = getelementptr i8, ptr %words, i64 32
+  %run = load ptr, ptr %run_p
+  %constants_p = getelementptr i8, ptr %words, i64 56
+  %constants = load ptr, ptr %constants_p
+  %threads_p = getelementptr i8, ptr %words, i64 88
+  %threads = load i32, ptr %threads_p
+  call void @nw_pool_set_threads(i32 %threads)
+  %mark = call i64 @nw_scratch_mark()
+  call void %run(ptr %params, ptr %results, ptr %arena, ptr %constants)
+  call void @nw_scratch_release(i64 %mark)
+  call void @arena_give(ptr %words, ptr %arena)
+  ret i32 0
+no:
+  ret i32 1
+}
+"""
+
+_CALL = """
+define internal void @release_views(ptr %views, i64 %count) {
+entry:
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %after, %drop ]
+  %more = icmp slt i64 %i, %count
+  br i1 %more, label %drop, label %done
+drop:
+  %view = getelementptr [80 x i8], ptr %views, i64 %i
+  call void @PyBuffer_Release(ptr %view)
+  %after = add i64 %i, 1
+  br label %next
+done:
+  ret void
+}
+
+define internal void @drop_objects(ptr %objects, i64 %count) {
+entry:
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %after, %drop ]
+  %more = icmp slt i64 %i, %count
+  br i1 %more, label %drop, label %done
+drop:
+  %object_p = getelementptr ptr, ptr %objects, i64 %i
+  %object = load ptr, ptr %object_p
+  call void @Py_DecRef(ptr %object)
+  %after = add i64 %i, 1
+  br label %next
+done:
+  ret void
+}
+
+; Take every argument; the number taken is stored. False where one does not fit.
+define internal i1 @take_all(ptr %words, ptr %args, i64 %count, ptr %views, ptr %pointers,
+                             ptr %taken) {
+entry:
+  %specs_p = getelementptr i8, ptr %words, i64 8
+  %specs = load ptr, ptr %specs_p
+  %name_p = getelementptr i8, ptr %words, i64 72
+  %name = load ptr, ptr %name_p
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %after, %keep ]
+  store i64 %i, ptr %taken
+  %more = icmp slt i64 %i, %count
+  br i1 %more, label %one, label %yes
+one:
+  %object_p = getelementptr ptr, ptr %args, i64 %i
+  %object = load ptr, ptr %object_p
+  %spec = getelementptr [40 x i8], ptr %specs, i64 %i
+  %view = getelementptr [80 x i8], ptr %views, i64 %i
+  %ok = call i1 @take(ptr %object, ptr %spec, ptr %view, ptr %name)
+  br i1 %ok, label %keep, label %no
+keep:
+  %data = load ptr, ptr %view
+  %pointer_p = getelementptr ptr, ptr %pointers, i64 %i
+  store ptr %data, ptr %pointer_p
+  %after = add i64 %i, 1
+  br label %next
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}
+
+; Make every result; the number made is stored. False, with an error set, where one fails.
+define internal i1 @make_all(ptr %words, i64 %count, ptr %objects, ptr %pointers, ptr %made) {
+entry:
+  %view = alloca [80 x i8], align 8
+  %specs_p = getelementptr i8, ptr %words, i64 24
+  %specs = load ptr, ptr %specs_p
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %after, %keep ]
+  store i64 %i, ptr %made
+  %more = icmp slt i64 %i, %count
+  br i1 %more, label %one, label %yes
+one:
+  %spec = getelementptr [24 x i8], ptr %specs, i64 %i
+  %maker = load ptr, ptr %spec
+  %shape_and_dtype = getelementptr i8, ptr %spec, i64 8
+  %object = call ptr @PyObject_Vectorcall(ptr %maker, ptr %shape_and_dtype, i64 2, ptr null)
+  %bad = icmp eq ptr %object, null
+  br i1 %bad, label %no, label %get
+get:
+  %status = call i32 @PyObject_GetBuffer(ptr %object, ptr %view, i32 1)
+  %got = icmp eq i32 %status, 0
+  br i1 %got, label %keep, label %drop
+drop:
+  call void @Py_DecRef(ptr %object)
+  br label %no
+keep:
+  %data = load ptr, ptr %view
+  call void @PyBuffer_Release(ptr %view)
+  %object_p = getelementptr ptr, ptr %objects, i64 %i
+  store ptr %object, ptr %object_p
+  %pointer_p = getelementptr ptr, ptr %pointers, i64 %i
+  store ptr %data, ptr %pointer_p
+  %after = add i64 %i, 1
+  br label %next
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}
+
+; One object, or a tuple of them. Takes over the references.
+define internal ptr @bundle(ptr %objects, i64 %count, i64 %flags) {
+entry:
+  %as_tuple = and i64 %flags, 2
+  %single = icmp eq i64 %as_tuple, 0
+  br i1 %single, label %one, label %many
+one:
+  %object1 = load ptr, ptr %objects
+  ret ptr %object1
+many:
+  %tuple = call ptr @PyTuple_New(i64 %count)
+  %bad = icmp eq ptr %tuple, null
+  br i1 %bad, label %drop, label %next
+drop:
+  call void @drop_objects(ptr %objects, i64 %count)
+  ret ptr null
+next:
+  %i = phi i64 [ 0, %many ], [ %after, %put ]
+  %more = icmp slt i64 %i, %count
+  br i1 %more, label %put, label %done
+put:
+  %object_p = getelementptr ptr, ptr %objects, i64 %i
+  %object = load ptr, ptr %object_p
+  %status = call i32 @PyTuple_SetItem(ptr %tuple, i64 %i, ptr %object)
+  %after = add i64 %i, 1
+  br label %next
+done:
+  ret ptr %tuple
+}
+
+define internal i32 @run_program(ptr %words, ptr %params, ptr %results, i64 %flags) {
+entry:
+  %releases = and i64 %flags, 1
+  %hold = icmp eq i64 %releases, 0
+  br i1 %hold, label %held, label %free
+held:
+  %status0 = call i32 @nw_run(ptr %words, ptr %params, ptr %results)
+  ret i32 %status0
+free:
+  %thread = call ptr @PyEval_SaveThread()
+  %status1 = call i32 @nw_run(ptr %words, ptr %params, ptr %results)
+  call void @PyEval_RestoreThread(ptr %thread)
+  ret i32 %status1
+}
+
+define ptr @nw_call(ptr %self, ptr %args, i64 %nargs, ptr %kwnames) {
+entry:
+  %number = call ptr @PyTuple_GetItem(ptr %self, i64 0)
+  %words = call ptr @PyLong_AsVoidPtr(ptr %number)
+  %taken = alloca i64
+  %made = alloca i64
+  %count = load i64, ptr %words
+  %named = icmp ne ptr %kwnames, null
+  %other = icmp ne i64 %nargs, %count
+  %unusual = or i1 %named, %other
+  br i1 %unusual, label %slow, label %take
+take:
+  %views = alloca [80 x i8], i64 %count, align 8
+  %params = alloca ptr, i64 %count
+  %fit = call i1 @take_all(ptr %words, ptr %args, i64 %count, ptr %views, ptr %params, ptr %taken)
+  br i1 %fit, label %make, label %misfit
+misfit:
+  %some = load i64, ptr %taken
+  call void @release_views(ptr %views, i64 %some)
+  call void @PyErr_Clear()
+  br label %slow
+slow:
+  %slow_p = getelementptr i8, ptr %words, i64 64
+  %python = load ptr, ptr %slow_p
+  %answer = call ptr @PyObject_Vectorcall(ptr %python, ptr %args, i64 %nargs, ptr %kwnames)
+  ret ptr %answer
+make:
+  %results_n_p = getelementptr i8, ptr %words, i64 16
+  %results_n = load i64, ptr %results_n_p
+  %flags_p = getelementptr i8, ptr %words, i64 80
+  %flags = load i64, ptr %flags_p
+  %objects = alloca ptr, i64 %results_n
+  %results = alloca ptr, i64 %results_n
+  %good = call i1 @make_all(ptr %words, i64 %results_n, ptr %objects, ptr %results, ptr %made)
+  br i1 %good, label %run, label %fail
+run:
+  %status = call i32 @run_program(ptr %words, ptr %params, ptr %results, i64 %flags)
+  %ran = icmp eq i32 %status, 0
+  br i1 %ran, label %finish, label %memory
+finish:
+  call void @release_views(ptr %views, i64 %count)
+  %value = call ptr @bundle(ptr %objects, i64 %results_n, i64 %flags)
+  ret ptr %value
+memory:
+  %unused = call ptr @PyErr_NoMemory()
+  br label %fail
+fail:
+  %ready = load i64, ptr %made
+  call void @drop_objects(ptr %objects, i64 %ready)
+  call void @release_views(ptr %views, i64 %count)
+  ret ptr null
+}
+"""
