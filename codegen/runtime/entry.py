@@ -1,9 +1,9 @@
 """The way from a Python call into native code: the table that the one C function for all reads.
 
 ``nw_call`` (its code is in ``entry_ir``) is a METH_FASTCALL function. What it calls for is in a
-table of words (``Entry`` builds it): the parameters' shapes and element formats, the function to run, the arena. It takes
-every argument through the buffer protocol and checks rank, dimensions, item size, format and
-contiguity; allocates the results; releases the GIL while the program runs, if the program is long
+table of words (``Entry`` builds it): the parameters' shapes and element formats, the function to
+run, the arena. It takes every argument through the buffer protocol and checks rank, dimensions,
+item size, format and contiguity; allocates the results; releases the GIL while the program runs, if the program is long
 enough for that to pay; and returns one array or a tuple. Whatever does not fit (another kind of
 argument, a keyword, a wrong shape) goes to the Python function ``slow``, which converts or raises.
 
