@@ -3,9 +3,10 @@
 ``nw_call`` (its code is in ``entry_ir``) is a METH_FASTCALL function. What it calls for is in a
 table of words (``Entry`` builds it): the parameters' shapes and element formats, the function to
 run, the arena. It takes every argument through the buffer protocol and checks rank, dimensions,
-item size, format and contiguity; allocates the results; releases the GIL while the program runs, if the program is long
-enough for that to pay; and returns one array or a tuple. Whatever does not fit (another kind of
-argument, a keyword, a wrong shape) goes to the Python function ``slow``, which converts or raises.
+item size, format and contiguity; allocates the results; releases the GIL while the program runs,
+if the program is long enough for that to pay; and returns one array or a tuple. Whatever does not
+fit (another kind of argument, a keyword, a wrong shape) goes to the Python function ``slow``,
+which converts or raises.
 
 The arena is kept between calls. A call takes it out of its slot; one that finds the slot empty,
 because another thread is inside, makes an arena of its own.
