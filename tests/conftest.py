@@ -1,4 +1,4 @@
-"""What tests of every floor share: golden files."""
+"""What tests of every floor share: golden files; property tests draw the same every time."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.load_profile("repeatable")
 
 TESTS = Path(__file__).parent
 

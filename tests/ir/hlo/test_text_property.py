@@ -89,7 +89,7 @@ def test_show_then_parse(module: HloModule) -> None:
 
 
 def _readable(a: np.ndarray) -> np.ndarray:
-    return a if a.dtype.kind in "biufc" else a.astype(np.float64)
+    return a if a.dtype.isbuiltin == 1 else a.astype(np.float64)
 
 
 TEXT = """HloModule m, entry_computation_layout={(f32[4,6]{1,0})->f32[4]{0}}
