@@ -21,6 +21,11 @@ Semantics, once and for all:
 * ``reads`` and ``writes`` cover every element that an instance (body and init) may touch, given
   over the block's axes. An update that reads what it writes lists the region under both.
 * Loop kinds never change results, only order: see ``Kind``.
+* A thread-bound loop inside another of the same index shares its iterations among the same threads.
+  What it does may not depend on the outer variable: run one after the other, every outer iteration
+  does it all again, and to no effect.
+* A buffer in ``Scope.WARP`` is touched by intrinsics only, outside of loops over ``threadIdx.x``: the
+  32 threads of that index do one intrinsic together.
 * Index arithmetic is in s64 and does not overflow. Floats may be contracted (a*b+c to fma) and
   reductions reassociated; nothing else is reordered: no NaN or infinity is assumed away.
 * ``Let`` names a value; values have no side effects.
@@ -98,16 +103,26 @@ class Scope(Enum):
     GLOBAL = "global"  # memory: an argument, the arena, or a thread's own scratch
     REGISTER = "register"  # registers of one thread; every index is constant once unrolled
     SHARED = "shared"  # a GPU block's shared memory
+    WARP = "warp"  # matrix tiles, spread over the registers of the 32 threads of a GPU's warp
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Buffer:
-    """A dense row-major array. ``shape`` extents are ints, or expressions over symbols."""
+    """A row-major array. ``shape`` extents are ints, or expressions over symbols.
+
+    Where it stands in shared memory, two things keep threads off each other's banks. ``align`` is
+    (dimension, factor, offset): that dimension's stride is the least one, not below the dense one,
+    that is ``offset`` modulo ``factor``, in elements. ``swizzle`` n (2, 4 or 8) permutes the 16-byte
+    chunks of the last dimension: chunk c of row r stands at c xor ((r // (8 // n)) mod n). Neither
+    changes what an index means; flattening applies them.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: DType
     scope: Scope = Scope.GLOBAL
+    align: tuple[int, int, int] | None = None
+    swizzle: int = 0
 
     def __repr__(self) -> str:
         return self.name
@@ -136,7 +151,18 @@ class Kind(Enum):
     PARALLEL = "parallel"  # in any order, by several threads
     VECTOR = "vectorize"  # as lanes of vector operations; the extent is a constant
     UNROLLED = "unroll"  # in order, as straight-line code; the extent is a constant
-    THREAD = "thread"  # bound to the thread or block index that ``For.thread`` names
+    THREAD = "thread"  # at once, one by each thread or block of the index ``For.thread`` names
+
+
+THREADS = (
+    "blockIdx.z",
+    "blockIdx.y",
+    "blockIdx.x",
+    "threadIdx.z",
+    "threadIdx.y",
+    "threadIdx.x",
+)
+"""What ``For.thread`` may be, in the order in which a kernel's loops stand once lowered."""
 
 
 class AxisKind(Enum):
@@ -227,7 +253,37 @@ class Alloc:
     body: Stmt
 
 
-Stmt: TypeAlias = Store | Let | If | Seq | For | Block | Alloc
+@dataclass(frozen=True, slots=True)
+class Intrinsic:
+    """An operation of ``intrinsics.TABLE`` on boxes of buffers: matrix tiles, barriers, async copies.
+
+    It reads all of ``reads`` and then writes all of ``writes``; ``args`` are its constant operands.
+    """
+
+    name: str
+    writes: tuple[Region, ...] = ()
+    reads: tuple[Region, ...] = ()
+    args: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AllReduce:
+    """Combine values across ``threads`` neighbours in ``threadIdx.x``; each gets the result.
+
+    Thread t holds one value per buffer: the element 0 of each of ``values`` (``Scope.REGISTER``). A
+    combination of two threads has the values of the lower thread under the names ``left`` and those
+    of the higher under ``right``; ``combined`` is what comes of them. It is associative; the order is
+    the same in every run. Only lowering makes these. All threads of the block get here together.
+    """
+
+    values: tuple[Buffer, ...]
+    left: tuple[Var, ...]
+    right: tuple[Var, ...]
+    combined: tuple[Expr, ...]
+    threads: int
+
+
+Stmt: TypeAlias = Store | Let | If | Seq | For | Block | Alloc | Intrinsic | AllReduce
 
 
 @dataclass(frozen=True, slots=True, eq=False)
