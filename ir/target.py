@@ -2,7 +2,9 @@
 
 ``cpu`` alone is this machine, asked through LLVM and sysfs. With ``-mcpu`` or ``-mtriple`` nothing
 of this machine is needed: a processor's widest vectors follow from the table below, and its caches
-are taken to be of common sizes. ``cuda -arch=sm_90a`` names an NVIDIA GPU.
+are taken to be of common sizes. ``cuda -arch=sm_90a`` names an NVIDIA GPU, ``cuda`` alone the one
+that is here. ``cuda-sim -arch=sm_80`` is the same GPU, played by this machine's CPU. With
+``-tf32=1`` products of f32 may run on tensor cores, with operands rounded to ten bits of mantissa.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from types import MappingProxyType
 
 from .dtypes import DType
 from .errors import TargetError
+from .gpus import GPUS, Gpu, best_arch, capability, runs_here
 
 _V2 = frozenset({"sse", "sse2", "sse3", "ssse3", "sse4.1", "sse4.2", "popcnt"})
 _V3 = _V2 | {"avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe"}
@@ -54,7 +57,8 @@ _BUILDS_ON: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """Without the feature, LLVM drops those that begin like this too."""
 _CACHES = (32 << 10, 1 << 20, 16 << 20)  # L1 data, L2, L3 where nothing is known
-_GPUS = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_120")
+_KINDS = ("cpu", "llvm", "cuda", "cuda-sim")
+_SIMULATED = "sm_80"  # by cuda-sim that names none: the least with asynchronous copies
 _LONGEST = 512
 
 
@@ -64,7 +68,8 @@ class Target:
 
     ``attributes`` is the feature list as LLVM takes it (``+avx2,-avx512f``); ``features`` those
     that are there. ``l1``, ``l2``, ``l3`` are bytes of one core's data caches (L3: the shared one).
-    ``is_host`` says whether this machine can run the code.
+    Of a GPU, ``cpu`` is the architecture, a core is a multiprocessor, and ``tf32`` says whether
+    products of f32 may run on tensor cores.
     """
 
     spec: str
@@ -78,7 +83,7 @@ class Target:
     l1: int
     l2: int
     l3: int
-    is_host: bool
+    tf32: bool = False
 
     @staticmethod
     def parse(spec: str | Target) -> Target:
@@ -88,16 +93,40 @@ class Target:
         if len(spec) > _LONGEST:
             raise TargetError(f"target spec of {len(spec)} characters", f"at most {_LONGEST}")
         words = spec.split()
-        if not words or words[0] not in ("cpu", "llvm", "cuda"):
-            near = _near(words[0], ("cpu", "llvm", "cuda")) if words else ""
+        if not words or words[0] not in _KINDS:
             raise TargetError(
                 f"unknown target {spec!r}",
-                "a target starts with cpu, llvm or cuda",
-                hint=near or 'for example "cpu", "cpu -mcpu=znver4", "cuda -arch=sm_90a"',
+                "a target starts with cpu, llvm, cuda or cuda-sim",
+                hint=(_near(words[0], _KINDS) if words else "")
+                or 'for example "cpu", "cpu -mcpu=znver4", "cuda -arch=sm_90a"',
             )
-        if words[0] == "cuda":
-            return _cuda(spec, _options(spec, words[1:], ("arch",)))
+        if words[0] in ("cuda", "cuda-sim"):
+            return _gpu(words[0], _options(spec, words[1:], ("arch", "tf32")))
         return _cpu(spec, _options(spec, words[1:], ("mtriple", "mcpu", "mattr", "threads")))
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether code is scheduled and lowered for a GPU, a simulated one included."""
+        return self.kind in ("cuda", "cuda-sim")
+
+    @property
+    def gpu(self) -> Gpu:
+        """What this GPU holds and how fast it is."""
+        if not self.is_gpu:
+            raise TargetError(f"target {self.spec!r} is no GPU")
+        return GPUS[self.cpu]
+
+    @property
+    def host(self) -> Target:
+        """The processor that calls the code, and runs it where the GPU is simulated."""
+        return Target.parse("cpu") if self.is_gpu else self
+
+    @property
+    def is_host(self) -> bool:
+        """Whether this machine can run the code. Of a GPU it asks the driver, once."""
+        if self.is_gpu:
+            return self.kind == "cuda-sim" or runs_here(self.cpu)
+        return _runs_here(self.triple, self.features)
 
     @property
     def machine(self) -> str:
@@ -113,18 +142,26 @@ class Target:
 
     @property
     def registers(self) -> int:
-        """Number of vector registers."""
+        """Number of vector registers; of a GPU, those of one thread, 32 bits wide."""
+        if self.is_gpu:
+            return self.gpu.registers_per_thread
         return 32 if "avx512f" in self.features or self.machine == "aarch64" else 16
 
     @property
     def key(self) -> str:
         """What names this target in logs: the same for every machine that runs the same code."""
+        if self.is_gpu:
+            name = f"{self.kind}-{self.cpu}-tf32" if self.tf32 else f"{self.kind}-{self.cpu}"
+            return name if self.kind == "cuda" else f"{name}-{self.host.key.rpartition('-')[2]}"
         text = f"{self.triple} {self.cpu} {','.join(sorted(self.features))}"
         digest = hashlib.sha256(text.encode()).hexdigest()[:8]
         return f"{self.kind}-{self.machine}-{self.cpu}-{digest}"
 
     def lanes(self, dtype: DType) -> int:
-        """Elements of a type that one vector register holds, at least 1."""
+        """Elements of a type that one vector register holds, at least 1.
+
+        Of a GPU: those of the widest load of one thread, of 16 bytes.
+        """
         return max(1, self.vector_bits // (8 * dtype.bytes))
 
 
@@ -149,23 +186,45 @@ def _options(spec: str, words: list[str], known: tuple[str, ...]) -> dict[str, s
     return found
 
 
-def _cuda(spec: str, options: dict[str, str]) -> Target:
-    arch = options.get("arch")
-    if arch is None:
-        raise TargetError(
-            "target 'cuda' without an architecture",
-            "this version does not ask the driver for it",
-            hint='name it: "cuda -arch=sm_90a"',
-        )
-    if arch not in _GPUS:
-        raise TargetError(
-            f"unknown GPU architecture {arch!r}",
-            hint=_near(arch, _GPUS) or f"known: {', '.join(_GPUS)}",
-        )
+def _gpu(kind: str, options: dict[str, str]) -> Target:
+    tf32 = options.get("tf32", "0")
+    if tf32 not in ("0", "1"):
+        raise TargetError(f"-tf32={tf32}", "it is 0 or 1")
+    if "arch" in options:
+        arch = _arch(options["arch"])
+    else:
+        arch = _SIMULATED if kind == "cuda-sim" else _arch_here()
+    spec = f"{kind} -arch={arch}" + (" -tf32=1" if tf32 == "1" else "")
+    gpu = GPUS[arch]
     return Target(
-        spec=spec, kind="cuda", triple="nvptx64-nvidia-cuda", cpu=arch, attributes="",
-        features=frozenset(), cores=1, threads=1, l1=128 << 10, l2=32 << 20, l3=0, is_host=False,
+        spec=spec, kind=kind, triple="nvptx64-nvidia-cuda", cpu=arch, attributes="",
+        features=frozenset(), cores=gpu.multiprocessors, threads=1,
+        l1=gpu.shared_per_multiprocessor, l2=gpu.l2, l3=0, tf32=tf32 == "1",
     )  # fmt: skip
+
+
+def _arch(name: str) -> str:
+    if name in GPUS:
+        return name
+    number = name.removeprefix("sm_")
+    if number.isascii() and number.isdigit() and int(number[:4]) < min(g.sm for g in GPUS.values()):
+        raise TargetError(
+            f"GPU architecture {name!r} is too old",
+            "the assemblers of CUDA 13 (ptxas) take sm_75 and later",
+        )
+    hint = _near(name, tuple(GPUS)) or f"known: {', '.join(GPUS)}"
+    raise TargetError(f"unknown GPU architecture {name!r}", hint=hint)
+
+
+def _arch_here() -> str:
+    number = capability()
+    if arch := best_arch(number):
+        return arch
+    raise TargetError(
+        "target 'cuda' does not fit this machine's GPU",
+        f"its compute capability is {number // 10}.{number % 10}; CUDA 13 asks for 7.5 or later",
+        hint='"cuda-sim" runs GPU code on the CPU',
+    )
 
 
 def _cpu(spec: str, options: dict[str, str]) -> Target:
@@ -173,17 +232,17 @@ def _cpu(spec: str, options: dict[str, str]) -> Target:
     threads = _threads(options.get("threads"))
     if not named:
         triple, cpu, attributes, features = _host()
-        cores, caches, here = _cores(), _host_caches(), True
+        cores, caches = _cores(), _host_caches()
     else:
         triple = _triple(options["mtriple"]) if "mtriple" in options else _host_triple()
         machine = triple.partition("-")[0]
         cpu = options.get("mcpu", _BASELINE[machine])
         attributes = options.get("mattr", "")
         features = _features(machine, cpu, attributes)
-        cores, caches, here = threads, _CACHES, _runs_here(triple, features)
+        cores, caches = threads, _CACHES
     return Target(
         spec=spec, kind="cpu", triple=triple, cpu=cpu, attributes=attributes, features=features,
-        cores=cores, threads=threads, l1=caches[0], l2=caches[1], l3=caches[2], is_host=here,
+        cores=cores, threads=threads, l1=caches[0], l2=caches[1], l3=caches[2],
     )  # fmt: skip
 
 

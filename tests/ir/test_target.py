@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
+from nestwright.ir import gpus
 from nestwright.ir.dtypes import bf16, f32, f64
 from nestwright.ir.errors import TargetError
 from nestwright.ir.target import Target
@@ -23,7 +26,67 @@ def test_other_architecture() -> None:
 
 def test_gpu_by_name() -> None:
     t = Target.parse("cuda -arch=sm_90a")
-    assert (t.kind, t.cpu, t.is_host) == ("cuda", "sm_90a", False)
+    assert (t.kind, t.cpu, t.is_gpu, t.machine) == ("cuda", "sm_90a", True, "nvptx64")
+    assert (t.gpu.sm, t.gpu.exact, t.gpu.shared_per_block) == (90, True, 227 << 10)
+    assert (t.lanes(f32), t.lanes(f64), t.lanes(bf16)) == (4, 2, 8)
+    assert Target.parse(t.spec) == t
+
+
+def test_a_cpu_is_no_gpu() -> None:
+    t = Target.parse("cpu")
+    assert not t.is_gpu
+    assert t.host is t
+    with pytest.raises(TargetError, match="is no GPU"):
+        t.gpu  # noqa: B018
+
+
+def test_a_simulated_gpu_runs_on_this_processor() -> None:
+    t = Target.parse("cuda-sim")
+    assert (t.kind, t.cpu, t.is_gpu, t.is_host) == ("cuda-sim", "sm_80", True, True)
+    assert t.host == Target.parse("cpu")
+    assert Target.parse("cuda-sim -arch=sm_75 -tf32=0").gpu.sm == 75
+
+
+def test_keys_of_gpus_differ() -> None:
+    specs = [
+        f"{kind} -arch={arch}{tf32}"
+        for kind in ("cuda", "cuda-sim")
+        for arch in gpus.GPUS
+        for tf32 in ("", " -tf32=1")
+    ]
+    assert len({Target.parse(s).key for s in specs}) == len(specs)
+    assert Target.parse("cuda -arch=sm_80 -tf32=0").key == "cuda-sm_80"
+
+
+@pytest.mark.parametrize(
+    ("number", "arch"),
+    [(75, "sm_75"), (87, "sm_86"), (90, "sm_90a"), (103, "sm_103a"), (121, "sm_120"), (70, "")],
+)
+def test_the_gpu_that_is_here(monkeypatch: pytest.MonkeyPatch, number: int, arch: str) -> None:
+    monkeypatch.setattr("nestwright.ir.target.capability", lambda: number)
+    if arch:
+        assert Target.parse("cuda").spec == f"cuda -arch={arch}"
+    else:
+        with pytest.raises(TargetError, match=r"capability is 7\.0"):
+            Target.parse("cuda")
+
+
+def test_no_gpu_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    gpus.capability.cache_clear()
+    gpus.runs_here.cache_clear()
+    try:
+        with pytest.raises(TargetError, match=r"no NVIDIA GPU here.*\n.*cuda -arch=sm_90"):
+            Target.parse("cuda")
+        assert not Target.parse("cuda -arch=sm_80").is_host
+    finally:
+        gpus.capability.cache_clear()
+        gpus.runs_here.cache_clear()
+
+
+def test_what_runs_on_which_device() -> None:
+    runs = {arch for arch, gpu in gpus.GPUS.items() if gpu.runs_on(90)}
+    assert runs == {"sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a"}
 
 
 def test_a_feature_taken_away_takes_those_that_build_on_it() -> None:
@@ -57,7 +120,7 @@ def test_threads_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("", "starts with cpu, llvm or cuda"),
+        ("", "starts with cpu, llvm, cuda or cuda-sim"),
         ("cpuu", "did you mean 'cpu'"),
         ("cpu -mcpu=znver9", "did you mean 'znver"),
         ("cpu -mcp=znver4", "did you mean 'mcpu'"),
@@ -66,8 +129,10 @@ def test_threads_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         ("llvm -mtriple=sparc-sun-solaris", "unknown architecture 'sparc'"),
         ("llvm -mtriple=x86_64", "is no triple"),
         ("llvm -mtriple=x86_64-linux-gnu -mattr=avx2", "bad feature 'avx2'"),
-        ("cuda", "without an architecture"),
         ("cuda -arch=sm_91", "did you mean 'sm_90"),
+        ("cuda -arch=sm_70", "too old"),
+        ("cuda -arch=80", "unknown GPU architecture"),
+        ("cuda-sim -tf32=2", "it is 0 or 1"),
         ("cpu " + "x" * 600, "604 characters"),
         ("cpu -threads=0", "whole number"),
     ],

@@ -1,0 +1,171 @@
+"""GPUs: what an architecture holds and how fast it is, and which one this machine has.
+
+The figures are those of NVIDIA's data sheets and of the CUDA programming guide, for one widespread
+board of each architecture; a tuner that measures is bound by none of them. The rates of tensor
+cores are those of dense matrices, with sums in f32 (s32 for integers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from types import MappingProxyType
+
+from .errors import TargetError
+
+_KIB, _MIB, _TERA = 1 << 10, 1 << 20, 1e12
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One architecture. Sizes in bytes, rates per second of the whole board.
+
+    ``sm`` is its number (90 for ``sm_90a``); ``exact`` says that its code runs on no other number,
+    and that in exchange it has the operations that only this number knows.
+    """
+
+    arch: str
+    board: str
+    sm: int
+    exact: bool
+    multiprocessors: int
+    threads_per_multiprocessor: int
+    blocks_per_multiprocessor: int
+    shared_per_block: int
+    shared_per_multiprocessor: int
+    clock: float
+    bandwidth: float
+    l2: int
+    f32_flops: float
+    tensor_flops: Mapping[str, float]
+    """By the name of the operands' type, ``tf32`` among them; a type that is absent has none."""
+    warp: int = 32
+    threads_per_block: int = 1024
+    block_extents: tuple[int, int, int] = (1024, 1024, 64)  # of threadIdx.x, .y, .z
+    grid_extents: tuple[int, int, int] = (2**31 - 1, 65535, 65535)  # of blockIdx.x, .y, .z
+    registers_per_multiprocessor: int = 64 * _KIB
+    registers_per_thread: int = 255
+    banks: int = 32  # of shared memory, four bytes wide each
+
+    @property
+    def warps_per_multiprocessor(self) -> int:
+        return self.threads_per_multiprocessor // self.warp
+
+    def runs_on(self, capability: int) -> bool:
+        """Whether code for this architecture runs on a device of that number."""
+        return capability == self.sm if self.exact else capability >= self.sm
+
+
+def _rates(**tera: float) -> Mapping[str, float]:
+    return MappingProxyType({name: rate * _TERA for name, rate in tera.items()})
+
+
+_T4 = Gpu(
+    arch="sm_75", board="T4", sm=75, exact=False, multiprocessors=40,
+    threads_per_multiprocessor=1024, blocks_per_multiprocessor=16,
+    shared_per_block=64 * _KIB, shared_per_multiprocessor=64 * _KIB,
+    clock=1.59e9, bandwidth=320e9, l2=4 * _MIB, f32_flops=8.1e12,
+    tensor_flops=_rates(f16=65, s8=130),
+)  # fmt: skip
+_A100 = Gpu(
+    arch="sm_80", board="A100 SXM 80 GB", sm=80, exact=False, multiprocessors=108,
+    threads_per_multiprocessor=2048, blocks_per_multiprocessor=32,
+    shared_per_block=163 * _KIB, shared_per_multiprocessor=164 * _KIB,
+    clock=1.41e9, bandwidth=2039e9, l2=40 * _MIB, f32_flops=19.5e12,
+    tensor_flops=_rates(tf32=156, f16=312, bf16=312, s8=624),
+)  # fmt: skip
+_A10 = Gpu(
+    arch="sm_86", board="A10", sm=86, exact=False, multiprocessors=72,
+    threads_per_multiprocessor=1536, blocks_per_multiprocessor=16,
+    shared_per_block=99 * _KIB, shared_per_multiprocessor=100 * _KIB,
+    clock=1.695e9, bandwidth=600e9, l2=6 * _MIB, f32_flops=31.2e12,
+    tensor_flops=_rates(tf32=62.5, f16=125, bf16=125, s8=250),
+)  # fmt: skip
+_L40 = Gpu(
+    arch="sm_89", board="L40", sm=89, exact=False, multiprocessors=142,
+    threads_per_multiprocessor=1536, blocks_per_multiprocessor=24,
+    shared_per_block=99 * _KIB, shared_per_multiprocessor=100 * _KIB,
+    clock=2.49e9, bandwidth=864e9, l2=96 * _MIB, f32_flops=90.5e12,
+    tensor_flops=_rates(tf32=90.5, f16=181, bf16=181, s8=362, f8e4m3fn=362, f8e5m2=362),
+)  # fmt: skip
+_H100 = Gpu(
+    arch="sm_90", board="H100 SXM", sm=90, exact=False, multiprocessors=132,
+    threads_per_multiprocessor=2048, blocks_per_multiprocessor=32,
+    shared_per_block=227 * _KIB, shared_per_multiprocessor=228 * _KIB,
+    clock=1.98e9, bandwidth=3352e9, l2=50 * _MIB, f32_flops=66.9e12,
+    tensor_flops=_rates(tf32=494.7, f16=989.4, bf16=989.4, s8=1979, f8e4m3fn=1979, f8e5m2=1979),
+)  # fmt: skip
+_B200 = Gpu(
+    arch="sm_100", board="B200", sm=100, exact=False, multiprocessors=148,
+    threads_per_multiprocessor=2048, blocks_per_multiprocessor=32,
+    shared_per_block=227 * _KIB, shared_per_multiprocessor=228 * _KIB,
+    clock=1.965e9, bandwidth=8000e9, l2=126 * _MIB, f32_flops=75e12,
+    tensor_flops=_rates(tf32=1125, f16=2250, bf16=2250, s8=4500, f8e4m3fn=4500, f8e5m2=4500),
+)  # fmt: skip
+_RTX_5090 = Gpu(
+    arch="sm_120", board="GeForce RTX 5090", sm=120, exact=False, multiprocessors=170,
+    threads_per_multiprocessor=1536, blocks_per_multiprocessor=24,
+    shared_per_block=99 * _KIB, shared_per_multiprocessor=100 * _KIB,
+    clock=2.407e9, bandwidth=1792e9, l2=96 * _MIB, f32_flops=104.8e12,
+    tensor_flops=_rates(tf32=104.8, f16=209.5, bf16=209.5, s8=838, f8e4m3fn=419, f8e5m2=419),
+)  # fmt: skip
+
+GPUS: Mapping[str, Gpu] = MappingProxyType(
+    {gpu.arch: gpu for gpu in (_T4, _A100, _A10, _L40, _H100, _B200, _RTX_5090)}
+    | {f"{gpu.arch}a": replace(gpu, arch=f"{gpu.arch}a", exact=True) for gpu in (_H100, _B200)}
+    | {"sm_103a": replace(_B200, arch="sm_103a", board="B300", sm=103, exact=True)}
+    | {"sm_120a": replace(_RTX_5090, arch="sm_120a", exact=True)}
+)
+"""Every architecture that a target may name."""
+
+
+def best_arch(capability: int) -> str:
+    """The architecture to make code for when the device has this number; '' when there is none."""
+    fit = [gpu for gpu in GPUS.values() if gpu.runs_on(capability)]
+    return max(fit, key=lambda gpu: (gpu.sm, gpu.exact)).arch if fit else ""
+
+
+@cache
+def capability() -> int:
+    """The number of the first GPU here (90 for compute capability 9.0), as the driver tells it."""
+    try:
+        from cuda.bindings import driver
+    except ImportError as error:
+        raise _none_here("cuda-python is not installed (pip install nestwright[cuda])") from error
+    try:
+        _ask(driver, driver.cuInit(0))
+        device = _ask(driver, driver.cuDeviceGet(0))
+        attribute = driver.CUdevice_attribute
+        major, minor = (
+            int(_ask(driver, driver.cuDeviceGetAttribute(name, device)))
+            for name in (
+                attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+                attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+            )
+        )
+    except RuntimeError as error:  # of a driver that is not installed, too
+        raise _none_here(str(error).splitlines()[0]) from error
+    return 10 * major + minor
+
+
+@cache
+def runs_here(arch: str) -> bool:
+    """Whether this machine has a driver and a GPU that run code for ``arch``."""
+    try:
+        return GPUS[arch].runs_on(capability())
+    except TargetError:
+        return False
+
+
+def _ask(driver: object, answer: tuple[object, ...]) -> object:
+    """What a call of the driver gave; ``RuntimeError`` where it failed."""
+    status, *values = answer
+    if getattr(status, "value", 0):
+        raise RuntimeError(f"the driver says {getattr(status, 'name', status)}")
+    return values[0] if values else None
+
+
+def _none_here(why: str) -> TargetError:
+    hint = 'name the one to build for: "cuda -arch=sm_90"; or "cuda-sim" runs GPU code on the CPU'
+    return TargetError("no NVIDIA GPU here", why, hint=hint)
