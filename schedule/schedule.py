@@ -27,7 +27,7 @@ from .cursor import (
     producers,
 )
 from .errors import ScheduleError
-from .primitives import inline, kinds, layout, locate, loops, reduce, stage
+from .primitives import inline, kinds, layout, locate, loops, reduce, stage, threads
 from .steps import Argument, BlockName, Loop, Plain, Step
 
 Blockish: TypeAlias = BlockRef | str
@@ -164,6 +164,10 @@ class Schedule:
     def unroll(self, loop: LoopRef) -> None:
         """Write the iterations out."""
         self._record(kinds.unroll(self.func, loop), "unroll", (loop,))
+
+    def bind(self, loop: LoopRef, thread: str) -> None:
+        """Give each iteration to a thread, or block of threads, of a GPU's index ``thread``."""
+        self._record(threads.bind(self.func, loop, thread), "bind", (loop, thread))
 
     # Placement.
 
@@ -332,6 +336,7 @@ _SIGNATURES: Mapping[str, tuple[str, ...]] = {
     "parallel": ("loop",),
     "vectorize": ("loop",),
     "unroll": ("loop",),
+    "bind": ("loop", "str"),
     "compute_at": ("block", "loop", "bool?"),
     "reverse_compute_at": ("block", "loop", "bool?"),
     "compute_inline": ("block",),
