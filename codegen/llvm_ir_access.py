@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from ..ir.dtypes import DType, index, pred, s8, s32
 from ..ir.loop.nodes import Buffer, Expr, Scope
+from .llvm_ir_apart import is_plain, load_apart, store_apart, store_one, stored_type
 from .llvm_ir_convert import convert
 from .llvm_ir_core import Value, mangle, memory_type
 from .llvm_ir_index import Form, Indices
@@ -17,10 +18,6 @@ from .llvm_ir_index import Form, Indices
 SMALL = 2**31 - 1
 FAR = 2048  # bytes between the vectors of two iterations: the hardware does not follow
 AHEAD = 8  # iterations that a far vector is fetched before it is used
-
-
-def _stored_type(dtype: DType) -> DType:
-    return s8 if dtype == pred else dtype
 
 
 def _size(buffer: Buffer) -> int:
@@ -34,6 +31,8 @@ def _loaded(em: Indices, x: Value, dtype: DType) -> Value:
 def load_element(em: Indices, buffer: Buffer, at: Expr) -> Value:
     """The element of ``buffer`` at an index, per lane where the index depends on the lane."""
     form = em.form(at)
+    if not is_plain(em, form):
+        return _loaded(em, load_apart(em, buffer, at, form), buffer.dtype)
     if form is None:
         return _gather(em, buffer, em.buffers[buffer], em.value(at))
     if em.lanes is None or not form.lane:
@@ -57,6 +56,8 @@ def _fetch_ahead(em: Indices, buffer: Buffer, form: Form) -> None:
     Each row of a matrix may lie on a page of its own, where no hardware prefetcher follows.
     """
     region = em.function.here
+    if em.device is not None:
+        return
     if not region.name.startswith("loop") or buffer in region.stored:
         return
     _, step = form.terms.get(f"%i.{region.name}", (None, 0))
@@ -70,7 +71,7 @@ def _fetch_ahead(em: Indices, buffer: Buffer, form: Form) -> None:
 
 
 def _load_scalar(em: Indices, buffer: Buffer, form: Form) -> Value:
-    dtype = _stored_type(buffer.dtype)
+    dtype = stored_type(buffer.dtype)
     pointer = em.pointer(buffer, form)
     if em.lanes is not None and em.lanes.mask is not None and not em.lanes.certain:
         # No lane may be on: then there may be no such element, but there is a first one.
@@ -79,18 +80,18 @@ def _load_scalar(em: Indices, buffer: Buffer, form: Form) -> Value:
         text = f"select {any_on}, ptr {pointer.text}, ptr {start.text}"
         pointer = em.pure(text, index, 0, max(any_on.depth, pointer.depth, start.depth))
     text = f"load {memory_type(buffer.dtype)}, ptr {pointer.text}, align {buffer.dtype.bytes}"
-    x = em.function.read(text, dtype, 0, buffer, pointer.depth)
+    x = em.read(text, dtype, 0, buffer, pointer, pointer.depth)
     return _loaded(em, x, buffer.dtype)
 
 
 def _load_vector(em: Indices, buffer: Buffer, pointer: Value) -> Value:
     assert em.lanes is not None
-    dtype, count, mask = _stored_type(buffer.dtype), em.lanes.count, em.lanes.mask
+    dtype, count, mask = stored_type(buffer.dtype), em.lanes.count, em.lanes.mask
     type_ = f"<{count} x {memory_type(buffer.dtype)}>"
     align = buffer.dtype.bytes
     if mask is None or buffer.scope is Scope.REGISTER:
         text = f"load {type_}, ptr {pointer.text}, align {align}"
-        x = em.function.read(text, dtype, count, buffer, pointer.depth)
+        x = em.read(text, dtype, count, buffer, pointer, pointer.depth)
         return _loaded(em, x, buffer.dtype)
     name = f"llvm.masked.load.{mangle(dtype, count)}.p0"
     em.declare(name, type_, ["ptr", "i32", mask.type, type_])
@@ -113,7 +114,7 @@ def _addresses(em: Indices, buffer: Buffer, start: Value, steps: Value) -> Value
 
 
 def _gather(em: Indices, buffer: Buffer, start: Value, steps: Value) -> Value:
-    dtype, mask = _stored_type(buffer.dtype), em.mask_text()
+    dtype, mask = stored_type(buffer.dtype), em.mask_text()
     count = mask.lanes
     type_ = f"<{count} x {memory_type(buffer.dtype)}>"
     pointers = _addresses(em, buffer, start, steps)
@@ -133,7 +134,9 @@ def store_element(em: Indices, buffer: Buffer, at: Expr, value: Value) -> None:
         value = em.cast("zext", value, s8)
     form = em.form(at)
     lanes = em.lanes
-    if lanes is None or (form is not None and not form.lane):
+    if lanes is not None and not is_plain(em, form):
+        store_apart(em, buffer, at, form, em.wide(value, lanes.count))
+    elif lanes is None or (form is not None and not form.lane):
         assert form is not None
         _store_uniform(em, buffer, form, value)
     elif form is not None and form.lane == 1:
@@ -151,12 +154,12 @@ def store_element(em: Indices, buffer: Buffer, at: Expr, value: Value) -> None:
 def _store_uniform(em: Indices, buffer: Buffer, form: Form, value: Value) -> None:
     """The same element for every lane: the lanes agree, so any lane that is on will do."""
     pointer = em.pointer(buffer, form)
-    line = f"store {em.lane(value, 0)}, ptr {pointer.text}, align {buffer.dtype.bytes}"
+    one = em.lane(value, 0)
     if em.lanes is None or em.lanes.mask is None or em.lanes.certain:
-        em.function.write(line)
+        store_one(em, buffer, pointer, one)
         return
     em.function.open_arm()
-    em.function.write(line)
+    store_one(em, buffer, pointer, one)
     em.function.branch(em.any_lane(em.lanes.mask), em.function.close_arm(), None)
 
 
@@ -168,7 +171,8 @@ def _store_vector(em: Indices, buffer: Buffer, pointer: Value, value: Value) -> 
         old = em.function.read(kept, value.dtype, value.lanes, buffer, pointer.depth)
         value, mask = em.select(mask, value, old), None
     if mask is None:
-        em.function.write(f"store {value}, ptr {pointer.text}, align {align}")
+        line = f"store {value}, ptr {pointer.text}, align {align}"
+        em.change(line, buffer, pointer, value)
         return
     name = f"llvm.masked.store.{mangle(value.dtype, value.lanes)}.p0"
     em.declare(name, "void", [value.type, "ptr", "i32", mask.type])

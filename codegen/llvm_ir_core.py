@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from ..ir.dtypes import DType, bf16, f32, f64, pred, s64
@@ -140,6 +140,9 @@ class Function:
         self.params = params
         self.target = target
         self.allocas: list[str] = []
+        self.returns = "void"
+        self.prologue: list[str] = []
+        self.epilogue: list[str] = ["  ret void"]
         self.regions = [Region("entry")]
         self.count = 0
 
@@ -179,14 +182,27 @@ class Function:
             found = region.known[text] = Value(name, dtype, lanes, depth)
         return found
 
-    def read(self, text: str, dtype: DType, lanes: int, buffer: Buffer, depth: int) -> Value:
-        """A load from ``buffer``, outside the loops that neither write it nor may be skipped."""
+    def read(
+        self,
+        text: str,
+        dtype: DType,
+        lanes: int,
+        buffer: Buffer,
+        depth: int,
+        before: Callable[[int], None] = lambda depth: None,
+    ) -> Value:
+        """A load from ``buffer``, outside the loops that neither write it nor may be skipped.
+
+        ``before`` is called with the region where the load is put, if it was not there yet.
+        """
         while depth < self.depth and any(
             not r.sure or buffer in r.stored for r in self.regions[depth + 1 :]
         ):
             depth += 1
         region = self.regions[depth]
         fresh = text not in region.known
+        if fresh:
+            before(depth)
         value = self._write(text, dtype, lanes, depth)
         if fresh:
             region.loads.setdefault(buffer, []).append(text)
@@ -198,9 +214,14 @@ class Function:
             for text in region.loads.pop(buffer, ()):
                 region.known.pop(text, None)
 
-    def write(self, line: str) -> None:
-        """An instruction with effects, here."""
-        self.here.lines.append(f"  {line}")
+    def write(self, line: str, depth: int = -1) -> None:
+        """An instruction with effects, here or at the present end of the region ``depth``."""
+        self.regions[depth].lines.append(f"  {line}")
+
+    def label(self, name: str) -> None:
+        """A basic block begins here; the lines before end the last one."""
+        self.here.lines.append(f"{name}:")
+        self.here.label = name
 
     def once(self, line: str) -> None:
         """An instruction with effects that need not be repeated in this region."""
@@ -269,6 +290,6 @@ class Function:
 
     def text(self, attributes: str, linkage: str = "") -> str:
         """The function's definition; ``linkage`` ends in a space when there is one."""
-        head = f"define {linkage}void @{self.name}({self.params}) {attributes} {{"
-        body = [*self.allocas, *self.regions[0].lines]
-        return "\n".join([head, "entry:", *body, "  ret void", "}", ""])
+        head = f"define {linkage}{self.returns} @{self.name}({self.params}) {attributes} {{"
+        body = [*self.allocas, *self.prologue, *self.regions[0].lines, *self.epilogue]
+        return "\n".join([head, "entry:", *body, "}", ""])

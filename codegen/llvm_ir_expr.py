@@ -10,6 +10,7 @@ from ..ir.target import Target
 from .llvm_ir_access import SMALL, load_element
 from .llvm_ir_convert import convert, reinterpret
 from .llvm_ir_core import Value
+from .llvm_ir_device import Device, awaits, own_stores
 from .llvm_ir_index import Indices
 from .llvm_ir_ops import apply
 
@@ -18,7 +19,9 @@ class Emitter(Indices):
     """A builder that knows what the names of the loop program stand for.
 
     ``env`` has the variables in scope, ``ranges`` their values' bounds.
-    ``parallel`` tells that this function is the body of a parallel loop.
+    ``parallel`` tells that this function is the body of a parallel loop, ``threaded`` that this is
+    inside a GPU's thread loops. ``exchanged`` are the buffers that other threads may change at a
+    barrier, ``shared`` the bytes of shared memory that are in use here.
     """
 
     def __init__(self, target: Target) -> None:
@@ -33,6 +36,9 @@ class Emitter(Indices):
         self.plans: dict[int, tuple[For, int, list[Store]]] = {}
         self.reductions: dict[int, tuple[Store, tuple[str, Expr] | None]] = {}
         self.stored: dict[int, tuple[Stmt, frozenset[Buffer]]] = {}
+        self.exchanged: frozenset[Buffer] = frozenset()
+        self.threaded = False
+        self.shared = 0
 
     def value(self, e: Expr) -> Value:
         """The value of an expression."""
@@ -63,6 +69,10 @@ class Emitter(Indices):
             base = self.wide(lanes.base, lanes.count)
             return self.binary("add", self.iota(index, lanes.count), base)
         return self.env[var]
+
+    def thread(self, device: Device, name: str) -> Value:
+        """The number of this thread or block in a GPU's index."""
+        return self.cast("zext", device.thread_index(name), index)
 
     def selection(self, c: Expr, a: Expr, b: Expr) -> Value:
         """Both arms are computed; which is taken is decided without a branch."""
@@ -97,10 +107,10 @@ class Emitter(Indices):
         return convert(self, result, index)
 
     def stores(self, s: Stmt) -> frozenset[Buffer]:
-        """The buffers that a statement writes."""
+        """The buffers that a statement writes, or lets others' writes to them be seen."""
         known = self.stored.get(id(s))
         if known is None:
-            own = {s.buffer} if isinstance(s, Store) else set()
+            own = own_stores(s) | (self.exchanged if awaits(s) else set())
             below = (self.stores(c) for c in children(s))
             known = s, frozenset(own).union(*below)
             self.stored[id(s)] = known

@@ -10,11 +10,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass, field
 
-from ..ir.dtypes import index, pred
+from ..ir.dtypes import DType, index, pred
 from ..ir.loop.nodes import Buffer, Const, Expr, Op, Var
 from ..ir.target import Target
 from .llvm_ir_build import Builder
 from .llvm_ir_core import Value, memory_type
+from .llvm_ir_device import Device
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +54,17 @@ class Form:
 
 
 class Indices(Builder):
-    """A builder that evaluates index expressions; ``buffers`` has the pointers."""
+    """A builder that evaluates index expressions; ``buffers`` has the pointers.
+
+    ``device`` is there when the code is for a GPU; ``private`` are a thread's own buffers.
+    """
 
     def __init__(self, target: Target) -> None:
         super().__init__(target)
         self.buffers: dict[Buffer, Value] = {}
         self.lanes: Lanes | None = None
+        self.device: Device | None = None
+        self.private: set[Buffer] = set()
 
     @abstractmethod
     def value(self, e: Expr) -> Value:
@@ -135,6 +141,27 @@ class Indices(Builder):
         """``by`` elements after ``at``."""
         text = f"getelementptr inbounds {type_}, ptr {at.text}, {by}"
         return self.pure(text, index, by.lanes, max(at.depth, by.depth))
+
+    def read(
+        self, text: str, dtype: DType, lanes: int, buffer: Buffer, pointer: Value, depth: int
+    ) -> Value:
+        """A load's instruction, of neighbouring elements where there are lanes."""
+        device = self.device
+        if device is None or buffer in self.private:
+            return self.function.read(text, dtype, lanes, buffer, depth)
+        size = max(1, lanes) * dtype.bytes
+
+        def tell(region: int) -> None:
+            device.access(buffer, pointer, size, False, region)
+
+        return self.function.read(text, dtype, lanes, buffer, depth, tell)
+
+    def change(self, line: str, buffer: Buffer, pointer: Value, value: Value) -> None:
+        """A store's instruction, of neighbouring elements where there are lanes."""
+        if self.device is not None and buffer not in self.private:
+            size = max(1, value.lanes) * value.dtype.bytes
+            self.device.access(buffer, pointer, size, True, self.function.depth)
+        self.function.write(line)
 
     def mask_text(self) -> Value:
         """The lanes that are on, as a vector of conditions."""

@@ -16,13 +16,16 @@ from ..ir.errors import UnsupportedError
 from ..ir.loop.affine import bounds
 from ..ir.loop.nodes import (
     Alloc,
+    AllReduce,
     Block,
     Buffer,
     Expr,
     For,
     If,
+    Intrinsic,
     Kind,
     Let,
+    Scope,
     Seq,
     Stmt,
     Store,
@@ -31,10 +34,12 @@ from ..ir.loop.nodes import (
 from ..ir.loop.visit import exprs, walk, walk_expr
 from .llvm_ir_access import store_element
 from .llvm_ir_core import Function, Value, memory_type
+from .llvm_ir_device import SHARED_ALIGN, Device, Nest
 from .llvm_ir_expr import Emitter
 from .llvm_ir_vector import reduce_element, vector_loop
 from .lower.workspace import ALIGN, buffer_bytes, is_tile
 
+OWN_ALIGN = 16  # bytes: of what a GPU's thread has for itself
 STACK = 8 << 10  # bytes of a thread's own buffer that still stands on its stack
 
 
@@ -58,6 +63,8 @@ def emit_stmt(em: Emitter, s: Stmt) -> None:
             emit_loop(em, s)
         case Alloc():
             _alloc(em, s)
+        case Intrinsic() | AllReduce():
+            _together(em, s)
         case Block(name=name):
             raise AssertionError(f"block {name} was not opened")
         case _:
@@ -100,14 +107,15 @@ def emit_loop(em: Emitter, s: For) -> None:
     extent = em.value(s.extent)
     em.ranges[s.var] = 0, max(bounds(s.extent, em.ranges)[1] - 1, 0)
     count = extent.literal if isinstance(extent.literal, int) else None
-    if s.kind is Kind.THREAD:
-        raise UnsupportedError(
-            f"loop {s.var.name} bound to {s.thread}", "CPU code has no GPU threads"
-        )
     if count is not None and count <= 0:
         return
     if count == 1:
         em.env[s.var] = em.const(0, index)
+        em.threaded = em.threaded or s.kind is Kind.THREAD
+        emit_stmt(em, s.body)
+    elif s.kind is Kind.THREAD:
+        em.env[s.var] = em.thread(_device(em, f"loop bound to {s.thread}"), s.thread)
+        em.threaded = True
         emit_stmt(em, s.body)
     elif s.kind is Kind.UNROLLED and count is not None:
         for k in range(count):
@@ -115,7 +123,7 @@ def emit_loop(em: Emitter, s: For) -> None:
             emit_stmt(em, s.body)
     elif s.kind is Kind.VECTOR and count is not None and em.lanes is None:
         vector_loop(em, s, count, emit_stmt)
-    elif s.kind is Kind.PARALLEL and not em.parallel and em.lanes is None:
+    elif s.kind is Kind.PARALLEL and not (em.parallel or em.device or em.lanes):
         _parallel(em, s, extent)
     else:
         serial_loop(em, s, extent)
@@ -135,8 +143,42 @@ def serial_loop(em: Emitter, s: For, extent: Value) -> None:
         em.function.branch(guard, em.function.close_arm(), None)
 
 
+def _device(em: Emitter, what: str) -> Device:
+    if em.device is None:
+        raise UnsupportedError(what, "code for a CPU has no GPU threads", hint="use target cuda")
+    return em.device
+
+
+def _together(em: Emitter, s: Intrinsic | AllReduce) -> None:
+    """What the threads of a block do together. After it, their writes may be seen."""
+    if isinstance(s, AllReduce):
+        _device(em, "a reduction across threads").all_reduce(s)
+    else:
+        _device(em, f"intrinsic {s.name}").intrinsic(s)
+    for buffer in em.stores(s):
+        em.function.forget(buffer)
+
+
+def _alloc_on_device(em: Emitter, s: Alloc, device: Device) -> None:
+    """Shared memory of the block, or a thread's own."""
+    buffer, before = s.buffer, em.shared
+    if buffer.scope is Scope.SHARED:
+        em.buffers[buffer] = device.shared(buffer, before)
+        em.shared += -(-buffer.shape[0] * buffer.dtype.bytes // SHARED_ALIGN) * SHARED_ALIGN
+    else:
+        type_ = f"[{buffer.shape[0]} x {memory_type(buffer.dtype)}]"
+        em.buffers[buffer] = em.function.alloca(type_, OWN_ALIGN)
+        em.private.add(buffer)
+    emit_stmt(em, s.body)
+    em.function.forget(buffer)
+    em.shared = before
+
+
 def _alloc(em: Emitter, s: Alloc) -> None:
     buffer, function = s.buffer, em.function
+    if em.device is not None and (em.threaded or buffer.scope is not Scope.GLOBAL):
+        _alloc_on_device(em, s, em.device)
+        return
     size, before = buffer_bytes(buffer), em.workspace
     type_ = f"[{size // buffer.dtype.bytes} x {memory_type(buffer.dtype)}]"
     if is_tile(buffer) or (em.parallel and size <= STACK):
@@ -147,12 +189,17 @@ def _alloc(em: Emitter, s: Alloc) -> None:
         function.regions[0].lines.append(f"  {name} = call ptr @nw_scratch(i64 {size})")
         em.buffers[buffer] = Value(name, index)
     else:
-        start = Value("%workspace", index)
-        em.buffers[buffer] = em.offset(start, em.const(before, index), "i8") if before else start
-        em.workspace += size
+        em.workspace = place_in_workspace(em, buffer, before)
     emit_stmt(em, s.body)
     function.forget(buffer)  # its place may be another buffer's from here on
     em.workspace = before
+
+
+def place_in_workspace(em: Emitter, buffer: Buffer, start: int) -> int:
+    """Let ``buffer`` begin at byte ``start`` of the workspace; its end."""
+    work = Value("%workspace", index)
+    em.buffers[buffer] = em.offset(work, em.const(start, index), "i8") if start else work
+    return start + buffer_bytes(buffer)
 
 
 def _free(s: For) -> tuple[set[Var], set[Buffer]]:
@@ -222,3 +269,15 @@ def _outline(em: Emitter, s: For, name: str, taken: Mapping[Var | Buffer, Value]
     em.function.close_loop(loop, "%begin", "%end", 1)
     em.finished.append(em.function.text("#0", "internal "))
     em.function, em.env, em.buffers, em.parallel = outer, env, buffers, False
+
+
+def emit_nest(em: Emitter, device: Device, nest: Nest) -> None:
+    """The code of one launch on a GPU, into ``em.finished``."""
+    em.env, em.ranges, em.private = {}, {}, set()
+    em.stored, em.exchanged = {}, nest.exchanged
+    em.threaded, em.shared, em.workspace = False, 0, 0
+    device.open_launch(nest)
+    for buffer in nest.around:
+        em.workspace = place_in_workspace(em, buffer, em.workspace)
+    emit_stmt(em, nest.body)
+    device.close_launch(nest)

@@ -1,7 +1,8 @@
 """Memory for a kernel's intermediate buffers: which are the caller's to give, and how much.
 
 Buffers made outside of parallel loops lie in one workspace, those of different scopes in the same
-place. What is made inside a parallel loop belongs to the thread, register tiles to the stack.
+place. What is made inside a parallel loop or thread loop belongs to the thread, register tiles to the
+stack.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def workspace_bytes(s: Stmt, parallel: bool = False) -> int:
     """Memory for the buffers outside of parallel loops; those of different scopes share it."""
     match s:
         case For(kind=kind, body=body):
-            return workspace_bytes(body, parallel or kind is Kind.PARALLEL)
+            return workspace_bytes(body, parallel or kind in (Kind.PARALLEL, Kind.THREAD))
         case Alloc(buffer=buffer, body=body):
             own = 0 if parallel or is_tile(buffer) else buffer_bytes(buffer)
             return own + workspace_bytes(body, parallel)

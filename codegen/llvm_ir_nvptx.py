@@ -1,0 +1,90 @@
+"""Launches as NVPTX kernels: ``ptx_kernel`` functions of one module, for LLVM's PTX back-end.
+
+Shared memory is one dynamic array for all kernels. A pointer is generic in the text; LLVM finds out
+which are global. A buffer that a launch only reads, and that no other overlaps, is read through the
+read-only cache.
+"""
+
+from __future__ import annotations
+
+from ..ir.dtypes import index, s32
+from ..ir.errors import UnsupportedError
+from ..ir.loop.nodes import AllReduce, Buffer, Func, Intrinsic, Scope
+from .llvm_ir_core import Function, Value
+from .llvm_ir_device import Device, Nest
+from .llvm_ir_expr import Emitter
+from .lower.workspace import workspace_bytes
+
+PARAM_ALIGN = 16  # bytes: of every buffer of a caller
+WORKSPACE_ALIGN = 256
+_DYNAMIC = "@nw_shared = external addrspace(3) global [0 x i8], align 128"
+_REGISTERS = {"threadIdx": "tid", "blockIdx": "ctaid"}
+
+
+class Nvptx(Device):
+    """The device that writes PTX kernels."""
+
+    def __init__(self, em: Emitter, func: Func) -> None:
+        self.em, self.func = em, func
+        self.nest: Nest | None = None
+        self.globals: list[str] = [_DYNAMIC]
+        self.attributes: list[str] = []
+
+    def open_launch(self, nest: Nest) -> None:
+        em, func = self.em, self.func
+        self.nest = nest
+        params = []
+        for n, buffer in enumerate(func.params):
+            params.append(f"ptr {self._promises(nest, buffer)}align {PARAM_ALIGN} %p{n}")
+        if workspace_bytes(func.body):
+            params.append(f"ptr {self._work(nest)}align {WORKSPACE_ALIGN} %workspace")
+        em.buffers = {b: Value(f"%p{n}", index) for n, b in enumerate(func.params)}
+        em.function = Function(nest.symbol, ", ".join(params), em.target)
+
+    def _promises(self, nest: Nest, buffer: Buffer) -> str:
+        """What is known of a parameter's memory in this launch."""
+        if self.func.notes.get("in_place") or buffer in nest.exchanged:
+            return ""
+        return "noalias " if buffer in nest.stored else "noalias readonly "
+
+    def _work(self, nest: Nest) -> str:
+        inside = set(nest.around)
+        if inside & nest.exchanged:
+            return ""
+        return "noalias " if inside & nest.stored else "noalias readonly "
+
+    def close_launch(self, nest: Nest) -> None:
+        number = len(self.attributes)
+        threads = ",".join(map(str, nest.block))
+        self.attributes.append(f'attributes #{number} = {{ nounwind "nvvm.reqntid"="{threads}" }}')
+        self.em.finished.append(self.em.function.text(f"#{number}", "ptx_kernel "))
+
+    def module(self, nests: tuple[Nest, ...]) -> str:
+        em = self.em
+        head = f'target triple = "{em.target.triple}"'
+        declared = sorted(em.declarations.values())
+        parts = [head, "", *self.globals, "", *em.finished, *declared, "", *self.attributes, ""]
+        return "\n".join(parts)
+
+    def thread_index(self, name: str) -> Value:
+        assert self.nest is not None
+        kind, _, axis = name.partition(".")
+        extents = self.nest.block if kind == "threadIdx" else self.nest.grid
+        call = f"llvm.nvvm.read.ptx.sreg.{_REGISTERS[kind]}.{axis}"
+        self.em.declare(call, "i32", [])
+        text = f"call range(i32 0, {extents['xyz'.index(axis)]}) i32 @{call}()"
+        return self.em.pure(text, s32, 0, 0)
+
+    def shared(self, buffer: Buffer, offset: int) -> Value:
+        assert buffer.scope is Scope.SHARED
+        place = f"getelementptr (i8, ptr addrspace(3) @nw_shared, i64 {offset})"
+        return Value(f"addrspacecast (ptr addrspace(3) {place} to ptr)", index)
+
+    def intrinsic(self, s: Intrinsic) -> None:
+        raise UnsupportedError(f"intrinsic {s.name}", "there is no PTX for it yet")
+
+    def all_reduce(self, s: AllReduce) -> None:
+        raise UnsupportedError("a reduction across threads", "there is no PTX for it yet")
+
+    def access(self, buffer: Buffer, pointer: Value, size: int, write: bool, depth: int) -> None:
+        """Nothing: the hardware sees to it."""
