@@ -11,6 +11,7 @@ from ..schedule import Schedule
 from .alone import alone_sketch, schedule_alone
 from .analyze import BlockInfo, blocks_of, frozen_inputs
 from .contraction import find_contraction
+from .gpu import generate as gpu
 from .rows import find_rows, rows_sketch
 from .space import Sketch
 from .tiling import tiling_sketch
@@ -24,6 +25,8 @@ def generate(func: Func, target: Target) -> tuple[Sketch, ...]:
 
     Deterministic: the same function and target give the same sketches, decisions and defaults.
     """
+    if target.is_gpu:
+        return gpu.generate(func, target)
     blocks = blocks_of(func)
     found: list[Sketch] = []
     anchor = _anchor(blocks)
@@ -53,6 +56,8 @@ def default_schedule(func: Func, target: Target) -> Schedule:
 
     Never fails: what no sketch can schedule is left in its default order, block by block.
     """
+    if target.is_gpu:
+        return gpu.default_schedule(func, target)
     for sketch in generate(func, target):
         schedule = Schedule(func)
         try:

@@ -1,0 +1,176 @@
+"""Which blocks of a function share a launch: those that pass values on row by row."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ....ir.loop.nodes import Buffer
+from ...cursor import LoopRef
+from ...schedule import Schedule
+from ..analyze import BlockInfo
+
+WIDE = 1 << 14  # points of a row from which a few rows alone are too little for a GPU
+FEW = 32  # rows
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Blocks in program order, with ``count`` leading axes (the *row*) in common.
+
+    What one block writes and another reads is read in the row in which it was written, so a row
+    can be done from start to end without looking at others. The *columns* of a block are its other
+    spatial axes.
+    """
+
+    blocks: tuple[BlockInfo, ...]
+    count: int
+
+    @property
+    def rows(self) -> int:
+        return math.prod(a.extent for a in self.blocks[0].spatial[: self.count])
+
+    @property
+    def passed(self) -> frozenset[Buffer]:
+        """The buffers that a block of the cluster writes and another one reads."""
+        return passed_on(self.blocks)
+
+    def columns(self, info: BlockInfo) -> int:
+        """Points of a block in one row, its reduction left out."""
+        return math.prod(a.extent for a in info.spatial[self.count :])
+
+    @property
+    def flat(self) -> bool:
+        """Whether no block has columns."""
+        return all(self.columns(b) == 1 for b in self.blocks)
+
+    @property
+    def reduces(self) -> bool:
+        return any(b.reduce for b in self.blocks)
+
+
+def passed_on(blocks: tuple[BlockInfo, ...]) -> frozenset[Buffer]:
+    """The buffers that one of the blocks writes and another reads."""
+    written = {s.buffer: b for b in blocks for s in b.stores}
+    return frozenset(a.buffer for b in blocks for a in b.loads if written.get(a.buffer, b) is not b)
+
+
+def find_clusters(blocks: tuple[BlockInfo, ...]) -> tuple[Cluster, ...]:
+    """Every block in one cluster, in program order of their last blocks.
+
+    Opaque blocks, and those that fill a buffer together with others, stand alone.
+    """
+    found: list[tuple[BlockInfo, ...]] = []
+    for block in blocks:
+        joined: tuple[BlockInfo, ...] = (block,)
+        for other in tuple(found) if _may_share(block, blocks) else ():
+            merged = tuple(b for b in blocks if b in other or b in joined)
+            if _feeds(other, joined, blocks) and _worth_one(merged) and _closed(merged, blocks):
+                found.remove(other)
+                joined = merged
+        found.append(joined)
+    return tuple(Cluster(part, common_rows(part)) for part in found)
+
+
+def _may_share(block: BlockInfo, blocks: tuple[BlockInfo, ...]) -> bool:
+    written = {s.buffer for s in block.stores}
+    alone = not any(s.buffer in written for b in blocks if b is not block for s in b.stores)
+    return alone and not block.opaque
+
+
+def _feeds(
+    first: tuple[BlockInfo, ...], then: tuple[BlockInfo, ...], blocks: tuple[BlockInfo, ...]
+) -> bool:
+    """Whether some block of ``then`` reads what one of ``first`` writes alone."""
+    written = {s.buffer for b in first if _may_share(b, blocks) for s in b.stores}
+    return any(a.buffer in written for b in then for a in b.loads)
+
+
+def _closed(part: tuple[BlockInfo, ...], blocks: tuple[BlockInfo, ...]) -> bool:
+    """Whether no value leaves the part and comes back into it through another block."""
+    tainted: set[Buffer] = set()
+    written = {s.buffer for b in part for s in b.stores}
+    for b in blocks:
+        reads = {a.buffer for a in b.loads}
+        if b in part:
+            if reads & tainted:
+                return False
+        elif reads & (written | tainted):
+            tainted |= {s.buffer for s in b.stores}
+    return True
+
+
+def _worth_one(part: tuple[BlockInfo, ...]) -> bool:
+    """Whether the blocks have rows in common, and enough of them for the work in each."""
+    count = common_rows(part)
+    if not count:
+        return False
+    rows = math.prod(a.extent for a in part[0].spatial[:count])
+    return rows >= FEW or max(b.points for b in part) // max(rows, 1) <= WIDE
+
+
+def common_rows(part: tuple[BlockInfo, ...]) -> int:
+    """How many leading axes all blocks share, every value passed on along them in its own row."""
+    if len(part) == 1:
+        return len(part[0].spatial)
+    passed, count = passed_on(part), 0
+    while all(len(b.spatial) > count for b in part):
+        if len({b.spatial[count].extent for b in part}) > 1:
+            break
+        if not all(_in_row(b, count, passed) for b in part):
+            break
+        count += 1
+    return count
+
+
+def _in_row(info: BlockInfo, n: int, passed: frozenset[Buffer]) -> bool:
+    """Whether a block touches what is passed on at its own axis ``n``."""
+    axis = info.spatial[n]
+    own = {axis.var: 1} if axis.extent > 1 else {}
+    for a in (*info.loads, *info.stores):
+        if a.buffer in passed:
+            form = a.coefficients[n] if n < len(a.coefficients) else None
+            if form is None or {v: k for v, k in form.items() if axis.extent > 1 or k} != own:
+                return False
+    return True
+
+
+def row_loops(k: Cluster, sch: Schedule, vector: int = 1) -> tuple[LoopRef, LoopRef | None]:
+    """One loop over the rows with every block of the cluster inside; and one over lanes.
+
+    The loops are those of the *host*: the last block, or, where several are last, one that all of
+    those depend on. What follows it is moved up, then what it and they need is moved down. With
+    ``vector`` the last axis of the row is split first, and the host's lanes are the second loop.
+    """
+    host = _host(k.blocks)
+    row = list(sch.get_loops(host.name)[: k.count])
+    lane = None
+    if vector > 1:
+        row[-1], lane = sch.split(row[-1], [None, vector])
+    at = row[0] if len(row) == 1 else sch.fuse(*row)
+    after = follows((host,), k.blocks)
+    for info in after:
+        sch.reverse_compute_at(info.name, at)
+    for info in reversed(k.blocks):
+        if info is not host and info not in after:
+            sch.compute_at(info.name, at)
+    return at, lane
+
+
+def _host(part: tuple[BlockInfo, ...]) -> BlockInfo:
+    last = [b for n, b in enumerate(part) if not follows((b,), part[n + 1 :])]
+    if len(last) == 1:
+        return last[0]
+    shared = [b for b in part if all(x in follows((b,), part) for x in last)]
+    return shared[-1] if shared else part[-1]
+
+
+def follows(start: tuple[BlockInfo, ...], part: tuple[BlockInfo, ...]) -> tuple[BlockInfo, ...]:
+    """The blocks of ``part`` that need a result of ``start``, directly or not, in order."""
+    written = {s.buffer for b in start for s in b.stores}
+    found: list[BlockInfo] = []
+    for block in part:
+        if block not in start and any(a.buffer in written for a in block.inputs):
+            written |= {s.buffer for s in block.stores}
+            found.append(block)
+    return tuple(found)

@@ -1,0 +1,62 @@
+"""Which intermediates of a group are worth no memory: computed again where they are read."""
+
+from __future__ import annotations
+
+from ....ir.loop.nodes import Block, Buffer, Load
+from ....ir.loop.visit import exprs, walk, walk_expr
+from ....ir.target import Target
+from ...errors import ScheduleError
+from ...schedule import Schedule
+from ..analyze import BlockInfo, blocks_of
+from .machine import LAUNCH, memory_seconds, work_seconds
+
+LARGEST = 400  # nodes of a body: more of them are slow to compile and fill the instruction cache
+SLOW = 8.0  # FLOP that an operation without an instruction of its own counts for
+
+
+def inline_cheap(sch: Schedule, target: Target) -> None:
+    """Do away with the element-wise blocks that cost less to compute where they are read."""
+    for info in blocks_of(sch.func):
+        if may_inline(info, sch) and pays(info, sch, target):
+            try:
+                sch.compute_inline(info.name)
+            except ScheduleError:
+                continue
+
+
+def may_inline(info: BlockInfo, sch: Schedule) -> bool:
+    """Whether a block is element-wise and writes one intermediate buffer."""
+    plain = not info.reduce and not info.opaque and len(info.stores) == 1
+    return plain and info.stores[0].buffer in sch.func.allocs
+
+
+def pays(info: BlockInfo, sch: Schedule, target: Target) -> bool:
+    """Whether a launch and a buffer cost more than the work that is done again."""
+    buffer = info.stores[0].buffer
+    readers = [b for b in blocks_of(sch.func) if any(a.buffer is buffer for a in b.loads)]
+    if not readers or any(b.opaque for b in readers):
+        return False
+    uses = [loads_of(b.block, buffer) for b in readers]
+    size = nodes_of(info.block)
+    if any(nodes_of(b.block) + n * size > LARGEST for b, n in zip(readers, uses, strict=True)):
+        return False
+    times = sum(b.points * n for b, n in zip(readers, uses, strict=True))
+    each = info.flops / max(info.points, 1) * (SLOW if info.transcendental else 1.0)
+    again = work_seconds(target, each * max(times - info.points, 0))
+    kept = LAUNCH + memory_seconds(target, 2.0 * info.points * buffer.dtype.bytes)
+    return again <= kept
+
+
+def loads_of(block: Block, buffer: Buffer) -> int:
+    """How often the body of a block loads from a buffer."""
+    return sum(
+        isinstance(x, Load) and x.buffer is buffer
+        for s in walk(block.body)
+        for e in exprs(s)
+        for x in walk_expr(e)
+    )
+
+
+def nodes_of(block: Block) -> int:
+    """The size of a block's body."""
+    return sum(1 for s in walk(block.body) for e in exprs(s) for _ in walk_expr(e))

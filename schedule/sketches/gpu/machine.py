@@ -1,0 +1,110 @@
+"""What a launch costs on a GPU: traffic, latency, waves of blocks, arithmetic, the launch itself.
+
+A roofline with three corrections. Memory answers late, so bandwidth is reached only with enough
+bytes under way (Little's law). Blocks run in waves, the last of which may be nearly empty. And
+threads beside each other get whole sectors of 32 bytes, used or not. Only ratios matter.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ....ir.loop.nodes import Var
+from ....ir.target import Target
+from ..analyze import Access, BlockInfo
+
+LAUNCH = 3e-6  # seconds from the end of one kernel to the start of the next
+LATENCY = 600e-9  # of memory
+BARRIER = 40e-9  # of one round through shared memory, or of shuffles
+SECTOR = 32  # bytes that memory gives at least
+REACHED = 0.9  # of the nominal bandwidth
+SPECIAL = 8.0  # FLOP that a transcendental function counts for
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """The shape of a launch: blocks, threads of one, bytes that a thread asks for at once, and
+    what one block or thread holds."""
+
+    blocks: int
+    threads: int
+    in_flight: float
+    shared: int = 0
+    registers: int = 32
+
+
+def resident(target: Target, shape: Launch) -> int:
+    """Blocks that run on a multiprocessor at once; 0 where not even one fits."""
+    gpu = target.gpu
+    warps = -(-shape.threads // gpu.warp)
+    registers = warps * gpu.warp * -(-shape.registers // 8) * 8
+    most = min(
+        gpu.blocks_per_multiprocessor,
+        gpu.warps_per_multiprocessor // warps,
+        gpu.registers_per_multiprocessor // max(registers, 1),
+    )
+    if shape.shared:
+        most = min(most, gpu.shared_per_multiprocessor // (shape.shared + 1024))
+    fits = shape.shared <= gpu.shared_per_block and shape.threads <= gpu.threads_per_block
+    return most if fits else 0
+
+
+def launch_seconds(target: Target, shape: Launch, bytes_: float, flops: float) -> float:
+    """Estimated time of one launch that moves so many bytes and does so much work."""
+    gpu, here = target.gpu, resident(target, shape)
+    if not here:
+        return math.inf
+    at_once = min(shape.blocks, here * gpu.multiprocessors)
+    waves = shape.blocks / (here * gpu.multiprocessors)
+    uneven = math.ceil(waves) / waves if waves > 1 else 1.0
+    under_way = at_once * shape.threads * shape.in_flight
+    wanted = gpu.bandwidth * LATENCY
+    memory = bytes_ / (gpu.bandwidth * REACHED * min(1.0, under_way / wanted))
+    busy = min(1.0, at_once * shape.threads / (gpu.multiprocessors * 512))
+    work = flops / (gpu.f32_flops * 0.5 * max(busy, 1e-4))
+    return LAUNCH + LATENCY + max(memory, work) * uneven
+
+
+def memory_seconds(target: Target, bytes_: float) -> float:
+    """Time to move so many bytes at the bandwidth that is reached."""
+    return bytes_ / (target.gpu.bandwidth * REACHED)
+
+
+def work_seconds(target: Target, flops: float) -> float:
+    """Time of so much arithmetic on the whole GPU."""
+    return flops / (target.gpu.f32_flops * 0.5)
+
+
+def flops_of(info: BlockInfo) -> float:
+    """The work of a block, functions without an instruction counted as what they expand to."""
+    return info.flops * (SPECIAL if info.transcendental else 1.0)
+
+
+def traffic(info: BlockInfo, along: Var | None, lanes: int) -> float:
+    """Bytes that a block's accesses move when neighbours in a warp step along an axis.
+
+    ``lanes`` elements of the axis are one thread's. An access that stands still along the axis is
+    one sector for a warp; one that steps far takes a sector for each element.
+    """
+    total = 0.0
+    for a in (*info.inputs, *info.stores):
+        total += distinct(info, a) * a.buffer.dtype.bytes * waste(a, along, lanes)
+    return total
+
+
+def distinct(info: BlockInfo, access: Access) -> float:
+    """How many elements an access touches, repetitions that caches serve left out."""
+    own = math.prod(a.extent for a in info.block.axes if access.uses(a.var))
+    return float(min(own, math.prod(access.buffer.shape) if access.buffer.shape else 1))
+
+
+def waste(access: Access, along: Var | None, lanes: int) -> float:
+    """Bytes moved per byte used."""
+    size = access.buffer.dtype.bytes
+    step = access.stride(along) if along is not None else 1
+    if step in (0, 1):
+        return 1.0
+    if step is None:
+        return SECTOR / size / 2
+    return min(abs(step) * 1.0, max(1.0, SECTOR / size))
