@@ -60,7 +60,11 @@ class Interval:
         """Whether every value of ``other`` is one of ours, whatever the outer loops do."""
         if self.starts_like(other):
             return self.low <= other.low and other.high <= self.high
-        return not self.start and self.low <= other.least() and other.most() <= self.high
+        ours = set(self.start)
+        rest = replace(other, start=tuple(t for t in other.start if t not in ours))
+        if len(rest.start) + len(ours) != len(other.start):
+            return False
+        return self.low <= rest.least() and rest.most() <= self.high
 
     def least(self) -> int:
         """The least value over all outer iterations."""
@@ -203,12 +207,14 @@ def axis_values(block: Block) -> dict[Var, Expr]:
     return {a.var: a.value for a in block.axes}
 
 
-def reads_box(path: Path, depth: int, buffer: Buffer) -> tuple[Interval, ...] | None:
+def reads_box(
+    path: Path, depth: int, buffer: Buffer, moving: Collection[Var] = ()
+) -> tuple[Interval, ...] | None:
     """What the block at the end of a path reads of a buffer while the loops on ``path[:depth]``
-    stand still; None if it does not read it."""
+    stand still, those over the variables ``moving`` apart; None if it does not read it."""
     block = block_of(path)
     extents = ranges_of(loops_of(path))
-    inner = {loop.var for loop in loops_of(path[depth:])}
+    inner = {loop.var for loop in loops_of(path[depth:])}.union(moving)
     limits = inner_limits(block, extents, inner)
     boxes = [
         region_span(r, axis_values(block), extents, inner, limits)

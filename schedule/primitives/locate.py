@@ -6,7 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ...ir.loop.build import add, as_int, both, var
-from ...ir.loop.nodes import AxisKind, Block, BlockAxis, Const, Expr, For, Func, Op, Seq, Stmt, Var
+from ...ir.loop.nodes import (
+    AxisKind,
+    Block,
+    BlockAxis,
+    Const,
+    Expr,
+    For,
+    Func,
+    Op,
+    Scope,
+    Seq,
+    Stmt,
+    Var,
+)
 from ...ir.loop.visit import free_vars, seq, substitute_expr
 from ..cursor import (
     BlockRef,
@@ -50,6 +63,8 @@ def compute_at(func: Func, ref: BlockRef, at: LoopRef, keep_unit_loops: bool = F
     New serial loops, one per axis of the block in the order of its axes, run over what is needed;
     an axis of which one value is needed gets none, unless ``keep_unit_loops``. What lies outside
     the block's domain is guarded off. Elements needed in several iterations are computed again.
+
+    Of a buffer that the threads of a GPU share, what all of them need is computed (see ``sharing``).
     """
     asked = f"compute block `{ref.name}` at loop `{at.var.name}`"
     path, target = find_block(func, ref, asked), find_loop(func, at, asked)
@@ -65,7 +80,7 @@ def compute_at(func: Func, ref: BlockRef, at: LoopRef, keep_unit_loops: bool = F
         depth_allows(target, len(block.axes)),
     )
     users = consumers(func, block)
-    domain = _needed_domain(block, users, len(target))
+    domain = _needed_domain(block, users, target)
     moved = regenerate(block, domain, keep_unit_loops, lasting_guards(path) or ())
     first = _first_child(target, users)
     new = edit(func, [(path, lambda _: None), (first, lambda s: seq(moved, s))])
@@ -147,12 +162,15 @@ def _first_child(target: Path, users: Sequence[Path]) -> Path:
     return (*target, body, child)
 
 
-def _needed_domain(block: Block, users: Sequence[Path], depth: int) -> Domain:
-    """What of each axis the users need while the loops on their first ``depth`` statements stand
-    still; axes of which everything is needed are left out."""
+def _needed_domain(block: Block, users: Sequence[Path], target: Path) -> Domain:
+    """What of each axis the users need while the loops down to ``target`` stand still; axes of
+    which everything is needed are left out."""
     found: dict[Var, Interval | None] = {}
     for region in block.writes:
-        boxes = [b for u in users if (b := reads_box(u, depth, region.buffer)) is not None]
+        moving = sharing(region.buffer.scope, target)
+        boxes = [
+            b for u in users if (b := reads_box(u, len(target), region.buffer, moving)) is not None
+        ]
         if not boxes:
             continue
         need = hull(boxes, region.buffer)
@@ -164,6 +182,15 @@ def _needed_domain(block: Block, users: Sequence[Path], depth: int) -> Domain:
                 x = None if x is None or old is None else union(old, x)
             found[a.var] = x
     return {v: x for v, x in found.items() if x is not None}
+
+
+def sharing(scope: Scope, path: Path) -> frozenset[Var]:
+    """The loops on a path whose threads share what lies in a scope: shared memory serves all
+    threads of a block, a warp's tiles those of ``threadIdx.x``; the rest is for each its own."""
+    indices = {Scope.SHARED: "threadIdx", Scope.WARP: "threadIdx.x"}.get(scope)
+    if indices is None:
+        return frozenset()
+    return frozenset(x.var for x in loops_of(path) if x.thread.startswith(indices))
 
 
 def axes_from_box(
