@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..ir.errors import TargetError, UnsupportedError
+from ..ir.errors import UnsupportedError
 from ..ir.hlo.canonical import canonical_text
 from ..ir.hlo.fuse import Group
 from ..ir.hlo.inputs import draws
@@ -18,16 +18,15 @@ from ..ir.hlo.printer import show
 from ..ir.target import Target
 from ..schedule.trace import Trace
 from ..te.from_hlo import lower_group
-from . import cpu, program
+from .backend import backend
+from .code import KernelCode
 from .costs import costs
 from .groups import Groups, fuse_module, raise_together, symbol
-from .lowering import KernelCode
 from .packing import packers
 from .parallel import Job, compile_all
 from .plan import Plan
 from .runtime.bundle import Bundle
 from .runtime.executable import Executable
-from .runtime.process import objects
 from .sequence import Compiled, Constants, make_plan
 from .stages import stage_text
 from .timings import timed
@@ -49,7 +48,7 @@ def build(
     freeze, by number or name. ``timings`` is filled with seconds by stage. Raises
     ``UnsupportedError``, which lists everything that cannot be compiled.
     """
-    machine = _cpu(target)
+    machine = Target.parse(target)
     spent: dict[str, float] = {} if timings is None else timings
     chosen = {} if schedules is None else schedules
     with timed(spent, "optimize"):
@@ -61,15 +60,14 @@ def build(
     with timed(spent, "plan"):
         plan, pool = _plan(optimized, groups, kernels)
     with timed(spent, "llvm"):
-        code = cpu.compile(program.module_text(plan, machine), machine)
-        runtime = objects(machine)
+        code = backend(machine).finish(plan, machine)
     bundle = Bundle(
         name=module.name,
         target=machine,
         plan=plan,
-        kernels={symbol(k): kernels[k].object for k in kernels},
-        program=code,
-        runtime=runtime,
+        kernels={symbol(k): kernels[k].code for k in kernels},
+        program=code.code,
+        runtime=code.runtime,
         constants=pool.memory(),
         costs=costs(optimized, plan),
         notes=_draws(frozen) | ({} if constants else _hlo(module)),
@@ -80,13 +78,6 @@ def build(
 
     with timed(spent, "link"):
         return Executable(bundle, module, stages)
-
-
-def _cpu(target: Target | str) -> Target:
-    machine = Target.parse(target)
-    if machine.kind != "cpu":
-        raise TargetError(f"cannot build for {machine.spec}", "this version builds for CPUs")
-    return machine
 
 
 def _hlo(module: HloModule) -> dict[str, str]:
@@ -122,7 +113,7 @@ def compile_groups(
     timings: dict[str, float],
     name: str,
 ) -> dict[str, KernelCode]:
-    """Object code for every distinct group of module ``name``, by key."""
+    """The code of every distinct group of module ``name``, by key."""
     jobs = {
         key: Job(canonical_text(group.computation), symbol(key), schedules.get(key))
         for key, group in groups.distinct.items()

@@ -20,7 +20,7 @@ from .stages import fused_text, group_stages, plan_text, titled
 
 SUFFIXES = {
     "fused": "hlo", "te": "txt", "loop": "txt", "scheduled": "txt", "flat": "txt",
-    "llvm": "ll", "asm": "s", "plan": "txt",
+    "llvm": "ll", "ptx": "ptx", "asm": "s", "plan": "txt",
 }  # fmt: skip
 
 

@@ -15,9 +15,10 @@ from ..ir.errors import ArgumentError, TargetError
 from ..ir.loop.nodes import Buffer, Func
 from ..ir.target import Target
 from . import cpu
+from .code import PackCode
 from .llvm_ir import emit
 from .lower.pipeline import lower
-from .lowering import PackCode, pack_code
+from .lowering import pack_code
 from .packing import packers
 from .prepack import split_packs
 from .runtime.process import runtime

@@ -1,10 +1,10 @@
-"""One group from HLO to object code: the stages from ``te`` to ``asm``, in order."""
+"""One group from HLO to the target's code: the stages from ``te`` to ``asm``, in order."""
 
 from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..ir.errors import NestwrightError
 from ..ir.hlo.nodes import Computation
@@ -16,36 +16,15 @@ from ..schedule.sketches.generate import default_schedule
 from ..schedule.trace import Trace
 from ..te.from_hlo import lower_group
 from . import cpu
+from .backend import backend
+from .code import KernelCode, PackCode
 from .llvm_ir import emit
 from .lower.pipeline import lower
 from .prepack import Pack, split_packs
-from .sharing import NOTHING_SHARED, Sharing, in_place_inputs, without_copies
+from .sharing import Sharing, in_place_inputs, without_copies
 from .timings import timed
 
 log = logging.getLogger("nestwright")
-
-
-@dataclass(frozen=True, slots=True)
-class PackCode:
-    """Code for this machine that makes a kernel's input ``index`` out of a constant.
-
-    ``symbol`` takes the constant's address and that of ``size`` bytes for the result.
-    """
-
-    index: int
-    symbol: str
-    size: int
-    object: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class KernelCode:
-    """A compiled group: object code, the bytes of workspace that its caller hands it, its packs."""
-
-    object: bytes
-    workspace: int = 0
-    sharing: Sharing = NOTHING_SHARED
-    packs: tuple[PackCode, ...] = ()
 
 
 def compile_text(
@@ -62,12 +41,10 @@ def compile_text(
     main, packs = split_packs(scheduled.func)
     with timed(timings, "lower"):
         flat = lower(main, target)
-    with timed(timings, "emit"):
-        code = emit(flat, target)
+    code = backend(target).compile(flat, target, timings)
     with timed(timings, "llvm"):
-        made = cpu.compile(code, target)
         packed = tuple(map(pack_code, packs))
-    return KernelCode(made, workspace_bytes(flat), sharing, packed)
+    return KernelCode(code, workspace_bytes(flat), sharing, packed)
 
 
 def pack_code(pack: Pack) -> PackCode:

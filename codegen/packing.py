@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from . import cpu
-from .lowering import PackCode
+from .code import PackCode
 from .runtime.process import runtime
 from .sequence import Bytes, Packer
 

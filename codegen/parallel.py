@@ -21,7 +21,8 @@ from time import perf_counter
 
 from ..ir.target import Target
 from ..schedule.trace import Trace
-from .lowering import KernelCode, PackCode, compile_text
+from .code import KernelCode, PackCode, from_parts
+from .lowering import compile_text
 from .sharing import Sharing
 
 JOBS_PER_HELPER = 6  # fewer jobs do not pay for starting one
@@ -116,7 +117,7 @@ class _Helper:
         while (key := self.queue.take()) is not None:
             try:
                 kernel = self._ask(self.queue.jobs[key])
-            except (OSError, ValueError):
+            except (OSError, ValueError, LookupError):
                 kernel = None
             if kernel is None:
                 self.queue.waiting.append(key)
@@ -135,19 +136,23 @@ class _Helper:
         self.process.stdin.write(json.dumps(message).encode() + b"\n")
         self.process.stdin.flush()
         header = json.loads(self.process.stdout.readline() or b"{}")
-        code = self.process.stdout.read(header.get("size", 0))
-        if "size" not in header or len(code) != header["size"]:
+        if "parts" not in header:
+            return None
+        lengths = [size for _, size in header["parts"]] + [p[-1] for p in header["packs"]]
+        pieces = [self.process.stdout.read(size) for size in lengths]
+        if [len(p) for p in pieces] != lengths:
             return None
         self.queue.timings.append(header["timings"])
+        names = [name for name, _ in header["parts"]]
+        code = from_parts(dict(zip(names, pieces, strict=False)))
+        packs = tuple(
+            PackCode(index, symbol, size, piece)
+            for (index, symbol, size, _), piece in zip(
+                header["packs"], pieces[len(names) :], strict=True
+            )
+        )
         updates = tuple((o, i) for o, i in header["updates"])
         sharing = Sharing(tuple(header["in_place"]), updates)
-        packs = tuple(
-            PackCode(index, symbol, size, self.process.stdout.read(length))
-            for index, symbol, size, length in header["packs"]
-        )
-        lengths = [length for *_, length in header["packs"]]
-        if [len(p.object) for p in packs] != lengths:
-            return None
         return KernelCode(code, header["workspace"], sharing, packs)
 
     def stop(self) -> None:

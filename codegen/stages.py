@@ -19,7 +19,7 @@ from ..ir.loop.printer import show as show_loops
 from ..ir.loop.visit import walk
 from ..ir.target import Target
 from ..schedule.trace import Trace
-from . import cpu
+from .backend import backend
 from .groups import Groups, fuse_module, symbol
 from .llvm_ir import emit
 from .lower.pipeline import lower
@@ -29,7 +29,10 @@ from .plan import show as show_plan
 from .prepack import split_packs
 from .sequence import Compiled, make_plan
 
-STAGES = ("hlo", "optimized", "fused", "te", "loop", "scheduled", "flat", "llvm", "asm", "plan")
+STAGES = (
+    *("hlo", "optimized", "fused", "te", "loop", "scheduled", "flat"),
+    *("llvm", "ptx", "asm", "plan"),
+)
 WHOLE = ("hlo", "optimized", "fused", "plan")  # stages that show the model as one
 
 
@@ -72,9 +75,11 @@ def stage_text(
 
 def check_stage(stage: str, target: Target, group: str | None = None) -> None:
     """``ArgumentError`` for a stage that does not exist, or has no groups where one is wanted."""
-    if stage == "ptx" and target.kind == "cpu":
+    if stage == "ptx" and target.kind != "cuda":
         raise ArgumentError(
-            "no stage 'ptx' here", f"target {target.spec!r} is a CPU", hint="its code is stage asm"
+            "no stage 'ptx' here",
+            f"target {target.spec!r} runs on a processor",
+            hint="its code is stage asm",
         )
     if stage not in STAGES:
         near = difflib.get_close_matches(stage, STAGES, n=1)
@@ -130,7 +135,7 @@ def group_stages(
     yield "flat", partial(show_loops, flat)
     text = emit(flat, target)
     yield "llvm", lambda: text
-    yield "asm", partial(cpu.assembly, text, target)
+    yield from backend(target).stages(text, target)
 
 
 def tensor_text(func: Func) -> str:

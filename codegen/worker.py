@@ -1,7 +1,7 @@
-"""A compiling child process: jobs as JSON lines on stdin, object code on stdout.
+"""A compiling child process: jobs as JSON lines on stdin, code on stdout.
 
 A job is ``{"text": canonical HLO, "symbol": str, "target": spec, "trace": list or null}``. The
-answer is a JSON line, followed by ``size`` bytes of object code and those of each pack; a job that
+answer is a JSON line, followed by the bytes of the code's parts and those of each pack; a job that
 fails is answered ``{"failed": true}``, and the parent, which does it again, meets the error itself.
 """
 
@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 
 from ..ir.target import Target
 from ..schedule.trace import Trace
+from .code import parts
 from .lowering import compile_text
 
 
@@ -32,11 +33,13 @@ def _answer(job: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
         kernel = compile_text(job["text"], job["symbol"], target, trace, timings)
     except Exception:
         return {"failed": True}, b""
-    code = kernel.object
+    pieces = parts(kernel.code)
+    sizes = [(name, len(piece)) for name, piece in pieces.items()]
     shared = {"in_place": kernel.sharing.in_place, "updates": kernel.sharing.updates}
     packs = [(p.index, p.symbol, p.size, len(p.object)) for p in kernel.packs]
-    header = {"size": len(code), "workspace": kernel.workspace, "timings": timings, "packs": packs}
-    return {**header, **shared}, b"".join((code, *(p.object for p in kernel.packs)))
+    known = {"workspace": kernel.workspace, "timings": timings, **shared}
+    header = {"parts": sizes, "packs": packs, **known}
+    return header, b"".join((*pieces.values(), *(p.object for p in kernel.packs)))
 
 
 if __name__ == "__main__":

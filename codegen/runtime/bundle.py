@@ -21,6 +21,7 @@ import numpy as np
 from ...ir.errors import ArtifactError
 from ...ir.files import whole_file
 from ...ir.target import Target
+from ..code import Code, from_parts, kinds, parts
 from ..plan import Plan, from_json, kernels, to_json
 from .outputs import aligned_zeros
 
@@ -33,7 +34,7 @@ _DATE = (1980, 1, 1, 0, 0, 0)
 
 @dataclass(frozen=True, eq=False)
 class Bundle:
-    """A built model: plain data. ``kernels`` is object code by symbol.
+    """A built model: plain data. ``kernels`` is code by symbol.
 
     ``costs`` are the numbers of ``cost_analysis``; ``notes`` say where it came from.
     """
@@ -41,7 +42,7 @@ class Bundle:
     name: str
     target: Target
     plan: Plan
-    kernels: Mapping[str, bytes]
+    kernels: Mapping[str, Code]
     program: bytes
     runtime: tuple[bytes, ...]
     constants: np.ndarray[Any, np.dtype[np.uint8]]
@@ -50,8 +51,9 @@ class Bundle:
 
     @property
     def code_bytes(self) -> int:
-        """Object code of the kernels and the program."""
-        return len(self.program) + sum(map(len, self.kernels.values()))
+        """Code of the kernels and the program."""
+        pieces = [p for code in self.kernels.values() for p in parts(code).values()]
+        return len(self.program) + sum(map(len, pieces))
 
 
 def write(bundle: Bundle, path: Path) -> None:
@@ -68,12 +70,16 @@ def write(bundle: Bundle, path: Path) -> None:
 
 
 def _members(bundle: Bundle) -> list[tuple[str, Any]]:
-    parts: list[tuple[str, Any]] = [
+    members: list[tuple[str, Any]] = [
         ("plan.json", json.dumps(to_json(bundle.plan), sort_keys=True).encode()),
         ("constants", bundle.constants.data),
         ("program.o", bundle.program),
         *((f"runtime/{i}.o", code) for i, code in enumerate(bundle.runtime)),
-        *((f"kernels/{symbol}.o", code) for symbol, code in sorted(bundle.kernels.items())),
+        *(
+            (f"kernels/{symbol}.{kind}", piece)
+            for symbol, code in sorted(bundle.kernels.items())
+            for kind, piece in parts(code).items()
+        ),
     ]
     manifest = {
         "kind": _KIND,
@@ -83,9 +89,9 @@ def _members(bundle: Bundle) -> list[tuple[str, Any]]:
         "target_key": bundle.target.key,
         "costs": dict(bundle.costs),
         "notes": dict(bundle.notes),
-        "sha256": {name: sha256(data).hexdigest() for name, data in parts},
+        "sha256": {name: sha256(data).hexdigest() for name, data in members},
     }
-    return [("manifest.json", json.dumps(manifest, sort_keys=True, indent=1).encode()), *parts]
+    return [("manifest.json", json.dumps(manifest, sort_keys=True, indent=1).encode()), *members]
 
 
 def read(path: Path) -> Bundle:
@@ -121,6 +127,9 @@ def _read(archive: zipfile.ZipFile, where: str) -> Bundle:
             raise ArtifactError("the file is damaged", f"{name} does not match its digest", where)
         return found
 
+    def code(symbol: str) -> Code:
+        return from_parts({kind: data(f"kernels/{symbol}.{kind}") for kind in kinds(target)})
+
     plan = from_json(_parse(data("plan.json"), "plan.json", where))
     constants = aligned_zeros(plan.constant_bytes)
     raw = np.frombuffer(data("constants"), np.uint8)
@@ -132,7 +141,7 @@ def _read(archive: zipfile.ZipFile, where: str) -> Bundle:
         name=str(manifest.get("name", "")),
         target=target,
         plan=plan,
-        kernels={symbol: data(f"kernels/{symbol}.o") for symbol in sorted(kernels(plan))},
+        kernels={symbol: code(symbol) for symbol in sorted(kernels(plan))},
         program=data("program.o"),
         runtime=tuple(map(data, runtimes)),
         constants=constants,

@@ -89,7 +89,7 @@ def test_logs_of_others_are_told_in_one_line(nestwright, softmax: Path, tuned: P
         assert said.status == 2 and "new.jsonl:1: cannot use the log: log version 99" in said.err
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", [s for s in STAGES if s != "ptx"])
 def test_every_stage_shows(nestwright, dense: Path, tuned: Path, stage: str) -> None:
     said = nestwright("show", dense, "--stage", stage, "--log", tuned, *ONE)
     assert said.status == 0 and said.out.strip() and not said.err

@@ -11,8 +11,8 @@ import pytest
 from nestwright.codegen import parallel
 from nestwright.codegen.artifact import load
 from nestwright.codegen.build import build
+from nestwright.codegen.code import KernelCode
 from nestwright.codegen.groups import Groups, fuse_module, symbol
-from nestwright.codegen.lowering import KernelCode
 from nestwright.codegen.plan import CopyThunk, WhileThunk, walk
 from nestwright.codegen.runtime.executable import Executable
 from nestwright.ir.errors import ArgumentError, ArtifactError, TargetError, UnsupportedError

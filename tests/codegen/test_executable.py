@@ -267,7 +267,7 @@ def test_threads_may_call_at_once() -> None:
 
 
 def test_the_code_lives_as_long_as_the_callable() -> None:
-    call = make((8,)).native.call  # type: ignore[union-attr]
+    call = make((8,)).loaded().call
     gc.collect()
     assert (call(X) == X + 1).all()
 

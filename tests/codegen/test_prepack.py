@@ -20,9 +20,10 @@ import pytest
 
 from nestwright.codegen import parallel, worker
 from nestwright.codegen.build import build
+from nestwright.codegen.code import KernelCode
 from nestwright.codegen.groups import fuse_module
 from nestwright.codegen.kernel import compile_func, compile_object, load
-from nestwright.codegen.lowering import KernelCode, compile_text
+from nestwright.codegen.lowering import compile_text
 from nestwright.codegen.packing import packers
 from nestwright.codegen.plan import BufferSlice, KernelThunk, walk
 from nestwright.codegen.prepack import split_packs

@@ -1,0 +1,98 @@
+"""What depends on the kind of target: how a group is compiled, a program finished, a bundle loaded.
+
+``cpu`` and ``cuda-sim`` (GPU schedules, simulated) make object code for a processor and one native
+function that runs the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from ..ir.errors import TargetError
+from ..ir.loop.nodes import Func
+from ..ir.target import Target
+from . import cpu, program
+from .code import Code
+from .llvm_ir import emit
+from .plan import Plan
+from .runtime.bundle import Bundle
+from .runtime.native import Native
+from .runtime.process import objects
+from .runtime.profile import ThunkTime
+from .timings import timed
+
+Stage: TypeAlias = tuple[str, Callable[[], str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What runs a plan: native code, and the runtime that it needs. A GPU needs neither."""
+
+    code: bytes = b""
+    runtime: tuple[bytes, ...] = ()
+
+
+class Loaded(Protocol):
+    """A bundle that can run in this process."""
+
+    call: Callable[..., Any]
+
+    def run(self, args: Sequence[object], out: object) -> Any:
+        """A call; the results go to ``out`` unless it is None."""
+
+    def profile(self, args: Sequence[object], rounds: int) -> tuple[ThunkTime, ...]:
+        """The time of each thunk of the plan, run one at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """One kind of target.
+
+    ``compile`` makes a flat function's code and notes the seconds of each stage; ``stages`` gives
+    the stages after LLVM's text and what prints each; ``finish`` makes what runs the plan; ``load``
+    may raise ``TargetError``, for a machine that cannot run it.
+    """
+
+    compile: Callable[[Func, Target, dict[str, float]], Code]
+    stages: Callable[[str, Target], Iterator[Stage]]
+    finish: Callable[[Plan, Target], Program]
+    load: Callable[[Bundle], Loaded]
+
+
+def backend(target: Target) -> Backend:
+    """The backend of a target. ``TargetError`` where there is none."""
+    if target.kind not in _BACKENDS:
+        raise TargetError(f"cannot build for {target.spec}", "this version builds for CPUs")
+    return _BACKENDS[target.kind]
+
+
+def _compile_native(flat: Func, target: Target, timings: dict[str, float]) -> Code:
+    with timed(timings, "emit"):
+        text = emit(flat, target)
+    with timed(timings, "llvm"):
+        return cpu.compile(text, target.host)
+
+
+def _native_stages(text: str, target: Target) -> Iterator[Stage]:
+    yield "asm", lambda: cpu.assembly(text, target.host)
+
+
+def _finish_native(plan: Plan, target: Target) -> Program:
+    host = target.host
+    return Program(cpu.compile(program.module_text(plan, host), host), objects(host))
+
+
+def _load_native(bundle: Bundle) -> Loaded:
+    if not bundle.target.is_host:
+        raise TargetError(
+            f"{bundle.name} was built for {bundle.target.spec}",
+            "this machine cannot run its code",
+            hint="save it and load it on such a machine",
+        )
+    return Native(bundle)
+
+
+_NATIVE = Backend(_compile_native, _native_stages, _finish_native, _load_native)
+_BACKENDS = {"cpu": _NATIVE, "cuda-sim": _NATIVE}

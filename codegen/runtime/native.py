@@ -1,0 +1,130 @@
+"""Executables on this machine's processor: native code behind one C function.
+
+Code for a simulated GPU is such code too.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...ir.dtypes import to_numpy
+from ...ir.errors import ArgumentError
+from .. import cpu
+from ..plan import Plan, children
+from ..program import PROGRAM
+from .arguments import Array, Tree, check_outputs, convert_all, rebuild
+from .bundle import Bundle
+from .entry import MAX_PARAMETERS, Entry
+from .outputs import allocator
+from .process import runtime
+from .profile import ThunkTime, profile
+
+HOLDS_GIL_BELOW = 20_000  # FLOP and bytes: a run this short does not pay for releasing the GIL
+
+
+class Native:
+    """A bundle's native code, loaded. ``call`` is the function that Python calls."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        self.bundle = bundle
+        self.plan = bundle.plan
+        shared = runtime(bundle.runtime)
+        objects = [code for code in bundle.kernels.values() if isinstance(code, bytes)]
+        self.library = cpu.load([*objects, bundle.program], shared.addresses)
+        self.entry = self._entry()
+        free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(shared.addresses["nw_arena_free"])
+        weakref.finalize(self.entry, _free_arena, free, self.entry.words).atexit = False
+        flat = _is_flat(self.plan.result_tree) and len(self.plan.params) <= MAX_PARAMETERS
+        self.call: Callable[..., Any] = self._slow
+        if flat:
+            address = shared.addresses["nw_call"]
+            self.call = self.entry.callable(bundle.name, address, self.library)
+
+    def _entry(self) -> Entry:
+        plan, bundle = self.plan, self.bundle
+        work = sum(bundle.costs.values()) + plan.arena_bytes
+        return Entry(
+            params=plan.params,
+            results=plan.results,
+            run=self.library.address(PROGRAM),
+            arena_bytes=plan.arena_bytes,
+            constants=int(bundle.constants.ctypes.data),
+            allocators=[allocator(r.bytes) for r in plan.results],
+            slow=self._slow,
+            threads=bundle.target.threads,
+            release_gil=work >= HOLDS_GIL_BELOW or _has_control(plan),
+            as_tuple=isinstance(plan.result_tree, tuple),
+        )
+
+    def _slow(self, *args: object, out: object = None, **unknown: object) -> Any:
+        """The call that converts what it gets, or says what is wrong with it."""
+        if unknown:
+            raise ArgumentError(f"unknown keyword {next(iter(unknown))!r}", "only out= is known")
+        return self.run(args, out)
+
+    def run(self, args: Sequence[object], out: object) -> Any:
+        """A call; the results go to ``out`` unless it is None."""
+        plan, where = self.plan, self.bundle.name
+        arrays = convert_all(args, plan.params, plan.param_tree, where)
+        if out is None:
+            results = _empty(plan)
+            self.run_arrays(arrays, results)
+            return rebuild(results, plan.result_tree)
+        targets = check_outputs(out, plan.results, plan.result_tree, where)
+        direct = _are_apart(targets, arrays)
+        results = targets if direct else _empty(plan)
+        self.run_arrays(arrays, results)
+        if not direct:
+            for target, result in zip(targets, results, strict=True):
+                np.copyto(target, result)
+        return out
+
+    def run_arrays(self, arrays: Sequence[Array], results: Sequence[Array]) -> None:
+        """Run on C-contiguous arrays that are known to fit: the parameters' and the results'."""
+        params = (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))
+        outputs = (ctypes.c_void_p * len(results))(*(a.ctypes.data for a in results))
+        run = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
+            runtime().addresses["nw_run"]
+        )
+        if run(self.entry.address, params, outputs):
+            raise MemoryError(f"no memory for the {self.plan.arena_bytes} bytes of the arena")
+
+    def profile(self, args: Sequence[object], rounds: int) -> tuple[ThunkTime, ...]:
+        """The time of each thunk of the plan, run one at a time."""
+        plan = self.plan
+        runtime().set_threads(self.bundle.target.threads)
+        arrays = convert_all(args, plan.params, plan.param_tree, self.bundle.name)
+        sizes = plan.arena_bytes, self.bundle.constants, rounds
+        return profile(plan.thunks, self.library.address, arrays, _empty(plan), *sizes)
+
+
+def _empty(plan: Plan) -> list[Array]:
+    return [allocator(r.bytes)(r.dims, to_numpy(r.dtype)) for r in plan.results]
+
+
+def _are_apart(targets: Sequence[Array], arrays: Sequence[Array]) -> bool:
+    """Can the run write to the targets directly? Not if they are strided or overlap anything."""
+    for i, target in enumerate(targets):
+        if not target.flags.c_contiguous:
+            return False
+        if any(np.may_share_memory(target, other) for other in (*arrays, *targets[:i])):
+            return False
+    return True
+
+
+def _free_arena(free: Callable[[int], None], words: np.ndarray[Any, Any]) -> None:
+    free(int(words.ctypes.data))
+
+
+def _has_control(plan: Plan) -> bool:
+    return any(children(t) for t in plan.thunks)
+
+
+def _is_flat(results: Tree) -> bool:
+    """Is the answer one array or a tuple of arrays?"""
+    return isinstance(results, int) or all(isinstance(r, int) for r in results)
