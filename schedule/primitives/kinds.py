@@ -9,6 +9,7 @@ from typing import TypeAlias
 from ...ir.loop.nodes import Block, For, Func, Kind, Stmt
 from ..cursor import BlockRef, Change, LoopRef, edit, find_block, find_loop, loop_of
 from ..errors import Reason, ScheduleError, require
+from ..hints import no_pipeline, sensible
 from ..legality import (
     MAX_UNROLL,
     constant_extent,
@@ -27,7 +28,7 @@ def parallel(func: Func, ref: LoopRef) -> Func:
     asked = f"run loop `{ref.var.name}` in parallel"
     path = find_loop(func, ref, asked)
     loop = loop_of(path)
-    require(func, asked, plain_loops((loop,)), nesting(path, Kind.PARALLEL))
+    require(func, asked, plain_loops((loop,)), no_pipeline(loop), nesting(path, Kind.PARALLEL))
     require(func, asked, may_run_parallel(func, path))
     return edit(func, [(path, _with_kind(Kind.PARALLEL))])
 
@@ -37,7 +38,7 @@ def vectorize(func: Func, ref: LoopRef) -> Func:
     asked = f"vectorize loop `{ref.var.name}`"
     path = find_loop(func, ref, asked)
     loop = loop_of(path)
-    require(func, asked, plain_loops((loop,)), nesting(path, Kind.VECTOR))
+    require(func, asked, plain_loops((loop,)), no_pipeline(loop), nesting(path, Kind.VECTOR))
     require(func, asked, may_vectorize(func, path))
     return edit(func, [(path, _with_kind(Kind.VECTOR))])
 
@@ -47,7 +48,7 @@ def unroll(func: Func, ref: LoopRef) -> Func:
     asked = f"unroll loop `{ref.var.name}`"
     path = find_loop(func, ref, asked)
     loop = loop_of(path)
-    require(func, asked, plain_loops((loop,)), constant_extent(loop, MAX_UNROLL))
+    require(func, asked, plain_loops((loop,)), no_pipeline(loop), constant_extent(loop, MAX_UNROLL))
     return edit(func, [(path, _with_kind(Kind.UNROLLED))])
 
 
@@ -60,12 +61,17 @@ def _with_kind(kind: Kind) -> Change:
 
 
 def annotate(func: Func, ref: LoopRef | BlockRef, key: str, value: int | str) -> Func:
-    """Put a note on a loop or block; one of the same key is replaced."""
+    """Put a note on a loop or block; one of the same key is replaced.
+
+    Those that lowering for a GPU reads (see ``hints``) stand only where they make sense.
+    """
     asked = f"annotate {_named(ref)} with {key!r}"
     if not key or len(key) > MAX_NOTE or key == "opaque":
         raise ScheduleError(asked, "the key is empty, too long, or `opaque`", nest=func)
     if type(value) not in (int, str) or len(str(value)) > MAX_NOTE:
         raise ScheduleError(asked, "a note is an int or a string of moderate length", nest=func)
+    path = find_loop(func, ref, asked) if isinstance(ref, LoopRef) else find_block(func, ref, asked)
+    require(func, asked, sensible(path, key, value))
     return _with_notes(func, asked, ref, lambda notes: {**notes, key: value})
 
 

@@ -46,6 +46,11 @@ def transform_layout(
         if buffer in func.params
         else None,
         not_opaque([nest(func).blocks[n] for n in sorted(names)]),
+        Reason(
+            f"`{buffer}` is aligned or swizzled as it is laid out now", (block,), "do this first"
+        )
+        if buffer.align is not None or buffer.swizzle
+        else None,
         _a_layout(buffer, order, pack),
     )
     steps = tuple(pack)
@@ -57,6 +62,12 @@ def transform_layout(
     new = replace(buffer, shape=tuple(shape[d] for d in perm))
     body = _relaid(func.body, buffer, new, steps, perm)
     return replace(func, body=body, allocs=tuple(new if b is buffer else b for b in func.allocs))
+
+
+def _unbanked(buffer: Buffer) -> Reason | None:
+    if buffer.align is None and not buffer.swizzle:
+        return None
+    return Reason(f"`{buffer}` is aligned or swizzled for the layout it has", (), "do this first")
 
 
 def _a_layout(buffer: Buffer, order: Sequence[int] | None, pack: Pack) -> Reason | None:

@@ -64,7 +64,7 @@ def compute_at(func: Func, ref: BlockRef, at: LoopRef, keep_unit_loops: bool = F
     an axis of which one value is needed gets none, unless ``keep_unit_loops``. What lies outside
     the block's domain is guarded off. Elements needed in several iterations are computed again.
 
-    Of a buffer that the threads of a GPU share, what all of them need is computed (see ``sharing``).
+    Of a buffer that threads of a GPU share, what all of them need is computed (see ``sharing``).
     """
     asked = f"compute block `{ref.name}` at loop `{at.var.name}`"
     path, target = find_block(func, ref, asked), find_loop(func, at, asked)

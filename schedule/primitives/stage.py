@@ -192,7 +192,10 @@ def _checked(func: Func, new: Func, asked: str, names: Sequence[str]) -> Func:
 
 
 def set_scope(func: Func, ref: BlockRef, index: int, scope: Scope) -> Func:
-    """Say where an intermediate buffer lives; ``index`` counts the writes of the block."""
+    """Say where an intermediate buffer lives; ``index`` counts the writes of the block.
+
+    What kept threads off its banks in shared memory is dropped with the old place.
+    """
     asked = f"set the scope of write {index} of block `{ref.name}`"
     path = find_block(func, ref, asked)
     block = block_of(path)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from ...ir.loop.nodes import For, Func, Kind, Stmt
 from ..cursor import LoopRef, edit, find_loop, loop_of
 from ..errors import require
+from ..hints import no_pipeline
 from ..legality import constant_extent, plain_loops
 from ..threads import known_index, may_bind, placed
 
@@ -20,7 +21,8 @@ def bind(func: Func, ref: LoopRef, thread: str) -> Func:
     asked = f"bind loop `{ref.var.name}` to {thread}"
     path = find_loop(func, ref, asked)
     loop = loop_of(path)
-    require(func, asked, known_index(thread), plain_loops((loop,)), constant_extent(loop))
+    require(func, asked, known_index(thread), plain_loops((loop,)), no_pipeline(loop))
+    require(func, asked, constant_extent(loop))
 
     def change(s: Stmt) -> Stmt:
         assert isinstance(s, For)

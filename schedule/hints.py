@@ -1,0 +1,91 @@
+"""The notes that lowering for a GPU reads: where each may stand, and what it may say.
+
+``pipeline=<stages>`` on a serial loop: the shared buffers made and used in an iteration get that
+many places, and the copies into them run ahead. ``async=1`` on a block that copies from global to
+shared memory: it may copy asynchronously. ``min_blocks=<n>`` on a loop over blockIdx.x: registers are
+rationed so that n blocks fit a multiprocessor. None of them changes what is computed.
+"""
+
+from __future__ import annotations
+
+from ..ir.loop.nodes import Block, Const, Expr, For, Kind, Load, Op, Scope, Store
+from .cursor import Path
+from .errors import Reason
+
+MAX_STAGES = 8
+MAX_BLOCKS = 32
+
+
+def sensible(path: Path, key: str, value: int | str) -> Reason | None:
+    """The note may stand at the end of ``path``; so may any whose key means nothing here."""
+    node = path[-1]
+    match key:
+        case "pipeline":
+            return _between(key, value, 2, MAX_STAGES) or _serial(node)
+        case "async":
+            return _between(key, value, 1, 1) or _copies_to_shared(node)
+        case "min_blocks":
+            return _between(key, value, 1, MAX_BLOCKS) or _over_grid(node)
+        case _:
+            return None
+
+
+def no_pipeline(loop: For) -> Reason | None:
+    """A loop whose iterations are to overlap runs them in order."""
+    if "pipeline" not in loop.notes:
+        return None
+    return Reason(
+        f"the iterations of loop `{loop.var.name}` are pipelined",
+        (loop,),
+        'unannotate "pipeline" first',
+    )
+
+
+def _between(key: str, value: int | str, low: int, high: int) -> Reason | None:
+    if type(value) is int and low <= value <= high:
+        return None
+    want = str(low) if low == high else f"{low} to {high}"
+    return Reason(f"`{key}` takes {want}, not {value!r}")
+
+
+def _serial(node: object) -> Reason | None:
+    match node:
+        case For(kind=Kind.SERIAL):
+            return None
+        case For(var=var) as loop:
+            return Reason(f"loop `{var.name}` does not run its iterations in order", (loop,))
+        case _:
+            return Reason("only a loop can be pipelined")
+
+
+def _over_grid(node: object) -> Reason | None:
+    if isinstance(node, For) and node.thread == "blockIdx.x":
+        return None
+    blame = (node,) if isinstance(node, For | Block) else ()
+    return Reason("`min_blocks` stands on a loop bound to blockIdx.x", blame)
+
+
+def _copies_to_shared(node: object) -> Reason | None:
+    if not isinstance(node, Block):
+        return Reason("only a block can copy asynchronously")
+    match node.body:
+        case Store(buffer=target, value=value) if target.scope is Scope.SHARED:
+            source = _copied(value)
+            if source is not None and source.buffer.scope is Scope.GLOBAL:
+                return None
+    return Reason(
+        f"block `{node.name}` is no copy from global to shared memory",
+        (node,),
+        "cache_read to shared makes one",
+    )
+
+
+def _copied(value: Expr) -> Load | None:
+    """The load of ``load`` or of ``select(condition, load, constant)``."""
+    match value:
+        case Load():
+            return value
+        case Op(name="select", args=(_, Load() as load, Const())):
+            return load
+        case _:
+            return None

@@ -1,0 +1,89 @@
+"""How buffers lie in shared memory, to keep threads off each other's banks: align, swizzle."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...ir.loop.nodes import Block, Buffer, Func, Scope
+from ...ir.loop.visit import replace_buffers
+from ..cursor import BlockRef, block_of, find_block
+from ..errors import Reason, ScheduleError, require
+from ..legality import not_opaque
+
+MAX_FACTOR = 1024  # elements
+SWIZZLES = (2, 4, 8)
+
+
+def storage_align(
+    func: Func, ref: BlockRef, index: int, dim: int, factor: int, offset: int
+) -> Func:
+    """Stretch dimension ``dim`` of the shared buffer of write ``index``.
+
+    Its stride becomes the least one that is ``offset`` modulo ``factor``, in elements: see
+    ``nodes.Buffer``.
+    """
+    asked = f"align dimension {dim} of write {index} of block `{ref.name}`"
+    buffer = _shared(func, ref, index, asked)
+    rank = len(buffer.shape)
+    if not -rank <= dim < rank or dim % max(rank, 1) == rank - 1:
+        raise ScheduleError(
+            asked,
+            f"`{buffer}` has {rank} dimensions, and the last one's elements lie side by side",
+            hint=f"dimensions 0 to {rank - 2}" if rank > 1 else "transform_layout splits one",
+            nest=func,
+        )
+    if not 1 <= factor <= MAX_FACTOR or not 0 <= offset < factor:
+        raise ScheduleError(
+            asked,
+            f"no stride is {offset} modulo {factor}",
+            hint=f"the factor is 1 to {MAX_FACTOR}, the offset 0 to factor - 1",
+            nest=func,
+        )
+    if buffer.swizzle:
+        raise ScheduleError(asked, f"`{buffer}` is swizzled", hint="one of both", nest=func)
+    return _changed(func, buffer, replace(buffer, align=(dim % rank, factor, offset)))
+
+
+def swizzle(func: Func, ref: BlockRef, index: int, n: int) -> Func:
+    """Permute the 16-byte chunks in each row of the shared buffer of write ``index``.
+
+    They stay within groups of ``n``: see ``nodes.Buffer``. 0 undoes it.
+    """
+    asked = f"swizzle write {index} of block `{ref.name}`"
+    buffer = _shared(func, ref, index, asked)
+    if n not in (0, *SWIZZLES):
+        have = ", ".join(map(str, SWIZZLES))
+        raise ScheduleError(asked, f"chunks cannot be permuted by {n}", hint=have, nest=func)
+    if n and len(buffer.shape) < 2:
+        raise ScheduleError(asked, f"`{buffer}` has no rows", nest=func)
+    if n and buffer.align is not None:
+        raise ScheduleError(asked, f"`{buffer}` is aligned", hint="one of both", nest=func)
+    return _changed(func, buffer, replace(buffer, swizzle=n))
+
+
+def _shared(func: Func, ref: BlockRef, index: int, asked: str) -> Buffer:
+    path = find_block(func, ref, asked)
+    block = block_of(path)
+    require(func, asked, not_opaque((path,)), _in_shared(block, index))
+    return block.writes[index].buffer
+
+
+def _in_shared(block: Block, index: int) -> Reason | None:
+    if not 0 <= index < len(block.writes):
+        return Reason(f"block `{block.name}` writes {len(block.writes)} regions", (block,))
+    buffer = block.writes[index].buffer
+    if buffer.scope is Scope.SHARED:
+        return None
+    return Reason(
+        f"`{buffer}` is in {buffer.scope.value} memory; only shared memory has banks",
+        (block,),
+        "set_scope or cache_read to shared first",
+    )
+
+
+def _changed(func: Func, old: Buffer, new: Buffer) -> Func:
+    return replace(
+        func,
+        body=replace_buffers(func.body, {old: new}),
+        allocs=tuple(new if b is old else b for b in func.allocs),
+    )
