@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
+import json
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+from ..ir.errors import ArtifactError
+from ..ir.gpus import Gpu
 from ..ir.target import Target
+from .launch import Launch
 from .sharing import NOTHING_SHARED, Sharing
 
-Code: TypeAlias = bytes
-"""Object code for a processor."""
+
+@dataclass(frozen=True, slots=True)
+class DeviceCode:
+    """A group for a GPU: one module of kernels, and how to launch each of them in turn.
+
+    ``cubin`` is machine code for the target's architecture; it is empty where no ``ptxas`` was at
+    hand, and the driver then compiles ``ptx``. ``registers`` of one thread and ``spills`` in bytes
+    are ptxas's figures for each launch, if it was there.
+    """
+
+    ptx: str
+    launches: tuple[Launch, ...]
+    cubin: bytes = b""
+    registers: tuple[int, ...] = ()
+    spills: tuple[int, ...] = ()
+
+
+Code: TypeAlias = bytes | DeviceCode
+"""Object code for a processor, or kernels for a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +61,64 @@ class KernelCode:
 
 def kinds(target: Target) -> tuple[str, ...]:
     """The kinds of pieces that the code for a target has."""
-    return ("o",)
+    return ("json", "ptx", "cubin") if target.kind == "cuda" else ("o",)
 
 
 def parts(code: Code) -> dict[str, bytes]:
     """A kernel's code as pieces of bytes, by kind."""
-    return {"o": code}
+    if isinstance(code, bytes):
+        return {"o": code}
+    facts = {
+        "launches": [[x.symbol, x.grid, x.block, x.shared_bytes] for x in code.launches],
+        "registers": code.registers,
+        "spills": code.spills,
+    }
+    head = json.dumps(facts, sort_keys=True).encode()
+    return {"json": head, "ptx": code.ptx.encode(), "cubin": code.cubin}
 
 
-def from_parts(found: Mapping[str, bytes]) -> Code:
-    """The code that ``parts`` took apart. ``KeyError`` where a piece is missing."""
-    return found["o"]
+def from_parts(found: Mapping[str, bytes], target: Target) -> Code:
+    """The code that ``parts`` took apart. ``ArtifactError`` where it makes no sense."""
+    if target.kind != "cuda":
+        return found["o"]
+    try:
+        facts = json.loads(found["json"])
+        code = DeviceCode(
+            ptx=found["ptx"].decode("ascii"),
+            launches=tuple(_launch(x, target.gpu) for x in facts["launches"]),
+            cubin=found["cubin"],
+            registers=tuple(map(_count, facts["registers"])),
+            spills=tuple(map(_count, facts["spills"])),
+        )
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        why = f"{type(error).__name__}: {error}"
+        raise ArtifactError("a kernel cannot be read", why) from error
+    if not code.launches:
+        raise ArtifactError("a kernel cannot be read", "it launches nothing")
+    return code
+
+
+def _launch(data: Any, gpu: Gpu) -> Launch:
+    """A launch that the device can take; ``ValueError`` for others."""
+    symbol, grid, block, shared = data
+    if not (isinstance(symbol, str) and re.fullmatch(r"[A-Za-z_$][\w$]{0,511}", symbol)):
+        raise ValueError(f"{symbol!r} is no symbol")
+    g, b = _extents(grid, gpu.grid_extents), _extents(block, gpu.block_extents)
+    if math.prod(b) > gpu.threads_per_block:
+        raise ValueError(f"{math.prod(b)} threads in a block")
+    if _count(shared) > gpu.shared_per_block:
+        raise ValueError(f"{shared} bytes of shared memory")
+    return Launch(symbol, g, b, shared)
+
+
+def _extents(data: Any, most: tuple[int, int, int]) -> tuple[int, int, int]:
+    x, y, z = map(_count, data)
+    if not all(1 <= n <= limit for n, limit in zip((x, y, z), most, strict=True)):
+        raise ValueError(f"extents {data!r}, at most {most}")
+    return x, y, z
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 31:
+        raise ValueError(f"{value!r} is no count")
+    return value

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from threading import Thread
 from time import perf_counter
 
+from ..ir.errors import ArtifactError
 from ..ir.target import Target
 from ..schedule.trace import Trace
 from .code import KernelCode, PackCode, from_parts
@@ -117,7 +118,7 @@ class _Helper:
         while (key := self.queue.take()) is not None:
             try:
                 kernel = self._ask(self.queue.jobs[key])
-            except (OSError, ValueError, LookupError):
+            except (OSError, ValueError, LookupError, ArtifactError):
                 kernel = None
             if kernel is None:
                 self.queue.waiting.append(key)
@@ -144,7 +145,7 @@ class _Helper:
             return None
         self.queue.timings.append(header["timings"])
         names = [name for name, _ in header["parts"]]
-        code = from_parts(dict(zip(names, pieces, strict=False)))
+        code = from_parts(dict(zip(names, pieces, strict=False)), self.queue.target)
         packs = tuple(
             PackCode(index, symbol, size, piece)
             for (index, symbol, size, _), piece in zip(

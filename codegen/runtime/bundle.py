@@ -3,7 +3,8 @@
 The file is a zip archive without compression of its members' order or dates that could vary: the
 same bundle gives the same bytes. ``manifest.json`` names the format's version, the target and what
 else a reader must agree on; ``plan.json`` is the plan; ``constants`` and the object code are raw
-bytes. Nothing in it is executed but the object code, which only a matching target loads.
+bytes; a GPU's kernels are PTX, machine code and JSON that says how to launch them. Nothing in it is
+executed but that code, which only a matching target loads.
 """
 
 from __future__ import annotations
@@ -128,7 +129,8 @@ def _read(archive: zipfile.ZipFile, where: str) -> Bundle:
         return found
 
     def code(symbol: str) -> Code:
-        return from_parts({kind: data(f"kernels/{symbol}.{kind}") for kind in kinds(target)})
+        pieces = {kind: data(f"kernels/{symbol}.{kind}") for kind in kinds(target)}
+        return from_parts(pieces, target)
 
     plan = from_json(_parse(data("plan.json"), "plan.json", where))
     constants = aligned_zeros(plan.constant_bytes)
