@@ -14,6 +14,7 @@ from ...ir.loop.nodes import Func
 from ...ir.loop.simplify import simplify_stmt
 from ...ir.target import Target
 from .flatten import flatten
+from .gpu.bind import bind_threads
 from .hoist_init import hoist_init
 from .name_quotients import name_quotients
 from .open_blocks import open_blocks
@@ -45,11 +46,29 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("flatten", lambda f, t: flatten(f)),
     ("simplify_flat", _simplify),
 )
+"""What a function for a CPU goes through."""
+
+GPU_PASSES: tuple[tuple[str, Pass], ...] = (
+    ("place_buffers", lambda f, t: place_buffers(f)),
+    ("bind_threads", lambda f, t: bind_threads(f)),
+    ("open_blocks", lambda f, t: open_blocks(f)),
+    ("simplify", _simplify),
+    ("compact", lambda f, t: compact(f)),
+    ("simplify_compact", _simplify),
+    ("hoist_init", lambda f, t: hoist_init(f)),
+    ("name_quotients", lambda f, t: name_quotients(f)),
+    ("partition", partition),
+    ("promote", lambda f, t: promote(f)),
+    ("unroll", choose_unrolling),
+    ("flatten", lambda f, t: flatten(f)),
+    ("simplify_flat", _simplify),
+)
+"""What a function for a GPU goes through."""
 
 
 def stages(func: Func, target: Target) -> Iterator[tuple[str, Func]]:
     """The name and the result of each pass, in order."""
-    for name, run in PASSES:
+    for name, run in GPU_PASSES if target.is_gpu else PASSES:
         func = run(func, target)
         yield name, func
 
@@ -57,6 +76,8 @@ def stages(func: Func, target: Target) -> Iterator[tuple[str, Func]]:
 def lower(func: Func, target: Target) -> Func:
     """The flat function: no blocks, buffers of one dimension made where they are used.
 
+    For a GPU it is a sequence of launches: chains of thread loops, each once and in the order of
+    ``nodes.THREADS``, around what every thread does.
     ``notes["workspace_bytes"]`` is the memory that its caller must give it (see ``llvm_ir``).
     """
     for _, result in stages(func, target):

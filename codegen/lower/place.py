@@ -22,8 +22,12 @@ from ...ir.loop.nodes import (
     For,
     Func,
     If,
+    Intrinsic,
     Let,
     Load,
+    Range,
+    Region,
+    Scope,
     Seq,
     Stmt,
     Store,
@@ -59,8 +63,11 @@ def place_buffers(func: Func) -> Func:
 def _uses(s: Stmt, uses: Uses) -> frozenset[Buffer]:
     """Which buffers each statement loads or stores, by the identity of the statement."""
     own = {x.buffer for e in exprs(s) for x in walk_expr(e) if isinstance(x, Load)}
-    if isinstance(s, Store):
-        own.add(s.buffer)
+    match s:
+        case Store(buffer=b):
+            own.add(b)
+        case Intrinsic(writes=writes, reads=reads):
+            own |= {r.buffer for r in (*writes, *reads)}
     uses[id(s)] = frozenset(own).union(*(_uses(c, uses) for c in children(s)))
     return uses[id(s)]
 
@@ -146,23 +153,34 @@ def _in_sequence(
 
 
 def compact(func: Func) -> Func:
-    """Each ``Alloc`` shrunk to what its body touches, indices counted from there."""
-    return with_body(func, _compacted(func.body, {v: (0, 2**31) for v in func.symbols}))
+    """Each ``Alloc`` shrunk to what its body touches, indices counted from there.
+
+    Of a buffer that a GPU's threads share, to what all of them touch.
+    """
+    return with_body(func, _compacted(func.body, {v: (0, 2**31) for v in func.symbols}, ()))
 
 
-def _compacted(s: Stmt, ranges: dict[Var, Interval]) -> Stmt:
+def _compacted(s: Stmt, ranges: dict[Var, Interval], threads: tuple[For, ...]) -> Stmt:
     match s:
         case For(var=var, extent=extent, body=body):
             ranges[var] = 0, max(bounds(extent, ranges)[1] - 1, 0)
+            if s.thread.startswith("threadIdx"):
+                threads = (*threads, s)
         case Let(var=var, value=value) if var.dtype == index:
             ranges[var] = bounds(value, ranges)
         case Alloc(buffer=buffer, body=body):
-            s = _shrunk(buffer, body, ranges)
-    return map_stmt(s, lambda c: _compacted(c, ranges), lambda e: e)
+            s = _shrunk(buffer, body, ranges, threads if buffer.scope is Scope.SHARED else ())
+    return map_stmt(s, lambda c: _compacted(c, ranges, threads), lambda e: e)
 
 
-def _shrunk(buffer: Buffer, body: Stmt, ranges: Mapping[Var, Interval]) -> Stmt:
-    region = touched(body, buffer, ranges)
+def _shrunk(
+    buffer: Buffer, body: Stmt, ranges: Mapping[Var, Interval], threads: tuple[For, ...]
+) -> Stmt:
+    swept = body
+    for loop in threads:
+        swept = replace(loop, body=swept)
+    outer = {v: r for v, r in ranges.items() if all(v is not x.var for x in threads)}
+    region = touched(swept, buffer, outer)
     if region is None:
         return body
     shape = tuple(as_int(r.extent) for r in region.ranges)
@@ -182,10 +200,22 @@ def _moved(s: Stmt, old: Buffer, new: Buffer, starts: tuple[Expr, ...]) -> Stmt:
         e = map_expr(e, expr)
         return Load(new, shifted(e.index)) if isinstance(e, Load) and e.buffer is old else e
 
+    def region(r: Region) -> Region:
+        if r.buffer is not old:
+            return r
+        at = shifted(tuple(x.start for x in r.ranges))
+        ranges = (Range(i, x.extent) for i, x in zip(at, r.ranges, strict=True))
+        return Region(new, tuple(ranges))
+
     def stmt(x: Stmt) -> Stmt:
         x = map_stmt(x, stmt, expr)
-        if isinstance(x, Store) and x.buffer is old:
-            return replace(x, buffer=new, index=shifted(x.index))
-        return x
+        match x:
+            case Store(buffer=b, index=at) if b is old:
+                return replace(x, buffer=new, index=shifted(at))
+            case Intrinsic(writes=writes, reads=reads):
+                w, r = tuple(map(region, writes)), tuple(map(region, reads))
+                return replace(x, writes=w, reads=r)
+            case _:
+                return x
 
     return stmt(s)

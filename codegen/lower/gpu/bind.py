@@ -1,0 +1,227 @@
+"""Thread loops become launches: one chain of them outside, what every thread does inside.
+
+``for b in thread("blockIdx.x", 4): for t in thread("threadIdx.x", 64): f; for u in
+thread("threadIdx.x", 32): g``  ->  ``for bx ..: for tx ..: f; if tx < 32: g``. What is bound to
+fewer indices than the launch has is done by every thread where it stays with the thread, and by
+one (``tx == 0``) where it is seen by others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ....ir.errors import UnsupportedError
+from ....ir.loop.build import as_int, both, compare, lt
+from ....ir.loop.nodes import (
+    THREADS,
+    Alloc,
+    AllReduce,
+    Buffer,
+    Const,
+    For,
+    Func,
+    If,
+    Intrinsic,
+    Kind,
+    Scope,
+    Seq,
+    Stmt,
+    Store,
+    Var,
+)
+from ....ir.loop.visit import children, map_stmt, replace_buffers, seq, substitute, walk
+from ..rebuild import with_body
+
+BLOCKS = tuple(t for t in THREADS if t.startswith("blockIdx"))
+_SHORT = {t: f"{t[0]}{t[-1]}" for t in THREADS}
+
+
+def bind_threads(func: Func) -> Func:
+    """The function as a sequence of launches, with the buffers that outlive one around them."""
+    return with_body(func, _Function(func.name).top(func.body))
+
+
+def thread_loops(s: Stmt) -> Iterator[For]:
+    """The thread-bound loops in a statement."""
+    return (x for x in walk(s) if isinstance(x, For) and x.kind is Kind.THREAD)
+
+
+def is_bound(s: Stmt) -> bool:
+    """Whether any part of a statement runs on threads."""
+    return next(thread_loops(s), None) is not None
+
+
+def is_kept(buffer: Buffer) -> bool:
+    """Whether a buffer is a thread's own, or its warp's, wherever it is made."""
+    return buffer.scope in (Scope.REGISTER, Scope.WARP)
+
+
+@dataclass(frozen=True)
+class _Function:
+    """``name`` is the function's: errors say where they are."""
+
+    name: str
+
+    def top(self, s: Stmt) -> Stmt:
+        match s:
+            case Alloc(buffer=b, body=body) if is_bound(body):
+                if b.scope is not Scope.GLOBAL:
+                    raise UnsupportedError(
+                        f"buffer {b.name} ({b.scope.value}) is used by several launches",
+                        f"what is {b.scope.value} lives within one",
+                        f"function {self.name}",
+                        "compute its producer inside the loop over blockIdx, or leave it global",
+                    )
+                return Alloc(b, self.top(body))
+            case Seq(stmts=stmts) if is_bound(s):
+                return seq(*self.in_order(stmts))
+            case _:
+                return self.launch(s) if is_bound(s) else _alone(s)
+
+    def in_order(self, stmts: tuple[Stmt, ...]) -> Iterator[Stmt]:
+        """Neighbours that are bound to nothing share a launch."""
+        rest: list[Stmt] = []
+        for s in stmts:
+            if not is_bound(s):
+                rest.append(s)
+                continue
+            if rest:
+                yield _alone(seq(*rest))
+            yield self.top(s)
+            rest = []
+        if rest:
+            yield _alone(seq(*rest))
+
+    def launch(self, s: Stmt) -> Stmt:
+        loops = {x.thread: x for x in reversed([*thread_loops(s)])}
+        extents = {t: self.extent(s, t) for t in THREADS if t in loops}
+        self.check(s)
+        names = {t: Var(_SHORT[t]) for t in extents}
+        body = _Launch(names, extents).stmt(s, frozenset(), frozenset())
+        for t in reversed(extents):
+            body = For(names[t], Const(extents[t]), body, Kind.THREAD, t, loops[t].notes)
+        return body
+
+    def extent(self, s: Stmt, thread: str) -> int:
+        """The launch's extent of an index: that of the largest loop over it."""
+        found = [(as_int(x.extent), x) for x in thread_loops(s) if x.thread == thread]
+        for n, x in found:
+            if n is None:
+                raise UnsupportedError(
+                    f"loop {x.var.name} over {thread} has no constant extent",
+                    "a launch's shape is fixed when it is compiled",
+                    f"function {self.name}",
+                )
+        return max(n for n, _ in found if n is not None)
+
+    def check(self, s: Stmt, inside: bool = False) -> None:
+        """Loops over blocks stand in thread loops only: blocks cannot wait for each other."""
+        grid = isinstance(s, For) and s.kind is Kind.THREAD and s.thread in BLOCKS
+        if isinstance(s, For) and grid and inside:
+            raise UnsupportedError(
+                f"loop {s.var.name} over {s.thread} stands inside of other statements",
+                "all blocks of a launch run at once",
+                f"function {self.name}",
+                "reorder the loops over blockIdx outermost",
+            )
+        threaded = isinstance(s, For) and s.kind is Kind.THREAD
+        for c in children(s):
+            self.check(c, inside or not threaded)
+
+
+def _alone(s: Stmt) -> Stmt:
+    """A launch of one thread. Its buffers, which may be large, lie outside."""
+    made: list[Buffer] = []
+
+    def stmt(x: Stmt) -> Stmt:
+        x = map_stmt(x, stmt, lambda e: e)
+        if isinstance(x, Alloc) and x.buffer.scope is not Scope.REGISTER:
+            made.append(replace(x.buffer, scope=Scope.GLOBAL))
+            return replace_buffers(x.body, {x.buffer: made[-1]})
+        return x
+
+    body: Stmt = For(Var("bx"), Const(1), _in_turn(stmt(s)), Kind.THREAD, "blockIdx.x")
+    for b in made:
+        body = Alloc(b, body)
+    return body
+
+
+def _in_turn(s: Stmt) -> Stmt:
+    """Parallel loops inside a launch are a thread's own business."""
+    return _serial(map_stmt(s, _in_turn, lambda e: e))
+
+
+def _serial(s: Stmt) -> Stmt:
+    if isinstance(s, For) and s.kind is Kind.PARALLEL:
+        return replace(s, kind=Kind.SERIAL)
+    return s
+
+
+@dataclass(frozen=True)
+class _Launch:
+    """Rewrites what stands in a launch. ``names`` and ``extents`` are those of its indices."""
+
+    names: Mapping[str, Var]
+    extents: Mapping[str, int]
+
+    def stmt(self, s: Stmt, bound: frozenset[str], own: frozenset[Buffer]) -> Stmt:
+        """``s`` under the indices ``bound``; the buffers ``own`` are the thread's."""
+        if isinstance(s, For) and s.kind is Kind.THREAD:
+            var = self.names[s.thread]
+            body = self.stmt(substitute(s.body, {s.var: var}), bound | {s.thread}, own)
+            full = as_int(s.extent) == self.extents[s.thread]
+            return body if full else If(lt(var, s.extent), body)
+        if isinstance(s, Alloc) and s.buffer.scope is Scope.GLOBAL:
+            if is_bound(s.body):
+                return self.stmt(_shared(s), bound, own)
+            own |= {s.buffer}
+        if not is_bound(s):
+            missing = [t for t in self.extents if t not in bound]
+            if not missing or self.by_all(s, own):
+                return _in_turn(s)
+            if self.by_one(s, own):
+                return self.guarded(s, missing)
+        return _serial(map_stmt(s, lambda c: self.stmt(c, bound, own), lambda e: e))
+
+    def by_all(self, s: Stmt, own: frozenset[Buffer]) -> bool:
+        """Whether ``s`` writes nothing that others see."""
+        mine = own | _made_in(s)
+        return all(is_kept(b) or b in mine for b in written(s))
+
+    def by_one(self, s: Stmt, own: frozenset[Buffer]) -> bool:
+        """Whether ``s`` leaves nothing behind in a thread's own buffers."""
+        outside = written(s) - _made_in(s)
+        warps = not isinstance(s, Intrinsic) and any(isinstance(x, Intrinsic) for x in walk(s))
+        return not warps and not any(is_kept(b) or b in own for b in outside)
+
+    def guarded(self, s: Stmt, missing: Sequence[str]) -> Stmt:
+        """``s`` by the first thread of the indices that are missing; a warp works as one."""
+        if isinstance(s, Intrinsic):
+            missing = [t for t in missing if t != "threadIdx.x"]
+        cond = both(*(compare("eq", self.names[t], 0) for t in missing if self.extents[t] > 1))
+        return _in_turn(s) if cond is None else If(cond, _in_turn(s))
+
+
+def written(s: Stmt) -> frozenset[Buffer]:
+    """The buffers that a statement writes."""
+    found: set[Buffer] = set()
+    for x in walk(s):
+        match x:
+            case Store(buffer=b):
+                found.add(b)
+            case Intrinsic(writes=writes):
+                found |= {r.buffer for r in writes}
+            case AllReduce(values=values):
+                found |= set(values)
+    return frozenset(found)
+
+
+def _made_in(s: Stmt) -> frozenset[Buffer]:
+    return frozenset(x.buffer for x in walk(s) if isinstance(x, Alloc))
+
+
+def _shared(s: Alloc) -> Alloc:
+    """The same with the buffer in the memory that a block's threads share."""
+    b = replace(s.buffer, scope=Scope.SHARED)
+    return Alloc(b, replace_buffers(s.body, {s.buffer: b}))
