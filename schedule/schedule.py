@@ -27,7 +27,7 @@ from .cursor import (
     producers,
 )
 from .errors import ScheduleError
-from .primitives import inline, kinds, layout, locate, loops, reduce, stage, threads
+from .primitives import banks, inline, kinds, layout, locate, loops, matmul, reduce, stage, threads
 from .steps import Argument, BlockName, Loop, Plain, Step
 
 Blockish: TypeAlias = BlockRef | str
@@ -218,6 +218,20 @@ class Schedule:
         func = stage.set_scope(self.func, ref, index, where)
         self._record(func, "set_scope", (ref, index, where.value))
 
+    def storage_align(
+        self, block: Blockish, index: int, dim: int, factor: int, offset: int
+    ) -> None:
+        """Make the stride of a dimension of a block's shared write ``offset`` modulo ``factor``."""
+        ref = _ref(block)
+        func = banks.storage_align(self.func, ref, index, dim, factor, offset)
+        self._record(func, "storage_align", (ref, index, dim, factor, offset))
+
+    def swizzle(self, block: Blockish, index: int, n: int) -> None:
+        """Permute the 16-byte chunks of each row of a block's shared write, ``n`` at a time."""
+        ref = _ref(block)
+        func = banks.swizzle(self.func, ref, index, n)
+        self._record(func, "swizzle", (ref, index, n))
+
     def transform_layout(
         self,
         block: Blockish,
@@ -234,6 +248,23 @@ class Schedule:
         perm = None if order is None else tuple(order)
         func = layout.transform_layout(self.func, ref, index, perm, pairs)
         self._record(func, "transform_layout", (ref, index, perm, pairs))
+
+    # Matrix products.
+
+    def to_matmul(
+        self,
+        block: Blockish,
+        multiples: Sequence[int] = (1, 1, 1),
+        layouts: Sequence[str] = ("mk", "nk"),
+    ) -> tuple[BlockRef, BlockRef, BlockRef]:
+        """Make a sum of products a batched matrix product over copies of its operands.
+
+        The blocks of the two copies and of the result; see ``primitives.matmul``.
+        """
+        ref, sizes, orders = _ref(block), tuple(multiples), tuple(layouts)
+        func, new = matmul.to_matmul(self.func, ref, sizes, orders)
+        self._record(func, "to_matmul", (ref, sizes, orders))
+        return new
 
     # Reductions.
 
@@ -345,6 +376,9 @@ _SIGNATURES: Mapping[str, tuple[str, ...]] = {
     "cache_read": ("block", "int", "str"),
     "cache_write": ("block", "int", "str"),
     "set_scope": ("block", "int", "str"),
+    "storage_align": ("block", "int", "int", "int", "int"),
+    "swizzle": ("block", "int", "int"),
+    "to_matmul": ("block", "ints", "words"),
     "decompose_reduction": ("block", "loop"),
     "rfactor": ("loop", "int"),
     "annotate": ("ref", "str", "note"),
@@ -395,9 +429,11 @@ def _decoded(kind: str, a: Argument, known: Mapping[str, LoopRef]) -> object:
             return a
         case ("factors", tuple()):
             return a if all(x is None or _is_int(x) for x in a) else _WRONG
+        case ("words", tuple()):
+            return a if all(isinstance(x, str) for x in a) else _WRONG
         case ("order", None):
             return None
-        case ("order", tuple()):
+        case ("order" | "ints", tuple()):
             return a if all(map(_is_int, a)) else _WRONG
         case ("pack", tuple()):
             ok = all(isinstance(x, tuple) and len(x) == 2 and all(map(_is_int, x)) for x in a)

@@ -62,7 +62,7 @@ def compute_inline(func: Func, ref: BlockRef) -> Func:
         None if users else Reason(f"nothing reads what block `{block.name}` writes", (block,)),
         _whole_elements(block),
     )
-    store = _store_of(block)
+    store = store_of(block)
     assert store is not None
 
     def change(s: Stmt) -> Stmt:
@@ -75,7 +75,7 @@ def compute_inline(func: Func, ref: BlockRef) -> Func:
             by = {v: i for v, i in zip(store.index, e.index, strict=True) if isinstance(v, Var)}
             return substitute_expr(store.value, by)
 
-        return _with_body(func, asked, s, _mapped(s.body, expr))
+        return with_body(func, asked, s, _mapped(s.body, expr))
 
     new = edit(func, [(path, lambda _: None), *((u, change) for u in users)])
     return _without(func, new, asked, store.buffer, [block_of(u) for u in users])
@@ -108,7 +108,7 @@ def reverse_compute_inline(func: Func, ref: BlockRef) -> Func:
         _whole_elements(source),
         not_an_output(func, source),
     )
-    given, taken = _store_of(source), _store_of(block)
+    given, taken = store_of(source), store_of(block)
     assert given is not None and taken is not None
     by = _axes_by_index(block, given, {a.var: a.extent for a in source.axes})
     require(func, asked, by if isinstance(by, Reason) else None)
@@ -123,7 +123,7 @@ def reverse_compute_inline(func: Func, ref: BlockRef) -> Func:
     index = tuple(substitute_expr(e, by) for e in taken.index)
     writes = tuple(map_region(r, lambda e: substitute_expr(e, by)) for r in block.writes)
     merged = replace(source, writes=writes)
-    merged = _with_body(func, asked, merged, Store(taken.buffer, index, value))
+    merged = with_body(func, asked, merged, Store(taken.buffer, index, value))
     new = edit(func, [(path, lambda _: None), (feeder, lambda _: merged)])
     return _without(
         func, new, asked, given.buffer, [merged, *map(block_of, consumers(func, block))]
@@ -141,7 +141,7 @@ def _no_reduction(block: Block, why: str = "") -> Reason | None:
     )
 
 
-def _store_of(block: Block) -> Store | None:
+def store_of(block: Block) -> Store | None:
     """The only store of a block, ``Let``s above it put into it; None if there is more than that."""
     return _opened(block.body, {})
 
@@ -166,7 +166,7 @@ def _size(e: Expr) -> int:
 
 def _whole_elements(block: Block, of_write: bool = True) -> Reason | None:
     """The body is one store; where ``of_write``, at an index that is the axes themselves."""
-    store = _store_of(block)
+    store = store_of(block)
     if store is None:
         return Reason(f"block `{block.name}` does more than store one value", (block,))
     at = [e for e in store.index if as_int(e) is None]
@@ -181,7 +181,7 @@ def _mapped(s: Stmt, expr: ExprFn) -> Stmt:
     return map_stmt(s, lambda x: _mapped(x, expr), expr)
 
 
-def _with_body(func: Func, asked: str, block: Block, body: Stmt) -> Block:
+def with_body(func: Func, asked: str, block: Block, body: Stmt) -> Block:
     """A block with another body; its reads are what init and body then load."""
     if sum(_size(e) for x in walk(body) for e in exprs(x)) > 4 * MAX_NODES:
         raise ScheduleError(asked, "the result would be too large", nest=func, blame=(block,))

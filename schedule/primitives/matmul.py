@@ -1,0 +1,320 @@
+"""A sum of products as a batched matrix product over padded operands: to_matmul."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from ...ir.dtypes import DType
+from ...ir.loop.build import add, both, floordiv, floormod, lt, mul, op, select, var
+from ...ir.loop.nodes import (
+    AxisKind,
+    Block,
+    BlockAxis,
+    Buffer,
+    Cast,
+    Const,
+    Expr,
+    For,
+    Func,
+    Load,
+    Op,
+    Range,
+    Region,
+    Seq,
+    Store,
+    Var,
+)
+from ...ir.loop.visit import free_vars, seq, substitute_expr
+from ..cursor import BlockRef, Path, block_of, blocks_under, edit, find_block, fresh_name, loops_of
+from ..errors import Reason, ScheduleError, require
+from ..guards import lasting_guards
+from ..legality import computes_once, not_opaque, plain_loops, sole_writer, update_of
+from .inline import store_of, with_body
+from .locate import regenerate
+
+ROLES = "bmnk"
+LAYOUTS = (("mk", "km"), ("nk", "kn"))
+MAX_ELEMENTS = 2**48  # of a padded operand: more is a mistake
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """The parts of ``C[...] += a * b``: where it goes, what is multiplied, which axis is what."""
+
+    store: Store
+    term: Expr
+    a: Expr
+    b: Expr
+    roles: Mapping[str, tuple[BlockAxis, ...]]
+
+    def points(self, role: str) -> int:
+        """How many combinations the axes of a role take."""
+        return prod(x.extent for x in self.roles[role])
+
+
+def product_of(block: Block) -> Product | None:
+    """A block as a sum of products, its axes by role; None for any other block.
+
+    ``a`` and ``b`` are what is multiplied, without conversions to the type of the sum. Spatial
+    axes that both of them use are ``b`` (batch); those of ``a`` alone are ``m``, of ``b`` alone
+    ``n``; reduction axes are ``k``. Axes of extent 1 have no role. The block's last axis is no
+    ``m`` if there is a choice: operands of a product may change places.
+    """
+    store = store_of(block)
+    update = None if store is None else update_of(replace(block, body=store))
+    if store is None or update is None or update[1] != "add":
+        return None
+    term = update[2]
+    match stripped(term):
+        case Op(name="multiply", args=(x, y)):
+            a, b = stripped(x), stripped(y)
+        case _:
+            return None
+    axes = [a for a in block.axes if a.extent != 1]
+    last = next((a.var for a in reversed(axes) if a.kind is AxisKind.SPATIAL), None)
+    if last in free_vars(a) and last not in free_vars(b):
+        a, b = b, a
+    roles: dict[str, list[BlockAxis]] = {r: [] for r in ROLES}
+    for axis in axes:
+        roles[_role(axis, free_vars(a), free_vars(b))].append(axis)
+    return Product(store, term, a, b, {r: tuple(xs) for r, xs in roles.items()})
+
+
+def _role(axis: BlockAxis, of_a: frozenset[Var], of_b: frozenset[Var]) -> str:
+    if axis.kind is AxisKind.REDUCE:
+        return "k"
+    if axis.var in of_b:
+        return "b" if axis.var in of_a else "n"
+    return "m"
+
+
+def stripped(e: Expr) -> Expr:
+    """An expression without the conversions around it."""
+    return stripped(e.value) if isinstance(e, Cast) and not e.bits else e
+
+
+def to_matmul(
+    func: Func, ref: BlockRef, multiples: Sequence[int], layouts: Sequence[str]
+) -> tuple[Func, tuple[BlockRef, BlockRef, BlockRef]]:
+    """``C += A * B`` -> ``A_m = A; B_m = B; C_m[b, m, n] += A_m[b, m, k] * B_m[b, n, k]; C = C_m``.
+
+    The axes of each role become one, in order, its extent rounded up to its multiple; the operands
+    are 0 where there is nothing. ``layouts`` says in which order the dimensions after the batch
+    stand: "mk" or "km", "nk" or "kn". The product keeps its name; the others are ``_a``, ``_b`` and
+    ``_out``. A convolution becomes the product that im2col would give it; computed inside the
+    product's loops, ``A_m`` is never there as a whole.
+    """
+    asked = f"make block `{ref.name}` a matrix product"
+    path = find_block(func, ref, asked)
+    block = block_of(path)
+    require(
+        func,
+        asked,
+        not_opaque((path,)),
+        computes_once(block),
+        sole_writer(func, block),
+        _asked_right(multiples, layouts),
+        _begins_with_zero(block),
+        _alone(path),
+    )
+    found = product_of(block)
+    if found is None:
+        why = f"block `{block.name}` is no sum of products of two values"
+        raise ScheduleError(asked, why, nest=func, blame=(block,))
+    require(func, asked, _moderate(block, found, multiples))
+    parts = _Parts(func, asked, block, found, dict(zip("mnk", multiples, strict=True)))
+    a, b = (
+        parts.buffer("a", found.a.dtype, layouts[0]),
+        parts.buffer("b", found.b.dtype, layouts[1]),
+    )
+    c = parts.buffer("c", found.store.buffer.dtype, "mn")
+    blocks = (
+        parts.operand(a, found.a, layouts[0]),
+        parts.operand(b, found.b, layouts[1]),
+        parts.product(a, b, c, layouts),
+        parts.result(c),
+    )
+    new = edit(func, [(_top(path), lambda _: seq(*(regenerate(x, {}) for x in blocks)))])
+    new = replace(new, allocs=(*func.allocs, a, b, c))
+    return new, (BlockRef(blocks[0].name), BlockRef(blocks[1].name), BlockRef(blocks[3].name))
+
+
+def _asked_right(multiples: Sequence[int], layouts: Sequence[str]) -> Reason | None:
+    if len(multiples) != 3 or any(type(n) is not int or not 0 < n <= 2**20 for n in multiples):
+        return Reason("the multiples are no three positive integers, of m, n and k")
+    if len(layouts) != 2 or any(x not in ok for x, ok in zip(layouts, LAYOUTS, strict=True)):
+        hint = '("mk" or "km", "nk" or "kn")'
+        return Reason(f"there are no layouts {tuple(layouts)!r}", (), hint)
+    return None
+
+
+def _begins_with_zero(block: Block) -> Reason | None:
+    init = block.init
+    if isinstance(init, Store) and is_zero(init.value):
+        return None
+    return Reason(f"block `{block.name}` does not begin with 0", (block,))
+
+
+def is_zero(e: Expr) -> bool:
+    """Whether an expression is the literal 0, and not -0.0."""
+    return isinstance(e, Const) and e.value == 0 and not str(e.value).startswith("-")
+
+
+def _top(path: Path) -> Path:
+    """The path to the outermost loop around a block, or to the block if there is none."""
+    return path[: 1 + next(n for n, s in enumerate(path) if isinstance(s, For | Block))]
+
+
+def _alone(path: Path) -> Reason | None:
+    """The block stands under serial loops of its own that run over its whole domain."""
+    block, loops = block_of(path), loops_of(path)
+    shared = [p for p in blocks_under(_top(path)) if p[-1] is not block]
+    if shared:
+        other = block_of(shared[0])
+        return Reason(
+            f"block `{other.name}` stands under the same loops",
+            (loops[0], other, block),
+            "do this before compute_at",
+        )
+    if lasting_guards(path) != ():
+        return Reason(f"block `{block.name}` is guarded", (block,))
+    return plain_loops(loops)
+
+
+def _moderate(block: Block, found: Product, multiples: Sequence[int]) -> Reason | None:
+    points = {r: found.points(r) for r in ROLES}
+    if 0 in points.values():
+        return Reason(f"block `{block.name}` has an axis of no extent", (block,))
+    m, n, k = (points[r] + c for r, c in zip(ROLES[1:], multiples, strict=True))
+    if points["b"] * max(m * n, m * k, n * k) > MAX_ELEMENTS:
+        return Reason(f"a padded operand would have more than {MAX_ELEMENTS} elements", (block,))
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Makes the blocks of the matrix product."""
+
+    func: Func
+    asked: str
+    block: Block
+    found: Product
+    multiples: Mapping[str, int]
+
+    def extent(self, role: str) -> int:
+        c = self.multiples.get(role, 1)
+        return -(-self.found.points(role) // c) * c
+
+    def buffer(self, part: str, dtype: DType, layout: str) -> Buffer:
+        shape = tuple(self.extent(r) for r in f"b{layout}")
+        return Buffer(f"{self.block.name}_{part}", shape, dtype)
+
+    def axes(self, roles: str) -> tuple[BlockAxis, ...]:
+        kinds = [AxisKind.REDUCE if r == "k" else AxisKind.SPATIAL for r in roles]
+        return tuple(
+            BlockAxis(var(f"v{r}"), self.extent(r), kind, Const(0))
+            for r, kind in zip(roles, kinds, strict=True)
+        )
+
+    def operand(self, buffer: Buffer, value: Expr, layout: str) -> Block:
+        """``A_m[b, m, k] = inside ? a : 0``, with the axes of ``a`` taken out of b, m and k."""
+        axes = tuple(replace(a, kind=AxisKind.SPATIAL) for a in self.axes(f"b{layout}"))
+        at = {a.var.name[1:]: a.var for a in axes}
+        by: dict[Var, Expr] = {a.var: Const(0) for a in self.block.axes}
+        for role, v in at.items():
+            by |= _digits(self.found.roles[role], v)
+        value = substitute_expr(value, by)
+        zero = Const(0.0 if buffer.dtype.is_float else 0, buffer.dtype)
+        guards = [lt(v, n) for r, v in at.items() if (n := self.found.points(r)) < self.extent(r)]
+        match value:
+            case Op(name="select", args=(cond, x, other)) if is_zero(other):
+                inside, value = both(*guards, cond), x
+            case _:
+                inside = both(*guards)
+        index = tuple(a.var for a in axes)
+        if inside is not None:
+            value = select(inside, value, zero)
+        name = fresh_name(self.func, buffer.name)
+        empty = Block(name, axes, (), (_point(buffer, index),), Seq(()))
+        return with_body(self.func, self.asked, empty, Store(buffer, index, value))
+
+    def product(self, a: Buffer, b: Buffer, c: Buffer, layouts: Sequence[str]) -> Block:
+        """``C_m[b, m, n] += A_m * B_m``, converted as they were."""
+        axes = self.axes("bmnk")
+        at = {x.var.name[1:]: x.var for x in axes}
+        left, right = (
+            Load(x, tuple(at[r] for r in f"b{layout}"))
+            for x, layout in zip((a, b), layouts, strict=True)
+        )
+        own = tuple(at[r] for r in "bmn")
+        term = _with_factors(self.found, left, right)
+        value = op("add", Load(c, own), term)
+        init = self.block.init
+        assert isinstance(init, Store)
+        return replace(
+            self.block,
+            axes=axes,
+            reads=(_point(c, own), _point(a, left.index), _point(b, right.index)),
+            writes=(_point(c, own),),
+            body=Store(c, own, value),
+            init=Store(c, own, init.value),
+        )
+
+    def result(self, c: Buffer) -> Block:
+        """``C = C_m`` over the block's own spatial axes."""
+        old = [a for a in self.block.axes if a.kind is AxisKind.SPATIAL]
+        axes = tuple(replace(a, var=var(a.var.name), value=Const(0)) for a in old)
+        by: dict[Var, Expr] = {a.var: Const(0) for a in self.block.axes}
+        by |= {a.var: x.var for a, x in zip(old, axes, strict=True)}
+        at = tuple(_number(self.found.roles[r], by) for r in ROLES[:3])
+        store = self.found.store
+        index = tuple(substitute_expr(e, by) for e in store.index)
+        name = fresh_name(self.func, f"{self.block.name}_out")
+        empty = Block(name, axes, (), (_point(store.buffer, index),), Seq(()))
+        return with_body(
+            self.func, self.asked, empty, replace(store, index=index, value=Load(c, at))
+        )
+
+
+def _digits(axes: Sequence[BlockAxis], v: Var) -> dict[Var, Expr]:
+    """The axes as the digits of one number, the last one changing fastest."""
+    found: dict[Var, Expr] = {}
+    step = 1
+    for n, a in reversed([*enumerate(axes)]):
+        e = floordiv(v, step)
+        found[a.var] = e if n == 0 else floormod(e, a.extent)
+        step *= a.extent
+    return found
+
+
+def _number(axes: Sequence[BlockAxis], by: Mapping[Var, Expr]) -> Expr:
+    """The inverse of ``_digits``."""
+    e: Expr = Const(0)
+    for a in axes:
+        e = add(mul(e, a.extent), by[a.var])
+    return e
+
+
+def _with_factors(found: Product, a: Load, b: Load) -> Expr:
+    """The term with the operands below their conversions replaced, ``a`` first."""
+    product = stripped(found.term)
+    assert isinstance(product, Op)
+    x, y = product.args
+    if stripped(x) != found.a:
+        x, y = y, x
+    return _converted(found.term, op("multiply", _converted(x, a), _converted(y, b)))
+
+
+def _converted(like: Expr, e: Expr) -> Expr:
+    """``e`` under the conversions that stand around ``like``."""
+    match like:
+        case Cast(value=value, bits=False):
+            return replace(like, value=_converted(value, e))
+        case _:
+            return e
+
+
+def _point(buffer: Buffer, index: Sequence[Expr]) -> Region:
+    return Region(buffer, tuple(Range(e, Const(1)) for e in index))
