@@ -62,7 +62,7 @@ class Finding:
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def doctor(as_json: bool) -> int:
     """Check this installation; exit 1 if something is wrong."""
-    findings = [_python(), *_packages(), _clash(), _compiles(), *_settings()]
+    findings = [_python(), *_packages(), _clash(), _compiles(), _ptxas(), *_settings()]
     if as_json:
         rows = [{"name": f.name, "ok": f.ok, "told": f.told} for f in findings]
         click.echo(json.dumps({"version": 1, "ok": all(f.ok for f in findings), "checks": rows}))
@@ -117,6 +117,16 @@ def _compiles() -> Finding:
         return Finding("compile and run", False, f"{type(e).__name__}: {e}")
     ok = bool(np.array_equal(got, x + x))
     return Finding("compile and run", ok, "x + y is right" if ok else f"x + y came out as {got}")
+
+
+def _ptxas() -> Finding:
+    from ..codegen import ptxas
+
+    found = ptxas.find()
+    if found is None:
+        told = "not found: builds for cuda hold PTX only (pip install 'nestwright[ptx]')"
+        return Finding("ptxas", True, told)
+    return Finding("ptxas", True, f"{found.version} at {found.path}")
 
 
 def _settings() -> list[Finding]:
