@@ -25,6 +25,7 @@ from ..schedule.schedule import Schedule
 from ..schedule.sketches.generate import default_schedule
 from ..schedule.trace import Trace
 from .journal import Log, Writer, describe, read
+from .measure.estimate import Estimator
 from .measure.pool import Pool
 from .progress import Listener, TuneResult
 from .tasks import Task, extract, from_func
@@ -47,6 +48,7 @@ def tune(
     workers: int | None = None,
     strategy: str = "native",
     progress: Listener | None = None,
+    simulate_cost: bool = False,
 ) -> TuneResult:
     """Search for faster schedules of a model's groups; what is found goes into a log.
 
@@ -55,24 +57,28 @@ def tune(
     of earlier calls included, unless ``resume`` is false: then they are new ones. ``seconds`` is
     a limit on top. ``constants`` maps parameter numbers or names to arrays that are known already.
     ``workers`` is the number of measuring children, ``strategy`` native, random or optuna:tpe.
-    ``progress`` is called with a ``Progress`` after every trial.
+    ``progress`` is called with a ``Progress`` after every trial. With ``simulate_cost`` nothing is
+    measured: schedules are ranked by the analytic model alone, for a machine that need not be here.
+    Their records say so; ``build`` uses them for what was never measured.
 
     Raises ``TuningInterrupted`` (a ``KeyboardInterrupt``) on Ctrl-C, with nothing lost.
     """
-    machine = _runnable(Target.parse(target))
+    machine = Target.parse(target) if simulate_cost else _runnable(Target.parse(target))
     name, tasks = _tasks(model, machine, constants)
     path = Path(log) if log is not None else default_log(name, machine)
     _check_budget(trials, seconds)
     tool = _tool()
-    with Writer(path, tool) as writer, Pool(machine.threads, workers) as pool:
+    measurer = Estimator() if simulate_cost else Pool(machine.threads, workers)
+    with Writer(path, tool) as writer, measurer as pool:
         before = read(path)
         _warn_of(before)
         known = {t.key for t in tasks}
         if not resume:
             trials += sum(t.workload in known for t in before.trials)
         plan = Plan(
-            name, machine, tasks, trials, seconds, seed, strategy, workers, tuple(tool.items())
-        )
+            name, machine, tasks, trials, seconds, seed, strategy, workers, tuple(tool.items()),
+            simulate_cost,
+        )  # fmt: skip
         tuner = Tuner(plan, writer, before, pool, progress)
         try:
             return tuner.run()
@@ -206,14 +212,16 @@ def _tasks(
 
 
 def _runnable(target: Target) -> Target:
-    if target.kind != "cpu":
+    if target.kind == "cuda-sim":
         raise TargetError(
-            f"cannot tune for {target.spec}", "this version tunes for CPUs", hint='target="cpu"'
-        )
+            f"cannot tune for {target.spec}", "a simulator's time says nothing of a GPU's",
+            hint="simulate_cost=True (--simulate-cost) ranks schedules without measuring",
+        )  # fmt: skip
     if not target.is_host:
         raise TargetError(
             f"cannot tune for {target.spec}", "this machine cannot run its code",
-            hint='tune on such a machine, or use target="cpu"',
+            hint="tune on such a machine; simulate_cost=True (--simulate-cost) ranks schedules "
+            "without measuring",
         )  # fmt: skip
     return target
 

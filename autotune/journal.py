@@ -38,6 +38,7 @@ from .records import (
     decode,
     device_id,
     encode,
+    estimates_id,
     identify,
 )
 
@@ -88,10 +89,11 @@ class Log:
     def winners(self, target: Target) -> dict[str, Best]:
         """The winner of each workload for a target.
 
-        Where a workload was tuned only with another number of threads, that winner serves.
+        Where a workload was tuned only with another number of threads, that winner serves; where it
+        was not measured at all, the best by estimate.
         """
         exact = device_id(target)
-        found: dict[str, Best] = {}
+        found = self.best(estimates_id(target))
         for device in sorted(d for d in self.devices if d.rpartition("-t")[0] == target.key):
             found |= self.best(device)
         return found | self.best(exact)
@@ -104,7 +106,7 @@ class Log:
                 winners[b.workload] = b
         fallback: dict[str, list[Trial]] = {}
         for t in self.trials:
-            if t.device == device and t.status == "ok" and t.workload not in winners:
+            if t.device == device and t.ran and t.workload not in winners:
                 fallback.setdefault(t.workload, []).append(t)
         return winners | {w: best_trial(ts) for w, ts in fallback.items()}
 

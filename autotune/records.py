@@ -22,7 +22,7 @@ Json: TypeAlias = bool | int | float | str | list["Json"] | dict[str, "Json"] | 
 VERSION = 1
 MAX_LINE = 16 << 20  # bytes; a workload line holds a whole group's text
 MAX_DEPTH = 64
-STATUSES = ("ok", "invalid", "build", "timeout", "wrong", "crash", "oom")
+STATUSES = ("ok", "estimated", "invalid", "build", "timeout", "wrong", "crash", "oom")
 DEFAULT_SKETCH = "default"
 
 
@@ -77,6 +77,7 @@ class Model:
 class Trial:
     """One schedule tried. ``runs``: seconds per call; ``trace`` replays it (None: never made).
 
+    Where the status is ``estimated`` nothing was measured: the one run is the analytic estimate.
     ``drift`` says how much slower the machine was than when the task's yardstick was taken.
     """
 
@@ -101,8 +102,13 @@ class Trial:
 
         That is the lower quartile of the runs, corrected by how much slower the machine was.
         """
-        ran = self.status == "ok" and self.runs
+        ran = self.ran and self.runs
         return quantile(self.runs, 0.25) / self.drift if ran else math.inf
+
+    @property
+    def ran(self) -> bool:
+        """Whether there is a time, measured or estimated."""
+        return self.status in ("ok", "estimated")
 
     @property
     def point(self) -> tuple[str, str, str, str]:
@@ -147,6 +153,11 @@ Record: TypeAlias = Header | Workload | Device | Model | Trial | Best
 def device_id(target: Target) -> str:
     """What trials are filed under: the code's target and the number of threads that ran it."""
     return f"{target.key}-t{target.threads}"
+
+
+def estimates_id(target: Target) -> str:
+    """What estimates are filed under, where they cannot be taken for measurements."""
+    return f"{target.key}-estimated"
 
 
 def quantile(values: tuple[float, ...], q: float) -> float:
@@ -319,7 +330,7 @@ def _read_trial(v: dict[str, Any]) -> Trial:
         raise ValueError("status")
     trace = None if v["trace"] is None else _list(v["trace"], "trace")
     runs = _times(v["t"]["runs"], "time")
-    if v["status"] == "ok" and (not runs or trace is None):
+    if v["status"] in ("ok", "estimated") and (not runs or trace is None):
         raise ValueError("time or trace")
     return Trial(
         _text(v["w"], "w"), _text(v["d"], "d"), _text(v["sketch"], "sketch"),

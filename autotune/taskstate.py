@@ -53,7 +53,7 @@ class TaskState:
         self.trials.append(trial)
         if trial.sketch == DEFAULT_SKETCH:
             self.default = trial
-        if trial.status != "ok":
+        if not trial.ran:
             self.failures[trial.status] += 1
         point = self.point(trial)
         if point is not None:
@@ -126,7 +126,7 @@ class TaskState:
 
     def finalists(self, count: int) -> list[Trial]:
         """The fastest trials with different schedules, without the default; fastest first."""
-        ran = sorted((t for t in self.trials if t.status == "ok"), key=lambda t: t.cost)
+        ran = sorted((t for t in self.trials if t.ran), key=lambda t: t.cost)
         chosen: dict[str, Trial] = {}
         for t in ran:
             if t.sketch != DEFAULT_SKETCH and t.cost < 1.25 * self.seconds:
@@ -144,7 +144,7 @@ class TaskState:
     def result(self) -> TaskResult:
         """What there is to report."""
         t = self.task
-        default = self.default.cost if self.default and self.default.status == "ok" else None
+        default = self.default.cost if self.default and self.default.ran else None
         best = self.best.cost if self.best else None
         sketch = self.best.sketch if self.best else ""
         decisions = dict(self.best.decisions) if self.best else {}

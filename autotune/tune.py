@@ -19,8 +19,7 @@ from typing import cast
 from ..ir.errors import UnsupportedError
 from ..ir.target import Target
 from .journal import Log, Writer, stamped
-from .measure.pool import Pool
-from .measure.protocol import Candidate, Job, Limits, Outcome
+from .measure.protocol import Candidate, Job, Limits, Measurer, Outcome
 from .model import CostModel
 from .progress import Listener, Progress, TuneResult, TuningInterrupted, totals
 from .records import (
@@ -31,6 +30,7 @@ from .records import (
     Model,
     Trial,
     device_id,
+    estimates_id,
     identify,
     quantile,
 )
@@ -41,7 +41,8 @@ from .search.strategy import Proposal, Strategy
 from .tasks import Task
 from .taskstate import TaskState
 
-ROUND = 8
+ROUND = 8  # trials of a round on a CPU
+ROUND_GPU = 16  # on a GPU, where building costs more than running
 FINALISTS = 5
 FILL = 0.05  # seconds for which a promising candidate is timed
 RACE_FILL = 0.04  # the same for each candidate of a race
@@ -51,7 +52,7 @@ RUN_LIMIT = 20.0  # seconds for a candidate of which nothing is known
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to tune, for how long, and how."""
+    """What to tune, for how long, and how. ``estimate``: nothing is measured."""
 
     model: str
     target: Target
@@ -62,6 +63,12 @@ class Plan:
     strategy: str = "native"
     workers: int | None = None
     tool: tuple[tuple[str, str], ...] = ()
+    estimate: bool = False
+
+    @property
+    def device(self) -> str:
+        """What the trials are filed under."""
+        return estimates_id(self.target) if self.estimate else device_id(self.target)
 
 
 def make_strategy(name: str, space: Space, seed: int) -> Strategy:
@@ -90,14 +97,15 @@ class Tuner:
     """One call of ``tune``: states of the tasks, the pool of children, the log."""
 
     def __init__(
-        self, plan: Plan, writer: Writer, log: Log, pool: Pool, listener: Listener | None
+        self, plan: Plan, writer: Writer, log: Log, pool: Measurer, listener: Listener | None
     ) -> None:
         self.plan = plan
         self.writer = writer
         self.pool = pool
         self.listener = listener
-        self.device = device_id(plan.target)
-        self.model = CostModel(plan.seed) if plan.strategy == "native" else None
+        self.device = plan.device
+        learns = plan.strategy == "native" and not plan.estimate
+        self.model = CostModel(plan.seed) if learns else None
         self.began = time.monotonic()
         self.measured = 0
         self.racing = False
@@ -204,8 +212,9 @@ class Tuner:
 
     def _round_size(self, state: TaskState) -> int:
         """Small rounds while trials are scarce, so that every heavy task gets its turn."""
+        full = ROUND_GPU if self.plan.target.is_gpu else ROUND
         share = self.plan.trials // max(1, len(self.states))
-        size = max(2, min(ROUND, share // 2)) if len(state.trials) <= 1 else ROUND
+        size = max(2, min(full, share // 2)) if len(state.trials) <= 1 else full
         return min(size, self.plan.trials - self.trials)
 
     def _round(self, state: TaskState) -> None:
@@ -261,12 +270,14 @@ class Tuner:
         self.writer.append(trial)
         self.measured += 1
         better = state.add(trial)
-        what = f"{trial.cost * 1e6:.1f} us" if trial.status == "ok" else trial.status
+        what = f"{trial.cost * 1e6:.1f} us" if trial.ran else trial.status
         self._tell("best" if better else "trial", state.task.name, f"{source}: {what}")
         return trial
 
     def _race_all(self) -> None:
         """Default against the fastest, side by side, wherever something new beat the default."""
+        if self.plan.estimate:
+            return
         states = [s for s in self.states if s.needs_race]
         by_key = {s.task.key: s for s in states}
         jobs = (self._race_job(s) for s in states)

@@ -42,7 +42,8 @@ def show(paths: tuple[str, ...], as_json: bool) -> None:
         click.echo(json.dumps({"version": 1, "trials": rows}))
         return
     for t in held.trials:
-        time = duration(t.cost) if t.status == "ok" else t.status
+        time = duration(t.cost) if t.ran else t.status
+        time = f"~{time}" if t.status == "estimated" else time
         choices = " ".join(f"{k}={v}" for k, v in t.decisions.items())
         click.echo(f"{t.workload[:12]}  {time:>9}  {t.source:<8} {t.sketch:<12} {choices}")
     _problems(held.problems, held.notes)

@@ -17,6 +17,9 @@ from .arrays import read_constants
 @click.option("--log", type=click.Path(), help="Log to write and resume from.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the search.")
 @click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")
+@click.option(
+    "--simulate-cost", is_flag=True, help="Measure nothing: rank by the analytic model alone."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def tune(
     model: str,
@@ -26,6 +29,7 @@ def tune(
     log: str | None,
     seed: int,
     constants: str | None,
+    simulate_cost: bool,
     as_json: bool,
 ) -> int:
     """Tune MODEL. Safe to interrupt: the same command goes on where it stopped."""
@@ -46,6 +50,7 @@ def tune(
                 seed=seed,
                 constants=frozen,
                 progress=display,
+                simulate_cost=simulate_cost,
             )
     except TuningInterrupted as stopped:
         click.echo(f"nestwright: {stopped}", err=True)
@@ -62,6 +67,7 @@ def tune(
             "seconds": result.seconds,
             "stopped": result.stopped,
             "failures": dict(result.failures),
+            "estimated": simulate_cost,
             "default_seconds": before,
             "best_seconds": after,
             "speedup": result.speedup,
@@ -71,8 +77,9 @@ def tune(
     for t in sorted(result.tasks, key=lambda t: -(t.weight * (t.default_seconds or 0.0))):
         times = f"{duration(t.default_seconds):>9} -> {duration(t.best_seconds):>9}"
         click.echo(f"  {t.name:<28} x{t.weight:<4g} {times}  {t.speedup:5.2f}x  {t.trials} trials")
+    done = "estimated" if simulate_cost else "measured"
     click.echo(
-        f"{result.measured} trials measured in {result.seconds:.1f} s ({result.stopped}): "
+        f"{result.measured} trials {done} in {result.seconds:.1f} s ({result.stopped}): "
         f"{duration(before)} -> {duration(after)}, {result.speedup:.2f} times faster"
     )
     for note in result.notes:

@@ -23,13 +23,11 @@ from ...ir.dtypes import to_numpy
 from ...ir.errors import NestwrightError
 from ...ir.loop.nodes import Buffer
 from ...ir.target import Target
-from ...schedule.errors import ScheduleError
-from ...schedule.schedule import Schedule
-from ...schedule.sketches.generate import default_schedule, generate
+from ...schedule.sketches.generate import generate
 from ...schedule.sketches.space import Sketch
-from ...schedule.trace import Trace
 from ..programs import Program
-from ..records import DEFAULT_SKETCH, Json
+from ..records import Json
+from .candidates import Rejected, in_short, make_schedule
 from .lock import MachineLock
 from .protocol import Candidate, Job, Outcome
 from .timing import Yardstick, clock_for, race, time_call
@@ -63,13 +61,6 @@ class Built:
     seconds: float
 
 
-class Rejected(Exception):
-    """A candidate that is not worth timing: its outcome says why."""
-
-    def __init__(self, outcome: Outcome) -> None:
-        self.outcome = outcome
-
-
 class Harness:
     """Serves jobs. ``enter`` is told each phase, so that the parent can watch the clock."""
 
@@ -84,7 +75,7 @@ class Harness:
         try:
             loaded = self._load(job)
         except NestwrightError as e:
-            return (Outcome("build", note=_short(e)),) * len(job.candidates)
+            return (Outcome("build", note=in_short(e)),) * len(job.candidates)
         match job.kind:
             case "measure":
                 return tuple(self._measure(job, loaded, c) for c in job.candidates)
@@ -127,10 +118,7 @@ class Harness:
 
     def _compile(self, loaded: Loaded, c: Candidate) -> Built:
         began = time.perf_counter()
-        try:
-            schedule = _schedule(loaded, c)
-        except ScheduleError as e:
-            raise Rejected(Outcome("invalid", note=_short(e))) from None
+        schedule = make_schedule(loaded.program.func, loaded.sketches, loaded.target, c)
         trace = cast("list[Json]", schedule.trace.to_json())
         try:
             kernel = compile_func(schedule.func, loaded.target)
@@ -138,7 +126,7 @@ class Harness:
             raise
         except Exception as e:  # a bug of the compiler must not end the tuning of everything else
             seconds = time.perf_counter() - began
-            raise Rejected(Outcome("build", (), trace, note=_short(e), build=seconds)) from None
+            raise Rejected(Outcome("build", (), trace, note=in_short(e), build=seconds)) from None
         seconds = time.perf_counter() - began
         self._enter("run")
         return Built(kernel, trace, _check(kernel, loaded, trace, seconds), seconds)
@@ -160,12 +148,6 @@ class Harness:
         for number, b in built.items():
             outcomes[number] = Outcome("ok", tuple(runs[number]), b.trace, b.error, "", b.seconds)
         return tuple(outcomes[n] for n in range(len(job.candidates)))
-
-
-def _short(e: Exception) -> str:
-    """The first line of an error, with its type where it is not one of ours."""
-    text = (str(e).splitlines() or [""])[0][:300]
-    return text if isinstance(e, NestwrightError) else f"{type(e).__name__}: {text}"
 
 
 def _load(job: Job) -> Loaded:
@@ -218,20 +200,6 @@ def _rotation(program: Program, arguments: Sequence[Array], target: Target) -> l
             buffer[...] = value
         sets.append(buffers)
     return sets
-
-
-def _schedule(loaded: Loaded, c: Candidate) -> Schedule:
-    func = loaded.program.func
-    if c.trace is not None:
-        return Trace.from_json(c.trace).replay(func)
-    if c.sketch == DEFAULT_SKETCH:
-        return default_schedule(func, loaded.target)
-    sketch = loaded.sketches.get(c.sketch)
-    if sketch is None:
-        raise Rejected(Outcome("invalid", note=f"this version has no sketch {c.sketch}"))
-    schedule = Schedule(func)
-    sketch.apply(schedule, dict(c.decisions))  # type: ignore[arg-type]
-    return schedule
 
 
 def _check(kernel: Kernel, loaded: Loaded, trace: list[Json], seconds: float) -> float:

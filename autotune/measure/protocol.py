@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from ..records import Json
 
@@ -77,6 +77,13 @@ class Outcome:
     note: str = ""
     build: float = 0.0
     drift: float = 1.0
+
+
+class Measurer(Protocol):
+    """What the tuner has its candidates judged by."""
+
+    def run(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, tuple[Outcome, ...]]]:
+        """Each job with its outcomes, as they come in."""
 
 
 def encode_job(job: Job) -> bytes:

@@ -1,0 +1,48 @@
+"""From a candidate to its schedule: a trace is replayed, a sketch applied, the default made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...ir.errors import NestwrightError
+from ...ir.loop.nodes import Func
+from ...ir.target import Target
+from ...schedule.errors import ScheduleError
+from ...schedule.schedule import Schedule
+from ...schedule.sketches.generate import default_schedule
+from ...schedule.sketches.space import Sketch
+from ...schedule.trace import Trace
+from ..records import DEFAULT_SKETCH
+from .protocol import Candidate, Outcome
+
+
+class Rejected(Exception):
+    """A candidate that is not worth timing: its outcome says why."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+
+
+def make_schedule(
+    func: Func, sketches: Mapping[str, Sketch], target: Target, c: Candidate
+) -> Schedule:
+    """The schedule that a candidate stands for; ``Rejected`` where there is none."""
+    try:
+        if c.trace is not None:
+            return Trace.from_json(c.trace).replay(func)
+        if c.sketch == DEFAULT_SKETCH:
+            return default_schedule(func, target)
+        sketch = sketches.get(c.sketch)
+        if sketch is None:
+            raise Rejected(Outcome("invalid", note=f"this version has no sketch {c.sketch}"))
+        schedule = Schedule(func)
+        sketch.apply(schedule, dict(c.decisions))  # type: ignore[arg-type]
+        return schedule
+    except ScheduleError as e:
+        raise Rejected(Outcome("invalid", note=in_short(e))) from None
+
+
+def in_short(e: Exception) -> str:
+    """The first line of an error, with its type where it is not one of ours."""
+    text = (str(e).splitlines() or [""])[0][:300]
+    return text if isinstance(e, NestwrightError) else f"{type(e).__name__}: {text}"

@@ -1,0 +1,94 @@
+"""Judging candidates without the machine: the schedule is made and lowered, its time is estimated.
+
+The estimate is the sketch's own analytic cost. What cannot be lowered for the target, for the
+registers, the shared memory or the threads that it takes, fails as it would on the machine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import cast
+
+from ...codegen.lower.pipeline import lower
+from ...ir.errors import NestwrightError
+from ...ir.target import Target
+from ...schedule.sketches.generate import generate
+from ...schedule.sketches.space import Choices, Sketch
+from ..programs import Program
+from ..records import DEFAULT_SKETCH, Json
+from .candidates import Rejected, in_short, make_schedule
+from .protocol import Candidate, Job, Outcome
+
+KEPT = 64  # programs whose sketches stay in memory
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """A program and what it may be scheduled by."""
+
+    program: Program
+    target: Target
+    sketches: dict[str, Sketch]
+
+
+class Estimator:
+    """Stands where a pool of measuring children stands; needs no machine but this process."""
+
+    def __init__(self) -> None:
+        self._works: OrderedDict[tuple[str, str], _Work] = OrderedDict()
+
+    def run(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, tuple[Outcome, ...]]]:
+        """Each job with the estimate of each of its candidates."""
+        for job in jobs:
+            work = self._work(job)
+            yield job, tuple(_estimate(work, c) for c in job.candidates)
+
+    def _work(self, job: Job) -> _Work:
+        name = job.key, job.target
+        if name not in self._works:
+            while len(self._works) >= KEPT:
+                self._works.popitem(last=False)
+            program, target = Program(job.form, job.text), Target.parse(job.target)
+            sketches = {s.name: s for s in generate(program.func, target)}
+            self._works[name] = _Work(program, target, sketches)
+        self._works.move_to_end(name)
+        return self._works[name]
+
+    def __enter__(self) -> Estimator:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._works.clear()
+
+
+def _estimate(work: _Work, c: Candidate) -> Outcome:
+    try:
+        schedule = make_schedule(work.program.func, work.sketches, work.target, c)
+    except Rejected as e:
+        return e.outcome
+    trace = cast("list[Json]", schedule.trace.to_json())
+    try:
+        lower(schedule.func, work.target)
+    except NestwrightError as e:
+        return Outcome("build", (), trace, note=in_short(e))
+    seconds = _seconds(work, c)
+    if not 0 < seconds < math.inf:
+        return Outcome("invalid", (), trace, note=f"{c.sketch} has no estimate for it")
+    return Outcome("estimated", (seconds,), trace)
+
+
+def _seconds(work: _Work, c: Candidate) -> float:
+    """The cost that the candidate's sketch gives; the default schedule is the first one's."""
+    if c.sketch == DEFAULT_SKETCH:
+        first = next(iter(work.sketches.values()))
+        return float(first.cost(first.default))
+    return float(work.sketches[c.sketch].cost(cast(Choices, dict(c.decisions))))
