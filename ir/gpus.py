@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from types import MappingProxyType
+from typing import Any
 
 from .errors import TargetError
 
@@ -134,11 +135,11 @@ def capability() -> int:
     except ImportError as error:
         raise _none_here("cuda-python is not installed (pip install nestwright[cuda])") from error
     try:
-        _ask(driver, driver.cuInit(0))
-        device = _ask(driver, driver.cuDeviceGet(0))
+        _ask(driver.cuInit(0))
+        device = _ask(driver.cuDeviceGet(0))
         attribute = driver.CUdevice_attribute
         major, minor = (
-            int(_ask(driver, driver.cuDeviceGetAttribute(name, device)))
+            int(_ask(driver.cuDeviceGetAttribute(name, device)))
             for name in (
                 attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
                 attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
@@ -158,11 +159,11 @@ def runs_here(arch: str) -> bool:
         return False
 
 
-def _ask(driver: object, answer: tuple[object, ...]) -> object:
+def _ask(answer: tuple[Any, ...]) -> Any:
     """What a call of the driver gave; ``RuntimeError`` where it failed."""
     status, *values = answer
-    if getattr(status, "value", 0):
-        raise RuntimeError(f"the driver says {getattr(status, 'name', status)}")
+    if status.value:
+        raise RuntimeError(f"the driver says {status.name}")
     return values[0] if values else None
 
 

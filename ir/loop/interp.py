@@ -23,6 +23,7 @@ from .lanes import run_as_lanes
 from .memory import Array, Memory
 from .nodes import (
     Alloc,
+    AllReduce,
     AxisKind,
     Block,
     Buffer,
@@ -32,6 +33,7 @@ from .nodes import (
     For,
     Func,
     If,
+    Intrinsic,
     Kind,
     Let,
     Load,
@@ -41,6 +43,7 @@ from .nodes import (
     Store,
     Var,
 )
+from .printer import show
 from .races import UndefinedError, Watch
 from .scalar import Closure, Env, boxed, constant, conversion, operation, reinterpretation
 
@@ -155,6 +158,8 @@ class _Compiler:
                 return _assign(slot, v, self.stmt(body))
             case Alloc(buffer=buffer, body=body):
                 return self.alloc(buffer, body)
+            case Intrinsic() | AllReduce():
+                raise UndefinedError("no meaning yet", show(s), self.where)
             case _:
                 assert_never(s)
 

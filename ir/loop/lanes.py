@@ -23,6 +23,7 @@ from .build import as_int
 from .memory import Memory
 from .nodes import (
     Alloc,
+    AllReduce,
     AxisKind,
     Block,
     Buffer,
@@ -31,6 +32,7 @@ from .nodes import (
     Expr,
     For,
     If,
+    Intrinsic,
     Let,
     Load,
     Op,
@@ -47,6 +49,7 @@ Array: TypeAlias = Any  # a NumPy array that broadcasts to the grid of lanes, or
 MAX_LANES = 1 << 21
 MIN_LANES = 128  # fewer are quicker one by one
 MIN_STEPS = 4096
+_BY_ELEMENT = (Alloc, Intrinsic, AllReduce)
 
 
 class _NotLanes(Exception):
@@ -63,7 +66,7 @@ def run_as_lanes(s: Stmt, memory: Mapping[Buffer, Memory], symbols: Mapping[Var,
     while isinstance(inner, For) and (n := as_int(inner.extent)) is not None:
         chain.append((inner.var, n))
         inner = inner.body
-    if not chain or _steps(s) < MIN_STEPS or any(isinstance(x, Alloc) for x in walk(inner)):
+    if not chain or _steps(s) < MIN_STEPS or any(isinstance(x, _BY_ELEMENT) for x in walk(inner)):
         return False
     written = {x.buffer for x in walk(inner) if isinstance(x, Store)}
     common = _store_variables(inner, {})
@@ -165,7 +168,7 @@ class _Runner:
                 if var.dtype == index:
                     self.ranges[var] = bounds(value, self.ranges)
                 self.stmt(body, mask)
-            case Alloc():
+            case Alloc() | Intrinsic() | AllReduce():
                 raise _NotLanes
             case _:
                 assert_never(s)

@@ -24,8 +24,9 @@ Semantics, once and for all:
 * A thread-bound loop inside another of the same index shares its iterations among the same threads.
   What it does may not depend on the outer variable: run one after the other, every outer iteration
   does it all again, and to no effect.
-* A buffer in ``Scope.WARP`` is touched by intrinsics only, outside of loops over ``threadIdx.x``: the
-  32 threads of that index do one intrinsic together.
+* A buffer in ``Scope.WARP`` is touched by intrinsics only, outside of loops over ``threadIdx.x``:
+  the 32 threads of that index do one intrinsic together. Until one takes its place, a block that is
+  yet to be tensorized may touch it element by element.
 * Index arithmetic is in s64 and does not overflow. Floats may be contracted (a*b+c to fma) and
   reductions reassociated; nothing else is reordered: no NaN or infinity is assumed away.
 * ``Let`` names a value; values have no side effects.
@@ -112,9 +113,9 @@ class Buffer:
 
     Where it stands in shared memory, two things keep threads off each other's banks. ``align`` is
     (dimension, factor, offset): that dimension's stride is the least one, not below the dense one,
-    that is ``offset`` modulo ``factor``, in elements. ``swizzle`` n (2, 4 or 8) permutes the 16-byte
-    chunks of the last dimension: chunk c of row r stands at c xor ((r // (8 // n)) mod n). Neither
-    changes what an index means; flattening applies them.
+    that is ``offset`` modulo ``factor``, in elements. ``swizzle`` n (2, 4 or 8) permutes the chunks
+    of 16 bytes of the last dimension: chunk c of row r stands at c xor ((r // (8 // n)) mod n).
+    Neither changes what an index means; flattening applies them.
     """
 
     name: str
@@ -255,7 +256,7 @@ class Alloc:
 
 @dataclass(frozen=True, slots=True)
 class Intrinsic:
-    """An operation of ``intrinsics.TABLE`` on boxes of buffers: matrix tiles, barriers, async copies.
+    """A row of ``intrinsics.TABLE`` on boxes of buffers: matrix tiles, barriers, async copies.
 
     It reads all of ``reads`` and then writes all of ``writes``; ``args`` are its constant operands.
     """
@@ -272,8 +273,8 @@ class AllReduce:
 
     Thread t holds one value per buffer: the element 0 of each of ``values`` (``Scope.REGISTER``). A
     combination of two threads has the values of the lower thread under the names ``left`` and those
-    of the higher under ``right``; ``combined`` is what comes of them. It is associative; the order is
-    the same in every run. Only lowering makes these. All threads of the block get here together.
+    of the higher under ``right``; ``combined`` is what comes of them. It is associative; the order
+    is the same in every run. Only lowering makes these. All threads of the block get here together.
     """
 
     values: tuple[Buffer, ...]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NoReturn, TypeVar
 
 from ..dtypes import BY_NAME, DType, index, pred
@@ -20,6 +20,7 @@ from . import build
 from .affine import HIGH, LOW, linear
 from .nodes import (
     Alloc,
+    AllReduce,
     AxisKind,
     Block,
     BlockAxis,
@@ -30,6 +31,7 @@ from .nodes import (
     For,
     Func,
     If,
+    Intrinsic,
     Kind,
     Let,
     Load,
@@ -166,12 +168,22 @@ class _Reader:
     def alloc(self, name: str, call: ast.Call) -> Buffer:
         match call:
             case ast.Call(args=[ast.Subscript() as kind], keywords=keywords):
-                notes = self.notes(keywords)
+                align = [self.triple(k.value) for k in keywords if k.arg == "align"]
+                notes = self.notes([k for k in keywords if k.arg != "align"])
                 scope = notes.pop("scope", Scope.GLOBAL.value)
-                if not notes and scope in [x.value for x in Scope]:
-                    return self.buffer(name, kind, Scope(scope))
+                swizzle = notes.pop("swizzle", 0)
+                known = scope in [x.value for x in Scope] and isinstance(swizzle, int)
+                if known and not notes and len(align) <= 1:
+                    buffer = self.buffer(name, kind, Scope(scope))
+                    return replace(buffer, align=align[0] if align else None, swizzle=int(swizzle))
         scopes = ", ".join(x.value for x in Scope)
         self.fail(call, "not an allocation", hint=f'alloc(f32[64], scope="...") of {scopes}')
+
+    def triple(self, node: ast.expr) -> tuple[int, int, int]:
+        match _items(node):
+            case [a, b, c]:
+                return self.integer(a), self.integer(b), self.integer(c)
+        self.fail(node, "an alignment is (dimension, factor, offset)")
 
     def buffer(self, name: str, kind: ast.Subscript, scope: Scope = Scope.GLOBAL) -> Buffer:
         shape = tuple(self.integer(x) for x in _items(kind.slice))
@@ -261,6 +273,10 @@ class _Reader:
                         return self.named(s, name, call, s.body)
                     case None if _callee(call) == "block":
                         return self.block(s, call)
+            case ast.Expr(value=ast.Call(keywords=[]) as call) if _callee(call) == "intrinsic":
+                return self.intrinsic(call)
+            case ast.Expr(value=ast.Call(keywords=[]) as call) if _callee(call) == "all_reduce":
+                return self.all_reduce(call)
         self.fail(s, "not a statement of the loop IR", f"`{ast.unparse(s)[:60]}`")
 
     def loop(self, s: ast.For, name: str, call: ast.Call) -> For:
@@ -272,6 +288,34 @@ class _Reader:
         extent, notes, var = self.expr(args[0]), self.notes(call.keywords), Var(name)
         with self.names(s, (name, var)):
             return For(var, extent, self.suite(s.body), kind, thread, notes)
+
+    def intrinsic(self, call: ast.Call) -> Intrinsic:
+        match call.args:
+            case [ast.Constant(value=str(name)), *parts]:
+                found = {_callee(p): p for p in parts if isinstance(p, ast.Call)}
+            case _:
+                self.fail(call, "an intrinsic has a name", hint='intrinsic("barrier")')
+        if len(found) != len(parts) or not found.keys() <= {"writes", "reads", "args"}:
+            self.fail(call, "not an intrinsic", hint="writes(...), reads(...), args(...)")
+        lists = {word: part.args for word, part in found.items()}
+        writes, reads = (tuple(map(self.region, lists.get(w, ()))) for w in ("writes", "reads"))
+        return Intrinsic(name, writes, reads, tuple(map(self.integer, lists.get("args", ()))))
+
+    def all_reduce(self, call: ast.Call) -> AllReduce:
+        match call.args:
+            case [threads, *values, ast.Lambda(args=names, body=body)]:
+                buffers = tuple(self.lookup(v, Buffer) for v in values)
+            case _:
+                hint = "all_reduce(32, S, lambda a, b: a + b)"
+                self.fail(call, "not a reduction across threads", hint=hint)
+        if len(names.args) != 2 * len(buffers):
+            self.fail(call, f"the lambda has {len(names.args)} names", "two for each buffer")
+        both = (*buffers, *buffers)
+        new = [Var(a.arg, b.dtype) for a, b in zip(names.args, both, strict=True)]
+        left, right = tuple(new[: len(buffers)]), tuple(new[len(buffers) :])
+        with self.names(call, *((v.name, v) for v in new)):
+            combined = tuple(map(self.expr, [body] if len(buffers) == 1 else _items(body)))
+        return AllReduce(buffers, left, right, combined, self.integer(threads))
 
     def block(self, s: ast.With, call: ast.Call) -> Block:
         match call.args:

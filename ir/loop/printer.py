@@ -17,6 +17,7 @@ from ..elementwise import TABLE
 from . import build
 from .nodes import (
     Alloc,
+    AllReduce,
     Block,
     Buffer,
     Cast,
@@ -25,6 +26,7 @@ from .nodes import (
     For,
     Func,
     If,
+    Intrinsic,
     Kind,
     Let,
     Load,
@@ -86,13 +88,13 @@ LOGIC: dict[str, tuple[str, int]] = {"or": ("or", 1), "and": ("and", 2)}
 RESERVED = frozenset(
     {*keyword.kwlist, *keyword.softkwlist, *BY_NAME, *CALLS.values(), *(k.value for k in Kind)}
     | {"func", "alloc", "block", "spatial", "reduce", "where", "reads", "writes", "init", "let"}
-    | {"cast", "bitcast", "inf", "nan"}
+    | {"cast", "bitcast", "inf", "nan", "intrinsic", "args", "all_reduce"}
 )
 
 
 def show(node: Node) -> str:
     """The text of a function or statement (lines end in a newline), or of an expression."""
-    if isinstance(node, Func | Store | Let | If | Seq | For | Block | Alloc):
+    if not isinstance(node, Expr):
         return "".join(f"{text}\n" for text, _ in lines(node))
     return _Writer().expr(node)
 
@@ -182,6 +184,10 @@ class _Writer:
                 self.stmt(s.body, depth + 1)
             case Block():
                 self.block(s, depth)
+            case Intrinsic():
+                self.put(depth, self.intrinsic(s), s)
+            case AllReduce():
+                self.put(depth, self.all_reduce(s), s)
             case _:
                 assert_never(s)
 
@@ -219,6 +225,19 @@ class _Writer:
             self.put(depth, "with init():")
             self.stmt(s.init, depth + 1)
         self.stmt(s.body, depth)
+
+    def intrinsic(self, s: Intrinsic) -> str:
+        regions = (("writes", s.writes), ("reads", s.reads))
+        parts = [f"{word}({', '.join(map(self.region, r))})" for word, r in regions if r]
+        parts += [f"args({', '.join(map(str, s.args))})"] if s.args else []
+        return f"intrinsic({', '.join([quoted(s.name), *parts])})"
+
+    def all_reduce(self, s: AllReduce) -> str:
+        values = [self.name(b) for b in s.values]
+        names = ", ".join(self.name(v) for v in (*s.left, *s.right))
+        combined = ", ".join(map(self.expr, s.combined))
+        combined = combined if len(s.combined) == 1 else f"({combined})"
+        return f"all_reduce({', '.join([str(s.threads), *values])}, lambda {names}: {combined})"
 
     def region(self, r: Region) -> str:
         return f"{self.name(r.buffer)}[{', '.join(map(self.range, r.ranges)) or '()'}]"
@@ -308,7 +327,9 @@ def buffer_type(b: Buffer) -> str:
 
 def _alloc(b: Buffer) -> str:
     scope = "" if b.scope is Scope.GLOBAL else f", scope={quoted(b.scope.value)}"
-    return f"alloc({buffer_type(b)}{scope})"
+    align = "" if b.align is None else f", align=({', '.join(map(str, b.align))})"
+    swizzle = f", swizzle={b.swizzle}" if b.swizzle else ""
+    return f"alloc({buffer_type(b)}{scope}{align}{swizzle})"
 
 
 def arguments(values: Mapping[str, int | str]) -> list[str]:

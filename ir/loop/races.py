@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from ..errors import NestwrightError
-from .nodes import Buffer, For, Func, Load, Stmt, Store
+from .nodes import AllReduce, Buffer, For, Func, Intrinsic, Load, Stmt, Store
 from .scalar import Closure, Env
 from .visit import exprs, walk, walk_expr
 
@@ -121,7 +121,12 @@ def private_buffers(func: Func) -> dict[int, frozenset[Buffer]]:
 def _uses(s: Stmt) -> Counter[Buffer]:
     found: Counter[Buffer] = Counter()
     for x in walk(s):
-        if isinstance(x, Store):
-            found[x.buffer] += 1
+        match x:
+            case Store(buffer=buffer):
+                found[buffer] += 1
+            case Intrinsic(writes=writes, reads=reads):
+                found.update(r.buffer for r in (*writes, *reads))
+            case AllReduce(values=values):
+                found.update(values)
         found.update(y.buffer for e in exprs(x) for y in walk_expr(e) if isinstance(y, Load))
     return found

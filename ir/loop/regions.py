@@ -13,7 +13,23 @@ from types import MappingProxyType
 
 from ..dtypes import index
 from .affine import HIGH, LOW, Interval, Linear, Ranges, bounds, bounds_of, linear, to_expr
-from .nodes import Block, Buffer, Const, Expr, For, Let, Load, Op, Range, Region, Stmt, Store, Var
+from .nodes import (
+    AllReduce,
+    Block,
+    Buffer,
+    Const,
+    Expr,
+    For,
+    Intrinsic,
+    Let,
+    Load,
+    Op,
+    Range,
+    Region,
+    Stmt,
+    Store,
+    Var,
+)
 from .simplify import Simplifier
 from .visit import children, exprs, free_vars, map_region, substitute_expr, walk_expr
 
@@ -53,8 +69,15 @@ def _accesses(s: Stmt, values: Mapping[Var, Expr]) -> Iterator[Access]:
             return
     for e in exprs(s):
         yield from _loads(e, values)
-    if isinstance(s, Store):
-        yield Access(_substituted(_element(s.buffer, s.index), values), True)
+    match s:
+        case Store():
+            yield Access(_substituted(_element(s.buffer, s.index), values), True)
+        case Intrinsic(reads=reads, writes=writes):
+            yield from (Access(_substituted(r, values), False) for r in reads)
+            yield from (Access(_substituted(r, values), True) for r in writes)
+        case AllReduce():
+            held = [_element(b, (Const(0),) * len(b.shape)) for b in s.values]
+            yield from (Access(r, write) for write in (False, True) for r in held)
     for child in children(s):
         yield from _accesses(child, values)
 

@@ -2,7 +2,9 @@
 
 Checked: names are introduced once and used where they are known; ranks, bounds that can be proven
 wrong, element types; that a block's declared regions cover what its body touches; block names;
-constant extents of vector and unrolled loops; that an init has a reduction to begin.
+constant extents of vector and unrolled loops; that an init has a reduction to begin; thread
+indices; intrinsics against their table. A block may touch a tile of a warp element by element, until
+an intrinsic takes its place; other code may not.
 """
 
 from __future__ import annotations
@@ -14,8 +16,12 @@ from ..elementwise import TABLE
 from ..errors import VerifyError
 from .affine import Interval, bounds, bounds_of, linear
 from .build import as_int
+from .intrinsics import TABLE as INTRINSICS
+from .intrinsics import misfit
 from .nodes import (
+    THREADS,
     Alloc,
+    AllReduce,
     AxisKind,
     Block,
     Buffer,
@@ -25,6 +31,7 @@ from .nodes import (
     For,
     Func,
     If,
+    Intrinsic,
     Kind,
     Let,
     Load,
@@ -72,6 +79,8 @@ class _Checker:
         self.introduced: set[Var | Buffer] = set()
         self.ranges: dict[Var, Interval] = {}
         self.blocks: set[str] = set()
+        self.threads: dict[str, Expr] = {}  # extents of the thread indices around
+        self.inside = 0  # blocks
         self.guarded = 0  # inside a condition, an index need not be in bounds for all iterations
 
     def fail(self, what: str, why: str = "", hint: str = "") -> NoReturn:
@@ -82,6 +91,12 @@ class _Checker:
             self.fail(f"buffer {b.name} is declared twice")
         if any(n < 0 for n in b.shape):
             self.fail(f"buffer {b.name} has a negative extent", str(list(b.shape)))
+        if (b.align or b.swizzle) and b.scope is not Scope.SHARED:
+            self.fail(f"buffer {b.name} is laid out for shared memory", f"it is {b.scope.value}")
+        if b.align and not (0 <= b.align[0] < len(b.shape) and 0 <= b.align[2] < b.align[1]):
+            self.fail(f"buffer {b.name} has no alignment {b.align}", "(dimension, factor, offset)")
+        if b.swizzle not in (0, 2, 4, 8):
+            self.fail(f"buffer {b.name} has swizzle {b.swizzle}", "it is 2, 4 or 8, or none")
         self.introduced.add(b)
         self.known.add(b)
 
@@ -125,8 +140,51 @@ class _Checker:
                 self.declare(buffer)
                 self.stmt(body)
                 self.known.discard(buffer)
+            case Intrinsic():
+                self.intrinsic(s)
+            case AllReduce():
+                self.all_reduce(s)
             case _:
                 assert_never(s)
+
+    def intrinsic(self, s: Intrinsic) -> None:
+        self.path.append(f"intrinsic {s.name}")
+        for r in (*s.writes, *s.reads):
+            self.region(r)
+            for x, size in zip(r.ranges, r.buffer.shape, strict=True):
+                low, high = bounds(x.start, self.ranges)
+                if not self.guarded and (high < 0 or low + (as_int(x.extent) or 0) > size):
+                    self.fail(f"{show_region(r)} is out of bounds", f"not within 0 to {size - 1}")
+        why = misfit(s)
+        if why:
+            self.fail(f"intrinsic {s.name} is called amiss", why)
+        tile = INTRINSICS[s.name].form(s) is INTRINSICS[s.name].tile
+        if tile and "threadIdx.x" in self.threads:
+            self.fail("it stands in a loop over threadIdx.x", "a whole warp does it together")
+        self.path.pop()
+
+    def all_reduce(self, s: AllReduce) -> None:
+        self.path.append("all_reduce")
+        dtypes = [b.dtype for b in s.values]
+        for b in s.values:
+            self.visible(b)
+            if b.scope is not Scope.REGISTER:
+                self.fail(
+                    f"{b.name} is in scope {b.scope.value}", "each thread holds its own value"
+                )
+        if not dtypes or any(
+            [x.dtype for x in part] != dtypes for part in (s.left, s.right, s.combined)
+        ):
+            self.fail("values and their combination differ in number or type")
+        extent = as_int(self.threads.get("threadIdx.x", Const(1)))
+        if s.threads < 1 or (extent is not None and extent % s.threads):
+            self.fail(f"it takes groups of {s.threads} threads", f"threadIdx.x has {extent}")
+        for v in (*s.left, *s.right):
+            self.introduce(v)
+        for e, dtype in zip(s.combined, dtypes, strict=True):
+            self.typed(e, dtype, "a combined value")
+        self.known.difference_update(s.left, s.right)
+        self.path.pop()
 
     def store(self, s: Store) -> None:
         self.element(s.buffer, s.index)
@@ -141,11 +199,17 @@ class _Checker:
             self.fail(f"a loop of kind {s.kind.value} needs a constant extent", show(s.extent))
         if (s.kind is Kind.THREAD) != bool(s.thread):
             self.fail("a loop names a thread index exactly if it is bound to one")
+        if s.thread and s.thread not in THREADS:
+            self.fail(f"there is no thread index {s.thread!r}", "", f"one of {', '.join(THREADS)}")
         low, high = bounds(s.extent, self.ranges)
         if high < 0 or (isinstance(s.extent, Const) and low < 0):
             self.fail("the extent is negative", show(s.extent))
         self.introduce(s.var, (0, max(high - 1, 0)))
+        around = self.threads
+        if s.thread:
+            self.threads = {s.thread: s.extent, **around}
         self.stmt(s.body)
+        self.threads = around
         self.known.discard(s.var)
         self.path.pop()
 
@@ -168,9 +232,11 @@ class _Checker:
             self.guarded += 1
         for r in (*s.reads, *s.writes):
             self.region(r)
+        self.inside += 1
         self.init(s)
         self.stmt(s.body)
         self.covers(s)
+        self.inside -= 1
         for a in s.axes:
             self.known.discard(a.var)
         self.guarded -= s.predicate is not None
@@ -236,6 +302,8 @@ class _Checker:
     def element(self, b: Buffer, ix: tuple[Expr, ...]) -> None:
         self.visible(b)
         self.rank(b, len(ix))
+        if b.scope is Scope.WARP and not self.inside:
+            self.fail(f"an element of {b.name} is touched", "tiles of a warp are for intrinsics")
         for i, size in zip(ix, b.shape, strict=True):
             self.typed(i, index, f"an index of {b.name}")
             low, high = bounds(i, self.ranges)

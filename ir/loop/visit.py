@@ -8,6 +8,7 @@ from typing import TypeAlias, TypeVar, assert_never
 
 from .nodes import (
     Alloc,
+    AllReduce,
     Block,
     BlockAxis,
     Buffer,
@@ -17,6 +18,7 @@ from .nodes import (
     For,
     Func,
     If,
+    Intrinsic,
     Let,
     Load,
     Op,
@@ -92,6 +94,12 @@ def map_stmt(s: Stmt, f: StmtFn, g: ExprFn) -> Stmt:
         case Alloc(body=body):
             b = f(body)
             return s if b is body else replace(s, body=b)
+        case Intrinsic(writes=writes, reads=reads):
+            to, of = (map_tuple(lambda r: map_region(r, g), part) for part in (writes, reads))
+            return s if to is writes and of is reads else replace(s, writes=to, reads=of)
+        case AllReduce(combined=combined):
+            values = map_tuple(g, combined)
+            return s if values is combined else replace(s, combined=values)
         case _:
             assert_never(s)
 
@@ -129,7 +137,7 @@ def seq(*stmts: Stmt) -> Stmt:
 def children(s: Stmt) -> tuple[Stmt, ...]:
     """Child statements in program order (a block's init before its body)."""
     match s:
-        case Store():
+        case Store() | Intrinsic() | AllReduce():
             return ()
         case Let(body=body) | For(body=body) | Alloc(body=body):
             return (body,)
@@ -162,13 +170,20 @@ def exprs(s: Stmt) -> tuple[Expr, ...]:
         case For(extent=extent):
             return (extent,)
         case Block(axes=axes, reads=reads, writes=writes, predicate=predicate):
-            bounds = [b for r in (*reads, *writes) for x in r.ranges for b in (x.start, x.extent)]
             guard = () if predicate is None else (predicate,)
-            return (*(a.value for a in axes), *bounds, *guard)
+            return (*(a.value for a in axes), *_bounds((*reads, *writes)), *guard)
+        case Intrinsic(writes=writes, reads=reads):
+            return _bounds((*writes, *reads))
+        case AllReduce(combined=combined):
+            return combined
         case Seq() | Alloc():
             return ()
         case _:
             assert_never(s)
+
+
+def _bounds(regions: tuple[Region, ...]) -> tuple[Expr, ...]:
+    return tuple(b for r in regions for x in r.ranges for b in (x.start, x.extent))
 
 
 def walk_expr(e: Expr) -> Iterator[Expr]:
@@ -197,7 +212,7 @@ def substitute(s: Stmt, by: Mapping[Var, Expr]) -> Stmt:
 
 
 def replace_buffers(s: Stmt, by: Mapping[Buffer, Buffer]) -> Stmt:
-    """``s`` with buffers replaced in loads, stores and declared regions; indices stay."""
+    """``s`` with buffers replaced wherever they stand; indices stay."""
 
     def expr(e: Expr) -> Expr:
         e = map_expr(e, expr)
@@ -211,7 +226,10 @@ def replace_buffers(s: Stmt, by: Mapping[Buffer, Buffer]) -> Stmt:
         match x:
             case Store(buffer=b) | Alloc(buffer=b) if b in by:
                 return replace(x, buffer=by[b])
-            case Block(reads=reads, writes=writes):
+            case AllReduce(values=values):
+                new = map_tuple(lambda b: by.get(b, b), values)
+                return x if new is values else replace(x, values=new)
+            case Block(reads=reads, writes=writes) | Intrinsic(reads=reads, writes=writes):
                 r, w = map_tuple(region, reads), map_tuple(region, writes)
                 return x if r is reads and w is writes else replace(x, reads=r, writes=w)
             case _:
@@ -242,8 +260,11 @@ def equal(a: Func | Stmt | Expr, b: Func | Stmt | Expr) -> bool:
             case (Var(dtype=s), Var(dtype=t)):
                 return s == t and there.setdefault(x, y) is y and back.setdefault(y, x) is x
             case (Buffer(), Buffer()):
-                shapes = (x.shape, x.dtype, x.scope) == (y.shape, y.dtype, y.scope)
-                return shapes and there.setdefault(x, y) is y and back.setdefault(y, x) is x
+                return (
+                    _form(x) == _form(y)
+                    and there.setdefault(x, y) is y
+                    and back.setdefault(y, x) is x
+                )
             case (Const(value=v, dtype=s), Const(value=w, dtype=t)):
                 signs = str(v).startswith("-") == str(w).startswith("-")
                 return s == t and ((v == w and signs) or (v != v and w != w))
@@ -256,10 +277,14 @@ def equal(a: Func | Stmt | Expr, b: Func | Stmt | Expr) -> bool:
     return same(a, b)
 
 
+def _form(b: Buffer) -> tuple[object, ...]:
+    return b.shape, b.dtype, b.scope, b.align, b.swizzle
+
+
 _FIELDS: dict[type, tuple[str, ...]] = {
     node: tuple(f.name for f in fields(node))
     for node in (
         *(Op, Cast, Load, Range, Region, BlockAxis),
-        *(Store, Let, If, Seq, For, Block, Alloc, Func),
+        *(Store, Let, If, Seq, For, Block, Alloc, Intrinsic, AllReduce, Func),
     )
 }
