@@ -126,39 +126,44 @@ def common_rows(part: tuple[BlockInfo, ...]) -> int:
 def _in_row(info: BlockInfo, n: int, passed: frozenset[Buffer]) -> bool:
     """Whether a block touches what is passed on at its own axis ``n``."""
     axis = info.spatial[n]
-    own = {axis.var: 1} if axis.extent > 1 else {}
     for a in (*info.loads, *info.stores):
         if a.buffer in passed:
             form = a.coefficients[n] if n < len(a.coefficients) else None
-            if form is None or {v: k for v, k in form.items() if axis.extent > 1 or k} != own:
+            at_own = form == {axis.var: 1} or (axis.extent == 1 and form == {})
+            if not at_own:
                 return False
     return True
 
 
-def row_loops(k: Cluster, sch: Schedule, vector: int = 1) -> tuple[LoopRef, LoopRef | None]:
-    """One loop over the rows with every block of the cluster inside; and one over lanes.
+def row_loops(k: Cluster, sch: Schedule, inner: int, vector: int = 1) -> tuple[LoopRef, LoopRef]:
+    """Loops over groups of ``inner`` rows and over the rows of one, every block inside of both.
 
     The loops are those of the *host*: the last block, or, where several are last, one that all of
     those depend on. What follows it is moved up, then what it and they need is moved down. With
-    ``vector`` the last axis of the row is split first, and the host's lanes are the second loop.
+    ``vector`` a row is that many neighbours on the last axis: each block runs over them itself.
     """
-    host = _host(k.blocks)
+    host = _host(k.blocks, sch.func.params)
     row = list(sch.get_loops(host.name)[: k.count])
-    lane = None
     if vector > 1:
-        row[-1], lane = sch.split(row[-1], [None, vector])
+        row[-1], _ = sch.split(row[-1], [None, vector])
     at = row[0] if len(row) == 1 else sch.fuse(*row)
+    outer, at = sch.split(at, [None, min(inner, max(sch.extent(at), 1))])
     after = follows((host,), k.blocks)
     for info in after:
         sch.reverse_compute_at(info.name, at)
     for info in reversed(k.blocks):
         if info is not host and info not in after:
             sch.compute_at(info.name, at)
-    return at, lane
+    return outer, at
 
 
-def _host(part: tuple[BlockInfo, ...]) -> BlockInfo:
+def _host(part: tuple[BlockInfo, ...], outputs: tuple[Buffer, ...]) -> BlockInfo:
+    """The block whose loops all are moved into: one that writes an output that others read, which
+    cannot be moved itself; else the last; else what all of the last ones depend on."""
     last = [b for n, b in enumerate(part) if not follows((b,), part[n + 1 :])]
+    fixed = [b for b in part if b not in last and any(s.buffer in outputs for s in b.stores)]
+    if fixed:
+        return fixed[0]
     if len(last) == 1:
         return last[0]
     shared = [b for b in part if all(x in follows((b,), part) for x in last)]

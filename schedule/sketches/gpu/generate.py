@@ -1,23 +1,48 @@
-"""Which sketches a function has for a GPU, and the schedule it gets when nobody tuned it."""
+"""Which sketches a function has for a GPU, and the schedule it gets when nobody tuned it.
+
+First the element-wise blocks that are worth no memory are computed where they are read. What is
+left falls into clusters of blocks, a launch or two each. The heaviest cluster is the one that has
+decisions; the others are scheduled by rule.
+"""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from dataclasses import replace
 
 from ....ir.loop.nodes import Func
 from ....ir.target import Target
 from ...errors import ScheduleError
 from ...schedule import Schedule
-from ..analyze import BlockInfo, blocks_of
-from ..space import Sketch
-from .alone import schedule_alone
+from ..analyze import blocks_of
+from ..space import Choices, Sketch
+from .alone import alone_sketch, schedule_alone
+from .clusters import Cluster, find_clusters
+from .direct import direct_sketch
+from .inlining import inline_cheap
+from .machine import flops_of
+from .pointwise import flat_sketch
+from .rows import find_rows, rows_sketch
 
 _log = logging.getLogger("nestwright.schedule")
 
 
 def generate(func: Func, target: Target) -> tuple[Sketch, ...]:
-    """The sketches of a function in default order, the preferred one first."""
-    return ()
+    """The sketches of a function in default order, the preferred one first.
+
+    Deterministic: the same function and target give the same sketches, decisions and defaults.
+    """
+    first = Schedule(func)
+    inlined = inline_cheap(first, target)
+    clusters = find_clusters(blocks_of(first.func))
+    main = max(clusters, key=_weight, default=None)
+    others = [c for c in clusters if c is not main]
+    found = [
+        _whole(sketch, inlined, others, target)
+        for sketch in (cluster_sketches(main, target) if main is not None else ())
+    ]
+    return (*found, alone_sketch(blocks_of(func), target))
 
 
 def default_schedule(func: Func, target: Target) -> Schedule:
@@ -26,7 +51,7 @@ def default_schedule(func: Func, target: Target) -> Schedule:
     Never fails: what no sketch can schedule gets one launch per block, and what no rule fits there
     one thread in all.
     """
-    for sketch in generate(func, target):
+    for sketch in generate(func, target)[:-1]:
         schedule = Schedule(func)
         try:
             sketch.apply(schedule, sketch.default)
@@ -35,16 +60,57 @@ def default_schedule(func: Func, target: Target) -> Schedule:
             _log.debug("sketch %s does not fit %s: %s", sketch.name, func.name, refusal)
     schedule = Schedule(func)
     for info in blocks_of(func):
-        schedule = attempt(schedule, info, target)
+        schedule = schedule_alone(schedule, info, target)
     return schedule
 
 
-def attempt(schedule: Schedule, info: BlockInfo, target: Target) -> Schedule:
-    """One block scheduled by rule, or the schedule as it was where a primitive refused."""
-    trial = schedule.copy()
-    try:
-        schedule_alone(trial, info, target)
-    except ScheduleError as refusal:
-        _log.debug("left to one thread: %s", refusal)
-        return schedule
-    return trial
+def cluster_sketches(k: Cluster, target: Target) -> tuple[Sketch, ...]:
+    """The ways to do a cluster, the one with the least estimated cost first."""
+    found: list[Sketch] = []
+    if any(b.opaque for b in k.blocks) or not k.count:
+        return ()
+    if not k.reduces and len(k.blocks) == 1:
+        return (flat_sketch(k.blocks[0], target),)
+    rows = find_rows(k)
+    if rows is not None:
+        found.append(rows_sketch(rows, target))
+    found.append(direct_sketch(k, target))
+    return tuple(sorted(found, key=lambda s: s.cost(s.default)))
+
+
+def _weight(k: Cluster) -> float:
+    return sum(flops_of(b) + 4.0 * b.points * (len(b.inputs) + len(b.stores)) for b in k.blocks)
+
+
+def _whole(
+    sketch: Sketch, inlined: Sequence[str], others: Sequence[Cluster], target: Target
+) -> Sketch:
+    """The sketch of a cluster as one of the whole function."""
+
+    def apply(sch: Schedule, c: Choices) -> None:
+        for name in inlined:
+            sch.compute_inline(name)
+        sketch.apply(sch, c)
+        for k in others:
+            _take(sch, _by_rule(sch, k, target))
+
+    return replace(sketch, apply=apply)
+
+
+def _by_rule(sch: Schedule, k: Cluster, target: Target) -> Schedule:
+    """A cluster under the first of its sketches that applies, else block by block."""
+    for sketch in cluster_sketches(k, target):
+        trial = sch.copy()
+        try:
+            sketch.apply(trial, sketch.default)
+            return trial
+        except ScheduleError as refusal:
+            _log.debug("sketch %s does not fit: %s", sketch.name, refusal)
+    for info in k.blocks:
+        sch = schedule_alone(sch, info, target)
+    return sch
+
+
+def _take(sch: Schedule, trial: Schedule) -> None:
+    """Make a schedule what a copy of it has become."""
+    sch.func, sch._steps, sch._names = trial.func, trial._steps, trial._names

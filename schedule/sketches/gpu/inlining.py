@@ -7,21 +7,28 @@ from ....ir.loop.visit import exprs, walk, walk_expr
 from ....ir.target import Target
 from ...errors import ScheduleError
 from ...schedule import Schedule
-from ..analyze import BlockInfo, blocks_of
-from .machine import LAUNCH, memory_seconds, work_seconds
+from ..analyze import BlockInfo, blocks_of, describe
+from .clusters import common_rows
+from .machine import LAUNCH, memory_seconds, shared_seconds, work_seconds
 
 LARGEST = 400  # nodes of a body: more of them are slow to compile and fill the instruction cache
+CACHED = 3.0  # times the bandwidth of memory that caches have
 SLOW = 8.0  # FLOP that an operation without an instruction of its own counts for
 
 
-def inline_cheap(sch: Schedule, target: Target) -> None:
-    """Do away with the element-wise blocks that cost less to compute where they are read."""
-    for info in blocks_of(sch.func):
+def inline_cheap(sch: Schedule, target: Target) -> tuple[str, ...]:
+    """Do away with the element-wise blocks that cost less to compute where they are read; their
+    names, in order."""
+    done: list[str] = []
+    for name in [b.name for b in blocks_of(sch.func)]:
+        info = describe(sch.block(name))
         if may_inline(info, sch) and pays(info, sch, target):
             try:
-                sch.compute_inline(info.name)
+                sch.compute_inline(name)
+                done.append(name)
             except ScheduleError:
                 continue
+    return tuple(done)
 
 
 def may_inline(info: BlockInfo, sch: Schedule) -> bool:
@@ -42,9 +49,12 @@ def pays(info: BlockInfo, sch: Schedule, target: Target) -> bool:
         return False
     times = sum(b.points * n for b, n in zip(readers, uses, strict=True))
     each = info.flops / max(info.points, 1) * (SLOW if info.transcendental else 1.0)
-    again = work_seconds(target, each * max(times - info.points, 0))
-    kept = LAUNCH + memory_seconds(target, 2.0 * info.points * buffer.dtype.bytes)
-    return again <= kept
+    extra = max(times - info.points, 0)
+    moved = extra * sum(a.buffer.dtype.bytes for a in info.inputs)
+    again = work_seconds(target, each * extra) + memory_seconds(target, moved) / CACHED
+    if common_rows((info, *readers)) and any(b.reduce for b in readers):
+        return again <= shared_seconds(target, 2.0 * info.points * buffer.dtype.bytes)
+    return again <= LAUNCH + memory_seconds(target, 2.0 * info.points * buffer.dtype.bytes)
 
 
 def loads_of(block: Block, buffer: Buffer) -> int:

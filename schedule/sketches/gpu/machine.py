@@ -71,6 +71,12 @@ def memory_seconds(target: Target, bytes_: float) -> float:
     return bytes_ / (target.gpu.bandwidth * REACHED)
 
 
+def shared_seconds(target: Target, bytes_: float) -> float:
+    """Time to move so many bytes to and from shared memory, on all multiprocessors."""
+    gpu = target.gpu
+    return bytes_ / (gpu.multiprocessors * gpu.banks * 4 * gpu.clock)
+
+
 def work_seconds(target: Target, flops: float) -> float:
     """Time of so much arithmetic on the whole GPU."""
     return flops / (target.gpu.f32_flops * 0.5)

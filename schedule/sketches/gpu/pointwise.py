@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ....ir.target import Target
 from ...schedule import Schedule
-from ..analyze import BlockInfo
+from ..analyze import Access, BlockInfo
 from ..pointwise import trailing
 from ..space import Choices, Sketch, cheapest
 from .machine import Launch, flops_of, launch_seconds, traffic
@@ -42,7 +42,7 @@ class Flat:
             lanes //= 2
         return lanes
 
-    def _contiguous(self) -> list[object]:
+    def _contiguous(self) -> list[Access]:
         last = self.info.spatial[-1].var if self.info.spatial else None
         every = (*self.info.inputs, *self.info.stores)
         return [a for a in every if last is not None and a.stride(last) == 1]
@@ -102,17 +102,25 @@ def flat_decisions(k: Flat) -> dict[str, tuple[int | str, ...]]:
     }
 
 
-def flat_default(k: Flat, target: Target) -> Choices:
-    """The choices of least estimated cost."""
-    return cheapest(flat_decisions(k), flat_valid, lambda c: flat_cost(k, c, target), {})
+def flat_sketch(info: BlockInfo, target: Target) -> Sketch:
+    """The space of one element-wise block."""
+    k = flat(info)
+    decisions = flat_decisions(k)
+
+    def cost(c: Choices) -> float:
+        return flat_cost(k, c, target)
+
+    return Sketch(
+        name="gpu_pointwise@1",
+        kind="elementwise",
+        decisions=decisions,
+        default=cheapest(decisions, flat_valid, cost, {}),
+        apply=lambda sch, c: apply_flat(k, sch, c),
+        valid=flat_valid,
+        cost=cost,
+    )
 
 
 def flat_valid(c: Choices) -> bool:
     """Whether a thread's elements fit its registers."""
     return int(c["vector"]) * int(c["steps"]) <= 32
-
-
-def schedule_flat(sch: Schedule, info: BlockInfo, target: Target) -> None:
-    """Schedule one element-wise block by rule."""
-    k = flat(info)
-    apply_flat(k, sch, flat_default(k, target))

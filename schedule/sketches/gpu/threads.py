@@ -15,8 +15,8 @@ def bind_flat(
 ) -> tuple[LoopRef, LoopRef | None, LoopRef]:
     """``for i``  ->  blocks of ``threads``, each of which takes ``steps`` elements.
 
-    Neighbouring threads take neighbouring elements. The loops over blocks, steps (None where there
-    is one) and threads, in that order of nesting but for the threads, which stand outside the steps.
+    Neighbouring threads take neighbouring elements. Gives the loops over blocks, over steps (None
+    where there is one), and over threads; the steps stand innermost.
     """
     extent = sch.extent(loop)
     threads = min(threads, max(extent, 1))

@@ -1,0 +1,157 @@
+"""One thread for each result, or for a few neighbours: what it sums up, it sums up in order.
+
+Depthwise and grouped convolutions, pooling, small products, sums down columns of enough width: what
+a thread's neighbours read lies beside what it reads itself, and caches serve what is read again.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ....ir.loop.nodes import BlockAxis, Var
+from ....ir.target import Target
+from ...cursor import LoopRef
+from ...schedule import Schedule
+from ..analyze import Access, BlockInfo
+from ..lookup import below
+from ..space import Choices, Sketch, cheapest
+from .clusters import Cluster, row_loops
+from .machine import Launch, distinct, flops_of, launch_seconds, waste
+from .threads import BLOCKS, X, powers
+
+WIDEST = 16  # bytes of one load
+
+
+@dataclass(frozen=True, slots=True)
+class Direct:
+    """A cluster of which a thread does whole rows; neighbours step along ``last``."""
+
+    cluster: Cluster
+
+    @property
+    def last(self) -> BlockAxis | None:
+        axes = self.cluster.blocks[-1].spatial[: self.cluster.count]
+        return axes[-1] if axes else None
+
+    def axis(self, info: BlockInfo) -> Var | None:
+        """The axis of a block that neighbours step along."""
+        axes = info.spatial[: self.cluster.count]
+        return axes[-1].var if axes else None
+
+    @property
+    def vector(self) -> int:
+        """The most rows that one thread can do with whole vectors."""
+        if self.last is None or not self.cluster.flat:
+            return 1
+        sizes = [
+            a.buffer.dtype.bytes
+            for b in self.cluster.blocks
+            for a in (*b.inputs, *b.stores)
+            if self.steps(b, a) == 1
+        ]
+        lanes = max(1, WIDEST // min(sizes)) if sizes else 1
+        while lanes > 1 and self.last.extent % lanes:
+            lanes //= 2
+        return lanes
+
+    def steps(self, info: BlockInfo, access: Access) -> int | None:
+        along = self.axis(info)
+        return 0 if along is None else access.stride(along)
+
+
+def direct_sketch(k: Cluster, target: Target) -> Sketch:
+    """The space of a cluster with a thread for each row."""
+    d = Direct(k)
+    decisions: dict[str, tuple[int | str, ...]] = {
+        "vector": powers(1, d.vector),
+        "threads": (32, 64, 128, 256, 512),
+        "unroll": (1, 2, 4, 8),
+    }
+
+    def valid(c: Choices) -> bool:
+        return int(c["unroll"]) == 1 or any(b.reduce for b in k.blocks)
+
+    def cost(c: Choices) -> float:
+        return direct_cost(d, c, target)
+
+    return Sketch(
+        name="gpu_direct@1",
+        kind="direct",
+        decisions=decisions,
+        default=cheapest(decisions, valid, cost, {}),
+        apply=lambda sch, c: apply_direct(d, sch, c),
+        valid=valid,
+        cost=cost,
+    )
+
+
+def apply_direct(d: Direct, sch: Schedule, c: Choices) -> None:
+    """Threads over the rows; every block of the cluster inside."""
+    k, lanes = d.cluster, int(c["vector"])
+    if not k.count:
+        return
+    block, thread = row_loops(k, sch, int(c["threads"]), lanes)
+    for info in k.blocks:
+        _keep_near(k, sch, info)
+    sch.bind(block, BLOCKS)
+    sch.bind(thread, X)
+    for info in k.blocks:
+        own = below(sch, info.name, thread)
+        reducing = own[len(own) - len(info.reduce) :] if info.reduce else []
+        mine = [x for x in own if x not in reducing]
+        wide = mine[-1] if lanes > 1 and mine else None
+        if reducing:
+            _unroll_last(sch, reducing, wide, int(c["unroll"]))
+        if wide is not None:
+            sch.vectorize(wide)
+
+
+def _keep_near(k: Cluster, sch: Schedule, info: BlockInfo) -> None:
+    """What stays in a row and is one value, or one a lane, stays in registers."""
+    own = info.stores[0].buffer in sch.func.allocs and len(info.stores) == 1
+    if own and k.columns(info) == 1:
+        sch.set_scope(info.name, 0, "register")
+
+
+def _unroll_last(sch: Schedule, reducing: list[LoopRef], lane: LoopRef | None, times: int) -> None:
+    """Write out some steps of the innermost reduction loop, the lanes inside of them."""
+    extent = sch.extent(reducing[-1])
+    inner = []
+    if times > 1 and extent > times:
+        reducing[-1], step = sch.split(reducing[-1], [None, times])
+        inner = [step]
+    elif times > 1 and extent > 1:
+        sch.unroll(reducing[-1])
+    if lane is not None:
+        sch.reorder(*reducing, *inner, lane)
+    for step in inner:
+        sch.unroll(step)
+
+
+def direct_cost(d: Direct, c: Choices, target: Target) -> float:
+    """Estimated seconds: requests to the caches, wasted sectors, memory, arithmetic."""
+    k, lanes, threads = d.cluster, int(c["vector"]), int(c["threads"])
+    gpu, units = target.gpu, -(-k.rows // int(c["vector"]))
+    moved = requests = cached = flops = 0.0
+    chain = 0.0  # loads that one thread does one after the other
+    passed = k.passed
+    for info in k.blocks:
+        flops += flops_of(info)
+        depth = math.prod(a.extent for a in info.reduce) * k.columns(info)
+        chain += depth / int(c["unroll"])
+        for a in (*info.inputs, *info.stores):
+            if a.buffer in passed:
+                continue
+            size = a.buffer.dtype.bytes
+            lost = waste(a, d.axis(info), lanes)
+            moved += distinct(info, a) * size * min(lost, 2.0)
+            apart = 1 if d.steps(info, a) in (0, 1) else lanes
+            requests += units * depth * apart
+            cached += units * depth * lanes * size * lost
+    shape = Launch(-(-units // threads), threads, 8.0 * lanes, registers=32 + 8 * lanes)
+    issue = requests / (gpu.multiprocessors * 32 * gpu.clock)
+    second = cached / (gpu.multiprocessors * 64 * gpu.clock)
+    busy = min(1.0, units / (gpu.multiprocessors * 256))
+    waiting = chain * 40e-9
+    return max(launch_seconds(target, shape, moved, flops), (issue + second) / busy, waiting)

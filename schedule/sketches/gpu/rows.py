@@ -1,0 +1,180 @@
+"""Groups that work row by row: softmax, layer norm, means. One launch, several threads a row.
+
+Every stage of a cluster runs inside one loop over rows. The threads of ``threadIdx.x`` share the
+columns of a row; a reduction along it is bound to them, so that they put their partial results
+together. A value that belongs to the row is in a register of each thread; what has columns is in
+shared memory.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ....ir.loop.nodes import Var
+from ....ir.target import Target
+from ...cursor import LoopRef
+from ...legality import update_of
+from ...schedule import Schedule
+from ..analyze import BlockInfo
+from ..lookup import below
+from ..space import Choices, Sketch, cheapest
+from .clusters import Cluster, row_loops
+from .machine import BARRIER, LATENCY, Launch, distinct, flops_of, launch_seconds, resident, waste
+from .threads import BLOCKS, X, Y, fused, power_up, powers
+
+WIDEST = 16  # bytes of one load
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A cluster whose rows several threads share."""
+
+    cluster: Cluster
+
+    def width(self, info: BlockInfo) -> int:
+        """Points of a block in one row that threads can share."""
+        return self.cluster.columns(info) * math.prod(a.extent for a in info.reduce)
+
+    def along(self, info: BlockInfo) -> Var | None:
+        """The axis of a block that neighbouring threads step along."""
+        axes = info.reduce if info.reduce else info.spatial[self.cluster.count :]
+        return axes[-1].var if axes else None
+
+    @property
+    def widest(self) -> int:
+        return max(map(self.width, self.cluster.blocks))
+
+    def vector(self, info: BlockInfo, most: int) -> int:
+        """Lanes of one thread in a stage: at most ``most``, and no vector across a row's end."""
+        along = self.along(info)
+        if along is None:
+            return 1
+        extent = next(a.extent for a in info.block.axes if a.var is along)
+        every = (*info.inputs, *(() if info.reduce else info.stores))
+        sizes = [a.buffer.dtype.bytes for a in every if a.stride(along) == 1]
+        lanes = min(most, max(1, WIDEST // min(sizes))) if sizes else 1
+        while lanes > 1 and extent % lanes:
+            lanes //= 2
+        return lanes
+
+    @property
+    def kept(self) -> int:
+        """Bytes of shared memory that one row needs."""
+        own = [b for b in self.cluster.blocks if b.stores[0].buffer in self.cluster.passed]
+        return sum(
+            self.cluster.columns(b) * b.stores[0].buffer.dtype.bytes
+            for b in own
+            if self.cluster.columns(b) > 1
+        )
+
+
+def find_rows(k: Cluster) -> Rows | None:
+    """The rows of a cluster, if threads can share them; None where they have nothing to share."""
+    r = Rows(k)
+    fit = all(b.reduce == () or _shared_sum(k, b) for b in k.blocks)
+    return r if k.count and r.widest > 1 and fit and not any(b.opaque for b in k.blocks) else None
+
+
+def _shared_sum(k: Cluster, info: BlockInfo) -> bool:
+    """Whether threads can put a reduction together: one value, a sum or the like."""
+    return k.columns(info) == 1 and update_of(info.block) is not None
+
+
+def rows_sketch(r: Rows, target: Target) -> Sketch:
+    """The space of a cluster with several threads a row."""
+    most = min(1024, power_up(r.widest))
+    decisions: dict[str, tuple[int | str, ...]] = {
+        "threads": powers(min(8, most), most),
+        "rows": powers(1, 32),
+        "vector": (1, 2, 4, 8),
+    }
+
+    def valid(c: Choices) -> bool:
+        return rows_valid(r, c, target)
+
+    def cost(c: Choices) -> float:
+        return rows_cost(r, c, target)
+
+    return Sketch(
+        name="gpu_rows@1",
+        kind="rows",
+        decisions=decisions,
+        default=cheapest(decisions, valid, cost, {}),
+        apply=lambda sch, c: apply_rows(r, sch, c),
+        valid=valid,
+        cost=cost,
+    )
+
+
+def rows_valid(r: Rows, c: Choices, target: Target) -> bool:
+    """Whole blocks of rows, within what a block of threads may have."""
+    threads, rows = int(c["threads"]), int(c["rows"])
+    fits = threads * rows <= 1024 and r.kept * rows <= target.gpu.shared_per_block
+    most = max(r.vector(b, 8) for b in r.cluster.blocks)
+    return fits and r.cluster.rows % rows == 0 and int(c["vector"]) <= most
+
+
+def apply_rows(r: Rows, sch: Schedule, c: Choices) -> None:
+    """A block of threads for some rows; every stage shares the row among ``threadIdx.x``."""
+    k, rows = r.cluster, int(c["rows"])
+    block, row = row_loops(k, sch, rows)
+    for info in k.blocks:
+        _place(k, sch, info)
+    sch.bind(block, BLOCKS)
+    sch.bind(row, Y)
+    for info in k.blocks:
+        own = below(sch, info.name, row)
+        _share(sch, info, own, int(c["threads"]), r.vector(info, int(c["vector"])))
+
+
+def _place(k: Cluster, sch: Schedule, info: BlockInfo) -> None:
+    if len(info.stores) == 1 and info.stores[0].buffer in sch.func.allocs:
+        sch.set_scope(info.name, 0, "register" if k.columns(info) == 1 else "shared")
+
+
+def _share(sch: Schedule, info: BlockInfo, own: list[LoopRef], threads: int, lanes: int) -> None:
+    """Split a stage's loops among the threads, with vectors inside."""
+    last = fused(sch, own)
+    if last is None:
+        return
+    extent = sch.extent(last)
+    lane = None
+    if lanes > 1 and extent > lanes:
+        last, lane = sch.split(last, [None, lanes])
+        extent = sch.extent(last)
+    if extent != threads:
+        _, last = sch.split(last, [None, threads])
+    sch.bind(last, X)
+    if lane is not None:
+        sch.vectorize(lane)
+
+
+def rows_cost(r: Rows, c: Choices, target: Target) -> float:
+    """Estimated seconds: memory once, caches for what is read again, and what every stage waits."""
+    k, threads, rows, gpu = r.cluster, int(c["threads"]), int(c["rows"]), target.gpu
+    moved = cached = flops = waits = 0.0
+    seen: set[object] = set()
+    passed = k.passed
+    for info in k.blocks:
+        flops += flops_of(info)
+        lanes = r.vector(info, int(c["vector"]))
+        steps = math.ceil(r.width(info) / (threads * lanes))
+        waits += LATENCY / 2 + steps * 60e-9 * (1 + 0.1 * lanes)
+        waits += BARRIER * math.log2(max(threads, 2)) if info.reduce else 0.0
+        for a in (*info.inputs, *info.stores):
+            if a.buffer in passed:
+                continue
+            bytes_ = distinct(info, a) * a.buffer.dtype.bytes * waste(a, r.along(info), lanes)
+            cached += bytes_ / lanes**0.5
+            moved += 0.0 if a.buffer in seen else bytes_
+            seen.add(a.buffer)
+    steps = math.ceil(r.widest / threads)
+    shape = Launch(k.rows // rows, threads * rows, 4.0 * min(steps, 8), r.kept * rows)
+    here = resident(target, shape)
+    if not here:
+        return math.inf
+    waves = max(1.0, k.rows / rows / (here * gpu.multiprocessors))
+    second = cached / (gpu.multiprocessors * 64 * gpu.clock)
+    idle = 1.0 + 0.5 * max(0.0, threads / max(r.widest, 1) - 1.0)
+    return max(launch_seconds(target, shape, moved, flops * idle), waves * waits + second)
