@@ -68,8 +68,10 @@ def tune(
     path = Path(log) if log is not None else default_log(name, machine)
     _check_budget(trials, seconds)
     tool = _tool()
-    measurer = Estimator() if simulate_cost else Pool(machine.threads, workers)
-    with Writer(path, tool) as writer, measurer as pool:
+    with (
+        Writer(path, tool) as writer,
+        Estimator() if simulate_cost else Pool(machine.threads, workers) as measurer,
+    ):
         before = read(path)
         _warn_of(before)
         known = {t.key for t in tasks}
@@ -79,7 +81,7 @@ def tune(
             name, machine, tasks, trials, seconds, seed, strategy, workers, tuple(tool.items()),
             simulate_cost,
         )  # fmt: skip
-        tuner = Tuner(plan, writer, before, pool, progress)
+        tuner = Tuner(plan, writer, before, measurer, progress)
         try:
             return tuner.run()
         finally:

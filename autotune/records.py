@@ -78,7 +78,8 @@ class Trial:
     """One schedule tried. ``runs``: seconds per call; ``trace`` replays it (None: never made).
 
     Where the status is ``estimated`` nothing was measured: the one run is the analytic estimate.
-    ``drift`` says how much slower the machine was than when the task's yardstick was taken.
+    ``drift`` says how much slower the machine was than when the task's yardstick was taken,
+    ``code`` what the compiler said of the code, such as the registers that a GPU's kernels take.
     """
 
     workload: str
@@ -95,6 +96,7 @@ class Trial:
     ts: float = 0.0
     id: str = ""
     drift: float = 1.0
+    code: Mapping[str, Json] = field(default_factory=dict)
 
     @property
     def cost(self) -> float:
@@ -204,6 +206,8 @@ def _trial_body(t: Trial) -> dict[str, Any]:
         "t": {"unit": "s", "runs": list(t.runs), "drift": t.drift},
         "src": t.source, "seed": t.seed, "tool": dict(t.tool), "ts": t.ts,
     }  # fmt: skip
+    if t.code:
+        body["code"] = dict(t.code)
     return body | {"note": t.note} if t.note else body
 
 
@@ -336,7 +340,8 @@ def _read_trial(v: dict[str, Any]) -> Trial:
         _text(v["w"], "w"), _text(v["d"], "d"), _text(v["sketch"], "sketch"),
         _mapping(v["dec"], "dec"), v["status"], _text(v["src"], "src"), runs, trace,
         int(v["seed"]), str(v.get("note", "")), _mapping(v["tool"], "tool"), float(v["ts"]),
-        _text(v["id"], "id"), *_times([v["t"].get("drift", 1.0)], "drift"),
+        _text(v["id"], "id"), _times([v["t"].get("drift", 1.0)], "drift")[0],
+        _mapping(v.get("code", {}), "code"),
     )  # fmt: skip
 
 

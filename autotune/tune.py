@@ -264,7 +264,7 @@ class Tuner:
         trial = Trial(
             state.task.key, self.device, c.sketch, c.decisions, outcome.status, source,
             outcome.runs, outcome.trace, self.plan.seed, outcome.note, dict(self.plan.tool),
-            time.time(), drift=outcome.drift,
+            time.time(), drift=outcome.drift, code=outcome.facts,
         )  # fmt: skip
         trial = cast(Trial, stamped(trial))
         self.writer.append(trial)

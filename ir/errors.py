@@ -64,3 +64,9 @@ class NestwrightWarning(UserWarning):
 @dataclass(eq=False)
 class ArtifactError(NestwrightError):
     """A built model that cannot be loaded or written."""
+
+
+class DeviceError(NestwrightError):
+    """A GPU failed while it ran our code; ``where`` names the kernel. Its context is lost."""
+
+    exit_status = 3

@@ -6,7 +6,6 @@ the machine's lock with other builders; timing holds it alone.
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections import OrderedDict
@@ -17,11 +16,9 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 
-from ...codegen.kernel import Kernel, compile_func
 from ...ir.accuracy import relative_error
 from ...ir.dtypes import to_numpy
-from ...ir.errors import NestwrightError
-from ...ir.loop.nodes import Buffer
+from ...ir.errors import DeviceError, NestwrightError
 from ...ir.target import Target
 from ...schedule.sketches.generate import generate
 from ...schedule.sketches.space import Sketch
@@ -29,24 +26,23 @@ from ..programs import Program
 from ..records import Json
 from .candidates import Rejected, in_short, make_schedule
 from .lock import MachineLock
+from .machine import Machine, Runnable, machine_for
 from .protocol import Candidate, Job, Outcome
-from .timing import Yardstick, clock_for, race, time_call
+from .timing import Yardstick, race, time_call
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
-ALIGNMENT = 64  # bytes
 KEPT = 4  # programs whose inputs and sketches stay in memory
-COPIES = 32  # most sets of buffers that timing rotates through
 
 
 @dataclass(slots=True)
 class Loaded:
-    """A program made ready: its sketches, sets of buffers to rotate through, the right result."""
+    """A program made ready: its sketches, its buffers on the machine, the right result."""
 
     program: Program
     target: Target
     sketches: dict[str, Sketch]
-    sets: list[list[Array]]
+    machine: Machine
     expected: list[Array]
     yardstick: Yardstick = field(default_factory=Yardstick)
 
@@ -55,10 +51,17 @@ class Loaded:
 class Built:
     """A candidate compiled and checked."""
 
-    kernel: Kernel
+    run: Runnable
     trace: list[Json]
     error: float
     seconds: float
+
+    def outcome(self, runs: Sequence[float], drift: float = 1.0) -> Outcome:
+        """What became of it, timed."""
+        facts = dict(self.run.facts)
+        return Outcome(
+            "ok", tuple(runs), self.trace, self.error, "", self.seconds, drift, facts=facts
+        )
 
 
 class Harness:
@@ -74,15 +77,17 @@ class Harness:
         self._enter("load")
         try:
             loaded = self._load(job)
+            match job.kind:
+                case "measure":
+                    return tuple(self._measure(job, loaded, c) for c in job.candidates)
+                case "race":
+                    return self._race(job, loaded)
+                case _:
+                    return (Outcome("invalid", note=f"job kind {job.kind}"),) * len(job.candidates)
+        except DeviceError as e:  # nothing on this device can be trusted any more
+            return (Outcome("crash", note=in_short(e), fault=True),) * len(job.candidates)
         except NestwrightError as e:
             return (Outcome("build", note=in_short(e)),) * len(job.candidates)
-        match job.kind:
-            case "measure":
-                return tuple(self._measure(job, loaded, c) for c in job.candidates)
-            case "race":
-                return self._race(job, loaded)
-            case _:
-                return (Outcome("invalid", note=f"job kind {job.kind}"),) * len(job.candidates)
 
     def _load(self, job: Job) -> Loaded:
         name = (job.key, job.target, job.seed)
@@ -98,7 +103,7 @@ class Harness:
             built = self._build(loaded, c)
         except Rejected as e:
             return e.outcome
-        call, clock = _caller(built.kernel, loaded), clock_for(loaded.target.threads)
+        call, clock = built.run.call, loaded.machine.clock
         self._enter("wait")
         with self._lock.timing():
             self._enter("run")
@@ -107,7 +112,7 @@ class Harness:
             # What slowed only one of the two was an interruption, and may have missed the runs.
             drift = min(before, loaded.yardstick.drift(clock)) if before > 1 else 1.0
         loaded.yardstick.offer(call, min(runs) / drift)
-        return Outcome("ok", runs, built.trace, built.error, "", built.seconds, drift)
+        return built.outcome(runs, drift)
 
     def _build(self, loaded: Loaded, c: Candidate) -> Built:
         """Schedule, compile, run once and compare; ``Rejected`` where one of these fails."""
@@ -121,15 +126,15 @@ class Harness:
         schedule = make_schedule(loaded.program.func, loaded.sketches, loaded.target, c)
         trace = cast("list[Json]", schedule.trace.to_json())
         try:
-            kernel = compile_func(schedule.func, loaded.target)
-        except MemoryError:
+            run = loaded.machine.compile(schedule.func)
+        except (MemoryError, DeviceError, Rejected):
             raise
         except Exception as e:  # a bug of the compiler must not end the tuning of everything else
             seconds = time.perf_counter() - began
             raise Rejected(Outcome("build", (), trace, note=in_short(e), build=seconds)) from None
         seconds = time.perf_counter() - began
         self._enter("run")
-        return Built(kernel, trace, _check(kernel, loaded, trace, seconds), seconds)
+        return Built(run, trace, _check(run, loaded, trace, seconds), seconds)
 
     def _race(self, job: Job, loaded: Loaded) -> tuple[Outcome, ...]:
         """Every candidate in turn, again and again, in alternating order."""
@@ -140,13 +145,13 @@ class Harness:
                 built[number] = self._build(loaded, c)
             except Rejected as e:
                 outcomes[number] = e.outcome
-        calls = {n: _caller(b.kernel, loaded) for n, b in built.items()}
+        calls = {n: b.run.call for n, b in built.items()}
         self._enter("wait")
         with self._lock.timing():
             self._enter("run")
-            runs = race(calls, clock_for(loaded.target.threads), job.fill)
+            runs = race(calls, loaded.machine.clock, job.fill)
         for number, b in built.items():
-            outcomes[number] = Outcome("ok", tuple(runs[number]), b.trace, b.error, "", b.seconds)
+            outcomes[number] = b.outcome(runs[number])
         return tuple(outcomes[n] for n in range(len(job.candidates)))
 
 
@@ -156,7 +161,7 @@ def _load(job: Job) -> Loaded:
     sketches = {s.name: s for s in generate(program.func, target)}
     arguments = program.arguments(job.seed)
     expected = _expected(program, arguments, Path(job.reference))
-    return Loaded(program, target, sketches, _rotation(program, arguments, target), expected)
+    return Loaded(program, target, sketches, machine_for(program, arguments, target), expected)
 
 
 def _expected(program: Program, arguments: Sequence[Array], path: Path) -> list[Array]:
@@ -175,40 +180,9 @@ def _expected(program: Program, arguments: Sequence[Array], path: Path) -> list[
     return expected
 
 
-def aligned(size: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """A zeroed array of ``size`` bytes that starts at a multiple of ``ALIGNMENT``."""
-    raw = np.zeros(size + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
-    return raw[start : start + size].view(dtype).reshape(shape)
-
-
-def _buffer(b: Buffer) -> Array:
-    return aligned(math.prod(b.shape) * b.dtype.bytes, b.shape, to_numpy(b.dtype))
-
-
-def _rotation(program: Program, arguments: Sequence[Array], target: Target) -> list[list[Array]]:
-    """Aligned sets of all parameters, enough of them that a set has left L2 when its turn comes."""
-    size = sum(math.prod(b.shape) * b.dtype.bytes for b in program.func.params)
-    caches = 8 * target.l2 * target.threads  # every thread has one of its own
-    copies = max(1, min(COPIES, math.ceil(caches / max(1, size))))
-    if size < target.l1:
-        copies = 1  # what is this small is hot in the model too: its producer just ran
-    sets = []
-    for _ in range(copies):
-        buffers = [_buffer(b) for b in program.func.params]
-        for buffer, value in zip(buffers, arguments, strict=False):
-            buffer[...] = value
-        sets.append(buffers)
-    return sets
-
-
-def _check(kernel: Kernel, loaded: Loaded, trace: list[Json], seconds: float) -> float:
+def _check(run: Runnable, loaded: Loaded, trace: list[Json], seconds: float) -> float:
     """Run once and compare; the error relative to the root mean square of the result."""
-    count = len(loaded.program.outputs)
-    outputs = loaded.sets[0][-count:]
-    for out in outputs:
-        out.reshape(-1).view(np.uint8).fill(0xA5)  # so that an element never written shows
-    kernel.run(_pointers(loaded.sets[0]))
+    outputs = run.results()
     if loaded.program.difference(outputs, loaded.expected) > 1:
         errors = zip(outputs, loaded.expected, strict=True)
         worst = max(float(np.mean(a != b)) if a.shape == b.shape else 1.0 for a, b in errors)
@@ -216,23 +190,3 @@ def _check(kernel: Kernel, loaded: Loaded, trace: list[Json], seconds: float) ->
         raise Rejected(Outcome("wrong", (), trace, note=note, build=seconds))
     pairs = zip(outputs, loaded.expected, strict=True)
     return max((relative_error(a, b) for a, b in pairs if b.dtype.kind not in "biu"), default=0.0)
-
-
-def _pointers(buffers: Sequence[Array]) -> list[int]:
-    return [b.ctypes.data for b in buffers]
-
-
-def _caller(kernel: Kernel, loaded: Loaded) -> Callable[[int], None]:
-    """A function that runs the kernel so many times, on one set of buffers after the other."""
-    work = aligned(kernel.compiled.workspace, (kernel.compiled.workspace,), np.dtype(np.uint8))
-    extra = [work.ctypes.data] if work.size else []
-    bound = [kernel.bind(_pointers(s)) for s in loaded.sets]
-    sets = [(*pointers, *extra) for pointers, _ in bound]
-    entry = kernel.entry
-
-    def call(times: int, held: object = (kernel, work, bound, loaded.sets)) -> None:
-        # What is held: the code and the memory behind the bare addresses.
-        for n in range(times):
-            entry(*sets[n % len(sets)])
-
-    return call

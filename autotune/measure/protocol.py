@@ -67,7 +67,8 @@ class Job:
 class Outcome:
     """What became of one candidate. ``error`` is relative to the reference's root mean square.
 
-    ``runs`` are seconds as measured, ``drift`` how much slower the machine was than before.
+    ``runs`` are seconds as measured, ``drift`` how much slower the machine was than before,
+    ``facts`` what the compiler says of the code. After a ``fault`` the child can do no more work.
     """
 
     status: str
@@ -77,6 +78,8 @@ class Outcome:
     note: str = ""
     build: float = 0.0
     drift: float = 1.0
+    facts: Mapping[str, Json] = field(default_factory=dict)
+    fault: bool = False
 
 
 class Measurer(Protocol):

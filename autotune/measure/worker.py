@@ -78,6 +78,8 @@ class Worker:
             if isinstance(reply, str):
                 self._enter(reply)
             elif reply[0] == self.job.number:
+                if any(o.fault for o in reply[1]):
+                    self.kill()  # a fresh child, with a fresh device context, does the next job
                 job, self.job = self.job, None
                 return job, reply[1]
         return None

@@ -1,0 +1,53 @@
+"""What a measuring child times candidates on: this processor, or a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from ...ir.loop.nodes import Func
+from ...ir.target import Target
+from ..programs import Program
+from ..records import Json
+from .timing import Clock
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+
+class Runnable(Protocol):
+    """A candidate's code, loaded. ``facts`` are what its compiler says of it."""
+
+    facts: Mapping[str, Json]
+
+    def results(self) -> Sequence[Array]:
+        """Every output of one run, of which nothing is left from before."""
+
+    def call(self, times: int) -> None:
+        """Run so many times, on one set of buffers after the other."""
+
+
+class Machine(Protocol):
+    """One program's buffers on the machine, and a clock that is fair to what runs there."""
+
+    clock: Clock
+
+    def compile(self, func: Func) -> Runnable:
+        """Compile and load a schedule of the program's function."""
+
+
+def machine_for(program: Program, arguments: Sequence[Array], target: Target) -> Machine:
+    """The machine of a target, with sets of the program's buffers on it."""
+    if target.kind == "cuda":
+        from .device import Device  # what it brings is an extra
+
+        return Device(program, arguments, target)
+    from .processor import Processor
+
+    return Processor(program, arguments, target)
+
+
+def copies(size: int, caches: int, most: int) -> int:
+    """How many sets of ``size`` bytes it takes until one has left the caches by its next turn."""
+    return max(1, min(most, -(-caches // max(1, size))))
