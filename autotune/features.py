@@ -30,7 +30,7 @@ DECISIONS = (
     "rows", "vectors", "lanes", "unroll", "accumulators", "chunks", "grain", "order", "pack",
     "parallel",
 )  # fmt: skip
-EXTRA = 4  # columns for decisions that are not in DECISIONS, in the sketch's order
+EXTRA = 12  # columns for decisions that are not in DECISIONS, in the sketch's order
 
 CLOCK = 3.0e9  # Hz; with the lanes it gives a scale for times, not a claim
 FMA_PER_CYCLE = 2
