@@ -153,6 +153,12 @@ class Schedule:
         func, new = loops.tile(self.func, i, j, rows, columns)
         return self._record(func, "tile", (i, j, rows, columns), new)
 
+    def add_unit_loop(self, block: Blockish) -> LoopRef:
+        """A loop of one iteration around a block."""
+        ref = _ref(block)
+        func, new = loops.add_unit_loop(self.func, ref)
+        return self._record(func, "add_unit_loop", (ref,), (new,))[0]
+
     def parallel(self, loop: LoopRef) -> None:
         """Run the iterations on several threads."""
         self._record(kinds.parallel(self.func, loop), "parallel", (loop,))
@@ -171,11 +177,21 @@ class Schedule:
 
     # Placement.
 
-    def compute_at(self, block: Blockish, loop: LoopRef, keep_unit_loops: bool = False) -> None:
-        """Compute a block inside a loop of its consumers, as much as an iteration needs."""
-        ref = _ref(block)
-        func = locate.compute_at(self.func, ref, loop, keep_unit_loops)
-        self._record(func, "compute_at", (ref, loop, *_if_set(keep_unit_loops)))
+    def compute_at(
+        self,
+        block: Blockish,
+        loop: LoopRef,
+        keep_unit_loops: bool = False,
+        multiples: Sequence[int] = (),
+    ) -> None:
+        """Compute a block inside a loop of its consumers, as much as an iteration needs.
+
+        ``multiples``, one per axis, round up how much that is.
+        """
+        ref, sizes = _ref(block), tuple(multiples)
+        func = locate.compute_at(self.func, ref, loop, keep_unit_loops, sizes)
+        more = (keep_unit_loops, sizes) if sizes else _if_set(keep_unit_loops)
+        self._record(func, "compute_at", (ref, loop, *more))
 
     def reverse_compute_at(
         self, block: Blockish, loop: LoopRef, keep_unit_loops: bool = False
@@ -364,11 +380,12 @@ _SIGNATURES: Mapping[str, tuple[str, ...]] = {
     "fuse": ("loops",),
     "reorder": ("loops",),
     "tile": ("loop", "loop", "int", "int"),
+    "add_unit_loop": ("block",),
     "parallel": ("loop",),
     "vectorize": ("loop",),
     "unroll": ("loop",),
     "bind": ("loop", "str"),
-    "compute_at": ("block", "loop", "bool?"),
+    "compute_at": ("block", "loop", "bool?", "ints?"),
     "reverse_compute_at": ("block", "loop", "bool?"),
     "compute_inline": ("block",),
     "reverse_compute_inline": ("block",),

@@ -10,12 +10,14 @@ from ...ir.loop.build import add, as_int, both, floordiv, floormod, lt, mul, var
 from ...ir.loop.nodes import AxisKind, Block, Const, Expr, For, Func, Stmt, Var
 from ...ir.loop.visit import map_stmt, substitute_expr, walk_expr
 from ..cursor import (
+    BlockRef,
     LoopRef,
     Path,
     block_of,
     blocks_under,
     edit,
     extent_of,
+    find_block,
     find_loop,
     loop_of,
     loops_of,
@@ -236,6 +238,15 @@ def _chain_paths(func: Func, loops: Sequence[For]) -> list[Path]:
     if all(x.kind.value in ("range", "unroll") for x in loops):
         return []
     return [max((nest(func).loops[x.var] for x in loops), key=len)]
+
+
+def add_unit_loop(func: Func, ref: BlockRef) -> tuple[Func, LoopRef]:
+    """``B``  ->  ``for u in range(1): B``: a loop to bind, or to compute others in."""
+    asked = f"put block `{ref.name}` into a loop"
+    path = find_block(func, ref, asked)
+    require(func, asked, depth_allows(path, 1))
+    unit = var("u")
+    return edit(func, [(path, lambda s: For(unit, Const(1), s))]), LoopRef(unit)
 
 
 def tile(
