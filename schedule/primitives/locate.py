@@ -57,12 +57,19 @@ Domain = Mapping[Var, Interval]
 """For axes of a block: the values needed in one iteration of the loops around it."""
 
 
-def compute_at(func: Func, ref: BlockRef, at: LoopRef, keep_unit_loops: bool = False) -> Func:
+def compute_at(
+    func: Func,
+    ref: BlockRef,
+    at: LoopRef,
+    keep_unit_loops: bool = False,
+    multiples: Sequence[int] = (),
+) -> Func:
     """Move a block into a loop of its consumers, computing there only what they need.
 
     New serial loops, one per axis of the block in the order of its axes, run over what is needed;
     an axis of which one value is needed gets none, unless ``keep_unit_loops``. What lies outside
     the block's domain is guarded off. Elements needed in several iterations are computed again.
+    ``multiples``, one per axis, round up how much is computed.
 
     Of a buffer that threads of a GPU share, what all of them need is computed (see ``sharing``).
     """
@@ -77,10 +84,11 @@ def compute_at(func: Func, ref: BlockRef, at: LoopRef, keep_unit_loops: bool = F
         sole_writer(func, block),
         _consumers_inside(func, path, target),
         _guards_last(path),
+        _one_per_axis(block, multiples),
         depth_allows(target, len(block.axes)),
     )
     users = consumers(func, block)
-    domain = _needed_domain(block, users, target)
+    domain = _rounded(block, _needed_domain(block, users, target), multiples)
     moved = regenerate(block, domain, keep_unit_loops, lasting_guards(path) or ())
     first = _first_child(target, users)
     new = edit(func, [(path, lambda _: None), (first, lambda s: seq(moved, s))])
@@ -96,6 +104,21 @@ def compute_at(func: Func, ref: BlockRef, at: LoopRef, keep_unit_loops: bool = F
         kinds_hold(new, (*feeders, here, *users)),
     )
     return new
+
+
+def _one_per_axis(block: Block, multiples: Sequence[int]) -> Reason | None:
+    if not multiples or (len(multiples) == len(block.axes) and all(c > 0 for c in multiples)):
+        return None
+    return Reason(f"block `{block.name}` takes {len(block.axes)} positive multiples", (block,))
+
+
+def _rounded(block: Block, domain: Domain, multiples: Sequence[int]) -> Domain:
+    """A domain whose extents are multiples of the given numbers."""
+    by = dict(zip([a.var for a in block.axes], multiples, strict=False))
+    return {
+        v: replace(x, high=x.low - 1 + -(-x.extent // by.get(v, 1)) * by.get(v, 1))
+        for v, x in domain.items()
+    }
 
 
 def _outputs_whole(func: Func, path: Path) -> Reason | None:

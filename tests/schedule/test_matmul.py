@@ -215,3 +215,20 @@ def test_a_placed_block_is_refused() -> None:
     sch.decompose_reduction("C", sch.get_loops("C")[0])
     with pytest.raises(ScheduleError, match="only updates"):
         sch.to_matmul("C")
+
+
+def test_whole_tiles_are_computed_though_less_is_needed() -> None:
+    func = parse(MATMUL)
+    sch = Schedule(func)
+    *_, out = sch.to_matmul("C", (8, 16, 8), ("mk", "kn"))
+    i, _ = sch.get_loops(out)
+    outer, _ = sch.split(i, [None, 8])
+    sch.compute_at("C", outer, False, (1, 8, 16, 1))
+    m, n, k = sch.get_loops("C")[1:]
+    assert [sch.extent(x) for x in (m, n, k)] == [8, 16, 8]
+    assert sch.block("C").predicate is None
+    check(func, sch)
+    sch = Schedule(func)
+    *_, out = sch.to_matmul("C", (8, 16, 8), ("mk", "kn"))
+    with pytest.raises(ScheduleError, match="4 positive multiples"):
+        sch.compute_at("C", sch.get_loops(out)[0], False, (8, 16))
