@@ -8,11 +8,12 @@ read-only cache.
 from __future__ import annotations
 
 from ..ir.dtypes import index, s32
-from ..ir.errors import UnsupportedError
-from ..ir.loop.nodes import AllReduce, Buffer, Func, Intrinsic, Scope
+from ..ir.loop.nodes import AllReduce, Buffer, For, Func, Intrinsic, Kind, Scope, Stmt
 from .llvm_ir_core import Function, Value
 from .llvm_ir_device import Device, Nest
 from .llvm_ir_expr import Emitter
+from .llvm_ir_nvptx_lanes import emit_intrinsic
+from .llvm_ir_nvptx_reduce import Reducer
 from .lower.workspace import workspace_bytes
 
 PARAM_ALIGN = 16  # bytes: of every buffer of a caller
@@ -27,12 +28,13 @@ class Nvptx(Device):
     def __init__(self, em: Emitter, func: Func) -> None:
         self.em, self.func = em, func
         self.nest: Nest | None = None
+        self.reducer: Reducer | None = None
         self.globals: list[str] = [_DYNAMIC]
         self.attributes: list[str] = []
 
     def open_launch(self, nest: Nest) -> None:
         em, func = self.em, self.func
-        self.nest = nest
+        self.nest, self.reducer = nest, Reducer(em, nest)
         params = []
         for n, buffer in enumerate(func.params):
             params.append(f"ptr {self._promises(nest, buffer)}align {PARAM_ALIGN} %p{n}")
@@ -55,8 +57,13 @@ class Nvptx(Device):
 
     def close_launch(self, nest: Nest) -> None:
         number = len(self.attributes)
-        threads = ",".join(map(str, nest.block))
-        self.attributes.append(f'attributes #{number} = {{ nounwind "nvvm.reqntid"="{threads}" }}')
+        asked = {"nvvm.reqntid": ",".join(map(str, nest.block))}
+        if blocks := _notes(nest.body).get("min_blocks"):
+            asked["nvvm.minctasm"] = str(blocks)
+        words = " ".join(f'"{key}"="{value}"' for key, value in asked.items())
+        self.attributes.append(f"attributes #{number} = {{ nounwind {words} }}")
+        assert self.reducer is not None
+        self.globals += self.reducer.globals()
         self.em.finished.append(self.em.function.text(f"#{number}", "ptx_kernel "))
 
     def module(self, nests: tuple[Nest, ...]) -> str:
@@ -81,10 +88,20 @@ class Nvptx(Device):
         return Value(f"addrspacecast (ptr addrspace(3) {place} to ptr)", index)
 
     def intrinsic(self, s: Intrinsic) -> None:
-        raise UnsupportedError(f"intrinsic {s.name}", "there is no PTX for it yet")
+        emit_intrinsic(self.em, s)
 
     def all_reduce(self, s: AllReduce) -> None:
-        raise UnsupportedError("a reduction across threads", "there is no PTX for it yet")
+        assert self.reducer is not None
+        self.reducer.emit(s)
 
     def access(self, buffer: Buffer, pointer: Value, size: int, write: bool, depth: int) -> None:
         """Nothing: the hardware sees to it."""
+
+
+def _notes(s: Stmt) -> dict[str, int | str]:
+    """The notes of a launch's thread loops."""
+    found: dict[str, int | str] = {}
+    while isinstance(s, For) and s.kind is Kind.THREAD:
+        found |= s.notes
+        s = s.body
+    return found
