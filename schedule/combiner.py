@@ -1,0 +1,264 @@
+"""How a reduction combines two partial results: what threads need to share one.
+
+A block updates its elements with one term after the other. Where its update is the operation of a
+monoid, threads may each start from the neutral element, take some of the terms, and have their
+partial results combined. One commutative operation of the table is known to be one. Anything else,
+such as the pairs of an argmax, is taken apart into an operation on (left, right), which is then
+tried on many values: NaN apart, of which the order of a reduction has always had its say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import permutations, product
+from typing import Any
+
+import numpy as np
+
+from ..ir.accuracy import tolerance
+from ..ir.conversion import convert
+from ..ir.dtypes import to_numpy
+from ..ir.elementwise import TABLE, identity
+from ..ir.loop.build import op
+from ..ir.loop.nodes import Block, Buffer, Cast, Const, Expr, Let, Load, Op, Seq, Stmt, Store, Var
+from ..ir.loop.scalar import constant
+from ..ir.loop.visit import map_expr, substitute_expr, walk_expr
+from .legality import update_of
+
+MAX_NODES = 2000
+MAX_VALUES = 4  # accumulators of one reduction
+MAX_CASES = 50_000
+SAMPLES = (-2, -1, 0, 1, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class Combiner:
+    """``acc = combined(left=acc, right=terms)``, where ``acc`` is one element of each buffer.
+
+    A partial result starts as ``neutral``; ``starts`` is what the init stores, and the result is
+    ``combined(left=starts, right=partial)``. ``commutes`` says whether terms may change places.
+    """
+
+    buffers: tuple[Buffer, ...]
+    index: tuple[Expr, ...]
+    left: tuple[Var, ...]
+    right: tuple[Var, ...]
+    combined: tuple[Expr, ...]
+    terms: tuple[Expr, ...]
+    starts: tuple[Expr, ...]
+    neutral: tuple[Expr, ...]
+    commutes: bool
+
+
+@lru_cache(maxsize=256)
+def combiner_of(block: Block) -> Combiner | None:
+    """The combiner of a reduction block with an init; None where it has none that is known."""
+    if block.init is None:
+        return None
+    starts = _stores(block.init, {})
+    if starts is None:
+        return None
+    simple = update_of(block)
+    return _simple(block, starts) if simple is not None else _general(block, starts)
+
+
+def _simple(block: Block, starts: Sequence[Store]) -> Combiner | None:
+    update = update_of(block)
+    stores = _stores(block.body, {})
+    if update is None or stores is None or len(stores) != 1 or len(starts) != 1:
+        return None
+    name, store = update[1], stores[0]
+    assert isinstance(store.value, Op)
+    own = Load(store.buffer, store.index)
+    term = next((a for a in store.value.args if a != own), None)
+    if term is None or starts[0].buffer is not store.buffer or starts[0].index != store.index:
+        return None
+    dtype = store.buffer.dtype
+    zero = identity(name, dtype)
+    left, right = Var("left", dtype), Var("right", dtype)
+    return Combiner(
+        (store.buffer,),
+        store.index,
+        (left,),
+        (right,),
+        (op(name, left, right),),
+        (term,),
+        (starts[0].value,),
+        (Const(float(zero) if dtype.is_float else zero, dtype),),
+        True,
+    )
+
+
+def _general(block: Block, starts: Sequence[Store]) -> Combiner | None:
+    stores = _stores(block.body, {})
+    if stores is None or not 1 <= len(stores) <= MAX_VALUES:
+        return None
+    index, buffers = stores[0].index, tuple(s.buffer for s in stores)
+    first = {s.buffer: s for s in starts}
+    same = all(s.index == index for s in (*stores, *starts))
+    if not same or len({*buffers}) < len(buffers) or first.keys() != {*buffers}:
+        return None
+    left = tuple(Var(f"left{n}", b.dtype) for n, b in enumerate(buffers))
+    of = {Load(b, index): v for b, v in zip(buffers, left, strict=True)}
+    values = tuple(_replaced(s.value, of) for s in stores)
+    if any(isinstance(x, Load) and x.buffer in first for v in values for x in walk_expr(v)):
+        return None  # it also reads another element
+    right = tuple(Var(f"right{n}", b.dtype) for n, b in enumerate(buffers))
+    begin = tuple(first[b].value for b in buffers)
+    for terms in _terms(values, left):
+        whole = dict(zip(terms, right, strict=True))
+        combined = tuple(_replaced(v, whole) for v in values)
+        commutes = _monoid(left, right, combined, begin)
+        if commutes is not None:
+            return Combiner(buffers, index, left, right, combined, terms, begin, begin, commutes)
+    return None
+
+
+def _stores(s: Stmt, names: Mapping[Var, Expr]) -> list[Store] | None:
+    """The stores of a body under ``Let``s, the names' values put in; None for anything else.
+
+    No store's value depends on an earlier store.
+    """
+    match s:
+        case Let(var=var, value=value, body=body):
+            value = substitute_expr(value, names)
+            if sum(1 for _ in walk_expr(value)) > MAX_NODES:
+                return None
+            return _stores(body, {**names, var: value})
+        case Store(index=index, value=value):
+            at = tuple(substitute_expr(e, names) for e in index)
+            return [Store(s.buffer, at, substitute_expr(value, names))]
+        case Seq(stmts=stmts) if all(isinstance(x, Store) for x in stmts):
+            plain = [x for x in stmts if isinstance(x, Store)]
+            written = {x.buffer for x in plain}
+            for x in plain:
+                loads = [y for y in walk_expr(x.value) if isinstance(y, Load)]
+                if any(y.buffer in written for y in loads):
+                    return None  # unless named before the first store, it may be new already
+            found = [_stores(x, names) for x in plain]
+            return [y for part in found if part is not None for y in part]
+        case _:
+            return None
+
+
+def _replaced(e: Expr, by: Mapping[Any, Var]) -> Expr:
+    if e in by:
+        return by[e]
+    return map_expr(e, lambda x: _replaced(x, by))
+
+
+def _terms(values: Sequence[Expr], left: Sequence[Var]) -> Iterator[tuple[Expr, ...]]:
+    """Ways to take what the values are made of, the accumulators apart, as one term of each."""
+    found: dict[Expr, None] = {}
+    for v in values:
+        _without(v, frozenset(left), found)
+    atoms = [e for e in found if not _made_of(e, [x for x in found if x is not e])]
+    if len(atoms) == len(left):
+        for some in permutations(atoms):
+            if all(e.dtype == v.dtype for e, v in zip(some, left, strict=True)):
+                yield some
+
+
+def _without(e: Expr, left: frozenset[Var], found: dict[Expr, None]) -> bool:
+    """Whether ``e`` has none of ``left``; the largest such parts of it go to ``found``."""
+    if isinstance(e, Var | Const | Load):
+        return e not in left
+    parts = e.args if isinstance(e, Op) else (e.value,)
+    free = [p for p in parts if _without(p, left, found)]
+    if len(free) == len(parts):
+        return True
+    found.update((p, None) for p in free if not isinstance(p, Const))
+    return False
+
+
+def _made_of(e: Expr, others: Sequence[Expr]) -> bool:
+    """Whether ``e`` follows from ``others`` and constants."""
+    if e in others or isinstance(e, Const):
+        return True
+    if isinstance(e, Var | Load):
+        return False
+    parts = e.args if isinstance(e, Op) else (e.value,)
+    return all(_made_of(p, others) for p in parts)
+
+
+# Trying an operation on values.
+
+
+def _monoid(
+    left: Sequence[Var], right: Sequence[Var], combined: Sequence[Expr], begin: Sequence[Expr]
+) -> bool | None:
+    """Whether the operation commutes; None unless it is associative and its start is neutral.
+
+    The start need only be neutral to what has been combined with it: an argmax starts at index 0.
+    """
+    if not all(isinstance(e, Const) for e in begin):
+        return None
+    start = [e.value for e in begin if isinstance(e, Const)]
+    cases = _cases(left, start)
+
+    def join(a: Sequence[Any], b: Sequence[Any]) -> list[Any]:
+        env = dict(zip((*left, *right), (*a, *b), strict=True))
+        return [_value(e, env) for e in combined]
+
+    a, b, c = ([x[:, k] for x in cases] for k in range(3))
+    zero = [
+        np.broadcast_to(constant(s, v.dtype), x.shape)
+        for s, v, x in zip(start, left, a, strict=True)
+    ]
+    with np.errstate(all="ignore"):
+        a, b, c = (join(zero, x) for x in (a, b, c))
+        fine = (
+            _same(join(join(a, b), c), join(a, join(b, c)), left)
+            and _same(join(zero, zero), zero, left)
+            and _same(join(zero, a), a, left)
+            and _same(join(a, zero), a, left)
+        )
+        return _same(join(a, b), join(b, a), left) if fine else None
+
+
+def _cases(left: Sequence[Var], start: Sequence[Any]) -> list[Any]:
+    """Per value three columns: every triple of combinations of samples, or many of them."""
+    pools = []
+    for v, s in zip(left, start, strict=True):
+        some = (False, True) if v.dtype.kind == "pred" else (*SAMPLES, s)
+        kind = to_numpy(v.dtype)
+        low = 0 if v.dtype.kind == "unsigned" else None
+        pools.append(np.array([x if low is None else max(x, low) for x in some]).astype(kind))
+    points = list(product(*(range(len(p)) for p in pools)))
+    if len(points) ** 3 <= MAX_CASES:
+        triples = np.array(list(product(range(len(points)), repeat=3)))
+    else:
+        triples = np.random.default_rng(0).integers(0, len(points), (MAX_CASES, 3))
+    where = np.array(points)
+    return [p[where[:, n]][triples] for n, p in enumerate(pools)]
+
+
+def _same(a: Sequence[Any], b: Sequence[Any], like: Sequence[Var]) -> bool:
+    for x, y, v in zip(a, b, like, strict=True):
+        if not v.dtype.is_float:
+            if not np.array_equal(x, y):
+                return False
+            continue
+        x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
+        near = np.abs(x - y) <= tolerance(v.dtype) * np.maximum(np.abs(y), 1.0)
+        if not np.all((x == y) | near):
+            return False
+    return True
+
+
+def _value(e: Expr, env: Mapping[Var, Any]) -> Any:
+    match e:
+        case Var():
+            return env[e]
+        case Const(value=value, dtype=dtype):
+            return np.asarray(constant(value, dtype)).astype(to_numpy(dtype))
+        case Op(name=name, args=args):
+            return TABLE[name].numpy(*np.broadcast_arrays(*(_value(a, env) for a in args)))
+        case Cast(value=value, dtype=dtype, bits=bits):
+            inner = np.asarray(_value(value, env))
+            to = to_numpy(dtype)
+            return inner.view(to) if bits else convert(inner, to)
+        case Load():
+            raise AssertionError("a combiner has no loads")
