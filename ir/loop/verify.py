@@ -3,8 +3,8 @@
 Checked: names are introduced once and used where they are known; ranks, bounds that can be proven
 wrong, element types; that a block's declared regions cover what its body touches; block names;
 constant extents of vector and unrolled loops; that an init has a reduction to begin; thread
-indices; intrinsics against their table. A block may touch a tile of a warp element by element, until
-an intrinsic takes its place; other code may not.
+indices; intrinsics against their table. A block may touch a tile of a warp element by element,
+until an intrinsic takes its place; other code may not.
 """
 
 from __future__ import annotations
