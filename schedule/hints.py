@@ -2,8 +2,8 @@
 
 ``pipeline=<stages>`` on a serial loop: the shared buffers made and used in an iteration get that
 many places, and the copies into them run ahead. ``async=1`` on a block that copies from global to
-shared memory: it may copy asynchronously. ``min_blocks=<n>`` on a loop over blockIdx.x: registers are
-rationed so that n blocks fit a multiprocessor. None of them changes what is computed.
+shared memory: it may copy asynchronously. ``min_blocks=<n>`` on a loop over blockIdx.x: registers
+are rationed so that n blocks fit a multiprocessor. None of them changes what is computed.
 """
 
 from __future__ import annotations

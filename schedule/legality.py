@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..ir.elementwise import TABLE
-from ..ir.loop.build import as_int
 from ..ir.loop.nodes import (
     AxisKind,
     Block,
@@ -22,23 +21,20 @@ from ..ir.loop.nodes import (
     Store,
     Var,
 )
-from ..ir.loop.visit import substitute_expr, walk_expr
-from .bindings import Sum, Term, determined, limits_of, parse
+from ..ir.loop.visit import walk_expr
+from .bindings import Sum, determined, limits_of, parse
 from .cursor import (
     Path,
     block_of,
-    blocks_under,
     extent_of,
     is_before,
     loop_of,
-    loops_of,
     nest,
     ranges_of,
 )
 from .errors import Reason
-from .footprint import axis_values, covers, span
+from .footprint import covers
 
-MAX_VECTOR = 1024
 MAX_UNROLL = 1024
 MAX_DEPTH = 64
 
@@ -80,14 +76,14 @@ def plain_loops(loops: Iterable[For]) -> Reason | None:
     for loop in loops:
         if loop.kind is not Kind.SERIAL:
             return Reason(
-                f"loop `{loop.var.name}` is already {_KINDS[loop.kind]}",
+                f"loop `{loop.var.name}` is already {KINDS[loop.kind]}",
                 (loop,),
                 "split, fuse and rfactor first; parallel, vectorize and unroll come last",
             )
     return None
 
 
-_KINDS = {
+KINDS = {
     Kind.SERIAL: "serial",
     Kind.PARALLEL: "parallel",
     Kind.VECTOR: "vectorized",
@@ -275,7 +271,9 @@ def sound_order(block: Block, loops: Sequence[For], before: Sequence[For] = ()) 
     return None
 
 
-def _values(block: Block, extents: Mapping[Var, int], kind: AxisKind | None = None) -> list[Sum]:
+def sums_of_axes(
+    block: Block, extents: Mapping[Var, int], kind: AxisKind | None = None
+) -> list[Sum]:
     """The values of a block's axes (of a kind) as sums of digits, within what its guard allows."""
     limits = limits_of(block.predicate, extents)
     forms = (parse(a.value, extents, limits) for a in block.axes if kind in (None, a.kind))
@@ -286,7 +284,7 @@ def visits_once(block: Block, loops: Sequence[For], inner: Sequence[For]) -> Rea
     """With the other ``loops`` held fixed, no point of the block is visited twice by ``inner``."""
     extents = ranges_of(loops)
     outer = [x.var for x in loops if not any(x is y for y in inner)]
-    known = determined(_values(block, extents), extents, outer)
+    known = determined(sums_of_axes(block, extents), extents, outer)
     for loop in inner:
         if loop.var not in known:
             return Reason(
@@ -305,11 +303,11 @@ def fed_within(func: Func, paths: Sequence[Path]) -> Reason | None:
     for reader in paths:
         block = block_of(reader)
         for buffer in {r.buffer: None for r in block.reads}:
-            writers = [p for p in paths if p is not reader and _writes(block_of(p), buffer)]
+            writers = [p for p in paths if p is not reader and writes(block_of(p), buffer)]
             if not writers:
                 continue
             earlier = [w for w in writers if is_before(w, reader)]
-            if len(earlier) != len(writers) and not _writes(block, buffer):
+            if len(earlier) != len(writers) and not writes(block, buffer):
                 return Reason(
                     f"block `{block.name}` reads what `{buffer}` holds from an earlier iteration",
                     (block,),
@@ -324,162 +322,9 @@ def fed_within(func: Func, paths: Sequence[Path]) -> Reason | None:
     return None
 
 
-def _writes(block: Block, buffer: Buffer) -> bool:
+def writes(block: Block, buffer: Buffer) -> bool:
+    """Whether the block writes the buffer."""
     return any(r.buffer is buffer for r in block.writes)
-
-
-# Loop kinds.
-
-
-def lanes_disjoint(func: Func, path: Path, private: bool) -> Reason | None:
-    """No two iterations of the loop at the end of ``path`` write the same element, nor does one
-    read what another writes.
-
-    With ``private``, a buffer that only this loop's body uses counts as made anew for each
-    iteration, as lowering makes it.
-    """
-    loop, below = loop_of(path), blocks_under(path)
-    if extent_of(loop) == 1:
-        return None
-    buffers = {r.buffer: None for p in below for r in block_of(p).writes}
-    for buffer in buffers:
-        users = [p for p in below if _touches(block_of(p), buffer)]
-        index = nest(func)
-        everyone = {*index.readers.get(buffer, ()), *index.writers.get(buffer, ())}
-        alone = buffer not in func.params and len(everyone) == len(users)
-        if private and alone and fed_within(func, users) is None:
-            continue
-        reason = _disjoint(loop, path, users, buffer)
-        if reason is not None:
-            return reason
-    return None
-
-
-def _touches(block: Block, buffer: Buffer) -> bool:
-    return any(r.buffer is buffer for r in (*block.reads, *block.writes))
-
-
-def _disjoint(loop: For, path: Path, users: Sequence[Path], buffer: Buffer) -> Reason | None:
-    for user in users:
-        block = block_of(user)
-        if _writes(block, buffer) and loop.var in bound_vars(block, AxisKind.REDUCE):
-            return Reason(
-                f"its iterations update the same elements of `{buffer}`",
-                (loop, block),
-                "it is a reduction loop: rfactor gives each iteration a result of its own",
-            )
-    if len(users) == 1:
-        return _spatial(loop, path, users[0], buffer)
-    keys = [_heads(loop, path, user, buffer) for user in users]
-    shared = set(keys[0]).intersection(*keys[1:])
-    extents = ranges_of(loops_of(path))
-    outer = [x.var for x in loops_of(path)[:-1]]
-    if loop.var in determined([Sum(terms) for _, terms in shared], extents, outer):
-        return None
-    blocks = tuple(block_of(u) for u in users)
-    return Reason(f"its iterations may meet in an element of `{buffer}`", (loop, *blocks))
-
-
-def _spatial(loop: For, path: Path, user: Path, buffer: Buffer) -> Reason | None:
-    block, loops = block_of(user), loops_of(user)
-    extents = ranges_of(loops)
-    outer = [x.var for x in loops_of(path)[:-1]]
-    if loop.var in determined(_values(block, extents, AxisKind.SPATIAL), extents, outer):
-        return None
-    return Reason(
-        f"its iterations may write the same element of `{buffer}`",
-        (loop, block),
-        "it does not drive a spatial axis of the block",
-    )
-
-
-def _heads(loop: For, path: Path, user: Path, buffer: Buffer) -> set[tuple[int, tuple[Term, ...]]]:
-    """Per dimension in which the block's accesses stay within one step of the loops down to
-    ``path``: the dimension and the sum of those loops that picks the step."""
-    block = block_of(user)
-    extents = ranges_of(loops_of(user))
-    inner = {x.var for x in loops_of(user)[len(loops_of(path)) :]}
-    values = axis_values(block)
-    found: set[tuple[int, tuple[Term, ...]]] | None = None
-    for r in (*block.reads, *block.writes):
-        if r.buffer is not buffer:
-            continue
-        here = set()
-        for d, x in enumerate(r.ranges):
-            at = span(substitute_expr(x.start, values), extents, inner, {})
-            if at is None or not at.start or as_int(x.extent) != 1:
-                continue
-            step = min(k for _, k in at.start)
-            if all(k % step == 0 for _, k in at.start) and at.low >= 0 and at.high < step:
-                here.add((d, tuple(sorted(at.start, key=lambda t: t[1]))))
-        found = here if found is None else found & here
-    return found or set()
-
-
-def nesting(path: Path, kind: Kind) -> Reason | None:
-    """Vector loops hold no parallel or vector loop; parallel loops do not nest."""
-    loop = loop_of(path)
-    bad = (Kind.PARALLEL, Kind.VECTOR) if kind is Kind.VECTOR else (Kind.PARALLEL,)
-    above = (Kind.PARALLEL, Kind.VECTOR) if kind is Kind.PARALLEL else (Kind.VECTOR,)
-    for x in loops_of(path)[:-1]:
-        if x.kind in above:
-            return Reason(
-                f"loop `{x.var.name}` around it is already {_KINDS[x.kind]}",
-                (x, loop),
-                "fuse the two loops first" if x.kind is kind else "",
-            )
-    for p in blocks_under(path):
-        for x in loops_of(p)[len(loops_of(path)) :]:
-            if x.kind in bad:
-                return Reason(
-                    f"loop `{x.var.name}` inside it is already {_KINDS[x.kind]}",
-                    (loop, x),
-                    "fuse the two loops first" if x.kind is kind else "",
-                )
-    return None
-
-
-def may_run_parallel(func: Func, path: Path) -> Reason | None:
-    """The iterations of the loop may run in any order, on several threads."""
-    return not_opaque(blocks_under(path)) or lanes_disjoint(func, path, private=True)
-
-
-def may_vectorize(func: Func, path: Path) -> Reason | None:
-    """The iterations of the loop may run as lanes; those of a commutative reduction as well."""
-    loop = loop_of(path)
-    below = blocks_under(path)
-    reason = not_opaque(below) or constant_extent(loop, MAX_VECTOR)
-    if reason is not None:
-        return reason
-    if len(below) == 1 and loop.var in bound_vars(block_of(below[0]), AxisKind.REDUCE):
-        block = block_of(below[0])
-        if update_of(block) is None:
-            return Reason(
-                f"block `{block.name}` is no sum, product, maximum or minimum that lanes can share",
-                (loop, block),
-            )
-        return sound_order(block, loops_of(below[0]))
-    return lanes_disjoint(func, path, private=False)
-
-
-def kinds_hold(func: Func, paths: Iterable[Path]) -> Reason | None:
-    """Parallel and vector loops on ``paths`` are still legal."""
-    done: set[int] = set()
-    for path in paths:
-        for n, s in enumerate(path):
-            if not isinstance(s, For) or id(s) in done:
-                continue
-            done.add(id(s))
-            here = path[: n + 1]
-            if s.kind is Kind.PARALLEL:
-                reason = may_run_parallel(func, here)
-            elif s.kind is Kind.VECTOR:
-                reason = may_vectorize(func, here)
-            else:
-                reason = None
-            if reason is not None:
-                return reason
-    return None
 
 
 def depth_allows(path: Path, more: int) -> Reason | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ..ir.loop.nodes import THREADS, Func, Kind
+from .concurrent import lanes_disjoint
 from .cursor import Path, blocks_under, extent_of, loop_of, loops_of
 from .errors import Reason
-from .legality import lanes_disjoint, not_opaque
+from .legality import not_opaque
 
 MAX_THREADS = 1024
 MAX_GRID = {"blockIdx.x": 2**31 - 1, "blockIdx.y": 65535, "blockIdx.z": 65535}

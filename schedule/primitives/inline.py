@@ -30,17 +30,10 @@ from ...ir.loop.visit import (
     walk,
     walk_expr,
 )
+from ..concurrent import kinds_hold
 from ..cursor import BlockRef, Path, block_of, consumers, edit, find_block, nest, producers
 from ..errors import Reason, ScheduleError, require
-from ..legality import (
-    computes_once,
-    fed_within,
-    kinds_hold,
-    not_an_output,
-    not_opaque,
-    reduces,
-    sole_writer,
-)
+from ..legality import computes_once, fed_within, not_an_output, not_opaque, reduces, sole_writer
 
 MAX_NODES = 2000  # of an inlined expression
 

@@ -7,17 +7,11 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from ...ir.loop.nodes import Block, For, Func, Kind, Stmt
+from ..concurrent import may_run_parallel, may_vectorize, nesting
 from ..cursor import BlockRef, Change, LoopRef, edit, find_block, find_loop, loop_of
 from ..errors import Reason, ScheduleError, require
 from ..hints import no_pipeline, sensible
-from ..legality import (
-    MAX_UNROLL,
-    constant_extent,
-    may_run_parallel,
-    may_vectorize,
-    nesting,
-    plain_loops,
-)
+from ..legality import MAX_UNROLL, constant_extent, plain_loops
 
 MAX_NOTE = 1000
 Notes: TypeAlias = Mapping[str, int | str]

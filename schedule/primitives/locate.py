@@ -21,6 +21,7 @@ from ...ir.loop.nodes import (
     Var,
 )
 from ...ir.loop.visit import free_vars, seq, substitute_expr
+from ..concurrent import kinds_hold
 from ..cursor import (
     BlockRef,
     LoopRef,
@@ -46,7 +47,6 @@ from ..legality import (
     computes_once,
     depth_allows,
     fed_within,
-    kinds_hold,
     not_an_output,
     not_opaque,
     sole_writer,

@@ -9,6 +9,7 @@ from math import prod
 from ...ir.loop.build import add, as_int, both, floordiv, floormod, lt, mul, var
 from ...ir.loop.nodes import AxisKind, Block, Const, Expr, For, Func, Stmt, Var
 from ...ir.loop.visit import map_stmt, substitute_expr, walk_expr
+from ..concurrent import kinds_hold
 from ..cursor import (
     BlockRef,
     LoopRef,
@@ -29,7 +30,6 @@ from ..legality import (
     chain,
     depth_allows,
     fed_within,
-    kinds_hold,
     not_opaque,
     only_blocks,
     plain_loops,

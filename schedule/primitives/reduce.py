@@ -35,6 +35,7 @@ from ...ir.loop.visit import (
     walk,
     walk_expr,
 )
+from ..concurrent import kinds_hold
 from ..cursor import (
     BlockRef,
     LoopRef,
@@ -59,7 +60,6 @@ from ..legality import (
     bound_vars,
     constant_extent,
     fed_within,
-    kinds_hold,
     not_opaque,
     plain_loops,
     reduces,

@@ -23,6 +23,7 @@ from ...ir.loop.nodes import (
     Var,
 )
 from ...ir.loop.visit import replace_buffers, seq
+from ..concurrent import kinds_hold
 from ..cursor import (
     BlockRef,
     Path,
@@ -36,7 +37,7 @@ from ..cursor import (
 )
 from ..errors import Reason, require
 from ..footprint import Interval, hull, reads_box, whole, writes_box
-from ..legality import computes_once, fed_within, kinds_hold, not_opaque, sole_writer
+from ..legality import computes_once, fed_within, not_opaque, sole_writer
 from .locate import regenerate
 
 
