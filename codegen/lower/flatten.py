@@ -1,14 +1,26 @@
-"""Buffers of one dimension: ``A[i, j]``  ->  ``A[i * columns + j]``, row-major."""
+"""Buffers of one dimension: ``A[i, j]``  ->  ``A[i * columns + j]``, row-major (see ``layout``)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
 
-from ...ir.loop.affine import Linear, linear, to_expr
-from ...ir.loop.build import add, mul
-from ...ir.loop.nodes import Alloc, Buffer, Expr, Func, Load, Stmt, Store
+from ...ir.loop.build import as_int
+from ...ir.loop.nodes import (
+    Alloc,
+    Buffer,
+    Const,
+    Expr,
+    Func,
+    Intrinsic,
+    Load,
+    Range,
+    Region,
+    Stmt,
+    Store,
+)
 from ...ir.loop.visit import map_expr, map_stmt
+from .layout import elements, offset
 
 
 def flatten(func: Func) -> Func:
@@ -19,7 +31,7 @@ def flatten(func: Func) -> Func:
         if len(b.shape) == 1 and b.shape[0]:
             return b
         if b not in new:
-            new[b] = Buffer(b.name, (max(1, prod(b.shape)),), b.dtype, b.scope)
+            new[b] = Buffer(b.name, (elements(b),), b.dtype, b.scope)
         return new[b]
 
     def expr(e: Expr) -> Expr:
@@ -28,6 +40,14 @@ def flatten(func: Func) -> Func:
             return e
         return Load(flat(e.buffer), (offset(e.buffer, e.index),))
 
+    def region(r: Region) -> Region:
+        if flat(r.buffer) is r.buffer:
+            return r
+        sizes = [as_int(x.extent) or 0 for x in r.ranges]
+        assert prod(sizes[:-1]) == 1, f"a box of {r.buffer.name} is no stretch of memory"
+        start = offset(r.buffer, tuple(x.start for x in r.ranges))
+        return Region(flat(r.buffer), (Range(start, Const(prod(sizes))),))
+
     def stmt(s: Stmt) -> Stmt:
         s = map_stmt(s, stmt, expr)
         match s:
@@ -35,6 +55,9 @@ def flatten(func: Func) -> Func:
                 return replace(s, buffer=flat(b), index=(offset(b, at),))
             case Alloc(buffer=b) if flat(b) is not b:
                 return replace(s, buffer=flat(b))
+            case Intrinsic(writes=writes, reads=reads):
+                w, r = tuple(map(region, writes)), tuple(map(region, reads))
+                return replace(s, writes=w, reads=r)
             case _:
                 return s
 
@@ -43,12 +66,3 @@ def flatten(func: Func) -> Func:
     if body is func.body and params == func.params:
         return func
     return replace(func, params=params, body=body, allocs=tuple(map(flat, func.allocs)))
-
-
-def offset(buffer: Buffer, index: tuple[Expr, ...]) -> Expr:
-    """The row-major position of an element, as a sum with one term per variable."""
-    total: Expr | int = 0
-    for i, extent in zip(index, buffer.shape, strict=True):
-        total = add(mul(total, extent), i)
-    form: Linear = linear(total) if not isinstance(total, int) else Linear({}, total)
-    return to_expr(form)

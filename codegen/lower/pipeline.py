@@ -14,6 +14,7 @@ from ...ir.loop.nodes import Func
 from ...ir.loop.simplify import simplify_stmt
 from ...ir.target import Target
 from .flatten import flatten
+from .gpu.barriers import place_barriers
 from .gpu.bind import bind_threads
 from .hoist_init import hoist_init
 from .name_quotients import name_quotients
@@ -59,6 +60,7 @@ GPU_PASSES: tuple[tuple[str, Pass], ...] = (
     ("name_quotients", lambda f, t: name_quotients(f)),
     ("partition", partition),
     ("promote", lambda f, t: promote(f)),
+    ("place_barriers", lambda f, t: place_barriers(f)),
     ("unroll", choose_unrolling),
     ("flatten", lambda f, t: flatten(f)),
     ("simplify_flat", _simplify),

@@ -1,0 +1,354 @@
+"""Barriers where threads of a block meet: as few as the order of their accesses needs.
+
+A thread waits for the others before it touches what another one touched since the last barrier, if
+one of them writes. That includes buffers of which one takes the other's place in shared memory, and
+what an iteration of a loop leaves to the next. Threads of one warp need the warp's barrier only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ....ir.dtypes import index
+from ....ir.errors import UnsupportedError
+from ....ir.loop.affine import bounds
+from ....ir.loop.build import as_int, both, op
+from ....ir.loop.nodes import (
+    Alloc,
+    AllReduce,
+    Buffer,
+    Expr,
+    For,
+    Func,
+    If,
+    Intrinsic,
+    Kind,
+    Let,
+    Load,
+    Range,
+    Scope,
+    Seq,
+    Stmt,
+    Store,
+    Var,
+)
+from ....ir.loop.printer import show
+from ....ir.loop.visit import exprs, free_vars, map_stmt, seq, substitute_expr, walk, walk_expr
+from ..layout import elements
+from ..rebuild import with_body
+from .bind import thread_loops, written
+from .footprints import WARP, Access, Meeting, Threads
+
+SHARED_ALIGN = 128
+BARRIER, WARP_BARRIER = Intrinsic("barrier"), Intrinsic("warp_barrier")
+_SYNC = ("barrier", "warp_barrier", "commit_async", "wait_async")
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """An access that no barrier of the block parts from the statement's begin (or end).
+
+    ``apart`` says that a barrier of the warp does. ``place`` are the bytes of shared memory.
+    """
+
+    access: Access
+    place: tuple[int, int] | None
+    apart: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A statement with its barriers: what it touches before the first one and after the last one.
+
+    ``waits`` says that every thread surely comes by one.
+    """
+
+    stmt: Stmt
+    head: tuple[Touch, ...] = ()
+    tail: tuple[Touch, ...] = ()
+    waits: bool = False
+
+
+def place_barriers(func: Func) -> Func:
+    """The function with a barrier wherever threads of a block might meet."""
+
+    def stmt(s: Stmt) -> Stmt:
+        if isinstance(s, For) and s.kind is Kind.THREAD:
+            return _in_launch(s, func.name)
+        return map_stmt(s, stmt, lambda e: e)
+
+    return with_body(func, stmt(func.body))
+
+
+def _in_launch(s: Stmt, name: str) -> Stmt:
+    indices = {x.thread: (x.var, as_int(x.extent) or 1) for x in thread_loops(s)}
+    threads = Threads(tuple(indices.get(f"threadIdx.{d}", (None, 1)) for d in "xyz"))
+    if threads.count == 1:
+        return s
+    body = s
+    chain: list[For] = []
+    while isinstance(body, For) and body.kind is Kind.THREAD:
+        chain.append(body)
+        body = body.body
+    own = frozenset(x.buffer for x in walk(body) if isinstance(x, Alloc))
+    own = frozenset(b for b in own if b.scope is not Scope.SHARED)
+    ranges = {x.var: (0, (as_int(x.extent) or 1) - 1) for x in chain}
+    placer = _Placer(name, threads, written(body) - own, ranges)
+    result = placer.stmt(body, _Context()).stmt
+    for x in reversed(chain):
+        result = x if result is x.body else replace(x, body=result)
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """What stands around a statement: loops, conditions, named values, bytes of shared memory."""
+
+    loops: tuple[tuple[Var, int], ...] = ()
+    guards: tuple[Expr, ...] = ()
+    names: tuple[tuple[Var, Expr], ...] = ()
+    places: tuple[tuple[Buffer, tuple[int, int]], ...] = ()
+    offset: int = 0
+
+    def value(self, e: Expr) -> Expr:
+        """An expression without the names of ``Let``."""
+        return substitute_expr(e, dict(self.names)) if self.names else e
+
+
+class _Placer:
+    """Walks a launch. ``tracked`` are the buffers through which its threads may meet."""
+
+    def __init__(
+        self,
+        name: str,
+        threads: Threads,
+        tracked: frozenset[Buffer],
+        ranges: dict[Var, tuple[int, int]],
+    ) -> None:
+        self.name, self.threads, self.tracked, self.ranges = name, threads, tracked, ranges
+        self.lanes = frozenset(v for v, _ in threads.vars if v is not None)
+        self.met: dict[tuple[int, int, int], Meeting] = {}
+        self.held: list[Access] = []  # ids in ``met`` stay taken
+
+    def stmt(self, s: Stmt, c: _Context) -> Span:
+        match s:
+            case Seq(stmts=stmts):
+                return self.sequence(stmts, c)
+            case For():
+                return self.loop(s, c)
+            case If():
+                return self.branch(s, c)
+            case Let(var=var, value=value) if var.dtype == index:
+                inner = replace(c, names=(*c.names, (var, c.value(value))))
+                return self.under(s, self.stmt(s.body, inner), (value,), c)
+            case Let(value=value):
+                return self.under(s, self.stmt(s.body, c), (value,), c)
+            case Alloc(buffer=b, body=body) if b.scope is Scope.SHARED:
+                size = -(-elements(b) * b.dtype.bytes // SHARED_ALIGN) * SHARED_ALIGN
+                place = (b, (c.offset, c.offset + size))
+                inner = replace(c, places=(*c.places, place), offset=c.offset + size)
+                return self.under(s, self.stmt(body, inner), (), c)
+            case Alloc(body=body):
+                return self.under(s, self.stmt(body, c), (), c)
+            case Intrinsic(name="barrier"):
+                return Span(s, waits=True)
+            case _:
+                return self.leaf(s, c)
+
+    def under(self, s: Stmt, inner: Span, also: tuple[Expr, ...], c: _Context) -> Span:
+        """``s`` around a body that is done; it reads ``also`` before."""
+        assert isinstance(s, Let | Alloc)
+        first = self.loads(also, c)
+        new = s if inner.stmt is s.body else replace(s, body=inner.stmt)
+        tail = inner.tail if inner.waits else (*first, *inner.tail)
+        return Span(new, (*first, *inner.head), tail, inner.waits)
+
+    def leaf(self, s: Stmt, c: _Context) -> Span:
+        found = list(self.loads(exprs(s), c))
+        match s:
+            case Store(buffer=b, index=at):
+                found += self.touch(b, tuple(Range(i, i) for i in at), True, c, element=True)
+            case Intrinsic(writes=writes, reads=reads):
+                for regions, write in ((reads, False), (writes, True)):
+                    for r in regions:
+                        found += self.touch(r.buffer, r.ranges, write, c)
+            case AllReduce():
+                pass
+        return Span(s, tuple(found), tuple(found))
+
+    def loads(self, es: tuple[Expr, ...], c: _Context) -> tuple[Touch, ...]:
+        found: list[Touch] = []
+        for e in es:
+            for x in walk_expr(e):
+                if isinstance(x, Load):
+                    at = tuple(Range(i, i) for i in x.index)
+                    found += self.touch(x.buffer, at, False, c, element=True)
+        return tuple(found)
+
+    def touch(
+        self, b: Buffer, at: tuple[Range, ...], write: bool, c: _Context, element: bool = False
+    ) -> tuple[Touch, ...]:
+        if b not in self.tracked:
+            return ()
+        sizes = tuple(1 if element else as_int(r.extent) or 1 for r in at)
+        starts = tuple(c.value(r.start) for r in at)
+        guards = tuple(map(c.value, c.guards))
+        access = Access(b, starts, sizes, write, c.loops, guards)
+        self.held.append(access)
+        return (Touch(access, dict(c.places).get(b)),)
+
+    def sequence(self, stmts: tuple[Stmt, ...], c: _Context) -> Span:
+        done: list[Stmt] = []
+        head: tuple[Touch, ...] = ()
+        pending: tuple[Touch, ...] = ()
+        waits = parted = False
+        for s in stmts:
+            span = self.stmt(s, c)
+            how = self.meeting(pending, span.head, len(c.loops))
+            if how is Meeting.IN_BLOCK:
+                done.append(BARRIER)
+                pending, waits = (), True
+            elif how is Meeting.IN_WARP or span.stmt == WARP_BARRIER:
+                done += [WARP_BARRIER] if span.stmt != WARP_BARRIER else []
+                pending, parted = _parted(pending), True
+            if not waits:
+                head += _parted(span.head) if parted else span.head
+            done.append(span.stmt)
+            pending = span.tail if span.waits else (*pending, *span.tail)
+            waits = waits or span.waits
+        return Span(seq(*done), head, pending, waits)
+
+    def loop(self, s: For, c: _Context) -> Span:
+        low, high = bounds(s.extent, self.ranges)
+        self.ranges[s.var] = (0, max(high - 1, 0))
+        inner = replace(c, loops=(*c.loops, (s.var, max(high, 1))))
+        span = self.stmt(s.body, inner)
+        body, head, tail, waits = span.stmt, span.head, span.tail, span.waits
+        how = self.meeting(tail, head, len(c.loops)) if high > 1 else Meeting.NONE
+        if how is Meeting.IN_BLOCK:
+            body, tail, waits = seq(body, BARRIER), (), True
+        elif how is Meeting.IN_WARP:
+            body = seq(body, WARP_BARRIER)
+            tail = _parted(tail)
+        if body is not s.body and not self.is_uniform(s.extent, c):
+            self.refuse(f"the loop over {s.var.name}, whose extent differs between threads", s)
+        first = self.loads((s.extent,), c)
+        new = s if body is s.body else replace(s, body=body)
+        if waits and low < 1:
+            return Span(new, (*first, *head), (*first, *head, *tail), False)
+        return Span(new, (*first, *head), tail if waits else (*first, *tail), waits)
+
+    def branch(self, s: If, c: _Context) -> Span:
+        cond = c.value(s.cond)
+        then = self.stmt(s.then, replace(c, guards=(*c.guards, cond)))
+        no = replace(c, guards=(*c.guards, op("not", cond)))
+        other = Span(Seq(())) if s.orelse is None else self.stmt(s.orelse, no)
+        orelse = None if s.orelse is None else other.stmt
+        waits = _waits(then.stmt) or _waits(other.stmt)
+        if waits and not self.is_uniform(s.cond, c):
+            return self.stmt(self.sunk(replace(s, then=then.stmt, orelse=orelse)), c)
+        same = then.stmt is s.then and orelse is s.orelse
+        new = s if same else replace(s, then=then.stmt, orelse=orelse)
+        first = self.loads((s.cond,), c)
+        surely = then.waits and other.waits
+        tail = (*then.tail, *other.tail)
+        if waits and not surely:
+            tail += (*then.head, *other.head)
+        return Span(
+            new, (*first, *then.head, *other.head), tail if surely else (*first, *tail), surely
+        )
+
+    def sunk(self, s: If) -> Stmt:
+        """A branch on the thread with its condition at the statements inside: all threads reach
+        the places between them."""
+        named = any(isinstance(x, Let) and _waits(x) and _loads(x.value) for x in walk(s))
+        if named or _loads(s.cond) & written(s):
+            self.refuse(f"a branch on {show(s.cond)}", s)
+        then = _under(s.cond, s.then)
+        return then if s.orelse is None else seq(then, _under(op("not", s.cond), s.orelse))
+
+    def is_uniform(self, e: Expr, c: _Context) -> bool:
+        """Whether all threads of a block find the same value."""
+        e = c.value(e)
+        names = free_vars(e)
+        return not _loads(e) and names <= self.ranges.keys() - self.lanes
+
+    def refuse(self, where: str, s: Stmt) -> None:
+        raise UnsupportedError(
+            f"threads meet inside of {where}",
+            "a barrier that not all threads of a block reach would hang it",
+            f"function {self.name}:\n{show(s)}",
+            "let the threads share that work in another way, or put it into a launch of its own",
+        )
+
+    def meeting(self, before: tuple[Touch, ...], after: tuple[Touch, ...], depth: int) -> Meeting:
+        """How far apart the threads are that may meet when ``after`` follows on ``before``."""
+        worst = Meeting.NONE
+        for x in before:
+            for y in after:
+                found = self.meet(x, y, depth)
+                if found is Meeting.IN_WARP and (x.apart or y.apart):
+                    continue
+                if found is Meeting.IN_BLOCK:
+                    return found
+                worst = max(worst, found)
+        return worst
+
+    def meet(self, x: Touch, y: Touch, depth: int) -> Meeting:
+        a, b = x.access, y.access
+        if not (a.write or b.write):
+            return Meeting.NONE
+        if a.buffer is not b.buffer:
+            if x.place is None or y.place is None:
+                return Meeting.NONE
+            apart = x.place[1] <= y.place[0] or y.place[1] <= x.place[0]
+            return Meeting.NONE if apart else self.widest()
+        key = id(a), id(b), depth
+        if key not in self.met:
+            self.met[key] = self.narrowed(self.threads.meet(a, b, depth))
+        return self.met[key]
+
+    def widest(self) -> Meeting:
+        return self.narrowed(Meeting.IN_BLOCK)
+
+    def narrowed(self, how: Meeting) -> Meeting:
+        """Blocks of one warp need no more than its barrier; broken warps always the block's."""
+        if how is Meeting.NONE:
+            return how
+        if self.threads.count == WARP:
+            return Meeting.IN_WARP
+        return how if self.threads.count % WARP == 0 else Meeting.IN_BLOCK
+
+
+def _parted(touches: tuple[Touch, ...]) -> tuple[Touch, ...]:
+    return tuple(replace(t, apart=True) for t in touches)
+
+
+def _under(cond: Expr, s: Stmt) -> Stmt:
+    """``s`` with ``cond`` around each part in which no threads wait for each other."""
+    if not _waits(s):
+        inside = isinstance(s, If) and s.orelse is None and not _loads(s.cond)
+        merged = both(cond, s.cond) if isinstance(s, If) and inside else None
+        return If(cond, s) if merged is None or not isinstance(s, If) else If(merged, s.then)
+    match s:
+        case Seq(stmts=stmts):
+            return seq(*(_under(cond, x) for x in stmts))
+        case For() | Let() | Alloc():
+            return replace(s, body=_under(cond, s.body))
+        case If(then=then, orelse=orelse):
+            other = None if orelse is None else _under(cond, orelse)
+            return replace(s, then=_under(cond, then), orelse=other)
+        case _:
+            return s
+
+
+def _loads(e: Expr) -> frozenset[Buffer]:
+    return frozenset(x.buffer for x in walk_expr(e) if isinstance(x, Load))
+
+
+def _waits(s: Stmt) -> bool:
+    """Whether all threads have to come by a place in ``s``."""
+    for x in walk(s):
+        if isinstance(x, AllReduce) or (isinstance(x, Intrinsic) and x.name in _SYNC):
+            return True
+    return False

@@ -1,0 +1,243 @@
+"""Which elements the threads of a block touch, thread by thread: who may meet whom.
+
+The question is whether two accesses, in the same iteration of the loops around both, may touch one
+element from different threads. It is answered by going through all threads and all iterations of
+the inner loops; what hangs on the outer loops has to cancel, or to repeat after a few iterations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from functools import reduce
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ....ir.loop.affine import Linear, linear, to_expr
+from ....ir.loop.build import as_int
+from ....ir.loop.nodes import Buffer, Const, Expr, Op, Var
+from ....ir.loop.visit import free_vars, substitute_expr, walk_expr
+
+Array: TypeAlias = np.ndarray[Any, Any]
+MOST = 1 << 20  # points that are looked at; beyond, threads are taken to meet
+WARP = 32
+
+
+class Meeting(IntEnum):
+    """How far apart threads that touch one element may be."""
+
+    NONE = 0
+    IN_WARP = 1
+    IN_BLOCK = 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Access:
+    """A box of a buffer (``starts`` and ``sizes``) that each thread touches.
+
+    ``loops`` are those around it in the launch, outermost first, with their extents; ``guards`` the
+    conditions under which it happens.
+    """
+
+    buffer: Buffer
+    starts: tuple[Expr, ...]
+    sizes: tuple[int, ...]
+    write: bool
+    loops: tuple[tuple[Var, int], ...]
+    guards: tuple[Expr, ...]
+
+    def at(self, var: Var, value: int) -> Access:
+        """The same in one iteration of an outer loop."""
+        by: Mapping[Var, Expr] = {var: Const(value)}
+        starts = tuple(substitute_expr(e, by) for e in self.starts)
+        guards = tuple(substitute_expr(e, by) for e in self.guards)
+        return replace(self, starts=starts, guards=guards)
+
+
+@dataclass(frozen=True)
+class Threads:
+    """The threads of a block: the variables of threadIdx.x, .y and .z, each with its extent."""
+
+    vars: tuple[tuple[Var | None, int], ...]
+
+    @property
+    def count(self) -> int:
+        return int(np.prod([n for _, n in self.vars]))
+
+    def meet(self, a: Access, b: Access, depth: int) -> Meeting:
+        """Whether two threads may touch one element, ``a`` and ``b`` in the same iteration of the
+        first ``depth`` loops around them; one of the accesses writes."""
+        outer = dict(a.loops[:depth])
+        dims = []
+        for x, y, m, n in zip(a.starts, b.starts, a.sizes, b.sizes, strict=True):
+            parts = self.without_outer(a, x, depth), self.without_outer(b, y, depth)
+            if parts[0] is not None and parts[1] is not None and parts[0][1] == parts[1][1]:
+                dims.append((parts[0][0], m, parts[1][0], n))
+                continue
+            var, times = _repeats((x, y), outer)
+            if var is not None:
+                return max(self.meet(a.at(var, k), b.at(var, k), depth) for k in range(times))
+        one = self.points(a, [(e, m) for e, m, _, _ in dims], depth)
+        two = self.points(b, [(e, n) for _, _, e, n in dims], depth)
+        if one is None or two is None:
+            return Meeting.IN_BLOCK
+        return _compared(one, two)
+
+    def without_outer(self, a: Access, e: Expr, depth: int) -> tuple[Expr, Linear] | None:
+        """An index as a part over threads and inner loops, and one over what stands outside."""
+        inside = {v for v, _ in (*self.vars, *a.loops[depth:]) if v is not None}
+        form = linear(e)
+        inner, rest = Linear({}, form.constant), Linear({})
+        for atom, k in form.terms.items():
+            names = free_vars(atom)
+            if not _is_plain(atom):
+                return None
+            if names <= inside:
+                inner += Linear({atom: k})
+            elif names.isdisjoint(inside):
+                rest += Linear({atom: k})
+            else:
+                return None
+        return to_expr(inner), rest
+
+    def points(
+        self, a: Access, dims: list[tuple[Expr, int]], depth: int
+    ) -> tuple[list[Array], Array] | None:
+        """For all threads and inner iterations the elements touched, and the thread's number."""
+        inside = dict(a.loops[depth:])
+        threads = {v: n for v, n in self.vars if v is not None}
+        known = inside.keys() | threads.keys()
+        guards = [g for g in a.guards if free_vars(g) <= known and _is_plain(g)]
+        used = frozenset[Var]().union(*(free_vars(e) for e, _ in dims), *map(free_vars, guards))
+        axes: list[Array] = []
+        values: dict[Var, Array] = {}
+        number = np.zeros((), np.int64)
+        step = 1
+        for v, n in self.vars:
+            if v is not None and n > 1:
+                ends = np.arange(n) if v in used else np.array([0, n - 1])
+                axes.append(ends)
+                values[v] = ends
+            elif v is not None:
+                values[v] = np.zeros(1, np.int64)
+        for v, n in inside.items():
+            if v in used:
+                axes.append(np.arange(n))
+                values[v] = axes[-1]
+        boxes = [np.arange(n) for _, n in dims if n > 1]
+        axes += boxes
+        if np.prod([len(x) for x in axes], dtype=float) > MOST:
+            return None
+        grid = {id(x): y for x, y in zip(axes, np.ix_(*axes), strict=True)} if axes else {}
+        placed = {v: grid.get(id(x), x) for v, x in values.items()}
+        for v, n in self.vars:
+            if v is not None:
+                number = number + placed[v] * step
+            step *= n
+        where = []
+        for e, n in dims:
+            own = grid[id(boxes.pop(0))] if n > 1 else 0
+            where.append(_value(e, placed) + own)
+        return _where_true([_value(g, placed) for g in guards], where, number)
+
+
+def _where_true(
+    guards: list[Array], where: list[Array], number: Array
+) -> tuple[list[Array], Array]:
+    every = np.broadcast_arrays(number, *where, *guards)
+    flat = [np.ravel(x) for x in every]
+    if guards:
+        mask = reduce(np.logical_and, flat[1 + len(where) :])
+        flat = [x[mask] for x in flat]
+    return flat[1 : 1 + len(where)], flat[0]
+
+
+def _compared(one: tuple[list[Array], Array], two: tuple[list[Array], Array]) -> Meeting:
+    """Whether an element of ``one`` is also in ``two``, with another thread."""
+    (a, s), (b, t) = one, two
+    if not len(s) or not len(t):
+        return Meeting.NONE
+    size, p, q = 1, np.zeros(len(s), np.int64), np.zeros(len(t), np.int64)
+    for x, y in zip(a, b, strict=True):
+        low, high = min(x.min(), y.min()), max(x.max(), y.max())
+        p, q = p + (x - low) * size, q + (y - low) * size
+        size *= int(high - low) + 1
+    if size > 8 * MOST:
+        names = np.unique(np.concatenate([p, q]), return_inverse=True)[1]
+        p, q, size = names[: len(p)], names[len(p) :], len(names)
+    if not _apart(p, s, q, t, size):
+        same_warp = _apart(p, s // WARP, q, t // WARP, size)
+        return Meeting.IN_WARP if same_warp else Meeting.IN_BLOCK
+    return Meeting.NONE
+
+
+def _apart(p: Array, s: Array, q: Array, t: Array, size: int) -> bool:
+    """Whether each element in both lists is touched by one and the same thread."""
+    first = np.full(size, -1, np.int64)
+    first[p] = s
+    several = np.zeros(size, bool)
+    several[p[first[p] != s]] = True
+    there = first[q]
+    return not bool(np.any((there >= 0) & ((there != t) | several[q])))
+
+
+def _repeats(index: tuple[Expr, Expr], outer: Mapping[Var, int]) -> tuple[Var | None, int]:
+    """An outer loop's variable on which indices depend only by remainders, and their period."""
+    for var, extent in outer.items():
+        period = 1
+        for e in index:
+            for atom in linear(e).terms:
+                match atom:
+                    case Op(name="floormod", args=(x, Const(value=int(m)))):
+                        if var in free_vars(atom) and var in linear(x).terms:
+                            period = int(np.lcm(period, m))
+        if 1 < period <= 16:
+            return var, min(period, extent)
+        if extent <= 16 and any(var in free_vars(e) for e in index):
+            return var, extent
+    return None, 0
+
+
+def _is_plain(e: Expr) -> bool:
+    return all(isinstance(x, Var | Const) or _known(x) for x in walk_expr(e))
+
+
+def _known(e: Expr) -> bool:
+    return isinstance(e, Op) and e.name in _OPS
+
+
+_OPS: Mapping[str, Any] = {
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "floordiv": np.floor_divide,
+    "floormod": np.mod,
+    "minimum": np.minimum,
+    "maximum": np.maximum,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "not": np.logical_not,
+    "select": np.where,
+}
+
+
+def _value(e: Expr, by: Mapping[Var, Array]) -> Array:
+    match e:
+        case Var():
+            return by[e]
+        case Const(value=value):
+            return np.asarray(value)
+        case Op(name=name, args=args):
+            result: Array = _OPS[name](*(_value(a, by) for a in args))
+            return result
+        case _:
+            raise AssertionError(f"{as_int(e)} is no plain index")
