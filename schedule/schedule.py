@@ -27,7 +27,19 @@ from .cursor import (
     producers,
 )
 from .errors import ScheduleError
-from .primitives import banks, inline, kinds, layout, locate, loops, matmul, reduce, stage, threads
+from .primitives import (
+    banks,
+    inline,
+    kinds,
+    layout,
+    locate,
+    loops,
+    matmul,
+    reduce,
+    stage,
+    tensorize,
+    threads,
+)
 from .steps import Argument, BlockName, Loop, Plain, Step
 
 Blockish: TypeAlias = BlockRef | str
@@ -282,6 +294,11 @@ class Schedule:
         self._record(func, "to_matmul", (ref, sizes, orders))
         return new
 
+    def tensorize(self, loop: LoopRef, intrinsic: str) -> None:
+        """Make the nest under a loop one operation of the hardware on boxes."""
+        func = tensorize.tensorize(self.func, loop, intrinsic)
+        self._record(func, "tensorize", (loop, intrinsic))
+
     # Reductions.
 
     def decompose_reduction(self, block: Blockish, loop: LoopRef) -> BlockRef:
@@ -396,6 +413,7 @@ _SIGNATURES: Mapping[str, tuple[str, ...]] = {
     "storage_align": ("block", "int", "int", "int", "int"),
     "swizzle": ("block", "int", "int"),
     "to_matmul": ("block", "ints", "words"),
+    "tensorize": ("loop", "str"),
     "decompose_reduction": ("block", "loop"),
     "rfactor": ("loop", "int"),
     "annotate": ("ref", "str", "note"),

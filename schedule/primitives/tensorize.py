@@ -1,0 +1,283 @@
+"""Loops as one operation of the hardware: tensorize."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ...ir.loop.affine import Linear, linear, to_expr
+from ...ir.loop.build import mul, var
+from ...ir.loop.intrinsics import TABLE, misfit
+from ...ir.loop.nodes import (
+    AxisKind,
+    Block,
+    BlockAxis,
+    Buffer,
+    Cast,
+    Const,
+    Expr,
+    For,
+    Func,
+    Intrinsic,
+    Load,
+    Op,
+    Range,
+    Region,
+    Store,
+    Var,
+)
+from ...ir.loop.simplify import simplify
+from ...ir.loop.visit import free_vars, substitute_expr, walk_expr
+from ..cursor import (
+    LoopRef,
+    Path,
+    block_of,
+    blocks_under,
+    consumers,
+    edit,
+    extent_of,
+    find_loop,
+    loop_of,
+    loops_of,
+    ranges_of,
+)
+from ..errors import Reason, require
+from ..legality import constant_extent, not_opaque, plain_loops, update_of
+from .inline import store_of
+from .matmul import is_zero
+
+
+def tensorize(func: Func, ref: LoopRef, name: str) -> Func:
+    """``for i: for j: C[i0 * 16 + i, j0 * 8 + j] = ...``  ->  ``name(C[i0 * 16 : + 16, ...])``.
+
+    The loops from ``ref`` inward hold one block and run over just the box of the intrinsic. The
+    block keeps its name; its axes count boxes. What it computes has to be what the intrinsic means.
+    """
+    asked = f"make loop `{ref.var.name}` the intrinsic {name!r}"
+    path = find_loop(func, ref, asked)
+    below = blocks_under(path)
+    inner = loops_of(below[0])[len(loops_of(path)) - 1 :] if len(below) == 1 else ()
+    require(
+        func,
+        asked,
+        _known(name),
+        _one_block(path, below),
+        plain_loops(inner),
+        *(constant_extent(x) for x in inner),
+        not_opaque(below),
+        _outside_of_lanes(path),
+    )
+    block = block_of(below[0])
+    require(func, asked, _unguarded(block))
+    boxes = _boxes(block, loops_of(below[0]), inner)
+    require(func, asked, boxes if isinstance(boxes, Reason) else None)
+    assert not isinstance(boxes, Reason)
+    call = _call(func, block, boxes, name)
+    require(func, asked, call if isinstance(call, Reason) else None)
+    assert not isinstance(call, Reason)
+    wrong = misfit(call)
+    why = f"block `{block.name}` does not fit: {wrong}"
+    require(func, asked, Reason(why, (block,)) if wrong else None)
+    done = replace(block, axes=boxes.axes, reads=call.reads, writes=call.writes, body=call)
+    return edit(func, [(path, lambda _: done)])
+
+
+def _known(name: str) -> Reason | None:
+    row = TABLE.get(name)
+    if row is not None and row.tile is not None:
+        return None
+    have = ", ".join(n for n, r in TABLE.items() if r.tile is not None)
+    return Reason(f"there is no intrinsic {name!r} on tiles", (), f"there are {have}")
+
+
+def _one_block(path: Path, below: Sequence[Path]) -> Reason | None:
+    loop = loop_of(path)
+    if len(below) == 1 and all(isinstance(s, For | Block) for s in below[0][len(path) - 1 :]):
+        return None
+    return Reason(f"loop `{loop.var.name}` is not around one block alone", (loop,))
+
+
+def _outside_of_lanes(path: Path) -> Reason | None:
+    for x in loops_of(path):
+        if x.thread == "threadIdx.x":
+            return Reason(
+                f"loop `{x.var.name}` is bound to threadIdx.x, whose threads do this together",
+                (x, loop_of(path)),
+                "bind the loops over warps to threadIdx.y and threadIdx.z",
+            )
+    return None
+
+
+def _unguarded(block: Block) -> Reason | None:
+    if block.predicate is not None:
+        return Reason(
+            f"block `{block.name}` is guarded",
+            (block,),
+            "pad it: to_matmul takes multiples, and so does compute_at",
+        )
+    if block.init is not None:
+        return Reason(
+            f"block `{block.name}` has an init", (block,), "decompose_reduction makes it a block"
+        )
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Boxes:
+    """Axes that count boxes, and for each old axis its first element in the box and how many."""
+
+    axes: tuple[BlockAxis, ...]
+    spans: Mapping[Var, tuple[Expr, int]]
+
+    def region(self, buffer: Buffer, index: Sequence[Expr]) -> Region:
+        """The box of a buffer that is touched at an index over the old axes."""
+        first = {v: start for v, (start, _) in self.spans.items()}
+        ranges = []
+        for e in index:
+            n = self.spans[e][1] if isinstance(e, Var) else 1
+            ranges.append(Range(substitute_expr(e, first), Const(n)))
+        return Region(buffer, tuple(ranges))
+
+    def wide(self, e: Expr) -> bool:
+        """Whether an expression depends on an axis that takes several values in a box."""
+        return any(self.spans[v][1] > 1 for v in free_vars(e) if v in self.spans)
+
+
+def _boxes(block: Block, around: Sequence[For], inner: Sequence[For]) -> _Boxes | Reason:
+    """The block's axes in steps of what the inner loops run through, each loop along one axis."""
+    ranges = {v: (0, n - 1) for v, n in ranges_of(around).items()}
+    mine = {x.var: extent_of(x) or 1 for x in inner}
+    axes: list[BlockAxis] = []
+    spans: dict[Var, tuple[Expr, int]] = {}
+    used: list[Var] = []
+    for a in block.axes:
+        form = linear(simplify(a.value, ranges))
+        own = [v for v in form.terms if isinstance(v, Var) and v in mine]
+        rest = Linear({t: k for t, k in form.terms.items() if t not in own}, form.constant)
+        n = mine[own[0]] if own else 1
+        if len(own) > 1 or any(form.terms[v] != 1 for v in own) or not _stands(rest, mine):
+            return Reason(
+                f"axis `{a.var.name}` of block `{block.name}` does not step by one loop's elements",
+                (*inner, block),
+            )
+        if a.extent % n or any(k % n for k in (*rest.terms.values(), rest.constant)):
+            return Reason(
+                f"axis `{a.var.name}` of block `{block.name}` does not start at multiples of {n}",
+                (*inner, block),
+                "split its loop by the extent of the box",
+            )
+        count = Linear({t: k // n for t, k in rest.terms.items()}, rest.constant // n)
+        v = var(a.var.name)
+        axes.append(BlockAxis(v, a.extent // n, a.kind, to_expr(count)))
+        spans[a.var] = mul(v, n), n
+        used += own
+    idle = [x for x in inner if mine[x.var] > 1 and used.count(x.var) != 1]
+    if idle:
+        why = f"loop `{idle[0].var.name}` does not run along one axis of block `{block.name}`"
+        return Reason(why, (idle[0], block))
+    return _Boxes(tuple(axes), spans)
+
+
+def _stands(form: Linear, inner: Mapping[Var, int]) -> bool:
+    return all(free_vars(t).isdisjoint(inner) for t in form.terms)
+
+
+def _call(func: Func, block: Block, boxes: _Boxes, name: str) -> Intrinsic | Reason:
+    """The intrinsic on the block's boxes, if that is what the block computes."""
+    store, row = store_of(block), TABLE[name]
+    if store is None:
+        return Reason(f"block `{block.name}` does more than store one value", (block,))
+    loads = [x for x in walk_expr(store.value) if isinstance(x, Load)]
+    at = [e for index in (store.index, *(x.index for x in loads)) for e in index]
+    if any(boxes.wide(e) and not isinstance(e, Var) for e in at):
+        return Reason(f"block `{block.name}` does not touch its buffers in boxes", (block,))
+    if row.matrix is not None:
+        return _product(block, boxes, store, name)
+    assert row.tile is not None
+    if not row.tile.signatures[0].reads:
+        if is_zero(store.value):
+            return Intrinsic(name, (boxes.region(store.buffer, store.index),))
+        return Reason(f"block `{block.name}` does not store 0", (block,))
+    return _copy(func, block, boxes, store, name)
+
+
+def _copy(func: Func, block: Block, boxes: _Boxes, store: Store, name: str) -> Intrinsic | Reason:
+    source = store.value
+    if not isinstance(source, Load):
+        return Reason(f"block `{block.name}` is no copy", (block,))
+    order = [[e for e in index if boxes.wide(e)] for index in (store.index, source.index)]
+    if order[0] != order[1]:
+        return Reason(f"block `{block.name}` copies a box to another order", (block,))
+    args: tuple[int, ...] = ()
+    if name in _SIDES:
+        turned = _turned(func, block, _SIDES[name])
+        if turned is None:
+            return Reason(
+                f"no matrix product takes `{store.buffer}` as its {_NAMES[_SIDES[name]]} operand",
+                (block, *map(block_of, consumers(func, block))),
+            )
+        args = (turned,)
+    to, of = (boxes.region(x.buffer, x.index) for x in (store, source))
+    return Intrinsic(name, (to,), (of,), args)
+
+
+_SIDES = {"load_matrix_a": 0, "load_matrix_b": 1}
+_NAMES = ("left", "right")
+
+
+def _turned(func: Func, block: Block, side: int) -> int | None:
+    """How the products that read what a block writes take it as an operand, if they do."""
+    buffer, found = block.writes[0].buffer, set()
+    for user in map(block_of, consumers(func, block)):
+        match user.body:
+            case Intrinsic(name=name, reads=(_, *operands), args=args) if TABLE[name].matrix:
+                found.add(args[side] if operands[side].buffer is buffer else None)
+            case _:
+                operand = _operands(user)
+                load = None if operand is None else operand[side]
+                found.add(None if load is None or load[0].buffer is not buffer else load[1])
+    return found.pop() if len(found) == 1 else None
+
+
+def _operands(block: Block) -> tuple[tuple[Load, int], tuple[Load, int]] | None:
+    """The factors of ``C[.., m, n] += a * b``, that along m first; 1 for those with k before it."""
+    store = store_of(block)
+    update = None if store is None else update_of(replace(block, body=store))
+    if store is None or update is None or update[1] != "add" or len(store.index) < 2:
+        return None
+    match update[2]:
+        case Op(name="multiply", args=(x, y)):
+            factors = [f for e in (x, y) if (f := _factor(e, store.buffer)) is not None]
+        case _:
+            return None
+    sides = []
+    for row in store.index[-2:]:
+        mine = [f for f in factors if row in f.index[-2:]]
+        if len(factors) != 2 or len(mine) != 1 or not isinstance(row, Var):
+            return None
+        sides.append((mine[0], int(mine[0].index[-1] == row)))
+    return None if sides[0][0] is sides[1][0] else (sides[0], sides[1])
+
+
+def _factor(e: Expr, sums: Buffer) -> Load | None:
+    """What is loaded, and converted to the type of the sums at most."""
+    if isinstance(e, Cast) and not e.bits and e.dtype == sums.dtype:
+        e = e.value
+    return e if isinstance(e, Load) and len(e.index) >= 2 else None
+
+
+def _product(block: Block, boxes: _Boxes, store: Store, name: str) -> Intrinsic | Reason:
+    operands = _operands(block)
+    if operands is None:
+        return Reason(
+            f"block `{block.name}` is no update C[.., m, n] += a * b of matrices",
+            (block,),
+            "to_matmul makes a sum of products one",
+        )
+    (a, a_turned), (b, b_turned) = operands
+    depth = {x.index[-1 - turned] for x, turned in ((a, a_turned), (b, b_turned))}
+    reduced = {x.var for x in block.axes if x.kind is AxisKind.REDUCE}
+    if len(depth) != 1 or not depth <= reduced:
+        return Reason(f"the operands of block `{block.name}` do not share their depth", (block,))
+    c, left, right = (boxes.region(x.buffer, x.index) for x in (store, a, b))
+    return Intrinsic(name, (c,), (c, left, right), (a_turned, b_turned))
