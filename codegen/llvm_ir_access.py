@@ -40,10 +40,10 @@ def load_element(em: Indices, buffer: Buffer, at: Expr) -> Value:
     count = em.lanes.count
     if form.lane == 1:
         _fetch_ahead(em, buffer, form)
-        return _load_vector(em, buffer, em.pointer(buffer, form))
+        return _load_vector(em, buffer, em.pointer(buffer, form), em.alignment(buffer, at))
     if form.lane == -1 and em.lanes.mask is None:
         first = replace(form, constant=form.constant - count + 1)
-        x = _load_vector(em, buffer, em.pointer(buffer, first))
+        x = _load_vector(em, buffer, em.pointer(buffer, first), buffer.dtype.bytes)
         return em.shuffle(x, list(range(count - 1, -1, -1)))
     narrow = abs(form.lane) * count <= SMALL
     steps = em.iota(s32 if narrow else index, count, form.lane)
@@ -84,11 +84,10 @@ def _load_scalar(em: Indices, buffer: Buffer, form: Form) -> Value:
     return _loaded(em, x, buffer.dtype)
 
 
-def _load_vector(em: Indices, buffer: Buffer, pointer: Value) -> Value:
+def _load_vector(em: Indices, buffer: Buffer, pointer: Value, align: int) -> Value:
     assert em.lanes is not None
     dtype, count, mask = stored_type(buffer.dtype), em.lanes.count, em.lanes.mask
     type_ = f"<{count} x {memory_type(buffer.dtype)}>"
-    align = buffer.dtype.bytes
     if mask is None or buffer.scope is Scope.REGISTER:
         text = f"load {type_}, ptr {pointer.text}, align {align}"
         x = em.read(text, dtype, count, buffer, pointer, pointer.depth)
@@ -140,7 +139,8 @@ def store_element(em: Indices, buffer: Buffer, at: Expr, value: Value) -> None:
         assert form is not None
         _store_uniform(em, buffer, form, value)
     elif form is not None and form.lane == 1:
-        _store_vector(em, buffer, em.pointer(buffer, form), em.wide(value, lanes.count))
+        align = em.alignment(buffer, at)
+        _store_vector(em, buffer, em.pointer(buffer, form), em.wide(value, lanes.count), align)
     elif form is not None:
         narrow = abs(form.lane) * lanes.count <= SMALL
         steps = em.iota(s32 if narrow else index, lanes.count, form.lane)
@@ -163,9 +163,9 @@ def _store_uniform(em: Indices, buffer: Buffer, form: Form, value: Value) -> Non
     em.function.branch(em.any_lane(em.lanes.mask), em.function.close_arm(), None)
 
 
-def _store_vector(em: Indices, buffer: Buffer, pointer: Value, value: Value) -> None:
+def _store_vector(em: Indices, buffer: Buffer, pointer: Value, value: Value, align: int) -> None:
     assert em.lanes is not None
-    mask, align = em.lanes.mask, buffer.dtype.bytes
+    mask = em.lanes.mask
     if mask is not None and buffer.scope is Scope.REGISTER:  # what is masked is not promoted
         kept = f"load {value.type}, ptr {pointer.text}, align {align}"
         old = em.function.read(kept, value.dtype, value.lanes, buffer, pointer.depth)

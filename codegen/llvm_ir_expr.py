@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from math import gcd
+
 from ..ir.dtypes import index, s32
 from ..ir.loop.affine import Interval, bounds
 from ..ir.loop.nodes import Buffer, Cast, Const, Expr, For, Load, Op, Stmt, Store, Var
 from ..ir.loop.visit import children
 from ..ir.target import Target
 from .llvm_ir_access import SMALL, load_element
+from .llvm_ir_align import multiple
 from .llvm_ir_convert import convert, reinterpret
 from .llvm_ir_core import Value
 from .llvm_ir_device import Device, awaits, own_stores
 from .llvm_ir_index import Indices
 from .llvm_ir_ops import apply
 
+VECTOR_BYTES = 16  # of a GPU's widest access; every buffer begins at a multiple
+
 
 class Emitter(Indices):
     """A builder that knows what the names of the loop program stand for.
 
-    ``env`` has the variables in scope, ``ranges`` their values' bounds.
+    ``env`` has the variables in scope, ``ranges`` their values' bounds, ``multiples`` what divides
+    them.
     ``parallel`` tells that this function is the body of a parallel loop, ``threaded`` that this is
     inside a GPU's thread loops. ``exchanged`` are the buffers that other threads may change at a
     barrier, ``shared`` the bytes of shared memory that are in use here.
@@ -28,6 +34,7 @@ class Emitter(Indices):
         super().__init__(target)
         self.env: dict[Var, Value] = {}
         self.ranges: dict[Var, Interval] = {}
+        self.multiples: dict[Var, int] = {}
         self.parallel = False
         self.workspace = 0
         self.finished: list[str] = []
@@ -69,6 +76,21 @@ class Emitter(Indices):
             base = self.wide(lanes.base, lanes.count)
             return self.binary("add", self.iota(index, lanes.count), base)
         return self.env[var]
+
+    def alignment(self, buffer: Buffer, at: Expr) -> int:
+        """One element's size on a CPU, where more is not worth knowing; up to 16 on a GPU."""
+        if self.device is None:
+            return buffer.dtype.bytes
+        return gcd(VECTOR_BYTES, multiple(at, self.multiple) * buffer.dtype.bytes)
+
+    def multiple(self, var: Var) -> int:
+        """A number that divides a variable; in a vector loop, that of lane 0."""
+        lanes = self.lanes
+        vector = lanes is not None and var is lanes.var
+        value = lanes.base if lanes is not None and vector else self.env[var]
+        if isinstance(value.literal, int):
+            return abs(value.literal)
+        return lanes.count if lanes is not None and vector else self.multiples.get(var, 1)
 
     def thread(self, device: Device, name: str) -> Value:
         """The number of this thread or block in a GPU's index."""

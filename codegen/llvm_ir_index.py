@@ -70,6 +70,10 @@ class Indices(Builder):
     def value(self, e: Expr) -> Value:
         """The value of any expression."""
 
+    @abstractmethod
+    def alignment(self, buffer: Buffer, at: Expr) -> int:
+        """Bytes that the address of an element (that of lane 0) is surely a multiple of."""
+
     def form(self, e: Expr) -> Form | None:
         """The linear form of an index expression; None where lanes differ in another way."""
         result = Form()

@@ -33,6 +33,7 @@ from ..ir.loop.nodes import (
 )
 from ..ir.loop.visit import exprs, walk, walk_expr
 from .llvm_ir_access import store_element
+from .llvm_ir_align import multiple
 from .llvm_ir_core import Function, Value, memory_type
 from .llvm_ir_device import SHARED_ALIGN, Device, Nest
 from .llvm_ir_expr import Emitter
@@ -53,6 +54,8 @@ def emit_stmt(em: Emitter, s: Stmt) -> None:
             em.env[var] = em.value(value)
             if var.dtype == index:
                 em.ranges[var] = bounds(value, em.ranges)
+                if em.device is not None:
+                    em.multiples[var] = multiple(value, em.multiple)
             emit_stmt(em, body)
         case If():
             _branch(em, s)
@@ -273,7 +276,7 @@ def _outline(em: Emitter, s: For, name: str, taken: Mapping[Var | Buffer, Value]
 
 def emit_nest(em: Emitter, device: Device, nest: Nest) -> None:
     """The code of one launch on a GPU, into ``em.finished``."""
-    em.env, em.ranges, em.private = {}, {}, set()
+    em.env, em.ranges, em.multiples, em.private = {}, {}, {}, set()
     em.stored, em.exchanged = {}, nest.exchanged
     em.threaded, em.shared, em.workspace = False, 0, 0
     device.open_launch(nest)

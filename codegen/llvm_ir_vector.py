@@ -11,14 +11,31 @@ from collections.abc import Callable
 
 from ..ir.dtypes import DType, index
 from ..ir.elementwise import identity
-from ..ir.loop.nodes import Alloc, Cast, Expr, For, If, Kind, Let, Load, Op, Seq, Stmt, Store, Var
+from ..ir.loop.nodes import (
+    Alloc,
+    Cast,
+    Expr,
+    For,
+    If,
+    Kind,
+    Let,
+    Load,
+    Op,
+    Scope,
+    Seq,
+    Stmt,
+    Store,
+    Var,
+)
 from ..ir.loop.visit import children, exprs, walk, walk_expr
 from .llvm_ir_access import store_element
 from .llvm_ir_core import Value
-from .llvm_ir_expr import Emitter
+from .llvm_ir_device import touched
+from .llvm_ir_expr import VECTOR_BYTES, Emitter
 from .llvm_ir_index import Lanes
 from .llvm_ir_ops import apply, combines
 
+WRITTEN_OUT = 64  # iterations that a GPU runs as straight-line code rather than as lanes
 PIECES = 16  # pieces of one vector loop that are written out; more become a loop
 
 EmitStmt = Callable[[Emitter, Stmt], None]
@@ -27,6 +44,11 @@ EmitStmt = Callable[[Emitter, Stmt], None]
 def vector_loop(em: Emitter, s: For, count: int, emit: EmitStmt) -> None:
     """The code of a vector loop of ``count`` iterations."""
     lanes, sums = _plan(em, s)
+    if not lanes and em.device is not None and count <= WRITTEN_OUT:
+        for k in range(count):
+            em.env[s.var] = em.const(k, index)
+            emit(em, s.body)
+        return
     if not lanes:
         counter, name = em.function.open_loop(em.stores(s.body), True)
         em.env[s.var] = counter
@@ -57,10 +79,19 @@ def _plan(em: Emitter, s: For) -> tuple[int, list[Store]]:
     """
     known = em.plans.get(id(s))
     if known is None:
-        lanes = min(em.target.lanes(widest(s.body)), 64) if vectorizable(s) else 0
+        lanes = _lanes(em, s) if vectorizable(s) else 0
         sums = [x for x in _top(s.body) if reduction(x, s.var) is not None]
         known = em.plans[id(s)] = s, lanes, sums
     return known[1:]
+
+
+def _lanes(em: Emitter, s: For) -> int:
+    """Lanes of a full piece. A GPU has no vectors to compute with: there its memory decides."""
+    if em.device is None:
+        return min(em.target.lanes(widest(s.body)), 64)
+    stored, loaded = touched(s.body)
+    moved = [b for b in stored | loaded if b.scope is not Scope.REGISTER]
+    return VECTOR_BYTES // min((b.dtype.bytes for b in moved or stored | loaded), default=4)
 
 
 def _round_up(n: int) -> int:

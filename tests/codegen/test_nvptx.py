@@ -1,0 +1,245 @@
+"""PTX from flat functions: what stands in it, and that NVIDIA's assembler takes it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from nestwright.codegen import nvptx, ptxas
+from nestwright.codegen.llvm_ir import emit
+from nestwright.codegen.ptxas import Usage
+from nestwright.ir.errors import UnsupportedError, VerifyError
+from nestwright.ir.loop.parser import parse
+from nestwright.ir.target import Target
+
+ARCHES = ("sm_80", "sm_90", "sm_100")
+
+
+def ptx(text: str, arch: str = "sm_80") -> str:
+    target = Target.parse(f"cuda -arch={arch}")
+    return nvptx.compile(emit(parse(text), target), target)
+
+
+def assembled(text: str) -> dict[str, Usage]:
+    """What the kernels take on sm_80, once every architecture has taken them."""
+    found = {}
+    for arch in ARCHES:
+        code = ptx(text, arch)
+        if ptxas.find() is None:
+            pytest.skip("no ptxas on this machine")
+        found[arch] = ptxas.assemble(code, arch)
+        assert not found[arch].warnings
+    return dict(found["sm_80"].kernels)
+
+
+def count(pattern: str, code: str) -> int:
+    return len(re.findall(pattern, code))
+
+
+AXPY = """
+@func(outputs=1)
+def axpy(X: f32[1048576], Y: f32[1048576]):
+    for b in thread("blockIdx.x", 1024):
+        for t in thread("threadIdx.x", 256):
+            for v in vectorize(4):
+                Y[b * 1024 + t * 4 + v] = X[b * 1024 + t * 4 + v] * f32(2.0)
+"""
+
+
+def test_neighbours_are_moved_sixteen_bytes_at_a_time() -> None:
+    code = ptx(AXPY)
+    assert count(r"ld\.global\.nc\.v4", code) == 1
+    assert count(r"st\.global\.v4", code) == 1
+    assert ".reqntid 256" in code
+    assert assembled(AXPY)["axpy"].stack == 0
+
+
+TRANSPOSE = """
+@func(outputs=1)
+def transpose(X: f32[1048576], Y: f32[1048576]):
+    for by in thread("blockIdx.y", 32):
+        for bx in thread("blockIdx.x", 32):
+            for ty in thread("threadIdx.y", 8):
+                for tx in thread("threadIdx.x", 32):
+                    S = alloc(f32[1056], scope="shared")
+                    for k in unroll(4):
+                        S[(ty + k * 8) * 33 + tx] = X[(by * 32 + ty + k * 8) * 1024 + bx * 32 + tx]
+                    intrinsic("barrier")
+                    for k in unroll(4):
+                        Y[(bx * 32 + ty + k * 8) * 1024 + by * 32 + tx] = S[tx * 33 + ty + k * 8]
+"""
+
+
+def test_shared_memory_and_barriers() -> None:
+    code = ptx(TRANSPOSE)
+    assert count(r"st\.shared", code) == count(r"ld\.shared", code) == 4
+    stores, barrier, loads = (code.index(x) for x in ("st.shared", "bar.sync", "ld.shared"))
+    assert stores < barrier < loads
+    assert code.index("nw_shared[]") > 0
+    assert assembled(TRANSPOSE)["transpose"].shared == 0  # it is dynamic
+
+
+def test_what_others_may_have_changed_is_read_again() -> None:
+    code = ptx("""
+@func(outputs=1)
+def again(X: f32[64], Y: f32[64]):
+    for t in thread("threadIdx.x", 64):
+        S = alloc(f32[64], scope="shared")
+        S[t] = X[t]
+        for k in range(6):
+            intrinsic("barrier")
+            with let(f32, S[63 - t]) as other:
+                intrinsic("barrier")
+                S[t] = other + X[t]
+        Y[t] = S[t]
+""")
+    loop = code[code.index("$L__BB0_1:") :]
+    assert "ld.shared" in loop[: loop.index("bra")]
+
+
+def reduction(threads: int, rows: int = 1, grid: int = 4) -> str:
+    size = threads * rows * grid
+    return f"""
+@func(outputs=2)
+def reduce(X: f32[{size}], Y: f32[{size}], Z: s32[{size}]):
+    for b in thread("blockIdx.x", {grid}):
+        for r in thread("threadIdx.y", {rows}):
+            for t in thread("threadIdx.x", {threads}):
+                V = alloc(f32[1], scope="register")
+                W = alloc(s32[1], scope="register")
+                at = let(s64, b * {threads * rows} + r * {threads} + t)
+                V[0] = X[at]
+                W[0] = cast(s32, t)
+                all_reduce({threads}, V, W, lambda u, i, v, j: \
+(select(u >= v, u, v), select(u >= v, i, j)))
+                all_reduce({threads}, V, lambda u, v: u + v)
+                Y[at] = V[0]
+                Z[at] = W[0]
+"""
+
+
+@pytest.mark.parametrize("threads", [2, 32, 64, 256, 1024])
+def test_reductions_across_threads(threads: int) -> None:
+    code = ptx(reduction(threads))
+    warps = threads // 32
+    steps = min(threads, 32).bit_length() - 1
+    across = warps.bit_length() - 1 if warps > 4 else 0
+    assert count(r"shfl\.sync\.bfly\.b32", code) == 3 * (steps + across)
+    assert count(r"bar\.sync", code) == (2 if warps > 1 else 0)
+    assert assembled(reduction(threads))["reduce"].spill_stores == 0
+
+
+def test_reductions_in_a_loop_keep_apart() -> None:
+    code = ptx("""
+@func(outputs=1)
+def loop(X: f64[512], Y: f64[512]):
+    for t in thread("threadIdx.x", 64):
+        V = alloc(f64[1], scope="register")
+        V[0] = X[t]
+        for k in range(100):
+            all_reduce(64, V, lambda u, v: max(u, v))
+        Y[t] = V[0]
+""")
+    assert count(r"bar\.sync", code) == 2
+    assert count(r"shfl\.sync\.bfly\.b32", code) == 10
+
+
+@pytest.mark.parametrize("threads", [24, 48, 20])
+def test_odd_numbers_of_threads_are_refused(threads: int) -> None:
+    with pytest.raises(UnsupportedError, match="power of two"):
+        ptx(reduction(threads))
+
+
+PRODUCT = """
+@func(outputs=1)
+def product(A: {ab}[4096], B: {ab}[4096], C: {c}[128]):
+    for t in thread("threadIdx.x", 32):
+        SA = alloc({ab}[{tile_a}], scope="shared")
+        SB = alloc({ab}[{tile_b}], scope="shared")
+        RA = alloc(u32[4], scope="register")
+        RB = alloc(u32[2], scope="register")
+        RC = alloc({c}[4], scope="register")
+        N = alloc(s32[1], scope="register")
+        for i in unroll(4):
+            RC[i] = {c}(0)
+        for k in range(8):
+            intrinsic("copy_async", writes(SA[t * {chunk} : t * {chunk} + {chunk}]), \
+reads(A[k * {tile_a} + t * {chunk} : k * {tile_a} + t * {chunk} + {chunk}]), args(16))
+            N[0] = cast(s32, select(t < 16, s64(16), s64(0)))
+            intrinsic("copy_async_zfill", \
+writes(SB[t % 16 * {chunk} : t % 16 * {chunk} + {chunk}]), \
+reads(B[k * {tile_b} + t % 16 * {chunk} : k * {tile_b} + t % 16 * {chunk} + {chunk}], N[0]), \
+args(16))
+            intrinsic("commit_async")
+            intrinsic("wait_async", args(0))
+            intrinsic("barrier")
+            intrinsic("ldmatrix.x4", writes(RA[0 : 4]), \
+reads(SA[t % 16 * {row} + t // 16 * {chunk} : t % 16 * {row} + t // 16 * {chunk} + {chunk}]))
+            intrinsic("ldmatrix.x2{turned}", writes(RB[0 : 2]), \
+reads(SB[t % 8 * {row} + t // 8 % 2 * {chunk} : t % 8 * {row} + t // 8 % 2 * {chunk} + {chunk}]))
+            intrinsic("mma.{mma}", writes(RC[0 : 4]), reads(RC[0 : 4], RA[0 : 4], RB[0 : 2]))
+            intrinsic("warp_barrier")
+        for i in unroll(4):
+            C[t // 4 * 8 + i // 2 * 64 + t % 4 * 2 + i % 2] = RC[i]
+"""
+
+
+@pytest.mark.parametrize(
+    ("ab", "c", "mma"),
+    [
+        ("f16", "f32", "m16n8k16.f16.f32"),
+        ("bf16", "f32", "m16n8k16.bf16.f32"),
+        ("f32", "f32", "m16n8k8.tf32.f32"),
+        ("s8", "s32", "m16n8k32.s8.s32"),
+    ],
+)
+def test_matrix_products(ab: str, c: str, mma: str) -> None:
+    k = int(mma.partition("k")[2].partition(".")[0])
+    chunk = k // 2
+    turned = ".trans" if ab == "f16" else ""
+    names = {"row": k, "tile_a": 16 * k, "tile_b": 8 * k, "chunk": chunk, "turned": turned}
+    text = PRODUCT.format(ab=ab, c=c, mma=mma, **names)
+    code = ptx(text)
+    assert count(r"mma\.sync\.aligned\.m16n8", code) == 1
+    assert count(r"ldmatrix\.sync\.aligned\.m8n8\.x4", code) == 1
+    assert count(r"cp\.async\.cg\.shared\.global", code) == 2
+    assert "local" not in code
+    used = assembled(text)["product"]
+    assert used.stack == used.spill_stores == 0
+
+
+def test_an_older_architecture_lacks_them() -> None:
+    text = PRODUCT.format(
+        ab="f16", c="f32", mma="m16n8k16.f16.f32", row=16, tile_a=256, tile_b=128, chunk=8,
+        turned="",
+    )  # fmt: skip
+    with pytest.raises(UnsupportedError, match="sm_80"):
+        ptx(text, "sm_75")
+
+
+def test_llvm_dies_alone() -> None:
+    target = Target.parse("cuda -arch=sm_80")
+    head = "define ptx_kernel void @k(ptr %p, float %x) {\n"
+    tail = "  store float %y, ptr %p\n  ret void\n}\ndeclare float @llvm.NAME.f32(float)\n"
+    for name, why in (("exp", "gave up"), ("erf", "has no PTX")):
+        text = head + f"  %y = call float @llvm.{name}.f32(float %x)\n" + tail.replace("NAME", name)
+        with pytest.raises(UnsupportedError, match=rf"kernel k.*{why}"):
+            nvptx.compile(text, target)
+    with pytest.raises(VerifyError, match="undefined value"):
+        nvptx.compile(head + tail, target)
+    assert "st.global" in ptx(AXPY)  # the next child is well
+
+
+def test_every_architecture_has_a_ptx_version() -> None:
+    from nestwright.ir.gpus import GPUS
+
+    for arch in GPUS:
+        assert f".target {arch}\n" in ptx(AXPY, arch)
+
+
+def test_the_assembler_tells_what_is_wrong() -> None:
+    if ptxas.find() is None:
+        pytest.skip("no ptxas on this machine")
+    with pytest.raises(UnsupportedError, match=r"kernel axpy.*refuses"):
+        ptxas.assemble(ptx(AXPY).replace("add.s64", "no.s64"), "sm_80")
