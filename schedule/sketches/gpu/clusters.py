@@ -104,7 +104,7 @@ def _worth_one(part: tuple[BlockInfo, ...]) -> bool:
     """Whether the blocks have rows in common, and enough of them for the work in each."""
     count = common_rows(part)
     if not count:
-        return False
+        return not any(b.spatial for b in part)
     rows = math.prod(a.extent for a in part[0].spatial[:count])
     return rows >= FEW or max(b.points for b in part) // max(rows, 1) <= WIDE
 
@@ -138,28 +138,36 @@ def _in_row(info: BlockInfo, n: int, passed: frozenset[Buffer]) -> bool:
 def row_loops(k: Cluster, sch: Schedule, inner: int, vector: int = 1) -> tuple[LoopRef, LoopRef]:
     """Loops over groups of ``inner`` rows and over the rows of one, every block inside of both.
 
-    The loops are those of the *host*: the last block, or, where several are last, one that all of
-    those depend on. What follows it is moved up, then what it and they need is moved down. With
-    ``vector`` a row is that many neighbours on the last axis: each block runs over them itself.
+    With ``vector`` a row is that many neighbours on the last axis: each block runs over them.
     """
-    host = _host(k.blocks, sch.func.params)
-    row = list(sch.get_loops(host.name)[: k.count])
+    host = host_of(k, sch)
+    row = list(sch.get_loops(host.name)[: k.count]) or [sch.add_unit_loop(host.name)]
     if vector > 1:
         row[-1], _ = sch.split(row[-1], [None, vector])
     at = row[0] if len(row) == 1 else sch.fuse(*row)
     outer, at = sch.split(at, [None, min(inner, max(sch.extent(at), 1))])
+    gather(k, sch, host, at)
+    return outer, at
+
+
+def gather(k: Cluster, sch: Schedule, host: BlockInfo, at: LoopRef) -> None:
+    """Move into a loop of the host what follows it, then what it and they need."""
     after = follows((host,), k.blocks)
     for info in after:
         sch.reverse_compute_at(info.name, at)
     for info in reversed(k.blocks):
         if info is not host and info not in after:
             sch.compute_at(info.name, at)
-    return outer, at
+
+
+def host_of(k: Cluster, sch: Schedule) -> BlockInfo:
+    """The block whose loops all others are moved into."""
+    return _host(k.blocks, sch.func.params)
 
 
 def _host(part: tuple[BlockInfo, ...], outputs: tuple[Buffer, ...]) -> BlockInfo:
-    """The block whose loops all are moved into: one that writes an output that others read, which
-    cannot be moved itself; else the last; else what all of the last ones depend on."""
+    """One that writes an output that others read, which cannot be moved itself; else the last; else
+    what all of the last ones depend on."""
     last = [b for n, b in enumerate(part) if not follows((b,), part[n + 1 :])]
     fixed = [b for b in part if b not in last and any(s.buffer in outputs for s in b.stores)]
     if fixed:

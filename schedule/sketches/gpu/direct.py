@@ -89,8 +89,6 @@ def direct_sketch(k: Cluster, target: Target) -> Sketch:
 def apply_direct(d: Direct, sch: Schedule, c: Choices) -> None:
     """Threads over the rows; every block of the cluster inside."""
     k, lanes = d.cluster, int(c["vector"])
-    if not k.count:
-        return
     block, thread = row_loops(k, sch, int(c["threads"]), lanes)
     for info in k.blocks:
         _keep_near(k, sch, info)

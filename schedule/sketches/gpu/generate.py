@@ -19,11 +19,13 @@ from ..analyze import blocks_of
 from ..space import Choices, Sketch
 from .alone import alone_sketch, schedule_alone
 from .clusters import Cluster, find_clusters
+from .columns import columns_sketch, find_columns
 from .direct import direct_sketch
 from .inlining import inline_cheap
 from .machine import flops_of
 from .pointwise import flat_sketch
 from .rows import find_rows, rows_sketch
+from .total import find_total, total_sketch
 
 _log = logging.getLogger("nestwright.schedule")
 
@@ -67,13 +69,19 @@ def default_schedule(func: Func, target: Target) -> Schedule:
 def cluster_sketches(k: Cluster, target: Target) -> tuple[Sketch, ...]:
     """The ways to do a cluster, the one with the least estimated cost first."""
     found: list[Sketch] = []
-    if any(b.opaque for b in k.blocks) or not k.count:
+    if any(b.opaque for b in k.blocks):
         return ()
-    if not k.reduces and len(k.blocks) == 1:
+    if not k.reduces and len(k.blocks) == 1 and k.count:
         return (flat_sketch(k.blocks[0], target),)
     rows = find_rows(k)
     if rows is not None:
         found.append(rows_sketch(rows, target))
+    columns = find_columns(k)
+    if columns is not None:
+        found.append(columns_sketch(columns, target))
+    total = find_total(k)
+    if total is not None:
+        found.append(total_sketch(total, target))
     found.append(direct_sketch(k, target))
     return tuple(sorted(found, key=lambda s: s.cost(s.default)))
 

@@ -73,7 +73,7 @@ def find_rows(k: Cluster) -> Rows | None:
     """The rows of a cluster, if threads can share them; None where they have nothing to share."""
     r = Rows(k)
     fit = all(b.reduce == () or _shared_sum(k, b) for b in k.blocks)
-    return r if k.count and r.widest > 1 and fit and not any(b.opaque for b in k.blocks) else None
+    return r if r.widest > 1 and fit and not any(b.opaque for b in k.blocks) else None
 
 
 def _shared_sum(k: Cluster, info: BlockInfo) -> bool:
@@ -144,7 +144,8 @@ def _share(sch: Schedule, info: BlockInfo, own: list[LoopRef], threads: int, lan
         last, lane = sch.split(last, [None, lanes])
         extent = sch.extent(last)
     if extent != threads:
-        _, last = sch.split(last, [None, threads])
+        step, last = sch.split(last, [None, threads])
+        sch.reorder(last, step)
     sch.bind(last, X)
     if lane is not None:
         sch.vectorize(lane)

@@ -1,0 +1,230 @@
+"""Reductions over leading axes: sums down columns that lie side by side in memory.
+
+Threads of ``threadIdx.x`` stand on neighbouring columns, those of ``threadIdx.y`` share the terms
+of each; their partial results meet in shared memory. Where there are too few columns to fill the
+GPU the terms are also shared among blocks, and a second launch sums what those have found.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ....ir.loop.nodes import BlockAxis
+from ....ir.target import Target
+from ...cursor import BlockRef, LoopRef
+from ...legality import update_of
+from ...schedule import Schedule
+from ..analyze import BlockInfo, describe
+from ..lookup import below, own_loops
+from ..space import Choices, Sketch, cheapest
+from .clusters import Cluster, gather, host_of, row_loops
+from .machine import (
+    BARRIER,
+    LATENCY,
+    LAUNCH,
+    Launch,
+    distinct,
+    flops_of,
+    launch_seconds,
+    resident,
+    waste,
+)
+from .threads import BLOCKS, X, Y, fused, powers
+
+WIDEST = 16  # bytes of one load
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """``anchor``, of the cluster, sums up what steps along ``last``, its last spatial axis."""
+
+    cluster: Cluster
+    anchor: BlockInfo
+
+    @property
+    def last(self) -> BlockAxis:
+        return self.anchor.spatial[-1]
+
+    @property
+    def depth(self) -> int:
+        return math.prod(a.extent for a in self.anchor.reduce)
+
+    @property
+    def vector(self) -> int:
+        """The most columns that one thread can load at once."""
+        sizes = [a.buffer.dtype.bytes for a in self.anchor.inputs if a.stride(self.last.var) == 1]
+        lanes = max(1, WIDEST // min(sizes)) if sizes else 1
+        while lanes > 1 and self.last.extent % lanes:
+            lanes //= 2
+        return lanes
+
+
+def find_columns(k: Cluster) -> Columns | None:
+    """The reduction of a cluster, if it has just one, down columns that lie side by side."""
+    heavy = [b for b in k.blocks if b.reduce]
+    if len(heavy) != 1 or not k.count or not k.flat or update_of(heavy[0].block) is None:
+        return None
+    c = Columns(k, heavy[0])
+    strides = [a.stride(c.last.var) for a in c.anchor.inputs]
+    fit = all(s in (0, 1) for s in strides) and 1 in strides and c.last.extent >= 8
+    return c if fit and c.depth >= 8 else None
+
+
+def columns_sketch(k: Columns, target: Target) -> Sketch:
+    """The space of sums down columns."""
+    decisions: dict[str, tuple[int | str, ...]] = {
+        "columns": powers(8, 128),
+        "vector": powers(1, k.vector),
+        "share": powers(2, max(2, min(64, k.depth // 2))),
+        "blocks": powers(1, max(1, min(256, k.depth // 32))),
+        "unroll": (1, 2, 4, 8),
+    }
+
+    def valid(c: Choices) -> bool:
+        threads = int(c["columns"]) * int(c["share"])
+        deep = int(c["share"]) * int(c["blocks"]) * int(c["unroll"]) <= k.depth
+        return 32 <= threads <= 1024 and deep and shared_bytes(k, c) <= target.gpu.shared_per_block
+
+    def cost(c: Choices) -> float:
+        return columns_cost(k, c, target)
+
+    return Sketch(
+        name="gpu_columns@1",
+        kind="columns",
+        decisions=decisions,
+        default=cheapest(decisions, valid, cost, {}),
+        apply=lambda sch, c: apply_columns(k, sch, c),
+        valid=valid,
+        cost=cost,
+    )
+
+
+def shared_bytes(k: Columns, c: Choices) -> int:
+    """Bytes of shared memory that a block needs for partial results."""
+    size = k.anchor.stores[0].buffer.dtype.bytes
+    return int(c["columns"]) * int(c["vector"]) * int(c["share"]) * size
+
+
+def apply_columns(k: Columns, sch: Schedule, c: Choices) -> None:
+    """Share the terms among threads; among blocks before that, where it is asked for."""
+    terms, at = _terms_first(k.anchor, sch), len(k.anchor.spatial) - 1
+    if int(c["blocks"]) == 1:
+        share_columns(k.cluster, k.anchor, sch, c, terms, at)
+        return
+    piece, _ = sch.split(terms, [int(c["blocks"]), None])
+    name = sch.rfactor(piece, 0)
+    partial = describe(sch.block(name))
+    inner = _terms_first(partial, sch)
+    share_columns(Cluster((partial,), len(partial.spatial)), partial, sch, c, inner, at)
+    block, thread = row_loops(k.cluster, sch, 32)
+    _keep_near(k.cluster, sch)
+    sch.bind(block, BLOCKS)
+    sch.bind(thread, X)
+
+
+def _terms_first(info: BlockInfo, sch: Schedule) -> LoopRef:
+    """One loop over the terms of a block, around those over its results."""
+    own = own_loops(sch, info.name)
+    loops = sch.get_loops(info.name)
+    over = [own[a.var] for a in info.reduce if a.var in own]
+    rest = [x for x in loops if x not in over]
+    sch.reorder(*over, *rest)
+    terms = fused(sch, over)
+    assert terms is not None
+    return terms
+
+
+def _keep_near(k: Cluster, sch: Schedule) -> None:
+    for info in k.blocks:
+        if len(info.stores) == 1 and info.stores[0].buffer in sch.func.allocs:
+            sch.set_scope(info.name, 0, "register")
+
+
+def share_columns(
+    k: Cluster, anchor: BlockInfo, sch: Schedule, c: Choices, terms: LoopRef, at: int
+) -> None:
+    """Threads side by side on the columns, which are axis ``at`` of the anchor, others among the
+    terms of each; one launch."""
+    columns, lanes, share = int(c["columns"]), int(c["vector"]), int(c["share"])
+    _, part = sch.split(terms, [None, share])
+    sch.reorder(part, *(x for x in sch.get_loops(anchor.name) if x != part))
+    partial = sch.rfactor(part, 0)
+    host = host_of(k, sch)
+    own = own_loops(sch, host.name)
+    over = {own[a.var] for a in host.spatial if a.var in own}
+    row = [x for x in sch.get_loops(host.name) if x in over]
+    outer, column, *_ = sch.split(row[-1], [None, columns, *([lanes] if lanes > 1 else [])])
+    block = fused(sch, [*row[:-1], outer])
+    assert block is not None
+    gather(k, sch, host, column)
+    _keep_near(k, sch)
+    sch.compute_at(partial, block)
+    sch.set_scope(partial, 0, "shared")
+    sch.bind(block, BLOCKS)
+    sch.bind(column, X)
+    _bind_partial(sch, partial, block, at, c)
+    for info in k.blocks:
+        _last_sums(sch, below(sch, info.name, column), lanes, info is anchor)
+
+
+def _last_sums(sch: Schedule, own: list[LoopRef], lanes: int, sums: bool) -> None:
+    """The lanes of a block innermost, as vectors; its few partial results written out."""
+    terms = own.pop() if sums else None
+    if lanes > 1 and own:
+        if terms is not None:
+            sch.reorder(terms, own[-1])
+        sch.vectorize(own[-1])
+    if terms is not None:
+        sch.unroll(terms)
+
+
+def _bind_partial(sch: Schedule, partial: BlockRef, block: LoopRef, at: int, c: Choices) -> None:
+    """Threads for the columns and the shares of the partial sums; a few terms at a time."""
+    columns, lanes, times = int(c["columns"]), int(c["vector"]), int(c["unroll"])
+    info = describe(sch.block(partial))
+    own = own_loops(sch, partial, block)
+    share = own[info.spatial[-1].var]
+    column, lane = own[info.spatial[at].var], None
+    terms = [own[a.var] for a in info.reduce if a.var in own]
+    if lanes > 1:
+        column, lane = sch.split(column, [columns, lanes])
+    inner: list[LoopRef] = []
+    if terms and times > 1 and sch.extent(terms[-1]) > times:
+        terms[-1], step = sch.split(terms[-1], [None, times])
+        inner = [step]
+    sch.reorder(share, column, *terms, *inner, *([lane] if lane is not None else []))
+    sch.bind(share, Y)
+    sch.bind(column, X)
+    if lane is not None:
+        sch.vectorize(lane)
+    for step in inner:
+        sch.unroll(step)
+
+
+def columns_cost(k: Columns, c: Choices, target: Target) -> float:
+    """Estimated seconds."""
+    columns, lanes, share, blocks = (int(c[n]) for n in ("columns", "vector", "share", "blocks"))
+    info, gpu, times = k.anchor, target.gpu, int(c["unroll"])
+    size = max((a.buffer.dtype.bytes for a in info.inputs), default=4)
+    loads = max(1, len(info.inputs))
+    groups = k.cluster.rows // k.last.extent * -(-k.last.extent // (columns * lanes)) * blocks
+    narrow = max(1.0, 32 / (columns * lanes * size))
+    moved = narrow * sum(
+        distinct(info, a) * a.buffer.dtype.bytes * waste(a, k.last.var, lanes) for a in info.inputs
+    )
+    shape = Launch(
+        groups,
+        columns * share,
+        float(size * lanes * times * loads),
+        shared_bytes(k, c),
+        24 + loads * lanes * times * max(1, size // 4),
+    )
+    here = resident(target, shape)
+    if not here:
+        return math.inf
+    waves = max(1.0, groups / (here * gpu.multiprocessors))
+    steps = k.depth / (share * blocks)
+    chain = steps / times * 0.3 * LATENCY + LATENCY + (2 * BARRIER + share * 20e-9)
+    again = LAUNCH + LATENCY + blocks * 40e-9 if blocks > 1 else 0.0
+    return max(launch_seconds(target, shape, moved, flops_of(info)), waves * chain) + again

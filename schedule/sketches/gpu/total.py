@@ -1,0 +1,161 @@
+"""Reductions to a few values: one pass of the whole GPU over memory, then one over partial sums.
+
+Every block of threads sums a stretch of its own: its threads take vectors side by side, keep a
+partial result per lane, and put them together. A second launch sums what the blocks have found, and
+does what is left of the group. The order of the additions is the same in every run.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ....ir.target import Target
+from ...cursor import LoopRef
+from ...legality import update_of
+from ...schedule import Schedule
+from ..analyze import BlockInfo
+from ..lookup import below
+from ..space import Choices, Sketch, cheapest
+from .clusters import Cluster, row_loops
+from .machine import (
+    BARRIER,
+    LATENCY,
+    LAUNCH,
+    Launch,
+    distinct,
+    flops_of,
+    launch_seconds,
+    resident,
+)
+from .threads import BLOCKS, ROW_OF_BLOCKS, X, fused, power_up, powers
+
+FEW = 512  # results
+WIDEST = 16  # bytes of one load
+STRETCH = 2048  # terms that a block of threads is worth
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """``anchor``, of the cluster, reduces contiguous memory to a few results."""
+
+    cluster: Cluster
+    anchor: BlockInfo
+
+    @property
+    def depth(self) -> int:
+        return math.prod(a.extent for a in self.anchor.reduce)
+
+    @property
+    def vector(self) -> int:
+        """The most terms that one thread can load at once."""
+        last = self.anchor.reduce[-1]
+        sizes = [a.buffer.dtype.bytes for a in self.anchor.inputs if a.stride(last.var) == 1]
+        lanes = max(1, WIDEST // min(sizes)) if sizes else 1
+        while lanes > 1 and last.extent % lanes:
+            lanes //= 2
+        return lanes
+
+
+def find_total(k: Cluster) -> Total | None:
+    """The reduction of a cluster, if it has one, to few values and of many."""
+    heavy = [b for b in k.blocks if b.reduce]
+    if len(heavy) != 1 or k.rows > FEW or update_of(heavy[0].block) is None:
+        return None
+    t = Total(k, heavy[0])
+    strides = [a.stride(t.anchor.reduce[-1].var) for a in t.anchor.inputs]
+    plain = all(s in (0, 1) for s in strides) and len(t.anchor.spatial) == k.count
+    return t if plain and t.depth >= 4 * STRETCH else None
+
+
+def total_sketch(t: Total, target: Target) -> Sketch:
+    """The space of a reduction to a few values."""
+    most = power_up(t.depth // STRETCH)
+    decisions: dict[str, tuple[int | str, ...]] = {
+        "blocks": powers(2, min(most, 4096)),
+        "threads": (128, 256, 512, 1024),
+        "vector": tuple(reversed(powers(1, t.vector))),
+        "unroll": (1, 2, 4, 8),
+    }
+
+    def valid(c: Choices) -> bool:
+        return int(c["blocks"]) * t.cluster.rows <= 1 << 16 and steps_of(t, c) >= int(c["unroll"])
+
+    def cost(c: Choices) -> float:
+        return total_cost(t, c, target)
+
+    return Sketch(
+        name="gpu_total@1",
+        kind="total",
+        decisions=decisions,
+        default=cheapest(decisions, valid, cost, {}),
+        apply=lambda sch, c: apply_total(t, sch, c),
+        valid=valid,
+        cost=cost,
+    )
+
+
+def steps_of(t: Total, c: Choices) -> int:
+    """Vectors that one thread takes."""
+    return -(-t.depth // (int(c["blocks"]) * int(c["threads"]) * int(c["vector"])))
+
+
+def apply_total(t: Total, sch: Schedule, c: Choices) -> None:
+    """Partial results of the blocks in one launch, the results and what needs them in another."""
+    name, rank = t.anchor.name, len(t.anchor.spatial)
+    loops = list(sch.get_loops(name))
+    terms = fused(sch, loops[rank:])
+    assert terms is not None
+    blocks, threads, lanes, times = (int(c[n]) for n in ("blocks", "threads", "vector", "unroll"))
+    each = -(-steps_of(t, c) // times)
+    piece, outer, inner, thread, lane = sch.split(terms, [blocks, each, times, threads, lanes])
+    partial = sch.rfactor(piece, 0)
+    spatial = [x for x in sch.get_loops(partial) if x in loops[:rank]]
+    sch.reorder(*spatial, piece, thread, outer, inner, lane)
+    rows = fused(sch, spatial)
+    if rows is not None:
+        sch.bind(rows, ROW_OF_BLOCKS)
+    sch.bind(piece, BLOCKS)
+    sch.bind(thread, X)
+    sch.vectorize(lane)
+    sch.unroll(inner)
+    _finish(t, sch, blocks)
+
+
+def _finish(t: Total, sch: Schedule, blocks: int) -> None:
+    """Sum the partial results: a warp or more for each result."""
+    k = t.cluster
+    block, row = row_loops(k, sch, 1)
+    for info in k.blocks:
+        if len(info.stores) == 1 and info.stores[0].buffer in sch.func.allocs:
+            sch.set_scope(info.name, 0, "register")
+    sch.bind(block, BLOCKS)
+    threads = min(1024, max(32, power_up(blocks)))
+    for info in k.blocks:
+        own: list[LoopRef] = below(sch, info.name, row)
+        if info is t.anchor and own:
+            _, thread = sch.split(own[-1], [None, threads])
+            sch.bind(thread, X)
+
+
+def total_cost(t: Total, c: Choices, target: Target) -> float:
+    """Estimated seconds of both launches."""
+    blocks, threads, lanes, times = (int(c[n]) for n in ("blocks", "threads", "vector", "unroll"))
+    info, gpu = t.anchor, target.gpu
+    moved = sum(distinct(info, a) * a.buffer.dtype.bytes for a in info.inputs)
+    size = max((a.buffer.dtype.bytes for a in info.inputs), default=4)
+    loads = max(1, len(info.inputs))
+    shape = Launch(
+        blocks * t.cluster.rows,
+        threads,
+        float(size * lanes * times * loads),
+        registers=24 + loads * lanes * times,
+    )
+    here = resident(target, shape)
+    if not here:
+        return math.inf
+    waves = max(1.0, blocks * t.cluster.rows / (here * gpu.multiprocessors))
+    together = waves * (LATENCY + BARRIER * math.log2(threads))
+    issue = info.points * loads / lanes / (gpu.multiprocessors * 32 * gpu.clock)
+    last = LAUNCH + 2 * LATENCY + blocks / 1024 * LATENCY
+    return launch_seconds(target, shape, moved, flops_of(info)) + together + issue + last
