@@ -16,6 +16,7 @@ from ...ir.target import Target
 from .flatten import flatten
 from .gpu.barriers import place_barriers
 from .gpu.bind import bind_threads
+from .gpu.cross_thread import combine_threads
 from .hoist_init import hoist_init
 from .name_quotients import name_quotients
 from .open_blocks import open_blocks
@@ -52,6 +53,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
 GPU_PASSES: tuple[tuple[str, Pass], ...] = (
     ("place_buffers", lambda f, t: place_buffers(f)),
     ("bind_threads", lambda f, t: bind_threads(f)),
+    ("combine_threads", lambda f, t: combine_threads(f)),
     ("open_blocks", lambda f, t: open_blocks(f)),
     ("simplify", _simplify),
     ("compact", lambda f, t: compact(f)),

@@ -17,6 +17,8 @@ from ....ir.loop.nodes import (
     THREADS,
     Alloc,
     AllReduce,
+    AxisKind,
+    Block,
     Buffer,
     Const,
     For,
@@ -30,7 +32,7 @@ from ....ir.loop.nodes import (
     Store,
     Var,
 )
-from ....ir.loop.visit import children, map_stmt, replace_buffers, seq, substitute, walk
+from ....ir.loop.visit import children, free_vars, map_stmt, replace_buffers, seq, substitute, walk
 from ..rebuild import with_body
 
 BLOCKS = tuple(t for t in THREADS if t.startswith("blockIdx"))
@@ -96,6 +98,8 @@ class _Function:
     def launch(self, s: Stmt) -> Stmt:
         loops = {x.thread: x for x in reversed([*thread_loops(s)])}
         extents = {t: self.extent(s, t) for t in THREADS if t in loops}
+        if _reduces_over(s, "threadIdx.x"):  # neighbours combine their results in pairs
+            extents["threadIdx.x"] = 1 << (extents["threadIdx.x"] - 1).bit_length()
         self.check(s)
         names = {t: Var(_SHORT[t]) for t in extents}
         body = _Launch(names, extents).stmt(s, frozenset(), frozenset())
@@ -128,6 +132,14 @@ class _Function:
         threaded = isinstance(s, For) and s.kind is Kind.THREAD
         for c in children(s):
             self.check(c, inside or not threaded)
+
+
+def _reduces_over(s: Stmt, thread: str) -> bool:
+    """Whether a reduction in ``s`` runs over a thread index."""
+    over = {x.var for x in thread_loops(s) if x.thread == thread}
+    blocks = (x for x in walk(s) if isinstance(x, Block))
+    axes = (a for b in blocks for a in b.axes if a.kind is AxisKind.REDUCE)
+    return any(not over.isdisjoint(free_vars(a.value)) for a in axes)
 
 
 def _alone(s: Stmt) -> Stmt:
