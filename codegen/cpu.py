@@ -54,7 +54,7 @@ def _check(target: Target) -> None:
         raise TargetError(f"{target.spec!r} is not a CPU", "this is the CPU code generator")
 
 
-def _module(text: str, target: Target) -> tuple[Any, Any]:
+def _module(text: str, target: Target, coroutines: bool) -> tuple[Any, Any]:
     """The verified and optimized module, and the machine it is for."""
     _check(target)
     if len(text) > LONGEST:
@@ -68,7 +68,20 @@ def _module(text: str, target: Target) -> tuple[Any, Any]:
     except RuntimeError as e:
         raise VerifyError("generated LLVM code is not well formed", str(e).strip()) from None
     _optimize(module, machine)
+    if coroutines:
+        _split_coroutines(module, machine)
     return module, machine
+
+
+def _split_coroutines(module: Any, machine: Any) -> None:
+    """Make state machines of coroutines: LLVM's pipeline without optimizations does just that."""
+    options = llvm.create_pipeline_tuning_options(speed_level=0)
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    tidy = llvm.create_new_module_pass_manager()
+    tidy.add_instruction_combine_pass()
+    tidy.add_simplify_cfg_pass()
+    tidy.run(module, builder)
 
 
 def _optimize(module: Any, machine: Any) -> None:
@@ -82,17 +95,20 @@ def _optimize(module: Any, machine: Any) -> None:
     passes.run(module, builder)
 
 
-def compile(text: str, target: Target) -> bytes:
-    """The object code of an LLVM module. ``VerifyError`` if LLVM does not accept the text."""
+def compile(text: str, target: Target, *, coroutines: bool = False) -> bytes:
+    """The object code of an LLVM module. ``VerifyError`` if LLVM does not accept the text.
+
+    ``coroutines`` tells that there are some.
+    """
     with _lock:
-        module, machine = _module(text, target)
+        module, machine = _module(text, target, coroutines)
         return bytes(machine.emit_object(module))
 
 
-def assembly(text: str, target: Target) -> str:
+def assembly(text: str, target: Target, *, coroutines: bool = False) -> str:
     """The assembly of an LLVM module, as ``compile`` would make it."""
     with _lock:
-        module, machine = _module(text, target)
+        module, machine = _module(text, target, coroutines)
         return str(machine.emit_assembly(module))
 
 

@@ -18,6 +18,7 @@ from .llvm_ir_expr import Emitter
 from .llvm_ir_nvptx import Nvptx
 from .llvm_ir_stmt import emit_nest, emit_stmt
 from .lower.workspace import workspace_bytes
+from .sim.device import Simulator
 
 
 def emit(func: Func, target: Target) -> str:
@@ -43,6 +44,8 @@ def _device(em: Emitter, func: Func) -> Device | None:
     match em.target.kind:
         case "cuda":
             return Nvptx(em, func)
+        case "cuda-sim":
+            return Simulator(em, func)
         case _:
             return None
 

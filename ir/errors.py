@@ -70,3 +70,10 @@ class DeviceError(NestwrightError):
     """A GPU failed while it ran our code; ``where`` names the kernel. Its context is lost."""
 
     exit_status = 3
+
+
+@dataclass(eq=False)
+class SimulationError(NestwrightError):
+    """A simulated GPU program did something undefined: a race, say. ``where`` is the kernel."""
+
+    exit_status = 3

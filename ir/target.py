@@ -69,7 +69,7 @@ class Target:
     ``attributes`` is the feature list as LLVM takes it (``+avx2,-avx512f``); ``features`` those
     that are there. ``l1``, ``l2``, ``l3`` are bytes of one core's data caches (L3: the shared one).
     Of a GPU, ``cpu`` is the architecture, a core is a multiprocessor, and ``tf32`` says whether
-    products of f32 may run on tensor cores.
+    products of f32 may run on tensor cores; ``check``, whether a simulated one watches accesses.
     """
 
     spec: str
@@ -84,6 +84,7 @@ class Target:
     l2: int
     l3: int
     tf32: bool = False
+    check: bool = True
 
     @staticmethod
     def parse(spec: str | Target) -> Target:
@@ -101,7 +102,8 @@ class Target:
                 or 'for example "cpu", "cpu -mcpu=znver4", "cuda -arch=sm_90a"',
             )
         if words[0] in ("cuda", "cuda-sim"):
-            return _gpu(words[0], _options(spec, words[1:], ("arch", "tf32")))
+            known = ("arch", "tf32") if words[0] == "cuda" else ("arch", "tf32", "check")
+            return _gpu(words[0], _options(spec, words[1:], known))
         return _cpu(spec, _options(spec, words[1:], ("mtriple", "mcpu", "mattr", "threads")))
 
     @property
@@ -187,19 +189,21 @@ def _options(spec: str, words: list[str], known: tuple[str, ...]) -> dict[str, s
 
 
 def _gpu(kind: str, options: dict[str, str]) -> Target:
-    tf32 = options.get("tf32", "0")
-    if tf32 not in ("0", "1"):
-        raise TargetError(f"-tf32={tf32}", "it is 0 or 1")
+    tf32, check = options.get("tf32", "0"), options.get("check", "1")
+    for name, value in (("tf32", tf32), ("check", check)):
+        if value not in ("0", "1"):
+            raise TargetError(f"-{name}={value}", "it is 0 or 1")
     if "arch" in options:
         arch = _arch(options["arch"])
     else:
         arch = _SIMULATED if kind == "cuda-sim" else _arch_here()
     spec = f"{kind} -arch={arch}" + (" -tf32=1" if tf32 == "1" else "")
+    spec += " -check=0" if check == "0" else ""
     gpu = GPUS[arch]
     return Target(
         spec=spec, kind=kind, triple="nvptx64-nvidia-cuda", cpu=arch, attributes="",
         features=frozenset(), cores=gpu.multiprocessors, threads=1,
-        l1=gpu.shared_per_multiprocessor, l2=gpu.l2, l3=0, tf32=tf32 == "1",
+        l1=gpu.shared_per_multiprocessor, l2=gpu.l2, l3=0, tf32=tf32 == "1", check=check == "1",
     )  # fmt: skip
 
 

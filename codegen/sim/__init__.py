@@ -1,0 +1,1 @@
+"""The GPU simulator: GPU code on the host, every thread a coroutine, every access watched."""

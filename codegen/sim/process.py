@@ -1,0 +1,54 @@
+"""Running simulated code in this process: its runtime, one run at a time, and what a run found.
+
+A library of simulated kernels is linked with a runtime of its own, so that it brings its state
+along. ``NESTWRIGHT_SIM_SEED`` picks the orders in which blocks and threads run.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from threading import RLock
+
+from ...ir.errors import ArgumentError
+from ...ir.target import Target
+from .. import cpu
+from .layout import REPORT
+from .report import error
+from .runtime_ir import module_text
+
+SEED = "NESTWRIGHT_SIM_SEED"
+
+_running = RLock()
+
+
+@cache
+def runtime_object(host: Target) -> bytes:
+    """The object code of the simulator's runtime."""
+    return cpu.compile(module_text(host), host, coroutines=True)
+
+
+def seed() -> int:
+    """The seed that the environment asks for, 0 if it does not. ``ArgumentError`` for no number."""
+    text = os.environ.get(SEED, "0")
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise ArgumentError(f"{SEED}={text!r}", "it must be a whole number")
+    return int(text)
+
+
+@contextmanager
+def watching(library: cpu.Library) -> Iterator[None]:
+    """Run simulated code of a library inside; ``SimulationError`` if it did something undefined."""
+    with _running:
+        start = seed()
+        clear = ctypes.CFUNCTYPE(None, ctypes.c_int64)(library.address("nw_sim_clear"))
+        report = ctypes.CFUNCTYPE(ctypes.c_void_p)(library.address("nw_sim_report"))
+        clear(start)
+        yield
+        address = report() or 0
+        words = list((ctypes.c_int64 * len(REPORT)).from_address(address))
+        if words[0]:
+            raise error(words, start)

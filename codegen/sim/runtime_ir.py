@@ -1,0 +1,671 @@
+"""The simulator's driver in LLVM IR: launches, blocks, and the rounds in which threads are resumed.
+
+``void nw_sim_launch(ptr launch, ptr args)`` runs a launch (``layout.LAUNCH``). Blocks run one after
+the other, threads in rounds: every thread that is ready is resumed once, in an order drawn anew for
+each round, until all wait at the same place or have ended. An order is an arithmetic progression
+modulo the number of threads, its step and start drawn from a counter. Where nothing can go on
+although threads wait, they diverged. After a fault nothing runs until ``nw_sim_clear``.
+
+Time is a counter that moves at every barrier; ``shadow_ir`` tells by it what is ordered.
+"""
+
+from __future__ import annotations
+
+from string import Template
+
+from ...ir.target import Target
+from . import copies_ir, matrix_ir, shadow_ir
+from .layout import constants
+
+_BELOW = (5, 17, 65, 99, 107, 135, 153, 185, 209, 267, 299, 315, 353, 369, 387, 419)
+_STEPS = tuple(2**32 - k for k in _BELOW)
+"""Primes: each has no factor in common with any smaller number of threads or blocks."""
+
+
+def module_text(target: Target) -> str:
+    """The runtime's LLVM module for a host."""
+    steps = ", ".join(f"i64 {n}" for n in _STEPS)
+    text = _STATE + _DRAW + _LAUNCH + _BLOCKS + _ROUNDS + _RESOLVE
+    parts = [Template(text).substitute(constants(), steps=steps), shadow_ir.text()]
+    parts += [copies_ir.text(), matrix_ir.text()]
+    return f'target triple = "{target.triple}"\n' + "\n".join(parts)
+
+
+_STATE = """
+@sim = internal global [16 x i64] zeroinitializer, align 64
+@report = internal global [16 x i64] zeroinitializer, align 64
+@seed = internal global i64 0
+@draws = internal global i64 0
+@launch = internal global ptr null
+@threads = internal global i64 0
+@warps = internal global i64 0
+@block = internal global i64 0
+@thread = internal global i64 0
+@state = internal global ptr null
+@handles = internal global ptr null
+@deposits = internal global ptr null
+@slot_bytes = internal global i64 0
+@frames = internal global ptr null
+@frame_bytes = internal global i64 0
+@steps = internal constant [16 x i64] [$steps]
+@time = internal global i32 0
+@block_start = internal global i32 0
+@block_since = internal global i32 0
+@launch_start = internal global i32 1
+@warp_since = internal global ptr null
+declare ptr @nw_scratch(i64)
+declare i64 @nw_scratch_mark()
+declare void @nw_scratch_release(i64)
+declare ptr @calloc(i64, i64)
+declare void @free(ptr)
+declare ptr @realloc(ptr, i64)
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+declare void @llvm.coro.resume(ptr)
+declare i64 @llvm.umin.i64(i64, i64)
+
+define ptr @nw_sim_report() {
+  ret ptr @report
+}
+define void @nw_sim_clear(i64 %seed) {
+  call void @llvm.memset.p0.i64(ptr @report, i8 0, i64 128, i1 false)
+  store i64 %seed, ptr @seed
+  store i64 0, ptr @draws
+  ret void
+}
+define i1 @nw_sim_failed() {
+  %kind = load i64, ptr @report
+  %bad = icmp ne i64 %kind, 0
+  ret i1 %bad
+}
+
+; A place for this thread's frame, all of one size; the next block's lie in the same memory.
+define ptr @nw_sim_frame(i64 %size) {
+entry:
+  %known = load ptr, ptr @frames
+  %fresh = icmp eq ptr %known, null
+  br i1 %fresh, label %make, label %take
+make:
+  %more = add i64 %size, 63
+  %padded = and i64 %more, -64
+  %threads = load i64, ptr @threads
+  %all = mul i64 %padded, %threads
+  %made = call ptr @nw_scratch(i64 %all)
+  store ptr %made, ptr @frames
+  store i64 %padded, ptr @frame_bytes
+  br label %take
+take:
+  %base = load ptr, ptr @frames
+  %bytes = load i64, ptr @frame_bytes
+  %thread = load i64, ptr @thread
+  %at = mul i64 %thread, %bytes
+  %frame = getelementptr i8, ptr %base, i64 %at
+  ret ptr %frame
+}
+
+; Where this thread puts the addresses of its operands.
+define ptr @nw_sim_deposit() {
+  %base = load ptr, ptr @deposits
+  %bytes = load i64, ptr @slot_bytes
+  %thread = load i64, ptr @thread
+  %at = mul i64 %thread, %bytes
+  %slot = getelementptr i8, ptr %base, i64 %at
+  ret ptr %slot
+}
+
+; This thread's state from now on.
+define void @nw_sim_wait(i32 %state) {
+  %base = load ptr, ptr @state
+  %thread = load i64, ptr @thread
+  %slot = getelementptr i32, ptr %base, i64 %thread
+  store i32 %state, ptr %slot
+  ret void
+}
+"""
+
+_DRAW = """
+define internal i64 @draw() {
+  %count = load i64, ptr @draws
+  %next = add i64 %count, 1
+  store i64 %next, ptr @draws
+  %seed = load i64, ptr @seed
+  %spread = mul i64 %next, -7046029254386353131
+  %from = xor i64 %seed, %spread
+  %a = lshr i64 %from, 30
+  %b = xor i64 %from, %a
+  %c = mul i64 %b, -4658895280553007687
+  %d = lshr i64 %c, 27
+  %e = xor i64 %c, %d
+  %f = mul i64 %e, -7723592293110705685
+  %g = lshr i64 %f, 31
+  %h = xor i64 %f, %g
+  ret i64 %h
+}
+
+; The first of n numbers and the step from each to the next, modulo n.
+define internal { i64, i64 } @order(i64 %n) {
+  %bits = call i64 @draw()
+  %which = and i64 %bits, 15
+  %prime_p = getelementptr i64, ptr @steps, i64 %which
+  %prime = load i64, ptr %prime_p
+  %step = urem i64 %prime, %n
+  %rest = lshr i64 %bits, 4
+  %first = urem i64 %rest, %n
+  %one = insertvalue { i64, i64 } poison, i64 %first, 0
+  %both = insertvalue { i64, i64 } %one, i64 %step, 1
+  ret { i64, i64 } %both
+}
+
+define internal i64 @after(i64 %at, i64 %step, i64 %n) {
+  %sum = add i64 %at, %step
+  %over = icmp uge i64 %sum, %n
+  %less = sub i64 %sum, %n
+  %next = select i1 %over, i64 %less, i64 %sum
+  ret i64 %next
+}
+
+define internal i64 @field(ptr %record, i64 %offset) {
+  %p = getelementptr i8, ptr %record, i64 %offset
+  %value = load i64, ptr %p
+  ret i64 %value
+}
+
+define internal void @set_field(ptr %record, i64 %offset, i64 %value) {
+  %p = getelementptr i8, ptr %record, i64 %offset
+  store i64 %value, ptr %p
+  ret void
+}
+"""
+
+_LAUNCH = """
+define void @nw_sim_launch(ptr %launch, ptr %args) {
+entry:
+  %failed = call i1 @nw_sim_failed()
+  br i1 %failed, label %out, label %begin
+begin:
+  %mark = call i64 @nw_scratch_mark()
+  store ptr %launch, ptr @launch
+  call void @make_room(ptr %launch)
+  %args_n = ptrtoint ptr %args to i64
+  call void @set_field(ptr @sim, i64 $sim_args, i64 %args_n)
+  %shared_bytes = call i64 @field(ptr %launch, i64 $launch_shared_bytes)
+  %shared = call ptr @nw_scratch(i64 %shared_bytes)
+  %shared_n = ptrtoint ptr %shared to i64
+  call void @set_field(ptr @sim, i64 $sim_shared, i64 %shared_n)
+  store i32 1, ptr @time
+  call void @open_records(ptr %launch, ptr %args)
+  call void @open_queues()
+  call void @run_blocks(ptr %launch)
+  call void @close_queues()
+  call void @close_records(ptr %launch)
+  call void @nw_scratch_release(i64 %mark)
+  br label %out
+out:
+  ret void
+}
+
+define internal void @make_room(ptr %launch) {
+  %x = call i64 @field(ptr %launch, i64 $launch_block_x)
+  %y = call i64 @field(ptr %launch, i64 $launch_block_y)
+  %z = call i64 @field(ptr %launch, i64 $launch_block_z)
+  %xy = mul i64 %x, %y
+  %threads = mul i64 %xy, %z
+  store i64 %threads, ptr @threads
+  %more = add i64 %threads, 31
+  %warps = lshr i64 %more, 5
+  store i64 %warps, ptr @warps
+  %four = shl i64 %threads, 2
+  %eight = shl i64 %threads, 3
+  %state = call ptr @nw_scratch(i64 %four)
+  store ptr %state, ptr @state
+  %handles = call ptr @nw_scratch(i64 %eight)
+  store ptr %handles, ptr @handles
+  %since_bytes = shl i64 %warps, 2
+  %since = call ptr @nw_scratch(i64 %since_bytes)
+  store ptr %since, ptr @warp_since
+  %slots = call i64 @field(ptr %launch, i64 $launch_slots)
+  %slot_bytes = shl i64 %slots, 3
+  store i64 %slot_bytes, ptr @slot_bytes
+  %deposit_bytes = mul i64 %slot_bytes, %threads
+  %deposits = call ptr @nw_scratch(i64 %deposit_bytes)
+  store ptr %deposits, ptr @deposits
+  ret void
+}
+"""
+
+_BLOCKS = """
+define internal void @run_blocks(ptr %launch) {
+entry:
+  %x = call i64 @field(ptr %launch, i64 $launch_grid_x)
+  %y = call i64 @field(ptr %launch, i64 $launch_grid_y)
+  %z = call i64 @field(ptr %launch, i64 $launch_grid_z)
+  %xy = mul i64 %x, %y
+  %blocks = mul i64 %xy, %z
+  %bytes = call i64 @field(ptr %launch, i64 $launch_shared_bytes)
+  %shared_n = call i64 @field(ptr @sim, i64 $sim_shared)
+  %shared = inttoptr i64 %shared_n to ptr
+  %suspends = call i64 @field(ptr %launch, i64 $launch_suspends)
+  %plain = icmp eq i64 %suspends, 0
+  %some = icmp ne i64 %blocks, 0
+  br i1 %some, label %begin, label %out
+begin:
+  %order = call { i64, i64 } @order(i64 %blocks)
+  %first = extractvalue { i64, i64 } %order, 0
+  %step = extractvalue { i64, i64 } %order, 1
+  br label %next
+next:
+  %i = phi i64 [ 0, %begin ], [ %i1, %ran ]
+  %block = phi i64 [ %first, %begin ], [ %after, %ran ]
+  store i64 %block, ptr @block
+  %bx = urem i64 %block, %x
+  %rest = udiv i64 %block, %x
+  %by = urem i64 %rest, %y
+  %bz = udiv i64 %rest, %y
+  call void @set_field(ptr @sim, i64 $sim_blockIdx_x, i64 %bx)
+  call void @set_field(ptr @sim, i64 $sim_blockIdx_y, i64 %by)
+  call void @set_field(ptr @sim, i64 $sim_blockIdx_z, i64 %bz)
+  call void @order_block()
+  %now = load i32, ptr @time
+  store i32 %now, ptr @block_start
+  call void @llvm.memset.p0.i64(ptr %shared, i8 -1, i64 %bytes, i1 false)
+  call void @reset_queues()
+  store ptr null, ptr @frames
+  %mark = call i64 @nw_scratch_mark()
+  br i1 %plain, label %alone, label %together
+alone:
+  call void @run_threads(ptr %launch)
+  br label %ran
+together:
+  call void @start_threads(ptr %launch)
+  call void @run_rounds()
+  br label %ran
+ran:
+  call void @nw_scratch_release(i64 %mark)
+  %failed = call i1 @nw_sim_failed()
+  %i1 = add i64 %i, 1
+  %more = icmp ult i64 %i1, %blocks
+  %after = call i64 @after(i64 %block, i64 %step, i64 %blocks)
+  %stop = xor i1 %failed, true
+  %go = and i1 %more, %stop
+  br i1 %go, label %next, label %out
+out:
+  ret void
+}
+
+; All that the block has done is ordered before what comes.
+define internal void @order_block() {
+entry:
+  %old = load i32, ptr @time
+  %now = add i32 %old, 1
+  store i32 %now, ptr @time
+  store i32 %now, ptr @block_since
+  %warps = load i64, ptr @warps
+  %since = load ptr, ptr @warp_since
+  br label %next
+next:
+  %w = phi i64 [ 0, %entry ], [ %w1, %next ]
+  %p = getelementptr i32, ptr %since, i64 %w
+  store i32 %now, ptr %p
+  %w1 = add i64 %w, 1
+  %more = icmp ult i64 %w1, %warps
+  br i1 %more, label %next, label %out
+out:
+  ret void
+}
+
+define internal void @order_warp(i64 %warp) {
+  %old = load i32, ptr @time
+  %now = add i32 %old, 1
+  store i32 %now, ptr @time
+  %since = load ptr, ptr @warp_since
+  %p = getelementptr i32, ptr %since, i64 %warp
+  store i32 %now, ptr %p
+  ret void
+}
+
+; This is thread t now; a thread that starts must know its indices too.
+define internal void @become(ptr %launch, i64 %t) {
+entry:
+  store i64 %t, ptr @thread
+  %x = call i64 @field(ptr %launch, i64 $launch_block_x)
+  %threads = load i64, ptr @threads
+  %flat = icmp eq i64 %x, %threads
+  br i1 %flat, label %one, label %three
+one:
+  call void @set_field(ptr @sim, i64 $sim_threadIdx_x, i64 %t)
+  call void @set_field(ptr @sim, i64 $sim_threadIdx_y, i64 0)
+  call void @set_field(ptr @sim, i64 $sim_threadIdx_z, i64 0)
+  ret void
+three:
+  %y = call i64 @field(ptr %launch, i64 $launch_block_y)
+  %tx = urem i64 %t, %x
+  %rest = udiv i64 %t, %x
+  %ty = urem i64 %rest, %y
+  %tz = udiv i64 %rest, %y
+  call void @set_field(ptr @sim, i64 $sim_threadIdx_x, i64 %tx)
+  call void @set_field(ptr @sim, i64 $sim_threadIdx_y, i64 %ty)
+  call void @set_field(ptr @sim, i64 $sim_threadIdx_z, i64 %tz)
+  ret void
+}
+"""
+
+_ROUNDS = """
+; Threads that never wait: each runs from its beginning to its end.
+define internal void @run_threads(ptr %launch) {
+entry:
+  %threads = load i64, ptr @threads
+  %order = call { i64, i64 } @order(i64 %threads)
+  %first = extractvalue { i64, i64 } %order, 0
+  %step = extractvalue { i64, i64 } %order, 1
+  %body_n = call i64 @field(ptr %launch, i64 $launch_body)
+  %body = inttoptr i64 %body_n to ptr
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %i1, %next ]
+  %t = phi i64 [ %first, %entry ], [ %after, %next ]
+  call void @become(ptr %launch, i64 %t)
+  %none = call ptr %body(ptr @sim)
+  %failed = call i1 @nw_sim_failed()
+  %i1 = add i64 %i, 1
+  %more = icmp ult i64 %i1, %threads
+  %after = call i64 @after(i64 %t, i64 %step, i64 %threads)
+  %stop = xor i1 %failed, true
+  %go = and i1 %more, %stop
+  br i1 %go, label %next, label %out
+out:
+  ret void
+}
+
+; Every thread, up to the first place where it waits.
+define internal void @start_threads(ptr %launch) {
+entry:
+  %threads = load i64, ptr @threads
+  %order = call { i64, i64 } @order(i64 %threads)
+  %first = extractvalue { i64, i64 } %order, 0
+  %step = extractvalue { i64, i64 } %order, 1
+  %body_n = call i64 @field(ptr %launch, i64 $launch_body)
+  %body = inttoptr i64 %body_n to ptr
+  %handles = load ptr, ptr @handles
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %i1, %next ]
+  %t = phi i64 [ %first, %entry ], [ %after, %next ]
+  call void @become(ptr %launch, i64 %t)
+  %handle = call ptr %body(ptr @sim)
+  %handle_p = getelementptr ptr, ptr %handles, i64 %t
+  store ptr %handle, ptr %handle_p
+  %failed = call i1 @nw_sim_failed()
+  %i1 = add i64 %i, 1
+  %more = icmp ult i64 %i1, %threads
+  %after = call i64 @after(i64 %t, i64 %step, i64 %threads)
+  %stop = xor i1 %failed, true
+  %go = and i1 %more, %stop
+  br i1 %go, label %next, label %out
+out:
+  ret void
+}
+
+define internal void @run_rounds() {
+entry:
+  %failed = call i1 @nw_sim_failed()
+  br i1 %failed, label %out, label %look
+look:
+  %some = call i1 @resolve()
+  br i1 %some, label %round, label %out
+round:
+  call void @resume_ready()
+  br label %entry2
+entry2:
+  %bad = call i1 @nw_sim_failed()
+  br i1 %bad, label %out, label %look
+out:
+  ret void
+}
+
+define internal void @resume_ready() {
+entry:
+  %threads = load i64, ptr @threads
+  %order = call { i64, i64 } @order(i64 %threads)
+  %first = extractvalue { i64, i64 } %order, 0
+  %step = extractvalue { i64, i64 } %order, 1
+  %state = load ptr, ptr @state
+  %handles = load ptr, ptr @handles
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %i1, %done ]
+  %t = phi i64 [ %first, %entry ], [ %after, %done ]
+  %state_p = getelementptr i32, ptr %state, i64 %t
+  %is = load i32, ptr %state_p
+  %ready = icmp eq i32 %is, 1
+  br i1 %ready, label %run, label %done
+run:
+  store i64 %t, ptr @thread
+  %handle_p = getelementptr ptr, ptr %handles, i64 %t
+  %handle = load ptr, ptr %handle_p
+  call void @llvm.coro.resume(ptr %handle)
+  br label %done
+done:
+  %kind = load i64, ptr @report
+  %good = icmp eq i64 %kind, 0
+  %i1 = add i64 %i, 1
+  %more = icmp ult i64 %i1, %threads
+  %sum = add i64 %t, %step
+  %over = icmp uge i64 %sum, %threads
+  %less = sub i64 %sum, %threads
+  %after = select i1 %over, i64 %less, i64 %sum
+  %go = and i1 %more, %good
+  br i1 %go, label %next, label %out
+out:
+  ret void
+}
+"""
+
+_RESOLVE = """
+; The state that threads first .. last - 1 share, or -1 where they differ.
+define internal i32 @common(i64 %first, i64 %last) {
+entry:
+  %state = load ptr, ptr @state
+  %first_p = getelementptr i32, ptr %state, i64 %first
+  %is = load i32, ptr %first_p
+  br label %next
+next:
+  %t = phi i64 [ %first, %entry ], [ %t1, %next ]
+  %p = getelementptr i32, ptr %state, i64 %t
+  %other = load i32, ptr %p
+  %same = icmp eq i32 %is, %other
+  %t1 = add i64 %t, 1
+  %more = icmp ult i64 %t1, %last
+  %go = and i1 %same, %more
+  br i1 %go, label %next, label %out
+out:
+  %answer = select i1 %same, i32 %is, i32 -1
+  ret i32 %answer
+}
+
+define internal ptr @site(i32 %state) {
+  %launch = load ptr, ptr @launch
+  %sites_n = call i64 @field(ptr %launch, i64 $launch_sites)
+  %sites = inttoptr i64 %sites_n to ptr
+  %number32 = sub i32 %state, $first_site
+  %number = zext i32 %number32 to i64
+  %site = getelementptr [3 x i64], ptr %sites, i64 %number
+  ret ptr %site
+}
+
+; Threads first .. last - 1 are all at a site: do what they are there for, and let them go on.
+define internal void @perform(i32 %at, i64 %first, i64 %last) {
+entry:
+  %site = call ptr @site(i32 %at)
+  %scope = call i64 @field(ptr %site, i64 $site_scope)
+  %action_n = call i64 @field(ptr %site, i64 $site_action)
+  %action = inttoptr i64 %action_n to ptr
+  %acts = icmp ne i64 %action_n, 0
+  br i1 %acts, label %act, label %order
+act:
+  %bytes = load i64, ptr @slot_bytes
+  %base = load ptr, ptr @deposits
+  %offset = mul i64 %first, %bytes
+  %slots = getelementptr i8, ptr %base, i64 %offset
+  %count = sub i64 %last, %first
+  call void %action(ptr %slots, i64 %bytes, i64 %count)
+  br label %order
+order:
+  switch i64 %scope, label %release [ i64 2, label %warp i64 3, label %block ]
+warp:
+  %number = lshr i64 %first, 5
+  call void @order_warp(i64 %number)
+  br label %release
+block:
+  call void @order_block()
+  br label %release
+release:
+  %state = load ptr, ptr @state
+  br label %next
+next:
+  %t = phi i64 [ %first, %release ], [ %t1, %next ]
+  %p = getelementptr i32, ptr %state, i64 %t
+  store i32 1, ptr %p
+  %t1 = add i64 %t, 1
+  %more = icmp ult i64 %t1, %last
+  br i1 %more, label %next, label %out
+out:
+  ret void
+}
+
+; True if any thread is ready, once everything that can happen has.
+define internal i1 @resolve() {
+entry:
+  %threads = load i64, ptr @threads
+  %all = call i32 @common(i64 0, i64 %threads)
+  switch i32 %all, label %meet [ i32 0, label %no i32 1, label %yes i32 -1, label %apart ]
+meet:
+  %site = call ptr @site(i32 %all)
+  %scope = call i64 @field(ptr %site, i64 $site_scope)
+  %wide = and i64 %scope, 1
+  %is_block = icmp ne i64 %wide, 0
+  br i1 %is_block, label %together, label %apart
+together:
+  call void @perform(i32 %all, i64 0, i64 %threads)
+  br label %yes
+apart:
+  %some = call i1 @resolve_warps()
+  br i1 %some, label %yes, label %stuck
+stuck:
+  call void @diverged()
+  br label %no
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}
+
+define internal i1 @resolve_warps() {
+entry:
+  %threads = load i64, ptr @threads
+  %warps = load i64, ptr @warps
+  br label %next
+next:
+  %w = phi i64 [ 0, %entry ], [ %w1, %go ]
+  %any = phi i1 [ false, %entry ], [ %any1, %go ]
+  %first = shl i64 %w, 5
+  %end = add i64 %first, 32
+  %last = call i64 @llvm.umin.i64(i64 %end, i64 %threads)
+  %is = call i32 @common(i64 %first, i64 %last)
+  switch i32 %is, label %meet [ i32 0, label %no i32 1, label %yes i32 -1, label %mixed ]
+mixed:
+  %ready = call i1 @any_ready(i64 %first, i64 %last)
+  br label %go
+meet:
+  %site = call ptr @site(i32 %is)
+  %scope = call i64 @field(ptr %site, i64 $site_scope)
+  %wide = and i64 %scope, 1
+  %is_block = icmp ne i64 %wide, 0
+  br i1 %is_block, label %no, label %perform
+perform:
+  call void @perform(i32 %is, i64 %first, i64 %last)
+  br label %yes
+yes:
+  br label %go
+no:
+  br label %go
+go:
+  %now = phi i1 [ true, %yes ], [ false, %no ], [ %ready, %mixed ]
+  %any1 = or i1 %any, %now
+  %w1 = add i64 %w, 1
+  %more = icmp ult i64 %w1, %warps
+  br i1 %more, label %next, label %out
+out:
+  ret i1 %any1
+}
+
+define internal i1 @any_ready(i64 %first, i64 %last) {
+entry:
+  %state = load ptr, ptr @state
+  br label %next
+next:
+  %t = phi i64 [ %first, %entry ], [ %t1, %next ]
+  %p = getelementptr i32, ptr %state, i64 %t
+  %is = load i32, ptr %p
+  %ready = icmp eq i32 %is, 1
+  %t1 = add i64 %t, 1
+  %more = icmp ult i64 %t1, %last
+  %quiet = xor i1 %ready, true
+  %go = and i1 %more, %quiet
+  br i1 %go, label %next, label %out
+out:
+  ret i1 %ready
+}
+
+; Some wait where others never come: name the first that waits and the first that is elsewhere.
+define internal void @diverged() {
+entry:
+  %threads = load i64, ptr @threads
+  %state = load ptr, ptr @state
+  br label %seek
+seek:
+  %t = phi i64 [ 0, %entry ], [ %t1, %pass ]
+  %p = getelementptr i32, ptr %state, i64 %t
+  %is = load i32, ptr %p
+  %waits = icmp uge i32 %is, $first_site
+  br i1 %waits, label %found, label %pass
+pass:
+  %t1 = add i64 %t, 1
+  br label %seek
+found:
+  %site = call ptr @site(i32 %is)
+  %scope = call i64 @field(ptr %site, i64 $site_scope)
+  %wide = and i64 %scope, 1
+  %is_block = icmp ne i64 %wide, 0
+  %warp_first = and i64 %t, -32
+  %first = select i1 %is_block, i64 0, i64 %warp_first
+  br label %other
+other:
+  %u = phi i64 [ %first, %found ], [ %u1, %other ]
+  %q = getelementptr i32, ptr %state, i64 %u
+  %there = load i32, ptr %q
+  %differs = icmp ne i32 %is, %there
+  %u1 = add i64 %u, 1
+  br i1 %differs, label %tell, label %other
+tell:
+  %name = call i64 @field(ptr %site, i64 $site_name)
+  %block = load i64, ptr @block
+  store i64 $DIVERGED, ptr @report
+  %launch = load ptr, ptr @launch
+  %launch_n = ptrtoint ptr %launch to i64
+  call void @set_field(ptr @report, i64 $report_launch, i64 %launch_n)
+  call void @set_field(ptr @report, i64 $report_subject, i64 %name)
+  call void @set_field(ptr @report, i64 $report_thread, i64 %t)
+  call void @set_field(ptr @report, i64 $report_block, i64 %block)
+  call void @set_field(ptr @report, i64 $report_other, i64 %u)
+  call void @set_field(ptr @report, i64 $report_other_block, i64 %block)
+  %ended = icmp ult i32 %there, $first_site
+  br i1 %ended, label %out, label %elsewhere
+elsewhere:
+  %site2 = call ptr @site(i32 %there)
+  %name2 = call i64 @field(ptr %site2, i64 $site_name)
+  call void @set_field(ptr @report, i64 $report_other_site, i64 %name2)
+  br label %out
+out:
+  ret void
+}
+"""

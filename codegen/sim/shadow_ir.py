@@ -1,0 +1,474 @@
+"""Shadow memory in LLVM IR: who touched what and when, and which accesses are out of order.
+
+``i1 nw_sim_access(ptr record, ptr at, i64 size, i64 how)`` is called before an access of the thread
+that runs; ``how`` is ``WRITES`` or 0, plus ``ALIGNED`` where the machine wants the address to be a
+multiple of the size. True means that a fault was reported and the access must not be made.
+
+A cell of 20 bytes stands for every granule (the smallest element of the memory): when it was
+written last and by whom, when it was read last, and up to two readers. A thread is a number over
+the whole launch. Two accesses are unordered if the later thread's last barrier with the earlier
+thread lies before the earlier access: the block's for threads of a block, the warp's for those of
+a warp, and for those of different blocks none but the beginning of the launch. Shared memory also
+knows what the block has not written yet, and what a copy under way is going to write.
+"""
+
+from __future__ import annotations
+
+from string import Template
+
+from .layout import constants
+
+WRITES, ALIGNED = 1, 2
+CELL = 20  # bytes: written at, by whom (and PENDING), read at, first reader, second reader
+PENDING = 1 << 31
+
+
+def text() -> str:
+    """The functions' text."""
+    names = constants() | {"cell": str(CELL), "pending_bit": str(PENDING - (1 << 32))}
+    return Template(_RECORDS + _ACCESS + _TOUCH + _REPORT).substitute(names)
+
+
+_RECORDS = """
+; Records of the launch's buffers. Arguments that lie in the same place share their cells.
+define internal void @open_records(ptr %launch, ptr %args) {
+entry:
+  %count = call i64 @field(ptr %launch, i64 $launch_count)
+  %table_n = call i64 @field(ptr %launch, i64 $launch_buffers)
+  %table = inttoptr i64 %table_n to ptr
+  %bytes = mul i64 %count, $record_size
+  %records = call ptr @nw_scratch(i64 %bytes)
+  %records_n = ptrtoint ptr %records to i64
+  call void @set_field(ptr @sim, i64 $sim_buffers, i64 %records_n)
+  %shared_n = call i64 @field(ptr @sim, i64 $sim_shared)
+  %shared_cells = call ptr @shared_cells(ptr %launch)
+  br label %test
+test:
+  %i = phi i64 [ 0, %entry ], [ %i1, %next ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %one, label %out
+one:
+  %static = getelementptr [6 x i64], ptr %table, i64 %i
+  %record = getelementptr [6 x i64], ptr %records, i64 %i
+  %static_n = ptrtoint ptr %static to i64
+  %arg = call i64 @field(ptr %static, i64 $buffer_arg)
+  %offset = call i64 @field(ptr %static, i64 $buffer_offset)
+  %size = call i64 @field(ptr %static, i64 $buffer_bytes)
+  %shadowed = call i64 @field(ptr %static, i64 $buffer_shadowed)
+  call void @set_field(ptr %record, i64 $record_static, i64 %static_n)
+  call void @set_field(ptr %record, i64 $record_bytes, i64 %size)
+  %is_shared = icmp slt i64 %arg, 0
+  br i1 %is_shared, label %shared, label %global
+shared:
+  %granule = call i64 @field(ptr %launch, i64 $launch_granule)
+  %base_s = add i64 %shared_n, %offset
+  %first = lshr i64 %offset, %granule
+  %skip = mul i64 %first, $cell
+  %cells_s = getelementptr i8, ptr %shared_cells, i64 %skip
+  %none = icmp eq ptr %shared_cells, null
+  %cells_k = select i1 %none, ptr null, ptr %cells_s
+  %cells_sn = ptrtoint ptr %cells_k to i64
+  call void @set_field(ptr %record, i64 $record_base, i64 %base_s)
+  call void @set_field(ptr %record, i64 $record_cells, i64 %cells_sn)
+  call void @set_field(ptr %record, i64 $record_shift, i64 %granule)
+  %start = ptrtoint ptr @block_start to i64
+  call void @set_field(ptr %record, i64 $record_others, i64 %start)
+  br label %next
+global:
+  %slot = getelementptr ptr, ptr %args, i64 %arg
+  %from = load i64, ptr %slot
+  %base_g = add i64 %from, %offset
+  %shift = call i64 @field(ptr %static, i64 $buffer_shift)
+  call void @set_field(ptr %record, i64 $record_base, i64 %base_g)
+  call void @set_field(ptr %record, i64 $record_cells, i64 0)
+  call void @set_field(ptr %record, i64 $record_shift, i64 %shift)
+  %begin = ptrtoint ptr @launch_start to i64
+  call void @set_field(ptr %record, i64 $record_others, i64 %begin)
+  %wanted = icmp ne i64 %shadowed, 0
+  br i1 %wanted, label %watch, label %next
+watch:
+  %known = call i64 @cells_of(ptr %records, i64 %i, i64 %base_g)
+  %have = icmp ne i64 %known, 0
+  br i1 %have, label %keep, label %make
+make:
+  %granules = lshr i64 %size, %shift
+  %made = call ptr @calloc(i64 %granules, i64 $cell)
+  %made_n = ptrtoint ptr %made to i64
+  br label %keep
+keep:
+  %cells = phi i64 [ %known, %watch ], [ %made_n, %make ]
+  call void @set_field(ptr %record, i64 $record_cells, i64 %cells)
+  br label %next
+next:
+  %i1 = add i64 %i, 1
+  br label %test
+out:
+  ret void
+}
+
+define internal ptr @shared_cells(ptr %launch) {
+entry:
+  %bytes = call i64 @field(ptr %launch, i64 $launch_shared_bytes)
+  %granule = call i64 @field(ptr %launch, i64 $launch_granule)
+  %off = icmp slt i64 %granule, 0
+  br i1 %off, label %no, label %yes
+no:
+  ret ptr null
+yes:
+  %count = lshr i64 %bytes, %granule
+  %size = mul i64 %count, $cell
+  %cells = call ptr @nw_scratch(i64 %size)
+  call void @llvm.memset.p0.i64(ptr %cells, i8 0, i64 %size, i1 false)
+  ret ptr %cells
+}
+
+; The cells of an earlier record of arguments' memory at the same address.
+define internal i64 @cells_of(ptr %records, i64 %count, i64 %base) {
+entry:
+  br label %test
+test:
+  %i = phi i64 [ 0, %entry ], [ %i1, %next ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %one, label %none
+one:
+  %record = getelementptr [6 x i64], ptr %records, i64 %i
+  %other = call i64 @field(ptr %record, i64 $record_base)
+  %same = icmp eq i64 %other, %base
+  br i1 %same, label %found, label %next
+found:
+  %cells = call i64 @field(ptr %record, i64 $record_cells)
+  %some = icmp ne i64 %cells, 0
+  br i1 %some, label %take, label %next
+take:
+  ret i64 %cells
+next:
+  %i1 = add i64 %i, 1
+  br label %test
+none:
+  ret i64 0
+}
+
+define internal void @close_records(ptr %launch) {
+entry:
+  %count = call i64 @field(ptr %launch, i64 $launch_count)
+  %table_n = call i64 @field(ptr %launch, i64 $launch_buffers)
+  %table = inttoptr i64 %table_n to ptr
+  %records_n = call i64 @field(ptr @sim, i64 $sim_buffers)
+  %records = inttoptr i64 %records_n to ptr
+  br label %test
+test:
+  %left = phi i64 [ %count, %entry ], [ %i, %next ]
+  %more = icmp ne i64 %left, 0
+  br i1 %more, label %one, label %out
+one:
+  %i = sub i64 %left, 1
+  %static = getelementptr [6 x i64], ptr %table, i64 %i
+  %record = getelementptr [6 x i64], ptr %records, i64 %i
+  %arg = call i64 @field(ptr %static, i64 $buffer_arg)
+  %is_global = icmp sge i64 %arg, 0
+  br i1 %is_global, label %look, label %next
+look:
+  %base = call i64 @field(ptr %record, i64 $record_base)
+  %own_n = call i64 @field(ptr %record, i64 $record_cells)
+  %earlier = call i64 @cells_of(ptr %records, i64 %i, i64 %base)
+  %shared = icmp eq i64 %earlier, %own_n
+  br i1 %shared, label %next, label %drop
+drop:
+  %own = inttoptr i64 %own_n to ptr
+  call void @free(ptr %own)
+  br label %next
+next:
+  br label %test
+out:
+  ret void
+}
+"""
+
+_ACCESS = """
+define i1 @nw_sim_access(ptr %record, ptr %at, i64 %size, i64 %how) {
+entry:
+  %base = call i64 @field(ptr %record, i64 $record_base)
+  %bytes = call i64 @field(ptr %record, i64 $record_bytes)
+  %at_n = ptrtoint ptr %at to i64
+  %offset = sub i64 %at_n, %base
+  %end = add i64 %offset, %size
+  %above = icmp ugt i64 %offset, %bytes
+  %beyond = icmp ugt i64 %end, %bytes
+  %outside = or i1 %above, %beyond
+  br i1 %outside, label %bounds, label %inside
+bounds:
+  call void @tell(i64 $BOUNDS, ptr %record, i64 %offset, i64 %how, i32 0, i1 false)
+  ret i1 true
+inside:
+  %strict = and i64 %how, 2
+  %free = icmp eq i64 %strict, 0
+  br i1 %free, label %watch, label %check
+check:
+  %below = sub i64 %size, 1
+  %rest = and i64 %offset, %below
+  %straight = icmp eq i64 %rest, 0
+  br i1 %straight, label %watch, label %misaligned
+misaligned:
+  call void @tell(i64 $MISALIGNED, ptr %record, i64 %offset, i64 %how, i32 0, i1 false)
+  ret i1 true
+watch:
+  %cells_n = call i64 @field(ptr %record, i64 $record_cells)
+  %cells = inttoptr i64 %cells_n to ptr
+  %none = icmp eq i64 %cells_n, 0
+  %empty = icmp eq i64 %size, 0
+  %idle = or i1 %none, %empty
+  br i1 %idle, label %good, label %walk
+walk:
+  %shift = call i64 @field(ptr %record, i64 $record_shift)
+  %first = lshr i64 %offset, %shift
+  %byte = sub i64 %end, 1
+  %last = lshr i64 %byte, %shift
+  br label %next
+next:
+  %i = phi i64 [ %first, %walk ], [ %i1, %next ]
+  %skip = mul i64 %i, $cell
+  %cell = getelementptr i8, ptr %cells, i64 %skip
+  %bad = call i1 @touch(ptr %record, ptr %cell, i64 %i, i64 %how)
+  %i1 = add i64 %i, 1
+  %more = icmp ule i64 %i1, %last
+  %fine = xor i1 %bad, true
+  %go = and i1 %more, %fine
+  br i1 %go, label %next, label %out
+out:
+  ret i1 %bad
+good:
+  ret i1 false
+}
+
+; A read of ``size`` bytes that must be aligned, or of none at all.
+define i1 @nw_sim_row(ptr %record, ptr %at, i64 %size) {
+entry:
+  %none = icmp eq i64 %size, 0
+  br i1 %none, label %skip, label %check
+skip:
+  ret i1 false
+check:
+  %bad = call i1 @nw_sim_access(ptr %record, ptr %at, i64 %size, i64 2)
+  ret i1 %bad
+}
+
+; This thread's number over the whole launch.
+define internal i32 @me() {
+  %block = load i64, ptr @block
+  %threads = load i64, ptr @threads
+  %first = mul i64 %block, %threads
+  %thread = load i64, ptr @thread
+  %sum = add i64 %first, %thread
+  %number = trunc i64 %sum to i32
+  ret i32 %number
+}
+
+; Whether an access of thread ``other`` at a time is not ordered before this thread's next.
+define internal i1 @unordered(ptr %record, i32 %other, i32 %when) {
+entry:
+  %block = load i64, ptr @block
+  %threads = load i64, ptr @threads
+  %first = mul i64 %block, %threads
+  %other64 = zext i32 %other to i64
+  %relative = sub i64 %other64, %first
+  %here = icmp ult i64 %relative, %threads
+  br i1 %here, label %near, label %far
+near:
+  %thread = load i64, ptr @thread
+  %warp = lshr i64 %thread, 5
+  %warp_of = lshr i64 %relative, 5
+  %same = icmp eq i64 %warp, %warp_of
+  %table = load ptr, ptr @warp_since
+  %warp_p = getelementptr i32, ptr %table, i64 %warp
+  %since_p = select i1 %same, ptr %warp_p, ptr @block_since
+  br label %compare
+far:
+  %far_n = call i64 @field(ptr %record, i64 $record_others)
+  %far_p = inttoptr i64 %far_n to ptr
+  br label %compare
+compare:
+  %p = phi ptr [ %since_p, %near ], [ %far_p, %far ]
+  %since = load i32, ptr %p
+  %after = icmp uge i32 %when, %since
+  ret i1 %after
+}
+"""
+
+_TOUCH = """
+define internal i1 @touch(ptr %record, ptr %cell, i64 %i, i64 %how) {
+entry:
+  %me = call i32 @me()
+  %written = load i32, ptr %cell
+  %by_p = getelementptr i8, ptr %cell, i64 4
+  %by_all = load i32, ptr %by_p
+  %by = and i32 %by_all, 2147483647
+  %start = load i32, ptr @block_start
+  %stale = icmp ult i32 %written, %start
+  %others_n = call i64 @field(ptr %record, i64 $record_others)
+  %start_n = ptrtoint ptr @block_start to i64
+  %is_shared = icmp eq i64 %others_n, %start_n
+  %w = and i64 %how, 1
+  %reads = icmp eq i64 %w, 0
+  %raw = and i1 %stale, %is_shared
+  %unwritten = and i1 %raw, %reads
+  br i1 %unwritten, label %fresh, label %known
+fresh:
+  call void @tell_cell(i64 $UNWRITTEN, ptr %record, i64 %i, i64 %how, i32 %me, i1 false)
+  ret i1 true
+known:
+  %under_way = icmp slt i32 %by_all, 0
+  %current = xor i1 %stale, true
+  %pending = and i1 %under_way, %current
+  br i1 %pending, label %early, label %landed
+early:
+  call void @tell_cell(i64 $PENDING, ptr %record, i64 %i, i64 %how, i32 %by, i1 true)
+  ret i1 true
+landed:
+  %ever = icmp ne i32 %written, 0
+  %foreign = icmp ne i32 %by, %me
+  %maybe = and i1 %ever, %foreign
+  br i1 %maybe, label %writer, label %mine
+writer:
+  %clash = call i1 @unordered(ptr %record, i32 %by, i32 %written)
+  br i1 %clash, label %race, label %mine
+race:
+  call void @tell_cell(i64 $RACE, ptr %record, i64 %i, i64 %how, i32 %by, i1 true)
+  ret i1 true
+mine:
+  %now = load i32, ptr @time
+  br i1 %reads, label %read, label %write
+read:
+  call void @note_reader(ptr %record, ptr %cell, i32 %me, i32 %now)
+  ret i1 false
+write:
+  %reader = call i32 @clashing_reader(ptr %record, ptr %cell, i32 %me)
+  %was_read = icmp sge i32 %reader, 0
+  br i1 %was_read, label %behind, label %keep
+behind:
+  call void @tell_cell(i64 $RACE, ptr %record, i64 %i, i64 %how, i32 %reader, i1 false)
+  ret i1 true
+keep:
+  store i32 %now, ptr %cell
+  store i32 %me, ptr %by_p
+  ret i1 false
+}
+
+; A reader of a cell, other than this thread, that a write would not be ordered after; else -1.
+define internal i32 @clashing_reader(ptr %record, ptr %cell, i32 %me) {
+entry:
+  %read_p = getelementptr i8, ptr %cell, i64 8
+  %one_p = getelementptr i8, ptr %cell, i64 12
+  %two_p = getelementptr i8, ptr %cell, i64 16
+  %when = load i32, ptr %read_p
+  %one = load i32, ptr %one_p
+  %two = load i32, ptr %two_p
+  %ever = icmp ne i32 %when, 0
+  br i1 %ever, label %first, label %none
+first:
+  %own1 = icmp eq i32 %one, %me
+  br i1 %own1, label %second, label %try1
+try1:
+  %clash1 = call i1 @unordered(ptr %record, i32 %one, i32 %when)
+  br i1 %clash1, label %yes1, label %second
+yes1:
+  ret i32 %one
+second:
+  %own2 = icmp eq i32 %two, %me
+  br i1 %own2, label %none, label %try2
+try2:
+  %clash2 = call i1 @unordered(ptr %record, i32 %two, i32 %when)
+  br i1 %clash2, label %yes2, label %none
+yes2:
+  ret i32 %two
+none:
+  ret i32 -1
+}
+
+; Two readers are kept, so that any writer meets one that is not itself. One that is ordered before
+; this thread makes room.
+define internal void @note_reader(ptr %record, ptr %cell, i32 %me, i32 %now) {
+entry:
+  %read_p = getelementptr i8, ptr %cell, i64 8
+  %one_p = getelementptr i8, ptr %cell, i64 12
+  %two_p = getelementptr i8, ptr %cell, i64 16
+  %when = load i32, ptr %read_p
+  %one = load i32, ptr %one_p
+  %two = load i32, ptr %two_p
+  %alone1 = icmp eq i32 %one, %me
+  %alone2 = icmp eq i32 %two, %me
+  %alone = and i1 %alone1, %alone2
+  %never = icmp eq i32 %when, 0
+  %quick = or i1 %alone, %never
+  br i1 %quick, label %only, label %look
+only:
+  store i32 %now, ptr %read_p
+  store i32 %me, ptr %one_p
+  store i32 %me, ptr %two_p
+  ret void
+look:
+  %live1 = call i1 @unordered(ptr %record, i32 %one, i32 %when)
+  %live2 = call i1 @unordered(ptr %record, i32 %two, i32 %when)
+  %other1 = xor i1 %alone1, true
+  %other2 = xor i1 %alone2, true
+  %held1 = and i1 %live1, %other1
+  %held2 = and i1 %live2, %other2
+  %any = or i1 %held1, %held2
+  br i1 %any, label %merge, label %only
+merge:
+  %rest = select i1 %held1, i32 %one, i32 %two
+  %same = icmp eq i32 %one, %two
+  %room1 = xor i1 %held1, true
+  %room2 = xor i1 %held2, true
+  %room12 = or i1 %room1, %room2
+  %room = or i1 %room12, %same
+  br i1 %room, label %join, label %out
+join:
+  store i32 %now, ptr %read_p
+  store i32 %rest, ptr %one_p
+  store i32 %me, ptr %two_p
+  br label %out
+out:
+  ret void
+}
+"""
+
+_REPORT = """
+define internal void @tell_cell(i64 %kind, ptr %record, i64 %i, i64 %how, i32 %other, i1 %wrote) {
+  %shift = call i64 @field(ptr %record, i64 $record_shift)
+  %offset = shl i64 %i, %shift
+  call void @tell(i64 %kind, ptr %record, i64 %offset, i64 %how, i32 %other, i1 %wrote)
+  ret void
+}
+
+define internal void @tell(i64 %kind, ptr %record, i64 %offset, i64 %how, i32 %other, i1 %wrote) {
+  %launch = load ptr, ptr @launch
+  %launch_n = ptrtoint ptr %launch to i64
+  %static_n = call i64 @field(ptr %record, i64 $record_static)
+  %static = inttoptr i64 %static_n to ptr
+  %name = call i64 @field(ptr %static, i64 $buffer_name)
+  %shift = call i64 @field(ptr %static, i64 $buffer_shift)
+  %element = ashr i64 %offset, %shift
+  %bytes = call i64 @field(ptr %static, i64 $buffer_bytes)
+  %elements = lshr i64 %bytes, %shift
+  %thread = load i64, ptr @thread
+  %block = load i64, ptr @block
+  %threads = load i64, ptr @threads
+  %other64 = zext i32 %other to i64
+  %other_thread = urem i64 %other64, %threads
+  %other_block = udiv i64 %other64, %threads
+  %write = and i64 %how, 1
+  %wrote64 = zext i1 %wrote to i64
+  store i64 %kind, ptr @report
+  call void @set_field(ptr @report, i64 $report_launch, i64 %launch_n)
+  call void @set_field(ptr @report, i64 $report_subject, i64 %name)
+  call void @set_field(ptr @report, i64 $report_element, i64 %element)
+  call void @set_field(ptr @report, i64 $report_elements, i64 %elements)
+  call void @set_field(ptr @report, i64 $report_thread, i64 %thread)
+  call void @set_field(ptr @report, i64 $report_block, i64 %block)
+  call void @set_field(ptr @report, i64 $report_other, i64 %other_thread)
+  call void @set_field(ptr @report, i64 $report_other_block, i64 %other_block)
+  call void @set_field(ptr @report, i64 $report_write, i64 %write)
+  call void @set_field(ptr @report, i64 $report_other_write, i64 %wrote64)
+  ret void
+}
+"""
