@@ -86,6 +86,18 @@ class Compiler:
         self.size += 1
         return self.size - 1
 
+    def bind_loop(self, s: For) -> tuple[int, Closure]:
+        """The slot of a loop's variable, and its extent."""
+        extent = self.expr(s.extent)
+        self.threads[s.var] = frozenset((s.var,)) if s.thread else _NONE
+        return self.bind(s.var, (0, max(bounds(s.extent, self.ranges)[1] - 1, 0))), extent
+
+    def bind_let(self, var: Var, value: Expr) -> tuple[int, Closure]:
+        """The slot of a name, and its value."""
+        v = self.expr(value)
+        self.threads[var] = self.threads_of(value)
+        return self.bind(var, bounds(value, self.ranges) if var.dtype == index else None), v
+
     # Statements
 
     def stmt(self, s: Stmt) -> Action:
@@ -102,10 +114,7 @@ class Compiler:
                 c, t = self.expr(cond), self.stmt(then)
                 return _branch(c, t, _in_order([]) if orelse is None else self.stmt(orelse))
             case Let(var=var, value=value, body=body):
-                v = self.expr(value)
-                known = bounds(value, self.ranges) if var.dtype == index else None
-                slot = self.bind(var, known)
-                self.threads[var] = self.threads_of(value)
+                slot, v = self.bind_let(var, value)
                 return _assign(slot, v, self.stmt(body))
             case Alloc(buffer=buffer, body=body):
                 return self.alloc(buffer, body)
@@ -147,9 +156,7 @@ class Compiler:
         return run
 
     def loop(self, s: For) -> Action:
-        extent = self.expr(s.extent)
-        slot = self.bind(s.var, (0, max(bounds(s.extent, self.ranges)[1] - 1, 0)))
-        self.threads[s.var] = frozenset((s.var,)) if s.thread else _NONE
+        slot, extent = self.bind_loop(s)
         body = self.stmt(s.body)
         values = _numbers(extent, self.order if s.kind is Kind.PARALLEL else None)
         if self.watch is not None and s.kind in (Kind.PARALLEL, Kind.VECTOR, Kind.THREAD):
@@ -188,7 +195,7 @@ class Compiler:
     def matrix(self, r: Region) -> Closure:
         """The contents of a box, without the dimensions of extent 1 in front of the last two."""
         data, box, watch, where = self.items(r.buffer), self.box(r), self.watch, self.where
-        shape, dtype = _extents(r, where)[-2:], to_numpy(r.buffer.dtype)
+        shape, dtype = extents_of(r, where)[-2:], to_numpy(r.buffer.dtype)
         sums = self.sums.get(r.buffer, _NONE)
 
         def run(env: Env) -> Any:
@@ -205,7 +212,7 @@ class Compiler:
 
     def box(self, r: Region) -> Box:
         """The positions of a box of constant extents, in row-major order."""
-        extents = _extents(r, self.where)
+        extents = extents_of(r, self.where)
         ends = [add(x.start, n - 1) for x, n in zip(r.ranges, extents, strict=True)]
         first = self.offset(r.buffer, tuple(x.start for x in r.ranges))
         last = self.offset(r.buffer, tuple(ends))  # for its checks
@@ -352,7 +359,8 @@ def unwritten(buffer: Buffer, position: int, where: str) -> UndefinedError:
     return UndefinedError("an element is read that has no value", why, where)
 
 
-def _extents(r: Region, where: str) -> tuple[int, ...]:
+def extents_of(r: Region, where: str) -> tuple[int, ...]:
+    """The extents of a box, which must be constant."""
     extents = [as_int(x.extent) for x in r.ranges]
     if None in extents:
         raise UndefinedError(f"a box of {r.buffer.name} has no constant extents", "", where)

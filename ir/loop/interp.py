@@ -18,6 +18,7 @@ from ..dtypes import to_numpy
 from ..errors import ArgumentError
 from .actions import Compiler
 from .lanes import run_as_lanes
+from .launches import Launch, run_launch
 from .memory import Array, Memory
 from .nodes import Func, Seq
 from .races import UndefinedError, Watch
@@ -38,6 +39,9 @@ def run(
     ``symbols`` are the values of ``func.symbols``. With ``seed``, parallel loops run in a random
     order. With ``check_races``, two iterations of a parallel, vector or thread-bound loop that meet
     in an element, one of them writing, are an ``UndefinedError``.
+
+    A nest that is a launch of flat GPU code runs as its threads do (``launches``), in an order
+    drawn from ``seed``. There, ``check_races`` finds threads that no barrier keeps apart.
     """
     _check(func, args, symbols)
     inputs = len(func.params) - func.outputs
@@ -49,8 +53,13 @@ def run(
     with np.errstate(all="ignore"):
         for s in func.body.stmts if isinstance(func.body, Seq) else (func.body,):
             by_element = watch is not None or order is not None
-            if by_element or not run_as_lanes(s, memory, values):
+            if not by_element and run_as_lanes(s, memory, values):
+                continue
+            launch = Launch.of(s)
+            if launch is None:
                 Compiler(memory, watch, order).run(s, values)
+            else:
+                run_launch(launch, memory, values, order or random.Random(0), check_races)
     return [_result(memory[b]) for b in func.params[inputs:]]
 
 

@@ -178,7 +178,7 @@ def _copy(source: Array, *args: int) -> Array:
     return source
 
 
-def _multiply(c: Array, a: Array, b: Array, a_transposed: int, b_transposed: int) -> Array:
+def multiply(c: Array, a: Array, b: Array, a_transposed: int, b_transposed: int) -> Array:
     """``c + a b``, where b stands as [n, k] unless transposed; products of integers are exact."""
     left = (a.T if a_transposed else a).astype(c.dtype)
     right = (b if b_transposed else b.T).astype(c.dtype)
@@ -226,7 +226,7 @@ def _product(name: str, x: Matrix) -> Row:
     own = Operand(_REGISTER, (x.words[2],), (x.sums,))
     a, b = (Operand(_REGISTER, (words,), (u32,)) for words in x.words[:2])
     lanes = Signature((), (own,), (own, a, b))
-    return Row(name, 80, Form(tuple(tiles), WARP, _multiply), Form((lanes,), WARP), matrix=x)
+    return Row(name, 80, Form(tuple(tiles), WARP, multiply), Form((lanes,), WARP), matrix=x)
 
 
 def _copy_async(filled: bool) -> Form:

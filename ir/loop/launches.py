@@ -1,0 +1,159 @@
+"""A launch of flat GPU code run thread by thread: the oracle for what lowering makes of a schedule.
+
+The threads of a block run one after the other, in a random order, each to the next place where
+threads meet: a barrier, a reduction across threads, an operation of a warp. So what hangs on a
+barrier that is missing shows. Blocks run in a random order, too.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+
+from .build import as_int
+from .intrinsics import BLOCK
+from .memory import Memory
+from .nodes import THREADS, Block, Buffer, For, Kind, Scope, Stmt, Var
+from .races import UndefinedError
+from .scalar import Env
+from .shadow import Shadow
+from .threads import Meeting, Run, Thread, ThreadCompiler
+from .visit import walk
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A chain of thread-bound loops, in the order of ``THREADS``, around a body that has none."""
+
+    indices: Mapping[str, tuple[Var, int]]
+    body: Stmt
+
+    @staticmethod
+    def of(s: Stmt) -> Launch | None:
+        """The launch that a statement is, if it is one."""
+        indices: dict[str, tuple[Var, int]] = {}
+        order = iter(THREADS)
+        while isinstance(s, For) and s.kind is Kind.THREAD:
+            extent = as_int(s.extent)
+            if s.thread not in order or extent is None:
+                return None
+            indices[s.thread] = s.var, extent
+            s = s.body
+        flat = not any(isinstance(x, Block) or (isinstance(x, For) and x.thread) for x in walk(s))
+        return Launch(indices, s) if indices and flat else None
+
+    def extents(self, word: str) -> tuple[int, int, int]:
+        """Extents of ``blockIdx`` or ``threadIdx``: x, y, z."""
+        found = (self.indices.get(f"{word}.{d}") for d in "xyz")
+        x, y, z = (1 if pair is None else pair[1] for pair in found)
+        return x, y, z
+
+
+def run_launch(
+    launch: Launch,
+    memory: dict[Buffer, Memory],
+    symbols: Mapping[Var, int],
+    order: random.Random,
+    check_races: bool,
+) -> None:
+    """Run all blocks. With ``check_races``, two threads that meet unordered are an error."""
+    shadow = Shadow(launch.body, launch.extents("threadIdx")) if check_races else None
+    program = _Program(launch, memory, symbols, shadow)
+    blocks = list(product(*map(range, launch.extents("blockIdx"))))
+    order.shuffle(blocks)
+    for block in blocks:
+        if shadow is not None:
+            shadow.open_block(block)
+        _run_block(program.threads(block), order, shadow)
+        if shadow is not None and shadow.unwritten is not None:
+            raise shadow.unwritten
+
+
+class _Program:
+    """A compiled launch, and the environment in which a thread starts."""
+
+    def __init__(
+        self,
+        launch: Launch,
+        memory: dict[Buffer, Memory],
+        symbols: Mapping[Var, int],
+        shadow: Shadow | None,
+    ) -> None:
+        self.launch = launch
+        self.compiler = compiler = ThreadCompiler(memory, shadow)
+        values = {compiler.bind(v, (n, n)): n for v, n in symbols.items()}
+        for v, extent in launch.indices.values():
+            compiler.bind(v, (0, extent - 1))
+        on_chip = [b for b in memory if b.scope is not Scope.GLOBAL]
+        self.made = [compiler.make(b) for b in on_chip]
+        self.run: Run = compiler.steps(launch.body)
+        self.start: Env = [values.get(slot, 0) for slot in range(compiler.size)]
+
+    def threads(self, block: tuple[int, ...]) -> list[Thread]:
+        """The threads of a block, about to begin."""
+        x, y, z = self.launch.extents("threadIdx")
+        shared: dict[Buffer, list[object]] = {}
+        return [
+            self.thread(n, block, (n % x, n // x % y, n // (x * y)), shared)
+            for n in range(math.prod((x, y, z)))
+        ]
+
+    def thread(
+        self,
+        number: int,
+        block: tuple[int, ...],
+        place: tuple[int, ...],
+        shared: dict[Buffer, list[object]],
+    ) -> Thread:
+        env = list(self.start)
+        thread = Thread(number, env, self.run(env), shared)
+        env[self.compiler.me] = thread
+        for name, values in (("blockIdx", block), ("threadIdx", place)):
+            for d, value in zip("xyz", values, strict=True):
+                if f"{name}.{d}" in self.launch.indices:
+                    env[self.compiler.slots[self.launch.indices[f"{name}.{d}"][0]]] = value
+        for slot, make in self.made:
+            env[slot] = make(env)
+        return thread
+
+
+def _run_block(threads: list[Thread], order: random.Random, shadow: Shadow | None) -> None:
+    waiting: dict[Thread, Meeting] = {}
+    ready = list(threads)
+    while ready:
+        order.shuffle(ready)
+        for t in ready:
+            if shadow is not None:
+                shadow.thread = t.number
+            meeting = next(t.steps, None)
+            if meeting is not None:
+                waiting[t] = meeting
+        ready = []
+        for meeting in dict.fromkeys(waiting.values()):
+            for group in _groups(meeting, threads):
+                if all(waiting.get(t) is meeting for t in group):
+                    meeting.act(group)
+                    ready += group
+        for t in ready:
+            del waiting[t]
+    if waiting:
+        raise _stuck(waiting, threads)
+
+
+def _groups(m: Meeting, threads: list[Thread]) -> list[list[Thread]]:
+    size = len(threads) if m.size == BLOCK else m.size
+    return [threads[n : n + size] for n in range(0, len(threads), size)]
+
+
+def _stuck(waiting: Mapping[Thread, Meeting], threads: list[Thread]) -> UndefinedError:
+    thread, meeting = min(waiting.items(), key=lambda item: item[0].number)
+    group = next(g for g in _groups(meeting, threads) if thread in g)
+    other = next(t for t in group if waiting.get(t) is not meeting)
+    there = waiting.get(other)
+    where = "has ended" if there is None else f"waits in `{there.text}` elsewhere"
+    what = f"not all of {len(group)} threads reach `{meeting.text}`"
+    why = f"thread {thread.number} waits there, thread {other.number} {where}"
+    return UndefinedError(what, why)

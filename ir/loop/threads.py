@@ -1,0 +1,423 @@
+"""The code of one GPU thread as closures: a generator that stops where threads meet.
+
+What a launch's body allocates is in slots of the environment: registers and local memory are made
+for each thread, shared memory is one for the block. Asynchronous copies land where they are waited
+for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ..dtypes import to_numpy
+from .actions import Action, Compiler, extents_of, unwritten
+from .intrinsics import BLOCK, TABLE, Form
+from .memory import Memory
+from .nodes import (
+    Alloc,
+    AllReduce,
+    Buffer,
+    Expr,
+    For,
+    If,
+    Intrinsic,
+    Let,
+    Region,
+    Scope,
+    Seq,
+    Stmt,
+    Store,
+    Var,
+)
+from .printer import show
+from .races import UndefinedError
+from .scalar import Closure, Env, boxed
+from .shadow import Shadow
+from .visit import walk
+from .warps import load_matrices, multiply_fragments
+
+Steps: TypeAlias = Iterator["Meeting"]
+Run: TypeAlias = Callable[[Env], Steps]
+Write: TypeAlias = Callable[["Thread", Iterable[Any]], None]
+
+
+@dataclass(eq=False, slots=True)
+class Thread:
+    """A thread of the block that runs: its number, its variables, its copies under way."""
+
+    number: int
+    env: Env
+    steps: Steps
+    shared: dict[Buffer, list[Any]]
+    begun: list[Action] = field(default_factory=list)
+    groups: list[list[Action]] = field(default_factory=list)
+
+
+@dataclass(eq=False, slots=True)
+class Meeting:
+    """A statement at which ``size`` threads meet (``BLOCK``: all), and what they do there."""
+
+    text: str
+    size: int
+    act: Callable[[list[Thread]], None]
+
+
+class ThreadCompiler(Compiler):
+    """Compiles the body of a launch, to be run by each thread with an environment of its own."""
+
+    def __init__(self, memory: dict[Buffer, Memory], shadow: Shadow | None) -> None:
+        super().__init__(memory, None, None)
+        self.shadow = shadow
+        self.made: dict[Buffer, int] = {}
+        self.me = self.bind(Var("thread"))
+
+    def steps(self, s: Stmt) -> Run:
+        """``s`` as a generator of the meetings in it."""
+        if not any(_form_of_meeting(x) for x in walk(s)):
+            return _without(self.stmt(s))
+        match s:
+            case Seq(stmts=stmts):
+                return _one_by_one([self.steps(x) for x in stmts])
+            case For(body=body):
+                slot, extent = self.bind_loop(s)
+                return _repeated(slot, extent, self.steps(body))
+            case If(cond=cond, then=then, orelse=orelse):
+                c, t = self.expr(cond), self.steps(then)
+                return _either(c, t, self.steps(_NOTHING if orelse is None else orelse))
+            case Let(var=var, value=value, body=body):
+                slot, v = self.bind_let(var, value)
+                return _given(slot, v, self.steps(body))
+            case Alloc(buffer=buffer, body=body):
+                slot, make = self.make(buffer)
+                return _given(slot, make, self.steps(body))
+            case AllReduce():
+                return _met(Meeting(_text(s), BLOCK, self.all_reduce(s)))
+            case Intrinsic() if (form := _form_of_meeting(s)) is not None:
+                return _met(Meeting(_text(s), form.threads, self.together(s)))
+        raise UndefinedError("no statement of flat code", _text(s))
+
+    # Memory
+
+    def make(self, buffer: Buffer) -> tuple[int, Closure]:
+        """The slot of an allocated buffer, and what gives its elements."""
+        slot = self.made[buffer] = self.bind(Var(buffer.name))
+        size, me = math.prod(buffer.shape), self.me
+        if buffer.scope is Scope.SHARED:
+            return slot, lambda env: env[me].shared.setdefault(buffer, [None] * size)
+        return slot, lambda env: [None] * size
+
+    def held(self, buffer: Buffer) -> Closure:
+        """The elements of a buffer, as the running thread sees it."""
+        if buffer in self.made:
+            slot = self.made[buffer]
+            return lambda env: env[slot]
+        data = self.items(buffer)
+        return lambda env: data
+
+    def alloc(self, buffer: Buffer, body: Stmt) -> Action:
+        slot, make = self.make(buffer)
+        action = self.stmt(body)
+
+        def run(env: Env) -> None:
+            env[slot] = make(env)
+            action(env)
+
+        return run
+
+    def store(self, s: Store) -> Action:
+        data, at, value = self.held(s.buffer), self.offset(s.buffer, s.index), self.expr(s.value)
+        buffer, dtype, shadow, text = s.buffer, s.buffer.dtype, self.shadow, _text(s)
+
+        def run(env: Env) -> None:
+            i, v = at(env), boxed(value(env), dtype)
+            if shadow is not None:
+                shadow.write(buffer, i, text)
+            data(env)[i] = v
+
+        return run
+
+    def stmt(self, s: Stmt) -> Action:
+        self.where = _text(s)
+        return super().stmt(s)
+
+    def load(self, buffer: Buffer, ix: tuple[Expr, ...]) -> Closure:
+        data, at, where = self.held(buffer), self.offset(buffer, ix), self.where
+        shadow = self.shadow
+
+        def run(env: Env) -> Any:
+            i = at(env)
+            if shadow is not None:
+                shadow.read(buffer, i, where)
+            value = data(env)[i]
+            return self.unwritten(buffer, i, where) if value is None else value
+
+        return run
+
+    def unwritten(self, buffer: Buffer, position: int, where: str) -> Any:
+        """Stands for a value that was never written; where others may write, an error later."""
+        error = unwritten(buffer, position, where)
+        if self.shadow is None or not self.shadow.places(buffer, position):
+            raise error
+        self.shadow.unwritten = self.shadow.unwritten or error
+        return to_numpy(buffer.dtype).type(0)
+
+    def reader(self, r: Region, where: str) -> Closure:
+        """The elements of a box, as an array."""
+        data, box, shadow = self.held(r.buffer), self.box(r), self.shadow
+        dtype = to_numpy(r.buffer.dtype)
+
+        def run(env: Env) -> Any:
+            places, now = box(env), data(env)
+            if shadow is not None:
+                for i in places:
+                    shadow.read(r.buffer, i, where)
+            values = [
+                self.unwritten(r.buffer, i, where) if now[i] is None else now[i] for i in places
+            ]
+            return np.array(values, dtype)
+
+        return run
+
+    def writer(self, r: Region) -> Write:
+        """Puts values into a box of registers."""
+        data, box = self.held(r.buffer), self.box(r)
+
+        def run(thread: Thread, values: Iterable[Any]) -> None:
+            now = data(thread.env)
+            for i, value in zip(box(thread.env), values, strict=True):
+                now[i] = value
+
+        return run
+
+    # Asynchronous copies
+
+    def intrinsic(self, s: Intrinsic) -> Action:
+        me = self.me
+        match s.name:
+            case "copy_async" | "copy_async_zfill":
+                return self.copy_async(s)
+            case "commit_async":
+
+                def commit(env: Env) -> None:
+                    env[me].groups.append(env[me].begun)
+                    env[me].begun = []
+
+                return commit
+            case "wait_async":
+                (left,) = s.args
+
+                def wait(env: Env) -> None:
+                    groups = env[me].groups
+                    while len(groups) > left:
+                        for land in groups.pop(0):
+                            land(env)
+
+                return wait
+        raise UndefinedError(f"intrinsic {s.name} has no meaning for one thread", _text(s))
+
+    def copy_async(self, s: Intrinsic) -> Action:
+        """A copy that lands at its wait: what it reads must then still be there."""
+        to, of, text, me = s.writes[0], s.reads[0], _text(s), self.me
+        size, count = s.args[0] // to.buffer.dtype.bytes, self.bytes_copied(s, text)
+        starts = [self.offset(r.buffer, tuple(x.start for x in r.ranges)) for r in (to, of)]
+        there, here = self.held(to.buffer), self.held(of.buffer)
+        shadow, zero = self.shadow, to_numpy(to.buffer.dtype).type(0)
+
+        def begin(env: Env) -> None:
+            first, n = starts[0](env), count(env) // to.buffer.dtype.bytes
+            source = starts[1](env) if n else 0
+            target, values = there(env), here(env)
+            if shadow is not None:
+                for i in range(size):
+                    shadow.begin_copy(to.buffer, first + i, text)
+                for i in range(n):
+                    shadow.read(of.buffer, source + i, text)
+
+            def land(env: Env) -> None:
+                for i in range(size):
+                    value = values[source + i] if i < n else zero
+                    if value is None:
+                        raise unwritten(of.buffer, source + i, text)
+                    if shadow is not None:
+                        shadow.end_copy(to.buffer, first + i, text)
+                    target[first + i] = value
+
+            env[me].begun.append(land)
+
+        return begin
+
+    def bytes_copied(self, s: Intrinsic, where: str) -> Closure:
+        if len(s.reads) == 1:
+            whole = s.args[0]
+            return lambda env: whole
+        count = self.reader(s.reads[1], where)
+        return lambda env: int(count(env)[0])
+
+    # What threads do together
+
+    def together(self, s: Intrinsic) -> Callable[[list[Thread]], None]:
+        shadow, row = self.shadow, TABLE[s.name]
+        if s.name.startswith("ldmatrix"):
+            return self.whole_warps(s, self.load_matrices(s))
+        if row.matrix is not None:
+            return self.whole_warps(s, self.multiply(s))
+
+        def meet(threads: list[Thread]) -> None:
+            if shadow is not None and s.name == "barrier":
+                shadow.barrier()
+            elif shadow is not None:
+                shadow.warp_barrier(threads[0].number)
+
+        return meet
+
+    def whole_warps(
+        self, s: Intrinsic, act: Callable[[list[Thread]], None]
+    ) -> Callable[[list[Thread]], None]:
+        def run(threads: list[Thread]) -> None:
+            if len(threads) != 32:
+                why = f"the last one has {len(threads)} threads"
+                raise UndefinedError("a matrix operation needs whole warps", why, _text(s))
+            act(threads)
+
+        return run
+
+    def load_matrices(self, s: Intrinsic) -> Callable[[list[Thread]], None]:
+        """Each row is read on behalf of other threads, too: a neighbour stands for them."""
+        words, turned = extents_of(s.writes[0], s.name)[0], s.name.endswith(".trans")
+        read, write = self.reader(s.reads[0], _text(s)), self.writer(s.writes[0])
+
+        def run(threads: list[Thread]) -> None:
+            rows = []
+            for n, t in enumerate(threads[: 8 * words]):
+                rows.append(self.as_thread(t, read, t.env).tobytes())
+                if self.shadow is not None:
+                    self.as_thread(threads[n - 1], read, t.env)
+            for t, values in zip(threads, load_matrices(rows, words, turned), strict=True):
+                write(t, values)
+
+        return run
+
+    def multiply(self, s: Intrinsic) -> Callable[[list[Thread]], None]:
+        matrix = TABLE[s.name].matrix
+        assert matrix is not None
+        reads, write = [self.reader(r, _text(s)) for r in s.reads], self.writer(s.writes[0])
+
+        def run(threads: list[Thread]) -> None:
+            held = [np.stack([self.as_thread(t, read, t.env) for t in threads]) for read in reads]
+            for t, values in zip(threads, multiply_fragments(matrix, *held), strict=True):
+                write(t, values)
+
+        return run
+
+    def as_thread(self, thread: Thread, read: Closure, env: Env) -> Any:
+        """What ``read`` gives, the access being that thread's."""
+        if self.shadow is not None:
+            self.shadow.thread = thread.number
+        return read(env)
+
+    def all_reduce(self, s: AllReduce) -> Callable[[list[Thread]], None]:
+        """Neighbours are combined in pairs, then pairs of pairs, and so on."""
+        slots = [self.bind(v) for v in (*s.left, *s.right)]
+        combined, data = [self.expr(e) for e in s.combined], [self.held(b) for b in s.values]
+        dtypes = [b.dtype for b in s.values]
+
+        def pair(env: Env, values: tuple[Any, ...]) -> tuple[Any, ...]:
+            for slot, value in zip(slots, values, strict=True):
+                env[slot] = value
+            return tuple(boxed(e(env), d) for e, d in zip(combined, dtypes, strict=True))
+
+        def run(threads: list[Thread]) -> None:
+            for n in range(0, len(threads), s.threads):
+                group = threads[n : n + s.threads]
+                parts = [tuple(d(t.env)[0] for d in data) for t in group]
+                if any(value is None for part in parts for value in part):
+                    raise UndefinedError("a value that was never written is reduced", _text(s))
+                while len(parts) > 1:
+                    pairs = zip(parts[::2], parts[1::2], strict=False)
+                    rest = parts[-1:] if len(parts) % 2 else []
+                    parts = [pair(group[0].env, (*a, *b)) for a, b in pairs] + rest
+                for t in group:
+                    for d, value in zip(data, parts[0], strict=True):
+                        d(t.env)[0] = value
+
+        return run
+
+
+def _form_of_meeting(s: Stmt) -> Form | None:
+    """The form of a statement at which threads meet."""
+    match s:
+        case AllReduce():
+            return _REDUCE
+        case Intrinsic(name=name):
+            row = TABLE.get(name)
+            form = None if row is None else row.form(s)
+            if row is None or form is None or form is row.tile:
+                raise UndefinedError(f"intrinsic {name} has no place in a launch", _text(s))
+            return form if form.threads != 1 else None
+        case _:
+            return None
+
+
+_REDUCE = Form((), BLOCK)
+_NOTHING = Seq(())
+
+
+def _text(s: Stmt) -> str:
+    """The first line of a statement."""
+    match s:
+        case For() | Let() | Alloc():
+            s = replace(s, body=_NOTHING)
+        case If():
+            s = replace(s, then=_NOTHING, orelse=None)
+        case Seq():
+            return ""
+    return show(s).partition("\n")[0]
+
+
+def _without(action: Action) -> Run:
+    def run(env: Env) -> Steps:
+        action(env)
+        yield from ()
+
+    return run
+
+
+def _met(meeting: Meeting) -> Run:
+    def run(env: Env) -> Steps:
+        yield meeting
+
+    return run
+
+
+def _one_by_one(runs: list[Run]) -> Run:
+    def run(env: Env) -> Steps:
+        for r in runs:
+            yield from r(env)
+
+    return run
+
+
+def _repeated(slot: int, extent: Closure, body: Run) -> Run:
+    def run(env: Env) -> Steps:
+        for i in range(extent(env)):
+            env[slot] = i
+            yield from body(env)
+
+    return run
+
+
+def _either(cond: Closure, then: Run, orelse: Run) -> Run:
+    return lambda env: then(env) if cond(env) else orelse(env)
+
+
+def _given(slot: int, value: Closure, body: Run) -> Run:
+    def run(env: Env) -> Steps:
+        env[slot] = value(env)
+        yield from body(env)
+
+    return run
