@@ -250,19 +250,28 @@ class Function:
         self.regions.append(Region(name, changed, sure, name))
         return Value(f"%i.{name}", s64, 0, self.depth), name
 
-    def close_loop(self, name: str, begin: str, end: str, step: int) -> None:
-        """End the body: the counter runs from ``begin`` by ``step`` while it is below ``end``."""
+    def close_loop(self, name: str, begin: str, end: str, step: int, bits: int = 64) -> None:
+        """End the body: the counter runs from ``begin`` by ``step`` while it is below ``end``.
+
+        It counts in ``bits``, all of which are then literals if they are not 64.
+        """
         body = self.regions.pop()
         parent = self.here
         for buffer in body.stored:
             self.forget(buffer)
+        i, type_, widened = "i", f"i{bits}", []
+        if bits < 64:
+            i = "j"
+            widened = [f"  %i.{name} = zext nneg {type_} %j.{name} to i64"]
+        start = f"[ {begin}, %{parent.label} ], [ %n.{name}, %{body.label} ]"
         parent.lines += [
             f"  br label %{name}",
             f"{name}:",
-            f"  %i.{name} = phi i64 [ {begin}, %{parent.label} ], [ %n.{name}, %{body.label} ]",
+            f"  %{i}.{name} = phi {type_} {start}",
+            *widened,
             *body.lines,
-            f"  %n.{name} = add nsw i64 %i.{name}, {step}",
-            f"  %c.{name} = icmp slt i64 %n.{name}, {end}",
+            f"  %n.{name} = add nsw {type_} %{i}.{name}, {step}",
+            f"  %c.{name} = icmp slt {type_} %n.{name}, {end}",
             f"  br i1 %c.{name}, label %{name}, label %x.{name}",
             f"x.{name}:",
         ]

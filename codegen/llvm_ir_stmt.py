@@ -37,7 +37,7 @@ from .llvm_ir_align import multiple
 from .llvm_ir_core import Function, Value, memory_type
 from .llvm_ir_device import SHARED_ALIGN, Device, Nest
 from .llvm_ir_expr import Emitter
-from .llvm_ir_vector import reduce_element, vector_loop
+from .llvm_ir_vector import counter_bits, reduce_element, vector_loop
 from .lower.workspace import ALIGN, buffer_bytes, is_tile
 
 OWN_ALIGN = 16  # bytes: of what a GPU's thread has for itself
@@ -141,7 +141,7 @@ def serial_loop(em: Emitter, s: For, extent: Value) -> None:
     counter, name = em.function.open_loop(em.stores(s.body), True)
     em.env[s.var] = counter
     emit_stmt(em, s.body)
-    em.function.close_loop(name, "0", extent.text, 1)
+    em.function.close_loop(name, "0", extent.text, 1, counter_bits(em, extent))
     if maybe:
         em.function.branch(guard, em.function.close_arm(), None)
 

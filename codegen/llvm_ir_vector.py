@@ -28,7 +28,7 @@ from ..ir.loop.nodes import (
     Var,
 )
 from ..ir.loop.visit import children, exprs, walk, walk_expr
-from .llvm_ir_access import store_element
+from .llvm_ir_access import SMALL, store_element
 from .llvm_ir_core import Value
 from .llvm_ir_device import touched
 from .llvm_ir_expr import VECTOR_BYTES, Emitter
@@ -62,7 +62,8 @@ def vector_loop(em: Emitter, s: For, count: int, emit: EmitStmt) -> None:
     if full > PIECES:
         counter, name = em.function.open_loop(em.stores(s.body), True)
         _piece(em, s, counter, lanes, lanes, emit)
-        em.function.close_loop(name, "0", str(full * lanes), lanes)
+        bits = counter_bits(em, em.const(full * lanes, index))
+        em.function.close_loop(name, "0", str(full * lanes), lanes, bits)
     else:
         for k in range(full):
             _piece(em, s, em.const(k * lanes, index), lanes, lanes, emit)
@@ -83,6 +84,12 @@ def _plan(em: Emitter, s: For) -> tuple[int, list[Store]]:
         sums = [x for x in _top(s.body) if reduction(x, s.var) is not None]
         known = em.plans[id(s)] = s, lanes, sums
     return known[1:]
+
+
+def counter_bits(em: Emitter, end: Value) -> int:
+    """The width of a loop's counter: a GPU has no registers of 64 bits."""
+    small = isinstance(end.literal, int) and end.literal <= SMALL
+    return 32 if em.device is not None and small else 64
 
 
 def _lanes(em: Emitter, s: For) -> int:
