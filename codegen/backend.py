@@ -1,7 +1,8 @@
 """What depends on the kind of target: how a group is compiled, a program finished, a bundle loaded.
 
 ``cpu`` and ``cuda-sim`` (GPU schedules, simulated) make object code for a processor and one native
-function that runs the plan.
+function that runs the plan. ``cuda`` makes PTX, and machine code where ``ptxas`` is found; the host
+runs the plan. Nothing of CUDA is imported until such a bundle is loaded.
 """
 
 from __future__ import annotations
@@ -13,14 +14,17 @@ from typing import Any, Protocol, TypeAlias
 from ..ir.errors import TargetError
 from ..ir.loop.nodes import Func
 from ..ir.target import Target
-from . import cpu, program
-from .code import Code
+from . import cpu, nvptx, program, ptxas
+from .code import Code, DeviceCode
+from .launch import launches
 from .llvm_ir import emit
 from .plan import Plan
 from .runtime.bundle import Bundle
+from .runtime.cuda.program import load_program
 from .runtime.native import Native
 from .runtime.process import objects
 from .runtime.profile import ThunkTime
+from .sass import disassemble
 from .timings import timed
 
 Stage: TypeAlias = tuple[str, Callable[[], str]]
@@ -37,7 +41,9 @@ class Program:
 class Loaded(Protocol):
     """A bundle that can run in this process."""
 
-    call: Callable[..., Any]
+    @property
+    def call(self) -> Callable[..., Any]:
+        """What Python calls with a call's arguments."""
 
     def run(self, args: Sequence[object], out: object) -> Any:
         """A call; the results go to ``out`` unless it is None."""
@@ -62,9 +68,7 @@ class Backend:
 
 
 def backend(target: Target) -> Backend:
-    """The backend of a target. ``TargetError`` where there is none."""
-    if target.kind not in _BACKENDS:
-        raise TargetError(f"cannot build for {target.spec}", "this version builds for CPUs")
+    """The backend of a target."""
     return _BACKENDS[target.kind]
 
 
@@ -94,5 +98,32 @@ def _load_native(bundle: Bundle) -> Loaded:
     return Native(bundle)
 
 
+def _compile_device(flat: Func, target: Target, timings: dict[str, float]) -> Code:
+    with timed(timings, "emit"):
+        text = emit(flat, target)
+    with timed(timings, "llvm"):
+        ptx = nvptx.compile(text, target)
+    found = launches(flat)
+    if ptxas.find() is None:
+        return DeviceCode(ptx, found)
+    with timed(timings, "ptxas"):
+        made = ptxas.assemble(ptx, target.cpu)
+    usage = [made.kernels[launch.symbol] for launch in found]
+    registers = tuple(u.registers for u in usage)
+    spills = tuple(u.spill_stores + u.spill_loads for u in usage)
+    return DeviceCode(ptx, found, made.code, registers, spills)
+
+
+def _device_stages(text: str, target: Target) -> Iterator[Stage]:
+    ptx = nvptx.compile(text, target)
+    yield "ptx", lambda: ptx
+    yield "asm", lambda: disassemble(ptx, target.cpu)
+
+
+def _finish_device(plan: Plan, target: Target) -> Program:
+    return Program()
+
+
 _NATIVE = Backend(_compile_native, _native_stages, _finish_native, _load_native)
-_BACKENDS = {"cpu": _NATIVE, "cuda-sim": _NATIVE}
+_DEVICE = Backend(_compile_device, _device_stages, _finish_device, load_program)
+_BACKENDS = {"cpu": _NATIVE, "cuda-sim": _NATIVE, "cuda": _DEVICE}

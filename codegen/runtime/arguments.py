@@ -23,7 +23,17 @@ Tree: TypeAlias = int | tuple["Tree", ...]  # how leaves, by number, stand in tu
 def convert_all(
     args: Sequence[object], specs: Sequence[ArraySpec], tree: Tree, where: str
 ) -> list[Array]:
-    """C-contiguous native arrays for all parameters, or ``ArgumentError``.
+    """C-contiguous native arrays for all parameters, or ``ArgumentError``."""
+    found = flatten(args, specs, tree, where)
+    return [
+        convert(x, spec, i, where) for i, (x, spec) in enumerate(zip(found, specs, strict=True))
+    ]
+
+
+def flatten(
+    args: Sequence[object], specs: Sequence[ArraySpec], tree: Tree, where: str
+) -> list[object]:
+    """What was given for each parameter, in order; ``ArgumentError`` where the number is wrong.
 
     ``tree`` has one element per argument: a parameter's number, or a tuple for a tuple argument.
     Arrays that stand in tuples there may also be given one by one, in order.
@@ -41,7 +51,16 @@ def convert_all(
     leaves: dict[int, object] = {}
     for number, (arg, branch) in enumerate(zip(args, tree, strict=True)):
         _flatten(arg, branch, leaves, f"argument {number}", where)
-    return [convert(leaves[i], spec, i, where) for i, spec in enumerate(specs)]
+    return [leaves[i] for i in range(len(specs))]
+
+
+def flatten_outputs(
+    out: object, specs: Sequence[ArraySpec], tree: Tree, where: str
+) -> list[object]:
+    """What was given for each result in ``out=``, in order."""
+    leaves: dict[int, object] = {}
+    _flatten(out, tree, leaves, "out", where)
+    return [leaves[i] for i in range(len(specs))]
 
 
 def _flatten(arg: object, tree: Tree, leaves: dict[int, object], what: str, where: str) -> None:
@@ -73,11 +92,8 @@ def convert(arg: object, spec: ArraySpec, number: int, where: str) -> Array:
 
 def check_outputs(out: object, specs: Sequence[ArraySpec], tree: Tree, where: str) -> list[Array]:
     """The arrays of ``out=``, in the order of the results; they must be writable and fit."""
-    leaves: dict[int, object] = {}
-    _flatten(out, tree, leaves, "out", where)
     arrays: list[Array] = []
-    for i, spec in enumerate(specs):
-        array = leaves[i]
+    for array, spec in zip(flatten_outputs(out, specs, tree, where), specs, strict=True):
         if not isinstance(array, np.ndarray):
             raise ArgumentError("out", f"expected an array, got {_describe(array)}", where)
         if array.dtype != to_numpy(spec.dtype) or array.shape != spec.dims:

@@ -36,7 +36,7 @@ class Executable:
         self._module = module
         self._stages = stages
         self._loaded: Loaded | None = None
-        self._call: Callable[..., Any] = self._first
+        self._call: Callable[..., Any] | None = None
         if not bundle.target.is_gpu and bundle.target.is_host:
             self.loaded()
 
@@ -48,7 +48,9 @@ class Executable:
         ``out``, an array or tuples of arrays like the answer, gets the results and is returned.
         Raises ``ArgumentError``.
         """
-        return self._call(*args) if out is None else self.loaded().run(args, out)
+        if self._call is None or out is not None:
+            return self.loaded().run(args, out)
+        return self._call(*args)
 
     @property
     def name(self) -> str:
@@ -137,10 +139,6 @@ class Executable:
             self._loaded = backend(self.bundle.target).load(self.bundle)
             self._call = self._loaded.call
         return self._loaded
-
-    def _first(self, *args: object) -> Any:
-        """The first call of code that is loaded when it is needed."""
-        return self.loaded().call(*args)
 
     def __repr__(self) -> str:
         params = ", ".join(f"{p.name}: {p}" for p in self.plan.params)

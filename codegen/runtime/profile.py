@@ -71,10 +71,13 @@ def profile(
             start = perf_counter()
             call()
             best[n] = min(best[n], perf_counter() - start)
-    return tuple(
-        ThunkTime(t.name, t.task if isinstance(t, KernelThunk) else "", float(seconds), _moved(t))
-        for t, seconds in zip(thunks, best, strict=True)
-    )
+    return tuple(thunk_time(t, float(seconds)) for t, seconds in zip(thunks, best, strict=True))
+
+
+def thunk_time(thunk: Thunk, seconds: float) -> ThunkTime:
+    """The time of a thunk beside its name and what it moves."""
+    task = thunk.task if isinstance(thunk, KernelThunk) else ""
+    return ThunkTime(thunk.name, task, seconds, _moved(thunk))
 
 
 def _moved(thunk: Thunk) -> int:

@@ -15,7 +15,7 @@ from nestwright.codegen.code import KernelCode
 from nestwright.codegen.groups import Groups, fuse_module, symbol
 from nestwright.codegen.plan import CopyThunk, WhileThunk, walk
 from nestwright.codegen.runtime.executable import Executable
-from nestwright.ir.errors import ArgumentError, ArtifactError, TargetError, UnsupportedError
+from nestwright.ir.errors import ArgumentError, ArtifactError, UnsupportedError
 from nestwright.ir.hlo.canonical import canonical_text
 from nestwright.ir.hlo.inputs import random_arguments
 from nestwright.ir.hlo.interp import evaluate
@@ -334,11 +334,6 @@ ENTRY e { x = f32[4,4] parameter(0)
     assert "cholesky" in text
     assert "m.py:7" in text
     assert "custom-call" in text
-
-
-def test_a_gpu_target_is_refused() -> None:
-    with pytest.raises(TargetError, match="this version builds for CPUs"):
-        build(parse(f"HloModule m\n{MLP}"), "cuda -arch=sm_90")
 
 
 def test_freezing_a_parameter_that_is_not_there_is_refused() -> None:

@@ -1,0 +1,210 @@
+"""Arrays on a GPU: our own, and how those of other libraries are taken without a copy."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ....ir.dtypes import DType, from_numpy, to_numpy
+from ....ir.errors import ArgumentError
+from ..arguments import Array
+from ..entry import ArraySpec
+from . import dlpack
+from .device import Device, Memory
+from .staging import Staging
+from .strided import gather
+
+ALIGNMENT = 16  # bytes: what kernels rely on
+
+
+class DeviceArray:
+    """A row-major array on a GPU; ``numpy()`` copies it to the host.
+
+    Other libraries take it without a copy, through DLPack (``torch.from_dlpack``) or
+    ``__cuda_array_interface__``. What runs on it is ordered after what made it; nothing waits.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        memory: Memory,
+        dtype: DType,
+        shape: tuple[int, ...],
+        staging: Staging,
+    ) -> None:
+        self.device = device
+        self.memory = memory
+        self.element = dtype
+        self.shape = shape
+        self._staging = staging
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The element type as NumPy (or ml_dtypes) names it."""
+        return to_numpy(self.element)
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """The size in bytes."""
+        return self.size * self.element.bytes
+
+    @property
+    def address(self) -> int:
+        """Where it stands on the device."""
+        return self.memory.address
+
+    def numpy(self) -> Array:
+        """The same values as a NumPy array."""
+        made = np.empty(self.shape, self.dtype)
+        with self.device:
+            self._staging.download(self.address, made)
+        return made
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        if copy is False:
+            raise ValueError("an array on a GPU cannot become a NumPy array without a copy")
+        made = self.numpy()
+        return made if dtype is None else made.astype(dtype, copy=False)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        if self.dtype.kind == "V":
+            raise AttributeError(f"__cuda_array_interface__ has no {self.element}; DLPack does")
+        return {
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "data": (self.address, False),
+            "strides": None,
+            "version": 3,
+            "stream": int(self.device.stream),
+        }
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return dlpack.CUDA, self.device.ordinal
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> object:
+        """A capsule for ``stream``, which will wait for what makes this array."""
+        if dl_device is not None and dl_device[0] == dlpack.CPU:
+            return self.numpy().__dlpack__()
+        if copy:
+            raise BufferError("a copy on the device is the consumer's own business")
+        if stream is not None and stream != -1:
+            with self.device:
+                self.device.lead(stream)
+        return dlpack.capsule(self.address, self.element, self.shape, self.device.ordinal, self)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("an array of rank 0 has no length")
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        dims = ",".join(map(str, self.shape))
+        return f"<DeviceArray {self.element}[{dims}] on {self.device.name}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """An argument on the device: its address, and what keeps it there.
+
+    ``foreign`` is what another library may use again as soon as we let it go; ``copied`` says that
+    the array itself was not usable.
+    """
+
+    address: int
+    owner: object
+    foreign: object = None
+    copied: bool = False
+
+
+def is_on_gpu(value: object) -> bool:
+    """Is this an array in a GPU's memory?"""
+    if isinstance(value, np.ndarray | np.generic | int | float | complex | list | tuple):
+        return False
+    if isinstance(value, DeviceArray):
+        return True
+    where = getattr(value, "__dlpack_device__", None)
+    if where is not None:
+        return where()[0] in (dlpack.CUDA, dlpack.CUDA_MANAGED)
+    return hasattr(value, "__cuda_array_interface__")
+
+
+def take(value: Any, spec: ArraySpec, what: str, where: str, device: Device) -> Placed:
+    """An array in a GPU's memory as a kernel takes it: row-major and aligned, else a copy on the
+    device. ``ArgumentError`` for another element type, another shape or another device."""
+    found = _found(value, what, where, device)
+    if found.dtype != spec.dtype or found.shape != spec.dims:
+        name = found.dtype.name if found.dtype is not None else "unknown type"
+        got = f"{name}[{','.join(map(str, found.shape))}]"
+        raise ArgumentError(what, f"expected {spec}, got {got}", where)
+    foreign = None if isinstance(value, DeviceArray) else found.owner
+    if found.address % ALIGNMENT == 0 and _is_dense(found):
+        return Placed(found.address, found.owner, foreign)
+    strides = found.strides if found.strides is not None else _dense(found.shape)
+    copy = device.allocate(spec.bytes, what)
+    gather(device, copy.address, found.address, spec.dtype.bytes, found.shape, strides)
+    return Placed(copy.address, copy, foreign, copied=True)
+
+
+def _found(value: Any, what: str, where: str, device: Device) -> dlpack.Found:
+    if isinstance(value, DeviceArray):
+        _same_device(value.device.ordinal, what, where, device)
+        return dlpack.Found(value.address, value.element, value.shape, None, value)
+    try:
+        if hasattr(value, "__dlpack_device__"):
+            _same_device(value.__dlpack_device__()[1], what, where, device)
+            return dlpack.read(value.__dlpack__(stream=int(device.stream)))
+        return _by_interface(value, value.__cuda_array_interface__, device)
+    except (TypeError, ValueError, KeyError, RuntimeError, BufferError) as error:
+        told = f"{type(value).__name__} gives no array: {error}"
+        raise ArgumentError(what, told, where) from error
+
+
+def _same_device(ordinal: int, what: str, where: str, device: Device) -> None:
+    if ordinal != device.ordinal:
+        told = f"it stands on GPU {ordinal}, and the executable runs on GPU {device.ordinal}"
+        raise ArgumentError(what, told, where)
+
+
+def _by_interface(value: object, facts: dict[str, Any], device: Device) -> dlpack.Found:
+    dtype = np.dtype(facts["typestr"])
+    if facts.get("stream") is not None:
+        device.follow(int(facts["stream"]))
+    strides = facts.get("strides")
+    if strides is not None:
+        if any(s % dtype.itemsize for s in strides):
+            raise ValueError("its strides are no whole elements")
+        strides = tuple(s // dtype.itemsize for s in strides)
+    shape = tuple(map(int, facts["shape"]))
+    return dlpack.Found(int(facts["data"][0]), from_numpy(dtype), shape, strides, value)
+
+
+def _dense(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+
+
+def _is_dense(found: dlpack.Found) -> bool:
+    if found.strides is None or 0 in found.shape:
+        return True
+    pairs = zip(found.shape, found.strides, _dense(found.shape), strict=True)
+    return all(extent == 1 or stride == dense for extent, stride, dense in pairs)

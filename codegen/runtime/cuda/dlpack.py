@@ -1,0 +1,134 @@
+"""DLPack capsules, read and made through their C layout: arrays that change hands uncopied."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any
+
+from ....ir.dtypes import BY_NAME, DType
+
+CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13  # DLDeviceType
+_INT, _UINT, _FLOAT, _BFLOAT, _COMPLEX, _BOOL = 0, 1, 2, 4, 5, 6  # DLDataTypeCode
+_F8 = {
+    7: "f8e3m4", 8: "f8e4m3", 9: "f8e4m3b11fnuz", 10: "f8e4m3fn", 11: "f8e4m3fnuz",
+    12: "f8e5m2", 13: "f8e5m2fnuz", 14: "f8e8m0fnu",
+}  # fmt: skip
+_KINDS = {_INT: "s", _UINT: "u", _FLOAT: "f", _COMPLEX: "c", _BFLOAT: "bf"}
+_NAME = b"dltensor"  # of a capsule that nobody has taken over
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+class _Managed(ctypes.Structure):
+    _fields_ = (
+        ("tensor", _Tensor),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+    )
+
+
+_python = ctypes.PyDLL(None)
+_new = _python["PyCapsule_New"]
+_new.restype, _new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+_is_valid = _python["PyCapsule_IsValid"]
+_is_valid.restype, _is_valid.argtypes = ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p]
+_get = _python["PyCapsule_GetPointer"]
+_get.restype, _get.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_char_p]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a capsule holds; strides in elements, None for row-major. ``owner`` keeps it alive."""
+
+    address: int
+    dtype: DType | None
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None
+    owner: object
+
+
+def read(capsule: object) -> Found:
+    """The array in a capsule of ``__dlpack__``. ``ValueError`` for what is none.
+
+    The capsule is not consumed: whoever holds it holds the array, and its own end releases it.
+    """
+    handle = id(capsule)
+    if not _is_valid(handle, _NAME):
+        raise ValueError("it is no DLPack capsule, or one that was used")
+    t = ctypes.cast(_get(handle, _NAME), ctypes.POINTER(_Managed)).contents.tensor
+    shape = tuple(t.shape[i] for i in range(t.ndim))
+    strides = tuple(t.strides[i] for i in range(t.ndim)) if t.strides else None
+    dtype = _dtype(t.code, t.bits) if t.lanes == 1 else None
+    return Found((t.data or 0) + t.byte_offset, dtype, shape, strides, capsule)
+
+
+def _dtype(code: int, bits: int) -> DType | None:
+    if code == _BOOL:
+        return BY_NAME["pred"] if bits == 8 else None
+    return BY_NAME.get(_F8.get(code, f"{_KINDS.get(code, '?')}{bits}"))
+
+
+def _code(dtype: DType) -> tuple[int, int]:
+    if dtype.kind == "pred":
+        return _BOOL, 8
+    for table in (_F8, {_BFLOAT: "bf16"}):
+        for code, name in table.items():
+            if dtype.name == name:
+                return code, dtype.bits
+    codes = {"signed": _INT, "unsigned": _UINT, "float": _FLOAT, "complex": _COMPLEX}
+    return codes[dtype.kind], dtype.bits
+
+
+@dataclass(slots=True)
+class _Lent:
+    """A tensor that another library may hold, and what it stands on."""
+
+    managed: _Managed
+    shape: Any
+    owner: object
+
+
+_lent: dict[int, _Lent] = {}
+
+
+def _give_back(managed: int) -> None:
+    _lent.pop(managed, None)
+
+
+def _end(capsule: int) -> None:
+    """A capsule ends: one that nobody took over gives its tensor back."""
+    if _is_valid(capsule, _NAME):
+        _give_back(_get(capsule, _NAME))
+
+
+# Called from C: the first by whoever took the tensor over, the second by Python itself.
+_deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_give_back)
+_destructor = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(_end)
+
+
+def capsule(
+    address: int, dtype: DType, shape: tuple[int, ...], ordinal: int, owner: object
+) -> object:
+    """A capsule over row-major memory of GPU ``ordinal``. It keeps ``owner`` alive."""
+    extents = (ctypes.c_int64 * max(1, len(shape)))(*shape)
+    code, bits = _code(dtype)
+    managed = _Managed()
+    managed.tensor = _Tensor(address, CUDA, ordinal, len(shape), code, bits, 1, extents, None, 0)
+    managed.deleter = ctypes.cast(_deleter, ctypes.c_void_p).value
+    place = ctypes.addressof(managed)
+    _lent[place] = _Lent(managed, extents, owner)
+    return _new(place, _NAME, ctypes.cast(_destructor, ctypes.c_void_p).value)

@@ -1,0 +1,299 @@
+"""A bundle on a GPU: its kernels, constants and arena there, and the calls that run it.
+
+Arguments are NumPy arrays (and what becomes one), which are copied to the device, or arrays that
+stand there already. If any of them does, the results stay on the device too, as ``DeviceArray``s,
+and the call returns while the device still works on them; else they are NumPy arrays.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+from ....ir.dtypes import from_numpy, to_numpy
+from ....ir.errors import ArgumentError, TargetError
+from ...code import DeviceCode
+from ...plan import BufferSlice, KernelThunk, Plan
+from ..arguments import Array, check_outputs, convert, flatten, flatten_outputs, rebuild
+from ..bundle import Bundle
+from ..entry import ArraySpec
+from ..outputs import allocator
+from ..profile import ThunkTime, thunk_time
+from .arrays import DeviceArray, Placed, is_on_gpu, take
+from .device import Device, Memory, device
+from .driver import DriverError
+from .kernels import load_all
+from .recording import SYNC, Recorder
+from .staging import Pinned, Staging
+from .steps import Branch, Loop, Run, Step, chosen, steps
+
+DECISION_BYTES = 8
+_HINT = f"with {SYNC}=1 in the environment, the kernel is named"
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where a call's memories begin on the device."""
+
+    params: Sequence[int]
+    results: Sequence[int]
+    arena: int
+    constants: int
+
+    def address(self, s: BufferSlice) -> int:
+        """Where a slice of the plan stands."""
+        match s.memory:
+            case "param":
+                return self.params[s.index] + s.offset
+            case "result":
+                return self.results[s.index] + s.offset
+            case "arena":
+                return self.arena + s.offset
+            case _:
+                return self.constants + s.offset
+
+
+class DeviceProgram:
+    """A bundle loaded into a GPU. Calls from several threads run one after the other."""
+
+    def __init__(self, bundle: Bundle, on: Device) -> None:
+        self.bundle = bundle
+        self.plan: Plan = bundle.plan
+        self.device = on
+        codes = {s: c for s, c in bundle.kernels.items() if isinstance(c, DeviceCode)}
+        with on:
+            self.kernels = load_all(codes, bundle.target, on, bundle.name)
+            self.staging = staging(on)
+            sizes = self.plan.arena_bytes, self.plan.constant_bytes
+            self.arena = on.allocate(sizes[0], f"the arena of {bundle.name}")
+            self.constants = on.allocate(sizes[1], f"the constants of {bundle.name}")
+            self.staging.upload(bundle.constants, self.constants.address)
+            self._decision = Pinned(on, DECISION_BYTES)
+        self.steps = steps(self.plan.thunks)
+        self._homes: dict[tuple[str, int], Memory] = {}
+        self._recorder = Recorder(on, self.kernels, self._decision.address, bundle.name)
+        self._lent: deque[tuple[Any, list[object]]] = deque()
+
+    def call(self, *args: object, out: object = None, **unknown: object) -> Any:
+        """What Python calls."""
+        if unknown:
+            raise ArgumentError(f"unknown keyword {next(iter(unknown))!r}", "only out= is known")
+        return self.run(args, out)
+
+    def run(self, args: Sequence[object], out: object) -> Any:
+        """A call; the results go to ``out``, arrays of host or device, unless it is None."""
+        plan, where = self.plan, self.bundle.name
+        flat = flatten(args, plan.params, plan.param_tree, where)
+        targets = [] if out is None else flatten_outputs(out, plan.results, plan.result_tree, where)
+        with self.device:
+            params = self._params(flat)
+            if any(map(is_on_gpu, targets)):
+                self._run_into(targets, params)
+                return out
+            if out is None and any(map(is_on_gpu, flat)):
+                made = [self._array(r) for r in plan.results]
+                self._execute(params, [a.address for a in made])
+                self._lend(params)
+                return rebuild(made, plan.result_tree)
+            hosts = (
+                _empty(plan)
+                if out is None
+                else check_outputs(out, plan.results, plan.result_tree, where)
+            )
+            self._execute(params, self._result_homes())
+            self._fetch(hosts)
+            return rebuild(hosts, plan.result_tree) if out is None else out
+
+    def put(self, value: object) -> DeviceArray:
+        """A copy of an array on the device that this program runs on."""
+        array = np.asarray(value)
+        made = self._array(ArraySpec("array", from_numpy(array.dtype), array.shape))
+        with self.device:
+            self.staging.upload(np.ascontiguousarray(array), made.address)
+        return made
+
+    def synchronize(self) -> None:
+        """Wait until all calls are done; a fault of theirs shows here."""
+        with self.device:
+            self._wait()
+            self._release()
+
+    def seconds(self, action: Callable[[], object]) -> float:
+        """The device's time for what an action submits, measured by events."""
+        call, on = self.device.driver.call, self.device
+        with on:
+            start, end = on.event(), on.event()
+            try:
+                call("cuEventRecord", start, on.stream)
+                action()
+                call("cuEventRecord", end, on.stream)
+                self._wait()
+                return float(call("cuEventElapsedTime", start, end)) * 1e-3
+            finally:
+                call("cuEventDestroy", start)
+                call("cuEventDestroy", end)
+
+    def profile(self, args: Sequence[object], rounds: int) -> tuple[ThunkTime, ...]:
+        """The time of each thunk, from events around it; the best of the rounds."""
+        plan = self.plan
+        flat = flatten(args, plan.params, plan.param_tree, self.bundle.name)
+        alone = [steps((t,)) for t in plan.thunks]
+        best = [float("inf")] * len(alone)
+        with self.device:
+            places = self._places(self._params(flat), self._result_homes())
+            for _ in range(rounds):
+                for n, todo in enumerate(alone):
+                    best[n] = min(best[n], self.seconds(partial(self._run_steps, todo, places)))
+        return tuple(thunk_time(t, s) for t, s in zip(plan.thunks, best, strict=True))
+
+    def _params(self, flat: Sequence[object]) -> list[Placed]:
+        """The arguments on the device."""
+        return [
+            self._place(x, s, i)
+            for i, (x, s) in enumerate(zip(flat, self.plan.params, strict=True))
+        ]
+
+    def _place(self, value: object, spec: ArraySpec, number: int) -> Placed:
+        where = self.bundle.name
+        if is_on_gpu(value):
+            return take(value, spec, f"argument {number} ({spec.name})", where, self.device)
+        array = convert(value, spec, number, where)
+        home = self._home("param", number, spec)
+        self.staging.upload(array, home.address)
+        return Placed(home.address, home)
+
+    def _run_into(self, targets: Sequence[object], params: Sequence[Placed]) -> None:
+        """Run into arrays on the device; by way of others where they overlap with arguments."""
+        specs = self.plan.results
+        found = [
+            take(t, r, "out", self.bundle.name, self.device)
+            for t, r in zip(targets, specs, strict=True)
+        ]
+        if any(p.copied for p in found):
+            raise ArgumentError(
+                "out", "an array on the device must be row-major and begin at 16 bytes",
+                self.bundle.name,
+            )  # fmt: skip
+        if self._apart(found, params):
+            self._execute(params, [p.address for p in found])
+        else:
+            homes = self._result_homes()
+            self._execute(params, homes)
+            for place, home, spec in zip(found, homes, specs, strict=True):
+                if spec.bytes:
+                    self.device.driver.call(
+                        "cuMemcpyDtoDAsync", place.address, home, spec.bytes, self.device.stream
+                    )
+        self._lend([*params, *found])
+
+    def _apart(self, found: Sequence[Placed], params: Sequence[Placed]) -> bool:
+        """Does no result overlap with an argument or another result?"""
+        ends = [
+            (p.address, p.address + s.bytes) for p, s in zip(params, self.plan.params, strict=True)
+        ]
+        for place, spec in zip(found, self.plan.results, strict=True):
+            start, end = place.address, place.address + spec.bytes
+            if any(start < b and a < end for a, b in ends):
+                return False
+            ends.append((start, end))
+        return True
+
+    def _fetch(self, arrays: Sequence[Array]) -> None:
+        """The results, from their homes on the device."""
+        for array, place, spec in zip(arrays, self._result_homes(), self.plan.results, strict=True):
+            direct = array.flags.c_contiguous
+            made = array if direct else np.empty(spec.dims, array.dtype)
+            self.staging.download(place, made)
+            if not direct:
+                np.copyto(array, made)
+        self._release()
+
+    def _array(self, spec: ArraySpec) -> DeviceArray:
+        memory = self.device.allocate(spec.bytes, spec.name)
+        return DeviceArray(self.device, memory, spec.dtype, spec.dims, self.staging)
+
+    def _home(self, kind: str, number: int, spec: ArraySpec) -> Memory:
+        """The memory on the device that an argument or result of the host always has."""
+        if (kind, number) not in self._homes:
+            what = f"{spec.name} of {self.bundle.name}"
+            self._homes[kind, number] = self.device.allocate(spec.bytes, what)
+        return self._homes[kind, number]
+
+    def _result_homes(self) -> list[int]:
+        return [self._home("result", i, r).address for i, r in enumerate(self.plan.results)]
+
+    def _places(self, params: Sequence[Placed], results: Sequence[int]) -> Places:
+        bases = self.arena.address, self.constants.address
+        return Places([p.address for p in params], results, *bases)
+
+    def _execute(self, params: Sequence[Placed], results: Sequence[int]) -> None:
+        self._run_steps(self.steps, self._places(params, results))
+
+    def _run_steps(self, todo: Sequence[Step], places: Places) -> None:
+        for step in todo:
+            match step:
+                case Run():
+                    self._recorder.submit(step, places.address)
+                    if step.decision is not None:
+                        self._wait()
+                case Loop(turn=turn):
+                    while self._decision.bytes[0]:
+                        self._run_steps(turn, places)
+                case Branch(branches=branches, pred=pred):
+                    read = self._decision.bytes[: 1 if pred else 4].tobytes()
+                    value = int.from_bytes(read, "little", signed=True)
+                    self._run_steps(branches[chosen(len(branches), pred, value)], places)
+
+    def _wait(self) -> None:
+        """Wait for the device. A fault names the kernel where there is but one."""
+        thunks = [t for t in self.plan.thunks if isinstance(t, KernelThunk)]
+        only = thunks[0] if len(thunks) == len(self.kernels) == 1 else None
+        what = f"kernel {only.symbol} of group {only.name}" if only else self.bundle.name
+        self.device.synchronize(what, self.bundle.name, "" if only else _HINT)
+
+    def _lend(self, params: Sequence[Placed]) -> None:
+        """Hold what other libraries own until the device is done with it."""
+        self._release()
+        foreign = [p.foreign for p in params if p.foreign is not None]
+        if foreign:
+            event = self.device.event(timing=False)
+            self.device.driver.call("cuEventRecord", event, self.device.stream)
+            self._lent.append((event, foreign))
+
+    def _release(self) -> None:
+        """Let go of what was lent for work that is done."""
+        while self._lent:
+            try:
+                self.device.driver.call("cuEventQuery", self._lent[0][0])
+            except DriverError as error:
+                if error.status == "CUDA_ERROR_NOT_READY":
+                    return
+                raise self.device.failed(error, f"{self.bundle.name} failed") from error
+            event, _ = self._lent.popleft()
+            self.device.driver.call("cuEventDestroy", event)
+
+
+def _empty(plan: Plan) -> list[Array]:
+    return [allocator(r.bytes)(r.dims, to_numpy(r.dtype)) for r in plan.results]
+
+
+def load_program(bundle: Bundle) -> DeviceProgram:
+    """A bundle on this machine's GPU. ``TargetError`` where there is none that can run it."""
+    try:
+        found = device()
+    except TargetError as error:
+        raise TargetError(
+            f"{bundle.name} was built for {bundle.target.spec}", f"{error.what}: {error.why}"
+        ) from error
+    return DeviceProgram(bundle, found)
+
+
+@cache
+def staging(on: Device) -> Staging:
+    """The page-locked memory of a device, shared by its programs."""
+    return Staging(on)

@@ -1,0 +1,215 @@
+"""Straight runs of kernels and copies: submitted one by one at first, as a CUDA graph from then on.
+
+What a run does depends on where the arguments and results stand. The first time that a run meets a
+set of addresses its operations are made and submitted; the second time they are recorded as a
+graph, which every later time launches as a whole.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ...plan import BufferSlice, CopyThunk, KernelThunk
+from .device import Device
+from .driver import DriverError
+from .kernels import Kernel
+from .steps import Run
+
+KEPT = 8  # sets of addresses per run
+SYNC = "NESTWRIGHT_CUDA_SYNC"
+"""Set to anything, every kernel is waited for, so that a fault is told with its kernel's name."""
+
+Address: TypeAlias = Callable[[BufferSlice], int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LaunchOp:
+    """A kernel with its arguments: ``words`` are their addresses, ``pointers`` the words' own."""
+
+    kernel: Kernel
+    words: np.ndarray[Any, np.dtype[np.uint64]]
+    pointers: np.ndarray[Any, np.dtype[np.uint64]]
+    name: str
+
+    def submit(self, device: Device, stream: Any) -> None:
+        launch = self.kernel.launch
+        device.driver.call(
+            "cuLaunchKernel", self.kernel.function, *launch.grid, *launch.block,
+            launch.shared_bytes, stream, int(self.pointers.ctypes.data), 0,
+        )  # fmt: skip
+
+    def __str__(self) -> str:
+        of = f" of group {self.name}" if self.name else ""
+        return f"kernel {self.kernel.launch.symbol}{of}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CopyOp:
+    """A copy on the device, or to the host where ``function`` says so."""
+
+    function: str
+    target: int
+    source: int
+    bytes: int
+    name: str
+
+    def submit(self, device: Device, stream: Any) -> None:
+        device.driver.call(self.function, self.target, self.source, self.bytes, stream)
+
+    def __str__(self) -> str:
+        return f"copy {self.name}".rstrip()
+
+
+Op: TypeAlias = LaunchOp | CopyOp
+
+
+def launch_op(kernel: Kernel, addresses: Sequence[int], name: str) -> LaunchOp:
+    """A launch on arguments at these addresses; each is one pointer to the kernel."""
+    words = np.array(addresses or [0], np.uint64)
+    first = int(words.ctypes.data)
+    pointers = np.arange(first, first + words.nbytes, words.itemsize, dtype=np.uint64)
+    return LaunchOp(kernel, words, pointers, name)
+
+
+def operations(
+    run: Run, kernels: Mapping[str, tuple[Kernel, ...]], address: Address, decision: int
+) -> list[Op]:
+    """What a run does; its decision goes to the host's memory at address ``decision``."""
+    found: list[Op] = []
+    for thunk in run.thunks:
+        match thunk:
+            case KernelThunk(symbol=symbol, args=args, name=name):
+                places = [address(s) for s in args]
+                found += [launch_op(kernel, places, name) for kernel in kernels[symbol]]
+            case CopyThunk(source=source, target=target, name=name) if source.bytes:
+                to, start = address(target), address(source)
+                found.append(CopyOp("cuMemcpyDtoDAsync", to, start, source.bytes, name))
+    if run.decision is not None:
+        place = address(run.decision)
+        size = run.decision.bytes
+        found.append(CopyOp("cuMemcpyDtoHAsync", decision, place, size, "decision"))
+    return found
+
+
+@dataclass(slots=True)
+class _Prepared:
+    ops: list[Op]
+    graph: Graph | None = None
+
+
+@dataclass(slots=True)
+class _Known:
+    """Of one run: the arguments and results that it touches, and what was made for their places."""
+
+    outside: tuple[BufferSlice, ...]
+    prepared: OrderedDict[tuple[int, ...], _Prepared] = field(default_factory=OrderedDict)
+
+
+@dataclass(slots=True)
+class Recorder:
+    """The operations and graphs of a program's runs. Used with the device held."""
+
+    device: Device
+    kernels: Mapping[str, tuple[Kernel, ...]]
+    decision: int
+    where: str
+    _known: dict[Run, _Known] = field(default_factory=dict)
+
+    def submit(self, run: Run, address: Address) -> None:
+        """Submit a run on the memory that ``address`` tells."""
+        if run not in self._known:
+            self._known[run] = _Known(_outside(run))
+        known = self._known[run].prepared
+        key = tuple(map(address, self._known[run].outside))
+        found = known.get(key)
+        if found is None:
+            found = _Prepared(operations(run, self.kernels, address, self.decision))
+            known[key] = found
+            while len(known) > KEPT:
+                known.popitem(last=False)
+            self._one_by_one(found.ops)
+            return
+        known.move_to_end(key)
+        if len(found.ops) < 2 or SYNC in os.environ:
+            self._one_by_one(found.ops)
+            return
+        if found.graph is None:
+            found.graph = self._record(found.ops)
+        try:
+            self.device.driver.call("cuGraphLaunch", found.graph.handle, self.device.stream)
+        except DriverError as error:
+            raise self.device.failed(error, "a graph cannot be launched", self.where) from error
+
+    def _one_by_one(self, ops: Sequence[Op]) -> None:
+        for op in ops:
+            self._submit(op, self.device.stream)
+            if SYNC in os.environ:
+                self.device.synchronize(str(op), self.where)
+
+    def _submit(self, op: Op, stream: Any) -> None:
+        try:
+            op.submit(self.device, stream)
+        except DriverError as error:
+            raise self.device.failed(error, f"{op} cannot be launched", self.where) from error
+
+    def _record(self, ops: Sequence[Op]) -> Graph:
+        """The operations as a graph, recorded on a stream that nothing else uses."""
+        driver, stream = self.device.driver, self.device.recorder
+        mode = driver.constant("CUstreamCaptureMode", "CU_STREAM_CAPTURE_MODE_RELAXED")
+        driver.call("cuStreamBeginCapture", stream, mode)
+        try:
+            for op in ops:
+                self._submit(op, stream)
+        except BaseException:
+            with suppress(DriverError):
+                driver.call("cuStreamEndCapture", stream)
+            raise
+        graph = driver.call("cuStreamEndCapture", stream)
+        try:
+            return Graph(self.device, driver.call("cuGraphInstantiate", graph, 0))
+        except DriverError as error:
+            raise self.device.failed(error, "a graph cannot be made", self.where) from error
+        finally:
+            driver.call("cuGraphDestroy", graph)
+
+
+class Graph:
+    """A graph that can be launched; destroyed when nothing refers to it."""
+
+    def __init__(self, device: Device, handle: Any) -> None:
+        self.handle = handle
+        weakref.finalize(self, _destroy, device, handle).atexit = False
+
+
+def _destroy(device: Device, handle: Any) -> None:
+    if device.fault is None:
+        with device:
+            device.driver.call("cuGraphExecDestroy", handle)
+
+
+def _outside(run: Run) -> tuple[BufferSlice, ...]:
+    """A slice for each argument and result that a run touches."""
+    found: dict[tuple[str, int], BufferSlice] = {}
+    for s in _slices(run):
+        if s.memory in ("param", "result"):
+            found.setdefault((s.memory, s.index), BufferSlice(s.memory, 0, 0, s.index))
+    return tuple(found.values())
+
+
+def _slices(run: Run) -> list[BufferSlice]:
+    found = [] if run.decision is None else [run.decision]
+    for thunk in run.thunks:
+        match thunk:
+            case KernelThunk(args=args):
+                found += args
+            case CopyThunk(source=source, target=target):
+                found += [source, target]
+    return found

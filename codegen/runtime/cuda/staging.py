@@ -1,0 +1,116 @@
+"""Arrays to and from a device by way of page-locked memory, in pieces that overlap with copying.
+
+The device copies from and to page-locked memory by itself. Two pieces take turns: while one is on
+its way, the host fills or empties the other.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..arguments import Array
+from .device import Device
+from .driver import DriverError
+
+PIECE = 1 << 22  # bytes
+_Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
+
+
+class Pinned:
+    """Page-locked memory of this process, as bytes; freed when nothing refers to it any more."""
+
+    def __init__(self, device: Device, nbytes: int) -> None:
+        with device:
+            self.address = int(device.driver.call("cuMemHostAlloc", nbytes, 0))
+        memory = (ctypes.c_uint8 * nbytes).from_address(self.address)
+        self.bytes: _Bytes = np.ctypeslib.as_array(memory)
+        weakref.finalize(self, _free, device, self.address).atexit = False
+
+
+def _free(device: Device, address: int) -> None:
+    if device.fault is None:
+        with device:
+            device.driver.call("cuMemFreeHost", address)
+
+
+@dataclass(slots=True)
+class _Piece:
+    """A piece and the event after which it may be touched; ``busy`` while it may not."""
+
+    memory: Pinned
+    event: Any
+    busy: bool = False
+
+
+class Staging:
+    """The page-locked pieces of a device; used with the device held."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self._pieces: list[_Piece] = []
+        self._turn = 0
+
+    def upload(self, array: Array, address: int) -> None:
+        """Copy a C-contiguous array to the device. It may be changed once this returns."""
+        source = _flat(array)
+        for start in range(0, source.size, PIECE):
+            part = source[start : start + PIECE]
+            piece = self._next()
+            piece.memory.bytes[: part.size] = part
+            self._copy("cuMemcpyHtoDAsync", address + start, piece.memory.address, part.size)
+            self._mark(piece)
+
+    def download(self, address: int, array: Array) -> None:
+        """Copy from the device into a C-contiguous array; it is there when this returns."""
+        target = _flat(array)
+        under_way: list[tuple[_Piece, _Bytes]] = []
+        for start in range(0, target.size, PIECE):
+            part = target[start : start + PIECE]
+            if len(under_way) == 2:
+                self._arrive(*under_way.pop(0))
+            piece = self._next()
+            self._copy("cuMemcpyDtoHAsync", piece.memory.address, address + start, part.size)
+            self._mark(piece)
+            under_way.append((piece, part))
+        for piece, part in under_way:
+            self._arrive(piece, part)
+
+    def _arrive(self, piece: _Piece, part: _Bytes) -> None:
+        self._wait(piece)
+        part[:] = piece.memory.bytes[: part.size]
+
+    def _copy(self, function: str, target: int, source: int, nbytes: int) -> None:
+        device = self.device
+        try:
+            device.driver.call(function, target, source, nbytes, device.stream)
+        except DriverError as error:
+            raise device.failed(error, "a copy between host and GPU failed") from error
+
+    def _next(self) -> _Piece:
+        if len(self._pieces) < 2:
+            self._pieces.append(_Piece(Pinned(self.device, PIECE), self.device.event(False)))
+        self._turn = (self._turn + 1) % len(self._pieces)
+        piece = self._pieces[self._turn]
+        self._wait(piece)
+        return piece
+
+    def _mark(self, piece: _Piece) -> None:
+        self.device.driver.call("cuEventRecord", piece.event, self.device.stream)
+        piece.busy = True
+
+    def _wait(self, piece: _Piece) -> None:
+        if piece.busy:
+            try:
+                self.device.driver.call("cuEventSynchronize", piece.event)
+            except DriverError as error:
+                raise self.device.failed(error, "work on the GPU failed") from error
+            piece.busy = False
+
+
+def _flat(array: Array) -> _Bytes:
+    return array.reshape(-1).view(np.uint8)

@@ -1,0 +1,71 @@
+"""A plan's thunks as the host of a GPU runs them: straight runs, and decisions between them.
+
+A run needs no decision, so that it can be recorded once and replayed. A decision is a value that
+the device computes and the host reads. Where a run ends with one, the value is copied to the host
+at the end of the run itself; a loop's next test belongs to the run of its body. So there is one
+wait for each decision, and none besides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ...plan import BufferSlice, ConditionalThunk, CopyThunk, KernelThunk, Thunk, WhileThunk
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """Kernels and copies in order; at the end ``decision``, if there is one, is read."""
+
+    thunks: tuple[KernelThunk | CopyThunk, ...]
+    decision: BufferSlice | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loop:
+    """``turn`` again and again while the pred that was read last is true; it reads it anew."""
+
+    turn: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Branch:
+    """One of the branches, by the selector that was read last: a pred if ``pred``, else an s32."""
+
+    branches: tuple[tuple[Step, ...], ...]
+    pred: bool
+
+
+Step: TypeAlias = Run | Loop | Branch
+
+
+def steps(thunks: Sequence[Thunk], decision: BufferSlice | None = None) -> tuple[Step, ...]:
+    """The steps of thunks; the last one reads ``decision`` if there is one."""
+    found: list[Step] = []
+    straight: list[Thunk] = []
+    for thunk in thunks:
+        match thunk:
+            case WhileThunk(condition=condition, predicate=predicate, body=body):
+                found += steps((*straight, *condition), predicate)
+                found.append(Loop(steps((*body, *condition), predicate)))
+                straight = []
+            case ConditionalThunk(selector=selector, branches=branches):
+                found += steps(straight, selector)
+                inner = tuple(steps(branch) for branch in branches)
+                found.append(Branch(inner, selector.bytes == 1))
+                straight = []
+            case _:
+                straight.append(thunk)
+    if straight or decision is not None:
+        plain = tuple(t for t in straight if isinstance(t, KernelThunk | CopyThunk))
+        found.append(Run(plain, decision))
+    return tuple(found)
+
+
+def chosen(branches: int, pred: bool, selector: int) -> int:
+    """The branch that a selector means: the first for a true pred; the last if out of range."""
+    if pred:
+        return 0 if selector else branches - 1
+    return selector if 0 <= selector < branches else branches - 1
