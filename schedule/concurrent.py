@@ -11,6 +11,7 @@ from .bindings import Sum, Term, determined
 from .cursor import Path, block_of, blocks_under, extent_of, loop_of, loops_of, nest, ranges_of
 from .errors import Reason
 from .footprint import axis_values, span
+from .launches import threads_hold
 from .legality import (
     KINDS,
     bound_vars,
@@ -112,10 +113,10 @@ def _heads(loop: For, path: Path, user: Path, buffer: Buffer) -> set[tuple[int, 
 
 
 def nesting(path: Path, kind: Kind) -> Reason | None:
-    """Vector loops hold no parallel or vector loop; parallel loops do not nest."""
+    """Vector loops hold only serial ones; parallel loops do not nest, nor go with threads."""
     loop = loop_of(path)
-    bad = (Kind.PARALLEL, Kind.VECTOR) if kind is Kind.VECTOR else (Kind.PARALLEL,)
-    above = (Kind.PARALLEL, Kind.VECTOR) if kind is Kind.PARALLEL else (Kind.VECTOR,)
+    bad = {Kind.PARALLEL, Kind.THREAD} | ({Kind.VECTOR} if kind is Kind.VECTOR else set())
+    above = {Kind.VECTOR} | ({Kind.PARALLEL, Kind.THREAD} if kind is Kind.PARALLEL else set())
     for x in loops_of(path)[:-1]:
         if x.kind in above:
             return Reason(
@@ -158,7 +159,8 @@ def may_vectorize(func: Func, path: Path) -> Reason | None:
 
 
 def kinds_hold(func: Func, paths: Iterable[Path]) -> Reason | None:
-    """Parallel and vector loops on ``paths`` are still legal."""
+    """Parallel and vector loops and those over threads on ``paths`` are still legal."""
+    paths = list(paths)
     done: set[int] = set()
     for path in paths:
         for n, s in enumerate(path):
@@ -174,4 +176,4 @@ def kinds_hold(func: Func, paths: Iterable[Path]) -> Reason | None:
                 reason = None
             if reason is not None:
                 return reason
-    return None
+    return threads_hold(func, paths)

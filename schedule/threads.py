@@ -1,16 +1,39 @@
-"""What loops over the threads of a GPU must keep to: where they stand, and who meets whom."""
+"""Where loops over the threads of a GPU may stand, and how many threads there may be.
+
+Blocks of threads are outermost: nothing orders one after another. Threads of a block stand anywhere
+inside, and may stand inside a loop over the same index, whose iterations they then share.
+
+Threads of ``threadIdx.x`` may also share a reduction: each sums up its own terms, then they put
+their results together. Then, from the reduction's outermost loop inward,
+
+* there is no other loop over threads: those that the result belongs to stand outside;
+* the loop over threads is the outermost, if the terms may not change places;
+* nothing reads the result, which is not there before the last term.
+"""
 
 from __future__ import annotations
 
-from ..ir.loop.nodes import THREADS, Func, Kind
-from .concurrent import lanes_disjoint
-from .cursor import Path, blocks_under, extent_of, loop_of, loops_of
+from collections.abc import Mapping
+from math import prod
+
+from ..ir.loop.build import FALSE
+from ..ir.loop.nodes import THREADS, AxisKind, Block, For, Kind
+from .combiner import combiner_of
+from .cursor import Path, block_of, extent_of, loop_of, loops_of
 from .errors import Reason
-from .legality import not_opaque
+from .guards import starting_guard
+from .legality import KINDS, bound_vars, constant_extent, visits_once
 
 MAX_THREADS = 1024
-MAX_GRID = {"blockIdx.x": 2**31 - 1, "blockIdx.y": 65535, "blockIdx.z": 65535}
-MAX_BLOCK = {"threadIdx.x": 1024, "threadIdx.y": 1024, "threadIdx.z": 64}
+MAX_EXTENT: Mapping[str, int] = {
+    "blockIdx.z": 65535,
+    "blockIdx.y": 65535,
+    "blockIdx.x": 2**31 - 1,
+    "threadIdx.z": 64,
+    "threadIdx.y": 1024,
+    "threadIdx.x": 1024,
+}
+SHARING = "threadIdx.x"  # the index whose threads may share a reduction
 
 
 def known_index(thread: str) -> Reason | None:
@@ -27,56 +50,134 @@ def is_grid(thread: str) -> bool:
 
 def placed(path: Path, thread: str) -> Reason | None:
     """A loop over ``thread`` may stand at the end of ``path``: blocks of threads outermost, no more
-    of them and of threads than a launch can have."""
+    of them than a launch can have."""
     loop = loop_of(path)
-    above = loops_of(path)[:-1]
-    n = extent_of(loop) or 0
-    most = {**MAX_GRID, **MAX_BLOCK}[thread]
+    n, most = extent_of(loop) or 0, MAX_EXTENT[thread]
     if not 0 < n <= most:
         return Reason(
             f"loop `{loop.var.name}` runs {n} times; {thread} takes 1 to {most}",
             (loop,),
-            f"split it first: sch.split({loop.var.name}, [None, 256])",
+            f"split it first: sch.split({loop.var.name}, [None, {min(most, 256)}])",
         )
-    for x in above:
+    for x in loops_of(path)[:-1]:
         if x.kind in (Kind.PARALLEL, Kind.VECTOR):
-            return Reason(f"loop `{x.var.name}` around it runs on a CPU's lanes", (x, loop))
-        if is_grid(thread) and x.kind is not Kind.THREAD:
-            return Reason(
-                f"loop `{x.var.name}` around it is no loop over blocks of threads",
-                (x, loop),
-                "loops over blockIdx stand outermost: reorder first",
-            )
-        if is_grid(thread) and not is_grid(x.thread):
-            return Reason(
-                f"loop `{x.var.name}` around it is bound to {x.thread}",
-                (x, loop),
-                "loops over blockIdx stand around those over threadIdx",
-            )
-        if is_grid(thread) and x.thread == thread:
-            return Reason(f"loop `{x.var.name}` around it is already {thread}", (x, loop))
-    return _few_enough(path, thread, n)
+            return Reason(f"loop `{x.var.name}` around it is already {KINDS[x.kind]}", (x, loop))
+        if is_grid(thread):
+            reason = _around_grid(x, loop, thread)
+            if reason is not None:
+                return reason
+    return None
 
 
-def _few_enough(path: Path, thread: str, n: int) -> Reason | None:
-    """All threads of the nest together are at most what a block can have."""
-    most: dict[str, int] = {} if is_grid(thread) else {thread: n}
-    loops = [x for p in blocks_under(path[:1]) for x in loops_of(p)]
-    for x in loops:
-        if x.kind is Kind.THREAD and not is_grid(x.thread):
-            most[x.thread] = max(most.get(x.thread, 1), extent_of(x) or 1)
-    total = 1
-    for k in most.values():
-        total *= k
+def _around_grid(outer: For, loop: For, thread: str) -> Reason | None:
+    name = outer.var.name
+    if outer.kind is not Kind.THREAD:
+        return Reason(
+            f"loop `{name}` around it is no loop over blocks of threads",
+            (outer, loop),
+            "loops over blockIdx stand outermost: reorder, or bind the outer loop",
+        )
+    if not is_grid(outer.thread):
+        return Reason(
+            f"loop `{name}` around it is bound to {outer.thread}",
+            (outer, loop),
+            "loops over blockIdx stand around those over threadIdx: reorder first",
+        )
+    if outer.thread == thread:
+        return Reason(f"loop `{name}` around it is already bound to {thread}", (outer, loop))
+    return None
+
+
+def few_enough(sizes: Mapping[str, int], loop: For) -> Reason | None:
+    """All threads of a launch together are at most what a block can have."""
+    own = {name: n for name, n in sizes.items() if not is_grid(name)}
+    total = prod(own.values())
     if total <= MAX_THREADS:
         return None
+    listed = " x ".join(f"{n} ({name})" for name, n in own.items())
     return Reason(
-        f"a block would have {total} threads; {MAX_THREADS} is the most",
-        (loop_of(path),),
+        f"a block would have {listed} = {total} threads; {MAX_THREADS} is the most",
+        (loop,),
         "split the loop and bind a smaller one",
     )
 
 
-def may_bind(func: Func, path: Path, thread: str) -> Reason | None:
-    """The iterations of the loop may run at once."""
-    return not_opaque(blocks_under(path)) or lanes_disjoint(func, path, private=True)
+def is_shared(block: Block, loop: For) -> bool:
+    """Whether the threads of a loop share the block's reduction."""
+    return loop.kind is Kind.THREAD and loop.var in bound_vars(block, AxisKind.REDUCE)
+
+
+def may_share(path: Path, loop: For) -> Reason | None:
+    """The threads of ``loop`` may share the reduction at the end of ``path``."""
+    block = block_of(path)
+    loops = loops_of(path)
+    reduce = bound_vars(block, AxisKind.REDUCE)
+    over = [x for x in loops if (x.var in reduce and extent_of(x) != 1) or x is loop]
+    inner = loops[next(n for n, x in enumerate(loops) if x is over[0]) :]
+    return (
+        _right_index(block, loop)
+        or _one_share(block, loop, inner)
+        or _known_combiner(block, loop, over)
+        or next((r for x in over if (r := constant_extent(x)) is not None), None)
+        or visits_once(block, loops, [x for x in inner if extent_of(x) != 1])
+        or _guarded_throughout(block)
+    )
+
+
+def _right_index(block: Block, loop: For) -> Reason | None:
+    if loop.var in bound_vars(block, AxisKind.SPATIAL):
+        return Reason(
+            f"loop `{loop.var.name}` drives both spatial and reduction axes of `{block.name}`",
+            (loop, block),
+        )
+    if loop.thread == SHARING:
+        return None
+    return Reason(
+        f"loop `{loop.var.name}` is a reduction loop of `{block.name}`; only the threads of "
+        f"{SHARING} can put their results together",
+        (loop, block),
+        f"bind it to {SHARING}, or rfactor gives each iteration a result of its own",
+    )
+
+
+def _one_share(block: Block, loop: For, inner: tuple[For, ...]) -> Reason | None:
+    other = next((x for x in inner if x.kind is Kind.THREAD and x is not loop), None)
+    if other is None:
+        return None
+    return Reason(
+        f"loop `{other.var.name}` over {other.thread} is among the reduction loops of "
+        f"`{block.name}`, whose result threads share",
+        (other, loop, block),
+        "reorder it outward; fuse reduction loops that threads share",
+    )
+
+
+def _known_combiner(block: Block, loop: For, over: list[For]) -> Reason | None:
+    if block.init is None:
+        return Reason(
+            f"block `{block.name}` has no init of its own",
+            (loop, block),
+            "bind before decompose_reduction",
+        )
+    how = combiner_of(block)
+    if how is None:
+        return Reason(
+            f"it is not known how two results of block `{block.name}` become one",
+            (loop, block),
+            "sums, products, maxima, minima and associative combinations of several values can "
+            "be shared; anything else takes a serial loop",
+        )
+    if how.commutes or loop is over[0]:
+        return None
+    return Reason(
+        f"the terms of block `{block.name}` must stay in order, and `{over[0].var.name}` is "
+        f"outside of `{loop.var.name}`",
+        (over[0], loop, block),
+        f"split so that `{loop.var.name}` is the outermost reduction loop",
+    )
+
+
+def _guarded_throughout(block: Block) -> Reason | None:
+    if starting_guard(block) != FALSE:
+        return None
+    return Reason(f"the guard of block `{block.name}` is too involved", (block,))

@@ -66,6 +66,7 @@ from ..legality import (
     update_of,
     visits_once,
 )
+from ..threads import is_shared
 
 
 def decompose_reduction(func: Func, ref: BlockRef, at: LoopRef) -> tuple[Func, BlockRef]:
@@ -78,6 +79,7 @@ def decompose_reduction(func: Func, ref: BlockRef, at: LoopRef) -> tuple[Func, B
     path, target = find_block(func, ref, asked), find_loop(func, at, asked)
     block = block_of(path)
     require(func, asked, not_opaque((path,)), _initialises(block), _around(path, target))
+    require(func, asked, _unshared(path))
     inner = loops_of(path)[len(loops_of(target)) - 1 :]
     require(
         func,
@@ -100,6 +102,19 @@ def _initialises(block: Block) -> Reason | None:
     if block.init is not None and reduces(block):
         return None
     return Reason(f"block `{block.name}` is no reduction with an init", (block,))
+
+
+def _unshared(path: Path) -> Reason | None:
+    """No threads share the reduction: then its init and updates are one."""
+    block = block_of(path)
+    shared = next((x for x in loops_of(path) if is_shared(block, x)), None)
+    if shared is None:
+        return None
+    return Reason(
+        f"the threads of loop `{shared.var.name}` share the reduction `{block.name}`",
+        (shared, block),
+        "do this before bind",
+    )
 
 
 def _around(path: Path, target: Path) -> Reason | None:
@@ -232,6 +247,7 @@ def rfactor(func: Func, ref: LoopRef, factor_axis: int = 0) -> tuple[Func, Block
         _one_reduction(loop, below),
     )
     mine = next(p for p in below if loop.var in bound_vars(block_of(p), AxisKind.REDUCE))
+    require(func, asked, _unshared(mine))
     parts = _parts(mine, loop)
     require(func, asked, parts if isinstance(parts, Reason) else None)
     assert not isinstance(parts, Reason)

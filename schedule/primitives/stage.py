@@ -37,6 +37,7 @@ from ..cursor import (
 )
 from ..errors import Reason, require
 from ..footprint import Interval, hull, reads_box, whole, writes_box
+from ..launches import threads_hold
 from ..legality import computes_once, fed_within, not_opaque, sole_writer
 from .locate import regenerate
 
@@ -212,8 +213,12 @@ def set_scope(func: Func, ref: BlockRef, index: int, scope: Scope) -> Func:
     if buffer.scope is scope:
         return func
     moved = Buffer(buffer.name, buffer.shape, buffer.dtype, scope)
-    return replace(
+    new = replace(
         func,
         body=replace_buffers(func.body, {buffer: moved}),
         allocs=tuple(moved if b is buffer else b for b in func.allocs),
     )
+    places = nest(new)
+    names = {*places.writers.get(moved, ()), *places.readers.get(moved, ())}
+    require(new, asked, threads_hold(new, [places.blocks[n] for n in names]))
+    return new

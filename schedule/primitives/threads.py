@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...ir.loop.nodes import For, Func, Kind, Stmt
-from ..cursor import LoopRef, edit, find_loop, loop_of
-from ..errors import require
+from ..cursor import LoopRef, Path, blocks_under, edit, find_loop, loop_of, loops_of, nest
+from ..errors import Reason, require
 from ..hints import no_pipeline
+from ..launches import threads_hold
 from ..legality import constant_extent, plain_loops
-from ..threads import known_index, may_bind, placed
+from ..threads import known_index, placed
 
 
 def bind(func: Func, ref: LoopRef, thread: str) -> Func:
@@ -22,11 +23,22 @@ def bind(func: Func, ref: LoopRef, thread: str) -> Func:
     path = find_loop(func, ref, asked)
     loop = loop_of(path)
     require(func, asked, known_index(thread), plain_loops((loop,)), no_pipeline(loop))
-    require(func, asked, constant_extent(loop))
+    require(func, asked, constant_extent(loop), placed(path, thread), _only_threads(path))
 
     def change(s: Stmt) -> Stmt:
         assert isinstance(s, For)
         return replace(s, kind=Kind.THREAD, thread=thread)
 
-    require(func, asked, placed(path, thread), may_bind(func, path, thread))
-    return edit(func, [(path, change)])
+    new = edit(func, [(path, change)])
+    require(new, asked, threads_hold(new, (nest(new).loops[loop.var],)))
+    return new
+
+
+def _only_threads(path: Path) -> Reason | None:
+    for p in blocks_under(path):
+        for x in loops_of(p)[len(loops_of(path)) :]:
+            if x.kind is Kind.PARALLEL:
+                return Reason(
+                    f"loop `{x.var.name}` inside it runs in parallel on a CPU", (loop_of(path), x)
+                )
+    return None

@@ -1,0 +1,294 @@
+"""What threads of one launch may do to each other's data.
+
+Each top-level nest of a function is a launch. A loop over threads runs its iterations at once;
+loops over the same index elsewhere in the nest run on the same threads, one loop after the other.
+From one such loop to the next, values go
+
+* in registers, and in the scratch memory of a thread, only to the same thread;
+* in shared memory to every thread of the same block of threads (lowering places the barriers);
+* in global memory likewise, and never from one block of threads to another.
+
+Within an iteration a thread sees what it wrote itself, and what loops inside shared out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..ir.loop.nodes import THREADS, AxisKind, Buffer, For, Func, Kind, Scope, Seq
+from .bindings import determined
+from .cursor import (
+    Path,
+    block_of,
+    blocks_under,
+    contains,
+    extent_of,
+    loops_of,
+    nest,
+    ranges_of,
+)
+from .errors import Reason
+from .legality import bound_vars, fed_within, not_opaque, sums_of_axes, writes
+from .owners import depends, owned, thread_loops, writing_loops
+from .threads import few_enough, is_grid, is_shared, may_share, placed
+
+GRID = tuple(t for t in THREADS if is_grid(t))
+BLOCK = tuple(t for t in THREADS if not is_grid(t))
+LAUNCHES = (
+    "blocks of threads cannot wait for each other: what they exchange goes through global memory, "
+    "from one top-level nest to the next"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A top-level nest with loops over threads; ``sizes`` has the threads of each index."""
+
+    func: Func
+    blocks: tuple[Path, ...]
+    sizes: Mapping[str, int]
+
+    def users(self, buffer: Buffer) -> list[Path]:
+        """The blocks of the launch that touch a buffer."""
+        return [
+            p
+            for p in self.blocks
+            if any(r.buffer is buffer for r in (*block_of(p).reads, *block_of(p).writes))
+        ]
+
+
+def top_of(path: Path) -> Path:
+    """The path of the top-level nest that a path leads into."""
+    return path[:2] if isinstance(path[0], Seq) and len(path) > 1 else path[:1]
+
+
+def launch_of(func: Func, top: Path) -> Launch | None:
+    """The launch that a top-level nest is; None where no loop in it is bound to threads."""
+    blocks = blocks_under(top)
+    sizes: dict[str, int] = {}
+    for p in blocks:
+        for x in loops_of(p):
+            if x.kind is Kind.THREAD:
+                sizes[x.thread] = max(sizes.get(x.thread, 1), extent_of(x) or 1)
+    return Launch(func, blocks, sizes) if sizes else None
+
+
+def threads_hold(func: Func, paths: Iterable[Path]) -> Reason | None:
+    """The launches that ``paths`` lead into do with threads what sequential loops do."""
+    tops = {id(top_of(p)[-1]): top_of(p) for p in paths}
+    for top in tops.values():
+        launch = launch_of(func, top)
+        reason = None if launch is None else _holds(launch)
+        if reason is not None:
+            return reason
+    return None
+
+
+def _holds(launch: Launch) -> Reason | None:
+    seen: set[int] = set()
+    for path in launch.blocks:
+        for n, x in enumerate(path):
+            if isinstance(x, For) and x.kind is Kind.THREAD and id(x) not in seen:
+                seen.add(id(x))
+                reason = placed(path[: n + 1], x.thread) or few_enough(launch.sizes, x)
+                if reason is not None:
+                    return reason
+        reason = _block_holds(path)
+        if reason is not None:
+            return reason
+    written = {r.buffer: None for p in launch.blocks for r in block_of(p).writes}
+    for buffer in written:
+        reason = _buffer_holds(launch, buffer)
+        if reason is not None:
+            return reason
+    return None
+
+
+def _block_holds(path: Path) -> Reason | None:
+    """A block runs on threads at all; what they share does not depend on whose turn it is."""
+    block, inner = block_of(path), thread_loops(path)
+    if not inner:
+        return None
+    reason = not_opaque((path,))
+    for x in loops_of(path):
+        if reason is not None or x.kind is not Kind.THREAD:
+            continue
+        if is_shared(block, x):
+            reason = may_share(path, x)
+        if reason is None and inner[x.thread] is not x and depends(block, x.var):
+            reason = Reason(
+                f"block `{block.name}` depends on loop `{x.var.name}`, whose threads share the "
+                f"iterations of loop `{inner[x.thread].var.name}`, both over {x.thread}",
+                (x, inner[x.thread], block),
+                "compute the block for all threads (its buffer in shared memory), or bind the "
+                "inner loop to another index",
+            )
+    return reason
+
+
+@dataclass(slots=True)
+class _Traffic:
+    """Who touches a buffer in a launch, and what is known of it, as far as was asked."""
+
+    launch: Launch
+    buffer: Buffer
+    users: list[Path]
+    _owned: frozenset[str] | None = None
+    _fed: list[Reason | None] = field(default_factory=list)
+
+    def owned(self, thread: str) -> bool:
+        """Whether an element determines the thread that touches it."""
+        if self._owned is None:
+            self._owned = owned(self.users, self.buffer, self.launch.sizes)
+        return thread in self._owned
+
+    def fed(self) -> bool:
+        """Whether each iteration of common loops writes what it reads."""
+        if not self._fed:
+            self._fed.append(fed_within(self.launch.func, self.users))
+        return self._fed[0] is None
+
+    def pairs(self) -> list[tuple[Path, Path]]:
+        """A writer with another block that touches the buffer."""
+        own = [p for p in self.users if writes(block_of(p), self.buffer)]
+        return [(w, r) for w in own for r in self.users if r is not w]
+
+
+def _buffer_holds(launch: Launch, buffer: Buffer) -> Reason | None:
+    t = _Traffic(launch, buffer, launch.users(buffer))
+    match buffer.scope:
+        case Scope.REGISTER | Scope.WARP:
+            return _private(t, THREADS)
+        case Scope.SHARED:
+            return _private(t, GRID) or _exchanged(t, BLOCK)
+        case Scope.GLOBAL:
+            if is_scratch(launch, buffer) and _private(t, THREADS) is None:
+                return None
+            return _exchanged(t, BLOCK) or _apart(t, GRID)
+
+
+def is_scratch(launch: Launch, buffer: Buffer) -> bool:
+    """Whether an intermediate buffer is a thread's own: the loops over threads around all that
+    touch it are the same, so that it may be made inside of them."""
+    index = nest(launch.func)
+    everyone = {*index.readers.get(buffer, ()), *index.writers.get(buffer, ())}
+    users = launch.users(buffer)
+    if buffer in launch.func.params or len(everyone) != len(users):
+        return False
+    loops = [{id(x) for x in thread_loops(p).values()} for p in users]
+    return all(x == loops[0] for x in loops)
+
+
+def _private(t: _Traffic, indices: Sequence[str]) -> Reason | None:
+    """Nothing goes from one thread (or block of threads) of the indices to another."""
+    for w, r in t.pairs():
+        for thread in indices:
+            a, b = writing_loops(w).get(thread), thread_loops(r).get(thread)
+            if a is None or t.launch.sizes.get(thread, 1) == 1:
+                continue  # every thread computes it for itself
+            if (a is b and _same_iteration(t, r)) or (b is not None and t.owned(thread)):
+                continue
+            return _crosses(t.buffer, thread, a, b, w, r)
+    return None
+
+
+def _same_iteration(t: _Traffic, r: Path) -> bool:
+    """Whether what a block touches was written in the same iteration of the common loops."""
+    return any(x.buffer is t.buffer for x in block_of(r).reads) and t.fed()
+
+
+def _crosses(buffer: Buffer, thread: str, a: For, b: For | None, w: Path, r: Path) -> Reason:
+    writer, reader = block_of(w), block_of(r)
+    what = "block of threads" if is_grid(thread) else "thread"
+    return Reason(
+        f"`{buffer}` is in {buffer.scope.value} memory, of which every {what} of {thread} has its "
+        f"own: `{reader.name}` would use in one what `{writer.name}` writes in another",
+        (a, writer, reader) if b is None or b is a else (a, b, writer, reader),
+        LAUNCHES
+        if is_grid(thread)
+        else "set_scope to shared, or let the same thread do both: bind the reader's loop first",
+    )
+
+
+def _exchanged(t: _Traffic, indices: Sequence[str]) -> Reason | None:
+    """No two threads of a loop write one element, or use what the other writes in that loop."""
+    for w in [p for p in t.users if writes(block_of(p), t.buffer)]:
+        for thread, loop in writing_loops(w).items():
+            if thread in indices:
+                reason = _one_writer(t.buffer, w, loop, repeated=True)
+                if reason is not None:
+                    return reason
+    for w, r in t.pairs():
+        for thread in indices:
+            a, b = writing_loops(w).get(thread), thread_loops(r).get(thread)
+            if t.launch.sizes.get(thread, 1) == 1 or not _meet(a, b, w, r):
+                continue
+            if not (_same_iteration(t, r) or t.owned(thread)):
+                return _unordered(t.buffer, thread, a or b, w, r)
+    return None
+
+
+def _meet(a: For | None, b: For | None, w: Path, r: Path) -> bool:
+    """Whether the writer and the reader are in one loop over threads, of either."""
+    return (a is not None and contains(r, a)) or (b is not None and contains(w, b))
+
+
+def _one_writer(buffer: Buffer, w: Path, loop: For, repeated: bool) -> Reason | None:
+    """The iterations of ``loop`` write different elements, or else (where they may be ``repeated``)
+    all do the same."""
+    block, loops = block_of(w), loops_of(w)
+    extents = ranges_of(loops)
+    outer = [x.var for x in loops[: next(n for n, x in enumerate(loops) if x is loop)]]
+    if loop.var in determined(sums_of_axes(block, extents, AxisKind.SPATIAL), extents, outer):
+        return None
+    if repeated and not depends(block, loop.var):
+        return None
+    hint = ""
+    if loop.var not in bound_vars(block, AxisKind.SPATIAL):
+        hint = "it does not drive a spatial axis of the block"
+    elif buffer.scope is Scope.SHARED:
+        hint = "bind the loops outside first: compute_at then covers what all threads need"
+    return Reason(
+        f"the threads of {loop.thread} may write the same element of `{buffer}`",
+        (loop, block),
+        hint,
+    )
+
+
+def _unordered(buffer: Buffer, thread: str, loop: For | None, w: Path, r: Path) -> Reason:
+    assert loop is not None
+    writer, reader = block_of(w), block_of(r)
+    return Reason(
+        f"threads of {thread} meet in `{buffer}`: one is at `{writer.name}` while another is at "
+        f"`{reader.name}` in the same loop `{loop.var.name}`",
+        (loop, writer, reader),
+        "give each of the two blocks a loop over the threads of its own; a barrier then stands "
+        "between them",
+    )
+
+
+def _apart(t: _Traffic, indices: Sequence[str]) -> Reason | None:
+    """No block of threads touches what another writes."""
+    for w in [p for p in t.users if writes(block_of(p), t.buffer)]:
+        for thread, loop in writing_loops(w).items():
+            if thread in indices:
+                reason = _one_writer(t.buffer, w, loop, repeated=False)
+                if reason is not None:
+                    return reason
+    for w, r in t.pairs():
+        for thread in indices:
+            a, b = writing_loops(w).get(thread), thread_loops(r).get(thread)
+            if t.launch.sizes.get(thread, 1) == 1 or (a is None and b is None):
+                continue
+            if a is not None and a is b and _same_iteration(t, r):
+                continue
+            if a is None or b is None or not t.owned(thread):
+                writer, reader = block_of(w), block_of(r)
+                return Reason(
+                    f"one block of threads of {thread} may be at `{writer.name}` while another "
+                    f"is at `{reader.name}`, and both touch `{t.buffer}`",
+                    (*(x for x in (a, b) if x is not None), writer, reader),
+                    LAUNCHES,
+                )
+    return None
