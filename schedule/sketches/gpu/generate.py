@@ -26,6 +26,7 @@ from .machine import flops_of
 from .pointwise import flat_sketch
 from .rows import find_rows, rows_sketch
 from .total import find_total, total_sketch
+from .transpose import find_transpose, transpose_sketch
 
 _log = logging.getLogger("nestwright.schedule")
 
@@ -72,7 +73,11 @@ def cluster_sketches(k: Cluster, target: Target) -> tuple[Sketch, ...]:
     if any(b.opaque for b in k.blocks):
         return ()
     if not k.reduces and len(k.blocks) == 1 and k.count:
-        return (flat_sketch(k.blocks[0], target),)
+        found = [flat_sketch(k.blocks[0], target)]
+        across = find_transpose(k.blocks[0])
+        if across is not None:
+            found.append(transpose_sketch(across, target))
+        return tuple(sorted(found, key=lambda s: s.cost(s.default)))
     rows = find_rows(k)
     if rows is not None:
         found.append(rows_sketch(rows, target))

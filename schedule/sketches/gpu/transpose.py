@@ -1,0 +1,155 @@
+"""Element-wise blocks that read across: loads are contiguous along one axis, stores along another.
+
+A block of threads copies a tile of the input to shared memory, side by side along the input's
+contiguous axis, and takes it from there side by side along the output's. The tile's rows are one
+bank longer than they need be, so that a column of it lies in as many banks as it has elements.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ....ir.loop.nodes import BlockAxis, Buffer
+from ....ir.target import Target
+from ...cursor import LoopRef
+from ...schedule import Schedule
+from ..analyze import Access, BlockInfo
+from ..lookup import below
+from ..space import Choices, Sketch, cheapest
+from .machine import Launch, flops_of, launch_seconds, traffic
+from .threads import BLOCKS, X, Y, fused
+
+LEAST = 8  # elements along an axis for which a tile is worth its barrier
+
+
+@dataclass(frozen=True, slots=True)
+class Transpose:
+    """``crossing`` buffers are contiguous along ``across``, the block's results along ``last``."""
+
+    info: BlockInfo
+    across: BlockAxis
+    crossing: tuple[Buffer, ...]
+
+    @property
+    def last(self) -> BlockAxis:
+        return self.info.spatial[-1]
+
+    @property
+    def width(self) -> int:
+        """Bytes of a tile's element, all inputs together."""
+        return sum(b.dtype.bytes for b in self.crossing)
+
+
+def find_transpose(info: BlockInfo) -> Transpose | None:
+    """The axis across which a block reads, if there is one and it is long enough for tiles."""
+    if info.reduce or info.opaque or len(info.spatial) < 2 or len(info.stores) != 1:
+        return None
+    last = info.spatial[-1]
+    if info.stores[0].stride(last.var) != 1 or last.extent < LEAST:
+        return None
+    for axis in reversed(info.spatial[:-1]):
+        found = [a for a in info.inputs if _crosses(info, a, axis)]
+        if found and axis.extent >= LEAST:
+            buffers = tuple(dict.fromkeys(a.buffer for a in found))
+            once = all(sum(a.buffer is b for a in info.inputs) == 1 for b in buffers)
+            return Transpose(info, axis, buffers) if once else None
+    return None
+
+
+def _crosses(info: BlockInfo, a: Access, axis: BlockAxis) -> bool:
+    """Whether an access is contiguous along ``axis`` and each of its dimensions is one axis."""
+    simple = all(form is not None and len(form) <= 1 for form in a.coefficients)
+    steps = all(k == 1 for form in a.coefficients for k in (form or {}).values())
+    return simple and steps and a.stride(axis.var) == 1 and a.stride(info.spatial[-1].var) != 0
+
+
+def transpose_sketch(t: Transpose, target: Target) -> Sketch:
+    """The space of a tiled transposition."""
+    decisions: dict[str, tuple[int | str, ...]] = {
+        "tile": (16, 32, 64),
+        "threads": (64, 128, 256, 512),
+    }
+
+    def valid(c: Choices) -> bool:
+        tile = int(c["tile"])
+        fits = tile * (tile + 4) * t.width <= target.gpu.shared_per_block
+        return fits and tile <= int(c["threads"]) <= tile * tile
+
+    def cost(c: Choices) -> float:
+        return transpose_cost(t, c, target)
+
+    return Sketch(
+        name="gpu_transpose@1",
+        kind="transpose",
+        decisions=decisions,
+        default=cheapest(decisions, valid, cost, {}),
+        apply=lambda sch, c: apply_transpose(t, sch, c),
+        valid=valid,
+        cost=cost,
+    )
+
+
+def apply_transpose(t: Transpose, sch: Schedule, c: Choices) -> None:
+    """Tiles of the output on blocks; each input that is read across goes through shared memory."""
+    name, tile = t.info.name, int(c["tile"])
+    loops = dict(zip([a.var for a in t.info.spatial], sch.get_loops(name), strict=True))
+    outer = [x for v, x in loops.items() if v not in (t.across.var, t.last.var)]
+    row_block, row = sch.split(loops[t.across.var], [None, tile])
+    column_block, column = sch.split(loops[t.last.var], [None, tile])
+    sch.reorder(*outer, row_block, column_block, row, column)
+    block = fused(sch, [*outer, row_block, column_block])
+    assert block is not None
+    copies = []
+    for buffer in t.crossing:
+        reads = [r.buffer for r in sch.block(name).reads]
+        copy = sch.cache_read(name, reads.index(buffer), "shared")
+        sch.compute_at(copy, block)
+        copies.append(copy)
+    sch.bind(block, BLOCKS)
+    rows = int(c["threads"]) // tile
+    _bind_tile(sch, row, column, rows, tile)
+    for copy, buffer in zip(copies, t.crossing, strict=True):
+        own = below(sch, copy, block)
+        _bind_tile(sch, own[-2], own[-1], rows, tile)
+        bank = max(1, 4 // buffer.dtype.bytes)
+        sch.storage_align(copy, 0, _row_dimension(t, buffer), 32 * bank, bank)
+
+
+def _row_dimension(t: Transpose, buffer: Buffer) -> int:
+    """The dimension of an input that the output's last axis indexes."""
+    access = next(a for a in t.info.inputs if a.buffer is buffer)
+    return next(d for d, form in enumerate(access.coefficients) if form and t.last.var in form)
+
+
+def _bind_tile(sch: Schedule, row: LoopRef, column: LoopRef, rows: int, tile: int) -> None:
+    """Threads side by side on a row of a tile, ``rows`` rows at a time."""
+    if sch.extent(column) != tile:
+        _, column = sch.split(column, [None, tile])
+    step = None
+    if sch.extent(row) != rows:
+        step, row = sch.split(row, [None, rows])
+        sch.reorder(row, column, step)
+    sch.bind(row, Y)
+    sch.bind(column, X)
+    if step is not None:
+        sch.unroll(step)
+
+
+def transpose_cost(t: Transpose, c: Choices, target: Target) -> float:
+    """Estimated seconds: every access is side by side, for a barrier and partly filled tiles."""
+    tile, threads, info = int(c["tile"]), int(c["threads"]), t.info
+    rest = info.points // (t.across.extent * t.last.extent)
+    tiles = -(-t.across.extent // tile) * -(-t.last.extent // tile) * rest
+    full = tiles * tile * tile / info.points
+    narrow = max(1.0, 32 / (tile * min(b.dtype.bytes for b in t.crossing)))
+    steps = tile * tile / threads
+    shape = Launch(tiles, threads, steps * t.width, tile * (tile + 1) * t.width)
+    moved = sum(
+        math.prod(a.extent for a in info.spatial) * a.buffer.dtype.bytes
+        for a in (*info.inputs, *info.stores)
+    )
+    least = traffic(info, None, 1)
+    seconds = launch_seconds(target, shape, max(moved, least) * full * narrow, flops_of(info))
+    issue = 2 * info.points * full * len(info.inputs)
+    return seconds + 100e-9 + issue / (target.gpu.multiprocessors * 32 * target.gpu.clock)
