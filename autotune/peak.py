@@ -39,7 +39,12 @@ class Peak:
 
 @cache
 def measure_peak(target: Target) -> Peak:
-    """The peaks of this machine with the target's threads; about a second."""
+    """The peaks of this machine with the target's threads; about a second.
+
+    A GPU's FLOP rate is the nominal one; its bandwidth is that of a copy in its memory.
+    """
+    if target.kind == "cuda":
+        return Peak(1, target.gpu.f32_flops, _device_copies())
     lanes = target.lanes(f32)
     library = cpu.load([cpu.compile(_text(lanes, target), target)])
     fma = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p)(library.address("peak_fma"))
@@ -63,6 +68,23 @@ def measure_peak(target: Target) -> Peak:
     finally:
         lock.close()
     return Peak(target.threads, work * rate, 2.0 * size * copies)
+
+
+def _device_copies() -> float:
+    """Bytes per second read plus written by the driver's own copy."""
+    from ..codegen.runtime.cuda.device import device  # what it brings is an extra
+    from .measure.device import EventClock
+
+    gpu = device()
+    clock, size = EventClock(gpu), 1 << 29
+    source, goal = gpu.allocate(size), gpu.allocate(size)
+    best = 0.0
+    with gpu:
+        for _ in range(REPEATS):
+            began = clock()
+            gpu.driver.call("cuMemcpyDtoDAsync", goal.address, source.address, size, gpu.stream)
+            best = max(best, 2.0 * size / (clock() - began))
+    return best
 
 
 def _rate(call: Callable[[int], object], threads: int) -> float:

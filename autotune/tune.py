@@ -253,7 +253,7 @@ class Tuner:
         run = 2.0 + 40 * best if known else RUN_LIMIT + task.flops / 1e9 + task.bytes / 1e8
         if kind == "race":
             run = 4.0 + 4 * len(candidates) * (fill + 40 * best)
-        memory = int((6 << 30) + 16 * task.bytes)
+        memory = 0 if self.plan.target.kind == "cuda" else int((6 << 30) + 16 * task.bytes)
         return Job(
             self._number, kind, task.key, task.program.form, task.program.text,
             self.plan.target.spec, candidates, str(Path(self._scratch.name) / f"{task.key}.npz"),

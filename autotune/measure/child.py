@@ -36,8 +36,9 @@ def _private_output() -> BinaryIO:
 
 
 def _limit_memory(size: int) -> None:
+    """At most ``size`` bytes of address space; 0 for as much as the system gives."""
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (size, hard))
+    resource.setrlimit(resource.RLIMIT_AS, (size or hard, hard))
 
 
 def main() -> None:

@@ -128,7 +128,7 @@ class Harness:
         try:
             run = loaded.machine.compile(schedule.func)
         except (MemoryError, DeviceError, Rejected):
-            raise
+            raise  # Rejected comes with an outcome of its own
         except Exception as e:  # a bug of the compiler must not end the tuning of everything else
             seconds = time.perf_counter() - began
             raise Rejected(Outcome("build", (), trace, note=in_short(e), build=seconds)) from None

@@ -15,7 +15,7 @@ from ...ir.target import Target
 from ..programs import Program
 from ..records import Json
 from .machine import Array, copies
-from .timing import clock_for
+from .timing import Clock, clock_for
 
 ALIGNMENT = 64  # bytes
 COPIES = 32  # most sets of buffers that timing rotates through
@@ -26,7 +26,7 @@ class Processor:
 
     def __init__(self, program: Program, arguments: Sequence[Array], target: Target) -> None:
         self.target = target
-        self.clock = clock_for(target.threads)
+        self.clock: Clock = clock_for(target.threads)
         self.outputs = len(program.outputs)
         self.sets = _rotation(program, arguments, target)
 

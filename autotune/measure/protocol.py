@@ -15,7 +15,8 @@ OUT_OF_MEMORY = 77  # exit status of a child that cannot go on for lack of memor
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds a phase may take before the child is killed, and bytes of address space it may use.
+    """Seconds a phase may take before the child is killed, and bytes of address space it may use
+    (0: any number, for a GPU's driver reserves more than a machine has).
 
     Waiting for the machine's lock is a phase of its own, so it never counts against a candidate.
     """

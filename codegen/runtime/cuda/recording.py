@@ -142,7 +142,7 @@ class Recorder:
             self._one_by_one(found.ops)
             return
         if found.graph is None:
-            found.graph = self._record(found.ops)
+            found.graph = record(self.device, found.ops, self.where)
         try:
             self.device.driver.call("cuGraphLaunch", found.graph.handle, self.device.stream)
         except DriverError as error:
@@ -150,35 +150,38 @@ class Recorder:
 
     def _one_by_one(self, ops: Sequence[Op]) -> None:
         for op in ops:
-            self._submit(op, self.device.stream)
+            submit(self.device, op, self.device.stream, self.where)
             if SYNC in os.environ:
                 self.device.synchronize(str(op), self.where)
 
-    def _submit(self, op: Op, stream: Any) -> None:
-        try:
-            op.submit(self.device, stream)
-        except DriverError as error:
-            raise self.device.failed(error, f"{op} cannot be launched", self.where) from error
 
-    def _record(self, ops: Sequence[Op]) -> Graph:
-        """The operations as a graph, recorded on a stream that nothing else uses."""
-        driver, stream = self.device.driver, self.device.recorder
-        mode = driver.constant("CUstreamCaptureMode", "CU_STREAM_CAPTURE_MODE_RELAXED")
-        driver.call("cuStreamBeginCapture", stream, mode)
-        try:
-            for op in ops:
-                self._submit(op, stream)
-        except BaseException:
-            with suppress(DriverError):
-                driver.call("cuStreamEndCapture", stream)
-            raise
-        graph = driver.call("cuStreamEndCapture", stream)
-        try:
-            return Graph(self.device, driver.call("cuGraphInstantiate", graph, 0))
-        except DriverError as error:
-            raise self.device.failed(error, "a graph cannot be made", self.where) from error
-        finally:
-            driver.call("cuGraphDestroy", graph)
+def submit(device: Device, op: Op, stream: Any, where: str = "") -> None:
+    """Submit one operation of what ``where`` names."""
+    try:
+        op.submit(device, stream)
+    except DriverError as error:
+        raise device.failed(error, f"{op} cannot be launched", where) from error
+
+
+def record(device: Device, ops: Sequence[Op], where: str = "") -> Graph:
+    """The operations as a graph, recorded on a stream that nothing else uses."""
+    driver, stream = device.driver, device.recorder
+    mode = driver.constant("CUstreamCaptureMode", "CU_STREAM_CAPTURE_MODE_RELAXED")
+    driver.call("cuStreamBeginCapture", stream, mode)
+    try:
+        for op in ops:
+            submit(device, op, stream, where)
+    except BaseException:
+        with suppress(DriverError):
+            driver.call("cuStreamEndCapture", stream)
+        raise
+    graph = driver.call("cuStreamEndCapture", stream)
+    try:
+        return Graph(device, driver.call("cuGraphInstantiate", graph, 0))
+    except DriverError as error:
+        raise device.failed(error, "a graph cannot be made", where) from error
+    finally:
+        driver.call("cuGraphDestroy", graph)
 
 
 class Graph:
