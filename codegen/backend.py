@@ -25,6 +25,8 @@ from .runtime.native import Native
 from .runtime.process import objects
 from .runtime.profile import ThunkTime
 from .sass import disassemble
+from .sim.executable import Simulated
+from .sim.process import FAILED, runtime_object
 from .timings import timed
 
 Stage: TypeAlias = tuple[str, Callable[[], str]]
@@ -120,10 +122,17 @@ def _device_stages(text: str, target: Target) -> Iterator[Stage]:
     yield "asm", lambda: disassemble(ptx, target.cpu)
 
 
+def _finish_simulated(plan: Plan, target: Target) -> Program:
+    host = target.host
+    code = cpu.compile(program.module_text(plan, host, FAILED), host)
+    return Program(code, (*objects(host), runtime_object(host)))
+
+
 def _finish_device(plan: Plan, target: Target) -> Program:
     return Program()
 
 
 _NATIVE = Backend(_compile_native, _native_stages, _finish_native, _load_native)
 _DEVICE = Backend(_compile_device, _device_stages, _finish_device, load_program)
-_BACKENDS = {"cpu": _NATIVE, "cuda-sim": _NATIVE, "cuda": _DEVICE}
+_SIMULATED = Backend(_compile_native, _native_stages, _finish_simulated, Simulated)
+_BACKENDS = {"cpu": _NATIVE, "cuda-sim": _SIMULATED, "cuda": _DEVICE}

@@ -21,6 +21,7 @@ from ..ir.target import Target
 
 OPTIMIZATION = 2  # of instruction selection and register allocation
 LONGEST = 64 << 20  # characters of one module
+COROUTINE = "@llvm.coro."  # calls of what is to be lowered before machine code is made
 
 _lock = RLock()  # LLVM's contexts and our JIT are used by one thread at a time
 _numbers = itertools.count()
@@ -54,7 +55,7 @@ def _check(target: Target) -> None:
         raise TargetError(f"{target.spec!r} is not a CPU", "this is the CPU code generator")
 
 
-def _module(text: str, target: Target, coroutines: bool) -> tuple[Any, Any]:
+def _module(text: str, target: Target) -> tuple[Any, Any]:
     """The verified and optimized module, and the machine it is for."""
     _check(target)
     if len(text) > LONGEST:
@@ -68,7 +69,7 @@ def _module(text: str, target: Target, coroutines: bool) -> tuple[Any, Any]:
     except RuntimeError as e:
         raise VerifyError("generated LLVM code is not well formed", str(e).strip()) from None
     _optimize(module, machine)
-    if coroutines:
+    if COROUTINE in text:
         _split_coroutines(module, machine)
     return module, machine
 
@@ -95,20 +96,17 @@ def _optimize(module: Any, machine: Any) -> None:
     passes.run(module, builder)
 
 
-def compile(text: str, target: Target, *, coroutines: bool = False) -> bytes:
-    """The object code of an LLVM module. ``VerifyError`` if LLVM does not accept the text.
-
-    ``coroutines`` tells that there are some.
-    """
+def compile(text: str, target: Target) -> bytes:
+    """The object code of an LLVM module. ``VerifyError`` if LLVM does not accept the text."""
     with _lock:
-        module, machine = _module(text, target, coroutines)
+        module, machine = _module(text, target)
         return bytes(machine.emit_object(module))
 
 
-def assembly(text: str, target: Target, *, coroutines: bool = False) -> str:
+def assembly(text: str, target: Target) -> str:
     """The assembly of an LLVM module, as ``compile`` would make it."""
     with _lock:
-        module, machine = _module(text, target, coroutines)
+        module, machine = _module(text, target)
         return str(machine.emit_assembly(module))
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from .packing import packers
 from .prepack import split_packs
 from .runtime.process import runtime
 from .sequence import Bytes, Packer
+from .sim.process import runtime_object, watching
 
 Array = np.ndarray[Any, Any]
 
@@ -32,7 +34,8 @@ class Compiled:
     """A kernel's object code and what a caller must know of it.
 
     ``workspace`` bytes of memory are its last argument when that is not 0. ``threads`` run it. The
-    inputs that ``packs`` names are taken as the packs make them.
+    inputs that ``packs`` names are taken as the packs make them. ``runtime`` is object code to link
+    it with, where it is simulated.
     """
 
     name: str
@@ -43,18 +46,26 @@ class Compiled:
     text: str
     code: bytes
     packs: tuple[PackCode, ...] = ()
+    runtime: tuple[bytes, ...] = ()
 
 
 def compile_object(func: Func, target: Target) -> Compiled:
     """Lower and compile a scheduled function. Nothing is loaded or run."""
     main, packs = split_packs(func)
-    flat = lower(main, target)
+    return replace(compile_flat(lower(main, target), target), packs=tuple(map(pack_code, packs)))
+
+
+def compile_flat(flat: Func, target: Target) -> Compiled:
+    """Compile a function that is lowered already."""
     text = emit(flat, target)
     size = flat.notes.get("workspace_bytes", 0)
     assert isinstance(size, int)
-    code = cpu.compile(text, target)
-    made = tuple(map(pack_code, packs))
-    return Compiled(func.name, func.params, func.outputs, size, target.threads, text, code, made)
+    simulated = target.kind == "cuda-sim"
+    machine = target.host if simulated else target
+    code = cpu.compile(text, machine)
+    own = (runtime_object(machine),) if simulated else ()
+    params, threads = (flat.params, flat.outputs), target.threads
+    return Compiled(flat.name, *params, size, threads, text, code, runtime=own)
 
 
 @dataclass(frozen=True)
@@ -87,7 +98,8 @@ class Kernel:
         work = np.empty(self.compiled.workspace + 64, np.uint8)
         extra = [(work.ctypes.data + 63) // 64 * 64] if self.compiled.workspace else []
         runtime().set_threads(self.compiled.threads)
-        self.entry(*bound, *extra)
+        with watching(self.library) if self.compiled.runtime else nullcontext():
+            self.entry(*bound, *extra)
         del held
 
     def bind(self, pointers: Sequence[int]) -> tuple[tuple[int, ...], list[Bytes]]:
@@ -118,7 +130,7 @@ def _checked(buffer: Buffer, value: Any, number: int) -> Array:
 
 def load(compiled: Compiled) -> Kernel:
     """Load a compiled kernel into this process."""
-    library = cpu.load([compiled.code], runtime().addresses)
+    library = cpu.load([compiled.code, *compiled.runtime], runtime().addresses)
     count = len(compiled.params) + (1 if compiled.workspace else 0)
     kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * count)
     entry = kind(library.address(compiled.name))

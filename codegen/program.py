@@ -31,9 +31,12 @@ def step_symbol(number: int) -> str:
     return f"nw_step_{number}"
 
 
-def module_text(plan: Plan, target: Target) -> str:
-    """The LLVM module of a plan; it declares the kernels it calls."""
-    writer = _Writer()
+def module_text(plan: Plan, target: Target, failed: str = "") -> str:
+    """The LLVM module of a plan; it declares the kernels it calls.
+
+    ``failed`` is a function ``i1 ()`` that says when loops shall end, whatever their condition.
+    """
+    writer = _Writer(failed)
     for number, thunk in enumerate(plan.thunks):
         if isinstance(thunk, WhileThunk | ConditionalThunk):
             writer.function(step_symbol(number), thunk)
@@ -42,6 +45,8 @@ def module_text(plan: Plan, target: Target) -> str:
         f"declare void @{symbol}({', '.join(['ptr'] * len(thunk.args))})"
         for symbol, thunk in sorted(kernels(plan).items())
     ]
+    if failed:
+        declared.append(f"declare i1 @{failed}()")
     head = [f'target triple = "{target.triple}"', "", *declared, _RUNTIME]
     return "\n".join((*head, *writer.functions)) + "\n"
 
@@ -53,6 +58,7 @@ declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 
 @dataclass
 class _Writer:
+    failed: str = ""
     functions: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     count: int = 0
@@ -134,6 +140,9 @@ class _Writer:
         self.sequence(thunk.condition)
         flag = self.value(f"load i8, ptr {self.pointer(thunk.predicate)}")
         more = self.value(f"icmp ne i8 {flag}, 0")
+        if self.failed:
+            ends = self.value(f"call i1 @{self.failed}()")
+            more = self.value(f"select i1 {ends}, i1 false, i1 {more}")
         self.emit(f"br i1 {more}, label %{name}.body, label %{name}.done")
         self.label(f"{name}.body")
         self.sequence(thunk.body)

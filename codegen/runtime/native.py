@@ -21,7 +21,7 @@ from .arguments import Array, Tree, check_outputs, convert_all, rebuild
 from .bundle import Bundle
 from .entry import MAX_PARAMETERS, Entry
 from .outputs import allocator
-from .process import runtime
+from .process import SHARED, runtime
 from .profile import ThunkTime, profile
 
 HOLDS_GIL_BELOW = 20_000  # FLOP and bytes: a run this short does not pay for releasing the GIL
@@ -33,9 +33,10 @@ class Native:
     def __init__(self, bundle: Bundle) -> None:
         self.bundle = bundle
         self.plan = bundle.plan
-        shared = runtime(bundle.runtime)
+        shared = runtime(bundle.runtime[:SHARED])
         objects = [code for code in bundle.kernels.values() if isinstance(code, bytes)]
-        self.library = cpu.load([*objects, bundle.program], shared.addresses)
+        own = bundle.runtime[SHARED:]
+        self.library = cpu.load([*objects, bundle.program, *own], shared.addresses)
         self.entry = self._entry()
         free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(shared.addresses["nw_arena_free"])
         weakref.finalize(self.entry, _free_arena, free, self.entry.words).atexit = False

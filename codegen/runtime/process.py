@@ -17,6 +17,7 @@ from .. import cpu
 from . import entry_ir, pool
 
 SYMBOLS = (*pool.SYMBOLS, *entry_ir.SYMBOLS)
+SHARED = 2  # objects that all executables share; what a bundle has beyond them is its own
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from .report import error
 from .runtime_ir import module_text
 
 SEED = "NESTWRIGHT_SIM_SEED"
+FAILED = "nw_sim_failed"  # a function of the runtime: whether the run has a fault
 
 _running = RLock()
 
@@ -28,7 +29,7 @@ _running = RLock()
 @cache
 def runtime_object(host: Target) -> bytes:
     """The object code of the simulator's runtime."""
-    return cpu.compile(module_text(host), host, coroutines=True)
+    return cpu.compile(module_text(host), host)
 
 
 def seed() -> int:
