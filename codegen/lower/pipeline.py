@@ -17,6 +17,7 @@ from .flatten import flatten
 from .gpu.barriers import place_barriers
 from .gpu.bind import bind_threads
 from .gpu.cross_thread import combine_threads
+from .gpu.matrix import lower_matrices
 from .hoist_init import hoist_init
 from .name_quotients import name_quotients
 from .open_blocks import open_blocks
@@ -63,6 +64,7 @@ GPU_PASSES: tuple[tuple[str, Pass], ...] = (
     ("partition", partition),
     ("promote", lambda f, t: promote(f)),
     ("place_barriers", lambda f, t: place_barriers(f)),
+    ("lower_matrices", lambda f, t: lower_matrices(f)),
     ("unroll", choose_unrolling),
     ("flatten", lambda f, t: flatten(f)),
     ("simplify_flat", _simplify),

@@ -112,6 +112,8 @@ def _placed(
             result = replace(s, then=_placed(then, inner, uses, carried))
         case Seq(stmts=stmts):
             return _in_sequence(stmts, buffers, uses, carried)
+        case Alloc(body=body):
+            return replace(s, body=_placed(body, buffers, uses, carried))
         case _:
             inner, result = [], s
     return _around(result, [b for b in buffers if b not in inner])
@@ -133,7 +135,17 @@ def _in_sequence(
     uses: Uses,
     carried: Mapping[Buffer, set[Var]],
 ) -> Stmt:
-    """Each buffer around the statements from its first use to its last; overlaps are joined."""
+    """Each buffer around the statements from its first use to its last; overlaps are joined.
+
+    Shared memory is scarce: it is held for no longer than needed, whatever else lives on.
+    """
+    scarce = [b for b in buffers if b.scope is Scope.SHARED]
+    if scarce and len(scarce) < len(buffers):
+        made = _in_sequence(stmts, scarce, uses, carried)
+        _uses(made, uses)
+        rest = [b for b in buffers if b not in scarce]
+        inner = made.stmts if isinstance(made, Seq) else (made,)
+        return _in_sequence(inner, rest, uses, carried)
     spans: list[tuple[int, int, list[Buffer]]] = []
     for b in buffers:
         at = [n for n, x in enumerate(stmts) if b in uses[id(x)]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...ir.loop.build import as_int
-from ...ir.loop.nodes import Expr, For, Func, Kind, Load, Scope, Stmt, Store, Var
+from ...ir.loop.nodes import Expr, For, Func, Intrinsic, Kind, Load, Scope, Stmt, Store, Var
 from ...ir.loop.visit import exprs, free_vars, map_stmt, walk, walk_expr
 from ...ir.target import Target
 from .rebuild import with_body
@@ -44,6 +44,10 @@ def _register_indices(s: Stmt) -> list[frozenset[Var]]:
     found: list[tuple[Expr, ...]] = []
     if isinstance(s, Store) and s.buffer.scope is Scope.REGISTER:
         found.append(s.index)
+    if isinstance(s, Intrinsic):
+        for r in (*s.writes, *s.reads):
+            if r.buffer.scope is Scope.REGISTER:
+                found.append(tuple(x.start for x in r.ranges))
     for e in exprs(s):
         for x in walk_expr(e):
             if isinstance(x, Load) and x.buffer.scope is Scope.REGISTER:

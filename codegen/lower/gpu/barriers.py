@@ -40,6 +40,7 @@ from .bind import thread_loops, written
 from .footprints import WARP, Access, Meeting, Threads
 
 SHARED_ALIGN = 128
+SHORT = 6  # iterations of a loop that are compared pair by pair
 BARRIER, WARP_BARRIER = Intrinsic("barrier"), Intrinsic("warp_barrier")
 _SYNC = ("barrier", "warp_barrier", "commit_async", "wait_async")
 
@@ -127,8 +128,7 @@ class _Placer:
     ) -> None:
         self.name, self.threads, self.tracked, self.ranges = name, threads, tracked, ranges
         self.lanes = frozenset(v for v, _ in threads.vars if v is not None)
-        self.met: dict[tuple[int, int, int], Meeting] = {}
-        self.held: list[Access] = []  # ids in ``met`` stay taken
+        self.met: dict[tuple[Access, Access, int], Meeting] = {}
 
     def stmt(self, s: Stmt, c: _Context) -> Span:
         match s:
@@ -194,7 +194,6 @@ class _Placer:
         starts = tuple(c.value(r.start) for r in at)
         guards = tuple(map(c.value, c.guards))
         access = Access(b, starts, sizes, write, c.loops, guards)
-        self.held.append(access)
         return (Touch(access, dict(c.places).get(b)),)
 
     def sequence(self, stmts: tuple[Stmt, ...], c: _Context) -> Span:
@@ -224,7 +223,7 @@ class _Placer:
         inner = replace(c, loops=(*c.loops, (s.var, max(high, 1))))
         span = self.stmt(s.body, inner)
         body, head, tail, waits = span.stmt, span.head, span.tail, span.waits
-        how = self.meeting(tail, head, len(c.loops)) if high > 1 else Meeting.NONE
+        how = self.carried(s.var, high, span, len(c.loops))
         if how is Meeting.IN_BLOCK:
             body, tail, waits = seq(body, BARRIER), (), True
         elif how is Meeting.IN_WARP:
@@ -237,6 +236,27 @@ class _Placer:
         if waits and low < 1:
             return Span(new, (*first, *head), (*first, *head, *tail), False)
         return Span(new, (*first, *head), tail if waits else (*first, *tail), waits)
+
+    def carried(self, var: Var, extent: int, span: Span, depth: int) -> Meeting:
+        """Who may meet when one iteration of a loop follows on another.
+
+        Iterations of short loops are looked at pair by pair; where each of them waits, neighbours.
+        """
+        if extent <= 1:
+            return Meeting.NONE
+        how = self.meeting(span.tail, span.head, depth)
+        if how is Meeting.NONE or extent > SHORT:
+            return how
+        pairs = [(i, j) for j in range(1, extent) for i in range(j)]
+        worst = Meeting.NONE
+        for i, j in pairs:
+            if span.waits and j > i + 1:
+                continue
+            before, after = (_in_iteration(p, var, n) for p, n in ((span.tail, i), (span.head, j)))
+            worst = max(worst, self.meeting(before, after, depth))
+            if worst is how:
+                break
+        return worst
 
     def branch(self, s: If, c: _Context) -> Span:
         cond = c.value(s.cond)
@@ -303,7 +323,7 @@ class _Placer:
                 return Meeting.NONE
             apart = x.place[1] <= y.place[0] or y.place[1] <= x.place[0]
             return Meeting.NONE if apart else self.widest()
-        key = id(a), id(b), depth
+        key = a, b, depth
         if key not in self.met:
             self.met[key] = self.narrowed(self.threads.meet(a, b, depth))
         return self.met[key]
@@ -318,6 +338,10 @@ class _Placer:
         if self.threads.count == WARP:
             return Meeting.IN_WARP
         return how if self.threads.count % WARP == 0 else Meeting.IN_BLOCK
+
+
+def _in_iteration(touches: tuple[Touch, ...], var: Var, n: int) -> tuple[Touch, ...]:
+    return tuple(replace(t, access=t.access.at(var, n)) for t in touches)
 
 
 def _parted(touches: tuple[Touch, ...]) -> tuple[Touch, ...]:

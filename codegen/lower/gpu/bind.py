@@ -36,6 +36,7 @@ from ....ir.loop.visit import children, free_vars, map_stmt, replace_buffers, se
 from ..rebuild import with_body
 
 BLOCKS = tuple(t for t in THREADS if t.startswith("blockIdx"))
+WARP = 32
 _SHORT = {t: f"{t[0]}{t[-1]}" for t in THREADS}
 
 
@@ -52,6 +53,11 @@ def thread_loops(s: Stmt) -> Iterator[For]:
 def is_bound(s: Stmt) -> bool:
     """Whether any part of a statement runs on threads."""
     return next(thread_loops(s), None) is not None
+
+
+def is_warps(s: Intrinsic) -> bool:
+    """Whether a whole warp does an operation on its tiles."""
+    return any(r.buffer.scope is Scope.WARP for r in (*s.writes, *s.reads))
 
 
 def is_kept(buffer: Buffer) -> bool:
@@ -100,11 +106,20 @@ class _Function:
         extents = {t: self.extent(s, t) for t in THREADS if t in loops}
         if _reduces_over(s, "threadIdx.x"):  # neighbours combine their results in pairs
             extents["threadIdx.x"] = 1 << (extents["threadIdx.x"] - 1).bit_length()
+        if any(isinstance(x, Intrinsic) and is_warps(x) for x in walk(s)):
+            if extents.setdefault("threadIdx.x", WARP) != WARP:
+                raise UnsupportedError(
+                    f"matrix tiles in a launch with {extents['threadIdx.x']} threads in x",
+                    f"the {WARP} threads of threadIdx.x are the warp that holds them",
+                    f"function {self.name}",
+                )
+            extents = {t: extents[t] for t in THREADS if t in extents}
         self.check(s)
         names = {t: Var(_SHORT[t]) for t in extents}
+        notes = {t: x.notes for t, x in loops.items()}
         body = _Launch(names, extents).stmt(s, frozenset(), frozenset())
         for t in reversed(extents):
-            body = For(names[t], Const(extents[t]), body, Kind.THREAD, t, loops[t].notes)
+            body = For(names[t], Const(extents[t]), body, Kind.THREAD, t, notes.get(t, {}))
         return body
 
     def extent(self, s: Stmt, thread: str) -> int:
@@ -209,7 +224,7 @@ class _Launch:
 
     def guarded(self, s: Stmt, missing: Sequence[str]) -> Stmt:
         """``s`` by the first thread of the indices that are missing; a warp works as one."""
-        if isinstance(s, Intrinsic):
+        if isinstance(s, Intrinsic) and is_warps(s):
             missing = [t for t in missing if t != "threadIdx.x"]
         cond = both(*(compare("eq", self.names[t], 0) for t in missing if self.extents[t] > 1))
         return _in_turn(s) if cond is None else If(cond, _in_turn(s))

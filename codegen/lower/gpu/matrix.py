@@ -1,0 +1,258 @@
+"""Matrix tiles of a warp become the words that each of its threads holds.
+
+A warp's buffer becomes registers, four words for every tile; ``load_matrix`` becomes ``ldmatrix``,
+whose rows the lanes point to (or loads of single elements, where rows stand the wrong way);
+``store_matrix`` becomes stores of pairs. Who holds what is PTX's business (``intrinsics.Matrix``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ....ir.dtypes import DType, u8, u16, u32
+from ....ir.errors import UnsupportedError
+from ....ir.loop.affine import Interval, bounds
+from ....ir.loop.build import add, as_int, cast, floordiv, floormod, mul, op
+from ....ir.loop.nodes import (
+    Alloc,
+    Buffer,
+    Cast,
+    Const,
+    Expr,
+    For,
+    Func,
+    Intrinsic,
+    Kind,
+    Load,
+    Range,
+    Region,
+    Scope,
+    Stmt,
+    Store,
+    Var,
+)
+from ....ir.loop.simplify import simplify
+from ....ir.loop.visit import map_stmt, seq, walk
+from ..layout import CHUNK, offset
+from ..rebuild import with_body
+
+WORDS = 4  # that a thread holds of each tile
+_BITS: Mapping[int, DType] = {1: u8, 2: u16, 4: u32}
+
+
+def lower_matrices(func: Func) -> Func:
+    """The function with lane-level matrix operations; its warps' buffers are registers."""
+
+    def stmt(s: Stmt) -> Stmt:
+        if isinstance(s, For) and s.kind is Kind.THREAD:
+            return _in_launch(s, func.name)
+        return map_stmt(s, stmt, lambda e: e)
+
+    return with_body(func, stmt(func.body))
+
+
+def _in_launch(s: For, name: str) -> Stmt:
+    tiles = _tiles(s, name)
+    if not tiles:
+        return s
+    lanes = [x for x in walk(s) if isinstance(x, For) and x.thread == "threadIdx.x"]
+    return _Lanes(name, lanes[0].var, tiles).stmt(s, {})
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """A warp's buffer cut into tiles of ``rows`` x ``columns``; ``words`` holds them.
+
+    ``turned`` says that a tile of operands stands with k first.
+    """
+
+    role: str  # a, b or c
+    rows: int
+    columns: int
+    turned: bool
+    words: Buffer
+
+
+def _tiles(s: Stmt, name: str) -> dict[Buffer, Tiles]:
+    found: dict[Buffer, Tiles] = {}
+    for x in walk(s):
+        if not isinstance(x, Intrinsic):
+            continue
+        for buffer, role, turned in _roles(x):
+            made = _cut(buffer, role, turned, name)
+            known = found.setdefault(buffer, made)
+            if (known.role, known.turned) != (role, turned):
+                raise UnsupportedError(
+                    f"buffer {buffer.name} serves as a matrix in two ways",
+                    f"as {known.role} and as {role}: threads hold them differently",
+                    f"function {name}",
+                )
+    return found
+
+
+def _roles(s: Intrinsic) -> Iterator[tuple[Buffer, str, bool]]:
+    """The warp's buffers of a call, what they hold, and whether it is turned."""
+    match s.name:
+        case "load_matrix_a" | "load_matrix_b":
+            yield s.writes[0].buffer, s.name[-1], bool(s.args[0])
+        case "zero_matrix":
+            yield s.writes[0].buffer, "c", False
+        case "store_matrix":
+            yield s.reads[0].buffer, "c", False
+        case name if name.startswith("mma.") and s.args:
+            yield s.writes[0].buffer, "c", False
+            for r, role, turned in zip(s.reads, "cab", (0, *s.args), strict=True):
+                yield r.buffer, role, bool(turned)
+
+
+def _cut(b: Buffer, role: str, turned: bool, name: str) -> Tiles:
+    deep = 2 * CHUNK // b.dtype.bytes
+    rows, columns = (16, 8) if role == "c" else (16, deep)
+    if turned:
+        rows, columns = columns, rows
+    *lead, m, n = b.shape
+    if m % rows or n % columns:
+        raise UnsupportedError(
+            f"buffer {b.name}{list(b.shape)} holds no whole tiles of {rows} x {columns}",
+            where=f"function {name}",
+        )
+    dtype = b.dtype if role == "c" else u32
+    shape = (*lead, m // rows, n // columns, WORDS)
+    return Tiles(role, rows, columns, turned, Buffer(b.name, shape, dtype, Scope.REGISTER))
+
+
+@dataclass(frozen=True)
+class _Lanes:
+    """Rewrites a launch. ``lane`` is the thread's place in its warp."""
+
+    name: str
+    lane: Var
+    tiles: Mapping[Buffer, Tiles]
+
+    def stmt(self, s: Stmt, ranges: Mapping[Var, Interval]) -> Stmt:
+        match s:
+            case Intrinsic():
+                return self.intrinsic(s, ranges)
+            case Alloc(buffer=b, body=body) if b in self.tiles:
+                return Alloc(self.tiles[b].words, self.stmt(body, ranges))
+            case For(var=var, extent=extent):
+                ranges = {**ranges, var: (0, max(bounds(extent, ranges)[1] - 1, 0))}
+        return map_stmt(s, lambda c: self.stmt(c, ranges), lambda e: e)
+
+    def intrinsic(self, s: Intrinsic, ranges: Mapping[Var, Interval]) -> Stmt:
+        match s.name:
+            case "zero_matrix":
+                to = self.words(s.writes[0], ranges)
+                zero = Const(0.0 if to.buffer.dtype.is_float else 0, to.buffer.dtype)
+                return seq(*(Store(to.buffer, _word(to, n), zero) for n in range(WORDS)))
+            case "load_matrix_a" | "load_matrix_b":
+                return self.load(s.writes[0], s.reads[0], ranges)
+            case "store_matrix":
+                return self.store(s.writes[0], self.words(s.reads[0], ranges))
+            case name if name.startswith("mma.") and s.args:
+                writes = tuple(self.words(r, ranges) for r in s.writes)
+                reads = tuple(self.words(r, ranges) for r in s.reads)
+                return Intrinsic(name, writes, reads)
+            case _:
+                return s
+
+    def words(self, r: Region, ranges: Mapping[Var, Interval]) -> Region:
+        """The words of a box of tiles: four of a whole one, two of half a tile of b."""
+        t = self.tiles[r.buffer]
+        *lead, m, n = (simplify(x.start, ranges) for x in r.ranges)
+        first, count = Const(0), WORDS
+        if t.role == "b" and as_int(r.ranges[-1 if t.turned else -2].extent) == 8:
+            half = n if t.turned else m
+            part = simplify(mul(floordiv(floormod(half, 16), 8), 2), ranges)
+            m, n = (
+                (m, self.whole(r, half, 8, ranges))
+                if t.turned
+                else (self.whole(r, half, 8, ranges), n)
+            )
+            at = simplify(floordiv(m, t.rows), ranges), simplify(floordiv(n, t.columns), ranges)
+            return _region(t.words, (*lead, *at), part, 2)
+        at = (
+            simplify(floordiv(self.whole(r, m, t.rows, ranges), t.rows), ranges),
+            simplify(floordiv(self.whole(r, n, t.columns, ranges), t.columns), ranges),
+        )
+        return _region(t.words, (*lead, *at), first, count)
+
+    def whole(self, r: Region, e: Expr, size: int, ranges: Mapping[Var, Interval]) -> Expr:
+        """``e``, which is known to be a multiple of ``size``."""
+        if as_int(simplify(floormod(e, size), ranges)) != 0:
+            raise UnsupportedError(
+                f"a tile of {r.buffer.name} begins at no multiple of {size}",
+                where=f"function {self.name}",
+            )
+        return e
+
+    def load(self, to: Region, of: Region, ranges: Mapping[Var, Interval]) -> Stmt:
+        t = self.tiles[to.buffer]
+        words = self.words(to, ranges)
+        each = CHUNK // of.buffer.dtype.bytes
+        row, column = self.row(t, each)
+        *lead, m, n = (x.start for x in of.ranges)
+        start = (*lead, add(m, row), add(n, column))
+        aligned = as_int(simplify(floormod(offset(of.buffer, start), each), {**ranges}))
+        if aligned != 0 or (t.turned and of.buffer.dtype.bytes != 2):
+            return self.elements(t, words, of)
+        box = (*(Range(e, Const(1)) for e in start[:-1]), Range(start[-1], Const(each)))
+        name = "ldmatrix.x4.trans" if t.turned else "ldmatrix.x4"
+        return Intrinsic(name, (words,), (Region(of.buffer, box),))
+
+    def row(self, t: Tiles, each: int) -> tuple[Expr, Expr]:
+        """Where in the tile the row begins that this lane points to.
+
+        The four matrices of ``ldmatrix`` are the words' in order; their 16-byte rows lie along the
+        tile's rows.
+        """
+        within, high = floormod(self.lane, 8), floordiv(self.lane, 16)
+        low = floormod(floordiv(self.lane, 8), 2)
+        down, along = (low, high) if (t.role == "a") != t.turned else (high, low)
+        return add(mul(down, 8), within), mul(along, each)
+
+    def elements(self, t: Tiles, words: Region, of: Region) -> Stmt:
+        """Each word put together from the elements that belong there."""
+        *lead, m, n = (x.start for x in of.ranges)
+        per = 4 // of.buffer.dtype.bytes
+        stores: list[Stmt] = []
+        for w in range(WORDS):
+            down, along = (w % 2, w // 2) if t.role == "a" else (w // 2, w % 2)
+            r = add(floordiv(self.lane, 4), 8 * down)
+            value: Expr | None = None
+            for part in range(per):
+                k = add(mul(add(floormod(self.lane, 4), 4 * along), per), part)
+                i, j = (k, r) if t.turned else (r, k)
+                bits = _BITS[of.buffer.dtype.bytes]
+                one: Expr = Cast(Load(of.buffer, (*lead, add(m, i), add(n, j))), bits, bits=True)
+                one = cast(one, u32)
+                if part:
+                    one = op("shift-left", one, Const(32 // per * part, u32))
+                value = one if value is None else op("or", value, one)
+            assert value is not None
+            stores.append(Store(words.buffer, _word(words, w), value))
+        return seq(*stores)
+
+    def store(self, to: Region, words: Region) -> Stmt:
+        """Two pairs of neighbours, eight rows apart."""
+        *lead, m, n = (x.start for x in to.ranges)
+        stores: list[Stmt] = []
+        for half in range(2):
+            v = Var("v")
+            row = add(add(m, floordiv(self.lane, 4)), 8 * half)
+            column = add(add(n, mul(floormod(self.lane, 4), 2)), v)
+            value = Load(words.buffer, _word(words, add(v, 2 * half)))
+            body = Store(to.buffer, (*lead, row, column), value)
+            stores.append(For(v, Const(2), body, Kind.VECTOR))
+        return seq(*stores)
+
+
+def _word(words: Region, n: Expr | int) -> tuple[Expr, ...]:
+    *lead, last = (x.start for x in words.ranges)
+    return (*lead, add(last, n))
+
+
+def _region(b: Buffer, at: tuple[Expr, ...], first: Expr, count: int) -> Region:
+    lead = tuple(Range(e, Const(1)) for e in at)
+    return Region(b, (*lead, Range(first, Const(count))))
