@@ -52,7 +52,8 @@ class Compiled:
 def compile_object(func: Func, target: Target) -> Compiled:
     """Lower and compile a scheduled function. Nothing is loaded or run."""
     main, packs = split_packs(func)
-    return replace(compile_flat(lower(main, target), target), packs=tuple(map(pack_code, packs)))
+    made = compile_flat(lower(main, target), target)
+    return replace(made, params=func.params, packs=tuple(map(pack_code, packs)))
 
 
 def compile_flat(flat: Func, target: Target) -> Compiled:
