@@ -160,6 +160,19 @@ def gather(k: Cluster, sch: Schedule, host: BlockInfo, at: LoopRef) -> None:
             sch.compute_at(info.name, at)
 
 
+def place(k: Cluster, sch: Schedule, wide: str | None = None) -> None:
+    """Put what only the cluster reads where its threads have it: in registers what is one value of
+    a row, in ``wide`` (where given) what has columns."""
+    names = {b.name for b in k.blocks}
+    for info in k.blocks:
+        written = {w.buffer for w in sch.block(info.name).writes}
+        inside = all(r.name in names for r in sch.get_consumers(info.name))
+        if inside and len(written) == 1 and written <= {*sch.func.allocs}:
+            scope = "register" if k.columns(info) == 1 else wide
+            if scope is not None:
+                sch.set_scope(info.name, 0, scope)
+
+
 def host_of(k: Cluster, sch: Schedule) -> BlockInfo:
     """The block whose loops all others are moved into."""
     return _host(k.blocks, sch.func.params)

@@ -18,7 +18,7 @@ from ...schedule import Schedule
 from ..analyze import BlockInfo, describe
 from ..lookup import below, own_loops
 from ..space import Choices, Sketch, cheapest
-from .clusters import Cluster, gather, host_of, row_loops
+from .clusters import Cluster, gather, host_of, place, row_loops
 from .machine import (
     BARRIER,
     LATENCY,
@@ -118,7 +118,7 @@ def apply_columns(k: Columns, sch: Schedule, c: Choices) -> None:
     inner = _terms_first(partial, sch)
     share_columns(Cluster((partial,), len(partial.spatial)), partial, sch, c, inner, at)
     block, thread = row_loops(k.cluster, sch, 32)
-    _keep_near(k.cluster, sch)
+    place(k.cluster, sch)
     sch.bind(block, BLOCKS)
     sch.bind(thread, X)
 
@@ -133,12 +133,6 @@ def _terms_first(info: BlockInfo, sch: Schedule) -> LoopRef:
     terms = fused(sch, over)
     assert terms is not None
     return terms
-
-
-def _keep_near(k: Cluster, sch: Schedule) -> None:
-    for info in k.blocks:
-        if len(info.stores) == 1 and info.stores[0].buffer in sch.func.allocs:
-            sch.set_scope(info.name, 0, "register")
 
 
 def share_columns(
@@ -158,7 +152,7 @@ def share_columns(
     block = fused(sch, [*row[:-1], outer])
     assert block is not None
     gather(k, sch, host, column)
-    _keep_near(k, sch)
+    place(k, sch)
     sch.compute_at(partial, block)
     sch.set_scope(partial, 0, "shared")
     sch.bind(block, BLOCKS)

@@ -16,7 +16,7 @@ from ...schedule import Schedule
 from ..analyze import Access, BlockInfo
 from ..lookup import below
 from ..space import Choices, Sketch, cheapest
-from .clusters import Cluster, row_loops
+from .clusters import Cluster, place, row_loops
 from .machine import Launch, distinct, flops_of, launch_seconds, waste
 from .threads import BLOCKS, X, powers
 
@@ -90,8 +90,7 @@ def apply_direct(d: Direct, sch: Schedule, c: Choices) -> None:
     """Threads over the rows; every block of the cluster inside."""
     k, lanes = d.cluster, int(c["vector"])
     block, thread = row_loops(k, sch, int(c["threads"]), lanes)
-    for info in k.blocks:
-        _keep_near(k, sch, info)
+    place(k, sch)
     sch.bind(block, BLOCKS)
     sch.bind(thread, X)
     for info in k.blocks:
@@ -103,13 +102,6 @@ def apply_direct(d: Direct, sch: Schedule, c: Choices) -> None:
             _unroll_last(sch, reducing, wide, int(c["unroll"]))
         if wide is not None:
             sch.vectorize(wide)
-
-
-def _keep_near(k: Cluster, sch: Schedule, info: BlockInfo) -> None:
-    """What stays in a row and is one value, or one a lane, stays in registers."""
-    own = info.stores[0].buffer in sch.func.allocs and len(info.stores) == 1
-    if own and k.columns(info) == 1:
-        sch.set_scope(info.name, 0, "register")
 
 
 def _unroll_last(sch: Schedule, reducing: list[LoopRef], lane: LoopRef | None, times: int) -> None:

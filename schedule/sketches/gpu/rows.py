@@ -19,7 +19,7 @@ from ...schedule import Schedule
 from ..analyze import BlockInfo
 from ..lookup import below
 from ..space import Choices, Sketch, cheapest
-from .clusters import Cluster, row_loops
+from .clusters import Cluster, place, row_loops
 from .machine import BARRIER, LATENCY, Launch, distinct, flops_of, launch_seconds, resident, waste
 from .threads import BLOCKS, X, Y, fused, power_up, powers
 
@@ -119,18 +119,12 @@ def apply_rows(r: Rows, sch: Schedule, c: Choices) -> None:
     """A block of threads for some rows; every stage shares the row among ``threadIdx.x``."""
     k, rows = r.cluster, int(c["rows"])
     block, row = row_loops(k, sch, rows)
-    for info in k.blocks:
-        _place(k, sch, info)
+    place(k, sch, "shared")
     sch.bind(block, BLOCKS)
     sch.bind(row, Y)
     for info in k.blocks:
         own = below(sch, info.name, row)
         _share(sch, info, own, int(c["threads"]), r.vector(info, int(c["vector"])))
-
-
-def _place(k: Cluster, sch: Schedule, info: BlockInfo) -> None:
-    if len(info.stores) == 1 and info.stores[0].buffer in sch.func.allocs:
-        sch.set_scope(info.name, 0, "register" if k.columns(info) == 1 else "shared")
 
 
 def _share(sch: Schedule, info: BlockInfo, own: list[LoopRef], threads: int, lanes: int) -> None:

@@ -17,7 +17,7 @@ from ...schedule import Schedule
 from ..analyze import BlockInfo
 from ..lookup import below
 from ..space import Choices, Sketch, cheapest
-from .clusters import Cluster, row_loops
+from .clusters import Cluster, place, row_loops
 from .machine import (
     BARRIER,
     LATENCY,
@@ -126,9 +126,7 @@ def _finish(t: Total, sch: Schedule, blocks: int) -> None:
     """Sum the partial results: a warp or more for each result."""
     k = t.cluster
     block, row = row_loops(k, sch, 1)
-    for info in k.blocks:
-        if len(info.stores) == 1 and info.stores[0].buffer in sch.func.allocs:
-            sch.set_scope(info.name, 0, "register")
+    place(k, sch)
     sch.bind(block, BLOCKS)
     threads = min(1024, max(32, power_up(blocks)))
     for info in k.blocks:
