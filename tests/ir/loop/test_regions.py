@@ -18,7 +18,7 @@ from nestwright.ir.loop.nodes import Buffer, Expr, For, Func, Kind, Op, Region, 
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.loop.printer import show
 from nestwright.ir.loop.races import private_buffers
-from nestwright.ir.loop.regions import touched
+from nestwright.ir.loop.regions import accesses, touched
 from nestwright.ir.loop.visit import walk
 
 Nests: TypeAlias = Callable[[int, Kind], Func]
@@ -96,6 +96,28 @@ def f(A: f32[100], C: f32[100]):
 """)
     outer, inner = loops(func)
     assert region(touched(inner, func.params[0], {outer.var: (0, 7)})) == box
+
+
+def test_boxes_of_intrinsics_and_reductions() -> None:
+    func = parse("""\
+@func(outputs=1)
+def f(A: f32[100], C: f32[100]):
+    R = alloc(f32[4], scope="register")
+    for i in range(8):
+        x = let(s64, i * 2)
+        intrinsic("copy_async", writes(C[x : x + 4]), reads(A[x + 8 : x + 12]), args(16))
+        all_reduce(8, R, lambda a, b: a + b)
+""")
+    a, c = func.params
+    (loop,) = loops(func)
+    assert [(x.region.buffer.name, x.write) for x in accesses(func.body)] == [
+        ("A", False), ("C", True), ("R", False), ("R", True),
+    ]  # fmt: skip
+    assert region(touched(loop.body, a, {loop.var: (0, 7)})) == "A[i * 2 + 8 : + 4]"
+    assert region(touched(loop.body, c, {loop.var: (0, 7)})) == "C[i * 2 : + 4]"
+    assert region(touched(loop, c)) == "C[0 : + 18]"
+    assert region(touched(loop, func.allocs[0])) == "R[0 : + 1]"
+    assert private_buffers(func)[id(loop)] == {func.allocs[0]}
 
 
 def test_a_let_is_seen_through_and_a_nested_block_counts_as_declared() -> None:

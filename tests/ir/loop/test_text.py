@@ -16,6 +16,7 @@ from nestwright.ir.errors import ParseError
 from nestwright.ir.loop import build
 from nestwright.ir.loop.nodes import (
     Alloc,
+    AllReduce,
     AxisKind,
     Block,
     BlockAxis,
@@ -26,6 +27,7 @@ from nestwright.ir.loop.nodes import (
     For,
     Func,
     If,
+    Intrinsic,
     Kind,
     Let,
     Load,
@@ -76,6 +78,35 @@ def add_2(A: f32[64], C: f32[()], n: s64):
                             V[u] = c64(0.0, -1.5)
                             pass
 """
+
+
+GPU = """\
+@func(outputs=1)
+def rows(A: f32[4, 32], C: f32[4]):
+    for b in thread("blockIdx.x", 4):
+        for t in thread("threadIdx.x", 32):
+            S = alloc(bf16[2, 64], scope="shared", align=(0, 64, 8), swizzle=8)
+            T = alloc(u32[4], scope="warp")
+            R = alloc(f32[1], scope="register")
+            N = alloc(s32[1], scope="register")
+            R[0] = A[b, t]
+            N[0] = s32(1)
+            intrinsic("copy_async", writes(S[0, t : t + 8]), reads(S[1, t : t + 8]), args(16))
+            intrinsic("wait_async", args(0))
+            intrinsic("barrier")
+            all_reduce(32, R, lambda x, y: max(x, y))
+            all_reduce(16, R, N, lambda l, m, r, s: (select(l < r, r, l), m + s))
+            C[b] = R[0]
+"""
+
+
+def test_statements_of_gpus_are_their_own_text() -> None:
+    func = parse(GPU)
+    assert show(func) == GPU
+    assert equal(parse(GPU), func)
+    assert not equal(parse(GPU.replace("swizzle=8", "swizzle=4")), func)
+    assert not equal(parse(GPU.replace("64, 8)", "64, 0)")), func)
+    assert not equal(parse(GPU.replace("x, y: max(x, y)", "x, y: max(y, x)")), func)
 
 
 def test_matmul_is_its_own_text() -> None:
@@ -199,7 +230,7 @@ class Draw:
         if depth <= 0 or r.random() < 0.2:
             b = r.choice(self.buffers)
             return Store(b, tuple(self.expr(2, index) for _ in b.shape), self.expr(4, b.dtype))
-        match r.randrange(7):
+        match r.randrange(9):
             case 0:
                 return seq(*(self.stmt(depth - 1) for _ in range(r.randrange(4))))
             case 1:
@@ -210,18 +241,34 @@ class Draw:
                 value = self.expr(3, var.dtype)
                 return Let(var, value, self.under(depth, var))
             case 3:
-                b = replace(self.buffer(), scope=r.choice(list(Scope)))
+                b = replace(self.buffer(), scope=r.choice(list(Scope)), swizzle=r.choice([0, 4]))
+                b = replace(b, align=r.choice([None, (0, 32, r.randrange(9))]))
                 self.buffers.append(b)
                 body = self.stmt(depth - 1)
                 self.buffers.remove(b)
                 return Alloc(b, body)
             case 4:
                 return self.block(depth)
+            case 5:
+                boxes = tuple(self.region() for _ in range(r.randrange(4)))
+                cut = r.randrange(len(boxes) + 1)
+                args = tuple(r.randrange(-2, 9) for _ in range(r.randrange(3)))
+                return Intrinsic(r.choice(["barrier", "a b"]), boxes[:cut], boxes[cut:], args)
+            case 6:
+                return self.all_reduce()
             case _:
                 var, kind = Var(self.name()), r.choice(list(Kind))
                 thread = "threadIdx.x" if kind is Kind.THREAD else ""
                 extent = self.expr(2, index)
                 return For(var, extent, self.under(depth, var), kind, thread, self.notes())
+
+    def all_reduce(self) -> AllReduce:
+        values = tuple(self.random.sample(self.buffers, self.random.randrange(1, 3)))
+        left, right = (tuple(Var(self.name(), b.dtype) for b in values) for _ in range(2))
+        self.vars.extend((*left, *right))
+        combined = tuple(self.expr(2, b.dtype) for b in values)
+        del self.vars[len(self.vars) - 2 * len(values) :]
+        return AllReduce(values, left, right, combined, self.random.randrange(1, 64))
 
     def under(self, depth: int, *new: Var) -> Stmt:
         self.vars.extend(new)
@@ -319,6 +366,12 @@ HEAD = "@func(outputs=1)\ndef m(A: f32[8], C: f32[8]):\n"
         ("    for A in range(3):\n        pass\n", "<text>:3:5: A is already defined"),
         ("    C[0] = A[0] if A else A[1]\n", "<text>:3:12: not an expression"),
         ("    C[0] = (lambda: 3)()\n", "<text>:3:12: lambda: 3 is no operation"),
+        ("    intrinsic(barrier)\n", "<text>:3:5: an intrinsic has a name"),
+        ("    intrinsic('x', other(A[0]))\n", "<text>:3:5: not an intrinsic"),
+        ("    all_reduce(2, A, lambda x: x)\n", "<text>:3:5: the lambda has 1 names: two for"),
+        ("    all_reduce(2, A, max)\n", "<text>:3:5: not a reduction across threads"),
+        ("    T = alloc(f32[8], align=(0, 8))\n", "<text>:3:29: an alignment is (dimension, "),
+        ("    T = alloc(f32[8], swizzle='x')\n", "<text>:3:9: not an allocation"),
         ("    C[0] = A[0\n", "<text>:3:13: not Python syntax: '[' was never closed"),
     ],
 )

@@ -9,14 +9,18 @@ import pytest
 from nestwright.ir.dtypes import f32, pred, s32
 from nestwright.ir.errors import VerifyError
 from nestwright.ir.loop.nodes import (
+    AllReduce,
     Buffer,
     Cast,
     Const,
     For,
     Func,
+    Intrinsic,
     Kind,
     Load,
     Op,
+    Range,
+    Region,
     Scope,
     Seq,
     Stmt,
@@ -136,6 +140,104 @@ def test_violations_elsewhere(body: Stmt, message: str) -> None:
     with pytest.raises(VerifyError) as e:
         verify(Func("f", (C,), 1, body))
     assert message in str(e.value)
+
+
+GPU = """\
+@func(outputs=1)
+def f(A: f32[16, 16], C: f32[16, 16]):
+    S = alloc(f32[16, 16], scope="{scope}", align=({align}), swizzle={swizzle})
+    W = alloc(f32[16, 8], scope="warp")
+    R = alloc(f32[1], scope="register")
+    for t in thread("{index}", 32):
+        for i in range(16):
+            S[i, 0] = A[i, 0]
+        {body}
+"""
+GOOD_GPU = {
+    "scope": "shared",
+    "align": "0, 32, 8",
+    "swizzle": "4",
+    "index": "threadIdx.y",
+    "body": 'intrinsic("load_matrix_a", writes(W[0 : 16, 0 : 8]), '
+    "reads(S[0 : 16, 8 : 16]), args(0))",
+}
+STORE_TILE = (
+    'intrinsic("store_matrix", writes(C[{at} : {at} + 16, 0 : 8]), reads(W[0 : 16, 0 : 8]))'
+)
+
+
+def test_good_gpu_code_passes() -> None:
+    verify(parse(GPU.format(**GOOD_GPU)))
+    reduction = "all_reduce(8, R, lambda a, b: a + b)"
+    verify(parse(GPU.format(**{**GOOD_GPU, "index": "threadIdx.x", "body": reduction})))
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"index": "threadIdx.w"}, "there is no thread index 'threadIdx.w'"),
+        ({"index": "threadIdx.x"}, "it stands in a loop over threadIdx.x"),
+        ({"scope": "global"}, "buffer S is laid out for shared memory: it is global"),
+        ({"align": "2, 32, 8"}, "buffer S has no alignment (2, 32, 8)"),
+        ({"align": "0, 8, 8"}, "buffer S has no alignment (0, 8, 8)"),
+        ({"swizzle": "3"}, "buffer S has swizzle 3"),
+        ({"body": "W[0, 0] = A[0, 0]"}, "an element of W is touched"),
+        ({"body": "C[0, 0] = W[0, 0]"}, "an element of W is touched"),
+        ({"body": 'intrinsic("sync")'}, "there is no intrinsic 'sync'"),
+        ({"body": STORE_TILE.format(at=1)}, "C[1 : + 16, 0 : + 8] is out of bounds"),
+        (
+            {"body": 'intrinsic("zero_matrix", writes(W[0 : 16, 0 : 0 + t]))'},
+            "the extent of a box is not constant",
+        ),
+        (
+            {"body": 'intrinsic("zero_matrix", writes(W[0 : 8, 0 : 8]))'},
+            "intrinsic zero_matrix is called amiss: it writes f32[16, 8] in warp",
+        ),
+        ({"body": "all_reduce(2, S, lambda a, b: a)"}, "S is in scope shared"),
+    ],
+)
+def test_violations_in_gpu_code(parts: dict[str, str], message: str) -> None:
+    with pytest.raises(VerifyError) as e:
+        verify(parse(GPU.format(**{**GOOD_GPU, **parts})))
+    assert message in str(e.value)
+
+
+def test_reductions_across_threads_are_checked() -> None:
+    r, a, b, t = (
+        Buffer("R", (1,), f32, Scope.REGISTER), Var("a", f32), Var("b", f32), Var("t"),
+    )  # fmt: skip
+    good = AllReduce((r,), (a,), (b,), (a,), 8)
+    for bad, message in (
+        (replace(good, threads=5), "groups of 5 threads: threadIdx.x has 32"),
+        (replace(good, right=()), "values and their combination differ"),
+        (replace(good, combined=(t,)), "values and their combination differ"),
+        (replace(good, values=(replace(r, name="Q"),)), "buffer Q is not defined here"),
+    ):
+        loop = For(t, Const(32), bad, Kind.THREAD, "threadIdx.x")
+        with pytest.raises(VerifyError, match=message):
+            verify(Func("f", (C,), 0, loop, (r,)))
+
+
+def test_a_block_covers_what_its_intrinsic_touches() -> None:
+    text = """\
+@func(outputs=1)
+def f(C: f32[16, 16]):
+    W = alloc(f32[16, 8], scope="warp")
+    with block("store"):
+        v = spatial(2, 1)
+        reads(W[0 : 16, 0 : 8])
+        writes(C[0 : {rows}, v * 8 : v * 8 + 8])
+        intrinsic("store_matrix", writes(C[0 : 16, v * 8 : v * 8 + 8]), reads(W[0 : 16, 0 : 8]))
+"""
+    verify(parse(text.format(rows=16)))
+    with pytest.raises(VerifyError, match=r"its body writes C\[0 : \+ 16, .* not among its writes"):
+        verify(parse(text.format(rows=8)))
+
+
+def test_the_box_of_an_unknown_extent() -> None:
+    region = Region(C, (Range(Const(0), IV),))
+    with pytest.raises(VerifyError, match="variable i is not defined here"):
+        verify(Func("f", (C,), 1, Intrinsic("zero_matrix", (region,))))
 
 
 def test_a_variable_ends_with_its_loop() -> None:
