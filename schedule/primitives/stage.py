@@ -156,13 +156,18 @@ def _fills(writer: Path, depth: int, buffer: Buffer, need: Sequence[Interval]) -
 def _written(
     func: Func, path: Path, depth: int, region: Region, users: Sequence[Path]
 ) -> tuple[Interval, ...] | Reason:
-    """What has to be copied in one iteration of the loops above the copy."""
+    """What has to be copied in one iteration of the loops above the copy: all, where that was
+    written at once."""
     buffer = region.buffer
+    everything = tuple(map(whole, buffer.shape))
+    outside = not loops_of(path[:depth])
+    if outside and _fills(path, depth, buffer, everything) is None:
+        return everything
     near = all(common(path, p) == depth for p in users)
     if users and near and buffer not in func.params:
         return hull([b for p in users if (b := reads_box(p, depth, buffer)) is not None], buffer)
-    if not loops_of(path[:depth]):
-        return tuple(map(whole, buffer.shape))
+    if outside:
+        return everything
     box = writes_box(path, depth, region)
     if box is not None:
         return box

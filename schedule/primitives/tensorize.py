@@ -132,15 +132,23 @@ class _Boxes:
     def region(self, buffer: Buffer, index: Sequence[Expr]) -> Region:
         """The box of a buffer that is touched at an index over the old axes."""
         first = {v: start for v, (start, _) in self.spans.items()}
-        ranges = []
-        for e in index:
-            n = self.spans[e][1] if isinstance(e, Var) else 1
-            ranges.append(Range(substitute_expr(e, first), Const(n)))
+        extents = [max((self.spans[v][1] for v in self.wide(e)), default=1) for e in index]
+        starts = [substitute_expr(e, first) for e in index]
+        ranges = (Range(e, Const(n)) for e, n in zip(starts, extents, strict=True))
         return Region(buffer, tuple(ranges))
 
-    def wide(self, e: Expr) -> bool:
-        """Whether an expression depends on an axis that takes several values in a box."""
-        return any(self.spans[v][1] > 1 for v in free_vars(e) if v in self.spans)
+    def wide(self, e: Expr) -> list[Var]:
+        """The axes that an index depends on and that take several values in a box."""
+        return [v for v in free_vars(e) if v in self.spans and self.spans[v][1] > 1]
+
+    def steps(self, e: Expr) -> bool:
+        """Whether an index steps by one along at most one such axis."""
+        wide, form = self.wide(e), linear(e)
+        return not wide or (
+            len(wide) == 1
+            and form.terms.get(wide[0]) == 1
+            and not any(wide[0] in free_vars(t) for t in form.terms if t is not wide[0])
+        )
 
 
 def _boxes(block: Block, around: Sequence[For], inner: Sequence[For]) -> _Boxes | Reason:
@@ -189,7 +197,7 @@ def _call(func: Func, block: Block, boxes: _Boxes, name: str) -> Intrinsic | Rea
         return Reason(f"block `{block.name}` does more than store one value", (block,))
     loads = [x for x in walk_expr(store.value) if isinstance(x, Load)]
     at = [e for index in (store.index, *(x.index for x in loads)) for e in index]
-    if any(boxes.wide(e) and not isinstance(e, Var) for e in at):
+    if not all(map(boxes.steps, at)):
         return Reason(f"block `{block.name}` does not touch its buffers in boxes", (block,))
     if row.matrix is not None:
         return _product(block, boxes, store, name)
@@ -277,7 +285,7 @@ def _product(block: Block, boxes: _Boxes, store: Store, name: str) -> Intrinsic 
     (a, a_turned), (b, b_turned) = operands
     depth = {x.index[-1 - turned] for x, turned in ((a, a_turned), (b, b_turned))}
     reduced = {x.var for x in block.axes if x.kind is AxisKind.REDUCE}
-    if len(depth) != 1 or not depth <= reduced:
+    if len(depth) != 1 or not reduced.issuperset(boxes.wide(next(iter(depth)))):
         return Reason(f"the operands of block `{block.name}` do not share their depth", (block,))
     c, left, right = (boxes.region(x.buffer, x.index) for x in (store, a, b))
     return Intrinsic(name, (c,), (c, left, right), (a_turned, b_turned))

@@ -1,0 +1,271 @@
+"""What a matrix product on a GPU is: its operands, how they lie in memory, who reads the result."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ....ir.dtypes import DType
+from ....ir.loop.affine import linear
+from ....ir.loop.nodes import BlockAxis, Buffer, Const, Expr, Load, Op, Store, Var
+from ....ir.loop.visit import exprs, free_vars, walk, walk_expr
+from ...errors import ScheduleError
+from ...primitives.matmul import Product, is_zero, product_of
+from ...schedule import Schedule
+from ..analyze import BlockInfo, describe, point_reads
+from .inlining import LARGEST, may_inline, nodes_of
+
+LEAST = 16  # rows and columns below which tiles are mostly padding
+LEAST_DEPTH = 8
+LEAST_WORK = 1 << 15  # products below which a thread for each result is as good
+CHEAP = 4.0  # FLOP of an element that may be done again for every tile that it is part of
+CHUNK = 16  # bytes of the widest access
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """One of the factors.
+
+    ``across`` elements can be taken at once along the rows (of the left operand; the columns of the
+    right one), ``along`` along the depth. A ``plain`` one is loaded and at most padded with zeros.
+    ``bytes`` are those that it has in memory.
+    """
+
+    dtype: DType
+    across: int
+    along: int
+    plain: bool
+    bytes: float
+
+    @property
+    def turned(self) -> bool:
+        """Whether memory is contiguous across and not along the depth."""
+        return self.across > self.along
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The block that writes what comes of the sums, and its axes by role, outermost first.
+
+    Vectors of ``vector`` elements run along the last axis of the role ``last``. ``spatial`` are all
+    of the axes, in order.
+    """
+
+    consumer: BlockInfo | None
+    spatial: tuple[Var, ...]
+    axes: Mapping[str, tuple[Var, ...]]
+    last: str
+    vector: int
+    bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Matmul:
+    """``C[b, m, n] += A[b, m, k] * B[b, n, k]`` with its extents; ``feeders`` are inlined first."""
+
+    anchor: str
+    feeders: tuple[str, ...]
+    extents: Mapping[str, int]
+    left: Operand
+    right: Operand
+    sums: DType
+    result: Result
+
+    @property
+    def covered(self) -> frozenset[str]:
+        """The blocks that the product's schedule takes care of."""
+        own = {self.anchor, *self.feeders}
+        return frozenset(own | ({self.result.consumer.name} if self.result.consumer else set()))
+
+    @property
+    def flops(self) -> float:
+        return 2.0 * math.prod(self.extents.values())
+
+
+def find_matmul(sch: Schedule) -> Matmul | None:
+    """The heaviest sum of products of a function in default order, if tiles are worth it."""
+    blocks = [describe(sch.block(ref)) for ref in sch.blocks()]
+    products = [b for b in blocks if not b.opaque and _fits(product_of(b.block), b)]
+    if not products:
+        return None
+    anchor = max(products, key=lambda b: b.flops)
+    trial = sch.copy()
+    feeders = _inline_feeders(trial, anchor.name)
+    found = product_of(trial.block(anchor.name))
+    if found is None or not _alone(blocks, anchor):
+        return None
+    result = _result(sch, blocks, anchor, found)
+    return Matmul(
+        anchor=anchor.name,
+        feeders=feeders,
+        extents={r: found.points(r) for r in "bmnk"},
+        left=_operand(found.a, found.roles["m"], found.roles["k"]),
+        right=_operand(found.b, found.roles["n"], found.roles["k"]),
+        sums=found.store.buffer.dtype,
+        result=result,
+    )
+
+
+def _fits(found: Product | None, info: BlockInfo) -> bool:
+    if found is None:
+        return False
+    init = info.block.init
+    b, m, n, k = (found.points(r) for r in "bmnk")
+    large = min(m, n) >= LEAST and k >= LEAST_DEPTH and b * m * n * k >= LEAST_WORK
+    return large and b < 1 << 16 and isinstance(init, Store) and is_zero(init.value)
+
+
+def _alone(blocks: Sequence[BlockInfo], anchor: BlockInfo) -> bool:
+    """Whether nothing else writes what the product writes."""
+    written = {s.buffer for s in anchor.stores}
+    return not any(s.buffer in written for b in blocks if b is not anchor for s in b.stores)
+
+
+def _inline_feeders(sch: Schedule, anchor: str) -> tuple[str, ...]:
+    """Inline the cheap element-wise blocks that only the product reads; their names, in order."""
+    done: list[str] = []
+    refused: set[str] = set()
+    while True:
+        infos = [describe(sch.block(p)) for p in sch.get_producers(anchor)]
+        ready = [
+            b for b in infos
+            if b.name not in refused and may_inline(b, sch) and len(sch.get_consumers(b.name)) == 1
+            and not b.transcendental and b.flops <= CHEAP * b.points
+            and nodes_of(b.block) + nodes_of(sch.block(anchor)) <= LARGEST
+        ]  # fmt: skip
+        if not ready:
+            return tuple(done)
+        try:
+            sch.compute_inline(ready[0].name)
+            done.append(ready[0].name)
+        except ScheduleError:
+            refused.add(ready[0].name)
+
+
+def _operand(e: Expr, rows: Sequence[BlockAxis], depth: Sequence[BlockAxis]) -> Operand:
+    loads = [x for x in walk_expr(e) if isinstance(x, Load)]
+    buffers = {x.buffer: None for x in loads}
+    return Operand(
+        dtype=e.dtype,
+        across=_width(e, rows),
+        along=_width(e, depth),
+        plain=_plain(e),
+        bytes=float(sum(math.prod(b.shape) * b.dtype.bytes for b in buffers)),
+    )
+
+
+def _plain(e: Expr) -> bool:
+    match e:
+        case Load():
+            return True
+        case Op(name="select", args=(_, Load(), other)):
+            return is_zero(other)
+        case _:
+            return False
+
+
+def _width(e: Expr, axes: Sequence[BlockAxis]) -> int:
+    """Elements of an expression that can be made at once along the last one of some axes."""
+    if not axes:
+        return 1
+    width = max(1, CHUNK // e.dtype.bytes)
+    return _narrowed(e, axes[-1], width)
+
+
+def _narrowed(e: Expr, axis: BlockAxis, width: int) -> int:
+    """The largest part of ``width`` at which all loads are aligned vectors or single elements."""
+    while axis.extent % width:
+        width //= 2
+    for x in walk_expr(e):
+        match x:
+            case Load():
+                width = aligned(x.buffer, x.index, axis.var, width)
+            case Op(name="select", args=(cond, _, _)) if axis.var in free_vars(cond):
+                return 1
+    return width
+
+
+def aligned(buffer: Buffer, index: Sequence[Expr], axis: Var, width: int) -> int:
+    """How many neighbours along an axis are neighbours in memory, in aligned groups."""
+    if all(axis not in free_vars(e) for e in index):
+        return width
+    if any(axis in free_vars(e) for e in index[:-1]):
+        return 1
+    form = linear(index[-1])
+    steps = [k for atom, k in form.terms.items() if atom is not axis] + [form.constant]
+    steps += [n for e in index[:-1] if not isinstance(e, Const) for n in (buffer.shape[-1],)]
+    nested = any(atom is not axis and axis in free_vars(atom) for atom in form.terms)
+    if form.terms.get(axis) != 1 or nested:
+        return 1
+    while any(s % width for s in steps):
+        width //= 2
+    return width
+
+
+def _result(
+    sch: Schedule, blocks: Sequence[BlockInfo], anchor: BlockInfo, found: Product
+) -> Result:
+    """Who finishes the tiles: the one reader of the sums if it reads each at its own point, else a
+    copy of the sums."""
+    buffer = found.store.buffer
+    readers = [b for b in blocks if b is not anchor and any(a.buffer is buffer for a in b.loads)]
+    kept = buffer in sch.func.allocs
+    own = found.store.index == tuple(a.var for a in anchor.spatial)
+    if kept and own and len(readers) == 1 and not readers[0].opaque:
+        part = point_reads(readers[0], anchor)
+        if part is not None and _unshared(blocks, readers[0]):
+            return _of_consumer(readers[0], part, found, buffer)
+    axes = {r: tuple(a.var for a in found.roles[r]) for r in "bmn"}
+    return _described(None, anchor, axes, [found.store])
+
+
+def _unshared(blocks: Sequence[BlockInfo], consumer: BlockInfo) -> bool:
+    """Whether the consumer fills its buffers alone."""
+    written = {s.buffer for s in consumer.stores}
+    return not any(s.buffer in written for b in blocks if b is not consumer for s in b.stores)
+
+
+def _of_consumer(
+    consumer: BlockInfo, part: Mapping[Var, tuple[Var, int]], found: Product, sums: Buffer
+) -> Result:
+    axes: dict[str, tuple[Var, ...]] = {}
+    for role in "bmn":
+        mine: list[Var] = []
+        for a in found.roles[role]:
+            pieces = [(factor, v) for v, (whole, factor) in part.items() if whole is a.var]
+            mine += [v for _, v in sorted(pieces, key=lambda p: -p[0])]
+        wide = {a.var for a in consumer.spatial if a.extent > 1}
+        axes[role] = tuple(v for v in mine if v in wide)
+    accesses: list[Store | Load] = []
+    for s in walk(consumer.block.body):
+        accesses += [s] if isinstance(s, Store) else []
+        accesses += [
+            x
+            for e in exprs(s)
+            for x in walk_expr(e)
+            if isinstance(x, Load) and x.buffer is not sums
+        ]
+    return _described(consumer, consumer, axes, accesses)
+
+
+def _described(
+    consumer: BlockInfo | None,
+    info: BlockInfo,
+    axes: Mapping[str, tuple[Var, ...]],
+    accesses: Sequence[Store | Load],
+) -> Result:
+    """Vectors go along the last axis if it is the last of the rows or of the columns."""
+    by = {a.var: a for a in info.spatial}
+    end = [a.var for a in info.spatial if a.extent > 1][-1:]
+    last = next((r for r in "nm" if list(axes[r][-1:]) == end), "n")
+    width = max(1, CHUNK // min(x.buffer.dtype.bytes for x in accesses if isinstance(x, Store)))
+    if not axes[last] or any(free_vars(e) - by.keys() for x in accesses for e in x.index):
+        width = 1
+    while width > 1 and by[axes[last][-1]].extent % width:
+        width //= 2
+    for x in accesses if width > 1 else ():
+        width = aligned(x.buffer, x.index, axes[last][-1], width)
+    buffers = {x.buffer: None for x in accesses}
+    moved = float(sum(math.prod(b.shape) * b.dtype.bytes for b in buffers))
+    return Result(consumer, tuple(by), axes, last, width, moved)

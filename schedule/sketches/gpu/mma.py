@@ -1,0 +1,151 @@
+"""Matrix products on tensor cores: tiles of warps, fragments, one matrix instruction after another.
+
+A block of threads copies tiles of the operands into shared memory, several steps ahead; each of its
+warps takes fragments of them into registers and multiplies. The sums go through shared memory, so
+that what is made of them is written row by row, in whole vectors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ....ir.dtypes import DType, f32
+from ....ir.loop.intrinsics import TABLE
+from ....ir.target import Target
+from ...cursor import LoopRef
+from ...schedule import Schedule
+from ..lookup import below
+from ..space import Choices
+from .matmul import Matmul, Operand
+from .threads import Y, Z
+from .tiles import (
+    Parts,
+    Threads,
+    add_up,
+    can_copy_ahead,
+    copy_tile,
+    finish_tile,
+    make_product,
+    result_loops,
+    spread_tiles,
+)
+
+WARP = 32
+ROWS, COLUMNS = 16, 8  # of the tile of one instruction
+CHUNK = 16  # bytes that swizzling moves
+BANK_OFFSET = 8  # of rows of sums, in banks: eight rows of a fragment fall into different ones
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """The matrix instruction for a product, and how the operands' tiles lie for it."""
+
+    name: str
+    depth: int
+    layouts: tuple[str, str]
+
+
+def find_core(k: Matmul, target: Target) -> Core | None:
+    """The tensor cores' instruction for a product, if the target has one and may use it."""
+    for name, row in TABLE.items():
+        x = row.matrix
+        if x is None or not row.on(target.gpu):
+            continue
+        if (x.operands, x.sums) != (k.left.dtype, k.sums) or k.right.dtype != x.operands:
+            continue
+        if x.operands == f32 and not target.tf32:
+            continue
+        layouts = _layout(k.left, "m"), _layout(k.right, "n")
+        return Core(name, x.k, layouts)
+    return None
+
+
+def _layout(x: Operand, row: str) -> str:
+    """Fragments of two-byte elements are turned while they are loaded; others lie depth last."""
+    return f"k{row}" if x.turned and x.dtype.bytes == 2 else f"{row}k"
+
+
+def apply_mma(k: Matmul, core: Core, sch: Schedule, c: Choices, target: Target) -> None:
+    """The whole schedule of a product on tensor cores."""
+    parts = make_product(k, sch, c, core.layouts)
+    threads = Threads(int(c["warps_m"]), int(c["warps_n"]), WARP)
+    if parts.total is None:
+        b, m, n = result_loops(k, sch, parts.last)
+        at = spread_tiles(sch, b, m, n, c)
+        sch.set_scope(parts.product, 0, "shared")
+        store = sch.cache_write(parts.product, 0, "warp").name
+        sch.compute_at(store, at, False, (1, int(c["tile_m"]), int(c["tile_n"])))
+        sch.storage_align(store, 0, 1, WARP, BANK_OFFSET)
+    else:
+        add_up(k, sch, parts)
+        store = sch.cache_write(parts.product, 0, "warp").name
+        *outer, m, n = sch.get_loops(store)
+        at = spread_tiles(sch, sch.fuse(*outer), m, n, c)
+    step = _warp_tiles(core, sch, parts.product, store, at, c)
+    _fragments(core, sch, parts, step)
+    ahead = int(c["stages"]) > 1
+    for block, x, layout in zip(
+        (parts.left, parts.right), (k.left, k.right), core.layouts, strict=True
+    ):
+        _swizzle(sch, block, layout, x.dtype, c)
+        copy_tile(sch, block, step, x, layout, threads, ahead and can_copy_ahead(target))
+    if ahead:
+        sch.annotate(step, "pipeline", int(c["stages"]))
+    if parts.total is None:
+        finish_tile(k, sch, parts.last, at, threads)
+
+
+def _warp_tiles(
+    core: Core, sch: Schedule, product: str, store: str, at: LoopRef, c: Choices
+) -> LoopRef:
+    """Share a tile among the warps and the product's depth among steps; the loop over those."""
+    m, n = below(sch, store, at)[-2:]
+    wm, mt, mi = sch.split(m, [int(c["warps_m"]), None, ROWS])
+    wn, nt, ni = sch.split(n, [int(c["warps_n"]), None, COLUMNS])
+    sch.reorder(wm, wn, mt, nt, mi, ni)
+    sch.bind(wm, Z)
+    sch.bind(wn, Y)
+    sch.compute_at(product, wn)
+    sch.tensorize(mi, "store_matrix")
+    m, n, depth = below(sch, product, wn)
+    pm, pmi = sch.split(m, [None, ROWS])
+    pn, pni = sch.split(n, [None, COLUMNS])
+    step, part, di = sch.split(depth, [None, int(c["tile_k"]) // core.depth, core.depth])
+    sch.reorder(step, part, pm, pn, pmi, pni, di)
+    init = sch.decompose_reduction(product, step)
+    *zeros, zero, _ = below(sch, init, wn)
+    sch.tensorize(zero, "zero_matrix")
+    for loop in (mt, nt, part, pm, pn, *zeros):
+        sch.unroll(loop)
+    return step
+
+
+def _fragments(core: Core, sch: Schedule, parts: Parts, step: LoopRef) -> None:
+    """Copies of the operands' tiles in the warp's registers, each just before it is used."""
+    part = below(sch, parts.product, step)[0]
+    for operand, layout, name in (
+        (parts.left, core.layouts[0], "load_matrix_a"),
+        (parts.right, core.layouts[1], "load_matrix_b"),
+    ):
+        sch.set_scope(operand, 0, "shared")
+        buffer = sch.block(operand).writes[0].buffer
+        reads = [r.buffer for r in sch.block(parts.product).reads]
+        copy = sch.cache_read(parts.product, reads.index(buffer), "warp")
+        sch.compute_at(copy, part)
+        sch.compute_at(operand, step)
+        i, j = below(sch, copy, part)
+        rows, columns = (core.depth, ROWS) if layout[0] == "k" else (ROWS, core.depth)
+        outer_i, outer_j, box, _ = sch.tile(i, j, rows, columns)
+        sch.tensorize(box, name)
+        sch.unroll(outer_i)
+        sch.unroll(outer_j)
+    *_, box, _, _ = below(sch, parts.product, step)
+    sch.tensorize(box, core.name)
+
+
+def _swizzle(sch: Schedule, block: str, layout: str, dtype: DType, c: Choices) -> None:
+    """Rows of a tile that a matrix load takes together start in different banks."""
+    row = int(c[f"tile_{layout[1]}"]) * dtype.bytes
+    chunks = next((n for n in (8, 4, 2) if row % (n * CHUNK) == 0), 0)
+    if chunks:
+        sch.swizzle(block, 0, chunks)

@@ -1,0 +1,181 @@
+"""Matrix products on a GPU: what products of any core have in common.
+
+Tiles of the result for blocks of threads, copies of the operands' tiles that all threads share in,
+the end of a tile, and the sum of what parts of the depth gave.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ....ir.target import Target
+from ...cursor import LoopRef
+from ...schedule import Schedule
+from ..lookup import below, own_loops
+from ..space import Choices
+from .matmul import Matmul, Operand
+from .threads import BLOCKS, X, Y, Z, fused
+
+ASYNC = (4, 8, 16)  # bytes that an asynchronous copy can take
+ASYNC_SM = 80
+MOST_UNROLLED = 16  # accesses of one thread that are written out
+FLAT = 256  # threads of a block where each makes its own elements
+BATCH = "blockIdx.z"
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The blocks of a product: the copies of its operands, itself, what adds up the parts of a
+    depth that was split (if it was), and what writes the result."""
+
+    left: str
+    right: str
+    product: str
+    total: str | None
+    last: str
+
+
+@dataclass(frozen=True, slots=True)
+class Threads:
+    """How many threads a block has along threadIdx.z, y and x."""
+
+    z: int
+    y: int
+    x: int
+
+    @property
+    def count(self) -> int:
+        return self.z * self.y * self.x
+
+
+def make_product(k: Matmul, sch: Schedule, c: Choices, layouts: tuple[str, str]) -> Parts:
+    """Make the anchor a matrix product, or one for each part of the depth."""
+    for name in k.feeders:
+        sch.compute_inline(name)
+    split = int(c["split"])
+    multiples = int(c["tile_m"]), int(c["tile_n"]), int(c["tile_k"]) * split
+    a, b, out = sch.to_matmul(k.anchor, multiples, layouts)
+    last = out.name
+    if k.result.consumer is not None:
+        sch.compute_inline(out)
+        last = k.result.consumer.name
+    if split == 1:
+        return Parts(a.name, b.name, k.anchor, None, last)
+    part, _ = sch.split(sch.get_loops(k.anchor)[-1], [split, None])
+    partial = sch.rfactor(part, 0).name
+    return Parts(a.name, b.name, partial, k.anchor, last)
+
+
+def result_loops(k: Matmul, sch: Schedule, block: str) -> tuple[LoopRef | None, LoopRef, LoopRef]:
+    """The loops of the block that writes the result: one for the batch, the rows, the columns."""
+    own = own_loops(sch, block)
+    if k.result.consumer is None:  # a copy of the sums has axes of its own
+        axes = [a.var for a in sch.block(block).axes]
+        own = {v: own[w] for v, w in zip(k.result.spatial, axes, strict=True) if w in own}
+    order = {r: [own[v] for v in k.result.axes[r]] for r in "bmn"}
+    taken = [x for loops in order.values() for x in loops]
+    order["b"] = [x for x in sch.get_loops(block) if x not in taken] + order["b"]
+    sch.reorder(*order["b"], *order["m"], *order["n"])
+    b, m, n = (fused(sch, order[r]) for r in "bmn")
+    assert m is not None
+    assert n is not None
+    return b, m, n
+
+
+def spread_tiles(sch: Schedule, b: LoopRef | None, m: LoopRef, n: LoopRef, c: Choices) -> LoopRef:
+    """A block of threads for each tile of the result; the loop over them.
+
+    ``group`` rows of tiles are gone through together, column by column: tiles that run at the same
+    time share more of their operands.
+    """
+    mo, mi = sch.split(m, [None, int(c["tile_m"])])
+    no, ni = sch.split(n, [None, int(c["tile_n"])])
+    sch.reorder(*([b] if b is not None else []), mo, no, mi, ni)
+    rows, group = sch.extent(mo), int(c["group"])
+    while rows % group:
+        group //= 2
+    order = [mo, no]
+    if group > 1:
+        first, near = sch.split(mo, [None, group])
+        order = [first, no, near]
+        sch.reorder(*order)
+    at = sch.fuse(*order)
+    if b is not None:
+        sch.bind(b, BATCH)
+    sch.bind(at, BLOCKS)
+    return at
+
+
+def copy_tile(
+    sch: Schedule, block: str, at: LoopRef, x: Operand, layout: str, threads: Threads, ahead: bool
+) -> None:
+    """Share the copying of an operand's tile, made in each iteration of ``at``, among all threads.
+
+    The tile lies as ``layout`` says, neighbouring threads go along memory. ``ahead`` lets copies be
+    asynchronous where the hardware can.
+    """
+    loops = below(sch, block, at)
+    straight = x.turned == (layout[1] != "k")
+    if not straight:
+        loops.reverse()
+        sch.reorder(*loops)
+    width = tile_vector(x, straight)
+    share_out(sch, sch.fuse(*loops), threads, width)
+    if ahead and x.plain and width * x.dtype.bytes in ASYNC and (straight or width == 1):
+        sch.annotate(block, "async", 1)
+
+
+def tile_vector(x: Operand, straight: bool) -> int:
+    """Elements of an operand that a thread copies at once. Single ones of four bytes can be copied
+    to another order asynchronously; narrower ones are better loaded together."""
+    if not straight and x.plain and x.dtype.bytes in ASYNC:
+        return 1
+    return max(x.across, x.along)
+
+
+def share_out(sch: Schedule, loop: LoopRef, threads: Threads, width: int) -> None:
+    """The iterations of a loop among all threads, neighbours together, ``width`` at once."""
+    step, z, y, x, lane = sch.split(loop, [None, threads.z, threads.y, threads.x, width])
+    for part, index in ((z, Z), (y, Y), (x, X)):
+        sch.bind(part, index)
+    if width > 1:
+        sch.vectorize(lane)
+    if sch.extent(step) <= MOST_UNROLLED:
+        sch.unroll(step)
+
+
+def finish_tile(k: Matmul, sch: Schedule, block: str, at: LoopRef, threads: Threads) -> None:
+    """What is made of a tile of sums in shared memory, by all threads."""
+    loops = below(sch, block, at)
+    if k.result.last == "m":
+        loops.reverse()
+        sch.reorder(*loops)
+    share_out(sch, sch.fuse(*loops), threads, k.result.vector)
+
+
+def add_up(k: Matmul, sch: Schedule, parts: Parts) -> None:
+    """A launch that adds up the parts of the depth in order and finishes each element."""
+    assert parts.total is not None
+    b, m, n = result_loops(k, sch, parts.last)
+    outer = [x for x in (b, m, n) if x is not None]
+    if k.result.last == "m":
+        outer[-2:] = [n, m]
+        sch.reorder(*outer)
+    outer[-1], lane = sch.split(outer[-1], [None, k.result.vector])
+    block, thread = sch.split(sch.fuse(*outer), [None, FLAT])
+    sch.compute_at(parts.total, thread)
+    sch.set_scope(parts.total, 0, "register")
+    sch.bind(block, BLOCKS)
+    sch.bind(thread, X)
+    *wide, part = below(sch, parts.total, thread)
+    if wide:
+        sch.reorder(part, *wide)
+    init = sch.decompose_reduction(parts.total, part)
+    if k.result.vector > 1:
+        for x in (lane, *wide, *below(sch, init, thread)):
+            sch.vectorize(x)
+
+
+def can_copy_ahead(target: Target) -> bool:
+    """Whether the hardware copies from global to shared memory asynchronously."""
+    return target.gpu.sm >= ASYNC_SM
