@@ -82,5 +82,5 @@ def _race(r: _Report, place: str, who: str, verb: str) -> tuple[str, str, str]:
     other, did = r.who("other", "other_block"), "wrote" if r["other_write"] else "read"
     apart = r["block"] != r["other_block"]
     why = f"{who} {verb} what {other} {did}, and nothing orders them"
-    hint = "blocks of a launch are never ordered" if apart else "a barrier is missing between"
-    return f"race on {place}", why, hint
+    missing = "a barrier is missing between them"
+    return f"race on {place}", why, "blocks of a launch are never ordered" if apart else missing
