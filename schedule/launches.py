@@ -128,7 +128,7 @@ def _block_holds(path: Path) -> Reason | None:
 
 
 @dataclass(slots=True)
-class _Traffic:
+class Traffic:
     """Who touches a buffer in a launch, and what is known of it, as far as was asked."""
 
     launch: Launch
@@ -156,7 +156,7 @@ class _Traffic:
 
 
 def _buffer_holds(launch: Launch, buffer: Buffer) -> Reason | None:
-    t = _Traffic(launch, buffer, launch.users(buffer))
+    t = Traffic(launch, buffer, launch.users(buffer))
     match buffer.scope:
         case Scope.REGISTER | Scope.WARP:
             return _private(t, THREADS)
@@ -180,7 +180,7 @@ def is_scratch(launch: Launch, buffer: Buffer) -> bool:
     return all(x == loops[0] for x in loops)
 
 
-def _private(t: _Traffic, indices: Sequence[str]) -> Reason | None:
+def _private(t: Traffic, indices: Sequence[str]) -> Reason | None:
     """Nothing goes from one thread (or block of threads) of the indices to another."""
     for w, r in t.pairs():
         for thread in indices:
@@ -193,7 +193,7 @@ def _private(t: _Traffic, indices: Sequence[str]) -> Reason | None:
     return None
 
 
-def _same_iteration(t: _Traffic, r: Path) -> bool:
+def _same_iteration(t: Traffic, r: Path) -> bool:
     """Whether what a block touches was written in the same iteration of the common loops."""
     return any(x.buffer is t.buffer for x in block_of(r).reads) and t.fed()
 
@@ -211,7 +211,7 @@ def _crosses(buffer: Buffer, thread: str, a: For, b: For | None, w: Path, r: Pat
     )
 
 
-def _exchanged(t: _Traffic, indices: Sequence[str]) -> Reason | None:
+def _exchanged(t: Traffic, indices: Sequence[str]) -> Reason | None:
     """No two threads of a loop write one element, or use what the other writes in that loop."""
     for w in [p for p in t.users if writes(block_of(p), t.buffer)]:
         for thread, loop in writing_loops(w).items():
@@ -237,12 +237,8 @@ def _meet(a: For | None, b: For | None, w: Path, r: Path) -> bool:
 def _one_writer(buffer: Buffer, w: Path, loop: For, repeated: bool) -> Reason | None:
     """The iterations of ``loop`` write different elements, or else (where they may be ``repeated``)
     all do the same."""
-    block, loops = block_of(w), loops_of(w)
-    extents = ranges_of(loops)
-    outer = [x.var for x in loops[: next(n for n, x in enumerate(loops) if x is loop)]]
-    if loop.var in determined(sums_of_axes(block, extents, AxisKind.SPATIAL), extents, outer):
-        return None
-    if repeated and not depends(block, loop.var):
+    block = block_of(w)
+    if _different(w, loop) or (repeated and not depends(block, loop.var)):
         return None
     hint = ""
     if loop.var not in bound_vars(block, AxisKind.SPATIAL):
@@ -254,6 +250,19 @@ def _one_writer(buffer: Buffer, w: Path, loop: For, repeated: bool) -> Reason | 
         (loop, block),
         hint,
     )
+
+
+def written_by_all(w: Path, loop: For) -> bool:
+    """Whether each iteration of a loop does all that the block at the end of a path does."""
+    return not _different(w, loop)
+
+
+def _different(w: Path, loop: For) -> bool:
+    loops = loops_of(w)
+    extents = ranges_of(loops)
+    outer = [x.var for x in loops[: next(n for n, x in enumerate(loops) if x is loop)]]
+    sums = sums_of_axes(block_of(w), extents, AxisKind.SPATIAL)
+    return loop.var in determined(sums, extents, outer)
 
 
 def _unordered(buffer: Buffer, thread: str, loop: For | None, w: Path, r: Path) -> Reason:
@@ -268,7 +277,7 @@ def _unordered(buffer: Buffer, thread: str, loop: For | None, w: Path, r: Path) 
     )
 
 
-def _apart(t: _Traffic, indices: Sequence[str]) -> Reason | None:
+def _apart(t: Traffic, indices: Sequence[str]) -> Reason | None:
     """No block of threads touches what another writes."""
     for w in [p for p in t.users if writes(block_of(p), t.buffer)]:
         for thread, loop in writing_loops(w).items():

@@ -1,0 +1,275 @@
+"""Whether a scheduled function is one that a GPU can run: finished, and within its limits.
+
+Primitives keep a schedule right at every step, but some steps are half of something: a copy is in
+shared memory before compute_at has brought it into its launch, or before its loops are bound. What
+is still missing, and what exceeds the hardware, is listed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+
+from ..ir.gpus import Gpu
+from ..ir.loop.nodes import Block, Buffer, For, Func, Intrinsic, Kind, Scope, Seq, Stmt
+from ..ir.loop.visit import children, walk
+from .cursor import Path, block_of, common, extent_of, loops_of, nest, ranges_of
+from .errors import Reason, require
+from .footprint import axis_values, hull, region_span
+from .guards import inner_limits
+from .launches import BLOCK, Launch, Traffic, is_scratch, launch_of, top_of, written_by_all
+from .legality import writes
+from .owners import thread_loops, writing_loops
+from .threads import is_grid, is_shared
+
+ALIGN = 128  # bytes: where a shared buffer begins
+CHUNK = 16  # bytes that swizzling moves as one
+OF_A_LAUNCH = (Scope.SHARED, Scope.REGISTER, Scope.WARP)
+
+
+def check_limits(func: Func, gpu: Gpu) -> list[Reason]:
+    """Why the function cannot run on the GPU as it stands; empty where it can."""
+    return list(_reasons(func, gpu))
+
+
+def require_limits(func: Func, gpu: Gpu) -> None:
+    """A ``ScheduleError`` unless ``check_limits`` finds nothing."""
+    require(func, f"run `{func.name}` on {gpu.arch}", next(_reasons(func, gpu), None))
+
+
+def _reasons(func: Func, gpu: Gpu) -> Iterator[Reason]:
+    yield from _across_launches(func)
+    tops = {id(top_of(p)[-1]): top_of(p) for p in nest(func).blocks.values()}
+    for top in tops.values():
+        launch = launch_of(func, top)
+        if launch is not None:
+            yield from _of_launch(launch, top, gpu)
+
+
+def _across_launches(func: Func) -> Iterator[Reason]:
+    index = nest(func)
+    for b in func.allocs:
+        names = {*index.writers.get(b, ()), *index.readers.get(b, ())}
+        paths = [p for n, p in index.blocks.items() if n in names]
+        if b.scope in OF_A_LAUNCH and len({id(top_of(p)[-1]) for p in paths}) > 1:
+            yield Reason(
+                f"`{b}` is in {b.scope.value} memory, which does not last from one launch to the "
+                "next",
+                tuple(map(block_of, paths)),
+                "compute_at or reverse_compute_at puts the blocks into one nest",
+            )
+
+
+def _of_launch(launch: Launch, top: Path, gpu: Gpu) -> Iterator[Reason]:
+    yield from _too_many(launch, gpu)
+    have = shared_bytes(launch, top[-1])
+    if have > gpu.shared_per_block:
+        yield Reason(
+            f"a block of threads needs {have} bytes of shared memory; {gpu.arch} has "
+            f"{gpu.shared_per_block}",
+            (top[-1],),
+            "smaller tiles, or fewer stages of a pipeline",
+        )
+    for path in launch.blocks:
+        yield from _all_present(launch, path)
+    for b in dict.fromkeys(r.buffer for p in launch.blocks for r in block_of(p).writes):
+        traffic = Traffic(launch, b, launch.users(b))
+        if b.scope is Scope.WARP:
+            yield from _by_warps(traffic)
+        elif b.scope is Scope.SHARED or (b.scope is Scope.GLOBAL and not is_scratch(launch, b)):
+            yield from _repeated(traffic)
+            yield from _barred(traffic)
+        if b.swizzle:
+            yield from _whole_chunks(traffic)
+
+
+def _too_many(launch: Launch, gpu: Gpu) -> Iterator[Reason]:
+    most = dict(zip(("threadIdx.x", "threadIdx.y", "threadIdx.z"), gpu.block_extents, strict=True))
+    most |= zip(("blockIdx.x", "blockIdx.y", "blockIdx.z"), gpu.grid_extents, strict=True)
+    for name, n in launch.sizes.items():
+        if n > most[name]:
+            yield Reason(f"{name} has {n} iterations; {gpu.arch} takes {most[name]}")
+    total = prod(n for name, n in launch.sizes.items() if not is_grid(name))
+    if total > gpu.threads_per_block:
+        yield Reason(
+            f"a block has {total} threads; {gpu.arch} takes {gpu.threads_per_block}",
+            (),
+            "split the loops and bind smaller ones",
+        )
+
+
+def _partial(launch: Launch, loops: Sequence[For]) -> For | None:
+    """A loop into which only some of the threads of a block come."""
+    return next(
+        (
+            x
+            for x in loops
+            if x.kind is Kind.THREAD
+            and not is_grid(x.thread)
+            and (extent_of(x) or 0) < launch.sizes[x.thread]
+        ),
+        None,
+    )
+
+
+def _all_present(launch: Launch, path: Path) -> Iterator[Reason]:
+    """Where threads put results together, all of them come."""
+    loops = loops_of(path)
+    for n, x in enumerate(loops):
+        part = _partial(launch, loops[:n]) if is_shared(block_of(path), x) else None
+        if part is not None:
+            yield _absent(launch, part, (x, block_of(path)))
+
+
+def _absent(launch: Launch, part: For, blame: tuple[Stmt, ...]) -> Reason:
+    return Reason(
+        f"threads wait for each other inside loop `{part.var.name}`, to which only "
+        f"{extent_of(part)} of {launch.sizes[part.thread]} threads of {part.thread} come",
+        (part, *blame),
+        "give all loops over an index that stand around others the same extent",
+    )
+
+
+def _repeated(t: Traffic) -> Iterator[Reason]:
+    """Work on memory that threads share is not done by each of them."""
+    for w in t.users:
+        if not writes(block_of(w), t.buffer):
+            continue
+        for thread, loop in writing_loops(w).items():
+            if thread in BLOCK and written_by_all(w, loop):
+                yield Reason(
+                    f"every thread of {thread} does all of block `{block_of(w).name}`",
+                    (loop, block_of(w)),
+                    f"fuse and split its own loops, and bind one of them to {thread}",
+                )
+
+
+def _barred(t: Traffic) -> Iterator[Reason]:
+    """Where threads exchange values there is a barrier, and all of them come to it."""
+    for w, r in t.pairs():
+        part = _partial(t.launch, loops_of(w[: common(w, r)]))
+        if part is not None and any(_goes_over(t, thread, w, r) for thread in BLOCK):
+            yield _absent(t.launch, part, (block_of(w), block_of(r)))
+            return
+
+
+def _goes_over(t: Traffic, thread: str, w: Path, r: Path) -> bool:
+    if t.launch.sizes.get(thread, 1) == 1 or t.owned(thread):
+        return False
+    a, b = writing_loops(w).get(thread), thread_loops(r).get(thread)
+    return a is not b or a is None
+
+
+def _by_warps(t: Traffic) -> Iterator[Reason]:
+    for p in t.users:
+        block, inner = block_of(p), thread_loops(p)
+        if "threadIdx.x" in inner:
+            yield Reason(
+                f"`{t.buffer}` is spread over the threads of threadIdx.x, which touch it together",
+                (inner["threadIdx.x"], block),
+                "use the block outside of loops over threadIdx.x",
+            )
+        elif not any(isinstance(s, Intrinsic) for s in walk(block.body)):
+            yield Reason(
+                f"`{t.buffer}` is in warp memory, which only intrinsics touch",
+                (block,),
+                "tensorize the block",
+            )
+
+
+def _whole_chunks(t: Traffic) -> Iterator[Reason]:
+    row = box_of(t.buffer, t.users)[-1] * t.buffer.dtype.bytes
+    if row % (CHUNK * t.buffer.swizzle):
+        yield Reason(
+            f"rows of `{t.buffer}` have {row} bytes; swizzling by {t.buffer.swizzle} takes "
+            f"multiples of {CHUNK * t.buffer.swizzle}",
+            tuple(map(block_of, t.users)),
+        )
+
+
+# Shared memory.
+
+
+def box_of(buffer: Buffer, users: Sequence[Path]) -> tuple[int, ...]:
+    """The extents of what all threads of a block touch of a buffer where it is made."""
+    depth = min(common(users[0], p) for p in users) if len(users) > 1 else len(users[0]) - 1
+    boxes = []
+    for p in users:
+        block, loops = block_of(p), loops_of(p)
+        inner = {x.var for x in loops_of(p[depth:])}
+        inner |= {x.var for x in loops if x.kind is Kind.THREAD and not is_grid(x.thread)}
+        extents = ranges_of(loops)
+        limits = inner_limits(block, extents, inner)
+        for r in (*block.reads, *block.writes):
+            if r.buffer is buffer:
+                boxes.append(region_span(r, axis_values(block), extents, inner, limits))
+    return tuple(x.extent for x in hull(boxes, buffer))
+
+
+def buffer_bytes(buffer: Buffer, users: Sequence[Path]) -> int:
+    """What a shared buffer takes, all stages of a pipeline included."""
+    stride = 1
+    shape = box_of(buffer, users)
+    for d in reversed(range(len(shape))):
+        if buffer.align is not None and buffer.align[0] == d:
+            _, factor, offset = buffer.align
+            stride += (offset - stride) % factor
+        stride *= shape[d]
+    depth = min(common(users[0], p) for p in users)
+    stages = [x.notes.get("pipeline", 1) for x in loops_of(users[0][:depth])]
+    copies = [n for n in stages if isinstance(n, int) and n > 1]
+    size = stride * buffer.dtype.bytes * (copies[-1] if copies else 1)
+    return -(-size // ALIGN) * ALIGN
+
+
+def shared_bytes(launch: Launch, top: Stmt) -> int:
+    """What a block of threads needs of shared memory; buffers that are never alive at the same
+    time take the same place."""
+    sizes: dict[Buffer, int] = {}
+    for p in launch.blocks:
+        for r in (*block_of(p).reads, *block_of(p).writes):
+            if r.buffer.scope is Scope.SHARED and r.buffer not in sizes:
+                sizes[r.buffer] = buffer_bytes(r.buffer, launch.users(r.buffer))
+    return _peak(top, sizes) if sizes else 0
+
+
+def _touched(s: Stmt) -> frozenset[Buffer]:
+    blocks = [x for x in walk(s) if isinstance(x, Block)]
+    return frozenset(r.buffer for b in blocks for r in (*b.reads, *b.writes))
+
+
+def _peak(s: Stmt, sizes: Mapping[Buffer, int]) -> int:
+    """The most that buffers which only ``s`` touches take at once."""
+    if not sizes:
+        return 0
+    if isinstance(s, Block):
+        return sum(sizes.values())
+    kids = children(s)
+    if not isinstance(s, Seq):
+        return max((_peak(c, sizes) for c in kids), default=0)
+    touched = [_touched(c) for c in kids]
+    inside: list[dict[Buffer, int]] = [{} for _ in kids]
+    spans: list[tuple[int, int, int]] = []
+    for b, size in sizes.items():
+        at = [n for n, t in enumerate(touched) if b in t]
+        if len(at) == 1:
+            inside[at[0]][b] = size
+        elif at:
+            spans.append((at[0], at[-1], size))
+    own = [_peak(c, x) for c, x in zip(kids, inside, strict=True)]
+    total = max(own)
+    for first, last, size in _joined(spans):
+        total = max(total, size + max(own[first : last + 1]))
+    return total
+
+
+def _joined(spans: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """Overlapping spans as one, their sizes added."""
+    result: list[tuple[int, int, int]] = []
+    for first, last, size in sorted(spans):
+        if result and first <= result[-1][1]:
+            a, b, n = result[-1]
+            result[-1] = (a, max(b, last), n + size)
+        else:
+            result.append((first, last, size))
+    return result
