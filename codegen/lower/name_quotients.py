@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...ir.dtypes import index
-from ...ir.loop.nodes import Const, Expr, For, Func, If, Let, Op, Stmt, Var
+from ...ir.loop.nodes import Const, Expr, For, Func, If, Kind, Let, Op, Stmt, Var
 from ...ir.loop.visit import exprs, free_vars, map_expr, map_stmt, walk, walk_expr
 from .rebuild import with_body
 
@@ -36,8 +36,15 @@ def _named(s: Stmt) -> Stmt:
 
     body = stmt(s.body)
     for atom, var in reversed(names.items()):
-        body = Let(var, atom, body)
+        body = _let(var, atom, body)
     return replace(s, body=body)
+
+
+def _let(var: Var, value: Expr, body: Stmt) -> Stmt:
+    """A name for ``body``, inside of the loops over threads, which stay together."""
+    if isinstance(body, For) and body.kind is Kind.THREAD:
+        return replace(body, body=_let(var, value, body.body))
+    return Let(var, value, body)
 
 
 def _atoms(s: For) -> list[Op]:
