@@ -4,8 +4,8 @@
 ``for i in range(4): for j in range(8): body`` and then ``for j in range(5): body`` for i = 4.
 
 A parallel loop is not split: its body asks which part an iteration belongs to; so is that of a
-name (see ``name_quotients``). A vector loop is only shortened. Copies are made as long as the
-function stays below ``weight.LIMIT`` lines.
+name (see ``name_quotients``). A vector loop is only shortened; one that is to be pipelined stays
+whole. Copies are made as long as the function stays below ``weight.LIMIT`` lines.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class _Partition:
         count = as_int(s.extent)
         high = bounds(s.extent, ranges)[1]
         inside = {**ranges, s.var: (0, max(high - 1, 0))}
-        if count is None or count < 2 or s.kind is Kind.THREAD:
+        if count is None or count < 2 or s.kind is Kind.THREAD or "pipeline" in s.notes:
             return self.inner(s, inside)
         start, stop = certain(s.body, s.var, (0, count), inside)
         if (start, stop) == (0, count) or start >= stop:

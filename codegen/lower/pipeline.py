@@ -14,10 +14,12 @@ from ...ir.loop.nodes import Func
 from ...ir.loop.simplify import simplify_stmt
 from ...ir.target import Target
 from .flatten import flatten
+from .gpu.async_copies import copy_at_once, forget_notes, note_copies
 from .gpu.barriers import place_barriers
 from .gpu.bind import bind_threads
 from .gpu.cross_thread import combine_threads
 from .gpu.matrix import lower_matrices
+from .gpu.software_pipeline import pipeline_loops
 from .hoist_init import hoist_init
 from .name_quotients import name_quotients
 from .open_blocks import open_blocks
@@ -52,6 +54,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
 """What a function for a CPU goes through."""
 
 GPU_PASSES: tuple[tuple[str, Pass], ...] = (
+    ("note_copies", lambda f, t: note_copies(f)),
     ("place_buffers", lambda f, t: place_buffers(f)),
     ("bind_threads", lambda f, t: bind_threads(f)),
     ("combine_threads", lambda f, t: combine_threads(f)),
@@ -63,11 +66,14 @@ GPU_PASSES: tuple[tuple[str, Pass], ...] = (
     ("name_quotients", lambda f, t: name_quotients(f)),
     ("partition", partition),
     ("promote", lambda f, t: promote(f)),
+    ("pipeline_loops", pipeline_loops),
+    ("copy_at_once", copy_at_once),
     ("place_barriers", lambda f, t: place_barriers(f)),
     ("lower_matrices", lambda f, t: lower_matrices(f)),
     ("unroll", choose_unrolling),
     ("flatten", lambda f, t: flatten(f)),
     ("simplify_flat", _simplify),
+    ("forget_notes", lambda f, t: forget_notes(f)),
 )
 """What a function for a GPU goes through."""
 

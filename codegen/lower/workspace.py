@@ -1,8 +1,8 @@
 """Memory for a kernel's intermediate buffers: which are the caller's to give, and how much.
 
 Buffers made outside of parallel loops lie in one workspace, those of different scopes in the same
-place. What is made inside a parallel loop or thread loop belongs to the thread, register tiles to the
-stack.
+place. What is made inside a parallel loop or thread loop belongs to the thread, register tiles to
+the stack.
 """
 
 from __future__ import annotations

@@ -1,0 +1,253 @@
+"""Software pipelines: the copies for later iterations of a loop are made while it computes.
+
+``for k: S = copy(k); use(S)`` with a note ``pipeline=n``. Where copies are asynchronous, n places:
+``copy 0 .. n-2; for k: wait for copy k; barrier; start copy k + n - 1; use(S[k % n])``. Else two
+places, and the next copy is on its way in registers while the loop computes: ``copy 0; for k:
+barrier; r = load(k + 1); use(S[k % 2]); S[(k + 1) % 2] = r``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from ....ir.errors import UnsupportedError
+from ....ir.loop.affine import Interval, bounds
+from ....ir.loop.build import add, as_int, floormod, lt
+from ....ir.loop.nodes import (
+    Alloc,
+    Buffer,
+    Const,
+    Expr,
+    For,
+    Func,
+    If,
+    Intrinsic,
+    Let,
+    Load,
+    Range,
+    Region,
+    Scope,
+    Seq,
+    Stmt,
+    Store,
+    Var,
+)
+from ....ir.loop.printer import show
+from ....ir.loop.visit import exprs, map_expr, map_stmt, seq, substitute, walk, walk_expr
+from ....ir.target import Target
+from ..copies import renamed
+from ..rebuild import with_body
+from .async_copies import COMMIT, Copies, is_async, noted
+from .barriers import BARRIER
+from .bind import written
+
+NOTE = "pipeline"
+STAGED_BYTES = 256  # of a thread's registers that the next copies may take on their way
+
+
+def pipeline_loops(func: Func, target: Target) -> Func:
+    """The function with its noted loops pipelined."""
+    copies = Copies(noted(func, target))
+
+    def stmt(s: Stmt, ranges: Mapping[Var, Interval]) -> Stmt:
+        if isinstance(s, For):
+            ranges = {**ranges, s.var: (0, max(bounds(s.extent, ranges)[1] - 1, 0))}
+        s = map_stmt(s, lambda c: stmt(c, ranges), lambda e: e)
+        if isinstance(s, For) and NOTE in s.notes:
+            return _Pipeline.of(s, func.name, copies, ranges).result()
+        return s
+
+    return with_body(func, stmt(func.body, {}))
+
+
+@dataclass(frozen=True)
+class _Pipeline:
+    """One loop taken apart. ``ahead`` are the copies, ``rest`` what is done with them."""
+
+    loop: For
+    count: int
+    stages: int
+    staged: Mapping[Buffer, Buffer]
+    ahead: tuple[Stmt, ...]
+    rest: tuple[Stmt, ...]
+    kept: tuple[Buffer, ...]  # buffers of an iteration that stay as they are
+
+    @staticmethod
+    def of(loop: For, name: str, copies: Copies, ranges: Mapping[Var, Interval]) -> _Pipeline:
+        allocs, stmts = _straight(loop.body)
+        stages, count = loop.notes[NOTE], as_int(loop.extent)
+        ahead = _ahead(allocs, stmts)
+        if not ahead or count is None or not isinstance(stages, int) or stages < 2:
+            raise UnsupportedError(
+                f"loop {loop.var.name} cannot be pipelined",
+                "its extent is not constant" if count is None else "nothing in it can run ahead",
+                f"function {name}:\n{show(loop)}",
+                "copies run ahead that fill shared buffers of the iteration from what the loop "
+                "does not write",
+            )
+        made = [copies.stmt(s, ranges) for s in ahead]
+        stages = min(stages, count) if any(map(is_async, made)) else min(2, count)
+        mine = frozenset[Buffer]().union(*map(written, ahead)) & set(allocs)
+        staged = {b: _staged(b, stages) for b in allocs if b in mine}
+        rest = tuple(s for s in stmts if all(s is not x for x in ahead))
+        kept = tuple(b for b in allocs if b not in mine)
+        return _Pipeline(loop, count, stages, staged, tuple(made), rest, kept)
+
+    def result(self) -> Stmt:
+        if self.stages < 2:
+            return replace(self.loop, notes=self.notes())
+        body = self.by_async() if any(map(is_async, self.ahead)) else self.by_registers()
+        for b in reversed([*self.staged.values()]):
+            body = Alloc(b, body)
+        return body
+
+    def notes(self) -> Mapping[str, int | str]:
+        return {k: v for k, v in self.loop.notes.items() if k != NOTE}
+
+    def by_async(self) -> Stmt:
+        var, n = self.loop.var, self.stages
+        first = Var(f"{var.name}_first")
+        later = add(var, n - 1)
+        begin = For(first, Const(n - 1), seq(self.copy(first, first), COMMIT))
+        copy = If(lt(later, self.count), self.copy(later, floormod(later, n)))
+        wait = Intrinsic("wait_async", args=(n - 2,))
+        return seq(begin, self.main(wait, BARRIER, copy, COMMIT, self.use()))
+
+    def by_registers(self) -> Stmt:
+        var = self.loop.var
+        later = add(var, 1)
+        there = lt(later, self.count)
+        held: list[Buffer] = []
+        before: list[Stmt] = [BARRIER]
+        after: list[Stmt] = []
+        for s in self.ahead:
+            parts = _in_two(s, sum(map(_bytes, held)))
+            if parts is None:
+                before.append(If(there, self.at(s, later, floormod(later, 2))))
+                continue
+            r, load, store = parts
+            held.append(r)
+            before.append(If(there, self.at(load, later, floormod(later, 2))))
+            after.append(If(there, self.at(store, later, floormod(later, 2))))
+        body = self.main(*before, self.use(), *after, held=held)
+        return seq(self.copy(Const(0), Const(0)), body)
+
+    def main(self, *stmts: Stmt, held: Sequence[Buffer] = ()) -> Stmt:
+        body: Stmt = seq(*stmts)
+        for b in reversed((*held, *self.kept)):
+            body = Alloc(b, body)
+        return replace(self.loop, body=body, notes=self.notes())
+
+    def use(self) -> Stmt:
+        place = floormod(self.loop.var, self.stages)
+        return _restaged(seq(*self.rest), self.staged, place)
+
+    def copy(self, k: Expr, place: Expr) -> Stmt:
+        return seq(*(self.at(s, k, place) for s in self.ahead))
+
+    def at(self, s: Stmt, k: Expr, place: Expr) -> Stmt:
+        """A copy as iteration ``k`` makes it, into the given place."""
+        return _restaged(substitute(renamed(s), {self.loop.var: k}), self.staged, place)
+
+
+def _straight(s: Stmt) -> tuple[list[Buffer], list[Stmt]]:
+    """The buffers and the statements, one after the other, of a loop's body."""
+    match s:
+        case Alloc(buffer=b, body=body):
+            allocs, stmts = _straight(body)
+            return [b, *allocs], stmts
+        case Seq(stmts=stmts_):
+            parts = [_straight(x) for x in stmts_]
+            return [b for p in parts for b in p[0]], [x for p in parts for x in p[1]]
+        case _:
+            return [], [s]
+
+
+def _ahead(allocs: Sequence[Buffer], stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
+    """The statements that fill shared buffers of the iteration from what the loop leaves alone."""
+    shared = {b for b in allocs if b.scope is Scope.SHARED}
+    changed = frozenset[Buffer]().union(*map(written, stmts))
+    found = [s for s in stmts if written(s) and written(s) <= shared and not _reads(s) & changed]
+    while True:
+        others = [s for s in stmts if all(s is not x for x in found)]
+        theirs = frozenset[Buffer]().union(*map(written, others))
+        kept = [s for s in found if not written(s) & theirs]
+        if len(kept) == len(found):
+            return tuple(found)
+        found = kept
+
+
+def _reads(s: Stmt) -> frozenset[Buffer]:
+    found: set[Buffer] = set()
+    for x in walk(s):
+        if isinstance(x, Intrinsic):
+            found |= {r.buffer for r in x.reads}
+        found |= {y.buffer for e in exprs(x) for y in walk_expr(e) if isinstance(y, Load)}
+    return frozenset(found)
+
+
+def _staged(b: Buffer, stages: int) -> Buffer:
+    align = None if b.align is None else (b.align[0] + 1, *b.align[1:])
+    return replace(b, shape=(stages, *b.shape), align=align)
+
+
+def _restaged(s: Stmt, staged: Mapping[Buffer, Buffer], place: Expr) -> Stmt:
+    """``s`` on one of the places of each buffer."""
+
+    def expr(e: Expr) -> Expr:
+        e = map_expr(e, expr)
+        if isinstance(e, Load) and e.buffer in staged:
+            return Load(staged[e.buffer], (place, *e.index))
+        return e
+
+    def region(r: Region) -> Region:
+        if r.buffer not in staged:
+            return r
+        return Region(staged[r.buffer], (Range(place, Const(1)), *r.ranges))
+
+    def stmt(x: Stmt) -> Stmt:
+        x = map_stmt(x, stmt, expr)
+        match x:
+            case Store(buffer=b, index=at) if b in staged:
+                return replace(x, buffer=staged[b], index=(place, *at))
+            case Intrinsic(writes=writes, reads=reads):
+                w, r = tuple(map(region, writes)), tuple(map(region, reads))
+                return replace(x, writes=w, reads=r)
+            case _:
+                return x
+
+    return stmt(s)
+
+
+def _bytes(b: Buffer) -> int:
+    return prod(b.shape) * b.dtype.bytes
+
+
+def _in_two(s: Stmt, taken: int) -> tuple[Buffer, Stmt, Stmt] | None:
+    """A copy as loads into registers, and stores from there; None if it is none or too large."""
+    loops: list[For] = []
+    inner: Stmt = s
+    while isinstance(inner, For | If | Let):
+        if isinstance(inner, For):
+            loops.append(inner)
+        if isinstance(inner, If) and inner.orelse is not None:
+            return None
+        inner = inner.then if isinstance(inner, If) else inner.body
+    extents = [as_int(x.extent) for x in loops]
+    shape = tuple(n for n in extents if n is not None)
+    if not isinstance(inner, Store) or len(shape) < len(loops):
+        return None
+    r = Buffer(f"{inner.buffer.name}_next", shape or (1,), inner.buffer.dtype, Scope.REGISTER)
+    if taken + _bytes(r) > STAGED_BYTES:
+        return None
+    place: tuple[Expr, ...] = tuple(x.var for x in loops) or (Const(0),)
+    leaf = inner
+    load = _with_leaf(s, leaf, Store(r, place, leaf.value))
+    store = _with_leaf(s, leaf, replace(leaf, value=Load(r, place)))
+    return r, load, store
+
+
+def _with_leaf(s: Stmt, leaf: Store, new: Store) -> Stmt:
+    return new if s is leaf else map_stmt(s, lambda c: _with_leaf(c, leaf, new), lambda e: e)
