@@ -205,6 +205,7 @@ class DeviceProgram:
 
     def _fetch(self, arrays: Sequence[Array]) -> None:
         """The results, from their homes on the device."""
+        self._wait()  # so that a fault is told as this program's
         for array, place, spec in zip(arrays, self._result_homes(), self.plan.results, strict=True):
             direct = array.flags.c_contiguous
             made = array if direct else np.empty(spec.dims, array.dtype)

@@ -1,0 +1,292 @@
+"""A stand-in for the CUDA driver: what tests of the runtime for GPUs run on.
+
+Memory on the "device" is memory of this process, so that a kernel can be native code for its
+processor. Work is done late, when something waits for it, as a device would: who reads a result
+without waiting reads what was there before. Every call is written down.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+import pytest
+
+from nestwright.codegen.runtime.cuda import device as device_module
+from nestwright.codegen.runtime.cuda.driver import Driver
+
+Status = IntEnum(
+    "Status",
+    {
+        "CUDA_SUCCESS": 0,
+        "CUDA_ERROR_INVALID_VALUE": 1,
+        "CUDA_ERROR_OUT_OF_MEMORY": 2,
+        "CUDA_ERROR_NO_BINARY_FOR_GPU": 209,
+        "CUDA_ERROR_INVALID_PTX": 218,
+        "CUDA_ERROR_NOT_FOUND": 500,
+        "CUDA_ERROR_NOT_READY": 600,
+        "CUDA_ERROR_ILLEGAL_ADDRESS": 700,
+        "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES": 701,
+    },
+)
+Work = Callable[[], None]
+
+
+class Names:
+    """An enumeration of which only the names matter."""
+
+    def __getattr__(self, name: str) -> str:
+        return name
+
+
+@dataclass
+class Stream:
+    number: int
+    waiting: list[Work] = field(default_factory=list)
+    recording: list[Work] | None = None
+
+
+@dataclass
+class Event:
+    done: bool = True
+
+
+@dataclass
+class FakeApi:
+    """The functions of ``cuda.bindings.driver`` that the runtime calls, on one device.
+
+    ``kernels`` are native functions by symbol, which get the words that they were launched on;
+    ``failing`` maps a function to the statuses of its next calls.
+    """
+
+    kernels: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    failing: dict[str, list[Status]] = field(default_factory=dict)
+    capability: int = 90
+    total: int = 1 << 30
+    calls: list[tuple[str, tuple[Any, ...]]] = field(default_factory=list)
+    launched: list[tuple[str, tuple[int, ...], list[int]]] = field(default_factory=list)
+    memory: dict[int, Any] = field(default_factory=dict)
+    pinned: dict[int, Any] = field(default_factory=dict)
+    streams: list[Stream] = field(default_factory=list)
+    contexts: list[Any] = field(default_factory=list)
+    modules: dict[int, bytes] = field(default_factory=dict)
+    graphs: int = 0
+    broken: Status | None = None
+    clock: float = 0.0
+    log: str = ""
+
+    CUdevice_attribute = Names()
+    CUjit_option = Names()
+    CUfunction_attribute = Names()
+    CUstreamCaptureMode = Names()
+
+    def __getattribute__(self, name: str) -> Any:
+        found = object.__getattribute__(self, name)
+        if not name.startswith("cu"):
+            return found
+
+        def told(*args: Any) -> tuple[Any, ...]:
+            self.calls.append((name, args))
+            waiting = self.failing.get(name)
+            if waiting and (status := waiting.pop(0)):
+                return status, None
+            if self.broken is not None and name not in ("cuGetErrorString", "cuCtxPopCurrent"):
+                return self.broken, None
+            answer = found(*args)
+            return answer if isinstance(answer, tuple) else (Status.CUDA_SUCCESS, answer)
+
+        return told
+
+    def count(self) -> Counter[str]:
+        """How often each function was called."""
+        return Counter(n for n, _ in self.calls)
+
+    def fail(self, function: str, status: str) -> None:
+        """The next call of a function fails."""
+        self.failing.setdefault(function, []).append(Status[f"CUDA_ERROR_{status}"])
+
+    def fault(self) -> None:
+        """A kernel has touched what it may not: from now on every call fails."""
+        self.broken = Status.CUDA_ERROR_ILLEGAL_ADDRESS
+
+    def cuGetErrorString(self, status: Status) -> Any:
+        return f"told of {status.name}".encode()
+
+    def cuInit(self, flags: int) -> None: ...
+
+    def cuDeviceGetCount(self) -> int:
+        return 1
+
+    def cuDeviceGet(self, ordinal: int) -> int:
+        return ordinal
+
+    def cuDeviceGetName(self, length: int, device: int) -> bytes:
+        return b"Imaginary GPU".ljust(length, b"\0")
+
+    def cuDeviceGetAttribute(self, attribute: str, device: int) -> int:
+        if attribute.endswith("MAJOR"):
+            return self.capability // 10
+        return self.capability % 10 if attribute.endswith("MINOR") else 1 << 20
+
+    def cuDevicePrimaryCtxRetain(self, device: int) -> str:
+        return "primary"
+
+    def cuCtxPushCurrent(self, context: str) -> None:
+        self.contexts.append(context)
+
+    def cuCtxPopCurrent(self) -> Any:
+        return self.contexts.pop()
+
+    def cuStreamCreate(self, flags: int) -> Any:
+        self.streams.append(Stream(7 + len(self.streams)))
+        return Handle(self.streams[-1])
+
+    def _submit(self, handle: Any, work: Work) -> None:
+        assert self.contexts, "no context is current"
+        stream = handle.value
+        (stream.waiting if stream.recording is None else stream.recording).append(work)
+
+    def _drain(self) -> Any:
+        for stream in self.streams:
+            todo, stream.waiting = stream.waiting, []
+            for work in todo:
+                work()
+        return Status.CUDA_SUCCESS if self.broken is None else self.broken, None
+
+    def cuStreamSynchronize(self, stream: Any) -> Any:
+        return self._drain()
+
+    def cuMemAlloc(self, size: int) -> Any:
+        if self.used + size > self.total:
+            return Status.CUDA_ERROR_OUT_OF_MEMORY, None
+        return self._allocate(self.memory, size, 256)
+
+    @property
+    def used(self) -> int:
+        return sum(len(m) for m in self.memory.values())
+
+    def _allocate(self, where: dict[int, Any], size: int, alignment: int) -> int:
+        held = (ctypes.c_uint8 * (size + alignment))()
+        address = -(-ctypes.addressof(held) // alignment) * alignment
+        ctypes.memset(address, 0xA5, size)
+        where[address] = held
+        return address
+
+    def cuMemFree(self, address: int) -> None:
+        self._drain()
+        del self.memory[address]
+
+    def cuMemGetInfo(self) -> Any:
+        return Status.CUDA_SUCCESS, self.total - self.used, self.total
+
+    def cuMemHostAlloc(self, size: int, flags: int) -> int:
+        return self._allocate(self.pinned, size, 64)
+
+    def cuMemFreeHost(self, address: int) -> None:
+        self._drain()
+        del self.pinned[address]
+
+    def _copy(self, target: int, source: int, size: int, stream: Any) -> None:
+        assert size > 0
+        self._submit(stream, lambda: ctypes.memmove(target, source, size) and None)
+
+    cuMemcpyHtoDAsync = cuMemcpyDtoHAsync = cuMemcpyDtoDAsync = _copy
+
+    def cuEventCreate(self, flags: int) -> Event:
+        return Event()
+
+    def cuEventRecord(self, event: Event, stream: Any) -> None:
+        event.done = False
+        if isinstance(stream, Handle):
+            self._submit(stream, lambda: setattr(event, "done", True))
+
+    def cuEventSynchronize(self, event: Event) -> Any:
+        return self._drain()
+
+    def cuEventQuery(self, event: Event) -> Any:
+        return (Status.CUDA_SUCCESS if event.done else Status.CUDA_ERROR_NOT_READY,)
+
+    def cuEventElapsedTime(self, start: Event, end: Event) -> float:
+        assert start.done and end.done
+        self.clock += 1.0
+        return self.clock
+
+    def cuEventDestroy(self, event: Event) -> None: ...
+
+    def cuStreamWaitEvent(self, stream: Any, event: Event, flags: int) -> None: ...
+
+    def cuModuleLoadData(self, image: bytes) -> int:
+        self.modules[len(self.modules) + 1] = image
+        return len(self.modules)
+
+    def cuModuleLoadDataEx(self, image: bytes, n: int, options: Any, values: Any) -> Any:
+        assert n == len(options) == len(values) and image.endswith(b"\0")
+        if self.log:
+            values[0][: len(self.log)] = self.log.encode()
+            return Status.CUDA_ERROR_INVALID_PTX, None
+        return self.cuModuleLoadData(image)[1]
+
+    def cuModuleGetFunction(self, module: int, name: bytes) -> Any:
+        assert module in self.modules
+        return name.decode()
+
+    def cuModuleUnload(self, module: int) -> None:
+        del self.modules[module]
+
+    def cuFuncSetAttribute(self, function: str, attribute: str, value: int) -> None: ...
+
+    def cuLaunchKernel(self, function: str, *rest: Any) -> None:
+        *shape, stream, params, extra = rest
+        assert extra == 0 and len(shape) == 7
+        action = self.kernels.get(function)
+        count = getattr(action, "words", 0)
+        pointers = (ctypes.c_void_p * count).from_address(params)
+        words = [ctypes.c_uint64.from_address(p).value for p in pointers]
+        self.launched.append((function, tuple(shape), words))
+        if action is not None:
+            self._submit(stream, lambda: action(*words))
+
+    def cuStreamBeginCapture(self, stream: Any, mode: str) -> None:
+        assert mode == "CU_STREAM_CAPTURE_MODE_RELAXED"
+        stream.value.recording = []
+
+    def cuStreamEndCapture(self, stream: Any) -> list[Work]:
+        recorded, stream.value.recording = stream.value.recording, None
+        return recorded
+
+    def cuGraphInstantiate(self, graph: list[Work], flags: int) -> list[Work]:
+        self.graphs += 1
+        return list(graph)
+
+    def cuGraphDestroy(self, graph: list[Work]) -> None: ...
+
+    def cuGraphLaunch(self, graph: list[Work], stream: Any) -> None:
+        for work in graph:
+            self._submit(stream, work)
+
+    def cuGraphExecDestroy(self, graph: list[Work]) -> None:
+        self.graphs -= 1
+
+
+@dataclass
+class Handle:
+    """What stands for a stream; its number is what other libraries are told."""
+
+    value: Stream
+
+    def __int__(self) -> int:
+        return self.value.number
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApi]:
+    """The stand-in, in the place of this machine's driver; its device is made when asked for."""
+    api = FakeApi()
+    monkeypatch.setattr(device_module, "driver", lambda: Driver(api))
+    monkeypatch.setattr(device_module, "_devices", {})
+    yield api
+    assert not api.contexts, "a context was left current"
