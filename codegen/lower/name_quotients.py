@@ -1,7 +1,8 @@
 """Name the parts of a fused index, so that guards can be decided by them.
 
 ``for f: .. f // 8 .. f % 8 ..``  ->  ``for f: q = let(f // 8); r = let(f % 8); .. q .. r ..`` where
-a guard in the body depends on them.
+a guard in the body depends on them. What differs between the threads of a block has no name: they
+run the same code, and memory that they share must not be there once for each way a guard goes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def name_quotients(func: Func) -> Func:
 
 def _named(s: Stmt) -> Stmt:
     s = map_stmt(s, _named, lambda e: e)
-    if not isinstance(s, For):
+    if not isinstance(s, For) or s.thread.startswith("threadIdx"):
         return s
     atoms = _atoms(s)
     if not atoms:
