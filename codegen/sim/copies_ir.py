@@ -77,7 +77,7 @@ out:
   ret void
 }
 
-define internal ptr @own_queue() {
+define internal ptr @own_queue() alwaysinline {
   %queues = load ptr, ptr @queues
   %thread = load i64, ptr @thread
   %at = mul i64 %thread, $queue

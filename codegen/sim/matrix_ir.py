@@ -20,7 +20,7 @@ def text() -> str:
 
 
 _LDMATRIX = """
-define internal ptr @slot(ptr %slots, i64 %stride, i64 %thread, i64 %offset) {
+define internal ptr @slot(ptr %slots, i64 %stride, i64 %thread, i64 %offset) alwaysinline {
   %at = mul i64 %thread, %stride
   %both = add i64 %at, %offset
   %slot_p = getelementptr i8, ptr %slots, i64 %both
@@ -30,7 +30,7 @@ define internal ptr @slot(ptr %slots, i64 %stride, i64 %thread, i64 %offset) {
 
 ; Element ``half`` of word ``w`` of a lane: see intrinsics.ldmatrix_source. Slots: result, row.
 define internal i16 @matrix_element(ptr %slots, i64 %stride, i64 %lane, i64 %w, i64 %half,
-                                    i1 %trans) {
+                                    i1 %trans) alwaysinline {
   %row = lshr i64 %lane, 2
   %four = and i64 %lane, 3
   %two = shl i64 %four, 1

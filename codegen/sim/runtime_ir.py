@@ -156,7 +156,7 @@ define internal { i64, i64 } @order(i64 %n) {
   ret { i64, i64 } %both
 }
 
-define internal i64 @after(i64 %at, i64 %step, i64 %n) {
+define internal i64 @after(i64 %at, i64 %step, i64 %n) alwaysinline {
   %sum = add i64 %at, %step
   %over = icmp uge i64 %sum, %n
   %less = sub i64 %sum, %n
@@ -164,13 +164,13 @@ define internal i64 @after(i64 %at, i64 %step, i64 %n) {
   ret i64 %next
 }
 
-define internal i64 @field(ptr %record, i64 %offset) {
+define internal i64 @field(ptr %record, i64 %offset) alwaysinline {
   %p = getelementptr i8, ptr %record, i64 %offset
   %value = load i64, ptr %p
   ret i64 %value
 }
 
-define internal void @set_field(ptr %record, i64 %offset, i64 %value) {
+define internal void @set_field(ptr %record, i64 %offset, i64 %value) alwaysinline {
   %p = getelementptr i8, ptr %record, i64 %offset
   store i64 %value, ptr %p
   ret void
@@ -313,7 +313,7 @@ out:
   ret void
 }
 
-define internal void @order_warp(i64 %warp) {
+define internal void @order_warp(i64 %warp) alwaysinline {
   %old = load i32, ptr @time
   %now = add i32 %old, 1
   store i32 %now, ptr @time

@@ -253,7 +253,7 @@ check:
 }
 
 ; This thread's number over the whole launch.
-define internal i32 @me() {
+define internal i32 @me() alwaysinline {
   %block = load i64, ptr @block
   %threads = load i64, ptr @threads
   %first = mul i64 %block, %threads
@@ -433,7 +433,7 @@ out:
 """
 
 _REPORT = """
-define internal void @tell_cell(i64 %kind, ptr %record, i64 %i, i64 %how, i32 %other, i1 %wrote) {
+define internal void @tell_cell(i64 %kind, ptr %record, i64 %i, i64 %how, i32 %other, i1 %wrote) alwaysinline {
   %shift = call i64 @field(ptr %record, i64 $record_shift)
   %offset = shl i64 %i, %shift
   call void @tell(i64 %kind, ptr %record, i64 %offset, i64 %how, i32 %other, i1 %wrote)
