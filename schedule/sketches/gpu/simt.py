@@ -1,0 +1,113 @@
+"""Matrix products without tensor cores: a small tile of sums in the registers of every thread.
+
+A block of threads copies tiles of both operands into shared memory, depth first; at each step of
+the depth a thread loads a few rows of one and a few columns of the other, in whole vectors, and
+multiplies all of them with each other.
+"""
+
+from __future__ import annotations
+
+from ....ir.target import Target
+from ...cursor import LoopRef
+from ...schedule import Schedule
+from ..lookup import below
+from ..space import Choices
+from .matmul import CHUNK, Matmul, Operand
+from .threads import X, Y
+from .tiles import (
+    Parts,
+    Threads,
+    add_up,
+    can_copy_ahead,
+    copy_tile,
+    make_product,
+    result_loops,
+    spread_tiles,
+)
+
+LAYOUTS = ("km", "kn")
+BANKS = 32
+BANK_OFFSET = 4  # of rows of a tile that is turned while it is copied, in elements
+
+
+def threads_of(c: Choices) -> Threads:
+    """The threads of a block: one for each small tile."""
+    return Threads(1, int(c["tile_m"]) // int(c["rows"]), int(c["tile_n"]) // int(c["columns"]))
+
+
+def apply_simt(k: Matmul, sch: Schedule, c: Choices, target: Target) -> None:
+    """The whole schedule of a product on the ordinary cores."""
+    parts = make_product(k, sch, c, LAYOUTS)
+    if parts.total is None:
+        b, m, n = result_loops(k, sch, parts.last)
+        out, vector, last = parts.last, k.result.vector, k.result.last
+        sch.set_scope(parts.product, 0, "register")
+    else:
+        add_up(k, sch, parts)
+        out, vector, last = sch.cache_write(parts.product, 0, "register").name, 4, "n"
+        *outer, m, n = sch.get_loops(out)
+        b = sch.fuse(*outer)
+    at = spread_tiles(sch, b, m, n, c)
+    thread = _thread_tiles(sch, out, at, c, vector, last)
+    axes = len(sch.block(parts.product).axes)
+    rows, columns = int(c["rows"]), int(c["columns"])
+    sch.compute_at(parts.product, thread, False, (1, rows, columns, *(1,) * (axes - 3)))
+    step = _sums(k, sch, parts, thread, c)
+    ahead = int(c["stages"]) > 1
+    for block, x, layout in zip((parts.left, parts.right), (k.left, k.right), LAYOUTS, strict=True):
+        copy_tile(sch, block, step, x, layout, threads_of(c), ahead and can_copy_ahead(target))
+        if not x.turned:
+            sch.storage_align(block, 0, 1, BANKS, BANK_OFFSET * max(1, 4 // x.dtype.bytes))
+    if ahead:
+        sch.annotate(step, "pipeline", int(c["stages"]))
+
+
+def _thread_tiles(
+    sch: Schedule, out: str, at: LoopRef, c: Choices, vector: int, last: str
+) -> LoopRef:
+    """Share a tile of the result among the threads; the loop over them."""
+    m, n = below(sch, out, at)
+    y, m = sch.split(m, [None, int(c["rows"])])
+    x, n = sch.split(n, [None, int(c["columns"])])
+    if last == "m":
+        m, n = n, m
+    sch.reorder(y, x, m, n)
+    sch.bind(y, Y)
+    sch.bind(x, X)
+    vector = min(vector, sch.extent(n))
+    if vector > 1:
+        n, lane = sch.split(n, [None, vector])
+        sch.vectorize(lane)
+    sch.unroll(m)
+    sch.unroll(n)
+    return x
+
+
+def _sums(k: Matmul, sch: Schedule, parts: Parts, thread: LoopRef, c: Choices) -> LoopRef:
+    """The depth in steps, the small tile innermost; the loop over steps."""
+    m, n, depth = below(sch, parts.product, thread)
+    step, at = sch.split(depth, [None, int(c["tile_k"])])
+    sch.reorder(step, at, m, n)
+    for operand, x in ((parts.left, k.left), (parts.right, k.right)):
+        _near(sch, parts.product, operand, x, step, at)
+    init = sch.decompose_reduction(parts.product, step)
+    for loop in (at, m, n, *below(sch, init, thread)):
+        sch.unroll(loop)
+    return step
+
+
+def _near(
+    sch: Schedule, product: str, operand: str, x: Operand, step: LoopRef, at: LoopRef
+) -> None:
+    """Copy an operand's tile to shared memory, and a thread's part of it to registers."""
+    sch.set_scope(operand, 0, "shared")
+    buffer = sch.block(operand).writes[0].buffer
+    reads = [r.buffer for r in sch.block(product).reads]
+    copy = sch.cache_read(product, reads.index(buffer), "register")
+    sch.compute_at(copy, at)
+    sch.compute_at(operand, step)
+    (loop,) = below(sch, copy, at)
+    width = min(sch.extent(loop), CHUNK // x.dtype.bytes)
+    outer, lane = sch.split(loop, [None, width])
+    sch.unroll(outer)
+    sch.vectorize(lane)
