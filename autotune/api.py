@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, overload
 
 from ..codegen.build import build as build_module
+from ..codegen.device_kernel import DeviceKernel, compile_device, load_device
 from ..codegen.kernel import Kernel, compile_func
 from ..codegen.runtime.executable import Executable
 from ..codegen.stages import stage_text as _stage_text
@@ -105,7 +106,7 @@ def build(
     log: str | os.PathLike[str] | None = ...,
     constants: Constants | None = ...,
     timings: dict[str, float] | None = ...,
-) -> Kernel: ...
+) -> Kernel | DeviceKernel: ...
 
 
 def build(
@@ -114,12 +115,13 @@ def build(
     log: str | os.PathLike[str] | None = None,
     constants: Constants | None = None,
     timings: dict[str, float] | None = None,
-) -> Executable | Kernel:
+) -> Executable | Kernel | DeviceKernel:
     """Compile a model with the best schedules of a log; never measures, never tunes.
 
     Groups that the log has nothing for get the default schedule; a log without a single record for
     this model and target draws a warning that says what it holds. ``timings`` is filled with the
-    seconds of each stage. A function or ``Schedule`` of the DSL becomes a ``Kernel``.
+    seconds of each stage. A function or ``Schedule`` of the DSL becomes a ``Kernel``, on
+    a GPU a ``DeviceKernel``.
     """
     machine = Target.parse(target)
     schedules: dict[str, Trace] = {}
@@ -240,17 +242,23 @@ def _build_func(
     target: Target,
     log: str | os.PathLike[str] | None,
     schedules: Mapping[str, Trace],
-) -> Kernel:
+) -> Kernel | DeviceKernel:
     """A schedule as it is; a function with the log's schedule for it, else the default one."""
     if isinstance(model, Schedule):
-        return compile_func(model.func, target)
+        return _kernel(model.func, target)
     tasks = from_func(model, target)
     trace = schedules.get(tasks[0].key) if tasks else None
     if log is not None and trace is None:
         text = _foreign(model.name, target, read(log))
         warnings.warn(text, NestwrightWarning, stacklevel=3)
     chosen = default_schedule(model, target) if trace is None else trace.replay(model)
-    return compile_func(chosen.func, target)
+    return _kernel(chosen.func, target)
+
+
+def _kernel(func: Func, target: Target) -> Kernel | DeviceKernel:
+    if target.kind == "cuda":
+        return load_device(compile_device(func, target))
+    return compile_func(func, target)
 
 
 def _foreign(name: str, target: Target, log: Log) -> str:

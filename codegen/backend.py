@@ -50,6 +50,12 @@ class Loaded(Protocol):
     def run(self, args: Sequence[object], out: object) -> Any:
         """A call; the results go to ``out`` unless it is None."""
 
+    def put(self, value: Any) -> Any:
+        """An array where the program runs, so that a call need not move it."""
+
+    def seconds(self, action: Callable[[], object]) -> float:
+        """How long what an action runs or submits takes there."""
+
     def profile(self, args: Sequence[object], rounds: int) -> tuple[ThunkTime, ...]:
         """The time of each thunk of the plan, run one at a time."""
 

@@ -6,6 +6,7 @@ Code for a simulated GPU is such code too.
 from __future__ import annotations
 
 import ctypes
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -94,6 +95,16 @@ class Native:
         )
         if run(self.entry.address, params, outputs):
             raise MemoryError(f"no memory for the {self.plan.arena_bytes} bytes of the arena")
+
+    def put(self, value: Any) -> Any:
+        """An array as it is: the program runs on the host's memory."""
+        return value
+
+    def seconds(self, action: Callable[[], object]) -> float:
+        """How long an action takes."""
+        began = time.perf_counter()
+        action()
+        return time.perf_counter() - began
 
     def profile(self, args: Sequence[object], rounds: int) -> tuple[ThunkTime, ...]:
         """The time of each thunk of the plan, run one at a time."""
