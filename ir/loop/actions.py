@@ -63,7 +63,7 @@ class Compiler:
         self.ranges: dict[Var, Interval] = {}
         self.size = 0
         self.where = ""
-        self.threads: dict[Var, frozenset[Var]] = {}  # the thread-bound loops that a value hangs on
+        self.at_once: dict[Var, frozenset[Var]] = {}  # the loops over threads or lanes it hangs on
         self.sums: Mapping[Buffer, frozenset[Var]] = {}  # those that add up what a block writes
 
     def run(self, s: Stmt, symbols: Mapping[Var, int]) -> None:
@@ -89,13 +89,14 @@ class Compiler:
     def bind_loop(self, s: For) -> tuple[int, Closure]:
         """The slot of a loop's variable, and its extent."""
         extent = self.expr(s.extent)
-        self.threads[s.var] = frozenset((s.var,)) if s.thread else _NONE
+        together = s.kind in (Kind.THREAD, Kind.VECTOR)
+        self.at_once[s.var] = frozenset((s.var,)) if together else _NONE
         return self.bind(s.var, (0, max(bounds(s.extent, self.ranges)[1] - 1, 0))), extent
 
     def bind_let(self, var: Var, value: Expr) -> tuple[int, Closure]:
         """The slot of a name, and its value."""
         v = self.expr(value)
-        self.threads[var] = self.threads_of(value)
+        self.at_once[var] = self.hangs_on(value)
         return self.bind(var, bounds(value, self.ranges) if var.dtype == index else None), v
 
     # Statements
@@ -244,7 +245,7 @@ class Compiler:
                 slot = self.bind(a.var)
                 binds.append((slot, value))
             self.ranges[a.var] = known
-            self.threads[a.var] = self.threads_of(a.value)
+            self.at_once[a.var] = self.hangs_on(a.value)
             if known[0] < 0 or known[1] >= a.extent:
                 checks.append((slot, a.extent, a.var.name))
             if a.kind is AxisKind.REDUCE:
@@ -252,7 +253,7 @@ class Compiler:
         guard = None if s.predicate is None else self.expr(s.predicate)
         for a in s.axes:
             self.ranges[a.var] = _meet(self.ranges[a.var], (0, a.extent - 1))
-        across = [self.threads[a.var] for a in s.axes if a.kind is AxisKind.REDUCE]
+        across = [self.at_once[a.var] for a in s.axes if a.kind is AxisKind.REDUCE]
         self.sums = dict.fromkeys((r.buffer for r in s.writes), frozenset().union(*across))
         action = self.stmt(s.body)
         if s.init is not None:
@@ -264,8 +265,8 @@ class Compiler:
         self.where, self.sums = outside, around
         return _bound(binds, action)
 
-    def threads_of(self, e: Expr) -> frozenset[Var]:
-        return frozenset().union(*(self.threads.get(v, _NONE) for v in free_vars(e)))
+    def hangs_on(self, e: Expr) -> frozenset[Var]:
+        return frozenset().union(*(self.at_once.get(v, _NONE) for v in free_vars(e)))
 
     # Expressions
 

@@ -10,7 +10,7 @@ evaluated.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from .actions import Compiler
 from .lanes import run_as_lanes
 from .launches import Launch, run_launch
 from .memory import Array, Memory
-from .nodes import Func, Seq
+from .nodes import Alloc, Buffer, Func, Seq, Stmt, Var
 from .races import UndefinedError, Watch
 
 __all__ = ["UndefinedError", "run"]
@@ -51,16 +51,34 @@ def run(
     order = None if seed is None else random.Random(seed)
     values = dict(zip(func.symbols, symbols, strict=True))
     with np.errstate(all="ignore"):
-        for s in func.body.stmts if isinstance(func.body, Seq) else (func.body,):
-            by_element = watch is not None or order is not None
-            if not by_element and run_as_lanes(s, memory, values):
-                continue
+        _run(func.body, memory, values, watch, order)
+    return [_result(memory[b]) for b in func.params[inputs:]]
+
+
+def _run(
+    s: Stmt,
+    memory: dict[Buffer, Memory],
+    symbols: Mapping[Var, int],
+    watch: Watch | None,
+    order: random.Random | None,
+) -> None:
+    """Run the nests of a body one by one, each in the way that suits it."""
+    match s:
+        case Seq(stmts=stmts):
+            for x in stmts:
+                _run(x, memory, symbols, watch, order)
+        case Alloc(buffer=buffer, body=body):
+            memory[buffer] = Memory(buffer)
+            _run(body, memory, symbols, watch, order)
+            del memory[buffer]
+        case _ if watch is None and order is None and run_as_lanes(s, memory, symbols):
+            pass
+        case _:
             launch = Launch.of(s)
             if launch is None:
-                Compiler(memory, watch, order).run(s, values)
+                Compiler(memory, watch, order).run(s, symbols)
             else:
-                run_launch(launch, memory, values, order or random.Random(0), check_races)
-    return [_result(memory[b]) for b in func.params[inputs:]]
+                run_launch(launch, memory, symbols, order or random.Random(0), watch is not None)
 
 
 def _check(func: Func, args: Sequence[Array], symbols: Sequence[int]) -> None:

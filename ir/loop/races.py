@@ -93,8 +93,8 @@ class Watch:
 
     A thread-bound loop inside another of its index shares iterations among the same threads: what
     it touches, all the outer iterations touch, to no effect but the first time. The outer variable
-    may not occur in it. A reduction whose loop is bound to threads may add to one element from all
-    of them, and nothing else may touch the element while the loop runs.
+    may not occur in it. A reduction whose loop is bound to threads, or runs in lanes, may add to
+    one element from all of them; nothing else may touch the element while the loop runs.
     """
 
     def __init__(self, func: Func) -> None:

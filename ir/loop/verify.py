@@ -179,11 +179,13 @@ class _Checker:
         extent = as_int(self.threads.get("threadIdx.x", Const(1)))
         if s.threads < 1 or (extent is not None and extent % s.threads):
             self.fail(f"it takes groups of {s.threads} threads", f"threadIdx.x has {extent}")
-        for v in (*s.left, *s.right):
-            self.introduce(v)
+        own = {*s.left, *s.right}
+        if len(own) < 2 * len(dtypes) or not own.isdisjoint(self.known):
+            self.fail("its names are not its own", "", "give each value a Var of its own")
+        self.known |= own
         for e, dtype in zip(s.combined, dtypes, strict=True):
             self.typed(e, dtype, "a combined value")
-        self.known.difference_update(s.left, s.right)
+        self.known -= own
         self.path.pop()
 
     def store(self, s: Store) -> None:

@@ -251,6 +251,15 @@ def equal(a: Func | Stmt | Expr, b: Func | Stmt | Expr) -> bool:
     there: dict[Var | Buffer, object] = {}
     back: dict[object, Var | Buffer] = {}
 
+    def forget(x: AllReduce, y: AllReduce) -> None:
+        """Their names are known nowhere else, but a copy may have the same ones."""
+        for v in (*x.left, *x.right):
+            if v in there:
+                del back[there.pop(v)]
+        for v in (*y.left, *y.right):
+            if v in back:
+                del there[back.pop(v)]
+
     def same(x: object, y: object) -> bool:
         if isinstance(x, Mapping):  # notes
             return isinstance(y, Mapping) and dict(x) == dict(y)
@@ -270,6 +279,9 @@ def equal(a: Func | Stmt | Expr, b: Func | Stmt | Expr) -> bool:
                 return s == t and ((v == w and signs) or (v != v and w != w))
             case (tuple(), tuple()):
                 return len(x) == len(y) and all(map(same, x, y))
+            case (AllReduce(), AllReduce()):
+                forget(x, y)
+                return all(same(getattr(x, n), getattr(y, n)) for n in _FIELDS[AllReduce])
             case _:
                 names = _FIELDS.get(type(x), ())
                 return all(same(getattr(x, n), getattr(y, n)) for n in names) if names else x == y

@@ -161,6 +161,14 @@ def test_launches_follow_each_other() -> None:
     np.testing.assert_array_equal(c, a[::-1])
 
 
+def test_launches_with_memory_in_common() -> None:
+    a = numbers(64)
+    text = GLOBAL.format(place="b * 32 + t").split("\n")
+    body = [f"    {line}" if line.strip() else line for line in text[3:]]
+    (c,) = outputs("\n".join([*text[:2], "    with alloc(f32[64]) as W:", *body]), [a])
+    np.testing.assert_array_equal(c, a[::-1])
+
+
 def test_blocks_that_meet_in_memory() -> None:
     message = race(GLOBAL.format(place="t + b * 31"), [numbers(64)])
     assert "meet at element 31 of W" in message and "of block [" in message

@@ -122,6 +122,16 @@ def test_a_reduction_across_threads_is_no_race() -> None:
     np.testing.assert_allclose(c, ROWS.sum(1), rtol=1e-5)
 
 
+def test_a_reduction_over_threads_and_lanes_is_no_race() -> None:
+    text = SUM.format(threads=8, axes="spatial(4, b), reduce(32, t * 4 + v)", use="")
+    text = text.replace("T[i]", "C[i]").replace('T = alloc(f32[4], scope="shared")', "")
+    head, block = text.split("            with block")
+    block = "".join(f"    {line}\n" for line in f"            with block{block}".splitlines())
+    func = parse(f"{head}            for v in vectorize(4):\n{block}")
+    (c,) = run(func, [ROWS], check_races=True)
+    np.testing.assert_allclose(c, ROWS.sum(1), rtol=1e-5)
+
+
 def test_a_sum_that_is_used_before_it_is_complete() -> None:
     use = "".join(
         f"            {line}\n" for line in USE.replace("threadIdx.x", "threadIdx.y").splitlines()

@@ -109,6 +109,17 @@ def test_statements_of_gpus_are_their_own_text() -> None:
     assert not equal(parse(GPU.replace("x, y: max(x, y)", "x, y: max(y, x)")), func)
 
 
+def test_a_copy_of_a_reduction_across_threads_may_keep_its_names() -> None:
+    func = parse(GPU)
+
+    def twice(s: Stmt) -> Stmt:
+        return seq(s, s) if isinstance(s, AllReduce) else map_stmt(s, twice, lambda e: e)
+
+    again = replace(func, body=twice(func.body))
+    assert equal(parse(show(again)), again)
+    assert not equal(again, func)
+
+
 def test_matmul_is_its_own_text() -> None:
     func = parse(MATMUL)
     assert show(func) == MATMUL

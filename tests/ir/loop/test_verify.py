@@ -211,6 +211,7 @@ def test_reductions_across_threads_are_checked() -> None:
         (replace(good, threads=5), "groups of 5 threads: threadIdx.x has 32"),
         (replace(good, right=()), "values and their combination differ"),
         (replace(good, combined=(t,)), "values and their combination differ"),
+        (replace(good, left=(b,)), "its names are not its own"),
         (replace(good, values=(replace(r, name="Q"),)), "buffer Q is not defined here"),
     ):
         loop = For(t, Const(32), bad, Kind.THREAD, "threadIdx.x")
