@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ...ir.loop.affine import Linear, linear, to_expr
-from ...ir.loop.build import add, floordiv, floormod, mul, op
-from ...ir.loop.nodes import Buffer, Expr
+from ...ir.loop.build import add, as_int, floordiv, floormod, mul, op
+from ...ir.loop.nodes import Buffer, Const, Expr
 
 CHUNK = 16  # bytes that a swizzle moves as one
 
@@ -52,5 +52,7 @@ def _swizzled(b: Buffer, index: tuple[Expr, ...]) -> tuple[Expr, ...]:
     row, column = index[-2], index[-1]
     each = CHUNK // b.dtype.bytes
     turn = floormod(floordiv(row, 8 // b.swizzle), b.swizzle)
-    chunk = op("xor", floordiv(column, each), turn)
+    place = floordiv(column, each)
+    m, n = as_int(place), as_int(turn)
+    chunk = op("xor", place, turn) if m is None or n is None else Const(m ^ n)
     return (*index[:-1], add(mul(chunk, each), floormod(column, each)))
