@@ -33,7 +33,7 @@ def emit(func: Func, target: Target) -> str:
     device = _device(em, func)
     if device is None:
         return _cpu(em, func)
-    em.device = device
+    em.device, em.libm, em.has_fma = device, False, True
     launches = nests(func)
     for nest in launches:
         emit_nest(em, device, nest)

@@ -7,6 +7,8 @@ arithmetic on two integer literals) is folded. Floats here are f16, f32 and f64;
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..ir.dtypes import DType, f32, f64, pred, s8, s16, s32, s64
 from ..ir.loop.nodes import Scalar
 from ..ir.target import Target
@@ -39,6 +41,7 @@ class Builder:
         self.function: Function = Function("none", "", target)
         self.declarations: dict[str, str] = {}
         self.has_fma = "fma" in target.features or target.machine == "aarch64"
+        self.libm = True  # whether code may call the C library
 
     # Operands.
 
@@ -197,6 +200,21 @@ class Builder:
         """A mask with the first ``active`` lanes on."""
         items = ", ".join(f"i1 {'true' if k < active else 'false'}" for k in range(lanes))
         return Value(f"<{items}>", pred, lanes)
+
+
+def by_lane(b: Builder, args: tuple[Value, ...], one: Callable[..., Value]) -> Value:
+    """``one`` on the scalars of each lane, put together again."""
+    lanes = max(a.lanes for a in args)
+    if not lanes:
+        return one(*args)
+    result: Value | None = None
+    for k in range(lanes):
+        x = one(*(b.lane(a, k) for a in args))
+        so_far = f"{register_type(x.dtype, lanes)} poison" if result is None else str(result)
+        depth = x.depth if result is None else max(x.depth, result.depth)
+        result = b.pure(f"insertelement {so_far}, {x}, i64 {k}", x.dtype, lanes, depth)
+    assert result is not None
+    return result
 
 
 def _wrap(value: int, dtype: DType) -> int:

@@ -18,6 +18,7 @@ from .llvm_ir_build import Builder
 from .llvm_ir_convert import narrow, widen
 from .llvm_ir_core import Value
 from .llvm_ir_int import INTEGER
+from .llvm_ir_remainder import remainder
 
 Emit = Callable[..., Value]
 
@@ -97,6 +98,10 @@ def _rsqrt(b: Builder, x: Value) -> Value:
     return b.binary("fdiv", b.like(1.0, x), b.intrinsic("llvm.sqrt", x))
 
 
+def _remainder(b: Builder, x: Value, y: Value) -> Value:
+    return b.binary("frem", x, y) if b.libm else remainder(b, x, y)
+
+
 def _math(name: str) -> Emit:
     return lambda b, *args: vector_math.call(b, name, *args)
 
@@ -107,7 +112,7 @@ FLOAT: Mapping[str, Emit] = MappingProxyType(
         "subtract": _binary("fsub contract"),
         "multiply": _binary("fmul contract"),
         "divide": _binary("fdiv"),
-        "remainder": _binary("frem"),
+        "remainder": _remainder,
         "maximum": maximum,
         "minimum": minimum,
         "fma": lambda b, x, y, z: b.fma(x, y, z),

@@ -3,7 +3,8 @@
 LLVM has none for vectors. For f32 each is straight-line code over ``Num`` (an operand with
 Python's operators), scalar or of any width; the files ``vector_math_*`` hold them by family. Errors
 are at most 2 units in the last place; results at infinities, NaN, zeros of either sign and
-denormals are those of IEEE. f64, which few models use, goes to the machine's libm lane by lane.
+denormals are those of IEEE. f64, which few models use, is computed lane by lane: by the machine's
+libm, or where there is none by the files ``vector_math_double*``.
 """
 
 from __future__ import annotations
@@ -12,50 +13,54 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from ..ir.dtypes import f64
+from . import vector_math_double as double
+from . import vector_math_double_special as double_special
 from . import vector_math_exp as exp
 from . import vector_math_hyperbolic as hyperbolic
 from . import vector_math_log as log
 from . import vector_math_special as special
 from . import vector_math_trig as trig
-from .llvm_ir_build import Builder
+from .llvm_ir_build import Builder, by_lane
 from .llvm_ir_core import Value
 from .vector_math_num import Num
 
-FUNCTIONS: Mapping[str, tuple[str, Callable[..., Num]]] = MappingProxyType(
+FUNCTIONS: Mapping[str, tuple[str, Callable[..., Num], Callable[..., Num]]] = MappingProxyType(
     {
-        "exponential": ("exp", exp.exp),
-        "exponential-minus-one": ("expm1", exp.expm1),
-        "logistic": ("", exp.logistic),
-        "log": ("log", log.log),
-        "log-plus-one": ("log1p", log.log1p),
-        "power": ("pow", log.power),
-        "cbrt": ("cbrt", special.cbrt),
-        "erf": ("erf", special.erf),
-        "erfc": ("erfc", special.erfc),
-        "tanh": ("tanh", exp.tanh),
-        "sinh": ("sinh", hyperbolic.sinh),
-        "cosh": ("cosh", hyperbolic.cosh),
-        "asinh": ("asinh", hyperbolic.asinh),
-        "acosh": ("acosh", hyperbolic.acosh),
-        "atanh": ("atanh", hyperbolic.atanh),
-        "sine": ("sin", trig.sin),
-        "cosine": ("cos", trig.cos),
-        "tan": ("tan", trig.tan),
-        "asin": ("asin", trig.asin),
-        "acos": ("acos", trig.acos),
-        "atan": ("atan", trig.atan),
-        "atan2": ("atan2", trig.atan2),
+        "exponential": ("exp", exp.exp, double.exp),
+        "exponential-minus-one": ("expm1", exp.expm1, double.expm1),
+        "logistic": ("", exp.logistic, double.logistic),
+        "log": ("log", log.log, double.log),
+        "log-plus-one": ("log1p", log.log1p, double.log1p),
+        "power": ("pow", log.power_single, double.pow),
+        "cbrt": ("cbrt", special.cbrt, double_special.cbrt),
+        "erf": ("erf", special.erf, double_special.erf),
+        "erfc": ("erfc", special.erfc, double_special.erfc),
+        "tanh": ("tanh", exp.tanh, double.tanh),
+        "sinh": ("sinh", hyperbolic.sinh, double.sinh),
+        "cosh": ("cosh", hyperbolic.cosh, double.cosh),
+        "asinh": ("asinh", hyperbolic.asinh, double.asinh),
+        "acosh": ("acosh", hyperbolic.acosh, double.acosh),
+        "atanh": ("atanh", hyperbolic.atanh, double.atanh),
+        "sine": ("sin", trig.sin, double_special.sin),
+        "cosine": ("cos", trig.cos, double_special.cos),
+        "tan": ("tan", trig.tan, double_special.tan),
+        "asin": ("asin", trig.asin, double_special.asin),
+        "acos": ("acos", trig.acos, double_special.acos),
+        "atan": ("atan", trig.atan, double_special.atan),
+        "atan2": ("atan2", trig.atan2, double_special.atan2),
     }
 )
-"""By operation: the function's name in libm, and our code for f32."""
+"""By operation: the function's name in libm, and our code for f32 and for f64."""
 
 
 def call(b: Builder, name: str, *args: Value) -> Value:
     """The function ``name`` of f32 or f64 operands, in line."""
     args = b.even(*args)
-    symbol, code = FUNCTIONS[name]
+    symbol, code, wide = FUNCTIONS[name]
     if args[0].dtype != f64:
         return code(*(Num(b, a) for a in args)).v
+    if not b.libm:
+        return by_lane(b, args, lambda *xs: wide(*(Num(b, x) for x in xs)).v)
     if symbol:
         return _libm(b, symbol, args)
     (x,) = args  # logistic
@@ -67,17 +72,10 @@ def call(b: Builder, name: str, *args: Value) -> Value:
 def _libm(b: Builder, symbol: str, args: tuple[Value, ...]) -> Value:
     """A call for each lane."""
     b.declare(symbol, "double", ["double"] * len(args))
-    depth, lanes = max(a.depth for a in args), args[0].lanes
+    depth = max(a.depth for a in args)
 
-    def one(lane: int) -> Value:
-        operands = ", ".join(str(b.lane(a, lane)) for a in args)
+    def one(*scalars: Value) -> Value:
+        operands = ", ".join(map(str, scalars))
         return b.pure(f"call double @{symbol}({operands})", f64, 0, depth)
 
-    if not lanes:
-        return one(0)
-    result = f"<{lanes} x double> poison"
-    for lane in range(lanes):
-        text = f"insertelement {result}, {one(lane)}, i64 {lane}"
-        value = b.pure(text, f64, lanes, depth)
-        result = str(value)
-    return value
+    return by_lane(b, args, one)

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from .vector_math_exp import exp_double
 from .vector_math_num import Num, between, horner
@@ -37,10 +38,11 @@ def log(x: Num) -> Num:
     square = f * f
     tail = (f * square).fma(horner(f, *_SINGLE), e * _LN2_LOW)
     result = e.fma(_LN2_HIGH, f + square.fma(-0.5, tail))
-    return _at_the_ends(x, result)
+    return at_the_ends(x, result)
 
 
-def _at_the_ends(x: Num, result: Num) -> Num:
+def at_the_ends(x: Num, result: Num) -> Num:
+    """A logarithm's values at 0, below, at infinity and NaN."""
     result = (x < math.inf).where(result, x)  # infinity and NaN give themselves
     result = x.equals(0.0).where(x.lift(-math.inf), result)
     return (x < 0.0).where(x.lift(math.nan), result)
@@ -62,14 +64,19 @@ def log1p(x: Num) -> Num:
     d = x.double()
     by_log = log_double(d + 1.0).single()
     series = (d * horner(d, 1.0, -1 / 2, 1 / 3, -1 / 4)).single()
-    result = _at_the_ends(x + 1.0, by_log)
+    result = at_the_ends(x + 1.0, by_log)
     return (x.abs() < 1e-3).where(x.equals(0.0).where(x, series), result)
 
 
-def power(x: Num, y: Num) -> Num:
-    """x**y, f32, with the special cases of IEEE 754's pow."""
+def power_single(x: Num, y: Num) -> Num:
+    """x**y, f32."""
+    return power(x, y, power_of_size)
+
+
+def power(x: Num, y: Num, of_size: Callable[[Num, Num], Num]) -> Num:
+    """x**y with the special cases of IEEE 754's pow; ``of_size(|x|, y)`` computes the size."""
     a = x.abs()
-    regular = power_of_size(a, y)
+    regular = of_size(a, y)
     whole = y.rint().equals(y)
     half = y * 0.5
     odd = whole & (half.rint().equals(half) ^ True)
@@ -84,7 +91,11 @@ def power(x: Num, y: Num) -> Num:
 def power_of_size(a: Num, y: Num) -> Num:
     """a**y for f32 ``a >= 0``, by way of f64."""
     exponent = y.double() * log_double(a.double())
-    result = exp_double(between(exponent, -300.0, 300.0)).single()
+    return power_at_the_ends(a, y, exp_double(between(exponent, -300.0, 300.0)).single())
+
+
+def power_at_the_ends(a: Num, y: Num, result: Num) -> Num:
+    """A power's values for a base of 0 or infinity, and for NaN."""
     grows = y > 0.0
     zero, infinite = a.lift(0.0), a.lift(math.inf)
     result = a.equals(0.0).where(grows.where(zero, infinite), result)

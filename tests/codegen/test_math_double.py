@@ -1,0 +1,141 @@
+"""Functions of f64, and remainders, on machines without libm, such as GPUs, computed here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nestwright.codegen import llvm_ir
+from nestwright.codegen.kernel import compile_func
+from nestwright.codegen.llvm_ir_expr import Emitter
+from nestwright.ir.dtypes import DType, f32, f64, to_numpy
+from nestwright.ir.loop.build import op
+from nestwright.ir.loop.nodes import Buffer, Const, For, Func, Load, Store, Var
+from nestwright.ir.target import Target
+
+Array = np.ndarray[Any, Any]
+HOST = Target.parse("cpu")
+COUNT = 12000
+
+ONE_ARGUMENT: dict[str, tuple[Callable[[Array], Array], float]] = {
+    "exponential": (np.exp, 1),
+    "exponential-minus-one": (np.expm1, 2),
+    "logistic": (lambda x: np.where(x < 0, np.exp(-np.abs(x)), 1) / (1 + np.exp(-np.abs(x))), 3),
+    "log": (np.log, 1),
+    "log-plus-one": (np.log1p, 2),
+    "cbrt": (np.cbrt, 1),
+    "erf": (np.vectorize(math.erf), 3),
+    "erfc": (np.vectorize(math.erfc), 6),
+    "tanh": (np.tanh, 3),
+    "sinh": (np.sinh, 3),
+    "cosh": (np.cosh, 3),
+    "asinh": (np.arcsinh, 3),
+    "acosh": (np.arccosh, 3),
+    "atanh": (np.arctanh, 3),
+    "sine": (np.sin, 1),
+    "cosine": (np.cos, 1),
+    "tan": (np.tan, 3),
+    "asin": (np.arcsin, 4),
+    "acos": (np.arccos, 4),
+    "atan": (np.arctan, 2),
+}
+SPECIAL = [0.0, -0.0, np.inf, -np.inf, np.nan, 5e-324, -5e-324, 1e-310, 2.2250738585072014e-308,
+           1.0, -1.0, 0.5, -0.5, 1.7e308, -1.7e308, 709.7, 709.9, -708.4, -745.0, -745.2, 22.0,
+           5319372648326541.0 * 2.0**-51, 6381956970095103.0 * 2.0**797, np.pi / 2]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def without_libm(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not Emitter(HOST).has_fma:
+        pytest.skip("this machine has no fused multiply-add")
+
+    class Bare(Emitter):
+        def __init__(self, target: Target) -> None:
+            super().__init__(target)
+            self.libm = False
+
+    monkeypatch.setattr(llvm_ir, "Emitter", Bare)
+
+
+def run(name: str, dtype: DType, *args: Array) -> Array:
+    count = args[0].size
+    inputs = [Buffer(f"x{n}", (count,), dtype) for n in range(len(args))]
+    out, i = Buffer("out", (count,), dtype), Var("i")
+    store = Store(out, (i,), op(name, *(Load(b, (i,)) for b in inputs)))
+    kernel = compile_func(Func("k", (*inputs, out), 1, For(i, Const(count), store)), HOST)
+    result = kernel(*args)
+    assert isinstance(result, np.ndarray)
+    return result
+
+
+def errors(got: Array, exact: Array) -> Array:
+    """In units in the last place; 0 where both are the same special value."""
+    with np.errstate(all="ignore"):
+        nearest = exact.astype(got.dtype)
+        same = (got == nearest) | (np.isnan(got) & np.isnan(nearest))
+        unit = np.spacing(np.abs(np.where(np.isfinite(nearest), nearest, 1)))
+        distance = np.abs(got.astype(np.longdouble) - exact) / unit
+    return np.where(same, 0, np.where(np.isnan(distance), np.inf, distance)).astype(float)
+
+
+def samples() -> Array:
+    """Every exponent, both signs, and more of what is neither huge nor tiny."""
+    rng = np.random.default_rng(1)
+    x = rng.integers(0, 2**64, COUNT, dtype=np.uint64).view(np.float64)
+    third = COUNT // 3
+    x[:third] = np.linspace(-8, 8, third) + rng.random(third)
+    x[third : 2 * third] = np.linspace(-745, 710, third)
+    x[2 * third : 2 * third + 2000] = rng.standard_normal(2000) * 10.0 ** rng.integers(-9, 1, 2000)
+    x[-len(SPECIAL) :] = SPECIAL
+    return x
+
+
+@pytest.mark.parametrize("name", ONE_ARGUMENT)
+def test_few_units(name: str) -> None:
+    meaning, allowed = ONE_ARGUMENT[name]
+    x = samples()
+    with np.errstate(all="ignore"):
+        wide = x if name.startswith("erf") else x.astype(np.longdouble)
+        exact = np.asarray(meaning(wide)).astype(np.longdouble)
+    got = run(name, f64, x)
+    found = errors(got, exact)
+    worst = int(np.argmax(found))
+    told = f"{name}({x[worst]!r}) = {got[worst]!r}, not {exact[worst]!r}: {found[worst]}"
+    assert found[worst] <= allowed, told
+    zero = (x == 0) & (exact == 0)
+    assert np.array_equal(np.signbit(got[zero]), np.signbit(exact[zero]))
+
+
+@pytest.mark.parametrize(("name", "meaning"), [("power", np.power), ("atan2", np.arctan2)])
+def test_two_arguments(name: str, meaning: Callable[[Array, Array], Array]) -> None:
+    a = np.array([*SPECIAL, 2.0, -2.0, 3.0, -3.0, 2.5, 1e10])
+    rng = np.random.default_rng(2)
+    x, y = (v.reshape(-1) for v in np.meshgrid(a, a))
+    x = np.concatenate([x, rng.lognormal(0, 30, 8000), 1 + rng.standard_normal(999) * 1e-9])
+    y = np.concatenate([y, rng.standard_normal(8000) * 9, rng.standard_normal(999) * 1e11])
+    with np.errstate(all="ignore"):
+        exact = meaning(x.astype(np.longdouble), y.astype(np.longdouble))
+    got = run(name, f64, x, y)
+    found = errors(got, exact)
+    worst = int(np.argmax(found))
+    assert found[worst] <= 2, f"{name}({x[worst]!r}, {y[worst]!r}) = {got[worst]!r}: {found[worst]}"
+
+
+@pytest.mark.parametrize("dtype", [f32, f64], ids=str)
+def test_remainders_are_exact(dtype: DType) -> None:
+    to, rng = to_numpy(dtype), np.random.default_rng(3)
+    word = np.uint32 if dtype == f32 else np.uint64
+    x, y = (rng.integers(0, 2**dtype.bits, 4000, word).view(to) for _ in range(2))
+    with np.errstate(all="ignore"):
+        special = np.array([*SPECIAL, 3.0, 7.5, 1e-300, 1e-44]).astype(to)
+        near = np.array([(a, b) for a in special for b in special]).T
+        x, y = np.concatenate([x, x[:2000], near[0]]), np.concatenate([y, y[:2000] * 7, near[1]])
+        x[4000:6000] = y[4000:6000] * rng.integers(1, 9, 2000)
+        exact = np.fmod(x, y)
+    got = run("remainder", dtype, x, y)
+    np.testing.assert_array_equal(got, exact)
+    assert np.array_equal(np.signbit(got[got == 0]), np.signbit(exact[got == 0]))

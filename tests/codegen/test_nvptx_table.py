@@ -1,0 +1,94 @@
+"""Every operation of the element-wise table and every conversion, on every element type, as PTX.
+
+NVIDIA's assembler takes them, and none needs a stack. What they compute is tested on the CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from nestwright.codegen import nvptx, ptxas
+from nestwright.codegen.llvm_ir import emit
+from nestwright.ir import dtypes
+from nestwright.ir.dtypes import DType
+from nestwright.ir.elementwise import TABLE
+from nestwright.ir.loop.build import add, mul, op
+from nestwright.ir.loop.nodes import (
+    Buffer,
+    Cast,
+    Const,
+    Expr,
+    For,
+    Func,
+    Kind,
+    Load,
+    Seq,
+    Stmt,
+    Store,
+    Var,
+)
+from nestwright.ir.target import Target
+
+TYPES = (
+    dtypes.pred, dtypes.s8, dtypes.s16, dtypes.s32, dtypes.s64, dtypes.u8, dtypes.u16, dtypes.u32,
+    dtypes.u64, dtypes.f16, dtypes.bf16, dtypes.f32, dtypes.f64,
+)  # fmt: skip
+KINDS = {"pred": "p", "signed": "s", "unsigned": "u", "float": "f"}
+ARCHES = ("sm_80", "sm_90", "sm_100")
+COUNT = 1024
+
+
+def launch(value: Callable[[list[Expr]], Expr], types: list[DType]) -> tuple[list[Buffer], Stmt]:
+    """Four elements for each of the threads of a block, and the buffers that it takes."""
+    t, v = Var("t"), Var("v")
+    at = add(mul(t, 4), v)
+    inputs = [Buffer(f"x{n}", (COUNT,), d) for n, d in enumerate(types)]
+    result = value([Load(b, (at,)) for b in inputs])
+    out = Buffer("out", (COUNT,), result.dtype)
+    lanes = For(v, Const(4), Store(out, (at,), result), Kind.VECTOR)
+    return [*inputs, out], For(t, Const(COUNT // 4), lanes, Kind.THREAD, "threadIdx.x")
+
+
+def operations(dtype: DType) -> Func:
+    parts = []
+    for name, entry in TABLE.items():
+        if KINDS[dtype.kind] in entry.kinds:
+            types = [dtype] * entry.arity
+            if name == "select":
+                types[0] = dtypes.pred
+            parts.append(launch(lambda xs, name=name: op(name, *xs), types))
+    return function(parts)
+
+
+def conversions(dtype: DType) -> Func:
+    parts = [launch(lambda xs, d=d: Cast(xs[0], d), [dtype]) for d in TYPES]
+    parts += [
+        launch(lambda xs, d=d: Cast(xs[0], d, bits=True), [dtype])
+        for d in TYPES
+        if d.bits == dtype.bits and dtypes.pred not in (d, dtype)
+    ]
+    return function(parts)
+
+
+def function(parts: list[tuple[list[Buffer], Stmt]]) -> Func:
+    buffers = [b for some, _ in parts for b in some]
+    return Func("kernel", tuple(buffers), 1, Seq(tuple(s for _, s in parts)))
+
+
+@pytest.mark.parametrize("arch", ARCHES)
+@pytest.mark.parametrize("make", [operations, conversions])
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_assembles(make: Callable[[DType], Func], dtype: DType, arch: str) -> None:
+    target, func = Target.parse(f"cuda -arch={arch}"), make(dtype)
+    ptx = nvptx.compile(emit(func, target), target)
+    assert isinstance(func.body, Seq)
+    assert ptx.count(".visible .entry") == len(func.body.stmts)
+    assert ".local" not in ptx
+    if dtype in (dtypes.f32, dtypes.s32):
+        assert "ld.global.nc.v4" in ptx
+    if ptxas.find() is None:
+        pytest.skip("no ptxas on this machine")
+    for name, usage in ptxas.assemble(ptx, arch).kernels.items():
+        assert usage.stack == usage.spill_stores == 0, name
