@@ -7,7 +7,7 @@ types is left as it stands: it wraps, or rounds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import gcd
 from types import MappingProxyType
@@ -155,7 +155,8 @@ class Simplifier:
         """``form // c`` for ``c > 0``.
 
         ``(c*q + r) // c  ->  q`` where ``0 <= r < c``; ``(c*q + r) // c  ->  q + r // c``;
-        ``(g*x + k) // (g*d)  ->  (x + k // g) // d``; ``(x // d + k) // c -> (x + k*d) // (c*d)``.
+        ``(g*x + k) // (g*d)  ->  (x + k // g) // d``; ``(x // d + k) // c -> (x + k*d) // (c*d)``;
+        ``(g*x + r) // (g*d)  ->  x // d`` where ``0 <= r < g``.
         """
         if c == 1:
             return form
@@ -170,6 +171,8 @@ class Simplifier:
         if g > 1:
             small = Linear({a: k // g for a, k in rest.terms.items()}, rest.constant // g)
             return whole + self.quotient(small, c // g)
+        for g, many, _ in self.steps_and_offset(rest, c):
+            return whole + self.quotient(many, c // g)
         match [*rest.terms.items()]:
             case [(Op(name="floordiv", args=(x, Const(value=int(d)))), 1)] if d > 0:
                 inner = linear(x) + Linear({}, rest.constant * d)
@@ -180,7 +183,8 @@ class Simplifier:
         """``form % c`` for ``c > 0``.
 
         Multiples of ``c`` vanish; ``r % c  ->  r - q*c`` where ``q*c <= r < q*c + c``;
-        ``(g*x + k) % (g*d)  ->  g * ((x + k // g) % d) + k % g``; ``x % (c*d) % c  ->  x % c``.
+        ``(g*x + k) % (g*d)  ->  g * ((x + k // g) % d) + k % g``; ``x % (c*d) % c  ->  x % c``;
+        ``(g*x + r) % (g*d)  ->  g * (x % d) + r`` where ``0 <= r < g``.
         """
         if c == 1:
             return Linear({})
@@ -198,7 +202,18 @@ class Simplifier:
         if g > 1:
             small = Linear({a: k // g for a, k in terms.items()}, rest.constant // g)
             return self.remainder(small, c // g) * g + Linear({}, rest.constant % g)
+        for g, many, offset in self.steps_and_offset(rest, c):
+            return self.remainder(many, c // g) * g + offset
         return Linear({build.floormod(to_expr(rest), c): 1})
+
+    def steps_and_offset(self, form: Linear, c: int) -> Iterator[tuple[int, Linear, Linear]]:
+        """``form`` as ``g*x + r`` with ``0 <= r < g`` for divisors g of ``c``: g, x and r."""
+        for g in sorted({gcd(k, c) for k in form.terms.values()} - {1, c}, reverse=True):
+            many = {a: k // g for a, k in form.terms.items() if k % g == 0}
+            offset = Linear({a: k for a, k in form.terms.items() if k % g}, form.constant % g)
+            low, high = bounds_of(offset, self.ranges)
+            if low >= 0 and high < g:
+                yield g, Linear(many, form.constant // g), offset
 
     def recombined(self, form: Linear) -> Linear:
         """``x // c * c + x % c  ->  x`` and ``x - x // c * c  ->  x % c``, times any factor."""
