@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, overload
 
 from ..codegen.build import build as build_module
-from ..codegen.device_kernel import DeviceKernel, compile_device, load_device
+from ..codegen.device_kernel import DeviceKernel, compile_device
 from ..codegen.kernel import Kernel, compile_func
 from ..codegen.runtime.executable import Executable
 from ..codegen.stages import stage_text as _stage_text
@@ -257,7 +257,7 @@ def _build_func(
 
 def _kernel(func: Func, target: Target) -> Kernel | DeviceKernel:
     if target.kind == "cuda":
-        return load_device(compile_device(func, target))
+        return DeviceKernel(compile_device(func, target))
     return compile_func(func, target)
 
 

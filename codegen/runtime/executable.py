@@ -1,4 +1,7 @@
-"""A built model that can be called: ``exe(x, w)`` takes NumPy arrays and gives NumPy arrays."""
+"""A built model that can be called: ``exe(x, w)`` takes NumPy arrays and gives NumPy arrays.
+
+On a GPU it takes arrays that stand there, too (``put`` makes such): the results then stay there.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ...ir.errors import ArtifactError
 from ...ir.hlo.inputs import Draw, draw_all
@@ -90,6 +95,14 @@ class Executable:
                 hint="pass the arguments as a file",
             ) from None  # fmt: skip
         return draw_all(found, seed)
+
+    def put(self, value: object) -> Any:
+        """A copy of an array where this executable runs: on a GPU a ``DeviceArray``, else NumPy's.
+
+        Arguments that stand on the GPU are taken where they stand, and the results stay there.
+        """
+        put = getattr(self.loaded(), "put", np.array)
+        return put(value)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one file that ``nestwright.load`` reads; it appears whole or not at all."""

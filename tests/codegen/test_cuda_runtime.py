@@ -699,3 +699,22 @@ def test_a_driver_error_says_what_failed(fake: Any) -> None:
     with pytest.raises(DriverError, match=r"ILLEGAL_ADDRESS \(told of") as caught:
         Driver(fake).call("cuMemAlloc", 16)
     assert caught.value.function == "cuMemAlloc"
+
+
+def test_many_calls_in_one_graph(fake: Any) -> None:
+    exe = on_device(fake, CHAIN)
+    program: Any = exe.loaded()
+    calls, expected = [], []
+    for seed in range(3):
+        args = arguments(exe, seed)
+        out = [program.put(np.zeros(r.dims, np.float32)) for r in exe.plan.results]
+        calls.append(([program.put(a) for a in args], out))
+        expected.append(evaluate(exe.module, args))
+    again = program.repeated(calls)
+    launched = fake.count()["cuGraphLaunch"]
+    assert program.seconds(again) > 0
+    assert fake.count()["cuGraphLaunch"] == launched + 1
+    for (_, out), right in zip(calls, expected, strict=True):
+        np.testing.assert_allclose(out[0].numpy(), right[0], atol=1e-5)
+    with pytest.raises(UnsupportedError, match="loops or branches"):
+        on_device(fake, COUNT).loaded().repeated([])  # type: ignore[attr-defined]

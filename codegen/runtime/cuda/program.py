@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ....ir.dtypes import from_numpy, to_numpy
-from ....ir.errors import ArgumentError, TargetError
+from ....ir.errors import ArgumentError, TargetError, UnsupportedError
 from ...code import DeviceCode
 from ...plan import BufferSlice, KernelThunk, Plan
 from ..arguments import Array, check_outputs, convert, flatten, flatten_outputs, rebuild
@@ -28,7 +28,7 @@ from .arrays import DeviceArray, Placed, is_on_gpu, take
 from .device import Device, Memory, device
 from .driver import DriverError
 from .kernels import load_all
-from .recording import SYNC, Recorder
+from .recording import SYNC, Address, Recorder
 from .staging import Pinned, Staging
 from .steps import Branch, Loop, Run, Step, chosen, steps
 
@@ -122,6 +122,29 @@ class DeviceProgram:
         with self.device:
             self._wait()
             self._release()
+
+    def repeated(
+        self, calls: Sequence[tuple[Sequence[DeviceArray], Sequence[DeviceArray]]]
+    ) -> Callable[[], None]:
+        """What submits all these calls, each (arguments, results), as one graph: for timing.
+
+        ``UnsupportedError`` for a model whose run needs decisions of the host.
+        """
+        if not all(isinstance(s, Run) and s.decision is None for s in self.steps):
+            raise UnsupportedError(f"{self.bundle.name} as one graph", "it has loops or branches")
+        runs: list[tuple[Run, Address]] = []
+        for params, results in calls:
+            bases = self.arena.address, self.constants.address
+            places = Places([p.address for p in params], [r.address for r in results], *bases)
+            runs += [(s, places.address) for s in self.steps if isinstance(s, Run)]
+        with self.device:
+            graph = self._recorder.together(runs)
+
+        def submit(held: object = calls) -> None:
+            with self.device:
+                graph.launch(self.bundle.name)
+
+        return submit
 
     def seconds(self, action: Callable[[], object]) -> float:
         """The device's time for what an action submits, measured by events."""

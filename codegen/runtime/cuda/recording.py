@@ -143,10 +143,16 @@ class Recorder:
             return
         if found.graph is None:
             found.graph = record(self.device, found.ops, self.where)
-        try:
-            self.device.driver.call("cuGraphLaunch", found.graph.handle, self.device.stream)
-        except DriverError as error:
-            raise self.device.failed(error, "a graph cannot be launched", self.where) from error
+        found.graph.launch(self.where)
+
+    def together(self, runs: Sequence[tuple[Run, Address]]) -> Graph:
+        """One graph that does all of these in turn."""
+        ops = [
+            op
+            for run, address in runs
+            for op in operations(run, self.kernels, address, self.decision)
+        ]
+        return record(self.device, ops, self.where)
 
     def _one_by_one(self, ops: Sequence[Op]) -> None:
         for op in ops:
@@ -188,8 +194,16 @@ class Graph:
     """A graph that can be launched; destroyed when nothing refers to it."""
 
     def __init__(self, device: Device, handle: Any) -> None:
+        self.device = device
         self.handle = handle
         weakref.finalize(self, _destroy, device, handle).atexit = False
+
+    def launch(self, where: str) -> None:
+        """Submit it, with the device held."""
+        try:
+            self.device.driver.call("cuGraphLaunch", self.handle, self.device.stream)
+        except DriverError as error:
+            raise self.device.failed(error, "a graph cannot be launched", where) from error
 
 
 def _destroy(device: Device, handle: Any) -> None:
