@@ -108,23 +108,36 @@ def _holds(launch: Launch) -> Reason | None:
 def _block_holds(path: Path) -> Reason | None:
     """A block runs on threads at all; what they share does not depend on whose turn it is."""
     block, inner = block_of(path), thread_loops(path)
-    if not inner:
-        return None
-    reason = not_opaque((path,))
+    reason = not_opaque((path,)) if inner else None
     for x in loops_of(path):
         if reason is not None or x.kind is not Kind.THREAD:
             continue
         if is_shared(block, x):
             reason = may_share(path, x)
-        if reason is None and inner[x.thread] is not x and depends(block, x.var):
-            reason = Reason(
-                f"block `{block.name}` depends on loop `{x.var.name}`, whose threads share the "
-                f"iterations of loop `{inner[x.thread].var.name}`, both over {x.thread}",
-                (x, inner[x.thread], block),
-                "compute the block for all threads (its buffer in shared memory), or bind the "
-                "inner loop to another index",
-            )
+        if reason is None and inner[x.thread] is not x:
+            reason = _shares_iterations(path, x, inner[x.thread])
     return reason
+
+
+def _shares_iterations(path: Path, outer: For, loop: For) -> Reason | None:
+    """The threads of ``outer`` may share the iterations of ``loop`` inside."""
+    block, thread = block_of(path), loop.thread
+    if depends(block, outer.var):
+        return Reason(
+            f"block `{block.name}` depends on loop `{outer.var.name}`, whose threads share the "
+            f"iterations of loop `{loop.var.name}`, both over {thread}",
+            (outer, loop, block),
+            "compute the block for all threads (its buffer in shared memory), or bind the inner "
+            "loop to another index",
+        )
+    if (extent_of(loop) or 0) > (extent_of(outer) or 0):
+        return Reason(
+            f"loop `{loop.var.name}` takes {extent_of(loop)} threads of {thread}, and only "
+            f"{extent_of(outer)} come into loop `{outer.var.name}` around it",
+            (outer, loop, block),
+            f"split it: sch.split({loop.var.name}, [None, {extent_of(outer)}])",
+        )
+    return None
 
 
 @dataclass(slots=True)
@@ -178,6 +191,13 @@ def is_scratch(launch: Launch, buffer: Buffer) -> bool:
         return False
     loops = [{id(x) for x in thread_loops(p).values()} for p in users]
     return all(x == loops[0] for x in loops)
+
+
+def is_own(launch: Launch, buffer: Buffer) -> bool:
+    """Whether each thread has a buffer of its own."""
+    if buffer.scope is Scope.GLOBAL:
+        return is_scratch(launch, buffer)
+    return buffer.scope is Scope.REGISTER
 
 
 def _private(t: Traffic, indices: Sequence[str]) -> Reason | None:
@@ -252,9 +272,9 @@ def _one_writer(buffer: Buffer, w: Path, loop: For, repeated: bool) -> Reason | 
     )
 
 
-def written_by_all(w: Path, loop: For) -> bool:
-    """Whether each iteration of a loop does all that the block at the end of a path does."""
-    return not _different(w, loop)
+def done_by_all(w: Path, loop: For) -> bool:
+    """Whether each of several iterations of a loop does all that the block at the end does."""
+    return extent_of(loop) != 1 and not depends(block_of(w), loop.var)
 
 
 def _different(w: Path, loop: For) -> bool:

@@ -17,7 +17,7 @@ from .cursor import Path, block_of, common, extent_of, loops_of, nest, ranges_of
 from .errors import Reason, require
 from .footprint import axis_values, hull, region_span
 from .guards import inner_limits
-from .launches import BLOCK, Launch, Traffic, is_scratch, launch_of, top_of, written_by_all
+from .launches import BLOCK, Launch, Traffic, done_by_all, is_own, is_scratch, launch_of, top_of
 from .legality import writes
 from .owners import thread_loops, writing_loops
 from .threads import is_grid, is_shared
@@ -72,6 +72,7 @@ def _of_launch(launch: Launch, top: Path, gpu: Gpu) -> Iterator[Reason]:
         )
     for path in launch.blocks:
         yield from _all_present(launch, path)
+        yield from _of_one_kind(launch, path)
     for b in dict.fromkeys(r.buffer for p in launch.blocks for r in block_of(p).writes):
         traffic = Traffic(launch, b, launch.users(b))
         if b.scope is Scope.WARP:
@@ -121,6 +122,24 @@ def _all_present(launch: Launch, path: Path) -> Iterator[Reason]:
             yield _absent(launch, part, (x, block_of(path)))
 
 
+def _of_one_kind(launch: Launch, path: Path) -> Iterator[Reason]:
+    """What a block writes is either for one thread to see or for all: each of the threads writes
+    the one, only the first of them the other."""
+    block, inner = block_of(path), thread_loops(path)
+    one = [r.buffer for r in block.writes if is_own(launch, r.buffer)]
+    if not one or len(one) == len(block.writes):
+        return
+    several = [t for t, n in launch.sizes.items() if n > 1 and t not in inner]
+    if several:
+        other = next(r.buffer for r in block.writes if r.buffer not in one)
+        yield Reason(
+            f"every thread of {several[0]} writes a `{one[0]}` of its own in block "
+            f"`{block.name}`, and there is one `{other}` for all of them",
+            (block,),
+            "set_scope puts both into the same memory",
+        )
+
+
 def _absent(launch: Launch, part: For, blame: tuple[Stmt, ...]) -> Reason:
     return Reason(
         f"threads wait for each other inside loop `{part.var.name}`, to which only "
@@ -136,7 +155,7 @@ def _repeated(t: Traffic) -> Iterator[Reason]:
         if not writes(block_of(w), t.buffer):
             continue
         for thread, loop in writing_loops(w).items():
-            if thread in BLOCK and written_by_all(w, loop):
+            if thread in BLOCK and done_by_all(w, loop):
                 yield Reason(
                     f"every thread of {thread} does all of block `{block_of(w).name}`",
                     (loop, block_of(w)),

@@ -16,9 +16,11 @@ from nestwright.ir.loop.nodes import AxisKind, Block, For, Func, Kind
 from nestwright.ir.loop.printer import show
 from nestwright.ir.loop.verify import verify
 from nestwright.ir.loop.visit import equal, walk
+from nestwright.ir.target import Target
 from nestwright.schedule.cursor import LoopRef, nest
 from nestwright.schedule.errors import ScheduleError
 from nestwright.schedule.legality import bound_vars
+from nestwright.schedule.limits import check_limits
 from nestwright.schedule.schedule import Schedule, Trace
 
 
@@ -117,6 +119,10 @@ PROGRAMS = (
     matmul, two_products, convolution, normalised_rows, chain, two_outputs, stencil, largest,
     batched,
 )  # fmt: skip
+
+
+GPU = Target.parse("cuda-sim -arch=sm_80").gpu
+Machine = Callable[[Func, list[np.ndarray[Any, Any]], int], list[np.ndarray[Any, Any]]]
 
 
 class Draw:
@@ -227,12 +233,84 @@ class Draw:
     def annotate(self) -> None:
         self.sch.annotate(self.loop(), "hint", self.rng.randrange(3))
 
+    # What GPUs have. Several steps are tried one after the other: each may be refused.
+
+    def index(self, *more: str) -> str:
+        return self.rng.choice(("threadIdx.x", "threadIdx.x", "threadIdx.y", *more))
+
+    def bind(self) -> None:
+        self.sch.bind(self.loop(), self.index("blockIdx.x", "blockIdx.y"))
+
+    def launch(self) -> None:
+        """The outer loops of a block over a grid, the next ones over threads."""
+        block, sch = self.block(), self.sch
+        for index in ("blockIdx.x", self.index(), self.index()):
+            free = [x for x in sch.get_loops(block) if sch.loop(x).kind is Kind.SERIAL]
+            if free and self.rng.random() < 0.8:
+                sizes = [None, self.rng.choice((1, 2, 3, 4))]
+                attempt(sch, lambda at=free[0], n=sizes: self.sch.split(at, n))
+                free = [x for x in sch.get_loops(block) if sch.loop(x).kind is Kind.SERIAL]
+                attempt(sch, lambda at=free[0], to=index: self.sch.bind(at, to))
+
+    def cooperate(self) -> None:
+        """The inner loops of a block over threads."""
+        block, sch = self.block(), self.sch
+        free = [x for x in sch.get_loops(block) if sch.loop(x).kind is Kind.SERIAL]
+        count = self.rng.choice((1, 1, 2, 3))
+        if len(free) >= count > 1:
+            attempt(sch, lambda: sch.fuse(*free[-count:]))
+        free = [x for x in sch.get_loops(block) if sch.loop(x).kind is Kind.SERIAL]
+        if free and self.rng.random() < 0.6:
+            attempt(sch, lambda: sch.split(free[-1], [None, self.rng.choice((2, 3, 4))]))
+        free = [x for x in sch.get_loops(block) if sch.loop(x).kind is Kind.SERIAL]
+        if free:
+            attempt(sch, lambda: sch.bind(free[-1], self.index()))
+
+    def stage(self) -> None:
+        """A copy for all threads of a block."""
+        block, sch = self.block(), self.sch
+        read, scope = self.rng.random() < 0.7, self.rng.choice(("shared", "shared", "register"))
+        before = set(nest(sch.func).blocks)
+        if read:
+            attempt(sch, lambda: sch.cache_read(block, self.rng.randrange(2), scope))
+        else:
+            attempt(sch, lambda: sch.cache_write(block, 0, scope))
+        near = sch.get_loops(block)
+        for copy in set(nest(sch.func).blocks) - before:
+            move = sch.compute_at if read else sch.reverse_compute_at
+            if near:
+                attempt(sch, lambda move=move, c=copy: move(c, self.rng.choice(near)))
+
+    def rescope(self) -> None:
+        scopes = ("global", "register", "shared", "shared", "warp")
+        self.sch.set_scope(self.block(), 0, self.rng.choice(scopes))
+
+    def storage_align(self) -> None:
+        self.sch.storage_align(self.block(), 0, self.rng.randrange(2), 8, self.rng.randrange(8))
+
+    def swizzle(self) -> None:
+        self.sch.swizzle(self.block(), 0, self.rng.choice((2, 4, 8, 3)))
+
+    def hint(self) -> None:
+        key = self.rng.choice(("pipeline", "min_blocks", "async"))
+        at = self.block() if key == "async" else self.loop()
+        self.sch.annotate(at, key, self.rng.choice((1, 2, 3)))
+
 
 WEIGHTS: dict[str, int] = {
     "split": 6, "fuse": 4, "reorder": 6, "tile": 2, "parallel": 2, "vectorize": 2, "unroll": 1,
     "compute_at": 6, "reverse_compute_at": 5, "compute_inline": 1, "reverse_compute_inline": 1,
     "cache_read": 2, "cache_write": 3, "set_scope": 1, "transform_layout": 1,
     "decompose_reduction": 3, "rfactor": 3, "annotate": 1,
+}  # fmt: skip
+
+
+ON_THREADS: dict[str, int] = {
+    "launch": 5, "bind": 4, "cooperate": 8, "stage": 4, "rescope": 4, "split": 3, "fuse": 2,
+    "reorder": 4, "compute_at": 8, "reverse_compute_at": 6, "compute_inline": 1,
+    "reverse_compute_inline": 1, "cache_read": 1, "cache_write": 1, "transform_layout": 1,
+    "decompose_reduction": 2, "rfactor": 2, "vectorize": 1, "unroll": 1, "parallel": 1,
+    "storage_align": 1, "swizzle": 1, "hint": 1,
 }  # fmt: skip
 
 
@@ -266,10 +344,16 @@ def attempt(sch: Schedule, request: Callable[[], None]) -> bool:
     return True
 
 
-def campaign(make: Callable[[], Func], seeds: range, most: int = 10) -> dict[str, list[int]]:
+def campaign(
+    make: Callable[[], Func],
+    seeds: range,
+    most: int = 10,
+    weights: dict[str, int] = WEIGHTS,
+    run_threads: Machine | None = None,
+) -> dict[str, list[int]]:
     """Random sequences on one program; how often each primitive was taken and refused."""
-    counts = {name: [0, 0] for name in WEIGHTS}
-    names = [n for n, w in WEIGHTS.items() for _ in range(w)]
+    counts = {name: [0, 0] for name in weights}
+    names = [n for n, w in weights.items() for _ in range(w)]
     func = make()
     args = inputs(func)
     expected = run(func, args)
@@ -277,13 +361,19 @@ def campaign(make: Callable[[], Func], seeds: range, most: int = 10) -> dict[str
         rng = random.Random(seed)
         sch = Schedule(func)
         draw = Draw(sch, rng)
+        if run_threads is not None:
+            draw.launch()
         for _ in range(rng.randrange(2, most)):
             name = rng.choice(names)
             taken = attempt(sch, getattr(draw, name))
             counts[name][not taken] += 1
         try:
-            results = run(sch.func, args, seed=seed, check_races=not reduces_by_lanes(sch.func))
-            for want, got in zip(expected, results, strict=True):
+            missing = check_limits(sch.func, GPU)
+            whole = not reduces_by_lanes(sch.func) and not missing
+            results = run(sch.func, args, seed=seed, check_races=whole)
+            if run_threads is not None and not any("writes a" in r.why for r in missing):
+                results += run_threads(sch.func, args, seed)
+            for want, got in zip(expected * (len(results) // len(expected)), results, strict=True):
                 np.testing.assert_array_equal(got, want)
             plain = json.loads(json.dumps(sch.trace.to_json()))
             assert equal(Trace.from_json(plain).replay(func).func, sch.func)
@@ -297,4 +387,11 @@ def campaign(make: Callable[[], Func], seeds: range, most: int = 10) -> dict[str
 def test_random_sequences(make: Callable[[], Func]) -> None:
     counts = campaign(make, range(250))
     assert sum(taken for taken, _ in counts.values()) > 400
+    assert sum(refused for _, refused in counts.values()) > 50
+
+
+@pytest.mark.parametrize("make", PROGRAMS, ids=lambda f: f.__name__)
+def test_random_sequences_on_threads(make: Callable[[], Func], run_threads: Machine) -> None:
+    counts = campaign(make, range(60), 12, ON_THREADS, run_threads)
+    assert sum(taken for taken, _ in counts.values()) > 100
     assert sum(refused for _, refused in counts.values()) > 50
