@@ -7,6 +7,7 @@ what an iteration of a loop leaves to the next. Threads of one warp need the war
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, replace
 
 from ....ir.dtypes import index
@@ -132,8 +133,8 @@ class _Placer:
 
     def stmt(self, s: Stmt, c: _Context) -> Span:
         match s:
-            case Seq(stmts=stmts):
-                return self.sequence(stmts, c)
+            case Seq():
+                return self.sequence(s, c)
             case For():
                 return self.loop(s, c)
             case If():
@@ -196,13 +197,13 @@ class _Placer:
         access = Access(b, starts, sizes, write, c.loops, guards)
         return (Touch(access, dict(c.places).get(b)),)
 
-    def sequence(self, stmts: tuple[Stmt, ...], c: _Context) -> Span:
+    def sequence(self, s: Seq, c: _Context) -> Span:
         done: list[Stmt] = []
         head: tuple[Touch, ...] = ()
         pending: tuple[Touch, ...] = ()
         waits = parted = False
-        for s in stmts:
-            span = self.stmt(s, c)
+        for x in s.stmts:
+            span = self.stmt(x, c)
             how = self.meeting(pending, span.head, len(c.loops))
             if how is Meeting.IN_BLOCK:
                 done.append(BARRIER)
@@ -215,7 +216,8 @@ class _Placer:
             done.append(span.stmt)
             pending = span.tail if span.waits else (*pending, *span.tail)
             waits = waits or span.waits
-        return Span(seq(*done), head, pending, waits)
+        same = len(done) == len(s.stmts) and all(map(operator.is_, done, s.stmts))
+        return Span(s if same else seq(*done), head, pending, waits)
 
     def loop(self, s: For, c: _Context) -> Span:
         low, high = bounds(s.extent, self.ranges)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeAlias
 
-import numpy as np
 import pytest
 
 from nestwright.codegen.launch import Launch, launches
@@ -13,9 +12,7 @@ from nestwright.codegen.lower.flatten import flatten
 from nestwright.codegen.lower.gpu.bind import bind_threads
 from nestwright.codegen.lower.pipeline import lower
 from nestwright.codegen.lower.place import compact, place_buffers
-from nestwright.ir.dtypes import to_numpy
 from nestwright.ir.errors import UnsupportedError
-from nestwright.ir.loop.interp import run
 from nestwright.ir.loop.nodes import Func
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.loop.printer import show
@@ -23,7 +20,7 @@ from nestwright.ir.loop.simplify import simplify_stmt
 from nestwright.ir.loop.verify import verify
 from nestwright.ir.target import Target
 
-TARGET = Target.parse("cuda-sim -arch=sm_80")
+Lowered: TypeAlias = Callable[[str], Func]
 
 
 def after(run: Callable[[Func], Func], before: str) -> str:
@@ -31,28 +28,6 @@ def after(run: Callable[[Func], Func], before: str) -> str:
     result = run(func)
     verify(result)
     return show(result)
-
-
-def arguments(func: Func, seed: int = 0) -> list[np.ndarray[Any, Any]]:
-    """Small whole numbers, whose sums are exact in any order."""
-    rng = np.random.default_rng(seed)
-    inputs = func.params[: len(func.params) - func.outputs]
-    return [rng.integers(-4, 5, b.shape).astype(to_numpy(b.dtype)) for b in inputs]
-
-
-def means_the_same(before: str) -> Func:
-    """The flat function, run thread by thread without a race, gives what the schedule gives."""
-    func = parse(before)
-    verify(func)
-    flat = lower(func, TARGET)
-    verify(flat)
-    args = arguments(func)
-    got = run(flat, [a.reshape(-1) for a in args], check_races=True, seed=1)
-    for expected, result in zip(run(func, args), got, strict=True):
-        np.testing.assert_allclose(
-            expected.reshape(-1).astype(np.float64), result.astype(np.float64), rtol=1e-5
-        )
-    return flat
 
 
 TWO = """\
@@ -79,7 +54,7 @@ def f(A: f32[1000], C: f32[1000]):
 """
 
 
-def test_nests_become_launches_around_which_their_buffers_live() -> None:
+def test_nests_become_launches_around_which_their_buffers_live(means_the_same: Lowered) -> None:
     flat = means_the_same(TWO)
     assert launches(flat) == (
         Launch("f", (4, 1, 1), (64, 1, 1), 0),
@@ -152,7 +127,7 @@ def f(A: f32[2, 8], C: f32[2, 9]):
     )
 
 
-def test_statements_bound_to_nothing_share_a_launch_of_one_thread() -> None:
+def test_statements_bound_to_nothing_share_a_launch_of_one_thread(means_the_same: Lowered) -> None:
     before = """\
 @func(outputs=2)
 def f(A: f32[8], B: f32[()], C: f32[8]):
@@ -168,7 +143,7 @@ def f(A: f32[8], B: f32[()], C: f32[8]):
     assert flat.notes["workspace_bytes"] == 64
 
 
-def test_shared_memory_covers_all_threads_registers_each_their_own() -> None:
+def test_shared_memory_covers_all_threads_registers_each_their_own(means_the_same: Lowered) -> None:
     before = """\
 @func(outputs=1)
 def f(A: f32[64, 8], C: f32[64, 8]):
@@ -254,14 +229,18 @@ SUM = "C[vi] + A[vi, vk]"
 
 @pytest.mark.parametrize("threads,n", [(32, 100), (8, 64), (5, 33)])
 @pytest.mark.parametrize("op,start", [(SUM, 0.0), (SUM, 3.0), ("max(C[vi], A[vi, vk])", -9.0)])
-def test_reductions_over_threads(threads: int, n: int, op: str, start: float) -> None:
+def test_reductions_over_threads(
+    threads: int, n: int, op: str, start: float, means_the_same: Lowered
+) -> None:
     steps = -(-n // threads)
     flat = means_the_same(ROWS.format(threads=threads, n=n, steps=steps, op=op, start=start))
     (one,) = launches(flat)
     assert one.block == (1 << (threads - 1).bit_length(), 4, 1)
 
 
-def test_a_reduction_over_threads_is_a_partial_result_each_then_one_of_all() -> None:
+def test_a_reduction_over_threads_is_a_partial_result_each_then_one_of_all(
+    means_the_same: Lowered,
+) -> None:
     before = ROWS.format(threads=32, n=64, steps=2, op=SUM, start=3.0)
     assert (
         show(means_the_same(before))
@@ -320,7 +299,7 @@ def f(A: f32[3, 100], O: f32[3, 100]):
 
 
 @pytest.mark.parametrize("scope", ["shared", "global", "register"])
-def test_results_of_reductions_pass_on_to_all_threads(scope: str) -> None:
+def test_results_of_reductions_pass_on_to_all_threads(scope: str, means_the_same: Lowered) -> None:
     means_the_same(SOFTMAX.format(scope=scope))
 
 
@@ -345,7 +324,7 @@ def f(A: f32[3, 100], V: f32[3], I: s32[3]):
 """
 
 
-def test_pairs_are_combined_together_and_in_order() -> None:
+def test_pairs_are_combined_together_and_in_order(means_the_same: Lowered) -> None:
     flat = means_the_same(ARGMAX.format(k="k1 * 7 + k0"))
     assert "all_reduce(16, V_all, I_all, lambda" in show(flat)
 
@@ -369,6 +348,6 @@ def test_pairs_are_combined_together_and_in_order() -> None:
         (TWO.replace("alloc(f32[1000])", 'alloc(f32[1000], scope="shared")'), "several launches"),
     ],
 )
-def test_what_threads_cannot_do_is_refused(before: str, why: str) -> None:
+def test_what_threads_cannot_do_is_refused(before: str, why: str, target: Target) -> None:
     with pytest.raises(UnsupportedError, match=why):
-        lower(parse(before), TARGET)
+        lower(parse(before), target)
