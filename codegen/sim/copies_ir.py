@@ -128,7 +128,7 @@ aligned:
   %fine = or i1 %straight, %unused
   br i1 %fine, label %check, label %askew
 askew:
-  call void @tell(i64 $MISALIGNED, ptr %from, i64 %offset, i64 0, i32 0, i1 false)
+  call void @tell(i64 $MISALIGNED, ptr %from, i64 %offset, i64 0, i32 1, i1 false)
   ret i1 true
 check:
   %clash = call i1 @nw_sim_access(ptr %to, ptr %target, i64 %size, i64 3)
@@ -179,7 +179,7 @@ walk:
   %end = add i64 %offset, %size
   %first = lshr i64 %offset, %shift
   %last = lshr i64 %end, %shift
-  %me = call i32 @me()
+  %me = load i32, ptr @self
   %by = or i32 %me, %flag
   %now = load i32, ptr @time
   br label %next

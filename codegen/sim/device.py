@@ -136,8 +136,15 @@ class Simulator(Device):
     def record(self, buffer: Buffer) -> str:
         """The name of a buffer's record."""
         arg, offset = self.arg_of[buffer]
-        written = buffer in self.nest.stored or bool(self.func.notes.get("in_place"))
+        written = buffer in self.nest.stored or self._may_be_output(buffer)
         return f"%record.{self.here.number(buffer, arg, offset, written)}"
+
+    def _may_be_output(self, buffer: Buffer) -> bool:
+        """Whether an input may lie where an output is made."""
+        outputs = self.func.params[-self.func.outputs :]
+        return bool(self.func.notes.get("in_place")) and any(
+            _size(buffer) == _size(out) and out in self.nest.stored for out in outputs
+        )
 
     def access(self, buffer: Buffer, pointer: Value, size: int, write: bool, depth: int) -> None:
         if not self.here.check:
@@ -152,7 +159,7 @@ class Simulator(Device):
         """The bounds of memory that is only read; the runtime is asked only to report."""
         t, name = self.thread, self.thread.name_for("b")
         base = self.em.buffers[buffer].text
-        last = prod(buffer.shape) * buffer.dtype.bytes - size
+        last = _size(buffer) - size
         if last < 0:
             self._tell(record, pointer, size, 0, depth)
             return
@@ -335,6 +342,10 @@ class Simulator(Device):
         args = f"ptr $, {sizes}, ptr @{combine}, ptr @{spread}"
         call = f"getelementptr i8, ptr %slots, i64 0|void @nw_sim_all_reduce({args})"
         self.suspend(self.here.site(Site("all_reduce", layout.BLOCK, (call,))))
+
+
+def _size(buffer: Buffer) -> int:
+    return prod(buffer.shape) * buffer.dtype.bytes
 
 
 def _meets(s: Stmt) -> bool:

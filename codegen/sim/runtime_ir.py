@@ -41,6 +41,7 @@ _STATE = """
 @warps = internal global i64 0
 @block = internal global i64 0
 @thread = internal global i64 0
+@self = internal global i32 0
 @state = internal global ptr null
 @handles = internal global ptr null
 @deposits = internal global ptr null
@@ -323,10 +324,23 @@ define internal void @order_warp(i64 %warp) alwaysinline {
   ret void
 }
 
-; This is thread t now; a thread that starts must know its indices too.
+; This is thread t now, and its number over the whole launch, counted from 1.
+define internal void @turn_to(i64 %t) alwaysinline {
+  %block = load i64, ptr @block
+  %threads = load i64, ptr @threads
+  %first = mul i64 %block, %threads
+  %sum = add i64 %first, %t
+  %counted = add i64 %sum, 1
+  %number = trunc i64 %counted to i32
+  store i64 %t, ptr @thread
+  store i32 %number, ptr @self
+  ret void
+}
+
+; A thread that starts must know its indices too.
 define internal void @become(ptr %launch, i64 %t) {
 entry:
-  store i64 %t, ptr @thread
+  call void @turn_to(i64 %t)
   %x = call i64 @field(ptr %launch, i64 $launch_block_x)
   %threads = load i64, ptr @threads
   %flat = icmp eq i64 %x, %threads
@@ -439,7 +453,7 @@ next:
   %ready = icmp eq i32 %is, 1
   br i1 %ready, label %run, label %done
 run:
-  store i64 %t, ptr @thread
+  call void @turn_to(i64 %t)
   %handle_p = getelementptr ptr, ptr %handles, i64 %t
   %handle = load ptr, ptr %handle_p
   call void @llvm.coro.resume(ptr %handle)

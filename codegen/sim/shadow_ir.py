@@ -6,7 +6,7 @@ multiple of the size. True means that a fault was reported and the access must n
 
 A cell of 20 bytes stands for every granule (the smallest element of the memory): when it was
 written last and by whom, when it was read last, and up to two readers. A thread is a number over
-the whole launch. Two accesses are unordered if the later thread's last barrier with the earlier
+the whole launch, from 1 on. Two accesses are unordered if the later thread's last barrier with the earlier
 thread lies before the earlier access: the block's for threads of a block, the warp's for those of
 a warp, and for those of different blocks none but the beginning of the launch. Shared memory also
 knows what the block has not written yet, and what a copy under way is going to write.
@@ -197,7 +197,7 @@ entry:
   %outside = or i1 %above, %beyond
   br i1 %outside, label %bounds, label %inside
 bounds:
-  call void @tell(i64 $BOUNDS, ptr %record, i64 %offset, i64 %how, i32 0, i1 false)
+  call void @tell(i64 $BOUNDS, ptr %record, i64 %offset, i64 %how, i32 1, i1 false)
   ret i1 true
 inside:
   %strict = and i64 %how, 2
@@ -209,7 +209,7 @@ check:
   %straight = icmp eq i64 %rest, 0
   br i1 %straight, label %watch, label %misaligned
 misaligned:
-  call void @tell(i64 $MISALIGNED, ptr %record, i64 %offset, i64 %how, i32 0, i1 false)
+  call void @tell(i64 $MISALIGNED, ptr %record, i64 %offset, i64 %how, i32 1, i1 false)
   ret i1 true
 watch:
   %cells_n = call i64 @field(ptr %record, i64 $record_cells)
@@ -223,12 +223,53 @@ walk:
   %first = lshr i64 %offset, %shift
   %byte = sub i64 %end, 1
   %last = lshr i64 %byte, %shift
+  %me = load i32, ptr @self
+  %now = load i32, ptr @time
+  %w = and i64 %how, 1
+  %reads = icmp eq i64 %w, 0
+  %place = select i1 %reads, i64 8, i64 0
   br label %next
 next:
-  %i = phi i64 [ %first, %walk ], [ %i1, %next ]
+  %i = phi i64 [ %first, %walk ], [ %i1, %step ]
   %skip = mul i64 %i, $cell
   %cell = getelementptr i8, ptr %cells, i64 %skip
-  %bad = call i1 @touch(ptr %record, ptr %cell, i64 %i, i64 %how)
+  %by_p = getelementptr i8, ptr %cell, i64 4
+  %one_p = getelementptr i8, ptr %cell, i64 12
+  %two_p = getelementptr i8, ptr %cell, i64 16
+  %by = load i32, ptr %by_p
+  %one = load i32, ptr %one_p
+  %two = load i32, ptr %two_p
+  %by_me = icmp eq i32 %by, %me
+  %one_me = icmp eq i32 %one, %me
+  %two_me = icmp eq i32 %two, %me
+  %both_me = and i1 %one_me, %two_me
+  %own = and i1 %by_me, %both_me
+  br i1 %own, label %quick, label %other
+quick:
+  %slot = getelementptr i8, ptr %cell, i64 %place
+  store i32 %now, ptr %slot
+  br label %step
+other:
+  %written = load i32, ptr %cell
+  %read_p = getelementptr i8, ptr %cell, i64 8
+  %when = load i32, ptr %read_p
+  %any = or i32 %written, %when
+  %never = icmp eq i32 %any, 0
+  %writes = xor i1 %reads, true
+  %fresh = and i1 %never, %writes
+  br i1 %fresh, label %first_touch, label %full
+first_touch:
+  store i32 %now, ptr %cell
+  store i32 %me, ptr %by_p
+  store i32 %now, ptr %read_p
+  store i32 %me, ptr %one_p
+  store i32 %me, ptr %two_p
+  br label %step
+full:
+  %fault = call i1 @touch(ptr %record, ptr %cell, i64 %i, i64 %how)
+  br label %step
+step:
+  %bad = phi i1 [ false, %quick ], [ false, %first_touch ], [ %fault, %full ]
   %i1 = add i64 %i, 1
   %more = icmp ule i64 %i1, %last
   %fine = xor i1 %bad, true
@@ -252,24 +293,14 @@ check:
   ret i1 %bad
 }
 
-; This thread's number over the whole launch.
-define internal i32 @me() alwaysinline {
-  %block = load i64, ptr @block
-  %threads = load i64, ptr @threads
-  %first = mul i64 %block, %threads
-  %thread = load i64, ptr @thread
-  %sum = add i64 %first, %thread
-  %number = trunc i64 %sum to i32
-  ret i32 %number
-}
-
 ; Whether an access of thread ``other`` at a time is not ordered before this thread's next.
 define internal i1 @unordered(ptr %record, i32 %other, i32 %when) {
 entry:
   %block = load i64, ptr @block
   %threads = load i64, ptr @threads
   %first = mul i64 %block, %threads
-  %other64 = zext i32 %other to i64
+  %number = sub i32 %other, 1
+  %other64 = zext i32 %number to i64
   %relative = sub i64 %other64, %first
   %here = icmp ult i64 %relative, %threads
   br i1 %here, label %near, label %far
@@ -297,7 +328,7 @@ compare:
 _TOUCH = """
 define internal i1 @touch(ptr %record, ptr %cell, i64 %i, i64 %how) {
 entry:
-  %me = call i32 @me()
+  %me = load i32, ptr @self
   %written = load i32, ptr %cell
   %by_p = getelementptr i8, ptr %cell, i64 4
   %by_all = load i32, ptr %by_p
@@ -309,6 +340,41 @@ entry:
   %is_shared = icmp eq i64 %others_n, %start_n
   %w = and i64 %how, 1
   %reads = icmp eq i64 %w, 0
+  %since = load i32, ptr @block_since
+  %before = icmp ult i32 %written, %since
+  %there = icmp sge i32 %by_all, 0
+  %fit = and i1 %is_shared, %reads
+  %safe = and i1 %before, %there
+  %fresh_enough = xor i1 %stale, true
+  %safe2 = and i1 %safe, %fresh_enough
+  %plain = and i1 %safe2, %fit
+  br i1 %plain, label %ordered, label %careful
+ordered: ; written before the last barrier: only the readers are noted
+  %clock = load i32, ptr @time
+  %read_p = getelementptr i8, ptr %cell, i64 8
+  %one_p = getelementptr i8, ptr %cell, i64 12
+  %two_p = getelementptr i8, ptr %cell, i64 16
+  %when = load i32, ptr %read_p
+  %one = load i32, ptr %one_p
+  %two = load i32, ptr %two_p
+  %earlier = icmp ult i32 %when, %since
+  br i1 %earlier, label %restart, label %several
+restart:
+  store i32 %clock, ptr %read_p
+  store i32 %me, ptr %one_p
+  store i32 %me, ptr %two_p
+  ret i1 false
+several:
+  %at_once = icmp eq i32 %when, %clock
+  %two_of_them = icmp ne i32 %one, %two
+  %enough = and i1 %at_once, %two_of_them
+  br i1 %enough, label %noted, label %note
+noted:
+  ret i1 false
+note:
+  call void @note_reader(ptr %record, ptr %cell, i32 %me, i32 %clock)
+  ret i1 false
+careful:
   %raw = and i1 %stale, %is_shared
   %unwritten = and i1 %raw, %reads
   br i1 %unwritten, label %fresh, label %known
@@ -347,9 +413,15 @@ write:
 behind:
   call void @tell_cell(i64 $RACE, ptr %record, i64 %i, i64 %how, i32 %reader, i1 false)
   ret i1 true
-keep:
+keep: ; who reads it next is compared with this write: earlier readers do not matter any more
+  %read_q = getelementptr i8, ptr %cell, i64 8
+  %one_q = getelementptr i8, ptr %cell, i64 12
+  %two_q = getelementptr i8, ptr %cell, i64 16
   store i32 %now, ptr %cell
   store i32 %me, ptr %by_p
+  store i32 %now, ptr %read_q
+  store i32 %me, ptr %one_q
+  store i32 %me, ptr %two_q
   ret i1 false
 }
 
@@ -453,7 +525,8 @@ define internal void @tell(i64 %kind, ptr %record, i64 %offset, i64 %how, i32 %o
   %thread = load i64, ptr @thread
   %block = load i64, ptr @block
   %threads = load i64, ptr @threads
-  %other64 = zext i32 %other to i64
+  %number = sub i32 %other, 1
+  %other64 = zext i32 %number to i64
   %other_thread = urem i64 %other64, %threads
   %other_block = udiv i64 %other64, %threads
   %write = and i64 %how, 1
