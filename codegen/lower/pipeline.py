@@ -19,6 +19,7 @@ from .gpu.barriers import place_barriers
 from .gpu.bind import bind_threads
 from .gpu.cross_thread import combine_threads
 from .gpu.matrix import lower_matrices
+from .gpu.narrow import narrow_shared
 from .gpu.software_pipeline import pipeline_loops
 from .hoist_init import hoist_init
 from .name_quotients import name_quotients
@@ -68,6 +69,7 @@ GPU_PASSES: tuple[tuple[str, Pass], ...] = (
     ("promote", lambda f, t: promote(f)),
     ("pipeline_loops", pipeline_loops),
     ("copy_at_once", copy_at_once),
+    ("narrow_shared", lambda f, t: narrow_shared(f)),
     ("place_barriers", lambda f, t: place_barriers(f)),
     ("lower_matrices", lambda f, t: lower_matrices(f)),
     ("unroll", choose_unrolling),

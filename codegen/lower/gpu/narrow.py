@@ -1,0 +1,94 @@
+"""Shared buffers that are not needed at the same time lie in the same place.
+
+``with alloc(C): with alloc(A): (f(A); g(C)); h(C)``  ->  ``with alloc(A): f(A); with alloc(C):
+(g(C); h(C))``: each stands around the statements that use it. What a thread keeps for itself costs
+nothing where it stands, and is made further out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ....ir.loop.nodes import Alloc, Buffer, Func, Intrinsic, Load, Scope, Seq, Stmt, Store
+from ....ir.loop.visit import exprs, map_stmt, seq, walk, walk_expr
+from ..rebuild import with_body
+
+
+def narrow_shared(func: Func) -> Func:
+    """The function with every shared buffer around no more than what needs it."""
+    return with_body(func, _narrowed(func.body))
+
+
+def _narrowed(s: Stmt) -> Stmt:
+    if isinstance(s, Alloc | Seq):
+        buffers, steps = _opened(s)
+        shared = [b for b in buffers if b.scope is Scope.SHARED]
+        if len(shared) > 1:
+            uses = [_Use(b, [n for n, x in enumerate(steps) if _touches(x, b)]) for b in shared]
+            result = _around([u for u in uses if u.at], [*map(_narrowed, steps)], 0)
+            for b in reversed([b for b in buffers if b not in shared]):
+                result = Alloc(b, result)
+            return result
+    return map_stmt(s, _narrowed, lambda e: e)
+
+
+def _opened(s: Stmt) -> tuple[list[Buffer], list[Stmt]]:
+    """The buffers made in a sequence, and its steps."""
+    match s:
+        case Alloc(buffer=b, body=body):
+            inner, steps = _opened(body)
+            return [b, *inner], steps
+        case Seq(stmts=stmts):
+            parts = [_opened(x) for x in stmts]
+            return [b for bs, _ in parts for b in bs], [x for _, xs in parts for x in xs]
+        case _:
+            return [], [s]
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """A buffer and the numbers of the steps that touch it."""
+
+    buffer: Buffer
+    at: list[int]
+
+
+def _around(uses: Sequence[_Use], steps: Sequence[Stmt], start: int) -> Stmt:
+    """The steps, numbered from ``start``, with each buffer around those from its first to its last
+    use, or further where it would only partly overlap with another."""
+    parts: list[Stmt] = []
+    done = start
+    for first, last, own in _groups(uses):
+        parts += steps[done - start : first - start]
+        widest = max(own, key=lambda u: u.at[-1] - u.at[0])
+        rest = [u for u in own if u is not widest]
+        inner = _around(rest, steps[first - start : last + 1 - start], first)
+        parts.append(Alloc(widest.buffer, inner))
+        done = last + 1
+    return seq(*parts, *steps[done - start :])
+
+
+def _groups(uses: Sequence[_Use]) -> list[tuple[int, int, list[_Use]]]:
+    """Uses that overlap, directly or through others: their first and last steps."""
+    groups: list[tuple[int, int, list[_Use]]] = []
+    for u in sorted(uses, key=lambda u: u.at[0]):
+        if groups and u.at[0] <= groups[-1][1]:
+            first, last, own = groups[-1]
+            groups[-1] = first, max(last, u.at[-1]), [*own, u]
+        else:
+            groups.append((u.at[0], u.at[-1], [u]))
+    return groups
+
+
+def _touches(s: Stmt, buffer: Buffer) -> bool:
+    for x in walk(s):
+        match x:
+            case Store(buffer=b) if b is buffer:
+                return True
+            case Intrinsic(writes=writes, reads=reads):
+                if any(r.buffer is buffer for r in (*writes, *reads)):
+                    return True
+        if any(isinstance(e, Load) and e.buffer is buffer for y in exprs(x) for e in walk_expr(y)):
+            return True
+    return False
