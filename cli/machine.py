@@ -14,6 +14,9 @@ SPECS = (
     ("cpu", "this machine"),
     ("cpu -mcpu=NAME", "this architecture, another processor (znver4, skylake-avx512, ...)"),
     ("llvm -mtriple=TRIPLE -mcpu=NAME", "another architecture, as object code"),
+    ("cuda", "this machine's NVIDIA GPU"),
+    ("cuda -arch=NAME", "an NVIDIA GPU that need not be here (sm_80, sm_90, sm_90a, ...)"),
+    ("cuda-sim -arch=NAME", "a GPU's code, simulated on this processor: slow, finds races"),
 )
 
 
@@ -36,8 +39,11 @@ def targets(as_json: bool) -> None:
         "l3_bytes": host.l3,
         "features": sorted(host.features),
     }
+    gpu = _gpu()
     if as_json:
-        click.echo(json.dumps({"version": 1, "targets": [s for s, _ in SPECS], "host": facts}))
+        specs = [s for s, _ in SPECS]
+        known = {"targets": specs, "host": facts, "gpu": gpu.told if gpu.ok else None}
+        click.echo(json.dumps({"version": 1, **known}))
         return
     for spec, meaning in SPECS:
         click.echo(f"{spec:<34} {meaning}")
@@ -47,6 +53,7 @@ def targets(as_json: bool) -> None:
             click.echo(f"  {name:<17} {value}")
     wide = [f for f in sorted(host.features) if f.startswith(("avx", "fma", "neon", "sve", "amx"))]
     click.echo(f"  {'features':<17} {' '.join(wide) or 'none of note'}")
+    click.echo(f"\nas `cuda` sees it:\n  {gpu.told}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +69,7 @@ class Finding:
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def doctor(as_json: bool) -> int:
     """Check this installation; exit 1 if something is wrong."""
-    findings = [_python(), *_packages(), _clash(), _compiles(), _ptxas(), *_settings()]
+    findings = [_python(), *_packages(), _clash(), _compiles(), *_cuda(), _ptxas(), *_settings()]
     if as_json:
         rows = [{"name": f.name, "ok": f.ok, "told": f.told} for f in findings]
         click.echo(json.dumps({"version": 1, "ok": all(f.ok for f in findings), "checks": rows}))
@@ -117,6 +124,36 @@ def _compiles() -> Finding:
         return Finding("compile and run", False, f"{type(e).__name__}: {e}")
     ok = bool(np.array_equal(got, x + x))
     return Finding("compile and run", ok, "x + y is right" if ok else f"x + y came out as {got}")
+
+
+def _cuda() -> list[Finding]:
+    """What target cuda needs to run. Nothing of it is wrong to lack."""
+    try:
+        version = metadata.version("cuda-python")
+    except metadata.PackageNotFoundError:
+        version = "not installed: target cuda builds, but does not run (extra: cuda)"
+    gpu = _gpu()
+    return [Finding("cuda-python", True, version), Finding("NVIDIA GPU", True, gpu.told)]
+
+
+def _gpu() -> Finding:
+    """The GPU that target cuda means; not ok where there is none."""
+    from ..codegen.runtime.cuda.driver import DriverError, driver
+    from ..ir.errors import TargetError
+    from ..ir.gpus import best_arch, capability
+
+    try:
+        api = driver()
+        handle = api.call("cuDeviceGet", 0)
+        name = api.call("cuDeviceGetName", 128, handle).split(b"\0")[0].decode(errors="replace")
+        number, version = capability(), int(api.call("cuDriverGetVersion"))
+    except TargetError as error:
+        return Finding("NVIDIA GPU", False, f"none: {error.why}")
+    except DriverError as error:
+        return Finding("NVIDIA GPU", False, f"none that works: {error.function}: {error}")
+    arch = best_arch(number) or "too old"
+    driven = f"driver for CUDA {version // 1000}.{version % 1000 // 10}"
+    return Finding("NVIDIA GPU", True, f"{name} ({arch}), {driven}")
 
 
 def _ptxas() -> Finding:
