@@ -42,6 +42,7 @@ class Builder:
         self.declarations: dict[str, str] = {}
         self.has_fma = "fma" in target.features or target.machine == "aarch64"
         self.libm = True  # whether code may call the C library
+        self.estimates = False  # whether the machine is an NVIDIA GPU, with its estimates
 
     # Operands.
 
@@ -135,6 +136,31 @@ class Builder:
         if not self.has_fma:
             return self.binary("fadd", self.binary("fmul", a, b), c)
         return self.intrinsic("llvm.fma", *self.even(a, b, c))
+
+    def ratio(self, x: Value, y: Value, endless: bool = False) -> Value:
+        """``x / y`` for operands and results of middling size, ``y`` not 0; infinite if ``endless``.
+
+        A GPU, which has no instruction for division, takes an estimate of ``1 / y`` and improves
+        it: the result is right but for one unit in the last place.
+        """
+        if not self.estimates:
+            return self.binary("fdiv", x, y)
+        x, y = self.even(x, y)
+        name = f"llvm.nvvm.rcp.approx.ftz.{'d' if y.dtype == f64 else 'f'}"
+        if endless:
+            most = self.like(1e300 if y.dtype == f64 else 1e37, y)
+            y = self.select(self.compare("ogt", y, most), most, y)
+        one, minus = self.like(1.0, y), self.unary("fneg", y)
+        r = by_lane(self, (y,), lambda v: self.estimate(name, v))
+        for _ in range(2 if y.dtype == f64 else 0):
+            r = self.fma(r, self.fma(minus, r, one), r)
+        q = self.binary("fmul", x, r)
+        return self.fma(self.fma(minus, q, x), r, q)
+
+    def estimate(self, name: str, x: Value) -> Value:
+        """A GPU's instruction for an estimate of a function of one scalar."""
+        self.declare(name, x.type, [x.type])
+        return self.pure(f"call {x.type} @{name}({x})", x.dtype, 0, x.depth)
 
     # Bits.
 

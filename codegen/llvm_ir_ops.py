@@ -11,10 +11,10 @@ import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from ..ir.dtypes import DType, pred
+from ..ir.dtypes import DType, f32, pred
 from ..ir.errors import UnsupportedError
 from . import vector_math
-from .llvm_ir_build import Builder
+from .llvm_ir_build import Builder, by_lane
 from .llvm_ir_convert import narrow, widen
 from .llvm_ir_core import Value
 from .llvm_ir_int import INTEGER
@@ -95,6 +95,8 @@ def _round_away(b: Builder, x: Value) -> Value:
 
 
 def _rsqrt(b: Builder, x: Value) -> Value:
+    if b.estimates and x.dtype == f32:
+        return by_lane(b, (x,), lambda v: b.estimate("llvm.nvvm.rsqrt.approx.f", v))
     return b.binary("fdiv", b.like(1.0, x), b.intrinsic("llvm.sqrt", x))
 
 

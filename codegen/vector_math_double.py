@@ -73,13 +73,13 @@ def logistic(x: Num) -> Num:
     """1 / (1 + e**-x), by way of e**-|x|."""
     small = exp(-x.abs())
     top = (x < 0.0).where(small, x.lift(1.0))
-    return top / (small + 1.0)
+    return top.over(small + 1.0)
 
 
 def tanh(x: Num) -> Num:
     """Hyperbolic tangent: ``u / (u + 2)`` with ``u = expm1(2 |x|)``."""
     u = expm1(between(x.abs(), 0.0, 22.0) * 2.0)
-    return (u / (u + 2.0)).copysign(x)
+    return u.over(u + 2.0).copysign(x)
 
 
 def _half_power(a: Num) -> Num:
@@ -92,7 +92,7 @@ def sinh(x: Num) -> Num:
     """Hyperbolic sine."""
     a = x.abs()
     u = expm1(between(a, 0.0, 40.0))
-    result = (a > 40.0).where(_half_power(a), (u + u / (u + 1.0)) * 0.5)
+    result = (a > 40.0).where(_half_power(a), (u + u.over(u + 1.0)) * 0.5)
     return result.copysign(x)
 
 
@@ -116,7 +116,7 @@ def log(x: Num) -> Num:
     """Natural logarithm: ``log(1 + f) = f - (h - s (h + R(s)))`` with ``h = f**2 / 2``."""
     e, m = _split(x)
     f = m - 1.0
-    s = f / (f + 2.0)
+    s = f.over(f + 2.0)
     z = s * s
     half = f * f * 0.5
     tail = s.fma(half + z * horner(z, *_LOG), e * _LN2_LOW)
@@ -127,9 +127,9 @@ def _log_pair(x: Num) -> Pair:
     """Natural logarithm of ``x > 0`` to 64 bits: ``2 s + s z (2/3 + 2/5 z + ...)``, ``z = s s``."""
     e, m = _split(x)
     f, below = m - 1.0, added(m, 1.0)
-    quotient = f / below.high
+    quotient = f.over(below.high)
     rest = (-quotient).fma(below.high, f) - quotient * below.low
-    s = Pair(quotient, rest / below.high)
+    s = Pair(quotient, rest.over(below.high))
     z = s * s
     u = constant(x, *_THIRDS) + Pair(z.high * horner(z.high, *_LOG[1:]), x.lift(0.0))
     series = s * (constant(x, 2.0, 0.0) + z * u)

@@ -61,7 +61,7 @@ def _erfc_right(a: Num) -> Num:
     a = between(a, 0.5, 27.5)
     square = multiplied(a, a)
     fallen = exp(-square.high)
-    ratio = horner((a - 4.0) / (a + 4.0), *_ERFC) / a.fma(2.0, 1.0)
+    ratio = horner((a - 4.0).over(a + 4.0), *_ERFC).over(a.fma(2.0, 1.0))
     return fallen.fma(-square.low, fallen) * ratio
 
 
@@ -135,7 +135,7 @@ def _arctangent(t: Num) -> Num:
     steep = t > 1.0
     u = steep.where(1.0 / t, t)
     above = u > math.sqrt(2) - 1
-    u = above.where((u - 1.0) / (u + 1.0), u)
+    u = above.where((u - 1.0).over(u + 1.0), u)
     z = u * u
     tail = (u * z) * horner(z, *_ARCTANGENT)
     tail = above.where(tail + _RIGHT_REST / 2, tail)

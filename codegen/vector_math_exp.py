@@ -78,7 +78,7 @@ def logistic(x: Num) -> Num:
     """1 / (1 + e**-x), f32, by way of e**-|x|, which cannot overflow."""
     small = exp(-x.abs())
     top = (x < 0.0).where(small, x.lift(1.0))
-    ratio = top / (small + 1.0)
+    ratio = top.over(small + 1.0)
     return (x < -1.4).where((-small).fma(ratio, small), ratio)  # one rounding less where it counts
 
 
@@ -86,7 +86,7 @@ def tanh(x: Num) -> Num:
     """Hyperbolic tangent, f32: ``u / (u + 2)`` with ``u = expm1(2 |x|)``; a polynomial near 0."""
     a, z = x.abs(), x * x
     u = expm1(between(a, 0.0, 10.0) * 2.0)
-    return (a < 0.42).where((a * z).fma(horner(z, *_TANH), a), u / (u + 2.0)).copysign(x)
+    return (a < 0.42).where((a * z).fma(horner(z, *_TANH), a), u.over(u + 2.0)).copysign(x)
 
 
 def exp_double(x: Num) -> Num:

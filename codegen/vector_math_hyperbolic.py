@@ -15,7 +15,7 @@ from .vector_math_num import Num, between, horner
 def _powers(x: Num) -> tuple[Num, Num]:
     """e**|x| and its inverse, f64; beyond 100 both are out of the range of f32 in any case."""
     grown = exp_double(between(x.double().abs(), 0.0, 100.0))
-    return grown, 1.0 / grown
+    return grown, grown.lift(1.0).over(grown)
 
 
 def sinh(x: Num) -> Num:
@@ -53,7 +53,7 @@ def atanh(x: Num) -> Num:
     """Inverse hyperbolic tangent, f32; NaN outside of -1 .. 1."""
     d = x.double().abs()
     series = d * horner(d * d, 1.0, 1 / 3, 1 / 5)
-    result = log_double((d + 1.0) / (1.0 - d)) * 0.5
+    result = log_double((d + 1.0).over(1.0 - d)) * 0.5
     result = (d < 0.005).where(series, result)
     result = d.equals(1.0).where(d.lift(math.inf), result)
     result = (d > 1.0).where(d.lift(math.nan), result)

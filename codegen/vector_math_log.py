@@ -53,7 +53,7 @@ def log_double(x: Num) -> Num:
     bits = x.bits()
     exponent = (bits - _ROOT_HALF_DOUBLE_BITS) >> 52
     f = (bits - (exponent << 52)).floats() - 1.0
-    s = f / (f + 2.0)
+    s = f.over(f + 2.0)
     z = s * s
     m = (s * 2.0).fma(z * horner(z, *_DOUBLE), s * 2.0)
     return exponent.as_float().fma(math.log(2), m)

@@ -40,7 +40,7 @@ def erf(x: Num) -> Num:
 def erfc(x: Num) -> Num:
     """Complementary error function, f32."""
     d = between(x.double().abs(), 0.0, 10.2)
-    ratio = (d - 2.0) / (d + 2.0)
+    ratio = (d - 2.0).over(d + 2.0)
     right = exp_double(-(d * d)) * horner(ratio, *_ERFC)
     return (x < 0.0).where((2.0 - right).single(), right.single())
 
@@ -55,6 +55,6 @@ def cbrt(x: Num) -> Num:
     guess = (third + (_CUBE_ROOT_BITS << 32)).floats()
     for _ in range(2):
         cube = guess * guess * guess
-        guess = guess * ((cube + d * 2.0) / (cube * 2.0 + d))
+        guess = guess * (cube + d * 2.0).over(cube * 2.0 + d)
     plain = (x.abs() < math.inf) & (x.equals(0.0) ^ True)
     return plain.where(guess.single().copysign(x), x)

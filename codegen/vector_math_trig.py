@@ -98,9 +98,9 @@ def tan(x: Num) -> Num:
 def _atan_double(t: Num) -> Num:
     """Arctangent of ``t >= 0`` in f64, to a relative error of 2**-44."""
     steep = t > 1.0
-    u = steep.where(1.0 / t, t)
+    u = steep.where(t.lift(1.0).over(t, endless=True), t)
     above = u > math.sqrt(2) - 1
-    u = above.where((u - 1.0) / (u + 1.0), u)
+    u = above.where((u - 1.0).over(u + 1.0), u)
     z = u * u
     angle = (u * z).fma(horner(z, *_ARCTANGENT), u)
     angle = above.where(angle + math.pi / 4, angle)
