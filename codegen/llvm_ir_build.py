@@ -138,7 +138,7 @@ class Builder:
         return self.intrinsic("llvm.fma", *self.even(a, b, c))
 
     def ratio(self, x: Value, y: Value, endless: bool = False) -> Value:
-        """``x / y`` for operands and results of middling size, ``y`` not 0; infinite if ``endless``.
+        """``x / y`` for values of middling size, ``y`` not 0, or infinite if ``endless``.
 
         A GPU, which has no instruction for division, takes an estimate of ``1 / y`` and improves
         it: the result is right but for one unit in the last place.

@@ -1,6 +1,7 @@
 """Every operation of the element-wise table and every conversion, on every element type, as PTX.
 
-NVIDIA's assembler takes them, and none needs a stack to speak of. What they compute is tested on the CPU.
+NVIDIA's assembler takes them, and none needs a stack to speak of. What they compute is tested
+on the CPU.
 """
 
 from __future__ import annotations
