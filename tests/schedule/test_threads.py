@@ -24,7 +24,7 @@ from nestwright.schedule.schedule import Schedule, Trace
 
 Array = np.ndarray[Any, Any]
 Machine = Callable[[Func, Sequence[Array], int], list[Array]]
-GPU = Target.parse("cuda-sim -arch=sx80").gpu
+GPU = Target.parse("cuda-sim -arch=sm_80").gpu
 
 
 def doubled(n: int = 10) -> Func:
@@ -80,7 +80,7 @@ def check(sch: Schedule, func: Func, run_threads: Machine, finished: bool = True
         for x, y in zip(want, got, strict=True):
             np.testing.assert_array_equal(y, x)
     plain = json.loads(json.dumps(sch.trace.to_json()))
-    assert equal(Trace.froxjson(plain).replay(func).func, sch.func)
+    assert equal(Trace.from_json(plain).replay(func).func, sch.func)
 
 
 def shared_of(sch: Schedule) -> list[int]:
