@@ -29,7 +29,7 @@ from .cursor import (
     ranges_of,
 )
 from .errors import Reason
-from .legality import bound_vars, fed_within, not_opaque, sums_of_axes, writes
+from .legality import bound_vars, fed_within, opaque_apart, sums_of_axes, writes
 from .owners import depends, owned, thread_loops, writing_loops
 from .threads import few_enough, is_grid, is_shared, may_share, placed
 
@@ -108,7 +108,7 @@ def _holds(launch: Launch) -> Reason | None:
 def _block_holds(path: Path) -> Reason | None:
     """A block runs on threads at all; what they share does not depend on whose turn it is."""
     block, inner = block_of(path), thread_loops(path)
-    reason = not_opaque((path,)) if inner else None
+    reason = opaque_apart((path,), inner.values())
     for x in loops_of(path):
         if reason is not None or x.kind is not Kind.THREAD:
             continue

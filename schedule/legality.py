@@ -71,6 +71,14 @@ def not_opaque(paths: Iterable[Path]) -> Reason | None:
     return None
 
 
+def opaque_apart(paths: Iterable[Path], loops: Iterable[For]) -> Reason | None:
+    """The loops drive no reduction axis of an opaque block: what it does at one point of its
+    spatial axes has nothing to do with the others."""
+    shared = {loop.var for loop in loops}
+    ordered = [p for p in paths if shared & bound_vars(block_of(p), AxisKind.REDUCE)]
+    return not_opaque(ordered)
+
+
 def plain_loops(loops: Iterable[For]) -> Reason | None:
     """Loops that are to be reshaped still run serially."""
     for loop in loops:

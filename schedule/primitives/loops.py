@@ -32,6 +32,7 @@ from ..legality import (
     fed_within,
     not_opaque,
     only_blocks,
+    opaque_apart,
     plain_loops,
     rectangular,
     reduces,
@@ -55,7 +56,7 @@ def split(
     path = find_loop(func, ref, asked)
     loop = loop_of(path)
     below = blocks_under(path)
-    require(func, asked, plain_loops((loop,)), not_opaque(below))
+    require(func, asked, plain_loops((loop,)), opaque_apart(below, (loop,)))
     extents = _extents(func, asked, loop, factors)
     n = extent_of(loop)
     tail = n is None or prod(e for e in map(as_int, extents) if e is not None) != n
@@ -140,7 +141,7 @@ def fuse(func: Func, refs: Sequence[LoopRef]) -> tuple[Func, LoopRef]:
         linked if isinstance(linked, Reason) else _in_this_order(linked, loops),
         plain_loops(loops),
         rectangular(loops),
-        not_opaque(below),
+        opaque_apart(below, loops),
         *(_one_kind(block_of(p), loops) for p in below),
     )
     if len(loops) == 1:

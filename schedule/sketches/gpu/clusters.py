@@ -141,13 +141,21 @@ def row_loops(k: Cluster, sch: Schedule, inner: int, vector: int = 1) -> tuple[L
     With ``vector`` a row is that many neighbours on the last axis: each block runs over them.
     """
     host = host_of(k, sch)
-    row = list(sch.get_loops(host.name)[: k.count]) or [sch.add_unit_loop(host.name)]
+    row = list(sch.get_loops(host.name)[: k.count]) or [_unit(sch, host)]
     if vector > 1:
         row[-1], _ = sch.split(row[-1], [None, vector])
     at = row[0] if len(row) == 1 else sch.fuse(*row)
     outer, at = sch.split(at, [None, min(inner, max(sch.extent(at), 1))])
     gather(k, sch, host, at)
     return outer, at
+
+
+def _unit(sch: Schedule, host: BlockInfo) -> LoopRef:
+    """A loop of one iteration around all others of a block."""
+    inner = sch.get_loops(host.name)
+    unit = sch.add_unit_loop(host.name)
+    sch.reorder(unit, *inner)
+    return unit
 
 
 def gather(k: Cluster, sch: Schedule, host: BlockInfo, at: LoopRef) -> None:

@@ -33,6 +33,7 @@ from .machine import (
 from .threads import BLOCKS, X, Y, fused, powers
 
 WIDEST = 16  # bytes of one load
+DEEP = 32  # terms that are worth sharing
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ def find_columns(k: Cluster) -> Columns | None:
     c = Columns(k, heavy[0])
     strides = [a.stride(c.last.var) for a in c.anchor.inputs]
     fit = all(s in (0, 1) for s in strides) and 1 in strides and c.last.extent >= 8
-    return c if fit and c.depth >= 8 else None
+    return c if fit and c.depth >= DEEP else None
 
 
 def columns_sketch(k: Columns, target: Target) -> Sketch:
@@ -84,7 +85,13 @@ def columns_sketch(k: Columns, target: Target) -> Sketch:
     def valid(c: Choices) -> bool:
         threads = int(c["columns"]) * int(c["share"])
         deep = int(c["share"]) * int(c["blocks"]) * int(c["unroll"]) <= k.depth
-        return 32 <= threads <= 1024 and deep and shared_bytes(k, c) <= target.gpu.shared_per_block
+        even = k.depth % int(c["blocks"]) == 0  # a second share of an uneven one has no box
+        return (
+            32 <= threads <= 1024
+            and deep
+            and even
+            and shared_bytes(k, c) <= target.gpu.shared_per_block
+        )
 
     def cost(c: Choices) -> float:
         return columns_cost(k, c, target)

@@ -13,6 +13,7 @@ from .machine import LAUNCH, memory_seconds, shared_seconds, work_seconds
 
 LARGEST = 400  # nodes of a body: more of them are slow to compile and fill the instruction cache
 CACHED = 3.0  # times the bandwidth of memory that caches have
+STAGE = 5e-7  # seconds that a stage of its own waits, in the launch of others
 SLOW = 8.0  # FLOP that an operation without an instruction of its own counts for
 
 
@@ -53,7 +54,7 @@ def pays(info: BlockInfo, sch: Schedule, target: Target) -> bool:
     moved = extra * sum(a.buffer.dtype.bytes for a in info.inputs)
     again = work_seconds(target, each * extra) + memory_seconds(target, moved) / CACHED
     if common_rows((info, *readers)) and any(b.reduce for b in readers):
-        return again <= shared_seconds(target, 2.0 * info.points * buffer.dtype.bytes)
+        return again <= STAGE + shared_seconds(target, 2.0 * info.points * buffer.dtype.bytes)
     return again <= LAUNCH + memory_seconds(target, 2.0 * info.points * buffer.dtype.bytes)
 
 

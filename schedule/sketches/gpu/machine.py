@@ -60,7 +60,8 @@ def launch_seconds(target: Target, shape: Launch, bytes_: float, flops: float) -
     uneven = math.ceil(waves) / waves if waves > 1 else 1.0
     under_way = at_once * shape.threads * shape.in_flight
     wanted = gpu.bandwidth * LATENCY
-    memory = bytes_ / (gpu.bandwidth * REACHED * min(1.0, under_way / wanted))
+    spread = at_once / gpu.multiprocessors  # none of which takes more than its part
+    memory = bytes_ / (gpu.bandwidth * REACHED * min(1.0, under_way / wanted, spread))
     busy = min(1.0, at_once * shape.threads / (gpu.multiprocessors * 512))
     work = flops / (gpu.f32_flops * 0.5 * max(busy, 1e-4))
     return LAUNCH + LATENCY + max(memory, work) * uneven

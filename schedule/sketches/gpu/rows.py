@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from ....ir.loop.nodes import Var
 from ....ir.target import Target
+from ...combiner import combiner_of
 from ...cursor import LoopRef
 from ...legality import update_of
 from ...schedule import Schedule
@@ -34,12 +35,17 @@ class Rows:
 
     def width(self, info: BlockInfo) -> int:
         """Points of a block in one row that threads can share."""
-        return self.cluster.columns(info) * math.prod(a.extent for a in info.reduce)
+        columns = self.cluster.columns(info)
+        return columns if columns > 1 else math.prod(a.extent for a in info.reduce)
 
     def along(self, info: BlockInfo) -> Var | None:
         """The axis of a block that neighbouring threads step along."""
-        axes = info.reduce if info.reduce else info.spatial[self.cluster.count :]
+        axes = info.spatial[self.cluster.count :] if self.sums_alone(info) else info.reduce
         return axes[-1].var if axes else None
+
+    def sums_alone(self, info: BlockInfo) -> bool:
+        """Whether each thread does elements of a stage on its own, their terms one by one."""
+        return not info.reduce or self.cluster.columns(info) > 1
 
     @property
     def widest(self) -> int:
@@ -51,6 +57,8 @@ class Rows:
         if along is None:
             return 1
         extent = next(a.extent for a in info.block.axes if a.var is along)
+        if info.reduce and self.sums_alone(info):
+            return 1
         every = (*info.inputs, *(() if info.reduce else info.stores))
         sizes = [a.buffer.dtype.bytes for a in every if a.stride(along) == 1]
         lanes = min(most, max(1, WIDEST // min(sizes))) if sizes else 1
@@ -77,8 +85,8 @@ def find_rows(k: Cluster) -> Rows | None:
 
 
 def _shared_sum(k: Cluster, info: BlockInfo) -> bool:
-    """Whether threads can put a reduction together: one value, a sum or the like."""
-    return k.columns(info) == 1 and update_of(info.block) is not None
+    """Whether threads can share a reduction: its terms, or else its columns."""
+    return k.columns(info) > 1 or combiner_of(info.block) is not None
 
 
 def rows_sketch(r: Rows, target: Target) -> Sketch:
@@ -124,6 +132,8 @@ def apply_rows(r: Rows, sch: Schedule, c: Choices) -> None:
     sch.bind(row, Y)
     for info in k.blocks:
         own = below(sch, info.name, row)
+        if info.reduce and r.sums_alone(info):
+            own = own[: len(own) - len(info.reduce)]
         _share(sch, info, own, int(c["threads"]), r.vector(info, int(c["vector"])))
 
 
@@ -132,14 +142,15 @@ def _share(sch: Schedule, info: BlockInfo, own: list[LoopRef], threads: int, lan
     last = fused(sch, own)
     if last is None:
         return
-    extent = sch.extent(last)
     lane = None
-    if lanes > 1 and extent > lanes:
-        last, lane = sch.split(last, [None, lanes])
-        extent = sch.extent(last)
-    if extent != threads:
-        step, last = sch.split(last, [None, threads])
-        sch.reorder(last, step)
+    if info.reduce and update_of(info.block) is None:  # its terms stay in order
+        last, _ = sch.split(last, [threads, None])
+    else:
+        if lanes > 1 and sch.extent(last) > lanes:
+            last, lane = sch.split(last, [None, lanes])
+        if sch.extent(last) != threads:
+            step, last = sch.split(last, [None, threads])
+            sch.reorder(last, step)
     sch.bind(last, X)
     if lane is not None:
         sch.vectorize(lane)

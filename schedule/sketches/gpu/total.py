@@ -70,9 +70,10 @@ def find_total(k: Cluster) -> Total | None:
 
 def total_sketch(t: Total, target: Target) -> Sketch:
     """The space of a reduction to a few values."""
-    most = power_up(t.depth // STRETCH)
+    most = min(power_up(t.depth // STRETCH), 4096)
+    whole = {n * target.gpu.multiprocessors for n in (1, 2, 4, 8)}
     decisions: dict[str, tuple[int | str, ...]] = {
-        "blocks": powers(2, min(most, 4096)),
+        "blocks": tuple(sorted({*powers(2, most), *(n for n in whole if n <= most)})),
         "threads": (128, 256, 512, 1024),
         "vector": tuple(reversed(powers(1, t.vector))),
         "unroll": (1, 2, 4, 8),
@@ -109,13 +110,12 @@ def apply_total(t: Total, sch: Schedule, c: Choices) -> None:
     blocks, threads, lanes, times = (int(c[n]) for n in ("blocks", "threads", "vector", "unroll"))
     each = -(-steps_of(t, c) // times)
     piece, outer, inner, thread, lane = sch.split(terms, [blocks, each, times, threads, lanes])
-    partial = sch.rfactor(piece, 0)
-    spatial = [x for x in sch.get_loops(partial) if x in loops[:rank]]
-    sch.reorder(*spatial, piece, thread, outer, inner, lane)
-    rows = fused(sch, spatial)
+    sch.reorder(piece, *loops[:rank], thread, outer, inner, lane)
+    sch.rfactor(piece, 0)
+    sch.bind(piece, BLOCKS)
+    rows = fused(sch, loops[:rank])
     if rows is not None:
         sch.bind(rows, ROW_OF_BLOCKS)
-    sch.bind(piece, BLOCKS)
     sch.bind(thread, X)
     sch.vectorize(lane)
     sch.unroll(inner)
