@@ -9,6 +9,7 @@ what is only read, the bounds are compared in place.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from math import prod
 
 from ...ir.dtypes import index, s32
@@ -37,7 +38,7 @@ from . import layout
 from .describe import Described, Module, Site
 from .exchange import check_group, combine_text, spread_text, tree_width
 from .matrix_ir import product_symbol, product_text
-from .shadow_ir import WRITES
+from .shadow_ir import ALIGNED, WRITES
 from .thread import Thread
 
 MOST = 64  # warp operations of one meeting
@@ -150,6 +151,7 @@ class Simulator(Device):
         if not self.here.check:
             return
         record = self.record(buffer)
+        self.thread.told = partial(self._align, buffer, record, pointer)
         if buffer.scope is Scope.GLOBAL and not self.here.watched(buffer):
             self._compare(buffer, record, pointer, size, depth)
             return
@@ -157,19 +159,37 @@ class Simulator(Device):
 
     def _compare(self, buffer: Buffer, record: str, pointer: Value, size: int, depth: int) -> None:
         """The bounds of memory that is only read; the runtime is asked only to report."""
-        t, name = self.thread, self.thread.name_for("b")
-        base = self.em.buffers[buffer].text
-        last = _size(buffer) - size
+        t, last = self.thread, _size(buffer) - size
         if last < 0:
             self._tell(record, pointer, size, 0, depth)
             return
+        name = self._offset(buffer, pointer, depth)
+        t.raw(f"%{name}.odd = icmp ugt i64 %{name}.offset, {last}", depth)
+        self._report(name, record, pointer, size, 0, depth)
+
+    def _align(self, buffer: Buffer, record: str, pointer: Value, to: int, depth: int) -> None:
+        t, name = self.thread, self._offset(buffer, pointer, depth)
+        t.raw(f"%{name}.rest = and i64 %{name}.offset, {to - 1}", depth)
+        t.raw(f"%{name}.odd = icmp ne i64 %{name}.rest, 0", depth)
+        self._report(name, record, pointer, to, ALIGNED, depth)
+
+    def _offset(self, buffer: Buffer, pointer: Value, depth: int) -> str:
+        """Compute how far an address lies in its buffer; the stem of the value's name."""
+        t, name = self.thread, self.thread.name_for("o")
+        base = self.em.buffers[buffer].text
         t.raw(f"%{name}.at = ptrtoint ptr {pointer.text} to i64", depth)
         t.raw(f"%{name}.base = ptrtoint ptr {base} to i64", depth)
         t.raw(f"%{name}.offset = sub i64 %{name}.at, %{name}.base", depth)
-        t.raw(f"%{name}.out = icmp ugt i64 %{name}.offset, {last}", depth)
-        t.raw(f"br i1 %{name}.out, label %{name}.bad, label %{name}.ok", depth)
+        return name
+
+    def _report(
+        self, name: str, record: str, pointer: Value, size: int, how: int, depth: int
+    ) -> None:
+        """Where ``%name.odd`` holds, have the access looked at, and reported."""
+        t = self.thread
+        t.raw(f"br i1 %{name}.odd, label %{name}.bad, label %{name}.ok", depth)
         t.block(f"{name}.bad", depth)
-        self._tell(record, pointer, size, 0, depth)
+        self._tell(record, pointer, size, how, depth)
         t.raw(f"br label %{name}.ok", depth)
         t.block(f"{name}.ok", depth)
 

@@ -6,6 +6,7 @@ something else has an effect, reads memory, or ends the region.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 
 from ...ir.dtypes import DType, s64
@@ -18,12 +19,17 @@ _BYTES = {"i8": 1, "i16": 2, "half": 2, "i32": 4, "float": 4, "i64": 8, "double"
 
 
 class Thread(Function):
-    """A function whose pending warp operations ``meet`` writes out before anything else happens."""
+    """A function whose pending warp operations ``meet`` writes out before anything else happens.
+
+    ``told`` checks the alignment of the access that was just told of. The host itself is promised
+    none: a promise that does not hold is to be reported, and not to end the process.
+    """
 
     def __init__(self, name: str, target: Target, meet: Callable[[], None]) -> None:
         super().__init__(name, "ptr %sim", target)
         self.returns = "ptr"
         self.meet = meet
+        self.told: Callable[[int, int], None] | None = None
 
     def raw(self, line: str, depth: int = -1) -> None:
         """A line that owes nothing to what is pending."""
@@ -53,11 +59,26 @@ class Thread(Function):
         before: Callable[[int], None] = lambda depth: None,
     ) -> Value:
         self.meet()
-        return super().read(text, dtype, lanes, buffer, depth, before)
+        promised = _promised(text)
+
+        def check(region: int) -> None:
+            self.told = None
+            before(region)
+            self._align(promised if lanes else 0, region)
+
+        return super().read(_plain(text, promised), dtype, lanes, buffer, depth, check)
 
     def write(self, line: str, depth: int = -1) -> None:
         self.meet()
-        super().write(line, depth)
+        promised = _promised(line) if line.startswith("store <") else 0
+        self._align(promised, depth)
+        super().write(_plain(line, promised), depth)
+
+    def _align(self, promised: int, depth: int) -> None:
+        """Check what a vector access promises of its address."""
+        told, self.told = self.told, None
+        if promised > 1 and told is not None:
+            told(promised, depth)
 
     def result(self, text: str, dtype: DType, lanes: int = 0) -> Value:
         self.meet()
@@ -78,6 +99,19 @@ class Thread(Function):
     def close_arm(self) -> Region:
         self.meet()
         return super().close_arm()
+
+
+_ALIGN = re.compile(r"(?<=, align )\d+$")
+
+
+def _promised(text: str) -> int:
+    """The alignment that a load or store states."""
+    found = _ALIGN.search(text)
+    return int(found[0]) if found else 0
+
+
+def _plain(text: str, promised: int) -> str:
+    return _ALIGN.sub("1", text) if promised > 1 else text
 
 
 def _bytes(type_: str) -> int:

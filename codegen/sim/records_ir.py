@@ -1,0 +1,173 @@
+"""The records of a launch's buffers in LLVM IR: where each lies, and the cells of its shadow.
+
+Shared memory has one shadow for the whole block. Arguments that lie in the same place, as an output
+made in place of an input does, share theirs.
+"""
+
+from __future__ import annotations
+
+from string import Template
+
+from .layout import constants
+from .shadow_ir import CELL
+
+
+def text() -> str:
+    """The functions' text."""
+    return Template(_RECORDS).substitute(constants(), cell=str(CELL))
+
+
+_RECORDS = """
+; All records, in order.
+define internal void @open_records(ptr %launch, ptr %args) {
+entry:
+  %count = call i64 @field(ptr %launch, i64 $launch_count)
+  %table_n = call i64 @field(ptr %launch, i64 $launch_buffers)
+  %table = inttoptr i64 %table_n to ptr
+  %bytes = mul i64 %count, $record_size
+  %records = call ptr @nw_scratch(i64 %bytes)
+  %records_n = ptrtoint ptr %records to i64
+  call void @set_field(ptr @sim, i64 $sim_buffers, i64 %records_n)
+  %shared_n = call i64 @field(ptr @sim, i64 $sim_shared)
+  %shared_cells = call ptr @shared_cells(ptr %launch)
+  br label %test
+test:
+  %i = phi i64 [ 0, %entry ], [ %i1, %next ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %one, label %out
+one:
+  %static = getelementptr [6 x i64], ptr %table, i64 %i
+  %record = getelementptr [6 x i64], ptr %records, i64 %i
+  %static_n = ptrtoint ptr %static to i64
+  %arg = call i64 @field(ptr %static, i64 $buffer_arg)
+  %offset = call i64 @field(ptr %static, i64 $buffer_offset)
+  %size = call i64 @field(ptr %static, i64 $buffer_bytes)
+  %shadowed = call i64 @field(ptr %static, i64 $buffer_shadowed)
+  call void @set_field(ptr %record, i64 $record_static, i64 %static_n)
+  call void @set_field(ptr %record, i64 $record_bytes, i64 %size)
+  %is_shared = icmp slt i64 %arg, 0
+  br i1 %is_shared, label %shared, label %global
+shared:
+  %granule = call i64 @field(ptr %launch, i64 $launch_granule)
+  %base_s = add i64 %shared_n, %offset
+  %first = lshr i64 %offset, %granule
+  %skip = mul i64 %first, $cell
+  %cells_s = getelementptr i8, ptr %shared_cells, i64 %skip
+  %none = icmp eq ptr %shared_cells, null
+  %cells_k = select i1 %none, ptr null, ptr %cells_s
+  %cells_sn = ptrtoint ptr %cells_k to i64
+  call void @set_field(ptr %record, i64 $record_base, i64 %base_s)
+  call void @set_field(ptr %record, i64 $record_cells, i64 %cells_sn)
+  call void @set_field(ptr %record, i64 $record_shift, i64 %granule)
+  %start = ptrtoint ptr @block_start to i64
+  call void @set_field(ptr %record, i64 $record_others, i64 %start)
+  br label %next
+global:
+  %slot = getelementptr ptr, ptr %args, i64 %arg
+  %from = load i64, ptr %slot
+  %base_g = add i64 %from, %offset
+  %shift = call i64 @field(ptr %static, i64 $buffer_shift)
+  call void @set_field(ptr %record, i64 $record_base, i64 %base_g)
+  call void @set_field(ptr %record, i64 $record_cells, i64 0)
+  call void @set_field(ptr %record, i64 $record_shift, i64 %shift)
+  %begin = ptrtoint ptr @launch_start to i64
+  call void @set_field(ptr %record, i64 $record_others, i64 %begin)
+  %wanted = icmp ne i64 %shadowed, 0
+  br i1 %wanted, label %watch, label %next
+watch:
+  %known = call i64 @cells_of(ptr %records, i64 %i, i64 %base_g)
+  %have = icmp ne i64 %known, 0
+  br i1 %have, label %keep, label %make
+make:
+  %granules = lshr i64 %size, %shift
+  %made = call ptr @calloc(i64 %granules, i64 $cell)
+  %made_n = ptrtoint ptr %made to i64
+  br label %keep
+keep:
+  %cells = phi i64 [ %known, %watch ], [ %made_n, %make ]
+  call void @set_field(ptr %record, i64 $record_cells, i64 %cells)
+  br label %next
+next:
+  %i1 = add i64 %i, 1
+  br label %test
+out:
+  ret void
+}
+
+define internal ptr @shared_cells(ptr %launch) {
+entry:
+  %bytes = call i64 @field(ptr %launch, i64 $launch_shared_bytes)
+  %granule = call i64 @field(ptr %launch, i64 $launch_granule)
+  %off = icmp slt i64 %granule, 0
+  br i1 %off, label %no, label %yes
+no:
+  ret ptr null
+yes:
+  %count = lshr i64 %bytes, %granule
+  %size = mul i64 %count, $cell
+  %cells = call ptr @nw_scratch(i64 %size)
+  call void @llvm.memset.p0.i64(ptr %cells, i8 0, i64 %size, i1 false)
+  ret ptr %cells
+}
+
+; The cells of an earlier record of arguments' memory at the same address.
+define internal i64 @cells_of(ptr %records, i64 %count, i64 %base) {
+entry:
+  br label %test
+test:
+  %i = phi i64 [ 0, %entry ], [ %i1, %next ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %one, label %none
+one:
+  %record = getelementptr [6 x i64], ptr %records, i64 %i
+  %other = call i64 @field(ptr %record, i64 $record_base)
+  %same = icmp eq i64 %other, %base
+  br i1 %same, label %found, label %next
+found:
+  %cells = call i64 @field(ptr %record, i64 $record_cells)
+  %some = icmp ne i64 %cells, 0
+  br i1 %some, label %take, label %next
+take:
+  ret i64 %cells
+next:
+  %i1 = add i64 %i, 1
+  br label %test
+none:
+  ret i64 0
+}
+
+define internal void @close_records(ptr %launch) {
+entry:
+  %count = call i64 @field(ptr %launch, i64 $launch_count)
+  %table_n = call i64 @field(ptr %launch, i64 $launch_buffers)
+  %table = inttoptr i64 %table_n to ptr
+  %records_n = call i64 @field(ptr @sim, i64 $sim_buffers)
+  %records = inttoptr i64 %records_n to ptr
+  br label %test
+test:
+  %left = phi i64 [ %count, %entry ], [ %i, %next ]
+  %more = icmp ne i64 %left, 0
+  br i1 %more, label %one, label %out
+one:
+  %i = sub i64 %left, 1
+  %static = getelementptr [6 x i64], ptr %table, i64 %i
+  %record = getelementptr [6 x i64], ptr %records, i64 %i
+  %arg = call i64 @field(ptr %static, i64 $buffer_arg)
+  %is_global = icmp sge i64 %arg, 0
+  br i1 %is_global, label %look, label %next
+look:
+  %base = call i64 @field(ptr %record, i64 $record_base)
+  %own_n = call i64 @field(ptr %record, i64 $record_cells)
+  %earlier = call i64 @cells_of(ptr %records, i64 %i, i64 %base)
+  %shared = icmp eq i64 %earlier, %own_n
+  br i1 %shared, label %next, label %drop
+drop:
+  %own = inttoptr i64 %own_n to ptr
+  call void @free(ptr %own)
+  br label %next
+next:
+  br label %test
+out:
+  ret void
+}
+"""

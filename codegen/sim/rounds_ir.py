@@ -1,0 +1,339 @@
+"""The threads of a block in LLVM IR: they are resumed in rounds, until all have ended.
+
+Every thread that is ready is resumed once, in an order drawn anew for each round. When all of a
+warp, or of the block, wait at the same place, what they are there for is done, and they go on.
+Where nothing can go on although threads wait, they diverged.
+"""
+
+from __future__ import annotations
+
+from string import Template
+
+from .layout import constants
+
+
+def text() -> str:
+    """The functions' text."""
+    return Template(_ROUNDS + _RESOLVE).substitute(constants())
+
+
+_ROUNDS = """
+; Threads that never wait: each runs from its beginning to its end.
+define internal void @run_threads(ptr %launch) {
+entry:
+  %threads = load i64, ptr @threads
+  %order = call { i64, i64 } @order(i64 %threads)
+  %first = extractvalue { i64, i64 } %order, 0
+  %step = extractvalue { i64, i64 } %order, 1
+  %body_n = call i64 @field(ptr %launch, i64 $launch_body)
+  %body = inttoptr i64 %body_n to ptr
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %i1, %next ]
+  %t = phi i64 [ %first, %entry ], [ %after, %next ]
+  call void @become(ptr %launch, i64 %t)
+  %none = call ptr %body(ptr @sim)
+  %failed = call i1 @nw_sim_failed()
+  %i1 = add i64 %i, 1
+  %more = icmp ult i64 %i1, %threads
+  %after = call i64 @after(i64 %t, i64 %step, i64 %threads)
+  %stop = xor i1 %failed, true
+  %go = and i1 %more, %stop
+  br i1 %go, label %next, label %out
+out:
+  ret void
+}
+
+; Every thread, up to the first place where it waits.
+define internal void @start_threads(ptr %launch) {
+entry:
+  %threads = load i64, ptr @threads
+  %order = call { i64, i64 } @order(i64 %threads)
+  %first = extractvalue { i64, i64 } %order, 0
+  %step = extractvalue { i64, i64 } %order, 1
+  %body_n = call i64 @field(ptr %launch, i64 $launch_body)
+  %body = inttoptr i64 %body_n to ptr
+  %handles = load ptr, ptr @handles
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %i1, %next ]
+  %t = phi i64 [ %first, %entry ], [ %after, %next ]
+  call void @become(ptr %launch, i64 %t)
+  %handle = call ptr %body(ptr @sim)
+  %handle_p = getelementptr ptr, ptr %handles, i64 %t
+  store ptr %handle, ptr %handle_p
+  %failed = call i1 @nw_sim_failed()
+  %i1 = add i64 %i, 1
+  %more = icmp ult i64 %i1, %threads
+  %after = call i64 @after(i64 %t, i64 %step, i64 %threads)
+  %stop = xor i1 %failed, true
+  %go = and i1 %more, %stop
+  br i1 %go, label %next, label %out
+out:
+  ret void
+}
+
+define internal void @run_rounds() {
+entry:
+  %failed = call i1 @nw_sim_failed()
+  br i1 %failed, label %out, label %look
+look:
+  %some = call i1 @resolve()
+  br i1 %some, label %round, label %out
+round:
+  call void @resume_ready()
+  br label %entry2
+entry2:
+  %bad = call i1 @nw_sim_failed()
+  br i1 %bad, label %out, label %look
+out:
+  ret void
+}
+
+define internal void @resume_ready() {
+entry:
+  %threads = load i64, ptr @threads
+  %order = call { i64, i64 } @order(i64 %threads)
+  %first = extractvalue { i64, i64 } %order, 0
+  %step = extractvalue { i64, i64 } %order, 1
+  %state = load ptr, ptr @state
+  %handles = load ptr, ptr @handles
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %i1, %done ]
+  %t = phi i64 [ %first, %entry ], [ %after, %done ]
+  %state_p = getelementptr i32, ptr %state, i64 %t
+  %is = load i32, ptr %state_p
+  %ready = icmp eq i32 %is, 1
+  br i1 %ready, label %run, label %done
+run:
+  call void @turn_to(i64 %t)
+  %handle_p = getelementptr ptr, ptr %handles, i64 %t
+  %handle = load ptr, ptr %handle_p
+  call void @llvm.coro.resume(ptr %handle)
+  br label %done
+done:
+  %kind = load i64, ptr @report
+  %good = icmp eq i64 %kind, 0
+  %i1 = add i64 %i, 1
+  %more = icmp ult i64 %i1, %threads
+  %sum = add i64 %t, %step
+  %over = icmp uge i64 %sum, %threads
+  %less = sub i64 %sum, %threads
+  %after = select i1 %over, i64 %less, i64 %sum
+  %go = and i1 %more, %good
+  br i1 %go, label %next, label %out
+out:
+  ret void
+}
+"""
+
+_RESOLVE = """
+; The state that threads first .. last - 1 share, or -1 where they differ.
+define internal i32 @common(i64 %first, i64 %last) {
+entry:
+  %state = load ptr, ptr @state
+  %first_p = getelementptr i32, ptr %state, i64 %first
+  %is = load i32, ptr %first_p
+  br label %next
+next:
+  %t = phi i64 [ %first, %entry ], [ %t1, %next ]
+  %p = getelementptr i32, ptr %state, i64 %t
+  %other = load i32, ptr %p
+  %same = icmp eq i32 %is, %other
+  %t1 = add i64 %t, 1
+  %more = icmp ult i64 %t1, %last
+  %go = and i1 %same, %more
+  br i1 %go, label %next, label %out
+out:
+  %answer = select i1 %same, i32 %is, i32 -1
+  ret i32 %answer
+}
+
+define internal ptr @site(i32 %state) {
+  %launch = load ptr, ptr @launch
+  %sites_n = call i64 @field(ptr %launch, i64 $launch_sites)
+  %sites = inttoptr i64 %sites_n to ptr
+  %number32 = sub i32 %state, $first_site
+  %number = zext i32 %number32 to i64
+  %site = getelementptr [3 x i64], ptr %sites, i64 %number
+  ret ptr %site
+}
+
+; Threads first .. last - 1 are all at a site: do what they are there for, and let them go on.
+define internal void @perform(i32 %at, i64 %first, i64 %last) {
+entry:
+  %site = call ptr @site(i32 %at)
+  %scope = call i64 @field(ptr %site, i64 $site_scope)
+  %action_n = call i64 @field(ptr %site, i64 $site_action)
+  %action = inttoptr i64 %action_n to ptr
+  %acts = icmp ne i64 %action_n, 0
+  br i1 %acts, label %act, label %order
+act:
+  %bytes = load i64, ptr @slot_bytes
+  %base = load ptr, ptr @deposits
+  %offset = mul i64 %first, %bytes
+  %slots = getelementptr i8, ptr %base, i64 %offset
+  %count = sub i64 %last, %first
+  call void %action(ptr %slots, i64 %bytes, i64 %count)
+  br label %order
+order:
+  switch i64 %scope, label %release [ i64 2, label %warp i64 3, label %block ]
+warp:
+  %number = lshr i64 %first, 5
+  call void @order_warp(i64 %number)
+  br label %release
+block:
+  call void @order_block()
+  br label %release
+release:
+  %state = load ptr, ptr @state
+  br label %next
+next:
+  %t = phi i64 [ %first, %release ], [ %t1, %next ]
+  %p = getelementptr i32, ptr %state, i64 %t
+  store i32 1, ptr %p
+  %t1 = add i64 %t, 1
+  %more = icmp ult i64 %t1, %last
+  br i1 %more, label %next, label %out
+out:
+  ret void
+}
+
+; True if any thread is ready, once everything that can happen has.
+define internal i1 @resolve() {
+entry:
+  %threads = load i64, ptr @threads
+  %all = call i32 @common(i64 0, i64 %threads)
+  switch i32 %all, label %meet [ i32 0, label %no i32 1, label %yes i32 -1, label %apart ]
+meet:
+  %site = call ptr @site(i32 %all)
+  %scope = call i64 @field(ptr %site, i64 $site_scope)
+  %wide = and i64 %scope, 1
+  %is_block = icmp ne i64 %wide, 0
+  br i1 %is_block, label %together, label %apart
+together:
+  call void @perform(i32 %all, i64 0, i64 %threads)
+  br label %yes
+apart:
+  %some = call i1 @resolve_warps()
+  br i1 %some, label %yes, label %stuck
+stuck:
+  call void @diverged()
+  br label %no
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}
+
+define internal i1 @resolve_warps() {
+entry:
+  %threads = load i64, ptr @threads
+  %warps = load i64, ptr @warps
+  br label %next
+next:
+  %w = phi i64 [ 0, %entry ], [ %w1, %go ]
+  %any = phi i1 [ false, %entry ], [ %any1, %go ]
+  %first = shl i64 %w, 5
+  %end = add i64 %first, 32
+  %last = call i64 @llvm.umin.i64(i64 %end, i64 %threads)
+  %is = call i32 @common(i64 %first, i64 %last)
+  switch i32 %is, label %meet [ i32 0, label %no i32 1, label %yes i32 -1, label %mixed ]
+mixed:
+  %ready = call i1 @any_ready(i64 %first, i64 %last)
+  br label %go
+meet:
+  %site = call ptr @site(i32 %is)
+  %scope = call i64 @field(ptr %site, i64 $site_scope)
+  %wide = and i64 %scope, 1
+  %is_block = icmp ne i64 %wide, 0
+  br i1 %is_block, label %no, label %perform
+perform:
+  call void @perform(i32 %is, i64 %first, i64 %last)
+  br label %yes
+yes:
+  br label %go
+no:
+  br label %go
+go:
+  %now = phi i1 [ true, %yes ], [ false, %no ], [ %ready, %mixed ]
+  %any1 = or i1 %any, %now
+  %w1 = add i64 %w, 1
+  %more = icmp ult i64 %w1, %warps
+  br i1 %more, label %next, label %out
+out:
+  ret i1 %any1
+}
+
+define internal i1 @any_ready(i64 %first, i64 %last) {
+entry:
+  %state = load ptr, ptr @state
+  br label %next
+next:
+  %t = phi i64 [ %first, %entry ], [ %t1, %next ]
+  %p = getelementptr i32, ptr %state, i64 %t
+  %is = load i32, ptr %p
+  %ready = icmp eq i32 %is, 1
+  %t1 = add i64 %t, 1
+  %more = icmp ult i64 %t1, %last
+  %quiet = xor i1 %ready, true
+  %go = and i1 %more, %quiet
+  br i1 %go, label %next, label %out
+out:
+  ret i1 %ready
+}
+
+; Some wait where others never come: name the first that waits and the first that is elsewhere.
+define internal void @diverged() {
+entry:
+  %threads = load i64, ptr @threads
+  %state = load ptr, ptr @state
+  br label %seek
+seek:
+  %t = phi i64 [ 0, %entry ], [ %t1, %pass ]
+  %p = getelementptr i32, ptr %state, i64 %t
+  %is = load i32, ptr %p
+  %waits = icmp uge i32 %is, $first_site
+  br i1 %waits, label %found, label %pass
+pass:
+  %t1 = add i64 %t, 1
+  br label %seek
+found:
+  %site = call ptr @site(i32 %is)
+  %scope = call i64 @field(ptr %site, i64 $site_scope)
+  %wide = and i64 %scope, 1
+  %is_block = icmp ne i64 %wide, 0
+  %warp_first = and i64 %t, -32
+  %first = select i1 %is_block, i64 0, i64 %warp_first
+  br label %other
+other:
+  %u = phi i64 [ %first, %found ], [ %u1, %other ]
+  %q = getelementptr i32, ptr %state, i64 %u
+  %there = load i32, ptr %q
+  %differs = icmp ne i32 %is, %there
+  %u1 = add i64 %u, 1
+  br i1 %differs, label %tell, label %other
+tell:
+  %name = call i64 @field(ptr %site, i64 $site_name)
+  %block = load i64, ptr @block
+  store i64 $DIVERGED, ptr @report
+  %launch = load ptr, ptr @launch
+  %launch_n = ptrtoint ptr %launch to i64
+  call void @set_field(ptr @report, i64 $report_launch, i64 %launch_n)
+  call void @set_field(ptr @report, i64 $report_subject, i64 %name)
+  call void @set_field(ptr @report, i64 $report_thread, i64 %t)
+  call void @set_field(ptr @report, i64 $report_block, i64 %block)
+  call void @set_field(ptr @report, i64 $report_other, i64 %u)
+  call void @set_field(ptr @report, i64 $report_other_block, i64 %block)
+  %ended = icmp ult i32 %there, $first_site
+  br i1 %ended, label %out, label %elsewhere
+elsewhere:
+  %site2 = call ptr @site(i32 %there)
+  %name2 = call i64 @field(ptr %site2, i64 $site_name)
+  call void @set_field(ptr @report, i64 $report_other_site, i64 %name2)
+  br label %out
+out:
+  ret void
+}
+"""
