@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import gcd
 
 from ..ir.dtypes import index, s32
 from ..ir.loop.affine import Interval, bounds
-from ..ir.loop.nodes import Buffer, Cast, Const, Expr, For, Load, Op, Stmt, Store, Var
-from ..ir.loop.visit import children
+from ..ir.loop.nodes import Buffer, Cast, Const, Expr, For, Load, Op, Scope, Stmt, Store, Var
+from ..ir.loop.visit import children, walk_expr
 from ..ir.target import Target
 from .llvm_ir_access import SMALL, load_element
 from .llvm_ir_align import multiple
 from .llvm_ir_convert import convert, reinterpret
-from .llvm_ir_core import Value
+from .llvm_ir_core import Value, register_type
 from .llvm_ir_device import Device, awaits, own_stores
 from .llvm_ir_index import Indices
 from .llvm_ir_ops import apply
@@ -97,11 +98,43 @@ class Emitter(Indices):
         return self.cast("zext", device.thread_index(name), index)
 
     def selection(self, c: Expr, a: Expr, b: Expr) -> Value:
-        """Both arms are computed; which is taken is decided without a branch."""
+        """Both arms are computed; which is taken is decided without a branch.
+
+        On a GPU what is not taken is not read either.
+        """
         cond = self.value(c)
         if isinstance(cond.literal, bool):
             return self.value(a if cond.literal else b)
-        return self.select(cond, self.value(a), self.value(b))
+        if self.device is None or not (_fetches(a) or _fetches(b)):
+            return self.select(cond, self.value(a), self.value(b))
+        if cond.lanes:
+            return self.select(cond, self.where(cond, a), self.where(self.negate_pred(cond), b))
+        return self.fetched(cond, a, b)
+
+    def where(self, mask: Value, e: Expr) -> Value:
+        """An expression in the lanes of a mask."""
+        lanes = self.lanes
+        assert lanes is not None
+        both = mask if lanes.mask is None else self.binary("and", lanes.mask, mask)
+        self.lanes = replace(lanes, mask=both, certain=False)
+        x = self.value(e)
+        self.lanes = lanes
+        return x
+
+    def fetched(self, cond: Value, a: Expr, b: Expr) -> Value:
+        """One of two values, by a branch."""
+        count = 0 if self.lanes is None else self.lanes.count
+        type_, size = register_type(a.dtype, count), a.dtype.bytes * max(count, 1)
+        slot, arms = self.function.alloca(type_, size & -size), []
+        for e in (a, b):
+            self.function.open_arm()
+            x = self.value(e)
+            x = self.wide(x, count) if count and not x.lanes else x
+            self.function.write(f"store {x}, ptr {slot.text}, align {size & -size}")
+            arms.append(self.function.close_arm())
+        self.function.branch(cond, *arms)
+        text = f"load {type_}, ptr {slot.text}, align {size & -size}"
+        return self.function.result(text, a.dtype, count)
 
     def linear(self, e: Op) -> Value:
         """A sum or product of indices."""
@@ -137,3 +170,8 @@ class Emitter(Indices):
             known = s, frozenset(own).union(*below)
             self.stored[id(s)] = known
         return known[1]
+
+
+def _fetches(e: Expr) -> bool:
+    """Whether computing an expression reads memory."""
+    return any(isinstance(x, Load) and x.buffer.scope is not Scope.REGISTER for x in walk_expr(e))
