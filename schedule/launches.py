@@ -265,6 +265,8 @@ def _one_writer(buffer: Buffer, w: Path, loop: For, repeated: bool) -> Reason | 
         hint = "it does not drive a spatial axis of the block"
     elif buffer.scope is Scope.SHARED:
         hint = "bind the loops outside first: compute_at then covers what all threads need"
+    elif is_grid(loop.thread):
+        hint = "give each block of threads its own: set_scope to shared, or leave it a launch"
     return Reason(
         f"the threads of {loop.thread} may write the same element of `{buffer}`",
         (loop, block),

@@ -89,6 +89,7 @@ def decompose_reduction(func: Func, ref: BlockRef, at: LoopRef) -> tuple[Func, B
         _startable(block),
     )
     assert block.init is not None
+    block = _units_at_zero(block)
     name = fresh_name(func, f"{block.name}_init")
     start = _init_block(block, name, ranges_of(loops_of(path)))
     clone = _under_copies(start, _spatial_loops(block, inner, start.predicate))
@@ -96,6 +97,15 @@ def decompose_reduction(func: Func, ref: BlockRef, at: LoopRef) -> tuple[Func, B
     new = edit(func, [(path, lambda _: update), (target, lambda s: seq(clone, s))])
     require(func, asked, kinds_hold(new, (nest(new).blocks[name],)))
     return new, BlockRef(name)
+
+
+def _units_at_zero(block: Block) -> Block:
+    """The block with its spatial axes of extent 1 at 0, where no loop could take them further."""
+    axes = tuple(
+        replace(a, value=Const(0)) if a.extent == 1 and a.kind is AxisKind.SPATIAL else a
+        for a in block.axes
+    )
+    return replace(block, axes=axes)
 
 
 def _initialises(block: Block) -> Reason | None:
@@ -261,6 +271,7 @@ def rfactor(func: Func, ref: LoopRef, factor_axis: int = 0) -> tuple[Func, Block
         visits_once(parts.block, loops_of(mine), [x for x in parts.inner if extent_of(x) != 1]),
         _startable(parts.block),
     )
+    parts = replace(parts, block=_units_at_zero(parts.block))
     name = fresh_name(func, f"{parts.block.name}_rf")
     shape = list(parts.store.buffer.shape)
     shape.insert(axis, extent_of(loop) or 1)
