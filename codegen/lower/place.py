@@ -18,6 +18,7 @@ from ...ir.loop.nodes import (
     AxisKind,
     Block,
     Buffer,
+    Const,
     Expr,
     For,
     Func,
@@ -25,6 +26,7 @@ from ...ir.loop.nodes import (
     Intrinsic,
     Let,
     Load,
+    Op,
     Range,
     Region,
     Scope,
@@ -41,6 +43,7 @@ from ...ir.loop.visit import (
     map_expr,
     map_stmt,
     seq,
+    substitute,
     substitute_expr,
     walk_expr,
 )
@@ -190,7 +193,7 @@ def _shrunk(
 ) -> Stmt:
     swept = body
     for loop in threads:
-        swept = replace(loop, body=swept)
+        swept = replace(loop, body=_narrowed(swept, loop))
     outer = {v: r for v, r in ranges.items() if all(v is not x.var for x in threads)}
     region = touched(swept, buffer, outer)
     if region is None:
@@ -202,6 +205,16 @@ def _shrunk(
         return Alloc(buffer, body)
     small = replace(buffer, shape=extents)
     return Alloc(small, _moved(body, buffer, small, starts))
+
+
+def _narrowed(s: Stmt, loop: For) -> Stmt:
+    """``s``, for what it touches: where only some threads of a loop get to, a loop over those."""
+    if isinstance(s, If) and s.orelse is None:
+        match s.cond:
+            case Op(name="lt", args=(v, Const() as count)) if v is loop.var:
+                some = Var(loop.var.name)
+                return For(some, count, substitute(s.then, {loop.var: some}))
+    return map_stmt(s, lambda c: _narrowed(c, loop), lambda e: e)
 
 
 def _moved(s: Stmt, old: Buffer, new: Buffer, starts: tuple[Expr, ...]) -> Stmt:

@@ -1,0 +1,188 @@
+"""Software pipelines and asynchronous copies: what runs ahead, what is waited for, what may not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import pytest
+
+from nestwright.codegen.launch import launches
+from nestwright.codegen.lower.pipeline import lower, stages
+from nestwright.codegen.lower.rebuild import with_body
+from nestwright.ir.errors import UnsupportedError
+from nestwright.ir.loop.interp import UndefinedError, run
+from nestwright.ir.loop.nodes import Func, Intrinsic, Seq, Stmt
+from nestwright.ir.loop.parser import parse
+from nestwright.ir.loop.printer import show
+from nestwright.ir.loop.visit import map_stmt, walk
+from nestwright.ir.target import Target
+
+Lowered: TypeAlias = Callable[[str], Func]
+ASYNC = ', **{"async": 1}'
+
+
+def product(notes: str = "", async_: str = "", steps: int = 5, value: str = "A[vi, vk]") -> str:
+    """C[16, 16] += A B over ``steps`` tiles of four, by 8 x 8 threads."""
+    k = steps * 4
+    return f"""\
+@func(outputs=1)
+def f(A: f32[16, {k}], B: f32[{k}, 16], C: f32[16, 16]):
+    S = alloc(f32[16, {k}], scope="shared")
+    T = alloc(f32[{k}, 16], scope="shared")
+    R = alloc(f32[16, 16], scope="register")
+    for b in thread("blockIdx.x", 1):
+        for y in thread("threadIdx.y", 8):
+            for x in thread("threadIdx.x", 8):
+                for j in vectorize(2):
+                    for i in range(2):
+                        R[i * 8 + y, x * 2 + j] = f32(0.0)
+        for k0 in range({steps}{notes}):
+            for y in thread("threadIdx.y", 8):
+                for x in thread("threadIdx.x", 8):
+                    with block("S"{async_}):
+                        vi, vk = spatial(16, y * 2 + x // 4), spatial({k}, k0 * 4 + x % 4)
+                        reads(A[vi, vk])
+                        writes(S[vi, vk])
+                        S[vi, vk] = {value}
+            for y in thread("threadIdx.y", 4):
+                for x in thread("threadIdx.x", 4):
+                    for v in vectorize(4):
+                        with block("T"{async_}):
+                            vk, vj = spatial({k}, k0 * 4 + y), spatial(16, x * 4 + v)
+                            reads(B[vk, vj])
+                            writes(T[vk, vj])
+                            T[vk, vj] = B[vk, vj]
+            for y in thread("threadIdx.y", 8):
+                for x in thread("threadIdx.x", 8):
+                    for k1 in range(4):
+                        for i in range(2):
+                            for j in vectorize(2):
+                                with block("R"):
+                                    vi, vj, vk = (
+                                        spatial(16, i * 8 + y),
+                                        spatial(16, x * 2 + j),
+                                        reduce({k}, k0 * 4 + k1),
+                                    )
+                                    reads(R[vi, vj], S[vi, vk], T[vk, vj])
+                                    writes(R[vi, vj])
+                                    R[vi, vj] = R[vi, vj] + S[vi, vk] * T[vk, vj]
+        for y in thread("threadIdx.y", 8):
+            for x in thread("threadIdx.x", 8):
+                for i in range(2):
+                    for j in vectorize(2):
+                        C[i * 8 + y, x * 2 + j] = R[i * 8 + y, x * 2 + j]
+"""
+
+
+def intrinsics(func: Func) -> list[tuple[str, tuple[int, ...]]]:
+    """Names and arguments in order."""
+    return [(x.name, x.args) for x in walk(func.body) if isinstance(x, Intrinsic)]
+
+
+@pytest.mark.parametrize("async_", ["", ASYNC])
+@pytest.mark.parametrize("steps", [1, 2, 3, 5])
+@pytest.mark.parametrize("stages", [2, 3, 4])
+def test_a_pipelined_loop_means_the_same(
+    stages: int, steps: int, async_: str, means_the_same: Lowered
+) -> None:
+    means_the_same(product(f", pipeline={stages}", async_, steps))
+
+
+def test_copies_run_ahead_and_are_waited_for(means_the_same: Lowered) -> None:
+    flat = means_the_same(product(", pipeline=3", ASYNC))
+    assert intrinsics(flat) == [
+        *([("copy_async", (4,)), ("copy_async", (16,)), ("commit_async", ())]),
+        *([("wait_async", (1,)), ("barrier", ())]),
+        *([("copy_async", (4,)), ("copy_async", (16,)), ("commit_async", ())]),
+    ]
+    assert launches(flat)[0].shared_bytes == 2 * 3 * 256
+    assert "S[(k0 + 2) % 3 * 64 + " in show(flat)
+
+
+def test_what_is_not_asynchronous_waits_in_registers(means_the_same: Lowered) -> None:
+    flat = means_the_same(product(", pipeline=3"))
+    assert intrinsics(flat) == [("barrier", ())]
+    text = show(flat)
+    order = [
+        text.index("for k0 in"),
+        text.index("S_next[0] = A["),
+        text.index("R[i_1 * 16 + j_1] +"),
+        text.index("= S_next[0]"),
+    ]
+    assert order == sorted(order)
+    assert launches(flat)[0].shared_bytes == 2 * 2 * 256
+
+
+def test_what_is_too_much_for_registers_is_stored_at_once(means_the_same: Lowered) -> None:
+    before = product(", pipeline=2").replace(
+        "for v in vectorize(4):",
+        "for r in range(32):\n                      for v in vectorize(4):",
+    )
+    text = show(means_the_same(before))
+    assert "S_next" in text and "T_next" not in text
+
+
+def test_guarded_copies_fill_with_zeros(means_the_same: Lowered) -> None:
+    value = "select(vk < 18, A[vi, vk], f32(0.0))"
+    flat = means_the_same(product(", pipeline=3", ASYNC, value=value))
+    assert ("copy_async_zfill", (4,)) in intrinsics(flat)
+    assert "[0] = select(k0 * 4 + tx % 4 < 10, s32(4), s32(0))" in show(flat)
+
+
+def test_a_copy_outside_of_a_pipeline_is_waited_for_at_once(means_the_same: Lowered) -> None:
+    flat = means_the_same(product("", ASYNC))
+    assert intrinsics(flat) == [
+        *([("copy_async", (4,)), ("commit_async", ()), ("wait_async", (0,))]),
+        *([("copy_async", (16,)), ("commit_async", ()), ("wait_async", (0,))]),
+        *([("barrier", ()), ("barrier", ())]),
+    ]
+
+
+def test_older_gpus_copy_through_registers() -> None:
+    target = Target.parse("cuda-sim -arch=sm_75")
+    flat = lower(parse(product(", pipeline=3", ASYNC)), target)
+    assert intrinsics(flat) == [("barrier", ())]
+
+
+def test_no_note_is_left() -> None:
+    target = Target.parse("cuda-sim -arch=sm_80")
+    *_, (_, last) = stages(parse(product(", pipeline=3", ASYNC)), target)
+    assert "pipeline" not in show(last) and "async=" not in show(last)
+
+
+@pytest.mark.parametrize("gone", ["barrier", "wait_async"])
+def test_waits_are_needed(
+    gone: str, means_the_same: Lowered, arguments: Callable[[Func], list[Any]]
+) -> None:
+    before = product(", pipeline=3", ASYNC)
+    flat = means_the_same(before)
+
+    def stmt(s: Stmt) -> Stmt:
+        if isinstance(s, Intrinsic) and s.name == gone:
+            return Seq(())
+        return map_stmt(s, stmt, lambda e: e)
+
+    args = [a.reshape(-1) for a in arguments(parse(before))]
+    with pytest.raises(UndefinedError):
+        run(with_body(flat, stmt(flat.body)), args, check_races=True, seed=1)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        # the copy reads what the loop writes
+        product(", pipeline=2")
+        .replace("S[vi, vk] = A[vi, vk]", "S[vi, vk] = C[vi, vk % 4]")
+        .replace("T[vk, vj] = B[vk, vj]", "T[vk, vj] = C[vj, vk % 4]")
+        .replace("R[vi, vj] = R[vi, vj] + S", "C[vi, vj] = C[vi, vj] + S"),
+        # nothing is copied to shared memory
+        product(", pipeline=2")
+        .replace('scope="shared"', 'scope="global"')
+        .replace("S[vi, vk] = A[vi, vk]", "C[vi, 0] = A[vi, vk]")
+        .replace("T[vk, vj] = B[vk, vj]", "C[vj, 0] = B[vk, vj]"),
+    ],
+)
+def test_what_cannot_run_ahead_is_refused(before: str, target: Target) -> None:
+    with pytest.raises(UnsupportedError, match="cannot be pipelined"):
+        lower(parse(before), target)
