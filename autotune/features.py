@@ -35,6 +35,8 @@ EXTRA = 12  # columns for decisions that are not in DECISIONS, in the sketch's o
 CLOCK = 3.0e9  # Hz; with the lanes it gives a scale for times, not a claim
 FMA_PER_CYCLE = 2
 BYTES_PER_SECOND = 2.0e10
+CACHED = 4.0  # times the bandwidth of a GPU's memory that its L2 gives
+SHORTEST = 1e-6  # seconds of a GPU's kernel that does next to nothing
 
 DESCRIPTORS = (
     "flops", "bytes", "intensity", "points", "depth", "column", "row", "outer", "blocks", "loads",
@@ -52,7 +54,15 @@ NAMES: tuple[str, ...] = (
 
 
 def roof(flops: float, size: float, target: Target) -> float:
-    """Seconds that no program can beat by much: FLOPs over peak, or bytes over bandwidth."""
+    """Seconds that no program can beat by much: FLOPs over peak, or bytes over bandwidth.
+
+    On a GPU the peak is that of the fastest cores it has, and what is small may stay in its L2.
+    """
+    if target.is_gpu:
+        gpu = target.gpu
+        fastest = max(gpu.f32_flops, *gpu.tensor_flops.values())
+        cached = CACHED if size < gpu.l2 else 1.0
+        return max(flops / fastest, size / (gpu.bandwidth * cached), SHORTEST)
     peak = target.vector_bits / 32 * FMA_PER_CYCLE * 2 * CLOCK * max(1, target.threads)
     return max(flops / peak, size / (8 * BYTES_PER_SECOND), 1e-7)
 
