@@ -10,14 +10,21 @@ from __future__ import annotations
 import ctypes
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
 
 import pytest
 
+from nestwright.codegen.build import build
+from nestwright.codegen.code import DeviceCode
+from nestwright.codegen.launch import Launch
+from nestwright.codegen.plan import kernels
 from nestwright.codegen.runtime.cuda import device as device_module
 from nestwright.codegen.runtime.cuda.driver import Driver
+from nestwright.codegen.runtime.executable import Executable
+from nestwright.ir.hlo.text import parse
+from nestwright.ir.target import Target
 
 Status = IntEnum(
     "Status",
@@ -104,6 +111,29 @@ class FakeApi:
     def count(self) -> Counter[str]:
         """How often each function was called."""
         return Counter(n for n, _ in self.calls)
+
+    def executable(self, text: str, **launch: Any) -> Executable:
+        """A model for an sm_90 of which the kernels are the processor's, with one launch each.
+
+        ``launch`` are changes to what each launch asks for.
+        """
+        native = build(parse(text))
+        library = native.loaded().library  # type: ignore[attr-defined]
+        codes = {}
+        for number, (symbol, thunk) in enumerate(sorted(kernels(native.plan).items())):
+            function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(thunk.args))(
+                library.address(symbol)
+            )
+            function.words = len(thunk.args)  # type: ignore[attr-defined]
+            function.library = library  # type: ignore[attr-defined]
+            self.kernels[symbol] = function
+            plain = Launch(symbol, (2 + number, 1, 1), (32, 2, 1), 512)
+            codes[symbol] = DeviceCode("// the PTX", (replace(plain, **launch),))
+        bundle = replace(
+            native.bundle, target=Target.parse("cuda -arch=sm_90"), kernels=codes, program=b"",
+            runtime=(),
+        )  # fmt: skip
+        return Executable(bundle, native.module)
 
     def fail(self, function: str, status: str) -> None:
         """The next call of a function fails."""

@@ -16,9 +16,6 @@ import numpy as np
 import pytest
 
 from nestwright.codegen import ptxas
-from nestwright.codegen.build import build
-from nestwright.codegen.code import DeviceCode
-from nestwright.codegen.launch import Launch
 from nestwright.codegen.plan import kernels
 from nestwright.codegen.runtime.cuda import dlpack, strided
 from nestwright.codegen.runtime.cuda.arrays import DeviceArray
@@ -35,10 +32,7 @@ from nestwright.ir.errors import (
     VerifyError,
 )
 from nestwright.ir.hlo.interp import evaluate
-from nestwright.ir.hlo.text import parse
 from nestwright.ir.target import Target
-
-SM90 = Target.parse("cuda -arch=sm_90")
 
 ADD = """HloModule add
 ENTRY main {
@@ -93,23 +87,6 @@ ENTRY main {
   ROOT r = f32[8] conditional(n, x, x, x), branch_computations={left, middle, right}
 }
 """
-
-
-def on_device(fake: Any, text: str, **changes: Any) -> Executable:
-    """A model for an sm_90 whose kernels are the processor's."""
-    native = build(parse(text))
-    library = native.loaded().library  # type: ignore[attr-defined]
-    codes = {}
-    for number, (symbol, thunk) in enumerate(sorted(kernels(native.plan).items())):
-        kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(thunk.args))
-        function = kind(library.address(symbol))
-        function.words = len(thunk.args)  # type: ignore[attr-defined]
-        function.library = library  # type: ignore[attr-defined]
-        fake.kernels[symbol] = function
-        launch = Launch(symbol, (2 + number, 1, 1), (32, 2, 1), 512)
-        codes[symbol] = DeviceCode("// the PTX", (replace(launch, **changes),))
-    parts = {"target": SM90, "kernels": codes, "program": b"", "runtime": ()}
-    return Executable(replace(native.bundle, **parts), native.module)
 
 
 def arguments(exe: Executable, seed: int = 0) -> list[Any]:
@@ -169,7 +146,7 @@ def aligned(values: Any, offset: int = 0) -> Any:
 
 @pytest.mark.parametrize("text", [ADD, CHAIN])
 def test_straight_models_are_right_one_by_one_and_as_a_graph(fake: Any, text: str) -> None:
-    exe = on_device(fake, text)
+    exe = fake.executable(text)
     for seed in range(4):
         args = arguments(exe, seed)
         assert_right(exe, args, exe(*args))
@@ -179,7 +156,7 @@ def test_straight_models_are_right_one_by_one_and_as_a_graph(fake: Any, text: st
 
 
 def test_a_kernel_gets_its_launch_and_its_pointers(fake: Any) -> None:
-    exe = on_device(fake, ADD, grid=(5, 2, 3), block=(64, 2, 1), shared_bytes=1 << 10)
+    exe = fake.executable(ADD, grid=(5, 2, 3), block=(64, 2, 1), shared_bytes=1 << 10)
     exe(*arguments(exe))
     ((symbol, shape, words),) = [x for x in fake.launched if x[0].startswith("nw_")]
     (thunk,) = kernels(exe.plan).values()
@@ -194,7 +171,7 @@ def test_a_kernel_gets_its_launch_and_its_pointers(fake: Any) -> None:
 
 
 def test_large_shared_memory_is_asked_for(fake: Any) -> None:
-    exe = on_device(fake, ADD, shared_bytes=100 << 10)
+    exe = fake.executable(ADD, shared_bytes=100 << 10)
     exe(*arguments(exe))
     (call,) = [args for name, args in fake.calls if name == "cuFuncSetAttribute"]
     assert call[1:] == ("CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES", 100 << 10)
@@ -202,7 +179,7 @@ def test_large_shared_memory_is_asked_for(fake: Any) -> None:
 
 
 def test_loops_wait_once_a_turn(fake: Any) -> None:
-    exe = on_device(fake, COUNT)
+    exe = fake.executable(COUNT)
     for start in (3, 10, 0):
         args = [np.int32(start), np.arange(8, dtype=np.float32)]
         before = fake.count()["cuStreamSynchronize"]
@@ -217,7 +194,7 @@ def test_loops_wait_once_a_turn(fake: Any) -> None:
 
 @pytest.mark.parametrize("n", [-1, 0, 1, 2, 7])
 def test_branches_are_chosen_as_the_interpreter_does(fake: Any, n: int) -> None:
-    exe = on_device(fake, CHOOSE)
+    exe = fake.executable(CHOOSE)
     args = [np.int32(n), np.arange(8, dtype=np.float32)]
     for _ in range(3):
         assert_right(exe, args, exe(*args))
@@ -225,7 +202,7 @@ def test_branches_are_chosen_as_the_interpreter_does(fake: Any, n: int) -> None:
 
 def test_arrays_larger_than_the_staging_memory_arrive_whole(fake: Any) -> None:
     count = 3 * PIECE // 4 + 5
-    exe = on_device(fake, ADD.replace("[64]", f"[{count}]"))
+    exe = fake.executable(ADD.replace("[64]", f"[{count}]"))
     x = np.arange(count, dtype=np.float32)
     y = np.full(count, 2, np.float32)
     assert (exe(x, y) == x + y).all()
@@ -233,7 +210,7 @@ def test_arrays_larger_than_the_staging_memory_arrive_whole(fake: Any) -> None:
 
 
 def test_what_was_passed_may_change_as_soon_as_the_call_returns(fake: Any) -> None:
-    exe = on_device(fake, ADD)
+    exe = fake.executable(ADD)
     x = np.ones(64, np.float32)
     gpu = exe.loaded().put(x)  # type: ignore[attr-defined]
     made = exe(x, gpu)
@@ -242,7 +219,7 @@ def test_what_was_passed_may_change_as_soon_as_the_call_returns(fake: Any) -> No
 
 
 def test_host_arrays_for_results(fake: Any) -> None:
-    exe = on_device(fake, ADD)
+    exe = fake.executable(ADD)
     args = arguments(exe)
     room = np.zeros((64, 2), np.float32)
     for out in (np.zeros(64, np.float32), room[:, 1]):
@@ -256,7 +233,7 @@ def test_host_arrays_for_results(fake: Any) -> None:
 
 
 def test_device_arrays_in_device_arrays_out(fake: Any) -> None:
-    exe = on_device(fake, CHAIN)
+    exe = fake.executable(CHAIN)
     args = arguments(exe)
     put = [exe.loaded().put(a) for a in args]  # type: ignore[attr-defined]
     before = fake.count()["cuMemcpyHtoDAsync"]
@@ -272,7 +249,7 @@ def test_device_arrays_in_device_arrays_out(fake: Any) -> None:
 
 
 def test_results_are_ordered_before_they_are_read(fake: Any) -> None:
-    exe = on_device(fake, ADD)
+    exe = fake.executable(ADD)
     put = [exe.loaded().put(a) for a in arguments(exe)]  # type: ignore[attr-defined]
     waits = fake.count()["cuStreamSynchronize"]
     once = exe(*put)
@@ -282,7 +259,7 @@ def test_results_are_ordered_before_they_are_read(fake: Any) -> None:
 
 
 def test_other_libraries_arrays_are_taken_where_they_stand(fake: Any) -> None:
-    exe = on_device(fake, ADD)
+    exe = fake.executable(ADD)
     x, y = (aligned(a) for a in arguments(exe))
     lender = Lender(y)
     made = exe(Foreign(x, stream=1), lender)
@@ -294,7 +271,7 @@ def test_other_libraries_arrays_are_taken_where_they_stand(fake: Any) -> None:
 
 
 def test_what_is_lent_is_held_until_the_work_is_done(fake: Any) -> None:
-    exe = on_device(fake, ADD)
+    exe = fake.executable(ADD)
     program: Any = exe.loaded()
     x, y = (Foreign(aligned(a)) for a in arguments(exe))
     made = exe(x, y)
@@ -306,7 +283,7 @@ def test_what_is_lent_is_held_until_the_work_is_done(fake: Any) -> None:
 
 
 def test_strided_and_misaligned_arrays_are_copied_on_the_device(fake: Any) -> None:
-    exe = on_device(fake, CHAIN)
+    exe = fake.executable(CHAIN)
     fake.kernels |= {f"nw_gather_{w}": gathering(w) for w in (1, 2, 4, 8)}
     x, w = arguments(exe)
     across = Foreign(aligned(x.T).T)
@@ -348,7 +325,7 @@ def test_the_strided_copy_assembles(arch: str) -> None:
 
 
 def test_device_arrays_for_results(fake: Any) -> None:
-    exe = on_device(fake, ADD)
+    exe = fake.executable(ADD)
     args = arguments(exe)
     out = exe.loaded().put(np.zeros(64, np.float32))  # type: ignore[attr-defined]
     assert exe(*args, out=out) is out
@@ -362,7 +339,7 @@ def test_device_arrays_for_results(fake: Any) -> None:
 
 
 def test_the_array_interface_and_dlpack_of_ours(fake: Any) -> None:
-    exe = on_device(fake, ADD)
+    exe = fake.executable(ADD)
     array = exe.loaded().put(np.arange(6, dtype=np.float32).reshape(2, 3))  # type: ignore[attr-defined]
     facts = array.__cuda_array_interface__
     assert facts["data"] == (array.address, False) and facts["typestr"] == "<f4"
@@ -401,7 +378,7 @@ def test_capsules_keep_their_owner_until_they_are_gone(dtype: Any, code: str) ->
 
 
 def test_arrays_that_do_not_fit_are_refused(fake: Any) -> None:
-    exe = on_device(fake, ADD)
+    exe = fake.executable(ADD)
     x = aligned(np.zeros(64, np.float32))
     with pytest.raises(ArgumentError, match=r"argument 1 \(y\): expected f32\[64\], got f32\[32\]"):
         exe(Foreign(x), Foreign(x[:32]))
@@ -419,7 +396,7 @@ def test_arrays_that_do_not_fit_are_refused(fake: Any) -> None:
 
 
 def test_too_little_memory_is_told_with_figures(fake: Any) -> None:
-    exe = on_device(fake, ADD.replace("[64]", f"[{1 << 20}]"))
+    exe = fake.executable(ADD.replace("[64]", f"[{1 << 20}]"))
     fake.total = 5 << 20
     x = np.zeros(1 << 20, np.float32)
     with pytest.raises(MemoryError, match=r"Imaginary GPU has no room for y of add: it takes"):
@@ -429,7 +406,7 @@ def test_too_little_memory_is_told_with_figures(fake: Any) -> None:
 
 
 def test_memory_that_waits_is_given_up_before_that(fake: Any) -> None:
-    exe = on_device(fake, ADD)
+    exe = fake.executable(ADD)
     put = exe.loaded().put  # type: ignore[attr-defined]
     big = put(np.zeros(1 << 20, np.float32))
     del big
@@ -439,7 +416,7 @@ def test_memory_that_waits_is_given_up_before_that(fake: Any) -> None:
 
 
 def test_a_launch_that_is_refused_names_its_kernel(fake: Any) -> None:
-    exe = on_device(fake, ADD)
+    exe = fake.executable(ADD)
     fake.fail("cuLaunchKernel", "LAUNCH_OUT_OF_RESOURCES")
     with pytest.raises(UnsupportedError, match=r"kernel nw_\w+ of group .* cannot be launched"):
         exe(*arguments(exe))
@@ -461,7 +438,7 @@ def faulty(fake: Any, exe: Executable) -> str:
 
 
 def test_a_fault_names_the_kernel_and_ends_the_device(fake: Any) -> None:
-    exe = on_device(fake, ADD)
+    exe = fake.executable(ADD)
     args = arguments(exe)
     symbol = faulty(fake, exe)
     with pytest.raises(DeviceError, match=rf"kernel {symbol} of group .* failed.*ILLEGAL_ADDRESS"):
@@ -469,13 +446,13 @@ def test_a_fault_names_the_kernel_and_ends_the_device(fake: Any) -> None:
     with pytest.raises(DeviceError, match="cannot be used any more in this process"):
         exe(*args)
     with pytest.raises(DeviceError, match="start a new process"):
-        on_device(fake, ADD)(*args)
+        fake.executable(ADD)(*args)
 
 
 def test_of_several_kernels_the_faulty_one_is_named_on_request(
     fake: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    exe = on_device(fake, CHAIN)
+    exe = fake.executable(CHAIN)
     args = arguments(exe)
     exe(*args)
     symbol = faulty(fake, exe)
@@ -487,7 +464,7 @@ def test_of_several_kernels_the_faulty_one_is_named_on_request(
 
 
 def test_without_that_the_error_says_how(fake: Any) -> None:
-    exe = on_device(fake, CHAIN)
+    exe = fake.executable(CHAIN)
     args = arguments(exe)
     faulty(fake, exe)
     with pytest.raises(DeviceError, match=SYNC):
@@ -498,7 +475,7 @@ def test_without_that_the_error_says_how(fake: Any) -> None:
 def test_ptx_that_the_driver_refuses_is_told_with_its_log(fake: Any) -> None:
     fake.log = "ptxas fatal: line 3: what is this?"
     with pytest.raises(VerifyError, match="line 3: what is this"):
-        on_device(fake, ADD)(*[np.zeros(64, np.float32)] * 2)
+        fake.executable(ADD)(*[np.zeros(64, np.float32)] * 2)
 
 
 @pytest.mark.parametrize(
@@ -514,7 +491,7 @@ def test_ptx_that_the_driver_refuses_is_told_with_its_log(fake: Any) -> None:
     ],
 )
 def test_code_loads_where_it_can_run(fake: Any, arch: str, capability: int, loads: Any) -> None:
-    exe = on_device(fake, ADD)
+    exe = fake.executable(ADD)
     codes = {s: replace(c, cubin=b"cubin") for s, c in exe.bundle.kernels.items()}  # type: ignore[type-var]
     target = Target.parse(f"cuda -arch={arch}")
     other = Executable(replace(exe.bundle, target=target, kernels=codes), exe.module)
@@ -529,7 +506,7 @@ def test_code_loads_where_it_can_run(fake: Any, arch: str, capability: int, load
 
 
 def test_machine_code_that_does_not_fit_gives_way_to_ptx(fake: Any) -> None:
-    exe = on_device(fake, ADD)
+    exe = fake.executable(ADD)
     codes = {s: replace(c, cubin=b"cubin") for s, c in exe.bundle.kernels.items()}  # type: ignore[type-var]
     other = Executable(replace(exe.bundle, kernels=codes), exe.module)
     fake.fail("cuModuleLoadData", "NO_BINARY_FOR_GPU")
@@ -542,7 +519,7 @@ def test_machine_code_that_does_not_fit_gives_way_to_ptx(fake: Any) -> None:
 
 
 def test_everything_is_given_back(fake: Any) -> None:
-    exe = on_device(fake, CHAIN)
+    exe = fake.executable(CHAIN)
     device = None
     for _ in range(3):
         put = [exe.loaded().put(a) for a in arguments(exe)]  # type: ignore[attr-defined]
@@ -558,7 +535,7 @@ def test_everything_is_given_back(fake: Any) -> None:
 
 
 def test_executables_share_one_context(fake: Any) -> None:
-    first, second = on_device(fake, ADD), on_device(fake, CHAIN)
+    first, second = fake.executable(ADD), fake.executable(CHAIN)
     for exe in (first, second):
         exe(*arguments(exe))
     assert fake.count()["cuDevicePrimaryCtxRetain"] == 1
@@ -566,7 +543,7 @@ def test_executables_share_one_context(fake: Any) -> None:
 
 
 def test_calls_from_several_threads_are_right(fake: Any) -> None:
-    exe = on_device(fake, CHAIN)
+    exe = fake.executable(CHAIN)
     wrong: list[int] = []
 
     def work(seed: int) -> None:
@@ -585,7 +562,7 @@ def test_calls_from_several_threads_are_right(fake: Any) -> None:
 
 
 def test_new_places_get_new_graphs_and_old_ones_go(fake: Any) -> None:
-    exe = on_device(fake, CHAIN)
+    exe = fake.executable(CHAIN)
     program: Any = exe.loaded()
     args = arguments(exe)
     sets = [[program.put(a) for a in args] for _ in range(12)]
@@ -605,7 +582,7 @@ def test_new_places_get_new_graphs_and_old_ones_go(fake: Any) -> None:
 
 def test_a_profile_has_a_row_for_each_thunk(fake: Any) -> None:
     for text in (CHAIN, COUNT):
-        exe = on_device(fake, text)
+        exe = fake.executable(text)
         rows = exe.profile(*arguments(exe), rounds=2)
         assert [r.name for r in rows] == [t.name for t in exe.plan.thunks]
         assert all(r.seconds > 0 for r in rows) and any(r.bytes for r in rows)
@@ -627,7 +604,7 @@ def test_the_bindings_take_what_they_are_given(fake: Any) -> None:
     else:
         pytest.skip("there is a driver here, which must not be called like this")
     for text in (CHAIN, COUNT):
-        exe = on_device(fake, text, shared_bytes=64 << 10)
+        exe = fake.executable(text, shared_bytes=64 << 10)
         for _ in range(3):
             exe(*arguments(exe))
         exe.profile(*arguments(exe))
@@ -635,7 +612,7 @@ def test_the_bindings_take_what_they_are_given(fake: Any) -> None:
     put = exe.loaded().put(np.zeros(4, np.float32))  # type: ignore[attr-defined]
     put.__dlpack__(stream=2)
     del exe, put
-    program = on_device(fake, ADD)
+    program = fake.executable(ADD)
     codes = {s: replace(c, cubin=b"x") for s, c in program.bundle.kernels.items()}  # type: ignore[type-var]
     again = Executable(replace(program.bundle, kernels=codes), program.module)
     again(*map(Foreign, map(aligned, arguments(again))))
@@ -702,7 +679,7 @@ def test_a_driver_error_says_what_failed(fake: Any) -> None:
 
 
 def test_many_calls_in_one_graph(fake: Any) -> None:
-    exe = on_device(fake, CHAIN)
+    exe = fake.executable(CHAIN)
     program: Any = exe.loaded()
     calls, expected = [], []
     for seed in range(3):
@@ -717,4 +694,4 @@ def test_many_calls_in_one_graph(fake: Any) -> None:
     for (_, out), right in zip(calls, expected, strict=True):
         np.testing.assert_allclose(out[0].numpy(), right[0], atol=1e-5)
     with pytest.raises(UnsupportedError, match="loops or branches"):
-        on_device(fake, COUNT).loaded().repeated([])  # type: ignore[attr-defined]
+        fake.executable(COUNT).loaded().repeated([])  # type: ignore[attr-defined]

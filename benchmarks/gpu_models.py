@@ -1,0 +1,176 @@
+"""Models for `gpu.py`, written once in jax: what jax runs, and the HLO that nestwright builds.
+
+``p(name, *shape, scale=, shift=)`` asks for a weight. Weights are arguments, f32, drawn by name, so
+that every process has the same. jax is imported by whoever calls.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Param = Callable[..., Any]
+WIDTH, HEADS, LAYERS = 768, 12, 12
+
+
+@dataclass(frozen=True)
+class Model:
+    """``fn(p, *inputs)``; ``inputs`` draws its arguments."""
+
+    fn: Callable[..., Any]
+    inputs: Callable[[np.random.Generator], list[Any]]
+
+
+def drawn(name: str, shape: tuple[int, ...], scale: float, shift: float) -> Any:
+    """The weight of this name."""
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    return (rng.standard_normal(shape, dtype=np.float32) * scale + shift).astype(np.float32)
+
+
+def weights(model: Model, inputs: list[Any]) -> dict[str, Any]:
+    """Every weight that the model asks for, found by tracing it."""
+    import jax
+
+    found: dict[str, Any] = {}
+
+    def p(name: str, *shape: int, scale: float = 1.0, shift: float = 0.0) -> Any:
+        found[name] = drawn(name, shape, scale, shift)
+        return found[name]
+
+    jax.eval_shape(lambda *x: model.fn(p, *x), *inputs)
+    return found
+
+
+def applied(model: Model) -> Callable[..., Any]:
+    """The model as a function of its weights, a dict, and its inputs."""
+
+    def run(held: Mapping[str, Any], *inputs: Any) -> Any:
+        return model.fn(lambda name, *shape, **how: held[name], *inputs)
+
+    return run
+
+
+def hlo(model: Model, held: dict[str, Any], inputs: list[Any]) -> str:
+    """The model's HLO; its parameters are the weights by name, then the inputs."""
+    import jax
+
+    return str(jax.jit(applied(model)).lower(held, *inputs).as_text("hlo"))
+
+
+def linear(p: Param, n: str, x: Any, width: int, out: int) -> Any:
+    return x @ p(f"{n}.w", width, out, scale=width**-0.5) + p(f"{n}.b", out, scale=0.02)
+
+
+def norm(p: Param, n: str, x: Any, eps: float = 1e-5) -> Any:
+    import jax.numpy as jnp
+
+    centred = x - x.mean(-1, keepdims=True)
+    scaled = centred / jnp.sqrt((centred * centred).mean(-1, keepdims=True) + eps)
+    return scaled * p(f"{n}.g", WIDTH, scale=0.1, shift=1) + p(f"{n}.b", WIDTH, scale=0.1)
+
+
+def attention(q: Any, k: Any, v: Any) -> Any:
+    import jax
+
+    scores = jax.nn.softmax(q @ k.swapaxes(-1, -2) * q.shape[-1] ** -0.5, axis=-1)
+    return scores @ v
+
+
+def heads(x: Any) -> Any:
+    batch, length, _ = x.shape
+    return x.reshape(batch, length, HEADS, WIDTH // HEADS).swapaxes(1, 2)
+
+
+def unheads(x: Any) -> Any:
+    batch, _, length, _ = x.shape
+    return x.swapaxes(1, 2).reshape(batch, length, WIDTH)
+
+
+def mlp(p: Param, n: str, x: Any, approximate: bool) -> Any:
+    import jax
+
+    inner = jax.nn.gelu(linear(p, f"{n}.f1", x, WIDTH, 4 * WIDTH), approximate=approximate)
+    return linear(p, f"{n}.f2", inner, 4 * WIDTH, WIDTH)
+
+
+def bert_base(p: Param, ids: Any) -> Any:
+    x = p("word", 30522, WIDTH, scale=0.5)[ids] + p("pos", 512, WIDTH, scale=0.5)[: ids.shape[1]]
+    x = norm(p, "emb", x)
+    for i in range(LAYERS):
+        q, k, v = (heads(linear(p, f"{i}.{t}", x, WIDTH, WIDTH)) for t in "qkv")
+        mixed = linear(p, f"{i}.o", unheads(attention(q, k, v)), WIDTH, WIDTH)
+        x = norm(p, f"{i}.n1", x + mixed)
+        x = norm(p, f"{i}.n2", x + mlp(p, f"{i}", x, approximate=False))
+    return x
+
+
+def gpt2_decode(p: Param, ids: Any, *past: Any) -> Any:
+    """One token against a cache, which comes back longer."""
+    import jax.numpy as jnp
+
+    table = p("wte", 50257, WIDTH, scale=0.1)
+    at = past[0].shape[2]
+    x = table[ids] + p("wpe", 1024, WIDTH, scale=0.1)[at : at + 1]
+    cache = []
+    for i in range(LAYERS):
+        qkv = linear(p, f"{i}.qkv", norm(p, f"{i}.n1", x), WIDTH, 3 * WIDTH)
+        q, k, v = (heads(part) for part in jnp.split(qkv, 3, axis=-1))
+        k = jnp.concatenate([past[2 * i], k], 2)
+        v = jnp.concatenate([past[2 * i + 1], v], 2)
+        cache += [k, v]
+        x = x + linear(p, f"{i}.o", unheads(attention(q, k, v)), WIDTH, WIDTH)
+        x = x + mlp(p, f"{i}", norm(p, f"{i}.n2", x), approximate=True)
+    return (norm(p, "n", x) @ table.T, *cache)
+
+
+def conv_bn(p: Param, n: str, x: Any, out: int, k: int = 1, stride: int = 1) -> Any:
+    import jax
+    import jax.numpy as jnp
+
+    kernel = p(f"{n}.conv", k, k, x.shape[-1], out, scale=(2 / (x.shape[-1] * k * k)) ** 0.5)
+    pads = [(k // 2, k // 2)] * 2
+    layout = ("NHWC", "HWIO", "NHWC")
+    y = jax.lax.conv_general_dilated(x, kernel, (stride, stride), pads, dimension_numbers=layout)
+    mean, var = p(f"{n}.m", out, scale=0.1), p(f"{n}.v", out, scale=0.05, shift=1)
+    y = (y - mean) / jnp.sqrt(var + 1e-5)
+    return y * p(f"{n}.g", out, scale=0.1, shift=1) + p(f"{n}.b", out, scale=0.1)
+
+
+def resnet50(p: Param, x: Any) -> Any:
+    import jax
+
+    relu, lax = jax.nn.relu, jax.lax
+    x = relu(conv_bn(p, "stem", x, 64, 7, 2))
+    pads = ((0, 0), (1, 1), (1, 1), (0, 0))
+    x = lax.reduce_window(x, -np.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), pads)
+    for stage, (width, depth) in enumerate(((64, 3), (128, 4), (256, 6), (512, 3))):
+        for i in range(depth):
+            n, stride = f"l{stage}.{i}", 2 if stage and not i else 1
+            y = relu(conv_bn(p, f"{n}.1", x, width))
+            y = relu(conv_bn(p, f"{n}.2", y, width, 3, stride))
+            y = conv_bn(p, f"{n}.3", y, 4 * width)
+            x = relu(y + (x if i else conv_bn(p, f"{n}.d", x, 4 * width, 1, stride)))
+    return linear(p, "fc", x.mean((1, 2)), 2048, 1000)
+
+
+def _tokens(count: int, most: int) -> Callable[[np.random.Generator], list[Any]]:
+    return lambda rng: [rng.integers(0, most, (1, count), dtype=np.int32)]
+
+
+def _decoding(rng: np.random.Generator) -> list[Any]:
+    shape = (1, HEADS, 128, WIDTH // HEADS)
+    past = [rng.standard_normal(shape, dtype=np.float32) for _ in range(2 * LAYERS)]
+    return [rng.integers(0, 50257, (1, 1), dtype=np.int32), *past]
+
+
+MODELS: Mapping[str, Model] = {
+    "bert_base": Model(bert_base, _tokens(128, 30522)),
+    "gpt2_decode": Model(gpt2_decode, _decoding),
+    "resnet50": Model(
+        resnet50, lambda rng: [rng.standard_normal((1, 224, 224, 3), dtype=np.float32)]
+    ),
+}
