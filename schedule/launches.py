@@ -31,7 +31,7 @@ from .cursor import (
 from .errors import Reason
 from .legality import bound_vars, fed_within, opaque_apart, sums_of_axes, writes
 from .owners import depends, owned, thread_loops, writing_loops
-from .threads import few_enough, is_grid, is_shared, may_share, placed
+from .threads import SHARING, few_enough, is_grid, is_shared, may_share, placed
 
 GRID = tuple(t for t in THREADS if is_grid(t))
 BLOCK = tuple(t for t in THREADS if not is_grid(t))
@@ -43,11 +43,23 @@ LAUNCHES = (
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A top-level nest with loops over threads; ``sizes`` has the threads of each index."""
+    """A top-level nest with loops over threads; ``sizes`` has the largest extent of each index."""
 
     func: Func
     blocks: tuple[Path, ...]
     sizes: Mapping[str, int]
+
+    @property
+    def threads(self) -> dict[str, int]:
+        """How many threads of each index there are: those that share a reduction meet in pairs,
+        so that their number is a power of two."""
+        pairs = [
+            x.thread == SHARING and is_shared(block_of(p), x)
+            for p in self.blocks
+            for x in loops_of(p)
+        ]
+        more = {SHARING: 1 << (self.sizes[SHARING] - 1).bit_length()} if any(pairs) else {}
+        return {**self.sizes, **more}
 
     def users(self, buffer: Buffer) -> list[Path]:
         """The blocks of the launch that touch a buffer."""
@@ -91,7 +103,7 @@ def _holds(launch: Launch) -> Reason | None:
         for n, x in enumerate(path):
             if isinstance(x, For) and x.kind is Kind.THREAD and id(x) not in seen:
                 seen.add(id(x))
-                reason = placed(path[: n + 1], x.thread) or few_enough(launch.sizes, x)
+                reason = placed(path[: n + 1], x.thread) or few_enough(launch.threads, x)
                 if reason is not None:
                     return reason
         reason = _block_holds(path)
@@ -153,7 +165,7 @@ class Traffic:
     def owned(self, thread: str) -> bool:
         """Whether an element determines the thread that touches it."""
         if self._owned is None:
-            self._owned = owned(self.users, self.buffer, self.launch.sizes)
+            self._owned = owned(self.users, self.buffer)
         return thread in self._owned
 
     def fed(self) -> bool:

@@ -87,10 +87,10 @@ def _of_launch(launch: Launch, top: Path, gpu: Gpu) -> Iterator[Reason]:
 def _too_many(launch: Launch, gpu: Gpu) -> Iterator[Reason]:
     most = dict(zip(("threadIdx.x", "threadIdx.y", "threadIdx.z"), gpu.block_extents, strict=True))
     most |= zip(("blockIdx.x", "blockIdx.y", "blockIdx.z"), gpu.grid_extents, strict=True)
-    for name, n in launch.sizes.items():
+    for name, n in launch.threads.items():
         if n > most[name]:
             yield Reason(f"{name} has {n} iterations; {gpu.arch} takes {most[name]}")
-    total = prod(n for name, n in launch.sizes.items() if not is_grid(name))
+    total = prod(n for name, n in launch.threads.items() if not is_grid(name))
     if total > gpu.threads_per_block:
         yield Reason(
             f"a block has {total} threads; {gpu.arch} takes {gpu.threads_per_block}",
@@ -107,7 +107,7 @@ def _partial(launch: Launch, loops: Sequence[For]) -> For | None:
             for x in loops
             if x.kind is Kind.THREAD
             and not is_grid(x.thread)
-            and (extent_of(x) or 0) < launch.sizes[x.thread]
+            and (extent_of(x) or 0) < launch.threads[x.thread]
         ),
         None,
     )
@@ -143,7 +143,7 @@ def _of_one_kind(launch: Launch, path: Path) -> Iterator[Reason]:
 def _absent(launch: Launch, part: For, blame: tuple[Stmt, ...]) -> Reason:
     return Reason(
         f"threads wait for each other inside loop `{part.var.name}`, to which only "
-        f"{extent_of(part)} of {launch.sizes[part.thread]} threads of {part.thread} come",
+        f"{extent_of(part)} of {launch.threads[part.thread]} threads of {part.thread} come",
         (part, *blame),
         "give all loops over an index that stand around others the same extent",
     )

@@ -8,7 +8,7 @@ of the same shape say the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import gcd
 from typing import TypeAlias
@@ -44,12 +44,13 @@ def depends(block: Block, var: Var) -> bool:
     return any(var in free_vars(e) for e in exprs)
 
 
-def owned(paths: Iterable[Path], buffer: Buffer, sizes: Mapping[str, int]) -> frozenset[str]:
-    """The thread indices that an element of ``buffer`` determines, for all blocks that touch it.
-
-    ``sizes`` has the number of threads of each index.
-    """
-    extents = {INDEX_VARS[name]: sizes.get(name, 1) for name in THREADS}
+def owned(paths: Sequence[Path], buffer: Buffer) -> frozenset[str]:
+    """The thread indices that an element of ``buffer`` determines, for all blocks that touch it."""
+    extents = dict.fromkeys(INDEX_VARS.values(), 1)
+    for path in paths:
+        for name, x in thread_loops(path).items():
+            v = INDEX_VARS[name]
+            extents[v] = max(extents[v], extent_of(x) or 1)
     common: dict[Place, int] | None = None
     for path in paths:
         by = _standins(path, extents)
