@@ -2,7 +2,8 @@
 
 ``for f: .. f // 8 .. f % 8 ..``  ->  ``for f: q = let(f // 8); r = let(f % 8); .. q .. r ..`` where
 a guard in the body depends on them. What differs between the threads of a block has no name: they
-run the same code, and memory that they share must not be there once for each way a guard goes.
+run the same code, and memory that they share must not be there once for each way a guard goes. So
+do the iterations of a loop that is to be pipelined.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def name_quotients(func: Func) -> Func:
 
 def _named(s: Stmt) -> Stmt:
     s = map_stmt(s, _named, lambda e: e)
-    if not isinstance(s, For) or s.thread.startswith("threadIdx"):
+    if not isinstance(s, For) or s.thread.startswith("threadIdx") or "pipeline" in s.notes:
         return s
     atoms = _atoms(s)
     if not atoms:
