@@ -253,7 +253,7 @@ class Function:
     def close_loop(self, name: str, begin: str, end: str, step: int, bits: int = 64) -> None:
         """End the body: the counter runs from ``begin`` by ``step`` while it is below ``end``.
 
-        It counts in ``bits``, all of which are then literals if they are not 64.
+        It counts in ``bits``, in which ``begin`` and ``end`` are given.
         """
         body = self.regions.pop()
         parent = self.here

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import gcd
 
-from ..ir.dtypes import index, s32
+from ..ir.dtypes import DType, index, s32
 from ..ir.loop.affine import Interval, bounds
 from ..ir.loop.nodes import Buffer, Cast, Const, Expr, For, Load, Op, Scope, Stmt, Store, Var
 from ..ir.loop.visit import children, walk_expr
@@ -15,9 +15,11 @@ from .llvm_ir_align import multiple
 from .llvm_ir_convert import convert, reinterpret
 from .llvm_ir_core import Value, register_type
 from .llvm_ir_device import Device, awaits, own_stores
-from .llvm_ir_index import Indices
+from .llvm_ir_index import Indices, Small, fits
 from .llvm_ir_ops import apply
 
+_BEYOND = frozenset({"mulhi", "shift-right-logical", "count-leading-zeros", "popcnt"})
+"""What 32 bits give another result for, even if it is small."""
 VECTOR_BYTES = 16  # of a GPU's widest access; every buffer begins at a multiple
 
 
@@ -58,14 +60,14 @@ class Emitter(Indices):
             case Op(name="add" | "subtract" | "multiply" | "negate", dtype=d) if d == index:
                 return self.linear(e)
             case Op(name="floordiv" | "floormod" as name, args=(a, b), dtype=d) if d == index:
-                return self.quotient(name, a, b)
+                return self.quotient(e, name, a, b)
             case Op(name="select", args=(c, a, b)):
-                return self.selection(c, a, b)
+                return self.selection(e, c, a, b)
             case Op(name=name, args=args):
-                return apply(self, name, tuple(self.value(a) for a in args))
+                return self.applied(e, name, tuple(self.value(a) for a in args))
             case Cast(value=inner, dtype=dtype, bits=bits):
                 x = self.value(inner)
-                return reinterpret(self, x, dtype) if bits else convert(self, x, dtype)
+                return reinterpret(self, x, dtype) if bits else self.converted(e, x, dtype)
             case Load(buffer=buffer, index=(at,)):
                 return load_element(self, buffer, at)
         raise AssertionError(f"not a flat expression: {e}")
@@ -93,11 +95,37 @@ class Emitter(Indices):
             return abs(value.literal)
         return lanes.count if lanes is not None and vector else self.multiples.get(var, 1)
 
-    def thread(self, device: Device, name: str) -> Value:
-        """The number of this thread or block in a GPU's index."""
-        return self.cast("zext", device.thread_index(name), index)
+    def thread(self, device: Device, name: str, var: Var) -> Value:
+        """The number of this thread or block in a GPU's index, for ``var``."""
+        return self.widened(device.thread_index(name), *self.ranges[var])
 
-    def selection(self, c: Expr, a: Expr, b: Expr) -> Value:
+    def applied(self, e: Op, name: str, args: tuple[Value, ...]) -> Value:
+        """An operation on values; one on indices in 32 bits where a GPU can do with them."""
+        if self.device is None or args[-1].dtype != index or name in _BEYOND:
+            return apply(self, name, args)
+        low, high = bounds(e, self.ranges) if e.dtype == index else (0, 0)
+        known = [self.narrow(a) if a.dtype == index else None for a in args]
+        small = all(k or a.dtype != index for k, a in zip(known, args, strict=True))
+        if not small or not fits(low, high):
+            result = apply(self, name, args)
+            if e.dtype == index and fits(low, high) and result.literal is None:
+                self.small[result.text] = Small(self.cast("trunc", result, s32), low, high)
+            return result
+        narrowed = tuple(k.value if k else a for k, a in zip(known, args, strict=True))
+        result = apply(self, name, narrowed)
+        return self.widened(result, low, high) if e.dtype == index else result
+
+    def converted(self, e: Cast, x: Value, dtype: DType) -> Value:
+        """A conversion; between indices and others by way of 32 bits where a GPU can."""
+        known = self.narrow(x) if x.dtype == index else None
+        if known is not None and dtype != index:
+            x = known.value
+        if self.device is not None and dtype == index and x.dtype == s32 and not x.lanes:
+            low, high = bounds(e, self.ranges)
+            return self.widened(x, max(low, -(1 << 31)), min(high, SMALL))
+        return convert(self, x, dtype)
+
+    def selection(self, e: Op, c: Expr, a: Expr, b: Expr) -> Value:
         """Both arms are computed; which is taken is decided without a branch.
 
         On a GPU what is not taken is not read either.
@@ -106,7 +134,7 @@ class Emitter(Indices):
         if isinstance(cond.literal, bool):
             return self.value(a if cond.literal else b)
         if self.device is None or not (_fetches(a) or _fetches(b)):
-            return self.select(cond, self.value(a), self.value(b))
+            return self.applied(e, "select", (cond, self.value(a), self.value(b)))
         if cond.lanes:
             return self.select(cond, self.where(cond, a), self.where(self.negate_pred(cond), b))
         return self.fetched(cond, a, b)
@@ -147,9 +175,22 @@ class Emitter(Indices):
         steps = self.iota(index, self.lanes.count, form.lane)
         return self.binary("add", steps, self.wide(total, self.lanes.count))
 
-    def quotient(self, name: str, a: Expr, b: Expr) -> Value:
+    def whole(self, e: Op, name: str, x: Value, y: Value) -> Value:
+        """A quotient or remainder on a GPU, unsigned where that is known to be right."""
+        a, b = self.narrow(x), self.narrow(y)
+        low, high = bounds(e, self.ranges)
+        if a is None or b is None or not fits(low, high):
+            return apply(self, name, (x, y))
+        if a.low < 0 or b.low < 1:
+            return self.widened(apply(self, name, (a.value, b.value)), low, high)
+        instruction = "udiv" if name == "floordiv" else "urem"
+        return self.widened(self.binary(instruction, a.value, b.value), low, high)
+
+    def quotient(self, e: Op, name: str, a: Expr, b: Expr) -> Value:
         """A quotient or remainder; unsigned where the dividend is known not to be negative."""
         x, y = self.value(a), self.value(b)
+        if self.device is not None and not (x.lanes or y.lanes):
+            return self.whole(e, name, x, y)
         if bounds(a, self.ranges)[0] < 0:
             return apply(self, name, (x, y))
         x, y = self.even(x, y)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass, field
 
-from ..ir.dtypes import DType, index, pred
+from ..ir.dtypes import DType, index, pred, s32
 from ..ir.loop.nodes import Buffer, Const, Expr, Op, Var
 from ..ir.target import Target
 from .llvm_ir_build import Builder
@@ -30,6 +30,15 @@ class Lanes:
     count: int
     mask: Value | None = None
     certain: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Small:
+    """An index as 32 bits, and what it lies between."""
+
+    value: Value
+    low: int
+    high: int
 
 
 @dataclass(slots=True)
@@ -56,7 +65,8 @@ class Form:
 class Indices(Builder):
     """A builder that evaluates index expressions; ``buffers`` has the pointers.
 
-    ``device`` is there when the code is for a GPU; ``private`` are a thread's own buffers.
+    ``device`` is there when the code is for a GPU; ``private`` are a thread's own buffers. A GPU
+    computes with 32 bits: ``small`` has by their text the indices that need no more.
     """
 
     def __init__(self, target: Target) -> None:
@@ -65,6 +75,7 @@ class Indices(Builder):
         self.lanes: Lanes | None = None
         self.device: Device | None = None
         self.private: set[Buffer] = set()
+        self.small: dict[str, Small] = {}
 
     @abstractmethod
     def value(self, e: Expr) -> Value:
@@ -111,7 +122,7 @@ class Indices(Builder):
         if x.lane or (x.terms and y.lane):
             return False
         if x.terms:
-            into.add(self.binary("mul", self.total(x), self.total(y)), k)
+            into.add(self._times(self.total(x), self.total(y)), k)
             return True
         k *= x.constant
         into.constant += k * y.constant
@@ -120,10 +131,54 @@ class Indices(Builder):
             into.add(value, k * factor)
         return True
 
+    def narrow(self, x: Value) -> Small | None:
+        """A scalar index as 32 bits, on a GPU and where they are enough."""
+        if self.device is None or x.lanes:
+            return None
+        if isinstance(x.literal, int) and fits(x.literal, x.literal):
+            return Small(self.const(x.literal, s32), x.literal, x.literal)
+        return self.small.get(x.text)
+
+    def widened(self, x: Value, low: int, high: int) -> Value:
+        """An s32 between ``low`` and ``high`` as an index."""
+        if isinstance(x.literal, int):
+            return self.const(x.literal, index)
+        wide = self.cast("zext nneg" if low >= 0 else "sext", x, index)
+        self.small[wide.text] = Small(x, low, high)
+        return wide
+
+    def _times(self, a: Value, b: Value) -> Value:
+        x, y = self.narrow(a), self.narrow(b)
+        if x is not None and y is not None:
+            ends = [p * q for p in (x.low, x.high) for q in (y.low, y.high)]
+            if fits(min(ends), max(ends)):
+                return self.widened(self.binary("mul", x.value, y.value), min(ends), max(ends))
+        return self.binary("mul", a, b)
+
+    def _small_total(self, form: Form) -> Value | None:
+        low = high = form.constant
+        total: Value | None = None
+        parts = [(self.narrow(value), k) for value, k in _outside_in(form)]
+        for x, k in parts:
+            if x is None:
+                return None
+            low, high = low + min(k * x.low, k * x.high), high + max(k * x.low, k * x.high)
+        if not parts or not fits(low, high):
+            return None
+        for x, k in parts:
+            assert x is not None
+            scaled = self.binary("mul", x.value, self.const(k, s32))
+            total = scaled if total is None else self.binary("add", total, scaled)
+        assert total is not None
+        return self.widened(self.binary("add", total, self.const(form.constant, s32)), low, high)
+
     def total(self, form: Form) -> Value:
         """The scalar part of a form as one value."""
+        small = self._small_total(form)
+        if small is not None:
+            return small
         total: Value | None = None
-        for value, factor in sorted(form.terms.values(), key=lambda t: t[0].depth):
+        for value, factor in _outside_in(form):
             scaled = self.binary("mul", value, self.const(factor, index))
             total = scaled if total is None else self.binary("add", total, scaled)
         constant = self.const(form.constant, index)
@@ -133,7 +188,7 @@ class Indices(Builder):
         """The address of the element at ``form``, of lane 0 in a vector loop."""
         at = self.buffers[buffer]
         type_ = memory_type(buffer.dtype)
-        terms = sorted(form.terms.values(), key=lambda t: t[0].depth)
+        terms = _outside_in(form)
         while terms:
             depth = terms[0][0].depth
             same = {v.text: (v, k) for v, k in terms if v.depth == depth}
@@ -172,3 +227,13 @@ class Indices(Builder):
         assert self.lanes is not None
         mask = self.lanes.mask
         return self.const(True, pred, self.lanes.count) if mask is None else mask
+
+
+def fits(low: int, high: int) -> bool:
+    """Whether 32 bits hold what lies between these."""
+    return low >= -(1 << 31) and high < 1 << 31
+
+
+def _outside_in(form: Form) -> list[tuple[Value, int]]:
+    """The terms, those of outer regions first."""
+    return sorted(form.terms.values(), key=lambda t: t[0].depth)

@@ -37,7 +37,7 @@ from .llvm_ir_align import multiple
 from .llvm_ir_core import Function, Value, memory_type
 from .llvm_ir_device import SHARED_ALIGN, Device, Nest
 from .llvm_ir_expr import Emitter
-from .llvm_ir_vector import counter_bits, reduce_element, vector_loop
+from .llvm_ir_vector import narrow_counter, reduce_element, vector_loop
 from .lower.workspace import ALIGN, buffer_bytes, is_tile
 
 OWN_ALIGN = 16  # bytes: of what a GPU's thread has for itself
@@ -117,7 +117,7 @@ def emit_loop(em: Emitter, s: For) -> None:
         em.threaded = em.threaded or s.kind is Kind.THREAD
         emit_stmt(em, s.body)
     elif s.kind is Kind.THREAD:
-        em.env[s.var] = em.thread(_device(em, f"loop bound to {s.thread}"), s.thread)
+        em.env[s.var] = em.thread(_device(em, f"loop bound to {s.thread}"), s.thread, s.var)
         em.threaded = True
         emit_stmt(em, s.body)
     elif s.kind is Kind.UNROLLED and count is not None:
@@ -140,8 +140,9 @@ def serial_loop(em: Emitter, s: For, extent: Value) -> None:
         em.function.open_arm()
     counter, name = em.function.open_loop(em.stores(s.body), True)
     em.env[s.var] = counter
+    end = narrow_counter(em, counter, name, extent)
     emit_stmt(em, s.body)
-    em.function.close_loop(name, "0", extent.text, 1, counter_bits(em, extent))
+    em.function.close_loop(name, "0", end.text, 1, end.dtype.bits)
     if maybe:
         em.function.branch(guard, em.function.close_arm(), None)
 
@@ -277,7 +278,7 @@ def _outline(em: Emitter, s: For, name: str, taken: Mapping[Var | Buffer, Value]
 def emit_nest(em: Emitter, device: Device, nest: Nest) -> None:
     """The code of one launch on a GPU, into ``em.finished``."""
     em.env, em.ranges, em.multiples, em.private = {}, {}, {}, set()
-    em.stored, em.exchanged = {}, nest.exchanged
+    em.stored, em.exchanged, em.small = {}, nest.exchanged, {}
     em.threaded, em.shared, em.workspace = False, 0, 0
     device.open_launch(nest)
     for buffer in nest.around:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..ir.dtypes import DType, index
+from ..ir.dtypes import DType, index, s32
 from ..ir.elementwise import identity
 from ..ir.loop.nodes import (
     Alloc,
@@ -28,11 +28,11 @@ from ..ir.loop.nodes import (
     Var,
 )
 from ..ir.loop.visit import children, exprs, walk, walk_expr
-from .llvm_ir_access import SMALL, store_element
+from .llvm_ir_access import store_element
 from .llvm_ir_core import Value
 from .llvm_ir_device import touched
 from .llvm_ir_expr import VECTOR_BYTES, Emitter
-from .llvm_ir_index import Lanes
+from .llvm_ir_index import Lanes, Small
 from .llvm_ir_ops import apply, combines
 
 WRITTEN_OUT = 64  # iterations that a GPU runs as straight-line code rather than as lanes
@@ -61,9 +61,9 @@ def vector_loop(em: Emitter, s: For, count: int, emit: EmitStmt) -> None:
         _open_sum(em, x, lanes)
     if full > PIECES:
         counter, name = em.function.open_loop(em.stores(s.body), True)
+        end = narrow_counter(em, counter, name, em.const(full * lanes, index))
         _piece(em, s, counter, lanes, lanes, emit)
-        bits = counter_bits(em, em.const(full * lanes, index))
-        em.function.close_loop(name, "0", str(full * lanes), lanes, bits)
+        em.function.close_loop(name, "0", end.text, lanes, end.dtype.bits)
     else:
         for k in range(full):
             _piece(em, s, em.const(k * lanes, index), lanes, lanes, emit)
@@ -86,10 +86,14 @@ def _plan(em: Emitter, s: For) -> tuple[int, list[Store]]:
     return known[1:]
 
 
-def counter_bits(em: Emitter, end: Value) -> int:
-    """The width of a loop's counter: a GPU has no registers of 64 bits."""
-    small = isinstance(end.literal, int) and end.literal <= SMALL
-    return 32 if em.device is not None and small else 64
+def narrow_counter(em: Emitter, counter: Value, loop: str, end: Value) -> Value:
+    """The end that an open loop counts to; where 32 bits do, its counter has them too."""
+    small = em.narrow(end)
+    if small is None:
+        return end
+    own = Value(f"%j.{loop}", s32, 0, counter.depth)
+    em.small[counter.text] = Small(own, 0, max(0, small.high - 1))
+    return small.value
 
 
 def _lanes(em: Emitter, s: For) -> int:
