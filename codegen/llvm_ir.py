@@ -19,6 +19,7 @@ from .llvm_ir_nvptx import Nvptx
 from .llvm_ir_stmt import emit_nest, emit_stmt
 from .lower.workspace import workspace_bytes
 from .sim.device import Simulator
+from .sim.roll import roll
 
 
 def emit(func: Func, target: Target) -> str:
@@ -30,6 +31,8 @@ def emit(func: Func, target: Target) -> str:
         names = ", ".join(v.name for v in func.symbols)
         raise UnsupportedError(f"function {func.name} over symbols {names}", "bind them first")
     em = Emitter(target)
+    if target.kind == "cuda-sim":
+        func = roll(func)
     device = _device(em, func)
     if device is None:
         return _cpu(em, func)
