@@ -170,8 +170,7 @@ class _Reader:
             case ast.Call(args=[ast.Subscript() as kind], keywords=keywords):
                 align = [self.triple(k.value) for k in keywords if k.arg == "align"]
                 notes = self.notes([k for k in keywords if k.arg != "align"])
-                scope = notes.pop("scope", Scope.GLOBAL.value)
-                swizzle = notes.pop("swizzle", 0)
+                scope, swizzle = notes.pop("scope", Scope.GLOBAL.value), notes.pop("swizzle", 0)
                 known = scope in [x.value for x in Scope] and isinstance(swizzle, int)
                 if known and not notes and len(align) <= 1:
                     buffer = self.buffer(name, kind, Scope(scope))
@@ -180,10 +179,10 @@ class _Reader:
         self.fail(call, "not an allocation", hint=f'alloc(f32[64], scope="...") of {scopes}')
 
     def triple(self, node: ast.expr) -> tuple[int, int, int]:
-        match _items(node):
-            case [a, b, c]:
-                return self.integer(a), self.integer(b), self.integer(c)
-        self.fail(node, "an alignment is (dimension, factor, offset)")
+        if len(_items(node)) != 3:
+            self.fail(node, "an alignment is (dimension, factor, offset)")
+        a, b, c = map(self.integer, _items(node))
+        return a, b, c
 
     def buffer(self, name: str, kind: ast.Subscript, scope: Scope = Scope.GLOBAL) -> Buffer:
         shape = tuple(self.integer(x) for x in _items(kind.slice))
@@ -292,12 +291,11 @@ class _Reader:
     def intrinsic(self, call: ast.Call) -> Intrinsic:
         match call.args:
             case [ast.Constant(value=str(name)), *parts]:
-                found = {_callee(p): p for p in parts if isinstance(p, ast.Call)}
+                lists = {_callee(p): p.args for p in parts if isinstance(p, ast.Call)}
             case _:
                 self.fail(call, "an intrinsic has a name", hint='intrinsic("barrier")')
-        if len(found) != len(parts) or not found.keys() <= {"writes", "reads", "args"}:
+        if len(lists) != len(parts) or not lists.keys() <= {"writes", "reads", "args"}:
             self.fail(call, "not an intrinsic", hint="writes(...), reads(...), args(...)")
-        lists = {word: part.args for word, part in found.items()}
         writes, reads = (tuple(map(self.region, lists.get(w, ()))) for w in ("writes", "reads"))
         return Intrinsic(name, writes, reads, tuple(map(self.integer, lists.get("args", ()))))
 
@@ -308,14 +306,13 @@ class _Reader:
             case _:
                 hint = "all_reduce(32, S, lambda a, b: a + b)"
                 self.fail(call, "not a reduction across threads", hint=hint)
-        if len(names.args) != 2 * len(buffers):
+        n = len(buffers)
+        if len(names.args) != 2 * n:
             self.fail(call, f"the lambda has {len(names.args)} names", "two for each buffer")
-        both = (*buffers, *buffers)
-        new = [Var(a.arg, b.dtype) for a, b in zip(names.args, both, strict=True)]
-        left, right = tuple(new[: len(buffers)]), tuple(new[len(buffers) :])
+        new = tuple(Var(a.arg, b.dtype) for a, b in zip(names.args, 2 * buffers, strict=True))
         with self.names(call, *((v.name, v) for v in new)):
-            combined = tuple(map(self.expr, [body] if len(buffers) == 1 else _items(body)))
-        return AllReduce(buffers, left, right, combined, self.integer(threads))
+            combined = tuple(map(self.expr, [body] if n == 1 else _items(body)))
+        return AllReduce(buffers, new[:n], new[n:], combined, self.integer(threads))
 
     def block(self, s: ast.With, call: ast.Call) -> Block:
         match call.args:

@@ -140,3 +140,13 @@ def test_threads_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_refused(spec: str, message: str) -> None:
     with pytest.raises(TargetError, match=message.replace("(", r"\(")):
         Target.parse(spec)
+
+
+def test_figures_of_gpus_go_together() -> None:
+    for gpu in gpus.GPUS.values():
+        lanes = 64 if gpu.sm in (75, 80) else 128
+        peak = gpu.multiprocessors * lanes * 2 * gpu.clock
+        assert abs(peak / gpu.f32_flops - 1) < 0.05, gpu
+        assert gpu.shared_per_block <= gpu.shared_per_multiprocessor
+        assert gpu.threads_per_multiprocessor % gpu.warp == 0
+        assert all(rate >= gpu.f32_flops * 0.99 for rate in gpu.tensor_flops.values())
