@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NoReturn, TypeVar
 
 from ..dtypes import BY_NAME, DType, index, pred
@@ -94,7 +94,6 @@ class _Parts:
     reads: tuple[Region, ...] | None = None
     writes: tuple[Region, ...] | None = None
     init: Stmt | None = None
-    rest: list[ast.stmt] = field(default_factory=list)
 
 
 class _Reader:
@@ -179,10 +178,10 @@ class _Reader:
         self.fail(call, "not an allocation", hint=f'alloc(f32[64], scope="...") of {scopes}')
 
     def triple(self, node: ast.expr) -> tuple[int, int, int]:
-        if len(_items(node)) != 3:
-            self.fail(node, "an alignment is (dimension, factor, offset)")
-        a, b, c = map(self.integer, _items(node))
-        return a, b, c
+        match [self.integer(x) for x in _items(node)]:
+            case [a, b, c]:
+                return a, b, c
+        self.fail(node, "an alignment is (dimension, factor, offset)")
 
     def buffer(self, name: str, kind: ast.Subscript, scope: Scope = Scope.GLOBAL) -> Buffer:
         shape = tuple(self.integer(x) for x in _items(kind.slice))
@@ -301,15 +300,14 @@ class _Reader:
 
     def all_reduce(self, call: ast.Call) -> AllReduce:
         match call.args:
-            case [threads, *values, ast.Lambda(args=names, body=body)]:
+            case [threads, *values, ast.Lambda(args=ast.arguments(args=names) as given, body=body)]:
                 buffers = tuple(self.lookup(v, Buffer) for v in values)
             case _:
-                hint = "all_reduce(32, S, lambda a, b: a + b)"
-                self.fail(call, "not a reduction across threads", hint=hint)
+                self.fail(call, "not a reduction", hint="all_reduce(32, S, lambda a, b: a + b)")
         n = len(buffers)
-        if len(names.args) != 2 * n:
-            self.fail(call, f"the lambda has {len(names.args)} names", "two for each buffer")
-        new = tuple(Var(a.arg, b.dtype) for a, b in zip(names.args, 2 * buffers, strict=True))
+        if len(names) != 2 * n or ast.unparse(given) != ", ".join(a.arg for a in names):
+            self.fail(call, f"the lambda has {len(names)} plain names", "two for each buffer")
+        new = tuple(Var(a.arg, b.dtype) for a, b in zip(names, 2 * buffers, strict=True))
         with self.names(call, *((v.name, v) for v in new)):
             combined = tuple(map(self.expr, [body] if n == 1 else _items(body)))
         return AllReduce(buffers, new[:n], new[n:], combined, self.integer(threads))
