@@ -39,7 +39,7 @@ def weights(model: Model, inputs: list[Any]) -> dict[str, Any]:
 
     def p(name: str, *shape: int, scale: float = 1.0, shift: float = 0.0) -> Any:
         found[name] = drawn(name, shape, scale, shift)
-        return found[name]
+        return jax.numpy.zeros(shape, np.float32)
 
     jax.eval_shape(lambda *x: model.fn(p, *x), *inputs)
     return found

@@ -21,8 +21,6 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from platformdirs import user_cache_path
-
 from ..ir.errors import TargetError, UnsupportedError
 from ..ir.files import whole_file
 
@@ -109,13 +107,23 @@ def assemble(ptx: str, arch: str) -> Cubin:
 @lru_cache(maxsize=256)
 def _assembled(ptx: str, arch: str, tool: Ptxas) -> Cubin:
     name = hashlib.sha256(f"{_LAYOUT} {tool.version} {arch}\n{ptx}".encode()).hexdigest()
-    place = user_cache_path("nestwright") / "cubin" / name
-    kept = _read(place)
+    folder = _folder()
+    kept = _read(folder / name) if folder else None
     if kept is None:
         kept = _run(ptx, arch, tool)
-        with suppress(OSError):  # a cache that cannot be written is none
-            _write(place, kept)
+        if folder:
+            with suppress(OSError):  # a cache that cannot be written is none
+                _write(folder / name, kept)
     return kept
+
+
+def _folder() -> Path | None:
+    """Where cubins are kept; nowhere on a machine that lacks what knows the place."""
+    try:
+        from platformdirs import user_cache_path
+    except ImportError:
+        return None
+    return user_cache_path("nestwright") / "cubin"
 
 
 def _read(place: Path) -> Cubin | None:
