@@ -35,6 +35,7 @@ from .primitives import (
     locate,
     loops,
     matmul,
+    merge,
     reduce,
     stage,
     tensorize,
@@ -164,6 +165,11 @@ class Schedule:
         """``[i_0, j_0, i_1, j_1]`` with ``i_1`` of extent ``rows``, ``j_1`` of ``columns``."""
         func, new = loops.tile(self.func, i, j, rows, columns)
         return self._record(func, "tile", (i, j, rows, columns), new)
+
+    def merge(self, first: LoopRef, second: LoopRef) -> LoopRef:
+        """One loop for two that follow each other and run as often; it is ``first``."""
+        func = merge.merge(self.func, first, second)
+        return self._record(func, "merge", (first, second), (first,))[0]
 
     def add_unit_loop(self, block: Blockish) -> LoopRef:
         """A loop of one iteration around a block."""
@@ -397,6 +403,7 @@ _SIGNATURES: Mapping[str, tuple[str, ...]] = {
     "fuse": ("loops",),
     "reorder": ("loops",),
     "tile": ("loop", "loop", "int", "int"),
+    "merge": ("loop", "loop"),
     "add_unit_loop": ("block",),
     "parallel": ("loop",),
     "vectorize": ("loop",),

@@ -135,37 +135,38 @@ def _in_row(info: BlockInfo, n: int, passed: frozenset[Buffer]) -> bool:
     return True
 
 
-def row_loops(k: Cluster, sch: Schedule, inner: int, vector: int = 1) -> tuple[LoopRef, LoopRef]:
+def row_loops(
+    k: Cluster, sch: Schedule, inner: int, vector: int = 1
+) -> tuple[LoopRef, LoopRef]:
     """Loops over groups of ``inner`` rows and over the rows of one, every block inside of both.
 
     With ``vector`` a row is that many neighbours on the last axis: each block runs over them.
     """
-    host = host_of(k, sch)
-    row = list(sch.get_loops(host.name)[: k.count]) or [_unit(sch, host)]
-    if vector > 1:
-        row[-1], _ = sch.split(row[-1], [None, vector])
+    row = merged_rows(k, sch, vector)
     at = row[0] if len(row) == 1 else sch.fuse(*row)
     outer, at = sch.split(at, [None, min(inner, max(sch.extent(at), 1))])
-    gather(k, sch, host, at)
     return outer, at
 
 
-def _unit(sch: Schedule, host: BlockInfo) -> LoopRef:
+def merged_rows(k: Cluster, sch: Schedule, vector: int = 1) -> list[LoopRef]:
+    """The loops over the axes of the row, with every block of the cluster inside."""
+    rows: list[LoopRef] = []
+    for info in k.blocks:
+        own = list(sch.get_loops(info.name)[: k.count]) or [_unit(sch, info)]
+        if vector > 1:
+            own[-1], _ = sch.split(own[-1], [None, vector])
+        for first, second in zip(rows, own, strict=False):
+            sch.merge(first, second)
+        rows = rows or own
+    return rows
+
+
+def _unit(sch: Schedule, info: BlockInfo) -> LoopRef:
     """A loop of one iteration around all others of a block."""
-    inner = sch.get_loops(host.name)
-    unit = sch.add_unit_loop(host.name)
+    inner = sch.get_loops(info.name)
+    unit = sch.add_unit_loop(info.name)
     sch.reorder(unit, *inner)
     return unit
-
-
-def gather(k: Cluster, sch: Schedule, host: BlockInfo, at: LoopRef) -> None:
-    """Move into a loop of the host what follows it, then what it and they need."""
-    after = follows((host,), k.blocks)
-    for info in after:
-        sch.reverse_compute_at(info.name, at)
-    for info in reversed(k.blocks):
-        if info is not host and info not in after:
-            sch.compute_at(info.name, at)
 
 
 def place(k: Cluster, sch: Schedule, wide: str | None = None) -> None:
@@ -179,32 +180,3 @@ def place(k: Cluster, sch: Schedule, wide: str | None = None) -> None:
             scope = "register" if k.columns(info) == 1 else wide
             if scope is not None:
                 sch.set_scope(info.name, 0, scope)
-
-
-def host_of(k: Cluster, sch: Schedule) -> BlockInfo:
-    """The block whose loops all others are moved into."""
-    return _host(k.blocks, sch.func.params)
-
-
-def _host(part: tuple[BlockInfo, ...], outputs: tuple[Buffer, ...]) -> BlockInfo:
-    """One that writes an output that others read, which cannot be moved itself; else the last; else
-    what all of the last ones depend on."""
-    last = [b for n, b in enumerate(part) if not follows((b,), part[n + 1 :])]
-    fixed = [b for b in part if b not in last and any(s.buffer in outputs for s in b.stores)]
-    if fixed:
-        return fixed[0]
-    if len(last) == 1:
-        return last[0]
-    shared = [b for b in part if all(x in follows((b,), part) for x in last)]
-    return shared[-1] if shared else part[-1]
-
-
-def follows(start: tuple[BlockInfo, ...], part: tuple[BlockInfo, ...]) -> tuple[BlockInfo, ...]:
-    """The blocks of ``part`` that need a result of ``start``, directly or not, in order."""
-    written = {s.buffer for b in start for s in b.stores}
-    found: list[BlockInfo] = []
-    for block in part:
-        if block not in start and any(a.buffer in written for a in block.inputs):
-            written |= {s.buffer for s in block.stores}
-            found.append(block)
-    return tuple(found)

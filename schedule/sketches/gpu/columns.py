@@ -18,7 +18,7 @@ from ...schedule import Schedule
 from ..analyze import BlockInfo, describe
 from ..lookup import below, own_loops
 from ..space import Choices, Sketch, cheapest
-from .clusters import Cluster, gather, host_of, place, row_loops
+from .clusters import Cluster, merged_rows, place, row_loops
 from .machine import (
     BARRIER,
     LATENCY,
@@ -151,14 +151,10 @@ def share_columns(
     _, part = sch.split(terms, [None, share])
     sch.reorder(part, *(x for x in sch.get_loops(anchor.name) if x != part))
     partial = sch.rfactor(part, 0)
-    host = host_of(k, sch)
-    own = own_loops(sch, host.name)
-    over = {own[a.var] for a in host.spatial if a.var in own}
-    row = [x for x in sch.get_loops(host.name) if x in over]
-    outer, column, *_ = sch.split(row[-1], [None, columns, *([lanes] if lanes > 1 else [])])
+    row = merged_rows(k, sch, lanes)
+    outer, column = sch.split(row[-1], [None, columns])
     block = fused(sch, [*row[:-1], outer])
     assert block is not None
-    gather(k, sch, host, column)
     place(k, sch)
     sch.compute_at(partial, block)
     sch.set_scope(partial, 0, "shared")

@@ -1,0 +1,116 @@
+"""One loop for two: merge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from ...ir.loop.nodes import Buffer, For, Func, Seq, Stmt
+from ...ir.loop.visit import seq, substitute
+from ..concurrent import kinds_hold
+from ..cursor import (
+    LoopRef,
+    Path,
+    block_of,
+    blocks_under,
+    edit,
+    extent_of,
+    find_loop,
+    loop_of,
+    nest,
+)
+from ..errors import Reason, require
+from ..legality import constant_extent, fed_within, not_opaque, only_blocks, plain_loops
+
+
+def merge(func: Func, first: LoopRef, second: LoopRef) -> Func:
+    """``for i: A; for j: B``  ->  ``for i: A; B``, with ``i`` for ``j``.
+
+    The loops stand in one sequence and run as often as each other. What stands between them has
+    nothing to do with ``B``; what ``B`` needs of ``A`` is there after the same iteration.
+    """
+    asked = f"merge loop `{second.var.name}` into loop `{first.var.name}`"
+    above, below = find_loop(func, first, asked), find_loop(func, second, asked)
+    loop, other = loop_of(above), loop_of(below)
+    require(
+        func,
+        asked,
+        _siblings(above, below),
+        plain_loops((loop, other)),
+        constant_extent(loop),
+        constant_extent(other),
+        _as_often(loop, other),
+        only_blocks(above),
+        only_blocks(below),
+        not_opaque((*blocks_under(above), *blocks_under(below))),
+        _apart(above, below),
+    )
+    moved = substitute(other.body, {other.var: loop.var})
+
+    def join(s: Stmt) -> Stmt:
+        assert isinstance(s, For)
+        return replace(s, body=seq(s.body, moved))
+
+    new = edit(func, [(below, lambda _: None), (above, join)])
+    paths = blocks_under(nest(new).loops[loop.var])
+    require(func, asked, fed_within(new, paths), kinds_hold(new, paths))
+    return new
+
+
+def _siblings(above: Path, below: Path) -> Reason | None:
+    loop, other = loop_of(above), loop_of(below)
+    parent = above[-2] if len(above) > 1 else None
+    if isinstance(parent, Seq) and len(below) == len(above) and below[-2] is parent:
+        order = [id(s) for s in parent.stmts]
+        if order.index(id(loop)) < order.index(id(other)):
+            return None
+    return Reason(
+        f"loop `{other.var.name}` does not follow `{loop.var.name}` in the same body",
+        (loop, other),
+    )
+
+
+def _as_often(loop: For, other: For) -> Reason | None:
+    if extent_of(loop) == extent_of(other):
+        return None
+    return Reason(
+        f"they run {extent_of(loop)} and {extent_of(other)} times",
+        (loop, other),
+        "split the longer one, or compute_at makes of a block what another one needs",
+    )
+
+
+def _apart(above: Path, below: Path) -> Reason | None:
+    """Nothing from the first loop to the second writes what the second does, and nothing between
+    them feeds it or is fed by it."""
+    loop, other = loop_of(above), loop_of(below)
+    parent = above[-2]
+    assert isinstance(parent, Seq)
+    order = [id(s) for s in parent.stmts]
+    inside = parent.stmts[order.index(id(loop)) + 1 : order.index(id(other))]
+    between = [p for s in inside for p in blocks_under((*above[:-1], s))]
+    mine = _buffers(blocks_under(below), of_writes=True)
+    reads = _buffers(blocks_under(below), of_writes=False)
+    for path in (*blocks_under(above), *between):
+        if mine & _buffers((path,), of_writes=True):
+            return Reason(
+                f"block `{block_of(path).name}` writes what loop `{other.var.name}` writes",
+                (block_of(path), other),
+            )
+    for path in between:
+        if mine & _buffers((path,), False) or reads & _buffers((path,), True):
+            return Reason(
+                f"block `{block_of(path).name}` between the loops exchanges values with "
+                f"`{other.var.name}`",
+                (block_of(path), other),
+                "merge it first",
+            )
+    return None
+
+
+def _buffers(paths: Iterable[Path] | Sequence[Path], of_writes: bool) -> set[Buffer]:
+    found: set[Buffer] = set()
+    for p in paths:
+        block = block_of(p)
+        found.update(r.buffer for r in (block.writes if of_writes else block.reads))
+    return found
