@@ -226,6 +226,9 @@ class FakeApi:
 
     cuMemcpyHtoDAsync = cuMemcpyDtoHAsync = cuMemcpyDtoDAsync = _copy
 
+    def cuMemsetD8Async(self, target: int, value: int, size: int, stream: Any) -> None:
+        self._submit(stream, lambda: ctypes.memset(target, value, size) and None)
+
     def cuEventCreate(self, flags: int) -> Event:
         return Event()
 

@@ -1,0 +1,110 @@
+"""Candidates measured on a GPU, over the stand-in for its driver: checked, timed, or given up."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nestwright.autotune.measure import device as measured
+from nestwright.autotune.measure.harness import Harness
+from nestwright.autotune.measure.protocol import Candidate, Job
+from nestwright.autotune.measure.worker import Worker
+from nestwright.autotune.programs import KERNEL, Program
+from nestwright.autotune.records import DEFAULT_SKETCH
+from nestwright.codegen import ptxas
+from nestwright.codegen.kernel import compile_func
+from nestwright.ir.target import Target
+
+TEXT = """HloModule task
+ENTRY main {
+  x = f32[64,100] parameter(0)
+  y = f32[64,100] parameter(1)
+  ROOT z = f32[64,100] multiply(x, y)
+}
+"""
+DEFAULT = Candidate(DEFAULT_SKETCH, {})
+
+
+@pytest.fixture
+def harness(fake, tmp_path: Path, monkeypatch) -> Harness:
+    monkeypatch.setenv("NESTWRIGHT_MEASURE_LOCK", str(tmp_path / "measure.lock"))
+    native = compile_func(Program("hlo", TEXT).func, Target.parse("cpu"))
+    function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(native.library.address(KERNEL))
+    function.words, function.library = 3, native  # type: ignore[attr-defined]
+    fake.kernels[KERNEL] = function
+    return Harness(lambda phase: None)
+
+
+def job(tmp_path: Path, kind: str = "measure", *candidates: Candidate) -> Job:
+    chosen = candidates or (DEFAULT,)
+    reference = str(tmp_path / "reference.npz")
+    return Job(1, kind, "task", "hlo", TEXT, "cuda -arch=sm_90", chosen, reference)
+
+
+def test_a_candidate_is_checked_and_timed_by_events(harness, fake, tmp_path: Path) -> None:
+    (outcome,) = harness.run(job(tmp_path))
+    assert outcome.status == "ok" and outcome.runs and outcome.trace
+    assert fake.count()["cuGraphLaunch"] or fake.count()["cuLaunchKernel"] > 3
+    assert fake.count()["cuMemsetD8Async"] == 1, "what a kernel does not write must show"
+    places = {words[2] for _, _, words in fake.launched}
+    assert len(places) > 4, "sets of buffers take turns"
+    if ptxas.find() is not None:
+        [registers] = outcome.facts["registers"]
+        assert 8 <= registers <= 255 and outcome.facts["spills"] == [0]
+
+
+def test_a_wrong_result_is_told_and_not_timed(harness, fake, tmp_path: Path) -> None:
+    fake.kernels[KERNEL] = None
+    (outcome,) = harness.run(job(tmp_path))
+    assert outcome.status == "wrong" and "differs" in outcome.note and not outcome.runs
+
+
+def test_a_race_times_in_turns(harness, fake, tmp_path: Path) -> None:
+    outcomes = harness.run(job(tmp_path, "race", DEFAULT, DEFAULT))
+    assert [o.status for o in outcomes] == ["ok", "ok"]
+
+
+def test_after_a_fault_the_child_is_of_no_more_use(harness, fake, tmp_path: Path) -> None:
+    real = fake.kernels[KERNEL]
+
+    def faulty(*words: int) -> None:
+        fake.fault()
+
+    faulty.words = real.words  # type: ignore[attr-defined]
+    fake.kernels[KERNEL] = faulty
+    (outcome,) = harness.run(job(tmp_path))
+    assert outcome.status == "crash" and outcome.fault and "ILLEGAL_ADDRESS" in outcome.note
+
+
+def test_what_spills_is_not_timed(harness, fake, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(measured, "SPILLED", -1)
+    (outcome,) = harness.run(job(tmp_path))
+    assert outcome.status == "build" and "lack of registers" in outcome.note
+    assert not fake.launched
+
+
+CHILD = """
+import json, os, sys
+for line in sys.stdin:
+    number = json.loads(line)["number"]
+    outcome = {"status": "crash", "runs": [], "note": str(os.getpid()), "fault": number == 1}
+    print(json.dumps({"number": number, "outcomes": [outcome]}), flush=True)
+"""
+
+
+def test_a_fresh_child_does_the_job_after_a_fault(tmp_path: Path) -> None:
+    worker = Worker((sys.executable, "-c", CHILD))
+    try:
+        pids = []
+        for number in (1, 2, 3):
+            worker.submit(replace(job(tmp_path), number=number))
+            while (done := worker.receive()) is None:
+                pass
+            pids.append(done[1][0].note)
+    finally:
+        worker.close()
+    assert pids[0] != pids[1] == pids[2]
