@@ -18,8 +18,10 @@ from .gpu.async_copies import copy_at_once, forget_notes, note_copies
 from .gpu.barriers import place_barriers
 from .gpu.bind import bind_threads
 from .gpu.cross_thread import combine_threads
+from .gpu.limits import check_limits
 from .gpu.matrix import lower_matrices
 from .gpu.narrow import narrow_shared
+from .gpu.settle import keep_small, settle_buffers
 from .gpu.software_pipeline import pipeline_loops
 from .hoist_init import hoist_init
 from .name_quotients import name_quotients
@@ -62,6 +64,9 @@ GPU_PASSES: tuple[tuple[str, Pass], ...] = (
     ("open_blocks", lambda f, t: open_blocks(f)),
     ("simplify", _simplify),
     ("compact", lambda f, t: compact(f)),
+    ("settle_buffers", settle_buffers),
+    ("compact_settled", lambda f, t: compact(f)),
+    ("keep_small", lambda f, t: keep_small(f)),
     ("simplify_compact", _simplify),
     ("hoist_init", lambda f, t: hoist_init(f)),
     ("name_quotients", lambda f, t: name_quotients(f)),
@@ -76,6 +81,7 @@ GPU_PASSES: tuple[tuple[str, Pass], ...] = (
     ("flatten", lambda f, t: flatten(f)),
     ("simplify_flat", _simplify),
     ("forget_notes", lambda f, t: forget_notes(f)),
+    ("check_limits", check_limits),
 )
 """What a function for a GPU goes through."""
 

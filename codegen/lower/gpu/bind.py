@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from ....ir.errors import UnsupportedError
 from ....ir.loop.build import as_int, both, compare, lt
@@ -37,12 +38,18 @@ from ..rebuild import with_body
 
 BLOCKS = tuple(t for t in THREADS if t.startswith("blockIdx"))
 WARP = 32
+UNPLACED = "unplaced"  # the note of buffers in shared memory that no schedule has put there
 _SHORT = {t: f"{t[0]}{t[-1]}" for t in THREADS}
 
 
 def bind_threads(func: Func) -> Func:
     """The function as a sequence of launches, with the buffers that outlive one around them."""
-    return with_body(func, _Function(func.name).top(func.body))
+    unplaced: list[str] = []
+    result = with_body(func, _Function(func.name, unplaced).top(func.body))
+    if not unplaced:
+        return result
+    notes = {**func.notes, UNPLACED: ",".join(unplaced)}
+    return replace(result, notes=MappingProxyType(notes))
 
 
 def thread_loops(s: Stmt) -> Iterator[For]:
@@ -67,9 +74,10 @@ def is_kept(buffer: Buffer) -> bool:
 
 @dataclass(frozen=True)
 class _Function:
-    """``name`` is the function's: errors say where they are."""
+    """``name`` is the function's: errors say where they are. ``unplaced`` gets names of buffers."""
 
     name: str
+    unplaced: list[str]
 
     def top(self, s: Stmt) -> Stmt:
         match s:
@@ -117,7 +125,7 @@ class _Function:
         self.check(s)
         names = {t: Var(_SHORT[t]) for t in extents}
         notes = {t: x.notes for t, x in loops.items()}
-        body = _Launch(names, extents).stmt(s, frozenset(), frozenset())
+        body = _Launch(names, extents, self.unplaced).stmt(s, frozenset(), frozenset())
         for t in reversed(extents):
             body = For(names[t], Const(extents[t]), body, Kind.THREAD, t, notes.get(t, {}))
         return body
@@ -191,6 +199,7 @@ class _Launch:
 
     names: Mapping[str, Var]
     extents: Mapping[str, int]
+    unplaced: list[str]
 
     def stmt(self, s: Stmt, bound: frozenset[str], own: frozenset[Buffer]) -> Stmt:
         """``s`` under the indices ``bound``; the buffers ``own`` are the thread's."""
@@ -201,6 +210,7 @@ class _Launch:
             return body if full else If(lt(var, s.extent), body)
         if isinstance(s, Alloc) and s.buffer.scope is Scope.GLOBAL:
             if is_bound(s.body):
+                self.unplaced.append(s.buffer.name)
                 return self.stmt(_shared(s), bound, own)
             own |= {s.buffer}
         if not is_bound(s):

@@ -7,7 +7,7 @@ the inner loops; what hangs on the outer loops has to cancel, or to repeat after
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import reduce
@@ -85,6 +85,26 @@ class Threads:
             return Meeting.IN_BLOCK
         return _compared(one, two)
 
+    def misses(self, read: Access, writes: Sequence[Access]) -> bool:
+        """Whether a thread reads an element that it does not write. False where it is unknown."""
+        known: list[tuple[list[Array], Array]] = []
+        rests: set[tuple[Expr, ...]] = set()
+        for a in (read, *writes):
+            parts = [self.without_outer(a, e, 0) for e in a.starts]
+            if any(p is None for p in parts):
+                return False
+            inner = [(p[0], n) for p, n in zip(parts, a.sizes, strict=True) if p is not None]
+            rests.add(tuple(to_expr(p[1]) for p in parts if p is not None))
+            points = self.points(a, inner, 0, every=True)
+            if points is None:
+                return False
+            known.append(points)
+        if len(rests) > 1:
+            return False
+        (mine, number), *others = ((np.stack([t, *where]), t) for where, t in known)
+        there = {x for w, _ in others for x in map(tuple, w.T.tolist())}
+        return len(number) > 0 and any(x not in there for x in map(tuple, mine.T.tolist()))
+
     def without_outer(self, a: Access, e: Expr, depth: int) -> tuple[Expr, Linear] | None:
         """An index as a part over threads and inner loops, and one over what stands outside."""
         inside = {v for v, _ in (*self.vars, *a.loops[depth:]) if v is not None}
@@ -103,9 +123,12 @@ class Threads:
         return to_expr(inner), rest
 
     def points(
-        self, a: Access, dims: list[tuple[Expr, int]], depth: int
+        self, a: Access, dims: list[tuple[Expr, int]], depth: int, every: bool = False
     ) -> tuple[list[Array], Array] | None:
-        """For all threads and inner iterations the elements touched, and the thread's number."""
+        """For all threads and inner iterations the elements touched, and the thread's number.
+
+        Of threads that touch the same, the first and the last will do, unless ``every`` counts.
+        """
         inside = dict(a.loops[depth:])
         threads = {v: n for v, n in self.vars if v is not None}
         known = inside.keys() | threads.keys()
@@ -117,7 +140,7 @@ class Threads:
         step = 1
         for v, n in self.vars:
             if v is not None and n > 1:
-                ends = np.arange(n) if v in used else np.array([0, n - 1])
+                ends = np.arange(n) if every or v in used else np.array([0, n - 1])
                 axes.append(ends)
                 values[v] = ends
             elif v is not None:

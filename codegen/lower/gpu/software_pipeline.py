@@ -26,8 +26,6 @@ from ....ir.loop.nodes import (
     Intrinsic,
     Let,
     Load,
-    Range,
-    Region,
     Scope,
     Seq,
     Stmt,
@@ -35,13 +33,14 @@ from ....ir.loop.nodes import (
     Var,
 )
 from ....ir.loop.printer import show
-from ....ir.loop.visit import exprs, map_expr, map_stmt, seq, substitute, walk, walk_expr
+from ....ir.loop.visit import exprs, map_stmt, seq, substitute, walk, walk_expr
 from ....ir.target import Target
 from ..copies import renamed
 from ..rebuild import with_body
 from .async_copies import COMMIT, Copies, is_async, noted
 from .barriers import BARRIER
 from .bind import written
+from .places import at_place
 
 NOTE = "pipeline"
 STAGED_BYTES = 256  # of a thread's registers that the next copies may take on their way
@@ -142,14 +141,14 @@ class _Pipeline:
 
     def use(self) -> Stmt:
         place = floormod(self.loop.var, self.stages)
-        return _restaged(seq(*self.rest), self.staged, place)
+        return at_place(seq(*self.rest), self.staged, place)
 
     def copy(self, k: Expr, place: Expr) -> Stmt:
         return seq(*(self.at(s, k, place) for s in self.ahead))
 
     def at(self, s: Stmt, k: Expr, place: Expr) -> Stmt:
         """A copy as iteration ``k`` makes it, into the given place."""
-        return _restaged(substitute(renamed(s), {self.loop.var: k}), self.staged, place)
+        return at_place(substitute(renamed(s), {self.loop.var: k}), self.staged, place)
 
 
 def _straight(s: Stmt) -> tuple[list[Buffer], list[Stmt]]:
@@ -191,34 +190,6 @@ def _reads(s: Stmt) -> frozenset[Buffer]:
 def _staged(b: Buffer, stages: int) -> Buffer:
     align = None if b.align is None else (b.align[0] + 1, *b.align[1:])
     return replace(b, shape=(stages, *b.shape), align=align)
-
-
-def _restaged(s: Stmt, staged: Mapping[Buffer, Buffer], place: Expr) -> Stmt:
-    """``s`` on one of the places of each buffer."""
-
-    def expr(e: Expr) -> Expr:
-        e = map_expr(e, expr)
-        if isinstance(e, Load) and e.buffer in staged:
-            return Load(staged[e.buffer], (place, *e.index))
-        return e
-
-    def region(r: Region) -> Region:
-        if r.buffer not in staged:
-            return r
-        return Region(staged[r.buffer], (Range(place, Const(1)), *r.ranges))
-
-    def stmt(x: Stmt) -> Stmt:
-        x = map_stmt(x, stmt, expr)
-        match x:
-            case Store(buffer=b, index=at) if b in staged:
-                return replace(x, buffer=staged[b], index=(place, *at))
-            case Intrinsic(writes=writes, reads=reads):
-                w, r = tuple(map(region, writes)), tuple(map(region, reads))
-                return replace(x, writes=w, reads=r)
-            case _:
-                return x
-
-    return stmt(s)
 
 
 def _bytes(b: Buffer) -> int:

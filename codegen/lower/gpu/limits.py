@@ -1,0 +1,64 @@
+"""What a launch may ask of a GPU: threads, blocks, shared memory, a thread's own memory."""
+
+from __future__ import annotations
+
+from ....ir.errors import UnsupportedError
+from ....ir.loop.build import as_int
+from ....ir.loop.nodes import Alloc, For, Func, Kind, Scope, Stmt
+from ....ir.loop.visit import children
+from ....ir.target import Target
+from .barriers import SHARED_ALIGN
+
+LOCAL = 512 << 10  # bytes of memory that a thread may have for itself
+
+
+def check_limits(func: Func, target: Target) -> Func:
+    """The flat function, whose launches the target can run; ``UnsupportedError`` if it cannot."""
+    for s in _launches(func.body):
+        _check(s, f"function {func.name}", target)
+    return func
+
+
+def memory(s: Stmt, scopes: tuple[Scope, ...], align: int) -> int:
+    """Bytes of the flat buffers of some scopes that are there at once, each rounded up."""
+    inner = max((memory(c, scopes, align) for c in children(s)), default=0)
+    if not isinstance(s, Alloc) or s.buffer.scope not in scopes:
+        return inner
+    return -(-s.buffer.shape[0] * s.buffer.dtype.bytes // align) * align + inner
+
+
+def _launches(s: Stmt) -> list[For]:
+    if isinstance(s, For) and s.kind is Kind.THREAD:
+        return [s]
+    return [x for c in children(s) for x in _launches(c)]
+
+
+def _check(s: For, where: str, target: Target) -> None:
+    gpu = target.gpu
+    extents: dict[str, int] = {}
+    body: Stmt = s
+    while isinstance(body, For) and body.kind is Kind.THREAD:
+        extents[body.thread] = as_int(body.extent) or 0
+        body = body.body
+    threads = 1
+    for name, n in extents.items():
+        axis = "xyz".index(name[-1])
+        grid = name.startswith("blockIdx")
+        most = (gpu.grid_extents if grid else gpu.block_extents)[axis]
+        threads *= 1 if grid else n
+        if n > most:
+            _refuse(f"{n} iterations over {name}", f"{gpu.arch} takes at most {most}", where)
+    if threads > gpu.threads_per_block:
+        _refuse(f"a block of {threads} threads", f"{gpu.threads_per_block} is the most", where)
+    shared = memory(body, (Scope.SHARED,), SHARED_ALIGN)
+    if shared > gpu.shared_per_block:
+        most = gpu.shared_per_block
+        _refuse(f"{shared} bytes of shared memory", f"{gpu.arch} gives a block {most}", where)
+    own = memory(body, (Scope.GLOBAL, Scope.REGISTER), 1)
+    if own > LOCAL:
+        _refuse(f"{own} bytes of memory for each thread", f"{LOCAL} is the most", where)
+
+
+def _refuse(what: str, why: str, where: str) -> None:
+    hint = "smaller tiles, fewer stages, or other loops bound to threads"
+    raise UnsupportedError(f"a launch asks for {what}", why, where, hint)

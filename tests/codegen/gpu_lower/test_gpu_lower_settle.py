@@ -1,0 +1,93 @@
+"""Buffers that no schedule has placed, and what a launch may ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import pytest
+
+from nestwright.codegen.launch import launches
+from nestwright.codegen.lower.pipeline import lower
+from nestwright.ir.errors import UnsupportedError
+from nestwright.ir.loop.nodes import Alloc, Func, Scope
+from nestwright.ir.loop.parser import parse
+from nestwright.ir.loop.visit import walk
+from nestwright.ir.target import Target
+
+Lowered: TypeAlias = Callable[[str], Func]
+
+
+def nest(first: str, then: str, scope: str = "global", size: int = 64, threads: int = 16) -> str:
+    """A launch that fills T[4, size] by ``first`` and reads it by ``then``, in two loops."""
+    return f"""\
+@func(outputs=1)
+def f(A: f32[4, {size}], C: f32[4, {size}]):
+    T = alloc(f32[4, {size}], scope="{scope}")
+    for b in thread("blockIdx.x", 4):
+        for t in thread("threadIdx.x", {threads}):
+            for j in range({size // threads}):
+                T[b, {first}] = A[b, {first}]
+        for t in thread("threadIdx.x", {threads}):
+            for j in range({size // threads}):
+                C[b, {first}] = T[b, {then}]
+"""
+
+
+def made(func: Func) -> dict[str, tuple[Scope, int]]:
+    """Scopes and sizes of the buffers that a function makes."""
+    found = (x.buffer for x in walk(func.body) if isinstance(x, Alloc))
+    return {b.name: (b.scope, b.shape[0]) for b in found}
+
+
+def test_what_a_thread_alone_uses_is_in_its_registers(means_the_same: Lowered) -> None:
+    flat = means_the_same(nest("t * 4 + j", "t * 4 + 3 - j"))
+    assert made(flat) == {"T": (Scope.REGISTER, 4)}
+
+
+def test_what_is_much_is_in_the_threads_own_memory(means_the_same: Lowered) -> None:
+    flat = means_the_same(nest("t * 100 + j", "t * 100 + 99 - j", size=1600))
+    assert made(flat) == {"T": (Scope.GLOBAL, 100)}
+    assert "workspace_bytes" not in flat.notes
+
+
+def test_what_threads_share_is_in_shared_memory(means_the_same: Lowered) -> None:
+    flat = means_the_same(nest("j * 16 + t", "63 - j * 16 - t"))
+    assert made(flat) == {"T": (Scope.SHARED, 64)}
+    assert launches(flat)[0].shared_bytes == 256
+
+
+def test_what_is_too_much_for_shared_memory_is_in_the_workspace(target: Target) -> None:
+    size = 16 * 4096
+    flat = lower(parse(nest("j * 16 + t", f"{size - 1} - j * 16 - t", size=size)), target)
+    assert made(flat) == {"T": (Scope.GLOBAL, 4 * size)}
+    assert flat.notes["workspace_bytes"] == 16 * size
+    assert launches(flat)[0].shared_bytes == 0
+
+
+def test_every_block_has_its_place_in_the_workspace(
+    means_the_same: Lowered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle = "nestwright.codegen.lower.gpu.settle"
+    monkeypatch.setattr(f"{settle}._shared_bytes", lambda s: 1 << 30)
+    flat = means_the_same(nest("j * 16 + t", "63 - j * 16 - t"))
+    assert made(flat) == {"T": (Scope.GLOBAL, 256)}
+
+
+@pytest.mark.parametrize(
+    "before,why",
+    [
+        (nest("j * 16 + t", "63 - j * 16 - t", "register"), "what another one wrote to T"),
+        (nest("j * 16 + t", "63 - j * 16 - t", "shared", 16 * 4096), "bytes of shared memory"),
+        (nest("t * 200000 + j", "t * 200000 + j", "register", 3200000), "each thread"),
+        (nest("j * 2048 + t", "j * 2048 + t", size=2048, threads=2048), "over threadIdx.x"),
+        (
+            nest("j * 16 + t", "j * 16 + t").replace("threadIdx.x", "threadIdx.z", 1)
+            .replace('"threadIdx.x", 16', '"threadIdx.x", 128'),
+            "a block of 2048 threads",
+        ),
+    ],
+)  # fmt: skip
+def test_what_exceeds_the_gpu_is_refused(before: str, why: str, target: Target) -> None:
+    with pytest.raises(UnsupportedError, match=why):
+        lower(parse(before), target)
