@@ -26,7 +26,8 @@ from ..programs import Program
 from ..records import Json
 from .candidates import Rejected, in_short, make_schedule
 from .lock import MachineLock
-from .machine import Machine, Runnable, machine_for
+from .machine import Machine, Runnable
+from .processor import Processor
 from .protocol import Candidate, Job, Outcome
 from .timing import Yardstick, race, time_call
 
@@ -161,7 +162,16 @@ def _load(job: Job) -> Loaded:
     sketches = {s.name: s for s in generate(program.func, target)}
     arguments = program.arguments(job.seed)
     expected = _expected(program, arguments, Path(job.reference))
-    return Loaded(program, target, sketches, machine_for(program, arguments, target), expected)
+    return Loaded(program, target, sketches, _machine(program, arguments, target), expected)
+
+
+def _machine(program: Program, arguments: Sequence[Array], target: Target) -> Machine:
+    """The machine of a target, with sets of the program's buffers on it."""
+    if target.kind == "cuda":
+        from .device import Device  # what it brings is an extra
+
+        return Device(program, arguments, target)
+    return Processor(program, arguments, target)
 
 
 def _expected(program: Program, arguments: Sequence[Array], path: Path) -> list[Array]:

@@ -8,8 +8,6 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from ...ir.loop.nodes import Func
-from ...ir.target import Target
-from ..programs import Program
 from ..records import Json
 from .timing import Clock
 
@@ -35,17 +33,6 @@ class Machine(Protocol):
 
     def compile(self, func: Func) -> Runnable:
         """Compile and load a schedule of the program's function."""
-
-
-def machine_for(program: Program, arguments: Sequence[Array], target: Target) -> Machine:
-    """The machine of a target, with sets of the program's buffers on it."""
-    if target.kind == "cuda":
-        from .device import Device  # what it brings is an extra
-
-        return Device(program, arguments, target)
-    from .processor import Processor
-
-    return Processor(program, arguments, target)
 
 
 def copies(size: int, caches: int, most: int) -> int:
