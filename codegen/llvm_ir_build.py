@@ -42,7 +42,7 @@ class Builder:
         self.declarations: dict[str, str] = {}
         self.has_fma = "fma" in target.features or target.machine == "aarch64"
         self.libm = True  # whether code may call the C library
-        self.estimates = False  # whether the machine is an NVIDIA GPU, with its estimates
+        self.nvidia = False  # whether the machine is an NVIDIA GPU, with instructions of its own
 
     # Operands.
 
@@ -143,7 +143,7 @@ class Builder:
         A GPU, which has no instruction for division, takes an estimate of ``1 / y`` and improves
         it: the result is right but for one unit in the last place.
         """
-        if not self.estimates:
+        if not self.nvidia:
             return self.binary("fdiv", x, y)
         x, y = self.even(x, y)
         name = f"llvm.nvvm.rcp.approx.ftz.{'d' if y.dtype == f64 else 'f'}"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from ..ir.dtypes import DType, bf16, f16, f32, f64, pred, s8, s16, s32
 from ..ir.errors import UnsupportedError
 from .llvm_ir_build import SIGNED, Builder
-from .llvm_ir_core import Value, element_type
+from .llvm_ir_core import Value, element_type, register_type
 
 QUIET = 0x400000  # the bit of an f32 that makes a NaN quiet
 
@@ -20,6 +20,11 @@ def widen(b: Builder, x: Value) -> Value:
     """A 16-bit float as f32; any other value as it is."""
     if x.literal is not None and x.dtype in (bf16, f16):
         return b.const(x.literal, f32, x.lanes)
+    if x.dtype == bf16 and b.nvidia:
+        type_ = _native_bf16(x.lanes)
+        own = b.pure(f"bitcast {x} to {type_}", bf16, x.lanes, x.depth)
+        text = f"fpext {type_} {own.text} to {register_type(f32, x.lanes)}"
+        return b.pure(text, f32, x.lanes, x.depth)
     if x.dtype == bf16:
         high = b.binary("shl", b.cast("zext", x, s32), b.const(16, s32, x.lanes))
         return b.cast("bitcast", high, f32)
@@ -34,6 +39,11 @@ def narrow(b: Builder, x: Value, dtype: DType) -> Value:
 
 
 def _to_bf16(b: Builder, x: Value) -> Value:
+    if b.nvidia:
+        type_ = _native_bf16(x.lanes)
+        near = b.pure(f"fptrunc {x} to {type_}", bf16, x.lanes, x.depth)
+        text = f"bitcast {type_} {near.text} to {near.type}"
+        return b.pure(text, bf16, x.lanes, x.depth)
     bits = b.bits(x)
     sixteen = b.like(16, bits)
     odd = b.binary("and", b.binary("lshr", bits, sixteen), b.like(1, bits))
@@ -42,6 +52,11 @@ def _to_bf16(b: Builder, x: Value) -> Value:
     chosen = b.select(nan, b.binary("or", bits, b.like(QUIET, bits)), rounded)
     half = b.cast("trunc", b.binary("lshr", chosen, sixteen), s16)
     return Value(half.text, bf16, half.lanes, half.depth)
+
+
+def _native_bf16(lanes: int) -> str:
+    """LLVM's own type, which a GPU has instructions for: values are brought to it and back."""
+    return f"<{lanes} x bfloat>" if lanes else "bfloat"
 
 
 def _to_odd(b: Builder, x: Value) -> Value:

@@ -69,7 +69,7 @@ def element_type(dtype: DType) -> str:
         return f"i{dtype.bits}"
     raise UnsupportedError(
         f"elements of type {dtype}",
-        "the CPU code generator has no registers for them",
+        "the code generator has no registers for them",
         hint="convert to f32 first",
     )
 
@@ -96,7 +96,7 @@ def literal_text(value: Scalar, dtype: DType) -> str:
     if dtype == pred:
         return "true" if value else "false"
     if isinstance(value, complex):
-        raise UnsupportedError("a complex constant", "the CPU code generator has no complex type")
+        raise UnsupportedError("a complex constant", "the code generator has no complex type")
     if not dtype.is_float:
         bits = int(value) & ((1 << dtype.bits) - 1)
         return str(bits - (1 << dtype.bits) if bits >> (dtype.bits - 1) else bits)

@@ -27,7 +27,7 @@ class Nvptx(Device):
 
     def __init__(self, em: Emitter, func: Func) -> None:
         self.em, self.func = em, func
-        em.estimates = True
+        em.nvidia = True
         self.nest: Nest | None = None
         self.reducer: Reducer | None = None
         self.globals: list[str] = [_DYNAMIC]

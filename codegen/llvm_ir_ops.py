@@ -31,9 +31,7 @@ def apply(b: Builder, name: str, args: tuple[Value, ...]) -> Value:
     table = PRED if dtype == pred else FLOAT if dtype.is_float else INTEGER
     emit = table.get(name)
     if emit is None:
-        raise UnsupportedError(
-            f"operation {name} on {dtype}", "the CPU code generator has no code for it"
-        )
+        raise UnsupportedError(f"operation {name} on {dtype}", "the code generator has none for it")
     args = b.even(*args)
     if not dtype.is_float:
         return emit(b, *args)
@@ -57,10 +55,12 @@ def _number(x: Value) -> bool:
     return isinstance(x.literal, int | float) and not math.isnan(x.literal)
 
 
-def _extreme(compare: str) -> Emit:
+def _extreme(name: str, compare: str) -> Emit:
     """The greater or lesser; NaN if either is. A literal needs no look at NaN."""
 
     def emit(b: Builder, x: Value, y: Value) -> Value:
+        if b.nvidia and x.dtype == f32:
+            return b.intrinsic(f"llvm.{name}", *b.even(x, y))
         if _number(x):
             x, y = y, x
         if _number(y):
@@ -71,7 +71,7 @@ def _extreme(compare: str) -> Emit:
     return emit
 
 
-maximum, minimum = _extreme("ogt"), _extreme("olt")
+maximum, minimum = _extreme("maximum", "ogt"), _extreme("minimum", "olt")
 
 
 def _clamp(b: Builder, low: Value, x: Value, high: Value) -> Value:
@@ -95,7 +95,7 @@ def _round_away(b: Builder, x: Value) -> Value:
 
 
 def _rsqrt(b: Builder, x: Value) -> Value:
-    if b.estimates and x.dtype == f32:
+    if b.nvidia and x.dtype == f32:
         return by_lane(b, (x,), lambda v: b.estimate("llvm.nvvm.rsqrt.approx.f", v))
     return b.binary("fdiv", b.like(1.0, x), b.intrinsic("llvm.sqrt", x))
 
