@@ -1,7 +1,8 @@
 """Which sketches a function has for a GPU, and the schedule it gets when nobody tuned it.
 
-First the element-wise blocks that are worth no memory are computed where they are read. What is
-left falls into clusters of blocks, a launch or two each. The heaviest cluster is the one that has
+First the element-wise blocks that are worth no memory are computed where they are read. A matrix
+product or convolution that is worth tiles has sketches of its own. What is left falls into clusters
+of blocks, a launch or two each. Without a product, the heaviest cluster is the one that has
 decisions; the others are scheduled by rule.
 """
 
@@ -20,9 +21,11 @@ from ..space import Choices, Sketch
 from .alone import alone_sketch, schedule_alone
 from .clusters import Cluster, find_clusters
 from .columns import columns_sketch, find_columns
+from .contraction import matmul_sketches
 from .direct import direct_sketch
 from .inlining import inline_cheap
 from .machine import flops_of
+from .matmul import find_matmul
 from .pointwise import flat_sketch
 from .rows import find_rows, rows_sketch
 from .total import find_total, total_sketch
@@ -38,10 +41,16 @@ def generate(func: Func, target: Target) -> tuple[Sketch, ...]:
     """
     first = Schedule(func)
     inlined = inline_cheap(first, target)
-    clusters = find_clusters(blocks_of(first.func))
+    blocks = blocks_of(first.func)
+    product = find_matmul(first)
+    found: list[Sketch] = []
+    if product is not None:
+        rest = find_clusters(tuple(b for b in blocks if b.name not in product.covered))
+        found += [_whole(s, inlined, rest, target) for s in matmul_sketches(product, target)]
+    clusters = find_clusters(blocks)
     main = max(clusters, key=_weight, default=None)
     others = [c for c in clusters if c is not main]
-    found = [
+    found += [
         _whole(sketch, inlined, others, target)
         for sketch in (cluster_sketches(main, target) if main is not None else ())
     ]

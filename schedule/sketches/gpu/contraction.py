@@ -1,0 +1,260 @@
+"""The sketches of matrix products on a GPU: their decisions, which are valid, what they cost.
+
+What a launch costs comes of: arithmetic of the multiprocessor with the most blocks, traffic of its
+shared memory, of L2, of memory, and waiting for copies that were not started early enough. The most
+of these counts most, since they overlap. To that comes the start, and for a depth that is split the
+writing and adding up of the parts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ....ir.target import Target
+from ...schedule import Schedule
+from ..space import Choice, Choices, Sketch, cheapest
+from .machine import BARRIER, LATENCY, LAUNCH, REACHED, Launch, memory_seconds, resident
+from .matmul import Matmul, Operand
+from .mma import BANK_OFFSET, WARP, Core, apply_mma, find_core
+from .simt import BANK_OFFSET as SIMT_OFFSET
+from .simt import BANKS, LAYOUTS, apply_simt, threads_of
+from .threads import power_up, powers
+from .tiles import Threads, can_copy_ahead, tile_vector
+
+L2_BYTES = 48.0  # that L2 gives a multiprocessor in a cycle
+SHARED_BYTES = 128.0  # that shared memory gives in a cycle
+BUSY = {"mma": 8.0, "simt": 16.0}  # warps of a multiprocessor that hide each other's latency
+OVERHEAD = {"mma": 72, "simt": 48}  # registers of a thread for addresses and what is under way
+REACHABLE = 0.85  # of the peak, by the best of kernels
+GROUPS = (1, 2, 4, 8, 16)
+OVERLAP = 3.0  # how well the parts of the work hide each other: the norm that adds them
+KEPT = 0.6  # of L2 that a product's operands can count on
+
+Decisions = Mapping[str, tuple[Choice, ...]]
+
+
+def matmul_sketches(k: Matmul, target: Target) -> tuple[Sketch, ...]:
+    """The ways to do a matrix product, the one with the least estimated cost first."""
+    plans = [Plan(k, target, None)]
+    core = find_core(k, target)
+    if core is not None:
+        plans.append(Plan(k, target, core))
+    sketches = [s for p in plans if (s := p.sketch()) is not None]
+    return tuple(sorted(sketches, key=lambda s: s.cost(s.default)))
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A product on one kind of core: tensor cores, or ordinary ones where ``core`` is None."""
+
+    k: Matmul
+    target: Target
+    core: Core | None
+
+    @property
+    def kind(self) -> str:
+        return "simt" if self.core is None else "mma"
+
+    def sketch(self) -> Sketch | None:
+        """The sketch; None if no choice is valid."""
+        decisions = self.decisions()
+        default = self.default(decisions)
+        if not self.valid(default):
+            return None
+        return Sketch(
+            name=f"gpu_{self.kind}@1",
+            kind="contraction",
+            decisions=decisions,
+            default=default,
+            apply=self.apply,
+            valid=self.valid,
+            cost=self.cost,
+        )
+
+    def default(self, decisions: Decisions) -> Choices:
+        """The cheapest choice: the tiles for usual stages first, then the stages for the tiles."""
+        usual: dict[str, Choice] = {
+            "group": max(g for g in GROUPS[:4] if g in decisions["group"]),
+            "stages": decisions["stages"][1],
+        }
+        first = cheapest(decisions, self.valid, self.cost, usual)
+        tiles = {n: v for n, v in first.items() if n not in ("stages", "split")}
+        return cheapest(decisions, self.valid, self.cost, tiles)
+
+    def apply(self, sch: Schedule, c: Choices) -> None:
+        if self.core is None:
+            apply_simt(self.k, sch, c, self.target)
+        else:
+            apply_mma(self.k, self.core, sch, c, self.target)
+
+    def decisions(self) -> Decisions:
+        x = self.k.extents
+        most = {r: max(32, min(256, power_up(x[r]))) for r in "mn"}
+        tiles = {f"tile_{r}": powers(32, most[r]) for r in "mn"}
+        split = tuple(s for s in (1, 2, 4, 8, 16, 32) if s == 1 or x["k"] >= 128 * s)
+        group = tuple(g for g in GROUPS if g * 32 <= max(32, x["m"]))
+        stages = (2, 3, 4, 5) if can_copy_ahead(self.target) else (1, 2)
+        if self.core is None:
+            small = {r: tuple(n for n in v if n <= 128) for r, v in tiles.items()}
+            return {
+                **small, "tile_k": (8, 16, 32), "rows": (2, 4, 8), "columns": (4, 8),
+                "stages": stages, "split": split, "group": group,
+            }  # fmt: skip
+        return {
+            **tiles, "tile_k": (2 * self.core.depth, 4 * self.core.depth), "warps_m": (1, 2, 4),
+            "warps_n": (1, 2, 4), "stages": stages, "split": split, "group": group,
+        }  # fmt: skip
+
+    def threads(self, c: Choices) -> Threads:
+        if self.core is None:
+            return threads_of(c)
+        return Threads(int(c["warps_m"]), int(c["warps_n"]), WARP)
+
+    def operands(self) -> Iterator[tuple[Operand, str, bool]]:
+        """Each operand, the tile's extent along its rows, whether it is copied in order."""
+        layouts = LAYOUTS if self.core is None else self.core.layouts
+        for x, layout, tile in zip((self.k.left, self.k.right), layouts, ("m", "n"), strict=True):
+            yield x, f"tile_{tile}", x.turned == (layout[1] != "k")
+
+    def valid(self, c: Choices) -> bool:
+        """Whether the threads share every tile evenly and a block of them fits."""
+        threads, tile_k = self.threads(c).count, int(c["tile_k"])
+        if not 64 <= threads <= 512 or threads % WARP or not self._tiles_fit(c):
+            return False
+        if self.k.extents["k"] <= tile_k * (int(c["split"]) - 1):
+            return False
+        for x, tile, straight in self.operands():
+            if int(c[tile]) * tile_k % (threads * tile_vector(x, straight)):
+                return False
+        registers = self.registers(c)
+        return registers <= self.target.gpu.registers_per_thread and self.resident(c) > 0
+
+    def _tiles_fit(self, c: Choices) -> bool:
+        if self.core is None:
+            return int(c["tile_m"]) >= int(c["rows"]) and int(c["tile_n"]) >= int(c["columns"])
+        m, n = (int(c[f"tile_{r}"]) // int(c[f"warps_{r}"]) for r in "mn")
+        return m % 16 == 0 and n % 16 == 0
+
+    def registers(self, c: Choices) -> int:
+        """What a thread holds: its sums, what it multiplies, and some more."""
+        if self.core is None:
+            m, n = int(c["rows"]), int(c["columns"])
+            return m * n + m + n + OVERHEAD["simt"]
+        m, n = (int(c[f"tile_{r}"]) // int(c[f"warps_{r}"]) for r in "mn")
+        return m * n // WARP + m // 4 + n // 4 + OVERHEAD["mma"]
+
+    def shared(self, c: Choices) -> int:
+        """Bytes of shared memory of a block."""
+        m, n, depth = (int(c[f"tile_{r}"]) for r in "mnk")
+        tiles = 0
+        for x, tile, _ in self.operands():
+            pad = BANKS if self.core is None and not x.turned else 0
+            tiles += depth * (int(c[tile]) + (SIMT_OFFSET if pad else 0)) * x.dtype.bytes
+        stages = int(c["stages"])
+        sums = m * (-(-(n - BANK_OFFSET) // 32) * 32 + BANK_OFFSET) * self.k.sums.bytes
+        ends_shared = self.core is not None and int(c["split"]) == 1
+        return max(tiles * stages, sums if ends_shared else 0)
+
+    def resident(self, c: Choices) -> int:
+        return resident(self.target, self.launch(c))
+
+    def launch(self, c: Choices) -> Launch:
+        return Launch(self.blocks(c), self.threads(c).count, 0.0, self.shared(c), self.registers(c))
+
+    def grid(self, c: Choices) -> tuple[int, int]:
+        m, n = (-(-self.k.extents[r] // int(c[f"tile_{r}"])) for r in "mn")
+        return m, n
+
+    def blocks(self, c: Choices) -> int:
+        return self.k.extents["b"] * math.prod(self.grid(c)) * int(c["split"])
+
+    def cost(self, c: Choices) -> float:
+        """Estimated seconds of all launches."""
+        if not self.resident(c):
+            return math.inf
+        gpu, blocks = self.target.gpu, self.blocks(c)
+        most = -(-blocks // gpu.multiprocessors)  # blocks of the busiest multiprocessor
+        at_once = min(most, self.resident(c))
+        warps = at_once * self.threads(c).count / WARP
+        busy = min(1.0, warps / BUSY[self.kind]) * self._useful(c)
+        work = most * self._work(c) / busy
+        shared = most * self._shared_cycles(c) / gpu.clock
+        steps = math.ceil(self._depth(c) / int(c["tile_k"]))
+        rounds = math.ceil(most / at_once)
+        waiting = rounds * steps * LATENCY / max(int(c["stages"]) - 1, 0.5)
+        meeting = rounds * steps * BARRIER / at_once
+        second = self._second(c) / (gpu.multiprocessors * L2_BYTES * gpu.clock)
+        memory = self._memory(c) / (gpu.bandwidth * REACHED)
+        parts = (work, shared, waiting, second, memory)
+        total = math.pow(sum(math.pow(x, OVERLAP) for x in parts), 1 / OVERLAP)
+        return LAUNCH + rounds * LATENCY + meeting + total + self._adding_up(c)
+
+    def _depth(self, c: Choices) -> int:
+        step = int(c["tile_k"]) * int(c["split"])
+        return -(-self.k.extents["k"] // step) * int(c["tile_k"])
+
+    def _work(self, c: Choices) -> float:
+        """Seconds of arithmetic of one block on a multiprocessor of its own."""
+        gpu = self.target.gpu
+        name = "tf32" if self.k.left.dtype.name == "f32" else self.k.left.dtype.name
+        rate = gpu.f32_flops if self.core is None else gpu.tensor_flops[name]
+        flops = 2.0 * int(c["tile_m"]) * int(c["tile_n"]) * self._depth(c)
+        return flops / (rate * REACHABLE / gpu.multiprocessors)
+
+    def _useful(self, c: Choices) -> float:
+        """The part of the instructions of the innermost loop that multiply."""
+        if self.core is None:
+            m, n = int(c["rows"]), int(c["columns"])
+            loads = math.ceil(m * self.k.left.dtype.bytes / 16)
+            loads += math.ceil(n * self.k.right.dtype.bytes / 16)
+            return m * n / (m * n + loads + 1)
+        wide, high = (int(c[f"tile_{r}"]) // int(c[f"warps_{r}"]) / 16 for r in "mn")
+        return 2 * wide * high / (2 * wide * high + (wide + high) / 2)
+
+    def _shared_cycles(self, c: Choices) -> float:
+        """Cycles of shared memory that one block takes."""
+        m, n, depth = int(c["tile_m"]), int(c["tile_n"]), self._depth(c)
+        a, b = self.k.left.dtype.bytes, self.k.right.dtype.bytes
+        written = (m * a + n * b) * depth
+        if self.core is not None:
+            read = (m * int(c["warps_n"]) * a + n * int(c["warps_m"]) * b) * depth
+            ends = 2.0 * m * n * self.k.sums.bytes
+            return (written + read + ends) / SHARED_BYTES
+        warps = self.threads(c).count / WARP
+        across = min(WARP, n // int(c["columns"]))  # threads beside each other, and rows of them
+        each = int(c["rows"]) * a * (WARP / across) + 2.0 * int(c["columns"]) * b * across
+        return (written + warps * each * depth) / SHARED_BYTES
+
+    def _second(self, c: Choices) -> float:
+        """Bytes that blocks ask L2 for."""
+        m, n = (int(c[f"tile_{r}"]) for r in "mn")
+        each = m * self.k.left.dtype.bytes + n * self.k.right.dtype.bytes
+        return float(self.blocks(c)) * each * self._depth(c)
+
+    def _memory(self, c: Choices) -> float:
+        """Bytes from memory: everything once, and again what L2 does not keep between rounds."""
+        k, gpu = self.k, self.target.gpu
+        once = k.left.bytes + k.right.bytes
+        result = k.result.bytes if int(c["split"]) == 1 else 0.0
+        if once <= gpu.l2 * KEPT:
+            return once + result
+        slots = self.resident(c) * gpu.multiprocessors
+        rows, columns = self.grid(c)
+        near = min(int(c["group"]), rows)
+        wide = max(1, min(columns, slots // near))
+        a, b = k.left.dtype.bytes, k.right.dtype.bytes
+        each = (near * int(c["tile_m"]) * a + wide * int(c["tile_n"]) * b) * self._depth(c)
+        return max(once, math.ceil(self.blocks(c) / slots) * each) + result
+
+    def _adding_up(self, c: Choices) -> float:
+        """Seconds to write the parts of a split depth and to add them up."""
+        split = int(c["split"])
+        if split == 1:
+            return 0.0
+        rows, columns = self.grid(c)
+        results = self.k.extents["b"] * rows * int(c["tile_m"]) * columns * int(c["tile_n"])
+        parts = 2.0 * split * results * self.k.sums.bytes
+        kept = 0.5 if parts <= self.target.gpu.l2 else 1.0
+        return LAUNCH + LATENCY + memory_seconds(self.target, kept * parts + self.k.result.bytes)
