@@ -40,7 +40,7 @@ def flatten(
     """
     assert isinstance(tree, tuple)
     if len(args) == len(specs) and not any(isinstance(a, tuple | list) for a in args):
-        tree = tuple(range(len(specs)))
+        return list(args)
     if len(args) != len(tree):
         wanted = ", ".join(f"{s.name}: {s}" for s in specs) or "none"
         raise ArgumentError(

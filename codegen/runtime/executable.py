@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,7 @@ class Executable:
         self.bundle = bundle
         self._module = module
         self._stages = stages
+        self._loading = Lock()
         self._loaded: Loaded | None = None
         self._call: Callable[..., Any] | None = None
         if not bundle.target.is_gpu and bundle.target.is_host:
@@ -148,10 +150,11 @@ class Executable:
 
     def loaded(self) -> Loaded:
         """The loaded code; ``TargetError`` if this machine cannot run it."""
-        if self._loaded is None:
-            self._loaded = backend(self.bundle.target).load(self.bundle)
-            self._call = self._loaded.call
-        return self._loaded
+        with self._loading:
+            if self._loaded is None:
+                self._loaded = backend(self.bundle.target).load(self.bundle)
+                self._call = self._loaded.call
+            return self._loaded
 
     def __repr__(self) -> str:
         params = ", ".join(f"{p.name}: {p}" for p in self.plan.params)

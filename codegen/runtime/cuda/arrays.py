@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -66,6 +65,11 @@ class DeviceArray:
         """Where it stands on the device."""
         return self.memory.address
 
+    def fits(self, spec: ArraySpec, device: Device) -> bool:
+        """Is it what an executable on that device takes as this argument?"""
+        same = self.element is spec.dtype or self.element == spec.dtype
+        return same and self.shape == spec.dims and self.device is device
+
     def numpy(self) -> Array:
         """The same values as a NumPy array."""
         made = np.empty(self.shape, self.dtype)
@@ -123,8 +127,7 @@ class DeviceArray:
         return f"<DeviceArray {self.element}[{dims}] on {self.device.name}>"
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(NamedTuple):
     """An argument on the device: its address, and what keeps it there.
 
     ``foreign`` is what another library may use again as soon as we let it go; ``copied`` says that
@@ -139,10 +142,10 @@ class Placed:
 
 def is_on_gpu(value: object) -> bool:
     """Is this an array in a GPU's memory?"""
+    if type(value) is DeviceArray:
+        return True
     if isinstance(value, np.ndarray | np.generic | int | float | complex | list | tuple):
         return False
-    if isinstance(value, DeviceArray):
-        return True
     where = getattr(value, "__dlpack_device__", None)
     if where is not None:
         return where()[0] in (dlpack.CUDA, dlpack.CUDA_MANAGED)

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ import numpy as np
 from ....ir.dtypes import from_numpy, to_numpy
 from ....ir.errors import ArgumentError, TargetError, UnsupportedError
 from ...code import DeviceCode
-from ...plan import BufferSlice, KernelThunk, Plan
+from ...plan import KernelThunk, Plan
 from ..arguments import Array, check_outputs, convert, flatten, flatten_outputs, rebuild
 from ..bundle import Bundle
 from ..entry import ArraySpec
@@ -28,34 +27,12 @@ from .arrays import DeviceArray, Placed, is_on_gpu, take
 from .device import Device, Memory, device
 from .driver import DriverError
 from .kernels import load_all
-from .recording import SYNC, Address, Recorder
+from .recording import SYNC, Places, Recorder
 from .staging import Pinned, Staging
 from .steps import Branch, Loop, Run, Step, chosen, steps
 
 DECISION_BYTES = 8
 _HINT = f"with {SYNC}=1 in the environment, the kernel is named"
-
-
-@dataclass(frozen=True, slots=True)
-class Places:
-    """Where a call's memories begin on the device."""
-
-    params: Sequence[int]
-    results: Sequence[int]
-    arena: int
-    constants: int
-
-    def address(self, s: BufferSlice) -> int:
-        """Where a slice of the plan stands."""
-        match s.memory:
-            case "param":
-                return self.params[s.index] + s.offset
-            case "result":
-                return self.results[s.index] + s.offset
-            case "arena":
-                return self.arena + s.offset
-            case _:
-                return self.constants + s.offset
 
 
 class DeviceProgram:
@@ -77,6 +54,9 @@ class DeviceProgram:
         self.steps = steps(self.plan.thunks)
         self._homes: dict[tuple[str, int], Memory] = {}
         self._recorder = Recorder(on, self.kernels, self._decision.address, bundle.name)
+        self._sizes = (
+            tuple(p.bytes for p in self.plan.params), tuple(r.bytes for r in self.plan.results)
+        )  # fmt: skip
         self._lent: deque[tuple[Any, list[object]]] = deque()
 
     def call(self, *args: object, out: object = None, **unknown: object) -> Any:
@@ -132,11 +112,11 @@ class DeviceProgram:
         """
         if not all(isinstance(s, Run) and s.decision is None for s in self.steps):
             raise UnsupportedError(f"{self.bundle.name} as one graph", "it has loops or branches")
-        runs: list[tuple[Run, Address]] = []
+        runs: list[tuple[Run, Places]] = []
         for params, results in calls:
             bases = self.arena.address, self.constants.address
             places = Places([p.address for p in params], [r.address for r in results], *bases)
-            runs += [(s, places.address) for s in self.steps if isinstance(s, Run)]
+            runs += [(s, places) for s in self.steps if isinstance(s, Run)]
         with self.device:
             graph = self._recorder.together(runs)
 
@@ -182,6 +162,8 @@ class DeviceProgram:
         ]
 
     def _place(self, value: object, spec: ArraySpec, number: int) -> Placed:
+        if type(value) is DeviceArray and value.fits(spec, self.device):
+            return Placed(value.address, value)
         where = self.bundle.name
         if is_on_gpu(value):
             return take(value, spec, f"argument {number} ({spec.name})", where, self.device)
@@ -202,7 +184,8 @@ class DeviceProgram:
                 "out", "an array on the device must be row-major and begin at 16 bytes",
                 self.bundle.name,
             )  # fmt: skip
-        if self._apart(found, params):
+        places = tuple(p.address for p in params), tuple(p.address for p in found)
+        if apart(*places, *self._sizes):
             self._execute(params, [p.address for p in found])
         else:
             homes = self._result_homes()
@@ -213,18 +196,6 @@ class DeviceProgram:
                         "cuMemcpyDtoDAsync", place.address, home, spec.bytes, self.device.stream
                     )
         self._lend([*params, *found])
-
-    def _apart(self, found: Sequence[Placed], params: Sequence[Placed]) -> bool:
-        """Does no result overlap with an argument or another result?"""
-        ends = [
-            (p.address, p.address + s.bytes) for p, s in zip(params, self.plan.params, strict=True)
-        ]
-        for place, spec in zip(found, self.plan.results, strict=True):
-            start, end = place.address, place.address + spec.bytes
-            if any(start < b and a < end for a, b in ends):
-                return False
-            ends.append((start, end))
-        return True
 
     def _fetch(self, arrays: Sequence[Array]) -> None:
         """The results, from their homes on the device."""
@@ -253,7 +224,7 @@ class DeviceProgram:
 
     def _places(self, params: Sequence[Placed], results: Sequence[int]) -> Places:
         bases = self.arena.address, self.constants.address
-        return Places([p.address for p in params], results, *bases)
+        return Places([p.address for p in params], list(results), *bases)
 
     def _execute(self, params: Sequence[Placed], results: Sequence[int]) -> None:
         self._run_steps(self.steps, self._places(params, results))
@@ -262,7 +233,7 @@ class DeviceProgram:
         for step in todo:
             match step:
                 case Run():
-                    self._recorder.submit(step, places.address)
+                    self._recorder.submit(step, places)
                     if step.decision is not None:
                         self._wait()
                 case Loop(turn=turn):
@@ -300,6 +271,24 @@ class DeviceProgram:
                 raise self.device.failed(error, f"{self.bundle.name} failed") from error
             event, _ = self._lent.popleft()
             self.device.driver.call("cuEventDestroy", event)
+
+
+@lru_cache(maxsize=256)
+def apart(
+    params: tuple[int, ...],
+    results: tuple[int, ...],
+    param_bytes: tuple[int, ...],
+    result_bytes: tuple[int, ...],
+) -> bool:
+    """Does no result, given by address, overlap with an argument or another result?"""
+    spans = [(a, a + n, False) for a, n in zip(params, param_bytes, strict=True) if n]
+    spans += [(a, a + n, True) for a, n in zip(results, result_bytes, strict=True) if n]
+    read = written = 0  # where the spans so far end
+    for start, end, is_result in sorted(spans):
+        if start < written or (is_result and start < read):
+            return False
+        read, written = (read, max(written, end)) if is_result else (max(read, end), written)
+    return True
 
 
 def _empty(plan: Plan) -> list[Array]:

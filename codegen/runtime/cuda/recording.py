@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -27,7 +28,27 @@ KEPT = 8  # sets of addresses per run
 SYNC = "NESTWRIGHT_CUDA_SYNC"
 """Set to anything, every kernel is waited for, so that a fault is told with its kernel's name."""
 
-Address: TypeAlias = Callable[[BufferSlice], int]
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where a call's memories begin on the device."""
+
+    params: list[int]
+    results: list[int]
+    arena: int
+    constants: int
+
+    def address(self, s: BufferSlice) -> int:
+        """Where a slice of the plan stands."""
+        match s.memory:
+            case "param":
+                return self.params[s.index] + s.offset
+            case "result":
+                return self.results[s.index] + s.offset
+            case "arena":
+                return self.arena + s.offset
+            case _:
+                return self.constants + s.offset
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,15 +101,16 @@ def launch_op(kernel: Kernel, addresses: Sequence[int], name: str) -> LaunchOp:
 
 
 def operations(
-    run: Run, kernels: Mapping[str, tuple[Kernel, ...]], address: Address, decision: int
+    run: Run, kernels: Mapping[str, tuple[Kernel, ...]], places: Places, decision: int
 ) -> list[Op]:
     """What a run does; its decision goes to the host's memory at address ``decision``."""
     found: list[Op] = []
+    address = places.address
     for thunk in run.thunks:
         match thunk:
             case KernelThunk(symbol=symbol, args=args, name=name):
-                places = [address(s) for s in args]
-                found += [launch_op(kernel, places, name) for kernel in kernels[symbol]]
+                words = [address(s) for s in args]
+                found += [launch_op(kernel, words, name) for kernel in kernels[symbol]]
             case CopyThunk(source=source, target=target, name=name) if source.bytes:
                 to, start = address(target), address(source)
                 found.append(CopyOp("cuMemcpyDtoDAsync", to, start, source.bytes, name))
@@ -107,10 +129,10 @@ class _Prepared:
 
 @dataclass(slots=True)
 class _Known:
-    """Of one run: the arguments and results that it touches, and what was made for their places."""
+    """Of one run: which arguments and results it touches, and what was made for their places."""
 
-    outside: tuple[BufferSlice, ...]
-    prepared: OrderedDict[tuple[int, ...], _Prepared] = field(default_factory=OrderedDict)
+    outside: Callable[[list[int]], object]
+    prepared: OrderedDict[object, _Prepared] = field(default_factory=OrderedDict)
 
 
 @dataclass(slots=True)
@@ -123,15 +145,15 @@ class Recorder:
     where: str
     _known: dict[Run, _Known] = field(default_factory=dict)
 
-    def submit(self, run: Run, address: Address) -> None:
-        """Submit a run on the memory that ``address`` tells."""
+    def submit(self, run: Run, places: Places) -> None:
+        """Submit a run on memories at these places."""
         if run not in self._known:
-            self._known[run] = _Known(_outside(run))
+            self._known[run] = _Known(_outside(run, len(places.params)))
         known = self._known[run].prepared
-        key = tuple(map(address, self._known[run].outside))
+        key = self._known[run].outside(places.params + places.results)
         found = known.get(key)
         if found is None:
-            found = _Prepared(operations(run, self.kernels, address, self.decision))
+            found = _Prepared(operations(run, self.kernels, places, self.decision))
             known[key] = found
             while len(known) > KEPT:
                 known.popitem(last=False)
@@ -145,12 +167,12 @@ class Recorder:
             found.graph = record(self.device, found.ops, self.where)
         found.graph.launch(self.where)
 
-    def together(self, runs: Sequence[tuple[Run, Address]]) -> Graph:
+    def together(self, runs: Sequence[tuple[Run, Places]]) -> Graph:
         """One graph that does all of these in turn."""
         ops = [
             op
-            for run, address in runs
-            for op in operations(run, self.kernels, address, self.decision)
+            for run, places in runs
+            for op in operations(run, self.kernels, places, self.decision)
         ]
         return record(self.device, ops, self.where)
 
@@ -212,13 +234,11 @@ def _destroy(device: Device, handle: Any) -> None:
             device.driver.call("cuGraphExecDestroy", handle)
 
 
-def _outside(run: Run) -> tuple[BufferSlice, ...]:
-    """A slice for each argument and result that a run touches."""
-    found: dict[tuple[str, int], BufferSlice] = {}
-    for s in _slices(run):
-        if s.memory in ("param", "result"):
-            found.setdefault((s.memory, s.index), BufferSlice(s.memory, 0, 0, s.index))
-    return tuple(found.values())
+def _outside(run: Run, params: int) -> Callable[[list[int]], object]:
+    """What picks, from the addresses of all arguments and results, those that a run touches."""
+    found = {s.index for s in _slices(run) if s.memory == "param"}
+    found |= {params + s.index for s in _slices(run) if s.memory == "result"}
+    return itemgetter(*sorted(found)) if found else lambda addresses: None
 
 
 def _slices(run: Run) -> list[BufferSlice]:
