@@ -22,14 +22,14 @@ from ...ir.loop.visit import exprs, map_stmt, seq, substitute, walk, walk_expr
 from ...ir.target import Target
 from .copies import renamed
 from .rebuild import with_body
-from .weight import LIMIT, weight
+from .weight import GPU_COPIES, LIMIT, weight
 
 Ranges = dict[Var, Interval]
 
 
 def partition(func: Func, target: Target) -> Func:
     """The function with its loops split, if any guard can be decided by it."""
-    spare = max(0, LIMIT - weight(func.body, target))
+    spare = max(0, (GPU_COPIES if target.is_gpu else LIMIT) - weight(func.body, target))
     return with_body(func, _Partition(target, spare).stmt(func.body, {}))
 
 

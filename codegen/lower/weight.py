@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from ...ir.elementwise import TABLE
 from ...ir.loop.build import as_int
-from ...ir.loop.nodes import Expr, For, If, Kind, Let, Load, Op, Stmt, Store
+from ...ir.loop.nodes import AllReduce, Expr, For, If, Intrinsic, Kind, Let, Load, Op, Stmt, Store
 from ...ir.loop.visit import children, map_expr
 from ...ir.target import Target
 
 LIMIT = 3000  # lines of one kernel: beyond, compiling takes longer than tuning can afford
+GPU_COPIES = 1000  # up to where a launch may grow by copies: its guards cost the threads little
 _PIECES = 16  # of a vector loop that are written out
 
 
@@ -30,6 +31,10 @@ def weight(s: Stmt, target: Target) -> int:
                 pieces = -(-count * 4 // (target.vector_bits // 8))
                 return (pieces if pieces <= _PIECES else 1) * inner
             return 4 + inner
+        case Intrinsic():
+            return 10
+        case AllReduce(combined=combined):
+            return 40 + 12 * sum(map(_of_expr, combined))
         case _:
             return sum(weight(c, target) for c in children(s))
 

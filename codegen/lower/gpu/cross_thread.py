@@ -137,21 +137,26 @@ class _Reduction:
     def result(self) -> Stmt:
         """Partial results that start neutral, get each thread's terms, and are combined."""
         c = self.combiner
-        partial = {b: Buffer(f"{b.name}_part", b.shape, b.dtype, Scope.REGISTER) for b in c.buffers}
         spatial = self.spatial_loops()
-        index = self.opened(c.index)
+        shape = tuple(as_int(x.extent) or 1 for x in spatial) or (1,)
+        partial = {b: Buffer(f"{b.name}_part", shape, b.dtype, Scope.REGISTER) for b in c.buffers}
+        place = self.place()
         begin = seq(
-            *(Store(partial[b], index, e) for b, e in zip(c.buffers, c.neutral, strict=True))
+            *(Store(partial[b], place, e) for b, e in zip(c.buffers, c.neutral, strict=True))
         )
         begin = substitute(begin, self.values())
         body: Stmt = seq(
             _under_copies(begin, spatial),
             self.with_terms(self.root, partial),
-            _under_copies(self.finish(index, partial), spatial),
+            _under_copies(self.finish(self.opened(c.index), partial), spatial),
         )
         for b in reversed(c.buffers):
             body = Alloc(partial[b], body)
         return body
+
+    def place(self) -> tuple[Expr, ...]:
+        """Where a partial result stands: counted by loops, since a guarded element may be none."""
+        return tuple(x.var for x in self.spatial_loops()) or (Const(0),)
 
     def values(self) -> dict[Var, Expr]:
         """The block's axes as the loops give them."""
@@ -176,10 +181,10 @@ class _Reduction:
         return map_stmt(s, lambda c: self.with_terms(c, partial), lambda e: e)
 
     def update(self, partial: Mapping[Buffer, Buffer]) -> Stmt:
-        c, index = self.combiner, self.opened(self.combiner.index)
+        c, place = self.combiner, self.place()
         terms = self.opened(c.terms)
-        own = tuple(Load(partial[b], index) for b in c.buffers)
-        body = _combined(c, own, terms, tuple((partial[b], index) for b in c.buffers))
+        own = tuple(Load(partial[b], place) for b in c.buffers)
+        body = _combined(c, own, terms, tuple((partial[b], place) for b in c.buffers))
         guard = self.block.predicate
         return body if guard is None else If(substitute_expr(guard, self.values()), body)
 
@@ -189,7 +194,8 @@ class _Reduction:
         one = [Buffer(f"{b.name}_all", (1,), b.dtype, Scope.REGISTER) for b in c.buffers]
         zero = (Const(0),)
         take = [
-            Store(r, zero, Load(partial[b], index)) for r, b in zip(one, c.buffers, strict=True)
+            Store(r, zero, Load(partial[b], self.place()))
+            for r, b in zip(one, c.buffers, strict=True)
         ]
         reduce_ = AllReduce(tuple(one), c.left, c.right, c.combined, as_int(self.lane.extent) or 1)
         total = tuple(Load(r, zero) for r in one)
