@@ -181,6 +181,7 @@ walk:
   %last = lshr i64 %end, %shift
   %me = load i32, ptr @self
   %by = or i32 %me, %flag
+  %part = call i32 @mark_of(ptr %record)
   %now = load i32, ptr @time
   br label %next
 next:
@@ -188,8 +189,10 @@ next:
   %skip = mul i64 %i, $cell
   %cell = getelementptr i8, ptr %cells, i64 %skip
   %by_p = getelementptr i8, ptr %cell, i64 4
+  %part_p = getelementptr i8, ptr %cell, i64 20
   store i32 %now, ptr %cell
   store i32 %by, ptr %by_p
+  store i32 %part, ptr %part_p
   %i1 = add i64 %i, 1
   %more = icmp ult i64 %i1, %last
   br i1 %more, label %next, label %out

@@ -69,7 +69,7 @@ class Module:
         self.name, self.host = name, host
         self.launches: list[Described] = []
         self.products: dict[str, str] = {}
-        self.functions: list[str] = []
+        self.functions: dict[str, str] = {}
         self.strings: dict[str, str] = {}
 
     def text(self, threads: Sequence[str], declared: Mapping[str, str], pointers: int) -> str:
@@ -77,13 +77,21 @@ class Module:
         launches = [line for n, x in enumerate(self.launches) for line in self._launch(n, x)]
         parts = [
             f'target triple = "{self.host.triple}"',
-            *self.products.values(), *self.functions, *threads, *launches, self._entry(pointers),
+            *self.products.values(), *self._functions(), *threads, *launches, self._entry(pointers),
             *self.strings.values(), *sorted({*declared.values(), *_DECLARED}),
             f'attributes #0 = {{ nounwind "prefer-vector-width"="{self.host.vector_bits}" }}',
             'attributes #1 = { nounwind presplitcoroutine "prefer-vector-width"='
             f'"{self.host.vector_bits}" }}',
         ]  # fmt: skip
         return "\n".join([*parts, ""])
+
+    def function(self, stem: str, text: str) -> str:
+        """The name of a function whose text has ``$`` for it; equal ones are the same."""
+        return self.functions.setdefault(text, f"{self.name}.{stem}{len(self.functions)}")
+
+    def _functions(self) -> Iterator[str]:
+        for text, name in self.functions.items():
+            yield text.replace("@$", f"@{name}", 1)
 
     def string(self, text: str) -> str:
         """The name of a constant string."""

@@ -38,7 +38,7 @@ from . import layout
 from .describe import Described, Module, Site
 from .exchange import check_group, combine_text, spread_text, tree_width
 from .matrix_ir import product_symbol, product_text
-from .shadow_ir import ALIGNED, WRITES
+from .shadow_ir import ALIGNED, PENDING, WRITES
 from .thread import Thread
 
 MOST = 64  # warp operations of one meeting
@@ -72,11 +72,13 @@ class Simulator(Device):
         self.arg_of |= {b: (len(func.params), at) for b, at in inside.items()}
 
     def _suspends(self, nest: Nest) -> bool:
-        if prod(nest.block) > self.em.target.gpu.threads_per_block:
-            raise UnsupportedError(
-                f"{prod(nest.block)} threads in a block of {nest.symbol}",
-                f"a block has at most {self.em.target.gpu.threads_per_block}",
-            )
+        threads, most = prod(nest.block), self.em.target.gpu.threads_per_block
+        if threads > most:
+            what = f"{threads} threads in a block of {nest.symbol}"
+            raise UnsupportedError(what, f"a block has at most {most}")
+        if threads * prod(nest.grid) >= PENDING and self.em.target.check:
+            what = f"{threads * prod(nest.grid)} threads in {nest.symbol}"
+            raise UnsupportedError(what, "so many cannot be watched", hint="target option -check=0")
         return any(_meets(s) for s in walk(nest.body))
 
     def _in_workspace(self, nest: Nest) -> dict[Buffer, int]:
@@ -348,12 +350,10 @@ class Simulator(Device):
     def all_reduce(self, s: AllReduce) -> None:
         self.meet()
         check_group(s, self.nest)
-        number = len(self.out.functions)
-        combine, spread = (f"{self.func.name}.{x}{number}" for x in ("combine", "spread"))
-        self.out.functions.append(spread_text(spread, s))
         before = self.em.function
-        self.em.function = Function(combine, "ptr %left, ptr %right", self.host)
-        self.out.functions.append(combine_text(self.em, s))
+        self.em.function = Function("$", "ptr %left, ptr %right", self.host)
+        combine = self.out.function("combine", combine_text(self.em, s))
+        spread = self.out.function("spread", spread_text("$", s))
         self.em.function = before
         self.deposit([self.em.buffers[b] for b in s.values])
         kinds = ["ptr", *["i64"] * 4, "ptr", "ptr"]

@@ -1,7 +1,7 @@
 """Unrolled loops stay loops where they are simulated: less code to compile, the same results.
 
-``for i in unroll(8): f``  ->  ``for i in range(8): f``. Operations of a warp are left unrolled: those
-that follow one another straight need one meeting of the lanes.
+``for i in unroll(8): f``  ->  ``for i in range(8): f``. Operations of a warp are left unrolled:
+those that follow one another straight need one meeting of the lanes.
 """
 
 from __future__ import annotations

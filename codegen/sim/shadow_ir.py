@@ -4,12 +4,13 @@
 that runs; ``how`` is ``WRITES`` or 0, plus ``ALIGNED`` where the machine wants the address to be a
 multiple of the size. True means that a fault was reported and the access must not be made.
 
-A cell of 20 bytes stands for every granule (the smallest element of the memory): when it was
-written last and by whom, when it was read last, and up to two readers. A thread is a number over
-the whole launch, from 1 on. Two accesses are unordered if the later thread's last barrier with
-the earlier thread lies before the earlier access: the block's for threads of a block, the warp's
-for those of a warp, and for those of different blocks none but the beginning of the launch. Shared
-memory also knows what the block has not written yet, and what a copy under way is going to write.
+A cell of 24 bytes stands for every granule (the smallest element of the memory): when it was
+written last, by whom and as part of which buffer, when it was read last, and up to two readers. A
+thread is a number over the whole launch, from 1 on. Two accesses are unordered if the later thread's
+last barrier with the earlier thread lies before the earlier access: the block's for threads of a
+block, the warp's for those of a warp, and for those of different blocks none but the beginning of
+the launch. Shared memory also knows what nothing was written to since the block began, or since it
+became another buffer's, and what a copy under way is going to write.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from string import Template
 from .layout import constants
 
 WRITES, ALIGNED = 1, 2
-CELL = 20  # bytes: written at, by whom (and PENDING), read at, first reader, second reader
+CELL = 24  # bytes: written at, by whom (and PENDING), read at, first reader, second reader, record
 PENDING = 1 << 31
 
 
@@ -73,6 +74,7 @@ walk:
   %w = and i64 %how, 1
   %reads = icmp eq i64 %w, 0
   %place = select i1 %reads, i64 8, i64 0
+  %mark = call i32 @mark_of(ptr %record)
   br label %next
 next:
   %i = phi i64 [ %first, %walk ], [ %i1, %step ]
@@ -81,14 +83,18 @@ next:
   %by_p = getelementptr i8, ptr %cell, i64 4
   %one_p = getelementptr i8, ptr %cell, i64 12
   %two_p = getelementptr i8, ptr %cell, i64 16
+  %part_p = getelementptr i8, ptr %cell, i64 20
   %by = load i32, ptr %by_p
   %one = load i32, ptr %one_p
   %two = load i32, ptr %two_p
+  %part = load i32, ptr %part_p
   %by_me = icmp eq i32 %by, %me
   %one_me = icmp eq i32 %one, %me
   %two_me = icmp eq i32 %two, %me
   %both_me = and i1 %one_me, %two_me
-  %own = and i1 %by_me, %both_me
+  %all_me = and i1 %by_me, %both_me
+  %same = icmp eq i32 %part, %mark
+  %own = and i1 %all_me, %same
   br i1 %own, label %quick, label %other
 quick:
   %slot = getelementptr i8, ptr %cell, i64 %place
@@ -109,6 +115,7 @@ first_touch:
   store i32 %now, ptr %read_p
   store i32 %me, ptr %one_p
   store i32 %me, ptr %two_p
+  store i32 %mark, ptr %part_p
   br label %step
 full:
   %fault = call i1 @touch(ptr %record, ptr %cell, i64 %i, i64 %how)
@@ -124,6 +131,13 @@ out:
   ret i1 %bad
 good:
   ret i1 false
+}
+
+; What stands for a buffer in cells.
+define internal i32 @mark_of(ptr %record) alwaysinline {
+  %number = ptrtoint ptr %record to i64
+  %mark = trunc i64 %number to i32
+  ret i32 %mark
 }
 
 ; A read of ``size`` bytes that must be aligned, or of none at all.
@@ -179,7 +193,12 @@ entry:
   %by_all = load i32, ptr %by_p
   %by = and i32 %by_all, 2147483647
   %start = load i32, ptr @block_start
-  %stale = icmp ult i32 %written, %start
+  %old = icmp ult i32 %written, %start
+  %mark = call i32 @mark_of(ptr %record)
+  %part_p = getelementptr i8, ptr %cell, i64 20
+  %part = load i32, ptr %part_p
+  %elsewhere = icmp ne i32 %part, %mark
+  %stale = or i1 %old, %elsewhere
   %others_n = call i64 @field(ptr %record, i64 $record_others)
   %start_n = ptrtoint ptr @block_start to i64
   %is_shared = icmp eq i64 %others_n, %start_n
@@ -228,7 +247,7 @@ fresh:
   ret i1 true
 known:
   %under_way = icmp slt i32 %by_all, 0
-  %current = xor i1 %stale, true
+  %current = xor i1 %old, true
   %pending = and i1 %under_way, %current
   br i1 %pending, label %early, label %landed
 early:
@@ -267,6 +286,7 @@ keep: ; who reads it next is compared with this write: earlier readers do not ma
   store i32 %now, ptr %read_q
   store i32 %me, ptr %one_q
   store i32 %me, ptr %two_q
+  store i32 %mark, ptr %part_p
   ret i1 false
 }
 

@@ -164,6 +164,29 @@ def unwritten(X: f32[64], Y: f32[64]):
     assert np.isnan(kernel(text, UNCHECKED)(numbers(64))[0])  # what is there, is poison
 
 
+def test_what_another_buffer_left_in_the_same_place() -> None:
+    text = """
+@func(outputs=1)
+def left(X: f32[64], Y: f32[64]):
+    for t in thread("threadIdx.x", 64):
+        with alloc(f32[64], scope="shared") as T:
+            T[t] = X[t]
+            intrinsic("barrier")
+            Y[t] = T[t]
+        with alloc(f32[64], scope="shared") as U:
+            Y[t] = U[t]
+"""
+    with pytest.raises(SimulationError, match=r"U\[\d+\] is read before anything is written"):
+        kernel(text)(numbers(64))
+
+
+def test_more_threads_than_can_be_watched() -> None:
+    text = SCALE.format(size=96, blocks=2**25)
+    with pytest.raises(UnsupportedError, match="so many cannot be watched"):
+        kernel(text)
+    assert compile_flat(parse(text), Target.parse(UNCHECKED)).code
+
+
 @pytest.mark.parametrize("place", ["X", "Y", "T"])
 def test_out_of_bounds(place: str) -> None:
     at = {name: "t + 1" if name == place else "t" for name in "XYT"}
