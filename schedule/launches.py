@@ -13,7 +13,7 @@ Within an iteration a thread sees what it wrote itself, and what loops inside sh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..ir.loop.nodes import THREADS, AxisKind, Buffer, For, Func, Kind, Scope, Seq
@@ -87,19 +87,26 @@ def launch_of(func: Func, top: Path) -> Launch | None:
 
 
 def threads_hold(func: Func, paths: Iterable[Path]) -> Reason | None:
-    """The launches that ``paths`` lead into do with threads what sequential loops do."""
-    tops = {id(top_of(p)[-1]): top_of(p) for p in paths}
-    for top in tops.values():
+    """The launches that ``paths`` lead into do with threads what sequential loops do.
+
+    Only what is under the ends of the paths may have changed: the rest did so before.
+    """
+    changed: dict[int, tuple[Path, dict[str, Path]]] = {}
+    for p in paths:
+        top = top_of(p)
+        _, blocks = changed.setdefault(id(top[-1]), (top, {}))
+        blocks.update((block_of(b).name, b) for b in blocks_under(p))
+    for top, blocks in changed.values():
         launch = launch_of(func, top)
-        reason = None if launch is None else _holds(launch)
+        reason = None if launch is None else _holds(launch, blocks.values())
         if reason is not None:
             return reason
     return None
 
 
-def _holds(launch: Launch) -> Reason | None:
+def _holds(launch: Launch, changed: Collection[Path]) -> Reason | None:
     seen: set[int] = set()
-    for path in launch.blocks:
+    for path in changed:
         for n, x in enumerate(path):
             if isinstance(x, For) and x.kind is Kind.THREAD and id(x) not in seen:
                 seen.add(id(x))
@@ -109,9 +116,10 @@ def _holds(launch: Launch) -> Reason | None:
         reason = _block_holds(path)
         if reason is not None:
             return reason
-    written = {r.buffer: None for p in launch.blocks for r in block_of(p).writes}
-    for buffer in written:
-        reason = _buffer_holds(launch, buffer)
+    written = {r.buffer for p in launch.blocks for r in block_of(p).writes}
+    touched = [r.buffer for p in changed for r in (*block_of(p).reads, *block_of(p).writes)]
+    for buffer in dict.fromkeys(touched):
+        reason = _buffer_holds(launch, buffer) if buffer in written else None
         if reason is not None:
             return reason
     return None
