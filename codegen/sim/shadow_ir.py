@@ -6,7 +6,7 @@ multiple of the size. True means that a fault was reported and the access must n
 
 A cell of 24 bytes stands for every granule (the smallest element of the memory): when it was
 written last, by whom and as part of which buffer, when it was read last, and up to two readers. A
-thread is a number over the whole launch, from 1 on. Two accesses are unordered if the later thread's
+thread is a number over the whole launch, from 1 on. Two accesses are unordered if the later one's
 last barrier with the earlier thread lies before the earlier access: the block's for threads of a
 block, the warp's for those of a warp, and for those of different blocks none but the beginning of
 the launch. Shared memory also knows what nothing was written to since the block began, or since it
