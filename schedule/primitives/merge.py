@@ -32,10 +32,10 @@ def merge(func: Func, first: LoopRef, second: LoopRef) -> Func:
     asked = f"merge loop `{second.var.name}` into loop `{first.var.name}`"
     above, below = find_loop(func, first, asked), find_loop(func, second, asked)
     loop, other = loop_of(above), loop_of(below)
+    require(func, asked, _siblings(above, below))
     require(
         func,
         asked,
-        _siblings(above, below),
         plain_loops((loop, other)),
         constant_extent(loop),
         constant_extent(other),
