@@ -37,7 +37,7 @@ TYPES = (
     dtypes.u64, dtypes.f16, dtypes.bf16, dtypes.f32, dtypes.f64,
 )  # fmt: skip
 KINDS = {"pred": "p", "signed": "s", "unsigned": "u", "float": "f"}
-ARCHES = ("sm_80", "sm_90", "sm_100")
+FLOATS = (dtypes.f16, dtypes.bf16, dtypes.f32, dtypes.f64)
 COUNT = 1024
 CALLS = 16  # bytes of stack that divisions of f64, which are calls, may cost the assembler
 
@@ -79,9 +79,14 @@ def function(parts: list[tuple[list[Buffer], Stmt]]) -> Func:
     return Func("kernel", tuple(buffers), 1, Seq(tuple(s for _, s in parts)))
 
 
-@pytest.mark.parametrize("arch", ARCHES)
-@pytest.mark.parametrize("make", [operations, conversions])
-@pytest.mark.parametrize("dtype", TYPES, ids=str)
+CASES = [
+    *((operations, d, "sm_80") for d in TYPES),
+    *((conversions, d, "sm_80") for d in TYPES),
+    *((operations, d, arch) for d in FLOATS for arch in ("sm_90", "sm_100")),
+]
+
+
+@pytest.mark.parametrize(("make", "dtype", "arch"), CASES)
 def test_assembles(make: Callable[[DType], Func], dtype: DType, arch: str) -> None:
     target, func = Target.parse(f"cuda -arch={arch}"), make(dtype)
     ptx = nvptx.compile(emit(func, target), target)
