@@ -1,0 +1,125 @@
+"""Matrix products from the graph to GPU code: simulated, and as PTX that the assembler takes."""
+
+from __future__ import annotations
+
+import random
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nestwright.codegen import nvptx, ptxas
+from nestwright.codegen.kernel import compile_func
+from nestwright.codegen.llvm_ir import emit
+from nestwright.codegen.lower.pipeline import lower
+from nestwright.ir.dtypes import to_numpy
+from nestwright.ir.hlo.fuse import fuse
+from nestwright.ir.hlo.passes.pipeline import optimize
+from nestwright.ir.hlo.text import parse
+from nestwright.ir.loop.interp import run
+from nestwright.ir.loop.nodes import Func
+from nestwright.ir.target import Target
+from nestwright.schedule.schedule import Schedule
+from nestwright.schedule.sketches.gpu.contraction import matmul_sketches
+from nestwright.schedule.sketches.gpu.matmul import find_matmul
+from nestwright.schedule.sketches.space import Sketch
+from nestwright.te.from_hlo import lower_group
+
+SIMULATED = Target.parse("cuda-sim -arch=sm_80 -tf32=1")
+
+
+def group(body: str) -> Func:
+    module = optimize(parse(f"HloModule m\nENTRY main {{{body}}}"))
+    (found,) = (g for g in fuse(module.entry).groups if g.kind in ("dot", "convolution"))
+    return lower_group(found.computation, "main")
+
+
+def dot(m: int, n: int, k: int, dtype: str, result: str = "") -> str:
+    return f"""
+        x = {dtype}[{m},{k}] parameter(0)
+        w = {dtype}[{k},{n}] parameter(1)
+        ROOT c = {result or dtype}[{m},{n}] dot(x, w), lhs_contracting_dims={{1}},
+            rhs_contracting_dims={{0}}"""
+
+
+CONV = """
+    x = {0}[2,{1},{1},{2}] parameter(0)
+    w = {0}[3,3,{2},{3}] parameter(1)
+    b = {0}[{3}] parameter(2)
+    c = {0}[2,{1},{1},{3}] convolution(x, w), window={{size=3x3 pad=1_1x1_1}},
+        dim_labels=b01f_01io->b01f
+    bb = {0}[2,{1},{1},{3}] broadcast(b), dimensions={{3}}
+    s = {0}[2,{1},{1},{3}] add(c, bb)
+    z = {0}[] constant(0)
+    zero = {0}[2,{1},{1},{3}] broadcast(z), dimensions={{}}
+    ROOT r = {0}[2,{1},{1},{3}] maximum(s, zero)"""
+
+BODIES = {
+    "f16": dot(70, 90, 100, "f16"),
+    "f16 aligned": dot(128, 64, 96, "f16"),
+    "bf16": dot(70, 88, 64, "bf16"),
+    "tf32": dot(70, 88, 40, "f32"),
+    "s8": dot(70, 88, 128, "s8", "s32"),
+    "conv": CONV.format("f16", 7, 16, 40),
+    "odd conv": CONV.format("f32", 5, 6, 21),
+}
+
+
+def sketch_of(func: Func, target: Target, name: str) -> Sketch:
+    found = find_matmul(Schedule(func))
+    assert found is not None
+    return next(s for s in matmul_sketches(found, target) if s.name == name)
+
+
+def inputs(func: Func) -> list[np.ndarray[Any, Any]]:
+    rng = np.random.default_rng(5)
+    buffers = func.params[: len(func.params) - func.outputs]
+    return [rng.integers(-3, 4, b.shape).astype(to_numpy(b.dtype)) for b in buffers]
+
+
+@pytest.mark.parametrize("core", ["gpu_mma@1", "gpu_simt@1"])
+@pytest.mark.parametrize("name", BODIES)
+def test_simulated_threads_compute_the_same(name: str, core: str) -> None:
+    func = group(BODIES[name])
+    sketch = sketch_of(func, SIMULATED, core)
+    args = inputs(func)
+    (want,) = run(func, args)
+    points = [p for p in sketch.points() if int(p["tile_m"]) * int(p["tile_n"]) <= 2048]
+    for choices in (dict(sketch.default), random.Random(name).choice(points)):
+        sch = Schedule(func)
+        sketch.apply(sch, choices)
+        got = compile_func(sch.func, SIMULATED)(*args)
+        np.testing.assert_array_equal(np.asarray(got), want, err_msg=str(choices))
+
+
+def code(body: str, spec: str, core: str) -> str:
+    target = Target.parse(spec)
+    func = group(body)
+    sketch, sch = sketch_of(func, target, core), Schedule(func)
+    sketch.apply(sch, sketch.default)
+    return nvptx.compile(emit(lower(sch.func, target), target), target)
+
+
+LARGE = {
+    "f16": (dot(4096, 4096, 4096, "f16"), "", "gpu_mma@1"),
+    "bf16": (dot(4096, 4096, 4096, "bf16"), "", "gpu_mma@1"),
+    "tf32": (dot(4096, 4096, 4096, "f32"), " -tf32=1", "gpu_mma@1"),
+    "f32": (dot(4096, 4096, 4096, "f32"), "", "gpu_simt@1"),
+    "conv": (CONV.format("f16", 56, 64, 128), "", "gpu_mma@1"),
+}
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("name", LARGE)
+def test_large_products_fit_the_registers(name: str, arch: str) -> None:
+    body, options, core = LARGE[name]
+    text = code(body, f"cuda -arch={arch}{options}", core)
+    assert re.search(r"cp\.async\.c[ag]\.shared\.global \[.*\], \[.*\], 16", text) or name == "f32"
+    if core == "gpu_mma@1":
+        assert "mma.sync.aligned.m16n8k" in text
+        assert "ldmatrix.sync.aligned.m8n8.x4" in text
+    if ptxas.find() is None:
+        pytest.skip("no ptxas on this machine")
+    for usage in ptxas.assemble(text, arch).kernels.values():
+        assert usage.spill_loads == usage.spill_stores == usage.stack == 0
