@@ -230,6 +230,17 @@ class Draw:
         at = self.rng.choice(near) if near and self.rng.random() < 0.9 else self.loop()
         self.sch.rfactor(at, self.rng.choice((0, 0, 1, -1, 5)))
 
+    def merge(self) -> None:
+        """The outer loops of two blocks, the earlier one first."""
+        names = list(nest(self.sch.func).blocks)
+        both = sorted(self.rng.sample(range(len(names)), min(2, len(names))))
+        outer = [x[0] for x in (self.sch.get_loops(names[n]) for n in both) if x]
+        if len(outer) == 2:
+            self.sch.merge(*outer)
+
+    def add_unit_loop(self) -> None:
+        self.sch.add_unit_loop(self.block())
+
     def annotate(self) -> None:
         self.sch.annotate(self.loop(), "hint", self.rng.randrange(3))
 
@@ -301,7 +312,7 @@ WEIGHTS: dict[str, int] = {
     "split": 6, "fuse": 4, "reorder": 6, "tile": 2, "parallel": 2, "vectorize": 2, "unroll": 1,
     "compute_at": 6, "reverse_compute_at": 5, "compute_inline": 1, "reverse_compute_inline": 1,
     "cache_read": 2, "cache_write": 3, "set_scope": 1, "transform_layout": 1,
-    "decompose_reduction": 3, "rfactor": 3, "annotate": 1,
+    "decompose_reduction": 3, "rfactor": 3, "annotate": 1, "merge": 2, "add_unit_loop": 1,
 }  # fmt: skip
 
 
@@ -310,7 +321,7 @@ ON_THREADS: dict[str, int] = {
     "reorder": 4, "compute_at": 8, "reverse_compute_at": 6, "compute_inline": 1,
     "reverse_compute_inline": 1, "cache_read": 1, "cache_write": 1, "transform_layout": 1,
     "decompose_reduction": 2, "rfactor": 2, "vectorize": 1, "unroll": 1, "parallel": 1,
-    "storage_align": 1, "swizzle": 1, "hint": 1,
+    "storage_align": 1, "swizzle": 1, "hint": 1, "merge": 2, "add_unit_loop": 1,
 }  # fmt: skip
 
 
@@ -392,6 +403,6 @@ def test_random_sequences(make: Callable[[], Func]) -> None:
 
 @pytest.mark.parametrize("make", PROGRAMS, ids=lambda f: f.__name__)
 def test_random_sequences_on_threads(make: Callable[[], Func], run_threads: Machine) -> None:
-    counts = campaign(make, range(60), 12, ON_THREADS, run_threads)
+    counts = campaign(make, range(50), 12, ON_THREADS, run_threads)
     assert sum(taken for taken, _ in counts.values()) > 100
     assert sum(refused for _, refused in counts.values()) > 50
