@@ -137,19 +137,24 @@ def _in_row(info: BlockInfo, n: int, passed: frozenset[Buffer]) -> bool:
 
 def row_loops(
     k: Cluster, sch: Schedule, inner: int, vector: int = 1
-) -> tuple[LoopRef, LoopRef]:
-    """Loops over groups of ``inner`` rows and over the rows of one, every block inside of both.
+) -> tuple[LoopRef, LoopRef, int]:
+    """Loops over groups of ``inner`` rows and over the rows of one, every block inside of both; and
+    how many more loops around every block there are, of one iteration.
 
     With ``vector`` a row is that many neighbours on the last axis: each block runs over them.
     """
-    row = merged_rows(k, sch, vector)
+    row, idle = merged_rows(k, sch, vector)
     at = row[0] if len(row) == 1 else sch.fuse(*row)
     outer, at = sch.split(at, [None, min(inner, max(sch.extent(at), 1))])
-    return outer, at
+    return outer, at, idle
 
 
-def merged_rows(k: Cluster, sch: Schedule, vector: int = 1) -> list[LoopRef]:
-    """The loops over the axes of the row, with every block of the cluster inside."""
+def merged_rows(k: Cluster, sch: Schedule, vector: int = 1) -> tuple[list[LoopRef], int]:
+    """The loops over the axes of the row, with every block of the cluster inside.
+
+    Those of one iteration, of which the second result is the number, stand inside: were they fused
+    with the others, a tail would count in them, too.
+    """
     rows: list[LoopRef] = []
     for info in k.blocks:
         own = list(sch.get_loops(info.name)[: k.count]) or [_unit(sch, info)]
@@ -158,7 +163,9 @@ def merged_rows(k: Cluster, sch: Schedule, vector: int = 1) -> list[LoopRef]:
         for first, second in zip(rows, own, strict=False):
             sch.merge(first, second)
         rows = rows or own
-    return rows
+    wide = [x for x in rows if sch.extent(x) > 1] or rows[:1]
+    sch.reorder(*wide, *(x for x in rows if x not in wide))
+    return wide, len(rows) - len(wide)
 
 
 def _unit(sch: Schedule, info: BlockInfo) -> LoopRef:

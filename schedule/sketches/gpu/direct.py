@@ -89,12 +89,12 @@ def direct_sketch(k: Cluster, target: Target) -> Sketch:
 def apply_direct(d: Direct, sch: Schedule, c: Choices) -> None:
     """Threads over the rows; every block of the cluster inside."""
     k, lanes = d.cluster, int(c["vector"])
-    block, thread = row_loops(k, sch, int(c["threads"]), lanes)
+    block, thread, idle = row_loops(k, sch, int(c["threads"]), lanes)
     place(k, sch)
     sch.bind(block, BLOCKS)
     sch.bind(thread, X)
     for info in k.blocks:
-        own = below(sch, info.name, thread)
+        own = below(sch, info.name, thread)[idle:]
         reducing = own[len(own) - len(info.reduce) :] if info.reduce else []
         mine = [x for x in own if x not in reducing]
         wide = mine[-1] if lanes > 1 and mine else None

@@ -126,12 +126,12 @@ def rows_valid(r: Rows, c: Choices, target: Target) -> bool:
 def apply_rows(r: Rows, sch: Schedule, c: Choices) -> None:
     """A block of threads for some rows; every stage shares the row among ``threadIdx.x``."""
     k, rows = r.cluster, int(c["rows"])
-    block, row = row_loops(k, sch, rows)
+    block, row, idle = row_loops(k, sch, rows)
     place(k, sch, "shared")
     sch.bind(block, BLOCKS)
     sch.bind(row, Y)
     for info in k.blocks:
-        own = below(sch, info.name, row)
+        own = below(sch, info.name, row)[idle:]
         if info.reduce and r.sums_alone(info):
             own = own[: len(own) - len(info.reduce)]
         _share(sch, info, own, int(c["threads"]), r.vector(info, int(c["vector"])))
