@@ -66,12 +66,16 @@ class CopyThunk:
 
 @dataclass(frozen=True, slots=True)
 class WhileThunk:
-    """Run ``condition``; while the pred at ``predicate`` is true run ``body`` and start again."""
+    """Run ``condition``; while the pred at ``predicate`` is true run ``body`` and start again.
+
+    ``trips`` is how often ``body`` runs, where that is known: the condition then need not.
+    """
 
     condition: tuple[Thunk, ...]
     predicate: BufferSlice
     body: tuple[Thunk, ...]
     name: str = ""
+    trips: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +155,8 @@ def _show_all(thunks: Sequence[Thunk], indent: str) -> Iterator[str]:
             case CopyThunk(source=source, target=target, name=name):
                 yield f"{indent}copy {source} -> {target}  # {name}"
             case WhileThunk(condition=condition, predicate=predicate, body=body, name=name):
-                yield f"{indent}while  # {name}"
+                often = f", {thunk.trips} times" if thunk.trips is not None else ""
+                yield f"{indent}while  # {name}{often}"
                 yield from _show_all(condition, indent + "    ")
                 yield f"{indent}  test {predicate}"
                 yield from _show_all(body, indent + "    ")
@@ -193,7 +198,7 @@ def _thunk_to_json(thunk: Thunk) -> dict[str, Any]:
             return {"do": "while", "condition": [_thunk_to_json(t) for t in thunk.condition],
                     "predicate": _slice_to_json(thunk.predicate),
                     "body": [_thunk_to_json(t) for t in thunk.body],
-                    "name": thunk.name}  # fmt: skip
+                    "name": thunk.name, "trips": thunk.trips}  # fmt: skip
         case ConditionalThunk():
             branches = [[_thunk_to_json(t) for t in b] for b in thunk.branches]
             return {"do": "branch", "selector": _slice_to_json(thunk.selector),
@@ -312,9 +317,11 @@ def _thunk_from_json(data: Any, depth: int) -> Thunk:
         case "while":
             condition = _thunks_from_json(data["condition"], depth + 1)
             body = _thunks_from_json(data["body"], depth + 1)
+            trips = data.get("trips")
             return WhileThunk(
-                condition, _slice_from_json(data["predicate"]), body, str(data["name"])
-            )
+                condition, _slice_from_json(data["predicate"]), body, str(data["name"]),
+                None if trips is None else _size(trips),
+            )  # fmt: skip
         case "branch":
             branches = tuple(_thunks_from_json(b, depth + 1) for b in data["branches"])
             if not branches:

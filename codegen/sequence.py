@@ -42,6 +42,7 @@ from .runtime.arguments import Tree
 from .runtime.entry import ArraySpec
 from .runtime.outputs import aligned_zeros
 from .sharing import NOTHING_SHARED, Sharing
+from .trips import trip_count
 
 Slices: TypeAlias = BufferSlice | tuple["Slices", ...]
 Bytes: TypeAlias = np.ndarray[tuple[int], np.dtype[np.uint8]]
@@ -318,7 +319,8 @@ class _Sequence:
         body, after = self.run(i.attrs["body"], [state])
         assert isinstance(predicate, BufferSlice)
         body += self.parallel_copy(list(leaves(after)), list(leaves(state)), f"{i.name} next")
-        thunks.append(WhileThunk(tuple(condition), predicate, tuple(body), i.name))
+        trips = trip_count(i)
+        thunks.append(WhileThunk(tuple(condition), predicate, tuple(body), i.name, trips))
         return state
 
     def parallel_copy(

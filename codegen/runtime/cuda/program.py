@@ -29,7 +29,7 @@ from .driver import DriverError
 from .kernels import load_all
 from .recording import SYNC, Places, Recorder
 from .staging import Pinned, Staging
-from .steps import Branch, Loop, Run, Step, chosen, steps
+from .steps import Branch, Loop, Repeat, Run, Step, chosen, steps
 
 DECISION_BYTES = 8
 _HINT = f"with {SYNC}=1 in the environment, the kernel is named"
@@ -238,6 +238,9 @@ class DeviceProgram:
                         self._wait()
                 case Loop(turn=turn):
                     while self._decision.bytes[0]:
+                        self._run_steps(turn, places)
+                case Repeat(turn=turn, times=times):
+                    for _ in range(times):
                         self._run_steps(turn, places)
                 case Branch(branches=branches, pred=pred):
                     read = self._decision.bytes[: 1 if pred else 4].tobytes()

@@ -3,7 +3,7 @@
 A run needs no decision, so that it can be recorded once and replayed. A decision is a value that
 the device computes and the host reads. Where a run ends with one, the value is copied to the host
 at the end of the run itself; a loop's next test belongs to the run of its body. So there is one
-wait for each decision, and none besides.
+wait for each decision, and none besides. A loop whose turns are counted beforehand asks nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from ...plan import BufferSlice, ConditionalThunk, CopyThunk, KernelThunk, Thunk, WhileThunk
+from ...plan import (
+    BufferSlice,
+    ConditionalThunk,
+    CopyThunk,
+    KernelThunk,
+    Thunk,
+    WhileThunk,
+    children,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,6 +39,14 @@ class Loop:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Repeat:
+    """``turn`` so many times, without a question."""
+
+    turn: tuple[Step, ...]
+    times: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Branch:
     """One of the branches, by the selector that was read last: a pred if ``pred``, else an s32."""
 
@@ -38,7 +54,9 @@ class Branch:
     pred: bool
 
 
-Step: TypeAlias = Run | Loop | Branch
+INLINED = 64  # kernels and copies of a counted loop that become part of the run around it
+
+Step: TypeAlias = Run | Loop | Repeat | Branch
 
 
 def steps(thunks: Sequence[Thunk], decision: BufferSlice | None = None) -> tuple[Step, ...]:
@@ -47,6 +65,13 @@ def steps(thunks: Sequence[Thunk], decision: BufferSlice | None = None) -> tuple
     straight: list[Thunk] = []
     for thunk in thunks:
         match thunk:
+            case WhileThunk(body=body, trips=int(trips)):
+                if len(body) * trips <= INLINED and not any(map(children, body)):
+                    straight += body * trips
+                    continue
+                found += steps(straight)
+                found.append(Repeat(steps(body), trips))
+                straight = []
             case WhileThunk(condition=condition, predicate=predicate, body=body):
                 found += steps((*straight, *condition), predicate)
                 found.append(Loop(steps((*body, *condition), predicate)))
