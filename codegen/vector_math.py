@@ -18,6 +18,7 @@ from . import vector_math_double_special as double_special
 from . import vector_math_exp as exp
 from . import vector_math_hyperbolic as hyperbolic
 from . import vector_math_log as log
+from . import vector_math_single as single
 from . import vector_math_special as special
 from . import vector_math_trig as trig
 from .llvm_ir_build import Builder, by_lane
@@ -52,12 +53,23 @@ FUNCTIONS: Mapping[str, tuple[str, Callable[..., Num], Callable[..., Num]]] = Ma
 )
 """By operation: the function's name in libm, and our code for f32 and for f64."""
 
+SINGLE: Mapping[str, Callable[..., Num]] = MappingProxyType(
+    {
+        "sine": single.sin,
+        "cosine": single.cos,
+        "log-plus-one": single.log1p,
+        "power": single.pow,
+    }
+)
+"""What f32 takes on GPUs instead."""
+
 
 def call(b: Builder, name: str, *args: Value) -> Value:
     """The function ``name`` of f32 or f64 operands, in line."""
     args = b.even(*args)
     symbol, code, wide = FUNCTIONS[name]
     if args[0].dtype != f64:
+        code = code if b.libm else SINGLE.get(name, code)
         return code(*(Num(b, a) for a in args)).v
     if not b.libm:
         return by_lane(b, args, lambda *xs: wide(*(Num(b, x) for x in xs)).v)

@@ -66,6 +66,13 @@ def exp(x: Num) -> Num:
     return lost.where(x.lift(0.0), _scaled(_minus_one(r) + 1.0, n, number))
 
 
+def exp_of_pair(high: Num, low: Num) -> Num:
+    """e**(high + low), f32, where ``low`` is below the last place of ``high``."""
+    low = (high.abs() < 150.0).where(low, 0.0)
+    n, number, r = _reduced(between(high, -104.0, 89.0))
+    return _scaled(_minus_one(r + low) + 1.0, n, number)
+
+
 def expm1(x: Num) -> Num:
     """e**x - 1, f32: twice ``2**(n-1) * (exp(r) - 1) + (2**(n-1) - 1/2)``: no overflow."""
     _, number, r = _reduced(between(x, -18.0, 89.0))

@@ -1,4 +1,4 @@
-"""Functions of f64, and remainders, on machines without libm, such as GPUs, computed here."""
+"""Functions of f64, and some of f32, on machines without libm, such as GPUs, computed here."""
 
 from __future__ import annotations
 
@@ -139,3 +139,35 @@ def test_remainders_are_exact(dtype: DType) -> None:
     got = run("remainder", dtype, x, y)
     np.testing.assert_array_equal(got, exact)
     assert np.array_equal(np.signbit(got[got == 0]), np.signbit(exact[got == 0]))
+
+
+@pytest.mark.parametrize(
+    ("name", "meaning"), [("sine", np.sin), ("cosine", np.cos), ("log-plus-one", np.log1p)]
+)
+def test_single(name: str, meaning: Callable[[Array], Array]) -> None:
+    """Every exponent, and more of what is neither huge nor tiny."""
+    x = np.arange(0, 2**32, 104729, np.uint64).astype(np.uint32).view(np.float32)
+    rest = np.concatenate([np.linspace(-9, 9, 9999), np.geomspace(1e-9, 1e6, 9999), SPECIAL])
+    with np.errstate(all="ignore"):
+        x = np.concatenate([x, rest.astype(np.float32), [16367173.0 * 2.0**72]]).astype(np.float32)
+        exact = meaning(x.astype(np.float64)).astype(np.longdouble)
+    got = run(name, f32, x)
+    found = errors(got, exact)
+    worst = int(np.argmax(found))
+    assert found[worst] <= 2, f"{name}({x[worst]!r}) = {got[worst]!r}: {found[worst]}"
+    zero = (x == 0) & (exact == 0)
+    assert np.array_equal(np.signbit(got[zero]), np.signbit(x[zero]))
+
+
+def test_single_powers() -> None:
+    rng = np.random.default_rng(4)
+    with np.errstate(all="ignore"):
+        a = np.array([*SPECIAL, 2.0, -2.0, 3.0, -3.0, 2.5, 1e10, 1e-40]).astype(np.float32)
+        x, y = (v.reshape(-1) for v in np.meshgrid(a, a))
+        x = np.concatenate([x, rng.lognormal(0, 9, 20000).astype(np.float32)])
+        y = np.concatenate([y, (rng.standard_normal(20000) * 9).astype(np.float32)])
+        exact = np.power(x.astype(np.float64), y.astype(np.float64)).astype(np.longdouble)
+    got = run("power", f32, x, y)
+    found = errors(got, exact)
+    worst = int(np.argmax(found))
+    assert found[worst] <= 2, f"power({x[worst]!r}, {y[worst]!r}) = {got[worst]!r}: {found[worst]}"

@@ -1,0 +1,178 @@
+"""Functions that f32 has by way of f64, in f32 alone: many GPUs are slow in f64.
+
+They need a fused multiply-add. Sines reduce their argument as ``vector_math_quadrant`` does, with
+96 bits of 2/pi; powers take the logarithm as a pair of f32.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ..ir.dtypes import f32, f64, s32
+from .llvm_ir_build import by_lane
+from .llvm_ir_core import Value, literal_text, round_f32
+from .vector_math_exp import exp_of_pair
+from .vector_math_log import at_the_ends, log, power, power_at_the_ends
+from .vector_math_num import Num, horner
+from .vector_math_pair import Pair, added, constant, joined, multiplied
+
+_LN2 = round_f32(math.log(2))
+_LN2_REST = round_f32(math.log(2) - _LN2)
+_THIRDS = round_f32(2 / 3), round_f32(2 / 3 - round_f32(2 / 3))
+_LOG = tuple(2 / (2 * k + 5) for k in range(6))
+_ROOT_HALF_BITS = 0x3F3504F3
+_LEAST_NORMAL = 2.0**-126
+_SINE = tuple((-1) ** k / math.factorial(2 * k + 1) for k in range(1, 5))
+_COSINE = tuple((-1) ** k / math.factorial(2 * k) for k in range(2, 6))
+_NAME, _RESULT = "nw_quadrant_single", "{ i32, float }"
+_TWO_OVER_PI = (
+    0x0, 0xA2F9836E, 0x4E441529, 0xFC2757D1, 0xF534DDC0, 0xDB629599, 0x3C439041, 0xFE5163AB,
+)  # fmt: skip
+_TEXT = """
+@nw_two_over_pi_single = internal unnamed_addr constant [{count} x i32] [{words}]
+define internal {result} @{name}(float %x) {{
+  %bits = bitcast float %x to i32
+  %biased = lshr i32 %bits, 23
+  %large = icmp ugt i32 %biased, 120
+  %field = select i1 %large, i32 %biased, i32 120
+  %fraction = and i32 %bits, 8388607
+  %significand = or i32 %fraction, 8388608
+  %m = zext i32 %significand to i64
+  %first = sub i32 %field, 120
+  %word = lshr i32 %first, 5
+  %by = and i32 %first, 31
+  %at = getelementptr [{count} x i32], ptr @nw_two_over_pi_single, i64 0, i32 %word
+  %at1 = getelementptr i32, ptr %at, i64 1
+  %at2 = getelementptr i32, ptr %at, i64 2
+  %at3 = getelementptr i32, ptr %at, i64 3
+  %t0 = load i32, ptr %at
+  %t1 = load i32, ptr %at1
+  %t2 = load i32, ptr %at2
+  %t3 = load i32, ptr %at3
+  %w0 = call i32 @llvm.fshl.i32(i32 %t0, i32 %t1, i32 %by)
+  %w1 = call i32 @llvm.fshl.i32(i32 %t1, i32 %t2, i32 %by)
+  %w2 = call i32 @llvm.fshl.i32(i32 %t2, i32 %t3, i32 %by)
+  %x1 = zext i32 %w1 to i64
+  %x2 = zext i32 %w2 to i64
+  %p0 = mul i32 %significand, %w0
+  %p1 = mul i64 %m, %x1
+  %p2 = mul i64 %m, %x2
+  %high = zext i32 %p0 to i64
+  %top = shl i64 %high, 32
+  %carry = lshr i64 %p2, 32
+  %middle = add i64 %p1, %carry
+  %turn = add i64 %top, %middle
+  %up = add i64 %turn, 2305843009213693952
+  %q = lshr i64 %up, 62
+  %quarters = shl i64 %q, 62
+  %left = sub i64 %turn, %quarters
+  %number = sitofp i64 %left to double
+  %angle = fmul double %number, {unit}
+  %r = fptrunc double %angle to float
+  %q32 = trunc i64 %q to i32
+  %near = fcmp ole float %x, {eighth}
+  %number.all = select i1 %near, i32 0, i32 %q32
+  %r.near = select i1 %near, float %x, float %r
+  %finite = fcmp olt float %x, 0x7FF0000000000000
+  %r.all = select i1 %finite, float %r.near, float 0x7FF8000000000000
+  %a = insertvalue {result} poison, i32 %number.all, 0
+  %b = insertvalue {result} %a, float %r.all, 1
+  ret {result} %b
+}}
+"""
+
+
+def _text() -> str:
+    return _TEXT.format(
+        name=_NAME,
+        result=_RESULT,
+        count=len(_TWO_OVER_PI) + 1,
+        words=", ".join(f"i32 {w - (w >> 31 << 32)}" for w in (*_TWO_OVER_PI, 0)),
+        unit=literal_text(math.pi / 2 * 2.0**-62, f64),
+        eighth=literal_text(round_f32(math.pi / 4), f32),
+    )
+
+
+def _quadrant(x: Num) -> tuple[Num, Num]:
+    """The quadrant's number modulo 4, and the rest, of ``x >= 0``."""
+    b = x.b
+    b.declarations[_NAME] = _text()
+    b.declare("llvm.fshl.i32", "i32", ["i32"] * 3)
+
+    def part(k: int, v: Value) -> Value:
+        call = b.pure(f"call {_RESULT} @{_NAME}({v})", f32, 0, v.depth)
+        dtype = f32 if k else s32
+        return b.pure(f"extractvalue {_RESULT} {call.text}, {k}", dtype, 0, call.depth)
+
+    number, rest = (by_lane(b, (x.v,), lambda v, k=k: part(k, v)) for k in (0, 1))
+    return Num(b, number), Num(b, rest)
+
+
+def _parts(x: Num) -> tuple[Num, Num, Num]:
+    number, r = _quadrant(x.abs())
+    z = r * r
+    sine = (r * z).fma(horner(z, *_SINE), r)
+    half = z * 0.5
+    near = 1.0 - half
+    cosine = near + (z * z).fma(horner(z, *_COSINE), (1.0 - near) - half)
+    return number, sine, cosine
+
+
+def _odd(number: Num) -> Num:
+    return (number & 1).equals(1)
+
+
+def _signed(value: Num, number: Num) -> Num:
+    """Negated in quadrants 2 and 3."""
+    return (number & 2).equals(2).where(-value, value)
+
+
+def sin(x: Num) -> Num:
+    """Sine."""
+    number, sine, cosine = _parts(x)
+    result = _signed(_odd(number).where(cosine, sine), number)
+    return (x.bits() < 0).where(-result, result)
+
+
+def cos(x: Num) -> Num:
+    """Cosine."""
+    number, sine, cosine = _parts(x)
+    return _signed(_odd(number).where(sine, cosine), number + 1)
+
+
+def log1p(x: Num) -> Num:
+    """log(1 + x): what the sum lost is put back."""
+    total = added(x, 1.0)
+    result = log(total.high) + total.low / total.high
+    result = at_the_ends(total.high, result)
+    return x.equals(0.0).where(x, result)
+
+
+def pow(x: Num, y: Num) -> Num:
+    """x**y with the special cases of IEEE 754's pow."""
+    return power(x, y, _power_of_size)
+
+
+def _power_of_size(a: Num, y: Num) -> Num:
+    logarithm = _log_pair(a)
+    product = multiplied(logarithm.high, y)
+    low = logarithm.low.fma(y, product.low)
+    return power_at_the_ends(a, y, exp_of_pair(product.high, low))
+
+
+def _log_pair(x: Num) -> Pair:
+    """Natural logarithm of ``x > 0`` to 34 bits: ``2 s + s z (2/3 + 2/5 z + ...)``, ``z = s s``."""
+    tiny = x < _LEAST_NORMAL
+    bits = tiny.where(x * 2.0**24, x).bits()
+    exponent = (bits - _ROOT_HALF_BITS) >> 23
+    m = (bits - (exponent << 23)).floats()
+    e = exponent.as_float() - tiny.where(x.lift(24.0), 0.0)
+    f, below = m - 1.0, added(m, 1.0)
+    quotient = f.over(below.high)
+    rest = (-quotient).fma(below.high, f) - quotient * below.low
+    s = Pair(quotient, rest.over(below.high))
+    z = s * s
+    u = constant(x, *_THIRDS) + Pair(z.high * horner(z.high, *_LOG), x.lift(0.0))
+    series = s * (constant(x, 2.0, 0.0) + z * u)
+    whole = multiplied(e, _LN2)
+    return joined(whole.high, e.fma(_LN2_REST, whole.low)) + series
