@@ -73,11 +73,13 @@ class Program:
             result = evaluate_computation(self.computation, arguments)
         return list(result) if isinstance(result, tuple) else [result]
 
-    def difference(self, results: Sequence[Array], expected: Sequence[Array]) -> float:
+    def difference(
+        self, results: Sequence[Array], expected: Sequence[Array], tf32: bool = False
+    ) -> float:
         """The largest error over all outputs, relative to tolerance: above 1 is wrong."""
         floats = any(b.dtype.kind in ("float", "complex") for b in self.func.params)
         pairs = zip(results, expected, self.outputs, strict=True)
-        return max((_excess(a, b, out.dtype, floats) for a, b, out in pairs), default=0.0)
+        return max((_excess(a, b, out.dtype, floats, tf32) for a, b, out in pairs), default=0.0)
 
 
 def _draw(buffer: Buffer, seed: int, number: int) -> Array:
@@ -92,7 +94,7 @@ def _draw(buffer: Buffer, seed: int, number: int) -> Array:
             return np.asarray(rng.standard_normal(buffer.shape)).astype(to_numpy(buffer.dtype))
 
 
-def _excess(result: Array, expected: Array, dtype: DType, floats: bool) -> float:
+def _excess(result: Array, expected: Array, dtype: DType, floats: bool, tf32: bool) -> float:
     """The error of one output over its tolerance."""
     if result.shape != expected.shape:
         return math.inf
@@ -101,4 +103,4 @@ def _excess(result: Array, expected: Array, dtype: DType, floats: bool) -> float
     if dtype.kind not in ("float", "complex"):
         share = float(np.mean(result != expected))
         return share / STRAY if floats else (math.inf if share else 0.0)
-    return relative_error(result, expected) / tolerance(dtype)
+    return relative_error(result, expected) / tolerance(dtype, tf32)

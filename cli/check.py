@@ -34,15 +34,18 @@ class Comparison:
 
 
 def check(
-    module: HloModule, arguments: Sequence[Any], results: Sequence[Array]
+    module: HloModule, arguments: Sequence[Any], results: Sequence[Array], tf32: bool = False
 ) -> list[Comparison]:
-    """Compare a module's results, in order, with those of the interpreter."""
+    """Compare a module's results, in order, with those of the interpreter.
+
+    ``tf32``: products of f32 may have been computed with operands of fewer bits.
+    """
     from ..ir.hlo.interp import evaluate
 
     with np.errstate(all="ignore"):
         wanted = leaves(evaluate(module, arguments))
     pairs = zip(results, wanted, strict=True)
-    return [compare(i, np.asarray(x), np.asarray(y)) for i, (x, y) in enumerate(pairs)]
+    return [compare(i, np.asarray(x), np.asarray(y), tf32) for i, (x, y) in enumerate(pairs)]
 
 
 def leaves(value: Any) -> list[Any]:
@@ -52,7 +55,7 @@ def leaves(value: Any) -> list[Any]:
     return [value]
 
 
-def compare(output: int, got: Array, want: Array) -> Comparison:
+def compare(output: int, got: Array, want: Array, tf32: bool = False) -> Comparison:
     """Compare one output with its reference: exactly for integers, by RMS for floats.
 
     NaN and infinities must stand at the same places.
@@ -66,4 +69,4 @@ def compare(output: int, got: Array, want: Array) -> Comparison:
         return Comparison(output, float(wrong), 0.0, f"{wrong} elements differ" if wrong else "")
     error = relative_error(got, want)
     told = "" if error < float("inf") else "NaN, infinity or zero at other places"
-    return Comparison(output, error, tolerance(dtype), told)
+    return Comparison(output, error, tolerance(dtype, tf32), told)

@@ -53,7 +53,7 @@ def run(
     results = leaves(result)
     if outputs is not None:
         write_npz(outputs, results)
-    rows = compare_all(module(), args, results) if check else None
+    rows = compare_all(module(), args, results, exe.bundle.target.tf32) if check else None
     answer = Answer(model, seconds, results, rows)
     click.echo(json.dumps(answer.facts()) if as_json else answer.text())
     return 0 if answer.ok else 1

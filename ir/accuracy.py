@@ -18,9 +18,13 @@ Array: TypeAlias = np.ndarray[Any, Any]
 _LARGEST = {64: 1e-9, 32: 1e-3, 16: 3e-2, 8: 0.3, 4: 0.5}  # by bits of a real number
 
 
-def tolerance(dtype: DType) -> float:
-    """The largest error of a right result of a float or complex type."""
-    return _LARGEST[dtype.bits // 2 if dtype.kind == "complex" else dtype.bits]
+def tolerance(dtype: DType, tf32: bool = False) -> float:
+    """The largest error of a right result of a float or complex type.
+
+    With ``tf32``, products of f32 may round their operands as f16 would.
+    """
+    bits = dtype.bits // 2 if dtype.kind == "complex" else dtype.bits
+    return _LARGEST[16 if tf32 and bits == 32 else bits]
 
 
 def relative_error(result: Array, expected: Array) -> float:

@@ -193,7 +193,7 @@ def _expected(program: Program, arguments: Sequence[Array], path: Path) -> list[
 def _check(run: Runnable, loaded: Loaded, trace: list[Json], seconds: float) -> float:
     """Run once and compare; the error relative to the root mean square of the result."""
     outputs = run.results()
-    if loaded.program.difference(outputs, loaded.expected) > 1:
+    if loaded.program.difference(outputs, loaded.expected, loaded.target.tf32) > 1:
         errors = zip(outputs, loaded.expected, strict=True)
         worst = max(float(np.mean(a != b)) if a.shape == b.shape else 1.0 for a, b in errors)
         note = f"differs from the interpreter in {worst:.1%} of its elements"

@@ -172,6 +172,7 @@ def test_results_are_compared_by_type() -> None:
     assert program.difference(right, right) == 0
     assert program.difference([x + np.float32(1e-5), right[1]], right) < 1
     assert program.difference([x + np.float32(1e-2), right[1]], right) > 1
+    assert program.difference([x + np.float32(1e-2), right[1]], right, tf32=True) < 1
     assert program.difference([x, np.asarray(n + 1)], right) > 1
 
 

@@ -100,3 +100,19 @@ def test_a_gpu_is_named_with_its_architecture_and_driver(
     monkeypatch.setattr(gpus, "capability", lambda: 90)
     for command in ("targets", "doctor"):
         assert "NVIDIA H200 (sm_90a), driver for CUDA 13.0" in nestwright(command).out
+
+
+def test_products_of_rounded_operands_are_checked_as_such(nestwright, tmp_path: Path) -> None:
+    model = tmp_path / "dot.hlo"
+    model.write_text(
+        "HloModule dot\n\nENTRY main {\n  x = f32[64,64] parameter(0)\n"
+        "  ROOT y = f32[64,64] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n"
+    )
+    told = {}
+    for options in ("", " -tf32=1"):
+        said = nestwright(
+            "run", model, "--target", f"cuda-sim{options}", "--random", 0, "--check", "--json"
+        )
+        told[options] = json.loads(said.out)["checks"][0]
+    assert told[""]["error"] < 1e-6 < told[" -tf32=1"]["error"]
+    assert told[""]["tolerance"] < told[" -tf32=1"]["tolerance"]
