@@ -143,7 +143,7 @@ def cos(x: Num) -> Num:
 def log1p(x: Num) -> Num:
     """log(1 + x): what the sum lost is put back."""
     total = added(x, 1.0)
-    result = log(total.high) + total.low / total.high
+    result = log(total.high) + total.low.over(total.high)
     result = at_the_ends(total.high, result)
     return x.equals(0.0).where(x, result)
 
