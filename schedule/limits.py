@@ -13,7 +13,17 @@ from math import prod
 from ..ir.gpus import Gpu
 from ..ir.loop.nodes import Block, Buffer, For, Func, Intrinsic, Kind, Scope, Seq, Stmt
 from ..ir.loop.visit import children, walk
-from .cursor import Path, block_of, common, extent_of, loops_of, nest, ranges_of
+from .cursor import (
+    Path,
+    block_of,
+    blocks_under,
+    common,
+    extent_of,
+    loop_of,
+    loops_of,
+    nest,
+    ranges_of,
+)
 from .errors import Reason, require
 from .footprint import axis_values, hull, region_span
 from .guards import inner_limits
@@ -39,11 +49,36 @@ def require_limits(func: Func, gpu: Gpu) -> None:
 
 def _reasons(func: Func, gpu: Gpu) -> Iterator[Reason]:
     yield from _across_launches(func)
+    for path in nest(func).loops.values():
+        if "pipeline" in loop_of(path).notes and not _runs_ahead(func, path):
+            yield Reason(
+                f"nothing in the pipelined loop `{loop_of(path).var.name}` can run ahead",
+                (path[-1],),
+                "copies run ahead that fill shared buffers of an iteration from what the loop "
+                "does not write",
+            )
     tops = {id(top_of(p)[-1]): top_of(p) for p in nest(func).blocks.values()}
     for top in tops.values():
         launch = launch_of(func, top)
         if launch is not None:
             yield from _of_launch(launch, top, gpu)
+
+
+def _runs_ahead(func: Func, path: Path) -> bool:
+    """Whether a statement of a loop's body fills shared buffers that only the loop uses, from what
+    the loop does not write."""
+    index, body = nest(func), loop_of(path).body
+    inside = {block_of(p).name for p in blocks_under(path)}
+    written = {r.buffer for n in inside for r in index.block(n).writes}
+    for s in body.stmts if isinstance(body, Seq) else (body,):
+        blocks = [x for x in walk(s) if isinstance(x, Block)]
+        fills = {r.buffer for b in blocks for r in b.writes}
+        users = {n for f in fills for n in (*index.readers.get(f, ()), *index.writers[f])}
+        taken = {r.buffer for b in blocks for r in b.reads}
+        shared = all(f.scope is Scope.SHARED for f in fills)
+        if fills and shared and users <= inside and not taken & written:
+            return True
+    return False
 
 
 def _across_launches(func: Func) -> Iterator[Reason]:

@@ -437,3 +437,17 @@ def test_whole_chunks_are_swizzled() -> None:
 
     text = unfinished(Schedule(product()), ask)
     assert text == "rows of `A_cache` have 32 bytes; swizzling by 8 takes multiples of 128"
+
+
+def test_copies_run_ahead() -> None:
+    def ask(sch: Schedule) -> None:
+        i, _, k = sch.get_loops("C")
+        sch.bind(i, "threadIdx.x")
+        sch.annotate(k, "pipeline", 2)
+
+    sch = Schedule(product())
+    assert unfinished(sch, ask) == "nothing in the pipelined loop `k` can run ahead"
+    copy = sch.cache_read("C", 1, "shared")
+    sch.compute_at(copy, sch.get_loops("C")[2])
+    sch.bind(sch.get_loops(copy)[-1], "threadIdx.x")
+    assert check_limits(sch.func, GPU) == []
