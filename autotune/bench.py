@@ -18,7 +18,7 @@ import numpy as np
 from ..codegen.build import build as build_module
 from ..codegen.runtime.executable import Executable
 from ..ir.accuracy import relative_error
-from ..ir.errors import NestwrightError
+from ..ir.errors import NestwrightError, TargetError
 from ..ir.hlo.inputs import random_arguments
 from ..ir.hlo.interp import evaluate
 from ..ir.hlo.nodes import HloModule
@@ -65,6 +65,9 @@ def bench(
         models = [models]
     spec = target.spec if isinstance(target, Target) else target
     machine = Target.parse(f"{spec} -threads={threads}" if threads else spec)
+    if machine.kind == "cuda-sim":
+        why = "a simulator's time says nothing of a GPU's"
+        raise TargetError(f"cannot time {machine.spec}", why)
     tell = progress or (lambda text: None)
     tell("measuring the machine's peaks")
     peak = measure_peak(machine)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 
 import click
 
@@ -84,5 +85,6 @@ def tune(
     )
     for note in result.notes:
         click.echo(f"note: {note}")
-    click.echo(f"next: nestwright build {model} --log {result.log} -o model.nw")
+    asked = "" if target == "cpu" else f" --target {shlex.quote(target)}"
+    click.echo(f"next: nestwright build {model}{asked} --log {result.log} -o model.nw")
     return 0

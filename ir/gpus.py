@@ -145,8 +145,10 @@ def capability() -> int:
                 attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
             )
         )
-    except RuntimeError as error:  # of a driver that is not installed, too
-        raise _none_here(str(error).splitlines()[0]) from error
+    except _Refused as error:
+        raise _none_here(str(error)) from error
+    except RuntimeError as error:  # the library is not there
+        raise _none_here("this machine has no NVIDIA driver") from error
     return 10 * major + minor
 
 
@@ -159,11 +161,15 @@ def runs_here(arch: str) -> bool:
         return False
 
 
+class _Refused(Exception):
+    """A call of the driver that failed."""
+
+
 def _ask(answer: tuple[Any, ...]) -> Any:
-    """What a call of the driver gave; ``RuntimeError`` where it failed."""
+    """What a call of the driver gave; ``_Refused`` where it failed."""
     status, *values = answer
     if status.value:
-        raise RuntimeError(f"the driver says {status.name}")
+        raise _Refused(f"the driver says {status.name}")
     return values[0] if values else None
 
 

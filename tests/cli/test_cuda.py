@@ -116,3 +116,21 @@ def test_products_of_rounded_operands_are_checked_as_such(nestwright, tmp_path: 
         told[options] = json.loads(said.out)["checks"][0]
     assert told[""]["error"] < 1e-6 < told[" -tf32=1"]["error"]
     assert told[""]["tolerance"] < told[" -tf32=1"]["tolerance"]
+
+
+def test_tuning_names_the_target_in_the_next_command(
+    nestwright, softmax: Path, tmp_path: Path
+) -> None:
+    log = tmp_path / "a.jsonl"
+    said = nestwright(
+        "tune", softmax, "--target", SM90, "--simulate-cost", "--trials", 1, "--log", log
+    )
+    assert said.out.splitlines()[-1] == (
+        f"next: nestwright build {softmax} --target '{SM90}' --log {log} -o model.nw"
+    )
+
+
+def test_a_simulation_is_not_timed(nestwright, softmax: Path) -> None:
+    for command in ("bench", "tune"):
+        said = nestwright(command, softmax, "--target", "cuda-sim")
+        assert said.status == 2 and "a simulator's time says nothing of a GPU's" in said.err
