@@ -30,11 +30,20 @@ COPIED = 64 << 20  # bytes each thread copies, at most; at least four times L2
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """FLOP per second in f32, and bytes per second read plus written, with ``threads`` threads."""
+    """FLOP per second in f32, and bytes per second read plus written, with ``threads`` threads.
+
+    Where the rate of operations is ``nominal``, a data sheet gives it; all else is measured.
+    """
 
     threads: int
     flops: float
     bandwidth: float
+    nominal: bool = False
+
+    @property
+    def origin(self) -> str:
+        """Where the figures come from."""
+        return "copy measured, rate nominal" if self.nominal else "both measured"
 
 
 @cache
@@ -44,7 +53,7 @@ def measure_peak(target: Target) -> Peak:
     A GPU's FLOP rate is the nominal one; its bandwidth is that of a copy in its memory.
     """
     if target.kind == "cuda":
-        return Peak(1, target.gpu.f32_flops, _device_copies())
+        return Peak(1, target.gpu.f32_flops, _device_copies(), nominal=True)
     lanes = target.lanes(f32)
     library = cpu.load([cpu.compile(_text(lanes, target), target)])
     fma = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p)(library.address("peak_fma"))

@@ -68,7 +68,7 @@ def print_report(report: BenchReport) -> None:
     peak = report.peak
     console.print(
         f"machine: {report.machine['cpu']}, {report.machine['threads']} threads, "
-        f"{rate(peak.flops)} GFLOP/s FMA, {rate(peak.bandwidth)} GB/s copy (both measured)"
+        f"{rate(peak.flops)} GFLOP/s FMA, {rate(peak.bandwidth)} GB/s copy ({peak.origin})"
     )
     for m in report.models:
         if m.problem:
