@@ -9,7 +9,7 @@ one (``tx == 0``) where it is seen by others.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from ....ir.errors import UnsupportedError
@@ -27,13 +27,25 @@ from ....ir.loop.nodes import (
     If,
     Intrinsic,
     Kind,
+    Let,
+    Load,
     Scope,
     Seq,
     Stmt,
     Store,
     Var,
 )
-from ....ir.loop.visit import children, free_vars, map_stmt, replace_buffers, seq, substitute, walk
+from ....ir.loop.visit import (
+    children,
+    exprs,
+    free_vars,
+    map_stmt,
+    replace_buffers,
+    seq,
+    substitute,
+    walk,
+    walk_expr,
+)
 from ..rebuild import with_body
 
 BLOCKS = tuple(t for t in THREADS if t.startswith("blockIdx"))
@@ -200,6 +212,8 @@ class _Launch:
     names: Mapping[str, Var]
     extents: Mapping[str, int]
     unplaced: list[str]
+    made: dict[Buffer, frozenset[str]] = field(default_factory=dict)  # shared ones, and inside what
+    named: set[Var] = field(default_factory=set)
 
     def stmt(self, s: Stmt, bound: frozenset[str], own: frozenset[Buffer]) -> Stmt:
         """``s`` under the indices ``bound``; the buffers ``own`` are the thread's."""
@@ -213,13 +227,38 @@ class _Launch:
                 self.unplaced.append(s.buffer.name)
                 return self.stmt(_shared(s), bound, own)
             own |= {s.buffer}
+        if isinstance(s, Let | Block):  # what they name may hang on the thread
+            self.named.update(_named_in(s))
+        if isinstance(s, Alloc) and s.buffer.scope is Scope.SHARED:
+            self.made[s.buffer] = bound
         if not is_bound(s):
-            missing = [t for t in self.extents if t not in bound]
-            if not missing or self.by_all(s, own):
+            again = self.repeated(s, bound, own)
+            missing = [t for t in self.extents if t not in bound or t in again]
+            whole = bool(missing) or not self.fills_shared(s)
+            if self.by_all(s, own) or (whole and not missing):
                 return _in_turn(s)
-            if self.by_one(s, own):
+            if whole and self.by_one(s, own):
                 return self.guarded(s, missing)
         return _serial(map_stmt(s, lambda c: self.stmt(c, bound, own), lambda e: e))
+
+    def fills_shared(self, s: Stmt) -> bool:
+        """Whether parts of ``s`` fill shared memory, of which each has to be looked at."""
+        parts = isinstance(s, Seq | For | If | Alloc)
+        return parts and any(b in self.made for b in written(s))
+
+    def repeated(self, s: Stmt, bound: frozenset[str], own: frozenset[Buffer]) -> frozenset[str]:
+        """The indices whose threads would all fill a shared buffer with the same.
+
+        The buffer is made inside of the index's loop, in which ``s`` does not ask for the thread.
+        """
+        outside = written(s) - _made_in(s)
+        if not outside or any(b not in self.made for b in outside):
+            return frozenset()
+        asked = {v for x in walk(s) for e in exprs(x) for v in free_vars(e)}
+        if self.named & (asked - _named_in(s)) or any(is_kept(b) or b in own for b in _loaded(s)):
+            return frozenset()
+        around = frozenset.intersection(*(self.made[b] for b in outside)) & bound
+        return frozenset(t for t in around if self.names[t] not in asked and t not in BLOCKS)
 
     def by_all(self, s: Stmt, own: frozenset[Buffer]) -> bool:
         """Whether ``s`` writes nothing that others see."""
@@ -252,6 +291,19 @@ def written(s: Stmt) -> frozenset[Buffer]:
             case AllReduce(values=values):
                 found |= set(values)
     return frozenset(found)
+
+
+def _loaded(s: Stmt) -> frozenset[Buffer]:
+    """The buffers from outside that a statement reads."""
+    es = (y for x in walk(s) for e in exprs(x) for y in walk_expr(e))
+    return frozenset(y.buffer for y in es if isinstance(y, Load)) - _made_in(s)
+
+
+def _named_in(s: Stmt) -> frozenset[Var]:
+    """The names that ``Let``s and blocks in a statement give to values."""
+    lets = {x.var for x in walk(s) if isinstance(x, Let)}
+    axes = {a.var for x in walk(s) if isinstance(x, Block) for a in x.axes}
+    return frozenset(lets | axes)
 
 
 def _made_in(s: Stmt) -> frozenset[Buffer]:

@@ -127,6 +127,36 @@ def f(A: f32[2, 8], C: f32[2, 9]):
     )
 
 
+def test_one_thread_fills_shared_memory_where_all_would_with_the_same(
+    means_the_same: Lowered,
+) -> None:
+    before = """\
+@func(outputs=1)
+def f(A: f32[2, 8], C: f32[2, 8]):
+    S = alloc(f32[2, 8], scope="shared")
+    for b in thread("blockIdx.x", 2):
+        for t in thread("threadIdx.x", 8):
+            for j in range(8):
+                with block("S"):
+                    vi, vj = spatial(2, b), spatial(8, j)
+                    reads(A[vi, vj])
+                    writes(S[vi, vj])
+                    S[vi, vj] = A[vi, vj]
+            C[b, t] = S[b, 7 - t]
+"""
+    assert "if tx == 0:" in show(means_the_same(before))
+    block = """\
+            for u in thread("threadIdx.x", 8):
+                with block("S"):
+                    vi, vj = spatial(2, b), spatial(8, u)
+                    reads(A[vi, vj])
+                    writes(S[vi, vj])
+                    S[vi, vj] = A[vi, vj]
+"""
+    start, end = before.index("            for j in"), before.index("            C[")
+    assert "if tx" not in show(means_the_same(before[:start] + block + before[end:]))
+
+
 def test_statements_bound_to_nothing_share_a_launch_of_one_thread(means_the_same: Lowered) -> None:
     before = """\
 @func(outputs=2)
