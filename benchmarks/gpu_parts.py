@@ -7,6 +7,7 @@ ratios), ``skipped`` and ``failed`` (with ``why``).
 from __future__ import annotations
 
 import json
+import math
 import time
 import traceback
 from argparse import Namespace
@@ -24,7 +25,8 @@ import numpy as np
 from gpu_peers import Contender, Unavailable
 
 ROOT = Path(__file__).resolve().parents[1]
-SETS = 4  # of arguments that timing rotates through, so that no cache holds them
+SETS = 4  # of arguments, at most, that timing rotates through, so that no cache holds them
+COLD = 1 << 28  # bytes that no cache holds
 PACKAGES = ("numpy", "llvmlite", "cuda-bindings", "torch", "jax", "ml_dtypes", "triton")
 COPIED = 1 << 30  # bytes of the copy that bandwidths are held against
 
@@ -223,40 +225,56 @@ def convolutions(part: Part) -> None:
 
 
 def _timed(part: Part, work: gpu_work.Work, turns: int) -> None:
-    """Check one workload, then time it beside its peers; ``turns`` share the time that is left."""
-    start = time.perf_counter()
-    exe, sets, seconds = _built(part, work, 2 if part.options.dry_run else SETS)
+    """Check one workload, then time it beside its peers; ``turns`` share the time that is left.
+
+    It is timed alone first: a peer that hangs takes its own figure with it and not ours.
+    """
+    start, left = time.perf_counter(), part.left()
+    exe, sets, seconds = _built(part, work, _sets(work))
     if not _right(part, work, exe, sets, seconds):
         part.write("skipped", work.name, why="wrong results are not timed")
         return
     ours = gpu_peers.nestwright(exe, sets)
-    peers = []
-    if not part.options.dry_run:
-        peers = [
-            make(work.peer, sets, work.peer_args)
-            for make in (gpu_peers.torch_peer, gpu_peers.jax_peer)
-        ]
-    contenders = [ours, *_present(part, work.name, peers)]
-    budget = (part.left() + time.perf_counter() - start) / turns - (time.perf_counter() - start)
-    rows = gpu_peers.medians(contenders, min(4.0, max(0.3, 0.7 * budget)))
+    _write_times(part, work, gpu_peers.medians([ours], 0.3))
+    peers = [] if part.options.dry_run else _peers(part, work, sets)
+    if peers:
+        budget = left / turns - (time.perf_counter() - start)
+        _write_times(part, work, gpu_peers.medians([ours, *peers], min(4.0, max(0.3, budget))))
+
+
+def _sets(work: gpu_work.Work) -> int:
+    """Sets of arguments that together are far larger than a cache."""
+    size = gpu_work.numpy_type(work.dtype).itemsize * sum(map(math.prod, work.shapes))
+    return max(1, min(SETS, -(-COLD // size)))
+
+
+def _peers(part: Part, work: gpu_work.Work, sets: Sequence[Any]) -> list[Contender]:
+    """The contenders that are here; the others are noted."""
+    found = []
+    for name, make in (("torch", gpu_peers.torch_peer), ("jax", gpu_peers.jax_peer)):
+        try:
+            peer = make(work.peer, sets, work.peer_args)
+        except Exception as error:
+            traceback.print_exc()
+            peer = Unavailable(name, f"{type(error).__name__}: {error}"[:200])
+        if isinstance(peer, Unavailable):
+            part.write("skipped", f"{work.name} beside {name}", why=peer.why)
+        else:
+            found.append(peer)
+    return found
+
+
+def _write_times(part: Part, work: gpu_work.Work, rows: dict[str, dict[str, Any]]) -> None:
     mine = rows["nestwright"]["seconds"]
     facts: dict[str, Any] = {"contenders": rows, "weight": work.weight}
     if work.flops:
         facts["tflops"] = work.flops / mine / 1e12
-    if work.bytes and not work.flops:
+    else:
         facts["gbytes"] = work.bytes / mine / 1e9
         if part.copy_bandwidth:
             facts["of_copy"] = work.bytes / mine / part.copy_bandwidth
     facts["ratios"] = {n: r["seconds"] / mine for n, r in rows.items() if n != "nestwright"}
     part.write("timed", work.name, **facts)
-
-
-def _present(part: Part, name: str, peers: Sequence[Any]) -> list[Contender]:
-    """The contenders that are here; the others are noted."""
-    for peer in peers:
-        if isinstance(peer, Unavailable):
-            part.write("skipped", f"{name} beside {peer.name}", why=peer.why)
-    return [p for p in peers if isinstance(p, Contender)]
 
 
 def models(part: Part) -> None:

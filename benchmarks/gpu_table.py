@@ -36,7 +36,7 @@ def _checks(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _times(rows: Sequence[Row]) -> Iterator[str]:
-    found = _of(rows, "timed")
+    found = list({r["name"]: r for r in _of(rows, "timed")}.values())  # the last of each counts
     yield f"{'workload':<34}{'nestwright':>12}{'torch':>12}{'jax':>12}  speed of (1 is equal)"
     for r in found:
         seconds = r["contenders"]

@@ -190,3 +190,24 @@ def test_medians_take_turns(script: Any) -> None:
     )
     assert rows["a"]["calls"] == 30 and rows["a"]["rounds"] == 5
     assert order[4:8] == ["a", "b", "b", "a"]
+
+
+def test_peers_are_timed_beside_ours_and_their_failures_noted(
+    script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def torch(kind: str, sets: Any, more: Any) -> Any:
+        return script.gpu_peers.Contender("torch", lambda times: 2e-3 * times, True, lambda: [])
+
+    def jax(kind: str, sets: Any, more: Any) -> Any:
+        raise RuntimeError("no such device")
+
+    monkeypatch.setattr(script.gpu_peers, "torch_peer", torch)
+    monkeypatch.setattr(script.gpu_peers, "jax_peer", jax)
+    options = script.gpu._options(["--out", str(tmp_path), "--target", "cpu"])
+    part = script.gpu_parts.Part("passes", options)
+    script.gpu_parts._timed(part, script.gpu_work.softmax(16, 64), 1)
+    rows = script.gpu._rows(tmp_path / "passes.jsonl")
+    assert [r["kind"] for r in rows] == ["right", "timed", "skipped", "timed"]
+    assert "no such device" in rows[2]["why"] and rows[3]["ratios"]["torch"] > 0
+    text = script.gpu_table.table(rows)
+    assert sum(x.startswith("softmax_1024 ") for x in text.split("\n")) == 1 and "2 ms" in text
