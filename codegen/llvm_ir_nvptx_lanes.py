@@ -119,7 +119,8 @@ def _mma(em: Emitter, s: Intrinsic, shape: str, operands: str, matrix: Matrix) -
     given = [*(_operand(em, w, operands) for w in words), *_words(em, s.reads[0], c, sums)]
     type_ = f"{{ {', '.join([_element(sums)] * c)} }}"
     em.declare(name, type_, [g.type for g in given])
-    result = em.function.result(f"call {type_} @{name}({', '.join(map(str, given))})", sums)
+    call = f"call {type_} @{name}({', '.join(map(str, given))}) convergent"
+    result = em.function.result(call, sums)
     _put_words(em, s.writes[0], result, type_, c)
 
 

@@ -1,0 +1,71 @@
+"""What NVIDIA's assembler says, and the cache of what it made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nestwright.codegen import ptxas
+from nestwright.codegen.ptxas import Cubin, Ptxas, Usage
+from nestwright.ir.errors import TargetError
+
+TOLD = """\
+ptxas info    : 0 bytes gmem
+ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized
+ptxas info    : Compiling entry function 'first' for 'sm_90a'
+ptxas info    : Function properties for first
+    64 bytes stack frame, 60 bytes spill stores, 56 bytes spill loads
+ptxas info    : Used 168 registers, used 1 barriers, 64 bytes cumulative stack size, 1024 bytes smem
+ptxas info    : Compiling entry function 'second' for 'sm_90a'
+ptxas info    : Function properties for second
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 16 registers, used 0 barriers, 368 bytes cmem[0]
+ptxas warning : Value of threads per SM for entry first is out of range.
+"""
+
+
+def test_what_it_says_is_read() -> None:
+    first = Usage(registers=168, stack=64, spill_stores=60, spill_loads=56, shared=1024)
+    assert ptxas.usages(TOLD) == {"first": first, "second": Usage(registers=16)}
+    warned, numbered = ptxas.warnings(TOLD)
+    assert warned.startswith("Value of threads")
+    assert numbered.startswith("(C7510)")
+
+
+def test_made_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    runs = []
+
+    def run(ptx: str, arch: str, tool: Ptxas) -> Cubin:
+        runs.append((ptx, arch))
+        return Cubin(b"\x7fELF\n\x00code", {"k": Usage(registers=9)}, ("careful",))
+
+    monkeypatch.setattr(ptxas, "user_cache_path", lambda name: tmp_path / name)
+    monkeypatch.setattr(ptxas, "_run", run)
+    monkeypatch.setattr(ptxas, "find", lambda: Ptxas("/bin/ptxas", "13.0.1"))
+    ptxas._assembled.cache_clear()
+    made = ptxas.assemble("text", "sm_80")
+    assert ptxas.assemble("text", "sm_80") is made
+    ptxas._assembled.cache_clear()  # as in another process
+    assert ptxas.assemble("text", "sm_80") == made
+    assert len(runs) == 1
+    ptxas.assemble("text", "sm_90")
+    assert len(runs) == 2
+    for file in (tmp_path / "nestwright" / "cubin").iterdir():
+        file.write_bytes(file.read_bytes()[:-1])  # cut off
+    ptxas._assembled.cache_clear()
+    assert ptxas.assemble("text", "sm_80") == made
+    assert len(runs) == 3
+    ptxas._assembled.cache_clear()
+
+
+def test_without_an_assembler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ptxas, "find", lambda: None)
+    with pytest.raises(TargetError, match="pip install"):
+        ptxas.assemble("text", "sm_80")
+
+
+def test_the_newest_is_taken() -> None:
+    old, new = Ptxas("/a", "9.2.5"), Ptxas("/b", "13.0.1")
+    assert max((new, old), key=lambda p: p.order) is new
+    assert ptxas._asked("/no/such/ptxas") is None
