@@ -16,8 +16,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ....ir.loop.affine import Linear, linear, to_expr
-from ....ir.loop.build import as_int
+from ....ir.loop.build import add, as_int, mul
 from ....ir.loop.nodes import Buffer, Const, Expr, Op, Var
+from ....ir.loop.simplify import simplify
 from ....ir.loop.visit import free_vars, substitute_expr, walk_expr
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -71,10 +72,15 @@ class Threads:
         first ``depth`` loops around them; one of the accesses writes."""
         outer = dict(a.loops[:depth])
         dims = []
+        whole = self.together(a, b, depth)
         for x, y, m, n in zip(a.starts, b.starts, a.sizes, b.sizes, strict=True):
             parts = self.without_outer(a, x, depth), self.without_outer(b, y, depth)
             if parts[0] is not None and parts[1] is not None and parts[0][1] == parts[1][1]:
                 dims.append((parts[0][0], m, parts[1][0], n))
+                continue
+            if whole is not None:
+                dims.append(whole)
+                whole = None
                 continue
             var, times = _repeats((x, y), outer)
             if var is not None:
@@ -84,6 +90,24 @@ class Threads:
         if one is None or two is None:
             return Meeting.IN_BLOCK
         return _compared(one, two)
+
+    def together(self, a: Access, b: Access, depth: int) -> tuple[Expr, int, Expr, int] | None:
+        """Where elements stand in a whole buffer, if that tells more than each index alone: indices
+        may be the digits of one number."""
+        if any(n != 1 for n in (*a.sizes, *b.sizes)) or len(a.sizes) < 2:
+            return None
+        parts = [self.without_outer(x, self.number(x), depth) for x in (a, b)]
+        if parts[0] is None or parts[1] is None or parts[0][1] != parts[1][1]:
+            return None
+        return parts[0][0], 1, parts[1][0], 1
+
+    def number(self, a: Access) -> Expr:
+        """The number of an element in a buffer without padding."""
+        total: Expr = Const(0)
+        for e, n in zip(a.starts, a.buffer.shape, strict=True):
+            total = add(mul(total, n), e)
+        inside = (*self.vars, *a.loops)
+        return simplify(total, {v: (0, n - 1) for v, n in inside if v is not None})
 
     def misses(self, read: Access, writes: Sequence[Access]) -> bool:
         """Whether a thread reads an element that it does not write. False where it is unknown."""
