@@ -40,7 +40,7 @@ def test_made_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         runs.append((ptx, arch))
         return Cubin(b"\x7fELF\n\x00code", {"k": Usage(registers=9)}, ("careful",))
 
-    monkeypatch.setattr(ptxas, "user_cache_path", lambda name: tmp_path / name)
+    monkeypatch.setattr(ptxas, "_folder", lambda: tmp_path)
     monkeypatch.setattr(ptxas, "_run", run)
     monkeypatch.setattr(ptxas, "find", lambda: Ptxas("/bin/ptxas", "13.0.1"))
     ptxas._assembled.cache_clear()
@@ -51,7 +51,7 @@ def test_made_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert len(runs) == 1
     ptxas.assemble("text", "sm_90")
     assert len(runs) == 2
-    for file in (tmp_path / "nestwright" / "cubin").iterdir():
+    for file in tmp_path.iterdir():
         file.write_bytes(file.read_bytes()[:-1])  # cut off
     ptxas._assembled.cache_clear()
     assert ptxas.assemble("text", "sm_80") == made
