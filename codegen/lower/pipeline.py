@@ -21,7 +21,7 @@ from .gpu.cross_thread import combine_threads
 from .gpu.limits import check_limits
 from .gpu.matrix import lower_matrices
 from .gpu.narrow import narrow_shared
-from .gpu.settle import keep_small, settle_buffers
+from .gpu.settle import keep_own, settle_buffers
 from .gpu.software_pipeline import pipeline_loops
 from .hoist_init import hoist_init
 from .name_quotients import name_quotients
@@ -66,7 +66,7 @@ GPU_PASSES: tuple[tuple[str, Pass], ...] = (
     ("compact", lambda f, t: compact(f)),
     ("settle_buffers", settle_buffers),
     ("compact_settled", lambda f, t: compact(f)),
-    ("keep_small", lambda f, t: keep_small(f)),
+    ("keep_own", lambda f, t: keep_own(f)),
     ("simplify_compact", _simplify),
     ("hoist_init", lambda f, t: hoist_init(f)),
     ("name_quotients", lambda f, t: name_quotients(f)),

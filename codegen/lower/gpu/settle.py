@@ -2,12 +2,12 @@
 
 ``bind_threads`` takes those that threads may share to shared memory. What each thread turns out to
 use alone becomes its own; what is too much for shared memory gets a place in the workspace for
-every block. Small buffers of a thread's own become registers.
+every block. Small buffers of a thread's own become registers, large ones go to the workspace too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from types import MappingProxyType
@@ -50,19 +50,40 @@ from .footprints import Access, Meeting, Threads
 from .places import at_place
 
 FEW = 64  # elements that a thread may keep in registers
+OWN = 4096  # bytes of a buffer in a thread's own memory
 
 
-def keep_small(func: Func) -> Func:
-    """The function with the small buffers of its threads in registers."""
+def keep_own(func: Func) -> Func:
+    """The function with the small buffers of its threads in registers, the large in the workspace.
 
-    def stmt(s: Stmt, inside: bool) -> Stmt:
-        inside = inside or (isinstance(s, For) and s.kind is Kind.THREAD)
-        s = map_stmt(s, lambda c: stmt(c, inside), lambda e: e)
-        if inside and isinstance(s, Alloc) and s.buffer.scope is Scope.GLOBAL:
-            return _in_scope(s, Scope.REGISTER) if prod(s.buffer.shape) <= FEW else s
-        return s
+    A GPU sets a thread's own memory aside for all threads that it can hold.
+    """
 
-    return with_body(func, stmt(func.body, False))
+    def stmt(s: Stmt) -> Stmt:
+        if isinstance(s, For) and s.kind is Kind.THREAD:
+            return _with_own(s)
+        return map_stmt(s, stmt, lambda e: e)
+
+    return with_body(func, stmt(func.body))
+
+
+def _with_own(s: For) -> Stmt:
+    chain = [x for x in walk(s) if isinstance(x, For) and x.kind is Kind.THREAD]
+    large: list[Buffer] = []
+
+    def stmt(x: Stmt) -> Stmt:
+        x = map_stmt(x, stmt, lambda e: e)
+        if not isinstance(x, Alloc) or x.buffer.scope is not Scope.GLOBAL:
+            return x
+        if _bytes(x.buffer) > OWN:
+            large.append(x.buffer)
+        return _in_scope(x, Scope.REGISTER) if prod(x.buffer.shape) <= FEW else x
+
+    result = stmt(s)
+    for b in large:
+        result, outside = _to_workspace(result, b, chain)
+        result = Alloc(outside, result)
+    return result
 
 
 def settle_buffers(func: Func, target: Target) -> Func:
@@ -104,7 +125,7 @@ class _Launch:
             largest = max(self.movable(s), key=_bytes, default=None)
             if largest is None:
                 break  # what the schedule placed is too much: said at the end
-            s, moved = self.to_workspace(s, largest)
+            s, moved = _to_workspace(s, largest, self.blocks)
             outside.append(moved)
         for b in outside:
             s = Alloc(b, s)
@@ -146,15 +167,16 @@ class _Launch:
         found = (x.buffer for x in walk(s) if isinstance(x, Alloc))
         return (b for b in found if b.scope is Scope.SHARED and b.name in self.unplaced)
 
-    def to_workspace(self, s: Stmt, old: Buffer) -> tuple[Stmt, Buffer]:
-        """``old`` as a part of a buffer outside of the launch that has one for every block."""
-        count = 1
-        number: Expr = Const(0)
-        for x in self.blocks:
-            n = as_int(x.extent) or 1
-            count, number = count * n, add(mul(number, n), x.var)
-        new = Buffer(old.name, (count, *old.shape), old.dtype)
-        return _without(at_place(s, {old: new}, number), old), new
+
+def _to_workspace(s: Stmt, old: Buffer, loops: Sequence[For]) -> tuple[Stmt, Buffer]:
+    """``s`` with ``old`` as a part of a buffer outside that has one for every iteration."""
+    count = 1
+    number: Expr = Const(0)
+    for x in loops:
+        n = as_int(x.extent) or 1
+        count, number = count * n, add(mul(number, n), x.var)
+    new = Buffer(old.name, (count, *old.shape), old.dtype)
+    return _without(at_place(s, {old: new}, number), old), new
 
 
 def _in_scope(s: Alloc, scope: Scope) -> Alloc:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from ....ir.dtypes import index
 from ....ir.errors import UnsupportedError
 from ....ir.loop.affine import Interval, bounds
 from ....ir.loop.build import add, as_int, floormod, lt
@@ -160,6 +161,8 @@ def _straight(s: Stmt) -> tuple[list[Buffer], list[Stmt]]:
         case Seq(stmts=stmts_):
             parts = [_straight(x) for x in stmts_]
             return [b for p in parts for b in p[0]], [x for p in parts for x in p[1]]
+        case Let(var=var, value=value, body=body) if var.dtype == index:
+            return _straight(substitute(body, {var: value}))
         case _:
             return [], [s]
 

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from nestwright.codegen.launch import launches
+from nestwright.codegen.lower.gpu.software_pipeline import pipeline_loops
 from nestwright.codegen.lower.pipeline import lower, stages
 from nestwright.codegen.lower.rebuild import with_body
 from nestwright.ir.errors import UnsupportedError
@@ -128,6 +129,23 @@ def test_guarded_copies_fill_with_zeros(means_the_same: Lowered) -> None:
     flat = means_the_same(product(", pipeline=3", ASYNC, value=value))
     assert ("copy_async_zfill", (4,)) in intrinsics(flat)
     assert "[0] = select(k0 * 4 + tx % 4 < 10, s32(4), s32(0))" in show(flat)
+
+
+def test_a_name_in_the_loop_stands_for_its_value() -> None:
+    before = """\
+@func(outputs=1)
+def f(A: f32[8, 32], C: f32[8, 32]):
+    for bx in thread("blockIdx.x", 1):
+        for tx in thread("threadIdx.x", 32):
+            for k in range(8, pipeline=2):
+                q = let(s64, k // 2)
+                S = alloc(f32[32], scope="shared")
+                S[tx] = A[q * 2 + k % 2, tx]
+                C[k, tx] = S[31 - tx]
+"""
+    target = Target.parse("cuda-sim -arch=sm_80")
+    text = show(pipeline_loops(parse(before), target))
+    assert "let(" not in text and "A[(k + 1) // 2 * 2 + (k + 1) % 2, tx]" in text
 
 
 def test_a_copy_outside_of_a_pipeline_is_waited_for_at_once(means_the_same: Lowered) -> None:

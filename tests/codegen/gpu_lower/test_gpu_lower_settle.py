@@ -51,6 +51,12 @@ def test_what_is_much_is_in_the_threads_own_memory(means_the_same: Lowered) -> N
     assert "workspace_bytes" not in flat.notes
 
 
+def test_what_is_too_much_for_a_thread_is_in_the_workspace(means_the_same: Lowered) -> None:
+    flat = means_the_same(nest("t * 1100 + j", "t * 1100 + 1099 - j", size=2200, threads=2))
+    assert made(flat) == {"T": (Scope.GLOBAL, 8 * 1100)}
+    assert flat.notes["workspace_bytes"] == 8 * 4400
+
+
 def test_what_threads_share_is_in_shared_memory(means_the_same: Lowered) -> None:
     flat = means_the_same(nest("j * 16 + t", "63 - j * 16 - t"))
     assert made(flat) == {"T": (Scope.SHARED, 64)}
