@@ -58,6 +58,7 @@ class Simulator(Device):
 
     def open_launch(self, nest: Nest) -> None:
         em, func = self.em, self.func
+        self._check(nest)
         self.nest, self.waiting = nest, []
         self.thread = em.function = Thread(f"{nest.symbol}.thread", self.host, self.meet)
         self.here = Described(nest, self._suspends(nest), shared_bytes(nest.body))
@@ -72,14 +73,22 @@ class Simulator(Device):
         self.arg_of |= {b: (len(func.params), at) for b, at in inside.items()}
 
     def _suspends(self, nest: Nest) -> bool:
-        threads, most = prod(nest.block), self.em.target.gpu.threads_per_block
-        if threads > most:
-            what = f"{threads} threads in a block of {nest.symbol}"
-            raise UnsupportedError(what, f"a block has at most {most}")
+        return any(_meets(s) for s in walk(nest.body))
+
+    def _check(self, nest: Nest) -> None:
+        """``UnsupportedError`` for what the GPU does not hold, or the shadow cannot count."""
+        gpu, threads = self.em.target.gpu, prod(nest.block)
+        shared = shared_bytes(nest.body)
+        for what, count, most in (
+            ("threads", threads, gpu.threads_per_block),
+            ("bytes of shared memory", shared, gpu.shared_per_block),
+        ):
+            if count > most:
+                place = f"{count} {what} in a block of {nest.symbol}"
+                raise UnsupportedError(place, f"{self.em.target.cpu} has at most {most}")
         if threads * prod(nest.grid) >= PENDING and self.em.target.check:
             what = f"{threads * prod(nest.grid)} threads in {nest.symbol}"
             raise UnsupportedError(what, "so many cannot be watched", hint="target option -check=0")
-        return any(_meets(s) for s in walk(nest.body))
 
     def _in_workspace(self, nest: Nest) -> dict[Buffer, int]:
         found: dict[Buffer, int] = {}
@@ -259,7 +268,12 @@ class Simulator(Device):
     # Intrinsics.
 
     def intrinsic(self, s: Intrinsic) -> None:
-        name = s.name
+        name, row = s.name, TABLE.get(s.name)
+        if row is None or row.lane is None:
+            raise UnsupportedError(f"intrinsic {name}", "no thread can do it by itself")
+        if not row.on(self.em.target.gpu):
+            what = f"intrinsic {name} for {self.em.target.cpu}"
+            raise UnsupportedError(what, f"it needs sm_{row.sm}")
         if name.startswith(("mma.", "ldmatrix.")):
             self._warp_operation(s)
             return

@@ -415,8 +415,19 @@ def test_a_fault_is_forgotten_by_the_next_run() -> None:
 
 def test_too_many_threads_are_refused() -> None:
     text = SCALE.format(size=96, blocks=1).replace('"threadIdx.x", 96', '"threadIdx.x", 2048')
-    with pytest.raises(UnsupportedError, match="at most 1024"):
-        load(compile_flat(parse(text), Target.parse(CHECKED)))
+    with pytest.raises(UnsupportedError, match="2048 threads in a block of scale"):
+        compile_flat(parse(text), Target.parse(CHECKED))
+
+
+def test_too_much_shared_memory_is_refused() -> None:
+    text = TRANSPOSE.replace("f32[1056]", "f32[105600]")
+    with pytest.raises(UnsupportedError, match="422400 bytes of shared memory in a block"):
+        kernel(text)
+
+
+def test_what_the_architecture_lacks_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="intrinsic copy_async for sm_75: it needs sm_80"):
+        kernel(COPIES, "cuda-sim -arch=sm_75")
 
 
 def test_large_buffers_of_one_thread() -> None:
