@@ -65,7 +65,8 @@ def _told(r: _Report) -> tuple[str, str, str]:
         case Kind.RACE:
             return _race(r, place, who, verb)
         case Kind.UNWRITTEN:
-            return f"{place} is read before anything is written there", f"by {who}", ""
+            hint = "nothing writes it, or a barrier is missing behind what does"
+            return f"{place} is read before anything is written there", f"by {who}", hint
         case Kind.BOUNDS:
             why = f"{who} {verb} it; {name} has {r['elements']} elements"
             return f"{place} is out of bounds", why, ""
