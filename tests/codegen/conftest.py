@@ -23,6 +23,7 @@ from nestwright.codegen.plan import kernels
 from nestwright.codegen.runtime.cuda import device as device_module
 from nestwright.codegen.runtime.cuda.driver import Driver
 from nestwright.codegen.runtime.executable import Executable
+from nestwright.codegen.sim.process import watching
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.target import Target
 
@@ -134,6 +135,22 @@ class FakeApi:
             runtime=(),
         )  # fmt: skip
         return Executable(bundle, native.module)
+
+    def simulated(self, text: str) -> Executable:
+        """A model as it is built for an sm_90, of which each group's first launch runs the group's
+        kernels in the simulator; the launches after it only say on what they were made."""
+        module = parse(text)
+        made = build(module, "cuda -arch=sm_90")
+        library = build(module, "cuda-sim -arch=sm_90").loaded().library  # type: ignore[attr-defined]
+        for symbol, thunk in kernels(made.plan).items():
+            native = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(thunk.args))(
+                library.address(symbol)
+            )
+            code = made.bundle.kernels[symbol]
+            assert isinstance(code, DeviceCode)
+            for launch in code.launches:
+                self.kernels[launch.symbol] = _watched(native, launch.symbol == symbol, library)
+        return made
 
     def fail(self, function: str, status: str) -> None:
         """The next call of a function fails."""
@@ -303,6 +320,16 @@ class FakeApi:
 
     def cuGraphExecDestroy(self, graph: list[Work]) -> None:
         self.graphs -= 1
+
+
+def _watched(native: Any, runs: bool, library: Any) -> Callable[..., None]:
+    def kernel(*words: int) -> None:
+        if runs:
+            with watching(library):
+                native(*words)
+
+    kernel.words = len(native.argtypes)  # type: ignore[attr-defined]
+    return kernel
 
 
 @dataclass

@@ -17,6 +17,7 @@ import pytest
 
 from nestwright.codegen import ptxas
 from nestwright.codegen.plan import kernels
+from nestwright.codegen.runtime.cuda import device as device_module
 from nestwright.codegen.runtime.cuda import dlpack, strided
 from nestwright.codegen.runtime.cuda.arrays import DeviceArray
 from nestwright.codegen.runtime.cuda.driver import Driver, DriverError
@@ -227,6 +228,41 @@ def test_host_arrays_for_results(fake: Any) -> None:
         assert_right(exe, args, out)
     with pytest.raises(ArgumentError, match="out"):
         exe(*args, out=np.zeros(3, np.float32))
+
+
+SUM = """HloModule total
+add { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b) }
+ENTRY main {
+  x = f32[70000] parameter(0)
+  zero = f32[] constant(0)
+  ROOT r = f32[] reduce(x, zero), dimensions={0}, to_apply=add
+}
+"""
+
+
+@pytest.mark.parametrize("text", [ADD, CHAIN, COUNT, CHOOSE, SUM])
+def test_models_built_for_a_gpu_run_as_their_plan_says(fake: Any, text: str) -> None:
+    exe = fake.simulated(text)
+    for seed in range(3):
+        args = arguments(exe, seed)
+        assert_right(exe, args, exe(*args))
+    (first,) = {c.launches for c in exe.bundle.kernels.values()} if text is SUM else [()]
+    if text is SUM:  # several launches on the same arguments, the workspace last
+        words = [w for s, _, w in fake.launched if s in {x.symbol for x in first}]
+        assert len(first) == 2 and words[0] == words[1] and len(words[0]) == 3
+        assert words[0][2] == exe.loaded().arena.address  # type: ignore[attr-defined]
+
+
+def test_a_forked_process_is_told(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    exe = fake.executable(ADD)
+    args = arguments(exe)
+    exe(*args)
+    monkeypatch.setattr(device_module.os, "getpid", lambda: -1)
+    for again in (exe, fake.executable(ADD)):
+        with pytest.raises(DeviceError, match="does not survive a fork"):
+            again(*args)
 
 
 # ---- arrays on the device -------------------------------------------------------------------

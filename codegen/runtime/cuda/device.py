@@ -137,14 +137,11 @@ class Device:
         )
 
     def _give_back(self, address: int, size: int) -> None:
-        if os.getpid() != self.process or self.fault is not None:
-            return
         if self._kept + size <= KEPT_BYTES:
             self._kept += size
             self._free.setdefault(size, []).append(address)
-            return
-        with self:
-            self._drop(address)
+        else:
+            self.dispose("cuMemFree", address)
 
     def release_kept(self) -> None:
         """Give memory that waits to be used again back to the driver."""
@@ -152,13 +149,20 @@ class Device:
             found, self._free, self._kept = self._free, {}, 0
             for addresses in found.values():
                 for address in addresses:
-                    self._drop(address)
+                    self.dispose("cuMemFree", address)
 
-    def _drop(self, address: int) -> None:
+    def dispose(self, function: str, handle: Any) -> None:
+        """Give something back; a forked process and a lost context have nothing to give.
+
+        For finalizers: it raises nothing.
+        """
+        if os.getpid() != self.process or self.fault is not None:
+            return
         try:
-            self.driver.call("cuMemFree", address)
+            with self:
+                self.driver.call(function, handle)
         except DriverError as error:
-            self.failed(error, "memory cannot be given back")
+            self.failed(error, "something cannot be given back")
 
     def synchronize(self, what: str = "work on the GPU", where: str = "", hint: str = "") -> None:
         """Wait until all that was submitted is done; a fault of it shows here."""

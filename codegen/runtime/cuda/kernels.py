@@ -33,13 +33,7 @@ class Module:
 
     def __init__(self, device: Device, handle: Any) -> None:
         self.handle = handle
-        weakref.finalize(self, _unload, device, handle).atexit = False
-
-
-def _unload(device: Device, handle: Any) -> None:
-    if device.fault is None:
-        with device:
-            device.driver.call("cuModuleUnload", handle)
+        weakref.finalize(self, device.dispose, "cuModuleUnload", handle).atexit = False
 
 
 def load_all(

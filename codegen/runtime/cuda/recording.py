@@ -218,7 +218,7 @@ class Graph:
     def __init__(self, device: Device, handle: Any) -> None:
         self.device = device
         self.handle = handle
-        weakref.finalize(self, _destroy, device, handle).atexit = False
+        weakref.finalize(self, device.dispose, "cuGraphExecDestroy", handle).atexit = False
 
     def launch(self, where: str) -> None:
         """Submit it, with the device held."""
@@ -226,12 +226,6 @@ class Graph:
             self.device.driver.call("cuGraphLaunch", self.handle, self.device.stream)
         except DriverError as error:
             raise self.device.failed(error, "a graph cannot be launched", where) from error
-
-
-def _destroy(device: Device, handle: Any) -> None:
-    if device.fault is None:
-        with device:
-            device.driver.call("cuGraphExecDestroy", handle)
 
 
 def _outside(run: Run, params: int) -> Callable[[list[int]], object]:

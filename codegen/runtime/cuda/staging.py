@@ -29,13 +29,7 @@ class Pinned:
             self.address = int(device.driver.call("cuMemHostAlloc", nbytes, 0))
         memory = (ctypes.c_uint8 * nbytes).from_address(self.address)
         self.bytes: _Bytes = np.ctypeslib.as_array(memory)
-        weakref.finalize(self, _free, device, self.address).atexit = False
-
-
-def _free(device: Device, address: int) -> None:
-    if device.fault is None:
-        with device:
-            device.driver.call("cuMemFreeHost", address)
+        weakref.finalize(self, device.dispose, "cuMemFreeHost", self.address).atexit = False
 
 
 @dataclass(slots=True)
