@@ -9,6 +9,7 @@ from ....ir.loop.nodes import Buffer
 from ...cursor import LoopRef
 from ...schedule import Schedule
 from ..analyze import BlockInfo
+from ..lookup import below, own_loops
 
 WIDE = 1 << 14  # points of a row from which a few rows alone are too little for a GPU
 FEW = 32  # rows
@@ -135,37 +136,49 @@ def _in_row(info: BlockInfo, n: int, passed: frozenset[Buffer]) -> bool:
     return True
 
 
-def row_loops(
-    k: Cluster, sch: Schedule, inner: int, vector: int = 1
-) -> tuple[LoopRef, LoopRef, int]:
-    """Loops over groups of ``inner`` rows and over the rows of one, every block inside of both; and
-    how many more loops around every block there are, of one iteration.
+def row_loops(k: Cluster, sch: Schedule, inner: int, vector: int = 1) -> tuple[LoopRef, LoopRef]:
+    """Loops over groups of ``inner`` rows and over the rows of one, every block inside of both.
 
     With ``vector`` a row is that many neighbours on the last axis: each block runs over them.
     """
-    row, idle = merged_rows(k, sch, vector)
+    row = merged_rows(k, sch, vector)
     at = row[0] if len(row) == 1 else sch.fuse(*row)
     outer, at = sch.split(at, [None, min(inner, max(sch.extent(at), 1))])
-    return outer, at, idle
+    return outer, at
 
 
-def merged_rows(k: Cluster, sch: Schedule, vector: int = 1) -> tuple[list[LoopRef], int]:
+def merged_rows(k: Cluster, sch: Schedule, vector: int = 1) -> list[LoopRef]:
     """The loops over the axes of the row, with every block of the cluster inside.
 
-    Those of one iteration, of which the second result is the number, stand inside: were they fused
-    with the others, a tail would count in them, too.
+    Those of one iteration stand inside: were they fused with the others, a tail would count in
+    them, too.
     """
     rows: list[LoopRef] = []
     for info in k.blocks:
-        own = list(sch.get_loops(info.name)[: k.count]) or [_unit(sch, info)]
+        own = _wide_rows(k, sch, info) or [_unit(sch, info)]
         if vector > 1:
             own[-1], _ = sch.split(own[-1], [None, vector])
         for first, second in zip(rows, own, strict=False):
             sch.merge(first, second)
         rows = rows or own
-    wide = [x for x in rows if sch.extent(x) > 1] or rows[:1]
-    sch.reorder(*wide, *(x for x in rows if x not in wide))
-    return wide, len(rows) - len(wide)
+    return rows
+
+
+def stage_loops(k: Cluster, sch: Schedule, info: BlockInfo, at: LoopRef) -> list[LoopRef]:
+    """The loops of a block inside a loop over rows: those over its columns and terms."""
+    own = own_loops(sch, info.name)
+    rows = [own[a.var] for a in info.spatial[: k.count] if a.var in own]
+    return [x for x in below(sch, info.name, at) if x not in rows or sch.extent(x) > 1]
+
+
+def _wide_rows(k: Cluster, sch: Schedule, info: BlockInfo) -> list[LoopRef]:
+    """The loops over a block's row, put outermost; those of one iteration left out."""
+    own = own_loops(sch, info.name)
+    rows = [own[a.var] for a in info.spatial[: k.count] if a.var in own]
+    wide = [x for x in sch.get_loops(info.name) if x in rows and sch.extent(x) > 1]
+    if wide:
+        sch.reorder(*wide, *(x for x in sch.get_loops(info.name) if x not in wide))
+    return wide
 
 
 def _unit(sch: Schedule, info: BlockInfo) -> LoopRef:

@@ -16,9 +16,9 @@ from ...cursor import BlockRef, LoopRef
 from ...legality import update_of
 from ...schedule import Schedule
 from ..analyze import BlockInfo, describe
-from ..lookup import below, own_loops
+from ..lookup import own_loops
 from ..space import Choices, Sketch, cheapest
-from .clusters import Cluster, merged_rows, place, row_loops
+from .clusters import Cluster, merged_rows, place, row_loops, stage_loops
 from .machine import (
     BARRIER,
     LATENCY,
@@ -124,7 +124,7 @@ def apply_columns(k: Columns, sch: Schedule, c: Choices) -> None:
     partial = describe(sch.block(name))
     inner = _terms_first(partial, sch)
     share_columns(Cluster((partial,), len(partial.spatial)), partial, sch, c, inner, at)
-    block, thread, _ = row_loops(k.cluster, sch, 32)
+    block, thread = row_loops(k.cluster, sch, 32)
     place(k.cluster, sch)
     sch.bind(block, BLOCKS)
     sch.bind(thread, X)
@@ -151,7 +151,7 @@ def share_columns(
     _, part = sch.split(terms, [None, share])
     sch.reorder(part, *(x for x in sch.get_loops(anchor.name) if x != part))
     partial = sch.rfactor(part, 0)
-    row, idle = merged_rows(k, sch, lanes)
+    row = merged_rows(k, sch, lanes)
     outer, column = sch.split(row[-1], [None, columns])
     block = fused(sch, [*row[:-1], outer])
     assert block is not None
@@ -162,7 +162,7 @@ def share_columns(
     sch.bind(column, X)
     _bind_partial(sch, partial, block, at, c)
     for info in k.blocks:
-        _last_sums(sch, below(sch, info.name, column)[idle:], lanes, info is anchor)
+        _last_sums(sch, stage_loops(k, sch, info, column), lanes, info is anchor)
 
 
 def _last_sums(sch: Schedule, own: list[LoopRef], lanes: int, sums: bool) -> None:

@@ -14,9 +14,8 @@ from ....ir.target import Target
 from ...cursor import LoopRef
 from ...schedule import Schedule
 from ..analyze import Access, BlockInfo
-from ..lookup import below
 from ..space import Choices, Sketch, cheapest
-from .clusters import Cluster, place, row_loops
+from .clusters import Cluster, place, row_loops, stage_loops
 from .machine import Launch, distinct, flops_of, launch_seconds, waste
 from .threads import BLOCKS, X, powers
 
@@ -89,12 +88,12 @@ def direct_sketch(k: Cluster, target: Target) -> Sketch:
 def apply_direct(d: Direct, sch: Schedule, c: Choices) -> None:
     """Threads over the rows; every block of the cluster inside."""
     k, lanes = d.cluster, int(c["vector"])
-    block, thread, idle = row_loops(k, sch, int(c["threads"]), lanes)
+    block, thread = row_loops(k, sch, int(c["threads"]), lanes)
     place(k, sch)
     sch.bind(block, BLOCKS)
     sch.bind(thread, X)
     for info in k.blocks:
-        own = below(sch, info.name, thread)[idle:]
+        own = stage_loops(k, sch, info, thread)
         reducing = own[len(own) - len(info.reduce) :] if info.reduce else []
         mine = [x for x in own if x not in reducing]
         wide = mine[-1] if lanes > 1 and mine else None

@@ -18,9 +18,8 @@ from ...cursor import LoopRef
 from ...legality import update_of
 from ...schedule import Schedule
 from ..analyze import BlockInfo
-from ..lookup import below
 from ..space import Choices, Sketch, cheapest
-from .clusters import Cluster, place, row_loops
+from .clusters import Cluster, place, row_loops, stage_loops
 from .machine import BARRIER, LATENCY, Launch, distinct, flops_of, launch_seconds, resident, waste
 from .threads import BLOCKS, X, Y, fused, power_up, powers
 
@@ -126,12 +125,12 @@ def rows_valid(r: Rows, c: Choices, target: Target) -> bool:
 def apply_rows(r: Rows, sch: Schedule, c: Choices) -> None:
     """A block of threads for some rows; every stage shares the row among ``threadIdx.x``."""
     k, rows = r.cluster, int(c["rows"])
-    block, row, idle = row_loops(k, sch, rows)
+    block, row = row_loops(k, sch, rows)
     place(k, sch, "shared")
     sch.bind(block, BLOCKS)
     sch.bind(row, Y)
     for info in k.blocks:
-        own = below(sch, info.name, row)[idle:]
+        own = stage_loops(k, sch, info, row)
         if info.reduce and r.sums_alone(info):
             own = own[: len(own) - len(info.reduce)]
         _share(sch, info, own, int(c["threads"]), r.vector(info, int(c["vector"])))

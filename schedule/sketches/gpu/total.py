@@ -15,9 +15,8 @@ from ...cursor import LoopRef
 from ...legality import update_of
 from ...schedule import Schedule
 from ..analyze import BlockInfo
-from ..lookup import below
 from ..space import Choices, Sketch, cheapest
-from .clusters import Cluster, place, row_loops
+from .clusters import Cluster, place, row_loops, stage_loops
 from .machine import (
     BARRIER,
     LATENCY,
@@ -125,12 +124,12 @@ def apply_total(t: Total, sch: Schedule, c: Choices) -> None:
 def _finish(t: Total, sch: Schedule, blocks: int) -> None:
     """Sum the partial results: a warp or more for each result."""
     k = t.cluster
-    block, row, idle = row_loops(k, sch, 1)
+    block, row = row_loops(k, sch, 1)
     place(k, sch)
     sch.bind(block, BLOCKS)
     threads = min(1024, max(32, power_up(blocks)))
     for info in k.blocks:
-        own: list[LoopRef] = below(sch, info.name, row)[idle:]
+        own: list[LoopRef] = stage_loops(k, sch, info, row)
         if info is t.anchor and own:
             _, thread = sch.split(own[-1], [None, threads])
             sch.bind(thread, X)
