@@ -50,7 +50,6 @@ class Simulator(Device):
     def __init__(self, em: Emitter, func: Func) -> None:
         self.em, self.func = em, func
         self.host = em.target.host
-        em.has_fma = "fma" in self.host.features or self.host.machine == "aarch64"
         self.out = Module(func.name, self.host)
         self.waiting: list[tuple[str, tuple[Value, ...]]] = []
 

@@ -75,6 +75,13 @@ walk:
   %reads = icmp eq i64 %w, 0
   %place = select i1 %reads, i64 8, i64 0
   %mark = call i32 @mark_of(ptr %record)
+  %others_n = call i64 @field(ptr %record, i64 $record_others)
+  %start_n = ptrtoint ptr @block_start to i64
+  %is_shared = icmp eq i64 %others_n, %start_n
+  %tile_read = and i1 %is_shared, %reads
+  %start = load i32, ptr @block_start
+  %since = load i32, ptr @block_since
+  %window = sub i32 %since, %start
   br label %next
 next:
   %i = phi i64 [ %first, %walk ], [ %i1, %step ]
@@ -104,6 +111,28 @@ other:
   %written = load i32, ptr %cell
   %read_p = getelementptr i8, ptr %cell, i64 8
   %when = load i32, ptr %read_p
+  br i1 %tile_read, label %tile, label %maybe_fresh
+tile: ; written in this block before the last barrier, as a part of this buffer, and landed?
+  %age = sub i32 %written, %start
+  %settled = icmp ult i32 %age, %window
+  %landed = icmp sge i32 %by, 0
+  %settled2 = and i1 %settled, %landed
+  %ordered = and i1 %settled2, %same
+  br i1 %ordered, label %readers, label %full
+readers: ; two readers since the barrier are enough, and those before it do not matter
+  %at_once = icmp eq i32 %when, %now
+  %two_of_them = icmp ne i32 %one, %two
+  %enough = and i1 %at_once, %two_of_them
+  br i1 %enough, label %step, label %fewer
+fewer:
+  %earlier = icmp ult i32 %when, %since
+  br i1 %earlier, label %first_reader, label %full
+first_reader:
+  store i32 %now, ptr %read_p
+  store i32 %me, ptr %one_p
+  store i32 %me, ptr %two_p
+  br label %step
+maybe_fresh:
   %any = or i32 %written, %when
   %never = icmp eq i32 %any, 0
   %writes = xor i1 %reads, true
@@ -121,7 +150,8 @@ full:
   %fault = call i1 @touch(ptr %record, ptr %cell, i64 %i, i64 %how)
   br label %step
 step:
-  %bad = phi i1 [ false, %quick ], [ false, %first_touch ], [ %fault, %full ]
+  %bad = phi i1 [ false, %quick ], [ false, %first_touch ], [ false, %readers ],
+                [ false, %first_reader ], [ %fault, %full ]
   %i1 = add i64 %i, 1
   %more = icmp ule i64 %i1, %last
   %fine = xor i1 %bad, true
@@ -204,41 +234,6 @@ entry:
   %is_shared = icmp eq i64 %others_n, %start_n
   %w = and i64 %how, 1
   %reads = icmp eq i64 %w, 0
-  %since = load i32, ptr @block_since
-  %before = icmp ult i32 %written, %since
-  %there = icmp sge i32 %by_all, 0
-  %fit = and i1 %is_shared, %reads
-  %safe = and i1 %before, %there
-  %fresh_enough = xor i1 %stale, true
-  %safe2 = and i1 %safe, %fresh_enough
-  %plain = and i1 %safe2, %fit
-  br i1 %plain, label %ordered, label %careful
-ordered: ; written before the last barrier: only the readers are noted
-  %clock = load i32, ptr @time
-  %read_p = getelementptr i8, ptr %cell, i64 8
-  %one_p = getelementptr i8, ptr %cell, i64 12
-  %two_p = getelementptr i8, ptr %cell, i64 16
-  %when = load i32, ptr %read_p
-  %one = load i32, ptr %one_p
-  %two = load i32, ptr %two_p
-  %earlier = icmp ult i32 %when, %since
-  br i1 %earlier, label %restart, label %several
-restart:
-  store i32 %clock, ptr %read_p
-  store i32 %me, ptr %one_p
-  store i32 %me, ptr %two_p
-  ret i1 false
-several:
-  %at_once = icmp eq i32 %when, %clock
-  %two_of_them = icmp ne i32 %one, %two
-  %enough = and i1 %at_once, %two_of_them
-  br i1 %enough, label %noted, label %note
-noted:
-  ret i1 false
-note:
-  call void @note_reader(ptr %record, ptr %cell, i32 %me, i32 %clock)
-  ret i1 false
-careful:
   %raw = and i1 %stale, %is_shared
   %unwritten = and i1 %raw, %reads
   br i1 %unwritten, label %fresh, label %known
