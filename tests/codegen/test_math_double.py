@@ -11,6 +11,7 @@ import pytest
 
 from nestwright.codegen import llvm_ir
 from nestwright.codegen.kernel import compile_func
+from nestwright.codegen.llvm_ir_core import Value
 from nestwright.codegen.llvm_ir_expr import Emitter
 from nestwright.ir.dtypes import DType, f32, f64, to_numpy
 from nestwright.ir.loop.build import op
@@ -171,3 +172,31 @@ def test_single_powers() -> None:
     found = errors(got, exact)
     worst = int(np.argmax(found))
     assert found[worst] <= 2, f"power({x[worst]!r}, {y[worst]!r}) = {got[worst]!r}: {found[worst]}"
+
+
+@pytest.mark.parametrize("off", [-1, 1])
+@pytest.mark.parametrize("name", ONE_ARGUMENT)
+def test_single_by_estimates(name: str, off: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on an NVIDIA GPU: reciprocals are estimates, here as wrong as they may be."""
+
+    class Estimating(Emitter):
+        def __init__(self, target: Target) -> None:
+            super().__init__(target)
+            self.libm, self.nvidia = False, True
+
+        def estimate(self, name: str, x: Value) -> Value:
+            assert ".rcp." in name
+            near = self.bits(self.binary("fdiv", self.like(1.0, x), x))
+            step = off if x.dtype == f32 else off << 32  # a unit; 2**-20
+            return self.from_bits(self.binary("add", near, self.like(step, near)))
+
+    monkeypatch.setattr(llvm_ir, "Emitter", Estimating)
+    meaning, _ = ONE_ARGUMENT[name]
+    with np.errstate(all="ignore"):
+        x = samples().astype(np.float32)
+        x[::3] = np.linspace(-105, 105, x[::3].size)
+        exact = np.asarray(meaning(x.astype(np.float64))).astype(np.longdouble)
+    got = run(name, f32, x)
+    found = errors(got, exact)
+    worst = int(np.argmax(found))
+    assert found[worst] <= 2, f"{name}({x[worst]!r}) = {got[worst]!r}: {found[worst]}"
