@@ -22,6 +22,7 @@ from .backend import backend
 from .code import KernelCode
 from .costs import costs
 from .groups import Groups, fuse_module, raise_together, symbol
+from .memory import alignment
 from .packing import packers
 from .parallel import Job, compile_all
 from .plan import Plan
@@ -58,7 +59,7 @@ def build(
         groups = fuse_module(optimized)
     kernels = compile_groups(groups, machine, chosen, spent, module.name)
     with timed(spent, "plan"):
-        plan, pool = _plan(optimized, groups, kernels)
+        plan, pool = _plan(optimized, groups, kernels, machine)
     with timed(spent, "llvm"):
         code = backend(machine).finish(plan, machine)
     bundle = Bundle(
@@ -93,7 +94,7 @@ def _draws(module: HloModule) -> dict[str, str]:
 
 
 def _plan(
-    module: HloModule, groups: Groups, kernels: Mapping[str, KernelCode]
+    module: HloModule, groups: Groups, kernels: Mapping[str, KernelCode], target: Target
 ) -> tuple[Plan, Constants]:
     made = {
         name: Compiled(symbol(name), name, k.workspace, k.sharing, packers(k.packs))
@@ -103,7 +104,7 @@ def _plan(
     def compiled(group: Group) -> Compiled:
         return made[groups.keys[group]]
 
-    return make_plan(module, groups.fusions, compiled)
+    return make_plan(module, groups.fusions, compiled, alignment=alignment(target))
 
 
 def compile_groups(

@@ -77,6 +77,11 @@ def parts(code: Code) -> dict[str, bytes]:
     return {"json": head, "ptx": code.ptx.encode(), "cubin": code.cubin}
 
 
+def code_bytes(code: Code) -> int:
+    """The size of a kernel's machine code, of its PTX where that is all there is."""
+    return len(code) if isinstance(code, bytes) else len(code.cubin or code.ptx)
+
+
 def from_parts(found: Mapping[str, bytes], target: Target) -> Code:
     """The code that ``parts`` took apart. ``ArtifactError`` where it makes no sense."""
     if target.kind != "cuda":

@@ -11,6 +11,7 @@ from bisect import insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ..ir.target import Target
 from .plan import (
     BufferSlice,
     ConditionalThunk,
@@ -21,7 +22,13 @@ from .plan import (
     accesses,
 )
 
-ALIGNMENT = 64
+ALIGNMENT = 64  # bytes at whose multiples values begin
+GPU_ALIGNMENT = 256  # there: whole lines of the cache, as the driver aligns what it gives
+
+
+def alignment(target: Target) -> int:
+    """Where values of a program for this target begin."""
+    return GPU_ALIGNMENT if target.is_gpu else ALIGNMENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +94,8 @@ def _touch(slices: Sequence[BufferSlice], now: int, spans: dict[int, list[int]])
             spans.setdefault(s.index, [now, now])[1] = now
 
 
-def assign(lives: Mapping[int, Lifetime]) -> tuple[dict[int, int], int]:
-    """An offset for every value, and the arena's size.
+def assign(lives: Mapping[int, Lifetime], alignment: int = ALIGNMENT) -> tuple[dict[int, int], int]:
+    """An offset for every value, a multiple of ``alignment``, and the arena's size.
 
     Largest first, each in the smallest gap that is left between the values it meets: the greedy
     order of Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference" (2020).
@@ -99,7 +106,7 @@ def assign(lives: Mapping[int, Lifetime]) -> tuple[dict[int, int], int]:
     order = sorted(lives, key=lambda v: (-lives[v].bytes, lives[v].start, v))
     for value in order:
         life = lives[value]
-        room = -(-life.bytes // ALIGNMENT) * ALIGNMENT
+        room = -(-life.bytes // alignment) * alignment
         offset = _smallest_gap(life, room, placed)
         offsets[value] = offset
         if room:

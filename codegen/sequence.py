@@ -76,6 +76,7 @@ class Compiled:
 class Constants:
     """The constants of an executable in one piece of memory; equal ones are stored once."""
 
+    alignment: int = ALIGNMENT
     parts: list[np.ndarray[tuple[int], np.dtype[np.uint8]]] = field(default_factory=list)
     size: int = 0
     _found: dict[bytes, int] = field(default_factory=dict)
@@ -87,7 +88,7 @@ class Constants:
         if digest not in self._found:
             self._found[digest] = self.size
             self.parts.append(data)
-            self.size += -(-data.size // ALIGNMENT) * ALIGNMENT
+            self.size += -(-data.size // self.alignment) * self.alignment
         return BufferSlice("constant", self._found[digest], data.size)
 
     def memory(self) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
@@ -96,7 +97,7 @@ class Constants:
         at = 0
         for part in self.parts:
             blob[at : at + part.size] = part
-            at += -(-part.size // ALIGNMENT) * ALIGNMENT
+            at += -(-part.size // self.alignment) * self.alignment
         return blob
 
 
@@ -105,13 +106,15 @@ def make_plan(
     fusions: Mapping[Computation, Fusion],
     kernel: Callable[[Group], Compiled],
     names: Sequence[str] = (),
+    alignment: int = ALIGNMENT,
 ) -> tuple[Plan, Constants]:
     """The plan of a module's entry, and its constants.
 
     ``fusions`` has the entry and every computation that control flow calls; ``kernel`` says what a
-    group was compiled to. ``names`` are the arguments' names, for messages.
+    group was compiled to. ``names`` are the arguments' names, for messages. Values and constants
+    begin at multiples of ``alignment``.
     """
-    maker = _Sequence(fusions, kernel)
+    maker = _Sequence(fusions, kernel, alignment)
     entry = module.entry
     params, bindings, param_tree = _parameters(entry, names)
     thunks, root = maker.run(entry, bindings)
@@ -122,7 +125,8 @@ def make_plan(
         thunks.append(CopyThunk(source, home, f"result {i}"))
     kept = coalesce(thunks, maker.sizes, frozenset(maker.homes))
     lives = lifetimes(kept, maker.sizes)
-    offsets, arena_bytes = assign({v: life for v, life in lives.items() if v not in maker.homes})
+    inside = {v: life for v, life in lives.items() if v not in maker.homes}
+    offsets, arena_bytes = assign(inside, alignment)
     homes = {v: BufferSlice("arena", at, maker.sizes[v]) for v, at in offsets.items()}
     plan = Plan(
         thunks=place(kept, homes | maker.homes),
@@ -195,13 +199,16 @@ class _Sequence:
     """Makes thunks on ``value`` slices, computation by computation."""
 
     def __init__(
-        self, fusions: Mapping[Computation, Fusion], kernel: Callable[[Group], Compiled]
+        self,
+        fusions: Mapping[Computation, Fusion],
+        kernel: Callable[[Group], Compiled],
+        alignment: int,
     ) -> None:
         self.fusions = fusions
         self.kernel = kernel
         self.sizes: dict[int, int] = {}
         self.homes: dict[int, BufferSlice] = {}
-        self.constants = Constants()
+        self.constants = Constants(alignment)
 
     def value(self, nbytes: int) -> BufferSlice:
         number = len(self.sizes)

@@ -24,6 +24,7 @@ from .groups import Groups, fuse_module, symbol
 from .llvm_ir import emit
 from .lower.pipeline import lower
 from .lowering import apply, loops, pack_code, workspace_bytes
+from .memory import alignment
 from .packing import packers
 from .plan import show as show_plan
 from .prepack import split_packs
@@ -175,5 +176,7 @@ def plan_text(
         size = workspace_bytes(lower(main, target))
         made = packers(tuple(map(pack_code, packs)))
         found[key] = Compiled(symbol(key), key, size, sharing, made)
-    plan, _ = make_plan(module, groups.fusions, lambda group: found[groups.keys[group]])
+    plan, _ = make_plan(
+        module, groups.fusions, lambda g: found[groups.keys[g]], alignment=alignment(target)
+    )
     return show_plan(plan)

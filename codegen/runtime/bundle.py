@@ -22,7 +22,7 @@ import numpy as np
 from ...ir.errors import ArtifactError
 from ...ir.files import whole_file
 from ...ir.target import Target
-from ..code import Code, from_parts, kinds, parts
+from ..code import Code, code_bytes, from_parts, kinds, parts
 from ..plan import Plan, from_json, kernels, to_json
 from .outputs import aligned_zeros
 
@@ -52,9 +52,8 @@ class Bundle:
 
     @property
     def code_bytes(self) -> int:
-        """Code of the kernels and the program."""
-        pieces = [p for code in self.kernels.values() for p in parts(code).values()]
-        return len(self.program) + sum(map(len, pieces))
+        """Machine code of the kernels and the program; PTX where there is nothing better."""
+        return len(self.program) + sum(map(code_bytes, self.kernels.values()))
 
 
 def write(bundle: Bundle, path: Path) -> None:

@@ -286,3 +286,19 @@ def test_a_function_runs_over_the_driver(fake: Any) -> None:
     x = np.arange(256, dtype=np.float32)
     assert (kernel(x) == 2 * x).all()
     assert fake.launched[0][1] == (*launch.grid, *launch.block, launch.shared_bytes)
+
+
+def test_values_begin_at_lines_of_the_gpus_cache(made: Executable) -> None:
+    from nestwright.codegen.plan import accesses, walk
+
+    text = TEXT.replace("ROOT t = f32[64,32] tanh(d)", (
+        "u = f32[32,50] parameter(2)\n  e = f32[64,50] dot(d, u), lhs_contracting_dims={1}, "
+        "rhs_contracting_dims={0}\n  v = f32[50,7] parameter(3)\n  ROOT t = f32[64,7] dot(e, v), "
+        "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    ))  # fmt: skip
+    exe = build(parse(text), TARGET)
+    inside = [s for t in walk(exe.plan.thunks) for part in accesses(t) for s in part]
+    arena = [s for s in inside if s.memory == "arena"]
+    assert arena and all(s.offset % 256 == 0 for s in arena)
+    shown = stage_text(parse(text), TARGET, "plan")
+    assert shown == exe.as_text("plan")
