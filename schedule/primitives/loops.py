@@ -158,7 +158,7 @@ def fuse(func: Func, refs: Sequence[LoopRef]) -> tuple[Func, LoopRef]:
     for loop in reversed(loops[1:]):
         by[loop.var] = floormod(rest, loop.extent)
         rest = floordiv(rest, loop.extent)
-    by[loops[0].var] = rest
+    by[loops[0].var] = Const(0) if extent_of(loops[0]) == 1 else rest
     body = _bind(func, asked, loops[-1].body, by)
     return edit(func, [(paths[0], lambda _: For(fused, total, body))]), LoopRef(fused)
 
