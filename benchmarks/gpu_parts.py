@@ -146,7 +146,7 @@ def small(part: Part) -> None:
             part.attempt(path.stem, lambda path=path: _against_interpreter(part, load_model(path)))
     works = [*gpu_work.products(True), *gpu_work.passes(True), *gpu_work.convolutions(True)]
     for work in works:
-        part.attempt(work.name, lambda work=work: _right(part, work, *_built(part, work)))
+        part.attempt(work.name, lambda work=work: _checked(part, work, 1))
     part.attempt("other libraries' arrays", lambda: _exchange(part))
 
 
@@ -190,17 +190,18 @@ def _exchange(part: Part) -> None:
         part.write("right", f"torch array of strides {strides}", ok=error < 1e-5, error=error)
 
 
-def _built(part: Part, work: gpu_work.Work, sets: int = 1) -> tuple[Any, list[Any], float]:
+def _checked(part: Part, work: gpu_work.Work, sets: int) -> tuple[Contender, list[Any]] | None:
+    """A workload that was built and found right, and its sets of arguments; None if it is wrong.
+
+    The sets hold the same numbers, at different places of the device's memory.
+    """
     exe, seconds = build(part, work.hlo, work.options)
-    return exe, [work.arguments(seed) for seed in range(sets)], seconds
-
-
-def _right(part: Part, work: gpu_work.Work, exe: Any, sets: list[Any], seconds: float) -> bool:
-    contender = gpu_peers.nestwright(exe, sets)
-    error = max(work.error(sets[0], contender.result()[0]) for _ in range(2))
+    arguments = [work.arguments(0)] * sets
+    ours = gpu_peers.nestwright(exe, arguments)
+    error = max(work.error(arguments[0], ours.result()[0]) for _ in range(2))
     ok = error <= work.tolerance
     part.write("right", work.name, ok=ok, error=error, build_seconds=seconds)
-    return ok
+    return (ours, arguments) if ok else None
 
 
 def passes(part: Part) -> None:
@@ -230,11 +231,11 @@ def _timed(part: Part, work: gpu_work.Work, turns: int) -> None:
     It is timed alone first: a peer that hangs takes its own figure with it and not ours.
     """
     start, left = time.perf_counter(), part.left()
-    exe, sets, seconds = _built(part, work, _sets(work))
-    if not _right(part, work, exe, sets, seconds):
+    found = _checked(part, work, _sets(work))
+    if found is None:
         part.write("skipped", work.name, why="wrong results are not timed")
         return
-    ours = gpu_peers.nestwright(exe, sets)
+    ours, sets = found
     _write_times(part, work, gpu_peers.medians([ours], 0.3))
     peers = [] if part.options.dry_run else _peers(part, work, sets)
     if peers:
