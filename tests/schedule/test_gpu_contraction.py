@@ -210,3 +210,14 @@ def test_points_fit_the_machine() -> None:
             points = list(sketch.points())
             assert 0 < len(points) < sketch.size()
             assert min(map(sketch.cost, points)) <= sketch.cost(sketch.default)
+
+
+def test_parts_are_added_up_by_whole_blocks() -> None:
+    func = group("""
+        x = f16[49,512] parameter(0)
+        w = f16[512,80] parameter(1)
+        ROOT c = f16[49,80] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}""")
+    sketch = matmul_sketches(product(func), SM80)[0]
+    sch = scheduled(func, sketch, {**sketch.default, "split": 4})
+    last = sch.get_loops("out")
+    assert [sch.extent(x) for x in last[:2]] == [2, 245]

@@ -21,7 +21,7 @@ from .mma import BANK_OFFSET, WARP, Core, apply_mma, find_core
 from .simt import BANK_OFFSET as SIMT_OFFSET
 from .simt import BANKS, LAYOUTS, apply_simt, threads_of
 from .threads import power_up, powers
-from .tiles import Threads, can_copy_ahead, tile_vector
+from .tiles import Threads, can_copy_ahead, even_threads, tile_vector
 
 L2_BYTES = 48.0  # that L2 gives a multiprocessor in a cycle
 SHARED_BYTES = 128.0  # that shared memory gives in a cycle
@@ -123,13 +123,19 @@ class Plan:
         threads, tile_k = self.threads(c).count, int(c["tile_k"])
         if not 64 <= threads <= 512 or threads % WARP or not self._tiles_fit(c):
             return False
-        if self.k.extents["k"] <= tile_k * (int(c["split"]) - 1):
+        split = int(c["split"])
+        if self.k.extents["k"] <= tile_k * (split - 1) or (split > 1 and self._adders() < WARP):
             return False
         for x, tile, straight in self.operands():
             if int(c[tile]) * tile_k % (threads * tile_vector(x, straight)):
                 return False
         registers = self.registers(c)
         return registers <= self.target.gpu.registers_per_thread and self.resident(c) > 0
+
+    def _adders(self) -> int:
+        """Threads of a block that adds up the parts of a split depth."""
+        x = self.k.extents
+        return even_threads(x["b"] * x["m"] * x["n"] // self.k.result.vector)
 
     def _tiles_fit(self, c: Choices) -> bool:
         if self.core is None:

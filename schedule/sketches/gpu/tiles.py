@@ -7,6 +7,7 @@ the end of a tile, and the sum of what parts of the depth gave.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from ....ir.target import Target
 from ...cursor import LoopRef
@@ -162,7 +163,8 @@ def add_up(k: Matmul, sch: Schedule, parts: Parts) -> None:
         outer[-2:] = [n, m]
         sch.reorder(*outer)
     outer[-1], lane = sch.split(outer[-1], [None, k.result.vector])
-    block, thread = sch.split(sch.fuse(*outer), [None, FLAT])
+    flat = sch.fuse(*outer)
+    block, thread = sch.split(flat, [None, even_threads(sch.extent(flat))])
     sch.compute_at(parts.total, thread)
     sch.set_scope(parts.total, 0, "register")
     sch.bind(block, BLOCKS)
@@ -174,6 +176,14 @@ def add_up(k: Matmul, sch: Schedule, parts: Parts) -> None:
     if k.result.vector > 1:
         for x in (lane, *wide, *below(sch, init, thread)):
             sch.vectorize(x)
+
+
+@cache
+def even_threads(count: int) -> int:
+    """The most threads of which whole blocks make ``count`` elements: whole warps if there are such
+    blocks of any size to speak of."""
+    fits = [n for n in range(1, FLAT + 1) if count % n == 0]
+    return max((n for n in fits if n % 32 == 0), default=fits[-1])
 
 
 def can_copy_ahead(target: Target) -> bool:
