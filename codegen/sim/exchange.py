@@ -9,11 +9,12 @@ from collections.abc import Iterator
 
 from ...ir.dtypes import DType, pred, s8
 from ...ir.errors import UnsupportedError
+from ...ir.loop.intrinsics import WARP
 from ...ir.loop.nodes import AllReduce
 from ..llvm_ir_core import Value, memory_type
 from ..llvm_ir_device import Nest
 from ..llvm_ir_expr import Emitter
-from ..llvm_ir_nvptx_reduce import DIRECT, WARP
+from ..llvm_ir_nvptx_reduce import DIRECT
 
 
 def check_group(s: AllReduce, nest: Nest) -> None:
