@@ -15,15 +15,17 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ..ir.gpus import Gpu
 from ..ir.loop.nodes import Func
 from ..ir.target import Target
 from ..schedule.sketches.analyze import Access, BlockInfo, blocks_of
 from ..schedule.sketches.space import Choice
-from .records import canonical
+from .records import Json, canonical
 from .search.space import Point, Space
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Columns: TypeAlias = Mapping[str, Array]
+Code: TypeAlias = Mapping[str, Json]
 
 KINDS = ("dot", "convolution", "reduction", "row", "elementwise", "injective")
 DECISIONS = (
@@ -49,8 +51,9 @@ DERIVED = (
 )  # fmt: skip
 NAMES: tuple[str, ...] = (
     *DESCRIPTORS, *(f"is_{k}" for k in KINDS), *DECISIONS, *(f"extra{i}" for i in range(EXTRA)),
-    *DERIVED, "estimate", "estimate_over_roof",
+    *DERIVED, "registers", "spills", "occupancy", "estimate", "estimate_over_roof",
 )  # fmt: skip
+COMPILED = NAMES.index("registers")  # the first of three that only the compiler knows
 
 
 def roof(flops: float, size: float, target: Target) -> float:
@@ -78,8 +81,13 @@ class Encoder:
         self._anchor = max(self._blocks, key=lambda b: b.flops, default=None)
         self._facts = _describe(self._blocks, self._anchor, target, flops, size)
 
-    def encode(self, points: Sequence[Point]) -> Array:
-        """``[len(points), len(NAMES)]`` in f32."""
+    def encode(self, points: Sequence[Point], code: Sequence[Code] = ()) -> Array:
+        """``[len(points), len(NAMES)]`` in f32.
+
+        ``code`` has what a compiler said of each point, if they were compiled: ``registers`` of a
+        thread, bytes of ``spills``, bytes of ``shared`` memory and ``threads`` of a block, each a
+        number per launch.
+        """
         out = np.full((len(points), len(NAMES)), np.nan, np.float32)
         numbers = np.array([p.sketch for p in points], np.int64)
         for number in np.unique(numbers):
@@ -87,6 +95,8 @@ class Encoder:
             at = np.array([points[int(i)].at for i in rows], np.int64).reshape(len(rows), -1)
             out[rows] = self._encode(int(number), at)
         estimate = np.array([max(1e-12, self.space.cost(p)) for p in points])
+        for row, facts in enumerate(code):
+            out[row, COMPILED : COMPILED + 3] = self._compiled(facts)
         out[:, -2] = np.log2(estimate)
         out[:, -1] = np.log2(estimate / self.roof)
         return out
@@ -104,7 +114,16 @@ class Encoder:
         parts += [_log(columns[n]) if n in columns else missing for n in DECISIONS]
         parts += [_log(c) for c in others] + [missing] * (EXTRA - len(others))
         parts += self._derive(columns, count)
-        return np.stack([*parts, missing, missing], axis=1).astype(np.float32)
+        return np.stack([*parts, *[missing] * 5], axis=1).astype(np.float32)
+
+    def _compiled(self, facts: Code) -> tuple[float, float, float]:
+        """Most registers, most spills, least occupancy of the launches; NaN where unknown."""
+        names = ("registers", "spills", "shared", "threads")
+        launches = list(zip(*(_numbers(facts.get(k)) for k in names), strict=False))
+        if not launches or not self.target.is_gpu:
+            return math.nan, math.nan, math.nan
+        shares = [occupancy(self.target.gpu, r, s, t) for r, _, s, t in launches]
+        return max(r for r, *_ in launches), max(p for _, p, *_ in launches), min(shares)
 
     def _derive(self, columns: Columns, count: int) -> list[Array]:
         """The columns of ``DERIVED``; decisions that are absent count as 1."""
@@ -137,6 +156,22 @@ class Encoder:
             _log(tiles_i * tiles_j * outer), _log(tile * of("unroll")), parallel.astype(float),
             _log(pieces), np.where(parallel, share, max(1, t.threads)),
         ]  # fmt: skip
+
+
+def occupancy(gpu: Gpu, registers: float, shared: float, threads: float) -> float:
+    """The share of a multiprocessor's warps that can be there at once, in [0, 1]."""
+    warps = -(-threads // gpu.warp)
+    held = warps * gpu.warp * max(1.0, -(-registers // 8) * 8)
+    fit = [gpu.blocks_per_multiprocessor, gpu.warps_per_multiprocessor // max(1, warps)]
+    fit += [gpu.registers_per_multiprocessor // max(1, held)]
+    if shared:
+        fit += [gpu.shared_per_multiprocessor // shared]
+    return min(1.0, min(fit) * warps / gpu.warps_per_multiprocessor)
+
+
+def _numbers(value: Json) -> list[float]:
+    items = value if isinstance(value, list) else []
+    return [float(x) for x in items if isinstance(x, int | float)]
 
 
 def _log(x: Array) -> Array:

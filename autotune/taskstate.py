@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from ..schedule.schedule import Schedule
 from .features import Encoder
 from .model import Blend, CostModel, Sample
 from .progress import TaskResult
-from .records import DEFAULT_SKETCH, Best, Trial
+from .records import DEFAULT_SKETCH, Best, Json, Trial
 from .search.space import Point
 from .search.strategy import Proposal, Strategy
 from .tasks import Task
@@ -58,7 +58,7 @@ class TaskState:
         point = self.point(trial)
         if point is not None:
             self.strategy.observe(point, trial.cost)
-            self.sample.add(self.encoder.encode([point])[0], trial.cost)
+            self.sample.add(self.encoder.encode([point], [trial.code])[0], trial.cost)
         better = trial.cost < self.seconds
         if better:
             self.best = trial
@@ -87,6 +87,27 @@ class TaskState:
         chosen = self.strategy.propose(count, merit)
         self.exhausted = len(chosen) < count
         return chosen
+
+    def choose(
+        self,
+        compiled: Sequence[tuple[Proposal, Mapping[str, Json]]],
+        count: int,
+        model: CostModel | None,
+    ) -> list[Proposal]:
+        """The most promising of some proposals, now that the compiler has told of their code.
+
+        The others go back to the searcher.
+        """
+        points = [p.point for p, _ in compiled]
+        order = np.arange(len(points))
+        if len(points) > count and model is not None and model.fitted:
+            estimates = np.array([self.task.space.cost(p) for p in points])
+            guesses = model.predict(self.encoder.encode(points, [facts for _, facts in compiled]))
+            order = np.argsort(-self.blend.merit(estimates, guesses), kind="stable")
+        for i in order[count:]:
+            self.strategy.release(points[i])
+        self.exhausted = self.exhausted and len(points) <= count
+        return [compiled[i][0] for i in sorted(order[:count])]
 
     def _drop_unfit(self) -> None:
         """Drop the sketches whose very default a primitive refuses."""

@@ -43,6 +43,7 @@ from .taskstate import TaskState
 
 ROUND = 8  # trials of a round on a CPU
 ROUND_GPU = 16  # on a GPU, where building costs more than running
+COMPILED = 2  # times as many candidates are compiled for a GPU as are measured
 FINALISTS = 5
 FILL = 0.05  # seconds for which a promising candidate is timed
 RACE_FILL = 0.04  # the same for each candidate of a race
@@ -219,7 +220,7 @@ class Tuner:
 
     def _round(self, state: TaskState) -> None:
         before = state.seconds
-        proposals = state.propose(self._round_size(state), self.model)
+        proposals = self._proposals(state)
         candidates = [self._candidate(state, p) for p in proposals]
         sources = {id(c): p.source for c, p in zip(candidates, proposals, strict=True)}
 
@@ -234,6 +235,27 @@ class Tuner:
         ]
         state.learn(trials, before, self.model)
         self._fit()
+
+    def _proposals(self, state: TaskState) -> list[Proposal]:
+        """What to measure in a round.
+
+        On a GPU the compiler tells how many registers a kernel takes, which decides how many of its
+        blocks run at once: twice as many are compiled as are measured.
+        """
+        size = self._round_size(state)
+        if self.plan.target.kind != "cuda" or self.plan.estimate:
+            return state.propose(size, self.model)
+        proposals = state.propose(COMPILED * size, self.model)
+        by_number = {n: p for n, p in enumerate(proposals)}
+        jobs = [self._job(state, "compile", (self._candidate(state, p),), FILL) for p in proposals]
+        order = {job.number: n for n, job in enumerate(jobs)}
+        told = {order[job.number]: outcomes[0] for job, outcomes in self.pool.run(iter(jobs))}
+        compiled = [(by_number[n], told[n].facts) for n in sorted(told) if told[n].status == "ok"]
+        failed = [by_number[n] for n in sorted(told) if told[n].status != "ok"]
+        chosen = state.choose(compiled, size, self.model)
+        for p in failed[size - len(chosen) :]:
+            state.strategy.release(p.point)
+        return [*chosen, *failed[: size - len(chosen)]]
 
     def _candidate(self, state: TaskState, proposal: Proposal) -> Candidate:
         point = proposal.point

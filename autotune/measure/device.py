@@ -56,8 +56,7 @@ class Device:
         ``Rejected`` for code that ptxas could not keep in registers: it need not be timed.
         """
         flat = lower(func, self.target)
-        code = backend(self.target).compile(flat, self.target, {})
-        assert isinstance(code, DeviceCode)
+        code = device_code(flat, self.target)
         spills = max(code.spills, default=0)
         if spills > SPILLED:
             note = f"ptxas keeps {spills} bytes of each thread in memory for lack of registers"
@@ -143,10 +142,19 @@ class EventClock:
         return self._total
 
 
+def device_code(flat: Func, target: Target) -> DeviceCode:
+    """The code of a lowered function."""
+    code = backend(target).compile(flat, target, {})
+    assert isinstance(code, DeviceCode)
+    return code
+
+
 def facts(code: DeviceCode) -> dict[str, Json]:
     """What ptxas says of the kernels, launch by launch."""
     shared: list[Json] = [launch.shared_bytes for launch in code.launches]
-    return {"registers": list(code.registers), "spills": list(code.spills), "shared": shared}
+    threads: list[Json] = [math.prod(launch.block) for launch in code.launches]
+    told: dict[str, Json] = {"registers": list(code.registers), "spills": list(code.spills)}
+    return told | {"shared": shared, "threads": threads}
 
 
 def _bytes(b: Buffer) -> int:

@@ -81,6 +81,8 @@ class Harness:
             match job.kind:
                 case "measure":
                     return tuple(self._measure(job, loaded, c) for c in job.candidates)
+                case "compile":
+                    return tuple(self._tell(loaded, c) for c in job.candidates)
                 case "race":
                     return self._race(job, loaded)
                 case _:
@@ -115,14 +117,27 @@ class Harness:
         loaded.yardstick.offer(call, min(runs) / drift)
         return built.outcome(runs, drift)
 
+    def _tell(self, loaded: Loaded, c: Candidate) -> Outcome:
+        """What the compiler says of a candidate; nothing is run."""
+        self._enter("wait")
+        with self._lock.building():
+            self._enter("build")
+            try:
+                return Outcome("ok", facts=dict(self._compile(loaded, c)[0].facts))
+            except Rejected as e:
+                return e.outcome
+
     def _build(self, loaded: Loaded, c: Candidate) -> Built:
         """Schedule, compile, run once and compare; ``Rejected`` where one of these fails."""
         self._enter("wait")
         with self._lock.building():
             self._enter("build")
-            return self._compile(loaded, c)
+            run, trace, seconds = self._compile(loaded, c)
+            self._enter("run")
+            return Built(run, trace, _check(run, loaded, trace, seconds), seconds)
 
-    def _compile(self, loaded: Loaded, c: Candidate) -> Built:
+    def _compile(self, loaded: Loaded, c: Candidate) -> tuple[Runnable, list[Json], float]:
+        """A candidate's code, its trace, and the seconds that it took."""
         began = time.perf_counter()
         schedule = make_schedule(loaded.program.func, loaded.sketches, loaded.target, c)
         trace = cast("list[Json]", schedule.trace.to_json())
@@ -133,9 +148,7 @@ class Harness:
         except Exception as e:  # a bug of the compiler must not end the tuning of everything else
             seconds = time.perf_counter() - began
             raise Rejected(Outcome("build", (), trace, note=in_short(e), build=seconds)) from None
-        seconds = time.perf_counter() - began
-        self._enter("run")
-        return Built(run, trace, _check(run, loaded, trace, seconds), seconds)
+        return run, trace, time.perf_counter() - began
 
     def _race(self, job: Job, loaded: Loaded) -> tuple[Outcome, ...]:
         """Every candidate in turn, again and again, in alternating order."""

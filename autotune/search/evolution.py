@@ -41,6 +41,10 @@ class Evolution:
         self._cost[point] = cost
         self._pending.discard(point)
 
+    def release(self, point: Point) -> None:
+        """A proposed point is not measured after all; see ``Strategy``."""
+        self._pending.discard(point)
+
     def propose(self, count: int, score: Scorer | None) -> list[Proposal]:
         """The next points; see ``Strategy``."""
         left = SHORTLIST - len(self._cost)

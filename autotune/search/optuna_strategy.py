@@ -84,6 +84,13 @@ class OptunaSearch:
             chosen.append(Proposal(point, "optuna"))
         return chosen
 
+    def release(self, point: Point) -> None:
+        """Tell the sampler of a failure, so that it does not wait for a result."""
+        self._seen.discard(point)
+        trial = self._asked.pop(point, None)
+        if trial is not None:
+            self._study.tell(trial, state=TrialState.FAIL)
+
     def observe(self, point: Point, cost: float) -> None:
         """Tell the sampler the logarithm of the cost; failures as failures."""
         self._seen.add(point)

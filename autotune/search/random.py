@@ -22,6 +22,9 @@ class RandomSearch:
         fresh = [p for p in drawn if p not in self._seen][:count]
         return [Proposal(p, "random") for p in fresh]
 
+    def release(self, point: Point) -> None:
+        """Nothing: only what was observed is not drawn again."""
+
     def observe(self, point: Point, cost: float) -> None:
         """Remember the point, so that it does not come again."""
         self._seen.add(point)

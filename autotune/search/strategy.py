@@ -29,5 +29,8 @@ class Strategy(Protocol):
         the space is exhausted.
         """
 
+    def release(self, point: Point) -> None:
+        """A proposed point is not measured after all; it may be proposed again."""
+
     def observe(self, point: Point, cost: float) -> None:
         """Take in a measured cost in seconds; infinite for a failure."""

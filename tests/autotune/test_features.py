@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nestwright.autotune.features import NAMES, Encoder, roof
+from nestwright.autotune.features import NAMES, Encoder, occupancy, roof
 from nestwright.autotune.search.space import Space
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.target import Target
@@ -82,3 +82,25 @@ def test_every_decision_of_a_sketch_reaches_the_row() -> None:
 def test_roof_is_compute_or_memory() -> None:
     assert roof(1e12, 1.0, TARGET) == pytest.approx(10 * roof(1e11, 1.0, TARGET))
     assert roof(1.0, 1e12, TARGET) == pytest.approx(10 * roof(1.0, 1e11, TARGET))
+
+
+def test_what_a_compiler_says_becomes_features() -> None:
+    target = Target.parse("cuda -arch=sm_80")
+    func = lower_group(parse(SUM).entry, "kernel")
+    space = Space(generate(func, target))
+    points = space.defaults()[:1] * 2
+    facts = {"registers": [32, 128], "spills": [0, 16], "shared": [0, 0], "threads": [256, 256]}
+    known, unknown = Encoder(func, space, target, 1e6, 1e5).encode(points, [facts, {}])
+    at = [NAMES.index(n) for n in ("registers", "spills", "occupancy")]
+    assert known[at].tolist() == [128, 16, 0.25], "of 64 warps 16: two blocks with 128 registers"
+    assert np.isnan(unknown[at]).all()
+    others = [n for n in range(len(NAMES)) if n not in at]
+    np.testing.assert_array_equal(known[others], unknown[others])
+
+
+def test_occupancy_is_what_the_scarcest_resource_leaves() -> None:
+    gpu = Target.parse("cuda -arch=sm_80").gpu
+    assert occupancy(gpu, 32, 0, 256) == 1.0
+    assert occupancy(gpu, 255, 0, 256) == 0.125
+    assert occupancy(gpu, 32, 100 << 10, 256) == 0.125
+    assert occupancy(gpu, 16, 0, 32) == 0.5, "at most 32 blocks"

@@ -155,6 +155,21 @@ def test_small_spaces_are_exhausted_without_repetition(name: str) -> None:
     assert len(seen) == len(set(seen)) == 4
 
 
+@pytest.mark.parametrize("name", ["native", "random", "optuna:tpe"])
+def test_what_is_given_back_may_come_again(name: str) -> None:
+    one = Sketch(
+        "alone@1", "elementwise", {"unroll": (1,)}, {"unroll": 1}, lambda s, c: None,
+        lambda c: True, lambda c: 1.0,
+    )  # fmt: skip
+    strategy = make_strategy(name, Space([one]), 0)
+    for _ in range(3):
+        [only] = strategy.propose(2, None)
+        strategy.release(only.point)
+    [only] = strategy.propose(2, None)
+    strategy.observe(only.point, 1.0)
+    assert strategy.propose(2, None) == []
+
+
 def test_a_dropped_sketch_is_proposed_no_more() -> None:
     space = Space([sketch("a@1", names="abc"), sketch("b@1", names="abc")])
     space.everything()

@@ -87,6 +87,14 @@ def test_what_spills_is_not_timed(harness, fake, tmp_path: Path, monkeypatch) ->
     assert not fake.launched
 
 
+def test_what_the_compiler_tells_is_told_without_a_run(harness, fake, tmp_path: Path) -> None:
+    if ptxas.find() is None:
+        pytest.skip("no ptxas here")
+    (outcome,) = harness.run(job(tmp_path, "compile"))
+    assert outcome.status == "ok" and not outcome.runs and not fake.launched
+    assert set(outcome.facts) == {"registers", "spills", "shared", "threads"}
+
+
 CHILD = """
 import json, os, sys
 for line in sys.stdin:
