@@ -8,9 +8,11 @@ from ....ir.target import Target
 from ...errors import ScheduleError
 from ...schedule import Schedule
 from ..analyze import BlockInfo
+from ..pointwise import trailing
 from ..space import Choices, Sketch
+from .clusters import Cluster
 from .machine import LAUNCH, flops_of, memory_seconds, work_seconds
-from .pointwise import flat_sketch
+from .pointwise import Flat, flat_sketch
 from .threads import bind_flat, fused
 
 _log = logging.getLogger("nestwright.schedule")
@@ -23,7 +25,7 @@ def schedule_alone(sch: Schedule, info: BlockInfo, target: Target, threads: int 
         if info.reduce or info.opaque or not info.spatial:
             one_thread_each(trial, info, threads)
         else:
-            sketch = flat_sketch(info, target)
+            sketch = flat_sketch(Flat(Cluster((info,), len(info.spatial)), trailing(info)), target)
             sketch.apply(trial, sketch.default)
     except ScheduleError as refusal:
         _log.debug("left to one thread: %s", refusal)

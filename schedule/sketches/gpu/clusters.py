@@ -66,7 +66,8 @@ def find_clusters(blocks: tuple[BlockInfo, ...]) -> tuple[Cluster, ...]:
         joined: tuple[BlockInfo, ...] = (block,)
         for other in tuple(found) if _may_share(block, blocks) else ():
             merged = tuple(b for b in blocks if b in other or b in joined)
-            if _feeds(other, joined, blocks) and _worth_one(merged) and _closed(merged, blocks):
+            near = _feeds(other, joined, blocks) or _alike(merged, blocks)
+            if near and _worth_one(merged) and _closed(merged, blocks):
                 found.remove(other)
                 joined = merged
         found.append(joined)
@@ -85,6 +86,19 @@ def _feeds(
     """Whether some block of ``then`` reads what one of ``first`` writes alone."""
     written = {s.buffer for b in first if _may_share(b, blocks) for s in b.stores}
     return any(a.buffer in written for b in then for a in b.loads)
+
+
+def _alike(part: tuple[BlockInfo, ...], blocks: tuple[BlockInfo, ...]) -> bool:
+    """Whether the blocks are element-wise over the same elements, and none needs what a block
+    between them makes."""
+    extents = {tuple(a.extent for a in b.spatial) for b in part}
+    if len(extents) > 1 or any(b.reduce or not _may_share(b, blocks) for b in part):
+        return False
+    first, last = blocks.index(part[0]), blocks.index(part[-1])
+    between = [b for b in blocks[first:last] if b not in part]
+    read = {a.buffer for b in part for a in b.loads}
+    apart = not any(s.buffer in read for b in between for s in b.stores)
+    return apart and common_rows(part) == len(part[0].spatial) > 0
 
 
 def _closed(part: tuple[BlockInfo, ...], blocks: tuple[BlockInfo, ...]) -> bool:

@@ -26,7 +26,7 @@ from .direct import direct_sketch
 from .inlining import inline_cheap
 from .machine import flops_of
 from .matmul import find_matmul
-from .pointwise import flat_sketch
+from .pointwise import find_flat, flat_sketch
 from .rows import find_rows, rows_sketch
 from .total import find_total, total_sketch
 from .transpose import find_transpose, transpose_sketch
@@ -81,9 +81,10 @@ def cluster_sketches(k: Cluster, target: Target) -> tuple[Sketch, ...]:
     found: list[Sketch] = []
     if any(b.opaque for b in k.blocks):
         return ()
-    if not k.reduces and len(k.blocks) == 1 and k.count:
-        found = [flat_sketch(k.blocks[0], target)]
-        across = find_transpose(k.blocks[0])
+    flat = find_flat(k)
+    if flat is not None:
+        found = [flat_sketch(flat, target)]
+        across = find_transpose(k.blocks[0]) if len(k.blocks) == 1 else None
         if across is not None:
             found.append(transpose_sketch(across, target))
         return tuple(sorted(found, key=lambda s: s.cost(s.default)))

@@ -88,16 +88,13 @@ def flops_of(info: BlockInfo) -> float:
     return info.flops * (SPECIAL if info.transcendental else 1.0)
 
 
-def traffic(info: BlockInfo, along: Var | None, lanes: int) -> float:
-    """Bytes that a block's accesses move when neighbours in a warp step along an axis.
+def access_bytes(info: BlockInfo, a: Access, along: Var | None, lanes: int) -> float:
+    """Bytes that an access moves when neighbours in a warp step along an axis.
 
     ``lanes`` elements of the axis are one thread's. An access that stands still along the axis is
     one sector for a warp; one that steps far takes a sector for each element.
     """
-    total = 0.0
-    for a in (*info.inputs, *info.stores):
-        total += distinct(info, a) * a.buffer.dtype.bytes * waste(a, along, lanes)
-    return total
+    return distinct(info, a) * a.buffer.dtype.bytes * waste(a, along, lanes)
 
 
 def distinct(info: BlockInfo, access: Access) -> float:

@@ -5,92 +5,126 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from ....ir.loop.nodes import Var
 from ....ir.target import Target
+from ...cursor import LoopRef
 from ...schedule import Schedule
 from ..analyze import Access, BlockInfo
 from ..pointwise import trailing
 from ..space import Choices, Sketch, cheapest
-from .machine import Launch, flops_of, launch_seconds, traffic
+from .clusters import Cluster, place
+from .machine import Launch, access_bytes, flops_of, launch_seconds
 from .threads import bind_flat, fused, powers
 
 WIDEST = 16  # bytes of one load
-MOST_LANES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Flat:
-    """An element-wise block as one stretch of ``columns`` after another.
+    """Element-wise blocks over the same elements, as one stretch of ``columns`` after another.
 
     The last ``joined`` axes step together in every access, so they are one; ``columns`` is its
     extent.
     """
 
-    info: BlockInfo
+    cluster: Cluster
     joined: int
 
     @property
+    def points(self) -> int:
+        return self.cluster.blocks[0].points
+
+    @property
     def columns(self) -> int:
-        axes = self.info.spatial
+        axes = self.cluster.blocks[0].spatial
         return math.prod(a.extent for a in axes[len(axes) - self.joined :])
+
+    @property
+    def accesses(self) -> tuple[tuple[BlockInfo, Access], ...]:
+        """What goes to and comes from memory, once for each buffer and way of indexing."""
+        passed = self.cluster.passed
+        found: dict[object, tuple[BlockInfo, Access]] = {}
+        for b in self.cluster.blocks:
+            for a in (*b.inputs, *b.stores):
+                if a.buffer not in passed or a in b.stores:
+                    found.setdefault((a.buffer, tuple(map(a.stride, _axes(b)))), (b, a))
+        return tuple(found.values())
 
     @property
     def vector(self) -> int:
         """The most elements that one thread can load or store at once."""
-        size = min((a.buffer.dtype.bytes for a in self._contiguous()), default=WIDEST)
-        lanes = min(max(1, WIDEST // size), MOST_LANES)
+        near = [a for b, a in self.accesses if b.spatial and a.stride(b.spatial[-1].var) == 1]
+        lanes = max(1, WIDEST // min((a.buffer.dtype.bytes for a in near), default=WIDEST))
         while lanes > 1 and self.columns % lanes:
             lanes //= 2
         return lanes
 
-    def _contiguous(self) -> list[Access]:
-        last = self.info.spatial[-1].var if self.info.spatial else None
-        every = (*self.info.inputs, *self.info.stores)
-        return [a for a in every if last is not None and a.stride(last) == 1]
+
+def _axes(info: BlockInfo) -> list[Var]:
+    return [a.var for a in info.spatial]
 
 
-def flat(info: BlockInfo) -> Flat:
-    """How an element-wise block steps through memory."""
-    return Flat(info, trailing(info))
+def find_flat(k: Cluster) -> Flat | None:
+    """How the blocks of a cluster step through memory, if all are element-wise."""
+    if k.reduces or not k.count or not k.flat:
+        return None
+    joined = min(map(trailing, k.blocks))
+    return Flat(k, 1 if k.passed else joined)  # what a vector passes on is a box of one axis
 
 
 def apply_flat(k: Flat, sch: Schedule, c: Choices) -> None:
-    """Blocks of threads over the vectors of the block's elements."""
-    loops = list(sch.get_loops(k.info.name))
-    if not loops:
-        return
-    lanes = int(c["vector"])
-    outer, inner = loops[: len(loops) - k.joined], loops[len(loops) - k.joined :]
-    last = fused(sch, inner)
-    lane = None
-    if last is not None and lanes > 1:
-        last, lane = sch.split(last, [None, lanes])
-    every = fused(sch, [*outer, *([last] if last is not None else [])])
+    """Blocks of threads over the vectors of the blocks' elements."""
+    rows: list[LoopRef] = []
+    lanes: list[LoopRef] = []
+    for info in k.cluster.blocks:
+        own = _stretches(k, sch, info, int(c["vector"]), lanes)
+        for first, second in zip(rows, own, strict=False):
+            sch.merge(first, second)
+        rows = rows or own
+    every = fused(sch, rows)
     assert every is not None
+    place(k.cluster, sch)
     _, step, _ = bind_flat(sch, every, int(c["threads"]), int(c["steps"]))
-    if lane is not None:
+    for lane in lanes:
         sch.vectorize(lane)
     if step is not None:
         sch.unroll(step)
 
 
+def _stretches(
+    k: Flat, sch: Schedule, info: BlockInfo, vector: int, lanes: list[LoopRef]
+) -> list[LoopRef]:
+    """The loops of a block over its vectors, those of one iteration left inside of them."""
+    loops = list(sch.get_loops(info.name))
+    outer, inner = loops[: len(loops) - k.joined], loops[len(loops) - k.joined :]
+    last = fused(sch, inner)
+    assert last is not None
+    if vector > 1:
+        last, lane = sch.split(last, [None, vector])
+        lanes.append(lane)
+    row = [*outer, last]
+    wide = [x for x in row if sch.extent(x) > 1] or row[-1:]
+    sch.reorder(*wide, *(x for x in row if x not in wide))
+    return wide
+
+
 def flat_cost(k: Flat, c: Choices, target: Target) -> float:
     """Estimated seconds."""
     lanes, threads, steps = int(c["vector"]), int(c["threads"]), int(c["steps"])
-    info = k.info
-    units = -(-info.points // lanes)
-    size = max((a.buffer.dtype.bytes for a in (*info.inputs, *info.stores)), default=4)
-    loads = max(len(info.inputs), 1)
+    units = -(-k.points // lanes)
+    size = max((a.buffer.dtype.bytes for _, a in k.accesses), default=4)
+    stored = {s.buffer for b in k.cluster.blocks for s in b.stores}
+    loads = max(sum(a.buffer not in stored for _, a in k.accesses), 1)
     shape = Launch(
         blocks=-(-units // (threads * steps)),
         threads=threads,
         in_flight=float(lanes * steps * size * loads),
         registers=24 + lanes * steps * (loads + 1) * max(1, size // 4),
     )
-    along = info.spatial[-1].var if info.spatial else None
-    requests = info.points * (len(info.inputs) + len(info.stores)) / lanes
+    requests = k.points * len(k.accesses) / lanes
     issue = requests / (target.gpu.multiprocessors * 32 * target.gpu.clock)
-    moved = traffic(info, along, lanes)
-    return launch_seconds(target, shape, moved, flops_of(info)) + issue
+    moved = sum(access_bytes(b, a, b.spatial[-1].var, lanes) for b, a in k.accesses)
+    return launch_seconds(target, shape, moved, sum(map(flops_of, k.cluster.blocks))) + issue
 
 
 def flat_decisions(k: Flat) -> dict[str, tuple[int | str, ...]]:
@@ -102,9 +136,8 @@ def flat_decisions(k: Flat) -> dict[str, tuple[int | str, ...]]:
     }
 
 
-def flat_sketch(info: BlockInfo, target: Target) -> Sketch:
-    """The space of one element-wise block."""
-    k = flat(info)
+def flat_sketch(k: Flat, target: Target) -> Sketch:
+    """The space of element-wise blocks over the same elements."""
     decisions = flat_decisions(k)
 
     def cost(c: Choices) -> float:
