@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..ir.loop.nodes import Alloc, Func, Scope, Stmt
-from ..ir.loop.visit import children
-from .llvm_ir_device import SHARED_ALIGN, nests
+from ..ir.loop.nodes import SHARED_ALIGN, Func, Scope, Stmt
+from .llvm_ir_device import nests
+from .lower.gpu.limits import memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,4 @@ def launches(flat: Func) -> tuple[Launch, ...]:
 
 def shared_bytes(s: Stmt) -> int:
     """Shared memory of a block: buffers that are never there at once lie in the same place."""
-    inner = max(map(shared_bytes, children(s)), default=0)
-    if not isinstance(s, Alloc) or s.buffer.scope is not Scope.SHARED:
-        return inner
-    size = s.buffer.shape[0] * s.buffer.dtype.bytes
-    return -(-size // SHARED_ALIGN) * SHARED_ALIGN + inner
+    return memory(s, (Scope.SHARED,), SHARED_ALIGN)

@@ -31,8 +31,6 @@ from ..ir.loop.nodes import (
 from ..ir.loop.visit import exprs, walk, walk_expr
 from .llvm_ir_core import Value
 
-SHARED_ALIGN = 128  # bytes: every shared buffer begins at a multiple
-
 
 @dataclass(frozen=True)
 class Nest:

@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from ..ir.dtypes import DType, f32, f64, pred, s32, s64, u8, u16, u32, u64
 from ..ir.elementwise import TABLE
 from ..ir.errors import UnsupportedError
+from ..ir.loop.intrinsics import WARP
 from ..ir.loop.nodes import AllReduce, Const, Load, Op
 from .llvm_ir_access import store_element
 from .llvm_ir_core import Value, memory_type
 from .llvm_ir_device import Nest
 from .llvm_ir_expr import Emitter
 
-WARP = 32
 DIRECT = 4  # warps whose results every thread reads itself, rather than by shuffles
 BARRIER = "llvm.nvvm.barrier0"
 

@@ -15,6 +15,7 @@ from ..ir.dtypes import index, pred, s8
 from ..ir.errors import UnsupportedError
 from ..ir.loop.affine import bounds
 from ..ir.loop.nodes import (
+    SHARED_ALIGN,
     Alloc,
     AllReduce,
     Block,
@@ -35,7 +36,7 @@ from ..ir.loop.visit import exprs, walk, walk_expr
 from .llvm_ir_access import store_element
 from .llvm_ir_align import multiple
 from .llvm_ir_core import Function, Value, memory_type
-from .llvm_ir_device import SHARED_ALIGN, Device, Nest
+from .llvm_ir_device import Device, Nest
 from .llvm_ir_expr import Emitter
 from .llvm_ir_vector import narrow_counter, reduce_element, vector_loop
 from .lower.workspace import ALIGN, buffer_bytes, is_tile

@@ -11,7 +11,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
 from ..ir.gpus import Gpu
-from ..ir.loop.nodes import Block, Buffer, For, Func, Intrinsic, Kind, Scope, Seq, Stmt
+from ..ir.loop.nodes import (
+    CHUNK,
+    SHARED_ALIGN,
+    Block,
+    Buffer,
+    For,
+    Func,
+    Intrinsic,
+    Kind,
+    Scope,
+    Seq,
+    Stmt,
+)
 from ..ir.loop.visit import children, walk
 from .cursor import (
     Path,
@@ -32,8 +44,6 @@ from .legality import writes
 from .owners import thread_loops, writing_loops
 from .threads import is_grid, is_shared
 
-ALIGN = 128  # bytes: where a shared buffer begins
-CHUNK = 16  # bytes that swizzling moves as one
 OF_A_LAUNCH = (Scope.SHARED, Scope.REGISTER, Scope.WARP)
 
 
@@ -273,7 +283,7 @@ def buffer_bytes(buffer: Buffer, users: Sequence[Path]) -> int:
     stages = [x.notes.get("pipeline", 1) for x in loops_of(users[0][:depth])]
     copies = [n for n in stages if isinstance(n, int) and n > 1]
     size = stride * buffer.dtype.bytes * (copies[-1] if copies else 1)
-    return -(-size // ALIGN) * ALIGN
+    return -(-size // SHARED_ALIGN) * SHARED_ALIGN
 
 
 def shared_bytes(launch: Launch, top: Stmt) -> int:

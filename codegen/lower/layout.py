@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from ...ir.loop.affine import Linear, linear, to_expr
 from ...ir.loop.build import add, as_int, floordiv, floormod, mul, op
-from ...ir.loop.nodes import Buffer, Const, Expr
-
-CHUNK = 16  # bytes that a swizzle moves as one
+from ...ir.loop.nodes import CHUNK, Buffer, Const, Expr
 
 
 def strides(b: Buffer) -> tuple[int, ...]:

@@ -44,6 +44,8 @@ from typing import TypeAlias
 from ..dtypes import DType, index
 
 Scalar: TypeAlias = int | float | bool | complex
+SHARED_ALIGN = 128  # bytes: every buffer in shared memory begins at a multiple
+CHUNK = 16  # bytes that a swizzle moves as one
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,8 +116,8 @@ class Buffer:
     Where it stands in shared memory, two things keep threads off each other's banks. ``align`` is
     (dimension, factor, offset): that dimension's stride is the least one, not below the dense one,
     that is ``offset`` modulo ``factor``, in elements. ``swizzle`` n (2, 4 or 8) permutes the chunks
-    of 16 bytes of the last dimension: chunk c of row r stands at c xor ((r // (8 // n)) mod n).
-    Neither changes what an index means; flattening applies them.
+    of ``CHUNK`` bytes of the last dimension: chunk c of row r stands at
+    c xor ((r // (8 // n)) mod n). Neither changes what an index means; flattening applies them.
     """
 
     name: str

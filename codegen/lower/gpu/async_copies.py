@@ -15,6 +15,7 @@ from ....ir.dtypes import s32
 from ....ir.loop.affine import Interval, bounds, linear
 from ....ir.loop.build import as_int, floormod, select
 from ....ir.loop.nodes import (
+    CHUNK,
     Alloc,
     Block,
     Buffer,
@@ -38,7 +39,7 @@ from ....ir.loop.nodes import (
 from ....ir.loop.simplify import simplify
 from ....ir.loop.visit import free_vars, map_stmt, seq, substitute_expr, walk
 from ....ir.target import Target
-from ..layout import CHUNK, offset
+from ..layout import offset
 
 NOTE = "async"
 COMMIT = Intrinsic("commit_async")

@@ -14,7 +14,9 @@ from ....ir.dtypes import index
 from ....ir.errors import UnsupportedError
 from ....ir.loop.affine import bounds
 from ....ir.loop.build import as_int, both, op
+from ....ir.loop.intrinsics import WARP
 from ....ir.loop.nodes import (
+    SHARED_ALIGN,
     Alloc,
     AllReduce,
     Buffer,
@@ -38,9 +40,8 @@ from ....ir.loop.visit import exprs, free_vars, map_stmt, seq, substitute_expr, 
 from ..layout import elements
 from ..rebuild import with_body
 from .bind import thread_loops, written
-from .footprints import WARP, Access, Meeting, Threads
+from .footprints import Access, Meeting, Threads
 
-SHARED_ALIGN = 128
 SHORT = 6  # iterations of a loop that are compared pair by pair
 BARRIER, WARP_BARRIER = Intrinsic("barrier"), Intrinsic("warp_barrier")
 _SYNC = ("barrier", "warp_barrier", "commit_async", "wait_async")

@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from ....ir.errors import UnsupportedError
 from ....ir.loop.build import as_int, both, compare, lt
+from ....ir.loop.intrinsics import WARP
 from ....ir.loop.nodes import (
     THREADS,
     Alloc,
@@ -49,7 +50,6 @@ from ....ir.loop.visit import (
 from ..rebuild import with_body
 
 BLOCKS = tuple(t for t in THREADS if t.startswith("blockIdx"))
-WARP = 32
 UNPLACED = "unplaced"  # the note of buffers in shared memory that no schedule has put there
 _SHORT = {t: f"{t[0]}{t[-1]}" for t in THREADS}
 

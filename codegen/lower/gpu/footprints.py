@@ -17,13 +17,13 @@ import numpy as np
 
 from ....ir.loop.affine import Linear, linear, to_expr
 from ....ir.loop.build import add, as_int, mul
+from ....ir.loop.intrinsics import WARP
 from ....ir.loop.nodes import Buffer, Const, Expr, Op, Var
 from ....ir.loop.simplify import simplify
 from ....ir.loop.visit import free_vars, substitute_expr, walk_expr
 
 Array: TypeAlias = np.ndarray[Any, Any]
 MOST = 1 << 20  # points that are looked at; beyond, threads are taken to meet
-WARP = 32
 
 
 class Meeting(IntEnum):

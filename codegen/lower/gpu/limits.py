@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from ....ir.errors import UnsupportedError
 from ....ir.loop.build import as_int
-from ....ir.loop.nodes import Alloc, For, Func, Kind, Scope, Stmt
+from ....ir.loop.nodes import SHARED_ALIGN, Alloc, For, Func, Kind, Scope, Stmt
 from ....ir.loop.visit import children
 from ....ir.target import Target
-from .barriers import SHARED_ALIGN
 
 LOCAL = 512 << 10  # bytes of memory that a thread may have for itself
 

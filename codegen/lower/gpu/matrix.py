@@ -15,6 +15,7 @@ from ....ir.errors import UnsupportedError
 from ....ir.loop.affine import Interval, bounds
 from ....ir.loop.build import add, as_int, cast, floordiv, floormod, mul, op
 from ....ir.loop.nodes import (
+    CHUNK,
     Alloc,
     Buffer,
     Cast,
@@ -34,7 +35,7 @@ from ....ir.loop.nodes import (
 )
 from ....ir.loop.simplify import simplify
 from ....ir.loop.visit import map_stmt, seq, walk
-from ..layout import CHUNK, offset
+from ..layout import offset
 from ..rebuild import with_body
 
 WORDS = 4  # that a thread holds of each tile
