@@ -55,6 +55,11 @@ def test_neighbours_are_moved_sixteen_bytes_at_a_time() -> None:
     assert assembled(AXPY)["axpy"].stack == 0
 
 
+def test_blocks_that_shall_fit_together_bound_the_registers() -> None:
+    text = AXPY.replace('"blockIdx.x", 1024', '"blockIdx.x", 1024, min_blocks=2')
+    assert ".minnctapersm 2" in ptx(text)
+
+
 TRANSPOSE = """
 @func(outputs=1)
 def transpose(X: f32[1048576], Y: f32[1048576]):
@@ -216,6 +221,32 @@ def test_an_older_architecture_lacks_them() -> None:
     )  # fmt: skip
     with pytest.raises(UnsupportedError, match="sm_80"):
         ptx(text, "sm_75")
+
+
+def test_small_indices_have_32_bits() -> None:
+    code = ptx("""
+@func(outputs=1)
+def rows(X: f32[98304], P: s32[96], Y: f32[98304]):
+    for b in thread("blockIdx.x", 96):
+        for t in thread("threadIdx.x", 32):
+            for k in range(t % 7 + 1):
+                at = let(s64, min(cast(s64, P[b]) * 3 + k * 5, 1020))
+                Y[b * 1024 + (t * 3 + k) // 7 * 7 % 1024] = X[at + (b * 32 + t) // 48 % 5]
+""")
+    wide = re.findall(r"^\s+(?!ld|cvta|mul\.wide|add\.s64|mov)\w[\w.]*\.[su]64", code, re.MULTILINE)
+    assert len(wide) <= 1, wide
+
+
+def test_bf16_is_computed_in_pairs() -> None:
+    code = ptx("""
+@func(outputs=1)
+def scale(X: bf16[2048], Y: bf16[2048]):
+    for t in thread("threadIdx.x", 256):
+        for v in vectorize(8):
+            Y[t * 8 + v] = X[t * 8 + v] * X[t * 8 + v] + X[t * 8 + v]
+""")
+    assert count(r"fma\.rn\.bf16x2", code) == 4
+    assert count(r"ld\.global\.nc\.v4\.b32", code) == 1
 
 
 def test_llvm_dies_alone() -> None:
