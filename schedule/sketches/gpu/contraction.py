@@ -26,7 +26,7 @@ from .tiles import Threads, can_copy_ahead, even_threads, tile_vector
 L2_BYTES = 48.0  # that L2 gives a multiprocessor in a cycle
 SHARED_BYTES = 128.0  # that shared memory gives in a cycle
 BUSY = {"mma": 8.0, "simt": 16.0}  # warps of a multiprocessor that hide each other's latency
-OVERHEAD = {"mma": 72, "simt": 48}  # registers of a thread for addresses and what is under way
+FIXED, EACH = 24, 0.375  # registers for addresses; for what is under way, by sum that is kept
 REACHABLE = 0.85  # of the peak, by the best of kernels
 GROUPS = (1, 2, 4, 8, 16)
 OVERLAP = 3.0  # how well the parts of the work hide each other: the norm that adds them
@@ -147,9 +147,11 @@ class Plan:
         """What a thread holds: its sums, what it multiplies, and some more."""
         if self.core is None:
             m, n = int(c["rows"]), int(c["columns"])
-            return m * n + m + n + OVERHEAD["simt"]
-        m, n = (int(c[f"tile_{r}"]) // int(c[f"warps_{r}"]) for r in "mn")
-        return m * n // WARP + m // 4 + n // 4 + OVERHEAD["mma"]
+            sums, others = m * n, m + n
+        else:
+            m, n = (int(c[f"tile_{r}"]) // int(c[f"warps_{r}"]) for r in "mn")
+            sums, others = m * n // WARP, (m + n) // 4
+        return sums + others + FIXED + int(EACH * sums)
 
     def shared(self, c: Choices) -> int:
         """Bytes of shared memory of a block."""
