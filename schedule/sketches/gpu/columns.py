@@ -24,9 +24,11 @@ from .machine import (
     LATENCY,
     LAUNCH,
     Launch,
+    bursts,
     distinct,
     flops_of,
     launch_seconds,
+    overlapped,
     resident,
     waste,
 )
@@ -206,14 +208,14 @@ def columns_cost(k: Columns, c: Choices, target: Target) -> float:
     size = max((a.buffer.dtype.bytes for a in info.inputs), default=4)
     loads = max(1, len(info.inputs))
     groups = k.cluster.rows // k.last.extent * -(-k.last.extent // (columns * lanes)) * blocks
-    narrow = max(1.0, 32 / (columns * lanes * size))
+    narrow = bursts(columns * lanes * size)
     moved = narrow * sum(
         distinct(info, a) * a.buffer.dtype.bytes * waste(a, k.last.var, lanes) for a in info.inputs
     )
     shape = Launch(
         groups,
         columns * share,
-        float(size * lanes * times * loads),
+        float(size * lanes * min(times, 4) * loads) / 2,
         shared_bytes(k, c),
         24 + loads * lanes * times * max(1, size // 4),
     )
@@ -224,4 +226,6 @@ def columns_cost(k: Columns, c: Choices, target: Target) -> float:
     steps = k.depth / (share * blocks)
     chain = steps / times * 0.3 * LATENCY + LATENCY + (2 * BARRIER + share * 20e-9)
     again = LAUNCH + LATENCY + blocks * 40e-9 if blocks > 1 else 0.0
-    return max(launch_seconds(target, shape, moved, flops_of(info)), waves * chain) + again
+    issue = info.points * loads / lanes / (gpu.multiprocessors * 32 * gpu.clock)
+    first = launch_seconds(target, shape, moved, flops_of(info))
+    return overlapped(first, waves * chain, issue) + again

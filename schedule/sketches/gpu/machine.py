@@ -16,8 +16,10 @@ from ..analyze import Access, BlockInfo
 
 LAUNCH = 3e-6  # seconds from the end of one kernel to the start of the next
 LATENCY = 600e-9  # of memory
+LOADED = 1e-6  # of memory when it is busy
 BARRIER = 40e-9  # of one round through shared memory, or of shuffles
 SECTOR = 32  # bytes that memory gives at least
+LINE = 128  # bytes side by side that it gives best
 REACHED = 0.9  # of the nominal bandwidth
 SPECIAL = 8.0  # FLOP that a transcendental function counts for
 
@@ -59,7 +61,7 @@ def launch_seconds(target: Target, shape: Launch, bytes_: float, flops: float) -
     waves = shape.blocks / (here * gpu.multiprocessors)
     uneven = math.ceil(waves) / waves if waves > 1 else 1.0
     under_way = at_once * shape.threads * shape.in_flight
-    wanted = gpu.bandwidth * LATENCY
+    wanted = gpu.bandwidth * LOADED
     spread = at_once / gpu.multiprocessors  # none of which takes more than its part
     memory = bytes_ / (gpu.bandwidth * REACHED * min(1.0, under_way / wanted, spread))
     busy = min(1.0, at_once * shape.threads / (gpu.multiprocessors * 512))
@@ -95,6 +97,17 @@ def access_bytes(info: BlockInfo, a: Access, along: Var | None, lanes: int) -> f
     one sector for a warp; one that steps far takes a sector for each element.
     """
     return distinct(info, a) * a.buffer.dtype.bytes * waste(a, along, lanes)
+
+
+def bursts(run: float) -> float:
+    """The cost of a byte where neighbours ask for ``run`` bytes side by side, over the least."""
+    return 1.0 + 0.3 * (LINE / max(run, SECTOR) - 1.0) if run < LINE else 1.0
+
+
+def overlapped(*seconds: float) -> float:
+    """What several things take that go on at once, none of them wholly hidden by the longest."""
+    longest = max(seconds)
+    return longest + 0.15 * (sum(seconds) - longest)
 
 
 def distinct(info: BlockInfo, access: Access) -> float:

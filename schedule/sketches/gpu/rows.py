@@ -20,7 +20,18 @@ from ...schedule import Schedule
 from ..analyze import BlockInfo
 from ..space import Choices, Sketch, cheapest
 from .clusters import Cluster, place, row_loops, stage_loops
-from .machine import BARRIER, LATENCY, Launch, distinct, flops_of, launch_seconds, resident, waste
+from .machine import (
+    BARRIER,
+    LATENCY,
+    Launch,
+    bursts,
+    distinct,
+    flops_of,
+    launch_seconds,
+    overlapped,
+    resident,
+    waste,
+)
 from .threads import BLOCKS, X, Y, fused, power_up, powers
 
 WIDEST = 16  # bytes of one load
@@ -117,7 +128,8 @@ def rows_sketch(r: Rows, target: Target) -> Sketch:
 def rows_valid(r: Rows, c: Choices, target: Target) -> bool:
     """Whole blocks of rows, within what a block of threads may have."""
     threads, rows = int(c["threads"]), int(c["rows"])
-    fits = threads * rows <= 1024 and r.kept * rows <= target.gpu.shared_per_block
+    whole = threads * rows >= min(target.gpu.warp, r.cluster.rows * threads)
+    fits = whole and threads * rows <= 1024 and r.kept * rows <= target.gpu.shared_per_block
     most = max(r.vector(b, 8) for b in r.cluster.blocks)
     return fits and r.cluster.rows % rows == 0 and int(c["vector"]) <= most
 
@@ -170,16 +182,20 @@ def rows_cost(r: Rows, c: Choices, target: Target) -> float:
         for a in (*info.inputs, *info.stores):
             if a.buffer in passed:
                 continue
-            bytes_ = distinct(info, a) * a.buffer.dtype.bytes * waste(a, r.along(info), lanes)
+            size = a.buffer.dtype.bytes
+            bytes_ = distinct(info, a) * size * waste(a, r.along(info), lanes)
+            bytes_ *= bursts(min(threads * lanes, r.width(info)) * size)
             cached += bytes_ / lanes**0.5
             moved += 0.0 if a.buffer in seen else bytes_
             seen.add(a.buffer)
     steps = math.ceil(r.widest / threads)
-    shape = Launch(k.rows // rows, threads * rows, 4.0 * min(steps, 8), r.kept * rows)
+    lanes = max(r.vector(b, int(c["vector"])) for b in k.blocks)
+    under_way = 4.0 * lanes * min(-(-steps // lanes), 2)
+    shape = Launch(k.rows // rows, threads * rows, under_way, r.kept * rows)
     here = resident(target, shape)
     if not here:
         return math.inf
     waves = max(1.0, k.rows / rows / (here * gpu.multiprocessors))
     second = cached / (gpu.multiprocessors * 64 * gpu.clock)
     idle = 1.0 + 0.5 * max(0.0, threads / max(r.widest, 1) - 1.0)
-    return max(launch_seconds(target, shape, moved, flops * idle), waves * waits + second)
+    return overlapped(launch_seconds(target, shape, moved, flops * idle), waves * waits, second)

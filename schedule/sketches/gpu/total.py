@@ -145,7 +145,7 @@ def total_cost(t: Total, c: Choices, target: Target) -> float:
     shape = Launch(
         blocks * t.cluster.rows,
         threads,
-        float(size * lanes * times * loads),
+        float(size * lanes * min(times, 4) * loads) / 2,
         registers=24 + loads * lanes * times,
     )
     here = resident(target, shape)

@@ -17,7 +17,7 @@ from ...schedule import Schedule
 from ..analyze import Access, BlockInfo
 from ..lookup import below
 from ..space import Choices, Sketch, cheapest
-from .machine import Launch, access_bytes, flops_of, launch_seconds
+from .machine import Launch, access_bytes, bursts, flops_of, launch_seconds
 from .threads import BLOCKS, X, Y, fused
 
 LEAST = 8  # elements along an axis for which a tile is worth its barrier
@@ -142,9 +142,9 @@ def transpose_cost(t: Transpose, c: Choices, target: Target) -> float:
     rest = info.points // (t.across.extent * t.last.extent)
     tiles = -(-t.across.extent // tile) * -(-t.last.extent // tile) * rest
     full = tiles * tile * tile / info.points
-    narrow = max(1.0, 32 / (tile * min(b.dtype.bytes for b in t.crossing)))
+    narrow = bursts(tile * min(b.dtype.bytes for b in t.crossing))
     steps = tile * tile / threads
-    shape = Launch(tiles, threads, steps * t.width, tile * (tile + 1) * t.width)
+    shape = Launch(tiles, threads, min(steps, 4) * t.width, tile * (tile + 1) * t.width)
     moved = sum(
         math.prod(a.extent for a in info.spatial) * a.buffer.dtype.bytes
         for a in (*info.inputs, *info.stores)
