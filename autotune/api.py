@@ -22,6 +22,7 @@ from ..ir.hlo.passes.pipeline import optimize
 from ..ir.load import load_model
 from ..ir.loop.nodes import Func
 from ..ir.target import Target
+from ..schedule.limits import require_limits
 from ..schedule.schedule import Schedule
 from ..schedule.sketches.generate import default_schedule
 from ..schedule.trace import Trace
@@ -121,7 +122,7 @@ def build(
     Groups that the log has nothing for get the default schedule; a log without a single record for
     this model and target draws a warning that says what it holds. ``timings`` is filled with the
     seconds of each stage. A function or ``Schedule`` of the DSL becomes a ``Kernel``, on
-    a GPU a ``DeviceKernel``.
+    a GPU a ``DeviceKernel``; ``ScheduleError`` for a schedule that exceeds the GPU or is half done.
     """
     machine = Target.parse(target)
     schedules: dict[str, Trace] = {}
@@ -245,6 +246,8 @@ def _build_func(
 ) -> Kernel | DeviceKernel:
     """A schedule as it is; a function with the log's schedule for it, else the default one."""
     if isinstance(model, Schedule):
+        if target.is_gpu:
+            require_limits(model.func, target.gpu)
         return _kernel(model.func, target)
     tasks = from_func(model, target)
     trace = schedules.get(tasks[0].key) if tasks else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -57,7 +58,7 @@ class Space:
         return tuple(p for p in found if p is not None and self.valid(p))
 
     def valid(self, point: Point) -> bool:
-        """Whether a point is worth lowering."""
+        """Whether a point is worth lowering: it is valid, and its estimate no infinity."""
         known = self._valid.get(point)
         if known is None:
             known = self._valid[point] = self._check(point)
@@ -66,7 +67,8 @@ class Space:
     def _check(self, point: Point) -> bool:
         if point.sketch in self._dropped:
             return False
-        return bool(self.sketches[point.sketch].valid(self.choices(point)))
+        valid = self.sketches[point.sketch].valid(self.choices(point))
+        return bool(valid) and math.isfinite(self.cost(point))
 
     def drop(self, sketch: int) -> None:
         """Take a sketch that does not fit the task out of the space: its points are invalid."""
