@@ -20,8 +20,8 @@ from nestwright.codegen.plan import kernels
 from nestwright.codegen.runtime.cuda import device as device_module
 from nestwright.codegen.runtime.cuda import dlpack, strided
 from nestwright.codegen.runtime.cuda.arrays import DeviceArray
+from nestwright.codegen.runtime.cuda.device import SYNC
 from nestwright.codegen.runtime.cuda.driver import Driver, DriverError
-from nestwright.codegen.runtime.cuda.recording import SYNC
 from nestwright.codegen.runtime.cuda.staging import PIECE
 from nestwright.codegen.runtime.executable import Executable
 from nestwright.ir.dtypes import bf16, f32, pred
@@ -506,6 +506,15 @@ def test_without_that_the_error_says_how(fake: Any) -> None:
     with pytest.raises(DeviceError, match=SYNC):
         exe.loaded().run(args, None)
         exe.loaded().synchronize()  # type: ignore[attr-defined]
+
+
+def test_a_late_fault_tells_what_was_under_way(fake: Any) -> None:
+    exe = fake.executable(ADD)
+    put = [exe.put(a) for a in arguments(exe)]
+    faulty(fake, exe)
+    made = exe(*put)
+    with pytest.raises(DeviceError, match=f"under way were add; with {SYNC}=1"):
+        made.numpy()
 
 
 def test_ptx_that_the_driver_refuses_is_told_with_its_log(fake: Any) -> None:

@@ -20,6 +20,8 @@ from .driver import OUT_OF_MEMORY, STICKY, Driver, DriverError, driver
 GRANULE = 256  # bytes: the driver aligns allocations so
 KEPT_BYTES = 1 << 30  # of memory that was given back and may serve again
 NON_BLOCKING, NO_TIMING = 1, 2  # flags of cuStreamCreate and cuEventCreate
+SYNC = "NESTWRIGHT_CUDA_SYNC"
+"""Set to anything, every kernel is waited for, so that a fault is told with its kernel's name."""
 
 
 class Memory:
@@ -41,6 +43,7 @@ class Device:
         self.process = os.getpid()
         self.lock = RLock()
         self.fault: DeviceError | None = None
+        self.under_way: dict[str, None] = {}  # what was submitted since something was waited for
         self._free: dict[int, list[int]] = {}
         self._kept = 0
         handle = driver.call("cuDeviceGet", ordinal)
@@ -104,7 +107,9 @@ class Device:
         why = f"{error.function}: {error}"
         if error.status not in STICKY:
             return UnsupportedError(what, why, where, hint)
-        made = DeviceError(what, why, where, hint)
+        names = f"under way were {', '.join(self.under_way)}; " if self.under_way else ""
+        advice = f"{names}with {SYNC}=1 in the environment, the kernel is named"
+        made = DeviceError(what, why, where, hint or ("" if SYNC in os.environ else advice))
         self.fault = self.fault or made
         return made
 
@@ -170,6 +175,7 @@ class Device:
             self.driver.call("cuStreamSynchronize", self.stream)
         except DriverError as error:
             raise self.failed(error, f"{what} failed", where, hint) from error
+        self.under_way.clear()
 
     def event(self, timing: bool = True) -> Any:
         """An event; the caller destroys it."""

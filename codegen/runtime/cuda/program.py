@@ -27,12 +27,11 @@ from .arrays import DeviceArray, Placed, is_on_gpu, take
 from .device import Device, Memory, device
 from .driver import DriverError
 from .kernels import load_all
-from .recording import SYNC, Places, Recorder
+from .recording import Places, Recorder
 from .staging import Pinned, Staging
 from .steps import Branch, Loop, Repeat, Run, Step, chosen, steps
 
 DECISION_BYTES = 8
-_HINT = f"with {SYNC}=1 in the environment, the kernel is named"
 
 
 class DeviceProgram:
@@ -252,7 +251,7 @@ class DeviceProgram:
         thunks = [t for t in self.plan.thunks if isinstance(t, KernelThunk)]
         only = thunks[0] if len(thunks) == len(self.kernels) == 1 else None
         what = f"kernel {only.symbol} of group {only.name}" if only else self.bundle.name
-        self.device.synchronize(what, self.bundle.name, "" if only else _HINT)
+        self.device.synchronize(what, self.bundle.name)
 
     def _lend(self, params: Sequence[Placed]) -> None:
         """Hold what other libraries own until the device is done with it."""

@@ -19,14 +19,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ...plan import BufferSlice, CopyThunk, KernelThunk
-from .device import Device
+from .device import SYNC, Device
 from .driver import DriverError
 from .kernels import Kernel
 from .steps import Run
 
 KEPT = 8  # sets of addresses per run
-SYNC = "NESTWRIGHT_CUDA_SYNC"
-"""Set to anything, every kernel is waited for, so that a fault is told with its kernel's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +145,7 @@ class Recorder:
 
     def submit(self, run: Run, places: Places) -> None:
         """Submit a run on memories at these places."""
+        self.device.under_way[self.where] = None
         if run not in self._known:
             self._known[run] = _Known(_outside(run, len(places.params)))
         known = self._known[run].prepared
