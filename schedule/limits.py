@@ -280,10 +280,19 @@ def buffer_bytes(buffer: Buffer, users: Sequence[Path]) -> int:
             stride += (offset - stride) % factor
         stride *= shape[d]
     depth = min(common(users[0], p) for p in users)
-    stages = [x.notes.get("pipeline", 1) for x in loops_of(users[0][:depth])]
-    copies = [n for n in stages if isinstance(n, int) and n > 1]
-    size = stride * buffer.dtype.bytes * (copies[-1] if copies else 1)
+    size = stride * buffer.dtype.bytes * _stages(loops_of(users[0][:depth]))
     return -(-size // SHARED_ALIGN) * SHARED_ALIGN
+
+
+def _stages(loops: Sequence[For]) -> int:
+    """Places of a buffer in the innermost loop that is pipelined: no more than iterations, and two
+    unless copies are asynchronous."""
+    loop = next((x for x in reversed(loops) if "pipeline" in x.notes), None)
+    if loop is None:
+        return 1
+    ahead = any(isinstance(s, Block) and "async" in s.notes for s in walk(loop))
+    most, asked = extent_of(loop) or 1, loop.notes["pipeline"]
+    return min(most, asked if ahead and isinstance(asked, int) else 2)
 
 
 def shared_bytes(launch: Launch, top: Stmt) -> int:
@@ -308,9 +317,9 @@ def _peak(s: Stmt, sizes: Mapping[Buffer, int]) -> int:
         return 0
     if isinstance(s, Block):
         return sum(sizes.values())
-    kids = children(s)
-    if not isinstance(s, Seq):
-        return max((_peak(c, sizes) for c in kids), default=0)
+    kids = _steps(s)
+    if len(kids) == 1 and kids[0] is s:
+        return max((_peak(c, sizes) for c in children(s)), default=0)
     touched = [_touched(c) for c in kids]
     inside: list[dict[Buffer, int]] = [{} for _ in kids]
     spans: list[tuple[int, int, int]] = []
@@ -325,6 +334,17 @@ def _peak(s: Stmt, sizes: Mapping[Buffer, int]) -> int:
     for first, last, size in _joined(spans):
         total = max(total, size + max(own[first : last + 1]))
     return total
+
+
+def _steps(s: Stmt) -> tuple[Stmt, ...]:
+    """What threads do one after the other: loops over threads are none once lowered."""
+    match s:
+        case Seq(stmts=stmts):
+            return tuple(x for c in stmts for x in _steps(c))
+        case For(kind=Kind.THREAD, body=body):
+            return _steps(body)
+        case _:
+            return (s,)
 
 
 def _joined(spans: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:

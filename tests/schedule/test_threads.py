@@ -102,9 +102,9 @@ def test_a_grid_of_threads(run_threads: Machine) -> None:
     check(sch, func, run_threads)
 
 
-def tiled(scope: str = "shared") -> Schedule:
+def tiled(scope: str = "shared", depth: int = 5) -> Schedule:
     """A product in tiles of 4x4 by 2x2 threads, the operands staged for each step of k."""
-    sch = Schedule(product())
+    sch = Schedule(product(k=depth))
     store = sch.cache_write("C", 0, "register")
     copies = [sch.cache_read("C", n, scope) for n in (1, 2)]
     i, j, k = sch.get_loops("C")
@@ -155,15 +155,17 @@ def test_a_copy_for_a_warp() -> None:
 
 def test_a_copy_ahead(run_threads: Machine) -> None:
     """Pipelining and asynchronous copies are notes; each stage has its place in shared memory."""
-    sch = tiled()
+    sch = tiled(depth=16)
     share_copies(sch)
-    sch.annotate(sch.get_loops("C")[4], "pipeline", 3)
+    k = sch.get_loops("C")[4]
+    sch.annotate(k, "pipeline", 8)
+    assert shared_of(sch) == [2 * 128]  # without asynchronous copies there are two
     sch.annotate("A_cache", "async", 1)
+    assert shared_of(sch) == [2 * 256]
+    sch.annotate(k, "pipeline", 4)
     sch.annotate(sch.get_loops("C")[1], "min_blocks", 2)
     assert shared_of(sch) == [2 * 128]
-    sch.annotate(sch.get_loops("C")[4], "pipeline", 8)
-    assert shared_of(sch) == [2 * 256]
-    check(sch, product(), run_threads)
+    check(sch, product(k=16), run_threads)
 
 
 def test_banks() -> None:
