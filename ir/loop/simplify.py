@@ -216,7 +216,10 @@ class Simplifier:
                 yield g, Linear(many, form.constant // g), offset
 
     def recombined(self, form: Linear) -> Linear:
-        """``x // c * c + x % c  ->  x`` and ``x - x // c * c  ->  x % c``, times any factor."""
+        """``x // c * c + x % c  ->  x`` and ``x - x // c * c  ->  x % c``, times any factor.
+
+        Also ``y % (c*d) // c * c + y % c  ->  y % (c*d)``.
+        """
         terms = form.terms
         for atom, k in terms.items() if len(terms) > 1 else ():
             match atom:
@@ -231,11 +234,24 @@ class Simplifier:
                             rest = form.plus(Linear({atom: 1}), -k).plus(Linear({other: 1}), -k * c)
                             return self.recombined(rest.plus(y, k))
                 case Op(name="floordiv", args=(x, Const(value=int(c)))) if k % c == 0:
+                    part = self.low_digit(x, c)
+                    if part.terms and _contains(terms, part * (k // c)):
+                        rest = form.plus(Linear({atom: 1}), -k).plus(part, -k // c)
+                        return self.recombined(rest.plus(linear(x), k // c))
                     inner, m = linear(x), -k // c
                     if _contains(terms, inner * m):
                         rest = form.plus(Linear({atom: 1}), -k).plus(inner, -m)
                         return self.recombined(rest.plus(self.remainder(inner, c), m))
         return form
+
+    def low_digit(self, x: Expr, c: int) -> Linear:
+        """``y % c`` for ``x = y % (c*d)``: what ``x // c * c`` lacks of it. Nothing for others."""
+        match x:
+            case Op(name="floormod", args=(y, Const(value=int(n)))) if n % c == 0:
+                part = self.remainder(linear(y), c)
+                return Linear({}) if part.constant else part
+            case _:
+                return Linear({})
 
     def extreme(self, name: str, a: Linear, b: Linear) -> Linear:
         """``min`` or ``max`` of two forms, decided where their difference has one sign."""
