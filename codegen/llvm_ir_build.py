@@ -41,6 +41,7 @@ class Builder:
         self.function: Function = Function("none", "", target)
         self.declarations: dict[str, str] = {}
         self.has_fma = "fma" in target.features or target.machine == "aarch64"
+        self.contracts = True  # whether a product and a sum may become one fma
         self.libm = True  # whether code may call the C library
         self.nvidia = False  # whether the machine is an NVIDIA GPU, with instructions of its own
 

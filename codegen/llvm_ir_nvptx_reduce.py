@@ -113,8 +113,12 @@ class Reducer:
         return found
 
     def _combined(self, s: AllReduce, left: Sequence[Value], right: Sequence[Value]) -> list[Value]:
+        """Not contracted: a product fused on one side only would differ from thread to thread."""
         self.em.env |= dict(zip((*s.left, *s.right), (*left, *right), strict=True))
-        return [self.em.value(e) for e in s.combined]
+        self.em.contracts = False
+        result = [self.em.value(e) for e in s.combined]
+        self.em.contracts = True
+        return result
 
     def _shuffle(self, x: Value, distance: int) -> Value:
         """The value of the thread whose number differs in one bit."""

@@ -43,6 +43,10 @@ def _binary(name: str) -> Emit:
     return lambda b, x, y: b.binary(name, x, y)
 
 
+def _fusible(name: str) -> Emit:
+    return lambda b, x, y: b.binary(f"{name} contract" if b.contracts else name, x, y)
+
+
 def _compare(name: str) -> Emit:
     return lambda b, x, y: b.compare(name, x, y)
 
@@ -110,9 +114,9 @@ def _math(name: str) -> Emit:
 
 FLOAT: Mapping[str, Emit] = MappingProxyType(
     {
-        "add": _binary("fadd contract"),
-        "subtract": _binary("fsub contract"),
-        "multiply": _binary("fmul contract"),
+        "add": _fusible("fadd"),
+        "subtract": _fusible("fsub"),
+        "multiply": _fusible("fmul"),
         "divide": _binary("fdiv"),
         "remainder": _remainder,
         "maximum": maximum,

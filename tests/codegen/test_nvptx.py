@@ -150,6 +150,20 @@ def loop(X: f64[512], Y: f64[512]):
     assert count(r"shfl\.sync\.bfly\.b32", code) == 10
 
 
+def test_every_thread_gets_the_same_bits() -> None:
+    code = ptx("""
+@func(outputs=1)
+def squares(X: f32[32], Y: f32[32]):
+    for t in thread("threadIdx.x", 32):
+        V = alloc(f32[1], scope="register")
+        V[0] = X[t] * X[t]
+        all_reduce(32, V, lambda u, v: u + v)
+        Y[t] = V[0]
+""")
+    assert count(r"add\.rn\.f32", code) == 5
+    assert "fma" not in code
+
+
 @pytest.mark.parametrize("threads", [24, 48, 20])
 def test_odd_numbers_of_threads_are_refused(threads: int) -> None:
     with pytest.raises(UnsupportedError, match="power of two"):
