@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import nestwright.te as te
+from nestwright.autotune.api import build
 from nestwright.ir.loop.nodes import Func
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.target import Target
@@ -451,3 +452,11 @@ def test_copies_run_ahead() -> None:
     sch.compute_at(copy, sch.get_loops("C")[2])
     sch.bind(sch.get_loops(copy)[-1], "threadIdx.x")
     assert check_limits(sch.func, GPU) == []
+
+
+@pytest.mark.parametrize("spec", ["cuda -arch=sm_80", "cuda-sim -arch=sm_80"])
+def test_building_refuses_what_is_half_done(spec: str) -> None:
+    sch = Schedule(chain(64))
+    sch.cache_read("R", 0, "shared")
+    with pytest.raises(ScheduleError, match="does not last from one launch to the next"):
+        build(sch, spec)
