@@ -125,9 +125,9 @@ class Threads:
             known.append(points)
         if len(rests) > 1:
             return False
-        (mine, number), *others = ((np.stack([t, *where]), t) for where, t in known)
-        there = {x for w, _ in others for x in map(tuple, w.T.tolist())}
-        return len(number) > 0 and any(x not in there for x in map(tuple, mine.T.tolist()))
+        mine, *others = _numbered([[*where, threads] for where, threads in known])
+        there = np.concatenate([np.zeros(0, np.int64), *others])
+        return bool(len(mine)) and not bool(np.isin(mine, there).all())
 
     def without_outer(self, a: Access, e: Expr, depth: int) -> tuple[Expr, Linear] | None:
         """An index as a part over threads and inner loops, and one over what stands outside."""
@@ -206,11 +206,8 @@ def _compared(one: tuple[list[Array], Array], two: tuple[list[Array], Array]) ->
     (a, s), (b, t) = one, two
     if not len(s) or not len(t):
         return Meeting.NONE
-    size, p, q = 1, np.zeros(len(s), np.int64), np.zeros(len(t), np.int64)
-    for x, y in zip(a, b, strict=True):
-        low, high = min(x.min(), y.min()), max(x.max(), y.max())
-        p, q = p + (x - low) * size, q + (y - low) * size
-        size *= int(high - low) + 1
+    p, q = _numbered([[*a, np.zeros_like(s)], [*b, np.zeros_like(t)]])
+    size = int(max(p.max(), q.max())) + 1
     if size > 8 * MOST:
         names = np.unique(np.concatenate([p, q]), return_inverse=True)[1]
         p, q, size = names[: len(p)], names[len(p) :], len(names)
@@ -218,6 +215,18 @@ def _compared(one: tuple[list[Array], Array], two: tuple[list[Array], Array]) ->
         same_warp = _apart(p, s // WARP, q, t // WARP, size)
         return Meeting.IN_WARP if same_warp else Meeting.IN_BLOCK
     return Meeting.NONE
+
+
+def _numbered(lists: Sequence[Sequence[Array]]) -> list[Array]:
+    """One number for each row of each list of columns, the same for the same rows."""
+    result = [np.zeros(len(columns[0]), np.int64) for columns in lists]
+    size = 1
+    for same in zip(*lists, strict=True):
+        every = np.concatenate(same)
+        low, high = (int(every.min()), int(every.max())) if len(every) else (0, 0)
+        result = [r + (x - low) * size for r, x in zip(result, same, strict=True)]
+        size *= high - low + 1
+    return result
 
 
 def _apart(p: Array, s: Array, q: Array, t: Array, size: int) -> bool:
