@@ -27,6 +27,7 @@ from .machine import (
     bursts,
     distinct,
     flops_of,
+    issue_seconds,
     launch_seconds,
     overlapped,
     resident,
@@ -226,6 +227,6 @@ def columns_cost(k: Columns, c: Choices, target: Target) -> float:
     steps = k.depth / (share * blocks)
     chain = steps / times * 0.3 * LATENCY + LATENCY + (2 * BARRIER + share * 20e-9)
     again = LAUNCH + LATENCY + blocks * 40e-9 if blocks > 1 else 0.0
-    issue = info.points * loads / lanes / (gpu.multiprocessors * 32 * gpu.clock)
+    issue = issue_seconds(target, info.points * loads / lanes)
     first = launch_seconds(target, shape, moved, flops_of(info))
     return overlapped(first, waves * chain, issue) + again

@@ -12,12 +12,13 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from ....ir.loop.intrinsics import WARP
 from ....ir.target import Target
 from ...schedule import Schedule
 from ..space import Choice, Choices, Sketch, cheapest
 from .machine import BARRIER, LATENCY, LAUNCH, REACHED, Launch, memory_seconds, resident
 from .matmul import Matmul, Operand
-from .mma import BANK_OFFSET, WARP, Core, apply_mma, find_core
+from .mma import BANK_OFFSET, Core, apply_mma, find_core
 from .simt import BANK_OFFSET as SIMT_OFFSET
 from .simt import BANKS, LAYOUTS, apply_simt, threads_of
 from .threads import power_up, powers

@@ -16,7 +16,7 @@ from ...schedule import Schedule
 from ..analyze import Access, BlockInfo
 from ..space import Choices, Sketch, cheapest
 from .clusters import Cluster, place, row_loops, stage_loops
-from .machine import Launch, distinct, flops_of, launch_seconds, waste
+from .machine import Launch, distinct, flops_of, issue_seconds, launch_seconds, waste
 from .threads import BLOCKS, X, powers
 
 WIDEST = 16  # bytes of one load
@@ -139,7 +139,7 @@ def direct_cost(d: Direct, c: Choices, target: Target) -> float:
             requests += units * depth * apart
             cached += units * depth * lanes * size * lost
     shape = Launch(-(-units // threads), threads, 8.0 * lanes, registers=32 + 8 * lanes)
-    issue = requests / (gpu.multiprocessors * 32 * gpu.clock)
+    issue = issue_seconds(target, requests)
     second = cached / (gpu.multiprocessors * 64 * gpu.clock)
     busy = min(1.0, units / (gpu.multiprocessors * 256))
     waiting = chain * 40e-9

@@ -80,6 +80,12 @@ def shared_seconds(target: Target, bytes_: float) -> float:
     return bytes_ / (gpu.multiprocessors * gpu.banks * 4 * gpu.clock)
 
 
+def issue_seconds(target: Target, accesses: float) -> float:
+    """Time in which all multiprocessors ask for so many accesses of one thread each."""
+    gpu = target.gpu
+    return accesses / (gpu.multiprocessors * gpu.warp * gpu.clock)
+
+
 def work_seconds(target: Target, flops: float) -> float:
     """Time of so much arithmetic on the whole GPU."""
     return flops / (target.gpu.f32_flops * 0.5)

@@ -20,7 +20,7 @@ LEAST = 16  # rows and columns below which tiles are mostly padding
 LEAST_DEPTH = 8
 LEAST_WORK = 1 << 15  # products below which a thread for each result is as good
 CHEAP = 4.0  # FLOP of an element that may be done again for every tile that it is part of
-CHUNK = 16  # bytes of the widest access
+WIDEST = 16  # bytes of the widest access
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ def _width(e: Expr, axes: Sequence[BlockAxis]) -> int:
     """Elements of an expression that can be made at once along the last one of some axes."""
     if not axes:
         return 1
-    width = max(1, CHUNK // e.dtype.bytes)
+    width = max(1, WIDEST // e.dtype.bytes)
     return _narrowed(e, axes[-1], width)
 
 
@@ -259,7 +259,7 @@ def _described(
     by = {a.var: a for a in info.spatial}
     end = [a.var for a in info.spatial if a.extent > 1][-1:]
     last = next((r for r in "nm" if list(axes[r][-1:]) == end), "n")
-    width = max(1, CHUNK // min(x.buffer.dtype.bytes for x in accesses if isinstance(x, Store)))
+    width = max(1, WIDEST // min(x.buffer.dtype.bytes for x in accesses if isinstance(x, Store)))
     if not axes[last] or any(free_vars(e) - by.keys() for x in accesses for e in x.index):
         width = 1
     while width > 1 and by[axes[last][-1]].extent % width:

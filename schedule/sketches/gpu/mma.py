@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ....ir.dtypes import DType, f32
-from ....ir.loop.intrinsics import TABLE
+from ....ir.loop.intrinsics import TABLE, WARP
+from ....ir.loop.nodes import CHUNK
 from ....ir.target import Target
 from ...cursor import LoopRef
 from ...schedule import Schedule
@@ -30,9 +31,7 @@ from .tiles import (
     spread_tiles,
 )
 
-WARP = 32
 ROWS, COLUMNS = 16, 8  # of the tile of one instruction
-CHUNK = 16  # bytes that swizzling moves
 BANK_OFFSET = 8  # of rows of sums, in banks: eight rows of a fragment fall into different ones
 
 

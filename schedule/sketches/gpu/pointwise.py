@@ -13,7 +13,7 @@ from ..analyze import Access, BlockInfo
 from ..pointwise import trailing
 from ..space import Choices, Sketch, cheapest
 from .clusters import Cluster, place
-from .machine import Launch, access_bytes, flops_of, launch_seconds
+from .machine import Launch, access_bytes, flops_of, issue_seconds, launch_seconds
 from .threads import bind_flat, fused, powers
 
 WIDEST = 16  # bytes of one load
@@ -122,7 +122,7 @@ def flat_cost(k: Flat, c: Choices, target: Target) -> float:
         registers=24 + lanes * steps * (loads + 1) * max(1, size // 4),
     )
     requests = k.points * len(k.accesses) / lanes
-    issue = requests / (target.gpu.multiprocessors * 32 * target.gpu.clock)
+    issue = issue_seconds(target, requests)
     moved = sum(access_bytes(b, a, b.spatial[-1].var, lanes) for b, a in k.accesses)
     return launch_seconds(target, shape, moved, sum(map(flops_of, k.cluster.blocks))) + issue
 

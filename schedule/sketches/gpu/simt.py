@@ -12,7 +12,7 @@ from ...cursor import LoopRef
 from ...schedule import Schedule
 from ..lookup import below
 from ..space import Choices
-from .matmul import CHUNK, Matmul, Operand
+from .matmul import WIDEST, Matmul, Operand
 from .threads import X, Y
 from .tiles import (
     Parts,
@@ -107,7 +107,7 @@ def _near(
     sch.compute_at(copy, at)
     sch.compute_at(operand, step)
     (loop,) = below(sch, copy, at)
-    width = min(sch.extent(loop), CHUNK // x.dtype.bytes)
+    width = min(sch.extent(loop), WIDEST // x.dtype.bytes)
     outer, lane = sch.split(loop, [None, width])
     sch.unroll(outer)
     sch.vectorize(lane)

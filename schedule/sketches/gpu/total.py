@@ -24,6 +24,7 @@ from .machine import (
     Launch,
     distinct,
     flops_of,
+    issue_seconds,
     launch_seconds,
     resident,
 )
@@ -153,6 +154,6 @@ def total_cost(t: Total, c: Choices, target: Target) -> float:
         return math.inf
     waves = max(1.0, blocks * t.cluster.rows / (here * gpu.multiprocessors))
     together = waves * (LATENCY + BARRIER * math.log2(threads))
-    issue = info.points * loads / lanes / (gpu.multiprocessors * 32 * gpu.clock)
+    issue = issue_seconds(target, info.points * loads / lanes)
     last = LAUNCH + 2 * LATENCY + blocks / 1024 * LATENCY
     return launch_seconds(target, shape, moved, flops_of(info)) + together + issue + last

@@ -17,7 +17,7 @@ from ...schedule import Schedule
 from ..analyze import Access, BlockInfo
 from ..lookup import below
 from ..space import Choices, Sketch, cheapest
-from .machine import Launch, access_bytes, bursts, flops_of, launch_seconds
+from .machine import Launch, access_bytes, bursts, flops_of, issue_seconds, launch_seconds
 from .threads import BLOCKS, X, Y, fused
 
 LEAST = 8  # elements along an axis for which a tile is worth its barrier
@@ -151,5 +151,5 @@ def transpose_cost(t: Transpose, c: Choices, target: Target) -> float:
     )
     least = sum(access_bytes(info, a, None, 1) for a in (*info.inputs, *info.stores))
     seconds = launch_seconds(target, shape, max(moved, least) * full * narrow, flops_of(info))
-    issue = 2 * info.points * full * len(info.inputs)
-    return seconds + 100e-9 + issue / (target.gpu.multiprocessors * 32 * target.gpu.clock)
+    issue = issue_seconds(target, 2 * info.points * full * len(info.inputs))
+    return seconds + 100e-9 + issue
