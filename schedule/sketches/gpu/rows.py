@@ -155,7 +155,8 @@ def _share(sch: Schedule, info: BlockInfo, own: list[LoopRef], threads: int, lan
         return
     lane = None
     if info.reduce and update_of(info.block) is None:  # its terms stay in order
-        last, _ = sch.split(last, [threads, None])
+        several = sch.extent(last) > threads
+        last = sch.split(last, [threads, None] if several else [threads])[0]
     else:
         if lanes > 1 and sch.extent(last) > lanes:
             last, lane = sch.split(last, [None, lanes])
