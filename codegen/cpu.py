@@ -85,6 +85,17 @@ def _split_coroutines(module: Any, machine: Any) -> None:
     tidy.run(module, builder)
 
 
+@cache
+def coroutine_end() -> str:
+    """What ``llvm.coro.end`` returns in this version of LLVM: nothing, or an i1 before LLVM 22."""
+    with _lock:
+        try:
+            llvm.parse_assembly("declare void @llvm.coro.end(ptr, i1, token)").verify()
+        except RuntimeError:
+            return "i1"
+        return "void"
+
+
 def _optimize(module: Any, machine: Any) -> None:
     options = llvm.create_pipeline_tuning_options(speed_level=OPTIMIZATION)
     builder = llvm.create_pass_builder(machine, options)

@@ -12,6 +12,7 @@ from math import prod
 
 from ...ir.loop.nodes import Buffer, Scope
 from ...ir.target import Target
+from ..cpu import coroutine_end
 from ..llvm_ir_device import Nest
 from . import layout
 
@@ -74,11 +75,12 @@ class Module:
 
     def text(self, threads: Sequence[str], declared: Mapping[str, str], pointers: int) -> str:
         """The module, given the threads' functions and the kernel's number of arguments."""
+        end = f"declare {coroutine_end()} @llvm.coro.end(ptr, i1, token)"
         launches = [line for n, x in enumerate(self.launches) for line in self._launch(n, x)]
         parts = [
             f'target triple = "{self.host.triple}"',
             *self.products.values(), *self._functions(), *threads, *launches, self._entry(pointers),
-            *self.strings.values(), *sorted({*declared.values(), *_DECLARED}),
+            *self.strings.values(), *sorted({*declared.values(), *_DECLARED, end}),
             f'attributes #0 = {{ nounwind "prefer-vector-width"="{self.host.vector_bits}" }}',
             'attributes #1 = { nounwind presplitcoroutine "prefer-vector-width"='
             f'"{self.host.vector_bits}" }}',
@@ -192,5 +194,4 @@ _DECLARED = (
     "declare i64 @llvm.coro.size.i64()",
     "declare ptr @llvm.coro.begin(token, ptr)",
     "declare i8 @llvm.coro.suspend(token, i1)",
-    "declare void @llvm.coro.end(ptr, i1, token)",
 )

@@ -29,6 +29,7 @@ from ...ir.loop.nodes import (
     Stmt,
 )
 from ...ir.loop.visit import children, walk
+from ..cpu import coroutine_end
 from ..launch import shared_bytes
 from ..llvm_ir_core import Function, Value
 from ..llvm_ir_device import Device, Nest
@@ -120,7 +121,7 @@ class Simulator(Device):
         for n, name in enumerate(args):
             lines.append(f"  %arg.{n} = getelementptr ptr, ptr %args, i64 {n}")
             lines.append(f"  {name} = load ptr, ptr %arg.{n}")
-        self.thread.epilogue = _END if self.here.suspends else _RETURN
+        self.thread.epilogue = _end() if self.here.suspends else _RETURN
 
     def close_launch(self, nest: Nest) -> None:
         self.meet()
@@ -398,18 +399,23 @@ _COROUTINE = [
     "  %memory = call ptr @nw_sim_frame(i64 %size)",
     "  %handle = call ptr @llvm.coro.begin(token %id, ptr %memory)",
 ]
-_END = [
-    "  br label %quit",
-    "quit:",
-    "  call void @nw_sim_wait(i32 0)",
-    "  %final = call i8 @llvm.coro.suspend(token none, i1 true)",
-    "  switch i8 %final, label %suspended [i8 0, label %never i8 1, label %gone]",
-    "never:",
-    "  unreachable",
-    "gone:",
-    "  br label %suspended",
-    "suspended:",
-    "  call void @llvm.coro.end(ptr %handle, i1 false, token none)",
-    "  ret ptr %handle",
-]
 _RETURN = ["  br label %quit", "quit:", "  ret ptr null"]
+
+
+def _end() -> list[str]:
+    kind = coroutine_end()
+    result = "" if kind == "void" else "%ended = "
+    return [
+        "  br label %quit",
+        "quit:",
+        "  call void @nw_sim_wait(i32 0)",
+        "  %final = call i8 @llvm.coro.suspend(token none, i1 true)",
+        "  switch i8 %final, label %suspended [i8 0, label %never i8 1, label %gone]",
+        "never:",
+        "  unreachable",
+        "gone:",
+        "  br label %suspended",
+        "suspended:",
+        f"  {result}call {kind} @llvm.coro.end(ptr %handle, i1 false, token none)",
+        "  ret ptr %handle",
+    ]
