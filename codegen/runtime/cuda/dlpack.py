@@ -105,8 +105,8 @@ class _Lent:
 _lent: dict[int, _Lent] = {}
 
 
-def _give_back(managed: int) -> None:
-    _lent.pop(managed, None)
+def _give_back(managed: int, lent: dict[int, _Lent] = _lent) -> None:
+    lent.pop(managed, None)
 
 
 def _end(capsule: int) -> None:
@@ -115,9 +115,12 @@ def _end(capsule: int) -> None:
         _give_back(_get(capsule, _NAME))
 
 
-# Called from C: the first by whoever took the tensor over, the second by Python itself.
+# Called from C: the first by whoever took the tensor over, the second by Python itself. Never freed:
+# other libraries may drop their tensors when this module is gone already.
 _deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_give_back)
 _destructor = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(_end)
+for _callback in (_deleter, _destructor):
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_callback))
 
 
 def capsule(
