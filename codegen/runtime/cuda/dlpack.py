@@ -115,8 +115,8 @@ def _end(capsule: int) -> None:
         _give_back(_get(capsule, _NAME))
 
 
-# Called from C: the first by whoever took the tensor over, the second by Python itself. Never freed:
-# other libraries may drop their tensors when this module is gone already.
+# Called from C: the first by whoever took the tensor over, the second by Python itself. They are
+# never freed: other libraries may drop their tensors when this module is gone already.
 _deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_give_back)
 _destructor = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(_end)
 for _callback in (_deleter, _destructor):
