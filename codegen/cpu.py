@@ -85,12 +85,21 @@ def _split_coroutines(module: Any, machine: Any) -> None:
     tidy.run(module, builder)
 
 
+_ENDING = """
+declare void @llvm.coro.end(ptr, i1, token)
+define void @end(ptr %frame) {
+  call void @llvm.coro.end(ptr %frame, i1 false, token none)
+  ret void
+}
+"""
+
+
 @cache
 def coroutine_end() -> str:
-    """What ``llvm.coro.end`` returns in this version of LLVM: nothing, or an i1 before LLVM 22."""
+    """What ``llvm.coro.end`` returns: nothing, or in older versions of LLVM an i1."""
     with _lock:
         try:
-            llvm.parse_assembly("declare void @llvm.coro.end(ptr, i1, token)").verify()
+            llvm.parse_assembly(_ENDING).verify()
         except RuntimeError:
             return "i1"
         return "void"
