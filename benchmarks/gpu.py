@@ -55,7 +55,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _options(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--out", type=Path, default=Path("gpu-report"), help="folder for results")
+    parser.add_argument("--out", type=Path, default=Path("report/gpu"), help="folder for results")
     parser.add_argument("--only", default=",".join(PARTS), help="parts, by name")
     parser.add_argument("--target", default="", help="default: cuda; for a dry run cpu")
     parser.add_argument("--log", type=Path, help="tuning log whose schedules are used")

@@ -45,7 +45,7 @@ def _times(rows: Sequence[Row]) -> Iterator[str]:
             for n in ("nestwright", "torch", "jax")
         )
         shown = "".join(f"{c:>12}" for c in cells)
-        yield f"{r['name']:<34}{shown}  {', '.join(_proportions(r))}"
+        yield f"{r['name']:<34}{shown}  {', '.join(_proportions(r))}".rstrip()
     yield from _convolutions(found)
 
 
