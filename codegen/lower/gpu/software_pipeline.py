@@ -3,7 +3,8 @@
 ``for k: S = copy(k); use(S)`` with a note ``pipeline=n``. Where copies are asynchronous, n places:
 ``copy 0 .. n-2; for k: wait for copy k; barrier; start copy k + n - 1; use(S[k % n])``. Else two
 places, and the next copy is on its way in registers while the loop computes: ``copy 0; for k:
-barrier; r = load(k + 1); use(S[k % 2]); S[(k + 1) % 2] = r``.
+barrier; r = load(k + 1); use(S[k % 2]); S[(k + 1) % 2] = r``. So are copies beside asynchronous
+ones that cannot be such.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from .bind import written
 from .places import at_place
 
 NOTE = "pipeline"
-STAGED_BYTES = 256  # of a thread's registers that the next copies may take on their way
+STAGED_BYTES = 128  # of a thread's registers that the next copies may take on their way
 
 
 def pipeline_loops(func: Func, target: Target) -> Func:
@@ -109,30 +110,40 @@ class _Pipeline:
     def by_async(self) -> Stmt:
         var, n = self.loop.var, self.stages
         first = Var(f"{var.name}_first")
-        later = add(var, n - 1)
         begin = For(first, Const(n - 1), seq(self.copy(first, first), COMMIT))
-        copy = If(lt(later, self.count), self.copy(later, floormod(later, n)))
         wait = Intrinsic("wait_async", args=(n - 2,))
-        return seq(begin, self.main(wait, BARRIER, copy, COMMIT, self.use()))
+        held, early, late = self.later(n - 1)
+        body = self.main(wait, BARRIER, *early, COMMIT, self.use(), *late, held=held)
+        return seq(begin, body)
 
     def by_registers(self) -> Stmt:
-        var = self.loop.var
-        later = add(var, 1)
-        there = lt(later, self.count)
+        held, early, late = self.later(1)
+        body = self.main(BARRIER, *early, self.use(), *late, held=held)
+        return seq(self.copy(Const(0), Const(0)), body)
+
+    def later(self, distance: int) -> tuple[list[Buffer], list[Stmt], list[Stmt]]:
+        """The copies for a later iteration: what is done before this one's work, and after it.
+
+        Asynchronous ones are begun before. Others load into registers, as far as these go, and
+        store when the work is done.
+        """
+        k = add(self.loop.var, distance)
+        place = floormod(k, self.stages)
         held: list[Buffer] = []
-        before: list[Stmt] = [BARRIER]
-        after: list[Stmt] = []
+        early: list[Stmt] = []
+        late: list[Stmt] = []
         for s in self.ahead:
-            parts = _in_two(s, sum(map(_bytes, held)))
+            parts = None if is_async(s) else _in_two(s, sum(map(_bytes, held)))
             if parts is None:
-                before.append(If(there, self.at(s, later, floormod(later, 2))))
+                early.append(self.at(s, k, place))
                 continue
             r, load, store = parts
             held.append(r)
-            before.append(If(there, self.at(load, later, floormod(later, 2))))
-            after.append(If(there, self.at(store, later, floormod(later, 2))))
-        body = self.main(*before, self.use(), *after, held=held)
-        return seq(self.copy(Const(0), Const(0)), body)
+            early.append(self.at(load, k, place))
+            late.append(self.at(store, k, place))
+        there = lt(k, self.count)
+        begin, end = ([If(there, seq(*x))] if x else [] for x in (early, late))
+        return held, [*begin], [*end]
 
     def main(self, *stmts: Stmt, held: Sequence[Buffer] = ()) -> Stmt:
         body: Stmt = seq(*stmts)

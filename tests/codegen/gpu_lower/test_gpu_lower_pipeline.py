@@ -115,6 +115,19 @@ def test_what_is_not_asynchronous_waits_in_registers(means_the_same: Lowered) ->
     assert launches(flat)[0].shared_bytes == 2 * 2 * 256
 
 
+def test_what_cannot_be_asynchronous_waits_in_registers_too(means_the_same: Lowered) -> None:
+    before = product(", pipeline=3", ASYNC, value="A[vi, vk] * f32(2.0)")
+    text = show(means_the_same(before))
+    order = [
+        text.index("wait_async"),
+        text.index("S_next[0] = A["),
+        text.rindex("copy_async"),
+        text.index("R[i_1 * 16 + j_1] +"),
+        text.index("S[(k0 + 2) % 3 * 64 + ty * 8 + tx] = S_next[0]"),
+    ]
+    assert order == sorted(order)
+
+
 def test_what_is_too_much_for_registers_is_stored_at_once(means_the_same: Lowered) -> None:
     before = product(", pipeline=2").replace(
         "for v in vectorize(4):",
