@@ -31,6 +31,7 @@ FIXED, EACH = 24, 0.375  # registers for addresses; for what is under way, by su
 REACHABLE = 0.85  # of the peak, by the best of kernels
 GROUPS = (1, 2, 4, 8, 16)
 OVERLAP = 3.0  # how well the parts of the work hide each other: the norm that adds them
+TURNED = 4.0  # threads of a warp that meet in a bank when a tile is turned
 KEPT = 0.6  # of L2 that a product's operands can count on
 
 Decisions = Mapping[str, tuple[Choice, ...]]
@@ -92,8 +93,8 @@ class Plan:
 
     def decisions(self) -> Decisions:
         x = self.k.extents
-        most = {r: max(32, min(256, power_up(x[r]))) for r in "mn"}
-        tiles = {f"tile_{r}": powers(32, most[r]) for r in "mn"}
+        least = {r: 16 if x[r] <= 16 else 32 for r in "mn"}
+        tiles = {f"tile_{r}": powers(least[r], max(32, min(256, power_up(x[r])))) for r in "mn"}
         split = tuple(s for s in (1, 2, 4, 8, 16, 32) if s == 1 or x["k"] >= 128 * s)
         group = tuple(g for g in GROUPS if g * 32 <= max(32, x["m"]))
         stages = (2, 3, 4, 5) if can_copy_ahead(self.target) else (1, 2)
@@ -152,7 +153,8 @@ class Plan:
         else:
             m, n = (int(c[f"tile_{r}"]) // int(c[f"warps_{r}"]) for r in "mn")
             sums, others = m * n // WARP, (m + n) // 4
-        return sums + others + FIXED + int(EACH * sums)
+        words = max(1, self.k.sums.bytes // 4)
+        return words * (sums + others) + FIXED + int(EACH * sums)
 
     def shared(self, c: Choices) -> int:
         """Bytes of shared memory of a block."""
@@ -226,15 +228,15 @@ class Plan:
         """Cycles of shared memory that one block takes."""
         m, n, depth = int(c["tile_m"]), int(c["tile_n"]), self._depth(c)
         a, b = self.k.left.dtype.bytes, self.k.right.dtype.bytes
-        written = (m * a + n * b) * depth
+        written = sum(depth * int(c[tile]) * copy_cycles(x, ok) for x, tile, ok in self.operands())
         if self.core is not None:
             read = (m * int(c["warps_n"]) * a + n * int(c["warps_m"]) * b) * depth
             ends = 2.0 * m * n * self.k.sums.bytes
-            return (written + read + ends) / SHARED_BYTES
+            return written + (read + ends) / SHARED_BYTES
         warps = self.threads(c).count / WARP
         across = min(WARP, n // int(c["columns"]))  # threads beside each other, and rows of them
         each = int(c["rows"]) * a * (WARP / across) + 2.0 * int(c["columns"]) * b * across
-        return (written + warps * each * depth) / SHARED_BYTES
+        return written + warps * each * depth / SHARED_BYTES
 
     def _second(self, c: Choices) -> float:
         """Bytes that blocks ask L2 for."""
@@ -267,3 +269,15 @@ class Plan:
         parts = 2.0 * split * results * self.k.sums.bytes
         kept = 0.5 if parts <= self.target.gpu.l2 else 1.0
         return LAUNCH + LATENCY + memory_seconds(self.target, kept * parts + self.k.result.bytes)
+
+
+def copy_cycles(x: Operand, straight: bool) -> float:
+    """Cycles of shared memory that the copy of one element takes.
+
+    A warp stores up to four bytes of each thread in a cycle; what is turned goes element by
+    element, several of a warp to the same bank.
+    """
+    if not straight:
+        return TURNED / WARP
+    width = tile_vector(x, straight)
+    return max(1.0, width * x.dtype.bytes / 4) / (WARP * width)
