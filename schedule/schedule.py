@@ -232,11 +232,18 @@ class Schedule:
 
     # Buffers.
 
-    def cache_read(self, block: Blockish, index: int, scope: str | Scope = "global") -> BlockRef:
-        """Copy what a block reads into a new buffer; the block of the copy."""
-        ref, where = _ref(block), _scope(scope)
-        func, new = stage.cache_read(self.func, ref, index, where)
-        self._record(func, "cache_read", (ref, index, where.value))
+    def cache_read(
+        self,
+        block: Blockish,
+        index: int,
+        scope: str | Scope = "global",
+        also: Sequence[Blockish] = (),
+    ) -> BlockRef:
+        """Copy what a block reads into a new buffer, for the blocks ``also`` too; the copy."""
+        ref, where, others = _ref(block), _scope(scope), tuple(map(_ref, also))
+        func, new = stage.cache_read(self.func, ref, index, where, others)
+        more = (others,) if others else ()
+        self._record(func, "cache_read", (ref, index, where.value, *more))
         return new
 
     def cache_write(self, block: Blockish, index: int, scope: str | Scope = "global") -> BlockRef:
@@ -414,7 +421,7 @@ _SIGNATURES: Mapping[str, tuple[str, ...]] = {
     "compute_inline": ("block",),
     "reverse_compute_inline": ("block",),
     "transform_layout": ("block", "int", "order", "pack"),
-    "cache_read": ("block", "int", "str"),
+    "cache_read": ("block", "int", "str", "words?"),
     "cache_write": ("block", "int", "str"),
     "set_scope": ("block", "int", "str"),
     "storage_align": ("block", "int", "int", "int", "int"),

@@ -32,6 +32,7 @@ from ..cursor import (
     edit,
     find_block,
     fresh_name,
+    is_before,
     loops_of,
     nest,
 )
@@ -42,29 +43,27 @@ from ..legality import computes_once, fed_within, not_opaque, sole_writer
 from .locate import regenerate
 
 
-def cache_read(func: Func, ref: BlockRef, index: int, scope: Scope) -> tuple[Func, BlockRef]:
+def cache_read(
+    func: Func, ref: BlockRef, index: int, scope: Scope, also: Sequence[BlockRef] = ()
+) -> tuple[Func, BlockRef]:
     """``C reads A``  ->  ``A_cache = A; C reads A_cache``.
 
     ``index`` counts the block's reads. The copy stands as far out as it can: before everything for
-    an input, else in the innermost loop shared with the block that writes the buffer.
+    an input, else in the innermost loop shared with the block that writes the buffer. The blocks
+    ``also``, which follow, read the copy too.
     """
     asked = f"cache read {index} of block `{ref.name}`"
     path = find_block(func, ref, asked)
     block = block_of(path)
     require(func, asked, not_opaque((path,)), _has(block.reads, index, block, "reads"))
     buffer = block.reads[index].buffer
-    own = any(r.buffer is buffer for r in block.writes)
-    require(
-        func,
-        asked,
-        Reason(f"block `{block.name}` also writes `{buffer}`", (block,), "use cache_write")
-        if own
-        else None,
-    )
+    users = [path, *(find_block(func, r, asked) for r in also)]
     writers = [nest(func).blocks[n] for n in nest(func).writers.get(buffer, ())]
+    require(func, asked, *(_only_reads(p, path, buffer) for p in users), not_opaque(users))
     depth = _shared(path, writers)
-    need = reads_box(path, depth, buffer)
-    assert need is not None
+    boxes = [reads_box(p, depth, buffer) for p in users]
+    need = hull([box for box in boxes if box is not None], buffer)
+    require(func, asked, *(_together(p, path, depth) for p in users))
     require(func, asked, *(_fills(w, depth, buffer, need) for w in writers))
     name = fresh_name(func, f"{buffer.name}_cache")
     cache = Buffer(name, buffer.shape, buffer.dtype, scope)
@@ -72,13 +71,34 @@ def cache_read(func: Func, ref: BlockRef, index: int, scope: Scope) -> tuple[Fun
     new = edit(
         func,
         [
-            (path, lambda s: replace_buffers(s, {buffer: cache})),
+            *((p, lambda s: replace_buffers(s, {buffer: cache})) for p in users),
             (path[: depth + 1], lambda s: seq(copy, s)),
         ],
     )
     new = replace(new, allocs=(*func.allocs, cache))
     names = [block_of(w).name for w in writers]
-    return _checked(func, new, asked, (*names, name, block.name)), BlockRef(name)
+    readers = [block_of(p).name for p in users]
+    return _checked(func, new, asked, (*names, name, *readers)), BlockRef(name)
+
+
+def _only_reads(path: Path, first: Path, buffer: Buffer) -> Reason | None:
+    block = block_of(path)
+    if any(r.buffer is buffer for r in block.writes):
+        return Reason(f"block `{block.name}` also writes `{buffer}`", (block,), "use cache_write")
+    if path is not first and all(r.buffer is not buffer for r in block.reads):
+        return Reason(f"block `{block.name}` does not read `{buffer}`", (block,))
+    return None
+
+
+def _together(path: Path, first: Path, depth: int) -> Reason | None:
+    """A block that shares another one's copy stands after it, under the same statements."""
+    block = block_of(path)
+    if path is first or (common(path, first) >= depth and is_before(first, path)):
+        return None
+    return Reason(
+        f"block `{block.name}` does not follow `{block_of(first).name}` where the copy would stand",
+        (block_of(first), block),
+    )
 
 
 def cache_write(func: Func, ref: BlockRef, index: int, scope: Scope) -> tuple[Func, BlockRef]:

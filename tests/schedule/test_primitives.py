@@ -416,6 +416,83 @@ def test_decompose_reduction(schedule: Make) -> None:
 """)
 
 
+SIBLINGS = """\
+@func(outputs=3)
+def siblings(A: f32[6, 4], C: f32[6, 4], D: f32[6], E: f32[6, 4]):
+    for i in range(6):
+        for j in range(4):
+            with block("C"):
+                vi, vj = spatial(6, i), spatial(4, j)
+                reads(A[vi, vj])
+                writes(C[vi, vj])
+                C[vi, vj] = A[vi, vj] + f32(1.0)
+    for i_1 in range(6):
+        for k in range(4):
+            with block("D"):
+                vi_1, vk = spatial(6, i_1), reduce(4, k)
+                reads(D[vi_1], A[vi_1, vk])
+                writes(D[vi_1])
+                with init():
+                    D[vi_1] = f32(0.0)
+                D[vi_1] = D[vi_1] + A[vi_1, vk]
+    for i_2 in range(6):
+        for j_2 in range(4):
+            with block("E"):
+                vi_2, vj_2 = spatial(6, i_2), spatial(4, j_2)
+                reads(A[vi_2, vj_2], D[vi_2], C[vi_2, vj_2])
+                writes(E[vi_2, vj_2])
+                E[vi_2, vj_2] = A[vi_2, vj_2] * D[vi_2] + C[vi_2, vj_2]
+"""
+
+
+def test_merge(schedule: Make) -> None:
+    sch = schedule(SIBLINGS)
+    rows = [sch.get_loops(b)[0] for b in "CDE"]
+    sch.merge(rows[0], rows[1])
+    sch.merge(rows[0], rows[2])
+    assert sch.get_loops("E")[0] == rows[0]
+    sch.merge(sch.get_loops("C")[1], sch.get_loops("D")[1])
+
+
+def test_merge_refuses_what_would_change_results(schedule: Make) -> None:
+    sch = schedule(SIBLINGS)
+    c, d, e = (sch.get_loops(b) for b in "CDE")
+    with pytest.raises(ScheduleError, match="merge it first"):
+        sch.merge(c[0], e[0])
+    with pytest.raises(ScheduleError, match="does not follow"):
+        sch.merge(d[0], c[0])
+    with pytest.raises(ScheduleError, match="they run 6 and 3 times"):
+        sch.merge(c[0], sch.split(d[0], [3, 2])[0])
+    sch = schedule(STENCIL.replace("[10]", "[8]").replace("(10", "(8").replace(" + 2]", "]"))
+    sch.merge(sch.get_loops("B")[0], sch.get_loops("C")[0])
+    sch = schedule(STENCIL)
+    (b,) = sch.get_loops("B")
+    with pytest.raises(ScheduleError, match="they run 10 and 8 times"):
+        sch.merge(b, sch.get_loops("C")[0])
+    sch = schedule(STENCIL.replace("[10]", "[8]").replace("(10", "(8").replace("_1 + 2]", "_1 - 0]")
+                   .replace("[vi_1 - 0]", "[7 - vi_1]"))  # fmt: skip
+    with pytest.raises(ScheduleError, match="in other iterations"):
+        sch.merge(sch.get_loops("B")[0], sch.get_loops("C")[0])
+
+
+def test_a_copy_that_several_blocks_read(schedule: Make) -> None:
+    sch = schedule(SIBLINGS)
+    rows = [sch.get_loops(b)[0] for b in "CDE"]
+    sch.merge(rows[0], rows[1])
+    sch.merge(rows[0], rows[2])
+    copy = sch.cache_read("C", 0, "global", ["D", "E"])
+    assert [b.name for b in sch.get_consumers(copy)] == ["C", "D", "E"]
+    sch.compute_at(copy, rows[0])
+    with pytest.raises(ScheduleError, match="does not read"):
+        sch.cache_read("A_cache", 0, "global", ["D"])
+
+
+def test_add_unit_loop(schedule: Make) -> None:
+    sch = schedule(CHAIN)
+    unit = sch.add_unit_loop("C")
+    assert sch.get_loops("C")[1] == unit and sch.extent(unit) == 1
+
+
 def test_rfactor(schedule: Make) -> None:
     sch = schedule(MATMUL)
     k = sch.get_loops("C")[2]
