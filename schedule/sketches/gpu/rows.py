@@ -11,13 +11,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ....ir.loop.nodes import Var
+from ....ir.loop.nodes import Buffer, Var
 from ....ir.target import Target
 from ...combiner import combiner_of
-from ...cursor import LoopRef
+from ...cursor import BlockRef, LoopRef
 from ...legality import update_of
 from ...schedule import Schedule
-from ..analyze import BlockInfo
+from ..analyze import BlockInfo, describe
+from ..lookup import below
 from ..space import Choices, Sketch, cheapest
 from .clusters import Cluster, place, row_loops, stage_loops
 from .machine import (
@@ -77,8 +78,27 @@ class Rows:
         return lanes
 
     @property
+    def again(self) -> tuple[tuple[Buffer, tuple[str, ...]], ...]:
+        """The inputs of which several stages read a row along its columns, with those stages."""
+        found: dict[Buffer, list[str]] = {}
+        for b in self.cluster.blocks:
+            for a in b.inputs:
+                along = self.along(b)
+                near = along is not None and a.stride(along) == 1
+                row = all(a.uses(x.var) or x.extent == 1 for x in b.spatial[: self.cluster.count])
+                if near and row and a.buffer not in self.cluster.passed:
+                    found.setdefault(a.buffer, []).append(b.name)
+        once = {x: names for x, names in found.items() if len({*names}) == len(names) > 1}
+        return tuple((x, tuple(names)) for x, names in once.items())
+
+    def shared(self, c: Choices) -> int:
+        """Bytes of shared memory that a block of threads needs."""
+        inputs = sum(self.widest * b.dtype.bytes for b, _ in self.again) if c["keep"] else 0
+        return (self.kept + inputs) * int(c["rows"])
+
+    @property
     def kept(self) -> int:
-        """Bytes of shared memory that one row needs."""
+        """Bytes of shared memory that one row needs for what stages pass on."""
         own = [b for b in self.cluster.blocks if b.stores[0].buffer in self.cluster.passed]
         return sum(
             self.cluster.columns(b) * b.stores[0].buffer.dtype.bytes
@@ -106,6 +126,7 @@ def rows_sketch(r: Rows, target: Target) -> Sketch:
         "threads": powers(min(8, most), most),
         "rows": powers(1, 32),
         "vector": (1, 2, 4, 8),
+        "keep": (0, 1) if r.again else (0,),
     }
 
     def valid(c: Choices) -> bool:
@@ -129,7 +150,7 @@ def rows_valid(r: Rows, c: Choices, target: Target) -> bool:
     """Whole blocks of rows, within what a block of threads may have."""
     threads, rows = int(c["threads"]), int(c["rows"])
     whole = threads * rows >= min(target.gpu.warp, r.cluster.rows * threads)
-    fits = whole and threads * rows <= 1024 and r.kept * rows <= target.gpu.shared_per_block
+    fits = whole and threads * rows <= 1024 and r.shared(c) <= target.gpu.shared_per_block
     most = max(r.vector(b, 8) for b in r.cluster.blocks)
     return fits and r.cluster.rows % rows == 0 and int(c["vector"]) <= most
 
@@ -139,13 +160,37 @@ def apply_rows(r: Rows, sch: Schedule, c: Choices) -> None:
     k, rows = r.cluster, int(c["rows"])
     block, row = row_loops(k, sch, rows)
     place(k, sch, "shared")
+    copies = _kept_rows(r, sch, row) if c["keep"] else []
     sch.bind(block, BLOCKS)
     sch.bind(row, Y)
+    for copy in copies:
+        info = describe(sch.block(copy))
+        own = [x for x in below(sch, copy, row) if sch.extent(x) > 1]
+        _share(sch, info, own, int(c["threads"]), min(int(c["vector"]), _lanes(sch, info, own)))
     for info in k.blocks:
         own = stage_loops(k, sch, info, row)
         if info.reduce and r.sums_alone(info):
             own = own[: len(own) - len(info.reduce)]
         _share(sch, info, own, int(c["threads"]), r.vector(info, int(c["vector"])))
+
+
+def _kept_rows(r: Rows, sch: Schedule, row: LoopRef) -> list[BlockRef]:
+    """Copies in shared memory of the rows that several stages read."""
+    copies = []
+    for buffer, (first, *others) in r.again:
+        reads = [x.buffer for x in sch.block(first).reads]
+        copy = sch.cache_read(first, reads.index(buffer), "shared", others)
+        sch.compute_at(copy, row)
+        copies.append(copy)
+    return copies
+
+
+def _lanes(sch: Schedule, info: BlockInfo, own: list[LoopRef]) -> int:
+    """The most elements of a copied row that one thread can load at once."""
+    lanes = max(1, WIDEST // info.stores[0].buffer.dtype.bytes)
+    while lanes > 1 and (not own or sch.extent(own[-1]) % lanes):
+        lanes //= 2
+    return lanes
 
 
 def _share(sch: Schedule, info: BlockInfo, own: list[LoopRef], threads: int, lanes: int) -> None:
@@ -171,7 +216,7 @@ def _share(sch: Schedule, info: BlockInfo, own: list[LoopRef], threads: int, lan
 def rows_cost(r: Rows, c: Choices, target: Target) -> float:
     """Estimated seconds: memory once, caches for what is read again, and what every stage waits."""
     k, threads, rows, gpu = r.cluster, int(c["threads"]), int(c["rows"]), target.gpu
-    moved = cached = flops = waits = 0.0
+    moved = cached = again = flops = waits = 0.0
     seen: set[object] = set()
     passed = k.passed
     for info in k.blocks:
@@ -186,17 +231,26 @@ def rows_cost(r: Rows, c: Choices, target: Target) -> float:
             size = a.buffer.dtype.bytes
             bytes_ = distinct(info, a) * size * waste(a, r.along(info), lanes)
             bytes_ *= bursts(min(threads * lanes, r.width(info)) * size)
-            cached += bytes_ / lanes**0.5
-            moved += 0.0 if a.buffer in seen else bytes_
+            if a.buffer in seen:
+                again += bytes_
+            else:
+                moved += bytes_
             seen.add(a.buffer)
+            cached += bytes_ / lanes**0.5
     steps = math.ceil(r.widest / threads)
     lanes = max(r.vector(b, int(c["vector"])) for b in k.blocks)
     under_way = 4.0 * lanes * min(-(-steps // lanes), 2)
-    shape = Launch(k.rows // rows, threads * rows, under_way, r.kept * rows)
+    shape = Launch(k.rows // rows, threads * rows, under_way, r.shared(c))
     here = resident(target, shape)
     if not here:
         return math.inf
     waves = max(1.0, k.rows / rows / (here * gpu.multiprocessors))
-    second = cached / (gpu.multiprocessors * 64 * gpu.clock)
+    if c["keep"]:
+        waits += LATENCY / 2 + BARRIER
+        second = cached / (gpu.multiprocessors * 128 * gpu.clock)
+    else:
+        near = here * rows * (moved + again) / k.rows <= gpu.shared_per_multiprocessor
+        second = cached / (gpu.multiprocessors * 64 * gpu.clock)
+        second += 0.0 if near else again / (2 * gpu.bandwidth)
     idle = 1.0 + 0.5 * max(0.0, threads / max(r.widest, 1) - 1.0)
     return overlapped(launch_seconds(target, shape, moved, flops * idle), waves * waits, second)
