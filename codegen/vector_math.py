@@ -57,6 +57,7 @@ SINGLE: Mapping[str, Callable[..., Num]] = MappingProxyType(
     {
         "sine": single.sin,
         "cosine": single.cos,
+        "erfc": single.erfc,
         "log-plus-one": single.log1p,
         "power": single.pow,
     }

@@ -28,11 +28,12 @@ _MAGIC, _MAGIC_BITS = 12582912.0, 0x4B400000  # 1.5 * 2**23: a sum ends in an in
 _MAGIC_DOUBLE, _MAGIC_DOUBLE_BITS = 6755399441055744.0, 0x4338000000000000  # 1.5 * 2**52
 
 
-def _reduced(x: Num) -> tuple[Num, Num, Num]:
-    """``n`` as f32 and as an integer, and ``r``."""
+def _reduced(x: Num, low: Num | None = None) -> tuple[Num, Num, Num]:
+    """``n`` as f32 and as an integer, and ``r``, of ``x`` or of ``x + low``."""
     shifted = x.fma(_LOG2E, _MAGIC)
     n = shifted - _MAGIC
-    r = n.fma(-_LN2_LOW, n.fma(-_LN2_HIGH, x))
+    most = n.fma(-_LN2_HIGH, x)
+    r = n.fma(-_LN2_LOW, most) if low is None else most + n.fma(-_LN2_LOW, low)
     return n, shifted.bits() - _MAGIC_BITS, r
 
 
@@ -68,9 +69,15 @@ def exp(x: Num) -> Num:
 
 def exp_of_pair(high: Num, low: Num) -> Num:
     """e**(high + low), f32, where ``low`` is below the last place of ``high``."""
+    return times_exp(high.lift(1.0), high.lift(0.0), high, low)
+
+
+def times_exp(factor: Num, rest: Num, high: Num, low: Num) -> Num:
+    """``(factor + rest) * e**(high + low)``, f32; ``rest`` and ``low`` are below last places."""
     low = (high.abs() < 150.0).where(low, 0.0)
-    n, number, r = _reduced(between(high, -104.0, 89.0))
-    return _scaled(_minus_one(r + low) + 1.0, n, number)
+    n, number, r = _reduced(between(high, -104.0, 89.0), low)
+    beyond = r * r * horner(r, *_SINGLE)  # the largest part is added last
+    return _scaled(factor.fma(r, factor.fma(beyond, rest)) + factor, n, number)
 
 
 def expm1(x: Num) -> Num:

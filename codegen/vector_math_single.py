@@ -11,10 +11,11 @@ import math
 from ..ir.dtypes import f32, f64, s32
 from .llvm_ir_build import by_lane
 from .llvm_ir_core import Value, literal_text, round_f32
-from .vector_math_exp import exp_of_pair
+from .vector_math_exp import exp_of_pair, times_exp
 from .vector_math_log import at_the_ends, log, power, power_at_the_ends
-from .vector_math_num import Num, horner
+from .vector_math_num import Num, between, horner
 from .vector_math_pair import Pair, added, constant, joined, multiplied
+from .vector_math_special import ERF_SMALL
 
 _LN2 = round_f32(math.log(2))
 _LN2_REST = round_f32(math.log(2) - _LN2)
@@ -24,6 +25,12 @@ _ROOT_HALF_BITS = 0x3F3504F3
 _LEAST_NORMAL = 2.0**-126
 _SINE = tuple((-1) ** k / math.factorial(2 * k + 1) for k in range(1, 5))
 _COSINE = tuple((-1) ** k / math.factorial(2 * k) for k in range(2, 6))
+_ERFC = (
+    1.2530080578609228, -0.13562103335446135, -0.04756227092672625, 0.12964218489828214,
+    -0.11927424863540621, 0.06834159924963366, -0.0237610267647298, 0.0023808110684253227,
+    0.0018317768513934159, -0.0005202690613218077,
+)  # fmt: skip
+_ERFC_REST = _ERFC[0] - round_f32(_ERFC[0])
 _NAME, _RESULT = "nw_quadrant_single", "{ i32, float }"
 _TWO_OVER_PI = (
     0x0, 0xA2F9836E, 0x4E441529, 0xFC2757D1, 0xF534DDC0, 0xDB629599, 0x3C439041, 0xFE5163AB,
@@ -138,6 +145,24 @@ def cos(x: Num) -> Num:
     """Cosine."""
     number, sine, cosine = _parts(x)
     return _signed(_odd(number).where(sine, cosine), number + 1)
+
+
+def erfc(x: Num) -> Num:
+    """Complementary error function: ``exp(-x**2) P(q) / (1 + 2 x)`` for ``q = (x - 3) / (x + 3)``.
+
+    Below 0.7 it is ``1 - x`` less the rest of ``erf``.
+    """
+    a = between(x.abs(), 0.45, 10.2)
+    square = multiplied(a, a)
+    q, below = (a - 3.0).over(a + 3.0), added(a * 2.0, 1.0)
+    value = joined(q.lift(_ERFC[0]), q.fma(horner(q, *_ERFC[1:]), _ERFC_REST))
+    ratio = value.high.over(below.high)
+    lost = (-ratio).fma(below.high, value.high) - ratio.fma(below.low, -value.low)
+    far = times_exp(ratio, lost.over(below.high), -square.high, -square.low)
+    far = (x < 0.0).where(2.0 - far, far)
+    near = added(-x, 1.0)
+    near_zero = near.high + (near.low - x * horner(x * x, *ERF_SMALL))
+    return (x.abs() < 0.7).where(near_zero, far)
 
 
 def log1p(x: Num) -> Num:

@@ -11,7 +11,7 @@ import math
 from .vector_math_exp import exp, exp_double
 from .vector_math_num import Num, between, horner
 
-_ERF_SMALL = (
+ERF_SMALL = (
     0.12837916662064427, -0.376126335171408079, 0.112836915197330973, -0.0268591514724389839,
     0.0052003685868649604, -0.000813470933211905653, 8.33471861520990583e-5,
 )  # fmt: skip
@@ -32,7 +32,7 @@ _CUBE_ROOT_BITS = 715094163  # two thirds of the exponent's bias, tuned (W. Kaha
 def erf(x: Num) -> Num:
     """Error function, f32."""
     a = between(x.abs(), 0.0, 3.95)
-    small = x.fma(horner(x * x, *_ERF_SMALL), x)
+    small = x.fma(horner(x * x, *ERF_SMALL), x)
     large = (1.0 - exp(horner(a, *_ERF_LARGE))).copysign(x)
     return (a < 0.93).where(small, large)
 

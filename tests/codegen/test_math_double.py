@@ -143,14 +143,21 @@ def test_remainders_are_exact(dtype: DType) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "meaning"), [("sine", np.sin), ("cosine", np.cos), ("log-plus-one", np.log1p)]
+    ("name", "meaning"),
+    [
+        ("sine", np.sin),
+        ("cosine", np.cos),
+        ("log-plus-one", np.log1p),
+        ("erfc", np.vectorize(math.erfc)),
+    ],
 )
 def test_single(name: str, meaning: Callable[[Array], Array]) -> None:
     """Every exponent, and more of what is neither huge nor tiny."""
     x = np.arange(0, 2**32, 104729, np.uint64).astype(np.uint32).view(np.float32)
     rest = np.concatenate([np.linspace(-9, 9, 9999), np.geomspace(1e-9, 1e6, 9999), SPECIAL])
     with np.errstate(all="ignore"):
-        x = np.concatenate([x, rest.astype(np.float32), [16367173.0 * 2.0**72]]).astype(np.float32)
+        rest = np.concatenate([rest, [16367173.0 * 2.0**72], np.linspace(0, 11, 9999)])
+        x = np.concatenate([x, rest.astype(np.float32)])
         exact = meaning(x.astype(np.float64)).astype(np.longdouble)
     got = run(name, f32, x)
     found = errors(got, exact)
