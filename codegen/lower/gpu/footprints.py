@@ -153,41 +153,39 @@ class Threads:
 
         Of threads that touch the same, the first and the last will do, unless ``every`` counts.
         """
-        inside = dict(a.loops[depth:])
-        threads = {v: n for v, n in self.vars if v is not None}
-        known = inside.keys() | threads.keys()
+        inside = [*self.vars, *a.loops[depth:]]
+        known = {v for v, _ in inside if v is not None}
         guards = [g for g in a.guards if free_vars(g) <= known and _is_plain(g)]
         used = frozenset[Var]().union(*(free_vars(e) for e, _ in dims), *map(free_vars, guards))
-        axes: list[Array] = []
-        values: dict[Var, Array] = {}
-        number = np.zeros((), np.int64)
-        step = 1
-        for v, n in self.vars:
-            if v is not None and n > 1:
-                ends = np.arange(n) if every or v in used else np.array([0, n - 1])
-                axes.append(ends)
-                values[v] = ends
-            elif v is not None:
-                values[v] = np.zeros(1, np.int64)
-        for v, n in inside.items():
-            if v in used:
-                axes.append(np.arange(n))
-                values[v] = axes[-1]
-        boxes = [np.arange(n) for _, n in dims if n > 1]
-        axes += boxes
-        if np.prod([len(x) for x in axes], dtype=float) > MOST:
+        axes = self.axes(a.loops[depth:], None if every else used, used)
+        boxes = [np.arange(n) for _, n in dims]
+        if np.prod([len(x) for x in (*axes.values(), *boxes)], dtype=float) > MOST:
             return None
-        grid = {id(x): y for x, y in zip(axes, np.ix_(*axes), strict=True)} if axes else {}
-        placed = {v: grid.get(id(x), x) for v, x in values.items()}
+        grid = np.ix_(*axes.values(), *boxes)
+        placed = dict(zip(axes, grid, strict=False))
+        number, step = np.zeros((), np.int64), 1
+        for v, n in self.vars:
+            number = number if v is None else number + placed[v] * step
+            step *= n
+        where = [_value(e, placed) + x for (e, _), x in zip(dims, grid[len(axes) :], strict=True)]
+        return _where_true([_value(g, placed) for g in guards], where, number)
+
+    def axes(
+        self,
+        loops: Sequence[tuple[Var, int]],
+        threads: frozenset[Var] | None,
+        used: frozenset[Var],
+    ) -> dict[Var, Array]:
+        """The values to look at of each thread index and of the loops that are used.
+
+        Of thread indices that are not among ``threads``, the first and the last.
+        """
+        found: dict[Var, Array] = {}
         for v, n in self.vars:
             if v is not None:
-                number = number + placed[v] * step
-            step *= n
-        where = []
-        for e, n in dims:
-            own = grid[id(boxes.pop(0))] if n > 1 else 0
-            where.append(_value(e, placed) + own)
-        return _where_true([_value(g, placed) for g in guards], where, number)
+                every = threads is None or v in threads or n == 1
+                found[v] = np.arange(n) if every else np.array([0, n - 1])
+        return found | {v: np.arange(n) for v, n in loops if v in used}
 
 
 def _where_true(

@@ -23,10 +23,7 @@ Lowered: TypeAlias = Callable[[str], Func]
 ASYNC = ', **{"async": 1}'
 
 
-def product(notes: str = "", async_: str = "", steps: int = 5, value: str = "A[vi, vk]") -> str:
-    """C[16, 16] += A B over ``steps`` tiles of four, by 8 x 8 threads."""
-    k = steps * 4
-    return f"""\
+PRODUCT = """\
 @func(outputs=1)
 def f(A: f32[16, {k}], B: f32[{k}, 16], C: f32[16, 16]):
     S = alloc(f32[16, {k}], scope="shared")
@@ -74,6 +71,12 @@ def f(A: f32[16, {k}], B: f32[{k}, 16], C: f32[16, 16]):
                     for j in vectorize(2):
                         C[i * 8 + y, x * 2 + j] = R[i * 8 + y, x * 2 + j]
 """
+
+
+def product(notes: str = "", async_: str = "", steps: int = 5, value: str = "A[vi, vk]") -> str:
+    """C[16, 16] += A B over ``steps`` tiles of four, by 8 x 8 threads."""
+    k = steps * 4
+    return PRODUCT.format(notes=notes, async_=async_, steps=steps, value=value, k=k)
 
 
 def intrinsics(func: Func) -> list[tuple[str, tuple[int, ...]]]:
