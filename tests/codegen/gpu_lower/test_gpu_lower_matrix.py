@@ -25,69 +25,30 @@ CORE = {
 }
 
 
-def copied(name: str, shape: tuple[int, int]) -> str:
-    """A cooperative copy of a whole matrix to shared memory by 64 threads."""
-    rows, columns = shape
-    at = "r * 64 + y * 32 + x"
-    return f"""\
+COPY = """\
         for y in thread("threadIdx.y", 2):
             for x in thread("threadIdx.x", 32):
-                for r in range({rows * columns // 64}):
+                for r in range({times}):
                     with block("{name}s"):
                         vi, vj = (
-                            spatial({rows}, ({at}) // {columns}),
-                            spatial({columns}, ({at}) % {columns}),
+                            spatial({rows}, (r * 64 + y * 32 + x) // {columns}),
+                            spatial({columns}, (r * 64 + y * 32 + x) % {columns}),
                         )
                         reads({name}[vi, vj])
                         writes({name}s[vi, vj])
                         {name}s[vi, vj] = {name}[vi, vj]
 """
-
-
-def product(
-    dtype: str, turned: tuple[int, int] = (0, 0), layout: str = "", store: str = "shared"
-) -> str:
-    """C[32, 16] of two warps, 16 rows each; ``turned`` operands stand with k first."""
-    core, deep, total = CORE[dtype]
-    k = 2 * deep
-
-    def box(name: str, rows: str, size: int, turn: int) -> str:
-        at, along = f"{rows} : {rows} + {size}", f"vk * {deep} : vk * {deep} + {deep}"
-        return f"{name}[{along}, {at}]" if turn else f"{name}[{at}, {along}]"
-
-    def shape(rows: int, turn: int) -> tuple[int, int]:
-        return (k, rows) if turn else (rows, k)
-
-    a, b = shape(32, turned[0]), shape(16, turned[1])
-    c = "vi * 16 : vi * 16 + 16, vj * 8 : vj * 8 + 8"
-    load_a = [box(x, "vi * 16", 16, turned[0]) for x in ("Aw", "As")]
-    load_b = [box(x, "vj * 16", 16, turned[1]) for x in ("Bw", "Bs")]
-    of_b = box("Bw", "vj * 8", 8, turned[1])
-    to = "Cs" if store == "shared" else "C"
-    load_a += [f"writes({load_a[0]}), reads({load_a[1]}), args({turned[0]})"]
-    load_b += [f"writes({load_b[0]}), reads({load_b[1]}), args({turned[1]})"]
-    multiply = f"writes(Cw[{c}]), reads(Cw[{c}], {load_a[0]}, {of_b}), args{turned}"
-    tail = f"""\
-        for y in thread("threadIdx.y", 2):
-            for x in thread("threadIdx.x", 32):
-                for r in range(8):
-                    with block("C"):
-                        vi, vj = spatial(32, r * 4 + y * 2 + x // 16), spatial(16, x % 16)
-                        reads(Cs[vi, vj])
-                        writes(C[vi, vj])
-                        C[vi, vj] = Cs[vi, vj] + {total}(1)
-"""
-    return f"""\
+PRODUCT = """\
 @func(outputs=1)
-def f(A: {dtype}[{a[0]}, {a[1]}], B: {dtype}[{b[0]}, {b[1]}], C: {total}[32, 16]):
-    As = alloc({dtype}[{a[0]}, {a[1]}], scope="shared"{layout})
-    Bs = alloc({dtype}[{b[0]}, {b[1]}], scope="shared"{layout})
-    Aw = alloc({dtype}[{a[0]}, {a[1]}], scope="warp")
-    Bw = alloc({dtype}[{b[0]}, {b[1]}], scope="warp")
+def f(A: {dtype}[{a}], B: {dtype}[{b}], C: {total}[32, 16]):
+    As = alloc({dtype}[{a}], scope="shared"{layout})
+    Bs = alloc({dtype}[{b}], scope="shared"{layout})
+    Aw = alloc({dtype}[{a}], scope="warp")
+    Bw = alloc({dtype}[{b}], scope="warp")
     Cw = alloc({total}[32, 16], scope="warp")
     Cs = alloc({total}[32, 16], scope="shared")
     for block_ in thread("blockIdx.x", 1):
-{copied("A", a)}{copied("B", b)}\
+{copies}\
         for y in thread("threadIdx.y", 2):
             for j in range(2):
                 with block("zero"):
@@ -98,27 +59,77 @@ def f(A: {dtype}[{a[0]}, {a[1]}], B: {dtype}[{b[0]}, {b[1]}], C: {total}[32, 16]
             for k in range(2):
                 with block("Aw"):
                     vi, vk = spatial(2, y), spatial(2, k)
-                    reads({load_a[1]})
-                    writes({load_a[0]})
-                    intrinsic("load_matrix_a", {load_a[2]})
+                    reads(As[{box_a}])
+                    writes(Aw[{box_a}])
+                    intrinsic("load_matrix_a", writes(Aw[{box_a}]), reads(As[{box_a}]), args({ta}))
                 with block("Bw"):
                     vj, vk = spatial(1, 0), spatial(2, k)
-                    reads({load_b[1]})
-                    writes({load_b[0]})
-                    intrinsic("load_matrix_b", {load_b[2]})
+                    reads(Bs[{box_b}])
+                    writes(Bw[{box_b}])
+                    intrinsic("load_matrix_b", writes(Bw[{box_b}]), reads(Bs[{box_b}]), args({tb}))
                 for j in range(2):
                     with block("Cw"):
                         vi, vj, vk = spatial(2, y), spatial(2, j), reduce(2, k)
-                        reads(Cw[{c}], {load_a[0]}, {of_b})
+                        reads(Cw[{c}], Aw[{box_a}], Bw[{half_b}])
                         writes(Cw[{c}])
-                        intrinsic("{core}", {multiply})
+                        intrinsic(
+                            "{core}",
+                            writes(Cw[{c}]),
+                            reads(Cw[{c}], Aw[{box_a}], Bw[{half_b}]),
+                            args({ta}, {tb}),
+                        )
             for j in range(2):
                 with block("store"):
                     vi, vj = spatial(2, y), spatial(2, j)
                     reads(Cw[{c}])
                     writes({to}[{c}])
                     intrinsic("store_matrix", writes({to}[{c}]), reads(Cw[{c}]))
-{tail if store == "shared" else ""}"""
+{tail}"""
+TAIL = """\
+        for y in thread("threadIdx.y", 2):
+            for x in thread("threadIdx.x", 32):
+                for r in range(8):
+                    with block("C"):
+                        vi, vj = spatial(32, r * 4 + y * 2 + x // 16), spatial(16, x % 16)
+                        reads(Cs[vi, vj])
+                        writes(C[vi, vj])
+                        C[vi, vj] = Cs[vi, vj] + {total}(1)
+"""
+
+
+def copied(name: str, shape: tuple[int, int]) -> str:
+    """A cooperative copy of a whole matrix to shared memory by 64 threads."""
+    rows, columns = shape
+    return COPY.format(name=name, rows=rows, columns=columns, times=rows * columns // 64)
+
+
+def product(
+    dtype: str, turned: tuple[int, int] = (0, 0), layout: str = "", store: str = "shared"
+) -> str:
+    """C[32, 16] of two warps, 16 rows each; ``turned`` operands stand with k first."""
+    core, deep, total = CORE[dtype]
+
+    def box(rows: str, size: int, turn: int) -> str:
+        at, along = f"{rows} : {rows} + {size}", f"vk * {deep} : vk * {deep} + {deep}"
+        return f"{along}, {at}" if turn else f"{at}, {along}"
+
+    def shape(rows: int, turn: int) -> tuple[int, int]:
+        return (2 * deep, rows) if turn else (rows, 2 * deep)
+
+    a, b = shape(32, turned[0]), shape(16, turned[1])
+    parts = {
+        "a": f"{a[0]}, {a[1]}",
+        "b": f"{b[0]}, {b[1]}",
+        "copies": copied("A", a) + copied("B", b),
+        "c": "vi * 16 : vi * 16 + 16, vj * 8 : vj * 8 + 8",
+        "box_a": box("vi * 16", 16, turned[0]),
+        "box_b": box("vj * 16", 16, turned[1]),
+        "half_b": box("vj * 8", 8, turned[1]),
+        "to": "Cs" if store == "shared" else "C",
+        "tail": TAIL.format(total=total) if store == "shared" else "",
+    }
+    ta, tb = turned
+    return PRODUCT.format(dtype=dtype, total=total, core=core, layout=layout, ta=ta, tb=tb, **parts)
 
 
 def names(func: Func) -> set[str]:
