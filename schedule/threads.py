@@ -124,6 +124,12 @@ def may_share(path: Path, loop: For) -> Reason | None:
     )
 
 
+def still_shared(path: Path) -> Reason | None:
+    """Where threads share the reduction at the end of a path, they may."""
+    shared = [x for x in loops_of(path) if is_shared(block_of(path), x)]
+    return next((r for x in shared if (r := may_share(path, x)) is not None), None)
+
+
 def _right_index(block: Block, loop: For) -> Reason | None:
     if loop.var in bound_vars(block, AxisKind.SPATIAL):
         return Reason(

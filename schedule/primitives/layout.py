@@ -8,10 +8,10 @@ from dataclasses import replace
 from ...ir.loop.build import add, as_int, floordiv, floormod, sub
 from ...ir.loop.nodes import Block, Buffer, Const, Expr, Func, Load, Range, Region, Stmt, Store
 from ...ir.loop.visit import map_expr, map_stmt, map_tuple
-from ..cursor import BlockRef, Path, block_of, find_block, loops_of, nest
+from ..cursor import BlockRef, block_of, find_block, nest
 from ..errors import Reason, require
 from ..legality import not_opaque
-from ..threads import is_shared, may_share
+from ..threads import still_shared
 
 Pack = Sequence[tuple[int, int]]
 MAX_RANK = 16
@@ -64,14 +64,8 @@ def transform_layout(
     body = _relaid(func.body, buffer, new, steps, perm)
     allocs = tuple(new if b is buffer else b for b in func.allocs)
     result = replace(func, body=body, allocs=allocs)
-    require(func, asked, *(_still_shared(nest(result).blocks[n]) for n in sorted(names)))
+    require(func, asked, *(still_shared(nest(result).blocks[n]) for n in sorted(names)))
     return result
-
-
-def _still_shared(path: Path) -> Reason | None:
-    """Threads that share a reduction of several values find them at the same index."""
-    shared = [x for x in loops_of(path) if is_shared(block_of(path), x)]
-    return next((r for x in shared if (r := may_share(path, x)) is not None), None)
 
 
 def _unbanked(buffer: Buffer) -> Reason | None:

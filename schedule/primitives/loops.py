@@ -7,8 +7,8 @@ from dataclasses import replace
 from math import prod
 
 from ...ir.loop.build import add, as_int, both, floordiv, floormod, lt, mul, var
-from ...ir.loop.nodes import AxisKind, Block, Const, Expr, For, Func, Stmt, Var
-from ...ir.loop.visit import map_stmt, substitute_expr, walk_expr
+from ...ir.loop.nodes import AxisKind, Block, Const, Expr, For, Func, Op, Stmt, Var
+from ...ir.loop.visit import map_expr, map_stmt, substitute_expr, walk_expr
 from ..concurrent import kinds_hold
 from ..cursor import (
     BlockRef,
@@ -38,6 +38,7 @@ from ..legality import (
     reduces,
     sound_order,
 )
+from ..threads import still_shared
 
 MAX_FACTORS = 16
 MAX_EXTENT = 2**62
@@ -75,7 +76,9 @@ def split(
     for v, x in zip(reversed(names), reversed(extents), strict=True):
         body = For(v, x, body)
     inner = body
-    return edit(func, [(path, lambda _: inner)]), tuple(map(LoopRef, names))
+    new = edit(func, [(path, lambda _: inner)])
+    require(func, asked, *map(still_shared, blocks_under(nest(new).loops[names[0]])))
+    return new, tuple(map(LoopRef, names))
 
 
 def _listed(factors: Sequence[int | None]) -> str:
@@ -112,7 +115,10 @@ def _bind(
 
     def value(e: Expr) -> Expr:
         new = substitute_expr(e, by)
-        if new is not e and sum(1 for _ in walk_expr(new)) > MAX_INDEX:
+        if new is e:
+            return e
+        new = _without_zeros(new)
+        if sum(1 for _ in walk_expr(new)) > MAX_INDEX:
             raise ScheduleError(asked, "an index expression would grow too large", nest=func)
         return new
 
@@ -124,6 +130,18 @@ def _bind(
         return replace(x, axes=axes, predicate=both(old, guard))
 
     return go(s)
+
+
+def _without_zeros(e: Expr) -> Expr:
+    """``0 * 4 + i``  ->  ``i``."""
+    e = map_expr(e, _without_zeros)
+    match e:
+        case Op(name="add", args=(Const(value=0), a)) | Op(name="add", args=(a, Const(value=0))):
+            return a
+        case Op(name="multiply", args=(Const(value=0) as zero, _)):
+            return zero
+        case _:
+            return e
 
 
 def fuse(func: Func, refs: Sequence[LoopRef]) -> tuple[Func, LoopRef]:
@@ -153,14 +171,17 @@ def fuse(func: Func, refs: Sequence[LoopRef]) -> tuple[Func, LoopRef]:
     if (as_int(total) or 0) > MAX_EXTENT:
         raise ScheduleError(asked, "the fused extent is too large", nest=func)
     fused = var("_".join(loop.var.name for loop in loops)[:40])
-    by: dict[Var, Expr] = {}
+    by: dict[Var, Expr] = {x.var: Const(0) for x in loops if extent_of(x) == 1}
+    several = [x for x in loops if x.var not in by]
     rest: Expr = fused
-    for loop in reversed(loops[1:]):
+    for loop in reversed(several[1:]):
         by[loop.var] = floormod(rest, loop.extent)
         rest = floordiv(rest, loop.extent)
-    by[loops[0].var] = Const(0) if extent_of(loops[0]) == 1 else rest
+    by.update((x.var, rest) for x in several[:1])
     body = _bind(func, asked, loops[-1].body, by)
-    return edit(func, [(paths[0], lambda _: For(fused, total, body))]), LoopRef(fused)
+    new = edit(func, [(paths[0], lambda _: For(fused, total, body))])
+    require(func, asked, *map(still_shared, blocks_under(nest(new).loops[fused])))
+    return new, LoopRef(fused)
 
 
 def _in_this_order(linked: Sequence[For], loops: Sequence[For]) -> Reason | None:
