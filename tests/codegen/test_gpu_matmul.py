@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,13 @@ from nestwright.codegen import nvptx, ptxas
 from nestwright.codegen.kernel import compile_func
 from nestwright.codegen.llvm_ir import emit
 from nestwright.codegen.lower.pipeline import lower
+from nestwright.codegen.prepack import split_packs
 from nestwright.ir.dtypes import to_numpy
 from nestwright.ir.hlo.fuse import fuse
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.loop.interp import run
-from nestwright.ir.loop.nodes import Func
+from nestwright.ir.loop.nodes import Func, Scope
 from nestwright.ir.target import Target
 from nestwright.schedule.schedule import Schedule
 from nestwright.schedule.sketches.gpu.contraction import matmul_sketches
@@ -91,6 +93,35 @@ def test_simulated_threads_compute_the_same(name: str, core: str) -> None:
         sketch.apply(sch, choices)
         got = compile_func(sch.func, SIMULATED)(*args)
         np.testing.assert_array_equal(np.asarray(got), want, err_msg=str(choices))
+
+
+@pytest.mark.parametrize("name", ["f16", "s8"])
+def test_operands_that_are_slow_to_copy_are_laid_out_first(name: str) -> None:
+    func = group(BODIES[name])
+    sketch = sketch_of(func, SIMULATED, "gpu_mma@1")
+    args = inputs(func)
+    sch = Schedule(func)
+    sketch.apply(sch, {**sketch.default, "pack": 1})
+    np.testing.assert_array_equal(
+        np.asarray(compile_func(sch.func, SIMULATED)(*args)), run(func, args)[0]
+    )
+    packs = {"f16": ["dot_a", "dot_b"], "s8": ["dot_b"]}
+    scopes = {b.name: b.scope for b in sch.func.allocs}
+    assert [n for n in ("dot_a", "dot_b") if scopes[n] is Scope.GLOBAL] == packs[name]
+
+
+def test_constants_are_laid_out_ahead_of_time() -> None:
+    func = group(BODIES["s8"])
+    func = replace(func, notes={**func.notes, "frozen": "1"})
+    sketch = sketch_of(func, SIMULATED, "gpu_mma@1")
+    assert sketch.default["pack"] == 1
+    sch = Schedule(func)
+    sketch.apply(sch, sketch.default)
+    main, packs = split_packs(sch.func)
+    assert len(packs) == 1
+    assert [b.name for b in main.params] == ["p0", "dot_b", "out"]
+    args = inputs(func)
+    np.testing.assert_array_equal(run(sch.func, args)[0], run(func, args)[0])
 
 
 def code(body: str, spec: str, core: str) -> str:

@@ -18,7 +18,7 @@ from ...schedule import Schedule
 from ..space import Choice, Choices, Sketch, cheapest
 from .machine import BARRIER, LATENCY, LAUNCH, REACHED, Launch, memory_seconds, resident
 from .matmul import Matmul, Operand
-from .mma import BANK_OFFSET, Core, apply_mma, find_core
+from .mma import BANK_OFFSET, Core, apply_mma, find_core, is_slow, sides_of
 from .simt import BANK_OFFSET as SIMT_OFFSET
 from .simt import BANKS, LAYOUTS, apply_simt, threads_of
 from .threads import power_up, powers
@@ -107,18 +107,27 @@ class Plan:
         return {
             **tiles, "tile_k": (2 * self.core.depth, 4 * self.core.depth), "warps_m": (1, 2, 4),
             "warps_n": (1, 2, 4), "stages": stages, "split": split, "group": group,
+            "pack": (0, 1) if [*self._slow()] else (0,),
         }  # fmt: skip
+
+    def _slow(self) -> Iterator[Operand]:
+        """The operands that packing would make faster to copy."""
+        core = self.core
+        pairs = zip((self.k.left, self.k.right), core.layouts, strict=True) if core else ()
+        return (x for x, layout in pairs if is_slow(x, layout))
 
     def threads(self, c: Choices) -> Threads:
         if self.core is None:
             return threads_of(c)
         return Threads(int(c["warps_m"]), int(c["warps_n"]), WARP)
 
-    def operands(self) -> Iterator[tuple[Operand, str, bool]]:
+    def operands(self, c: Choices) -> Iterator[tuple[Operand, str, bool]]:
         """Each operand, the tile's extent along its rows, whether it is copied in order."""
-        layouts = LAYOUTS if self.core is None else self.core.layouts
-        for x, layout, tile in zip((self.k.left, self.k.right), layouts, ("m", "n"), strict=True):
-            yield x, f"tile_{tile}", x.turned == (layout[1] != "k")
+        pairs = [*zip((self.k.left, self.k.right), LAYOUTS, strict=True)]
+        if self.core is not None:
+            pairs = [(side.x, side.layout) for side in sides_of(self.k, self.core, c)]
+        for (x, layout), tile in zip(pairs, ("tile_m", "tile_n"), strict=True):
+            yield x, tile, x.turned == (layout[1] != "k")
 
     def valid(self, c: Choices) -> bool:
         """Whether the threads share every tile evenly and a block of them fits."""
@@ -128,7 +137,7 @@ class Plan:
         split = int(c["split"])
         if self.k.extents["k"] <= tile_k * (split - 1) or (split > 1 and self._adders() < WARP):
             return False
-        for x, tile, straight in self.operands():
+        for x, tile, straight in self.operands(c):
             if int(c[tile]) * tile_k % (threads * tile_vector(x, straight)):
                 return False
         registers = self.registers(c)
@@ -160,7 +169,7 @@ class Plan:
         """Bytes of shared memory of a block."""
         m, n, depth = (int(c[f"tile_{r}"]) for r in "mnk")
         tiles = 0
-        for x, tile, _ in self.operands():
+        for x, tile, _ in self.operands(c):
             pad = BANKS if self.core is None and not x.turned else 0
             tiles += depth * (int(c[tile]) + (SIMT_OFFSET if pad else 0)) * x.dtype.bytes
         stages = int(c["stages"])
@@ -200,7 +209,8 @@ class Plan:
         memory = self._memory(c) / (gpu.bandwidth * REACHED)
         parts = (work, shared, waiting, second, memory)
         total = math.pow(sum(math.pow(x, OVERLAP) for x in parts), 1 / OVERLAP)
-        return LAUNCH + rounds * LATENCY + meeting + total + self._adding_up(c)
+        begin = LAUNCH + rounds * LATENCY + self._packing(c)
+        return begin + meeting + total + self._adding_up(c)
 
     def _depth(self, c: Choices) -> int:
         step = int(c["tile_k"]) * int(c["split"])
@@ -228,7 +238,7 @@ class Plan:
         """Cycles of shared memory that one block takes."""
         m, n, depth = int(c["tile_m"]), int(c["tile_n"]), self._depth(c)
         a, b = self.k.left.dtype.bytes, self.k.right.dtype.bytes
-        written = sum(depth * int(c[tile]) * copy_cycles(x, ok) for x, tile, ok in self.operands())
+        written = sum(depth * int(c[tile]) * copy_cycles(x, ok) for x, tile, ok in self.operands(c))
         if self.core is not None:
             read = (m * int(c["warps_n"]) * a + n * int(c["warps_m"]) * b) * depth
             ends = 2.0 * m * n * self.k.sums.bytes
@@ -258,6 +268,18 @@ class Plan:
         a, b = k.left.dtype.bytes, k.right.dtype.bytes
         each = (near * int(c["tile_m"]) * a + wide * int(c["tile_n"]) * b) * self._depth(c)
         return max(once, math.ceil(self.blocks(c) / slots) * each) + result
+
+    def _packing(self, c: Choices) -> float:
+        """Seconds to lay operands out that are no constants."""
+        if self.core is None or not c["pack"]:
+            return 0.0
+        x, seconds = self.k.extents, 0.0
+        for operand, rows in ((self.k.left, "m"), (self.k.right, "n")):
+            if not operand.frozen and any(operand is y for y in self._slow()):
+                made = x["b"] * self.grid(c)["mn".index(rows)] * int(c[f"tile_{rows}"]) * x["k"]
+                moved = operand.bytes + 2.0 * made * operand.dtype.bytes
+                seconds += LAUNCH + LATENCY + memory_seconds(self.target, moved)
+        return seconds
 
     def _adding_up(self, c: Choices) -> float:
         """Seconds to write the parts of a split depth and to add them up."""

@@ -13,7 +13,7 @@ from ....ir.loop.visit import exprs, free_vars, walk, walk_expr
 from ...errors import ScheduleError
 from ...primitives.matmul import Product, is_zero, product_of
 from ...schedule import Schedule
-from ..analyze import BlockInfo, describe, point_reads
+from ..analyze import BlockInfo, describe, frozen_inputs, point_reads
 from .inlining import LARGEST, may_inline, nodes_of
 
 LEAST = 16  # rows and columns below which tiles are mostly padding
@@ -29,7 +29,8 @@ class Operand:
 
     ``across`` elements can be taken at once along the rows (of the left operand; the columns of the
     right one), ``along`` along the depth. A ``plain`` one is loaded and at most padded with zeros.
-    ``bytes`` are those that it has in memory.
+    ``bytes`` are those that it has in memory. A ``frozen`` one is a constant that only the product
+    reads: it can be laid out ahead of time.
     """
 
     dtype: DType
@@ -37,6 +38,7 @@ class Operand:
     along: int
     plain: bool
     bytes: float
+    frozen: bool = False
 
     @property
     def turned(self) -> bool:
@@ -96,12 +98,14 @@ def find_matmul(sch: Schedule) -> Matmul | None:
     if found is None or not _alone(blocks, anchor):
         return None
     result = _result(sch, blocks, anchor, found)
+    readers = [a.buffer for ref in trial.blocks() for a in describe(trial.block(ref)).loads]
+    constants = frozenset(b for b in frozen_inputs(sch.func) if readers.count(b) == 1)
     return Matmul(
         anchor=anchor.name,
         feeders=feeders,
         extents={r: found.points(r) for r in "bmnk"},
-        left=_operand(found.a, found.roles["m"], found.roles["k"]),
-        right=_operand(found.b, found.roles["n"], found.roles["k"]),
+        left=_operand(found.a, found.roles["m"], found.roles["k"], constants),
+        right=_operand(found.b, found.roles["n"], found.roles["k"], constants),
         sums=found.store.buffer.dtype,
         result=result,
     )
@@ -143,7 +147,9 @@ def _inline_feeders(sch: Schedule, anchor: str) -> tuple[str, ...]:
             refused.add(ready[0].name)
 
 
-def _operand(e: Expr, rows: Sequence[BlockAxis], depth: Sequence[BlockAxis]) -> Operand:
+def _operand(
+    e: Expr, rows: Sequence[BlockAxis], depth: Sequence[BlockAxis], constants: frozenset[Buffer]
+) -> Operand:
     loads = [x for x in walk_expr(e) if isinstance(x, Load)]
     buffers = {x.buffer: None for x in loads}
     return Operand(
@@ -152,6 +158,7 @@ def _operand(e: Expr, rows: Sequence[BlockAxis], depth: Sequence[BlockAxis]) -> 
         along=_width(e, depth),
         plain=_plain(e),
         bytes=float(sum(math.prod(b.shape) * b.dtype.bytes for b in buffers)),
+        frozen=buffers.keys() <= constants and _plain(e),
     )
 
 

@@ -7,7 +7,7 @@ that what is made of them is written row by row, in whole vectors.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ....ir.dtypes import DType, f32
 from ....ir.loop.intrinsics import TABLE, WARP
@@ -20,15 +20,16 @@ from ..space import Choices
 from .matmul import Matmul, Operand
 from .threads import Y, Z
 from .tiles import (
-    Parts,
     Threads,
     add_up,
     can_copy_ahead,
     copy_tile,
     finish_tile,
     make_product,
+    pack,
     result_loops,
     spread_tiles,
+    tile_vector,
 )
 
 ROWS, COLUMNS = 16, 8  # of the tile of one instruction
@@ -66,7 +67,8 @@ def _layout(x: Operand, row: str) -> str:
 
 def apply_mma(k: Matmul, core: Core, sch: Schedule, c: Choices, target: Target) -> None:
     """The whole schedule of a product on tensor cores."""
-    parts = make_product(k, sch, c, core.layouts)
+    sides = sides_of(k, core, c)
+    parts = make_product(k, sch, c, (sides[0].layout, sides[1].layout))
     threads = Threads(int(c["warps_m"]), int(c["warps_n"]), WARP)
     if parts.total is None:
         b, m, n = result_loops(k, sch, parts.last)
@@ -81,17 +83,60 @@ def apply_mma(k: Matmul, core: Core, sch: Schedule, c: Choices, target: Target) 
         *outer, m, n = sch.get_loops(store)
         at = spread_tiles(sch, sch.fuse(*outer), m, n, c)
     step = _warp_tiles(core, sch, parts.product, store, at, c)
-    _fragments(core, sch, parts, step)
+    tiles = [
+        _fragments(core, sch, parts.product, block, side, step)
+        for block, side in zip((parts.left, parts.right), sides, strict=True)
+    ]
+    *_, box, _, _ = below(sch, parts.product, step)
+    sch.tensorize(box, core.name)
     ahead = int(c["stages"]) > 1
-    for block, x, layout in zip(
-        (parts.left, parts.right), (k.left, k.right), core.layouts, strict=True
-    ):
-        _swizzle(sch, block, layout, x.dtype, c)
-        copy_tile(sch, block, step, x, layout, threads, ahead and can_copy_ahead(target))
+    for block, side in zip(tiles, sides, strict=True):
+        _swizzle(sch, block, side.layout, side.x.dtype, c)
+        early = ahead and can_copy_ahead(target)
+        copy_tile(sch, block, step, side.x, side.layout, threads, early)
     if ahead:
         sch.annotate(step, "pipeline", int(c["stages"]))
     if parts.total is None:
         finish_tile(k, sch, parts.last, at, threads)
+    for block, x, side in zip((parts.left, parts.right), (k.left, k.right), sides, strict=True):
+        if side.packed and not x.frozen:
+            pack(sch, block, target)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """An operand as its tiles are copied, and with which instruction's help they are loaded."""
+
+    x: Operand
+    layout: str
+    packed: bool
+    load: str
+
+
+def sides_of(k: Matmul, core: Core, c: Choices) -> tuple[Side, Side]:
+    """The operands; with ``pack``, those that are slow to copy lie depth last before the product
+    begins, padded to whole tiles."""
+    left, right = (
+        _side(x, layout, bool(c["pack"]), load)
+        for x, layout, load in zip(
+            (k.left, k.right), core.layouts, ("load_matrix_a", "load_matrix_b"), strict=True
+        )
+    )
+    return left, right
+
+
+def _side(x: Operand, layout: str, may_pack: bool, load: str) -> Side:
+    if not (may_pack and is_slow(x, layout)):
+        return Side(x, layout, False, load)
+    row = layout.replace("k", "")
+    width = CHUNK // x.dtype.bytes
+    return Side(replace(x, across=1, along=width, plain=True), f"{row}k", True, load)
+
+
+def is_slow(x: Operand, layout: str) -> bool:
+    """Whether a tile is not copied by vectors of full width as it lies in memory."""
+    straight = x.turned == (layout[1] != "k")
+    return not straight or tile_vector(x, straight) * x.dtype.bytes < CHUNK
 
 
 def _warp_tiles(
@@ -119,27 +164,30 @@ def _warp_tiles(
     return step
 
 
-def _fragments(core: Core, sch: Schedule, parts: Parts, step: LoopRef) -> None:
-    """Copies of the operands' tiles in the warp's registers, each just before it is used."""
-    part = below(sch, parts.product, step)[0]
-    for operand, layout, name in (
-        (parts.left, core.layouts[0], "load_matrix_a"),
-        (parts.right, core.layouts[1], "load_matrix_b"),
-    ):
-        sch.set_scope(operand, 0, "shared")
+def _fragments(
+    core: Core, sch: Schedule, product: str, operand: str, side: Side, step: LoopRef
+) -> str:
+    """Copies of an operand's tile, in shared memory and in the warps' registers, just before it is
+    used; the block of the first one."""
+    part = below(sch, product, step)[0]
+    buffer = sch.block(operand).writes[0].buffer
+    at = [r.buffer for r in sch.block(product).reads].index(buffer)
+    if side.packed:
+        operand = sch.cache_read(product, at, "shared").name
         buffer = sch.block(operand).writes[0].buffer
-        reads = [r.buffer for r in sch.block(parts.product).reads]
-        copy = sch.cache_read(parts.product, reads.index(buffer), "warp")
-        sch.compute_at(copy, part)
-        sch.compute_at(operand, step)
-        i, j = below(sch, copy, part)
-        rows, columns = (core.depth, ROWS) if layout[0] == "k" else (ROWS, core.depth)
-        outer_i, outer_j, box, _ = sch.tile(i, j, rows, columns)
-        sch.tensorize(box, name)
-        sch.unroll(outer_i)
-        sch.unroll(outer_j)
-    *_, box, _, _ = below(sch, parts.product, step)
-    sch.tensorize(box, core.name)
+        at = [r.buffer for r in sch.block(product).reads].index(buffer)
+    else:
+        sch.set_scope(operand, 0, "shared")
+    copy = sch.cache_read(product, at, "warp")
+    sch.compute_at(copy, part)
+    sch.compute_at(operand, step)
+    i, j = below(sch, copy, part)
+    rows, columns = (core.depth, ROWS) if side.layout[0] == "k" else (ROWS, core.depth)
+    outer_i, outer_j, box, _ = sch.tile(i, j, rows, columns)
+    sch.tensorize(box, side.load)
+    sch.unroll(outer_i)
+    sch.unroll(outer_j)
+    return operand
 
 
 def _swizzle(sch: Schedule, block: str, layout: str, dtype: DType, c: Choices) -> None:

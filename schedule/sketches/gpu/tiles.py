@@ -12,10 +12,12 @@ from functools import cache
 from ....ir.target import Target
 from ...cursor import LoopRef
 from ...schedule import Schedule
+from ..analyze import describe
 from ..lookup import below, own_loops
 from ..space import Choices
 from .matmul import Matmul, Operand
-from .threads import BLOCKS, X, Y, Z, fused
+from .threads import BLOCKS, X, Y, Z, bind_flat, fused
+from .transpose import find_transpose, transpose_sketch
 
 ASYNC = (4, 8, 16)  # bytes that an asynchronous copy can take
 ASYNC_SM = 80
@@ -176,6 +178,19 @@ def add_up(k: Matmul, sch: Schedule, parts: Parts) -> None:
     if k.result.vector > 1:
         for x in (lane, *wide, *below(sch, init, thread)):
             sch.vectorize(x)
+
+
+def pack(sch: Schedule, block: str, target: Target) -> None:
+    """A launch that lays an operand out for the product."""
+    info = describe(sch.block(block))
+    across = find_transpose(info)
+    if across is not None:
+        sketch = transpose_sketch(across, target)
+        sketch.apply(sch, sketch.default)
+        return
+    loop = fused(sch, sch.get_loops(block))
+    assert loop is not None
+    bind_flat(sch, loop, FLAT)
 
 
 @cache

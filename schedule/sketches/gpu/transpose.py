@@ -15,7 +15,7 @@ from ....ir.target import Target
 from ...cursor import LoopRef
 from ...schedule import Schedule
 from ..analyze import Access, BlockInfo
-from ..lookup import below
+from ..lookup import below, own_loops
 from ..space import Choices, Sketch, cheapest
 from .machine import Launch, access_bytes, bursts, flops_of, issue_seconds, launch_seconds
 from .threads import BLOCKS, X, Y, fused
@@ -46,7 +46,7 @@ def find_transpose(info: BlockInfo) -> Transpose | None:
     if info.reduce or info.opaque or len(info.spatial) < 2 or len(info.stores) != 1:
         return None
     last = info.spatial[-1]
-    if info.stores[0].stride(last.var) != 1 or last.extent < LEAST:
+    if info.stores[0].step(last.var) != 1 or last.extent < LEAST:
         return None
     for axis in reversed(info.spatial[:-1]):
         found = [a for a in info.inputs if _crosses(info, a, axis)]
@@ -61,7 +61,7 @@ def _crosses(info: BlockInfo, a: Access, axis: BlockAxis) -> bool:
     """Whether an access is contiguous along ``axis`` and each of its dimensions is one axis."""
     simple = all(form is not None and len(form) <= 1 for form in a.coefficients)
     steps = all(k == 1 for form in a.coefficients for k in (form or {}).values())
-    return simple and steps and a.stride(axis.var) == 1 and a.stride(info.spatial[-1].var) != 0
+    return simple and steps and a.step(axis.var) == 1 and a.step(info.spatial[-1].var) != 0
 
 
 def transpose_sketch(t: Transpose, target: Target) -> Sketch:
@@ -93,7 +93,7 @@ def transpose_sketch(t: Transpose, target: Target) -> Sketch:
 def apply_transpose(t: Transpose, sch: Schedule, c: Choices) -> None:
     """Tiles of the output on blocks; each input that is read across goes through shared memory."""
     name, tile = t.info.name, int(c["tile"])
-    loops = dict(zip([a.var for a in t.info.spatial], sch.get_loops(name), strict=True))
+    loops = own_loops(sch, name)  # an axis of one value may have none
     outer = [x for v, x in loops.items() if v not in (t.across.var, t.last.var)]
     row_block, row = sch.split(loops[t.across.var], [None, tile])
     column_block, column = sch.split(loops[t.last.var], [None, tile])
