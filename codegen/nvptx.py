@@ -91,6 +91,9 @@ class _Child:
             code = process.stdout.read(answer.get("size", 0)) if answer else b""
         except (OSError, ValueError):
             answer = None
+        except BaseException:  # such as Ctrl-C: its answer would be taken for the next job's
+            self.stop()
+            raise
         finally:
             timer.cancel()
         if answer is None or len(code) != answer.get("size", 0):

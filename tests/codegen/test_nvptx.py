@@ -276,6 +276,19 @@ def test_llvm_dies_alone() -> None:
     assert "st.global" in ptx(AXPY)  # the next child is well
 
 
+def test_an_interrupted_job_leaves_no_answer_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    good = ptx(AXPY)
+
+    def loads(line: bytes) -> object:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(nvptx.json, "loads", loads)
+    with pytest.raises(KeyboardInterrupt):
+        ptx(TRANSPOSE)
+    monkeypatch.undo()
+    assert ptx(AXPY) == good
+
+
 def test_every_architecture_has_a_ptx_version() -> None:
     from nestwright.ir.gpus import GPUS
 
