@@ -17,6 +17,7 @@ from .flatten import flatten
 from .gpu.async_copies import copy_at_once, forget_notes, note_copies
 from .gpu.barriers import place_barriers
 from .gpu.bind import bind_threads
+from .gpu.close_gaps import close_gaps
 from .gpu.cross_thread import combine_threads
 from .gpu.limits import check_limits
 from .gpu.matrix import lower_matrices
@@ -66,6 +67,7 @@ GPU_PASSES: tuple[tuple[str, Pass], ...] = (
     ("compact", lambda f, t: compact(f)),
     ("settle_buffers", settle_buffers),
     ("compact_settled", lambda f, t: compact(f)),
+    ("close_gaps", lambda f, t: close_gaps(f)),
     ("keep_own", lambda f, t: keep_own(f)),
     ("simplify_compact", _simplify),
     ("hoist_init", lambda f, t: hoist_init(f)),

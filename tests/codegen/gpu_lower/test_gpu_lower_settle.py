@@ -45,6 +45,14 @@ def test_what_a_thread_alone_uses_is_in_its_registers(means_the_same: Lowered) -
     assert made(flat) == {"T": (Scope.REGISTER, 4)}
 
 
+def test_other_threads_elements_leave_no_gaps(means_the_same: Lowered) -> None:
+    flat = means_the_same(nest("j * 16 + t", "j * 16 + t", size=512))
+    assert made(flat) == {"T": (Scope.REGISTER, 32)}
+    pairs = "j // 2 * 32 + t * 2 + j % 2"
+    flat = means_the_same(nest(pairs, pairs, size=512))
+    assert made(flat) == {"T": (Scope.REGISTER, 32)}
+
+
 def test_what_is_much_is_in_the_threads_own_memory(means_the_same: Lowered) -> None:
     flat = means_the_same(nest("t * 100 + j", "t * 100 + 99 - j", size=1600))
     assert made(flat) == {"T": (Scope.GLOBAL, 100)}
