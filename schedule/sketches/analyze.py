@@ -22,7 +22,7 @@ from ...ir.loop.nodes import (
     Store,
     Var,
 )
-from ...ir.loop.visit import exprs, walk, walk_expr
+from ...ir.loop.visit import exprs, free_vars, walk, walk_expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,19 @@ class Access:
 
     buffer: Buffer
     coefficients: tuple[dict[Var, int] | None, ...]
+    index: tuple[Expr, ...] = ()
+
+    def step(self, var: Var) -> int | None:
+        """As ``stride``, but only what depends on ``var`` has to be linear."""
+        total, size = 0, 1
+        for extent, e in zip(reversed(self.buffer.shape), reversed(self.index), strict=True):
+            for atom, k in linear(e).terms.items():
+                if atom is var:
+                    total += k * size
+                elif not isinstance(atom, Var) and var in free_vars(atom):
+                    return None
+            size *= extent
+        return total
 
     def stride(self, var: Var) -> int | None:
         """Elements between neighbours along ``var`` in row-major order; None when not linear."""
@@ -95,7 +108,7 @@ def _form(e: Expr) -> dict[Var, int] | None:
 
 
 def _access(buffer: Buffer, index: tuple[Expr, ...]) -> Access:
-    return Access(buffer, tuple(map(_form, index)))
+    return Access(buffer, tuple(map(_form, index)), index)
 
 
 def _stmt_flops(s: Stmt) -> tuple[float, bool]:

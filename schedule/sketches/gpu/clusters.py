@@ -67,7 +67,7 @@ def find_clusters(blocks: tuple[BlockInfo, ...]) -> tuple[Cluster, ...]:
         for other in tuple(found) if _may_share(block, blocks) else ():
             merged = tuple(b for b in blocks if b in other or b in joined)
             near = _feeds(other, joined, blocks) or _alike(merged, blocks)
-            if near and _worth_one(merged) and _closed(merged, blocks):
+            if near and worth_one(merged) and _closed(merged, blocks):
                 found.remove(other)
                 joined = merged
         found.append(joined)
@@ -115,7 +115,7 @@ def _closed(part: tuple[BlockInfo, ...], blocks: tuple[BlockInfo, ...]) -> bool:
     return True
 
 
-def _worth_one(part: tuple[BlockInfo, ...]) -> bool:
+def worth_one(part: tuple[BlockInfo, ...]) -> bool:
     """Whether the blocks have rows in common, and enough of them for the work in each."""
     count = common_rows(part)
     if not count:

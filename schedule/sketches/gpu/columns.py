@@ -57,7 +57,7 @@ class Columns:
     @property
     def vector(self) -> int:
         """The most columns that one thread can load at once."""
-        sizes = [a.buffer.dtype.bytes for a in self.anchor.inputs if a.stride(self.last.var) == 1]
+        sizes = [a.buffer.dtype.bytes for a in self.anchor.inputs if a.step(self.last.var) == 1]
         lanes = max(1, WIDEST // min(sizes)) if sizes else 1
         while lanes > 1 and self.last.extent % lanes:
             lanes //= 2
@@ -70,7 +70,7 @@ def find_columns(k: Cluster) -> Columns | None:
     if len(heavy) != 1 or not k.count or not k.flat or update_of(heavy[0].block) is None:
         return None
     c = Columns(k, heavy[0])
-    strides = [a.stride(c.last.var) for a in c.anchor.inputs]
+    strides = [a.step(c.last.var) for a in c.anchor.inputs]
     fit = all(s in (0, 1) for s in strides) and 1 in strides and c.last.extent >= 8
     return c if fit and c.depth >= DEEP else None
 

@@ -16,7 +16,7 @@ from ...schedule import Schedule
 from ..analyze import Access, BlockInfo
 from ..space import Choices, Sketch, cheapest
 from .clusters import Cluster, place, row_loops, stage_loops
-from .machine import Launch, distinct, flops_of, issue_seconds, launch_seconds, waste
+from .machine import LAUNCH, Launch, distinct, flops_of, launch_seconds, overlapped, waste
 from .threads import BLOCKS, X, powers
 
 WIDEST = 16  # bytes of one load
@@ -56,7 +56,7 @@ class Direct:
 
     def steps(self, info: BlockInfo, access: Access) -> int | None:
         along = self.axis(info)
-        return 0 if along is None else access.stride(along)
+        return 0 if along is None else access.step(along)
 
 
 def direct_sketch(k: Cluster, target: Target) -> Sketch:
@@ -138,9 +138,9 @@ def direct_cost(d: Direct, c: Choices, target: Target) -> float:
             apart = 1 if d.steps(info, a) in (0, 1) else lanes
             requests += units * depth * apart
             cached += units * depth * lanes * size * lost
-    shape = Launch(-(-units // threads), threads, 8.0 * lanes, registers=32 + 8 * lanes)
-    issue = issue_seconds(target, requests)
-    second = cached / (gpu.multiprocessors * 64 * gpu.clock)
-    busy = min(1.0, units / (gpu.multiprocessors * 256))
-    waiting = chain * 40e-9
-    return max(launch_seconds(target, shape, moved, flops), (issue + second) / busy, waiting)
+    blocks = -(-units // threads)
+    shape = Launch(blocks, threads, 8.0 * lanes, registers=32 + 8 * lanes)
+    used = min(gpu.multiprocessors, blocks)
+    busy = min(1.0, units / used / 512) ** 0.5  # threads that hide what a cache takes
+    caches = (requests / 32 + cached / 64) / (used * gpu.clock * busy)
+    return overlapped(launch_seconds(target, shape, moved, flops), caches, LAUNCH + chain * 40e-9)

@@ -8,7 +8,7 @@ from ....ir.target import Target
 from ...errors import ScheduleError
 from ...schedule import Schedule
 from ..analyze import BlockInfo, blocks_of, describe
-from .clusters import common_rows
+from .clusters import worth_one
 from .machine import LAUNCH, memory_seconds, shared_seconds, work_seconds
 
 LARGEST = 400  # nodes of a body: more of them are slow to compile and fill the instruction cache
@@ -53,7 +53,7 @@ def pays(info: BlockInfo, sch: Schedule, target: Target) -> bool:
     extra = max(times - info.points, 0)
     moved = extra * sum(a.buffer.dtype.bytes for a in info.inputs)
     again = work_seconds(target, each * extra) + memory_seconds(target, moved) / CACHED
-    if common_rows((info, *readers)) and any(b.reduce for b in readers):
+    if worth_one((info, *readers)) and any(b.reduce for b in readers):
         return again <= STAGE + shared_seconds(target, 2.0 * info.points * buffer.dtype.bytes)
     return again <= LAUNCH + memory_seconds(target, 2.0 * info.points * buffer.dtype.bytes)
 

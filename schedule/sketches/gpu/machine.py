@@ -125,7 +125,7 @@ def distinct(info: BlockInfo, access: Access) -> float:
 def waste(access: Access, along: Var | None, lanes: int) -> float:
     """Bytes moved per byte used."""
     size = access.buffer.dtype.bytes
-    step = access.stride(along) if along is not None else 1
+    step = access.step(along) if along is not None else 1
     if step in (0, 1):
         return 1.0
     if step is None:

@@ -47,13 +47,13 @@ class Flat:
         for b in self.cluster.blocks:
             for a in (*b.inputs, *b.stores):
                 if a.buffer not in passed or a in b.stores:
-                    found.setdefault((a.buffer, tuple(map(a.stride, _axes(b)))), (b, a))
+                    found.setdefault((a.buffer, tuple(map(a.step, _axes(b)))), (b, a))
         return tuple(found.values())
 
     @property
     def vector(self) -> int:
         """The most elements that one thread can load or store at once."""
-        near = [a for b, a in self.accesses if b.spatial and a.stride(b.spatial[-1].var) == 1]
+        near = [a for b, a in self.accesses if b.spatial and a.step(b.spatial[-1].var) == 1]
         lanes = max(1, WIDEST // min((a.buffer.dtype.bytes for a in near), default=WIDEST))
         while lanes > 1 and self.columns % lanes:
             lanes //= 2

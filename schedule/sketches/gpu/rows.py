@@ -71,7 +71,7 @@ class Rows:
         if info.reduce and self.sums_alone(info):
             return 1
         every = (*info.inputs, *(() if info.reduce else info.stores))
-        sizes = [a.buffer.dtype.bytes for a in every if a.stride(along) == 1]
+        sizes = [a.buffer.dtype.bytes for a in every if a.step(along) == 1]
         lanes = min(most, max(1, WIDEST // min(sizes))) if sizes else 1
         while lanes > 1 and extent % lanes:
             lanes //= 2
@@ -84,7 +84,7 @@ class Rows:
         for b in self.cluster.blocks:
             for a in b.inputs:
                 along = self.along(b)
-                near = along is not None and a.stride(along) == 1
+                near = along is not None and a.step(along) == 1
                 row = all(a.uses(x.var) or x.extent == 1 for x in b.spatial[: self.cluster.count])
                 if near and row and a.buffer not in self.cluster.passed:
                     found.setdefault(a.buffer, []).append(b.name)

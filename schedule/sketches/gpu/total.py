@@ -50,7 +50,7 @@ class Total:
     def vector(self) -> int:
         """The most terms that one thread can load at once."""
         last = self.anchor.reduce[-1]
-        sizes = [a.buffer.dtype.bytes for a in self.anchor.inputs if a.stride(last.var) == 1]
+        sizes = [a.buffer.dtype.bytes for a in self.anchor.inputs if a.step(last.var) == 1]
         lanes = max(1, WIDEST // min(sizes)) if sizes else 1
         while lanes > 1 and last.extent % lanes:
             lanes //= 2
@@ -63,7 +63,7 @@ def find_total(k: Cluster) -> Total | None:
     if len(heavy) != 1 or k.rows > FEW or update_of(heavy[0].block) is None:
         return None
     t = Total(k, heavy[0])
-    strides = [a.stride(t.anchor.reduce[-1].var) for a in t.anchor.inputs]
+    strides = [a.step(t.anchor.reduce[-1].var) for a in t.anchor.inputs]
     plain = all(s in (0, 1) for s in strides) and len(t.anchor.spatial) == k.count
     return t if plain and t.depth >= 4 * STRETCH else None
 
