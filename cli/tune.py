@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
+from typing import TYPE_CHECKING
 
 import click
 
 from .arrays import read_constants
+
+if TYPE_CHECKING:
+    from ..autotune.progress import TuneResult
 
 
 @click.command()
@@ -35,14 +39,13 @@ def tune(
 ) -> int:
     """Tune MODEL. Safe to interrupt: the same command goes on where it stopped."""
     from ..autotune.api import tune as tune_model
-    from ..autotune.progress import TuneResult, TuningInterrupted, totals
-    from ..autotune.units import duration
+    from ..autotune.progress import TuningInterrupted
     from .live import Display
 
     frozen = read_constants(constants)
     try:
         with Display() as display:
-            result: TuneResult = tune_model(
+            result = tune_model(
                 model,
                 target=target,
                 trials=trials,
@@ -56,35 +59,52 @@ def tune(
     except TuningInterrupted as stopped:
         click.echo(f"nestwright: {stopped}", err=True)
         return 130
-    before, after = totals(result.tasks)
     if as_json:
-        facts = {
-            "version": 1,
-            "model": result.model,
-            "target": result.target,
-            "log": str(result.log),
-            "trials": result.trials,
-            "measured": result.measured,
-            "seconds": result.seconds,
-            "stopped": result.stopped,
-            "failures": dict(result.failures),
-            "estimated": simulate_cost,
-            "default_seconds": before,
-            "best_seconds": after,
-            "speedup": result.speedup,
-        }
-        click.echo(json.dumps(facts))
-        return 0
+        click.echo(json.dumps(_facts(result, simulate_cost)))
+    else:
+        asked = "" if target == "cpu" else f" --target {shlex.quote(target)}"
+        click.echo(_told(result, simulate_cost))
+        click.echo(f"next: nestwright build {model}{asked} --log {result.log} -o model.nw")
+    return 0
+
+
+def _facts(result: TuneResult, estimated: bool) -> dict[str, object]:
+    """The result for programs."""
+    from ..autotune.progress import totals
+
+    before, after = totals(result.tasks)
+    return {
+        "version": 1,
+        "model": result.model,
+        "target": result.target,
+        "log": str(result.log),
+        "trials": result.trials,
+        "measured": result.measured,
+        "seconds": result.seconds,
+        "stopped": result.stopped,
+        "failures": dict(result.failures),
+        "estimated": estimated,
+        "default_seconds": before,
+        "best_seconds": after,
+        "speedup": result.speedup,
+    }
+
+
+def _told(result: TuneResult, estimated: bool) -> str:
+    """The result for people: a line per task, then the whole, then what there is to note."""
+    from ..autotune.progress import totals
+    from ..autotune.units import duration
+
+    lines = []
     for t in sorted(result.tasks, key=lambda t: -(t.weight * (t.default_seconds or 0.0))):
         times = f"{duration(t.default_seconds):>9} -> {duration(t.best_seconds):>9}"
-        click.echo(f"  {t.name:<28} x{t.weight:<4g} {times}  {t.speedup:5.2f}x  {t.trials} trials")
-    done = "estimated" if simulate_cost else "measured"
-    click.echo(
+        lines.append(
+            f"  {t.name:<28} x{t.weight:<4g} {times}  {t.speedup:5.2f}x  {t.trials} trials"
+        )
+    before, after = totals(result.tasks)
+    done = "estimated" if estimated else "measured"
+    lines.append(
         f"{result.measured} trials {done} in {result.seconds:.1f} s ({result.stopped}): "
         f"{duration(before)} -> {duration(after)}, {result.speedup:.2f} times faster"
     )
-    for note in result.notes:
-        click.echo(f"note: {note}")
-    asked = "" if target == "cpu" else f" --target {shlex.quote(target)}"
-    click.echo(f"next: nestwright build {model}{asked} --log {result.log} -o model.nw")
-    return 0
+    return "\n".join([*lines, *(f"note: {note}" for note in result.notes)])

@@ -13,7 +13,7 @@ from .analyze import BlockInfo, blocks_of, frozen_inputs
 from .contraction import find_contraction
 from .gpu import generate as gpu
 from .rows import find_rows, rows_sketch
-from .space import Sketch
+from .space import Sketch, first_fit
 from .tiling import tiling_sketch
 from .total import find_total, total_sketch
 
@@ -58,13 +58,9 @@ def default_schedule(func: Func, target: Target) -> Schedule:
     """
     if target.is_gpu:
         return gpu.default_schedule(func, target)
-    for sketch in generate(func, target):
-        schedule = Schedule(func)
-        try:
-            sketch.apply(schedule, sketch.default)
-            return schedule
-        except ScheduleError as refusal:
-            _log.debug("sketch %s does not fit %s: %s", sketch.name, func.name, refusal)
+    schedule = first_fit(generate(func, target), func)
+    if schedule is not None:
+        return schedule
     schedule = Schedule(func)
     for info in blocks_of(func):
         schedule = _attempt(schedule, info, target)

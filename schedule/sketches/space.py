@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from ...ir.loop.nodes import Func
+from ..errors import ScheduleError
 from ..schedule import Schedule
 
+_log = logging.getLogger("nestwright.schedule")
 Choice: TypeAlias = int | str
 Choices: TypeAlias = Mapping[str, Choice]
 
@@ -47,6 +51,18 @@ class Sketch:
             choices = dict(zip(names, values, strict=True))
             if self.valid(choices):
                 yield choices
+
+
+def first_fit(sketches: Iterable[Sketch], func: Func) -> Schedule | None:
+    """The function scheduled by the first sketch that applies, with its default choices."""
+    for sketch in sketches:
+        schedule = Schedule(func)
+        try:
+            sketch.apply(schedule, sketch.default)
+            return schedule
+        except ScheduleError as refusal:
+            _log.debug("sketch %s does not fit %s: %s", sketch.name, func.name, refusal)
+    return None
 
 
 def cheapest(

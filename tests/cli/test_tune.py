@@ -31,7 +31,8 @@ def test_tuning_ends_with_times_and_what_to_do_next(nestwright, dense: Path) -> 
     said = nestwright("tune", dense, "--trials", 3, "--log", "l.jsonl", *ONE)
     assert said.status == 0
     assert "3 trials measured" in said.out and "times faster" in said.out
-    assert f"next: nestwright build {dense} --log l.jsonl" in said.out
+    command = f"nestwright build {dense} --target '{ONE[1]}' --log l.jsonl -o model.nw"
+    assert f"next: {command}" in said.out
     assert "0/3 trials" in said.err and "stopped: budget" in said.err, "plain lines in a pipe"
     again = nestwright("tune", dense, "--trials", 3, "--log", "l.jsonl", *ONE, "--json")
     facts = json.loads(again.out)

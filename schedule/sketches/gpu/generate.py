@@ -17,7 +17,7 @@ from ....ir.target import Target
 from ...errors import ScheduleError
 from ...schedule import Schedule
 from ..analyze import blocks_of
-from ..space import Choices, Sketch
+from ..space import Choices, Sketch, first_fit
 from .alone import alone_sketch, schedule_alone
 from .clusters import Cluster, find_clusters
 from .columns import columns_sketch, find_columns
@@ -63,13 +63,9 @@ def default_schedule(func: Func, target: Target) -> Schedule:
     Never fails: what no sketch can schedule gets one launch per block, and what no rule fits there
     one thread in all.
     """
-    for sketch in generate(func, target)[:-1]:
-        schedule = Schedule(func)
-        try:
-            sketch.apply(schedule, sketch.default)
-            return schedule
-        except ScheduleError as refusal:
-            _log.debug("sketch %s does not fit %s: %s", sketch.name, func.name, refusal)
+    schedule = first_fit(generate(func, target)[:-1], func)
+    if schedule is not None:
+        return schedule
     schedule = Schedule(func)
     for info in blocks_of(func):
         schedule = schedule_alone(schedule, info, target)
