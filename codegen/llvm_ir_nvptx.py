@@ -32,6 +32,7 @@ class Nvptx(Device):
         self.reducer: Reducer | None = None
         self.globals: list[str] = [_DYNAMIC]
         self.attributes: list[str] = []
+        self.notes: list[str] = []
 
     def open_launch(self, nest: Nest) -> None:
         em, func = self.em, self.func
@@ -63,6 +64,7 @@ class Nvptx(Device):
             asked["nvvm.minctasm"] = str(blocks)
         words = " ".join(f'"{key}"="{value}"' for key, value in asked.items())
         self.attributes.append(f"attributes #{number} = {{ nounwind {words} }}")
+        self.notes.append(_annotation(nest, blocks))
         assert self.reducer is not None
         self.globals += self.reducer.globals()
         self.em.finished.append(self.em.function.text(f"#{number}", "ptx_kernel "))
@@ -71,8 +73,11 @@ class Nvptx(Device):
         em = self.em
         head = f'target triple = "{em.target.triple}"'
         declared = sorted(em.declarations.values())
-        parts = [head, "", *self.globals, "", *em.finished, *declared, "", *self.attributes, ""]
-        return "\n".join(parts)
+        numbers = ", ".join(f"!{n}" for n in range(len(self.notes)))
+        notes = [f"!nvvm.annotations = !{{{numbers}}}"]
+        notes += [f"!{n} = !{{{text}}}" for n, text in enumerate(self.notes)]
+        parts = [head, "", *self.globals, "", *em.finished, *declared, "", *self.attributes, *notes]
+        return "\n".join([*parts, ""])
 
     def thread_index(self, name: str) -> Value:
         assert self.nest is not None
@@ -97,6 +102,14 @@ class Nvptx(Device):
 
     def access(self, buffer: Buffer, pointer: Value, size: int, write: bool, depth: int) -> None:
         """Nothing: the hardware sees to it."""
+
+
+def _annotation(nest: Nest, blocks: int | str | None) -> str:
+    """A launch's bounds as LLVM before 21 reads them."""
+    bounds = {f"reqntid{axis}": n for axis, n in zip("xyz", nest.block, strict=True)}
+    words = [f'!"{key}", i32 {value}' for key, value in bounds.items()]
+    words += [f'!"minctasm", i32 {blocks}'] if blocks else []
+    return ", ".join([f"ptr @{nest.symbol}", *words])
 
 
 def _notes(s: Stmt) -> dict[str, int | str]:

@@ -57,12 +57,24 @@ def compile(text: str, target: Target) -> str:
         ptx = child.ask(text, target.cpu, features(target.cpu))
     finally:
         _pool.put(child)
+    _check_version(ptx, target.cpu)
     unknown = re.search(r"\bllvm[.$_][\w.$]*", ptx)
     if unknown:
         raise UnsupportedError(
             f"{_named(text)} for {target.cpu}", f"LLVM has no PTX for {unknown[0]}"
         )
     return ptx
+
+
+def _check_version(ptx: str, arch: str) -> None:
+    """LLVM takes some other PTX version, and says nothing, for one that it does not know."""
+    got = re.search(r"^\.version (\d+)\.(\d+)", ptx, re.MULTILINE)
+    if got is None or f"+ptx{got[1]}{got[2]}" != features(arch):
+        raise TargetError(
+            f"GPU architecture {arch!r}",
+            "the LLVM of this llvmlite does not know it",
+            hint="pip install --upgrade llvmlite",
+        )
 
 
 def _named(text: str) -> str:

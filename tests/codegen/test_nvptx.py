@@ -9,7 +9,7 @@ import pytest
 from nestwright.codegen import nvptx, ptxas
 from nestwright.codegen.llvm_ir import emit
 from nestwright.codegen.ptxas import Usage
-from nestwright.ir.errors import UnsupportedError, VerifyError
+from nestwright.ir.errors import TargetError, UnsupportedError, VerifyError
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.target import Target
 
@@ -294,6 +294,12 @@ def test_every_architecture_has_a_ptx_version() -> None:
 
     for arch in GPUS:
         assert f".target {arch}\n" in ptx(AXPY, arch)
+
+
+def test_an_llvm_that_is_too_old_is_found_out() -> None:
+    nvptx._check_version(ptx(AXPY, "sm_90"), "sm_90")
+    with pytest.raises(TargetError, match="upgrade llvmlite"):
+        nvptx._check_version(ptx(AXPY), "sm_90")
 
 
 def test_the_assembler_tells_what_is_wrong() -> None:
