@@ -29,6 +29,7 @@ def build(
 ) -> None:
     """Build MODEL for a target. Nothing is measured."""
     from ..autotune.api import build as build_model
+    from ..codegen.code import DeviceCode
 
     start = time.perf_counter()
     stages: dict[str, float] = {}
@@ -44,6 +45,8 @@ def build(
         return
     where = f", written to {output}" if output else ""
     click.echo(f"built {model} in {total:.2f} s{where}")
+    if any(isinstance(c, DeviceCode) and not c.cubin for c in exe.bundle.kernels.values()):
+        click.echo("note: PTX only, which the driver compiles at loading: there is no ptxas here")
     if timings:
         for name, seconds in stages.items():
             click.echo(f"  {name:<10} {seconds:8.3f} s")

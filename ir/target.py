@@ -58,6 +58,10 @@ _BUILDS_ON: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """Without the feature, LLVM drops those that begin like this too."""
 _CACHES = (32 << 10, 1 << 20, 16 << 20)  # L1 data, L2, L3 where nothing is known
 _KINDS = ("cpu", "llvm", "cuda", "cuda-sim")
+_ALIASES: Mapping[str, str] = MappingProxyType(
+    dict.fromkeys(("gpu", "nvidia", "nvptx", "nvptx64", "ptx"), "cuda")
+)
+"""What people may call a kind, which is only to be told."""
 _SIMULATED = "sm_80"  # by cuda-sim that names none: the least with asynchronous copies
 _LONGEST = 512
 
@@ -98,7 +102,7 @@ class Target:
             raise TargetError(
                 f"unknown target {spec!r}",
                 "a target starts with cpu, llvm, cuda or cuda-sim",
-                hint=(_near(words[0], _KINDS) if words else "")
+                hint=(_near(_ALIASES.get(words[0], words[0]), _KINDS) if words else "")
                 or 'for example "cpu", "cpu -mcpu=znver4", "cuda -arch=sm_90a"',
             )
         if words[0] in ("cuda", "cuda-sim"):

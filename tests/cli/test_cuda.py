@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from nestwright.codegen import ptxas
 from nestwright.codegen.runtime.cuda import driver as driver_module
 from nestwright.codegen.runtime.cuda.driver import Driver
 from nestwright.ir import gpus
@@ -134,3 +135,17 @@ def test_a_simulation_is_not_timed(nestwright, softmax: Path) -> None:
     for command in ("bench", "tune"):
         said = nestwright(command, softmax, "--target", "cuda-sim")
         assert said.status == 2 and "a simulator's time says nothing of a GPU's" in said.err
+
+
+def test_code_without_an_assembler_is_noted(
+    nestwright, softmax: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ptxas, "find", lambda: None)
+    said = nestwright("build", softmax, "--target", SM90, "-o", tmp_path / "a.nw")
+    assert said.status == 0 and "note: PTX only" in said.out
+    assert "note" not in nestwright("build", softmax, "-o", tmp_path / "b.nw").out
+
+
+def test_a_gpu_by_another_name_is_guessed(nestwright, softmax: Path) -> None:
+    said = nestwright("build", softmax, "--target", "gpu")
+    assert said.status == 2 and "did you mean 'cuda'?" in said.err
