@@ -105,23 +105,30 @@ def threads_hold(func: Func, paths: Iterable[Path]) -> Reason | None:
 
 
 def _holds(launch: Launch, changed: Collection[Path]) -> Reason | None:
-    seen: set[int] = set()
+    reason = _all_placed(launch)
     for path in changed:
-        for n, x in enumerate(path):
-            if isinstance(x, For) and x.kind is Kind.THREAD and id(x) not in seen:
-                seen.add(id(x))
-                reason = placed(path[: n + 1], x.thread) or few_enough(launch.threads, x)
-                if reason is not None:
-                    return reason
-        reason = _block_holds(path)
-        if reason is not None:
-            return reason
+        reason = reason or _block_holds(path)
+    if reason is not None:
+        return reason
     written = {r.buffer for p in launch.blocks for r in block_of(p).writes}
     touched = [r.buffer for p in changed for r in (*block_of(p).reads, *block_of(p).writes)]
     for buffer in dict.fromkeys(touched):
         reason = _buffer_holds(launch, buffer) if buffer in written else None
         if reason is not None:
             return reason
+    return None
+
+
+def _all_placed(launch: Launch) -> Reason | None:
+    seen: set[int] = set()
+    threads = launch.threads
+    for path in launch.blocks:
+        for n, x in enumerate(path):
+            if isinstance(x, For) and x.kind is Kind.THREAD and id(x) not in seen:
+                seen.add(id(x))
+                reason = placed(path[: n + 1], x.thread) or few_enough(threads, x)
+                if reason is not None:
+                    return reason
     return None
 
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from math import prod
 
 from ..ir.loop.build import FALSE
-from ..ir.loop.nodes import THREADS, AxisKind, Block, For, Kind
+from ..ir.loop.nodes import THREADS, AxisKind, Block, For, Kind, Seq
 from .combiner import combiner_of
 from .cursor import Path, block_of, extent_of, loop_of, loops_of
 from .errors import Reason
@@ -66,6 +66,23 @@ def placed(path: Path, thread: str) -> Reason | None:
             reason = _around_grid(x, loop, thread)
             if reason is not None:
                 return reason
+    return _alone(path) if is_grid(thread) else None
+
+
+def _alone(path: Path) -> Reason | None:
+    """Inside a launch nothing stands beside a loop over blocks of threads: which of them would do
+    it?"""
+    loop = loop_of(path)
+    for s in path[1:-1]:
+        if not isinstance(s, For):
+            beside = s.stmts if isinstance(s, Seq) else (s,)
+            return Reason(
+                f"loop `{loop.var.name}` over {loop.thread or 'blocks of threads'} is not alone "
+                "in the launch",
+                (*(x for x in beside if all(x is not y for y in path)), loop),
+                "what blocks of threads do stands inside all loops over blockIdx: compute_at the "
+                "innermost of them",
+            )
     return None
 
 

@@ -129,6 +129,23 @@ def reordered_grid(sch: Schedule) -> None:
     sch.reorder(j, i)
 
 
+def grid_beside(sch: Schedule) -> None:
+    """A copy for the blocks of one index, and only some of its users in those of another."""
+    copy = sch.cache_read("C", 1, "shared")
+    i, j, _ = sch.get_loops("C")
+    sch.bind(i, "blockIdx.y")
+    sch.compute_at(copy, i)
+    sch.bind(j, "blockIdx.x")
+
+
+def beside_grid(sch: Schedule) -> None:
+    copy = sch.cache_read("C", 1, "shared")
+    i, j, _ = sch.get_loops("C")
+    sch.bind(i, "blockIdx.y")
+    sch.bind(j, "blockIdx.x")
+    sch.compute_at(copy, i)
+
+
 def too_deep(sch: Schedule) -> None:
     _, i = sch.split(sch.get_loops("B")[0], [None, 128])
     sch.bind(i, "threadIdx.z")
@@ -311,8 +328,9 @@ CASES: list[tuple[Callable[[], Func], Ask]] = [
         overlapping_blocks,
     )),
     *((product, f) for f in (
-        grid_inside_serial, grid_inside_threads, grid_twice, reordered_grid, reduction_over_y,
-        reduction_over_grid, no_init, decompose_shared, rfactor_shared, threads_inside_reduction,
+        grid_inside_serial, grid_inside_threads, grid_twice, reordered_grid, grid_beside,
+        beside_grid, reduction_over_y, reduction_over_grid, no_init, decompose_shared,
+        rfactor_shared, threads_inside_reduction,
         depends_on_outer, align_global, align_last, align_offset, swizzle_three, swizzle_aligned,
         layout_swizzled, pipeline_stages, pipeline_threads, async_sum, min_blocks_inside,
     )),
