@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from ...ir.elementwise import TABLE
 from ...ir.loop.affine import linear
@@ -35,19 +36,11 @@ class Access:
 
     buffer: Buffer
     coefficients: tuple[dict[Var, int] | None, ...]
-    index: tuple[Expr, ...] = ()
+    steps: Mapping[Var, int | None] = field(default_factory=dict)
 
     def step(self, var: Var) -> int | None:
         """As ``stride``, but only what depends on ``var`` has to be linear."""
-        total, size = 0, 1
-        for extent, e in zip(reversed(self.buffer.shape), reversed(self.index), strict=True):
-            for atom, k in linear(e).terms.items():
-                if atom is var:
-                    total += k * size
-                elif not isinstance(atom, Var) and var in free_vars(atom):
-                    return None
-            size *= extent
-        return total
+        return self.steps.get(var, 0)
 
     def stride(self, var: Var) -> int | None:
         """Elements between neighbours along ``var`` in row-major order; None when not linear."""
@@ -108,7 +101,20 @@ def _form(e: Expr) -> dict[Var, int] | None:
 
 
 def _access(buffer: Buffer, index: tuple[Expr, ...]) -> Access:
-    return Access(buffer, tuple(map(_form, index)), index)
+    return Access(buffer, tuple(map(_form, index)), _steps(buffer, index))
+
+
+def _steps(buffer: Buffer, index: tuple[Expr, ...]) -> dict[Var, int | None]:
+    """Elements between neighbours along each axis of an index; None where it is not linear."""
+    steps: dict[Var, int | None] = {}
+    size = 1
+    for extent, e in zip(reversed(buffer.shape), reversed(index), strict=True):
+        for atom, k in linear(e).terms.items():
+            for v in (atom,) if isinstance(atom, Var) else free_vars(atom):
+                old = steps.get(v, 0)
+                steps[v] = old + k * size if v is atom and old is not None else None
+        size *= extent
+    return steps
 
 
 def _stmt_flops(s: Stmt) -> tuple[float, bool]:
