@@ -157,9 +157,17 @@ def device_id(target: Target) -> str:
     return f"{target.key}-t{target.threads}"
 
 
+_ESTIMATED = "-estimated"
+
+
 def estimates_id(target: Target) -> str:
     """What estimates are filed under, where they cannot be taken for measurements."""
-    return f"{target.key}-estimated"
+    return target.key + _ESTIMATED
+
+
+def holds_estimates(device: str) -> bool:
+    """Whether what is filed under a device was never measured."""
+    return device.endswith(_ESTIMATED)
 
 
 def quantile(values: tuple[float, ...], q: float) -> float:

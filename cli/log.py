@@ -57,7 +57,7 @@ def show(paths: tuple[str, ...], as_json: bool) -> None:
 def best(paths: tuple[str, ...], target: str | None, form: str, as_json: bool) -> None:
     """Show each workload's best schedule."""
     from ..autotune.journal import read
-    from ..autotune.records import quantile
+    from ..autotune.records import holds_estimates, quantile
     from ..autotune.units import duration
     from ..ir.target import Target
     from ..schedule.schedule import Trace
@@ -74,6 +74,7 @@ def best(paths: tuple[str, ...], target: str | None, form: str, as_json: bool) -
                 "device": b.device,
                 "sketch": b.sketch,
                 "decisions": dict(b.decisions),
+                "estimated": holds_estimates(b.device),
                 "seconds": quantile(b.runs, 0.5),
                 "default_seconds": quantile(b.default_runs, 0.5),
                 "trace": b.trace,
@@ -83,8 +84,9 @@ def best(paths: tuple[str, ...], target: str | None, form: str, as_json: bool) -
         click.echo(json.dumps({"version": 1, "best": rows}))
         return
     for b in found:
-        now, before = quantile(b.runs, 0.5), quantile(b.default_runs, 0.5)
-        head = f"{b.workload[:12]}  {duration(before):>9} -> {duration(now):>9}  {b.sketch}"
+        sign = "~" if holds_estimates(b.device) else ""
+        now, before = (f"{sign}{duration(quantile(x, 0.5))}" for x in (b.runs, b.default_runs))
+        head = f"{b.workload[:12]}  {before:>9} -> {now:>9}  {b.sketch}"
         if form == "python":
             click.echo(f"# {head}\n{Trace.from_json(b.trace).show()}")
         else:

@@ -95,16 +95,17 @@ def _told(result: TuneResult, estimated: bool) -> str:
     from ..autotune.progress import totals
     from ..autotune.units import duration
 
-    lines = []
+    lines, sign = [], "~" if estimated else ""
     for t in sorted(result.tasks, key=lambda t: -(t.weight * (t.default_seconds or 0.0))):
-        times = f"{duration(t.default_seconds):>9} -> {duration(t.best_seconds):>9}"
+        before, after = (f"{sign}{duration(x)}" for x in (t.default_seconds, t.best_seconds))
         lines.append(
-            f"  {t.name:<28} x{t.weight:<4g} {times}  {t.speedup:5.2f}x  {t.trials} trials"
+            f"  {t.name:<28} x{t.weight:<4g} {before:>9} -> {after:>9}  {t.speedup:5.2f}x  "
+            f"{t.trials} trials"
         )
-    before, after = totals(result.tasks)
+    before, after = (f"{sign}{duration(x)}" for x in totals(result.tasks))
     done = "estimated" if estimated else "measured"
     lines.append(
         f"{result.measured} trials {done} in {result.seconds:.1f} s ({result.stopped}): "
-        f"{duration(before)} -> {duration(after)}, {result.speedup:.2f} times faster"
+        f"{before} -> {after}, {result.speedup:.2f} times faster"
     )
     return "\n".join([*lines, *(f"note: {note}" for note in result.notes)])

@@ -149,3 +149,13 @@ def test_code_without_an_assembler_is_noted(
 def test_a_gpu_by_another_name_is_guessed(nestwright, softmax: Path) -> None:
     said = nestwright("build", softmax, "--target", "gpu")
     assert said.status == 2 and "did you mean 'cuda'?" in said.err
+
+
+def test_estimates_are_marked_wherever_they_show(nestwright, softmax: Path, tmp_path: Path) -> None:
+    log = tmp_path / "a.jsonl"
+    options = ("--target", SM90, "--simulate-cost", "--trials", 2, "--log", log)
+    assert " -> ~" in nestwright("tune", softmax, *options).out
+    for command in ("best", "show"):
+        assert "~" in nestwright("log", command, log).out
+    (best,) = json.loads(nestwright("log", "best", log, "--json").out)["best"]
+    assert best["estimated"]
