@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ....ir.loop.nodes import Buffer
 from ...cursor import LoopRef
 from ...schedule import Schedule
-from ..analyze import BlockInfo
+from ..analyze import BlockInfo, describe
 from ..lookup import below, own_loops
 
 WIDE = 1 << 14  # points of a row from which a few rows alone are too little for a GPU
@@ -201,6 +201,20 @@ def _unit(sch: Schedule, info: BlockInfo) -> LoopRef:
     unit = sch.add_unit_loop(info.name)
     sch.reorder(unit, *inner)
     return unit
+
+
+def sums_apart(k: Cluster, sch: Schedule) -> Cluster:
+    """The cluster with a copy after each reduction that writes a result of the function, so that
+    what is added up can be in registers."""
+    blocks: list[BlockInfo] = []
+    for info in k.blocks:
+        blocks.append(info)
+        single = len(info.stores) == 1
+        if info.reduce and single and info.stores[0].buffer in sch.func.params:
+            copy = sch.cache_write(info.name, 0)
+            blocks[-1] = describe(sch.block(info.name))
+            blocks.append(describe(sch.block(copy)))
+    return Cluster(tuple(blocks), k.count)
 
 
 def place(k: Cluster, sch: Schedule, wide: str | None = None) -> None:

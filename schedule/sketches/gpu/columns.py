@@ -16,9 +16,10 @@ from ...cursor import BlockRef, LoopRef
 from ...legality import update_of
 from ...schedule import Schedule
 from ..analyze import BlockInfo, describe
-from ..lookup import own_loops
+from ..lookup import below, own_loops
 from ..space import Choices, Sketch, cheapest
-from .clusters import Cluster, merged_rows, place, row_loops, stage_loops
+from .clusters import Cluster, merged_rows, place, row_loops, stage_loops, sums_apart
+from .direct import unroll_terms
 from .machine import (
     BARRIER,
     LATENCY,
@@ -127,8 +128,9 @@ def apply_columns(k: Columns, sch: Schedule, c: Choices) -> None:
     partial = describe(sch.block(name))
     inner = _terms_first(partial, sch)
     share_columns(Cluster((partial,), len(partial.spatial)), partial, sch, c, inner, at)
-    block, thread = row_loops(k.cluster, sch, 32)
-    place(k.cluster, sch)
+    whole = sums_apart(k.cluster, sch)
+    block, thread = row_loops(whole, sch, 32)
+    place(whole, sch)
     sch.bind(block, BLOCKS)
     sch.bind(thread, X)
 
@@ -154,18 +156,20 @@ def share_columns(
     _, part = sch.split(terms, [None, share])
     sch.reorder(part, *(x for x in sch.get_loops(anchor.name) if x != part))
     partial = sch.rfactor(part, 0)
+    store = sch.cache_write(partial, 0)
+    k = sums_apart(k, sch)
     row = merged_rows(k, sch, lanes)
     outer, column = sch.split(row[-1], [None, columns])
     block = fused(sch, [*row[:-1], outer])
     assert block is not None
     place(k, sch)
-    sch.compute_at(partial, block)
-    sch.set_scope(partial, 0, "shared")
+    sch.compute_at(store, block)
+    sch.set_scope(store, 0, "shared")
     sch.bind(block, BLOCKS)
     sch.bind(column, X)
-    _bind_partial(sch, partial, block, at, c)
+    _bind_partial(sch, partial, store, block, at, c)
     for info in k.blocks:
-        _last_sums(sch, stage_loops(k, sch, info, column), lanes, info is anchor)
+        _last_sums(sch, stage_loops(k, sch, info, column), lanes, info.name == anchor.name)
 
 
 def _last_sums(sch: Schedule, own: list[LoopRef], lanes: int, sums: bool) -> None:
@@ -179,27 +183,31 @@ def _last_sums(sch: Schedule, own: list[LoopRef], lanes: int, sums: bool) -> Non
         sch.unroll(terms)
 
 
-def _bind_partial(sch: Schedule, partial: BlockRef, block: LoopRef, at: int, c: Choices) -> None:
-    """Threads for the columns and the shares of the partial sums; a few terms at a time."""
+def _bind_partial(
+    sch: Schedule, partial: BlockRef, store: BlockRef, block: LoopRef, at: int, c: Choices
+) -> None:
+    """Threads for the columns and the shares of the partial sums, which are added up in registers;
+    a few terms at a time."""
     columns, lanes, times = int(c["columns"]), int(c["vector"]), int(c["unroll"])
-    info = describe(sch.block(partial))
-    own = own_loops(sch, partial, block)
-    share = own[info.spatial[-1].var]
-    column, lane = own[info.spatial[at].var], None
-    terms = [own[a.var] for a in info.reduce if a.var in own]
+    own = own_loops(sch, store, block)
+    axes = [a.var for a in sch.block(store).axes]
+    share, column = own[axes[0]], own[axes[1 + at]]
     if lanes > 1:
         column, lane = sch.split(column, [columns, lanes])
-    inner: list[LoopRef] = []
-    if terms and times > 1 and sch.extent(terms[-1]) > times:
-        terms[-1], step = sch.split(terms[-1], [None, times])
-        inner = [step]
-    sch.reorder(share, column, *terms, *inner, *([lane] if lane is not None else []))
+        sch.reorder(share, column, lane)
+        sch.vectorize(lane)
+    else:
+        sch.reorder(share, column)
+    sch.compute_at(partial, column)
+    sch.set_scope(partial, 0, "register")
     sch.bind(share, Y)
     sch.bind(column, X)
-    if lane is not None:
-        sch.vectorize(lane)
-    for step in inner:
-        sch.unroll(step)
+    loops = below(sch, partial, column)
+    wide = loops.pop(0) if lanes > 1 else None
+    if loops:
+        unroll_terms(sch, loops, wide, times)
+    if wide is not None:
+        sch.vectorize(wide)
 
 
 def columns_cost(k: Columns, c: Choices, target: Target) -> float:

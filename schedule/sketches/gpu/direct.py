@@ -15,7 +15,7 @@ from ...cursor import LoopRef
 from ...schedule import Schedule
 from ..analyze import Access, BlockInfo
 from ..space import Choices, Sketch, cheapest
-from .clusters import Cluster, place, row_loops, stage_loops
+from .clusters import Cluster, place, row_loops, stage_loops, sums_apart
 from .machine import LAUNCH, Launch, distinct, flops_of, launch_seconds, overlapped, waste
 from .threads import BLOCKS, X, powers
 
@@ -87,7 +87,7 @@ def direct_sketch(k: Cluster, target: Target) -> Sketch:
 
 def apply_direct(d: Direct, sch: Schedule, c: Choices) -> None:
     """Threads over the rows; every block of the cluster inside."""
-    k, lanes = d.cluster, int(c["vector"])
+    k, lanes = sums_apart(d.cluster, sch), int(c["vector"])
     block, thread = row_loops(k, sch, int(c["threads"]), lanes)
     place(k, sch)
     sch.bind(block, BLOCKS)
@@ -98,12 +98,12 @@ def apply_direct(d: Direct, sch: Schedule, c: Choices) -> None:
         mine = [x for x in own if x not in reducing]
         wide = mine[-1] if lanes > 1 and mine else None
         if reducing:
-            _unroll_last(sch, reducing, wide, int(c["unroll"]))
+            unroll_terms(sch, reducing, wide, int(c["unroll"]))
         if wide is not None:
             sch.vectorize(wide)
 
 
-def _unroll_last(sch: Schedule, reducing: list[LoopRef], lane: LoopRef | None, times: int) -> None:
+def unroll_terms(sch: Schedule, reducing: list[LoopRef], lane: LoopRef | None, times: int) -> None:
     """Write out some steps of the innermost reduction loop, the lanes inside of them."""
     extent = sch.extent(reducing[-1])
     inner = []
