@@ -296,3 +296,17 @@ def loads_of(s: For) -> list[Load]:
         for x in walk_expr(e)
         if isinstance(x, Load) and x.buffer.scope is Scope.GLOBAL
     ]
+
+
+@pytest.mark.parametrize(("heads", "rows", "whole"), [(3, 7, {1, 7}), (3, 8, {1, 2, 4, 8})])
+def test_rows_of_a_block_do_not_run_across_the_end_of_an_axis(
+    heads: int, rows: int, whole: set[int]
+) -> None:
+    text = f"f32[{heads},{rows},64] a | m = f32[{heads},{rows}] reduce(a, f32[] constant(0)), "
+    text += f"dimensions={{2}}, to_apply=add | b = f32[{heads},{rows},64] broadcast(m), "
+    text += f"dimensions={{0,1}} | f32[{heads},{rows},64] subtract(a, b)"
+    (group,) = fuse(optimize(parse(module_text(text))).entry).groups
+    found = generate(lower_group(group.computation, "main"), Target.parse("cuda -arch=sm_75"))
+    sketch = next(s for s in found if s.name.startswith("gpu_rows"))
+    chosen = {int(c["rows"]) for c in sketch.points()}
+    assert chosen and chosen <= whole

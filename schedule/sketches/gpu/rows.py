@@ -86,7 +86,8 @@ class Rows:
                 along = self.along(b)
                 near = along is not None and a.step(along) == 1
                 row = all(a.uses(x.var) or x.extent == 1 for x in b.spatial[: self.cluster.count])
-                if near and row and a.buffer not in self.cluster.passed:
+                known = all(form is not None for form in a.coefficients)
+                if near and row and known and a.buffer not in self.cluster.passed:
                     found.setdefault(a.buffer, []).append(b.name)
         once = {x: names for x, names in found.items() if len({*names}) == len(names) > 1}
         return tuple((x, tuple(names)) for x, names in once.items())
@@ -152,7 +153,20 @@ def rows_valid(r: Rows, c: Choices, target: Target) -> bool:
     whole = threads * rows >= min(target.gpu.warp, r.cluster.rows * threads)
     fits = whole and threads * rows <= 1024 and r.shared(c) <= target.gpu.shared_per_block
     most = max(r.vector(b, 8) for b in r.cluster.blocks)
-    return fits and r.cluster.rows % rows == 0 and int(c["vector"]) <= most
+    return fits and _is_box(r.cluster, rows) and int(c["vector"]) <= most
+
+
+def _is_box(k: Cluster, rows: int) -> bool:
+    """Whether blocks of so many rows are whole, and each a box of the rows' axes.
+
+    A block across the end of an axis would need shared memory for all that lies between.
+    """
+    reach = 1
+    for axis in reversed(k.blocks[0].spatial[: k.count]):
+        if rows <= reach * axis.extent:
+            return rows % reach == 0 and reach * axis.extent % rows == 0
+        reach *= axis.extent
+    return False
 
 
 def apply_rows(r: Rows, sch: Schedule, c: Choices) -> None:
