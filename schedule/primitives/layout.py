@@ -47,11 +47,7 @@ def transform_layout(
         if buffer in func.params
         else None,
         not_opaque([nest(func).blocks[n] for n in sorted(names)]),
-        Reason(
-            f"`{buffer}` is aligned or swizzled as it is laid out now", (block,), "do this first"
-        )
-        if buffer.align is not None or buffer.swizzle
-        else None,
+        _unbanked(block, buffer),
         _a_layout(buffer, order, pack),
     )
     steps = tuple(pack)
@@ -68,10 +64,11 @@ def transform_layout(
     return result
 
 
-def _unbanked(buffer: Buffer) -> Reason | None:
+def _unbanked(block: Block, buffer: Buffer) -> Reason | None:
     if buffer.align is None and not buffer.swizzle:
         return None
-    return Reason(f"`{buffer}` is aligned or swizzled for the layout it has", (), "do this first")
+    why = f"`{buffer}` is aligned or swizzled as it is laid out now"
+    return Reason(why, (block,), "do this first")
 
 
 def _a_layout(buffer: Buffer, order: Sequence[int] | None, pack: Pack) -> Reason | None:
