@@ -204,13 +204,16 @@ def _unit(sch: Schedule, info: BlockInfo) -> LoopRef:
 
 
 def sums_apart(k: Cluster, sch: Schedule) -> Cluster:
-    """The cluster with a copy after each reduction that writes a result of the function, so that
-    what is added up can be in registers."""
+    """The cluster with a copy after each reduction whose result others need, so that what is added
+    up can be in registers."""
+    names = {b.name for b in k.blocks}
     blocks: list[BlockInfo] = []
     for info in k.blocks:
         blocks.append(info)
-        single = len(info.stores) == 1
-        if info.reduce and single and info.stores[0].buffer in sch.func.params:
+        written = [r.buffer for r in sch.block(info.name).writes]
+        mine = all(r.name in names for r in sch.get_consumers(info.name))
+        alike = len(written) == 1 and written[0].shape == tuple(a.extent for a in info.spatial)
+        if info.reduce and alike and (written[0] in sch.func.params or not mine):
             copy = sch.cache_write(info.name, 0)
             blocks[-1] = describe(sch.block(info.name))
             blocks.append(describe(sch.block(copy)))

@@ -119,15 +119,15 @@ def shared_bytes(k: Columns, c: Choices) -> int:
 
 def apply_columns(k: Columns, sch: Schedule, c: Choices) -> None:
     """Share the terms among threads; among blocks before that, where it is asked for."""
-    terms, at = _terms_first(k.anchor, sch), len(k.anchor.spatial) - 1
+    terms = _terms_first(k.anchor, sch)
     if int(c["blocks"]) == 1:
-        share_columns(k.cluster, k.anchor, sch, c, terms, at)
+        share_columns(k.cluster, k.anchor, sch, c, terms)
         return
     piece, _ = sch.split(terms, [int(c["blocks"]), None])
     name = sch.rfactor(piece, 0)
     partial = describe(sch.block(name))
     inner = _terms_first(partial, sch)
-    share_columns(Cluster((partial,), len(partial.spatial)), partial, sch, c, inner, at)
+    share_columns(Cluster((partial,), len(partial.spatial)), partial, sch, c, inner)
     whole = sums_apart(k.cluster, sch)
     block, thread = row_loops(whole, sch, 32)
     place(whole, sch)
@@ -147,11 +147,8 @@ def _terms_first(info: BlockInfo, sch: Schedule) -> LoopRef:
     return terms
 
 
-def share_columns(
-    k: Cluster, anchor: BlockInfo, sch: Schedule, c: Choices, terms: LoopRef, at: int
-) -> None:
-    """Threads side by side on the columns, which are axis ``at`` of the anchor, others among the
-    terms of each; one launch."""
+def share_columns(k: Cluster, anchor: BlockInfo, sch: Schedule, c: Choices, terms: LoopRef) -> None:
+    """Threads side by side on the columns, others among the terms of each; one launch."""
     columns, lanes, share = int(c["columns"]), int(c["vector"]), int(c["share"])
     _, part = sch.split(terms, [None, share])
     sch.reorder(part, *(x for x in sch.get_loops(anchor.name) if x != part))
@@ -167,7 +164,7 @@ def share_columns(
     sch.set_scope(store, 0, "shared")
     sch.bind(block, BLOCKS)
     sch.bind(column, X)
-    _bind_partial(sch, partial, store, block, at, c)
+    _bind_partial(sch, partial, store, block, c)
     for info in k.blocks:
         _last_sums(sch, stage_loops(k, sch, info, column), lanes, info.name == anchor.name)
 
@@ -184,14 +181,14 @@ def _last_sums(sch: Schedule, own: list[LoopRef], lanes: int, sums: bool) -> Non
 
 
 def _bind_partial(
-    sch: Schedule, partial: BlockRef, store: BlockRef, block: LoopRef, at: int, c: Choices
+    sch: Schedule, partial: BlockRef, store: BlockRef, block: LoopRef, c: Choices
 ) -> None:
     """Threads for the columns and the shares of the partial sums, which are added up in registers;
     a few terms at a time."""
     columns, lanes, times = int(c["columns"]), int(c["vector"]), int(c["unroll"])
     own = own_loops(sch, store, block)
     axes = [a.var for a in sch.block(store).axes]
-    share, column = own[axes[0]], own[axes[1 + at]]
+    share, column = own[axes[0]], own[axes[-1]]
     if lanes > 1:
         column, lane = sch.split(column, [columns, lanes])
         sch.reorder(share, column, lane)
