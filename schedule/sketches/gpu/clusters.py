@@ -212,7 +212,8 @@ def sums_apart(k: Cluster, sch: Schedule) -> Cluster:
         blocks.append(info)
         written = [r.buffer for r in sch.block(info.name).writes]
         mine = all(r.name in names for r in sch.get_consumers(info.name))
-        alike = len(written) == 1 and written[0].shape == tuple(a.extent for a in info.spatial)
+        extents = sorted(a.extent for a in info.spatial)
+        alike = len(written) == 1 and sorted(written[0].shape) == extents
         if info.reduce and alike and (written[0] in sch.func.params or not mine):
             copy = sch.cache_write(info.name, 0)
             blocks[-1] = describe(sch.block(info.name))

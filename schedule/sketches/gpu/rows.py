@@ -150,8 +150,7 @@ def rows_sketch(r: Rows, target: Target) -> Sketch:
 def rows_valid(r: Rows, c: Choices, target: Target) -> bool:
     """Whole blocks of rows, within what a block of threads may have."""
     threads, rows = int(c["threads"]), int(c["rows"])
-    whole = threads * rows >= min(target.gpu.warp, r.cluster.rows * threads)
-    fits = whole and threads * rows <= 1024 and r.shared(c) <= target.gpu.shared_per_block
+    fits = threads * rows <= 1024 and r.shared(c) <= target.gpu.shared_per_block
     most = max(r.vector(b, 8) for b in r.cluster.blocks)
     return fits and _is_box(r.cluster, rows) and int(c["vector"]) <= most
 
@@ -166,7 +165,7 @@ def _is_box(k: Cluster, rows: int) -> bool:
         if rows <= reach * axis.extent:
             return rows % reach == 0 and reach * axis.extent % rows == 0
         reach *= axis.extent
-    return False
+    return rows == 1
 
 
 def apply_rows(r: Rows, sch: Schedule, c: Choices) -> None:
@@ -266,5 +265,8 @@ def rows_cost(r: Rows, c: Choices, target: Target) -> float:
         near = here * rows * (moved + again) / k.rows <= gpu.shared_per_multiprocessor
         second = cached / (gpu.multiprocessors * 64 * gpu.clock)
         second += 0.0 if near else again / (2 * gpu.bandwidth)
+    part = max(1.0, gpu.warp / (threads * rows))  # of a warp, the rest of which idles
     idle = 1.0 + 0.5 * max(0.0, threads / max(r.widest, 1) - 1.0)
-    return overlapped(launch_seconds(target, shape, moved, flops * idle), waves * waits, second)
+    return overlapped(
+        launch_seconds(target, shape, moved, flops * idle), waves * waits * part, second * part
+    )
