@@ -103,6 +103,10 @@ class Schedule:
         """An independent schedule in the same state. References serve both."""
         return Schedule(self.func, list(self._steps), dict(self._names))
 
+    def become(self, other: Schedule) -> None:
+        """Take over what was made of a copy."""
+        self.func, self._steps, self._names = other.func, list(other._steps), dict(other._names)
+
     def blocks(self) -> list[BlockRef]:
         """All blocks in program order."""
         return [BlockRef(name) for name in nest(self.func).blocks]

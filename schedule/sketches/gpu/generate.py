@@ -111,7 +111,7 @@ def _whole(
             sch.compute_inline(name)
         sketch.apply(sch, c)
         for k in others:
-            _take(sch, _by_rule(sch, k, target))
+            sch.become(_by_rule(sch, k, target))
 
     return replace(sketch, apply=apply)
 
@@ -128,8 +128,3 @@ def _by_rule(sch: Schedule, k: Cluster, target: Target) -> Schedule:
     for info in k.blocks:
         sch = schedule_alone(sch, info, target)
     return sch
-
-
-def _take(sch: Schedule, trial: Schedule) -> None:
-    """Make a schedule what a copy of it has become."""
-    sch.func, sch._steps, sch._names = trial.func, trial._steps, trial._names

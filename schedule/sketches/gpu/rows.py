@@ -229,27 +229,14 @@ def _share(sch: Schedule, info: BlockInfo, own: list[LoopRef], threads: int, lan
 def rows_cost(r: Rows, c: Choices, target: Target) -> float:
     """Estimated seconds: memory once, caches for what is read again, and what every stage waits."""
     k, threads, rows, gpu = r.cluster, int(c["threads"]), int(c["rows"]), target.gpu
-    moved = cached = again = flops = waits = 0.0
-    seen: set[object] = set()
-    passed = k.passed
+    moved, again, cached = _row_traffic(r, c)
+    flops = sum(map(flops_of, k.blocks))
+    waits = 0.0
     for info in k.blocks:
-        flops += flops_of(info)
         lanes = r.vector(info, int(c["vector"]))
         steps = math.ceil(r.width(info) / (threads * lanes))
         waits += LATENCY / 2 + steps * 60e-9 * (1 + 0.1 * lanes)
         waits += BARRIER * math.log2(max(threads, 2)) if info.reduce else 0.0
-        for a in (*info.inputs, *info.stores):
-            if a.buffer in passed:
-                continue
-            size = a.buffer.dtype.bytes
-            bytes_ = distinct(info, a) * size * waste(a, r.along(info), lanes)
-            bytes_ *= bursts(min(threads * lanes, r.width(info)) * size)
-            if a.buffer in seen:
-                again += bytes_
-            else:
-                moved += bytes_
-            seen.add(a.buffer)
-            cached += bytes_ / lanes**0.5
     steps = math.ceil(r.widest / threads)
     lanes = max(r.vector(b, int(c["vector"])) for b in k.blocks)
     under_way = 4.0 * lanes * min(-(-steps // lanes), 2)
@@ -270,3 +257,26 @@ def rows_cost(r: Rows, c: Choices, target: Target) -> float:
     return overlapped(
         launch_seconds(target, shape, moved, flops * idle), waves * waits * part, second * part
     )
+
+
+def _row_traffic(r: Rows, c: Choices) -> tuple[float, float, float]:
+    """Bytes read or written for the first time, bytes read again, and what the caches give in all,
+    more where it is asked for in small pieces."""
+    moved = again = cached = 0.0
+    seen: set[Buffer] = set()
+    passed, threads = r.cluster.passed, int(c["threads"])
+    for info in r.cluster.blocks:
+        lanes = r.vector(info, int(c["vector"]))
+        for a in (*info.inputs, *info.stores):
+            if a.buffer in passed:
+                continue
+            size = a.buffer.dtype.bytes
+            bytes_ = distinct(info, a) * size * waste(a, r.along(info), lanes)
+            bytes_ *= bursts(min(threads * lanes, r.width(info)) * size)
+            if a.buffer in seen:
+                again += bytes_
+            else:
+                moved += bytes_
+            seen.add(a.buffer)
+            cached += bytes_ / lanes**0.5
+    return moved, again, cached
