@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -43,9 +44,10 @@ def dump_stages(
     optimized = pipeline.optimize(frozen, instruments=(passes, Verify(verify)))
     groups = fuse_module(optimized)
     written = passes.written
+    numbers = itertools.count(len(pipeline.PIPELINE.passes) + 1)
 
     def write(stage: str, text: str) -> None:
-        number = len(pipeline.PIPELINE.passes) + 1 + list(SUFFIXES).index(stage)
+        number = next(numbers)
         path = folder / f"{number:02}_{stage}.{SUFFIXES[stage]}"
         with whole_file(path) as file:
             file.write(text.encode())
