@@ -51,7 +51,6 @@ def test_version(nestwright) -> None:
         ("show softmax.hlo --dump d --group x", "--group goes with --stage"),
         ("show softmax.hlo --dump softmax.hlo", "cannot use 'softmax.hlo': File exists"),
         ("build softmax.hlo --target cpuu", "did you mean 'cpu'?"),
-        ("build softmax.hlo --target cuda", "hint: name the one"),
         ("build softmax.hlo --target cpu\t-mcpu=znver9", "did you mean 'znver"),
         ("tune softmax.hlo --trials 0", "at least one trial"),
         ("run softmax.hlo", "pass either --inputs X.npz or --random SEED"),
