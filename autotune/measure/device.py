@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from ...codegen.backend import backend
 from ...codegen.code import DeviceCode
-from ...codegen.lower.pipeline import lower
+from ...codegen.device_kernel import CompiledDevice, compile_device
+from ...codegen.packing import packers
 from ...codegen.runtime.cuda.device import Device as Gpu
 from ...codegen.runtime.cuda.device import Memory, device
 from ...codegen.runtime.cuda.kernels import Kernel, load
 from ...codegen.runtime.cuda.recording import LaunchOp, launch_op, record, submit
 from ...codegen.runtime.cuda.staging import Staging
+from ...codegen.sequence import Packer
 from ...ir.dtypes import to_numpy
 from ...ir.loop.nodes import Buffer, Func
 from ...ir.target import Target
@@ -41,47 +42,55 @@ class Device:
         self.clock: Clock = EventClock(self.gpu)
         self.staging = Staging(self.gpu)
         self.outputs = program.outputs
+        self.arguments = [np.ascontiguousarray(a) for a in arguments]
         params = program.func.params
         sizes = [_bytes(b) for b in params]
         count = copies(sum(sizes), 4 * max(self.gpu.l2, target.l2), COPIES)
         with self.gpu:
             self.sets = [[self.gpu.allocate(n) for n in sizes] for _ in range(count)]
             for memories in self.sets:
-                for memory, value in zip(memories, arguments, strict=False):
-                    self.staging.upload(np.ascontiguousarray(value), memory.address)
+                for memory, value in zip(memories, self.arguments, strict=False):
+                    self.staging.upload(value, memory.address)
 
     def compile(self, func: Func) -> DeviceRun:
         """Compile and load a schedule of the program's function.
 
         ``Rejected`` for code that ptxas could not keep in registers: it need not be timed.
         """
-        flat = lower(func, self.target)
-        code = device_code(flat, self.target)
+        compiled = compile_device(func, self.target)
+        code = compiled.code
         spills = max(code.spills, default=0)
         if spills > SPILLED:
             note = f"ptxas keeps {spills} bytes of each thread in memory for lack of registers"
             raise Rejected(Outcome("build", note=note, facts=facts(code)))
-        with self.gpu:
-            kernels = load(code, self.target.gpu.sm, self.gpu)
-        return DeviceRun(self, code, kernels, int(flat.notes.get("workspace_bytes", 0)))
+        return DeviceRun(self, compiled)
 
 
 class DeviceRun:
     """Kernels bound to sets of buffers."""
 
-    def __init__(
-        self, machine: Device, code: DeviceCode, kernels: tuple[Kernel, ...], workspace: int
-    ) -> None:
-        self.facts: Mapping[str, Json] = facts(code)
+    def __init__(self, machine: Device, compiled: CompiledDevice) -> None:
+        self.facts: Mapping[str, Json] = facts(compiled.code)
         self._machine = machine
-        self._gpu = machine.gpu
-        self._work = machine.gpu.allocate(workspace) if workspace else None
+        self._gpu = gpu = machine.gpu
+        self._work = gpu.allocate(compiled.workspace) if compiled.workspace else None
+        self._packed = {i: self._upload(pack, i) for i, pack in packers(compiled.packs).items()}
+        with gpu:
+            kernels = load(compiled.code, machine.target.gpu.sm, gpu)
         self._runs = [self._ops(kernels, memories) for memories in machine.sets]
         self._graph: Any = None
         self._turn = 0
 
+    def _upload(self, pack: Packer, index: int) -> Memory:
+        """An argument as the kernel takes it, in memory of its own: constants are packed ahead."""
+        made = pack(self._machine.arguments[index])
+        memory = self._gpu.allocate(made.size)
+        with self._gpu:
+            self._machine.staging.upload(made, memory.address)
+        return memory
+
     def _ops(self, kernels: tuple[Kernel, ...], memories: Sequence[Memory]) -> list[LaunchOp]:
-        places = [m.address for m in memories]
+        places = [self._packed.get(i, m).address for i, m in enumerate(memories)]
         if self._work is not None:
             places.append(self._work.address)
         return [launch_op(kernel, places, "") for kernel in kernels]
@@ -140,13 +149,6 @@ class EventClock:
                 call("cuEventDestroy", self._last)
             self._last = event
         return self._total
-
-
-def device_code(flat: Func, target: Target) -> DeviceCode:
-    """The code of a lowered function."""
-    code = backend(target).compile(flat, target, {})
-    assert isinstance(code, DeviceCode)
-    return code
 
 
 def facts(code: DeviceCode) -> dict[str, Json]:
