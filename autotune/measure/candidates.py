@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 from ...ir.errors import NestwrightError
 from ...ir.loop.nodes import Func
@@ -10,7 +11,7 @@ from ...ir.target import Target
 from ...schedule.errors import ScheduleError
 from ...schedule.schedule import Schedule
 from ...schedule.sketches.generate import default_schedule
-from ...schedule.sketches.space import Sketch
+from ...schedule.sketches.space import Choices, Sketch
 from ...schedule.trace import Trace
 from ..records import DEFAULT_SKETCH
 from .protocol import Candidate, Outcome
@@ -36,7 +37,7 @@ def make_schedule(
         if sketch is None:
             raise Rejected(Outcome("invalid", note=f"this version has no sketch {c.sketch}"))
         schedule = Schedule(func)
-        sketch.apply(schedule, dict(c.decisions))  # type: ignore[arg-type]
+        sketch.apply(schedule, cast(Choices, dict(c.decisions)))
         return schedule
     except ScheduleError as e:
         raise Rejected(Outcome("invalid", note=in_short(e))) from None

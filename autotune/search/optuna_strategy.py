@@ -130,7 +130,7 @@ def to_study(log: Log, workload: str, device: str, storage: Any = None) -> optun
 def _frozen(t: Trial, distributions: dict[str, BaseDistribution]) -> optuna.trial.FrozenTrial:
     values: dict[str, Any] = {"sketch": t.sketch}
     values |= {f"{t.sketch}.{n}": canonical(v) for n, v in t.decisions.items()}
-    done = t.status == "ok"
+    done = t.ran
     return optuna.trial.create_trial(
         state=TrialState.COMPLETE if done else TrialState.FAIL,
         value=t.cost if done else None,

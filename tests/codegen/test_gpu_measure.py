@@ -16,8 +16,12 @@ from nestwright.autotune.measure.worker import Worker
 from nestwright.autotune.programs import KERNEL, Program
 from nestwright.autotune.records import DEFAULT_SKETCH
 from nestwright.codegen import ptxas
+from nestwright.codegen.device_kernel import compile_device
 from nestwright.codegen.kernel import compile_func
+from nestwright.codegen.packing import packers
 from nestwright.ir.target import Target
+from nestwright.schedule.schedule import Schedule
+from nestwright.schedule.sketches.generate import generate
 
 TEXT = """HloModule task
 ENTRY main {
@@ -93,6 +97,36 @@ def test_what_the_compiler_tells_is_told_without_a_run(harness, fake, tmp_path: 
     (outcome,) = harness.run(job(tmp_path, "compile"))
     assert outcome.status == "ok" and not outcome.runs and not fake.launched
     assert set(outcome.facts) == {"registers", "spills", "shared", "threads"}
+
+
+FROZEN = """HloModule frozen
+ENTRY main {
+  x = f16[33,101] parameter(0)
+  w = f16[101,67] parameter(1), frozen=true
+  ROOT z = f16[33,67] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+"""
+
+
+def test_a_constant_is_packed_for_a_kernel_that_takes_it_so(harness, fake, tmp_path: Path) -> None:
+    target, program = Target.parse("cuda -arch=sm_90"), Program("hlo", FROZEN)
+    sketch = next(s for s in generate(program.func, target) if "pack" in s.decisions)
+    choices = next(c for c in sketch.points() if c["pack"] and c["split"] == 1)
+    schedule = Schedule(program.func)
+    sketch.apply(schedule, choices)
+    [pack] = compile_device(schedule.func, target).packs
+    wanted = packers([pack])[1](program.arguments(0)[1])
+    found = []
+
+    def look(x: int, w: int, z: int) -> None:
+        found.append(ctypes.string_at(w, pack.size))
+
+    look.words = 3  # type: ignore[attr-defined]
+    fake.kernels[KERNEL] = look
+    asked = job(tmp_path, "measure", Candidate(sketch.name, choices))
+    (outcome,) = harness.run(replace(asked, text=FROZEN))
+    assert outcome.status == "wrong", "nothing computed the product"
+    assert found == [wanted.tobytes()]
 
 
 CHILD = """

@@ -8,7 +8,7 @@ from typing import Any
 
 from ....ir.dtypes import BY_NAME, DType
 
-CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13  # DLDeviceType
+CPU, CUDA, CUDA_MANAGED = 1, 2, 13  # DLDeviceType
 _INT, _UINT, _FLOAT, _BFLOAT, _COMPLEX, _BOOL = 0, 1, 2, 4, 5, 6  # DLDataTypeCode
 _F8 = {
     7: "f8e3m4", 8: "f8e4m3", 9: "f8e4m3b11fnuz", 10: "f8e4m3fn", 11: "f8e4m3fnuz",
