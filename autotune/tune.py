@@ -246,12 +246,11 @@ class Tuner:
         if self.plan.target.kind != "cuda" or self.plan.estimate:
             return state.propose(size, self.model)
         proposals = state.propose(COMPILED * size, self.model)
-        by_number = {n: p for n, p in enumerate(proposals)}
         jobs = [self._job(state, "compile", (self._candidate(state, p),), FILL) for p in proposals]
-        order = {job.number: n for n, job in enumerate(jobs)}
-        told = {order[job.number]: outcomes[0] for job, outcomes in self.pool.run(iter(jobs))}
-        compiled = [(by_number[n], told[n].facts) for n in sorted(told) if told[n].status == "ok"]
-        failed = [by_number[n] for n in sorted(told) if told[n].status != "ok"]
+        told = {job.number: outcomes[0] for job, outcomes in self.pool.run(iter(jobs))}
+        pairs = [(p, told[job.number]) for p, job in zip(proposals, jobs, strict=True)]
+        compiled = [(p, outcome.facts) for p, outcome in pairs if outcome.status == "ok"]
+        failed = [p for p, outcome in pairs if outcome.status != "ok"]
         chosen = state.choose(compiled, size, self.model)
         for p in failed[size - len(chosen) :]:
             state.strategy.release(p.point)

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import cast
 
 from ...codegen.lower.pipeline import lower
+from ...codegen.prepack import split_packs
 from ...ir.errors import NestwrightError
 from ...ir.target import Target
 from ...schedule.sketches.generate import generate
@@ -77,7 +78,7 @@ def _estimate(work: _Work, c: Candidate) -> Outcome:
         return e.outcome
     trace = cast("list[Json]", schedule.trace.to_json())
     try:
-        lower(schedule.func, work.target)
+        lower(split_packs(schedule.func)[0], work.target)
     except NestwrightError as e:
         return Outcome("build", (), trace, note=in_short(e))
     seconds = _seconds(work, c)
