@@ -1,0 +1,1 @@
+"""HLO as XLA serializes it: the protocol buffers of ``HloModuleProto``, read and written."""
