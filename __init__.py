@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from .autotune.api import build as build
     from .autotune.api import tune as tune
     from .autotune.bench import bench as bench
+    from .autotune.specialize import Specialized as Specialized
+    from .autotune.specialize import jit as jit
     from .codegen.artifact import load as load
+    from .codegen.counters import counters as counters
     from .codegen.runtime.executable import Executable as Executable
     from .ir.hlo.text import parse as parse
     from .ir.hlo.text import show as show
@@ -25,9 +28,12 @@ __version__ = "0.1.0"
 __all__ = [
     "Executable",
     "Schedule",
+    "Specialized",
     "Target",
     "bench",
     "build",
+    "counters",
+    "jit",
     "load",
     "parse",
     "show",
@@ -39,8 +45,11 @@ _HOME = {
     "Executable": ".codegen.runtime.executable",
     "Schedule": ".schedule.schedule",
     "Target": ".ir.target",
+    "Specialized": ".autotune.specialize",
     "bench": ".autotune.bench",
     "build": ".autotune.api",
+    "counters": ".codegen.counters",
+    "jit": ".autotune.specialize",
     "load": ".codegen.artifact",
     "parse": ".ir.hlo.text",
     "show": ".ir.hlo.text",

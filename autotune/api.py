@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeAlias, overload
 
 from ..codegen.build import build as build_module
+from ..codegen.build import build_or_load
 from ..codegen.device_kernel import DeviceKernel, compile_device
 from ..codegen.kernel import Kernel, compile_func
 from ..codegen.runtime.executable import Executable
 from ..codegen.stages import stage_text as _stage_text
+from ..codegen.store import folder
 from ..codegen.timings import timed
 from ..ir.errors import ArgumentError, NestwrightWarning, TargetError
 from ..ir.hlo.nodes import HloModule
 from ..ir.hlo.passes.freeze_parameters import freeze
 from ..ir.hlo.passes.pipeline import optimize
+from ..ir.hlo.printer import show
 from ..ir.load import load_model
 from ..ir.loop.nodes import Func
 from ..ir.target import Target
@@ -97,6 +101,7 @@ def build(
     log: str | os.PathLike[str] | None = ...,
     constants: Constants | None = ...,
     timings: dict[str, float] | None = ...,
+    cache: bool = ...,
 ) -> Executable: ...
 
 
@@ -107,6 +112,7 @@ def build(
     log: str | os.PathLike[str] | None = ...,
     constants: Constants | None = ...,
     timings: dict[str, float] | None = ...,
+    cache: bool = ...,
 ) -> Kernel | DeviceKernel: ...
 
 
@@ -116,12 +122,14 @@ def build(
     log: str | os.PathLike[str] | None = None,
     constants: Constants | None = None,
     timings: dict[str, float] | None = None,
+    cache: bool = True,
 ) -> Executable | Kernel | DeviceKernel:
     """Compile a model with the best schedules of a log; never measures, never tunes.
 
     Groups that the log has nothing for get the default schedule; a log without a single record for
     this model and target draws a warning that says what it holds. ``timings`` is filled with the
-    seconds of each stage. A function or ``Schedule`` of the DSL becomes a ``Kernel``, on
+    seconds of each stage. With ``cache`` a model that was built before, from the same content and
+    schedules by the same compiler, comes from disk (``codegen.store`` says where). A function or ``Schedule`` of the DSL becomes a ``Kernel``, on
     a GPU a ``DeviceKernel``; ``ScheduleError`` for a schedule that exceeds the GPU or is half done.
     """
     machine = Target.parse(target)
@@ -130,33 +138,30 @@ def build(
         schedules = best_traces(log, machine)
     if isinstance(model, Func | Schedule):
         return _build_func(model, machine, log, schedules)
-    with timed({} if timings is None else timings, "parse"):
-        module = model if isinstance(model, HloModule) else load_model(model)
-    chosen = Chosen(schedules)
-    exe = build_module(module, machine, schedules=chosen, constants=constants, timings=timings)
-    if log is not None and not chosen.used:
-        text = _foreign(module.name, machine, read(log))
+    spent: dict[str, float] = {} if timings is None else timings
+
+    def module() -> HloModule:
+        with timed(spent, "parse"):
+            return model if isinstance(model, HloModule) else load_model(model)
+
+    digest = _content(model) if cache and folder() is not None else None
+    if digest is None:
+        exe = build_module(module(), machine, schedules, constants, spent)
+    else:
+        exe = build_or_load(digest, module, machine, schedules, constants, spent)
+    if log is not None and exe.bundle.notes.get("scheduled") == "0":
+        text = _foreign(exe.name, machine, read(log))
         warnings.warn(text, NestwrightWarning, stacklevel=2)
     return exe
 
 
-class Chosen(Mapping[str, Trace]):
-    """Schedules by workload key, which remember the keys that were asked for and found."""
-
-    def __init__(self, traces: Mapping[str, Trace]) -> None:
-        self._traces = traces
-        self.used: set[str] = set()
-
-    def __getitem__(self, key: str) -> Trace:
-        trace = self._traces[key]
-        self.used.add(key)
-        return trace
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._traces)
-
-    def __len__(self) -> int:
-        return len(self._traces)
+def _content(model: str | os.PathLike[str] | HloModule) -> bytes | None:
+    """What names a model by its content; None for a file that cannot be read."""
+    try:
+        data = show(model).encode() if isinstance(model, HloModule) else Path(model).read_bytes()
+    except OSError:
+        return None
+    return sha256(data).digest()
 
 
 def stage_text(

@@ -16,6 +16,7 @@ from .arrays import read_constants
 @click.option("--log", type=click.Path(), help="Tuning log whose best schedules are used.")
 @click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")
 @click.option("-o", "--output", type=click.Path(), help="Where to write the built model.")
+@click.option("--no-cache", is_flag=True, help="Build again what was built before.")
 @click.option("--timings", is_flag=True, help="Print the time of every stage.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was built as JSON.")
 def build(
@@ -24,6 +25,7 @@ def build(
     log: str | None,
     constants: str | None,
     output: str | None,
+    no_cache: bool,
     timings: bool,
     as_json: bool,
 ) -> None:
@@ -34,7 +36,9 @@ def build(
     start = time.perf_counter()
     stages: dict[str, float] = {}
     frozen = read_constants(constants)
-    exe = build_model(model, target=target, log=log, constants=frozen, timings=stages)
+    exe = build_model(
+        model, target=target, log=log, constants=frozen, timings=stages, cache=not no_cache
+    )
     if output is not None:
         exe.save(output)
     total = time.perf_counter() - start

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,9 +18,11 @@ from ..ir.hlo.printer import show
 from ..ir.target import Target
 from ..schedule.trace import Trace
 from ..te.from_hlo import lower_group
+from . import store
 from .backend import backend
 from .code import KernelCode
 from .costs import costs
+from .counters import count
 from .groups import Groups, fuse_module, raise_together, symbol
 from .memory import alignment
 from .packing import packers
@@ -71,14 +73,54 @@ def build(
         runtime=code.runtime,
         constants=pool.memory(),
         costs=costs(optimized, plan),
-        notes=_draws(frozen) | ({} if constants else _hlo(module)),
+        notes=_draws(frozen) | ({} if constants else _hlo(module)) | _scheduled(groups, chosen),
     )
-
-    def stages(stage: str) -> str:
-        return stage_text(module, machine, stage, schedules=chosen, constants=constants)
-
+    count(built=1, kernels=len(kernels))
     with timed(spent, "link"):
-        return Executable(bundle, module, stages)
+        return _executable(bundle, lambda: module, chosen, constants)
+
+
+def build_or_load(
+    digest: bytes,
+    module: Callable[[], HloModule],
+    target: Target,
+    schedules: Mapping[str, Trace],
+    constants: Mapping[int | str, Any] | None,
+    timings: dict[str, float],
+) -> Executable:
+    """What ``build`` makes, out of the store on disk if it is there, else kept there.
+
+    ``digest`` names the model by its content; ``module`` reads it, and is called where it must be.
+    """
+    with timed(timings, "cache"):
+        key = store.key(digest, target, schedules, constants)
+        bundle = store.get(key)
+    if bundle is None:
+        exe = build(module(), target, schedules, constants, timings)
+        with timed(timings, "cache"):
+            store.put(key, exe.bundle)
+        return exe
+    count(loaded=1)
+    with timed(timings, "link"):
+        return _executable(bundle, module, schedules, constants)
+
+
+def _executable(
+    bundle: Bundle,
+    module: Callable[[], HloModule],
+    schedules: Mapping[str, Trace],
+    constants: Mapping[int | str, Any] | None,
+) -> Executable:
+    def stages(stage: str) -> str:
+        target = bundle.target
+        return stage_text(module(), target, stage, schedules=schedules, constants=constants)
+
+    return Executable(bundle, module, stages)
+
+
+def _scheduled(groups: Groups, schedules: Mapping[str, Trace]) -> dict[str, str]:
+    """How many groups have a schedule out of a log."""
+    return {"scheduled": str(sum(name in schedules for name in groups.distinct))}
 
 
 def _hlo(module: HloModule) -> dict[str, str]:

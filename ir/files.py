@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 
 @contextmanager
-def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def whole_file(path: str | os.PathLike[str], durable: bool = True) -> Iterator[BinaryIO]:
     """A file to write, which takes the name ``path`` when the block ends well.
 
     Until then the bytes stand under a temporary name in the same folder, and an error leaves what
@@ -30,20 +30,21 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             with place.open("wb") as file:
                 file.write(whole.getbuffer())
             return
-        with _renamed(place) as file:
+        with _renamed(place, durable) as file:
             yield file
     except OSError as e:
         raise OSError(e.errno or errno.EIO, e.strerror or str(e), str(path)) from e
 
 
 @contextmanager
-def _renamed(place: Path) -> Iterator[BinaryIO]:
+def _renamed(place: Path, durable: bool) -> Iterator[BinaryIO]:
     handle, temporary = tempfile.mkstemp(prefix=f".{place.name[:64]}.", dir=place.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
             file.flush()
-            os.fsync(handle)
+            if durable:
+                os.fsync(handle)
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, place)
     finally:

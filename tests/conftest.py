@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from hypothesis import settings
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
+os.environ["NESTWRIGHT_CACHE"] = "off"  # a test of the compiler has it compile
 
 TESTS = Path(__file__).parent
 

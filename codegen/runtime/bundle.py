@@ -56,10 +56,10 @@ class Bundle:
         return len(self.program) + sum(map(code_bytes, self.kernels.values()))
 
 
-def write(bundle: Bundle, path: Path) -> None:
+def write(bundle: Bundle, path: Path, durable: bool = True) -> None:
     """Write the file; it appears whole or not at all. ``ArtifactError`` where it cannot be."""
     try:
-        with whole_file(path) as file, zipfile.ZipFile(file, "w") as archive:
+        with whole_file(path, durable) as file, zipfile.ZipFile(file, "w") as archive:
             for name, data in _members(bundle):
                 info = zipfile.ZipInfo(name, _DATE)
                 info.external_attr = 0o644 << 16

@@ -26,20 +26,19 @@ from .profile import ThunkTime
 
 
 class Executable:
-    """A compiled model. Made by ``nestwright.build`` and ``nestwright.load``.
-
-    ``module`` is the model it was built from, before optimization.
-    """
+    """A compiled model. Made by ``nestwright.build`` and ``nestwright.load``."""
 
     def __init__(
         self,
         bundle: Bundle,
-        module: HloModule | None = None,
+        module: Callable[[], HloModule] | None = None,
         stages: Callable[[str], str] | None = None,
     ) -> None:
-        """``stages`` gives the text of a stage of compilation; a loaded executable has none."""
+        """``module`` gives the model that it was built from, before optimization; ``stages`` the
+        text of a stage of compilation. An executable that was saved has neither."""
         self.bundle = bundle
-        self._module = module
+        self._module: HloModule | None = None
+        self._read_module = module
         self._stages = stages
         self._loading = Lock()
         self._loaded: Loaded | None = None
@@ -72,6 +71,8 @@ class Executable:
     @property
     def module(self) -> HloModule:
         """The model as HLO. ``ArtifactError`` where a saved executable does not hold it."""
+        if self._module is None and self._read_module is not None:
+            self._module = self._read_module()
         if self._module is None:
             text = self.bundle.notes.get("hlo", "")
             if not text:

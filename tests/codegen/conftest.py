@@ -134,7 +134,7 @@ class FakeApi:
             native.bundle, target=Target.parse("cuda -arch=sm_90"), kernels=codes, program=b"",
             runtime=(),
         )  # fmt: skip
-        return Executable(bundle, native.module)
+        return Executable(bundle, lambda: native.module)
 
     def simulated(self, text: str) -> Executable:
         """A model as it is built for an sm_90, of which each group's first launch runs the group's

@@ -539,7 +539,7 @@ def test_code_loads_where_it_can_run(fake: Any, arch: str, capability: int, load
     exe = fake.executable(ADD)
     codes = {s: replace(c, cubin=b"cubin") for s, c in exe.bundle.kernels.items()}  # type: ignore[type-var]
     target = Target.parse(f"cuda -arch={arch}")
-    other = Executable(replace(exe.bundle, target=target, kernels=codes), exe.module)
+    other = Executable(replace(exe.bundle, target=target, kernels=codes), lambda: exe.module)
     fake.capability = capability
     if loads is None:
         with pytest.raises(TargetError, match=f"built for cuda -arch={arch}.*sm_{capability}"):
@@ -553,7 +553,7 @@ def test_code_loads_where_it_can_run(fake: Any, arch: str, capability: int, load
 def test_machine_code_that_does_not_fit_gives_way_to_ptx(fake: Any) -> None:
     exe = fake.executable(ADD)
     codes = {s: replace(c, cubin=b"cubin") for s, c in exe.bundle.kernels.items()}  # type: ignore[type-var]
-    other = Executable(replace(exe.bundle, kernels=codes), exe.module)
+    other = Executable(replace(exe.bundle, kernels=codes), lambda: exe.module)
     fake.fail("cuModuleLoadData", "NO_BINARY_FOR_GPU")
     args = arguments(other)
     assert_right(other, args, other(*args))
@@ -659,7 +659,7 @@ def test_the_bindings_take_what_they_are_given(fake: Any) -> None:
     del exe, put
     program = fake.executable(ADD)
     codes = {s: replace(c, cubin=b"x") for s, c in program.bundle.kernels.items()}  # type: ignore[type-var]
-    again = Executable(replace(program.bundle, kernels=codes), program.module)
+    again = Executable(replace(program.bundle, kernels=codes), lambda: program.module)
     again(*map(Foreign, map(aligned, arguments(again))))
     again.loaded().device.release_kept()  # type: ignore[attr-defined]
     fake.total = 0

@@ -1,0 +1,141 @@
+"""Built models, kept on disk under a hash of everything that decides what they are.
+
+The key covers the model, the frozen constants, the schedules, the target, the versions of what
+generates the code and the compiler's own source. So nothing is ever out of date: what changed has
+another key. A file that is damaged is dropped and built again. ``NESTWRIGHT_CACHE`` names the
+folder, or says ``off``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from functools import cache
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..ir.errors import ArtifactError
+from ..ir.target import Target
+from ..schedule.trace import Trace
+from . import ptxas
+from .runtime.bundle import Bundle, read, write
+
+VARIABLE = "NESTWRIGHT_CACHE"
+OFF = "off"
+LARGEST = 1 << 31  # bytes that the folder may hold
+_GENERATORS = ("llvmlite", "numpy", "ml-dtypes")
+_SUFFIX = ".nw"
+
+
+def folder() -> Path | None:
+    """Where built models are kept; None where they are not."""
+    named = os.environ.get(VARIABLE, "")
+    if named == OFF:
+        return None
+    if named:
+        return Path(named)
+    from platformdirs import user_cache_path
+
+    return user_cache_path("nestwright") / "built"
+
+
+def key(
+    model: bytes,
+    target: Target,
+    schedules: Mapping[str, Trace],
+    constants: Mapping[int | str, Any] | None,
+) -> str:
+    """The name of what ``build`` makes of these; ``model`` is a digest of the model's own bytes."""
+    digest = sha256(model)
+    facts: dict[str, Any] = {
+        "compiler": _compiler(),
+        "target": asdict(target) | {"features": sorted(target.features)},
+        "ptxas": _assembler() if target.kind == "cuda" else "",
+        "schedules": {name: trace.to_json() for name, trace in schedules.items()},
+    }
+    digest.update(json.dumps(facts, sort_keys=True).encode())
+    for name, value in sorted((constants or {}).items(), key=lambda item: repr(item[0])):
+        array = np.ascontiguousarray(value)
+        digest.update(f"{name!r} {array.dtype} {array.shape}".encode())
+        digest.update(array.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def get(name: str) -> Bundle | None:
+    """The model that is kept under a key."""
+    place = _place(name)
+    if place is None or not place.exists():
+        return None
+    try:
+        found = read(place)
+    except ArtifactError:
+        with suppress(OSError):
+            place.unlink()
+        return None
+    with suppress(OSError):
+        os.utime(place)  # the least recently used go first
+    return found
+
+
+def put(name: str, bundle: Bundle) -> None:
+    """Keep a model. Where that is impossible, or it is too large, nothing happens."""
+    place = _place(name)
+    if place is None or bundle.constants.nbytes > LARGEST // 8:
+        return
+    with suppress(OSError, ArtifactError):
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write(bundle, place, durable=False)
+        if name.startswith("0"):  # now and then
+            _prune(place.parent)
+
+
+def _place(name: str) -> Path | None:
+    where = folder()
+    return None if where is None else where / f"{name}{_SUFFIX}"
+
+
+def _prune(where: Path) -> None:
+    """Drop the least recently used until what is left takes at most ``LARGEST`` bytes."""
+    found = [(p.stat(), p) for p in where.glob(f"*{_SUFFIX}")]
+    total = sum(s.st_size for s, _ in found)
+    for stat, place in sorted(found, key=lambda item: item[0].st_mtime):
+        if total <= LARGEST:
+            return
+        place.unlink(missing_ok=True)
+        total -= stat.st_size
+
+
+@cache
+def _compiler() -> str:
+    """Names this compiler: its files by size and date, and the packages that shape its code."""
+    root = Path(__file__).parents[1]
+    digest = sha256()
+    for path, stat in _sources(root):
+        digest.update(f"{path} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+    for package in _GENERATORS:
+        with suppress(PackageNotFoundError):
+            digest.update(f"{package} {version(package)}\n".encode())
+    return digest.hexdigest()
+
+
+_FLOORS = ("ir", "te", "schedule", "codegen")  # what takes part in a build
+
+
+def _sources(root: Path) -> Iterator[tuple[str, os.stat_result]]:
+    for floor in _FLOORS:
+        for folder_, _, files in sorted(os.walk(root / floor)):
+            for file in sorted(f for f in files if f.endswith(".py")):
+                path = os.path.join(folder_, file)
+                yield os.path.relpath(path, root), os.stat(path)
+
+
+def _assembler() -> str:
+    found = ptxas.find()
+    return found.version if found is not None else "none"

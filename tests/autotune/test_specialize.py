@@ -1,0 +1,63 @@
+"""One executable for each combination of shapes, and what the counters say of it."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nestwright as nw
+from nestwright.ir.errors import ArgumentError
+from nestwright.ir.hlo.nodes import HloModule
+
+
+def scale(x: Any, by: Any) -> HloModule:
+    """x * by, for a vector of any length."""
+    n = np.asarray(x).shape[0]
+    return nw.parse(
+        f"HloModule scale_{n}\nENTRY main {{\n  x = f32[{n}] parameter(0)\n"
+        "  by = f32[] parameter(1)\n"
+        f"  b = f32[{n}] broadcast(by), dimensions={{}}\n  ROOT y = f32[{n}] multiply(x, b)\n}}"
+    )
+
+
+def test_a_new_shape_compiles_once() -> None:
+    f = nw.Specialized(scale)
+    before = nw.counters()
+    two = np.float32(2)
+    for n in (3, 5, 3, 5, 3):
+        x = np.arange(n, dtype=np.float32)
+        np.testing.assert_array_equal(f(x, two), x * 2)
+    after = nw.counters()
+    assert after.shapes - before.shapes == 2
+    assert after.built - before.built == 2
+    assert after.kernels - before.kernels == 2
+    assert len(f.shapes) == 2
+    assert f.executable(np.zeros(3, np.float32), two).name == "scale_3"
+
+
+def test_other_element_types_and_python_scalars_are_converted() -> None:
+    f = nw.Specialized(scale)
+    x = np.arange(4.0)
+    np.testing.assert_array_equal(f(x, 3.0), np.float32(x * 3))
+    np.testing.assert_array_equal(f(x, 4.0), np.float32(x * 4))
+    np.testing.assert_array_equal(f([1.0, 2.0], 4), np.float32([4, 8]))
+    assert len(f.shapes) == 2
+
+
+def test_threads_that_meet_a_shape_together_compile_it_once() -> None:
+    f = nw.Specialized(scale)
+    before = nw.counters().built
+    x = np.arange(7, dtype=np.float32)
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(lambda _: f(x, np.float32(2)), range(8)))
+    assert all((r == x * 2).all() for r in results)
+    assert nw.counters().built == before + 1
+
+
+def test_a_wrong_number_of_arguments_is_the_executables_to_refuse() -> None:
+    f = nw.Specialized(lambda *args: scale(args[0], 1))
+    with pytest.raises(ArgumentError, match="argument"):
+        f(np.zeros(2, np.float32))
