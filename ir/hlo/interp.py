@@ -8,7 +8,7 @@ in f64; integers wrap.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -34,6 +34,7 @@ from .rewrite import reachable
 from .shape_text import show_shape
 
 Step: TypeAlias = tuple[Instruction, "Handler | None", tuple[Instruction, ...]]
+Observer: TypeAlias = Callable[[Instruction, Value], None]
 
 
 def evaluate(module: HloModule, args: Sequence[Any]) -> Value:
@@ -46,8 +47,14 @@ def evaluate(module: HloModule, args: Sequence[Any]) -> Value:
     return evaluate_computation(module.entry, args)
 
 
-def evaluate_computation(computation: Computation, args: Sequence[Any]) -> Value:
-    """The result of one computation on these arguments; errors as for ``evaluate``."""
+def evaluate_computation(
+    computation: Computation, args: Sequence[Any], observe: Observer | None = None
+) -> Value:
+    """The result of one computation on these arguments; errors as for ``evaluate``.
+
+    ``observe`` is told the value of every instruction as soon as it is known, those of called
+    computations included, once per call.
+    """
     refuse_unsupported(computation)
     values = _arguments(computation, args)
     plans: dict[Computation, tuple[Step, ...]] = {}
@@ -55,7 +62,7 @@ def evaluate_computation(computation: Computation, args: Sequence[Any]) -> Value
     def run(c: Computation, operands: Sequence[Value]) -> Value:
         if (plan := plans.get(c)) is None:
             plan = plans[c] = _plan(c)
-        return _run(c, plan, operands, run)
+        return _run(c, plan, operands, run, observe)
 
     with np.errstate(all="ignore"):
         try:
@@ -104,13 +111,21 @@ def _plan(c: Computation) -> tuple[Step, ...]:
     return tuple((i, HANDLERS[i.opcode], tuple(done.get(i, ()))) for i in c.instructions)
 
 
-def _run(c: Computation, plan: Iterable[Step], args: Sequence[Value], run: Run) -> Value:
+def _run(
+    c: Computation,
+    plan: Iterable[Step],
+    args: Sequence[Value],
+    run: Run,
+    observe: Observer | None,
+) -> Value:
     values: dict[Instruction, Value] = {}
     for i, handler, dead in plan:
         if i.opcode == "parameter":
             values[i] = args[i.attrs["number"]]
         elif handler is not None:
             values[i] = handler(i, [values[o] for o in i.operands], run)
+        if observe is not None:
+            observe(i, values[i])
         for d in dead:
             del values[d]
     return values[c.root]

@@ -1,18 +1,15 @@
-"""Comparing results with the interpreter's: which error is still right."""
+"""Results held against the right ones: which error is still right, and how it is told."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..ir.accuracy import relative_error, tolerance
-from ..ir.dtypes import from_numpy
-
-if TYPE_CHECKING:
-    from ..ir.hlo.nodes import HloModule
+from .accuracy import relative_error, tolerance
+from .dtypes import from_numpy
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -32,27 +29,33 @@ class Comparison:
         """Is the output right?"""
         return not self.mismatch and self.error <= self.tolerance
 
+    def __str__(self) -> str:
+        told = f" ({self.mismatch})" if self.mismatch else ""
+        word = "right" if self.ok else "WRONG"
+        return f"{word}: error {self.error:.2e} of RMS, tolerance {self.tolerance:.0e}{told}"
 
-def check(
-    module: HloModule, arguments: Sequence[Any], results: Sequence[Array], tf32: bool = False
-) -> list[Comparison]:
-    """Compare a module's results, in order, with those of the interpreter.
 
-    ``tf32``: products of f32 may have been computed with operands of fewer bits.
+def compare_all(results: Any, wanted: Any, tf32: bool = False) -> list[Comparison]:
+    """Compare arrays, or nested tuples of them, with their references, leaf by leaf.
+
+    ``tf32``: products of f32 may have been computed with operands of fewer bits. ``ValueError``
+    where there are more of one than of the other.
     """
-    from ..ir.hlo.interp import evaluate
-
-    with np.errstate(all="ignore"):
-        wanted = leaves(evaluate(module, arguments))
-    pairs = zip(results, wanted, strict=True)
+    pairs = zip(leaves(results), leaves(wanted), strict=True)
     return [compare(i, np.asarray(x), np.asarray(y), tf32) for i, (x, y) in enumerate(pairs)]
 
 
 def leaves(value: Any) -> list[Any]:
     """The arrays in nested tuples, in order."""
-    if isinstance(value, tuple | list):
-        return [leaf for v in value for leaf in leaves(v)]
-    return [value]
+    return list(_leaves(value))
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        for part in value:
+            yield from _leaves(part)
+    else:
+        yield value
 
 
 def compare(output: int, got: Array, want: Array, tf32: bool = False) -> Comparison:
