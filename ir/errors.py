@@ -37,9 +37,33 @@ class VerifyError(NestwrightError):
     """IR that is not well formed. ``where`` names the instruction, block or statement."""
 
 
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One instruction that cannot be compiled, why not, and what would help.
+
+    ``source`` is ``file:line`` of the program that it came from, where that is known.
+    """
+
+    opcode: str
+    name: str
+    computation: str
+    reason: str
+    hint: str = ""
+    source: str = ""
+
+    def __str__(self) -> str:
+        place = f" ({self.source})" if self.source else ""
+        return f"{self.opcode} `{self.name}` in `{self.computation}`{place}"
+
+
 @dataclass(eq=False)
 class UnsupportedError(NestwrightError):
-    """Valid input that this version cannot compile; lists every offending instruction at once."""
+    """Valid input that this version cannot compile; ``findings`` has every offending instruction.
+
+    The text names some of each kind, with the count of all.
+    """
+
+    findings: tuple[Finding, ...] = ()
 
 
 @dataclass(eq=False)
@@ -64,6 +88,11 @@ class NestwrightWarning(UserWarning):
 @dataclass(eq=False)
 class ArtifactError(NestwrightError):
     """A built model that cannot be loaded or written."""
+
+
+@dataclass(eq=False)
+class LibraryError(NestwrightError):
+    """A function of the host that a model calls: there is none, or what it gives does not fit."""
 
 
 class DeviceError(NestwrightError):

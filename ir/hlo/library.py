@@ -1,0 +1,68 @@
+"""Library calls: the instructions that functions of the host compute, and what they ask of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..dtypes import to_numpy
+from ..library.attributes import read, unquoted
+from ..library.call import ArrayType, LibraryCall
+from ..library.lapack import needs_scipy
+from ..library.registry import HINT as HINT
+from ..library.registry import knows
+from .nodes import AnyShape, Instruction, Raw, Shape, TupleShape
+
+OPCODES = frozenset(
+    {"fft", "cholesky", "triangular-solve", "custom-call", "rng-get-and-update-state"}
+)
+"""Instructions that stand outside every group: their operands and results may be complex."""
+
+_OWN = (
+    "fft_type", "fft_length", "lower", "left_side", "unit_diagonal", "transpose_a", "delta",
+)  # fmt: skip
+
+
+def library_call(i: Instruction) -> LibraryCall:
+    """What an instruction of ``OPCODES`` asks for; layouts say nothing to a function."""
+    operands = tuple(t for o in i.operands for t in _types(o.shape))
+    results = tuple(_types(i.shape))
+    if i.opcode != "custom-call":
+        own = {name: i.attrs[name] for name in _OWN if name in i.attrs}
+        return LibraryCall(i.opcode, i.opcode, operands, results, attributes=own)
+    config, frontend = (_text(i, name) for name in ("backend_config", "frontend_attributes"))
+    return LibraryCall(
+        opcode=i.opcode,
+        target=unquoted(str(i.attrs.get("custom_call_target", ""))),
+        operands=operands,
+        results=results,
+        backend_config=unquoted(config),
+        attributes=read(config) or read(unquoted(config)),
+        frontend_attributes={k: v for k, v in read(frontend).items() if isinstance(v, str)},
+        api_version=str(i.attrs.get("api_version", "")),
+    )
+
+
+def refusal(i: Instruction) -> str:
+    """Why a custom call cannot be computed; "" where it can."""
+    target = str(i.attrs.get("custom_call_target", ""))
+    if i.opcode != "custom-call" or knows(target):
+        return ""
+    if needs_scipy(target):
+        return f"`{target}` needs SciPy, which is not installed"
+    return f"no function computes `{target}`"
+
+
+def _text(i: Instruction, name: str) -> str:
+    value = i.attrs.get(name, "")
+    return value.text if isinstance(value, Raw) else str(value)
+
+
+def _types(shape: AnyShape) -> Iterator[ArrayType]:
+    match shape:
+        case Shape(dtype=dtype, dims=dims):
+            yield ArrayType(dims, to_numpy(dtype))
+        case TupleShape(elements=elements):
+            for e in elements:
+                yield from _types(e)
+        case _:
+            pass

@@ -1,0 +1,1 @@
+"""What functions of the host compute for a model: transforms, factorizations, custom calls."""

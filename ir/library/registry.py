@@ -1,0 +1,82 @@
+"""Functions of the host by the name of the custom call that they answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias, overload
+
+from ..errors import ArgumentError, LibraryError
+from .call import LibraryCall
+from .fourier import transform
+from .lapack import FUNCTIONS as LAPACK
+from .lapack import knows as lapack_knows
+from .solvers import cholesky, triangular_solve
+
+Function: TypeAlias = Callable[..., Any]
+"""``function(call, *operands)`` gives the result, or a tuple of the results."""
+
+HINT = "nestwright.register_custom_call(target, function) says what computes it"
+
+_registered: dict[str, Function] = {}
+_OPERATIONS: dict[str, Function] = {
+    "fft": transform,
+    "cholesky": cholesky,
+    "triangular-solve": triangular_solve,
+}
+
+
+@overload
+def register_custom_call(target: str, function: Function) -> Function: ...
+@overload
+def register_custom_call(target: str) -> Callable[[Function], Function]: ...
+def register_custom_call(target: str, function: Function | None = None) -> Any:
+    """Let ``function`` compute the custom calls of a name, in the interpreter and in executables.
+
+    It gets the ``LibraryCall`` and the operands, NumPy arrays of its own, and gives the result: an
+    array of just the shape and element type that ``call.results`` asks for, or a tuple of them for
+    a call with several results or none. It is looked up by name when the call runs, so that a
+    function registered later takes its place. Without ``function`` this is a decorator. Returns
+    the function.
+    """
+    if not isinstance(target, str) or not target:
+        raise ArgumentError("a custom call's target", f"must be a name, not {target!r}")
+
+    def register(given: Function) -> Function:
+        if not callable(given):
+            raise ArgumentError(f"custom call {target!r}", f"{given!r} is no function")
+        _registered[target] = given
+        return given
+
+    return register if function is None else register(function)
+
+
+def unregister_custom_call(target: str) -> None:
+    """Forget the function that was registered for a name, if there is one."""
+    _registered.pop(target, None)
+
+
+def knows(target: str) -> bool:
+    """Is there a function for custom calls of this name?"""
+    return target in _registered or lapack_knows(target)
+
+
+def is_registered(target: str) -> bool:
+    """Has a user registered a function for this name?"""
+    return target in _registered
+
+
+def function(call: LibraryCall) -> tuple[Function, bool]:
+    """The function that answers a call, and whether a user registered it.
+
+    ``LibraryError`` where there is none.
+    """
+    if call.opcode == "custom-call":
+        if (found := _registered.get(call.target)) is not None:
+            return found, True
+        if lapack_knows(call.target):
+            return LAPACK[call.target], False
+    elif (found := _OPERATIONS.get(call.opcode)) is not None:
+        return found, False
+    raise LibraryError(
+        f"{call.opcode} {call.target!r}", "no function of this process computes it", hint=HINT
+    )

@@ -1,0 +1,94 @@
+"""Running library calls: what an executable remembers between them, what they must give."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from threading import Lock
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ..errors import LibraryError
+from .call import ArrayType, LibraryCall
+from .registry import function
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+FIRST_STATE = 0x7012395
+"""The state of random numbers before the first call: XLA's, which is any number but 0."""
+
+_lock = Lock()
+
+
+def _fresh_lock() -> None:
+    """A child of a fork may have inherited a lock that a thread of its parent held."""
+    global _lock
+    _lock = Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_fresh_lock)
+
+
+class Session:
+    """What an executable, or one evaluation, remembers from one library call to the next."""
+
+    def __init__(self) -> None:
+        self._state = FIRST_STATE
+
+    def run(self, call: LibraryCall, operands: Sequence[Array]) -> list[Array]:
+        """The results of a call, of the types that it asks for.
+
+        What the function raises comes through as it is, with a note of the call. ``LibraryError``
+        where there is no function, or its results do not fit.
+        """
+        if call.opcode == "rng-get-and-update-state":
+            return [self._next_state(call)]
+        found, is_users = function(call)
+        given = [np.array(a, order="C") for a in operands] if is_users else operands
+        try:
+            made = found(call, *given)
+        except Exception as error:
+            error.add_note(f"raised by the function that computes {call.opcode} {call.target!r}")
+            raise
+        return checked(made, call)
+
+    def _next_state(self, call: LibraryCall) -> Array:
+        """The 128-bit state, low word first; ``delta`` is added to it."""
+        delta = call.attributes.get("delta", 0)
+        step = delta if isinstance(delta, int) else 0
+        with _lock:
+            state = self._state
+            self._state = (state + step) % (1 << 128)
+        return np.array([state % (1 << 64), state >> 64], np.uint64)
+
+
+def checked(made: object, call: LibraryCall) -> list[Array]:
+    """What a function gave, as C-contiguous arrays; ``LibraryError`` where it does not fit."""
+    many = isinstance(made, tuple | list)
+    values: Sequence[object] = made if isinstance(made, tuple | list) else (made,)
+    where = f"{call.opcode} {call.target!r}"
+    if made is None and not call.results:
+        return []
+    if len(values) != len(call.results):
+        got = f"a tuple of {len(values)}" if many else type(made).__name__
+        raise LibraryError(where, f"its function must give {len(call.results)} arrays, gave {got}")
+    return [
+        _fitting(v, t, i, where) for i, (v, t) in enumerate(zip(values, call.results, strict=True))
+    ]
+
+
+def _fitting(value: object, wanted: ArrayType, number: int, where: str) -> Array:
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError) as error:
+        why = f"result {number} must be {wanted}; {type(value).__name__} gives no array: {error}"
+        raise LibraryError(where, why) from error
+    if array.shape != wanted.shape or array.dtype.newbyteorder("=") != wanted.dtype:
+        shape = ",".join(map(str, array.shape))
+        raise LibraryError(
+            where, f"result {number} must be {wanted}, not {array.dtype}[{shape}]",
+            hint="numpy.asarray(x, call.results[i].dtype) converts; nothing is converted unasked",
+        )  # fmt: skip
+    return np.asarray(array, wanted.dtype, order="C")

@@ -1,0 +1,138 @@
+"""Cholesky factors and triangular systems: SciPy's BLAS where it is installed, else NumPy.
+
+Narrow floats are computed in f32. No function here reads the triangle that is not asked for.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from .call import LibraryCall
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+BLOCK = 32  # rows of a triangle that are solved one by one; the rest goes through matrix products
+LETTERS = {"f": "s", "d": "d", "F": "c", "D": "z"}
+"""The letter that BLAS and LAPACK have for NumPy's type of character ``dtype.char``."""
+
+
+@cache
+def scipy(name: str) -> Any:
+    """A module of ``scipy.linalg``, ``blas`` or ``lapack``; None where SciPy is not installed."""
+    try:
+        return import_module(f"scipy.linalg.{name}")
+    except ImportError:
+        return None
+
+
+def cholesky(call: LibraryCall, a: Array) -> Array:
+    """L of ``a = L L^H``, or U of ``U^H U`` unless ``lower``; the other triangle is zero.
+
+    A matrix that is not positive definite has NaN everywhere.
+    """
+    return factor(a, bool(call.attributes.get("lower", False)))
+
+
+def factor(a: Array, lower: bool) -> Array:
+    """The Cholesky factor of each matrix ``[..., n, n]``, in the type of ``a``."""
+    wide = _computed_in(a.dtype)
+    half = np.tril(a.astype(wide)) if lower else np.conj(_turned(np.triu(a.astype(wide))))
+    with np.errstate(all="ignore"):
+        out = _lower_factors(half)
+    return (out if lower else np.conj(_turned(out))).astype(a.dtype)
+
+
+def _lower_factors(half: Array) -> Array:
+    """NumPy reads the lower triangle alone. It fails for all where one matrix is no good."""
+    if not half.size:
+        return half
+    try:
+        found = np.linalg.cholesky(half)
+    except np.linalg.LinAlgError:
+        if half.ndim == 2:
+            return np.full_like(half, np.nan)
+        return np.stack([_lower_factors(m) for m in half])
+    bad = np.atleast_1d(~np.isfinite(np.diagonal(found, axis1=-2, axis2=-1)).all(-1))
+    found.reshape(-1, *found.shape[-2:])[bad.reshape(-1)] = np.nan
+    return found
+
+
+def triangular_solve(call: LibraryCall, a: Array, b: Array) -> Array:
+    """x of ``op(a) x = b``, or of ``x op(a) = b`` unless ``left_side``.
+
+    A zero on the diagonal gives infinities and NaN.
+    """
+    get = call.attributes.get
+    return solve(
+        a,
+        b,
+        left=bool(get("left_side", False)),
+        lower=bool(get("lower", False)),
+        unit=bool(get("unit_diagonal", False)),
+        turned=str(get("transpose_a", "NO_TRANSPOSE")),
+    )
+
+
+def solve(a: Array, b: Array, *, left: bool, lower: bool, unit: bool, turned: str) -> Array:
+    """Solve with the triangle of each ``a[..., n, n]``; ``turned`` is HLO's ``transpose_a``."""
+    wide = _computed_in(np.result_type(b.dtype))
+    x = b.astype(wide)
+    with np.errstate(all="ignore"):
+        if not x.size:
+            return x.astype(b.dtype)
+        if a.shape[-1] >= BLOCK and scipy("blas") is not None:
+            x = _by_blas(a.astype(wide), x, left, lower, unit, turned)
+        else:
+            x = _by_rows(a.astype(wide), x, left, lower, unit, turned)
+    return x.astype(b.dtype)
+
+
+def _by_blas(a: Array, b: Array, left: bool, lower: bool, unit: bool, turned: str) -> Array:
+    trsm = getattr(scipy("blas"), f"{LETTERS[b.dtype.char]}trsm")
+    trans = {"TRANSPOSE": 1, "ADJOINT": 2}.get(turned, 0)
+    out = np.empty_like(b)
+    for at in np.ndindex(b.shape[:-2]):
+        out[at] = trsm(
+            1.0, a[at], b[at], side=0 if left else 1, lower=int(lower), trans_a=trans,
+            diag=int(unit),
+        )  # fmt: skip
+    return out
+
+
+def _by_rows(a: Array, b: Array, left: bool, lower: bool, unit: bool, turned: str) -> Array:
+    if turned != "NO_TRANSPOSE":
+        a, lower = _turned(a), not lower
+        a = np.conj(a) if turned == "ADJOINT" else a
+    if not left:  # x a = b  is  a' x' = b'
+        return _turned(_substitute(_turned(a), _turned(b), not lower, unit))
+    return _substitute(a, b, lower, unit)
+
+
+def _substitute(a: Array, b: Array, lower: bool, unit: bool) -> Array:
+    """Solve ``a x = b``: blocks of rows in order, within one row by row."""
+    n = a.shape[-1]
+    x = b.copy()
+    starts = range(0, n, BLOCK)
+    for start in starts if lower else reversed(starts):
+        end = min(n, start + BLOCK)
+        rows = range(start, end)
+        for r in rows if lower else reversed(rows):
+            known = slice(start, r) if lower else slice(r + 1, end)
+            x[..., r, :] -= np.matmul(a[..., r : r + 1, known], x[..., known, :])[..., 0, :]
+            if not unit:
+                x[..., r, :] /= a[..., r, r, None]
+        rest = slice(end, n) if lower else slice(0, start)
+        x[..., rest, :] -= np.matmul(a[..., rest, start:end], x[..., start:end, :])
+    return x
+
+
+def _turned(a: Array) -> Array:
+    return np.swapaxes(a, -1, -2)
+
+
+def _computed_in(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return dtype if dtype.char in LETTERS else np.dtype(np.float32)
