@@ -46,7 +46,7 @@ def _convolution(i: Instruction, args: list[Value], run: Run) -> Value:
     x = pad(x, np.zeros((), x.dtype), (_NO_PAD, *spread, _NO_PAD, _NO_PAD))
     out_space = [i.array.dims[d] for d in labels.out_spatial]
     out = _slide(x, w, out_space, window)
-    out = out.reshape(out.shape[0], *out_space, -1)
+    out = out.reshape(out.shape[0], *out_space, out.shape[-2] * out.shape[-1])
     place = [labels.out_batch, *labels.out_spatial, labels.out_feature]
     return narrow(out.transpose(np.argsort(place).tolist()), to_numpy(i.array.dtype))
 
@@ -70,14 +70,15 @@ def _slide(x: Array, w: Array, out_space: list[int], window: Window) -> Array:
                 out += _group_matmul(x[(slice(None), *cut)], w[at])
         return out
     out = np.zeros((x.shape[0], *out_space, groups, features), x.dtype)
-    flat = np.moveaxis(w, -3, 0).reshape(groups, -1, features)  # [group, kernel.. * in, out]
+    depth = prod(kernel) * w.shape[-2]
+    flat = np.moveaxis(w, -3, 0).reshape(groups, depth, features)  # [group, kernel.. * in, out]
     for at in product(*map(range, out_space)):
         cut = [
             slice(o * d.stride, o * d.stride + (n - 1) * d.rhs_dilate + 1, d.rhs_dilate)
             for o, n, d in zip(at, kernel, window, strict=True)
         ]
         patch = np.moveaxis(x[(slice(None), *cut)], -2, 0)  # [group, batch, kernel.., in]
-        joined = np.matmul(patch.reshape(groups, x.shape[0], -1), flat)
+        joined = np.matmul(patch.reshape(groups, x.shape[0], flat.shape[1]), flat)
         place: tuple[slice | int, ...] = (slice(None), *at)
         out[place] = np.moveaxis(joined, 0, 1)
     return out
@@ -89,9 +90,9 @@ def _group_matmul(x: Array, w: Array) -> Array:
     if depth == 1:
         return np.asarray(x * w[:, 0])
     if groups == 1:
-        rows = np.matmul(x.reshape(-1, depth), w[0])
+        rows = np.matmul(x.reshape(prod(x.shape[:-2]), depth), w[0])
         return np.asarray(rows).reshape(*x.shape[:-1], features)
-    rows = np.matmul(np.moveaxis(x, -2, 0).reshape(groups, -1, depth), w)
+    rows = np.matmul(np.moveaxis(x, -2, 0).reshape(groups, prod(x.shape[:-2]), depth), w)
     return np.moveaxis(rows.reshape(groups, *x.shape[:-2], features), 0, -2)
 
 

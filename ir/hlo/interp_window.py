@@ -108,6 +108,8 @@ def _select_and_scatter(i: Instruction, args: list[Value], run: Run) -> Value:
     """Each window's selected element receives the source's; elements outside never win."""
     a, source, init = args
     window = i.attrs["window"]
+    if a.size == 0:
+        return a
     select = lifted(i.attrs["select"], run)
     counts = source.shape
     best = np.zeros(counts, a.dtype)

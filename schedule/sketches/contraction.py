@@ -68,8 +68,13 @@ def find_contraction(
     feeders: tuple[BlockInfo, ...] = (),
     frozen: frozenset[Buffer] = frozenset(),
 ) -> Contraction | None:
-    """The roles of a reduction block's axes; None where its last axis is not contiguous."""
+    """The roles of a reduction block's axes; None where its last axis is not contiguous.
+
+    None also where there is one term only: a loop of one turn is no loop to start apart.
+    """
     if not info.reduce or not info.spatial or info.opaque or not _writes_in_order(info):
+        return None
+    if all(a.extent == 1 for a in info.reduce):
         return None
     last = info.spatial[-1]
     strides = [a.stride(last.var) for a in info.inputs]

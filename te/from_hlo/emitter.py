@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-from ...ir.dtypes import DType, f32
+from ...ir.dtypes import DType, f32, u64
 from ...ir.dtypes import index as index_type
 from ...ir.hlo.nodes import Computation, Instruction
 from ...ir.loop import affine
@@ -30,6 +30,8 @@ from ...ir.loop.nodes import Buffer, Const, Expr, Load, Var
 from .. import blocks
 from ..blocks import Axis
 from ..sharing import Pool
+
+_FAR = 1 << 62  # beyond any array
 
 Index: TypeAlias = tuple[Expr, ...]
 Rule: TypeAlias = "Callable[[Emitter, Instruction, Index], Expr]"
@@ -128,9 +130,11 @@ class Emitter:
 
 
 def as_index(e: Expr) -> Expr:
-    """An integer value as an index; a literal stays one."""
+    """An integer value as an index; a literal stays one. No u64 becomes negative."""
     if isinstance(e, Const) and e.dtype.is_int:
-        return const(e.value)
+        return const(min(int(e.value), _FAR))
+    if e.dtype == u64:
+        e = minimum(e, const(_FAR, u64))
     return cast(e, index_type)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ...ir.dtypes import DType
 from ...ir.elementwise import identity
 from ...ir.hlo.nodes import Computation, Instruction, Shape, TupleShape, WindowDim
-from ...ir.loop.build import add, cast, const, mul, op, sub
+from ...ir.loop.build import add, both, cast, compare, const, mul, op, select, sub
 from ...ir.loop.nodes import AxisKind, Buffer, Expr, For, Load
 from ...ir.loop.visit import seq
 from .. import blocks
@@ -54,11 +54,10 @@ class _Reducer:
         """The initial values."""
         return [cast(d.emitter.scalar(s), self.dtype(n)) for n, s in enumerate(self.starts)]
 
-    def neutral(self, d: Draft, n: int) -> Expr:
-        """What padding counts as: nothing. The initial value of a general reducer is neutral."""
-        own = self.inputs[n].array.dtype
-        if self.simple is None:
-            return cast(d.emitter.scalar(self.starts[n]), own)
+    def neutral(self) -> Expr:
+        """What padding counts as in a reduction by one operation: nothing."""
+        assert self.simple is not None
+        own = self.inputs[0].array.dtype
         return literal(identity(self.simple, own), own)
 
     def terms(self, d: Draft, index: Sequence[Expr]) -> list[Expr]:
@@ -74,15 +73,29 @@ class _Reducer:
 
 
 def _emit(
-    d: Draft, x: Instruction, r: _Reducer, axes: Sequence[Axis], terms: Sequence[Expr]
+    d: Draft,
+    x: Instruction,
+    r: _Reducer,
+    axes: Sequence[Axis],
+    terms: Sequence[Expr] | None,
+    condition: Expr | None = None,
 ) -> None:
-    """The block ``out[i] = combine(out[i], term[i, k])`` with the initial values as its init."""
+    """The block ``out[i] = combine(out[i], term[i, k])`` with the initial values as its init.
+
+    Terms count where ``condition`` holds; without terms the initial values are all there is.
+    """
     name = d.fresh(r.role)
     out = r.targets(d, x, name)
     at = variables([a for a in axes if a.kind is AxisKind.SPATIAL])
-    body = blocks.stores(out, at, r.combine([Load(b, at) for b in out], terms))
     init = blocks.stores(out, at, r.first(d))
-    d.body.append(blocks.nest(name, axes, body, init))
+    if terms is None:
+        d.body.append(blocks.nest(name, axes, init))
+    else:
+        old = [Load(b, at) for b in out]
+        new = r.combine(old, terms)
+        if condition is not None:
+            new = tuple(select(condition, n, o) for n, o in zip(new, old, strict=True))
+        d.body.append(blocks.nest(name, axes, blocks.stores(out, at, new), init))
     for n, b in enumerate(out):
         d.done((x, n), b)
 
@@ -105,7 +118,7 @@ def reduce_window(d: Draft, x: Instruction) -> None:
     if (dim := scanned(window, r.inputs[0].array.dims)) is not None:
         return _scan(d, x, r, dim, backward=window[dim].pad_high > 0)
     space = d.emitter.spatial(r.shapes[0].dims)
-    wide = [n for n, w in enumerate(window) if w.size != 1] or [0]
+    wide = [n for n, w in enumerate(window) if w.size != 1] or [0][: len(window)]
     terms = d.emitter.reducing([window[n].size for n in wide])
     inner = dict(zip(wide, variables(terms), strict=True))
     at = variables(space)
@@ -115,12 +128,32 @@ def reduce_window(d: Draft, x: Instruction) -> None:
     ]
     if not is_padded(x):
         return _emit(d, x, r, (*space, *terms), r.terms(d, places))
+    if r.simple is None:
+        return _masked(d, x, r, (*space, *terms), places)
     reach = {
         n: (w, extent) for n, (w, extent) in enumerate(zip(window, r.shapes[0].dims, strict=True))
     }
-    copies = [padded(d, operand, reach, r.neutral(d, n)) for n, operand in enumerate(r.inputs)]
-    loads = [cast(Load(b, tuple(places)), r.dtype(n)) for n, b in enumerate(copies)]
-    return _emit(d, x, r, (*space, *terms), loads)
+    copy = padded(d, r.inputs[0], reach, r.neutral())
+    return _emit(d, x, r, (*space, *terms), [cast(Load(copy, tuple(places)), r.dtype(0))])
+
+
+def _masked(
+    d: Draft, x: Instruction, r: _Reducer, axes: Sequence[Axis], places: Sequence[Expr]
+) -> None:
+    """A padded window of a reducer that need not have a neutral element: padding is passed over."""
+    source: list[Expr] = []
+    conditions: list[Expr | None] = []
+    for place, w, extent in zip(places, x.attrs["window"], r.inputs[0].array.dims, strict=True):
+        at = add(place, -w.pad_low)
+        if w.lhs_dilate != 1:
+            at, rest = d.emitter.divided(at, w.lhs_dilate)
+            conditions.append(compare("eq", rest, 0))
+        conditions.append(d.emitter.inside(at, extent))
+        source.append(d.emitter.clamped(at, extent - 1))
+    if r.inputs[0].array.size == 0:
+        axes = [a for a in axes if a.kind is AxisKind.SPATIAL]
+        return _emit(d, x, r, axes, None)
+    _emit(d, x, r, axes, r.terms(d, source), both(*conditions))
 
 
 def scanned(window: Sequence[WindowDim], extents: Sequence[int]) -> int | None:
@@ -148,10 +181,21 @@ def _scan(d: Draft, x: Instruction, r: _Reducer, dim: int, backward: bool) -> No
         along = sub(extents[dim] - 1, t) if backward else add(t, 0)
         return (*row[:dim], along, *row[dim:])
 
+    def kept(at: tuple[Expr, ...]) -> list[Expr]:
+        return [Load(b, at) for b in out]
+
     here, before = place(add(step.var, 1)), place(step.var)
-    first = blocks.stores(out, place(0), r.combine(r.first(d), r.terms(d, place(0))))
-    next_ = blocks.stores(out, here, r.combine([Load(b, before) for b in out], r.terms(d, here)))
-    body = seq(first, For(step.var, const(step.extent), next_))
+    if backward and r.simple is None:  # the order of the terms matters: the initial value is first
+        first = blocks.stores(out, place(0), r.terms(d, place(0)))
+        next_ = blocks.stores(out, here, r.combine(r.terms(d, here), kept(before)))
+        (each,) = d.emitter.reducing((extents[dim],), "e")
+        started = r.combine(r.first(d), kept(place(each.var)))
+        last = For(each.var, const(each.extent), blocks.stores(out, place(each.var), started))
+        body = seq(first, For(step.var, const(step.extent), next_), last)
+    else:
+        first = blocks.stores(out, place(0), r.combine(r.first(d), r.terms(d, place(0))))
+        next_ = blocks.stores(out, here, r.combine(kept(before), r.terms(d, here)))
+        body = seq(first, For(step.var, const(step.extent), next_))
     d.body.append(blocks.nest(name, axes, body, notes=OPAQUE))
     for n, b in enumerate(out):
         d.done((x, n), b)

@@ -9,8 +9,10 @@ import numpy as np
 
 from ...ir.dtypes import BY_NAME, DType, pred
 from ...ir.elementwise import DIRECTIONS, TABLE
-from ...ir.errors import UnsupportedError
+from ...ir.errors import Finding
 from ...ir.hlo.nodes import Computation, Instruction, Shape
+from ...ir.hlo.sources import source
+from ...ir.hlo.support import refusal
 from ...ir.loop.build import FALSE, TRUE, cast, const, op, select
 from ...ir.loop.nodes import Cast, Const, Expr, Op
 
@@ -32,13 +34,11 @@ def refuse(
     instruction: Instruction, computation: Computation, why: str, *more: Instruction, hint: str = ""
 ) -> NoReturn:
     """Raise ``UnsupportedError`` that names the instructions and where their source was."""
-    what = ", ".join(f"{x.opcode} `{x.name}`{_source(x)}" for x in (instruction, *more))
-    raise UnsupportedError(f"cannot compile {what}", why, f"computation {computation.name}", hint)
-
-
-def _source(x: Instruction) -> str:
-    m = x.metadata
-    return f" ({m.source_file}:{m.source_line})" if m is not None and m.source_file else ""
+    found = [
+        Finding(x.opcode, x.name, computation.name, why, hint, source(x))
+        for x in (instruction, *more)
+    ]
+    raise refusal(found, f"computation {computation.name}")
 
 
 def elementwise(instruction: Instruction, args: Sequence[Expr]) -> Expr:
@@ -164,15 +164,24 @@ def apply(computation: Computation, args: Sequence[Expr]) -> tuple[Expr, ...]:
 
 
 def simple_combiner(computation: Computation) -> str | None:
-    """The operation of a reducer that is one commutative operation of its two parameters."""
+    """The operation of a reducer that is one commutative operation of its two parameters.
+
+    It may be done in a wider type of the same kind: there it means the same, or is more exact.
+    """
     root, parameters = computation.root, computation.parameters
-    while root.opcode == "convert" and len(parameters) == 2:
+    if root.opcode == "convert" and _widens(root.operands[0].array.dtype, root.array.dtype):
         root = root.operands[0]
     if len(parameters) != 2 or root.opcode not in TABLE or not TABLE[root.opcode].commutative:
         return None
     leaves = []
     for operand in root.operands:
-        while operand.opcode == "convert":
+        if operand.opcode == "convert" and _widens(
+            operand.array.dtype, computation.root.array.dtype
+        ):
             operand = operand.operands[0]
         leaves.append(operand)
     return root.opcode if {*leaves} == {*parameters} else None
+
+
+def _widens(wide: DType, narrow: DType) -> bool:
+    return wide.kind == narrow.kind and wide.bits >= narrow.bits
