@@ -1,0 +1,288 @@
+"""HLO protos -> HloModule: ``HloModuleProto``, alone or inside an ``HloProto`` or a snapshot."""
+
+from __future__ import annotations
+
+import re
+from types import MappingProxyType
+from typing import Any
+
+from ...hlo.nodes import AnyShape, Computation, HloModule, Instruction, Metadata, Raw, TupleShape
+from ...hlo.opcodes import is_known
+from ...hlo.shape_text import show_shape
+from .attributes import read_attributes
+from .text_attributes import escaped, frontend_attributes
+from .values import read_literal, read_shape
+from .wire import Message
+
+_LOCAL = (1 << 32) - 1
+_NOT_A_NAME = re.compile(r"[^\w.\-]", re.ASCII)
+
+
+def parse(data: bytes, source: str = "<proto>") -> HloModule:
+    """Read a module. ``ParseError`` says at which byte it cannot be read (``source:byte n``)."""
+    return _Reader(_module(Message(data, source))).module()
+
+
+def is_proto(data: bytes) -> bool:
+    """Whether bytes begin as a module's proto does, or one that holds a module's.
+
+    The first field is the name of a module, or a message whose first field is.
+    """
+    at = 0
+    for _ in range(3):
+        if len(data) < at + 2 or data[at] != 0x0A:
+            return False
+        at += 2
+        while at < len(data) and data[at - 1] > 127:
+            at += 1
+        name = data[at : at + data[at - 1]]
+        if data[at - 1] <= 127 and name and all(32 < c < 127 for c in name):
+            return True
+    return False
+
+
+def _module(message: Message) -> Message:
+    """The module's message: this one, or one that stands first in it."""
+    outer = message
+    for _ in range(3):
+        if _is_module(outer):
+            return outer
+        inner = outer.fields.get(1, [0])[0]
+        if not isinstance(inner, tuple):
+            break
+        outer = Message(outer.data, outer.source, inner[0], inner[1], outer.depth + 1)
+    message.fail("not an HLO proto", "no module is in it")
+
+
+def _is_module(message: Message) -> bool:
+    """A module names its entry; messages around it have other things in these fields."""
+    entry = message.fields.get(2, [0])[-1]
+    if not isinstance(entry, tuple) or not message.has(3):
+        return False
+    name = message.data[entry[0] : entry[1]]
+    return any(name == c.raw(1) for c in message.messages(3))
+
+
+class _Reader:
+    """One run over one module. ``computations`` are those read so far, by id."""
+
+    def __init__(self, message: Message) -> None:
+        self.message = message
+        self.computations: dict[int, Computation] = {}
+        self.names: set[str] = set()
+        self.shapes: dict[bytes, AnyShape] = {}
+        self.frames = _frames(message.message(17))
+
+    def module(self) -> HloModule:
+        message = self.message
+        entry: Computation | None = None
+        wanted = message.text(2)
+        for part in message.messages(3):
+            computation = self.computation(part)
+            if part.integer(5) == message.integer(6) or (
+                not message.has(6) and part.text(1) == wanted
+            ):
+                entry = computation
+        if entry is None:
+            message.fail("module has no entry", f"no computation is `{wanted}`")
+        name = _NOT_A_NAME.sub("_", message.text(1)) or "module"
+        everything = tuple(self.computations.values())
+        attrs = MappingProxyType(_header(message))
+        return HloModule(name, everything, entry, attrs, _tables(message.message(17)))
+
+    def computation(self, message: Message) -> Computation:
+        name = _fresh(message.text(1), self.names)
+        scope: dict[int, Instruction] = {}
+        names: set[str] = set()
+        for part in message.messages(2):
+            number = part.integer(35) & _LOCAL
+            if number in scope:
+                part.fail(f"computation `{name}` does not hang together", f"two have id {number}")
+            scope[number] = self.instruction(part, scope, names)
+        instructions = tuple(scope.values())
+        root = scope.get(message.integer(6) & _LOCAL)
+        if root is None:
+            message.fail(f"computation `{name}` has no root", f"id {message.integer(6)}")
+        found = [i for i in instructions if i.opcode == "parameter"]
+        found.sort(key=lambda i: int(i.attrs["number"]))
+        numbers = [i.attrs["number"] for i in found]
+        if numbers != list(range(len(found))):
+            why = f"numbers are {numbers[:20]}, they must be 0 to {len(found) - 1}, each once"
+            message.fail(f"parameters of `{name}` do not count up from 0", why)
+        result = Computation(name, tuple(found), instructions, root)
+        if self.computations.setdefault(message.integer(5), result) is not result:
+            message.fail(f"computation `{name}` does not hang together", "another has its id")
+        return result
+
+    def instruction(
+        self, message: Message, scope: dict[int, Instruction], names: set[str]
+    ) -> Instruction:
+        opcode = message.text(2)
+        name = _fresh(message.text(1) or opcode, names)
+        if not is_known(opcode):
+            message.fail(f"unknown opcode `{escaped(opcode)[:40]}`", f"of `{name}`")
+        operands = tuple(self.operand(message, scope, n, name) for n in message.integers(36))
+        called = [self.called(message, n, name) for n in message.integers(38)]
+        shape = self.shape(message, name)
+        attrs = read_attributes(message, opcode, operands, called)
+        if opcode == "constant":
+            literal = message.message(8)
+            if literal is None:
+                message.fail(f"constant `{name}` has no value")
+            attrs = {"literal": read_literal(literal, shape)} | attrs
+        before = [_operand_name(scope, n) for n in message.integers(37)]
+        if before:
+            attrs["control-predecessors"] = Raw("{" + ", ".join(before) + "}")
+        kept = MappingProxyType(attrs) if attrs else _EMPTY
+        return Instruction(name, opcode, shape, operands, kept, self.metadata(message))
+
+    def operand(
+        self, message: Message, scope: dict[int, Instruction], number: int, name: str
+    ) -> Instruction:
+        known = scope.get(number & _LOCAL)
+        if known is None:
+            why = f"no instruction above it in its computation has id {number}"
+            message.fail(f"operand of `{name}` is not defined", why)
+        return known
+
+    def called(self, message: Message, number: int, name: str) -> Computation:
+        known = self.computations.get(number)
+        if known is None:
+            why = f"no computation above it has id {number}"
+            message.fail(f"a computation that `{name}` calls is not defined", why)
+        return known
+
+    def shape(self, message: Message, name: str) -> AnyShape:
+        raw = message.raw(3)
+        if (known := self.shapes.get(raw)) is None:
+            inner = message.message(3)
+            if inner is None:
+                message.fail(f"`{name}` has no shape")
+            known = self.shapes[raw] = read_shape(inner)
+        return known
+
+    def metadata(self, message: Message) -> Metadata | None:
+        inner = message.message(7)
+        if inner is None or not inner.fields:
+            return None
+        file, line = inner.text(3), inner.integer(4)
+        if not file:
+            file, line = self.frames.get(inner.integer(15), ("", 0))
+        return Metadata(inner.text(1), inner.text(2), file, line, _metadata_text(inner))
+
+
+_EMPTY: MappingProxyType[str, Any] = MappingProxyType({})
+
+
+def _operand_name(scope: dict[int, Instruction], number: int) -> str:
+    known = scope.get(number & _LOCAL)
+    return known.name if known is not None else f"id.{number}"
+
+
+def _fresh(name: str, taken: set[str]) -> str:
+    """A name that text can have and nobody has."""
+    name = _NOT_A_NAME.sub("_", name)
+    if not name or not (name[0].isalpha() or name[0] == "_"):
+        name = f"_{name}"
+    fresh, n = name, 0
+    while fresh in taken:
+        n += 1
+        fresh = f"{name}.{n}"
+    taken.add(fresh)
+    return fresh
+
+
+def _metadata_text(message: Message) -> str:
+    """``{op_type=".." op_name=".." ..}`` as XLA prints it."""
+    rows = [
+        f'{name}="{escaped(text)}"'
+        for name, text in (
+            ("op_type", message.text(1)),
+            ("op_name", message.text(2)),
+            ("source_file", message.text(3)),
+        )
+        if text
+    ]
+    rows += [
+        f"{name}={number}"
+        for name, number in (
+            ("source_line", message.integer(4)),
+            ("source_end_line", message.integer(17)),
+            ("source_column", message.integer(18)),
+            ("source_end_column", message.integer(19)),
+            ("stack_frame_id", message.integer(15)),
+        )
+        if number
+    ]
+    return "{" + " ".join(rows) + "}"
+
+
+def _frames(index: Message | None) -> dict[int, tuple[str, int]]:
+    """File and line of each stack frame; frames, locations and names are numbered from 1."""
+    if index is None:
+        return {}
+    files = index.texts(1)
+    places = [(m.integer(1), m.integer(3)) for m in index.messages(3)]
+    found: dict[int, tuple[str, int]] = {}
+    for number, frame in enumerate(index.messages(4), 1):
+        place = frame.integer(1)
+        if 0 < place <= len(places) and 0 < places[place - 1][0] <= len(files):
+            file, line = places[place - 1]
+            found[number] = (files[file - 1], line)
+    return found
+
+
+def _tables(index: Message | None) -> str:
+    """The file and stack-frame tables as text has them."""
+    if index is None or not index.fields:
+        return ""
+    rows = ["FileNames", *(f'{n} "{escaped(t)}"' for n, t in enumerate(index.texts(1), 1))]
+    rows += ["", "FunctionNames"]
+    rows += [f'{n} "{escaped(t)}"' for n, t in enumerate(index.texts(2), 1)]
+    rows += ["", "FileLocations"]
+    for n, m in enumerate(index.messages(3), 1):
+        fields = zip(_LOCATION, map(m.integer, (1, 2, 3, 5, 4, 6)), strict=True)
+        rows.append(f"{n} {{{' '.join(f'{k}={v}' for k, v in fields)}}}")
+    rows += ["", "StackFrames"]
+    for n, m in enumerate(index.messages(4), 1):
+        place, parent = m.integer(1), m.integer(2) + 1  # text counts parents from 1, none being 1
+        rows.append(f"{n} {{file_location_id={place} parent_frame_id={parent}}}")
+    return "\n".join(rows)
+
+
+_LOCATION = ("file_name_id", "function_name_id", "line", "end_line", "column", "end_column")
+
+
+def _header(message: Message) -> dict[str, Raw]:
+    """Attributes of the module, as text has them after its name."""
+    rows: dict[str, str] = {}
+    if message.has(7):
+        rows["is_scheduled"] = "true"
+    aliases = message.message(8)
+    if aliases is not None and aliases.has(1):
+        rows["input_output_alias"] = _aliases(aliases)
+    donors = message.message(18)
+    if donors is not None and donors.has(1):
+        shown = [f"({m.integer(1)}, {_index(m.integers(2))})" for m in donors.messages(1)]
+        rows["buffer_donor"] = "{ " + ", ".join(shown) + " }"
+    if (program := message.message(4)) is not None and program.has(2):
+        params = show_shape(TupleShape(tuple(read_shape(m) for m in program.messages(1))))
+        result = program.message(2)
+        shown_result = show_shape(read_shape(result)) if result is not None else ""
+        rows["entry_computation_layout"] = f"{{{params}->{shown_result}}}"
+    rows["frontend_attributes"] = frontend_attributes(message.message(19))
+    return {name: Raw(text) for name, text in rows.items() if text}
+
+
+def _aliases(message: Message) -> str:
+    kinds = {1: "may-alias", 2: "must-alias"}
+    shown = [
+        f"{_index(m.integers(1))}: ({m.integer(2)}, {_index(m.integers(3))}, "
+        f"{kinds.get(m.integer(4), 'may-alias')})"
+        for m in message.messages(1)
+    ]
+    return "{ " + ", ".join(shown) + " }"
+
+
+def _index(numbers: tuple[int, ...]) -> str:
+    return "{" + ",".join(map(str, numbers)) + "}"

@@ -1,0 +1,204 @@
+"""Where HLO's facts stand in XLA's protocol buffers: numbers of fields, of types and of words.
+
+The numbers are those of ``xla/service/hlo.proto`` and ``xla/xla_data.proto`` (OpenXLA, as of jaxlib
+0.10.2); they never change their meaning, new ones are added. Reader and writer both go by this
+table. How the value of an attribute is written follows from its kind in ``hlo/attributes.py``.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType as Table
+
+TYPES = Table(
+    {
+        "pred": 1, "s2": 26, "s4": 21, "s8": 2, "s16": 3, "s32": 4, "s64": 5,
+        "u2": 27, "u4": 22, "u8": 6, "u16": 7, "u32": 8, "u64": 9,
+        "f16": 10, "bf16": 16, "f32": 11, "f64": 12, "f8e5m2": 19, "f8e4m3": 28, "f8e4m3fn": 20,
+        "f8e4m3b11fnuz": 23, "f8e3m4": 29, "f8e5m2fnuz": 24, "f8e4m3fnuz": 25, "f4e2m1fn": 32,
+        "f8e8m0fnu": 33, "c64": 15, "c128": 18,
+    }
+)  # fmt: skip
+"""``PrimitiveType`` of each element type."""
+
+TUPLE, OPAQUE, TOKEN, BUFFER = 13, 14, 17, 34
+UNBOUNDED = -(1 << 63)
+"""The size of a dimension that no bound is known of."""
+
+LITERALS = Table(
+    {
+        "pred": 2, "s2": 26, "s4": 21, "s8": 15, "u2": 27, "u4": 22, "u8": 3,
+        "s32": 4, "s64": 5, "u32": 6, "u64": 7, "f32": 8, "f64": 9, "c64": 12, "c128": 18,
+        "f16": 11, "bf16": 13, "u16": 16, "s16": 17, "f4e2m1fn": 32, "f8e3m4": 29,
+        "f8e4m3b11fnuz": 23, "f8e4m3fn": 20, "f8e4m3fnuz": 25, "f8e4m3": 28, "f8e5m2fnuz": 24,
+        "f8e5m2": 19, "f8e8m0fnu": 33,
+    }
+)  # fmt: skip
+"""The field of ``LiteralProto`` that holds the elements of a type."""
+
+VARINTS = frozenset({"pred", "s32", "s64", "u32", "u64"})
+WORDS = Table({"f32": "<f4", "f64": "<f8", "c64": "<f4", "c128": "<f8"})
+"""Types whose elements are numbers of their own on the wire; all others are bytes as in memory."""
+
+DIMENSIONS, WINDOW, CONVOLUTION, SLICES, PADDING, DOT = 14, 15, 16, 17, 21, 30
+GATHER, SCATTER, TRIANGULAR, CHOLESKY, PRECISION, RAGGED = 33, 48, 59, 62, 51, 90
+
+PLACES: Table[str, tuple[int, ...]] = Table(
+    {
+        "dimensions": (DIMENSIONS,), "iota_dimension": (DIMENSIONS,), "index": (13,),
+        "number": (9,), "window": (WINDOW,), "dim_labels": (CONVOLUTION,), "slice": (SLICES,),
+        "padding": (PADDING,), "feature_group_count": (50,), "batch_group_count": (58,),
+        "exponent_bits": (18,), "mantissa_bits": (19,), "dynamic_slice_sizes": (20,),
+        "distribution": (23,), "epsilon": (24,), "feature_index": (25,), "channel_id": (26,),
+        "custom_call_target": (28,), "fft_type": (31,), "fft_length": (32,), "direction": (63,),
+        "type": (72,), "is_stable": (60,), "indices_are_sorted": (67,), "unique_indices": (69,),
+        "algorithm": (70,), "kind": (11,), "k": (81,), "largest": (85,), "delta": (66,),
+        "num_carries": (95,), "is_reverse": (94,), "is_associative": (96,), "is_composite": (89,),
+        "use_global_device_ids": (71,), "is_host_transfer": (47,), "constrain_layout": (56,),
+        "custom_call_has_side_effect": (65,), "api_version": (77,), "schedule": (76,),
+        "conv_kind": (97,), "padding_type": (75,), "slice_sizes": (34,),
+        "offset_dims": (GATHER, 1), "collapsed_slice_dims": (GATHER, 2),
+        "start_index_map": (GATHER, 3), "operand_batching_dims": (GATHER, 5),
+        "start_indices_batching_dims": (GATHER, 6),
+        "update_window_dims": (SCATTER, 1), "inserted_window_dims": (SCATTER, 2),
+        "scatter_dims_to_operand_dims": (SCATTER, 3), "input_batching_dims": (SCATTER, 5),
+        "scatter_indices_batching_dims": (SCATTER, 6),
+        "lhs_contracting_dims": (DOT, 1), "rhs_contracting_dims": (DOT, 2),
+        "lhs_batch_dims": (DOT, 3), "rhs_batch_dims": (DOT, 4),
+        "left_side": (TRIANGULAR, 1), "lower": (TRIANGULAR, 2), "unit_diagonal": (TRIANGULAR, 3),
+        "transpose_a": (TRIANGULAR, 4),
+    }
+)  # fmt: skip
+"""The path of field numbers from an instruction to an attribute."""
+
+PLACES_OF: Table[tuple[str, str], tuple[int, ...]] = Table(
+    {
+        ("gather", "index_vector_dim"): (GATHER, 4),
+        ("scatter", "index_vector_dim"): (SCATTER, 4),
+        ("dot", "algorithm"): (PRECISION, 2),
+        ("cholesky", "lower"): (CHOLESKY, 1),
+        **{
+            ("ragged-dot", f"{side}_{what}_dims"): (RAGGED, 1, number)
+            for side, what, number in (
+                ("lhs", "contracting", 1), ("rhs", "contracting", 2),
+                ("lhs", "batch", 3), ("rhs", "batch", 4),
+            )
+        },
+    }
+)  # fmt: skip
+"""Attributes whose path depends on the operation."""
+
+_DOT_ALGORITHMS = (
+    "any_f8_any_f8_f32 any_f8_any_f8_f32_fast_accum f16_f16_f16 f16_f16_f32 bf16_bf16_bf16 "
+    "bf16_bf16_f32 bf16_bf16_f32_x3 bf16_bf16_f32_x6 tf32_tf32_f32 tf32_tf32_f32_x3 f32_f32_f32 "
+    "f64_f64_f64 bf16_bf16_f32_x9"
+)
+
+ENUMS: Table[tuple[int, ...], Table[int, str]] = Table(
+    {
+        (23,): Table({1: "rng_uniform", 2: "rng_normal"}),
+        (31,): Table({0: "FFT", 1: "IFFT", 2: "RFFT", 3: "IRFFT"}),
+        (70,): Table({0: "rng_default", 1: "rng_three_fry", 2: "rng_philox"}),
+        (76,): Table({1: "SCHEDULE_LATEST", 2: "SCHEDULE_EARLIEST"}),
+        (77,): Table(
+            {
+                2: "API_VERSION_STATUS_RETURNING",
+                3: "API_VERSION_STATUS_RETURNING_UNIFIED",
+                4: "API_VERSION_TYPED_FFI",
+            }
+        ),
+        (75,): Table({1: "PADDING_VALID", 2: "PADDING_SAME"}),
+        (97,): Table({1: "fprop", 2: "dgrad", 3: "wgrad"}),
+        (TRIANGULAR, 4): Table({1: "NO_TRANSPOSE", 2: "TRANSPOSE", 3: "ADJOINT"}),
+        (PRECISION, 2): Table(
+            {n: f"dot_{word}" for n, word in enumerate(_DOT_ALGORITHMS.split(), 1)}
+        ),
+    }
+)
+"""Numbers of the words that an attribute may have; a number that is not here means none."""
+
+TRISTATE = (96,)
+"""A path whose value is 0 for nothing said, 1 for true, 2 for false."""
+
+_DOT = "lhs_batch_dims? lhs_contracting_dims rhs_batch_dims? rhs_contracting_dims"
+_CONVOLUTION = "window dim_labels feature_group_count? batch_group_count?"
+_COLLECTIVE = "channel_id? constrain_layout? use_global_device_ids?"
+
+ATTRIBUTES = Table(
+    {
+        "get-tuple-element": "index",
+        "parameter": "number",
+        **dict.fromkeys(
+            ("broadcast", "transpose", "reverse", "concatenate", "reduce", "map",
+             "get-dimension-size", "set-dimension-size"),
+            "dimensions",
+        ),
+        "sort": "dimensions is_stable?",
+        "scan": "dimensions is_reverse? is_associative? num_carries",
+        "iota": "iota_dimension",
+        "slice": "slice",
+        "pad": "padding",
+        "compare": "direction type?",
+        "dynamic-slice": "dynamic_slice_sizes",
+        "gather": "offset_dims collapsed_slice_dims start_index_map operand_batching_dims? "
+        "start_indices_batching_dims? index_vector_dim slice_sizes indices_are_sorted?",
+        "scatter": "update_window_dims inserted_window_dims scatter_dims_to_operand_dims "
+        "input_batching_dims? scatter_indices_batching_dims? index_vector_dim "
+        "indices_are_sorted? unique_indices?",
+        "dot": f"{_DOT} algorithm?",
+        "ragged-dot": _DOT,
+        "scaled-dot": _DOT,
+        "convolution": f"{_CONVOLUTION} conv_kind? padding_type?",
+        "reduce-window": "window",
+        "select-and-scatter": "window",
+        **dict.fromkeys(
+            ("batch-norm-training", "batch-norm-inference", "batch-norm-grad"),
+            "epsilon feature_index",
+        ),
+        "reduce-precision": "exponent_bits mantissa_bits",
+        "rng": "distribution",
+        "rng-bit-generator": "algorithm",
+        "rng-get-and-update-state": "delta",
+        "fft": "fft_type fft_length",
+        "cholesky": "lower?",
+        "triangular-solve": "left_side? lower? unit_diagonal? transpose_a?",
+        "topk": "k largest",
+        "fusion": "kind",
+        "call": "is_composite?",
+        "custom-call": "window? dim_labels? feature_group_count? batch_group_count? "
+        "padding_type? custom_call_target custom_call_has_side_effect? schedule? api_version?",
+        **dict.fromkeys(
+            ("all-reduce", "all-reduce-start", "collective-permute", "collective-permute-start",
+             "collective-broadcast", "ragged-all-to-all"),
+            _COLLECTIVE,
+        ),
+        **dict.fromkeys(
+            ("all-gather", "all-gather-start", "reduce-scatter"),
+            _COLLECTIVE.replace("use_", "dimensions use_"),
+        ),
+        "all-to-all": _COLLECTIVE.replace("use_", "dimensions? use_"),
+        **dict.fromkeys(
+            ("send", "send-done", "recv", "recv-done"), "channel_id? is_host_transfer?"
+        ),
+    }
+)  # fmt: skip
+"""The attributes of an operation, in the order of XLA's text; ``?`` marks what may be left out."""
+
+CALLS = Table(
+    {
+        **dict.fromkeys(
+            ("call", "map", "reduce", "reduce-window", "scatter", "sort", "scan", "all-reduce",
+             "all-reduce-start", "reduce-scatter"),
+            ("to_apply",),
+        ),
+        "fusion": ("calls",),
+        "async-start": ("calls",),
+        "async-update": ("calls",),
+        "async-done": ("calls",),
+        "while": ("body", "condition"),
+        "select-and-scatter": ("select", "scatter"),
+    }
+)  # fmt: skip
+"""The attributes that name the computations of an operation, in the order of their ids."""
+
+DEFAULTS = Table({"feature_group_count": 1, "batch_group_count": 1})
+"""What an attribute means that is left out, where it is neither zero, false nor empty."""
