@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..ir.errors import UnsupportedError
+from ..ir.errors import Finding, UnsupportedError
 from ..ir.hlo.canonical import canonical_text
 from ..ir.hlo.fuse import Group
 from ..ir.hlo.inputs import draws
@@ -15,6 +15,8 @@ from ..ir.hlo.nodes import HloModule, Shape
 from ..ir.hlo.passes.freeze_parameters import freeze
 from ..ir.hlo.passes.pipeline import optimize
 from ..ir.hlo.printer import show
+from ..ir.hlo.sources import source
+from ..ir.hlo.support import together
 from ..ir.target import Target
 from ..schedule.trace import Trace
 from ..te.from_hlo import lower_group
@@ -23,7 +25,7 @@ from .backend import backend
 from .code import KernelCode
 from .costs import costs
 from .counters import count
-from .groups import Groups, fuse_module, raise_together, symbol
+from .groups import Groups, fuse_module, symbol
 from .memory import alignment
 from .packing import packers
 from .parallel import Job, compile_all
@@ -167,7 +169,8 @@ def compile_groups(
         if not isinstance(error, UnsupportedError):
             raise error
         problems.append(_named(groups.distinct[key], error))
-    raise_together(problems, name)
+    if problems:
+        raise together(problems, name)
     return done
 
 
@@ -178,7 +181,6 @@ def _named(group: Group, error: UnsupportedError) -> UnsupportedError:
     except UnsupportedError as better:
         return better
     result = group.outputs[0]
-    where = f"{result.opcode} `{result.name}`, group {group.name}"
-    if result.metadata is not None and result.metadata.source_file:
-        where += f" ({result.metadata.source_file}:{result.metadata.source_line})"
-    return replace(error, where=error.where or where)
+    name = group.computation.name
+    found = Finding(result.opcode, result.name, name, str(error), "", source(result))
+    return replace(error, where=error.where or f"{found}", findings=error.findings or (found,))

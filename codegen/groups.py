@@ -9,6 +9,7 @@ from ..ir.errors import UnsupportedError
 from ..ir.hlo.canonical import key
 from ..ir.hlo.fuse import Fusion, Group, fuse
 from ..ir.hlo.nodes import Computation, HloModule, Instruction
+from ..ir.hlo.support import together
 from ..te.from_hlo.scalars import refuse
 from .sequence import called, needs_kernel
 
@@ -36,7 +37,8 @@ def fuse_module(module: HloModule) -> Groups:
     problems: list[UnsupportedError] = []
     for computation, fusion in fusions.items():
         problems += _unfused(computation, fusion)
-    raise_together(problems, module.name)
+    if problems:
+        raise together(problems, module.name)
     keys = {g: key(g.computation) for f in fusions.values() for g in f.groups}
     distinct: dict[str, Group] = {}
     for group, name in keys.items():
@@ -67,14 +69,3 @@ def _unfused(computation: Computation, fusion: Fusion) -> list[UnsupportedError]
             except UnsupportedError as error:
                 problems.append(error)
     return problems
-
-
-def raise_together(problems: list[UnsupportedError], name: str) -> None:
-    """One error for all problems; nothing if there are none."""
-    if len(problems) == 1:
-        raise problems[0]
-    if problems:
-        lines = "\n".join(f"  {p}".replace("\n", "\n  ") for p in problems)
-        raise UnsupportedError(
-            f"{len(problems)} instructions cannot be compiled", f"\n{lines}", name
-        )

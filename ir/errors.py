@@ -21,7 +21,8 @@ class NestwrightError(Exception):
 
     def __str__(self) -> str:
         head = f"{self.where}: {self.what}" if self.where else self.what
-        rows = [f"{head}: {self.why}" if self.why else head]
+        gap = "" if self.why.startswith("\n") else " "
+        rows = [f"{head}:{gap}{self.why}" if self.why else head]
         if self.hint:
             rows.append(f"  hint: {self.hint}")
         return "\n".join(rows)

@@ -17,6 +17,8 @@ from ..dtypes import to_numpy
 from ..elementwise import TABLE
 from ..errors import ArgumentError, UnsupportedError
 from . import (
+    asynchronous,
+    collectives,
     interp_conv,
     interp_indexing,
     interp_linear,
@@ -30,8 +32,9 @@ from . import (
 from .interp_values import Handler, Run, Value
 from .nodes import AnyShape, Computation, HloModule, Instruction, Shape, TupleShape
 from .opcodes import ELEMENTWISE
-from .rewrite import reachable
+from .rewrite import post_order
 from .shape_text import show_shape
+from .support import findings, refusal, require_supported
 
 Step: TypeAlias = tuple[Instruction, "Handler | None", tuple[Instruction, ...]]
 Observer: TypeAlias = Callable[[Instruction, Value], None]
@@ -44,7 +47,8 @@ def evaluate(module: HloModule, args: Sequence[Any]) -> Value:
     a tuple takes a tuple, or all arguments are given flat. ``ArgumentError``
     for arguments that do not fit, ``UnsupportedError`` that lists what cannot be computed.
     """
-    return evaluate_computation(module.entry, args)
+    require_supported(module)
+    return _evaluate(module.entry, args, None)
 
 
 def evaluate_computation(
@@ -55,7 +59,12 @@ def evaluate_computation(
     ``observe`` is told the value of every instruction as soon as it is known, those of called
     computations included, once per call.
     """
-    refuse_unsupported(computation)
+    if found := list(findings(computation)):
+        raise refusal(found, computation.name)
+    return _evaluate(computation, args, observe)
+
+
+def _evaluate(computation: Computation, args: Sequence[Any], observe: Observer | None) -> Value:
     values = _arguments(computation, args)
     plans: dict[Computation, tuple[Step, ...]] = {}
 
@@ -72,35 +81,12 @@ def evaluate_computation(
             raise UnsupportedError(what, str(error), computation.name) from error
 
 
-def refuse_unsupported(computation: Computation) -> None:
-    """``UnsupportedError`` naming every instruction that has no meaning here, if there is one."""
-    found = [
-        f"{i.opcode} `{i.name}` in `{c.name}`{_origin(i)}"
-        for c in reachable(computation)
-        for i in c.instructions
-        if i.opcode not in HANDLERS or _foreign(i)
-    ]
-    if found:
-        what = f"{len(found)} instructions cannot be computed"
-        raise UnsupportedError(what, "; ".join(found[:50]), computation.name)
-
-
-def _foreign(i: Instruction) -> bool:
-    if i.opcode == "custom-call":
-        return i.attrs.get("custom_call_target") not in interp_sort.CUSTOM_CALLS
-    return False
-
-
-def _origin(i: Instruction) -> str:
-    if i.metadata is None or not i.metadata.source_file:
-        return ""
-    return f" ({i.metadata.source_file}:{i.metadata.source_line})"
-
-
 def _plan(c: Computation) -> tuple[Step, ...]:
     """What to run and, after each step, which values nobody needs any more."""
+    needed = dict.fromkeys([*c.parameters, *post_order([c.root])])
+    steps = [i for i in c.instructions if i in needed]
     last: dict[Instruction, Instruction] = {}
-    for i in c.instructions:
+    for i in steps:
         last[i] = i
         for operand in i.operands:
             last[operand] = i
@@ -108,7 +94,19 @@ def _plan(c: Computation) -> tuple[Step, ...]:
     for value, user in last.items():
         if value is not c.root:
             done.setdefault(user, []).append(value)
-    return tuple((i, HANDLERS[i.opcode], tuple(done.get(i, ()))) for i in c.instructions)
+    return tuple((i, _handler(i), tuple(done.get(i, ()))) for i in steps)
+
+
+def _handler(i: Instruction) -> Handler | None:
+    match asynchronous.stage(i.opcode):
+        case (_, "start"):
+            return _tuple
+        case (_, "update"):
+            return _first
+        case (_, "done"):
+            return _done
+        case _:
+            return HANDLERS[i.opcode]
 
 
 def _run(
@@ -231,9 +229,22 @@ def _conditional(i: Instruction, args: list[Value], run: Run) -> Value:
     return run(branches[number], [args[1 + number]])
 
 
-def _all_reduce(i: Instruction, args: list[Value], run: Run) -> Value:
-    """In one process an ``all-reduce`` has one value to reduce."""
-    return args[0] if len(args) == 1 else tuple(args)
+def _exchange(i: Instruction, args: list[Value], run: Run) -> Value:
+    """One device has its own values to exchange, and nothing else."""
+    if i.opcode == collectives.PERMUTE and not collectives.pairs(i):
+        args = [np.zeros_like(a) for a in args]
+    bundled = isinstance(i.shape, TupleShape) and not isinstance(args[0], tuple)
+    return tuple(args) if bundled else args[0]
+
+
+def _done(i: Instruction, args: list[Value], run: Run) -> Value:
+    """What start and done are together, on the operands that the start took."""
+    start = asynchronous.start_of(i)
+    assert start is not None
+    one = asynchronous.whole(i, start)
+    handler = HANDLERS[one.opcode]
+    assert handler is not None
+    return handler(one, list(args[0]), run)
 
 
 def _zero(i: Instruction, args: list[Value], run: Run) -> Value:
@@ -267,7 +278,7 @@ HANDLERS: Mapping[str, Handler | None] = {
     "opt-barrier": _first,
     "add-dependency": _first,
     "domain": _first,
-    "all-reduce": _all_reduce,
+    **dict.fromkeys((*collectives.EXCHANGES, collectives.PERMUTE), _exchange),
     "replica-id": _zero,
     "partition-id": _zero,
     "after-all": _token,

@@ -16,7 +16,8 @@ Attributes are kept under the names that HLO text gives them (``dimensions``, ``
   Window, ConvLabels  window, dim_labels
   tuple[SliceDim]     slice
   tuple[PadDim]       padding (of ``pad``)
-  numpy.ndarray       literal of ``constant`` (attribute ``literal``; tuple constants: a tuple)
+  numpy.ndarray       literal of ``constant`` (attribute ``literal``; tuple constants: a tuple;
+                      ``Raw`` where the text left the value out)
   Raw                 anything this IR keeps but does not interpret; printed back as it was
 
 ``parameter`` has ``number: int``. Metadata is apart, and never part of meaning.
@@ -37,13 +38,15 @@ class Shape:
     """A dense array. ``layout`` is minor-to-major (HLO's braces), None for row-major.
 
     ``dynamic[i]`` marks dimension i as bounded (``<=``): ``dims[i]`` is then its bound. An empty
-    tuple means that no dimension is.
+    tuple means that no dimension is. ``tiling`` is what a layout says beyond the order of the
+    dimensions (tiles, memory space, element bits), as text: ``T(8,128)S(1)``.
     """
 
     dtype: DType
     dims: tuple[int, ...] = ()
     layout: tuple[int, ...] | None = None
     dynamic: tuple[bool, ...] = ()
+    tiling: str = ""
 
     @property
     def rank(self) -> int:
@@ -71,7 +74,9 @@ class TupleShape:
 
 @dataclass(frozen=True, slots=True)
 class TokenShape:
-    """The type of values that only order side effects."""
+    """The type of values that hold no array: tokens, and ``opaque[]`` and buffers by their text."""
+
+    text: str = "token[]"
 
 
 AnyShape: TypeAlias = Shape | TupleShape | TokenShape

@@ -28,14 +28,17 @@ HEAVY = _set(
     "dot convolution reduce reduce-window select-and-scatter sort topk map batch-norm-training "
     "batch-norm-inference batch-norm-grad rng-bit-generator fft cholesky triangular-solve"
 )
-ONE_PROCESS = _set("all-reduce replica-id partition-id add-dependency domain")
+ONE_PROCESS = _set(
+    "all-reduce all-gather all-to-all reduce-scatter collective-broadcast collective-permute "
+    "replica-id partition-id add-dependency domain"
+)
 
 COMPUTED: frozenset[str] = ELEMENTWISE | STRUCTURE | SHAPING | HEAVY | ONE_PROCESS
-"""What the interpreter runs."""
+"""What the interpreter runs; of operations cut in two it runs the halves as well."""
 
 NAMED_ONLY = _set(
-    "rng scan all-gather all-to-all collective-broadcast collective-permute collective-reduce "
-    "reduce-scatter ragged-all-to-all ragged-dot scaled-dot send send-done recv recv-done infeed "
+    "rng scan collective-reduce "
+    "ragged-all-to-all ragged-dot scaled-dot send send-done recv recv-done infeed "
     "outfeed async-start async-update async-done copy-start copy-done all-gather-start "
     "all-gather-done all-reduce-start all-reduce-done collective-permute-start "
     "collective-permute-done dynamic-reshape rng-get-and-update-state stochastic-convert "

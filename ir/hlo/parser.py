@@ -150,7 +150,7 @@ class _Parser:
                 cursor.fail(f"attribute `{key}` is given twice", at=at)
             if key == "metadata":
                 metadata = self.metadata_value()
-            elif opcode not in _ONLY.get(key, (opcode,)):
+            elif key in _ONLY and opcode.removesuffix("-start") != _ONLY[key]:
                 attrs[key] = Raw(cursor.raw_value())
             else:
                 attrs[key] = parse_attribute(cursor, key, self.called)
@@ -272,7 +272,7 @@ class _Parser:
 
 
 _EMPTY: MappingProxyType[str, Any] = MappingProxyType({})
-_ONLY = {"padding": ("pad",), "slice": ("slice",)}
+_ONLY = {"padding": "pad", "slice": "slice"}
 
 
 def _what_else(text: str) -> str:

@@ -1,7 +1,8 @@
 """Shapes as HLO text: ``f32[2,<=3]{1,0}``, tuples of them, ``token[]``.
 
 A layout's tiles, memory space and element bits (``{1,0:T(8,128)S(1)}``) say where another
-compiler put the value; they are read and dropped. A dimension of unknown size (``?``) has size
+compiler put the value; they are kept as text, as are buffers (``b(f32[2,3])``), which no operation
+here computes on. A dimension of unknown size (``?``) has size
 ``UNKNOWN``: such shapes are read and printed, nothing computes on them.
 """
 
@@ -19,6 +20,7 @@ MAX_BYTES = 1 << 62
 MAX_RANK = 64
 
 _SHAPE = re.compile(r"([a-z]\w*)\[([^\]\n]*)\](?:\{([\d,\s]*)(:[^{}\n]*)?\})?")
+_BUFFER = re.compile(r"b\(\s*([a-z]\w*\[[^\]\n]*\](?:\{[^{}\n]*\})?)\s*\)")
 _DIM = re.compile(r"\s*(<=)?\s*(\d+|\?)\s*")
 
 Cache = dict[str, "Shape | TokenShape"]
@@ -26,7 +28,8 @@ Cache = dict[str, "Shape | TokenShape"]
 
 def starts_shape(cursor: Cursor) -> bool:
     """Whether a shape, or a tuple of shapes, is next."""
-    return cursor.at("(") or _SHAPE.match(cursor.text, cursor.pos) is not None
+    text, pos = cursor.text, cursor.pos
+    return bool(cursor.at("(") or _SHAPE.match(text, pos) or _BUFFER.match(text, pos))
 
 
 def parse_shape(cursor: Cursor, cache: Cache, depth: int = 0) -> AnyShape:
@@ -42,6 +45,8 @@ def parse_shape(cursor: Cursor, cache: Cache, depth: int = 0) -> AnyShape:
             elements.append(parse_shape(cursor, cache, depth + 1))
         return TupleShape(tuple(elements))
     start = cursor.pos
+    if (buffer := cursor.match(_BUFFER)) is not None:
+        return TokenShape(f"b({buffer.group(1)})")
     found = cursor.match(_SHAPE)
     if found is None:
         cursor.fail("expected a shape such as `f32[2,3]`", f"found {cursor.found()}")
@@ -53,8 +58,9 @@ def parse_shape(cursor: Cursor, cache: Cache, depth: int = 0) -> AnyShape:
 
 def _shape(cursor: Cursor, found: re.Match[str], start: int) -> Shape | TokenShape:
     name, inside, layout_text = found.group(1), found.group(2), found.group(3)
+    tiling = (found.group(4) or ":")[1:].strip()
     if name in ("token", "opaque"):
-        return TokenShape()
+        return TokenShape(f"{name}[]")
     if name not in BY_NAME:
         close = get_close_matches(name, BY_NAME, 1)
         hint = f"did you mean `{close[0]}`?" if close else f"known: {', '.join(BY_NAME)}"
@@ -79,7 +85,7 @@ def _shape(cursor: Cursor, found: re.Match[str], start: int) -> Shape | TokenSha
         why = f"`{found.group()}` has more than {MAX_BYTES} bytes or {MAX_RANK} dimensions"
         cursor.fail("shape is too large", why, at=start)
     marks = tuple(dynamic) if any(dynamic) else ()
-    return Shape(dtype, tuple(dims), layout or None, marks)
+    return Shape(dtype, tuple(dims), layout or None, marks, tiling)
 
 
 def too_large(dims: list[int] | tuple[int, ...], element_bytes: int) -> bool:
@@ -104,16 +110,15 @@ def show_shape(shape: AnyShape) -> str:
                 mark = f"/*index={i}*/" if i and i % 5 == 0 else ""
                 parts.append(mark + show_shape(e))
             return "(" + ", ".join(parts) + ")"
-        case TokenShape():
-            return "token[]"
-        case Shape(dtype=dtype, dims=dims, layout=layout, dynamic=dynamic):
+        case TokenShape(text=text):
+            return text
+        case Shape(dtype=dtype, dims=dims, layout=layout, dynamic=dynamic, tiling=tiling):
             sizes = ["?" if d == UNKNOWN else str(d) for d in dims]
             if dynamic:
                 sizes = [
                     f"<={d}" if m and d != "?" else d for d, m in zip(sizes, dynamic, strict=True)
                 ]
             text = f"{dtype.name}[{','.join(sizes)}]"
-            if not dims:
-                return text
             order = range(len(dims) - 1, -1, -1) if layout is None else layout
-            return text + "{" + ",".join(map(str, order)) + "}"
+            inside = ",".join(map(str, order)) + (f":{tiling}" if tiling else "")
+            return text + "{" + inside + "}" if inside else text

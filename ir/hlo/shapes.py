@@ -17,7 +17,8 @@ RULES: dict[str, Rule] = {**BASIC_RULES, **shapes_window.RULES, **shapes_indexin
 FREE_RESULT: frozenset[str] = frozenset(
     {
         "parameter", "constant", "iota", "convert", "bitcast-convert", "reshape", "broadcast",
-        "bitcast", "custom-call", "rng-bit-generator", "replica-id", "partition-id",
+        "bitcast", "custom-call", "rng-bit-generator", "replica-id", "partition-id", "all-gather",
+        "all-to-all", "reduce-scatter", "collective-broadcast", "collective-permute",
     }
 )  # fmt: skip
 """Operations whose result shape is given by the text, not by the operands."""

@@ -67,7 +67,8 @@ def same_dims(a: Shape, b: Shape, what: str) -> None:
 
 def plain(shape: Shape) -> Shape:
     """Without its layout."""
-    return shape if shape.layout is None else replace(shape, layout=None)
+    bare = shape.layout is None and not shape.tiling
+    return shape if bare else replace(shape, layout=None, tiling="")
 
 
 def elementwise(opcode: str, shapes: Shapes) -> Shape:

@@ -15,7 +15,16 @@ import numpy as np
 
 from ..dtypes import to_numpy
 from ..errors import VerifyError
-from .nodes import AnyShape, Computation, HloModule, Instruction, Shape, TokenShape, TupleShape
+from .nodes import (
+    AnyShape,
+    Computation,
+    HloModule,
+    Instruction,
+    Raw,
+    Shape,
+    TokenShape,
+    TupleShape,
+)
 from .opcodes import COMPUTED
 from .rewrite import called
 from .shape_text import UNKNOWN, show_shape
@@ -157,6 +166,8 @@ def _constant(i: Instruction, operands: Sequence[AnyShape]) -> None:
 
 def _check_literal(value: object, shape: AnyShape) -> None:
     match shape, value:
+        case Shape(), Raw():
+            pass  # its value was left out of the text
         case Shape(dims=dims, dtype=dtype), np.ndarray():
             if value.shape != dims or value.dtype != to_numpy(dtype):
                 refuse(f"its value is {value.dtype}{list(value.shape)}, not {show_shape(shape)}")

@@ -325,15 +325,16 @@ def test_a_schedule_that_no_longer_applies_is_reported_and_left(
 def test_everything_that_cannot_be_compiled_is_named_at_once() -> None:
     module = parse("""HloModule m
 ENTRY e { x = f32[4,4] parameter(0)
- a = f32[4,4] cholesky(x), lower=true, metadata={op_name="chol" source_file="m.py" source_line=7}
+ a = f32[4,4] shuffle(x), dimensions={0}, metadata={source_file="m.py" source_line=7}
  ROOT b = f32[4,4] custom-call(a), custom_call_target="mystery"
 }""")
     with pytest.raises(UnsupportedError) as caught:
         build(module)
     text = str(caught.value)
-    assert "cholesky" in text
+    assert "shuffle" in text
     assert "m.py:7" in text
     assert "custom-call" in text
+    assert [f.name for f in caught.value.findings] == ["a", "b"]
 
 
 def test_freezing_a_parameter_that_is_not_there_is_refused() -> None:

@@ -291,10 +291,9 @@ def test_refusal_names_every_instruction_and_its_source() -> None:
           metadata={source_file="n.py" source_line=7}
         ROOT s = f32[4] custom-call(k), custom_call_target="magic"
     """)
-    assert text == (
-        "computation main: cannot compile fft `k` (n.py:7), custom-call `s`: "
-        "there is no loop nest for this operation"
-    )
+    assert text.startswith("computation main: 2 instructions cannot be compiled:")
+    assert "1 x fft: there is no loop nest for this operation\n    `k` in `main` (n.py:7)" in text
+    assert "1 x custom-call: there is no loop nest for this operation\n    `s` in `main`" in text
 
 
 def test_refusal_of_dynamic_dimensions() -> None:

@@ -35,10 +35,10 @@ def _drop(computation: Computation) -> Computation:
 def without_layout(shape: AnyShape) -> AnyShape:
     """The same shape in row-major layout; itself if it has no layout."""
     match shape:
-        case Shape(layout=None):
+        case Shape(layout=None, tiling=""):
             return shape
         case Shape():
-            return replace(shape, layout=None)
+            return replace(shape, layout=None, tiling="")
         case TupleShape(elements=elements):
             new = tuple(map(without_layout, elements))
             same = all(a is b for a, b in zip(new, elements, strict=True))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ...passes import Instrument, Pass, Pipeline, repeat
 from ..nodes import HloModule
+from ..support import require_supported
 from ..verify import verify
 from .canonical_convolution import canonical_convolution
 from .canonical_dot import canonical_dot, expand_dots
@@ -17,11 +18,13 @@ from .expand_batch_norm import expand_batch_norm
 from .fold_batch_norm import fold_batch_norm
 from .fold_constants import fold_constants
 from .inline_calls import inline_calls
+from .join_async import join_async
 from .move_transposes import move_transposes
 from .raise_erfc import raise_erfc
 from .simplify_algebra import simplify_algebra
 from .simplify_shapes import simplify_shapes
 from .simplify_tuples import explicit_tuples, simplify_tuples
+from .single_replica import single_replica
 from .sink_reshapes import sink_reshapes
 
 SIMPLIFY: Pass[HloModule] = repeat(
@@ -50,8 +53,10 @@ SETTLE: Pass[HloModule] = repeat(
 
 PIPELINE: Pipeline[HloModule] = Pipeline(
     (
+        Pass("join_async", join_async),
         Pass("drop_layouts", drop_layouts),
         Pass("inline_calls", inline_calls),
+        Pass("single_replica", single_replica),
         Pass("expand_batch_norm", expand_batch_norm),
         Pass("expand_dots", expand_dots),
         Pass("dce", dce),
@@ -75,9 +80,11 @@ def optimize(module: HloModule, *, instruments: Sequence[Instrument[HloModule]] 
     """The module in canonical form (docs/contract.md says what that is), computing the same.
 
     Raises ``VerifyError`` for a module that is not well formed: shapes that do not follow from the
-    operands would become reads and writes out of bounds.
+    operands would become reads and writes out of bounds. ``UnsupportedError`` lists what cannot be
+    computed.
     """
     verify(module)
+    require_supported(module)
     return PIPELINE.run(module, instruments)
 
 

@@ -1,0 +1,94 @@
+"""Collective operations where one device is all there is: each hands on what it gets.
+
+A group of one device has nothing to exchange, so a collective over such groups is the identity,
+and a permutation gives zeros to a device that no pair sends to. More than one device is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from .nodes import HloModule, Instruction, Raw, TupleShape
+from .shape_text import show_shape
+from .verify import same_shape
+
+EXCHANGES = frozenset(
+    {"all-reduce", "all-gather", "all-to-all", "reduce-scatter", "collective-broadcast"}
+)
+PERMUTE = "collective-permute"
+IDS = frozenset({"replica-id", "partition-id"})
+COLLECTIVE: frozenset[str] = EXCHANGES | IDS | {PERMUTE}
+
+_GROUP = re.compile(r"\{([\d,\s]*)\}")
+_IOTA = re.compile(r"\[\s*\d+\s*,\s*(\d+)\s*\]\s*<=.*", re.S)
+_PAIR = re.compile(r"\{\s*(\d+)\s*,\s*(\d+)\s*\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """How many copies of a program the module's header says will run."""
+
+    replicas: int = 1
+    partitions: int = 1
+
+    @property
+    def count(self) -> int:
+        return self.replicas * self.partitions
+
+
+def devices(module: HloModule) -> Devices:
+    """``replica_count`` and ``num_partitions`` of a header, 1 where it does not say."""
+
+    def read(name: str) -> int:
+        value = module.attrs.get(name)
+        text = value.text.strip() if isinstance(value, Raw) else ""
+        return int(text) if text.isdecimal() and len(text) < 10 else 1
+
+    return Devices(read("replica_count"), read("num_partitions"))
+
+
+def problem(i: Instruction, known: Devices) -> str:
+    """Why a collective has no meaning on one device; empty where it has."""
+    many = f"replica_count={known.replicas}, num_partitions={known.partitions}"
+    if i.opcode in IDS:
+        of = known.replicas if i.opcode == "replica-id" else known.partitions
+        return f"its value differs from device to device ({many})" if of > 1 else ""
+    if i.opcode == PERMUTE:
+        if known.count > 1 or any(a or b for a, b in pairs(i)):
+            return f"it moves values between devices ({many}, pairs {_text(i, PAIRS)})"
+    elif (size := group_size(i, known)) != 1:
+        said = f"groups of {size}" if size else "groups that cannot be read"
+        return f"it works across devices ({many}, {said})"
+    given = tuple(o.shape for o in i.operands)
+    made = i.shape.elements if isinstance(i.shape, TupleShape) else (i.shape,)
+    if len(given) == 1 and same_shape(given[0], i.shape):
+        return ""
+    if len(given) != len(made) or not all(map(same_shape, given, made)):
+        shapes = ", ".join(map(show_shape, given))
+        return f"it makes {show_shape(i.shape)} of {shapes}, so there is more than one device"
+    return ""
+
+
+PAIRS = "source_target_pairs"
+
+
+def pairs(i: Instruction) -> list[tuple[int, int]]:
+    """The ``source_target_pairs`` of a permutation."""
+    return [(int(a[:9]), int(b[:9])) for a, b in _PAIR.findall(_text(i, PAIRS))]
+
+
+def group_size(i: Instruction, known: Devices) -> int:
+    """How many devices a group has; 0 where the text is not understood."""
+    text = _text(i, "replica_groups").strip()
+    if text in ("", "{}"):
+        return known.count
+    if (found := _IOTA.fullmatch(text)) is not None:
+        return int(found.group(1)[:9])
+    groups = _GROUP.findall(text.removeprefix("{").removesuffix("}"))
+    return max((len(g.split(",")) for g in groups), default=0)
+
+
+def _text(i: Instruction, name: str) -> str:
+    value = i.attrs.get(name)
+    return value.text if isinstance(value, Raw) else ""
