@@ -17,6 +17,7 @@ from .plan import (
     ConditionalThunk,
     CopyThunk,
     KernelThunk,
+    LibraryThunk,
     Thunk,
     WhileThunk,
     accesses,
@@ -81,7 +82,7 @@ def _scan(thunks: Sequence[Thunk], now: int, spans: dict[int, list[int]]) -> int
                     if spans[value][1] >= begin:
                         spans[value][1] = now
                 now += 1
-            case KernelThunk() | CopyThunk():
+            case KernelThunk() | CopyThunk() | LibraryThunk():
                 read, written = accesses(thunk)
                 _touch((*read, *written), now, spans)
                 now += 1
@@ -143,6 +144,9 @@ def place(thunks: Sequence[Thunk], where: Mapping[int, BufferSlice]) -> tuple[Th
                 return replace(thunk, args=tuple(map(at, args)))
             case CopyThunk(source=source, target=target):
                 return replace(thunk, source=at(source), target=at(target))
+            case LibraryThunk(operands=operands, results=results):
+                read, written = tuple(map(at, operands)), tuple(map(at, results))
+                return replace(thunk, operands=read, results=written)
             case WhileThunk(condition=condition, predicate=predicate, body=body):
                 inner = tuple(map(one, condition)), tuple(map(one, body))
                 return replace(thunk, condition=inner[0], predicate=at(predicate), body=inner[1])

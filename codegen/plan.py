@@ -13,6 +13,9 @@ from typing import Any, Literal, TypeAlias
 
 from ..ir.dtypes import BY_NAME
 from ..ir.errors import ArtifactError
+from ..ir.library.call import LibraryCall
+from ..ir.library.call import from_json as call_from_json
+from ..ir.library.call import to_json as call_to_json
 from .runtime.arguments import Tree
 from .runtime.entry import ArraySpec
 
@@ -65,6 +68,16 @@ class CopyThunk:
 
 
 @dataclass(frozen=True, slots=True)
+class LibraryThunk:
+    """Let a function of the host compute ``call``; its operands and results stand at the slices."""
+
+    call: LibraryCall
+    operands: tuple[BufferSlice, ...]
+    results: tuple[BufferSlice, ...]
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class WhileThunk:
     """Run ``condition``; while the pred at ``predicate`` is true run ``body`` and start again.
 
@@ -88,7 +101,7 @@ class ConditionalThunk:
     name: str = ""
 
 
-Thunk: TypeAlias = KernelThunk | CopyThunk | WhileThunk | ConditionalThunk
+Thunk: TypeAlias = KernelThunk | CopyThunk | LibraryThunk | WhileThunk | ConditionalThunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +149,11 @@ def kernels(plan: Plan) -> dict[str, KernelThunk]:
     return found
 
 
+def library_thunks(plan: Plan) -> tuple[LibraryThunk, ...]:
+    """The calls of functions of the host, in the order in which native code numbers them."""
+    return tuple(t for t in walk(plan.thunks) if isinstance(t, LibraryThunk))
+
+
 def show(plan: Plan) -> str:
     """The plan as text, one thunk a line."""
     lines = [f"arena {plan.arena_bytes} bytes, constants {plan.constant_bytes} bytes"]
@@ -154,6 +172,9 @@ def _show_all(thunks: Sequence[Thunk], indent: str) -> Iterator[str]:
                 yield f"{indent}call {symbol} {arrow}  # {name}"
             case CopyThunk(source=source, target=target, name=name):
                 yield f"{indent}copy {source} -> {target}  # {name}"
+            case LibraryThunk(call=call, operands=operands, results=results, name=name):
+                arrow = f"({', '.join(map(str, operands))}) -> ({', '.join(map(str, results))})"
+                yield f"{indent}library {call.target} {arrow}  # {name}"
             case WhileThunk(condition=condition, predicate=predicate, body=body, name=name):
                 often = f", {thunk.trips} times" if thunk.trips is not None else ""
                 yield f"{indent}while  # {name}{often}"
@@ -194,6 +215,11 @@ def _thunk_to_json(thunk: Thunk) -> dict[str, Any]:
         case CopyThunk():
             return {"do": "copy", "source": _slice_to_json(thunk.source),
                     "target": _slice_to_json(thunk.target), "name": thunk.name}  # fmt: skip
+        case LibraryThunk():
+            return {"do": "library", "call": call_to_json(thunk.call),
+                    "operands": [_slice_to_json(s) for s in thunk.operands],
+                    "results": [_slice_to_json(s) for s in thunk.results],
+                    "name": thunk.name}  # fmt: skip
         case WhileThunk():
             return {"do": "while", "condition": [_thunk_to_json(t) for t in thunk.condition],
                     "predicate": _slice_to_json(thunk.predicate),
@@ -220,7 +246,7 @@ def from_json(data: Mapping[str, Any]) -> Plan:
             param_tree=_tree_from_json(data["param_tree"], len(data["params"])),
             result_tree=_tree_from_json(data["result_tree"], len(data["results"])),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise ArtifactError(
             "the plan cannot be read", f"{type(error).__name__}: {error}"
         ) from error
@@ -259,6 +285,8 @@ def accesses(thunk: Thunk) -> tuple[tuple[BufferSlice, ...], tuple[BufferSlice, 
             return args[: len(args) - outputs], args[len(args) - outputs :]
         case CopyThunk(source=source, target=target):
             return (source,), (target,)
+        case LibraryThunk(operands=operands, results=results):
+            return operands, results
         case WhileThunk(predicate=predicate):
             return (predicate,), ()
         case ConditionalThunk(selector=selector):
@@ -314,6 +342,8 @@ def _thunk_from_json(data: Any, depth: int) -> Thunk:
             if source.bytes != target.bytes:
                 raise ValueError("copy between different sizes")
             return CopyThunk(source, target, str(data["name"]))
+        case "library":
+            return _library_from_json(data)
         case "while":
             condition = _thunks_from_json(data["condition"], depth + 1)
             body = _thunks_from_json(data["body"], depth + 1)
@@ -329,3 +359,16 @@ def _thunk_from_json(data: Any, depth: int) -> Thunk:
             return ConditionalThunk(_slice_from_json(data["selector"]), branches, str(data["name"]))
         case other:
             raise ValueError(f"no thunk {other!r}")
+
+
+def _library_from_json(data: Any) -> LibraryThunk:
+    """A call whose slices are as large as the arrays that stand on them."""
+    call = call_from_json(data["call"])
+    operands = tuple(_slice_from_json(s) for s in data["operands"])
+    results = tuple(_slice_from_json(s) for s in data["results"])
+    have = [s.bytes for s in (*operands, *results)]
+    if len(operands) != len(call.operands) or have != [
+        t.bytes for t in (*call.operands, *call.results)
+    ]:
+        raise ValueError(f"the arrays of {call.target!r} do not fit their slices")
+    return LibraryThunk(call, operands, results, str(data["name"]))

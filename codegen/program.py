@@ -1,8 +1,13 @@
 """A plan as one native function, in LLVM IR: straight calls, real loops, real branches.
 
-``void nw_program(ptr params, ptr results, ptr arena, ptr constants)`` runs everything; ``params``
+``i32 nw_program(ptr params, ptr results, ptr arena, ptr constants)`` runs everything; ``params``
 and ``results`` are arrays of pointers. Every piece of control flow is a function of the same
-signature, ``nw_step_N``, so that a profile can run the top-level ones one at a time.
+signature, ``nw_step_N``, so that a profile can run the top-level ones one at a time. They return 0,
+or ``FAILED`` as soon as a library call fails.
+
+``i32 nw_library(i64 number, ptr pointers)`` is the one way out to functions of the host: it runs
+library call ``number`` of the plan on operands and results at the pointers, and returns 0 if that
+failed.
 """
 
 from __future__ import annotations
@@ -16,13 +21,18 @@ from .plan import (
     ConditionalThunk,
     CopyThunk,
     KernelThunk,
+    LibraryThunk,
     Plan,
     Thunk,
     WhileThunk,
     kernels,
+    library_thunks,
+    walk,
 )
 
 PROGRAM = "nw_program"
+LIBRARY = "nw_library"
+FAILED = 2  # what a program returns after a library call that failed
 _MEMORIES = "ptr %params, ptr %results, ptr %arena, ptr %constants"
 
 
@@ -36,7 +46,8 @@ def module_text(plan: Plan, target: Target, failed: str = "") -> str:
 
     ``failed`` is a function ``i1 ()`` that says when loops shall end, whatever their condition.
     """
-    writer = _Writer(failed)
+    library = library_thunks(plan)
+    writer = _Writer(failed, {id(t): n for n, t in enumerate(library)})
     for number, thunk in enumerate(plan.thunks):
         if isinstance(thunk, WhileThunk | ConditionalThunk):
             writer.function(step_symbol(number), thunk)
@@ -47,6 +58,8 @@ def module_text(plan: Plan, target: Target, failed: str = "") -> str:
     ]
     if failed:
         declared.append(f"declare i1 @{failed}()")
+    if library:
+        declared.append(f"declare i32 @{LIBRARY}(i64, ptr)")
     head = [f'target triple = "{target.triple}"', "", *declared, _RUNTIME]
     return "\n".join((*head, *writer.functions)) + "\n"
 
@@ -58,10 +71,13 @@ declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 
 @dataclass
 class _Writer:
-    failed: str = ""
+    failed: str
+    numbers: dict[int, int]  # of the library calls, by id
+    pointers: int = 0  # most operands and results of a library call in this function
     functions: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     count: int = 0
+    may_fail: bool = False  # does something in this function branch to its end as failed?
 
     def fresh(self) -> str:
         self.count += 1
@@ -80,26 +96,42 @@ class _Writer:
 
     def function(self, symbol: str, thunk: Thunk) -> None:
         """A function that runs one thunk."""
-        self.lines = []
-        self.label("entry")
+        self.begin()
         self.thunk(thunk)
         self.finish(symbol)
 
     def program(self, thunks: Sequence[Thunk]) -> None:
         """The function that runs it all; control flow at the top is called, not repeated."""
-        self.lines = []
-        self.label("entry")
+        self.begin()
         for number, thunk in enumerate(thunks):
             if isinstance(thunk, WhileThunk | ConditionalThunk):
-                self.emit(f"call void @{step_symbol(number)}({_MEMORIES})")
+                status = self.value(f"call i32 @{step_symbol(number)}({_MEMORIES})")
+                if any(isinstance(t, LibraryThunk) for t in walk([thunk])):
+                    self.go_on_if(self.value(f"icmp eq i32 {status}, 0"))
             else:
                 self.thunk(thunk)
         self.finish(PROGRAM)
 
+    def begin(self) -> None:
+        self.lines, self.pointers, self.may_fail = [], 0, False
+
     def finish(self, symbol: str) -> None:
-        self.emit("ret void")
-        body = "\n".join(self.lines)
-        self.functions.append(f"define void @{symbol}({_MEMORIES}) {{\n{body}\n}}\n")
+        self.emit("ret i32 0")
+        if self.may_fail:
+            self.label("failed")
+            self.emit(f"ret i32 {FAILED}")
+        head = ["entry:"]
+        if self.pointers:
+            head.append(f"  %pointers = alloca ptr, i64 {self.pointers}")
+        body = "\n".join((*head, *self.lines))
+        self.functions.append(f"define i32 @{symbol}({_MEMORIES}) {{\n{body}\n}}\n")
+
+    def go_on_if(self, condition: str) -> None:
+        """End the function where a library call failed."""
+        name = self.fresh()
+        self.emit(f"br i1 {condition}, label %{name}.next, label %failed")
+        self.label(f"{name}.next")
+        self.may_fail = True
 
     def sequence(self, thunks: Sequence[Thunk]) -> None:
         for thunk in thunks:
@@ -112,6 +144,8 @@ class _Writer:
                 self.emit(f"call void @{symbol}({pointers})")
             case CopyThunk(source=source, target=target):
                 self.copy(source, target)
+            case LibraryThunk():
+                self.library(thunk)
             case WhileThunk():
                 self.loop(thunk)
             case ConditionalThunk():
@@ -132,6 +166,16 @@ class _Writer:
             self.emit(
                 f"call void @llvm.memcpy.p0.p0.i64(ptr {b}, ptr {a}, i64 {source.bytes}, i1 false)"
             )
+
+    def library(self, thunk: LibraryThunk) -> None:
+        slices = (*thunk.operands, *thunk.results)
+        self.pointers = max(self.pointers, len(slices), 1)
+        for n, s in enumerate(slices):
+            slot = self.value(f"getelementptr ptr, ptr %pointers, i64 {n}")
+            self.emit(f"store ptr {self.pointer(s)}, ptr {slot}")
+        number = self.numbers[id(thunk)]
+        done = self.value(f"call i32 @{LIBRARY}(i64 {number}, ptr %pointers)")
+        self.go_on_if(self.value(f"icmp ne i32 {done}, 0"))
 
     def loop(self, thunk: WhileThunk) -> None:
         name = self.fresh()

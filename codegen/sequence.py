@@ -18,6 +18,7 @@ import numpy as np
 from ..ir.dtypes import to_numpy
 from ..ir.errors import UnsupportedError
 from ..ir.hlo.fuse import Fusion, Group
+from ..ir.hlo.library import OPCODES, library_call
 from ..ir.hlo.nodes import (
     AnyShape,
     Computation,
@@ -34,6 +35,7 @@ from .plan import (
     ConditionalThunk,
     CopyThunk,
     KernelThunk,
+    LibraryThunk,
     Plan,
     Thunk,
     WhileThunk,
@@ -53,6 +55,7 @@ CONTROL = frozenset(
     {"parameter", "constant", "tuple", "get-tuple-element", "while", "conditional", "call"}
     | {"after-all"}
     | ALIASES
+    | OPCODES
 )
 """What needs no kernel."""
 
@@ -308,8 +311,16 @@ class _Sequence:
                 return root
             case opcode if opcode in ALIASES:
                 return operands[0]
+            case opcode if opcode in OPCODES:
+                return self.library(i, operands, thunks)
             case opcode:
                 raise UnsupportedError(f"{opcode} {i.name}", "it stands outside every group")
+
+    def library(self, i: Instruction, operands: Sequence[Slices], thunks: list[Thunk]) -> Slices:
+        made = self.values(i.shape)
+        read = tuple(s for tree in operands for s in leaves(tree))
+        thunks.append(LibraryThunk(library_call(i), read, tuple(leaves(made)), i.name))
+        return made
 
     def constant(self, shape: AnyShape, literal: object) -> Slices:
         if isinstance(literal, tuple):

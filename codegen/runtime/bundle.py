@@ -26,7 +26,7 @@ from ..code import Code, code_bytes, from_parts, kinds, parts
 from ..plan import Plan, from_json, kernels, to_json
 from .outputs import aligned_zeros
 
-FORMAT = 1
+FORMAT = 2
 _KIND = "nestwright executable"
 _LARGEST = 1 << 40  # bytes of a member that is read
 _JSON_LARGEST = 1 << 28

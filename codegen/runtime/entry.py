@@ -69,7 +69,8 @@ _RELEASE_GIL, _AS_TUPLE = 1, 2
 class Entry:
     """The words that ``nw_call`` and ``nw_run`` work by; keeps alive all they point to.
 
-    ``run`` is the address of ``void (ptr params, ptr results, ptr arena, ptr constants)``.
+    ``run`` is the address of ``i32 (ptr params, ptr results, ptr arena, ptr constants)``, which
+    returns 0, or 2 where a library call failed: ``failure()`` then raises what that raised.
     ``allocators[i](shape, dtype)`` makes result i. ``slow`` gets the calls that do not fit.
     ``threads`` is how many threads the pool uses during a run.
     """
@@ -81,6 +82,7 @@ class Entry:
     constants: int
     allocators: Sequence[Callable[..., Any]]
     slow: Callable[..., Any]
+    failure: Callable[[], None]
     threads: int
     release_gil: bool = True
     as_tuple: bool = False
@@ -102,6 +104,7 @@ class Entry:
             self._object("dtype"),
             flags,
             self.threads,
+            self._object(self.failure),
         ]
         object.__setattr__(self, "words", np.array(words, np.int64))
 

@@ -233,7 +233,8 @@ define void @nw_arena_free(ptr %words) {
   ret void
 }
 
-; Run on given pointers: 0 when done, 1 when memory is out. The caller does not hold the GIL.
+; Run on given pointers: 0 when done, 1 when memory is out, 2 when a library call failed. The caller
+; does not hold the GIL.
 define i32 @nw_run(ptr %words, ptr %params, ptr %results) {
 entry:
   %arena = call ptr @arena_take(ptr %words)
@@ -248,10 +249,10 @@ go:
   %threads = load i32, ptr %threads_p
   call void @nw_pool_set_threads(i32 %threads)
   %mark = call i64 @nw_scratch_mark()
-  call void %run(ptr %params, ptr %results, ptr %arena, ptr %constants)
+  %status = call i32 %run(ptr %params, ptr %results, ptr %arena, ptr %constants)
   call void @nw_scratch_release(i64 %mark)
   call void @arena_give(ptr %words, ptr %arena)
-  ret i32 0
+  ret i32 %status
 no:
   ret i32 1
 }
@@ -447,14 +448,18 @@ make:
   br i1 %good, label %run, label %fail
 run:
   %status = call i32 @run_program(ptr %words, ptr %params, ptr %results, i64 %flags)
-  %ran = icmp eq i32 %status, 0
-  br i1 %ran, label %finish, label %memory
+  switch i32 %status, label %memory [ i32 0, label %finish i32 2, label %raise ]
 finish:
   call void @release_views(ptr %views, i64 %count)
   %value = call ptr @bundle(ptr %objects, i64 %results_n, i64 %flags)
   ret ptr %value
 memory:
   %unused = call ptr @PyErr_NoMemory()
+  br label %fail
+raise: ; a Python function knows what the library call raised, and raises it here
+  %raise_p = getelementptr i8, ptr %words, i64 96
+  %raise_f = load ptr, ptr %raise_p
+  %null = call ptr @PyObject_Vectorcall(ptr %raise_f, ptr null, i64 0, ptr null)
   br label %fail
 fail:
   %ready = load i64, ptr %made

@@ -16,11 +16,12 @@ import numpy as np
 from ...ir.dtypes import to_numpy
 from ...ir.errors import ArgumentError
 from .. import cpu
-from ..plan import Plan, children
-from ..program import PROGRAM
+from ..plan import Plan, children, library_thunks
+from ..program import FAILED, LIBRARY, PROGRAM
 from .arguments import Array, Tree, check_outputs, convert_all, rebuild
 from .bundle import Bundle
 from .entry import MAX_PARAMETERS, Entry
+from .library import Library
 from .outputs import allocator
 from .process import SHARED, runtime
 from .profile import ThunkTime, profile
@@ -37,7 +38,9 @@ class Native:
         shared = runtime(bundle.runtime[:SHARED])
         objects = [code for code in bundle.kernels.values() if isinstance(code, bytes)]
         own = bundle.runtime[SHARED:]
-        self.library = cpu.load([*objects, bundle.program, *own], shared.addresses)
+        self.host = Library(library_thunks(self.plan), bundle.name)
+        symbols = {**shared.addresses, LIBRARY: self.host.address}
+        self.library = cpu.load([*objects, bundle.program, *own], symbols)
         self.entry = self._entry()
         free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(shared.addresses["nw_arena_free"])
         weakref.finalize(self.entry, _free_arena, free, self.entry.words).atexit = False
@@ -58,6 +61,7 @@ class Native:
             constants=int(bundle.constants.ctypes.data),
             allocators=[allocator(r.bytes) for r in plan.results],
             slow=self._slow,
+            failure=self.host.failure,
             threads=bundle.target.threads,
             release_gil=work >= HOLDS_GIL_BELOW or _has_control(plan),
             as_tuple=isinstance(plan.result_tree, tuple),
@@ -93,7 +97,10 @@ class Native:
         run = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
             runtime().addresses["nw_run"]
         )
-        if run(self.entry.address, params, outputs):
+        status = run(self.entry.address, params, outputs)
+        if status == FAILED:
+            self.host.failure()
+        if status:
             raise MemoryError(f"no memory for the {self.plan.arena_bytes} bytes of the arena")
 
     def put(self, value: Any) -> Any:
@@ -112,7 +119,8 @@ class Native:
         runtime().set_threads(self.bundle.target.threads)
         arrays = convert_all(args, plan.params, plan.param_tree, self.bundle.name)
         sizes = plan.arena_bytes, self.bundle.constants, rounds
-        return profile(plan.thunks, self.library.address, arrays, _empty(plan), *sizes)
+        code = self.library.address, self.host
+        return profile(plan.thunks, *code, arrays, _empty(plan), *sizes)
 
 
 def _empty(plan: Plan) -> list[Array]:

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ..plan import BufferSlice, CopyThunk, KernelThunk, Thunk, accesses, walk
+from ..plan import BufferSlice, CopyThunk, KernelThunk, LibraryThunk, Thunk, accesses, walk
 from ..program import step_symbol
 from .arguments import Array
+from .library import Library
 from .outputs import aligned_zeros
 
 
@@ -53,6 +54,7 @@ class _Memories:
 def profile(
     thunks: Sequence[Thunk],
     address: Callable[[str], int],
+    library: Library,
     params: Sequence[Array],
     results: Sequence[Array],
     arena_bytes: int,
@@ -61,10 +63,17 @@ def profile(
 ) -> tuple[ThunkTime, ...]:
     """Run the thunks in order, ``rounds`` times; the time of each is the best of its runs.
 
-    ``address`` gives a symbol's. The arrays are C-contiguous and fit the plan.
+    ``address`` gives a symbol's, ``library`` runs the library calls. The arrays are C-contiguous
+    and fit the plan.
     """
     memories = _Memories(params, results, aligned_zeros(arena_bytes), constants)
-    calls = [_call(n, t, address, memories) for n, t in enumerate(thunks)]
+    numbers = {id(t): n for n, t in enumerate(t for t in walk(thunks) if _is_library(t))}
+    calls = [
+        _library(numbers[id(t)], t, library, memories)
+        if isinstance(t, LibraryThunk)
+        else _call(n, t, address, library, memories)
+        for n, t in enumerate(thunks)
+    ]
     best = np.full(len(calls), np.inf)
     for _ in range(rounds):
         for n, call in enumerate(calls):
@@ -84,8 +93,23 @@ def _moved(thunk: Thunk) -> int:
     return sum(s.bytes for t in walk([thunk]) for part in accesses(t) for s in part)
 
 
+def _is_library(thunk: Thunk) -> bool:
+    return isinstance(thunk, LibraryThunk)
+
+
+def _library(
+    number: int, thunk: LibraryThunk, library: Library, memories: _Memories
+) -> Callable[[], Any]:
+    places = [memories.address(s) for s in (*thunk.operands, *thunk.results)]
+    return lambda: library.run(number, places)
+
+
 def _call(
-    number: int, thunk: Thunk, address: Callable[[str], int], memories: _Memories
+    number: int,
+    thunk: Thunk,
+    address: Callable[[str], int],
+    library: Library,
+    memories: _Memories,
 ) -> Callable[[], Any]:
     match thunk:
         case KernelThunk(symbol=symbol, args=args):
@@ -101,12 +125,18 @@ def _call(
             ]
             bases = [memories.arena.ctypes.data, memories.constants.ctypes.data]
             pointers = [ctypes.c_void_p(ctypes.addressof(t)) for t in tables]
-            call = _bound(
-                address(step_symbol(number)), pointers + list(map(ctypes.c_void_p, bases))
-            )
-            return lambda: (tables, call())
+            pointers += list(map(ctypes.c_void_p, bases))
+            call = _bound(address(step_symbol(number)), pointers, ctypes.c_int32)
+
+            def step(held: object = tables) -> None:
+                if call():
+                    library.failure()
+
+            return step
 
 
-def _bound(function: int, pointers: Sequence[ctypes.c_void_p]) -> Callable[[], Any]:
-    native = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(pointers))(function)
+def _bound(
+    function: int, pointers: Sequence[ctypes.c_void_p], result: Any = None
+) -> Callable[[], Any]:
+    native = ctypes.CFUNCTYPE(result, *[ctypes.c_void_p] * len(pointers))(function)
     return lambda: native(*pointers)

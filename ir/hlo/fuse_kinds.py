@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from ..elementwise import TABLE
+from .library import OPCODES
 from .nodes import Instruction, Shape, TupleShape
 from .opcodes import ELEMENTWISE
 
@@ -14,6 +15,7 @@ class Pattern(Enum):
 
     ALIAS = "alias"  # no work: a name, a view or a part of a buffer
     CONTROL = "control flow"
+    LIBRARY = "library call"  # a function of the host computes it
     BROADCAST = "broadcast"  # an element of the result needs one of the operand, or none
     ELEMENTWISE = "elementwise"
     INJECTIVE = "injective"
@@ -28,6 +30,7 @@ _BY_OPCODE: dict[str, Pattern] = {
     for pattern, names in {
         Pattern.ALIAS: "parameter constant tuple get-tuple-element after-all",
         Pattern.CONTROL: "while conditional call",
+        Pattern.LIBRARY: " ".join(OPCODES),
         Pattern.BROADCAST: "broadcast iota",
         Pattern.INJECTIVE: "reshape transpose slice concatenate pad reverse dynamic-slice gather "
         "real imag",
@@ -40,6 +43,9 @@ _BY_OPCODE: dict[str, Pattern] = {
 _POINTWISE = ELEMENTWISE | {"compare", "convert", "reduce-precision", "complex"}
 
 
+_OUTSIDE = (Pattern.ALIAS, Pattern.CONTROL, Pattern.LIBRARY)
+
+
 def pattern(i: Instruction) -> Pattern:
     """The pattern kind of an instruction. What is not known is opaque."""
     if i.opcode in _POINTWISE:
@@ -49,14 +55,14 @@ def pattern(i: Instruction) -> Pattern:
         same = i.operands[0].array.dims == i.array.dims
         return Pattern.ELEMENTWISE if same else Pattern.INJECTIVE
     found = _BY_OPCODE.get(i.opcode, Pattern.OPAQUE)
-    if found in (Pattern.ALIAS, Pattern.CONTROL):
+    if found in _OUTSIDE:
         return found
     return Pattern.OPAQUE if isinstance(i.shape, Shape) and any(i.shape.dynamic) else found
 
 
 def is_work(i: Instruction) -> bool:
     """Whether an instruction must be computed by a group. A reshape may turn out to be a view."""
-    return pattern(i) not in (Pattern.ALIAS, Pattern.CONTROL)
+    return pattern(i) not in _OUTSIDE
 
 
 def is_free(i: Instruction) -> bool:

@@ -1,0 +1,91 @@
+"""The way from native code out to functions of the host: library calls of an executable.
+
+Native code calls ``nw_library(number, pointers)``, a ctypes callback, which takes the GIL. What a
+function raises waits, one exception a thread, until the run has ended; the caller then gets it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from math import prod
+from threading import local
+from typing import Any
+
+import numpy as np
+
+from ...ir.library.call import ArrayType, LibraryCall
+from ...ir.library.session import Session
+from ..plan import LibraryThunk
+from .arguments import Array
+
+_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p)
+
+
+class Library:
+    """The library calls of one executable, by number, as one native function."""
+
+    def __init__(self, thunks: Sequence[LibraryThunk], where: str) -> None:
+        self._calls = [t.call for t in thunks]
+        self._session = Session()
+        self._raised = local()
+        self.callback = _CALLBACK(_answer(self._calls, self._session, self._raised, where))
+
+    @property
+    def address(self) -> int:
+        """Where the native function stands; it lives as long as this object."""
+        return ctypes.cast(self.callback, ctypes.c_void_p).value or 0
+
+    def run(self, number: int, addresses: Sequence[int]) -> None:
+        """Run a call on operands and results at these addresses; what it raises comes through."""
+        _run(self._calls[number], self._session, addresses)
+
+    def failure(self) -> None:
+        """Raise what the last failed call of this thread raised."""
+        error = getattr(self._raised, "error", None)
+        self._raised.error = None
+        if error is None:
+            raise RuntimeError("a library call failed, and left no exception")
+        try:
+            raise error
+        finally:
+            del error
+
+
+def _answer(
+    calls: Sequence[LibraryCall], session: Session, raised: Any, where: str
+) -> Callable[[int, int], int]:
+    """The callback: 1 where all went well, 0 where something was raised."""
+
+    def answer(number: int, pointers: int) -> int:
+        try:
+            call = calls[number]
+            count = len(call.operands) + len(call.results)
+            table = (ctypes.c_void_p * count).from_address(pointers) if count else ()
+            _run(call, session, [p or 0 for p in table])
+        except BaseException as error:
+            error.add_note(f"in a call of {where}")
+            raised.error = error
+            return 0
+        return 1
+
+    return answer
+
+
+def _run(call: LibraryCall, session: Session, addresses: Sequence[int]) -> None:
+    types = (*call.operands, *call.results)
+    arrays = [array_at(a, t) for a, t in zip(addresses, types, strict=True)]
+    operands, results = arrays[: len(call.operands)], arrays[len(call.operands) :]
+    for array in operands:
+        array.flags.writeable = False
+    for result, made in zip(results, session.run(call, operands), strict=True):
+        np.copyto(result, made)
+
+
+def array_at(address: int, of: ArrayType) -> Array:
+    """An array over memory that somebody else holds."""
+    if not of.bytes:
+        return np.empty(of.shape, of.dtype)
+    memory = (ctypes.c_uint8 * of.bytes).from_address(address)
+    flat = np.frombuffer(memory, of.dtype, prod(of.shape))
+    return flat.reshape(of.shape)
