@@ -30,6 +30,7 @@ class Commands(LazyGroup):
         "bench": ".bench",
         "show": ".show",
         "log": ".log",
+        "replay": ".replay",
         "targets": ".machine",
         "doctor": ".machine",
     }

@@ -1,0 +1,316 @@
+"""`nestwright replay`: run a model beside the interpreter, find what is wrong, pack a report."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..ir.comparison import leaves
+from ..ir.errors import ArgumentError
+from .arrays import Array, in_order, read_constants, read_npz
+from .group import Suggesting
+
+if TYPE_CHECKING:  # `--help` needs no LLVM
+    from ..codegen.replay.archive import Report
+    from ..codegen.replay.locate import Fault
+    from ..codegen.replay.run import Outcome, Setting
+    from ..codegen.replay.shrink import Failing
+    from ..ir.hlo.nodes import AnyShape, Computation, HloModule
+    from ..ir.target import Target
+    from ..schedule.trace import Trace
+
+
+class _Replay(Suggesting):
+    """``replay MODEL`` runs it; ``replay pack MODEL`` packs it."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in self.commands:
+            args = ["run", *args]
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Replay, context_settings={"ignore_unknown_options": True})
+def replay() -> None:
+    """Run MODEL or a packed report again and compare (replay MODEL), or pack one (replay pack)."""
+
+
+def _given(f: Any) -> Any:
+    """The options that both commands take."""
+    options = (
+        click.argument("model", type=click.Path()),
+        click.option("--inputs", type=click.Path(), help="Arguments as .npz (arg0, arg1, ...)."),
+        click.option("--random", "seed", type=click.IntRange(0), help="Draw them from this seed."),
+        click.option("--target", help="What to build for (default: cpu, or the report's)."),
+        click.option("--log", type=click.Path(), help="Tuning log to build with."),
+        click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz."),
+    )
+    for option in reversed(options):
+        f = option(f)
+    return f
+
+
+@replay.command()
+@_given
+@click.option(
+    "--against", type=click.Choice(["interpreter", "bundle"]), default="interpreter",
+    show_default=True, help="What is right: the interpreter, or the results in the report.",
+)  # fmt: skip
+@click.option("--bisect", is_flag=True, help="Shrink a failing model; write what is left.")
+@click.option("-o", "--output", type=click.Path(), help="Where --bisect writes its report.")
+@click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
+def run(
+    model: str,
+    inputs: str | None,
+    seed: int | None,
+    target: str | None,
+    log: str | None,
+    constants: str | None,
+    against: str,
+    bisect: bool,
+    output: str | None,
+    as_json: bool,
+) -> int:
+    """Run MODEL, compare its results, and name the first group that goes wrong.
+
+    MODEL is a model or a report that `nestwright replay pack` made. Without --inputs or --random
+    a report brings its own arguments, and a model's are drawn from seed 0. With --bisect a failing
+    model is shrunk and written as a report and as HLO beside it.
+    """
+    from ..codegen.replay.locate import locate
+    from ..codegen.replay.run import replay as again
+
+    case = _case(model, inputs, seed, target, log, constants)
+    wanted = _stored(case, model) if against == "bundle" else None
+    outcome = again(case.module, case.args, case.setting, wanted)
+    fault = smallest = None
+    if not outcome.ok and not (wanted is not None and _right_here(case)):
+        fault = locate(case.module, case.args, case.setting)
+        smallest = _shrink(case, fault) if bisect else None
+    written = _write_smallest(case, smallest, output or f"{Path(model).stem}-small.zip")
+    answer = Answer(model, against, outcome, fault, smallest, written)
+    click.echo(json.dumps(answer.facts()) if as_json else answer.text())
+    return 0 if outcome.ok else 1
+
+
+@replay.command()
+@_given
+@click.option("-o", "--output", type=click.Path(), required=True, help="Where to write it.")
+def pack(
+    model: str,
+    inputs: str | None,
+    seed: int | None,
+    target: str | None,
+    log: str | None,
+    constants: str | None,
+    output: str,
+) -> None:
+    """Run MODEL once and pack all that another machine needs to run it again."""
+    from ..codegen.replay.archive import write
+    from ..codegen.replay.run import replay as again
+
+    case = _case(model, inputs, seed, target, log, constants)
+    outcome = again(case.module, case.args, case.setting)
+    write(_report(case, outcome, keep_inputs=inputs is not None), Path(output))
+    verdict = "its results are right here" if outcome.ok else "it fails here"
+    click.echo(f"packed {model} into {output}; {verdict}")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model with its arguments and options; ``report`` is what they were read from, if any."""
+
+    module: HloModule
+    args: list[Any]
+    seed: int | None
+    setting: Setting
+    records: bytes
+    report: Report | None
+
+
+def _case(
+    model: str,
+    inputs: str | None,
+    seed: int | None,
+    target: str | None,
+    log: str | None,
+    constants: str | None,
+) -> Case:
+    from ..codegen.replay.archive import is_report, read
+    from ..codegen.replay.run import Setting
+    from ..ir.hlo.passes.freeze_parameters import freeze
+    from ..ir.hlo.text import parse
+    from ..ir.load import load_model
+    from ..ir.target import Target
+
+    report = read(Path(model)) if is_report(Path(model)) else None
+    module = load_model(model) if report is None else parse(report.hlo, f"{model}:model.hlo")
+    frozen = read_constants(constants) or (dict(report.constants) if report else None) or None
+    machine = Target.parse(target or (report.target if report else "cpu"))
+    records = Path(log).read_bytes() if log is not None else report.records if report else b""
+    setting = Setting(machine, _schedules(records, machine), frozen)
+    entry = (freeze(module, frozen) if frozen else module).entry
+    if inputs is None and seed is None and report is not None:
+        seed = report.seed
+        stored = None if report.inputs is None else list(report.inputs)
+        args = stored if stored is not None else _drawn(entry, seed or 0)
+    elif inputs is None:
+        seed = seed or 0
+        args = _drawn(entry, seed)
+    elif seed is None:
+        args = _read(inputs, entry)
+    else:
+        raise ArgumentError(
+            "both --inputs and --random", "arguments come from one place", hint="give one of them"
+        )
+    return Case(module, args, seed if inputs is None else None, setting, records, report)
+
+
+def _drawn(entry: Computation, seed: int) -> list[Array]:
+    from ..ir.hlo.inputs import random_arguments
+
+    return list(random_arguments(entry, seed))
+
+
+def _read(path: str, entry: Computation) -> list[Array]:
+    from ..codegen.runtime.entry import ArraySpec
+    from ..ir.hlo.nodes import Shape, TupleShape
+
+    def specs(name: str, shape: AnyShape) -> list[ArraySpec]:
+        match shape:
+            case Shape(dtype=dtype, dims=dims):
+                return [ArraySpec(name, dtype, dims)]
+            case TupleShape(elements=elements):
+                return [s for e in elements for s in specs(name, e)]
+            case _:
+                return []
+
+    return in_order(read_npz(path), [s for p in entry.parameters for s in specs(p.name, p.shape)])
+
+
+def _schedules(records: bytes, target: Target) -> dict[str, Trace]:
+    """The best schedules of a log's text."""
+    from ..autotune.api import best_traces
+
+    if not records:
+        return {}
+    with tempfile.TemporaryDirectory(prefix="nestwright-") as folder:
+        path = Path(folder) / "records.jsonl"
+        path.write_bytes(records)
+        return best_traces(path, target)
+
+
+def _stored(case: Case, model: str) -> tuple[Array, ...]:
+    if case.report is None or case.report.results is None:
+        raise ArgumentError(
+            f"{model} holds no results to compare with",
+            "only a report holds some, of a model that ran where it was packed",
+            hint="--against interpreter",
+        )
+    return tuple(case.report.results)
+
+
+def _right_here(case: Case) -> bool:
+    """Does the model agree with the interpreter here, whatever another machine computed?"""
+    from ..codegen.replay.run import replay as again
+
+    return again(case.module, case.args, case.setting).ok
+
+
+def _shrink(case: Case, fault: Fault) -> Failing | None:
+    from ..codegen.replay.run import Setting
+    from ..codegen.replay.shrink import Shrinker
+
+    def tell(found: Failing) -> None:
+        click.echo(f"  {found.size} instructions still fail", err=True)
+
+    shrinker = Shrinker(Setting(case.setting.target, case.setting.schedules), tell)
+    return shrinker.shrink(fault.module, fault.arguments)
+
+
+def _write_smallest(case: Case, found: Failing | None, output: str) -> str:
+    """Write a report and its HLO; where, or nothing if there is none."""
+    from ..codegen.replay.archive import write
+    from ..ir.files import whole_file
+    from ..ir.hlo.text import show
+
+    if found is None:
+        return ""
+    small = Case(found.module, list(found.arguments), None, case.setting, case.records, None)
+    write(_report(small, found.outcome, keep_inputs=True, frozen=True), Path(output))
+    with whole_file(Path(output).with_suffix(".hlo")) as file:
+        file.write(show(found.module).encode())
+    return output
+
+
+def _report(case: Case, outcome: Outcome, keep_inputs: bool, frozen: bool = False) -> Report:
+    from ..codegen.replay.archive import Report, machine, versions
+    from ..ir.hlo.text import show
+
+    stored = keep_inputs or case.seed is None
+    return Report(
+        name=case.module.name,
+        hlo=show(case.module),
+        target=case.setting.target.spec,
+        seed=None if stored else case.seed,
+        inputs=leaves(case.args) if stored else None,
+        constants={} if frozen else dict(case.setting.constants or {}),
+        records=case.records,
+        results=leaves(outcome.results) if outcome.error is None else None,
+        failure="" if outcome.ok else str(outcome),
+        versions=versions(),
+        machine=machine(case.setting.target),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a replay found."""
+
+    model: str
+    against: str
+    outcome: Outcome
+    fault: Fault | None
+    smallest: Failing | None
+    written: str
+
+    def text(self) -> str:
+        """The answer for people."""
+        of = "the interpreter" if self.against == "interpreter" else "the report's results"
+        head = f"{self.model}: " + ("agrees with" if self.outcome.ok else "DIFFERS from") + f" {of}"
+        lines = [head, *(f"  {row}" for row in str(self.outcome).splitlines())]
+        if self.fault is not None:
+            lines.append(str(self.fault))
+        elif not self.outcome.ok:
+            lines.append("it agrees with the interpreter here: the report's machine differs")
+        if self.smallest is not None:
+            size = f"{self.smallest.size} instructions"
+            lines.append(f"shrunk to {size}, written to {self.written} and as .hlo beside it")
+        return "\n".join(lines)
+
+    def facts(self) -> dict[str, object]:
+        """The answer for programs."""
+        rows = [
+            {"output": r.output, "ok": r.ok, "error": r.error, "tolerance": r.tolerance,
+             "mismatch": r.mismatch}
+            for r in self.outcome.rows
+        ]  # fmt: skip
+        error = self.outcome.error
+        fault = self.fault
+        return {
+            "version": 1,
+            "model": self.model,
+            "against": self.against,
+            "ok": self.outcome.ok,
+            "checks": rows,
+            "failure": None if error is None else f"{type(error).__name__}: {error}",
+            "fault": None if fault is None else {"kind": fault.kind, "name": fault.name},
+            "instructions": None if self.smallest is None else self.smallest.size,
+            "written": self.written or None,
+        }

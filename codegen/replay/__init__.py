@@ -1,0 +1,1 @@
+"""Finding what is wrong with a model's code: run again, locate the fault, shrink the model."""
