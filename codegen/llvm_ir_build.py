@@ -84,7 +84,7 @@ class Builder:
         """``name`` is LLVM's, flags included: ``fadd contract``."""
         a, b = self.even(a, b)
         if name in _WRAP and isinstance(a.literal, int) and isinstance(b.literal, int):
-            return self.const(_wrap(_WRAP[name](a.literal, b.literal), a.dtype), a.dtype, a.lanes)
+            return self.const(wrap(_WRAP[name](a.literal, b.literal), a.dtype), a.dtype, a.lanes)
         if (name == "add" and b.literal == 0) or (name in ("mul", "sdiv") and b.literal == 1):
             return a
         known, other = (a, b) if isinstance(a.literal, bool) else (b, a)
@@ -244,7 +244,8 @@ def by_lane(b: Builder, args: tuple[Value, ...], one: Callable[..., Value]) -> V
     return result
 
 
-def _wrap(value: int, dtype: DType) -> int:
+def wrap(value: int, dtype: DType) -> int:
+    """A whole number as one of an integer type's."""
     value &= (1 << dtype.bits) - 1
     high = dtype.kind == "signed" and value >> (dtype.bits - 1)
     return value - (1 << dtype.bits) if high else value

@@ -2,22 +2,28 @@
 
 A float becomes an integer by truncation, saturated to the integer's range, NaN becoming 0; a
 narrower float is rounded to nearest even, once. ``bf16`` is 16 bits of an f32: it is widened by a
-shift, and narrowed by integer arithmetic, which every machine has. f64 becomes a 16-bit float by
-way of an f32 rounded to odd, so that the second rounding sees whether the first lost anything.
+shift, and narrowed by integer arithmetic, which every machine has. f64 becomes a float of fewer
+than 32 bits by way of an f32 rounded to odd, so that the second rounding sees whether the first
+lost anything; but bf16 is rounded twice, as XLA's CPU does it. Types of 8 bits and fewer are
+widened before all else and narrowed after it (``llvm_ir_narrow``).
 """
 
 from __future__ import annotations
 
-from ..ir.dtypes import DType, bf16, f16, f32, f64, pred, s8, s16, s32
+from ..ir.dtypes import DType, bf16, f16, f32, f64, pred, s8, s16, s32, u8
 from ..ir.errors import UnsupportedError
-from .llvm_ir_build import SIGNED, Builder
+from ..ir.formats import is_narrow
+from .llvm_ir_build import SIGNED, Builder, wrap
 from .llvm_ir_core import Value, element_type, register_type
+from .llvm_ir_narrow import narrow_float, narrow_int, widen_float, widen_int
 
 QUIET = 0x400000  # the bit of an f32 that makes a NaN quiet
 
 
 def widen(b: Builder, x: Value) -> Value:
-    """A 16-bit float as f32; any other value as it is."""
+    """A float of fewer than 32 bits as f32, a narrow integer in 8 bits; others as they are."""
+    if is_narrow(x.dtype):
+        return widen_float(b, x) if x.dtype.is_float else widen_int(b, x)
     if x.literal is not None and x.dtype in (bf16, f16):
         return b.const(x.literal, f32, x.lanes)
     if x.dtype == bf16 and b.nvidia:
@@ -35,6 +41,8 @@ def narrow(b: Builder, x: Value, dtype: DType) -> Value:
     """An f32 rounded to ``dtype``; an f64 as it is."""
     if dtype == bf16:
         return _to_bf16(b, x)
+    if is_narrow(dtype):
+        return narrow_float(b, x, dtype)
     return b.cast("fptrunc", x, f16) if dtype == f16 else x
 
 
@@ -77,8 +85,13 @@ def convert(b: Builder, x: Value, to: DType) -> Value:
     element_type(to)  # refuses what has no registers
     if x.dtype == to:
         return x
-    if isinstance(x.literal, bool | int) and not (to.is_float or to == pred):
-        return b.const(int(x.literal), to, x.lanes)
+    whole = x.dtype.is_int or x.dtype == pred
+    if isinstance(x.literal, bool | int) and whole and to.is_int:
+        return b.const(wrap(int(x.literal), to), to, x.lanes)
+    if is_narrow(x.dtype) and x.dtype.is_int:
+        return convert(b, widen_int(b, x), to)
+    if is_narrow(to) and to.is_int:
+        return _to_narrow_int(b, x, to)
     if to == pred:
         wide = widen(b, x)
         return b.compare("une" if wide.dtype.is_float else "ne", wide, b.like(0, wide))
@@ -91,9 +104,19 @@ def convert(b: Builder, x: Value, to: DType) -> Value:
     return narrow(b, b.cast("sitofp" if signed else "uitofp", x, wide_type), to)
 
 
+def _to_narrow_int(b: Builder, x: Value, to: DType) -> Value:
+    """By way of 8 bits: floats saturate there first and to the type's own range then."""
+    eight = convert(b, x, s8 if to.kind == "signed" else u8)
+    if x.dtype.is_float:
+        eight = _saturate(b, eight, to)
+    return narrow_int(b, eight, to)
+
+
 def _float_to_float(b: Builder, x: Value, to: DType) -> Value:
+    if x.dtype == f64 and to in (f32, bf16):
+        return narrow(b, b.cast("fptrunc", x, f32), to)
     if x.dtype == f64:
-        return b.cast("fptrunc", x, f32) if to == f32 else narrow(b, _to_odd(b, x), to)
+        return narrow(b, _to_odd(b, x), to)
     wide = widen(b, x)
     return b.cast("fpext", wide, f64) if to == f64 else narrow(b, wide, to)
 
@@ -106,13 +129,17 @@ def _float_to_int(b: Builder, x: Value, to: DType) -> Value:
     over = f"{_mangled(result, x.lanes)}.{_mangled(wide.dtype, x.lanes)}"
     value = b.intrinsic(name, wide, result=result, over=over)
     if to.bits < 32:
-        low, high = int_range(to)
-        small, large = b.like(low, value), b.like(high, value)
-        compare = ("slt", "sgt") if to.kind == "signed" else ("ult", "ugt")
-        value = b.select(b.compare(compare[0], value, small), small, value)
-        value = b.select(b.compare(compare[1], value, large), large, value)
-        return b.cast("trunc", value, to)
+        return b.cast("trunc", _saturate(b, value, to), to)
     return Value(value.text, to, value.lanes, value.depth)
+
+
+def _saturate(b: Builder, x: Value, to: DType) -> Value:
+    """An integer brought into the range of a type of the same sign."""
+    low, high = int_range(to)
+    small, large = b.like(low, x), b.like(high, x)
+    compare = ("slt", "sgt") if to.kind == "signed" else ("ult", "ugt")
+    x = b.select(b.compare(compare[0], x, small), small, x)
+    return b.select(b.compare(compare[1], x, large), large, x)
 
 
 def _mangled(dtype: DType, lanes: int) -> str:
@@ -147,6 +174,8 @@ def reinterpret(b: Builder, x: Value, to: DType) -> Value:
         raise UnsupportedError(
             f"bitcast-convert of {x.dtype} to {to}", "the widths differ", hint="use equal widths"
         )
+    if is_narrow(to) and is_narrow(x.dtype):
+        return Value(x.text, to, x.lanes, x.depth)
     if x.literal is not None:
         x = b.pure(f"freeze {x}", x.dtype, x.lanes, 0)
     return b.cast("bitcast", x, to)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from ..ir.dtypes import DType, bf16, f32, f64, pred, s64
 from ..ir.errors import UnsupportedError
+from ..ir.formats import code, is_narrow
 from ..ir.loop.nodes import Buffer, Scalar
 from ..ir.target import Target
 
@@ -62,10 +63,12 @@ _SCALARS = {"pred": "i1", "f16": "half", "bf16": "i16", "f32": "float", "f64": "
 
 
 def element_type(dtype: DType) -> str:
-    """The LLVM type of one element in a register. ``bf16`` is carried as its bits."""
+    """The LLVM type of one element in a register. ``bf16`` and narrow types are their bits."""
+    if is_narrow(dtype):
+        return "i8"
     if dtype.name in _SCALARS:
         return _SCALARS[dtype.name]
-    if dtype.is_int and dtype.bits >= 8:
+    if dtype.is_int:
         return f"i{dtype.bits}"
     raise UnsupportedError(
         f"elements of type {dtype}",
@@ -86,8 +89,11 @@ def register_type(dtype: DType, lanes: int) -> str:
 
 def mangle(dtype: DType, lanes: int) -> str:
     """A type as it stands in the name of an intrinsic: ``v16f32``, ``i64``."""
-    bits = 1 if dtype == pred else dtype.bits
-    name = f"f{bits}" if dtype.is_float and dtype != bf16 else f"i{bits}"
+    if is_narrow(dtype):
+        name = "i8"
+    else:
+        bits = 1 if dtype == pred else dtype.bits
+        name = f"f{bits}" if dtype.is_float and dtype != bf16 else f"i{bits}"
     return f"v{lanes}{name}" if lanes else name
 
 
@@ -97,6 +103,8 @@ def literal_text(value: Scalar, dtype: DType) -> str:
         return "true" if value else "false"
     if isinstance(value, complex):
         raise UnsupportedError("a complex constant", "the code generator has no complex type")
+    if is_narrow(dtype):
+        return str(code(value, dtype))
     if not dtype.is_float:
         bits = int(value) & ((1 << dtype.bits) - 1)
         return str(bits - (1 << dtype.bits) if bits >> (dtype.bits - 1) else bits)

@@ -1,8 +1,8 @@
 """What LLVM code each element-wise operation of ``ir.elementwise.TABLE`` becomes.
 
-One table per kind of element. f16 and bf16 are computed in f32 and rounded once. Sums and products
-of floats carry ``contract``, so that a product and a sum may become one fma; nothing else is
-assumed of floats.
+One table per kind of element. Floats of fewer than 32 bits are computed in f32 and rounded once.
+Sums and products of floats carry ``contract``, so that a product and a sum may become one fma;
+nothing else is assumed of floats.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from ..ir.dtypes import DType, f32, pred
 from ..ir.errors import UnsupportedError
+from ..ir.formats import is_narrow
 from . import vector_math
 from .llvm_ir_build import Builder, by_lane
 from .llvm_ir_convert import narrow, widen
@@ -30,7 +31,7 @@ def apply(b: Builder, name: str, args: tuple[Value, ...]) -> Value:
         return b.select(*args)
     table = PRED if dtype == pred else FLOAT if dtype.is_float else INTEGER
     emit = table.get(name)
-    if emit is None:
+    if emit is None or (dtype.is_int and is_narrow(dtype)):
         raise UnsupportedError(f"operation {name} on {dtype}", "the code generator has none for it")
     args = b.even(*args)
     if not dtype.is_float:

@@ -20,7 +20,8 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from .dtypes import DType, pred
+from .conversion import convert, is_narrow_int
+from .dtypes import BY_NAME, DType, pred, to_numpy
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Result: TypeAlias = Literal["same", "pred", "real"]
@@ -56,16 +57,46 @@ class ElementwiseOp:
         return args[-1]
 
 
-def _wide(f: Callable[..., Array]) -> Callable[..., Array]:
-    """Compute narrow floats (f16, bf16, f8) in f32 and round once."""
+def _wide(name: str, f: Callable[..., Array]) -> Callable[..., Array]:
+    """Compute narrow floats (f16, bf16, f8) in f32 and round once; narrow integers in 8 bits."""
 
     def run(*args: Array) -> Array:
         last = args[-1].dtype
-        if (last.kind in "fc" and last.itemsize >= 4) or last.kind in "iub":
+        if last.isbuiltin == 1 and last != np.float16:
             return f(*args)
-        return np.asarray(f(*(a.astype(np.float32) for a in args))).astype(last)
+        if is_narrow_int(last):
+            return _few_bits(name, f, args)
+        wide = (a if a.dtype == np.bool_ else a.astype(np.float32) for a in args)
+        result = np.asarray(f(*wide))
+        return result if result.dtype == np.bool_ else convert(result, last)
 
     return run
+
+
+_OF_BITS = frozenset({"shift-left", "shift-right-logical", "popcnt", "count-leading-zeros"})
+
+
+def _few_bits(name: str, f: Callable[..., Array], args: tuple[Array, ...]) -> Array:
+    """An operation on integers of 2 or 4 bits, by way of 8."""
+    last = args[-1].dtype
+    bits = int(last.name.lstrip("uint"))
+    kind = "uint" if name in _OF_BITS or last.name[0] == "u" else "int"
+    if name == "shift-right-arithmetic":
+        amount = convert(args[1], _integer("uint", bits)).astype(np.int8)
+        return convert(f(convert(args[0], _integer("int", bits)).astype(np.int8), amount), last)
+    own, eight = _integer(kind, bits), _integer(kind, 8)
+    wide = [a if a.dtype == np.bool_ else convert(a, own).astype(eight) for a in args]
+    if name == "mulhi":
+        wide = [a.astype(np.int32) for a in wide]
+        return convert((wide[0] * wide[1]) >> bits, last)
+    result = np.asarray(f(*wide))
+    if name == "count-leading-zeros":
+        result = result - np.uint8(8 - bits)
+    return result if result.dtype == np.bool_ else convert(result, last)
+
+
+def _integer(kind: str, bits: int) -> np.dtype[Any]:
+    return to_numpy(BY_NAME[f"{kind[0].replace('i', 's')}{bits}"])
 
 
 def _bits(a: Array) -> int:
@@ -213,7 +244,7 @@ def _fma(a: Array, b: Array, c: Array) -> Array:
 def _op(
     name: str, arity: int, kinds: str, numpy: Callable[..., Array], **more: Any
 ) -> ElementwiseOp:
-    return ElementwiseOp(name, arity, kinds, _wide(numpy), **more)
+    return ElementwiseOp(name, arity, kinds, _wide(name, numpy), **more)
 
 
 def _slow(name: str, kinds: str, numpy: Callable[..., Array], flops: float) -> ElementwiseOp:
@@ -221,7 +252,7 @@ def _slow(name: str, kinds: str, numpy: Callable[..., Array], flops: float) -> E
 
 
 def _compare(name: str, numpy: Callable[..., Array], kinds: str = "psufc") -> ElementwiseOp:
-    return ElementwiseOp(name, 2, kinds, numpy, result="pred")
+    return ElementwiseOp(name, 2, kinds, _wide(name, numpy), result="pred")
 
 
 _BOTH: dict[str, Any] = {"commutative": True, "associative": True}
@@ -240,28 +271,28 @@ TABLE: dict[str, ElementwiseOp] = {
         _op("atan2", 2, "fc", np.arctan2, flops=30, transcendental=True),
         ElementwiseOp("floordiv", 2, "su", np.floor_divide, flops=4),
         ElementwiseOp("floormod", 2, "su", np.mod, flops=4),
-        ElementwiseOp("mulhi", 2, "su", _mulhi),
+        _op("mulhi", 2, "su", _mulhi),
         _op("fma", 3, "f", _fma, flops=2),
-        ElementwiseOp("and", 2, "psu", np.bitwise_and, **_BOTH),
-        ElementwiseOp("or", 2, "psu", np.bitwise_or, **_BOTH),
-        ElementwiseOp("xor", 2, "psu", np.bitwise_xor, **_BOTH),
-        ElementwiseOp("not", 1, "psu", _not),
-        ElementwiseOp("shift-left", 2, "su", _shift_left),
-        ElementwiseOp("shift-right-logical", 2, "su", _shift_right_logical),
-        ElementwiseOp("shift-right-arithmetic", 2, "su", _shift_right_arithmetic),
-        ElementwiseOp("popcnt", 1, "su", _popcnt),
-        ElementwiseOp("count-leading-zeros", 1, "su", _clz),
+        _op("and", 2, "psu", np.bitwise_and, **_BOTH),
+        _op("or", 2, "psu", np.bitwise_or, **_BOTH),
+        _op("xor", 2, "psu", np.bitwise_xor, **_BOTH),
+        _op("not", 1, "psu", _not),
+        _op("shift-left", 2, "su", _shift_left),
+        _op("shift-right-logical", 2, "su", _shift_right_logical),
+        _op("shift-right-arithmetic", 2, "su", _shift_right_arithmetic),
+        _op("popcnt", 1, "su", _popcnt),
+        _op("count-leading-zeros", 1, "su", _clz),
         _compare("eq", np.equal),
         _compare("ne", np.not_equal),
         _compare("lt", np.less, "psuf"),
         _compare("le", np.less_equal, "psuf"),
         _compare("gt", np.greater, "psuf"),
         _compare("ge", np.greater_equal, "psuf"),
-        ElementwiseOp("is-finite", 1, "f", np.isfinite, result="pred"),
+        _op("is-finite", 1, "f", np.isfinite, result="pred"),
         ElementwiseOp("select", 3, "psufc", np.where),
         _op("clamp", 3, "psuf", _clamp),
-        ElementwiseOp("abs", 1, "sufc", np.abs, result="real"),
-        ElementwiseOp("negate", 1, "sufc", np.negative),
+        _op("abs", 1, "sufc", np.abs, result="real"),
+        _op("negate", 1, "sufc", np.negative),
         _op("sign", 1, "sufc", _sign),
         _op("floor", 1, "f", np.floor),
         _op("ceil", 1, "f", np.ceil),

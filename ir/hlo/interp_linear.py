@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from ..conversion import convert
+from ..conversion import convert, is_narrow_int
 from ..dtypes import to_numpy
 from .interp_values import Array, Handler, Run, Value
 from .nodes import Instruction
@@ -43,7 +43,7 @@ def matmul(a: Array, b: Array, to: NpType) -> Array:
 
 def narrow(a: Array, to: NpType) -> Array:
     """From the type that ``widen`` chose to the result's; integers wrap."""
-    whole = to.kind in "iu" and a.dtype.kind == "f"
+    whole = (to.kind in "iu" or is_narrow_int(to)) and a.dtype.kind == "f"
     return convert(a.astype(np.int64) if whole else a, to)
 
 
@@ -51,7 +51,7 @@ def widen(a: Array, b: Array, depth: int, to: NpType) -> tuple[Array, Array]:
     """Both factors in the type in which sums of ``depth`` products are kept for a result ``to``."""
     if to.kind == "c":
         return a.astype(to), b.astype(to)
-    if to.kind in "biu":
+    if to.kind in "biu" or is_narrow_int(to):
         exact = to.kind == "b" or depth * _largest(a) * _largest(b) < 1 << 53
         wide = np.float64 if exact else np.int64
         return a.astype(wide), b.astype(wide)
@@ -63,6 +63,8 @@ def widen(a: Array, b: Array, depth: int, to: NpType) -> tuple[Array, Array]:
 def _largest(a: Array) -> int:
     if not a.size:
         return 0
+    if is_narrow_int(a.dtype):
+        return 1 << 3 if a.dtype.name[0] == "i" else (1 << 4) - 1
     return max(abs(int(a.max())), abs(int(a.min())))
 
 

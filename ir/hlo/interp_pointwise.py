@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from ..conversion import convert
-from ..dtypes import to_numpy
+from ..dtypes import DType, from_numpy, to_numpy
 from ..elementwise import DIRECTIONS, TABLE
+from ..formats import FORMATS
 from .interp_values import Array, Handler, Run, Value
 from .nodes import Instruction
 
@@ -20,7 +21,12 @@ def _compare(i: Instruction, args: list[Value], run: Run) -> Value:
 
 def total_order(a: Array) -> Array:
     """Floats as integers in IEEE 754's total order: -NaN < -inf < .. < -0 < 0 < .. < inf < NaN."""
+    own = from_numpy(a.dtype)
+    if own in FORMATS and not FORMATS[own].sign:
+        return np.asarray(a).view(np.uint8)
     bits = np.asarray(a).view(f"i{a.dtype.itemsize}")
+    if own.bits < 8:
+        bits = bits << (8 - own.bits)
     top = bits.dtype.type(np.iinfo(bits.dtype).max)
     return np.asarray(bits ^ ((bits >> (8 * a.dtype.itemsize - 1)) & top))
 
@@ -30,13 +36,35 @@ def _convert(i: Instruction, args: list[Value], run: Run) -> Value:
 
 
 def _bitcast_convert(i: Instruction, args: list[Value], run: Run) -> Value:
+    return reinterpret(args[0], i.operands[0].array.dtype, i.array.dtype)
+
+
+def reinterpret(value: Array, old: DType, new: DType) -> Array:
     """Bits as another type; a narrower one gets a new last dimension, a wider one takes it."""
-    a, to = np.ascontiguousarray(args[0]).reshape(args[0].shape), to_numpy(i.array.dtype)
-    if a.dtype.itemsize == to.itemsize:
+    a, to = np.ascontiguousarray(value).reshape(value.shape), to_numpy(new)
+    have, want = old.bits, new.bits
+    if have == want:
         return a.view(to)
-    if a.dtype.itemsize > to.itemsize:
-        return a[..., None].view(to)
-    return a.view(to)[..., 0]
+    if have < min(8, want):
+        a = packed(a.view(np.uint8), have, min(8, want))
+    if have < want <= 8:
+        return a[..., 0].view(to)
+    if want < 8:
+        return unpacked(a[..., None].view(np.uint8), min(8, have), want).view(to)
+    return a[..., None].view(to) if have > want else a.view(to)[..., 0]
+
+
+def packed(codes: Array, bits: int, whole: int) -> Array:
+    """Codes of a few bits, the first lowest, in bytes of ``whole`` bits: of the last dimension."""
+    parts = codes.reshape(*codes.shape[:-1], -1, whole // bits)
+    shifted = (parts & ((1 << bits) - 1)) << np.arange(0, whole, bits, dtype=np.uint8)
+    return np.asarray(np.bitwise_or.reduce(shifted, axis=-1))
+
+
+def unpacked(codes: Array, whole: int, bits: int) -> Array:
+    """What ``packed`` makes, apart again."""
+    parts = codes[..., None] >> np.arange(0, whole, bits, dtype=np.uint8)
+    return (parts & ((1 << bits) - 1)).reshape(*codes.shape[:-1], -1)
 
 
 def _reduce_precision(i: Instruction, args: list[Value], run: Run) -> Value:
@@ -44,7 +72,7 @@ def _reduce_precision(i: Instruction, args: list[Value], run: Run) -> Value:
     a = args[0]
     if a.dtype.itemsize >= 4:
         return reduce_precision(a, exponent, mantissa)
-    return reduce_precision(a.astype(np.float32), exponent, mantissa).astype(a.dtype)
+    return convert(reduce_precision(a.astype(np.float32), exponent, mantissa), a.dtype)
 
 
 def reduce_precision(a: Array, exponent: int, mantissa: int) -> Array:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ..conversion import convert, is_narrow_int
 from ..dtypes import to_numpy
 from .interp_lift import lifted, simple_op
 from .interp_values import Array, Handler, Run, Value
@@ -33,7 +34,14 @@ def _reduce(i: Instruction, args: list[Value], run: Run) -> Value:
 
 
 def accumulator(op: str, dtype: np.dtype[np.generic]) -> np.dtype[np.generic]:
-    """The type in which a reduction is kept: wider for sums and products of floats."""
+    """The type in which a reduction is kept: wider for sums and products of floats.
+
+    Types of 8 bits or fewer that NumPy does not have are always kept wider.
+    """
+    if is_narrow_int(dtype):
+        return np.dtype(np.int64)
+    if dtype.isbuiltin != 1 and dtype.itemsize == 1:
+        return np.dtype(np.float32)
     if op not in ("add", "multiply") or dtype.kind in "biu" or dtype.kind == "c":
         return dtype
     if dtype == np.float32:
@@ -54,12 +62,9 @@ def ufunc_of(op: str, dtype: np.dtype[np.generic]) -> np.ufunc:
 def reduce_simple(op: str, a: Array, init: Array, axes: tuple[int, ...]) -> Array:
     """Reduce by one binary operation over ``axes``, starting from ``init``."""
     f, wide = ufunc_of(op, a.dtype), accumulator(op, a.dtype)
-    if not axes:
-        return np.asarray(f(a, init)).astype(a.dtype)
-    if a.dtype.kind == "V" or a.dtype.itemsize < 4 or wide != a.dtype:
-        a, init, out = a.astype(wide), init.astype(wide), a.dtype
-        return np.asarray(f(_fold(f, a, axes, init), init)).astype(out)
-    return np.asarray(f(_fold(f, a, axes, init), init)).astype(a.dtype)
+    out, a, init = a.dtype, a.astype(wide), init.astype(wide)
+    folded = _fold(f, a, axes, init) if axes else a
+    return convert(np.asarray(f(folded, init)), out)
 
 
 def _fold(f: np.ufunc, a: Array, axes: tuple[int, ...], init: Array) -> Array:

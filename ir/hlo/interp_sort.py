@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..conversion import is_float
+from ..conversion import is_float, is_narrow_int
 from ..errors import UnsupportedError
 from .interp_lift import lifted
 from .interp_pointwise import total_order
@@ -30,8 +30,10 @@ def _order(c: Computation, arrays: list[Array], run: Run) -> Array:
         number, of, descending = found
         key = np.asarray(lifted(of, run)(*[arrays[number]] * len(c.parameters)))
         total = c.root.attrs.get("type") == "TOTALORDER"
-        if is_float(key.dtype):
-            key = total_order(key) if total else key.astype(np.promote_types(key.dtype, "f4"))
+        if is_narrow_int(key.dtype):
+            key = key.astype(np.int8)
+        elif is_float(key.dtype):
+            key = total_order(key) if total else _comparable(key)
         if key.dtype.kind != "f" or not np.isnan(key).any():
             return _argsort(key, descending)
     before = lifted(c, run)
@@ -41,6 +43,11 @@ def _order(c: Computation, arrays: list[Array], run: Run) -> Array:
         return np.asarray(before(*pairs))
 
     return merge_order(arrays[0].shape, less)
+
+
+def _comparable(key: Array) -> Array:
+    """The same values in a type that NumPy sorts."""
+    return key if key.dtype in (np.float32, np.float64) else key.astype(np.float32)
 
 
 def _argsort(key: Array, descending: bool) -> Array:

@@ -7,6 +7,7 @@ from itertools import product
 
 import numpy as np
 
+from ..conversion import convert
 from ..dtypes import from_numpy, to_numpy
 from ..elementwise import identity
 from .interp_indexing import combine_at
@@ -35,7 +36,7 @@ def _reduce_window(i: Instruction, args: list[Value], run: Run) -> Value:
         f = ufunc_of(op, a.dtype)
         neutral = np.asarray(identity(op, from_numpy(a.dtype))).astype(wide)
         values = _windows(lambda x, y: (np.asarray(f(x, y)),), (a.astype(wide),), [neutral], window)
-        return np.asarray(f(values[0], init.astype(wide))).astype(to_numpy(i.array.dtype))
+        return convert(np.asarray(f(values[0], init.astype(wide))), to_numpy(i.array.dtype))
     reducer = many(i.attrs["to_apply"], run)
     counts = np.ones(arrays[0].shape, bool)
     combine = _masked(reducer, n)
