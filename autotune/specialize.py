@@ -7,7 +7,7 @@ for instance a template of HLO text that is filled with their sizes.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from threading import RLock
 from typing import Any, TypeAlias
 
@@ -17,6 +17,7 @@ from ..codegen.counters import count
 from ..codegen.runtime.executable import Executable
 from ..ir.dtypes import to_numpy
 from ..ir.hlo.nodes import HloModule
+from ..ir.load import as_module
 from ..ir.target import Target
 from .api import build
 
@@ -26,9 +27,10 @@ Model: TypeAlias = str | os.PathLike[str] | HloModule
 class Specialized:
     """A callable that compiles a model once for each combination of shapes and element types.
 
-    ``make(*args)`` gives the model (a path or a module) for arguments such as these. A call with
-    shapes that are known costs a look into a dictionary more than the executable's own call.
-    Calls may come from several threads; of one combination only one compiles.
+    ``make(*args)`` gives the model (a path or a module) for arguments such as these; its parameters
+    are ``leaves(args)``, by default the arguments themselves. A call with arrays of shapes that are
+    known costs a look into a dictionary more than the executable's own call. Calls may come from
+    several threads; of one combination only one compiles.
     """
 
     def __init__(
@@ -36,10 +38,13 @@ class Specialized:
         make: Callable[..., Model],
         target: str | Target = "cpu",
         log: str | os.PathLike[str] | None = None,
+        leaves: Callable[[tuple[Any, ...]], tuple[Sequence[Any], Hashable]] | None = None,
     ) -> None:
+        """``leaves`` gives the model's arguments and what names the structure they stood in."""
         self._make = make
         self._target = Target.parse(target)
         self._log = log
+        self._leaves = leaves
         self._known: dict[Hashable, Callable[..., Any]] = {}
         self._executables: dict[Hashable, Executable] = {}
         self._compiling = RLock()
@@ -49,28 +54,33 @@ class Specialized:
         try:
             known = self._known[tuple([(a.shape, a.dtype) for a in args])]
         except (KeyError, AttributeError, TypeError):
-            known = self._look_up(args)
+            key, flat = self._prepare(args)
+            return self._known[key](*flat)
         return known(*args)
 
     def executable(self, *args: Any) -> Executable:
         """What runs for these arguments; compiled here if their shapes are new."""
-        self._look_up(args)
-        return self._executables[_signature(args)]
+        return self._executables[self._prepare(args)[0]]
 
     @property
     def shapes(self) -> tuple[Hashable, ...]:
         """The combinations that were met so far: of each argument its shape and its dtype."""
         return tuple(self._executables)
 
-    def _look_up(self, args: tuple[Any, ...]) -> Callable[..., Any]:
-        signature = _signature(args)
+    def _prepare(self, args: tuple[Any, ...]) -> tuple[Hashable, Sequence[Any]]:
+        """The key under which a combination is known from now on, and the model's arguments."""
+        flat: Sequence[Any] = args
+        key: Hashable = tuple([_kind(a) for a in args])
+        if self._leaves is not None and not all(hasattr(a, "dtype") for a in args):
+            flat, tree = self._leaves(args)
+            key = tree, tuple([_kind(a) for a in flat])
         with self._compiling:
-            if signature not in self._known:
+            if key not in self._known:
                 exe = build(self._make(*args), target=self._target, log=self._log)
                 count(shapes=1)
-                self._executables[signature] = exe
-                self._known[signature] = exe if _fits(exe, args) else _converting(exe)
-            return self._known[signature]
+                self._executables[key] = exe
+                self._known[key] = exe if _fits(exe, flat) else _converting(exe)
+        return key, flat
 
 
 def jit(
@@ -80,20 +90,26 @@ def jit(
 ) -> Specialized:
     """A JAX function, compiled by nestwright once for each combination of argument shapes.
 
-    Arguments are arrays or Python scalars, typed as JAX types them; the results are those of the
-    lowered module, flat. Needs jax to be installed: ``UnsupportedError`` otherwise.
+    Arguments are arrays, Python scalars and pytrees of them, typed as JAX types them; the results
+    are the leaves of the function's result, in JAX's order. Needs jax to be installed:
+    ``UnsupportedError`` at the first call otherwise.
     """
-    from ..ir.frontends.jax import lower
 
-    return Specialized(lambda *args: lower(function, args), target, log)
+    def leaves(args: tuple[Any, ...]) -> tuple[Sequence[Any], Hashable]:
+        import jax
+
+        found, tree = jax.tree.flatten(args)
+        return found, tree
+
+    return Specialized(lambda *args: as_module(function, args), target, log, leaves)
 
 
-def _signature(args: tuple[Any, ...]) -> Hashable:
-    """As the quick look-up makes it; what is no array goes by its type."""
-    return tuple([(a.shape, a.dtype) if hasattr(a, "dtype") else type(a) for a in args])
+def _kind(a: Any) -> Hashable:
+    """As the quick look-up names an array; what is none goes by its type, too."""
+    return (a.shape, a.dtype) if hasattr(a, "dtype") else (np.shape(a), type(a))
 
 
-def _fits(exe: Executable, args: tuple[Any, ...]) -> bool:
+def _fits(exe: Executable, args: Sequence[Any]) -> bool:
     """Are these the very element types that the executable takes?"""
     params = exe.plan.params
     return len(params) == len(args) and all(

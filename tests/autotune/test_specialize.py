@@ -61,3 +61,14 @@ def test_a_wrong_number_of_arguments_is_the_executables_to_refuse() -> None:
     f = nw.Specialized(lambda *args: scale(args[0], 1))
     with pytest.raises(ArgumentError, match="argument"):
         f(np.zeros(2, np.float32))
+
+
+def test_a_jax_function_is_lowered_for_its_shapes() -> None:
+    pytest.importorskip("jax")
+    f = nw.jit(lambda x, by: {"b": x["a"] * by, "a": x["a"].sum()})
+    for n in (3, 4, 3):
+        x = np.arange(n, dtype=np.float32)
+        total, scaled = f({"a": x}, 2.0)
+        np.testing.assert_allclose(total, x.sum())
+        np.testing.assert_allclose(scaled, 2 * x)
+    assert len(f.shapes) == 2
