@@ -19,11 +19,12 @@ from ..codegen.stages import stage_text as _stage_text
 from ..codegen.store import folder
 from ..codegen.timings import timed
 from ..ir.errors import ArgumentError, NestwrightWarning, TargetError
+from ..ir.frontends.jax import JaxModel
 from ..ir.hlo.nodes import HloModule
 from ..ir.hlo.passes.freeze_parameters import freeze
 from ..ir.hlo.passes.pipeline import optimize
 from ..ir.hlo.printer import show
-from ..ir.load import load_model
+from ..ir.load import as_model, as_module
 from ..ir.loop.nodes import Func
 from ..ir.target import Target
 from ..schedule.limits import require_limits
@@ -37,7 +38,8 @@ from .progress import Listener, TuneResult
 from .tasks import Task, extract, from_func
 from .tune import Plan, Tuner
 
-ModelLike: TypeAlias = str | os.PathLike[str] | HloModule | Func | Schedule
+GraphLike: TypeAlias = str | os.PathLike[str] | HloModule | JaxModel
+ModelLike: TypeAlias = GraphLike | Func | Schedule
 Constants: TypeAlias = Mapping[int | str, Any]
 LOGS = Path("tuning_logs")
 
@@ -55,22 +57,23 @@ def tune(
     strategy: str = "native",
     progress: Listener | None = None,
     simulate_cost: bool = False,
+    example: Any = None,
 ) -> TuneResult:
     """Search for faster schedules of a model's groups; what is found goes into a log.
 
-    ``model`` is a path to HLO text, an ``HloModule``, or a function or ``Schedule`` of the DSL
-    (of which only the function counts). ``trials`` is the total for this model in the log, trials
-    of earlier calls included, unless ``resume`` is false: then they are new ones. ``seconds`` is
-    a limit on top. ``constants`` maps parameter numbers or names to arrays that are known already.
-    ``workers`` is the number of measuring children, ``strategy`` native, random or optuna:tpe.
-    ``progress`` is called with a ``Progress`` after every trial. With ``simulate_cost`` nothing is
-    measured: schedules are ranked by the analytic model alone, for a machine that need not be here.
-    Their records say so; ``build`` uses them for what was never measured.
+    ``model`` and ``example`` are as for ``build``; of a ``Schedule`` only the function counts.
+    ``trials`` is the total for this model in the log, trials of earlier calls included, unless
+    ``resume`` is false: then they are new ones. ``seconds`` is a limit on top. ``constants`` maps
+    parameter numbers or names to arrays that are known already. ``workers`` is the number of
+    measuring children, ``strategy`` native, random or optuna:tpe. ``progress`` is called with a
+    ``Progress`` after every trial. With ``simulate_cost`` nothing is measured: schedules are ranked
+    by the analytic model alone, for a machine that need not be here. Their records say so;
+    ``build`` uses them for what was never measured.
 
     Raises ``TuningInterrupted`` (a ``KeyboardInterrupt``) on Ctrl-C, with nothing lost.
     """
     machine = Target.parse(target) if simulate_cost else _runnable(Target.parse(target))
-    name, tasks = _tasks(model, machine, constants)
+    name, tasks = _tasks(model, machine, constants, example)
     path = Path(log) if log is not None else default_log(name, machine)
     _check_budget(trials, seconds)
     tool = _tool()
@@ -96,12 +99,13 @@ def tune(
 
 @overload
 def build(
-    model: str | os.PathLike[str] | HloModule,
+    model: GraphLike,
     target: str | Target = ...,
     log: str | os.PathLike[str] | None = ...,
     constants: Constants | None = ...,
     timings: dict[str, float] | None = ...,
     cache: bool = ...,
+    example: Any = ...,
 ) -> Executable: ...
 
 
@@ -113,6 +117,7 @@ def build(
     constants: Constants | None = ...,
     timings: dict[str, float] | None = ...,
     cache: bool = ...,
+    example: Any = ...,
 ) -> Kernel | DeviceKernel: ...
 
 
@@ -123,14 +128,21 @@ def build(
     constants: Constants | None = None,
     timings: dict[str, float] | None = None,
     cache: bool = True,
+    example: Any = None,
 ) -> Executable | Kernel | DeviceKernel:
     """Compile a model with the best schedules of a log; never measures, never tunes.
+
+    ``model`` is a path to HLO text, an HLO proto or StableHLO text; an ``HloModule``; what JAX
+    lowered, traced or exported; a JAX function, with the arguments ``example`` (a tuple of arrays,
+    ``jax.ShapeDtypeStruct`` or pytrees of them: the executable takes and gives their leaves, in
+    JAX's order); or a function or ``Schedule`` of the DSL.
 
     Groups that the log has nothing for get the default schedule; a log without a single record for
     this model and target draws a warning that says what it holds. ``timings`` is filled with the
     seconds of each stage. With ``cache`` a model that was built before, from the same content and
-    schedules by the same compiler, comes from disk (``codegen.store`` says where). A function or ``Schedule`` of the DSL becomes a ``Kernel``, on
-    a GPU a ``DeviceKernel``; ``ScheduleError`` for a schedule that exceeds the GPU or is half done.
+    schedules by the same compiler, comes from disk (``codegen.store`` says where). What is of the
+    DSL becomes a ``Kernel``, on a GPU a ``DeviceKernel``; ``ScheduleError`` for a schedule that
+    exceeds the GPU or is half done.
     """
     machine = Target.parse(target)
     schedules: dict[str, Trace] = {}
@@ -139,12 +151,14 @@ def build(
     if isinstance(model, Func | Schedule):
         return _build_func(model, machine, log, schedules)
     spent: dict[str, float] = {} if timings is None else timings
+    with timed(spent, "parse"):
+        known = as_model(model, example)
 
     def module() -> HloModule:
         with timed(spent, "parse"):
-            return model if isinstance(model, HloModule) else load_model(model)
+            return as_module(known)
 
-    digest = _content(model) if cache and folder() is not None else None
+    digest = _content(known) if cache and folder() is not None else None
     if digest is None:
         exe = build_module(module(), machine, schedules, constants, spent)
     else:
@@ -171,6 +185,7 @@ def stage_text(
     target: str | Target = "cpu",
     log: str | os.PathLike[str] | None = None,
     constants: Constants | None = None,
+    example: Any = None,
 ) -> str:
     """The text of a model at a stage of compilation, under the schedules of a log.
 
@@ -180,7 +195,7 @@ def stage_text(
         raise ArgumentError("stages are those of models", "this is a function of the DSL")
     machine = Target.parse(target)
     schedules = best_traces(log, machine) if log is not None else {}
-    module = model if isinstance(model, HloModule) else load_model(model)
+    module = as_module(model, example)
     return _stage_text(module, machine, stage, group, schedules, constants)
 
 
@@ -207,16 +222,15 @@ def default_log(name: str, target: Target) -> Path:
 
 
 def _tasks(
-    model: ModelLike, target: Target, constants: Constants | None
+    model: ModelLike, target: Target, constants: Constants | None, example: Any
 ) -> tuple[str, tuple[Task, ...]]:
     """The model's name and its tasks."""
     if isinstance(model, Func | Schedule):
         func = model if isinstance(model, Func) else model.func
         return func.name, from_func(func, target)
-    if isinstance(model, HloModule):
-        name, module = model.name, model
-    else:
-        name, module = Path(model).stem, load_model(model)
+    known = as_model(model, example)
+    module = as_module(known)
+    name = module.name if isinstance(known, HloModule) else Path(known).stem
     module = optimize(freeze(module, dict(constants)) if constants else module)
     return name, extract(module, target)
 

@@ -24,10 +24,10 @@ from ..ir.hlo.interp import evaluate
 from ..ir.hlo.nodes import HloModule
 from ..ir.hlo.passes.freeze_parameters import freeze
 from ..ir.hlo.passes.pipeline import optimize
-from ..ir.load import load_model
+from ..ir.load import as_module
 from ..ir.target import Target
 from ..schedule.trace import Trace
-from .api import Constants, default_log
+from .api import Constants, GraphLike, default_log
 from .counting import flops as count_flops
 from .counting import moved
 from .journal import Log, read
@@ -46,7 +46,7 @@ Notify = Callable[[str], object]
 
 
 def bench(
-    models: Sequence[str | os.PathLike[str] | HloModule] | str | os.PathLike[str] | HloModule,
+    models: Sequence[GraphLike] | GraphLike,
     target: str | Target = "cpu",
     log: str | os.PathLike[str] | None = None,
     constants: Constants | None = None,
@@ -54,14 +54,16 @@ def bench(
     seed: int = 0,
     check: bool = True,
     progress: Notify | None = None,
+    example: Any = None,
 ) -> BenchReport:
     """Time models as built by default and with the best schedules of a log.
 
+    Models are as for ``build``; ``example`` are the arguments of those that are JAX functions.
     ``log`` serves all models; without it each model's default log is used where there is one.
     ``check`` compares the tuned model's results with the interpreter. A model that cannot be
     built is reported with its problem, and the sweep goes on. ``progress`` is told what happens.
     """
-    if isinstance(models, str | os.PathLike | HloModule):
+    if isinstance(models, str) or not isinstance(models, Sequence):
         models = [models]
     spec = target.spec if isinstance(target, Target) else target
     machine = Target.parse(f"{spec} -threads={threads}" if threads else spec)
@@ -73,10 +75,11 @@ def bench(
     peak = measure_peak(machine)
     done = []
     for model in models:
-        name = model.name if isinstance(model, HloModule) else Path(model).stem
+        name = _name(model)
         tell(name)
         try:
-            done.append(_bench_model(model, name, machine, log, constants, seed, check, tell))
+            module = as_module(model, example if callable(model) else None)
+            done.append(_bench_model(module, name, machine, log, constants, seed, check, tell))
         except NestwrightError as e:
             done.append(ModelBench(name, 0, 0, (), (), None, 0, 0, 0, "", (), str(e)))
     facts = {
@@ -86,8 +89,18 @@ def bench(
     return BenchReport(machine.spec, facts, peak, tuple(done), time.time())
 
 
+def _name(model: GraphLike) -> str:
+    match model:
+        case HloModule(name=name):
+            return name
+        case str() | os.PathLike():
+            return Path(model).stem
+        case _:
+            return str(getattr(model, "__name__", type(model).__name__))
+
+
 def _bench_model(
-    model: str | os.PathLike[str] | HloModule,
+    module: HloModule,
     name: str,
     target: Target,
     log: str | os.PathLike[str] | None,
@@ -96,7 +109,6 @@ def _bench_model(
     check: bool,
     tell: Notify,
 ) -> ModelBench:
-    module = model if isinstance(model, HloModule) else load_model(model)
     path = Path(log) if log is not None else default_log(name, target)
     history = read(path) if log is not None or path.exists() else Log(())
     winners = history.winners(target)

@@ -1,37 +1,72 @@
-"""A model from a file: what kind of file it is, and how it becomes an HLO module."""
+"""A model from a file or from another framework's object: how each becomes an HLO module."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from .errors import ParseError, UnsupportedError, VerifyError
+from .errors import ParseError, VerifyError
+from .frontends.formats import recognize
 from .hlo.nodes import HloModule
 from .hlo.text import parse
 from .hlo.verify import verify
 
 MAX_BYTES = 1 << 31  # weights belong into parameters, not into text
 
-_KNOWN: tuple[tuple[bytes, str], ...] = (
-    (b"ML\xefR", "StableHLO bytecode"),
-    (b"module ", "StableHLO text"),
-    (b"module{", "StableHLO text"),
-    (b"#loc", "StableHLO text"),
-    (b"PK\x03\x04", "a zip archive (a built model cut short? an npz file? a saved torch model?)"),
-    (b"\x7fELF", "an object file"),
-    (b"{", "JSON"),
-)
-
 
 def load_model(path: str | os.PathLike[str]) -> HloModule:
-    """The module in a file of HLO text.
+    """The module in a file of HLO text, an HLO proto or StableHLO text.
 
-    Raises ``ParseError`` for a file that is missing, unreadable, too large or not HLO text (with
-    line and column), ``VerifyError`` for HLO that does not hang together, ``UnsupportedError`` for
-    a model in another format.
+    Raises ``ParseError`` for a file that is missing, unreadable, too large or not well formed
+    (with line and column, or the byte), ``VerifyError`` for HLO that does not hang together,
+    ``UnsupportedError`` for a model in another format.
     """
     place = Path(path)
+    return read_model(_bytes(place), str(place))
+
+
+def read_model(data: bytes, source: str) -> HloModule:
+    """The module in the bytes of a file; ``source`` is the file's name. Errors as above."""
+    match recognize(data, source):
+        case "proto":
+            from .frontends.hlo_proto import reader as protos
+
+            module = protos.parse(data, source)
+        case "stablehlo":
+            from .frontends.stablehlo import reader as stablehlo
+
+            module = stablehlo.parse(_text(data, source), source)
+        case "hlo":
+            module = parse(_text(data, source), source)
+    try:
+        verify(module)
+    except VerifyError as e:
+        raise replace(e, where=f"{source}: {e.where}") from None
+    return module
+
+
+def as_model(model: Any, example: Any = None) -> str | os.PathLike[str] | HloModule:
+    """A path or a module as it is; what JAX lowered, or can lower, as a module.
+
+    ``example`` are the arguments to lower a function with: a tuple of arrays, of anything with
+    ``shape`` and ``dtype``, or of pytrees of them. ``ArgumentError`` for anything else.
+    """
+    if isinstance(model, str | os.PathLike | HloModule) and example is None:
+        return model
+    from .frontends.jax import to_module
+
+    return to_module(model, example)
+
+
+def as_module(model: Any, example: Any = None) -> HloModule:
+    """The module of anything that is a model: a path, a module, an object of JAX."""
+    known = as_model(model, example)
+    return known if isinstance(known, HloModule) else load_model(known)
+
+
+def _bytes(place: Path) -> bytes:
     try:
         with place.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -39,33 +74,18 @@ def load_model(path: str | os.PathLike[str]) -> HloModule:
                 raise ParseError(
                     "file too large", f"{size} bytes, at most {MAX_BYTES} are read", str(place)
                 )
-            data = file.read()
+            return file.read()
     except OSError as e:
         hint = "is the path right, and relative to this folder?" if not place.exists() else ""
         raise ParseError("cannot read the model", e.strerror or str(e), str(place), hint) from None
-    module = parse(_text(data, place), str(place))
-    try:
-        verify(module)
-    except VerifyError as e:
-        raise replace(e, where=f"{place}: {e.where}") from None
-    return module
 
 
-def _text(data: bytes, place: Path) -> str:
-    head = data[:4096].lstrip()
-    if not head:
-        raise ParseError("not a model", "the file is empty", str(place))
-    for mark, kind in _KNOWN:
-        if head.startswith(mark):
-            raise UnsupportedError(
-                "cannot read this model", f"it looks like {kind}", str(place),
-                'give HLO text, e.g. jax: jit(f).lower(*args).compiler_ir("hlo").as_hlo_text()',
-            )  # fmt: skip
+def _text(data: bytes, source: str) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as e:
         line = data.count(b"\n", 0, e.start) + 1
         raise ParseError(
-            "not HLO text", f"byte {e.start} is not UTF-8", f"{place}:{line}",
-            "a serialized HLO proto has to be converted to text",
+            "not a model's text", f"byte {e.start} is not UTF-8", f"{source}:{line}",
+            "an HLO proto is read too, under a name that ends in .pb",
         ) from None  # fmt: skip

@@ -26,8 +26,8 @@ def test_hlo_text_is_read(tmp_path: Path) -> None:
     ("data", "error", "why"),
     [
         (b"", ParseError, "the file is empty"),
-        (b"\xff\xfe\x00\x01", ParseError, r"not HLO text: byte 0 is not UTF-8"),
-        (b"HloModule a\n\n\xff", ParseError, r"model.x:3: not HLO text"),
+        (b"\xff\xfe\x00\x01", ParseError, r"not a model.s text: byte 0 is not UTF-8"),
+        (b"HloModule a\n\n\xff", ParseError, r"model.x:3: not a model.s text"),
         (b"ML\xefR123", UnsupportedError, "StableHLO bytecode"),
         (b"module @jit_f {}", UnsupportedError, "StableHLO text"),
         (b"PK\x03\x04zip", UnsupportedError, "zip archive"),
