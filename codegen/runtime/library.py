@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from math import prod
 from threading import local
 from typing import Any
 
@@ -87,5 +86,4 @@ def array_at(address: int, of: ArrayType) -> Array:
     if not of.bytes:
         return np.empty(of.shape, of.dtype)
     memory = (ctypes.c_uint8 * of.bytes).from_address(address)
-    flat = np.frombuffer(memory, of.dtype, prod(of.shape))
-    return flat.reshape(of.shape)
+    return np.ndarray(of.shape, of.dtype, buffer=memory)

@@ -118,9 +118,10 @@ class Native:
         plan = self.plan
         runtime().set_threads(self.bundle.target.threads)
         arrays = convert_all(args, plan.params, plan.param_tree, self.bundle.name)
-        sizes = plan.arena_bytes, self.bundle.constants, rounds
-        code = self.library.address, self.host
-        return profile(plan.thunks, *code, arrays, _empty(plan), *sizes)
+        code, constants = self.library.address, self.bundle.constants
+        return profile(
+            plan.thunks, code, self.host, arrays, _empty(plan), plan.arena_bytes, constants, rounds
+        )
 
 
 def _empty(plan: Plan) -> list[Array]:

@@ -9,6 +9,7 @@ in f64; integers wrap.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,12 +17,15 @@ import numpy as np
 from ..dtypes import to_numpy
 from ..elementwise import TABLE
 from ..errors import ArgumentError, UnsupportedError
+from ..library.session import Session
 from . import (
     asynchronous,
     collectives,
     interp_conv,
     interp_indexing,
+    interp_library,
     interp_linear,
+    interp_live,
     interp_pointwise,
     interp_random,
     interp_reduce,
@@ -37,6 +41,7 @@ from .shape_text import show_shape
 from .support import findings, refusal, require_supported
 
 Step: TypeAlias = tuple[Instruction, "Handler | None", tuple[Instruction, ...]]
+Handlers: TypeAlias = "Mapping[str, Handler | None]"
 Observer: TypeAlias = Callable[[Instruction, Value], None]
 
 
@@ -67,10 +72,12 @@ def evaluate_computation(
 def _evaluate(computation: Computation, args: Sequence[Any], observe: Observer | None) -> Value:
     values = _arguments(computation, args)
     plans: dict[Computation, tuple[Step, ...]] = {}
+    live = interp_live.has_live_sizes(computation)
+    known = {**HANDLERS, **dict.fromkeys(CALLS, interp_library.handler(Session()))}
 
     def run(c: Computation, operands: Sequence[Value]) -> Value:
         if (plan := plans.get(c)) is None:
-            plan = plans[c] = _plan(c)
+            plan = plans[c] = _plan(c, live, known)
         return _run(c, plan, operands, run, observe)
 
     with np.errstate(all="ignore"):
@@ -81,8 +88,11 @@ def _evaluate(computation: Computation, args: Sequence[Any], observe: Observer |
             raise UnsupportedError(what, str(error), computation.name) from error
 
 
-def _plan(c: Computation) -> tuple[Step, ...]:
-    """What to run and, after each step, which values nobody needs any more."""
+def _plan(c: Computation, live: bool, known: Handlers) -> tuple[Step, ...]:
+    """What to run and, after each step, which values nobody needs any more.
+
+    With ``live``, arrays may be smaller than their shapes say.
+    """
     needed = dict.fromkeys([*c.parameters, *post_order([c.root])])
     steps = [i for i in c.instructions if i in needed]
     last: dict[Instruction, Instruction] = {}
@@ -94,19 +104,22 @@ def _plan(c: Computation) -> tuple[Step, ...]:
     for value, user in last.items():
         if value is not c.root:
             done.setdefault(user, []).append(value)
-    return tuple((i, _handler(i), tuple(done.get(i, ()))) for i in steps)
+    handlers = {i: _handler(i, known) for i in steps}
+    if live:
+        handlers = {i: h and interp_live.fitting(h) for i, h in handlers.items()}
+    return tuple((i, handlers[i], tuple(done.get(i, ()))) for i in steps)
 
 
-def _handler(i: Instruction) -> Handler | None:
+def _handler(i: Instruction, known: Handlers) -> Handler | None:
     match asynchronous.stage(i.opcode):
         case (_, "start"):
             return _tuple
         case (_, "update"):
             return _first
         case (_, "done"):
-            return _done
+            return partial(_done, known)
         case _:
-            return HANDLERS[i.opcode]
+            return known[i.opcode]
 
 
 def _run(
@@ -237,12 +250,12 @@ def _exchange(i: Instruction, args: list[Value], run: Run) -> Value:
     return tuple(args) if bundled else args[0]
 
 
-def _done(i: Instruction, args: list[Value], run: Run) -> Value:
+def _done(known: Handlers, i: Instruction, args: list[Value], run: Run) -> Value:
     """What start and done are together, on the operands that the start took."""
     start = asynchronous.start_of(i)
     assert start is not None
     one = asynchronous.whole(i, start)
-    handler = HANDLERS[one.opcode]
+    handler = known[one.opcode]
     assert handler is not None
     return handler(one, list(args[0]), run)
 
@@ -255,6 +268,9 @@ def _token(i: Instruction, args: list[Value], run: Run) -> Value:
     return ()
 
 
+CALLS = ("custom-call", "rng-get-and-update-state")
+"""Operations whose handler is made for each evaluation: it remembers something."""
+
 HANDLERS: Mapping[str, Handler | None] = {
     **dict.fromkeys(ELEMENTWISE, _elementwise),
     **interp_pointwise.HANDLERS,
@@ -266,6 +282,7 @@ HANDLERS: Mapping[str, Handler | None] = {
     **interp_linear.HANDLERS,
     **interp_conv.HANDLERS,
     **interp_random.HANDLERS,
+    **interp_live.HANDLERS,
     "parameter": None,
     "constant": _constant,
     "tuple": _tuple,

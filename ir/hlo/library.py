@@ -7,9 +7,6 @@ from collections.abc import Iterator
 from ..dtypes import to_numpy
 from ..library.attributes import read, unquoted
 from ..library.call import ArrayType, LibraryCall
-from ..library.lapack import needs_scipy
-from ..library.registry import HINT as HINT
-from ..library.registry import knows
 from .nodes import AnyShape, Instruction, Raw, Shape, TupleShape
 
 OPCODES = frozenset(
@@ -40,16 +37,6 @@ def library_call(i: Instruction) -> LibraryCall:
         frontend_attributes={k: v for k, v in read(frontend).items() if isinstance(v, str)},
         api_version=str(i.attrs.get("api_version", "")),
     )
-
-
-def refusal(i: Instruction) -> str:
-    """Why a custom call cannot be computed; "" where it can."""
-    target = str(i.attrs.get("custom_call_target", ""))
-    if i.opcode != "custom-call" or knows(target):
-        return ""
-    if needs_scipy(target):
-        return f"`{target}` needs SciPy, which is not installed"
-    return f"no function computes `{target}`"
 
 
 def _text(i: Instruction, name: str) -> str:

@@ -21,12 +21,13 @@ STRUCTURE = _set(
 )
 SHAPING = _set(
     "broadcast reshape transpose slice concatenate pad reverse dynamic-slice dynamic-update-slice "
-    "gather scatter get-dimension-size set-dimension-size convert bitcast-convert "
+    "gather scatter dynamic-reshape get-dimension-size set-dimension-size convert bitcast-convert "
     "reduce-precision compare complex real imag"
 )
 HEAVY = _set(
     "dot convolution reduce reduce-window select-and-scatter sort topk map batch-norm-training "
-    "batch-norm-inference batch-norm-grad rng-bit-generator fft cholesky triangular-solve"
+    "batch-norm-inference batch-norm-grad rng-bit-generator fft cholesky triangular-solve "
+    "rng-get-and-update-state"
 )
 ONE_PROCESS = _set(
     "all-reduce all-gather all-to-all reduce-scatter collective-broadcast collective-permute "
@@ -41,7 +42,7 @@ NAMED_ONLY = _set(
     "ragged-all-to-all ragged-dot scaled-dot send send-done recv recv-done infeed "
     "outfeed async-start async-update async-done copy-start copy-done all-gather-start "
     "all-gather-done all-reduce-start all-reduce-done collective-permute-start "
-    "collective-permute-done dynamic-reshape rng-get-and-update-state stochastic-convert "
+    "collective-permute-done stochastic-convert "
     "shuffle"
 )
 """Operations that are read and printed, and refused when they should be computed."""

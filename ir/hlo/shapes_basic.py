@@ -331,7 +331,7 @@ RULES: dict[str, Rule] = {
     "get-tuple-element": get_tuple_element, "call": _result_of("to_apply", "calls"),
     "fusion": _result_of("calls"), "while": _first,
     "conditional": _result_of("branch_computations", "true_computation"),
-    "copy": _first, "opt-barrier": _first, "reduce-precision": reduce_precision, "cholesky": _first,
+    "copy": _first, "opt-barrier": _first, "reduce-precision": reduce_precision,
     "add-dependency": _first, "domain": _first, "batch-norm-inference": _first,
     "after-all": _token, "get-dimension-size": _scalar_s32, "all-reduce": all_reduce,
     "set-dimension-size": set_dimension_size, "complex": complex_, "real": part, "imag": part,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..dtypes import BY_NAME
+from ..dtypes import c64, c128, f32, f64, u64
 from .nodes import AnyShape, Computation, Shape, TupleShape
 from .shape_text import show_shape
 from .shapes_basic import (
@@ -124,20 +124,38 @@ def scatter(shapes: Shapes, attrs: Attrs) -> AnyShape:
 def fft(shapes: Shapes, attrs: Attrs) -> Shape:
     count(shapes, 1)
     a = array(shapes, 0)
-    lengths, kind = attr(attrs, "fft_length"), attr(attrs, "fft_type", str)
-    if not 1 <= len(lengths) <= a.rank:
+    lengths, kind = tuple(attr(attrs, "fft_length")), attr(attrs, "fft_type", str)
+    if not 1 <= len(lengths) <= min(3, a.rank):
         refuse(f"fft_length {list(lengths)} of {show_shape(a)}")
     outer = a.dims[: a.rank - len(lengths)]
+    half = (*lengths[:-1], lengths[-1] // 2 + 1 if lengths[-1] else 0)
+    if a.dims[len(outer) :] != (half if kind == "IRFFT" else lengths):
+        refuse(f"fft_length {list(lengths)} of {show_shape(a)}")
+    if a.dtype not in ((f32, f64) if kind == "RFFT" else (c64, c128)):
+        refuse(f"fft_type={kind} of {show_shape(a)}")
     match kind:
         case "FFT" | "IFFT":
             return plain(a)
         case "RFFT":
-            dtype = BY_NAME["c64" if a.dtype.bits == 32 else "c128"]
-            return Shape(dtype, (*outer, *lengths[:-1], lengths[-1] // 2 + 1))
+            return Shape(c64 if a.dtype == f32 else c128, (*outer, *half))
         case "IRFFT":
-            return Shape(BY_NAME["f32" if a.dtype.bits == 64 else "f64"], (*outer, *lengths))
+            return Shape(f32 if a.dtype == c64 else f64, (*outer, *lengths))
         case _:
             refuse(f"fft_type={kind} is none of FFT, IFFT, RFFT, IRFFT")
+
+
+def cholesky(shapes: Shapes, attrs: Attrs) -> Shape:
+    count(shapes, 1)
+    a = array(shapes, 0)
+    if a.rank < 2 or a.dims[-1] != a.dims[-2] or a.dtype.kind not in ("float", "complex"):
+        refuse(f"{show_shape(a)} has no square matrices of floats")
+    return plain(a)
+
+
+def next_state(shapes: Shapes, attrs: Attrs) -> Shape:
+    count(shapes, 0)
+    attr(attrs, "delta", int)
+    return Shape(u64, (2,))
 
 
 def triangular_solve(shapes: Shapes, attrs: Attrs) -> Shape:
@@ -147,6 +165,8 @@ def triangular_solve(shapes: Shapes, attrs: Attrs) -> Shape:
         refuse(f"the matrix {show_shape(a)} and the right side {show_shape(b)} do not fit")
     if b.dims[-2 if attrs.get("left_side", False) else -1] != a.dims[-1]:
         refuse(f"the matrix {show_shape(a)} and the right side {show_shape(b)} do not fit")
+    if a.dtype != b.dtype or a.dtype.kind not in ("float", "complex"):
+        refuse(f"a system of {show_shape(a)} and {show_shape(b)}")
     return plain(b)
 
 
@@ -157,5 +177,7 @@ RULES: dict[str, Rule] = {
     "gather": gather,
     "scatter": scatter,
     "fft": fft,
+    "cholesky": cholesky,
+    "rng-get-and-update-state": next_state,
     "triangular-solve": triangular_solve,
 }

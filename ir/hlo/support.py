@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from ..errors import Finding, UnsupportedError
-from . import asynchronous, collectives
+from . import asynchronous, collectives, custom_calls
 from .collectives import Devices
-from .interp_sort import CUSTOM_CALLS
-from .nodes import AnyShape, Computation, HloModule, Instruction, Raw, TokenShape, TupleShape
+from .layouts import slowest_first
+from .nodes import AnyShape, Computation, HloModule, Instruction, Raw, Shape, TokenShape, TupleShape
 from .opcodes import COMPUTED
 from .rewrite import called, post_order, users
 from .sources import Sources
@@ -43,7 +43,6 @@ REASONS: dict[str, tuple[str, str]] = {
     "shuffle": ("its order is not defined outside of XLA", "use sort on random keys"),
     "ragged-dot": ("this version has no code for ragged products", "write it as dots and selects"),
     "scaled-dot": ("this version has no code for it", "scale the operands and use dot"),
-    "dynamic-reshape": ("its result's shape is not known", "use reshape"),
 }
 """Why an operation that is only read and printed is not computed, and what to do."""
 
@@ -142,6 +141,9 @@ def _problem(i: Instruction, used: tuple[Instruction, ...], devices: Devices) ->
             return reason, BEFORE
         start = asynchronous.start_of(i) if stage == "done" else None
         return _problem(asynchronous.whole(i, start), (), devices) if start else ("", "")
+    if i.opcode == "bitcast":
+        reason = _bitcast(i)
+        return reason, BEFORE if reason else ""
     if i.opcode in COMPUTED:
         return "", ""
     return REASONS.get(i.opcode, ("this version has no code for it", ""))
@@ -149,11 +151,22 @@ def _problem(i: Instruction, used: tuple[Instruction, ...], devices: Devices) ->
 
 def _custom_call(i: Instruction) -> tuple[str, str]:
     target = str(i.attrs.get("custom_call_target", ""))
-    if target in CUSTOM_CALLS:
-        return "", ""
-    if target.startswith(_PRIVATE):
+    reason, hint = custom_calls.problem(i)
+    if reason and target.startswith(_PRIVATE):
         return f"`{target}` is private to the compiler that made it", BEFORE
-    return f"nothing is known of the target `{target}`", ""
+    return reason, hint
+
+
+def _bitcast(i: Instruction) -> str:
+    """Bytes under another shape: what lies where must be known."""
+    shapes = [o.shape for o in (i, *i.operands)]
+    arrays = [s for s in shapes if isinstance(s, Shape)]
+    if len(arrays) != len(shapes) or any(any(s.dynamic) for s in arrays):
+        return "where its bytes lie depends on sizes that only the run knows"
+    wide = [[s.dims[d] for d in slowest_first(s) if s.dims[d] != 1] for s in arrays]
+    if any("T(" in s.tiling for s in arrays) and wide[0] != wide[-1]:
+        return "its layout has tiles, whose order in memory is another compiler's"
+    return ""
 
 
 def _is_elided(literal: object) -> bool:

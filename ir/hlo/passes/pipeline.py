@@ -13,19 +13,22 @@ from .canonical_dot import canonical_dot, expand_dots
 from .canonical_window import canonical_window
 from .cse import cse
 from .dce import dce
-from .drop_layouts import drop_layouts
 from .expand_batch_norm import expand_batch_norm
+from .expand_custom_calls import expand_custom_calls
 from .fold_batch_norm import fold_batch_norm
 from .fold_constants import fold_constants
 from .inline_calls import inline_calls
 from .join_async import join_async
 from .move_transposes import move_transposes
+from .pad_dynamic import pad_dynamic
 from .raise_erfc import raise_erfc
+from .settle_layouts import settle_layouts
 from .simplify_algebra import simplify_algebra
 from .simplify_shapes import simplify_shapes
 from .simplify_tuples import explicit_tuples, simplify_tuples
 from .single_replica import single_replica
 from .sink_reshapes import sink_reshapes
+from .split_complex import split_complex
 
 SIMPLIFY: Pass[HloModule] = repeat(
     "simplify",
@@ -54,10 +57,13 @@ SETTLE: Pass[HloModule] = repeat(
 PIPELINE: Pipeline[HloModule] = Pipeline(
     (
         Pass("join_async", join_async),
-        Pass("drop_layouts", drop_layouts),
+        Pass("settle_layouts", settle_layouts),
         Pass("inline_calls", inline_calls),
         Pass("single_replica", single_replica),
+        Pass("pad_dynamic", pad_dynamic),
+        Pass("expand_custom_calls", expand_custom_calls),
         Pass("expand_batch_norm", expand_batch_norm),
+        Pass("split_complex", split_complex),
         Pass("expand_dots", expand_dots),
         Pass("dce", dce),
         SIMPLIFY,

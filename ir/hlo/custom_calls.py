@@ -1,0 +1,86 @@
+"""Custom calls that have a meaning as HLO, and why the others cannot be computed.
+
+Front-ends write some operations as custom calls: those that HLO got late (``mhlo.asin``), those
+that XLA has kernels for (``TopK``), and marks of a place or a sharding, which on one device say
+nothing. A function that a user registers for a name goes before its meaning here.
+"""
+
+from __future__ import annotations
+
+from ..dtypes import s32
+from ..library import registry
+from ..library.lapack import needs_scipy
+from .library import library_call
+from .nodes import Instruction, Shape, TupleShape
+from .opcodes import ELEMENTWISE
+from .rewrite import make
+
+MARKS = frozenset(
+    {
+        "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "LayoutConstraint",
+        "annotate_device_placement", "MoveToHost", "MoveToDevice", "PinToDevice",
+        "PinToDeviceSram", "Unpin", "xla.sdy.FuncResultSharding", "xla.sdy.GlobalToLocalShape",
+        "xla.sdy.LocalToGlobalShape",
+    }
+)  # fmt: skip
+"""Targets that give their operand as it is."""
+
+DIALECTS = ("mhlo.", "chlo.")
+_SCIPY = "pip install scipy"
+
+
+def meaning(i: Instruction) -> Instruction | None:
+    """The same as operations of HLO on the same operands; None where there is no such thing."""
+    target = str(i.attrs.get("custom_call_target", ""))
+    if registry.is_registered(target):
+        return None
+    if target in MARKS:
+        same = len(i.operands) == 1 and _is_like(i, i.operands[0])
+        return i.operands[0] if same else None
+    if target == "xla.sdy.ShardingGroup" and i.shape == TupleShape(()):
+        return make("tuple", i.shape)
+    if target in ("TopK", "mhlo.topk"):
+        return _topk(i)
+    return _elementwise(i, target)
+
+
+def problem(i: Instruction) -> tuple[str, str]:
+    """Why a custom call cannot be computed and what to do; two empty texts where it can."""
+    target = str(i.attrs.get("custom_call_target", ""))
+    if registry.knows(target) or meaning(i) is not None:
+        return "", ""
+    if needs_scipy(target):
+        return f"`{target}` needs SciPy, which is not installed", _SCIPY
+    if target in MARKS:
+        return f"`{target}` would change its operand's shape", "compile for one device"
+    return f"no function computes `{target}`", registry.HINT
+
+
+def _topk(i: Instruction) -> Instruction | None:
+    match i.shape, [o.shape for o in i.operands]:
+        case TupleShape(elements=(Shape() as values, Shape() as at)), [Shape() as x]:
+            largest = library_call(i).attributes.get("largest", True)
+            fits = values.dtype == x.dtype and values.rank == x.rank > 0 and at.dtype == s32
+            if fits and values.dims[:-1] == x.dims[:-1] and values.dims[-1] <= x.dims[-1]:
+                k = values.dims[-1]
+                return make("topk", i.shape, i.operands, k=k, largest=largest is not False)
+    return None
+
+
+def _elementwise(i: Instruction, target: str) -> Instruction | None:
+    """``mhlo.asin(x)``  ->  ``asin(x)``, for every operation that goes element by element."""
+    for dialect in DIALECTS:
+        opcode = target.removeprefix(dialect).replace("_", "-")
+        if not target.startswith(dialect) or opcode not in ELEMENTWISE:
+            continue
+        if i.operands and all(_is_like(i, o) for o in i.operands):
+            return make(opcode, i.shape, i.operands, metadata=i.metadata)
+    return None
+
+
+def _is_like(a: Instruction, b: Instruction) -> bool:
+    match a.shape, b.shape:
+        case Shape() as x, Shape() as y:
+            return x.dims == y.dims and x.dtype == y.dtype
+        case x, y:
+            return x == y
