@@ -17,7 +17,8 @@ RULES: dict[str, Rule] = {**BASIC_RULES, **shapes_window.RULES, **shapes_indexin
 FREE_RESULT: frozenset[str] = frozenset(
     {
         "parameter", "constant", "iota", "convert", "bitcast-convert", "reshape", "broadcast",
-        "bitcast", "custom-call", "rng-bit-generator", "replica-id", "partition-id", "all-gather",
+        "bitcast", "custom-call", "dynamic-reshape", "rng-bit-generator", "replica-id",
+        "partition-id", "all-gather",
         "all-to-all", "reduce-scatter", "collective-broadcast", "collective-permute",
     }
 )  # fmt: skip

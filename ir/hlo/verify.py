@@ -145,6 +145,27 @@ def _reshape(i: Instruction, operands: Sequence[AnyShape]) -> None:
         refuse(f"it makes {show_shape(new)} of {show_shape(old)}")
 
 
+def _dynamic_reshape(i: Instruction, operands: Sequence[AnyShape]) -> None:
+    """One s32 per dimension of the result, which it bounds."""
+    old, new = array(operands, 0), i.array
+    if old.dtype != new.dtype or len(operands) != 1 + new.rank:
+        refuse(f"it makes {show_shape(new)} of {show_shape(old)} by {len(operands) - 1} sizes")
+    for n in range(new.rank):
+        size = array(operands, 1 + n)
+        if size.dims or not size.dtype.is_int:
+            refuse(f"size {n} is {show_shape(size)}, not an integer scalar")
+
+
+def _dimension_size(i: Instruction, operands: Sequence[AnyShape]) -> None:
+    a = array(operands, 0)
+    if len(dims_of(i.attrs, "dimensions", a.rank)) != 1:
+        refuse("`dimensions` is one dimension")
+    if i.opcode == "set-dimension-size":
+        size = array(operands, 1)
+        if size.dims or not size.dtype.is_int:
+            refuse(f"the size is {show_shape(size)}, not an integer scalar")
+
+
 def _broadcast(i: Instruction, operands: Sequence[AnyShape]) -> None:
     old, new = array(operands, 0), i.array
     dims = dims_of(i.attrs, "dimensions", new.rank)
@@ -265,6 +286,9 @@ def _parameter(i: Instruction, operands: Sequence[AnyShape]) -> None:
 
 CHECKS: Mapping[str, Check] = {
     "reshape": _reshape,
+    "dynamic-reshape": _dynamic_reshape,
+    "get-dimension-size": _dimension_size,
+    "set-dimension-size": _dimension_size,
     "broadcast": _broadcast,
     "iota": _iota,
     "constant": _constant,
