@@ -21,12 +21,15 @@ if TYPE_CHECKING:
     from .codegen.runtime.executable import Executable as Executable
     from .ir.hlo.text import parse as parse
     from .ir.hlo.text import show as show
+    from .ir.library.call import LibraryCall as LibraryCall
+    from .ir.library.registry import register_custom_call as register_custom_call
     from .ir.target import Target as Target
     from .schedule.schedule import Schedule as Schedule
 
 __version__ = "0.1.0"
 __all__ = [
     "Executable",
+    "LibraryCall",
     "Schedule",
     "Specialized",
     "Target",
@@ -36,12 +39,14 @@ __all__ = [
     "jit",
     "load",
     "parse",
+    "register_custom_call",
     "show",
     "te",
     "tune",
 ]
 
 _HOME = {
+    "LibraryCall": ".ir.library.call",
     "Executable": ".codegen.runtime.executable",
     "Schedule": ".schedule.schedule",
     "Target": ".ir.target",
@@ -52,6 +57,7 @@ _HOME = {
     "jit": ".autotune.specialize",
     "load": ".codegen.artifact",
     "parse": ".ir.hlo.text",
+    "register_custom_call": ".ir.library.registry",
     "show": ".ir.hlo.text",
     "te": ".te",
     "tune": ".autotune.api",

@@ -86,4 +86,4 @@ def array_at(address: int, of: ArrayType) -> Array:
     if not of.bytes:
         return np.empty(of.shape, of.dtype)
     memory = (ctypes.c_uint8 * of.bytes).from_address(address)
-    return np.ndarray(of.shape, of.dtype, buffer=memory)
+    return np.ndarray(of.shape, of.dtype, buffer=memoryview(memory))

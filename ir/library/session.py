@@ -46,11 +46,13 @@ class Session:
         if call.opcode == "rng-get-and-update-state":
             return [self._next_state(call)]
         found, is_users = function(call)
-        given = [np.array(a, order="C") for a in operands] if is_users else operands
+        if not is_users:
+            with np.errstate(all="ignore"):
+                return checked(found(call, *operands), call)
         try:
-            made = found(call, *given)
+            made = found(call, *(np.array(a, order="C") for a in operands))
         except Exception as error:
-            error.add_note(f"raised by the function that computes {call.opcode} {call.target!r}")
+            error.add_note(f"raised by the function registered for {call.target!r}")
             raise
         return checked(made, call)
 

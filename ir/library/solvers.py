@@ -41,8 +41,7 @@ def factor(a: Array, lower: bool) -> Array:
     """The Cholesky factor of each matrix ``[..., n, n]``, in the type of ``a``."""
     wide = _computed_in(a.dtype)
     half = np.tril(a.astype(wide)) if lower else np.conj(_turned(np.triu(a.astype(wide))))
-    with np.errstate(all="ignore"):
-        out = _lower_factors(half)
+    out = _lower_factors(half)
     return (out if lower else np.conj(_turned(out))).astype(a.dtype)
 
 
@@ -81,13 +80,10 @@ def solve(a: Array, b: Array, *, left: bool, lower: bool, unit: bool, turned: st
     """Solve with the triangle of each ``a[..., n, n]``; ``turned`` is HLO's ``transpose_a``."""
     wide = _computed_in(np.result_type(b.dtype))
     x = b.astype(wide)
-    with np.errstate(all="ignore"):
-        if not x.size:
-            return x.astype(b.dtype)
-        if a.shape[-1] >= BLOCK and scipy("blas") is not None:
-            x = _by_blas(a.astype(wide), x, left, lower, unit, turned)
-        else:
-            x = _by_rows(a.astype(wide), x, left, lower, unit, turned)
+    if x.size and a.shape[-1] >= BLOCK and scipy("blas") is not None:
+        x = _by_blas(a.astype(wide), x, left, lower, unit, turned)
+    elif x.size:
+        x = _by_rows(a.astype(wide), x, left, lower, unit, turned)
     return x.astype(b.dtype)
 
 

@@ -16,9 +16,10 @@ import numpy as np
 
 from ....ir.dtypes import from_numpy, to_numpy
 from ....ir.errors import ArgumentError, TargetError, UnsupportedError
+from ....ir.library.session import Session
 from ...code import DeviceCode
-from ...plan import KernelThunk, Plan
-from ..arguments import Array, check_outputs, convert, flatten, flatten_outputs, rebuild
+from ...plan import KernelThunk, LibraryThunk, Plan
+from ..arguments import Array, answer, check_outputs, convert, flatten, flatten_outputs, rebuild
 from ..bundle import Bundle
 from ..entry import ArraySpec
 from ..outputs import allocator
@@ -29,7 +30,7 @@ from .driver import DriverError
 from .kernels import load_all
 from .recording import Places, Recorder
 from .staging import Pinned, Staging
-from .steps import Branch, Loop, Repeat, Run, Step, chosen, steps
+from .steps import Branch, Call, Loop, Repeat, Run, Step, chosen, steps
 
 DECISION_BYTES = 8
 
@@ -51,6 +52,7 @@ class DeviceProgram:
             self.staging.upload(bundle.constants, self.constants.address)
             self._decision = Pinned(on, DECISION_BYTES)
         self.steps = steps(self.plan.thunks)
+        self._session = Session()
         self._homes: dict[tuple[str, int], Memory] = {}
         self._recorder = Recorder(on, self.kernels, self._decision.address, bundle.name)
         self._sizes = (
@@ -86,7 +88,7 @@ class DeviceProgram:
             )
             self._execute(params, self._result_homes())
             self._fetch(hosts)
-            return rebuild(hosts, plan.result_tree) if out is None else out
+            return answer(hosts, plan.results, plan.result_tree) if out is None else out
 
     def put(self, value: object) -> DeviceArray:
         """A copy of an array on the device that this program runs on."""
@@ -180,7 +182,7 @@ class DeviceProgram:
         ]
         if any(p.copied for p in found):
             raise ArgumentError(
-                "out", "an array on the device must be row-major and begin at 16 bytes",
+                "out", "an array on the device must lie as the result and begin at 16 bytes",
                 self.bundle.name,
             )  # fmt: skip
         places = tuple(p.address for p in params), tuple(p.address for p in found)
@@ -201,7 +203,7 @@ class DeviceProgram:
         self._wait()  # so that a fault is told as this program's
         for array, place, spec in zip(arrays, self._result_homes(), self.plan.results, strict=True):
             direct = array.flags.c_contiguous
-            made = array if direct else np.empty(spec.dims, array.dtype)
+            made = array if direct else np.empty(spec.stored, array.dtype)
             self.staging.download(place, made)
             if not direct:
                 np.copyto(array, made)
@@ -209,7 +211,7 @@ class DeviceProgram:
 
     def _array(self, spec: ArraySpec) -> DeviceArray:
         memory = self.device.allocate(spec.bytes, spec.name)
-        return DeviceArray(self.device, memory, spec.dtype, spec.dims, self.staging)
+        return DeviceArray(self.device, memory, spec, self.staging)
 
     def _home(self, kind: str, number: int, spec: ArraySpec) -> Memory:
         """The memory on the device that an argument or result of the host always has."""
@@ -235,6 +237,8 @@ class DeviceProgram:
                     self._recorder.submit(step, places)
                     if step.decision is not None:
                         self._wait()
+                case Call(thunk=thunk):
+                    self._library(thunk, places)
                 case Loop(turn=turn):
                     while self._decision.bytes[0]:
                         self._run_steps(turn, places)
@@ -245,6 +249,21 @@ class DeviceProgram:
                     read = self._decision.bytes[: 1 if pred else 4].tobytes()
                     value = int.from_bytes(read, "little", signed=True)
                     self._run_steps(branches[chosen(len(branches), pred, value)], places)
+
+    def _library(self, thunk: LibraryThunk, places: Places) -> None:
+        """Compute a library call on the host, after what was submitted before it."""
+        self._wait()
+        operands: list[Array] = []
+        for s, of in zip(thunk.operands, thunk.call.operands, strict=True):
+            operands.append(np.empty(of.shape, of.dtype))
+            self.staging.download(places.address(s), operands[-1])
+        try:
+            made = self._session.run(thunk.call, operands)
+        except Exception as error:
+            error.add_note(f"in a call of {self.bundle.name}")
+            raise
+        for s, array in zip(thunk.results, made, strict=True):
+            self.staging.upload(array, places.address(s))
 
     def _wait(self) -> None:
         """Wait for the device. A fault names the kernel where there is but one."""
@@ -294,7 +313,7 @@ def apart(
 
 
 def _empty(plan: Plan) -> list[Array]:
-    return [allocator(r.bytes)(r.dims, to_numpy(r.dtype)) for r in plan.results]
+    return [allocator(r.bytes)(r.stored, to_numpy(r.dtype)) for r in plan.results]
 
 
 def load_program(bundle: Bundle) -> DeviceProgram:

@@ -4,6 +4,7 @@ A run needs no decision, so that it can be recorded once and replayed. A decisio
 the device computes and the host reads. Where a run ends with one, the value is copied to the host
 at the end of the run itself; a loop's next test belongs to the run of its body. So there is one
 wait for each decision, and none besides. A loop whose turns are counted beforehand asks nothing.
+A library call is computed by the host, so that it ends the run before it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ...plan import (
     ConditionalThunk,
     CopyThunk,
     KernelThunk,
+    LibraryThunk,
     Thunk,
     WhileThunk,
     children,
@@ -54,9 +56,16 @@ class Branch:
     pred: bool
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """A function of the host: its operands come there, its results go back."""
+
+    thunk: LibraryThunk
+
+
 INLINED = 64  # kernels and copies of a counted loop that become part of the run around it
 
-Step: TypeAlias = Run | Loop | Repeat | Branch
+Step: TypeAlias = Run | Call | Loop | Repeat | Branch
 
 
 def steps(thunks: Sequence[Thunk], decision: BufferSlice | None = None) -> tuple[Step, ...]:
@@ -66,7 +75,7 @@ def steps(thunks: Sequence[Thunk], decision: BufferSlice | None = None) -> tuple
     for thunk in thunks:
         match thunk:
             case WhileThunk(body=body, trips=int(trips)):
-                if len(body) * trips <= INLINED and not any(map(children, body)):
+                if len(body) * trips <= INLINED and not any(map(_breaks, body)):
                     straight += body * trips
                     continue
                 found += steps(straight)
@@ -81,12 +90,21 @@ def steps(thunks: Sequence[Thunk], decision: BufferSlice | None = None) -> tuple
                 inner = tuple(steps(branch) for branch in branches)
                 found.append(Branch(inner, selector.bytes == 1))
                 straight = []
+            case LibraryThunk():
+                found += steps(straight)
+                found.append(Call(thunk))
+                straight = []
             case _:
                 straight.append(thunk)
     if straight or decision is not None:
         plain = tuple(t for t in straight if isinstance(t, KernelThunk | CopyThunk))
         found.append(Run(plain, decision))
     return tuple(found)
+
+
+def _breaks(thunk: Thunk) -> bool:
+    """Can this thunk be no part of a run?"""
+    return bool(children(thunk)) or isinstance(thunk, LibraryThunk)
 
 
 def chosen(branches: int, pred: bool, selector: int) -> int:
