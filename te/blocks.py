@@ -116,16 +116,32 @@ def stores(buffers: Sequence[Buffer], index: tuple[Expr, ...], values: Sequence[
         return store(buffers[0], index, values[0])
 
     def use(bound: tuple[Expr, ...]) -> Stmt:
-        names: list[tuple[Var, Expr]] = []
-        writes: list[Stmt] = []
-        for b, value in zip(buffers, bound, strict=True):
-            if not isinstance(value, Const | Var):
-                names.append((Var(f"{b.name}_new", b.dtype), value))
-                value = names[-1][0]
-            writes.append(Store(b, index, value))
-        return lets(names, seq(*writes))
+        return _together([(b, index, f"{b.name}_new") for b in buffers], bound)
 
     return bind(values, use)
+
+
+def stores_at(buffer: Buffer, places: Sequence[tuple[Expr, ...]], values: Sequence[Expr]) -> Stmt:
+    """Several elements of one buffer; every value is computed before the first store."""
+
+    def use(bound: tuple[Expr, ...]) -> Stmt:
+        targets = [(buffer, p, f"{buffer.name}_{n}_new") for n, p in enumerate(places)]
+        return _together(targets, bound)
+
+    return bind(values, use)
+
+
+def _together(
+    targets: Sequence[tuple[Buffer, tuple[Expr, ...], str]], values: Sequence[Expr]
+) -> Stmt:
+    names: list[tuple[Var, Expr]] = []
+    writes: list[Stmt] = []
+    for (buffer, index, name), value in zip(targets, values, strict=True):
+        if not isinstance(value, Const | Var):
+            names.append((Var(name, buffer.dtype), value))
+            value = names[-1][0]
+        writes.append(Store(buffer, index, value))
+    return lets(names, seq(*writes))
 
 
 def lets(names: Sequence[tuple[Var, Expr]], body: Stmt) -> Stmt:

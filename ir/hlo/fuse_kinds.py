@@ -104,6 +104,8 @@ def flops(i: Instruction) -> float:
     match i.opcode:
         case "broadcast" | "reshape" | "transpose" | "slice" | "reverse" | "iota" | "constant":
             return 0.0
+        case "real" | "imag" | "complex":
+            return 0.0
         case "gather" | "dynamic-slice" | "pad":
             return 2.0
         case "concatenate":

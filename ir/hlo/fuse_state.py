@@ -191,7 +191,7 @@ def _clones(computation: Computation) -> dict[Instruction, float]:
 
 def _is_cheap(i: Instruction, clones: dict[Instruction, float]) -> bool:
     """Whether doing ``i`` again costs no more than reading its result would."""
-    if i.opcode in ("slice", "reverse"):
+    if i.opcode in ("slice", "reverse", "real", "imag"):
         return True
     if i.opcode in ("gather", "concatenate", "dynamic-slice") or size(i) <= 1:
         return False

@@ -17,7 +17,8 @@ from .reductions import reduce_, reduce_window
 from .scalars import CONVERSIONS, SAME, elementwise, refuse
 from .scatters import scatter, select_and_scatter
 from .sorting import sort, topk
-from .stages import Draft, concatenate, dynamic_update_slice, hand_out, pointwise
+from .stages import Draft, complex_, concatenate, dynamic_update_slice, hand_out, pointwise
+from .storage import buffer_of
 
 
 def _pointwise(e: Emitter, x: Instruction, at: Index) -> Expr:
@@ -34,6 +35,7 @@ RULES: dict[str, Rule] = {
 """What an element of each injective operation is, by opcode."""
 
 STAGES: dict[str, Callable[[Draft, Instruction], None]] = {
+    "complex": complex_,
     "dot": dot,
     "convolution": convolution,
     "reduce": reduce_,
@@ -54,16 +56,17 @@ def lower_group(computation: Computation, name: str) -> Func:
     """Lower a group of a canonical module to loops in default order.
 
     The function takes the computation's parameters, then its results (the root, or each element of
-    the root's tuple), as buffers of the HLO shapes. Names of blocks follow from the structure
-    alone, so a schedule's trace fits every group of the same structure. An output that may take
-    the place of an input (an update in place) is noted as ``alias<output> = <parameter>``.
+    the root's tuple), as buffers of the HLO shapes (``storage`` says how complex arrays lie in
+    theirs). Names of blocks follow from the structure alone, so a schedule's trace fits every
+    group of the same structure. An output that may take the place of an input (an update in place)
+    is noted as ``alias<output> = <parameter>``.
     ``UnsupportedError`` names what cannot be lowered.
     """
     _check(computation)
     plan = make_plan(computation)
     emitter = Emitter(computation, RULES)
     for n, p in enumerate(computation.parameters):
-        emitter.buffers[(p, 0)] = Buffer(f"p{n}", p.array.dims, p.array.dtype)
+        emitter.buffers[(p, 0)] = buffer_of(f"p{n}", p.array)
     outputs = _output_buffers(plan)
     owned: dict[Leaf, Buffer] = {}
     for leaf, buffer in zip(plan.outputs, outputs, strict=True):
@@ -106,7 +109,7 @@ def _output_buffers(plan: Plan) -> tuple[Buffer, ...]:
     for n, (x, element) in enumerate(plan.outputs):
         shape = x.shape if isinstance(x.shape, Shape) else x.shape.elements[element]  # type: ignore[union-attr]
         assert isinstance(shape, Shape)
-        found.append(Buffer("out" if single else f"out{n}", shape.dims, shape.dtype))
+        found.append(buffer_of("out" if single else f"out{n}", shape))
     return tuple(found)
 
 

@@ -7,8 +7,8 @@ import numpy as np
 from ...ir.dtypes import BY_NAME, index
 from ...ir.hlo.nodes import Instruction
 from ...ir.loop.build import add, both, cast, compare, const, mul, op, select, sub
-from ...ir.loop.nodes import Expr
-from .emitter import Emitter, Index, Rule
+from ...ir.loop.nodes import Expr, Load
+from .emitter import Emitter, Index, Rule, leaf
 from .reshaping import source_index
 from .scalars import SMALL_CONSTANT, apply, literal, refuse, reinterpret, splat
 
@@ -29,6 +29,19 @@ def constant(e: Emitter, x: Instruction, at: Index) -> Expr:
     for n, v in reversed(list(enumerate(values[:-1]))):
         chosen = select(compare("eq", flat, n), v, chosen)
     return chosen
+
+
+def part(e: Emitter, x: Instruction, at: Index) -> Expr:
+    """``real`` and ``imag``: one of the two numbers that a complex element lies in memory as."""
+    number = 0 if x.opcode == "real" else 1
+    (operand,) = x.operands
+    source, _ = leaf(operand)
+    buffer = e.buffers.get(leaf(operand))
+    if buffer is None and source.opcode == "complex":
+        return e.element(source.operands[number], at)
+    if buffer is None:
+        refuse(x, e.computation, f"its operand is computed by {source.opcode}, not in memory")
+    return Load(buffer, (*at, const(number)))
 
 
 def iota(e: Emitter, x: Instruction, at: Index) -> Expr:
@@ -169,4 +182,6 @@ RULES: dict[str, Rule] = {
     "get-dimension-size": dimension_size,
     "set-dimension-size": set_dimension_size,
     "map": map_,
+    "real": part,
+    "imag": part,
 }

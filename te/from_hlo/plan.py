@@ -192,7 +192,7 @@ def _own_flops(x: Instruction) -> float:
 
 def is_computed(x: Instruction) -> bool:
     """Whether ``x`` computes, place by place, rather than moves data."""
-    return is_elementwise(x) or x.opcode == "map"
+    return is_elementwise(x) or x.opcode in ("map", "complex")
 
 
 def _movement(x: Instruction, operand: int) -> Hashable:

@@ -8,13 +8,14 @@ from types import MappingProxyType
 
 from ...ir.dtypes import DType
 from ...ir.hlo.nodes import Instruction
-from ...ir.loop.build import add, cast
+from ...ir.loop.build import add, cast, const
 from ...ir.loop.nodes import Buffer, Expr, Load, Stmt
 from ...ir.loop.printer import CALLS
 from .. import blocks
 from ..blocks import variables
 from .emitter import Emitter, Leaf, leaf
 from .indexed import clamped_starts
+from .storage import stored_as
 
 COPY: blocks.Notes = MappingProxyType(
     {"copy": 1}
@@ -73,6 +74,19 @@ def pointwise(d: Draft, x: Instruction) -> None:
     axes = d.emitter.spatial(out.shape)
     index = variables(axes)
     d.body.append(blocks.nest(name, axes, blocks.store(out, index, d.emitter.compute(x, index))))
+    d.done(at, out)
+
+
+def complex_(d: Draft, x: Instruction) -> None:
+    """``out[i, 0] = real(i)``, ``out[i, 1] = imaginary(i)``: both parts in one block."""
+    at = (x, 0)
+    name = d.fresh(d.owned[at].name if at in d.owned else "complex")
+    out = d.target(at, name, *stored_as(x.array))
+    axes = d.emitter.spatial(x.array.dims)
+    index = variables(axes)
+    parts = [d.emitter.element(o, index) for o in x.operands]
+    places = [(*index, const(n)) for n in range(2)]
+    d.body.append(blocks.nest(name, axes, blocks.stores_at(out, places, parts)))
     d.done(at, out)
 
 

@@ -1,0 +1,42 @@
+"""How arrays of HLO lie in buffers: a complex one has its two parts along one more dimension."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...ir.dtypes import DType, c64, f32, f64
+from ...ir.hlo.nodes import Shape
+from ...ir.loop.nodes import Buffer
+
+Array = np.ndarray[Any, Any]
+
+
+def buffer_of(name: str, shape: Shape) -> Buffer:
+    """A buffer for an array: f32[.., 2] for c64[..], real part first, as it lies in memory."""
+    dims, dtype = stored_as(shape)
+    return Buffer(name, dims, dtype)
+
+
+def stored_as(shape: Shape) -> tuple[tuple[int, ...], DType]:
+    """Extents and element type of the buffer of an array."""
+    if shape.dtype.kind != "complex":
+        return shape.dims, shape.dtype
+    return (*shape.dims, 2), f32 if shape.dtype == c64 else f64
+
+
+def stored(array: Array) -> Array:
+    """An array as its buffer sees it: the same elements, complex ones as two."""
+    if array.dtype.kind != "c":
+        return array
+    part = np.float32 if array.dtype.itemsize == 8 else np.float64
+    return np.ascontiguousarray(array).reshape(*array.shape, 1).view(part)
+
+
+def restored(array: Array, shape: Shape) -> Array:
+    """What ``stored`` undoes: a buffer's contents as an array of ``shape``."""
+    if shape.dtype.kind != "complex":
+        return array
+    whole = np.complex64 if shape.dtype == c64 else np.complex128
+    return np.ascontiguousarray(array).view(whole).reshape(shape.dims)
