@@ -13,12 +13,10 @@ import numpy as np
 import pytest
 
 import nestwright as nw
-from nestwright.ir.errors import UnsupportedError
 
 CORPUS = Path(__file__).parents[2].parent / "shared" / "corpus"
-REFUSED = {"mandelbrot_while": "type c64"}
 TOO_LARGE = {"vit_base_forward"}  # whose operations vit_tiny_forward has
-MODELS = sorted({p.stem for p in (CORPUS / "models").glob("*.hlo")} - TOO_LARGE - {*REFUSED})
+MODELS = sorted({p.stem for p in (CORPUS / "models").glob("*.hlo")} - TOO_LARGE)
 
 pytestmark = [
     pytest.mark.corpus,
@@ -46,9 +44,3 @@ def test_a_model_gives_its_stored_results(name: str, tools: Any) -> None:
         expected = dict(stored)
     results = list(out) if isinstance(out, tuple) else [out]
     assert not reference.compare(expected, reference.summarize(results), spec["tolerance"])
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_compiled_is_named(name: str) -> None:
-    with pytest.raises(UnsupportedError, match=REFUSED[name]):
-        nw.build(CORPUS / "models" / f"{name}.hlo")

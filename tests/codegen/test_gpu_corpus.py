@@ -32,8 +32,7 @@ from nestwright.ir.target import Target
 from nestwright.schedule.sketches.generate import default_schedule
 
 CORPUS = Path(__file__).parents[2].parent / "shared" / "corpus"
-REFUSED = {"mandelbrot_while"}  # complex numbers
-MODELS = sorted({p.stem for p in (CORPUS / "models").glob("*.hlo")} - REFUSED)
+MODELS = sorted({p.stem for p in (CORPUS / "models").glob("*.hlo")})
 LARGE = {
     "bert_base_forward", "vit_base_forward", "resnet50_keras_forward",
     "mobilenet_v2_keras_forward", "mnist_mlp_train_step", "mnist_mlp_train_step_metadata",
