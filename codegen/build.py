@@ -11,6 +11,7 @@ from ..ir.errors import Finding, UnsupportedError
 from ..ir.hlo.canonical import canonical_text
 from ..ir.hlo.fuse import Group
 from ..ir.hlo.inputs import draws
+from ..ir.hlo.layouts import Orders, entry_orders
 from ..ir.hlo.nodes import HloModule, Shape
 from ..ir.hlo.passes.freeze_parameters import freeze
 from ..ir.hlo.passes.pipeline import optimize
@@ -63,7 +64,7 @@ def build(
         groups = fuse_module(optimized)
     kernels = compile_groups(groups, machine, chosen, spent, module.name)
     with timed(spent, "plan"):
-        plan, pool = _plan(optimized, groups, kernels, machine)
+        plan, pool = _plan(optimized, groups, kernels, machine, entry_orders(frozen))
     with timed(spent, "llvm"):
         code = backend(machine).finish(plan, machine)
     bundle = Bundle(
@@ -138,7 +139,11 @@ def _draws(module: HloModule) -> dict[str, str]:
 
 
 def _plan(
-    module: HloModule, groups: Groups, kernels: Mapping[str, KernelCode], target: Target
+    module: HloModule,
+    groups: Groups,
+    kernels: Mapping[str, KernelCode],
+    target: Target,
+    orders: Orders,
 ) -> tuple[Plan, Constants]:
     made = {
         name: Compiled(symbol(name), name, k.workspace, k.sharing, packers(k.packs))
@@ -148,7 +153,7 @@ def _plan(
     def compiled(group: Group) -> Compiled:
         return made[groups.keys[group]]
 
-    return make_plan(module, groups.fusions, compiled, alignment=alignment(target))
+    return make_plan(module, groups.fusions, compiled, orders, alignment(target))
 
 
 def compile_groups(

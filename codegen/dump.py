@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..ir.files import whole_file
+from ..ir.hlo.layouts import entry_orders
 from ..ir.hlo.nodes import HloModule
 from ..ir.hlo.passes import pipeline
 from ..ir.hlo.passes.freeze_parameters import freeze
@@ -62,5 +63,5 @@ def dump_stages(
             for (key, g), (_, text) in zip(distinct.items(), row, strict=True)
         ]
         write(row[0][0], "\n".join(parts))
-    write("plan", plan_text(optimized, groups, target, schedules))
+    write("plan", plan_text(optimized, groups, target, schedules, entry_orders(frozen)))
     return written

@@ -17,6 +17,7 @@ from ..ir.library.call import LibraryCall
 from ..ir.library.call import from_json as call_from_json
 from ..ir.library.call import to_json as call_to_json
 from .runtime.arguments import Tree
+from .runtime.bounded import slots
 from .runtime.entry import ArraySpec
 
 Memory: TypeAlias = Literal["param", "result", "arena", "constant", "value"]
@@ -109,7 +110,8 @@ class Plan:
     """Thunks in order, the size of the arena and the constants, and the signature.
 
     ``param_tree`` and ``result_tree`` say how the leaves stand in tuples: one element per argument,
-    and the shape of the answer.
+    and the shape of the answer. A slice's ``index`` of an argument or result counts slots: arrays
+    with bounded dimensions have more than one (``runtime.bounded``).
     """
 
     thunks: tuple[Thunk, ...]
@@ -157,10 +159,15 @@ def library_thunks(plan: Plan) -> tuple[LibraryThunk, ...]:
 def show(plan: Plan) -> str:
     """The plan as text, one thunk a line."""
     lines = [f"arena {plan.arena_bytes} bytes, constants {plan.constant_bytes} bytes"]
-    lines += [f"param {i} {spec.name}: {spec}" for i, spec in enumerate(plan.params)]
-    lines += [f"result {i}: {spec}" for i, spec in enumerate(plan.results)]
+    lines += [f"param {i} {spec.name}: {spec}{_lies(spec)}" for i, spec in enumerate(plan.params)]
+    lines += [f"result {i}: {spec}{_lies(spec)}" for i, spec in enumerate(plan.results)]
     lines += _show_all(plan.thunks, "")
     return "\n".join(lines) + "\n"
+
+
+def _lies(spec: ArraySpec) -> str:
+    """A layout as HLO writes it, the fastest dimension first; nothing for the row-major one."""
+    return "{" + ",".join(map(str, reversed(spec.order))) + "}" if spec.order else ""
 
 
 def _show_all(thunks: Sequence[Thunk], indent: str) -> Iterator[str]:
@@ -193,12 +200,16 @@ def to_json(plan: Plan) -> dict[str, Any]:
     return {
         "arena_bytes": plan.arena_bytes,
         "constant_bytes": plan.constant_bytes,
-        "params": [[s.name, s.dtype.name, list(s.dims)] for s in plan.params],
-        "results": [[s.name, s.dtype.name, list(s.dims)] for s in plan.results],
+        "params": [_spec_to_json(s) for s in plan.params],
+        "results": [_spec_to_json(s) for s in plan.results],
         "param_tree": plan.param_tree,
         "result_tree": plan.result_tree,
         "thunks": [_thunk_to_json(t) for t in plan.thunks],
     }
+
+
+def _spec_to_json(s: ArraySpec) -> list[Any]:
+    return [s.name, s.dtype.name, list(s.dims), list(s.order), list(s.dynamic)]
 
 
 def _slice_to_json(s: BufferSlice) -> list[Any]:
@@ -257,9 +268,10 @@ def from_json(data: Mapping[str, Any]) -> Plan:
 def check(plan: Plan) -> None:
     """``ArtifactError`` unless every slice lies in its memory and only results and arena are
     written."""
+    params, results = slots(plan.params), slots(plan.results)
     sizes: dict[str, Callable[[BufferSlice], int]] = {
-        "param": lambda s: plan.params[s.index].bytes,
-        "result": lambda s: plan.results[s.index].bytes,
+        "param": lambda s: params[s.index].bytes,
+        "result": lambda s: results[s.index].bytes,
         "arena": lambda s: plan.arena_bytes,
         "constant": lambda s: plan.constant_bytes,
     }
@@ -300,8 +312,14 @@ def _size(value: Any) -> int:
 
 
 def _spec_from_json(data: Any) -> ArraySpec:
-    name, dtype, dims = data
-    return ArraySpec(str(name), BY_NAME[dtype], tuple(_size(d) for d in dims))
+    name, dtype, dims, order, dynamic = data
+    places = tuple(_size(d) for d in order)
+    if places and sorted(places) != list(range(len(dims))):
+        raise ValueError(f"{order!r} is no order of {len(dims)} dimensions")
+    if len(dynamic) not in (0, len(dims)) or any(type(m) is not bool for m in dynamic):
+        raise ValueError(f"{dynamic!r} are no marks of {len(dims)} dimensions")
+    sizes = tuple(_size(d) for d in dims)
+    return ArraySpec(str(name), BY_NAME[dtype], sizes, places, tuple(dynamic))
 
 
 def _tree_from_json(data: Any, leaves: int, depth: int = 0) -> Tree:

@@ -18,6 +18,7 @@ import numpy as np
 from ..ir.dtypes import to_numpy
 from ..ir.errors import UnsupportedError
 from ..ir.hlo.fuse import Fusion, Group
+from ..ir.hlo.layouts import ROW_MAJOR, Order, Orders
 from ..ir.hlo.library import OPCODES, library_call
 from ..ir.hlo.nodes import (
     AnyShape,
@@ -41,6 +42,7 @@ from .plan import (
     WhileThunk,
 )
 from .runtime.arguments import Tree
+from .runtime.bounded import slots
 from .runtime.entry import ArraySpec
 from .runtime.outputs import aligned_zeros
 from .sharing import NOTHING_SHARED, Sharing
@@ -53,11 +55,14 @@ Packer: TypeAlias = Callable[[np.ndarray[tuple[int, ...], np.dtype[np.generic]]]
 ALIASES = frozenset({"reshape", "bitcast", "copy", "optimization-barrier", "opt-barrier"})
 CONTROL = frozenset(
     {"parameter", "constant", "tuple", "get-tuple-element", "while", "conditional", "call"}
-    | {"after-all"}
+    | {"after-all", "get-dimension-size", "set-dimension-size"}
     | ALIASES
     | OPCODES
 )
 """What needs no kernel."""
+
+SIZE_BYTES = 4
+"""Live sizes of bounded dimensions are s32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,21 +113,21 @@ def make_plan(
     module: HloModule,
     fusions: Mapping[Computation, Fusion],
     kernel: Callable[[Group], Compiled],
-    names: Sequence[str] = (),
+    orders: Orders = ROW_MAJOR,
     alignment: int = ALIGNMENT,
 ) -> tuple[Plan, Constants]:
     """The plan of a module's entry, and its constants.
 
     ``fusions`` has the entry and every computation that control flow calls; ``kernel`` says what a
-    group was compiled to. ``names`` are the arguments' names, for messages. Values and constants
-    begin at multiples of ``alignment``.
+    group was compiled to. ``orders`` are the layouts that the module had before it was optimized.
+    Values and constants begin at multiples of ``alignment``.
     """
     maker = _Sequence(fusions, kernel, alignment)
     entry = module.entry
-    params, bindings, param_tree = _parameters(entry, names)
+    params, bindings, param_tree = _parameters(entry, orders.params)
     thunks, root = maker.run(entry, bindings)
-    results, result_tree = _results(entry.root.shape)
-    for i, (source, spec) in enumerate(zip(leaves(root), results, strict=True)):
+    results, result_tree = _results(entry.root.shape, orders.results)
+    for i, (source, spec) in enumerate(zip(leaves(root), slots(results), strict=True)):
         home = maker.value(spec.bytes)
         maker.homes[home.index] = BufferSlice("result", 0, spec.bytes, i)
         thunks.append(CopyThunk(source, home, f"result {i}"))
@@ -152,7 +157,7 @@ def leaves(tree: Slices) -> Iterator[BufferSlice]:
             yield from leaves(branch)
 
 
-def _spread(shape: AnyShape, make: Callable[[Shape], BufferSlice]) -> Slices:
+def _spread(shape: AnyShape, make: Callable[[Shape], Slices]) -> Slices:
     match shape:
         case Shape():
             return make(shape)
@@ -163,39 +168,69 @@ def _spread(shape: AnyShape, make: Callable[[Shape], BufferSlice]) -> Slices:
 
 
 def _parameters(
-    entry: Computation, names: Sequence[str]
+    entry: Computation, orders: Sequence[Order]
 ) -> tuple[tuple[ArraySpec, ...], list[Slices], Tree]:
     specs: list[ArraySpec] = []
+    trees = tuple(_signature(p.shape, orders, specs, p.name) for p in entry.parameters)
+    numbers = iter(range(len(slots(specs))))
 
-    def leaf(shape: Shape, name: str) -> BufferSlice:
-        specs.append(ArraySpec(name, shape.dtype, shape.dims))
-        return BufferSlice("param", 0, shape.bytes, len(specs) - 1)
+    def leaf(shape: Shape) -> Slices:
+        number = next(numbers)
+        data = BufferSlice("param", 0, shape.bytes, number)
+        sizes = [BufferSlice("param", 0, SIZE_BYTES, next(numbers)) for _ in bounded(shape)]
+        return (data, *sizes) if sizes else data
 
-    def numbers(tree: Slices) -> Tree:
-        return tree.index if isinstance(tree, BufferSlice) else tuple(map(numbers, tree))
-
-    bindings: list[Slices] = []
-    for i, p in enumerate(entry.parameters):
-        name = names[i] if i < len(names) else p.name
-        bindings.append(_spread(p.shape, lambda shape, name=name: leaf(shape, name)))  # type: ignore[misc]
-    return tuple(specs), bindings, tuple(map(numbers, bindings))
+    return tuple(specs), [_spread(p.shape, leaf) for p in entry.parameters], trees
 
 
-def _results(shape: AnyShape) -> tuple[tuple[ArraySpec, ...], Tree]:
+def _results(shape: AnyShape, orders: Sequence[Order]) -> tuple[tuple[ArraySpec, ...], Tree]:
     specs: list[ArraySpec] = []
+    tree = _signature(shape, orders, specs)
+    return tuple(specs), tree
 
-    def tree(s: AnyShape) -> Tree:
-        match s:
-            case Shape(dtype=dtype, dims=dims):
-                specs.append(ArraySpec(f"result {len(specs)}", dtype, dims))
-                return len(specs) - 1
-            case TupleShape(elements=elements):
-                return tuple(map(tree, elements))
-            case TokenShape():
-                return ()
 
-    result_tree = tree(shape)
-    return tuple(specs), result_tree
+def _signature(
+    shape: AnyShape, orders: Sequence[Order], specs: list[ArraySpec], name: str = ""
+) -> Tree:
+    """How the arrays of a shape stand in tuples, by number; they are added to ``specs``."""
+    match shape:
+        case Shape():
+            number = len(specs)
+            order = orders[number] if number < len(orders) else ()
+            specs.append(_spec(name or f"result {number}", shape, order))
+            return number
+        case TupleShape(elements=elements):
+            return tuple(_signature(e, orders, specs, name) for e in elements)
+        case TokenShape():
+            return ()
+
+
+def _spec(name: str, stored: Shape, order: Order) -> ArraySpec:
+    """An array that the program has as ``stored``, as its caller sees it."""
+    if not order:
+        return ArraySpec(name, stored.dtype, stored.dims, (), stored.dynamic)
+    places = [order.index(d) for d in range(stored.rank)]
+    dynamic = tuple(stored.dynamic[k] for k in places) if stored.dynamic else ()
+    return ArraySpec(name, stored.dtype, tuple(stored.dims[k] for k in places), order, dynamic)
+
+
+def bounded(shape: Shape) -> list[int]:
+    """The dimensions of which only the bound is known."""
+    return [d for d, marked in enumerate(shape.dynamic) if marked]
+
+
+def _sizes(shape: Shape, tree: Slices) -> dict[int, Slices]:
+    """Where the sizes of an array with bounded dimensions stand; its tree has them after it."""
+    return dict(zip(bounded(shape), tree[1:] if isinstance(tree, tuple) else (), strict=True))
+
+
+def _resized(i: Instruction, tree: Slices, size: Slices) -> Slices:
+    """``set-dimension-size``: the array where it is, with one size more or less after it."""
+    (d,) = i.attrs["dimensions"]
+    sizes = {**_sizes(i.operands[0].array, tree), d: size}
+    data = tree[0] if isinstance(tree, tuple) else tree
+    kept = [sizes[k] for k in bounded(i.array)]
+    return (data, *kept) if kept else data
 
 
 class _Sequence:
@@ -301,6 +336,10 @@ class _Sequence:
                 return tree[int(i.attrs["index"])]
             case "after-all":
                 return ()
+            case "get-dimension-size":
+                return _sizes(i.operands[0].array, operands[0])[i.attrs["dimensions"][0]]
+            case "set-dimension-size":
+                return _resized(i, *operands)
             case "while":
                 return self.loop(i, operands[0], thunks)
             case "conditional":

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..ir.errors import ArgumentError
 from ..ir.hlo.fuse import Group, show_fusion
+from ..ir.hlo.layouts import Orders, entry_orders
 from ..ir.hlo.nodes import HloModule
 from ..ir.hlo.passes.freeze_parameters import freeze
 from ..ir.hlo.passes.pipeline import optimize
@@ -65,7 +66,7 @@ def stage_text(
         case "fused":
             return fused_text(groups)
         case "plan":
-            return plan_text(optimized, groups, machine, traces)
+            return plan_text(optimized, groups, machine, traces, entry_orders(frozen))
         case _:
             parts = [
                 titled(found, key, _group(found, key, stage, machine, traces.get(key)))
@@ -162,7 +163,11 @@ def tensor_text(func: Func) -> str:
 
 
 def plan_text(
-    module: HloModule, groups: Groups, target: Target, traces: Mapping[str, Trace]
+    module: HloModule,
+    groups: Groups,
+    target: Target,
+    traces: Mapping[str, Trace],
+    orders: Orders,
 ) -> str:
     """The plan, made without compiling kernels: lowering says what workspace each needs.
 
@@ -176,7 +181,6 @@ def plan_text(
         size = workspace_bytes(lower(main, target))
         made = packers(tuple(map(pack_code, packs)))
         found[key] = Compiled(symbol(key), key, size, sharing, made)
-    plan, _ = make_plan(
-        module, groups.fusions, lambda g: found[groups.keys[g]], alignment=alignment(target)
-    )
+    place = alignment(target)
+    plan, _ = make_plan(module, groups.fusions, lambda g: found[groups.keys[g]], orders, place)
     return show_plan(plan)

@@ -23,7 +23,7 @@ Tree: TypeAlias = int | tuple["Tree", ...]  # how leaves, by number, stand in tu
 def convert_all(
     args: Sequence[object], specs: Sequence[ArraySpec], tree: Tree, where: str
 ) -> list[Array]:
-    """C-contiguous native arrays for all parameters, or ``ArgumentError``."""
+    """What the program reads for all parameters, as ``convert`` gives it, or ``ArgumentError``."""
     found = flatten(args, specs, tree, where)
     return [
         convert(x, spec, i, where) for i, (x, spec) in enumerate(zip(found, specs, strict=True))
@@ -74,7 +74,7 @@ def _flatten(arg: object, tree: Tree, leaves: dict[int, object], what: str, wher
 
 
 def convert(arg: object, spec: ArraySpec, number: int, where: str) -> Array:
-    """One argument as a C-contiguous native array of the right element type and shape."""
+    """One argument as a C-contiguous native array of the right element type, as it is stored."""
     what = f"argument {number} ({spec.name})"
     dtype = to_numpy(spec.dtype)
     if not spec.dims and type(arg) in (bool, int, float, complex):
@@ -84,15 +84,27 @@ def convert(arg: object, spec: ArraySpec, number: int, where: str) -> Array:
         raise ArgumentError(
             what, f"expected {spec}, got {_describe(array)}", where, _dtype_hint(array, spec.dtype)
         )
-    if array.shape != spec.dims:
+    if not spec.takes(array.shape):
         raise ArgumentError(what, f"expected {spec}, got {_describe(array)}", where)
-    native = np.asarray(array, dtype)
-    return np.ascontiguousarray(native).reshape(spec.dims)
+    native = as_stored(np.asarray(array, dtype), spec)
+    return np.ascontiguousarray(native).reshape(native.shape)
+
+
+def as_stored(array: Array, spec: ArraySpec) -> Array:
+    """The view of an argument or result whose dimensions are those of its memory."""
+    return array.transpose(spec.order) if spec.order else array
+
+
+def as_seen(stored: Array, spec: ArraySpec) -> Array:
+    """The view that ``as_stored`` was made from."""
+    return stored.transpose(np.argsort(spec.order).tolist()) if spec.order else stored
 
 
 def check_outputs(out: object, specs: Sequence[ArraySpec], tree: Tree, where: str) -> list[Array]:
-    """The arrays of ``out=``, in the order of the results; they must be writable and fit."""
+    """The arrays of ``out=`` as they are stored, in order; they must be writable and fit."""
     arrays: list[Array] = []
+    if any(any(s.dynamic) for s in specs):
+        raise ArgumentError("out", "results of bounded size are made by the call", where)
     for array, spec in zip(flatten_outputs(out, specs, tree, where), specs, strict=True):
         if not isinstance(array, np.ndarray):
             raise ArgumentError("out", f"expected an array, got {_describe(array)}", where)
@@ -100,8 +112,14 @@ def check_outputs(out: object, specs: Sequence[ArraySpec], tree: Tree, where: st
             raise ArgumentError("out", f"expected {spec}, got {_describe(array)}", where)
         if not array.flags.writeable:
             raise ArgumentError("out", "the array is read-only", where)
-        arrays.append(array)
+        arrays.append(as_stored(array, spec))
     return arrays
+
+
+def answer(stored: Sequence[Array], specs: Sequence[ArraySpec], tree: Tree) -> Any:
+    """What a call returns: the results as they are seen, in tuples as the tree says."""
+    pairs = zip(stored, specs, strict=True)
+    return rebuild([as_seen(array, spec) for array, spec in pairs], tree)
 
 
 def rebuild(leaves: Sequence[Any], tree: Tree) -> Any:

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.dtypes import to_numpy
 from ...ir.errors import ArgumentError
 from .. import cpu
 from ..plan import Plan, children, library_thunks
 from ..program import FAILED, LIBRARY, PROGRAM
-from .arguments import Array, Tree, check_outputs, convert_all, rebuild
+from .arguments import Array, Tree, answer, check_outputs, convert_all
+from .bounded import empty, is_bounded, live, padded, slots
 from .bundle import Bundle
 from .entry import MAX_PARAMETERS, Entry
 from .library import Library
@@ -44,9 +44,8 @@ class Native:
         self.entry = self._entry()
         free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(shared.addresses["nw_arena_free"])
         weakref.finalize(self.entry, _free_arena, free, self.entry.words).atexit = False
-        flat = _is_flat(self.plan.result_tree) and len(self.plan.params) <= MAX_PARAMETERS
         self.call: Callable[..., Any] = self._slow
-        if flat:
+        if _is_flat(self.plan) and len(self.plan.params) <= MAX_PARAMETERS:
             address = shared.addresses["nw_call"]
             self.call = self.entry.callable(bundle.name, address, self.library)
 
@@ -54,12 +53,12 @@ class Native:
         plan, bundle = self.plan, self.bundle
         work = sum(bundle.costs.values()) + plan.arena_bytes
         return Entry(
-            params=plan.params,
-            results=plan.results,
+            params=slots(plan.params),
+            results=slots(plan.results),
             run=self.library.address(PROGRAM),
             arena_bytes=plan.arena_bytes,
             constants=int(bundle.constants.ctypes.data),
-            allocators=[allocator(r.bytes) for r in plan.results],
+            allocators=[allocator(r.bytes) for r in slots(plan.results)],
             slow=self._slow,
             failure=self.host.failure,
             threads=bundle.target.threads,
@@ -76,14 +75,14 @@ class Native:
     def run(self, args: Sequence[object], out: object) -> Any:
         """A call; the results go to ``out`` unless it is None."""
         plan, where = self.plan, self.bundle.name
-        arrays = convert_all(args, plan.params, plan.param_tree, where)
+        arrays = padded(convert_all(args, plan.params, plan.param_tree, where), plan.params)
         if out is None:
-            results = _empty(plan)
+            results = empty(plan.results)
             self.run_arrays(arrays, results)
-            return rebuild(results, plan.result_tree)
+            return answer(live(results, plan.results), plan.results, plan.result_tree)
         targets = check_outputs(out, plan.results, plan.result_tree, where)
         direct = _are_apart(targets, arrays)
-        results = targets if direct else _empty(plan)
+        results = targets if direct else empty(plan.results)
         self.run_arrays(arrays, results)
         if not direct:
             for target, result in zip(targets, results, strict=True):
@@ -91,7 +90,7 @@ class Native:
         return out
 
     def run_arrays(self, arrays: Sequence[Array], results: Sequence[Array]) -> None:
-        """Run on C-contiguous arrays that are known to fit: the parameters' and the results'."""
+        """Run on C-contiguous arrays that are known to fit the parameters' and results' slots."""
         params = (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))
         outputs = (ctypes.c_void_p * len(results))(*(a.ctypes.data for a in results))
         run = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
@@ -118,14 +117,11 @@ class Native:
         plan = self.plan
         runtime().set_threads(self.bundle.target.threads)
         arrays = convert_all(args, plan.params, plan.param_tree, self.bundle.name)
+        arrays, results = padded(arrays, plan.params), empty(plan.results)
         code, constants = self.library.address, self.bundle.constants
         return profile(
-            plan.thunks, code, self.host, arrays, _empty(plan), plan.arena_bytes, constants, rounds
+            plan.thunks, code, self.host, arrays, results, plan.arena_bytes, constants, rounds
         )
-
-
-def _empty(plan: Plan) -> list[Array]:
-    return [allocator(r.bytes)(r.dims, to_numpy(r.dtype)) for r in plan.results]
 
 
 def _are_apart(targets: Sequence[Array], arrays: Sequence[Array]) -> bool:
@@ -146,6 +142,9 @@ def _has_control(plan: Plan) -> bool:
     return any(children(t) for t in plan.thunks)
 
 
-def _is_flat(results: Tree) -> bool:
-    """Is the answer one array or a tuple of arrays?"""
-    return isinstance(results, int) or all(isinstance(r, int) for r in results)
+def _is_flat(plan: Plan) -> bool:
+    """Is the answer one array or a tuple of arrays, and every array row-major, its size fixed?"""
+    tree: Tree = plan.result_tree
+    flat = isinstance(tree, int) or all(isinstance(r, int) for r in tree)
+    every = (*plan.params, *plan.results)
+    return flat and not any(s.order for s in every) and not is_bounded(every)

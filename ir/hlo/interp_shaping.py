@@ -8,8 +8,10 @@ from math import prod
 import numpy as np
 
 from ..dtypes import DType, to_numpy
+from .interp_pointwise import reinterpret
 from .interp_values import Array, Handler, Run, Value
-from .nodes import Instruction, PadDim, Shape
+from .layouts import slowest_first
+from .nodes import Instruction, PadDim
 
 
 def _broadcast(i: Instruction, args: list[Value], run: Run) -> Value:
@@ -39,17 +41,13 @@ def _reshape(i: Instruction, args: list[Value], run: Run) -> Value:
 def _bitcast(i: Instruction, args: list[Value], run: Run) -> Value:
     """The same bytes under another shape: a transpose of a reshape, as the two layouts say."""
     a, old, new = args[0], i.operands[0].array, i.array
-    if a.dtype != to_numpy(new.dtype):
-        return np.ascontiguousarray(a).view(to_numpy(new.dtype)).reshape(new.dims)
-    flat = a.transpose(_physical(old)).reshape(-1)
-    order = _physical(new)
+    flat = a.transpose(slowest_first(old)).reshape(-1)
+    if old.dtype != new.dtype:
+        few = new.dtype.bits // old.dtype.bits
+        flat = reinterpret(flat.reshape(-1, few) if few > 1 else flat, old.dtype, new.dtype)
+    order = slowest_first(new)
     stored = flat.reshape([new.dims[d] for d in order])
     return stored.transpose(np.argsort(order).tolist()) if order else stored
-
-
-def _physical(shape: Shape) -> list[int]:
-    """Dimensions from the slowest to the fastest in memory."""
-    return list(range(shape.rank)) if shape.layout is None else list(reversed(shape.layout))
 
 
 def _transpose(i: Instruction, args: list[Value], run: Run) -> Value:

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ....ir.dtypes import DType, from_numpy, to_numpy
+from ....ir.dtypes import from_numpy, to_numpy
 from ....ir.errors import ArgumentError
-from ..arguments import Array
+from ..arguments import Array, as_seen
 from ..entry import ArraySpec
 from . import dlpack
 from .device import Device, Memory
@@ -20,7 +20,7 @@ ALIGNMENT = 16  # bytes: what kernels rely on
 
 
 class DeviceArray:
-    """A row-major array on a GPU; ``numpy()`` copies it to the host.
+    """An array on a GPU, in the order that its spec says; ``numpy()`` copies it to the host.
 
     Other libraries take it without a copy, through DLPack (``torch.from_dlpack``) or
     ``__cuda_array_interface__``. What runs on it is ordered after what made it; nothing waits.
@@ -30,14 +30,14 @@ class DeviceArray:
         self,
         device: Device,
         memory: Memory,
-        dtype: DType,
-        shape: tuple[int, ...],
+        spec: ArraySpec,
         staging: Staging,
     ) -> None:
         self.device = device
         self.memory = memory
-        self.element = dtype
-        self.shape = shape
+        self.spec = spec
+        self.element = spec.dtype
+        self.shape = spec.dims
         self._staging = staging
 
     @property
@@ -68,14 +68,23 @@ class DeviceArray:
     def fits(self, spec: ArraySpec, device: Device) -> bool:
         """Is it what an executable on that device takes as this argument?"""
         same = self.element is spec.dtype or self.element == spec.dtype
-        return same and self.shape == spec.dims and self.device is device
+        lies = self.spec.order == spec.order and self.shape == spec.dims
+        return same and lies and self.device is device
+
+    @property
+    def strides(self) -> tuple[int, ...] | None:
+        """In elements; None where it is row-major."""
+        if not self.spec.order:
+            return None
+        dense = _dense(self.spec.stored)
+        return tuple(dense[self.spec.order.index(d)] for d in range(self.ndim))
 
     def numpy(self) -> Array:
         """The same values as a NumPy array."""
-        made = np.empty(self.shape, self.dtype)
+        made = np.empty(self.spec.stored, self.dtype)
         with self.device:
             self._staging.download(self.address, made)
-        return made
+        return as_seen(made, self.spec)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         if copy is False:
@@ -87,11 +96,12 @@ class DeviceArray:
     def __cuda_array_interface__(self) -> dict[str, Any]:
         if self.dtype.kind == "V":
             raise AttributeError(f"__cuda_array_interface__ has no {self.element}; DLPack does")
+        steps = self.strides
         return {
             "shape": self.shape,
             "typestr": self.dtype.str,
             "data": (self.address, False),
-            "strides": None,
+            "strides": steps and tuple(s * self.element.bytes for s in steps),
             "version": 3,
             "stream": int(self.device.stream),
         }
@@ -115,7 +125,8 @@ class DeviceArray:
         if stream is not None and stream != -1:
             with self.device:
                 self.device.lead(stream)
-        return dlpack.capsule(self.address, self.element, self.shape, self.device.ordinal, self)
+        at, ordinal = self.address, self.device.ordinal
+        return dlpack.capsule(at, self.element, self.shape, ordinal, self, self.strides)
 
     def __len__(self) -> int:
         if not self.shape:
@@ -153,26 +164,27 @@ def is_on_gpu(value: object) -> bool:
 
 
 def take(value: Any, spec: ArraySpec, what: str, where: str, device: Device) -> Placed:
-    """An array in a GPU's memory as a kernel takes it: row-major and aligned, else a copy on the
-    device. ``ArgumentError`` for another element type, another shape or another device."""
+    """An array in a GPU's memory as a kernel takes it: dense in its order and aligned, else a copy
+    on the device. ``ArgumentError`` for another element type, another shape or another device."""
     found = _found(value, what, where, device)
     if found.dtype != spec.dtype or found.shape != spec.dims:
         name = found.dtype.name if found.dtype is not None else "unknown type"
         got = f"{name}[{','.join(map(str, found.shape))}]"
         raise ArgumentError(what, f"expected {spec}, got {got}", where)
     foreign = None if isinstance(value, DeviceArray) else found.owner
-    if found.address % ALIGNMENT == 0 and _is_dense(found):
-        return Placed(found.address, found.owner, foreign)
     strides = found.strides if found.strides is not None else _dense(found.shape)
+    strides = tuple(strides[d] for d in spec.order or range(len(strides)))
+    if found.address % ALIGNMENT == 0 and _is_dense(spec.stored, strides):
+        return Placed(found.address, found.owner, foreign)
     copy = device.allocate(spec.bytes, what)
-    gather(device, copy.address, found.address, spec.dtype.bytes, found.shape, strides)
+    gather(device, copy.address, found.address, spec.dtype.bytes, spec.stored, strides)
     return Placed(copy.address, copy, foreign, copied=True)
 
 
 def _found(value: Any, what: str, where: str, device: Device) -> dlpack.Found:
     if isinstance(value, DeviceArray):
         _same_device(value.device.ordinal, what, where, device)
-        return dlpack.Found(value.address, value.element, value.shape, None, value)
+        return dlpack.Found(value.address, value.element, value.shape, value.strides, value)
     try:
         if hasattr(value, "__dlpack_device__"):
             _same_device(value.__dlpack_device__()[1], what, where, device)
@@ -206,8 +218,8 @@ def _dense(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
 
 
-def _is_dense(found: dlpack.Found) -> bool:
-    if found.strides is None or 0 in found.shape:
+def _is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    if 0 in shape:
         return True
-    pairs = zip(found.shape, found.strides, _dense(found.shape), strict=True)
+    pairs = zip(shape, strides, _dense(shape), strict=True)
     return all(extent == 1 or stride == dense for extent, stride, dense in pairs)

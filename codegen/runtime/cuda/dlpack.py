@@ -99,6 +99,7 @@ class _Lent:
 
     managed: _Managed
     shape: Any
+    strides: Any
     owner: object
 
 
@@ -124,14 +125,20 @@ for _callback in (_deleter, _destructor):
 
 
 def capsule(
-    address: int, dtype: DType, shape: tuple[int, ...], ordinal: int, owner: object
+    address: int,
+    dtype: DType,
+    shape: tuple[int, ...],
+    ordinal: int,
+    owner: object,
+    strides: tuple[int, ...] | None = None,
 ) -> object:
-    """A capsule over row-major memory of GPU ``ordinal``. It keeps ``owner`` alive."""
+    """A capsule over memory of GPU ``ordinal``, row-major without ``strides``. ``owner`` lives."""
     extents = (ctypes.c_int64 * max(1, len(shape)))(*shape)
+    steps = None if strides is None else (ctypes.c_int64 * max(1, len(shape)))(*strides)
     code, bits = _code(dtype)
     managed = _Managed()
-    managed.tensor = _Tensor(address, CUDA, ordinal, len(shape), code, bits, 1, extents, None, 0)
+    managed.tensor = _Tensor(address, CUDA, ordinal, len(shape), code, bits, 1, extents, steps, 0)
     managed.deleter = ctypes.cast(_deleter, ctypes.c_void_p).value
     place = ctypes.addressof(managed)
-    _lent[place] = _Lent(managed, extents, owner)
+    _lent[place] = _Lent(managed, extents, steps, owner)
     return _new(place, _NAME, ctypes.cast(_destructor, ctypes.c_void_p).value)

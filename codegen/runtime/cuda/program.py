@@ -182,8 +182,8 @@ class DeviceProgram:
         ]
         if any(p.copied for p in found):
             raise ArgumentError(
-                "out", "an array on the device must lie as the result and begin at 16 bytes",
-                self.bundle.name,
+                "out", "an array on the device must be row-major (or lie as the layout says) and "
+                "begin at 16 bytes", self.bundle.name,
             )  # fmt: skip
         places = tuple(p.address for p in params), tuple(p.address for p in found)
         if apart(*places, *self._sizes):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ...dtypes import DType
+from ..layouts import slowest_first
 from ..nodes import AnyShape, Computation, HloModule, Instruction, Shape, TupleShape
-from ..rewrite import map_computations, rebuild
+from ..rewrite import make, map_computations, rebuild
 from . import build
 from .match import inverse, is_static
 
@@ -49,16 +51,20 @@ def without_layout(shape: AnyShape) -> AnyShape:
 
 def _bitcast(i: Instruction, source: Shape) -> Instruction:
     """The same bytes under another shape: to physical order, regrouped, and back to logical."""
-    x = i.operands[0]
+    before, after = slowest_first(source), slowest_first(i.array)
+    flat = build.transpose(i.operands[0], before)
     if i.array.dtype != source.dtype:
-        return replace(i, opcode="bitcast-convert", shape=without_layout(i.shape))
-    before, after = _physical(source), _physical(i.array)
-    regrouped = build.reshape(build.transpose(x, before), [i.array.dims[d] for d in after])
+        flat = _reinterpret(build.reshape(flat, (source.size,)), i.array.dtype)
+    regrouped = build.reshape(flat, [i.array.dims[d] for d in after])
     return build.transpose(regrouped, inverse(after))
 
 
-def _physical(shape: Shape) -> tuple[int, ...]:
-    """Logical dimensions in the order in which they lie in memory, the slowest first."""
-    if shape.layout is None:
-        return tuple(range(shape.rank))
-    return tuple(reversed(shape.layout))
+def _reinterpret(flat: Instruction, dtype: DType) -> Instruction:
+    """The bits of an array of rank 1 as elements of another type, their number as it comes."""
+    old, new = flat.array.dtype.bits, dtype.bits
+    count = flat.array.size * old // new
+    if old < new:
+        flat = build.reshape(flat, (count, new // old))
+    dims = (flat.array.size, old // new) if old > new else (count,)
+    cast = make("bitcast-convert", Shape(dtype, dims), (flat,))
+    return build.reshape(cast, (count,))

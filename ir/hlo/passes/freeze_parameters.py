@@ -10,6 +10,7 @@ import numpy as np
 
 from ...dtypes import to_numpy
 from ...errors import ArgumentError
+from ..layouts import HEADER, entry_shapes, header
 from ..nodes import HloModule, Instruction, Shape
 from ..rewrite import assemble, constant, parameter, with_entry, with_operands
 from .drop_layouts import without_layout
@@ -39,10 +40,13 @@ def freeze(module: HloModule, constants: Mapping[int | str, Array]) -> HloModule
             new[i] = with_operands(i, tuple(new[o] for o in i.operands)) if i.operands else i
     settled = assemble(entry.name, [new[p] for p in kept], new[entry.root])
     attrs = {k: v for k, v in module.attrs.items() if k not in _POSITIONAL}
+    if HEADER in attrs:
+        shapes, result = entry_shapes(module)
+        attrs[HEADER] = header([shapes[p.attrs["number"]] for p in kept], result)
     return with_entry(replace(module, attrs=attrs), settled)
 
 
-_POSITIONAL = frozenset({"entry_computation_layout", "input_output_alias", "buffer_donor"})
+_POSITIONAL = frozenset({"input_output_alias", "buffer_donor"})
 """Module attributes that speak of parameters by number."""
 
 

@@ -29,6 +29,7 @@ from .simplify_tuples import explicit_tuples, simplify_tuples
 from .single_replica import single_replica
 from .sink_reshapes import sink_reshapes
 from .split_complex import split_complex
+from .widen_narrow import widen_narrow
 
 SIMPLIFY: Pass[HloModule] = repeat(
     "simplify",
@@ -64,6 +65,7 @@ PIPELINE: Pipeline[HloModule] = Pipeline(
         Pass("expand_custom_calls", expand_custom_calls),
         Pass("expand_batch_norm", expand_batch_norm),
         Pass("split_complex", split_complex),
+        Pass("widen_narrow", widen_narrow),
         Pass("expand_dots", expand_dots),
         Pass("dce", dce),
         SIMPLIFY,
