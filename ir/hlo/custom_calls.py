@@ -7,19 +7,21 @@ nothing. A function that a user registers for a name goes before its meaning her
 
 from __future__ import annotations
 
-from ..dtypes import s32
+import numpy as np
+
+from ..dtypes import s32, to_numpy
 from ..library import registry
 from ..library.lapack import needs_scipy
 from .library import library_call
 from .nodes import Instruction, Shape, TupleShape
 from .opcodes import ELEMENTWISE
-from .rewrite import make
+from .rewrite import constant, make
 
 MARKS = frozenset(
     {
         "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "LayoutConstraint",
         "annotate_device_placement", "MoveToHost", "MoveToDevice", "PinToDevice",
-        "PinToDeviceSram", "Unpin", "xla.sdy.FuncResultSharding", "xla.sdy.GlobalToLocalShape",
+        "PinToDeviceSram", "xla.sdy.FuncResultSharding", "xla.sdy.GlobalToLocalShape",
         "xla.sdy.LocalToGlobalShape",
     }
 )  # fmt: skip
@@ -37,6 +39,9 @@ def meaning(i: Instruction) -> Instruction | None:
     if target in MARKS:
         same = len(i.operands) == 1 and _is_like(i, i.operands[0])
         return i.operands[0] if same else None
+    if target == "AllocateBuffer" and isinstance(i.shape, Shape) and not i.operands:
+        zero = constant(np.zeros((), to_numpy(i.array.dtype)))
+        return make("broadcast", i.shape, (zero,), dimensions=())
     if target == "xla.sdy.ShardingGroup" and i.shape == TupleShape(()):
         return make("tuple", i.shape)
     if target in ("TopK", "mhlo.topk"):
@@ -59,12 +64,18 @@ def problem(i: Instruction) -> tuple[str, str]:
 def _topk(i: Instruction) -> Instruction | None:
     match i.shape, [o.shape for o in i.operands]:
         case TupleShape(elements=(Shape() as values, Shape() as at)), [Shape() as x]:
-            largest = library_call(i).attributes.get("largest", True)
+            largest = library_call(i).attributes.get("largest", not _rises(i))
             fits = values.dtype == x.dtype and values.rank == x.rank > 0 and at.dtype == s32
             if fits and values.dims[:-1] == x.dims[:-1] and values.dims[-1] <= x.dims[-1]:
                 k = values.dims[-1]
                 return make("topk", i.shape, i.operands, k=k, largest=largest is not False)
     return None
+
+
+def _rises(i: Instruction) -> bool:
+    """Does the comparator that XLA hands to a ``TopK`` put small elements first?"""
+    compared = i.attrs.get("called_computations", ())
+    return any(c.root.attrs.get("direction") in ("LT", "LE") for c in compared)
 
 
 def _elementwise(i: Instruction, target: str) -> Instruction | None:
