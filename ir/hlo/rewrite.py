@@ -49,9 +49,11 @@ def parameter(number: int, shape: AnyShape, name: str = "") -> Instruction:
 
 def with_operands(instruction: Instruction, operands: tuple[Instruction, ...]) -> Instruction:
     """The same operation on other operands; the same object if they are the same."""
-    if all(a is b for a, b in zip(instruction.operands, operands, strict=True)):
-        return instruction
-    return replace(instruction, operands=operands)
+    for a, b in zip(instruction.operands, operands, strict=True):
+        if a is not b:
+            i = instruction
+            return Instruction(i.name, i.opcode, i.shape, operands, i.attrs, i.metadata)
+    return instruction
 
 
 def with_attrs(instruction: Instruction, **changes: Any) -> Instruction:
@@ -72,6 +74,12 @@ def post_order(roots: Iterable[Instruction]) -> Iterator[Instruction]:
     """Everything that ``roots`` need, operands before users, each once. Depth is unlimited."""
     seen: set[Instruction] = set()
     for root in roots:
+        if root in seen:
+            continue
+        if seen.issuperset(root.operands):
+            seen.add(root)
+            yield root
+            continue
         stack: list[tuple[Instruction, int]] = [(root, 0)]
         while stack:
             i, next_operand = stack.pop()
@@ -92,14 +100,23 @@ def rebuild(computation: Computation, rule: Rule) -> Computation:
     number. Dead code is dropped, parameters stay. The same object comes back if nothing changed.
     """
     new: dict[Instruction, Instruction] = {}
+    changed = False
     for i in computation.instructions:
-        moved = with_operands(i, tuple(new[o] for o in i.operands)) if i.operands else i
-        new[i] = rule(moved) or moved
+        moved = with_operands(i, tuple([new[o] for o in i.operands])) if i.operands else i
+        made = rule(moved) or moved
+        changed = changed or made is not i
+        new[i] = made
     parameters = tuple(new[p] for p in computation.parameters)
-    order = post_order([*(new[i] for i in computation.instructions)])
-    live = set(post_order([new[computation.root]])) | set(parameters)
+    root = new[computation.root]
+    order = tuple(post_order(new.values())) if changed else computation.instructions
+    live = {root, *parameters}
+    for i in reversed(order):
+        if i in live:
+            live.update(i.operands)
+    if not changed and len(live) == len(order):
+        return computation
     instructions = tuple(i for i in order if i in live)
-    return _settle(computation, parameters, instructions, new[computation.root])
+    return _settle(computation, parameters, instructions, root)
 
 
 def assemble(name: str, parameters: Iterable[Instruction], root: Instruction) -> Computation:
@@ -125,7 +142,7 @@ def _settle(
     counts: dict[str, int] = {}
     final: dict[Instruction, Instruction] = {}
     for i in instructions:
-        named = with_operands(i, tuple(final[o] for o in i.operands)) if i.operands else i
+        named = with_operands(i, tuple([final[o] for o in i.operands])) if i.operands else i
         if i.name in used:
             named = replace(named, name=_fresh(i.name, taken, counts))
         used.add(named.name)
@@ -151,15 +168,14 @@ def _fresh(name: str, taken: set[str], counts: dict[str, int]) -> str:
 
 def called(instruction: Instruction) -> tuple[Computation, ...]:
     """The computations that an instruction refers to, in the order of its attributes."""
+    if not instruction.attrs:
+        return ()
     found: list[Computation] = []
     for value in instruction.attrs.values():
-        match value:
-            case Computation():
-                found.append(value)
-            case (Computation(), *_):
-                found.extend(value)
-            case _:
-                pass
+        if isinstance(value, Computation):
+            found.append(value)
+        elif isinstance(value, tuple) and value and isinstance(value[0], Computation):
+            found.extend(value)
     return tuple(found)
 
 
