@@ -129,9 +129,10 @@ def bitcast_convert(e: Emitter, x: Instruction, at: Index) -> Expr:
     wide, narrow = max(source.array.dtype.bits, to.bits), min(source.array.dtype.bits, to.bits)
     if wide == narrow:
         return reinterpret(e.element(source, at), to)
-    whole, part = BY_NAME[f"u{wide}"], BY_NAME[f"u{narrow}"]
+    own, part = BY_NAME[f"u{wide}"], BY_NAME[f"u{narrow}"]
+    whole = BY_NAME[f"u{max(wide, 8)}"]  # in which there is arithmetic
     if to.bits == narrow:
-        bits = reinterpret(e.element(source, at[:-1]), whole)
+        bits = cast(reinterpret(e.element(source, at[:-1]), own), whole)
         amount = cast(op("multiply", at[-1], const(narrow, index)), whole)
         return reinterpret(cast(op("shift-right-logical", bits, amount), part), to)
     result: Expr | None = None
@@ -140,7 +141,7 @@ def bitcast_convert(e: Emitter, x: Instruction, at: Index) -> Expr:
         piece = piece if n == 0 else op("shift-left", piece, const(n * narrow, whole))
         result = piece if result is None else op("or", result, piece)
     assert result is not None
-    return reinterpret(result, to)
+    return reinterpret(cast(result, own), to)
 
 
 def dimension_size(e: Emitter, x: Instruction, at: Index) -> Expr:
