@@ -20,13 +20,13 @@ def _starts(args: Sequence[Array], dims: Sequence[int], sizes: Sequence[int]) ->
 def _dynamic_slice(i: Instruction, args: list[Value], run: Run) -> Value:
     a, sizes = args[0], i.attrs["dynamic_slice_sizes"]
     starts = _starts(args[1:], a.shape, sizes)
-    return a[tuple(slice(s, s + n) for s, n in zip(starts, sizes, strict=True))]
+    return np.asarray(a[tuple(slice(s, s + n) for s, n in zip(starts, sizes, strict=True))])
 
 
 def _dynamic_update_slice(i: Instruction, args: list[Value], run: Run) -> Value:
     a, update = args[0], args[1]
     starts = _starts(args[2:], a.shape, update.shape)
-    out = a.copy()
+    out = np.array(a)
     out[tuple(slice(s, s + n) for s, n in zip(starts, update.shape, strict=True))] = update
     return out
 

@@ -1,9 +1,10 @@
 """Random bits from a counter: ThreeFry and Philox, bit for bit as XLA lays them out.
 
 The state is ``u64[2]`` (key, counter) for ThreeFry and ``u64[3]`` (key, 128-bit counter, low word
-first) for Philox, which also takes a counter of 64 bits. ``rng_default`` is Philox, as XLA has it
-on a CPU. The generators are those of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3"
-(2011): ThreeFry-2x32 with 20 rounds, Philox-4x32 with 10.
+first) for Philox, which also takes a counter of 64 bits; the key is then its upper half.
+``rng_default`` is Philox, as XLA has it on a CPU. The generators are those of Salmon et al.,
+"Parallel random numbers: as easy as 1, 2, 3" (2011): ThreeFry-2x32 with 20 rounds, Philox-4x32
+with 10.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def _three_fry(words: Array, dims: tuple[int, ...], double: bool) -> tuple[Array
     both = np.stack([low, high], axis + 1)
     if not dims:
         return counter, both.reshape(-1)[:1].reshape(())
-    long = both.reshape(*dims[:axis], -1, *dims[axis + 1 :])
+    long = both.reshape(*dims[:axis], 2 * half[axis], *dims[axis + 1 :])
     return counter, long[(slice(None),) * axis + (slice(0, dims[axis]),)]
 
 
@@ -101,7 +102,7 @@ def _philox(words: Array, dims: tuple[int, ...], double: bool) -> tuple[Array, A
     count = prod(dims)
     blocks = -(-count * (2 if double else 1) // 4)
     low = words[1] + np.arange(blocks, dtype=_U64)
-    top = words[2] if len(words) > 2 else _U64(0)
+    top = words[-1] if len(words) > 2 else words[0]  # XLA's upper half of a short state: the key
     high = top + (low < words[1]).astype(_U64)
     parts = [low & _LOW, low >> _U64(32), high & _LOW, high >> _U64(32)]
     key = int(words[0])

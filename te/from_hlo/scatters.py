@@ -56,7 +56,10 @@ def scatter(d: Draft, x: Instruction) -> None:
 
 
 def _target(d: Draft, x: Instruction, indices: Instruction, extents: tuple[int, ...]) -> _Target:
-    """Axes over the updates. Window dimensions as wide as the operand's never collide: spatial."""
+    """Axes over the updates, one window after the other.
+
+    Window dimensions as wide as the operand's never collide: spatial.
+    """
     dims = x.operands[0].array.dims
     batching = x.attrs.get("input_batching_dims", ())
     skipped = {*x.attrs.get("inserted_window_dims", ()), *batching}
@@ -68,7 +71,8 @@ def _target(d: Draft, x: Instruction, indices: Instruction, extents: tuple[int, 
         )
     )
     whole = [u for n, u in windows.items() if extents[u] == dims[n]]
-    rest = [u for u in range(len(extents)) if u not in whole]
+    inside = [u for u in windows.values() if u not in whole]
+    rest = [u for u in range(len(extents)) if u not in windows.values()] + inside
     axes = (
         *d.emitter.spatial([extents[u] for u in whole]),
         *d.emitter.reducing([extents[u] for u in rest]),

@@ -35,6 +35,7 @@ class Maker:
     rows: list[str] = field(default_factory=list)
     computations: list[str] = field(default_factory=list)
     args: list[Array] = field(default_factory=list)
+    odd: float = 0.1  # how likely an array holds NaNs, infinities, the largest integers
 
     def pick(self, choices: Sequence[T]) -> T:
         return choices[int(self.rng.integers(len(choices)))]
@@ -59,18 +60,18 @@ class Maker:
             for _ in range(rank)
         ]
 
-    def values(self, dtype: str, dims: Sequence[int], special: float = 0.1) -> Array:
+    def values(self, dtype: str, dims: Sequence[int]) -> Array:
         """Small numbers whose sums and products are exact, with a few NaNs and infinities."""
         to, kind = to_numpy(BY_NAME[dtype]), BY_NAME[dtype].kind
         if kind == "pred":
             return np.asarray(self.rng.integers(0, 2, dims)).astype(to)
         low = 0 if kind == "unsigned" else -3
         found = np.asarray(self.rng.integers(low, 4, dims)).astype(to)
-        if kind == "float" and self.chance(special) and found.size:
+        if kind == "float" and self.chance(self.odd) and found.size:
             odd = np.array([np.nan, np.inf, -np.inf, -0.0]).astype(to)
             mask = self.rng.random(dims) < 0.2
             found = np.where(mask, odd[self.rng.integers(0, 4, dims)], found)
-        if kind in ("signed", "unsigned") and self.chance(special) and found.size:
+        if kind in ("signed", "unsigned") and self.chance(self.odd) and found.size:
             info = np.iinfo(to)
             odd = np.array([info.min, info.max], to)
             mask = self.rng.random(dims) < 0.2

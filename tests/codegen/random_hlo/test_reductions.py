@@ -44,6 +44,7 @@ def reducer(m: Any) -> tuple[list[str], str]:
             return [t, t], m.computation([t] * 4, rows)
         case "best":  # the largest or smallest, and where it was
             t, i = m.pick(NUMBERS), m.pick(INTEGERS)
+            m.odd = 0.0  # a NaN would make the order matter
             d = m.pick(["GE", "LE", "GT", "LT"])
             rows = [
                 f"c = pred[] compare(q0, q2), direction={d}",
@@ -155,7 +156,7 @@ def select_and_scatter(m: Any) -> None:
         ws = window(m, len(dims))
         for w in ws:
             w["spread"] = w["apart"] = 1
-            w["low"], w["high"] = max(w["low"], 0), max(w["high"], 0)
+            w["low"], w["high"] = (min(max(w[k], 0), w["size"] - 1) for k in ("low", "high"))
         out = [places(n, w) for n, w in zip(dims, ws, strict=True)]
         if None not in out:
             break
