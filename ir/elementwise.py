@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from . import complex_functions
 from .conversion import convert, is_narrow_int
 from .dtypes import BY_NAME, DType, pred, to_numpy
 
@@ -58,10 +59,15 @@ class ElementwiseOp:
 
 
 def _wide(name: str, f: Callable[..., Array]) -> Callable[..., Array]:
-    """Compute narrow floats (f16, bf16, f8) in f32 and round once; narrow integers in 8 bits."""
+    """Compute narrow floats (f16, bf16, f8) in f32 and round once; narrow integers in 8 bits.
+
+    Complex numbers are computed as ``complex_functions`` has it.
+    """
 
     def run(*args: Array) -> Array:
         last = args[-1].dtype
+        if last.kind == "c" and name in complex_functions.FUNCTIONS:
+            return complex_functions.evaluate(name, args)
         if last.isbuiltin == 1 and last != np.float16:
             return f(*args)
         if is_narrow_int(last):
@@ -176,8 +182,6 @@ def _logistic(a: Array) -> Array:
 def _erf(a: Array) -> Array:
     from math import erf
 
-    if a.dtype.kind == "c":
-        raise TypeError("erf of a complex number")
     return np.asarray(np.vectorize(erf, otypes=[np.float64])(a) if a.size else a).astype(a.dtype)
 
 
@@ -300,7 +304,7 @@ TABLE: dict[str, ElementwiseOp] = {
         _op("round-nearest-afz", 1, "f", _round_away),
         _op("sqrt", 1, "fc", np.sqrt, flops=6),
         _op("rsqrt", 1, "fc", _rsqrt, flops=8),
-        _op("cbrt", 1, "f", np.cbrt, flops=20, transcendental=True),
+        _op("cbrt", 1, "fc", np.cbrt, flops=20, transcendental=True),
         _slow("exponential", "fc", np.exp, 12),
         _slow("exponential-minus-one", "fc", np.expm1, 16),
         _slow("log", "fc", np.log, 14),

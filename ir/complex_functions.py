@@ -1,0 +1,120 @@
+"""What element-wise operations make of complex numbers: the oracle's view, in NumPy.
+
+Functions take and give complex128; c64 is computed so and rounded once. NumPy's own are those of
+the machine's C library, right to the bit or nearly so, at branch cuts and infinities too (ISO/IEC
+9899, annex G); here are the ones that it lacks, or that lose digits or infinities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+
+def _of_parts(re: Array, im: Array) -> Array:
+    out = np.empty(np.broadcast_shapes(re.shape, im.shape), np.complex128)
+    out.real, out.imag = re, im
+    return out
+
+
+def divide(a: Array, b: Array) -> Array:
+    """``a / b``; an infinity over something finite is infinite, the reverse 0, whatever the parts.
+
+    Over zero it is an infinity of the sign of zero's real part times ``a``.
+    """
+    endless, short = _infinite(a), _infinite(b)
+    plain = np.divide(_direction(a, endless), _direction(b, short))
+    factor = np.where(short, np.where(endless, np.nan, 0.0), np.where(endless, np.inf, 1.0))
+    plain = _of_parts(plain.real * factor, plain.imag * factor)
+    pole = np.copysign(np.inf, b.real)
+    return np.where(b == 0, _of_parts(pole * a.real, pole * a.imag), plain)
+
+
+def _infinite(z: Array) -> Array:
+    return np.asarray(np.isinf(z.real) | np.isinf(z.imag))
+
+
+def _direction(z: Array, infinite: Array) -> Array:
+    """1 or -1 for each infinite part of what is infinite, and 0 for its other part."""
+    re, im = (np.copysign(np.isinf(x).astype(float), x) for x in (z.real, z.imag))
+    return np.where(infinite, _of_parts(re, im), z)
+
+
+def sign(z: Array) -> Array:
+    size = np.abs(z)
+    safe = np.where(size == 0, 1.0, size)
+    return np.where(size == 0, z, _of_parts(z.real / safe, z.imag / safe))
+
+
+def rsqrt(z: Array) -> Array:
+    return divide(np.ones_like(z), np.sqrt(z))
+
+
+def cbrt(z: Array) -> Array:
+    """The root with the smallest argument."""
+    size, turn = np.cbrt(np.abs(z)), np.angle(z) / 3
+    return _of_parts(size * np.cos(turn), size * np.sin(turn))
+
+
+def log1p(z: Array) -> Array:
+    """``log|1 + z|`` by way of ``|1 + z|**2 - 1`` where that is small."""
+    excess = z.real * (2.0 + z.real) + z.imag * z.imag
+    near = np.abs(excess) < 0.5
+    size = np.where(near, 0.5 * np.log1p(np.where(near, excess, 0.0)), np.log(np.abs(1.0 + z)))
+    return _of_parts(size, np.arctan2(z.imag, 1.0 + z.real))
+
+
+def logistic(z: Array) -> Array:
+    """``1 / (1 + exp(-z))``, by the exponential that does not grow."""
+    e = np.exp(np.where(z.real < 0, z, -z))
+    return divide(np.where(z.real < 0, e, 1.0), 1.0 + e)
+
+
+def power(z: Array, w: Array) -> Array:
+    found = np.where(z == 0, np.where(w.real > 0, 0.0, np.inf), np.power(z, w))
+    return np.where(w == 0, 1.0, found)
+
+
+def atan2(y: Array, x: Array) -> Array:
+    """``-i log((x + i y) / sqrt(x**2 + y**2))``"""
+    turned = np.log(divide(x + _of_parts(-y.imag, y.real), np.sqrt(x * x + y * y)))
+    return _of_parts(turned.imag, -turned.real)
+
+
+FUNCTIONS: Mapping[str, Callable[..., Array]] = {
+    "divide": divide,
+    "sign": sign,
+    "sqrt": np.sqrt,
+    "rsqrt": rsqrt,
+    "cbrt": cbrt,
+    "exponential": np.exp,
+    "exponential-minus-one": np.expm1,
+    "log": np.log,
+    "log-plus-one": log1p,
+    "logistic": logistic,
+    "power": power,
+    "atan2": atan2,
+    "sine": np.sin,
+    "cosine": np.cos,
+    "tan": np.tan,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "tanh": np.tanh,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
+}
+
+
+def evaluate(name: str, args: tuple[Array, ...]) -> Array:
+    """``FUNCTIONS[name]`` of c64 or c128 arrays, in their type."""
+    with np.errstate(all="ignore"):
+        wide = FUNCTIONS[name](*(a.astype(np.complex128) for a in args))
+        return np.asarray(wide).astype(args[-1].dtype)
