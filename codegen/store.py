@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from ..ir.errors import ArtifactError
+from ..ir.library.registry import registered
 from ..ir.target import Target
 from ..schedule.trace import Trace
 from . import ptxas
@@ -59,6 +60,7 @@ def key(
         "target": asdict(target) | {"features": sorted(target.features)},
         "ptxas": _assembler() if target.kind == "cuda" else "",
         "schedules": {name: trace.to_json() for name, trace in schedules.items()},
+        "functions": registered(),  # a registered custom call is not expanded, nor refused
     }
     digest.update(json.dumps(facts, sort_keys=True).encode())
     for name, value in sorted((constants or {}).items(), key=lambda item: repr(item[0])):

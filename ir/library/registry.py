@@ -60,6 +60,11 @@ def knows(target: str) -> bool:
     return target in _registered or lapack_knows(target)
 
 
+def registered() -> tuple[str, ...]:
+    """The names for which users have registered functions, sorted."""
+    return tuple(sorted(_registered))
+
+
 def is_registered(target: str) -> bool:
     """Has a user registered a function for this name?"""
     return target in _registered
