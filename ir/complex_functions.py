@@ -69,9 +69,10 @@ def log1p(z: Array) -> Array:
 
 
 def logistic(z: Array) -> Array:
-    """``1 / (1 + exp(-z))``, by the exponential that does not grow."""
+    """``1 / (1 + exp(-z))``, by the exponential that does not grow; near its poles by tanh."""
     e = np.exp(np.where(z.real < 0, z, -z))
-    return divide(np.where(z.real < 0, e, 1.0), 1.0 + e)
+    plain = divide(np.where(z.real < 0, e, 1.0), 1.0 + e)
+    return np.where(np.abs(z.real) < 1, 0.5 + 0.5 * np.tanh(0.5 * z), plain)
 
 
 def power(z: Array, w: Array) -> Array:
@@ -81,6 +82,9 @@ def power(z: Array, w: Array) -> Array:
 
 def atan2(y: Array, x: Array) -> Array:
     """``-i log((x + i y) / sqrt(x**2 + y**2))``"""
+    m = np.maximum(np.abs(x), np.abs(y))
+    s = np.exp2(-np.floor(np.log2(np.where((m > 0) & np.isfinite(m), m, 1.0))))
+    x, y = x * s, y * s
     turned = np.log(divide(x + _of_parts(-y.imag, y.real), np.sqrt(x * x + y * y)))
     return _of_parts(turned.imag, -turned.real)
 

@@ -72,27 +72,37 @@ def sign(z: Complex) -> Complex:
 
 
 def divide(a: Complex, b: Complex) -> Complex:
-    """``a b' / |b|**2`` of operands near 1, scaled back in an order that is safe.
+    """``a b' / |b|**2``, b brought near 1, a only away from the ends of the range.
 
     An infinity divided by what is finite is infinite, what is finite divided by one is 0, whatever
     the other part; an infinite operand counts by the direction that it points to.
     """
     endless, short = either_infinite(a), either_infinite(b)
-    top, _, grow = scaled(_direction(a, endless))
+    top, back = _inside(_direction(a, endless))
     low, shrink, _ = scaled(_direction(b, short))
     square = norm(low)
-    first, second = grow.call("maximum", shrink) * 0.5, grow.call("minimum", shrink) * 2.0
-    second = where(endless, where(short, second.like(math.nan), math.inf), second)
-    second = where(short & ~endless, 0.0, second)
+    back = where(endless, where(short, back.like(math.nan), math.inf), back)
+    back = where(short & ~endless, 0.0, back)
     by_zero, pole = square.equals(0), copysign(b.re.like(math.inf), b.re)
 
     def part(product: Num, own: Num) -> Num:
-        return where(by_zero, pole * own, product / square * first * second)
+        return where(by_zero, pole * own, product / square * shrink * back)
 
     return Complex(
         part(top.re * low.re + top.im * low.im, a.re),
         part(top.im * low.re - top.re * low.im, a.im),
     )
+
+
+def _inside(z: Complex) -> tuple[Complex, Num]:
+    """``z`` as a product of what can be multiplied by some units, and of a power of two."""
+    form = z.re.format
+    m = larger(z)
+    high, low = 2.0 ** (form.top - 4), 2.0 ** (2 * form.precision - form.top)
+    up = 2.0 ** (2 * form.precision)
+    factor = where(m > high, m.like(1 / 16), where(m < low, m.like(up), 1.0))
+    back = where(m > high, m.like(16.0), where(m < low, m.like(1 / up), 1.0))
+    return Complex(z.re * factor, z.im * factor), back
 
 
 def _direction(z: Complex, infinite: Num) -> Complex:
@@ -111,11 +121,10 @@ def sqrt(z: Complex) -> Complex:
     """
     near, _, back = scaled(z, even=True)
     long = norm(near).call("sqrt")
-    t = ((abs(near.re) + long) * 0.5).call("sqrt")
-    u = where(t.equals(0), 0.0, abs(near.im) / (t * 2.0))
-    grow = back.call("sqrt")
+    t = ((abs(near.re) + long) * 0.5).call("sqrt") * back.call("sqrt")
+    u = where(t.equals(0), 0.0, abs(z.im) / t * 0.5)
     right = z.re >= 0
-    re, im = where(right, t, u) * grow, where(right, u, t) * grow
+    re, im = where(right, t, u), where(right, u, t)
     infinite = z.re.is_infinite
     re = where(infinite, where(right, math.inf, z.im - z.im), re)
     im = where(infinite, where(right, z.im - z.im, math.inf), im)

@@ -19,7 +19,7 @@ from .complex_arithmetic import (
     multiply,
     sqrt,
 )
-from .numbers import Num, copysign, head, two_sum, where
+from .numbers import Num, copysign, head, scale, two_sum, where
 
 LN2 = math.log(2.0)
 
@@ -107,13 +107,15 @@ def power(z: Complex, w: Complex) -> Complex:
     ``z**0`` is 1, and ``0**w`` is 0 for c > 0.
     """
     size, t = magnitude(z), argument(z)
-    angle = w.re * t + where(w.im.equals(0), 0.0, w.im * log_magnitude(z))
-    damped = (where(w.im.equals(0), 0.0, -(w.im * t)) * 0.5).call("exponential")
-    length = size.call("power", w.re) * damped * damped
+    level = w.im.equals(0)
+    angle = w.re * t + where(level, 0.0, w.im * log_magnitude(z))
+    root = size.call("power", where(level, w.re, w.re * 0.5))
+    half = root * (w.im * t * -0.5).call("exponential")
+    length = where(level, root, half * half)
     result = Complex(length * angle.call("cosine"), length * angle.call("sine"))
-    real = w.im.equals(0) & z.im.equals(0) & (z.re >= 0)
+    real = level & z.im.equals(0) & (z.re >= 0)
     im = where(real, 0.0, result.im)
-    none = w.re.equals(0) & w.im.equals(0)
+    none = w.re.equals(0) & level
     gone = size.equals(0) & (w.re > 0)
     re = where(none, 1.0, where(gone, 0.0, result.re))
     return Complex(re, where(none | gone, 0.0, im))
@@ -128,6 +130,8 @@ def cbrt(z: Complex) -> Complex:
 
 def atan2(y: Complex, x: Complex) -> Complex:
     """``-i log((x + i y) / sqrt(x**2 + y**2))``"""
+    s, _ = scale(larger(x).call("maximum", larger(y)))
+    x, y = Complex(x.re * s, x.im * s), Complex(y.re * s, y.im * s)
     turned = add(x, Complex(-y.im, y.re))
     length = sqrt(add(multiply(x, x), multiply(y, y)))
     found = log(divide(turned, length))
