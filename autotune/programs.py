@@ -21,6 +21,7 @@ from ..ir.loop.interp import run as run_loops
 from ..ir.loop.nodes import Buffer, Func
 from ..ir.loop.parser import parse as parse_loops
 from ..te.from_hlo import lower_group
+from ..te.from_hlo.storage import restored, stored
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -60,18 +61,20 @@ class Program:
         return self.func.params[len(self.func.params) - self.func.outputs :]
 
     def arguments(self, seed: int) -> list[Array]:
-        """One array per input, the same for the same seed."""
+        """One array per input, the same for the same seed, as the function's buffers hold it."""
         if self.computation is not None:
-            return random_arguments(self.computation, seed)
+            return [stored(a) for a in random_arguments(self.computation, seed)]
         return [_draw(b, seed, n) for n, b in enumerate(self.inputs)]
 
     def expect(self, arguments: Sequence[Array]) -> list[Array]:
         """What the interpreter makes of the arguments, one array per output."""
         if self.computation is None:
             return run_loops(self.func, arguments)
+        shapes = (p.array for p in self.computation.parameters)
+        given = [restored(a, s) for a, s in zip(arguments, shapes, strict=True)]
         with np.errstate(all="ignore"):
-            result = evaluate_computation(self.computation, arguments)
-        return list(result) if isinstance(result, tuple) else [result]
+            result = evaluate_computation(self.computation, given)
+        return [stored(r) for r in (result if isinstance(result, tuple) else (result,))]
 
     def difference(
         self, results: Sequence[Array], expected: Sequence[Array], tf32: bool = False
