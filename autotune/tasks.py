@@ -9,7 +9,7 @@ from ..codegen.sequence import called
 from ..ir.errors import UnsupportedError
 from ..ir.hlo.canonical import canonical_text
 from ..ir.hlo.fuse import Group
-from ..ir.hlo.nodes import Computation, HloModule, Instruction, Shape
+from ..ir.hlo.nodes import Computation, HloModule
 from ..ir.loop.nodes import Func
 from ..ir.loop.printer import show as show_loops
 from ..ir.target import Target
@@ -57,8 +57,6 @@ def extract(module: HloModule, target: Target) -> tuple[Task, ...]:
 
 def _task(group: Group, name: str, times: float, target: Target) -> Task | None:
     c = group.computation
-    if any(_is_dynamic(i) for i in c.instructions):
-        return None  # the size of its result depends on its input: times would not compare
     program = Program("hlo", canonical_text(c))
     try:
         func = program.func
@@ -68,11 +66,6 @@ def _task(group: Group, name: str, times: float, target: Target) -> Task | None:
     if space.size() < 2:
         return None
     return Task(name, group.name, group.kind, program, times, flops(c), moved(c), space)
-
-
-def _is_dynamic(i: Instruction) -> bool:
-    bounded = isinstance(i.shape, Shape) and any(i.shape.dynamic)
-    return bounded or i.opcode in ("set-dimension-size", "get-dimension-size")
 
 
 def from_func(func: Func, target: Target) -> tuple[Task, ...]:

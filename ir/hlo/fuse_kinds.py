@@ -28,7 +28,8 @@ class Pattern(Enum):
 _BY_OPCODE: dict[str, Pattern] = {
     name: pattern
     for pattern, names in {
-        Pattern.ALIAS: "parameter constant tuple get-tuple-element after-all",
+        Pattern.ALIAS: "parameter constant tuple get-tuple-element after-all get-dimension-size "
+        "set-dimension-size",
         Pattern.CONTROL: "while conditional call",
         Pattern.LIBRARY: " ".join(OPCODES),
         Pattern.BROADCAST: "broadcast iota",
@@ -54,10 +55,7 @@ def pattern(i: Instruction) -> Pattern:
     if i.opcode == "bitcast-convert":
         same = i.operands[0].array.dims == i.array.dims
         return Pattern.ELEMENTWISE if same else Pattern.INJECTIVE
-    found = _BY_OPCODE.get(i.opcode, Pattern.OPAQUE)
-    if found in _OUTSIDE:
-        return found
-    return Pattern.OPAQUE if isinstance(i.shape, Shape) and any(i.shape.dynamic) else found
+    return _BY_OPCODE.get(i.opcode, Pattern.OPAQUE)
 
 
 def is_work(i: Instruction) -> bool:

@@ -144,25 +144,6 @@ def bitcast_convert(e: Emitter, x: Instruction, at: Index) -> Expr:
     return reinterpret(cast(result, own), to)
 
 
-def dimension_size(e: Emitter, x: Instruction, at: Index) -> Expr:
-    """``get-dimension-size`` of a static dimension."""
-    shape = x.operands[0].array
-    (dim,) = x.attrs["dimensions"]
-    if any(shape.dynamic):
-        refuse(x, e.computation, "bounded dynamic dimension")
-    return const(shape.dims[dim], x.array.dtype)
-
-
-def set_dimension_size(e: Emitter, x: Instruction, at: Index) -> Expr:
-    """The operand: a result of static shape says that its full size is set."""
-    source, size = x.operands
-    (dim,) = x.attrs["dimensions"]
-    known = splat(size) if size.opcode == "constant" else None
-    if any(x.array.dynamic) or (known is not None and known.value != source.array.dims[dim]):
-        refuse(x, e.computation, "bounded dynamic dimension", hint="only its full size")
-    return e.element(source, at)
-
-
 def map_(e: Emitter, x: Instruction, at: Index) -> Expr:
     """The mapped computation, in place."""
     return apply(x.attrs["to_apply"], [e.element(o, at) for o in x.operands])[0]
@@ -180,8 +161,6 @@ RULES: dict[str, Rule] = {
     "pad": pad,
     "concatenate": concatenate,
     "bitcast-convert": bitcast_convert,
-    "get-dimension-size": dimension_size,
-    "set-dimension-size": set_dimension_size,
     "map": map_,
     "real": part,
     "imag": part,

@@ -112,9 +112,6 @@ CASES = {
     "gather batches": "f32[3,5] p0 | s32[3,2,1] p1 | f32[3,2] gather(p0, p1), offset_dims={}, "
     "collapsed_slice_dims={1}, start_index_map={1}, operand_batching_dims={0}, "
     "start_indices_batching_dims={0}, index_vector_dim=2, slice_sizes={1,1}",
-    "get-dimension-size": "f32[4,5] p0 | s32[] get-dimension-size(p0), dimensions={1}",
-    "set-dimension-size": "f32[4,5] p0 | f32[4,5] set-dimension-size(p0, s32[] constant(5)), "
-    "dimensions={1}",
     "map": "f32[4] p0 | f32[4] map(p0), dimensions={0}, to_apply=twice",
     "reduce": "f32[3,4,5] p0 | f32[] p1 | f32[4] reduce(p0, p1), dimensions={0,2}, to_apply=add",
     "reduce all": "f32[3,4] p0 | f32[] p1 | f32[] reduce(p0, p1), dimensions={0,1}, to_apply=max",

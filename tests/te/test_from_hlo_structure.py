@@ -303,14 +303,6 @@ def test_refusal_of_dynamic_dimensions() -> None:
     """)
 
 
-def test_refusal_of_a_size_that_makes_a_dimension_dynamic() -> None:
-    assert "bounded dynamic dimension" in refusal("""
-        x = f32[4] parameter(0)
-        n = s32[] constant(3)
-        ROOT r = f32[4] set-dimension-size(x, n), dimensions={0}
-    """)
-
-
 def test_refusal_of_a_big_constant() -> None:
     values = ", ".join(map(str, range(9)))
     assert "pass it as an input" in refusal(f"""

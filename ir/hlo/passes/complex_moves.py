@@ -51,11 +51,6 @@ def _iota(i: Instruction, operands: list[Value]) -> Value:
     return Pair(make("iota", shape, metadata=i.metadata, **i.attrs), zero)
 
 
-def _dimension_size(i: Instruction, operands: list[Value]) -> Value:
-    (x,) = operands
-    return make(i.opcode, i.shape, (next(flat([x])),), **i.attrs)
-
-
 def _bitcast_convert(i: Instruction, operands: list[Value]) -> Value:
     """The bits of a complex array are those of its parts, one after the other."""
     (x,) = operands
@@ -111,13 +106,12 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(
         (
             "broadcast", "reshape", "transpose", "slice", "pad", "concatenate", "reverse",
-            "dynamic-slice", "dynamic-update-slice", "gather", "copy", "set-dimension-size",
+            "dynamic-slice", "dynamic-update-slice", "gather", "copy",
         ),
         _both,
     ),
     "constant": _constant,
     "iota": _iota,
-    "get-dimension-size": _dimension_size,
     "bitcast-convert": _bitcast_convert,
     "bitcast": _bitcast,
 }  # fmt: skip

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-import numpy as np
-
-from ...dtypes import pred, to_numpy
+from ...dtypes import BY_NAME, DType, pred
 from ...elementwise import identity
 from ...errors import UnsupportedError
 from ..nodes import Computation, ConvLabels, Instruction, Shape, TupleShape, WindowDim
-from ..rewrite import assemble, constant, make, parameter, with_attrs
+from ..rewrite import assemble, make, parameter, with_attrs
 from . import build
 from .inline_calls import inline
 from .match import combiner
@@ -264,23 +261,20 @@ def topk(i: Instruction, operands: list[Padded]) -> Tree:
     sizes: dict[int, Scalar] = dict(x.sizes)
     value = x.value
     if axis in x.sizes:
-        last = _last(x.value.array.dtype.kind, to_numpy(x.value.array.dtype),
-                     bool(i.attrs.get("largest", True)))  # fmt: skip
-        value = masked(value, {axis: x.sizes[axis]}, constant(last))
+        last = _last(x.value.array.dtype, bool(i.attrs.get("largest", True)))
+        value = masked(value, {axis: x.sizes[axis]}, last)
         sizes[axis] = arithmetic("minimum", x.sizes[axis], _dims(i)[-1])
     return _results(remade(i, value), settled(_dims(i), sizes), 2)
 
 
-def _last(kind: str, dtype: np.dtype[Any], largest: bool) -> np.ndarray[Any, Any]:
+def _last(dtype: DType, largest: bool) -> Instruction:
     """What no element comes after: floats are in total order, in which NaN is an end."""
-    if kind == "pred":
-        return np.asarray(not largest)
-    if kind == "float":
-        bits = np.dtype(f"u{dtype.itemsize}")
-        ones = np.iinfo(bits).max
-        return np.asarray(ones if largest else ones >> 1, bits).view(dtype)
-    limits = np.iinfo(dtype)
-    return np.asarray(limits.min if largest else limits.max, dtype)
+    if not dtype.is_float:
+        return build.scalar(identity("maximum" if largest else "minimum", dtype), dtype)
+    bits = BY_NAME[f"u{dtype.bits}"]
+    ones = (1 << dtype.bits) - 1
+    ends = build.scalar(ones if largest else ones >> 1, bits)
+    return make("bitcast-convert", Shape(dtype), (ends,))
 
 
 RULES = {
