@@ -1,0 +1,175 @@
+"""The corpus beside this repository, compiled natively and held against its stored results.
+
+::
+
+    python benchmarks/conformance.py stablehlo          # 1,405 operations, as HLO text
+    python benchmarks/conformance.py stablehlo --mlir   # the same as StableHLO text
+    python benchmarks/conformance.py models             # networks
+    python benchmarks/conformance.py models --mlir
+    python benchmarks/conformance.py xla                # modules out of XLA's repositories
+    python benchmarks/conformance.py xla --text         # all of them: parse, print, parse again
+
+Cases are shared out over ``--jobs`` processes; one of ``xla`` or ``models`` has a process of its own,
+limited to ``--seconds``. Nothing comes from the cache. Prints what failed, why, and the time taken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from side_by_side import ROOT
+
+CORPUS = ROOT.parent / "shared" / "corpus"
+LARGEST = 16 << 30  # bytes of memory for one case in a process of its own
+
+
+class Result(NamedTuple):
+    """One case: ``verdict`` is right, wrong, refused (a typed error) or failed."""
+
+    name: str
+    verdict: str
+    why: str = ""
+
+
+def judged(name: str, run: Callable[[], str]) -> Result:
+    """``run`` says what differs, or raises."""
+    from nestwright.ir.errors import NestwrightError
+
+    try:
+        differs = run()
+    except NestwrightError as error:
+        return Result(name, "refused", str(error).replace("\n", " ")[:300])
+    except Exception as error:
+        return Result(name, "failed", f"{type(error).__name__}: {error}"[:300])
+    return Result(name, "wrong" if differs else "right", differs)
+
+
+def tools() -> None:
+    """Makes the corpus's own modules importable, which draw arguments and judge results."""
+    sys.path.insert(0, str(CORPUS / "tools"))
+    os.environ["NESTWRIGHT_CACHE"] = "off"
+
+
+def operations(part: int, parts: int, mlir: bool) -> list[Result]:
+    """Every ``parts``-th case of stablehlo_testdata."""
+    tools()
+    import cases
+
+    import nestwright as nw
+
+    def run(case: Any) -> str:
+        out = nw.build(case.mlir if mlir else case.hlo)(*case.inputs)
+        results = out if isinstance(out, tuple) else (out,)
+        return "" if cases.passes(case, results) else "other values"
+
+    every = cases.cases(CORPUS / "stablehlo_testdata")
+    mine = (c for n, c in enumerate(every) if n % parts == part)
+    return [judged(case.name, lambda case=case: run(case)) for case in mine]
+
+
+def model(path: Path, text: bool) -> Result:
+    """One file beside its NAME.json and NAME.expected.npz; with ``text``, only its text."""
+    tools()
+    import nestwright as nw
+
+    def again() -> str:
+        shown = nw.show(nw.parse(path.read_text(), str(path)))
+        return "" if nw.show(nw.parse(shown)) == shown else "it prints differently"
+
+    def run() -> str:
+        import make_inputs
+        import reference
+
+        spec = json.loads(path.with_suffix(".json").read_text())
+        out = nw.build(path)(*make_inputs.make_inputs(spec))
+        results = [np.asarray(a) for a in (out if isinstance(out, tuple) else (out,))]
+        with np.load(path.with_suffix(".expected.npz")) as stored:
+            found = reference.summarize(results)
+            return ", ".join(reference.compare(dict(stored), found, spec["tolerance"]))
+
+    return judged(path.stem, again if text else run)
+
+
+def _child(answer: Connection, path: Path, text: bool) -> None:
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_AS, (LARGEST, LARGEST))
+    answer.send(model(path, text))
+
+
+def alone(path: Path, text: bool, seconds: float) -> Result:
+    """The same in a process of its own, ended when its time is over."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    child = context.Process(target=_child, args=(theirs, path, text))
+    child.start()
+    theirs.close()
+    try:
+        result: Result = (
+            ours.recv()
+            if ours.poll(seconds)
+            else Result(path.stem, "failed", f"over {seconds:.0f} s")
+        )
+    except EOFError:
+        child.join()
+        result = Result(path.stem, "failed", f"its process ended with {child.exitcode}")
+    child.kill()
+    child.join()
+    return result
+
+
+def files(what: str, mlir: bool, text: bool) -> Iterator[Path]:
+    """The files of a folder that are to be tried."""
+    folder = CORPUS / {"xla": "xla_hlo", "models": "models"}[what]
+    for path in sorted(folder.glob("*.mlir" if mlir else "*.hlo")):
+        if text or path.with_suffix(".expected.npz").exists():
+            yield path
+
+
+def main() -> int:
+    """Try a part of the corpus; 1 if anything failed."""
+    parser = argparse.ArgumentParser(description="Compile the corpus and compare.")
+    parser.add_argument("what", choices=["stablehlo", "models", "xla"])
+    parser.add_argument("--mlir", action="store_true", help="read the StableHLO text")
+    parser.add_argument("--text", action="store_true", help="only read and print")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=180.0)
+    parser.add_argument("--only", default="", help="names that contain this")
+    given = parser.parse_args()
+    if not CORPUS.is_dir():
+        print(f"no corpus at {CORPUS}", file=sys.stderr)
+        return 1
+    start = time.perf_counter()
+    if given.what == "stablehlo":
+        parts = range(given.jobs)
+        with ProcessPoolExecutor(given.jobs, multiprocessing.get_context("spawn")) as pool:
+            made = pool.map(operations, parts, [given.jobs] * len(parts), [given.mlir] * len(parts))
+            results = [r for part in made for r in part if given.only in r.name]
+    else:
+        paths = [p for p in files(given.what, given.mlir, given.text) if given.only in p.stem]
+        with ThreadPoolExecutor(given.jobs) as threads:
+            results = list(threads.map(lambda p: alone(p, given.text, given.seconds), paths))
+    for result in results:
+        if result.verdict != "right":
+            print(f"{result.verdict:8} {result.name}: {result.why}")
+    count = Counter(r.verdict for r in results)
+    seconds = time.perf_counter() - start
+    told = ", ".join(f"{n} {verdict}" for verdict, n in sorted(count.items()))
+    print(f"{len(results)} cases: {told or 'none'}; {seconds:.0f} s in {given.jobs} processes")
+    return 0 if set(count) <= {"right"} else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
