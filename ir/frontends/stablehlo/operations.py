@@ -1,0 +1,69 @@
+"""What each operation becomes: one table over the dialects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from . import chlo, ops_calls, ops_dynamic, ops_linear, ops_plain, ops_regions
+from .lower import Handler, Results, Site
+
+_BOTH: dict[str, Handler] = {
+    **ops_plain.TABLE,
+    **ops_linear.TABLE,
+    **ops_regions.TABLE,
+    **ops_dynamic.TABLE,
+    **ops_calls.TABLE,
+}
+
+_MHLO_ONLY: dict[str, Handler] = {
+    **dict.fromkeys((n for n in chlo.ELEMENTWISE if n != "mulhi"), ops_plain.elementwise),
+    "copy": ops_plain.identity,
+    "topk": chlo.top_k,
+}
+
+
+def _refused(why: str, hint: str) -> Handler:
+    def handler(site: Site) -> Results:
+        site.refuse(why, hint)
+
+    return handler
+
+
+_QUANTIZED = _refused(
+    "quantized types are not read", "quantize by arithmetic on integers and floats"
+)
+_SIZES = _refused(
+    "shapes are no values in HLO", "export the model with the shapes of its arguments known"
+)
+_RAGGED = _refused("ragged products are not read", "split the product by group")
+
+TABLE: Mapping[str, Handler] = {
+    **{f"{d}.{name}": h for d in ("stablehlo", "mhlo") for name, h in _BOTH.items()},
+    **{f"mhlo.{name}": h for name, h in _MHLO_ONLY.items()},
+    **{f"chlo.{name}": h for name, h in chlo.TABLE.items()},
+    **{
+        f"{d}.{name}": _QUANTIZED
+        for d in ("stablehlo", "mhlo")
+        for name in ("uniform_quantize", "uniform_dequantize")
+    },
+    **dict.fromkeys(
+        ("shape.shape_of", "shape.num_elements", "shape.broadcast", "tensor.dim"), _SIZES
+    ),
+    "chlo.ragged_dot": _RAGGED,
+    "mhlo.ragged_dot": _RAGGED,
+    "arith.constant": ops_plain.constant,
+    "tensor.cast": ops_plain.identity,
+    "func.call": ops_regions.call,
+    "call": ops_regions.call,
+    "sdy.constant": ops_plain.constant,
+    "sdy.manual_computation": ops_regions.manual_computation,
+    "sdy.named_computation": ops_regions.manual_computation,
+    **dict.fromkeys(
+        (
+            "sdy.sharding_constraint", "sdy.reshard", "sdy.data_flow_edge",
+            "sdy.propagation_barrier",
+        ),
+        ops_plain.identity,
+    ),
+}  # fmt: skip
+"""By the operation's full name."""

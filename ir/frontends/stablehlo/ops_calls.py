@@ -1,0 +1,152 @@
+"""``custom_call``: what only marks a value is dropped, operations in disguise are read as such.
+
+Anything else becomes HLO's ``custom-call`` with the attributes its text has there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ...hlo.nodes import Raw, Shape, TupleShape
+from ...hlo.shape_text import show_shape
+from .lower import Handler, Results, Site
+from .syntax import Dictionary
+
+IDENTITY = frozenset(
+    {
+        "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement",
+        "xla.sdy.FuncResultSharding", "xla.sdy.GlobalToLocalShape", "xla.sdy.LocalToGlobalShape",
+        "LayoutConstraint", "mhlo.copy", "xla.sdy.PropagationBarrier", "xla.sdy.Sharding",
+    }
+)  # fmt: skip
+"""Targets that say where a value lives; over one device the value itself."""
+
+VERSIONS = {
+    2: "API_VERSION_STATUS_RETURNING",
+    3: "API_VERSION_STATUS_RETURNING_UNIFIED",
+    4: "API_VERSION_TYPED_FFI",
+}
+
+
+def custom_call(site: Site) -> Results:
+    target = site.attr("call_target_name")
+    if not isinstance(target, str):
+        site.fail("attribute `call_target_name` is not a name")
+    if target in IDENTITY:
+        return marked(site, target)
+    if target == "shape_assertion":
+        return assertion(site)
+    if target.startswith(("mhlo.", "chlo.")) and target in site.low.table:
+        return disguised(site, str(target))
+    return foreign(site, str(target))
+
+
+def marked(site: Site, target: str) -> Results:
+    """The operands themselves; their shapes must be the results'."""
+    for n, value in enumerate(site.operands[: len(site.op.result_types)]):
+        if site.declared(n) != value.shape:
+            why = f"`{target}` changes {show_shape(value.shape)}: it cuts work for several devices"
+            site.refuse(why, "lower the function for one device")
+    return list(site.operands[: len(site.op.result_types)])
+
+
+def assertion(site: Site) -> Results:
+    """A claim about sizes: true, or the sizes of this text do not fit it."""
+    known = site.builder.known(site.operands[0]) if site.operands else None
+    if known is None:
+        site.refuse("it claims something of sizes that do not follow from constants")
+    if not bool(known.all()):
+        message = site.op.attrs.get("error_message", "its claim about sizes is false")
+        site.fail(str(message)[:300])
+    return []
+
+
+def disguised(site: Site, name: str) -> Results:
+    """An operation as a call, ``@mhlo.erf(..) {mhlo.attributes = {..}}``."""
+    attrs: dict[str, Any] = {}
+    for key, value in site.op.attrs.items():
+        attrs.update(value if key == "mhlo.attributes" and isinstance(value, dict) else {})
+    op = site.op
+    regions = op.regions
+    for called in op.attrs.get("called_computations") or ():
+        function = site.low.module.functions.get(called) if isinstance(called, str) else None
+        if function is None:
+            site.fail(f"there is no function `{called}`")
+        regions = (*regions, function.body)
+    inner = replace(op, name=name, attrs=attrs, regions=regions)
+    return site.low.table[name](Site(site.low, site.builder, inner))
+
+
+def foreign(site: Site, target: str) -> Results:
+    """A call of something outside: HLO keeps it, whoever runs it must know the target."""
+    attrs: dict[str, Any] = {"custom_call_target": target.replace('"', "_")}
+    if layouts := _layouts(site, "operand_layouts", [o.shape for o in site.operands]):
+        shown = ", ".join(show_shape(s) for s in layouts)
+        attrs["operand_layout_constraints"] = Raw("{" + shown + "}")
+    version = site.integer("api_version", 1)
+    if "mhlo.backend_config" in site.op.attrs:
+        version = 4
+    if version in VERSIONS:
+        attrs["api_version"] = VERSIONS[version]
+    if site.flag("has_side_effect"):
+        attrs["custom_call_has_side_effect"] = True
+    if config := _config(site):
+        attrs["backend_config"] = Raw(config)
+    if frontend := site.op.attrs.get("mhlo.frontend_attributes"):
+        attrs["frontend_attributes"] = Raw(_strings(frontend))
+    if called := [_called(site, c) for c in site.op.attrs.get("called_computations") or ()]:
+        attrs["called_computations"] = tuple(called)
+    shapes = [site.settled(n) for n in range(len(site.op.result_types))]
+    shapes = _layouts(site, "result_layouts", shapes) or shapes
+    shape = shapes[0] if len(shapes) == 1 else TupleShape(tuple(shapes))
+    return site.results(site.add("custom-call", shape, site.operands, **attrs))
+
+
+def _called(site: Site, name: Any) -> Any:
+    function = site.low.module.functions.get(name) if isinstance(name, str) else None
+    if function is None:
+        site.fail(f"there is no function `{name}`")
+    shapes = []
+    for argument, kind in function.body.arguments:
+        if not isinstance(kind, Shape):
+            site.refuse(f"argument `{argument}` of `{name}` is not an array")
+        shapes.append(kind)
+    return site.low.function(function, shapes, site.op.place)
+
+
+def _layouts(site: Site, name: str, shapes: list[Any]) -> list[Any]:
+    """The shapes with the layouts of a list of literals, minor to major; none if none is given."""
+    rows = site.op.attrs.get(name)
+    if not isinstance(rows, tuple) or len(rows) != len(shapes):
+        return []
+    found = []
+    for row, shape in zip(rows, shapes, strict=True):
+        order = site.as_ints(row, name)
+        if not isinstance(shape, Shape) or sorted(order) != list(range(shape.rank)):
+            return []
+        found.append(replace(shape, layout=order or None))
+    return found
+
+
+def _config(site: Site) -> str:
+    """``backend_config`` as HLO text has it: a string in quotes, or a dictionary."""
+    attrs = site.op.attrs
+    value = attrs.get("mhlo.backend_config", attrs.get("backend_config"))
+    if isinstance(value, Dictionary):
+        return " ".join(value.text.split())
+    if isinstance(value, str) and value:
+        quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        return f'"{quoted}"'
+    return ""
+
+
+def _strings(value: Any) -> str:
+    pairs = value.items() if isinstance(value, dict) else ()
+    shown = (f'{k}="{v}"' for k, v in pairs if isinstance(v, str) and '"' not in v)
+    return "{" + ",".join(shown) + "}"
+
+
+TABLE: Mapping[str, Handler] = {"custom_call": custom_call}
+"""By the operation's name in the dialects StableHLO and MHLO."""

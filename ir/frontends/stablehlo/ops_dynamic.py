@@ -1,0 +1,84 @@
+"""Operations whose sizes are operands: read where constants give the sizes, else refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ...hlo.nodes import PadDim, Shape, SliceDim
+from ...hlo.shape_text import UNKNOWN, too_large
+from .lower import Handler, Results, Site, is_settled
+from .ops_linear import convolve, gather_of
+from .ops_plain import broadcast_to, operands
+
+
+def shape_of(site: Site, n: int) -> Shape:
+    """The shape that operand ``n`` lists, in the result's element type.
+
+    A result whose type is complete has that shape, whatever the operand turns out to be.
+    """
+    like, sizes = site.element(), site.operands[n]
+    if is_settled(like) and not like.dynamic and site.builder.known(sizes) is None:
+        return like
+    dims = site.sizes(sizes, "the shape of its result")
+    if any(d < 0 for d in dims) or too_large(dims, like.dtype.bytes):
+        site.fail(f"{list(dims)[:16]} is no shape")
+    fits = len(dims) == like.rank and all(
+        w in (UNKNOWN, d) or (like.dynamic and d <= w) for w, d in zip(like.dims, dims, strict=True)
+    )
+    if not fits:
+        site.fail(f"its sizes {list(dims)} do not fit the type of its result")
+    return Shape(like.dtype, dims)
+
+
+def dynamic_reshape(site: Site) -> Results:
+    return site.add("reshape", shape_of(site, 1), operands(site, 2)[:1])
+
+
+def dynamic_broadcast_in_dim(site: Site) -> Results:
+    value = operands(site, 2)[0]
+    return broadcast_to(site, value, shape_of(site, 1), site.ints("broadcast_dimensions"))
+
+
+def dynamic_iota(site: Site) -> Results:
+    operands(site, 1)
+    return site.add("iota", shape_of(site, 0), iota_dimension=site.integer("iota_dimension"))
+
+
+def _columns(site: Site, first: int, what: str) -> Sequence[tuple[int, ...]]:
+    """The lists that the operands from ``first`` on are known to hold, all of one length."""
+    columns = [site.sizes(o, what) for o in site.operands[first:]]
+    if len({len(c) for c in columns}) != 1:
+        site.fail(f"the parts of {what} differ in number")
+    return columns
+
+
+def dynamic_pad(site: Site) -> Results:
+    columns = _columns(site, 2, "its padding") if operands(site, 5) else ()
+    rows = tuple(PadDim(*row) for row in zip(*columns, strict=True))
+    return site.make("pad", site.operands[:2], padding=rows)
+
+
+def real_dynamic_slice(site: Site) -> Results:
+    columns = _columns(site, 1, "its range") if operands(site, 4) else ()
+    cuts = tuple(SliceDim(*row) for row in zip(*columns, strict=True))
+    return site.make("slice", site.operands[:1], slice=cuts)
+
+
+def dynamic_gather(site: Site) -> Results:
+    return gather_of(site, site.sizes(operands(site, 3)[2], "the size of its slices"))
+
+
+def dynamic_conv(site: Site) -> Results:
+    return convolve(site, site.sizes(operands(site, 3)[2], "its padding"))
+
+
+TABLE: Mapping[str, Handler] = {
+    "dynamic_reshape": dynamic_reshape,
+    "dynamic_broadcast_in_dim": dynamic_broadcast_in_dim,
+    "dynamic_iota": dynamic_iota,
+    "dynamic_pad": dynamic_pad,
+    "real_dynamic_slice": real_dynamic_slice,
+    "dynamic_gather": dynamic_gather,
+    "dynamic_conv": dynamic_conv,
+}
+"""By the operation's name in the dialects StableHLO and MHLO."""

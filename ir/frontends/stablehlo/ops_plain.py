@@ -1,0 +1,312 @@
+"""Operations that are one HLO instruction, or nearly so: element-wise ones, shaping, constants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ...dtypes import to_numpy
+from ...hlo.nodes import Instruction, PadDim, Shape, SliceDim, TokenShape, TupleShape
+from ...hlo.shape_text import UNKNOWN, show_shape
+from .lower import Handler, Results, Site
+from .syntax import Dense
+
+UNARY = (
+    "abs", "cbrt", "ceil", "cosine", "count_leading_zeros", "exponential",
+    "exponential_minus_one", "floor", "is_finite", "log", "log_plus_one", "logistic", "negate",
+    "not", "popcnt", "round_nearest_afz", "round_nearest_even", "rsqrt", "sign", "sine", "sqrt",
+    "tan", "tanh",
+)  # fmt: skip
+BINARY = (
+    "add", "and", "atan2", "divide", "maximum", "minimum", "multiply", "or", "power", "remainder",
+    "shift_left", "shift_right_arithmetic", "shift_right_logical", "subtract", "xor",
+)  # fmt: skip
+
+
+def elementwise(site: Site) -> Results:
+    opcode = site.op.name.partition(".")[2].replace("_", "-")
+    return site.make(opcode, site.operands)
+
+
+def operands(site: Site, count: int) -> Sequence[Instruction]:
+    """The operands, which must be ``count``."""
+    if len(site.operands) != count:
+        site.fail(f"it takes {count} operands and has {len(site.operands)}")
+    return site.operands
+
+
+def array_of(site: Site, n: int) -> Shape:
+    """The shape of operand ``n``, an array."""
+    if n >= len(site.operands):
+        site.fail(f"operand {n} is missing")
+    shape = site.operands[n].shape
+    if not isinstance(shape, Shape):
+        site.fail(f"operand {n} is {show_shape(shape)}, not an array")
+    return shape
+
+
+def constant(site: Site) -> Results:
+    """A literal; one number for many elements is a scalar, broadcast."""
+    value = site.attr("value")
+    if not isinstance(value, Dense):
+        site.fail("attribute `value` is not a literal")
+    shape = site.array()
+    kind = value.type
+    if not isinstance(kind, Shape) or kind.dims != shape.dims or kind.dtype != shape.dtype:
+        site.fail("its literal and its result have different types")
+    return literal(site, value)
+
+
+def literal(site: Site, value: Dense) -> Instruction:
+    """An instruction that gives a literal."""
+    array = site.dense(value)
+    found = site.constant(array)
+    assert isinstance(value.type, Shape)
+    if array.shape == value.type.dims:
+        return found
+    return site.add("broadcast", value.type, [found], dimensions=())
+
+
+def scalar(site: Site, number: Any, like: Shape) -> Instruction:
+    """A number in the element type of ``like``, for every element of it."""
+    found = site.constant(np.asarray(number).astype(to_numpy(like.dtype)))
+    return splat(site, found, like)
+
+
+def splat(site: Site, value: Instruction, like: Shape) -> Instruction:
+    """A scalar for every element of ``like``."""
+    if not like.dims:
+        return value
+    wide = Shape(value.array.dtype, like.dims, None, like.dynamic)
+    return site.add("broadcast", wide, [value], dimensions=())
+
+
+def iota(site: Site) -> Results:
+    return site.add("iota", site.array(), iota_dimension=site.integer("iota_dimension"))
+
+
+def convert(site: Site) -> Results:
+    operands(site, 1)
+    return site.add("convert", like_operand(site), site.operands)
+
+
+def like_operand(site: Site) -> Shape:
+    """The declared element type with the operand's dimensions."""
+    return replace(array_of(site, 0), dtype=site.element().dtype, layout=None)
+
+
+def bitcast_convert(site: Site) -> Results:
+    old, new = array_of(site, 0), site.element()
+    if UNKNOWN in new.dims:
+        wide, narrow = old.dtype.bits, new.dtype.bits
+        dims = old.dims
+        if wide > narrow:
+            dims = (*dims, wide // narrow)
+        elif narrow > wide:
+            dims = dims[:-1]
+        new = Shape(new.dtype, dims)
+    return site.add("bitcast-convert", new, operands(site, 1))
+
+
+def reshape(site: Site) -> Results:
+    return site.add("reshape", site.array(), operands(site, 1))
+
+
+def transpose(site: Site) -> Results:
+    return site.make("transpose", operands(site, 1), dimensions=site.ints("permutation"))
+
+
+def reverse(site: Site) -> Results:
+    return site.make("reverse", operands(site, 1), dimensions=site.ints("dimensions"))
+
+
+def broadcast_in_dim(site: Site) -> Results:
+    operands(site, 1)
+    return broadcast_to(site, site.operands[0], site.array(), site.ints("broadcast_dimensions"))
+
+
+def broadcast_to(site: Site, value: Instruction, to: Shape, dims: Sequence[int]) -> Instruction:
+    """HLO's broadcast of StableHLO's: dimensions in order, and none of one element stretched."""
+    old = value.array
+    if len(dims) != old.rank or len(set(dims)) != len(dims):
+        site.fail(f"{len(dims)} dimensions for {show_shape(old)}")
+    if any(not 0 <= d < to.rank for d in dims):
+        site.fail(f"dimensions {list(dims)} of {show_shape(to)}")
+    order = sorted(range(old.rank), key=lambda k: dims[k])
+    if order != list(range(old.rank)):
+        value = site.infer("transpose", [value], dimensions=tuple(order))
+        dims = [dims[k] for k in order]
+        old = value.array
+    kept = [k for k, d in enumerate(dims) if old.dims[k] == to.dims[d] or old.dims[k] != 1]
+    if len(kept) != old.rank:
+        marks = tuple(old.dynamic[k] for k in kept) if old.dynamic else ()
+        smaller = Shape(old.dtype, tuple(old.dims[k] for k in kept), None, marks)
+        value = site.add("reshape", smaller, [value])
+        dims = [dims[k] for k in kept]
+    return site.add("broadcast", to, [value], dimensions=tuple(dims))
+
+
+def broadcast(site: Site) -> Results:
+    """The older form: new dimensions in front."""
+    old, sizes = array_of(site, 0), site.ints("broadcast_sizes")
+    to = Shape(old.dtype, (*sizes, *old.dims))
+    dims = tuple(range(len(sizes), len(sizes) + old.rank))
+    return site.add("broadcast", to, operands(site, 1), dimensions=dims)
+
+
+def concatenate(site: Site) -> Results:
+    dimension = site.integer("dimension")
+    if len(site.operands) == 1:
+        return site.operands[0]
+    return site.make("concatenate", site.operands, dimensions=(dimension,))
+
+
+def slice_(site: Site) -> Results:
+    names = ("start_indices", "limit_indices", "strides")
+    columns = [site.ints(n) for n in names]
+    if len({len(c) for c in columns}) != 1:
+        site.fail("starts, limits and strides differ in number")
+    cuts = tuple(SliceDim(*row) for row in zip(*columns, strict=True))
+    return site.make("slice", operands(site, 1), slice=cuts)
+
+
+def dynamic_slice(site: Site) -> Results:
+    sizes = site.ints("slice_sizes")
+    return site.make("dynamic-slice", site.operands, dynamic_slice_sizes=sizes)
+
+
+def dynamic_update_slice(site: Site) -> Results:
+    return site.make("dynamic-update-slice", site.operands)
+
+
+def pad(site: Site) -> Results:
+    names = ("edge_padding_low", "edge_padding_high", "interior_padding")
+    columns = [site.ints(n) for n in names]
+    if len({len(c) for c in columns}) != 1:
+        site.fail("low, high and interior padding differ in number")
+    rows = tuple(PadDim(*row) for row in zip(*columns, strict=True))
+    return site.make("pad", operands(site, 2), padding=rows)
+
+
+def select(site: Site) -> Results:
+    choice, *rest = operands(site, 3)
+    if isinstance(choice.shape, Shape) and not choice.shape.dims:
+        choice = splat(site, choice, array_of(site, 1))
+    return site.make("select", [choice, *rest])
+
+
+def compare(site: Site) -> Results:
+    attrs: dict[str, Any] = {"direction": site.word("comparison_direction")}
+    if site.word("compare_type", "NOTYPE") == "TOTALORDER":
+        attrs["type"] = "TOTALORDER"
+    return site.infer("compare", operands(site, 2), **attrs)
+
+
+def complex_part(site: Site) -> Results:
+    """``real`` and ``imag``; of a real array the array itself, and zeros."""
+    old = array_of(site, 0)
+    if old.dtype.kind == "complex":
+        return site.make(site.op.name.partition(".")[2], operands(site, 1))
+    return site.operands[0] if site.op.name.endswith("real") else scalar(site, 0, old)
+
+
+def complex_(site: Site) -> Results:
+    return site.infer("complex", operands(site, 2))
+
+
+def reduce_precision(site: Site) -> Results:
+    return site.make(
+        "reduce-precision",
+        operands(site, 1),
+        exponent_bits=site.integer("exponent_bits"),
+        mantissa_bits=site.integer("mantissa_bits"),
+    )
+
+
+def tuple_(site: Site) -> Results:
+    return site.infer("tuple", site.operands)
+
+
+def get_tuple_element(site: Site) -> Results:
+    return site.infer("get-tuple-element", operands(site, 1), index=site.integer("index"))
+
+
+def optimization_barrier(site: Site) -> Results:
+    if len(site.operands) == 1:
+        return site.infer("opt-barrier", site.operands)
+    shapes = tuple(o.shape for o in site.operands)
+    packed = site.add("tuple", TupleShape(shapes), site.operands)
+    return site.builder.unpack(site.infer("opt-barrier", [packed]), len(shapes))
+
+
+def after_all(site: Site) -> Results:
+    return site.add("after-all", TokenShape(), site.operands)
+
+
+def get_dimension_size(site: Site) -> Results:
+    shape, dimension = array_of(site, 0), site.integer("dimension")
+    if not 0 <= dimension < shape.rank:
+        site.fail(f"dimension {dimension} of {show_shape(shape)}")
+    if shape.dynamic and shape.dynamic[dimension]:
+        return site.infer("get-dimension-size", site.operands, dimensions=(dimension,))
+    return site.constant(np.asarray(shape.dims[dimension], np.int32))
+
+
+def set_dimension_size(site: Site) -> Results:
+    """The size becomes a value; a dimension that had it already stays as it is."""
+    shape, dimension = array_of(site, 0), site.integer("dimension")
+    if not 0 <= dimension < shape.rank:
+        site.fail(f"dimension {dimension} of {show_shape(shape)}")
+    known = site.builder.known(operands(site, 2)[1])
+    static = not (shape.dynamic and shape.dynamic[dimension])
+    if static and known is not None and int(known.reshape(-1)[0]) == shape.dims[dimension]:
+        return site.operands[0]
+    return site.infer("set-dimension-size", site.operands, dimensions=(dimension,))
+
+
+def identity(site: Site) -> Results:
+    """What changes nothing here: casts between types that say more or less of the sizes."""
+    return site.operands[0] if len(site.operands) == 1 else list(site.operands)
+
+
+def index_of_device(site: Site) -> Results:
+    return site.add(site.op.name.partition(".")[2].replace("_", "-"), site.array())
+
+
+TABLE: Mapping[str, Handler] = {
+    **dict.fromkeys([*UNARY, *BINARY], elementwise),
+    "clamp": elementwise,
+    "constant": constant,
+    "iota": iota,
+    "convert": convert,
+    "bitcast_convert": bitcast_convert,
+    "reshape": reshape,
+    "transpose": transpose,
+    "reverse": reverse,
+    "broadcast_in_dim": broadcast_in_dim,
+    "broadcast": broadcast,
+    "concatenate": concatenate,
+    "slice": slice_,
+    "dynamic_slice": dynamic_slice,
+    "dynamic_update_slice": dynamic_update_slice,
+    "pad": pad,
+    "select": select,
+    "compare": compare,
+    "real": complex_part,
+    "imag": complex_part,
+    "complex": complex_,
+    "reduce_precision": reduce_precision,
+    "tuple": tuple_,
+    "get_tuple_element": get_tuple_element,
+    "optimization_barrier": optimization_barrier,
+    "after_all": after_all,
+    "create_token": after_all,
+    "get_dimension_size": get_dimension_size,
+    "set_dimension_size": set_dimension_size,
+    "replica_id": index_of_device,
+    "partition_id": index_of_device,
+}
+"""By the operation's name in the dialects StableHLO and MHLO."""

@@ -1,0 +1,276 @@
+"""Operations with regions and calls: loops, branches, reductions, sorts, functions, collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...dtypes import pred, u32
+from ...hlo.nodes import Instruction, Raw, Shape, TokenShape, TupleShape
+from ...hlo.shape_text import show_shape
+from .lower import Handler, Results, Site
+from .ops_plain import array_of, operands
+from .syntax import Dense, Dialect, Op, Region
+
+
+def while_(site: Site) -> Results:
+    """The state is a tuple of the loop's values and of what its regions use from around it."""
+    condition, body = site.region(0), site.region(1)
+    taken, copied = site.captured(condition, body)
+    state = [*site.operands, *map(site.value, taken)]
+    shapes = [v.shape for v in state]
+    count = len(site.operands)
+    test, results = site.state(condition, "condition", shapes, taken, copied)
+    test_of = site.low.done(test.finish(results))
+    inner, results = site.state(body, "body", shapes, taken, copied)
+    if len(results) != count:
+        site.fail(f"its body returns {len(results)} values, the loop has {count}")
+    kept = [inner.values[n] for n in taken]
+    body_of = site.low.done(inner.finish([*results, *kept]))
+    packed = site.builder.pack(state)
+    loop = site.infer("while", [packed], condition=test_of, body=body_of)
+    if len(state) == 1:
+        return [loop][:count]
+    return site.builder.unpack(loop, len(state))[:count]
+
+
+def case(site: Site) -> Results:
+    """``if`` and ``case``: each branch takes what it uses from around it."""
+    if not site.op.regions:
+        site.fail("it has no branches")
+    choice = operands(site, 1)[0]
+    if site.op.name.endswith(".if") and len(site.op.regions) != 2:
+        site.fail(f"it has {len(site.op.regions)} branches, not 2")
+    branches, arguments = [], []
+    for region in site.op.regions:
+        taken, copied = site.captured(region)
+        values = [site.value(n) for n in taken]
+        shapes = [v.shape for v in values]
+        builder, results = site.state(region, "branch", shapes, taken, copied)
+        branches.append(site.low.done(builder.finish(results)))
+        arguments.append(site.builder.pack(values))
+    if array_of(site, 0).dtype == pred:
+        attrs = dict(zip(("true_computation", "false_computation"), branches, strict=True))
+        value = site.infer("conditional", [choice, *arguments], **attrs)
+    else:
+        value = site.infer("conditional", [choice, *arguments], branch_computations=tuple(branches))
+    if len(site.op.result_types) == 1:
+        return value
+    if not isinstance(value.shape, TupleShape):
+        site.fail(f"its branches return {show_shape(value.shape)}")
+    return site.builder.unpack(value, len(value.shape.elements))
+
+
+def reduce(site: Site) -> Results:
+    """With a region, or with the name of an operation of two scalars."""
+    if "applies" in site.op.attrs:
+        reducer = _applied(site, site.word("applies"))
+    else:
+        reducer = site.scalars(site.region(0), "reduce")
+    value = site.make("reduce", site.operands, dimensions=site.ints("dimensions"), to_apply=reducer)
+    return site.results(value)
+
+
+def _applied(site: Site, name: str) -> Any:
+    """The reducer ``name(a, b)`` for the first operand's element type, made once."""
+    kind = Shape(array_of(site, 0).dtype)
+    key = (name, kind)
+    if key not in site.low.reducers:
+        result = Op(name, ("%a", "%b"), {}, (), None, (kind,), ("%c",), site.op.place)
+        end = Op("stablehlo.return", ("%c",), {}, (), None, (), (), site.op.place)
+        region = Region((("%a", kind), ("%b", kind)), (result, end), site.op.place)
+        label = f"{name.partition('.')[2]}_{kind.dtype}"
+        site.low.reducers[key] = site.scalars(region, label)
+    return site.low.reducers[key]
+
+
+def sort(site: Site) -> Results:
+    rank = array_of(site, 0).rank
+    dimension = site.integer("dimension", -1)
+    comparator = site.scalars(site.region(0), "compare")
+    value = site.make(
+        "sort",
+        site.operands,
+        dimensions=(dimension + rank if dimension < 0 else dimension,),
+        is_stable=site.flag("is_stable"),
+        to_apply=comparator,
+    )
+    return site.results(value)
+
+
+def map_(site: Site) -> Results:
+    body = site.scalars(site.region(0), "map")
+    rank = array_of(site, 0).rank
+    dims = site.ints("dimensions", tuple(range(rank)))
+    return site.make("map", site.operands, dimensions=dims, to_apply=body)
+
+
+def call(site: Site) -> Results:
+    return call_function(site, site.attr("callee"), site.operands)
+
+
+def call_function(site: Site, name: Any, given: Sequence[Instruction]) -> Results:
+    """The results of a function of the module."""
+    function = site.low.module.functions.get(name) if isinstance(name, str) else None
+    if function is None:
+        site.fail(f"there is no function `{name}`")
+    if len(given) != len(function.body.arguments):
+        site.fail(f"`{name}` takes {len(function.body.arguments)} values, not {len(given)}")
+    for value, (argument, kind) in zip(given, function.body.arguments, strict=True):
+        site.check_type(value, kind, f"argument `{argument}` of `{name}`")
+    shapes = [v.shape for v in given]
+    callee = site.low.function(function, shapes, site.op.place)
+    found = site.infer("call", list(given), to_apply=callee)
+    count = len(function.type.results)
+    return found if count == 1 else site.builder.unpack(found, count)
+
+
+def composite(site: Site) -> Results:
+    """A composite means its decomposition."""
+    return call_function(site, site.attr("decomposition"), site.operands)
+
+
+def groups(site: Site, name: str = "replica_groups") -> Raw:
+    """``{{0,1},{2,3}}`` of a literal of rows; -1 fills a row that is shorter."""
+    value = site.attr(name)
+    if not isinstance(value, Dense) or not isinstance(value.type, Shape):
+        site.refuse("groups of a mesh are not read", "give the groups as lists of devices")
+    dims = value.type.dims
+    if len(dims) != 2 or value.type.size > 1 << 20:
+        site.fail(f"`{name}` is no list of groups")
+    rows = np.broadcast_to(site.dense(value), dims).tolist()
+    shown = ("{" + ",".join(str(n) for n in row if n >= 0) + "}" for row in rows)
+    return Raw("{" + ",".join(shown) + "}")
+
+
+def channel(site: Site) -> dict[str, Any]:
+    """``channel_id`` where there is one."""
+    handle = site.op.attrs.get("channel_handle")
+    if not isinstance(handle, Dialect):
+        return {}
+    number = handle.fields.get("handle", 0)
+    found: dict[str, Any] = {"channel_id": int(number)} if isinstance(number, int) else {}
+    if site.flag("use_global_device_ids"):
+        found["use_global_device_ids"] = True
+    return found
+
+
+def all_reduce(site: Site) -> Results:
+    """Also ``reduce_scatter`` and the older ``cross-replica-sum``."""
+    name = site.op.name.partition(".")[2]
+    attrs: dict[str, Any] = {"replica_groups": groups(site), **channel(site)}
+    if name == "reduce_scatter":
+        attrs["dimensions"] = (site.integer("scatter_dimension"),)
+    if name == "cross-replica-sum":
+        attrs["to_apply"] = _applied(site, "stablehlo.add")
+    else:
+        attrs["to_apply"] = site.scalars(site.region(0), name)
+    opcode = "reduce-scatter" if name == "reduce_scatter" else "all-reduce"
+    return site.results(site.make(opcode, site.operands, **attrs))
+
+
+def all_gather(site: Site) -> Results:
+    dimension = site.integer("all_gather_dim")
+    attrs = {"replica_groups": groups(site), **channel(site), "dimensions": (dimension,)}
+    return site.results(site.make("all-gather", site.operands, **attrs))
+
+
+def all_to_all(site: Site) -> Results:
+    """Over one device nothing moves; over several, pieces stay in the dimension they are cut."""
+    split, joined = site.integer("split_dimension"), site.integer("concat_dimension")
+    if site.integer("split_count") == 1:
+        return list(site.operands)
+    if split != joined:
+        site.refuse("it cuts one dimension and joins another", "transpose around it")
+    attrs = {"replica_groups": groups(site), **channel(site), "dimensions": (split,)}
+    return site.results(site.make("all-to-all", site.operands, **attrs))
+
+
+def collective_permute(site: Site) -> Results:
+    pairs = groups(site, "source_target_pairs")
+    return site.make(
+        "collective-permute", site.operands, source_target_pairs=pairs, **channel(site)
+    )
+
+
+def collective_broadcast(site: Site) -> Results:
+    attrs = {"replica_groups": groups(site), **channel(site)}
+    return site.make("collective-broadcast", site.operands, **attrs)
+
+
+def infeed(site: Site) -> Results:
+    """``(data.., token)``, in HLO a pair of a tuple of data and the token."""
+    shapes = tuple(site.settled(n) for n in range(len(site.op.result_types)))
+    data = TupleShape(shapes[:-1])
+    value = site.add("infeed", TupleShape((data, TokenShape())), site.operands)
+    packed, token = site.builder.unpack(value, 2)
+    return [*site.builder.unpack(packed, len(data.elements)), token]
+
+
+def _data_and_token(site: Site) -> tuple[Instruction, Instruction]:
+    """What is sent, as one value, and the token that comes last."""
+    if not site.operands:
+        site.fail("it has no token")
+    return site.builder.pack(site.operands[:-1]), site.operands[-1]
+
+
+def outfeed(site: Site) -> Results:
+    packed, token = _data_and_token(site)
+    return site.add("outfeed", TokenShape(), [packed, token])
+
+
+def send(site: Site) -> Results:
+    packed, token = _data_and_token(site)
+    attrs = {**channel(site), "is_host_transfer": site.flag("is_host_transfer")}
+    pending = TupleShape((packed.shape, Shape(u32), TokenShape()))
+    begun = site.add("send", pending, [packed, token], **attrs)
+    return site.add("send-done", TokenShape(), [begun], **attrs)
+
+
+def recv(site: Site) -> Results:
+    shapes = tuple(site.settled(n) for n in range(len(site.op.result_types)))
+    data = shapes[0] if len(shapes) == 2 else TupleShape(shapes[:-1])
+    attrs = {**channel(site), "is_host_transfer": site.flag("is_host_transfer")}
+    pending = TupleShape((data, Shape(u32), TokenShape()))
+    begun = site.add("recv", pending, operands(site, 1), **attrs)
+    done = site.add("recv-done", TupleShape((data, TokenShape())), [begun], **attrs)
+    packed, token = site.builder.unpack(done, 2)
+    if len(shapes) == 2:
+        return [packed, token]
+    return [*site.builder.unpack(packed, len(shapes) - 1), token]
+
+
+def manual_computation(site: Site) -> Results:
+    """Shardy's regions: over one device, what stands in them."""
+    region = site.region(0)
+    for (name, kind), value in zip(region.arguments, site.operands, strict=False):
+        site.check_type(value, kind, f"`{name}`")
+        site.low.define(site.builder, name, value, site.op.place)
+    if len(region.arguments) != len(site.operands):
+        site.fail(f"{len(site.operands)} values for {len(region.arguments)} arguments")
+    return site.low.block(site.builder, region)
+
+
+TABLE: Mapping[str, Handler] = {
+    "while": while_,
+    "case": case,
+    "if": case,
+    "reduce": reduce,
+    "sort": sort,
+    "map": map_,
+    "composite": composite,
+    "all_reduce": all_reduce,
+    "reduce_scatter": all_reduce,
+    "cross-replica-sum": all_reduce,
+    "all_gather": all_gather,
+    "all_to_all": all_to_all,
+    "collective_permute": collective_permute,
+    "collective_broadcast": collective_broadcast,
+    "infeed": infeed,
+    "outfeed": outfeed,
+    "send": send,
+    "recv": recv,
+}
+"""By the operation's name in the dialects StableHLO and MHLO."""

@@ -1,0 +1,133 @@
+"""StableHLO as it is written: operations, regions, functions and attributes, before meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from ...hlo.nodes import AnyShape
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionType:
+    """``(inputs) -> results``"""
+
+    inputs: tuple[Type, ...]
+    results: tuple[Type, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignType:
+    """A type that HLO does not have: quantized, sparse, a buffer, ``none``."""
+
+    text: str
+
+
+Type: TypeAlias = "AnyShape | FunctionType | ForeignType"
+
+
+class Word(str):
+    """A bare word as an attribute: ``DEFAULT``, ``f32``."""
+
+    __slots__ = ()
+
+
+class Symbol(str):
+    """``@name``"""
+
+    __slots__ = ()
+
+
+class Dictionary(dict[str, Any]):
+    """``{name = value, ..}`` and its text."""
+
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Dense:
+    """``dense<..> : type``, its text not yet read. ``resource`` is the name of a blob instead."""
+
+    text: str
+    type: Type
+    place: int
+    resource: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """``#name<fields>``, or its ``text`` where the fields are not known."""
+
+    name: str
+    fields: Mapping[str, Any]
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """``loc(..)``: a name, a file and line, other locations inside, or another one's alias."""
+
+    name: str = ""
+    file: str = ""
+    line: int = 0
+    inner: tuple[Location, ...] = ()
+    alias: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One operation. ``operands`` and ``results`` are the names of values (``%4#1``).
+
+    ``shown`` are the types after the colon as they stand if no ``->`` is among them.
+    """
+
+    name: str
+    operands: tuple[str, ...]
+    attrs: Mapping[str, Any]
+    regions: tuple[Region, ...]
+    operand_types: tuple[Type, ...] | None
+    result_types: tuple[Type, ...]
+    results: tuple[str, ...]
+    place: int
+    location: Location | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Region:
+    """One block: the names and types of its arguments, and its operations."""
+
+    arguments: tuple[tuple[str, Type], ...]
+    ops: tuple[Op, ...]
+    place: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Function:
+    """``func.func``: ``attrs`` has what stands in the header, by argument and by result."""
+
+    name: str
+    body: Region
+    type: FunctionType
+    public: bool
+    argument_attrs: tuple[Mapping[str, Any], ...]
+    result_attrs: tuple[Mapping[str, Any], ...]
+    place: int
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """Everything that one text says. ``resources`` are blobs by name, ``locations`` aliases."""
+
+    name: str
+    attrs: Mapping[str, Any]
+    functions: Mapping[str, Function]
+    others: tuple[Op, ...]
+    resources: Mapping[str, bytes]
+    locations: Mapping[str, Location]
+
+
+def is_value(kind: Type) -> bool:
+    """Whether a type is one that a value of HLO has."""
+    return not isinstance(kind, FunctionType | ForeignType)
