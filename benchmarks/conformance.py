@@ -9,7 +9,7 @@
     python benchmarks/conformance.py xla                # modules out of XLA's repositories
     python benchmarks/conformance.py xla --text         # all of them: parse, print, parse again
 
-Cases are shared out over ``--jobs`` processes; one of ``xla`` or ``models`` has a process of its own,
+Cases are shared out over ``--jobs`` processes; one of ``xla`` or ``models`` has its own process,
 limited to ``--seconds``. Nothing comes from the cache. Prints what failed, why, and the time taken.
 """
 
