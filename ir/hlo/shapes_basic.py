@@ -106,6 +106,8 @@ def compare(shapes: Shapes, attrs: Attrs) -> Shape:
         refuse(f"it compares {a.dtype} with {b.dtype}")
     if attr(attrs, "direction", str) not in ("EQ", "NE", "LT", "LE", "GT", "GE"):
         refuse(f"`direction={attrs['direction']}` is none of EQ, NE, LT, LE, GT, GE")
+    if a.dtype.kind == "complex" and attrs["direction"] not in ("EQ", "NE"):
+        refuse(f"{a.dtype} has no order, direction={attrs['direction']} asks for one")
     return Shape(pred, a.dims, None, a.dynamic)
 
 

@@ -67,6 +67,8 @@ class Maker:
             return np.asarray(self.rng.integers(0, 2, dims)).astype(to)
         low = 0 if kind == "unsigned" else -3
         found = np.asarray(self.rng.integers(low, 4, dims)).astype(to)
+        if kind == "complex":
+            found = (found + 1j * self.rng.integers(low, 4, dims)).astype(to)
         if kind == "float" and self.chance(self.odd) and found.size:
             odd = np.array([np.nan, np.inf, -np.inf, -0.0]).astype(to)
             mask = self.rng.random(dims) < 0.2
@@ -101,8 +103,10 @@ class Maker:
     def simple(self, dtype: str, opcode: str = "") -> str:
         """A reducer that is one operation, its operands in either order."""
         kind = BY_NAME[dtype].kind
-        choices = ["add", "multiply", "maximum", "minimum"]
-        if kind != "float":
+        choices = ["add", "multiply"]
+        if kind != "complex":
+            choices += ["maximum", "minimum"]
+        if kind not in ("float", "complex"):
             choices += ["and", "or", "xor"]
         opcode = opcode or self.pick(choices)
         pair = "q0, q1" if self.chance(0.6) else "q1, q0"
