@@ -7,12 +7,14 @@ from typing import Any, TypeAlias
 import ml_dtypes
 import numpy as np
 
+from .dtypes import is_numpys
+
 Array: TypeAlias = np.ndarray[Any, Any]
 
 
 def is_float(dtype: np.dtype[np.generic]) -> bool:
     """Whether a dtype is one of NumPy's or ml_dtypes' real floats."""
-    return dtype.kind == "f" or (dtype.isbuiltin != 1 and not is_narrow_int(dtype))
+    return dtype.kind == "f" or (not is_numpys(dtype) and not is_narrow_int(dtype))
 
 
 def is_narrow_int(dtype: np.dtype[np.generic]) -> bool:
@@ -32,7 +34,7 @@ def convert(a: Array, to: np.dtype[np.generic]) -> Array:
     if a.dtype.kind == "c" and to.kind != "c":
         a = a.real
     if to.kind == "b":
-        wide = a if a.dtype.isbuiltin == 1 else a.astype(np.float32)
+        wide = a if is_numpys(a.dtype) else a.astype(np.float32)
         return np.asarray(wide != 0)
     integer = to.kind in "iu" or is_narrow_int(to)
     if integer and is_float(a.dtype):
@@ -41,7 +43,7 @@ def convert(a: Array, to: np.dtype[np.generic]) -> Array:
         return _wrap_narrow(a, to)
     if is_narrow_int(a.dtype):
         a = a.astype(np.int32)
-    if to.isbuiltin != 1 and a.dtype != np.float32:  # not all of ml_dtypes' convert to each other
+    if not is_numpys(to) and a.dtype != np.float32:  # not all of ml_dtypes' convert to each other
         a = to_odd(a) if a.dtype == np.float64 and to.itemsize == 1 else a.astype(np.float32)
     return a.astype(to)
 

@@ -99,3 +99,11 @@ def from_numpy(dtype: np.dtype[Any]) -> DType:
         if theirs == name:
             return BY_NAME[ours]
     raise KeyError(f"no HLO element type for NumPy dtype {name}")
+
+
+def is_numpys(dtype: np.dtype[Any]) -> bool:
+    """Whether NumPy itself has the type; ``isbuiltin`` denies it for copies, as unpickling makes."""
+    return dtype.num < _FIRST_FOREIGN
+
+
+_FIRST_FOREIGN = 256  # NPY_USERDEF

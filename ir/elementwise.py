@@ -22,7 +22,7 @@ import numpy as np
 
 from . import complex_functions
 from .conversion import convert, is_narrow_int
-from .dtypes import BY_NAME, DType, pred, to_numpy
+from .dtypes import BY_NAME, DType, is_numpys, pred, to_numpy
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Result: TypeAlias = Literal["same", "pred", "real"]
@@ -68,7 +68,7 @@ def _wide(name: str, f: Callable[..., Array]) -> Callable[..., Array]:
         last = args[-1].dtype
         if last.kind == "c" and name in complex_functions.FUNCTIONS:
             return complex_functions.evaluate(name, args)
-        if last.isbuiltin == 1 and last != np.float16:
+        if is_numpys(last) and last != np.float16:
             return f(*args)
         if is_narrow_int(last):
             return _few_bits(name, f, args)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..conversion import convert, is_narrow_int
-from ..dtypes import to_numpy
+from ..dtypes import is_numpys, to_numpy
 from .interp_lift import lifted, simple_op
 from .interp_values import Array, Handler, Run, Value
 from .nodes import Computation, Instruction
@@ -40,7 +40,7 @@ def accumulator(op: str, dtype: np.dtype[np.generic]) -> np.dtype[np.generic]:
     """
     if is_narrow_int(dtype):
         return np.dtype(np.int64)
-    if dtype.isbuiltin != 1 and dtype.itemsize == 1:
+    if not is_numpys(dtype) and dtype.itemsize == 1:
         return np.dtype(np.float32)
     if op not in ("add", "multiply") or dtype.kind in "biu" or dtype.kind == "c":
         return dtype

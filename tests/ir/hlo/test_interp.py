@@ -284,6 +284,13 @@ def test_wrong_arguments(args: tuple[Any, ...], says: str) -> None:
     assert says in str(error.value)
 
 
+def test_arrays_of_copied_types_are_computed_like_others() -> None:
+    copied = np.ones(4, np.dtype("u4").newbyteorder("="))
+    assert copied.dtype.isbuiltin != 1, "which is why nobody asks that"
+    body = "x = u32[4] parameter(0)\n ROOT y = u32[4] xor(x, x)"
+    np.testing.assert_array_equal(run(body, copied), np.zeros(4, "u4"))
+
+
 def test_everything_unsupported_is_named_at_once() -> None:
     body = (
         'x = f32[4] parameter(0)\n a = f32[4] custom-call(x), custom_call_target="foo"\n'
