@@ -79,9 +79,8 @@ class _Reader:
         wanted = message.text(2)
         for part in message.messages(3):
             computation = self.computation(part)
-            if part.integer(5) == message.integer(6) or (
-                not message.has(6) and part.text(1) == wanted
-            ):
+            by_id = part.integer(5) == message.integer(6)
+            if by_id if message.has(6) else part.text(1) == wanted:
                 entry = computation
         if entry is None:
             message.fail("module has no entry", f"no computation is `{wanted}`")

@@ -116,6 +116,9 @@ ENUMS: Table[tuple[int, ...], Table[int, str]] = Table(
 )
 """Numbers of the words that an attribute may have; a number that is not here means none."""
 
+PRECISIONS = Table({0: "default", 1: "high", 2: "highest"})
+"""The words of ``operand_precision``."""
+
 TRISTATE = (96,)
 """A path whose value is 0 for nothing said, 1 for true, 2 for false."""
 

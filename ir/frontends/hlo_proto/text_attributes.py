@@ -8,7 +8,7 @@ from ...errors import ParseError
 from ...hlo.lexer import Cursor
 from ...hlo.literals import show_literal
 from ...hlo.shape_text import show_shape
-from .schema import PRECISION, RAGGED
+from .schema import PRECISION, PRECISIONS, RAGGED
 from .values import literal_shape, read_literal, read_shape
 from .wire import Message
 
@@ -22,7 +22,7 @@ def written(message: Message, opcode: str) -> list[tuple[str, str]]:
             ("rhs_group_dims", _braces(ragged.integers(3))),
         ]
     if (precision := message.message(PRECISION)) is not None:
-        words = [_PRECISIONS.get(n, "default") for n in precision.integers(1)]
+        words = [PRECISIONS.get(n, "default") for n in precision.integers(1)]
         if any(w != "default" for w in words):
             rows.append(("operand_precision", _braces(words)))
     rows.append(("replica_groups", _replica_groups(message, opcode)))
@@ -48,15 +48,15 @@ def written(message: Message, opcode: str) -> list[tuple[str, str]]:
         rows.append(("outfeed_shape", show_shape(read_shape(outfeed))))
     if message.has(80):
         rows.append(("cross_program_prefetch_index", str(message.integer(80))))
+    if (replication := message.message(61)) is not None:
+        marks = ["true" if n else "false" for n in replication.integers(1)]
+        rows.append(("parameter_replication", _braces(marks)))
     if thread := message.text(79):
         rows.append(("async_execution_thread", f'"{escaped(thread)}"'))
     rows.append(("frontend_attributes", frontend_attributes(message.message(68))))
     if config := message.raw(43):
         rows.append(("backend_config", _bare_or_quoted(config)))
     return rows
-
-
-_PRECISIONS = {0: "default", 1: "high", 2: "highest"}
 
 
 def _braces(items: Any, separator: str = ",") -> str:

@@ -1,0 +1,281 @@
+"""HloModule -> ``HloModuleProto``, as XLA reads it.
+
+What is left out are the shardings and statistics of instructions; and, as in XLA's own protos, what
+belongs to the configuration of a run: numbers of replicas and of partitions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ...hlo.attributes import KINDS
+from ...hlo.lexer import Cursor
+from ...hlo.nodes import (
+    AnyShape,
+    Computation,
+    ConvLabels,
+    HloModule,
+    Instruction,
+    Metadata,
+    Raw,
+    TupleShape,
+    WindowDim,
+)
+from ...hlo.rewrite import called
+from ...hlo.shape_text import parse_shape
+from .encode import Writer, write_literal, write_shape
+from .schema import CALLS, DOT, ENUMS, PLACES, PLACES_OF, TRISTATE
+from .writer_texts import aliases, donors, frontend_attributes, unescaped, write_texts
+
+_FIELD = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|[^\s"{}]+)')
+_METADATA = {
+    "op_type": 1, "op_name": 2, "source_file": 3, "source_line": 4, "source_end_line": 17,
+    "source_column": 18, "source_end_column": 19, "stack_frame_id": 15,
+}  # fmt: skip
+
+
+def to_proto(module: HloModule) -> bytes:
+    """The bytes of an ``HloModuleProto``.
+
+    Instructions whose names stand in other computations too get other names there: XLA wants each
+    name once.
+    """
+    out = Writer()
+    out.text(1, module.name)
+    out.text(2, module.entry.name)
+    numbers = {c: n for n, c in enumerate(module.computations, 1)}
+    fused = {
+        c for m in module.computations for i in m.instructions if i.opcode == "fusion"
+        for c in called(i)
+    }  # fmt: skip
+    names: set[str] = set()
+    schedule = Writer()
+    for computation, number in numbers.items():
+        out.message(3, _computation(computation, numbers, computation in fused, names))
+        if computation not in fused:
+            schedule.message(1, _sequence(computation, number))
+    header = {k: v.text for k, v in module.attrs.items() if isinstance(v, Raw)}
+    out.message(4, _entry_layout(module, header.get("entry_computation_layout")))
+    out.integer(6, numbers[module.entry])
+    if header.get("is_scheduled") == "true":
+        out.message(7, schedule.data)
+    out.raw(8, aliases(header.get("input_output_alias", "")))
+    out.raw(18, donors(header.get("buffer_donor", "")))
+    out.raw(19, frontend_attributes(header.get("frontend_attributes", "{}")))
+    out.raw(17, _tables(module.tables))
+    return bytes(out.data)
+
+
+def _program(params: tuple[AnyShape, ...], result: AnyShape, names: list[str]) -> bytes:
+    out = Writer()
+    for shape in params:
+        out.message(1, write_shape(shape))
+    out.message(2, write_shape(result))
+    for name in names:
+        out.message(3, name.encode())
+    return bytes(out.data)
+
+
+def _entry_layout(module: HloModule, text: str | None) -> bytes:
+    """``ProgramShapeProto`` of the entry: the header's layouts where it gives them."""
+    params = tuple(p.shape for p in module.entry.parameters)
+    result = module.entry.root.shape
+    if text is not None:
+        cursor = Cursor(text[1:-1], "entry_computation_layout")
+        given = parse_shape(cursor, {})
+        cursor.expect("->", "after the parameters")
+        result = parse_shape(cursor, {})
+        params = given.elements if isinstance(given, TupleShape) else params
+    return _program(params, result, [p.name for p in module.entry.parameters])
+
+
+def _sequence(computation: Computation, number: int) -> bytes:
+    """One computation's entry in a schedule."""
+    ids, out = Writer(), Writer()
+    ids.integers(1, [_id(number, n) for n in range(len(computation.instructions))])
+    out.integer(1, number)
+    out.message(2, ids.data)
+    return bytes(out.data)
+
+
+def _id(computation: int, place: int) -> int:
+    return computation << 32 | place
+
+
+def _computation(
+    computation: Computation, numbers: Mapping[Computation, int], fused: bool, names: set[str]
+) -> bytes:
+    out, number = Writer(), numbers[computation]
+    places = {i: _id(number, n) for n, i in enumerate(computation.instructions)}
+    out.text(1, computation.name)
+    for i in computation.instructions:
+        name, n = i.name, 0
+        while name in names:
+            n += 1
+            name = f"{i.name}.{n}"
+        names.add(name)
+        out.message(2, _instruction(i, name, places, numbers))
+    params = computation.parameters
+    shapes = tuple(p.shape for p in params)
+    out.message(4, _program(shapes, computation.root.shape, [p.name for p in params]))
+    out.integer(5, number)
+    out.integer(6, places[computation.root])
+    out.integer(7, int(fused))
+    return bytes(out.data)
+
+
+def _instruction(
+    i: Instruction, name: str, places: Mapping[Instruction, int], numbers: Mapping[Computation, int]
+) -> bytes:
+    out = Writer()
+    out.text(1, name)
+    out.text(2, i.opcode)
+    out.message(3, write_shape(i.shape))
+    out.message(7, _metadata(i.metadata))
+    out.integer(35, places[i])
+    out.integers(36, [places[o] for o in i.operands])
+    if i.opcode == "constant":
+        out.message(8, write_literal(i.attrs["literal"], i.shape))
+    if i.opcode == "custom-call" and "api_version" not in i.attrs:
+        out.integer(77, 1)
+    order = CALLS.get(i.opcode, ())
+    callees = [i.attrs[a] for a in order if a in i.attrs] or list(called(i))
+    out.integers(38, [numbers[c] for c in callees])
+    before = i.attrs.get("control-predecessors")
+    if isinstance(before, Raw):
+        found = {o.name: n for o, n in places.items()}
+        words = re.findall(r"[\w.\-]+", before.text)
+        out.integers(37, [found[w] for w in words if w in found])
+    typed: dict[int, Writer] = {DOT: Writer()} if i.opcode == "dot" else {}
+    for attribute, value in i.attrs.items():
+        _attribute(out, typed, i.opcode, attribute, value)
+    for field, inner in typed.items():
+        out.message(field, inner.data)
+    write_texts(out, {k: v.text for k, v in i.attrs.items() if isinstance(v, Raw)})
+    return bytes(out.data)
+
+
+def _attribute(out: Writer, inner: dict[int, Writer], opcode: str, name: str, value: Any) -> None:
+    """One attribute that has a path of numbers; ``inner`` collects the messages on the way."""
+    path = PLACES_OF.get((opcode, name)) or PLACES.get(name)
+    if path is None or isinstance(value, Computation):
+        return
+    if len(path) > 1:
+        out = inner.setdefault(path[0], Writer())
+        if len(path) > 2:
+            part = Writer()
+            part.integers(path[2], value)
+            out.message(path[1], part.data)
+            return
+    field = path[-1]
+    match value:
+        case Raw(text=word) | str(word) if path in ENUMS:
+            out.integer(field, {w: n for n, w in ENUMS[path].items()}.get(word, 0))
+        case Raw():
+            pass
+        case str():
+            out.raw(field, unescaped(value))
+        case bool() if path == TRISTATE:
+            out.integer(field, 1 if value else 2)
+        case int() if name == "iota_dimension":
+            out.integers(field, (value,))
+        case int():
+            out.integer(field, value)
+        case float():
+            out.float32(field, value)
+        case ConvLabels():
+            out.message(field, _labels(value))
+        case tuple() if KINDS[name] == "ints":
+            out.integers(field, value)
+        case tuple():
+            _rows(out, field, name, value)
+
+
+def _rows(out: Writer, field: int, name: str, value: tuple[Any, ...]) -> None:
+    """Windows and paddings are messages of messages, slices are repeated themselves."""
+    rows = []
+    for item in value:
+        row = Writer()
+        numbers = (
+            (item.size, item.stride, item.pad_low, item.pad_high, item.rhs_dilate,
+             item.lhs_dilate, int(item.reversal))
+            if isinstance(item, WindowDim)
+            else (item.start, item.limit, item.stride)
+            if name == "slice"
+            else (item.low, item.high, item.interior)
+        )  # fmt: skip
+        for number, one in enumerate(numbers, 1):
+            row.integer(number, one)
+        rows.append(row.data)
+    if name == "slice":
+        for data in rows:
+            out.message(field, data)
+        return
+    whole = Writer()
+    for data in rows:
+        whole.message(1, data)
+    out.message(field, whole.data)
+
+
+def _labels(labels: ConvLabels) -> bytes:
+    out = Writer()
+    out.integer(3, labels.rhs_input)
+    out.integer(4, labels.rhs_output)
+    out.integers(6, labels.rhs_spatial)
+    out.integer(7, labels.lhs_batch)
+    out.integer(8, labels.lhs_feature)
+    out.integer(9, labels.out_batch)
+    out.integer(10, labels.out_feature)
+    out.integers(11, labels.lhs_spatial)
+    out.integers(12, labels.out_spatial)
+    return bytes(out.data)
+
+
+def _metadata(metadata: Metadata | None) -> bytes:
+    if metadata is None:
+        return b""
+    fields = dict(_FIELD.findall(metadata.raw)) or {
+        "op_type": f'"{metadata.op_type}"',
+        "op_name": f'"{metadata.op_name}"',
+        "source_file": f'"{metadata.source_file}"',
+        "source_line": str(metadata.source_line),
+    }
+    out = Writer()
+    for name, number in _METADATA.items():
+        text = fields.get(name, "0")
+        if text.startswith('"'):
+            out.raw(number, unescaped(text[1:-1]))
+        elif text.isdecimal():
+            out.integer(number, int(text))
+    return bytes(out.data)
+
+
+_LOCATION = {
+    "file_name_id": 1, "function_name_id": 2, "line": 3, "column": 4, "end_line": 5,
+    "end_column": 6,
+}  # fmt: skip
+
+
+def _tables(text: str) -> bytes:
+    """``StackFrameIndexProto`` of the module's tables."""
+    out, section = Writer(), ""
+    for line in text.splitlines():
+        _, _, value = line.strip().partition(" ")
+        if not value:
+            section = line.strip() or section
+            continue
+        if value.startswith('"'):
+            out.message(1 if section == "FileNames" else 2, unescaped(value[1:-1]))
+            continue
+        part = Writer()
+        for name, number in re.findall(r"(\w+)=(\d+)", value):
+            if section == "FileLocations":
+                part.integer(_LOCATION[name], int(number))
+            elif name == "parent_frame_id":
+                part.integer(2, int(number) - 1)
+            else:
+                part.integer(1, int(number))
+        out.message(3 if section == "FileLocations" else 4, part.data)
+    return bytes(out.data)
