@@ -33,7 +33,7 @@ def read(text: str) -> Mapping[str, Attribute]:
         reader = _Reader(tuple(_tokens(text)))
         found = reader.dictionary(0)
         return found if reader.at == len(reader.tokens) else {}
-    except (ValueError, IndexError, struct.error, OverflowError):
+    except (ValueError, LookupError, struct.error, OverflowError):
         return {}
 
 

@@ -1,0 +1,268 @@
+"""The custom calls for LAPACK: what their results mean, with SciPy and without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nestwright.ir.errors import LibraryError
+from nestwright.ir.hlo import custom_calls, parse
+from nestwright.ir.library import lapack, solvers
+from nestwright.ir.library.call import ArrayType, LibraryCall
+from nestwright.ir.library.session import Session
+
+Array = np.ndarray[Any, Any]
+TYPES = {"s": np.float32, "d": np.float64, "c": np.complex64, "z": np.complex128}
+INFO = ArrayType((), np.dtype(np.int32))
+
+
+@pytest.fixture(params=["scipy", "numpy"])
+def installed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """With SciPy, and as if it were not installed."""
+    if request.param == "scipy":
+        pytest.importorskip("scipy")
+    else:
+        for module in (lapack, solvers):
+            monkeypatch.setattr(module, "scipy", lambda name: None)
+    return str(request.param)
+
+
+def matrix(letter: str, *dims: int) -> Array:
+    rng = np.random.default_rng(1)
+    pair = rng.standard_normal((2, *dims))
+    whole = pair[0] + 1j * pair[1] if letter in "cz" else pair[0]
+    return whole.astype(TYPES[letter])
+
+
+def run(name: str, operands: list[Array], results: list[ArrayType], *flags: int) -> list[Array]:
+    types = tuple(ArrayType(a.shape, a.dtype) for a in operands)
+    attributes = {str(n): f for n, f in enumerate(flags)}
+    target = f"lapack_{name}_ffi"
+    call = LibraryCall("custom-call", target, types, tuple(results), attributes=attributes)
+    return Session().run(call, operands)
+
+
+def like(a: Array, *dims: int) -> ArrayType:
+    return ArrayType(dims or a.shape, a.dtype)
+
+
+def close(found: Array, wanted: Array, letter: str) -> None:
+    tolerance = 2e-5 if letter in "sc" else 1e-12
+    np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
+
+
+def turned(a: Array) -> Array:
+    return np.swapaxes(a.conj(), -1, -2)
+
+
+@pytest.mark.parametrize("letter", TYPES)
+def test_cholesky_keeps_the_other_triangle_and_says_where_it_failed(
+    installed: str, letter: str
+) -> None:
+    a = matrix(letter, 5, 5)
+    good = a @ turned(a) + 5 * np.eye(5, dtype=a.dtype)
+    bad = good.copy()
+    bad[2, 2] = -1
+    for flag, half, other in (("L", np.tril, np.triu), ("U", np.triu, np.tril)):
+        out, info = run(f"{letter}potrf", [good], [like(a), INFO], ord(flag))
+        factor = half(out)
+        product = factor @ turned(factor) if flag == "L" else turned(factor) @ factor
+        close(product, good, letter)
+        np.testing.assert_array_equal(other(out, 1 if flag == "L" else -1),
+                                      other(good, 1 if flag == "L" else -1))  # fmt: skip
+        assert info == 0
+        assert run(f"{letter}potrf", [bad], [like(a), INFO], ord(flag))[1] == 3
+
+
+@pytest.mark.parametrize("letter", TYPES)
+@pytest.mark.parametrize("dims", [(5, 5), (6, 4), (3, 5)])
+def test_lu_gives_pivots_from_one(installed: str, letter: str, dims: tuple[int, int]) -> None:
+    a = matrix(letter, *dims)
+    k = min(dims)
+    pivots = ArrayType((k,), np.dtype(np.int32))
+    lu, piv, info = run(f"{letter}getrf", [a], [like(a), pivots, INFO])
+    lower = np.tril(lu[:, :k], -1) + np.eye(dims[0], k)
+    product = lower @ np.triu(lu[:k])
+    for row in reversed(range(k)):
+        product[[row, piv[row] - 1]] = product[[piv[row] - 1, row]]
+    close(product, a, letter)
+    assert info == 0
+    assert run(f"{letter}getrf", [np.zeros_like(a)], [like(a), pivots, INFO])[2] == 1
+
+
+@pytest.mark.parametrize("letter", TYPES)
+def test_reflectors_make_q(installed: str, letter: str) -> None:
+    a = matrix(letter, 6, 4)
+    qr, tau = run(f"{letter}geqrf", [a], [like(a), like(a, 4)])
+    name = "ungqr" if letter in "cz" else "orgqr"
+    (q,) = run(f"{letter}{name}", [qr, tau], [like(a)])
+    close(q @ np.triu(qr[:4]), a, letter)
+    close(turned(q) @ q, np.eye(4, dtype=a.dtype), letter)
+
+
+@pytest.mark.parametrize("letter", TYPES)
+@pytest.mark.parametrize("uplo", "LU")
+def test_eigenvalues_of_one_triangle(installed: str, letter: str, uplo: str) -> None:
+    a = matrix(letter, 2, 5, 5)
+    half = np.tril(a, -1) if uplo == "L" else np.triu(a, 1)
+    whole = half + turned(half) + np.eye(5) * np.diagonal(a, axis1=-2, axis2=-1).real[..., None]
+    name = "heevd" if letter in "cz" else "syevd"
+    real = np.dtype(whole.real.dtype.char.lower()) if letter in "dz" else np.dtype(np.float32)
+    kinds = [like(a), ArrayType((2, 5), real), ArrayType((2,), np.dtype(np.int32))]
+    v, w, info = run(f"{letter}{name}", [a], kinds, ord("V"), ord(uplo))
+    close(whole @ v, v * w[:, None, :], letter)
+    assert not info.any()
+
+
+@pytest.mark.parametrize("letter", TYPES)
+@pytest.mark.parametrize("mode", "ASN")
+def test_singular_values(installed: str, letter: str, mode: str) -> None:
+    a = matrix(letter, 6, 4)
+    real = np.dtype(np.float32 if letter in "sc" else np.float64)
+    u_dims, v_dims = ((6, 6), (4, 4)) if mode != "S" else ((6, 4), (4, 4))
+    kinds = [like(a), ArrayType((4,), real), like(a, *u_dims), like(a, *v_dims), INFO]
+    _, s, u, vt, info = run(f"{letter}gesdd", [a], kinds, ord(mode))
+    close(s, np.linalg.svd(a, compute_uv=False), letter)
+    assert info == 0
+    if mode == "N":
+        assert not u.any() and not vt.any()
+    else:
+        close(u[:, :4] * s @ vt, a, letter)
+
+
+@pytest.mark.parametrize("letter", TYPES)
+@pytest.mark.parametrize("n", [5, 70])
+def test_triangular_systems(installed: str, letter: str, n: int) -> None:
+    """All options; the other triangle, and a unit diagonal, are never read."""
+    a = matrix(letter, n, n) / n + 2 * np.eye(n, dtype=TYPES[letter])
+    for flags in ("NLNL", "NLCU", "URTL", "NRNU", "URCU", "ULTL"):
+        diag, side, trans, uplo = flags
+        b = matrix(letter, *((n, 3) if side == "L" else (3, n)))
+        unread = np.triu(np.ones((n, n), bool), 1)
+        unread = (unread if uplo == "L" else unread.T) | (np.eye(n, dtype=bool) & (diag == "U"))
+        given = np.where(unread, np.asarray(np.nan, a.dtype), a)
+        (x,) = run(f"{letter}trsm", [given, b], [like(b)], *map(ord, flags))
+        used = np.where(unread, 0, a) + np.eye(n, dtype=a.dtype) * (diag == "U")
+        used = {"N": used, "T": used.T, "C": turned(used)}[trans]
+        close(used @ x if side == "L" else x @ used, b, letter)
+
+
+def test_routines_of_scipy_alone() -> None:
+    pytest.importorskip("scipy")
+    for letter in TYPES:
+        a = matrix(letter, 5, 5)
+        complex_ = ArrayType((5, 5), np.result_type(a.dtype, np.complex64))
+        values = [like(a, 5)] * (1 if letter in "cz" else 2)
+        *w, _, vr, info = run(
+            f"{letter}geev", [a], [*values, complex_, complex_, INFO], ord("N"), ord("V")
+        )
+        whole = w[0] if letter in "cz" else w[0] + 1j * w[1]
+        close(a @ vr, vr * whole, letter)
+        assert info == 0
+        t, z, *_ = run(
+            f"{letter}gees", [a], [like(a), like(a), *values, INFO, INFO], ord("V"), ord("N")
+        )
+        close(z @ t @ turned(z), a, letter)
+        b = matrix(letter, 5, 2)
+        diagonals = [matrix(letter, 5) + 4 * (n == 1) for n in range(3)]
+        *_, x, info = run(
+            f"{letter}gtsv", [*diagonals, b], [*map(like, diagonals), like(b), INFO]
+        )  # fmt: skip
+        low, middle, high = diagonals
+        band = np.diag(middle) + np.diag(low[1:], -1) + np.diag(high[:-1], 1)
+        close(band @ x, b, letter)
+
+
+def test_what_needs_scipy_is_refused_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """HloModule m
+    ENTRY main { x = f32[3,3] parameter(0)
+      ROOT y = (f32[3,3], f32[2], s32[]) custom-call(x), custom_call_target="lapack_sgehrd_ffi" }
+    """
+    call = parse(text).entry.root
+    monkeypatch.setattr(lapack, "scipy", lambda name: None)
+    why, what_to_do = custom_calls.problem(call)
+    assert "needs SciPy" in why and "pip install" in what_to_do
+
+
+@pytest.mark.parametrize(
+    "name, flags, results, why",
+    [
+        ("sgesdd", (79,), 5, "mode O"),
+        ("sgesdd", (7,), 5, "no letter"),
+        ("sgetrf", (), 2, "do not fit"),
+        ("sorgqr", (), 1, "takes 2 operands"),
+    ],
+)
+def test_calls_that_make_no_sense_are_refused(
+    name: str, flags: tuple[int, ...], results: int, why: str
+) -> None:
+    a = matrix("s", 3, 3)
+    with pytest.raises(LibraryError, match=why):
+        run(name, [a], [like(a)] * results, *flags)
+
+
+def test_empty_matrices_and_batches() -> None:
+    for dims in ((0, 3, 3), (2, 0, 0)):
+        a = np.zeros(dims, np.float32)
+        batch = ArrayType(dims[:1], np.dtype(np.int32))
+        out, info = run("spotrf", [a], [like(a), batch], ord("L"))
+        assert out.shape == dims and not info.any()
+
+
+def compute(opcode: str, operands: list[Array], **attributes: Any) -> Array:
+    types = tuple(ArrayType(a.shape, a.dtype) for a in operands)
+    call = LibraryCall(opcode, opcode, types, types[-1:], attributes=attributes)
+    return Session().run(call, operands)[0]
+
+
+def test_the_operation_cholesky(installed: str) -> None:
+    """Zero in the other triangle, NaN in all of a matrix that is not positive definite."""
+    a = matrix("d", 3, 4, 4)
+    good = a @ turned(a) + np.eye(4)
+    good[1] -= 100 * np.eye(4)
+    for lower in (True, False):
+        out = compute("cholesky", [good], lower=lower)
+        assert np.isnan(out[1]).all()
+        factor = out[[0, 2]] if lower else turned(out[[0, 2]])
+        close(factor @ turned(factor), good[[0, 2]], "d")
+        assert not np.triu(factor, 1).any()
+    narrow = compute("cholesky", [good[:1].astype(np.float16)], lower=True)
+    assert narrow.dtype == np.float16
+    np.testing.assert_allclose(narrow[0], np.linalg.cholesky(good[0]), rtol=1e-2, atol=1e-2)
+
+
+def test_the_operation_triangular_solve(installed: str) -> None:
+    a, b = matrix("z", 2, 40, 40) / 40 + np.eye(40), matrix("z", 2, 3, 40)
+    x = compute("triangular-solve", [a, b], lower=True, transpose_a="ADJOINT")
+    close(x @ turned(np.tril(a)), b, "z")
+    singular = np.array([[0, 0], [1, 2]], np.float32)
+    x = compute(
+        "triangular-solve", [singular, np.ones((2, 1), np.float32)], left_side=True, lower=True
+    )
+    assert not np.isfinite(x).any()
+
+
+@pytest.mark.parametrize("kind", ["FFT", "IFFT", "RFFT", "IRFFT"])
+@pytest.mark.parametrize("narrow", [True, False])
+def test_the_operation_fft(kind: str, narrow: bool) -> None:
+    sizes = (3, 4, 6)
+    real, complex_ = ("s", "c") if narrow else ("d", "z")
+    half = (*sizes[:-1], 4)
+    given, wanted = {
+        "RFFT": (matrix(real, 2, *sizes), ArrayType((2, *half), np.dtype(TYPES[complex_]))),
+        "IRFFT": (matrix(complex_, 2, *half), ArrayType((2, *sizes), np.dtype(TYPES[real]))),
+    }.get(kind, (matrix(complex_, 2, *sizes), ArrayType((2, *sizes), np.dtype(TYPES[complex_]))))
+    attributes = {"fft_type": kind, "fft_length": sizes}
+    operand = ArrayType(given.shape, given.dtype)
+    call = LibraryCall("fft", "fft", (operand,), (wanted,), attributes=attributes)
+    (out,) = Session().run(call, [given])
+    by_name: dict[str, Callable[..., Array]] = {
+        "FFT": np.fft.fftn, "IFFT": np.fft.ifftn, "RFFT": np.fft.rfftn, "IRFFT": np.fft.irfftn
+    }  # fmt: skip
+    wide = given.astype(np.complex128 if given.dtype.kind == "c" else np.float64)
+    np.testing.assert_allclose(
+        out, by_name[kind](wide, sizes, (1, 2, 3)), rtol=1e-5, atol=1e-5 if narrow else 1e-12
+    )
