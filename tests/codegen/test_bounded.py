@@ -424,3 +424,24 @@ def test_bounded_sizes_on_a_simulated_gpu() -> None:
         for round_ in range(ROUNDS):
             args = arguments(module, round_)
             agree(exe(*args), evaluate(module, args))
+
+
+def test_bounded_sizes_on_a_gpu_by_way_of_the_host(fake: Any) -> None:
+    exe = fake.simulated(f"HloModule two\n{CASES['two_dims']}")
+    x = np.arange(6, dtype=np.float32).reshape(3, 2)
+    for given in (x, exe.put(x)):
+        turned, back = exe(given)
+        np.testing.assert_array_equal(turned, -x.T)
+        np.testing.assert_array_equal(back, x[::-1, ::-1])
+    with pytest.raises(ArgumentError, match="made by the call"):
+        exe(x, out=(turned, back))
+    exe.profile(x, rounds=1)
+
+
+def test_results_of_fixed_size_go_to_out(fake: Any) -> None:
+    text = f"HloModule m\n{CASES['reduce_last']}"
+    x, zeros = np.ones((2, 3), np.float32), np.zeros(3, np.float32)
+    for exe in (build(parse(text)), fake.simulated(text)):
+        out = zeros.copy()
+        assert exe(x, out=out) is out
+        np.testing.assert_array_equal(out, np.ones(3))

@@ -14,15 +14,24 @@ from typing import Any
 
 import numpy as np
 
-from ....ir.dtypes import from_numpy, to_numpy
+from ....ir.dtypes import from_numpy
 from ....ir.errors import ArgumentError, TargetError, UnsupportedError
 from ....ir.library.session import Session
 from ...code import DeviceCode
 from ...plan import KernelThunk, LibraryThunk, Plan
-from ..arguments import Array, answer, check_outputs, convert, flatten, flatten_outputs, rebuild
+from ..arguments import (
+    Array,
+    answer,
+    as_seen,
+    check_outputs,
+    convert,
+    flatten,
+    flatten_outputs,
+    rebuild,
+)
+from ..bounded import empty, is_bounded, live, padded, slots
 from ..bundle import Bundle
 from ..entry import ArraySpec
-from ..outputs import allocator
 from ..profile import ThunkTime, thunk_time
 from .arrays import DeviceArray, Placed, is_on_gpu, take
 from .device import Device, Memory, device
@@ -55,9 +64,8 @@ class DeviceProgram:
         self._session = Session()
         self._homes: dict[tuple[str, int], Memory] = {}
         self._recorder = Recorder(on, self.kernels, self._decision.address, bundle.name)
-        self._sizes = (
-            tuple(p.bytes for p in self.plan.params), tuple(r.bytes for r in self.plan.results)
-        )  # fmt: skip
+        self.params, self.results = slots(self.plan.params), slots(self.plan.results)
+        self._sizes = tuple(p.bytes for p in self.params), tuple(r.bytes for r in self.results)
         self._lent: deque[tuple[Any, list[object]]] = deque()
 
     def call(self, *args: object, out: object = None, **unknown: object) -> Any:
@@ -70,6 +78,8 @@ class DeviceProgram:
         """A call; the results go to ``out``, arrays of host or device, unless it is None."""
         plan, where = self.plan, self.bundle.name
         flat = flatten(args, plan.params, plan.param_tree, where)
+        if is_bounded((*plan.params, *plan.results)):
+            return self._run_bounded(flat, out)
         targets = [] if out is None else flatten_outputs(out, plan.results, plan.result_tree, where)
         with self.device:
             params = self._params(flat)
@@ -82,13 +92,49 @@ class DeviceProgram:
                 self._lend(params)
                 return rebuild(made, plan.result_tree)
             hosts = (
-                _empty(plan)
+                empty(plan.results)
                 if out is None
                 else check_outputs(out, plan.results, plan.result_tree, where)
             )
             self._execute(params, self._result_homes())
             self._fetch(hosts)
             return answer(hosts, plan.results, plan.result_tree) if out is None else out
+
+    def _run_bounded(self, flat: Sequence[object], out: object) -> Any:
+        """A call by way of the host, where arrays are padded and cut to their sizes."""
+        plan, where = self.plan, self.bundle.name
+        hosts = (
+            empty(plan.results)
+            if out is None
+            else check_outputs(out, plan.results, plan.result_tree, where)
+        )
+        whole = self._slots(flat)
+        with self.device:
+            self._execute(self._params(whole), self._result_homes())
+            self._fetch(hosts)
+        if out is not None:
+            return out
+        return answer(live(hosts, plan.results), plan.results, plan.result_tree)
+
+    def _slots(self, flat: Sequence[object]) -> Sequence[object]:
+        """What the slots of the parameters take, for what was given for the parameters."""
+        specs = self.plan.params
+        if not is_bounded(specs):
+            return flat
+        rows = enumerate(zip(flat, specs, strict=True))
+        arrays = [convert(self._on_host(x, i), s, i, self.bundle.name) for i, (x, s) in rows]
+        whole = padded(arrays, specs)
+        return [as_seen(a, s) for a, s in zip(whole, self.params, strict=True)]
+
+    def _on_host(self, value: object, number: int) -> object:
+        if isinstance(value, DeviceArray):
+            return value.numpy()
+        if is_on_gpu(value):
+            raise ArgumentError(
+                f"argument {number}", "another library's array on a GPU, where sizes are bounded",
+                self.bundle.name, "pass it as a NumPy array",
+            )  # fmt: skip
+        return value
 
     def put(self, value: object) -> DeviceArray:
         """A copy of an array on the device that this program runs on."""
@@ -145,7 +191,7 @@ class DeviceProgram:
     def profile(self, args: Sequence[object], rounds: int) -> tuple[ThunkTime, ...]:
         """The time of each thunk, from events around it; the best of the rounds."""
         plan = self.plan
-        flat = flatten(args, plan.params, plan.param_tree, self.bundle.name)
+        flat = self._slots(flatten(args, plan.params, plan.param_tree, self.bundle.name))
         alone = [steps((t,)) for t in plan.thunks]
         best = [float("inf")] * len(alone)
         with self.device:
@@ -158,8 +204,7 @@ class DeviceProgram:
     def _params(self, flat: Sequence[object]) -> list[Placed]:
         """The arguments on the device."""
         return [
-            self._place(x, s, i)
-            for i, (x, s) in enumerate(zip(flat, self.plan.params, strict=True))
+            self._place(x, s, i) for i, (x, s) in enumerate(zip(flat, self.params, strict=True))
         ]
 
     def _place(self, value: object, spec: ArraySpec, number: int) -> Placed:
@@ -201,7 +246,7 @@ class DeviceProgram:
     def _fetch(self, arrays: Sequence[Array]) -> None:
         """The results, from their homes on the device."""
         self._wait()  # so that a fault is told as this program's
-        for array, place, spec in zip(arrays, self._result_homes(), self.plan.results, strict=True):
+        for array, place, spec in zip(arrays, self._result_homes(), self.results, strict=True):
             direct = array.flags.c_contiguous
             made = array if direct else np.empty(spec.stored, array.dtype)
             self.staging.download(place, made)
@@ -221,7 +266,7 @@ class DeviceProgram:
         return self._homes[kind, number]
 
     def _result_homes(self) -> list[int]:
-        return [self._home("result", i, r).address for i, r in enumerate(self.plan.results)]
+        return [self._home("result", i, r).address for i, r in enumerate(self.results)]
 
     def _places(self, params: Sequence[Placed], results: Sequence[int]) -> Places:
         bases = self.arena.address, self.constants.address
@@ -310,10 +355,6 @@ def apart(
             return False
         read, written = (read, max(written, end)) if is_result else (max(read, end), written)
     return True
-
-
-def _empty(plan: Plan) -> list[Array]:
-    return [allocator(r.bytes)(r.stored, to_numpy(r.dtype)) for r in plan.results]
 
 
 def load_program(bundle: Bundle) -> DeviceProgram:
