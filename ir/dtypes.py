@@ -102,7 +102,7 @@ def from_numpy(dtype: np.dtype[Any]) -> DType:
 
 
 def is_numpys(dtype: np.dtype[Any]) -> bool:
-    """Whether NumPy itself has the type; ``isbuiltin`` denies it for copies, as unpickling makes."""
+    """Whether NumPy itself has the type; ``isbuiltin`` denies it for copies, say unpickled."""
     return dtype.num < _FIRST_FOREIGN
 
 

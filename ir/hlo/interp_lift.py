@@ -14,7 +14,7 @@ from .interp_values import Array, Run, Value
 from .nodes import Computation, Instruction, Shape
 from .opcodes import ELEMENTWISE
 
-SAME = frozenset({"copy", "broadcast", "reshape", "transpose", "bitcast", "opt-barrier"})
+SAME = frozenset({"copy", "broadcast", "reshape", "transpose", "opt-barrier"})
 """Operations that hand on a scalar."""
 
 
@@ -53,6 +53,8 @@ def lifted(c: Computation, run: Run) -> Callable[..., Value]:
                     values[i] = operands[0][i.attrs["index"]]
                 case "call" | "fusion":
                     values[i] = inner[i](*operands)
+                case "bitcast":
+                    values[i] = POINTWISE["bitcast-convert"](i, operands, run)
                 case opcode if opcode in SAME:
                     values[i] = operands[0]
                 case opcode if opcode in POINTWISE:
@@ -67,6 +69,7 @@ def lifted(c: Computation, run: Run) -> Callable[..., Value]:
 
 _STRUCTURE = frozenset(
     {"parameter", "constant", "tuple", "get-tuple-element", "call", "fusion", "compare"}
+    | {"bitcast"}
 )
 
 

@@ -67,6 +67,16 @@ def unpacked(codes: Array, whole: int, bits: int) -> Array:
     return (parts & ((1 << bits) - 1)).reshape(*codes.shape[:-1], -1)
 
 
+def _stochastic_convert(i: Instruction, args: list[Value], run: Run) -> Value:
+    """Magnitudes go up where the random bits, read as a fraction, are below what would be cut."""
+    x, bits = args[0].astype(np.float64), args[1].astype(np.uint64)
+    magnitude = np.abs(x)
+    whole = np.floor(magnitude)
+    part = np.ldexp(np.where(np.isfinite(x), magnitude - whole, 0.0), args[1].dtype.itemsize * 8)
+    rounded = whole + (bits < part.astype(np.uint64))
+    return convert(np.copysign(rounded, x), to_numpy(i.array.dtype))
+
+
 def _reduce_precision(i: Instruction, args: list[Value], run: Run) -> Value:
     exponent, mantissa = i.attrs["exponent_bits"], i.attrs["mantissa_bits"]
     a = args[0]
@@ -118,6 +128,7 @@ HANDLERS: dict[str, Handler] = {
     "convert": _convert,
     "bitcast-convert": _bitcast_convert,
     "reduce-precision": _reduce_precision,
+    "stochastic-convert": _stochastic_convert,
     "complex": _complex,
     "real": _real,
     "imag": _imag,

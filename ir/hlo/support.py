@@ -39,7 +39,6 @@ REASONS: dict[str, tuple[str, str]] = {
     ),
     "ragged-all-to-all": ("it exchanges values between devices", ONE_DEVICE),
     "collective-reduce": ("it exchanges values between devices", ONE_DEVICE),
-    "stochastic-convert": ("its rounding is not defined outside of XLA", "use convert"),
     "shuffle": ("its order is not defined outside of XLA", "use sort on random keys"),
     "ragged-dot": ("this version has no code for ragged products", "write it as dots and selects"),
     "scaled-dot": ("this version has no code for it", "scale the operands and use dot"),
@@ -144,6 +143,8 @@ def _problem(i: Instruction, used: tuple[Instruction, ...], devices: Devices) ->
     if i.opcode == "bitcast":
         reason = _bitcast(i)
         return reason, BEFORE if reason else ""
+    if i.opcode == "stochastic-convert" and i.array.dtype.kind != "signed":
+        return f"what it rounds to is defined for signed integers, not for {i.array.dtype}", ""
     if i.opcode in COMPUTED:
         return "", ""
     return REASONS.get(i.opcode, ("this version has no code for it", ""))
