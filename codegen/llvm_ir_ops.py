@@ -60,8 +60,14 @@ def _number(x: Value) -> bool:
     return isinstance(x.literal, int | float) and not math.isnan(x.literal)
 
 
-def _extreme(name: str, compare: str) -> Emit:
-    """The greater or lesser; NaN if either is. A literal needs no look at NaN."""
+def _extreme(name: str, above: str) -> Emit:
+    """The greater or lesser; NaN if either is, and -0 below +0 (IEEE 754-2019, 9.6).
+
+    The two ways round of the machine's own instruction differ in zeros and NaNs alone: their bits
+    together make the lesser in all cases, what they share the greater in all but NaN. A literal
+    needs no look at NaN, and wins a tie if it is the zero that counts.
+    """
+    greatest = name == "maximum"
 
     def emit(b: Builder, x: Value, y: Value) -> Value:
         if b.nvidia and x.dtype == f32:
@@ -69,11 +75,22 @@ def _extreme(name: str, compare: str) -> Emit:
         if _number(x):
             x, y = y, x
         if _number(y):
-            return b.select(b.compare(compare, y, x), y, x)
-        either = b.select(b.compare(compare, x, y), x, y)
-        return b.select(b.compare("uno", x, x), x, either)
+            ties = y.literal == 0 and (math.copysign(1, _real(y)) > 0) == greatest
+            return b.select(b.compare(above.replace("t", "e") if ties else above, y, x), y, x)
+        x, y = b.even(x, y)
+        one = b.bits(b.select(b.compare(above, x, y), x, y))
+        other = b.bits(b.select(b.compare(above, y, x), y, x))
+        if not greatest:
+            return b.from_bits(b.binary("or", one, other))
+        shared = b.from_bits(b.binary("and", one, other))
+        return b.select(b.compare("uno", x, y), b.like(math.nan, x), shared)
 
     return emit
+
+
+def _real(x: Value) -> float:
+    assert isinstance(x.literal, int | float)
+    return float(x.literal)
 
 
 maximum, minimum = _extreme("maximum", "ogt"), _extreme("minimum", "olt")

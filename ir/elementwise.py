@@ -8,8 +8,8 @@ an operation is one entry here and one there.
 Integer arithmetic wraps. ``divide`` and ``remainder`` of integers truncate; a division by zero
 gives -1 (all ones), a remainder by zero the dividend, and INT_MIN / -1 gives INT_MIN, as XLA
 defines them. ``floordiv`` and ``floormod`` round to minus infinity and are for index arithmetic,
-with a positive divisor. ``maximum`` and ``minimum`` hand on NaN. A shift by at least the width
-gives 0 (the sign for ``shift-right-arithmetic``).
+with a positive divisor. ``maximum`` and ``minimum`` hand on NaN, and -0 is below +0. A shift
+by at least the width gives 0 (the sign for ``shift-right-arithmetic``).
 """
 
 from __future__ import annotations
@@ -209,11 +209,15 @@ def _power(a: Array, b: Array) -> Array:
 
 
 def _max(a: Array, b: Array) -> Array:
-    return np.logical_or(a, b) if a.dtype.kind == "b" else np.maximum(a, b)
+    if a.dtype.kind != "f":
+        return np.logical_or(a, b) if a.dtype.kind == "b" else np.maximum(a, b)
+    return np.where((a == 0) & (b == 0), a + b, np.maximum(a, b))
 
 
 def _min(a: Array, b: Array) -> Array:
-    return np.logical_and(a, b) if a.dtype.kind == "b" else np.minimum(a, b)
+    if a.dtype.kind != "f":
+        return np.logical_and(a, b) if a.dtype.kind == "b" else np.minimum(a, b)
+    return np.where((a == 0) & (b == 0), -(-a - b), np.minimum(a, b))
 
 
 def _add(a: Array, b: Array) -> Array:
@@ -233,7 +237,7 @@ def _not(a: Array) -> Array:
 
 
 def _clamp(low: Array, x: Array, high: Array) -> Array:
-    return np.minimum(np.maximum(x, low), high).astype(x.dtype)
+    return _min(_max(x, low), high).astype(x.dtype)
 
 
 def _mulhi(a: Array, b: Array) -> Array:

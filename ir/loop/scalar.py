@@ -91,6 +91,8 @@ def _native(dtype: DType) -> bool:
 def _extreme(better: Callable[[Any, Any], Any], a: Closure, b: Closure) -> Closure:
     def run(env: Env) -> Value:
         x, y = a(env), b(env)
+        if x == y == 0:  # -0 is below +0
+            return x + y if better is operator.ge else -(-x - y)
         return x if x != x or better(x, y) else y
 
     return run
