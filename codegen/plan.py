@@ -159,10 +159,19 @@ def library_thunks(plan: Plan) -> tuple[LibraryThunk, ...]:
 def show(plan: Plan) -> str:
     """The plan as text, one thunk a line."""
     lines = [f"arena {plan.arena_bytes} bytes, constants {plan.constant_bytes} bytes"]
-    lines += [f"param {i} {spec.name}: {spec}{_lies(spec)}" for i, spec in enumerate(plan.params)]
-    lines += [f"result {i}: {spec}{_lies(spec)}" for i, spec in enumerate(plan.results)]
+    lines += _show_slots("param", plan.params)
+    lines += _show_slots("result", plan.results)
     lines += _show_all(plan.thunks, "")
     return "\n".join(lines) + "\n"
+
+
+def _show_slots(memory: str, specs: Sequence[ArraySpec]) -> Iterator[str]:
+    """The arrays, each by the number of its slot; their sizes stand in the slots after it."""
+    number = 0
+    for spec in specs:
+        name = f" {spec.name}" if memory == "param" else ""
+        yield f"{memory} {number}{name}: {spec}{_lies(spec)}"
+        number += len(slots((spec,)))
 
 
 def _lies(spec: ArraySpec) -> str:
