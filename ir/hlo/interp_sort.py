@@ -7,13 +7,11 @@ from collections.abc import Callable
 import numpy as np
 
 from ..conversion import is_float, is_narrow_int
-from ..errors import UnsupportedError
 from .interp_lift import lifted
 from .interp_pointwise import total_order
 from .interp_values import Array, Handler, Run, Value
-from .nodes import Computation, Instruction, Shape, TupleShape
+from .nodes import Computation, Instruction
 from .rewrite import post_order
-from .shape_text import show_shape
 
 
 def _sort(i: Instruction, args: list[Value], run: Run) -> Value:
@@ -141,19 +139,4 @@ def top_k(a: Array, k: int, largest: bool = True) -> tuple[Array, Array]:
     return np.take_along_axis(a, at, -1), at.astype(np.int32)
 
 
-def _custom_call(i: Instruction, args: list[Value], run: Run) -> Value:
-    return CUSTOM_CALLS[i.attrs["custom_call_target"]](i, args, run)
-
-
-def _custom_topk(i: Instruction, args: list[Value], run: Run) -> Value:
-    match i.shape:
-        case TupleShape(elements=(Shape(dims=(*_, k)), Shape())):
-            return top_k(args[0], k)
-        case other:
-            raise UnsupportedError(f"TopK `{i.name}`", f"it returns {show_shape(other)}")
-
-
-CUSTOM_CALLS: dict[str, Handler] = {"TopK": _custom_topk}
-"""Custom calls whose meaning is known, by target."""
-
-HANDLERS: dict[str, Handler] = {"sort": _sort, "topk": _topk, "custom-call": _custom_call}
+HANDLERS: dict[str, Handler] = {"sort": _sort, "topk": _topk}

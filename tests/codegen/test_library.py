@@ -296,6 +296,39 @@ def test_the_state_of_random_numbers_goes_on_with_each_call(target: str) -> None
     assert first in {int(s[0]) for s in evaluate(exe.module, [])}
 
 
+LINEAR = """ENTRY main {
+  p = c64[3,8,12] parameter(0)
+  a = f32[2,6,6] parameter(1)
+  b = f32[2,6,5] parameter(2)
+  f = c64[3,8,12] fft(p), fft_type=FFT, fft_length={8,12}
+  l = f32[2,6,6] cholesky(a), lower=true
+  x = f32[2,6,5] triangular-solve(l, b), left_side=true, lower=true
+  ROOT r = (c64[3,8,12], f32[2,6,5]) tuple(f, x)
+}
+"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_transforms_and_solvers_with_their_costs(target: str) -> None:
+    """The numbers of operations are those that XLA's cost analysis gives for the three."""
+    exe = made(LINEAR, target)
+    p, a, b = exe.random_arguments(3)
+    a = a @ np.swapaxes(a, 1, 2) + 6 * np.eye(6, dtype=np.float32)
+    f, x = exe(p, a, b)
+    np.testing.assert_allclose(f, np.fft.fft2(p), rtol=1e-4, atol=1e-4)
+    factor = np.linalg.cholesky(a)
+    np.testing.assert_allclose(factor @ x, b, rtol=1e-4, atol=1e-4)
+    assert exe.cost_analysis()["flops"] == 20736 + 144 + 720
+    assert exe.memory_analysis()["temp_size_in_bytes"] >= l_bytes(exe)
+    names = [t.name for t in exe.profile(p, a, b)]
+    assert names == ["f", "l", "x"]
+
+
+def l_bytes(exe: Executable) -> int:
+    """The factor is the one array between the calls."""
+    return next(t.results[0].bytes for t in exe.plan.thunks if t.name == "l")  # type: ignore[union-attr]
+
+
 def test_thunks_survive_json_and_their_sizes_are_checked() -> None:
     register_custom_call("pair", pair)
     plan = made(PAIR).plan
