@@ -22,7 +22,7 @@ MARKS = frozenset(
         "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "LayoutConstraint",
         "annotate_device_placement", "MoveToHost", "MoveToDevice", "PinToDevice",
         "PinToDeviceSram", "xla.sdy.FuncResultSharding", "xla.sdy.GlobalToLocalShape",
-        "xla.sdy.LocalToGlobalShape",
+        "xla.sdy.LocalToGlobalShape", "xla.sdy.PropagationBarrier", "xla.sdy.Sharding", "mhlo.copy",
     }
 )  # fmt: skip
 """Targets that give their operand as it is."""
