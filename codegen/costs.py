@@ -55,11 +55,11 @@ def _flops(i: Instruction) -> float:
             return sum(_count(i.attrs["to_apply"])) * _elements(i) * float(max(0, more))
         case "fft":
             levels = math.prod(max(1, n).bit_length() - 1 for n in i.attrs["fft_length"])
-            return 8.0 * _elements(i.operands[0]) * levels
+            return 8.0 * _elements(i.operands[0]) * float(levels)
         case "cholesky":
             return _elements(i) * float(i.array.dims[-1]) / 3
         case "triangular-solve":
-            return 2.0 * _elements(i) * i.operands[0].array.dims[-1]
+            return 2.0 * _elements(i) * float(i.operands[0].array.dims[-1])
         case opcode if opcode in TABLE and not TABLE[opcode].transcendental:
             return _elements(i)
         case _:
