@@ -241,8 +241,10 @@ class Attributes:
         return Dialect(name[1:], {}, tokens.balanced("attribute"))
 
     def labels(self) -> ConvLabels:
-        """``[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]``"""
+        """``[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]``, or ``raw`` and every number by its name"""
         tokens, place = self.tokens, self.tokens.place
+        if tokens.take("raw"):
+            return self._raw_labels()
         lhs = self.list()
         tokens.expect("x", "between dimension numbers")
         rhs = self.list()
@@ -258,6 +260,32 @@ class Attributes:
             rhs.index("i"), rhs.index("o"), tuple(rhs.index(i) for i in spatial),
             out.index("b"), out.index("f"), tuple(out.index(i) for i in spatial),
         )  # fmt: skip
+
+    def _raw_labels(self) -> ConvLabels:
+        """``input_batch_dimension = 0, .., output_spatial_dimensions = [1, 2]``"""
+        place = self.tokens.place
+        found: dict[str, Any] = {}
+        while self.tokens.next != ">":
+            if found:
+                self.tokens.expect(",", "between dimension numbers")
+            self._entry(found)
+        numbers: list[Any] = []
+        for side, first, second in RAW_LABELS:
+            one = [found.get(f"{side}_{n}_dimension") for n in (first, second)]
+            many = found.get(f"{side}_spatial_dimensions", ())
+            wanted = list(range(len(many) + 2)) if isinstance(many, tuple) else [None]
+            if not all(isinstance(n, int) for n in one) or sorted([*one, *many]) != wanted:
+                what = "dimension numbers of a convolution are not readable"
+                self.tokens.fail_at(place, what, f"those of the {side}")
+            numbers += [*one, many]
+        return ConvLabels(*numbers)
+
+
+RAW_LABELS = (
+    ("input", "batch", "feature"),
+    ("kernel", "input_feature", "output_feature"),
+    ("output", "batch", "feature"),
+)
 
 
 def symbol_name(token: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from . import chlo, ops_calls, ops_dynamic, ops_linear, ops_plain, ops_regions
+from . import chlo, ops_bits, ops_calls, ops_dynamic, ops_linear, ops_older, ops_plain, ops_regions
 from .lower import Handler, Results, Site
 
 _BOTH: dict[str, Handler] = {
@@ -13,6 +13,8 @@ _BOTH: dict[str, Handler] = {
     **ops_regions.TABLE,
     **ops_dynamic.TABLE,
     **ops_calls.TABLE,
+    **ops_older.TABLE,
+    **ops_bits.TABLE,
 }
 
 _MHLO_ONLY: dict[str, Handler] = {
@@ -36,6 +38,7 @@ _SIZES = _refused(
     "shapes are no values in HLO", "export the model with the shapes of its arguments known"
 )
 _RAGGED = _refused("ragged products are not read", "split the product by group")
+_ASYNC = _refused("work that runs beside other work is not read", "print it where it is awaited")
 
 TABLE: Mapping[str, Handler] = {
     **{f"{d}.{name}": h for d in ("stablehlo", "mhlo") for name, h in _BOTH.items()},
@@ -49,6 +52,7 @@ TABLE: Mapping[str, Handler] = {
     **dict.fromkeys(
         ("shape.shape_of", "shape.num_elements", "shape.broadcast", "tensor.dim"), _SIZES
     ),
+    **{f"{d}.async_{n}": _ASYNC for d in ("stablehlo", "mhlo") for n in ("start", "update", "done")},
     "chlo.ragged_dot": _RAGGED,
     "mhlo.ragged_dot": _RAGGED,
     "arith.constant": ops_plain.constant,

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...dtypes import to_numpy
 from ...hlo.nodes import Instruction, PadDim, Shape, SliceDim, TokenShape, TupleShape
-from ...hlo.shape_text import UNKNOWN, show_shape
+from ...hlo.shape_text import show_shape
 from .lower import Handler, Results, Site
 from .syntax import Dense
 
@@ -29,6 +29,19 @@ BINARY = (
 def elementwise(site: Site) -> Results:
     opcode = site.op.name.partition(".")[2].replace("_", "-")
     return site.make(opcode, site.operands)
+
+
+def extreme(site: Site) -> Results:
+    """``maximum`` and ``minimum``; complex numbers compare by their real, then imaginary part."""
+    shape = array_of(site, 0)
+    if shape.dtype.kind != "complex":
+        return elementwise(site)
+    parts = [[site.infer(n, [o]) for o in operands(site, 2)] for n in ("real", "imag")]
+    direction = "GT" if site.op.name.endswith("maximum") else "LT"
+    (real, imag), equal = parts, site.infer("compare", parts[0], direction="EQ")
+    second = site.infer("and", [equal, site.infer("compare", imag, direction=direction)])
+    first = site.infer("or", [site.infer("compare", real, direction=direction), second])
+    return site.infer("select", [first, *site.operands])
 
 
 def operands(site: Site, count: int) -> Sequence[Instruction]:
@@ -96,19 +109,6 @@ def convert(site: Site) -> Results:
 def like_operand(site: Site) -> Shape:
     """The declared element type with the operand's dimensions."""
     return replace(array_of(site, 0), dtype=site.element().dtype, layout=None)
-
-
-def bitcast_convert(site: Site) -> Results:
-    old, new = array_of(site, 0), site.element()
-    if UNKNOWN in new.dims:
-        wide, narrow = old.dtype.bits, new.dtype.bits
-        dims = old.dims
-        if wide > narrow:
-            dims = (*dims, wide // narrow)
-        elif narrow > wide:
-            dims = dims[:-1]
-        new = Shape(new.dtype, dims)
-    return site.add("bitcast-convert", new, operands(site, 1))
 
 
 def reshape(site: Site) -> Results:
@@ -278,11 +278,12 @@ def index_of_device(site: Site) -> Results:
 
 TABLE: Mapping[str, Handler] = {
     **dict.fromkeys([*UNARY, *BINARY], elementwise),
+    "maximum": extreme,
+    "minimum": extreme,
     "clamp": elementwise,
     "constant": constant,
     "iota": iota,
     "convert": convert,
-    "bitcast_convert": bitcast_convert,
     "reshape": reshape,
     "transpose": transpose,
     "reverse": reverse,

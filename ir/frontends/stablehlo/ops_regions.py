@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import pred, u32
-from ...hlo.nodes import Instruction, Raw, Shape, TokenShape, TupleShape
+from ...dtypes import DType, pred, u32
+from ...hlo.nodes import Computation, Instruction, Raw, Shape, TokenShape, TupleShape
 from ...hlo.shape_text import show_shape
 from .lower import Handler, Results, Site
 from .ops_plain import array_of, operands
@@ -66,16 +66,16 @@ def case(site: Site) -> Results:
 def reduce(site: Site) -> Results:
     """With a region, or with the name of an operation of two scalars."""
     if "applies" in site.op.attrs:
-        reducer = _applied(site, site.word("applies"))
+        reducer = applied(site, site.word("applies"), array_of(site, 0).dtype)
     else:
         reducer = site.scalars(site.region(0), "reduce")
     value = site.make("reduce", site.operands, dimensions=site.ints("dimensions"), to_apply=reducer)
     return site.results(value)
 
 
-def _applied(site: Site, name: str) -> Any:
-    """The reducer ``name(a, b)`` for the first operand's element type, made once."""
-    kind = Shape(array_of(site, 0).dtype)
+def applied(site: Site, name: str, dtype: DType) -> Computation:
+    """The reducer ``name(a, b)`` of scalars, made once."""
+    kind = Shape(dtype)
     key = (name, kind)
     if key not in site.low.reducers:
         result = Op(name, ("%a", "%b"), {}, (), None, (kind,), ("%c",), site.op.place)
@@ -158,16 +158,16 @@ def channel(site: Site) -> dict[str, Any]:
 
 
 def all_reduce(site: Site) -> Results:
-    """Also ``reduce_scatter`` and the older ``cross-replica-sum``."""
+    """Also ``reduce_scatter``, ``collective_reduce`` and the older ``cross-replica-sum``."""
     name = site.op.name.partition(".")[2]
     attrs: dict[str, Any] = {"replica_groups": groups(site), **channel(site)}
     if name == "reduce_scatter":
         attrs["dimensions"] = (site.integer("scatter_dimension"),)
     if name == "cross-replica-sum":
-        attrs["to_apply"] = _applied(site, "stablehlo.add")
+        attrs["to_apply"] = applied(site, "stablehlo.add", array_of(site, 0).dtype)
     else:
         attrs["to_apply"] = site.scalars(site.region(0), name)
-    opcode = "reduce-scatter" if name == "reduce_scatter" else "all-reduce"
+    opcode = "all-reduce" if name == "cross-replica-sum" else name.replace("_", "-")
     return site.results(site.make(opcode, site.operands, **attrs))
 
 
@@ -197,7 +197,7 @@ def collective_permute(site: Site) -> Results:
 
 def collective_broadcast(site: Site) -> Results:
     attrs = {"replica_groups": groups(site), **channel(site)}
-    return site.make("collective-broadcast", site.operands, **attrs)
+    return site.results(site.make("collective-broadcast", site.operands, **attrs))
 
 
 def infeed(site: Site) -> Results:
@@ -263,6 +263,7 @@ TABLE: Mapping[str, Handler] = {
     "composite": composite,
     "all_reduce": all_reduce,
     "reduce_scatter": all_reduce,
+    "collective_reduce": all_reduce,
     "cross-replica-sum": all_reduce,
     "all_gather": all_gather,
     "all_to_all": all_to_all,

@@ -269,6 +269,28 @@ def _while(p: Parser, name: str, results: Values, place: int) -> Op:
     return p.op(name, tuple(operands), attrs, (condition, body), types, results, place)
 
 
+def _scan(p: Parser, name: str, results: Values, place: int) -> Op:
+    """``(%a, ..) inits (%b, ..) dimension=0 attributes {..} { .. } : types``"""
+    tokens = p.tokens
+    groups: list[Values] = []
+    for word in ("", "inits"):
+        if word:
+            tokens.expect(word, "after the inputs of a scan")
+        tokens.expect("(", "before the values of a scan")
+        groups.append(p.values())
+        tokens.expect(")", "after the values of a scan")
+    tokens.expect("dimension", "of a scan")
+    tokens.expect("=", "after `dimension`")
+    attrs: dict[str, Any] = {"dimension": tokens.integer("a dimension")}
+    if tokens.take("attributes"):
+        attrs.update(p.attributes.dictionary())
+    inputs, inits = groups
+    attrs["operandSegmentSizes"] = (len(inputs), len(inits))
+    attrs["resultSegmentSizes"] = (len(results) - len(inits), len(inits))
+    region = p.region()
+    return p.op(name, (*inputs, *inits), attrs, (region,), p.signature(), results, place)
+
+
 def _return(p: Parser, name: str, results: Values, place: int) -> Op:
     """``%a, %b : types``"""
     operands = p.values()
@@ -325,6 +347,7 @@ FORMS: Mapping[str, Callable[[Parser, str, Values, int], Op]] = {
     "composite": _named,
     "reduce": _reduce,
     "while": _while,
+    "scan": _scan,
     "return": _return,
     "cast": _cast,
 }
