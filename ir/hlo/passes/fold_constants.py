@@ -9,7 +9,7 @@ import numpy as np
 from ..interp import evaluate_computation
 from ..nodes import HloModule, Instruction
 from ..rewrite import assemble, constant, map_computations, post_order, rebuild
-from .match import POINTWISE, is_static
+from .match import PARTS, POINTWISE, is_static
 
 SMALL = 4096
 """Results up to this many bytes are always worth folding."""
@@ -17,7 +17,7 @@ SMALL = 4096
 HEAVY = 1 << 16
 """Dots, sorts and their kin are folded if operands and result have at most this many elements."""
 
-CHEAP: frozenset[str] = POINTWISE | {
+CHEAP: frozenset[str] = POINTWISE | PARTS | {
     "reshape", "transpose", "slice", "reverse", "concatenate", "pad", "reduce", "bitcast-convert",
     "dynamic-slice", "gather",
 }  # fmt: skip

@@ -10,7 +10,7 @@ import numpy as np
 from ..nodes import Computation, HloModule, Instruction, Shape
 from ..rewrite import make, map_computations, rebuild, with_operands
 from . import build
-from .match import POINTWISE, is_static, splat
+from .match import PARTS, POINTWISE, is_static, splat
 
 
 def inline_calls(module: HloModule) -> HloModule:
@@ -53,7 +53,7 @@ def _inline_map(i: Instruction) -> Instruction | None:
             continue
         if b.opcode == "constant":
             new[b] = build.broadcast(b, (), dims)
-        elif b.opcode in POINTWISE and b.operands:
+        elif b.opcode in POINTWISE | PARTS and b.operands:
             shape = Shape(b.array.dtype, dims)
             new[b] = make(b.opcode, shape, tuple(new[o] for o in b.operands), **b.attrs)
         else:

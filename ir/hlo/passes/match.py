@@ -9,8 +9,11 @@ import numpy as np
 from ..nodes import Computation, Instruction, Shape
 from ..opcodes import ELEMENTWISE
 
-POINTWISE: frozenset[str] = ELEMENTWISE | {"compare", "convert", "reduce-precision", "complex"}
+POINTWISE: frozenset[str] = ELEMENTWISE | {"compare", "convert", "reduce-precision"}
 """Operations whose result element depends on the operands' elements at the same place alone."""
+
+PARTS: frozenset[str] = frozenset({"complex", "real", "imag"})
+"""Operations that put complex numbers together and take them apart, place by place."""
 
 MOVES: frozenset[str] = frozenset(
     {"broadcast", "reshape", "transpose", "slice", "reverse", "copy", "bitcast"}

@@ -37,13 +37,13 @@ from . import (
     pad_dynamic_reduce,
     pad_dynamic_reshape,
 )
-from .match import POINTWISE
+from .match import PARTS, POINTWISE
 from .pad_dynamic_values import Padded, Tree, scalar, static
 
 MOST = (1 << 31) - 1  # elements of an array with live sizes, which are s32
 
 RULES: Mapping[str, Callable[[Instruction, list[Padded]], Tree]] = {
-    **dict.fromkeys([*POINTWISE, "copy", "real", "imag", "map"], pad_dynamic_moves.elementwise),
+    **dict.fromkeys([*POINTWISE, *PARTS, "copy", "map"], pad_dynamic_moves.elementwise),
     **pad_dynamic_moves.RULES,
     **pad_dynamic_reshape.RULES,
     **pad_dynamic_reduce.RULES,
