@@ -40,6 +40,8 @@ def read_attributes(
         value = _value(message, opcode, name)
         if word.endswith("?") and value in (None, False, 0, (), "", DEFAULTS.get(name)):
             continue
+        if value is None or (value == "" and KINDS.get(name) == "word"):
+            message.fail(f"`{opcode}` does not hang together", f"it has no `{name}` that is known")
         attrs[name] = value
     if attrs.get("type") == _usual_type(operands):
         del attrs["type"]
@@ -73,7 +75,12 @@ def _value(message: Message, opcode: str, name: str) -> Any:
             return holder.boolean(field)
         case "float":
             return holder.float32(field)
-        case "word" | "string":
+        case "word":
+            word = holder.text(field)
+            if word and not word.replace("_", "").replace("-", "").isalnum():
+                message.fail(f"attribute `{name}` is not a word", f"`{escaped(word)[:40]}`")
+            return word
+        case "string":
             return escaped(holder.text(field))
         case "window":
             return _window(holder.message(field))

@@ -6,6 +6,7 @@ import re
 from types import MappingProxyType
 from typing import Any
 
+from ...errors import ParseError
 from ...hlo.nodes import AnyShape, Computation, HloModule, Instruction, Metadata, Raw, TupleShape
 from ...hlo.opcodes import is_known
 from ...hlo.shape_text import show_shape
@@ -50,7 +51,10 @@ def _module(message: Message) -> Message:
         inner = outer.fields.get(1, [0])[0]
         if not isinstance(inner, tuple):
             break
-        outer = Message(outer.data, outer.source, inner[0], inner[1], outer.depth + 1)
+        try:
+            outer = Message(outer.data, outer.source, inner[0], inner[1], outer.depth + 1)
+        except ParseError:  # a name, say
+            break
     message.fail("not an HLO proto", "no module is in it")
 
 

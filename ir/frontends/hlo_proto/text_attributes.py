@@ -42,11 +42,12 @@ def written(message: Message, opcode: str) -> list[tuple[str, str]]:
         shape = literal_shape(literal)
         shown = f"{show_shape(shape)} {show_literal(read_literal(literal, shape))}"
         rows.append(("literal", shown))
-    if config := message.raw(27 if opcode == "infeed" else 22):
+    config = message.raw(_CONFIGS.get(opcode, 0))
+    if config:
         rows.append((f"{opcode}_config", f'"{_printable(config)}"'))
     if (outfeed := message.message(29)) is not None and opcode == "outfeed":
         rows.append(("outfeed_shape", show_shape(read_shape(outfeed))))
-    if message.has(80):
+    if message.has(80) and opcode == "copy-start":
         rows.append(("cross_program_prefetch_index", str(message.integer(80))))
     if (replication := message.message(61)) is not None:
         marks = ["true" if n else "false" for n in replication.integers(1)]
@@ -57,6 +58,9 @@ def written(message: Message, opcode: str) -> list[tuple[str, str]]:
     if config := message.raw(43):
         rows.append(("backend_config", _bare_or_quoted(config)))
     return rows
+
+
+_CONFIGS = {"infeed": 27, "outfeed": 22}
 
 
 def _braces(items: Any, separator: str = ",") -> str:

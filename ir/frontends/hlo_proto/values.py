@@ -32,8 +32,9 @@ def read_shape(message: Message) -> AnyShape:
         hint = f"known: {', '.join(TYPES)}"
         message.fail("unknown element type", f"type number {kind}", hint)
     dtype = BY_NAME[_NAMES[kind]]
-    dims = tuple(UNKNOWN if d == UNBOUNDED else d for d in message.integers(3))
-    if any(d < 0 and d != UNKNOWN for d in dims) or too_large(dims, dtype.bytes):
+    sizes = message.integers(3)
+    dims = tuple(UNKNOWN if d == UNBOUNDED else d for d in sizes)
+    if any(d < 0 and d != UNBOUNDED for d in sizes) or too_large(dims, dtype.bytes):
         message.fail("shape is too large", f"{dtype}[{','.join(map(str, dims))}]")
     dynamic = tuple(map(bool, message.integers(6)))
     if dynamic and len(dynamic) != len(dims):
