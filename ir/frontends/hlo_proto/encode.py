@@ -97,7 +97,7 @@ def _layout(order: tuple[int, ...], tiling: str) -> bytes:
 
 
 def write_literal(value: Any, shape: AnyShape) -> bytes:
-    """``LiteralProto``, its elements row-major; ``UnsupportedError`` for a value left out."""
+    """``LiteralProto``; ``UnsupportedError`` for a value that its text left out."""
     out = Writer()
     if isinstance(value, Raw):
         why = "the text that it was read from left its value out"
@@ -107,9 +107,10 @@ def write_literal(value: Any, shape: AnyShape) -> bytes:
             out.message(1, write_shape(shape))
             for v, e in zip(value, elements, strict=True):
                 out.message(10, write_literal(v, e))
-        case Shape(dtype=dtype, dims=dims):
-            out.message(1, write_shape(Shape(dtype, dims)))
-            out.raw(LITERALS[dtype.name], _elements(np.ascontiguousarray(value).reshape(-1)))
+        case Shape(dtype=dtype, dims=dims, layout=layout):
+            out.message(1, write_shape(Shape(dtype, dims, layout)))
+            physical = value if layout is None else value.transpose(layout[::-1])
+            out.raw(LITERALS[dtype.name], _elements(np.ascontiguousarray(physical).reshape(-1)))
         case _:
             raise TypeError("a token has no literal")
     return bytes(out.data)
