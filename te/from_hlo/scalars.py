@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -135,32 +135,80 @@ def splat(instruction: Instruction) -> Const | None:
     return literal(first[0], dtype)
 
 
-def apply(computation: Computation, args: Sequence[Expr]) -> tuple[Expr, ...]:
+Scalars: TypeAlias = Expr | tuple["Scalars", ...]
+
+
+def apply(computation: Computation, args: Sequence[Scalars]) -> tuple[Expr, ...]:
     """What a scalar computation (a reducer, a comparator) returns for scalar arguments."""
-    values: dict[Instruction, Expr] = {}
-    tuples: dict[Instruction, tuple[Expr, ...]] = {}
+    found = _applied(computation, args)
+    parts = found if isinstance(found, tuple) else (found,)
+    return tuple(_scalar(p) for p in parts)
+
+
+def _scalar(x: Scalars) -> Expr:
+    assert not isinstance(x, tuple)
+    return x
+
+
+def _applied(computation: Computation, args: Sequence[Scalars]) -> Scalars:
+    values: dict[Instruction, Scalars] = {}
     for x in computation.instructions:
-        if x.opcode == "tuple":
-            tuples[x] = tuple(values[o] for o in x.operands)
-        elif x.opcode == "get-tuple-element" and x.operands[0] in tuples:
-            values[x] = tuples[x.operands[0]][x.attrs["index"]]
-        elif not isinstance(x.shape, Shape) or x.array.size != 1:
-            refuse(x, computation, "the computation does not work on scalars")
-        elif x.opcode == "parameter":
+        operands = [values[o] for o in x.operands]
+        if x.opcode == "parameter":
             values[x] = args[x.attrs["number"]]
-        elif x.opcode == "constant":
-            values[x] = literal(np.asarray(x.attrs["literal"]).reshape(-1)[0], x.array.dtype)
-        elif x.opcode in ("broadcast", "reshape", "bitcast"):
-            values[x] = values[x.operands[0]]
-        elif x.opcode in ("call", "map"):
-            inner = apply(x.attrs["to_apply"], [values[o] for o in x.operands])
-            values[x] = inner[0]
-        elif is_elementwise(x):
-            values[x] = elementwise(x, [values[o] for o in x.operands])
+        elif x.opcode == "tuple":
+            values[x] = tuple(operands)
+        elif x.opcode == "get-tuple-element":
+            (whole,) = operands
+            assert isinstance(whole, tuple)
+            values[x] = whole[x.attrs["index"]]
+        elif x.opcode in ("call", "map", "fusion"):
+            callee = x.attrs["calls" if "calls" in x.attrs else "to_apply"]
+            values[x] = _applied(callee, operands)
+        elif x.opcode == "conditional":
+            values[x] = _branches(x, operands)
+        elif x.opcode in SAME:
+            values[x] = operands[0]
         else:
-            refuse(x, computation, "it is not an operation on scalars")
-    root = computation.root
-    return tuples[root] if root in tuples else (values[root],)
+            values[x] = _one(x, computation, operands)
+    return values[computation.root]
+
+
+def _one(x: Instruction, computation: Computation, operands: Sequence[Scalars]) -> Expr:
+    """An instruction on scalars alone."""
+    if not isinstance(x.shape, Shape) or x.array.size != 1:
+        refuse(x, computation, "the computation does not work on scalars")
+    if x.opcode == "constant":
+        return literal(np.asarray(x.attrs["literal"]).reshape(-1)[0], x.array.dtype)
+    scalars = [_scalar(o) for o in operands]
+    if x.opcode in ("broadcast", "reshape", "bitcast"):
+        return reinterpret(scalars[0], x.array.dtype)
+    if not is_elementwise(x):
+        refuse(x, computation, "it is not an operation on scalars")
+    return elementwise(x, scalars)
+
+
+def _branches(x: Instruction, operands: Sequence[Scalars]) -> Scalars:
+    """All branches are computed, one is chosen: no scalar operation has an effect or a fault."""
+    index, *given = operands
+    choice = _scalar(index)
+    if "branch_computations" in x.attrs:
+        branches: Sequence[Computation] = x.attrs["branch_computations"]
+    else:
+        branches = x.attrs["true_computation"], x.attrs["false_computation"]
+    results = [_applied(c, [a]) for c, a in zip(branches, given, strict=True)]
+    chosen = results[-1]
+    for n, result in reversed(list(enumerate(results[:-1]))):
+        taken = choice if choice.dtype == pred else op("eq", choice, const(n, choice.dtype))
+        chosen = _select(taken, result, chosen)
+    return chosen
+
+
+def _select(condition: Expr, yes: Scalars, no: Scalars) -> Scalars:
+    if isinstance(yes, tuple):
+        assert isinstance(no, tuple)
+        return tuple(_select(condition, a, b) for a, b in zip(yes, no, strict=True))
+    return select(condition, yes, _scalar(no))
 
 
 def simple_combiner(computation: Computation) -> str | None:

@@ -57,6 +57,8 @@ def launch_seconds(target: Target, shape: Launch, bytes_: float, flops: float) -
     gpu, here = target.gpu, resident(target, shape)
     if not here:
         return math.inf
+    if not shape.blocks:
+        return 0.0  # arrays without elements
     at_once = min(shape.blocks, here * gpu.multiprocessors)
     waves = shape.blocks / (here * gpu.multiprocessors)
     uneven = math.ceil(waves) / waves if waves > 1 else 1.0
