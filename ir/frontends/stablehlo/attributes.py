@@ -208,7 +208,8 @@ class Attributes:
         tokens.enter("attribute")
         found: dict[str, Any] = {}
         while not tokens.take(">"):
-            tokens.take(",")
+            if tokens.take(",") and tokens.take(">"):
+                break
             if tokens.ahead() == "=":
                 self._entry(found)
             else:

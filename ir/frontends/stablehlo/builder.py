@@ -16,12 +16,13 @@ from ...hlo.rewrite import make, post_order
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
-MAX_KNOWN = 4096  # elements of a value, and instructions, that are evaluated while reading
+MAX_KNOWN = 4096  # elements and instructions of what is evaluated while reading
+MAX_FOLDED = 4  # levels of calls that are
 CHEAP = 64  # elements of a constant that is written again rather than handed on
 
 _FOLDABLE = ELEMENTWISE | {
     "constant", "iota", "broadcast", "reshape", "transpose", "convert", "concatenate", "slice",
-    "compare", "reverse", "pad", "bitcast-convert",
+    "compare", "reverse", "pad", "bitcast-convert", "tuple", "get-tuple-element",
 }  # fmt: skip
 _STRANGE = re.compile(r"[^\w.\-]")
 
@@ -125,13 +126,34 @@ def _base(like: str, opcode: str) -> str:
     return clean if clean[0].isalpha() or clean[0] == "_" else f"_{clean}"
 
 
+def _is_small(shape: AnyShape) -> bool:
+    match shape:
+        case Shape(dynamic=()):
+            return shape.size <= MAX_KNOWN
+        case TupleShape(elements=elements):
+            return all(map(_is_small, elements))
+        case _:
+            return False
+
+
+def _is_foldable(i: Instruction, depth: int = 0) -> bool:
+    """Whether an instruction may be evaluated while reading: arithmetic, and calls of it."""
+    if i.opcode != "call":
+        return i.opcode in _FOLDABLE
+    own: Computation = i.attrs["to_apply"]
+    if depth >= MAX_FOLDED or len(own.instructions) > MAX_KNOWN:
+        return False
+    return all(o.opcode == "parameter" or _is_foldable(o, depth + 1) for o in own.instructions)
+
+
 def _evaluated(value: Instruction) -> Array | None:
     order: list[Instruction] = []
     for i in post_order([value]):
-        small = isinstance(i.shape, Shape) and i.shape.size <= MAX_KNOWN and not i.shape.dynamic
-        if not small or i.opcode not in _FOLDABLE or len(order) >= MAX_KNOWN:
+        if not _is_small(i.shape) or not _is_foldable(i) or len(order) >= MAX_KNOWN:
             return None
         order.append(i)
+    if not isinstance(value.shape, Shape):
+        return None
     try:
         found = evaluate_computation(Computation("known", (), tuple(order), value), [])
     except (NestwrightError, TypeError, ValueError):

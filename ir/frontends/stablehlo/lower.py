@@ -5,7 +5,8 @@ region may use values from around it; HLO's computations may not, so that loops 
 them as further operands, and constants are written again inside.
 
 Functions whose types leave sizes open are read once for every list of argument shapes they are
-called with. Sizes that follow from constants are resolved on the way.
+called with, and of arguments that are known. Sizes that follow from constants are resolved on the
+way.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Lowering:
         self.origins = Origins(module.locations)
         self.computations: list[Computation] = []
         self.reducers: dict[object, Computation] = {}
-        self._functions: dict[tuple[str, tuple[AnyShape, ...]], Computation] = {}
+        self._functions: dict[object, Computation] = {}
         self._running: list[str] = []
         self._names: dict[str, int] = {}
         self._free: dict[Region, tuple[str, ...]] = {}
@@ -63,9 +64,19 @@ class Lowering:
         self.computations.append(computation)
         return computation
 
-    def function(self, function: Function, shapes: Sequence[AnyShape], place: int) -> Computation:
-        """The computation of a function for arguments of these shapes."""
-        key = (function.name, tuple(shapes))
+    def function(
+        self,
+        function: Function,
+        shapes: Sequence[AnyShape],
+        place: int,
+        known: Sequence[Array | None] = (),
+    ) -> Computation:
+        """The computation of a function for arguments of these shapes.
+
+        Where its type leaves sizes open, arguments of ``known`` values are constants inside.
+        """
+        values = known or [None] * len(shapes)
+        key = (function.name, *shapes, *(v if v is None else tuple(v.flat) for v in values))
         if (known := self._functions.get(key)) is not None:
             return known
         if function.name in self._running:
@@ -74,8 +85,11 @@ class Lowering:
             self.tokens.fail_at(place, "calls are nested too deep", f"over {MAX_CALLS} levels")
         self._running.append(function.name)
         builder = Builder(self.name(function.name))
-        for (name, _), shape in zip(function.body.arguments, shapes, strict=True):
-            self.define(builder, name, builder.parameter(shape, name), function.place)
+        for (name, _), shape, value in zip(function.body.arguments, shapes, values, strict=True):
+            argument = builder.parameter(shape, name)
+            if value is not None:
+                argument = builder.add("constant", shape, like=name, attrs={"literal": value})
+            self.define(builder, name, argument, function.place)
         results = self.block(builder, function.body)
         self.check_results(function, results)
         self._running.pop()
@@ -122,6 +136,11 @@ class Lowering:
                 own.update(op.results)
             known = self._free[region] = tuple(found)
         return known
+
+
+def is_open(function: Function) -> bool:
+    """Whether a function's type leaves a size open."""
+    return not all(map(is_settled, function.type.inputs + function.type.results))
 
 
 def fits_type(shape: AnyShape, kind: Type) -> bool:

@@ -52,7 +52,8 @@ TABLE: Mapping[str, Handler] = {
     **dict.fromkeys(
         ("shape.shape_of", "shape.num_elements", "shape.broadcast", "tensor.dim"), _SIZES
     ),
-    **{f"{d}.async_{n}": _ASYNC for d in ("stablehlo", "mhlo") for n in ("start", "update", "done")},
+    **{f"stablehlo.async_{n}": _ASYNC for n in ("start", "done")},
+    **{f"mhlo.async_{n}": _ASYNC for n in ("start", "update", "done")},
     "chlo.ragged_dot": _RAGGED,
     "mhlo.ragged_dot": _RAGGED,
     "arith.constant": ops_plain.constant,

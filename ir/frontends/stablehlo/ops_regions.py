@@ -10,9 +10,10 @@ import numpy as np
 from ...dtypes import DType, pred, u32
 from ...hlo.nodes import Computation, Instruction, Raw, Shape, TokenShape, TupleShape
 from ...hlo.shape_text import show_shape
-from .lower import Handler, Results, Site
+from .lower import Handler, Results, Site, fits_type, is_open
 from .ops_plain import array_of, operands
 from .syntax import Dense, Dialect, Op, Region
+from .types import show_type
 
 
 def while_(site: Site) -> Results:
@@ -121,7 +122,8 @@ def call_function(site: Site, name: Any, given: Sequence[Instruction]) -> Result
     for value, (argument, kind) in zip(given, function.body.arguments, strict=True):
         site.check_type(value, kind, f"argument `{argument}` of `{name}`")
     shapes = [v.shape for v in given]
-    callee = site.low.function(function, shapes, site.op.place)
+    known = [site.builder.known(v) for v in given] if is_open(function) else ()
+    callee = site.low.function(function, shapes, site.op.place, known)
     found = site.infer("call", list(given), to_apply=callee)
     count = len(function.type.results)
     return found if count == 1 else site.builder.unpack(found, count)
@@ -246,7 +248,9 @@ def manual_computation(site: Site) -> Results:
     """Shardy's regions: over one device, what stands in them."""
     region = site.region(0)
     for (name, kind), value in zip(region.arguments, site.operands, strict=False):
-        site.check_type(value, kind, f"`{name}`")
+        if not fits_type(value.shape, kind):
+            why = f"it cuts {show_shape(value.shape)} into {show_type(kind)} for several devices"
+            site.refuse(why, "lower the function for one device")
         site.low.define(site.builder, name, value, site.op.place)
     if len(region.arguments) != len(site.operands):
         site.fail(f"{len(site.operands)} values for {len(region.arguments)} arguments")

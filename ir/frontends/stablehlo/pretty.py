@@ -316,6 +316,7 @@ def _shardy(p: Parser, name: str, results: Values, place: int) -> Op:
         target = p.symbol()
         tokens.expect("=", "after the name of a mesh")
         text = tokens.balanced("mesh")
+        p.optional_attributes()
         return p.op(name, (), {"name": target, "mesh": text}, (), (), results, place)
     if name == "sdy.return":
         return _return(p, name, results, place)

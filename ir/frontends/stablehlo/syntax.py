@@ -126,8 +126,3 @@ class Module:
     others: tuple[Op, ...]
     resources: Mapping[str, bytes]
     locations: Mapping[str, Location]
-
-
-def is_value(kind: Type) -> bool:
-    """Whether a type is one that a value of HLO has."""
-    return not isinstance(kind, FunctionType | ForeignType)
