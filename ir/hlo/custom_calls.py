@@ -10,12 +10,14 @@ from __future__ import annotations
 import numpy as np
 
 from ..dtypes import s32, to_numpy
+from ..errors import VerifyError
 from ..library import registry
 from ..library.lapack import needs_scipy
 from .library import library_call
-from .nodes import Instruction, Shape, TupleShape
+from .nodes import AnyShape, Instruction, Shape, TupleShape
 from .opcodes import ELEMENTWISE
 from .rewrite import constant, make
+from .shapes import infer
 
 MARKS = frozenset(
     {
@@ -37,7 +39,7 @@ def meaning(i: Instruction) -> Instruction | None:
     if registry.is_registered(target):
         return None
     if target in MARKS:
-        same = len(i.operands) == 1 and _is_like(i, i.operands[0])
+        same = len(i.operands) == 1 and _is_like(i.shape, i.operands[0].shape)
         return i.operands[0] if same else None
     if target == "AllocateBuffer" and isinstance(i.shape, Shape) and not i.operands:
         zero = constant(np.zeros((), to_numpy(i.array.dtype)))
@@ -65,7 +67,12 @@ def _topk(i: Instruction) -> Instruction | None:
     match i.shape, [o.shape for o in i.operands]:
         case TupleShape(elements=(Shape() as values, Shape() as at)), [Shape() as x]:
             largest = library_call(i).attributes.get("largest", not _rises(i))
-            fits = values.dtype == x.dtype and values.rank == x.rank > 0 and at.dtype == s32
+            fits = (
+                x.dtype.kind != "complex"
+                and values.dtype == x.dtype
+                and values.rank == x.rank > 0
+                and at.dtype == s32
+            )
             if fits and values.dims[:-1] == x.dims[:-1] and values.dims[-1] <= x.dims[-1]:
                 k = values.dims[-1]
                 return make("topk", i.shape, i.operands, k=k, largest=largest is not False)
@@ -84,14 +91,19 @@ def _elementwise(i: Instruction, target: str) -> Instruction | None:
         opcode = target.removeprefix(dialect).replace("_", "-")
         if not target.startswith(dialect) or opcode not in ELEMENTWISE:
             continue
-        if i.operands and all(_is_like(i, o) for o in i.operands):
+        try:
+            inferred = infer(opcode, [o.shape for o in i.operands], {})
+        except VerifyError:
+            return None
+        if _is_like(inferred, i.shape):
             return make(opcode, i.shape, i.operands, metadata=i.metadata)
     return None
 
 
-def _is_like(a: Instruction, b: Instruction) -> bool:
-    match a.shape, b.shape:
-        case Shape() as x, Shape() as y:
-            return x.dims == y.dims and x.dtype == y.dtype
-        case x, y:
-            return x == y
+def _is_like(a: AnyShape, b: AnyShape) -> bool:
+    """Whether two shapes are the same up to layouts and marks of bounded dimensions."""
+    match a, b:
+        case Shape(), Shape():
+            return a.dims == b.dims and a.dtype == b.dtype
+        case _:
+            return a == b

@@ -142,6 +142,40 @@ def test_a_failure_ends_the_run_and_the_next_call_works(target: str) -> None:
         exe.profile(x)
 
 
+BRANCHES = """
+yes { x = f32[4] parameter(0)
+  ROOT y = f32[4] custom-call(x), custom_call_target="scale", backend_config="by two" }
+no { x = f32[4] parameter(0)
+  ROOT y = f32[4] negate(x) }
+more { x = f32[4] parameter(0)
+  ROOT c = pred[] custom-call(x), custom_call_target="hit" }
+body { x = f32[4] parameter(0)
+  zero = s32[] constant(0)
+  one = f32[1] slice(x), slice={[0:1]}
+  s = f32[] reshape(one)
+  limit = f32[] constant(4)
+  small = pred[] compare(s, limit), direction=LT
+  ROOT y = f32[4] conditional(small, x, x), true_computation=yes, false_computation=no }
+ENTRY main { x = f32[4] parameter(0)
+  y = f32[4] custom-call(x), custom_call_target="scale", backend_config="by two"
+  ROOT w = f32[4] while(y), condition=more, body=body }
+"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_conditions_and_branches_may_call(target: str) -> None:
+    register_custom_call("scale", scale)
+    register_custom_call("hit", lambda call, x: np.asarray(x[0] > 0))
+    exe = made(BRANCHES, target)
+    for first in (0.25, 1, -3):
+        x = np.array([first, 1, 2, 3], np.float32)
+        np.testing.assert_array_equal(exe(x), evaluate(exe.module, [x]))
+    np.testing.assert_array_equal(exe(np.array([1, 0, 0, 1], np.float32)), [-4, 0, 0, -4])
+    register_custom_call("hit", lambda call, x: x)
+    with pytest.raises(LibraryError, match=r"must be pred\[\]"):
+        exe(x)
+
+
 def test_an_interrupt_in_a_function_is_raised() -> None:
     def interrupted(call: LibraryCall, x: Array) -> Array:
         raise KeyboardInterrupt

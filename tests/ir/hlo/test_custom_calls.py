@@ -50,6 +50,11 @@ def test_marks_are_dropped(becomes: Becomes, name: str) -> None:
     becomes(expand_custom_calls, used, after)
 
 
+def test_operations_with_other_results(becomes: Becomes) -> None:
+    after = "ENTRY main { x = f32[3,5] parameter(0)\n ROOT y = pred[3,5] is-finite(x) }"
+    becomes(expand_custom_calls, one("mhlo.is_finite", "pred[3,5]"), after)
+
+
 PAIR = "(f32[3,2], s32[3,2])"
 RISING = """less {
   a = f32[] parameter(0)
@@ -93,6 +98,10 @@ def test_an_allocated_buffer_is_zeros() -> None:
     [
         (one("mhlo.asin", "f32[5,3]"), "no function computes `mhlo.asin`"),
         (one("mhlo.floordiv"), "no function computes `mhlo.floordiv`"),
+        (one("mhlo.atan2"), "no function computes `mhlo.atan2`"),
+        (one("mhlo.popcnt"), "no function computes `mhlo.popcnt`"),
+        (one("mhlo.select"), "no function computes `mhlo.select`"),
+        (one("TopK", "(c64[3,2], s32[3,2])", "", "c64[3,5]"), "no function computes `TopK`"),
         (one("SPMDFullToShardShape", "f32[3,1]"), "would change its operand's shape"),
         (one("TopK", "(f32[3,9], s32[3,9])"), "no function computes `TopK`"),
         (one("TopK", "(f32[3,2], s64[3,2])"), "no function computes `TopK`"),
