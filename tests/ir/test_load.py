@@ -8,8 +8,19 @@ import pytest
 
 from nestwright.ir import load
 from nestwright.ir.errors import ParseError, UnsupportedError
+from nestwright.ir.frontends.hlo_proto.writer import to_proto
+from nestwright.ir.hlo.text import parse, show
 from nestwright.ir.load import load_model
 
+LAYOUT = ", entry_computation_layout={(f32[4]{0})->f32[4]{0}}"
+
+STABLEHLO = """// a comment
+module @tiny {
+  func.func public @main(%arg0: tensor<4xf32>) -> tensor<4xf32> {
+    return %arg0 : tensor<4xf32>
+  }
+}
+"""
 HLO = """HloModule tiny
 ENTRY main { ROOT x = f32[4] parameter(0) }
 """
@@ -22,6 +33,26 @@ def test_hlo_text_is_read(tmp_path: Path) -> None:
     assert load_model(str(path)).entry.root.array.dims == (4,)
 
 
+def test_protos_are_read_under_any_name(tmp_path: Path) -> None:
+    for name in ("tiny.pb", "tiny.hlo", "tiny"):
+        path = tmp_path / name
+        path.write_bytes(to_proto(parse(HLO)))
+        assert show(load_model(path)) == show(parse(HLO.replace("tiny\n", f"tiny{LAYOUT}\n")))
+
+
+def test_a_name_can_tell_of_a_proto(tmp_path: Path) -> None:
+    path = tmp_path / "odd.pb"
+    path.write_bytes(b"\x12\x04main")
+    with pytest.raises(ParseError, match="not an HLO proto: no module is in it"):
+        load_model(path)
+
+
+def test_stablehlo_text_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.mlir"
+    path.write_text(STABLEHLO)
+    assert load_model(path).entry.root.array.dims == (4,)
+
+
 @pytest.mark.parametrize(
     ("data", "error", "why"),
     [
@@ -29,8 +60,15 @@ def test_hlo_text_is_read(tmp_path: Path) -> None:
         (b"\xff\xfe\x00\x01", ParseError, r"not a model.s text: byte 0 is not UTF-8"),
         (b"HloModule a\n\n\xff", ParseError, r"model.x:3: not a model.s text"),
         (b"ML\xefR123", UnsupportedError, "StableHLO bytecode"),
-        (b"module @jit_f {}", UnsupportedError, "StableHLO text"),
         (b"PK\x03\x04zip", UnsupportedError, "zip archive"),
+        (b"PK\x03\x04\0\0m/data.pkl", UnsupportedError, "a saved torch model"),
+        (b"\x1f\x8b\x08\0", UnsupportedError, "a gzip archive.*\n.*unpack it"),
+        (b"\x7fELF", UnsupportedError, "an object file"),
+        (b"\x80\x04\x95", UnsupportedError, "a Python pickle"),
+        (b"\x08\x07\x12\x04onnx", UnsupportedError, "an ONNX model"),
+        (b"\x1c\0\0\0TFL3", UnsupportedError, "a TensorFlow Lite model"),
+        (b'\x0a\0\0\0\0\0\0\0{"a": 1}  ', UnsupportedError, "a safetensors file"),
+        (b"\x0a\x05names", ParseError, "model.x:byte 0: not an HLO proto"),
         (b'{"a": 1}', UnsupportedError, "JSON"),
         (b"hello world", ParseError, r"model.x:1:"),
     ],
