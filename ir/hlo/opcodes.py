@@ -22,11 +22,11 @@ STRUCTURE = _set(
 SHAPING = _set(
     "broadcast reshape transpose slice concatenate pad reverse dynamic-slice dynamic-update-slice "
     "gather scatter dynamic-reshape get-dimension-size set-dimension-size convert bitcast-convert "
-    "reduce-precision compare complex real imag"
+    "reduce-precision stochastic-convert compare complex real imag"
 )
 HEAVY = _set(
     "dot convolution reduce reduce-window select-and-scatter sort topk map batch-norm-training "
-    "batch-norm-inference batch-norm-grad rng-bit-generator fft cholesky triangular-solve "
+    "batch-norm-inference batch-norm-grad rng rng-bit-generator scan fft cholesky triangular-solve "
     "rng-get-and-update-state"
 )
 ONE_PROCESS = _set(
@@ -38,12 +38,10 @@ COMPUTED: frozenset[str] = ELEMENTWISE | STRUCTURE | SHAPING | HEAVY | ONE_PROCE
 """What the interpreter runs; of operations cut in two it runs the halves as well."""
 
 NAMED_ONLY = _set(
-    "rng scan collective-reduce "
-    "ragged-all-to-all ragged-dot scaled-dot send send-done recv recv-done infeed "
-    "outfeed async-start async-update async-done copy-start copy-done all-gather-start "
+    "collective-reduce ragged-all-to-all ragged-dot scaled-dot send send-done recv recv-done "
+    "infeed outfeed async-start async-update async-done copy-start copy-done all-gather-start "
     "all-gather-done all-reduce-start all-reduce-done collective-permute-start "
-    "collective-permute-done stochastic-convert "
-    "shuffle"
+    "collective-permute-done shuffle"
 )
 """Operations that are read and printed, and refused when they should be computed."""
 

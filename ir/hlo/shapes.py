@@ -16,9 +16,10 @@ RULES: dict[str, Rule] = {**BASIC_RULES, **shapes_window.RULES, **shapes_indexin
 
 FREE_RESULT: frozenset[str] = frozenset(
     {
-        "parameter", "constant", "iota", "convert", "bitcast-convert", "reshape", "broadcast",
-        "bitcast", "custom-call", "dynamic-reshape", "rng-bit-generator", "replica-id",
-        "partition-id", "all-gather",
+        "parameter", "constant", "iota", "convert", "bitcast-convert", "stochastic-convert",
+        "reshape", "broadcast",
+        "bitcast", "custom-call", "dynamic-reshape", "rng", "rng-bit-generator", "scan",
+        "replica-id", "partition-id", "all-gather",
         "all-to-all", "reduce-scatter", "collective-broadcast", "collective-permute",
     }
 )  # fmt: skip

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from ..dtypes import to_numpy
+from ..dtypes import pred, s32, to_numpy, u64
 from ..errors import VerifyError
 from .nodes import (
     AnyShape,
@@ -29,7 +29,7 @@ from .opcodes import COMPUTED
 from .rewrite import called
 from .shape_text import UNKNOWN, show_shape
 from .shapes import FREE_RESULT, infer
-from .shapes_basic import array, attr, dims_of, refuse
+from .shapes_basic import array, attr, dims_of, plain, refuse
 
 
 def verify(module: HloModule) -> None:
@@ -204,6 +204,14 @@ def _convert(i: Instruction, operands: Sequence[AnyShape]) -> None:
         refuse(f"it makes {show_shape(i.shape)} of {show_shape(operands[0])}")
 
 
+def _stochastic_convert(i: Instruction, operands: Sequence[AnyShape]) -> None:
+    x, bits = array(operands, 0), array(operands, 1)
+    if x.dims != bits.dims or x.dims != i.array.dims:
+        refuse(f"it makes {show_shape(i.shape)} of {show_shape(x)} and {show_shape(bits)}")
+    if not x.dtype.is_float or bits.dtype.kind != "unsigned" or bits.dtype.bits != x.dtype.bits:
+        refuse(f"its random bits are {bits.dtype}, for {x.dtype} they must be as wide and unsigned")
+
+
 def _bitcast_convert(i: Instruction, operands: Sequence[AnyShape]) -> None:
     old, new = array(operands, 0), i.array
     if old.size * old.dtype.bits != new.size * new.dtype.bits:
@@ -266,6 +274,10 @@ def _conditional(i: Instruction, operands: Sequence[AnyShape]) -> None:
         refuse(
             f"{len(branches)} branches, {len(operands)} operands; it takes a choice and one each"
         )
+    choice = array(operands, 0).dtype
+    by_number = choice == s32 and "branch_computations" in i.attrs
+    if not by_number and (choice != pred or len(branches) != 2):
+        refuse(f"{choice} chooses among {len(branches)} branches: a pred does of two, else an s32")
     for branch, given in zip(branches, operands[1:], strict=True):
         _signature(i, branch, [given])
         _returns(branch, i.shape)
@@ -277,6 +289,68 @@ def _reducer(i: Instruction, operands: Sequence[AnyShape]) -> None:
     for p in c.parameters:
         if not isinstance(p.shape, Shape) or p.shape.dims:
             refuse(f"parameter `{p.name}` of `{c.name}` is {show_shape(p.shape)}, not a scalar")
+
+
+def _rng(i: Instruction, operands: Sequence[AnyShape]) -> None:
+    kinds = {"rng_uniform": ("float", "signed", "unsigned", "pred"), "rng_normal": ("float",)}
+    word, dtype = attr(i.attrs, "distribution", str), i.array.dtype
+    if dtype.kind not in kinds.get(word, ()):
+        refuse(f"distribution={word} of {dtype}")
+    if len(operands) != 2 or any(s != Shape(dtype) for s in map(plain, arrays(operands))):
+        refuse(f"it takes two numbers of type {dtype}")
+
+
+def _random_bits(i: Instruction, operands: Sequence[AnyShape]) -> None:
+    """A state of 64-bit words, key first; the new state and numbers of any plain type."""
+    word = attr(i.attrs, "algorithm", str)
+    sizes = {"rng_three_fry": (2,), "rng_philox": (2, 3), "rng_default": (2, 3)}.get(word, ())
+    state = plain(array(operands, 0))
+    if state not in [Shape(u64, (n,)) for n in sizes]:
+        refuse(f"algorithm={word} with the state {show_shape(state)}")
+    match i.shape:
+        case TupleShape(elements=(Shape() as new, Shape(dtype=dtype))) if plain(new) == state:
+            if dtype.bits < 8 or dtype.kind in ("pred", "complex"):
+                refuse(f"random bits of type {dtype}")
+        case other:
+            refuse(f"it returns the new state and the bits, not {show_shape(other)}")
+
+
+def _scan(i: Instruction, operands: Sequence[AnyShape]) -> None:
+    """One dimension of inputs and outputs is gone inside; carries keep their shape."""
+    called_with = attr(i.attrs, "to_apply", Computation)
+    carries = i.attrs.get("num_carries", 1)
+    given, results = arrays(operands), arrays(leaves(i.shape))
+    if not 0 <= carries <= min(len(given), len(results)) or not given:
+        refuse(f"num_carries={carries} of {len(given)} operands and {len(results)} results")
+    inputs, outputs = given[: len(given) - carries], results[: len(results) - carries]
+    extents = set()
+    for s in (*inputs, *outputs):
+        (dim,) = dims_of(i.attrs, "dimensions", s.rank)[:1] or (-1,)
+        extents.add(s.dims[dim])
+    if len(extents) != 1 or len(attr(i.attrs, "dimensions")) != 1:
+        refuse("`dimensions` is one dimension, of one size in all inputs and outputs")
+    dim = attr(i.attrs, "dimensions")[0]
+    _signature(i, called_with, [*(_without(s, dim) for s in inputs), *given[len(inputs) :]])
+    made = [*(_without(s, dim) for s in outputs), *results[len(outputs) :]]
+    _returns(called_with, TupleShape(tuple(made)) if isinstance(i.shape, TupleShape) else made[0])
+    if carries and any(
+        not same_shape(a, b) for a, b in zip(given[-carries:], results[-carries:], strict=True)
+    ):
+        refuse("the last carries differ in shape from the first")
+
+
+def _without(s: Shape, dim: int) -> Shape:
+    return Shape(s.dtype, s.dims[:dim] + s.dims[dim + 1 :])
+
+
+def leaves(shape: AnyShape) -> tuple[AnyShape, ...]:
+    """The parts of a result, one if it is no tuple."""
+    return shape.elements if isinstance(shape, TupleShape) else (shape,)
+
+
+def arrays(shapes: Sequence[AnyShape]) -> list[Shape]:
+    """Shapes all of which must be arrays."""
+    return [array(shapes, n) for n in range(len(shapes))]
 
 
 def _parameter(i: Instruction, operands: Sequence[AnyShape]) -> None:
@@ -295,10 +369,14 @@ CHECKS: Mapping[str, Check] = {
     "parameter": _parameter,
     "convert": _convert,
     "bitcast-convert": _bitcast_convert,
+    "stochastic-convert": _stochastic_convert,
     "bitcast": _bitcast,
     "call": _call,
     "fusion": _call,
     "while": _while,
     "conditional": _conditional,
+    "rng": _rng,
+    "rng-bit-generator": _random_bits,
+    "scan": _scan,
     **dict.fromkeys(("reduce", "reduce-window", "map", "sort", "scatter"), _reducer),
 }

@@ -132,7 +132,7 @@ class Emitter:
 def as_index(e: Expr) -> Expr:
     """An integer value as an index; a literal stays one. No u64 becomes negative."""
     if isinstance(e, Const) and e.dtype.is_int:
-        return const(min(int(e.value), _FAR))
+        return const(min(int(e.value.real), _FAR))
     if e.dtype == u64:
         e = minimum(e, const(_FAR, u64))
     return cast(e, index_type)

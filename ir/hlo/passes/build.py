@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import DType, pred, to_numpy
-from ..nodes import Instruction, Shape
+from ..nodes import Instruction, Shape, SliceDim
 from ..rewrite import constant, make
 from .match import inverse, nonunit, segments, splat
 
@@ -79,6 +79,14 @@ def _reshape_of_broadcast(x: Instruction, new: Dims) -> Instruction | None:
             y_dims += [new[k] for k in new_run]
             to += new_run
     return broadcast(reshape(y, y_dims), tuple(to), new)
+
+
+def part(x: Instruction, start: int, count: int) -> Instruction:
+    """``count`` elements of a vector, from number ``start`` on."""
+    if x.array.dims == (count,):
+        return x
+    shape = Shape(x.array.dtype, (count,))
+    return make("slice", shape, (x,), slice=(SliceDim(start, start + count),))
 
 
 def transpose(x: Instruction, permutation: Sequence[int]) -> Instruction:

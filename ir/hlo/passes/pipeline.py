@@ -14,7 +14,11 @@ from .canonical_window import canonical_window
 from .cse import cse
 from .dce import dce
 from .expand_batch_norm import expand_batch_norm
+from .expand_stochastic_convert import expand_stochastic_convert
 from .expand_custom_calls import expand_custom_calls
+from .expand_random_bits import expand_random_bits
+from .expand_rng import expand_rng
+from .expand_scan import expand_scan
 from .fold_batch_norm import fold_batch_norm
 from .fold_constants import fold_constants
 from .inline_calls import inline_calls
@@ -29,6 +33,7 @@ from .simplify_tuples import explicit_tuples, simplify_tuples
 from .single_replica import single_replica
 from .sink_reshapes import sink_reshapes
 from .split_complex import split_complex
+from .split_sums import split_sums
 from .widen_narrow import widen_narrow
 
 SIMPLIFY: Pass[HloModule] = repeat(
@@ -64,6 +69,10 @@ PIPELINE: Pipeline[HloModule] = Pipeline(
         Pass("pad_dynamic", pad_dynamic),
         Pass("expand_custom_calls", expand_custom_calls),
         Pass("expand_batch_norm", expand_batch_norm),
+        Pass("expand_stochastic_convert", expand_stochastic_convert),
+        Pass("expand_rng", expand_rng),
+        Pass("expand_random_bits", expand_random_bits),
+        Pass("expand_scan", expand_scan),
         Pass("split_complex", split_complex),
         Pass("widen_narrow", widen_narrow),
         Pass("expand_dots", expand_dots),
@@ -77,6 +86,7 @@ PIPELINE: Pipeline[HloModule] = Pipeline(
         Pass("fold_constants", fold_constants),
         Pass("fold_batch_norm", fold_batch_norm),
         SETTLE,
+        Pass("split_sums", split_sums),
         Pass("explicit_tuples", explicit_tuples),
         Pass("cse", cse),
         Pass("dce", dce),
