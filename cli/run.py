@@ -40,7 +40,7 @@ def run(
     constants: str | None,
     as_json: bool,
 ) -> int:
-    """Run MODEL (HLO text) or OUT (a built model) once.
+    """Run MODEL (HLO or StableHLO) or OUT (a built model) once.
 
     A built model of which parameters were frozen can be checked where it was built only.
     """

@@ -49,7 +49,7 @@ def show(
     constants: str | None,
     as_json: bool,
 ) -> None:
-    """Print MODEL at a stage, from HLO text to assembly, or what its graph passes do."""
+    """Print MODEL at a stage, from HLO to assembly, or what its graph passes do."""
     if (stage is not None) + passes + (dump is not None) > 1:
         raise ArgumentError("--stage, --passes and --dump are three questions", "ask one")
     if group is not None and (passes or dump is not None):
