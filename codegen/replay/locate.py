@@ -11,10 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ...ir.comparison import Comparison, compare_all
-from ...ir.errors import ArgumentError, UnsupportedError
+import numpy as np
+
+from ...ir.comparison import Comparison, compare_all, leaves
+from ...ir.errors import UnsupportedError
 from ...ir.hlo.fuse import Fusion, Group
 from ...ir.hlo.interp import evaluate, evaluate_computation
+from ...ir.hlo.layouts import Order, Orders, entry_orders
 from ...ir.hlo.nodes import Computation, HloModule, Instruction
 from ...ir.hlo.passes.freeze_parameters import freeze
 from ...ir.hlo.passes.pipeline import optimize
@@ -54,7 +57,7 @@ class Fault:
 def locate(module: HloModule, args: Values, setting: Setting) -> Fault:
     """The first fault of a module whose replay failed."""
     frozen = freeze(module, setting.constants) if setting.constants else module
-    watch = _Watch(args, evaluate(frozen, args), setting.target.tf32)
+    watch = _Watch(entry_orders(frozen), args, evaluate(frozen, args), setting.target.tf32)
     try:
         optimized = optimize(frozen, instruments=(watch,))
     except _FoundError as found:
@@ -62,11 +65,11 @@ def locate(module: HloModule, args: Values, setting: Setting) -> Fault:
     try:
         groups = fuse_module(optimized)
         test = _Groups(groups.fusions, setting)
-        evaluate_computation(optimized.entry, args, test.observe)
+        evaluate_computation(optimized.entry, stored(args, watch.orders.params), test.observe)
     except _FoundError as found:
         assert found.module is not None
         return Fault("group", found.name, found.told, found.module, found.arguments)
-    except (ArgumentError, UnsupportedError):  # it takes other arguments now, or nothing can run it
+    except UnsupportedError:  # replay said so already
         pass
     return Fault("plan", "", "", frozen, args)
 
@@ -83,8 +86,13 @@ class _FoundError(Exception):
 
 @dataclass(frozen=True)
 class _Watch:
-    """Evaluates the module after each pass that changed it."""
+    """Evaluates the module after each pass that changed it.
 
+    One of the passes makes layouts part of the program: from then on the module has no ``orders``,
+    and takes and gives arrays as they lie in memory.
+    """
+
+    orders: Orders
     args: Values
     wanted: Any
     tf32: bool
@@ -92,13 +100,19 @@ class _Watch:
     def after(self, number: int, name: str, ir: HloModule, changed: bool, seconds: float) -> None:
         if not (number and changed):
             return
-        try:
-            rows = compare_all(evaluate(ir, self.args), self.wanted, self.tf32)
-        except ArgumentError:  # the pass changed how arguments are laid out
-            return
-        bad = [r for r in rows if not r.ok]
+        args, wanted = self.args, self.wanted
+        if not any((*entry_orders(ir).params, *entry_orders(ir).results)):
+            args, wanted = stored(args, self.orders.params), stored([wanted], self.orders.results)
+        bad = [r for r in compare_all(evaluate(ir, args), wanted, self.tf32) if not r.ok]
         if bad:
             raise _FoundError(f"{number}, {name}", _told(bad))
+
+
+def stored(values: Any, orders: Sequence[Order]) -> list[Any]:
+    """The arrays in nested tuples, each with its dimensions as they lie in memory."""
+    arrays = leaves(values)
+    known = [*orders, *[()] * (len(arrays) - len(orders))]
+    return [np.transpose(a, o) if o else a for a, o in zip(arrays, known, strict=True)]
 
 
 def _told(rows: Sequence[Comparison]) -> str:

@@ -74,6 +74,22 @@ def test_the_first_wrong_group_is_named(nestwright, chain: Path, wrong_cosine: N
     assert facts["fault"]["kind"] == "group"
 
 
+COLUMNS = """HloModule columns, entry_computation_layout={(f32[3,4]{0,1})->f32[3,4]{0,1}}
+ENTRY main {
+  x = f32[3,4]{0,1} parameter(0)
+  e = f32[3,4]{1,0} exponential(x)
+  ROOT c = f32[3,4]{0,1} cosine(e)
+}
+"""
+
+
+def test_layouts_of_the_signature_are_minded(nestwright, wrong_cosine: None) -> None:
+    Path("columns.hlo").write_text(COLUMNS)
+    said = nestwright("replay", "columns.hlo", "--bisect", "-o", "small.zip")
+    assert "is the first that goes wrong" in said.out
+    assert len(nw.parse(Path("small.hlo").read_text()).entry.instructions) == 2
+
+
 def test_bisect_leaves_the_wrong_instruction(nestwright, chain: Path, wrong_cosine: None) -> None:
     said = nestwright("replay", chain, "--bisect", "-o", "small.zip")
     assert said.status == 1
