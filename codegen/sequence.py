@@ -52,7 +52,9 @@ Slices: TypeAlias = BufferSlice | tuple["Slices", ...]
 Bytes: TypeAlias = np.ndarray[tuple[int], np.dtype[np.uint8]]
 Packer: TypeAlias = Callable[[np.ndarray[tuple[int, ...], np.dtype[np.generic]]], Bytes]
 
-ALIASES = frozenset({"reshape", "bitcast", "copy", "optimization-barrier", "opt-barrier"})
+ALIASES = frozenset(
+    {"reshape", "bitcast", "copy", "optimization-barrier", "opt-barrier", "add-dependency"}
+)
 CONTROL = frozenset(
     {"parameter", "constant", "tuple", "get-tuple-element", "while", "conditional", "call"}
     | {"after-all", "get-dimension-size", "set-dimension-size"}

@@ -29,7 +29,7 @@ _BY_OPCODE: dict[str, Pattern] = {
     name: pattern
     for pattern, names in {
         Pattern.ALIAS: "parameter constant tuple get-tuple-element after-all get-dimension-size "
-        "set-dimension-size",
+        "set-dimension-size add-dependency",
         Pattern.CONTROL: "while conditional call",
         Pattern.LIBRARY: " ".join(OPCODES),
         Pattern.BROADCAST: "broadcast iota",

@@ -34,6 +34,7 @@ from . import (
     interp_sort,
     interp_window,
 )
+from .effects import unneeded
 from .interp_values import Handler, Run, Value
 from .nodes import AnyShape, Computation, HloModule, Instruction, Shape, TupleShape
 from .opcodes import ELEMENTWISE
@@ -75,10 +76,11 @@ def _evaluate(computation: Computation, args: Sequence[Any], observe: Observer |
     plans: dict[Computation, tuple[Step, ...]] = {}
     live = interp_live.has_live_sizes(computation)
     known = {**HANDLERS, **dict.fromkeys(CALLS, interp_library.handler(Session()))}
+    effects = unneeded(computation)
 
     def run(c: Computation, operands: Sequence[Value]) -> Value:
         if (plan := plans.get(c)) is None:
-            plan = plans[c] = _plan(c, live, known)
+            plan = plans[c] = _plan(c, effects.get(c, ()), live, known)
         return _run(c, plan, operands, run, observe)
 
     with np.errstate(all="ignore"):
@@ -89,12 +91,15 @@ def _evaluate(computation: Computation, args: Sequence[Any], observe: Observer |
             raise UnsupportedError(what, str(error), computation.name) from error
 
 
-def _plan(c: Computation, live: bool, known: Handlers) -> tuple[Step, ...]:
+def _plan(
+    c: Computation, effects: Sequence[Instruction], live: bool, known: Handlers
+) -> tuple[Step, ...]:
     """What to run and, after each step, which values nobody needs any more.
 
-    With ``live``, arrays may be smaller than their shapes say.
+    ``effects`` run though no value needs them. With ``live``, arrays may be smaller than their
+    shapes say.
     """
-    needed = dict.fromkeys([*c.parameters, *post_order([c.root])])
+    needed = dict.fromkeys([*c.parameters, *post_order([c.root, *effects])])
     steps = [i for i in c.instructions if i in needed]
     last: dict[Instruction, Instruction] = {}
     for i in steps:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from ..errors import Finding, UnsupportedError
 from . import asynchronous, collectives, custom_calls
 from .collectives import Devices
+from .effects import unneeded
 from .layouts import slowest_first
 from .nodes import AnyShape, Computation, HloModule, Instruction, Raw, Shape, TokenShape, TupleShape
 from .opcodes import COMPUTED
@@ -49,7 +50,6 @@ _PRIVATE = (
     "__onednn$", "__cublas$", "__cudnn$", "__cub$", "__triton", "__gpu$", "__ynn", "__cusolver$",
     "__cusparse$", "__hipblas", "__miopen", "triton_kernel_call",
 )  # fmt: skip
-EFFECTS = frozenset({"infeed", "outfeed", "send", "recv"})
 
 
 def require_supported(module: HloModule) -> None:
@@ -106,10 +106,11 @@ def together(errors: Iterable[UnsupportedError], name: str) -> UnsupportedError:
 def _needed(entry: Computation) -> Iterator[tuple[Computation, dict[Instruction, None]]]:
     """The computations that run, callees first, each with the instructions that count."""
     found: dict[Computation, dict[Instruction, None]] = {}
+    effects = unneeded(entry)
 
     def visit(c: Computation) -> Iterator[tuple[Computation, dict[Instruction, None]]]:
-        effects = [i for i in c.instructions if _has_effect(i)]
-        found[c] = live = dict.fromkeys(post_order([c.root, *effects, *c.parameters]))
+        roots = [c.root, *effects.get(c, ()), *c.parameters]
+        found[c] = live = dict.fromkeys(post_order(roots))
         for i in live:
             for callee in called(i):
                 if callee not in found:
@@ -117,10 +118,6 @@ def _needed(entry: Computation) -> Iterator[tuple[Computation, dict[Instruction,
         yield c, live
 
     return visit(entry)
-
-
-def _has_effect(i: Instruction) -> bool:
-    return i.opcode in EFFECTS or i.attrs.get("custom_call_has_side_effect") is True
 
 
 def _problem(i: Instruction, used: tuple[Instruction, ...], devices: Devices) -> tuple[str, str]:

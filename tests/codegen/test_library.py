@@ -379,3 +379,53 @@ def test_thunks_survive_json_and_their_sizes_are_checked() -> None:
         change(next(t for t in damaged["thunks"] if t["do"] == "library"))
         with pytest.raises(ArtifactError, match="cannot be read"):
             from_json(damaged)
+
+
+EFFECTS = """
+body { s = (s32[], f32[4]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  v = f32[4] get-tuple-element(s), index=1
+  one = s32[] constant(1)
+  n = s32[] add(i, one)
+  u = () custom-call(i), custom_call_target="hit", custom_call_has_side_effect=true
+  ROOT r = (s32[], f32[4]) tuple(n, v) }
+more { s = (s32[], f32[4]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant(3)
+  ROOT r = pred[] compare(i, n), direction=LT }
+again { x = f32[4] parameter(0)
+  zero = s32[] constant(0)
+  s = (s32[], f32[4]) tuple(zero, x)
+  ROOT w = (s32[], f32[4]) while(s), condition=more, body=body }
+ENTRY main { x = f32[4] parameter(0)
+  w = (s32[], f32[4]) call(x), to_apply=again
+  ten = s32[] constant(10)
+  g = s32[2] custom-call(ten), custom_call_target="hit", custom_call_has_side_effect=true
+  q = s32[2] custom-call(ten), custom_call_target="hit"
+  ROOT r = ROOT_OF_IT }
+"""
+ROOTS = {
+    "a constant": "f32[] constant(7)",
+    "a parameter": "(f32[4], f32[4]) tuple(x, x)",
+    "nothing": "() tuple()",
+    "used otherwise": "f32[4] add(x, x)",
+}
+
+
+@pytest.mark.parametrize("root", ROOTS)
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_has_an_effect_runs_though_nothing_uses_it(target: str, root: str) -> None:
+    """In loops, too; what is not said to have one does not run."""
+    seen: list[int] = []
+
+    def hit(call: LibraryCall, i: Array) -> Array | tuple[()]:
+        seen.append(int(i))
+        return np.zeros(2, np.int32) if call.results else ()
+
+    register_custom_call("hit", hit)
+    exe = made(EFFECTS.replace("ROOT_OF_IT", ROOTS[root]), target)
+    x = np.ones(4, np.float32)
+    for run in (lambda: exe(x), lambda: evaluate(exe.module, [x])):
+        seen.clear()
+        run()
+        assert sorted(seen) == [0, 1, 2, 10]

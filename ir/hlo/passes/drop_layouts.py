@@ -23,13 +23,16 @@ def _drop(computation: Computation) -> Computation:
     def rule(i: Instruction) -> Instruction | None:
         old = next(written)
         match i.opcode:
+            case "add-dependency" if isinstance(i.operands[1].shape, TupleShape):
+                pass  # it keeps an effect
             case "copy" | "opt-barrier" | "domain" | "add-dependency":
                 return i.operands[0]
             case "bitcast" if is_static(i) and is_static(i.operands[0]):
                 return _bitcast(i, old.operands[0].array)
             case _:
-                shape = without_layout(i.shape)
-                return None if shape is i.shape else replace(i, shape=shape)
+                pass
+        shape = without_layout(i.shape)
+        return None if shape is i.shape else replace(i, shape=shape)
 
     return rebuild(computation, rule)
 

@@ -14,15 +14,16 @@ from .canonical_window import canonical_window
 from .cse import cse
 from .dce import dce
 from .expand_batch_norm import expand_batch_norm
-from .expand_stochastic_convert import expand_stochastic_convert
 from .expand_custom_calls import expand_custom_calls
 from .expand_random_bits import expand_random_bits
 from .expand_rng import expand_rng
 from .expand_scan import expand_scan
+from .expand_stochastic_convert import expand_stochastic_convert
 from .fold_batch_norm import fold_batch_norm
 from .fold_constants import fold_constants
 from .inline_calls import inline_calls
 from .join_async import join_async
+from .keep_effects import keep_effects
 from .move_transposes import move_transposes
 from .pad_dynamic import pad_dynamic
 from .raise_erfc import raise_erfc
@@ -62,6 +63,7 @@ SETTLE: Pass[HloModule] = repeat(
 
 PIPELINE: Pipeline[HloModule] = Pipeline(
     (
+        Pass("keep_effects", keep_effects),
         Pass("join_async", join_async),
         Pass("settle_layouts", settle_layouts),
         Pass("inline_calls", inline_calls),

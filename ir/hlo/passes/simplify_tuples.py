@@ -45,8 +45,8 @@ def _explicit(computation: Computation) -> Computation:
 
 
 def _elements(i: Instruction, known: dict[Instruction, Instruction]) -> Instruction:
-    """``i`` if it is an array or made by ``tuple``, else a tuple of its elements."""
-    if not isinstance(i.shape, TupleShape) or i.opcode == "tuple":
+    """``i`` if it is an array, made by ``tuple`` or empty, else a tuple of its elements."""
+    if not isinstance(i.shape, TupleShape) or i.opcode == "tuple" or not i.shape.elements:
         return i
     if i not in known:
         parts = tuple(
