@@ -116,11 +116,13 @@ def _complex(i: Instruction, args: list[Value], run: Run) -> Value:
 
 
 def _real(i: Instruction, args: list[Value], run: Run) -> Value:
-    return np.array(args[0].real)
+    return args[0].real.copy() if args[0].dtype.kind == "c" else args[0]
 
 
 def _imag(i: Instruction, args: list[Value], run: Run) -> Value:
-    return np.array(args[0].imag)
+    if args[0].dtype.kind == "c":
+        return args[0].imag.copy()
+    return convert(np.zeros(args[0].shape, np.float32), args[0].dtype)
 
 
 HANDLERS: dict[str, Handler] = {

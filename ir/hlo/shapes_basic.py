@@ -228,6 +228,8 @@ def topk(shapes: Shapes, attrs: Attrs) -> AnyShape:
     a, k = array(shapes, 0), attr(attrs, "k", int)
     if not a.dims or not 0 <= k <= a.dims[-1]:
         refuse(f"k={k} of {show_shape(a)}")
+    if a.dtype.kind == "complex":
+        refuse(f"{a.dtype} has no order")
     dims = (*a.dims[:-1], k)
     return TupleShape((Shape(a.dtype, dims), Shape(s32, dims)))
 

@@ -12,6 +12,10 @@ with gradient g at the output are, with ``y = (x - m) / sqrt(v + eps)``,
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from ...dtypes import f32
+from ...formats import is_narrow
 from ..nodes import HloModule, Instruction, TupleShape
 from ..rewrite import make, map_computations, rebuild
 from . import build
@@ -27,6 +31,21 @@ def expand_batch_norm(module: HloModule) -> HloModule:
 def _expand(i: Instruction) -> Instruction | None:
     if not i.opcode.startswith("batch-norm-") or not all(map(is_static, i.operands)):
         return None
+    return _in_f32(i) if is_narrow(i.operands[0].array.dtype) else _arithmetic(i)
+
+
+def _in_f32(i: Instruction) -> Instruction:
+    """The same on narrow floats, rounded once at the end."""
+    operands = tuple(build.convert(x, f32) for x in i.operands)
+    own = i.operands[0].array.dtype
+    result = _arithmetic(replace(i, operands=operands))
+    if result.opcode != "tuple":
+        return build.convert(result, own)
+    parts = tuple(build.convert(x, own) for x in result.operands)
+    return make("tuple", i.shape, parts)
+
+
+def _arithmetic(i: Instruction) -> Instruction:
     match i.opcode:
         case "batch-norm-inference":
             x, scale, offset, mean, variance = i.operands
