@@ -23,16 +23,18 @@ from nestwright.ir.hlo.nodes import (
     HloModule,
     Instruction,
     Shape,
+    SliceDim,
     TokenShape,
     TupleShape,
 )
 from nestwright.ir.hlo.rewrite import assemble, constant, make, parameter, reachable
+from nestwright.ir.hlo.shape_text import show_shape
 from nestwright.ir.hlo.text import parse, show
 
 Array = np.ndarray[Any, Any]
 
-INT, FLAG = Shape(s32), Shape(pred)
-ARRAYS = (Shape(f32), Shape(f32, (3,)), INT, Shape(s32, (2, 2)), FLAG, Shape(f32, (2, 0)))
+INT, FLAG, CELL, ROW = Shape(s32), Shape(pred), Shape(f32), Shape(f32, (3,))
+ARRAYS = (CELL, ROW, INT, Shape(s32, (2, 2)), FLAG, Shape(f32, (2, 0)))
 
 
 def tuple_shape(*elements: AnyShape) -> TupleShape:
@@ -44,7 +46,7 @@ class Writer:
     """Draws modules; ``left`` is how many more instructions it may spend on interesting things."""
 
     rng: random.Random
-    left: int = 60
+    left: int = 40
     made: int = 0
 
     def shape(self, depth: int = 2) -> AnyShape:
@@ -107,6 +109,8 @@ class Body:
         return self.pool
 
     def tuple(self, shape: TupleShape) -> Instruction:
+        if self.writer.rng.random() < 0.1 and "token" not in show_shape(shape):
+            return make("constant", shape, literal=self.numbers(shape))
         parts = [self.value(s) for s in shape.elements]
         whole = make("tuple", shape, parts)
         return make("opt-barrier", shape, (whole,)) if self.writer.rng.random() < 0.1 else whole
@@ -121,10 +125,37 @@ class Body:
         if shape == INT and rng.random() < 0.3:
             bits = make("convert", INT, (self.value(FLAG),))
             return make("add", INT, (bits, self.value(INT)))
+        if shape in (ROW, CELL) and rng.random() < 0.4:
+            return self.moved(shape)
         if rng.random() < 0.2:
             return make("select", shape, (self.flags(shape), self.value(shape), self.value(shape)))
         op = rng.choice(("add", "subtract", "maximum", "minimum"))
         return make(op, shape, (self.value(shape), self.value(shape)))
+
+    def moved(self, shape: Shape) -> Instruction:
+        """Elements that change places: what is done in place must mind them."""
+        row = self.value(ROW)
+        if shape == CELL and self.writer.rng.random() < 0.5:
+            zero = constant(np.float32(0))
+            return make("reduce", CELL, (row, zero), dimensions=(0,), to_apply=self.add())
+        one = Shape(f32, (1,))
+        at = self.value(INT)
+        if shape == CELL:
+            cut = make("dynamic-slice", one, (row, at), dynamic_slice_sizes=(1,))
+            return make("reshape", CELL, (cut,))
+        kind = self.writer.rng.randrange(3)
+        if kind == 0:
+            return make("reverse", ROW, (row,), dimensions=(0,))
+        if kind == 1:
+            first = make("slice", one, (row,), slice=(SliceDim(0, 1),))
+            rest = make("slice", Shape(f32, (2,)), (row,), slice=(SliceDim(1, 3),))
+            return make("concatenate", ROW, (rest, first), dimensions=(0,))
+        update = make("reshape", one, (self.value(CELL),))
+        return make("dynamic-update-slice", ROW, (row, update, at))
+
+    def add(self) -> Computation:
+        a, b = (parameter(n, CELL, f"p{n}") for n in range(2))
+        return self.named((a, b), make("add", CELL, (a, b)))
 
     def flags(self, shape: Shape) -> Instruction:
         wide = Shape(pred, shape.dims)
@@ -132,12 +163,20 @@ class Body:
         return flag if not shape.dims else make("broadcast", wide, (flag,), dimensions=())
 
     def literal(self, shape: Shape) -> Instruction:
+        return constant(self.numbers(shape))
+
+    def numbers(self, shape: AnyShape) -> Any:
+        if isinstance(shape, TupleShape):
+            return tuple(map(self.numbers, shape.elements))
+        assert isinstance(shape, Shape)
         low = [self.writer.rng.randrange(-3, 5) for _ in range(shape.size)]
-        return constant(np.array(low).reshape(shape.dims).astype(to_numpy(shape.dtype)))
+        return np.array(low).reshape(shape.dims).astype(to_numpy(shape.dtype))
 
     def loop(self, shape: AnyShape) -> Instruction:
         """``while (i < n and ..) (i + 1, n, ..)``, of up to three turns; the limit may be known."""
         rng = self.writer.rng
+        if shape == INT and rng.random() < 0.3:
+            return self.count()
         state = tuple_shape(INT, INT, shape)
         most = constant(np.int32(3))
         limit = self.literal(INT) if rng.random() < 0.5 else self.value(INT)
@@ -158,18 +197,31 @@ class Body:
         self.pool.append(done)
         return make("get-tuple-element", shape, (done,), index=2)
 
+    def count(self) -> Instruction:
+        """A loop of which the state is no tuple: up to a limit, or none."""
+        i = parameter(0, INT, "i")
+        less = make("compare", FLAG, (i, constant(np.int32(4))), direction="LT")
+        more = make("add", INT, (i, constant(np.int32(2))))
+        test, turn = self.named((i,), less), self.named((i,), more)
+        return make("while", INT, (self.value(INT),), condition=test, body=turn)
+
     def deeper(self, shape: AnyShape) -> Body:
         return Body(self.writer, self.depth - 1, [parameter(0, shape, "p0")])
 
     def finish(self, body: Body, root: Instruction) -> Computation:
+        return self.named((body.pool[0],), root)
+
+    def named(self, parameters: tuple[Instruction, ...], root: Instruction) -> Computation:
         self.writer.made += 1
-        return assemble(f"c{self.writer.made}", (body.pool[0],), root)
+        return assemble(f"c{self.writer.made}", parameters, root)
 
     def branch(self, shape: AnyShape) -> Instruction:
         """Two branches by a truth value."""
         flag = self.value(FLAG)
         given = [self.value(self.writer.shape()) for _ in range(2)]
         yes, no = (self.writer.computation([g.shape], shape, self.depth - 1) for g in given)
+        if self.writer.rng.random() < 0.2:
+            return make("conditional", shape, (flag, *given), branch_computations=(yes, no))
         return make(
             "conditional", shape, (flag, *given), true_computation=yes, false_computation=no
         )
@@ -188,9 +240,9 @@ class Body:
         return make("call", shape, given, to_apply=callee)
 
 
-def drawn(seed: int) -> HloModule:
+def drawn(seed: int, left: int = 40) -> HloModule:
     """A module, by way of its text."""
-    return parse(show(Writer(random.Random(seed)).module()))
+    return parse(show(Writer(random.Random(seed), left).module()))
 
 
 def argument(shape: AnyShape, rng: np.random.Generator) -> Any:
@@ -207,8 +259,8 @@ def leaves(value: Any) -> list[Array]:
     return [a for v in value for a in leaves(v)] if isinstance(value, tuple) else [value]
 
 
-def agree(seed: int, target: str, rounds: int = 2) -> None:
-    module = drawn(seed)
+def agree(seed: int, target: str, rounds: int = 2, left: int = 40) -> None:
+    module = drawn(seed, left)
     exe = build(module, target)
     for round_ in range(rounds):
         rng = np.random.default_rng([seed, round_])
@@ -219,12 +271,12 @@ def agree(seed: int, target: str, rounds: int = 2) -> None:
             np.testing.assert_array_equal(f, w)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(30))
 def test_random_control_flow(seed: int) -> None:
     agree(seed, "cpu")
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_random_control_flow_on_a_simulated_gpu(seed: int) -> None:
     agree(seed, "cuda-sim", 1)
 
