@@ -140,6 +140,9 @@ def _problem(i: Instruction, used: tuple[Instruction, ...], devices: Devices) ->
     if i.opcode == "bitcast":
         reason = _bitcast(i)
         return reason, BEFORE if reason else ""
+    if i.opcode == "select-and-scatter" and i.array.dtype.kind == "complex":
+        reason = "this version has no code for it on complex numbers"
+        return reason, "do it for the real and the imaginary parts"
     if i.opcode == "stochastic-convert" and i.array.dtype.kind != "signed":
         return f"what it rounds to is defined for signed integers, not for {i.array.dtype}", ""
     if i.opcode in COMPUTED:
