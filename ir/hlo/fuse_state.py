@@ -193,6 +193,8 @@ def _is_cheap(i: Instruction, clones: dict[Instruction, float]) -> bool:
     """Whether doing ``i`` again costs no more than reading its result would."""
     if i.opcode in ("slice", "reverse", "real", "imag"):
         return True
+    if i.opcode == "reshape" and i.operands[0] in clones:
+        return True  # whatever its size: a view of what is in no buffer has none
     if i.opcode in ("gather", "concatenate", "dynamic-slice") or size(i) <= 1:
         return False
     if flops(i) + sum(clones.get(o, 0.0) for o in i.operands) > CLONE_FLOPS:
