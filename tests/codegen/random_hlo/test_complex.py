@@ -196,4 +196,4 @@ def window(m: Any) -> None:
 
 @pytest.mark.parametrize("generator", [program, sort, scatter, window])
 def test_agrees(agrees: Callable[..., None], generator: Callable[[Any], None]) -> None:
-    agrees(generator, 24 if generator is program else 8)
+    agrees(generator, 10 if generator is program else 4)
