@@ -55,7 +55,7 @@ def _module(message: Message) -> Message:
             outer = Message(outer.data, outer.source, inner[0], inner[1], outer.depth + 1)
         except ParseError:  # a name, say
             break
-    message.fail("not an HLO proto", "no module is in it")
+    message.fail("not an HLO proto", "no module is in it", _HINT)
 
 
 def _is_module(message: Message) -> bool:
@@ -67,6 +67,12 @@ def _is_module(message: Message) -> bool:
     return any(name == c.raw(1) for c in message.messages(3))
 
 
+_HINT = (
+    "XLA's are read; TensorFlow gives one by "
+    "f.experimental_get_compiler_ir(*args)(stage='hlo_serialized')"
+)
+
+
 class _Reader:
     """One run over one module. ``computations`` are those read so far, by id."""
 
@@ -75,7 +81,6 @@ class _Reader:
         self.computations: dict[int, Computation] = {}
         self.names: set[str] = set()
         self.shapes: dict[bytes, AnyShape] = {}
-        self.frames = _frames(message.message(17))
 
     def module(self) -> HloModule:
         message = self.message
@@ -137,7 +142,7 @@ class _Reader:
         if before:
             attrs["control-predecessors"] = Raw("{" + ", ".join(before) + "}")
         kept = MappingProxyType(attrs) if attrs else _EMPTY
-        return Instruction(name, opcode, shape, operands, kept, self.metadata(message))
+        return Instruction(name, opcode, shape, operands, kept, _metadata(message))
 
     def operand(
         self, message: Message, scope: dict[int, Instruction], number: int, name: str
@@ -164,15 +169,6 @@ class _Reader:
             known = self.shapes[raw] = read_shape(inner)
         return known
 
-    def metadata(self, message: Message) -> Metadata | None:
-        inner = message.message(7)
-        if inner is None or not inner.fields:
-            return None
-        file, line = inner.text(3), inner.integer(4)
-        if not file:
-            file, line = self.frames.get(inner.integer(15), ("", 0))
-        return Metadata(inner.text(1), inner.text(2), file, line, _metadata_text(inner))
-
 
 _EMPTY: MappingProxyType[str, Any] = MappingProxyType({})
 
@@ -193,6 +189,14 @@ def _fresh(name: str, taken: set[str]) -> str:
         fresh = f"{name}.{n}"
     taken.add(fresh)
     return fresh
+
+
+def _metadata(message: Message) -> Metadata | None:
+    inner = message.message(7)
+    if inner is None or not inner.fields:
+        return None
+    raw = _metadata_text(inner)
+    return Metadata(inner.text(1), inner.text(2), inner.text(3), inner.integer(4), raw)
 
 
 def _metadata_text(message: Message) -> str:
@@ -218,21 +222,6 @@ def _metadata_text(message: Message) -> str:
         if number
     ]
     return "{" + " ".join(rows) + "}"
-
-
-def _frames(index: Message | None) -> dict[int, tuple[str, int]]:
-    """File and line of each stack frame; frames, locations and names are numbered from 1."""
-    if index is None:
-        return {}
-    files = index.texts(1)
-    places = [(m.integer(1), m.integer(3)) for m in index.messages(3)]
-    found: dict[int, tuple[str, int]] = {}
-    for number, frame in enumerate(index.messages(4), 1):
-        place = frame.integer(1)
-        if 0 < place <= len(places) and 0 < places[place - 1][0] <= len(files):
-            file, line = places[place - 1]
-            found[number] = (files[file - 1], line)
-    return found
 
 
 def _tables(index: Message | None) -> str:

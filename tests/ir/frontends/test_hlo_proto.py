@@ -22,6 +22,7 @@ from nestwright.ir.hlo.attributes import FREE_TEXT, show_attribute
 from nestwright.ir.hlo.interp import evaluate
 from nestwright.ir.hlo.nodes import HloModule, Instruction, Raw, Shape, TupleShape
 from nestwright.ir.hlo.shape_text import show_shape
+from nestwright.ir.hlo.sources import Sources
 from nestwright.ir.hlo.verify import verify
 
 FIXTURES = Path(__file__).parent / "hlo_proto"
@@ -107,9 +108,7 @@ StackFrames
 ENTRY e { ROOT x = f32[] parameter(0), metadata={op_name="x" stack_frame_id=1} }
 """
     module = parse(to_proto(text.parse(source)))
-    metadata = module.entry.root.metadata
-    assert metadata is not None
-    assert (metadata.source_file, metadata.source_line) == ("model.py", 7)
+    assert Sources(module).of(module.entry.root) == "model.py:7"
     assert module.tables.split() == text.parse(source).tables.split()
 
 
