@@ -89,6 +89,15 @@ def _syevd(flags: Flags, a: Array) -> tuple[Any, ...]:
     return v, values, info
 
 
+def _eigh(flags: Flags, a: Array) -> tuple[Any, ...]:
+    """XLA's own: its configuration begins with 1 where the lower triangle counts, else 0."""
+    lower = flags.call.backend_config.partition(",")[0].strip() == "1"
+    if scipy("lapack") is None:
+        return lapack_numpy.syevd(a, lower)[:2]
+    values, v, _ = _routine(a, "heevd" if _is_complex(a) else "syevd")(a, lower=int(lower))
+    return v, values
+
+
 def _gesdd(flags: Flags, a: Array) -> tuple[Any, ...]:
     mode = flags.letter("mode")
     if mode not in "ASN":
@@ -228,7 +237,13 @@ def _functions(table: Mapping[str, tuple[str, Routine, str]]) -> dict[str, Calla
 
 
 _NEEDS_SCIPY = frozenset(_functions(_SCIPY))
-FUNCTIONS: Mapping[str, Callable[..., Any]] = _functions({**_PLAIN, **_SCIPY})
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    **_functions({**_PLAIN, **_SCIPY}),
+    "Qr": partial(_batched, _geqrf, "m"),
+    "ProductOfElementaryHouseholderReflectors": partial(_batched, _orgqr, "mv"),
+    "Eigh": partial(_batched, _eigh, "m"),
+}
+"""By target: JAX's names for a processor, and XLA's own for three of them."""
 
 
 def knows(target: str) -> bool:

@@ -17,7 +17,7 @@ from nestwright.codegen.artifact import load
 from nestwright.codegen.build import build
 from nestwright.codegen.plan import from_json, to_json
 from nestwright.codegen.runtime.executable import Executable
-from nestwright.ir.errors import ArtifactError, LibraryError, UnsupportedError
+from nestwright.ir.errors import ArgumentError, ArtifactError, LibraryError, UnsupportedError
 from nestwright.ir.hlo import parse
 from nestwright.ir.hlo.interp import evaluate
 from nestwright.ir.library.call import LibraryCall
@@ -429,3 +429,13 @@ def test_what_has_an_effect_runs_though_nothing_uses_it(target: str, root: str) 
         seen.clear()
         run()
         assert sorted(seen) == [0, 1, 2, 10]
+
+
+@pytest.mark.parametrize(
+    "target, function", [("", scale), (7, scale), ("scale", "no function"), ("scale", 3)]
+)
+def test_what_cannot_be_registered(target: Any, function: Any) -> None:
+    with pytest.raises(ArgumentError):
+        register_custom_call(target, function)
+    with pytest.raises(UnsupportedError):
+        made(SCALE)

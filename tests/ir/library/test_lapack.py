@@ -38,10 +38,15 @@ def matrix(letter: str, *dims: int) -> Array:
 
 
 def run(name: str, operands: list[Array], results: list[ArrayType], *flags: int) -> list[Array]:
+    return run_as(f"lapack_{name}_ffi", operands, results, "", *flags)
+
+
+def run_as(
+    target: str, operands: list[Array], results: list[ArrayType], config: str = "", *flags: int
+) -> list[Array]:
     types = tuple(ArrayType(a.shape, a.dtype) for a in operands)
     attributes = {str(n): f for n, f in enumerate(flags)}
-    target = f"lapack_{name}_ffi"
-    call = LibraryCall("custom-call", target, types, tuple(results), attributes=attributes)
+    call = LibraryCall("custom-call", target, types, tuple(results), config, attributes)
     return Session().run(call, operands)
 
 
@@ -148,6 +153,19 @@ def test_triangular_systems(installed: str, letter: str, n: int) -> None:
         used = np.where(unread, 0, a) + np.eye(n, dtype=a.dtype) * (diag == "U")
         used = {"N": used, "T": used.T, "C": turned(used)}[trans]
         close(used @ x if side == "L" else x @ used, b, letter)
+
+
+def test_names_that_xla_has_of_its_own(installed: str) -> None:
+    """On every backend, with LAPACK's conventions."""
+    a = matrix("d", 6, 4)
+    qr, tau = run_as("Qr", [a], [like(a), like(a, 4)])
+    (q,) = run_as("ProductOfElementaryHouseholderReflectors", [qr, tau], [like(a)])
+    close(q @ np.triu(qr[:4]), a, "d")
+    half = np.tril(matrix("d", 2, 4, 4))
+    for config, given in (("1,1,100,1e-6", half), ("0,1,100,1e-6", turned(half))):
+        v, w = run_as("Eigh", [given], [like(half), like(half, 2, 4)], config)
+        whole = half + turned(np.tril(half, -1))
+        close(whole @ v, v * w[:, None, :], "d")
 
 
 def test_routines_of_scipy_alone() -> None:
