@@ -30,6 +30,10 @@ def _both(i: Instruction, operands: list[Value]) -> Value:
     return Pair(moved(re), moved(im))
 
 
+def _copy(i: Instruction, operands: list[Value]) -> Value:
+    return operands[0]
+
+
 def _constant(i: Instruction, operands: list[Value]) -> Value:
     return _literal(i.attrs["literal"], i.shape)
 
@@ -106,10 +110,11 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(
         (
             "broadcast", "reshape", "transpose", "slice", "pad", "concatenate", "reverse",
-            "dynamic-slice", "dynamic-update-slice", "gather", "copy",
+            "dynamic-slice", "dynamic-update-slice", "gather",
         ),
         _both,
     ),
+    "copy": _copy,
     "constant": _constant,
     "iota": _iota,
     "bitcast-convert": _bitcast_convert,

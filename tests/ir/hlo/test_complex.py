@@ -123,22 +123,22 @@ ENTRY e {
 
 
 REDUCERS = {
-    "add": "r = c64[] add(a, b)",
-    "multiply": "r = c64[] multiply(a, b)",
+    "add": "ROOT r = c64[] add(a, b)",
+    "multiply": "ROOT r = c64[] multiply(a, b)",
     "larger": """x = f32[] abs(a)
   y = f32[] abs(b)
   w = pred[] compare(x, y), direction=GT
-  r = c64[] select(w, a, b)""",
+  ROOT r = c64[] select(w, a, b)""",
 }
 
 
 @pytest.mark.parametrize("name", REDUCERS)
 def test_reductions(name: str) -> None:
-    body = f"a = c64[] parameter(0)\n  b = c64[] parameter(1)\n  ROOT {REDUCERS[name]}"
-    body = body.replace("ROOT x", "x").replace("  r =", "  ROOT r =")
     text = f"""HloModule m
 f {{
-  {body}
+  a = c64[] parameter(0)
+  b = c64[] parameter(1)
+  {REDUCERS[name]}
 }}
 ENTRY e {{
   z = c64[5,6] parameter(0)
