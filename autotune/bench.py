@@ -79,6 +79,7 @@ def bench(
         tell(name)
         try:
             module = as_module(model, example if callable(model) else None)
+            name = name if isinstance(model, str | os.PathLike) else module.name
             done.append(_bench_model(module, name, machine, log, constants, seed, check, tell))
         except NestwrightError as e:
             done.append(ModelBench(name, 0, 0, (), (), None, 0, 0, 0, "", (), str(e)))
