@@ -69,10 +69,12 @@ def _plain(p: Parser, name: str, results: Values, place: int) -> Op:
     """``%a, %b, key = value, .. {attributes} : types``, the first part perhaps in parentheses"""
     operands: list[str] = []
     attrs: dict[str, Any] = {}
-    if p.tokens.take("("):
+    grouped = p.tokens.take("(")
+    if grouped:
         _items(p, name, operands, attrs)
         p.tokens.expect(")", f"after the operands of `{name}`")
-    _items(p, name, operands, attrs)
+    if not (grouped and p.tokens.next.startswith("%")):  # which is the next operation's result
+        _items(p, name, operands, attrs)
     return _finish(p, name, operands, attrs, (), results, place)
 
 
