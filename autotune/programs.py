@@ -13,6 +13,7 @@ import numpy as np
 from ..ir.accuracy import relative_error, tolerance
 from ..ir.dtypes import DType, to_numpy
 from ..ir.errors import LogError
+from ..ir.formats import FORMATS
 from ..ir.hlo.inputs import random_arguments
 from ..ir.hlo.interp import evaluate_computation
 from ..ir.hlo.nodes import Computation
@@ -94,7 +95,9 @@ def _draw(buffer: Buffer, seed: int, number: int) -> Array:
             high = min(10, 2 ** (buffer.dtype.bits - 1))
             return np.asarray(rng.integers(0, high, buffer.shape)).astype(to_numpy(buffer.dtype))
         case _:
-            return np.asarray(rng.standard_normal(buffer.shape)).astype(to_numpy(buffer.dtype))
+            x = np.asarray(rng.standard_normal(buffer.shape))
+            unsigned = buffer.dtype.is_float and not FORMATS[buffer.dtype].sign
+            return (np.abs(x) if unsigned else x).astype(to_numpy(buffer.dtype))
 
 
 def _excess(result: Array, expected: Array, dtype: DType, floats: bool, tf32: bool) -> float:

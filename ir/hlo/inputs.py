@@ -11,6 +11,7 @@ import numpy as np
 
 from ..dtypes import DType, to_numpy
 from ..errors import UnsupportedError
+from ..formats import FORMATS
 from .nodes import Computation, Instruction, Shape
 
 _POSITIVE = ("sqrt", "rsqrt", "log", "log-plus-one", "cbrt")
@@ -56,7 +57,8 @@ def draws(computation: Computation) -> list[Draw]:
                 hint="pass the arguments as a file",
             )
         scale = _scale(computation, p)
-        found.append(Draw(p.shape.dims, p.shape.dtype, scale, p in positive))
+        unsigned = p.shape.dtype.is_float and not FORMATS[p.shape.dtype].sign
+        found.append(Draw(p.shape.dims, p.shape.dtype, scale, unsigned or p in positive))
     return found
 
 
