@@ -19,6 +19,7 @@ from nestwright.ir.hlo.passes.fold_constants import fold_constants
 from nestwright.ir.hlo.passes.freeze_parameters import freeze
 from nestwright.ir.hlo.passes.inline_calls import inline_calls
 from nestwright.ir.hlo.passes.pipeline import optimize
+from nestwright.ir.hlo.passes.split_sums import split_sums
 from nestwright.ir.passes import BrokenPassError, Dump, Pass, Pipeline, Timing, Verify, repeat
 
 CORPUS = Path(__file__).parents[4] / "shared/corpus/models"
@@ -319,3 +320,27 @@ def test_expanded_erfc_is_read_back():
     other = text.replace("7.85386146e-05", "7.95386146e-05")
     assert other != text
     assert "erfc" not in [i.opcode for i in optimize(parse(other)).entry.instructions]
+
+
+def test_long_sums_over_columns_take_several_steps():
+    body = "x = f32[8,40,50,16] parameter(0)  z = f32[] parameter(1)"
+    reduced = "ROOT r = f32[16] reduce(x, z), dimensions={0,1,2}, to_apply=sum"
+    module = split_sums(parse("HloModule m\n" + SUM + entry(f"{body}  {reduced}")))
+    sums = [i for i in module.entry.instructions if i.opcode == "reduce"]
+    assert [i.attrs["dimensions"] for i in sums] == [(2,), (0, 1)]
+    x = np.random.default_rng(0).standard_normal((8, 40, 50, 16)).astype(np.float32) + 1
+    found = evaluate(module, [x, np.float32(3)])
+    np.testing.assert_allclose(found, x.sum((0, 1, 2), dtype=np.float64) + 3, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "reduced",
+    [
+        "ROOT r = f32[8] reduce(x, z), dimensions={1,2,3}, to_apply=sum",  # along the fastest
+        "ROOT r = f32[8,40,16] reduce(x, z), dimensions={2}, to_apply=sum",  # one dimension
+    ],
+)
+def test_other_sums_stay_whole(reduced):
+    body = "x = f32[8,40,50,16] parameter(0)  z = f32[] parameter(1)"
+    module = parse("HloModule m\n" + SUM + entry(f"{body}  {reduced}"))
+    assert split_sums(module) is module
