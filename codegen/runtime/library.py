@@ -72,16 +72,24 @@ def _answer(
 
 
 def _run(call: LibraryCall, session: Session, addresses: Sequence[int]) -> None:
-    types = (*call.operands, *call.results)
-    arrays = [array_at(a, t) for a, t in zip(addresses, types, strict=True)]
-    operands, results = arrays[: len(call.operands)], arrays[len(call.operands) :]
-    for array in operands:
-        array.flags.writeable = False
-    for result, made in zip(results, session.run(call, operands), strict=True):
-        np.copyto(result, made)
+    count = len(call.operands)
+    operands = list(map(_array_to_read, addresses[:count], call.operands))
+    results = list(map(_array_at, addresses[count:], call.results))
+    try:
+        for result, made in zip(results, session.run(call, operands), strict=True):
+            np.copyto(result, made)
+    finally:  # the frames of what was raised live on, the memory may not
+        operands.clear()
+        results.clear()
 
 
-def array_at(address: int, of: ArrayType) -> Array:
+def _array_to_read(address: int, of: ArrayType) -> Array:
+    array = _array_at(address, of)
+    array.flags.writeable = False
+    return array
+
+
+def _array_at(address: int, of: ArrayType) -> Array:
     """An array over memory that somebody else holds."""
     if not of.bytes:
         return np.empty(of.shape, of.dtype)

@@ -439,3 +439,19 @@ def test_what_cannot_be_registered(target: Any, function: Any) -> None:
         register_custom_call(target, function)
     with pytest.raises(UnsupportedError):
         made(SCALE)
+
+
+def test_what_is_raised_holds_no_memory_of_the_run() -> None:
+    """Frames live on with an exception; what they see of the arena may be gone by then."""
+
+    def fails(call: LibraryCall, x: Array) -> Array:
+        raise ValueError
+
+    register_custom_call("scale", fails)
+    with pytest.raises(ValueError) as caught:
+        made(SCALE)(np.zeros(8, np.float32))
+    frames = [entry.frame.f_locals for entry in caught.traceback if entry.name != "fails"]
+    ours = [v for names in frames[1:] for v in names.values()]
+    inside = [v for value in ours if isinstance(value, list) for v in value]
+    assert len(frames) > 2
+    assert not any(isinstance(v, np.ndarray) for v in (*ours, *inside))
