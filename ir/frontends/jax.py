@@ -132,5 +132,6 @@ def _from_function(function: Callable[..., Any], example: tuple[Any, ...]) -> Hl
         told = str(e).strip().split("\n")[0]
         raise ArgumentError(
             f"JAX cannot lower {name}", f"{type(e).__name__}: {told}",
-            hint="does it run on the example arguments? jax.jit(f).lower(*example) tells more",
+            hint="does it run on the example arguments? A function with static ones has to be "
+            "jax.jit(f, static_argnums=.., keep_unused=True)",
         ) from e  # fmt: skip

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import nestwright as nw
+from nestwright.autotune.api import stage_text
 from nestwright.ir.errors import ArgumentError, UnsupportedError, VerifyError
 from nestwright.ir.frontends.hlo_proto.writer import to_proto
 from nestwright.ir.hlo.interp import evaluate
@@ -63,6 +64,12 @@ def test_objects_are_known_by_their_methods(kind: Any) -> None:
 
 def test_build_takes_them() -> None:
     assert nw.build(Lowered())(X).tolist() == (-X).tolist()
+
+
+def test_tune_and_stages_take_them(tmp_path: Path) -> None:
+    assert "negate" in stage_text(Lowered(), "optimized")
+    result = nw.tune(Lowered(), trials=1, simulate_cost=True, log=tmp_path / "log.jsonl")
+    assert result.model == "jit_f"
 
 
 def test_paths_and_modules_stay_as_they_are(tmp_path: Path) -> None:
@@ -148,6 +155,11 @@ def test_constants_of_functions_are_kept() -> None:
 
 
 def test_functions_that_jax_cannot_lower() -> None:
-    pytest.importorskip("jax")
+    jax = pytest.importorskip("jax")
+    power = jax.jit(lambda x, unused, n: x**n, static_argnums=2)
+    with pytest.raises(ArgumentError, match="keep_unused=True"):
+        nw.build(power, example=(X, X, 3))
+    kept = jax.jit(lambda x, unused, n: x**n, static_argnums=2, keep_unused=True)
+    assert nw.build(kept, example=(X, X, 3))(X, X).tolist() == (X**3).tolist()
     with pytest.raises(ArgumentError, match=r"JAX cannot lower double: TypeError"):
         nw.build(double, example=(X, X))
