@@ -14,6 +14,7 @@ from .llvm_ir_apart import is_plain, load_apart, store_apart, store_one, stored_
 from .llvm_ir_convert import convert
 from .llvm_ir_core import Value, mangle, memory_type
 from .llvm_ir_index import Form, Indices
+from .llvm_ir_pairs import is_paired, load_paired
 
 SMALL = 2**31 - 1
 FAR = 2048  # bytes between the vectors of two iterations: the hardware does not follow
@@ -45,6 +46,8 @@ def load_element(em: Indices, buffer: Buffer, at: Expr) -> Value:
         first = replace(form, constant=form.constant - count + 1)
         x = _load_vector(em, buffer, em.pointer(buffer, first), buffer.dtype.bytes)
         return em.shuffle(x, list(range(count - 1, -1, -1)))
+    if is_paired(em, buffer, form):
+        return _loaded(em, load_paired(em, buffer, form), buffer.dtype)
     narrow = abs(form.lane) * count <= SMALL
     steps = em.iota(s32 if narrow else index, count, form.lane)
     return _gather(em, buffer, em.pointer(buffer, form), steps)

@@ -8,7 +8,7 @@ of parallel loops lie in the ``workspace`` that the caller of the kernel provide
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..ir.dtypes import index, pred, s8
@@ -38,6 +38,7 @@ from .llvm_ir_align import multiple
 from .llvm_ir_core import Function, Value, memory_type
 from .llvm_ir_device import Device, Nest
 from .llvm_ir_expr import Emitter
+from .llvm_ir_pairs import store_paired
 from .llvm_ir_vector import narrow_counter, reduce_element, vector_loop
 from .lower.workspace import ALIGN, buffer_bytes, is_tile
 
@@ -61,8 +62,7 @@ def emit_stmt(em: Emitter, s: Stmt) -> None:
         case If():
             _branch(em, s)
         case Seq(stmts=stmts):
-            for x in stmts:
-                emit_stmt(em, x)
+            _sequence(em, stmts)
         case For():
             emit_loop(em, s)
         case Alloc():
@@ -73,6 +73,17 @@ def emit_stmt(em: Emitter, s: Stmt) -> None:
             raise AssertionError(f"block {name} was not opened")
         case _:
             raise AssertionError(f"not a flat statement: {s}")
+
+
+def _sequence(em: Emitter, stmts: Sequence[Stmt]) -> None:
+    """One after the other; two stores of neighbours together."""
+    n = 0
+    while n < len(stmts):
+        if n + 1 < len(stmts) and store_paired(em, stmts[n], stmts[n + 1]):
+            n += 2
+            continue
+        emit_stmt(em, stmts[n])
+        n += 1
 
 
 def _branch(em: Emitter, s: If) -> None:
