@@ -68,18 +68,15 @@ def _resource(tokens: Tokens, dense: Dense, resources: Mapping[str, bytes]) -> b
 def _bytes(tokens: Tokens, dense: Dense, kind: Shape, data: bytes) -> Array:
     dtype, size = to_numpy(kind.dtype), kind.size
     if kind.dtype.kind == "pred":
-        if len(data) == size:
-            flat = np.frombuffer(data, np.uint8) != 0
-        elif len(data) == -(-size // 8):
+        flat = np.frombuffer(data, np.uint8) != 0
+        if len(data) == -(-size // 8) != size:
             bits = np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little")
             flat = bits[:size] != 0
-        else:
-            flat = np.frombuffer(data, np.uint8) != 0
+    elif kind.dtype.bits < 8:
+        flat = _narrow(data, kind.dtype)
     else:
-        if len(data) % dtype.itemsize:
-            data = b""
-        raw = np.frombuffer(data, _little(dtype))
-        flat = raw if kind.dtype.bits >= 8 else _narrow(data, kind.dtype)
+        whole = data if len(data) % dtype.itemsize == 0 else b""
+        flat = np.frombuffer(whole, _little(dtype))
     if flat.size == 1 and kind.size > 1:
         return np.asarray(flat.reshape(()))
     if flat.size != size:

@@ -58,7 +58,9 @@ class Tokens:
             if found is None:
                 blank = _BLANK.match(text, pos)
                 at = blank.end() if blank else pos
-                self.fail_at(at, "cannot read StableHLO", f"found `{text[at : at + 16]}`")
+                self.fail_at(
+                    at, "cannot read StableHLO", f"found `{text[at : at + 16].splitlines()[0]}`"
+                )
             token, pos = found.group(1), found.end()
             if token is None:
                 break
