@@ -9,19 +9,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from ...hlo.custom_calls import MARKS
 from ...hlo.nodes import Raw, Shape, TupleShape
 from ...hlo.shape_text import show_shape
 from .lower import Handler, Results, Site
 from .syntax import Dictionary
-
-IDENTITY = frozenset(
-    {
-        "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement",
-        "xla.sdy.FuncResultSharding", "xla.sdy.GlobalToLocalShape", "xla.sdy.LocalToGlobalShape",
-        "LayoutConstraint", "mhlo.copy", "xla.sdy.PropagationBarrier", "xla.sdy.Sharding",
-    }
-)  # fmt: skip
-"""Targets that say where a value lives; over one device the value itself."""
 
 VERSIONS = {
     2: "API_VERSION_STATUS_RETURNING",
@@ -34,7 +26,7 @@ def custom_call(site: Site) -> Results:
     target = site.attr("call_target_name")
     if not isinstance(target, str):
         site.fail("attribute `call_target_name` is not a name")
-    if target in IDENTITY:
+    if target in MARKS:
         return marked(site, target)
     if target == "shape_assertion":
         return assertion(site)
