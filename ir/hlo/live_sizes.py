@@ -36,11 +36,12 @@ def marks(shape: Shape) -> tuple[bool, ...]:
 def reshape_runs(i: Instruction, dynamic: Collection[int]) -> tuple[Run, ...]:
     """The runs of a ``reshape`` whose operand's dimensions ``dynamic`` have live sizes.
 
-    Dimensions of 1 that have none are in no run. ``UnsupportedError`` where it is not clear which
-    dimension of the result has a live size.
+    Dimensions of 1 that are not bounded are in no run. ``UnsupportedError`` where it is not clear
+    which dimension of the result has a live size.
     """
     old, new = i.operands[0].array, i.array
-    left = [d for d in range(old.rank) if old.dims[d] != 1 or d in dynamic]
+    bounded = {*dynamic, *(d for d in range(old.rank) if marks(old)[d])}
+    left = [d for d in range(old.rank) if old.dims[d] != 1 or d in bounded]
     right = [d for d in range(new.rank) if new.dims[d] != 1 or marks(new)[d]]
     runs = _equal_runs(old.dims, new.dims, left, right)
     return tuple(Run(a, b, _live(i, b) if set(a) & set(dynamic) else None) for a, b in runs)

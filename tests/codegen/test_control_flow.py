@@ -361,3 +361,15 @@ ENTRY e {{ i = {dtype} parameter(0)
  ROOT c = f32[] conditional(i, x, x), branch_computations={{a, b}} }}"""
     with pytest.raises(VerifyError, match="chooses"):
         build(parse(text))
+
+
+@pytest.mark.parametrize(("value", "wanted"), [("true", 3.0), ("false", -3.0)])
+def test_a_known_truth_value_chooses_among_listed_branches(value: str, wanted: float) -> None:
+    text = f"""HloModule m
+a {{ ROOT p = f32[] parameter(0) }}
+b {{ p = f32[] parameter(0)
+ ROOT n = f32[] negate(p) }}
+ENTRY e {{ x = f32[] parameter(0)
+ i = pred[] constant({value})
+ ROOT c = f32[] conditional(i, x, x), branch_computations={{a, b}} }}"""
+    assert build(parse(text))(3.0) == wanted

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...dtypes import pred
 from ..nodes import Computation, HloModule, Instruction, Shape
 from ..rewrite import make, map_computations, rebuild, with_operands
 from . import build
@@ -67,11 +68,9 @@ def _inline_conditional(i: Instruction) -> Instruction | None:
     value: np.ndarray[Any, Any] | None = splat(index) if is_static(index) else None
     if value is None:
         return None
-    if "branch_computations" in i.attrs:
-        branches: tuple[Computation, ...] = i.attrs["branch_computations"]
-        n = int(value)
-        taken = n if 0 <= n < len(branches) else len(branches) - 1
-    else:
-        branches = (i.attrs["true_computation"], i.attrs["false_computation"])
-        taken = 0 if bool(value) else 1
+    named = ("true_computation", "false_computation")
+    listed = "branch_computations" in i.attrs
+    branches = i.attrs["branch_computations"] if listed else [i.attrs[n] for n in named]
+    number = int(not value) if index.array.dtype == pred else int(value)
+    taken = number if 0 <= number < len(branches) else len(branches) - 1
     return inline(branches[taken], (arguments[taken],))
