@@ -77,8 +77,8 @@ class Lowering:
         """
         values = known or [None] * len(shapes)
         key = (function.name, *shapes, *(v if v is None else tuple(v.flat) for v in values))
-        if (known := self._functions.get(key)) is not None:
-            return known
+        if (made := self._functions.get(key)) is not None:
+            return made
         if function.name in self._running:
             self.tokens.refuse_at(place, f"`{function.name}` calls itself", "HLO cannot")
         if len(self._running) >= MAX_CALLS:
@@ -93,8 +93,8 @@ class Lowering:
         results = self.block(builder, function.body)
         self.check_results(function, results)
         self._running.pop()
-        found = self._functions[key] = self.done(builder.finish(results))
-        return found
+        made = self._functions[key] = self.done(builder.finish(results))
+        return made
 
     def check_results(self, function: Function, results: Sequence[Instruction]) -> None:
         wanted = function.type.results
