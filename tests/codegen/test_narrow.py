@@ -267,3 +267,25 @@ def test_sums_are_kept_wide_and_rounded_once() -> None:
     order = nw.build(module)(every, i)[4]
     key = np.sort(np.where((b := every.view(np.int8)) < 0, b ^ 127, b), axis=1)
     np.testing.assert_array_equal(order.view(np.int8), np.where(key < 0, key ^ 127, key))
+
+
+ON_A_GPU = """HloModule m
+ENTRY e {
+  x = f8e4m3fn[37] parameter(0)
+  i = s4[37] parameter(1)
+  r0 = f8e4m3fn[37] multiply(x, x)
+  r1 = f8e3m4[37] convert(x)
+  r2 = s4[37] add(i, i)
+  r3 = f4e2m1fn[37] convert(i)
+  ROOT t = (f8e4m3fn[37], f8e3m4[37], s4[37], f4e2m1fn[37]) tuple(r0, r1, r2, r3)
+}
+"""
+
+
+def test_gpu_code_means_the_same() -> None:
+    """As the simulator runs it."""
+    args = [np.resize(codes(BY_NAME[n])[::7], 37) for n in ("f8e4m3fn", "s4")]
+    module = parse(ON_A_GPU)
+    got = nw.build(module, target="cuda-sim")(*args)
+    for a, b in zip(got, evaluate(module, args), strict=True):
+        np.testing.assert_array_equal(bits_of(np.asarray(a)), bits_of(b))

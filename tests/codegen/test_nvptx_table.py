@@ -15,6 +15,7 @@ from nestwright.codegen.llvm_ir import emit
 from nestwright.ir import dtypes
 from nestwright.ir.dtypes import DType
 from nestwright.ir.elementwise import TABLE
+from nestwright.ir.formats import is_narrow
 from nestwright.ir.loop.build import add, mul, op
 from nestwright.ir.loop.nodes import (
     Buffer,
@@ -36,6 +37,7 @@ TYPES = (
     dtypes.pred, dtypes.s8, dtypes.s16, dtypes.s32, dtypes.s64, dtypes.u8, dtypes.u16, dtypes.u32,
     dtypes.u64, dtypes.f16, dtypes.bf16, dtypes.f32, dtypes.f64,
 )  # fmt: skip
+NARROW = tuple(d for d in dtypes.ALL if is_narrow(d))
 KINDS = {"pred": "p", "signed": "s", "unsigned": "u", "float": "f"}
 FLOATS = (dtypes.f16, dtypes.bf16, dtypes.f32, dtypes.f64)
 COUNT = 1024
@@ -65,10 +67,11 @@ def operations(dtype: DType) -> Func:
 
 
 def conversions(dtype: DType) -> Func:
-    parts = [launch(lambda xs, d=d: Cast(xs[0], d), [dtype]) for d in TYPES]
+    targets = (*TYPES, *NARROW)
+    parts = [launch(lambda xs, d=d: Cast(xs[0], d), [dtype]) for d in targets]
     parts += [
         launch(lambda xs, d=d: Cast(xs[0], d, bits=True), [dtype])
-        for d in TYPES
+        for d in targets
         if d.bits == dtype.bits and dtypes.pred not in (d, dtype)
     ]
     return function(parts)
@@ -82,6 +85,7 @@ def function(parts: list[tuple[list[Buffer], Stmt]]) -> Func:
 CASES = [
     *((operations, d, "sm_80") for d in TYPES),
     *((conversions, d, "sm_80") for d in TYPES),
+    *((conversions, dtypes.BY_NAME[name], "sm_80") for name in ("s4", "u2", "f8e4m3fn", "f8e3m4")),
     *((operations, d, arch) for d in FLOATS for arch in ("sm_90", "sm_100")),
 ]
 
