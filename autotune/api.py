@@ -20,10 +20,10 @@ from ..codegen.store import folder
 from ..codegen.timings import timed
 from ..ir.errors import ArgumentError, NestwrightWarning, TargetError
 from ..ir.frontends.jax import JaxModel
+from ..ir.hlo.content import digest
 from ..ir.hlo.nodes import HloModule
 from ..ir.hlo.passes.freeze_parameters import freeze
 from ..ir.hlo.passes.pipeline import optimize
-from ..ir.hlo.printer import show
 from ..ir.load import as_model, as_module
 from ..ir.loop.nodes import Func
 from ..ir.target import Target
@@ -158,11 +158,11 @@ def build(
         with timed(spent, "parse"):
             return as_module(known)
 
-    digest = _content(known) if cache and folder() is not None else None
-    if digest is None:
+    content = _content(known) if cache and folder() is not None else None
+    if content is None:
         exe = build_module(module(), machine, schedules, constants, spent)
     else:
-        exe = build_or_load(digest, module, machine, schedules, constants, spent)
+        exe = build_or_load(content, module, machine, schedules, constants, spent)
     if log is not None and exe.bundle.notes.get("scheduled") == "0":
         text = _foreign(exe.name, machine, read(log))
         warnings.warn(text, NestwrightWarning, stacklevel=2)
@@ -171,11 +171,12 @@ def build(
 
 def _content(model: str | os.PathLike[str] | HloModule) -> bytes | None:
     """What names a model by its content; None for a file that cannot be read."""
+    if isinstance(model, HloModule):
+        return digest(model)
     try:
-        data = show(model).encode() if isinstance(model, HloModule) else Path(model).read_bytes()
+        return sha256(Path(model).read_bytes()).digest()
     except OSError:
         return None
-    return sha256(data).digest()
 
 
 def stage_text(

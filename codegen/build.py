@@ -9,6 +9,7 @@ from typing import Any
 
 from ..ir.errors import Finding, UnsupportedError
 from ..ir.hlo.canonical import canonical_text
+from ..ir.hlo.content import literal_size
 from ..ir.hlo.fuse import Group
 from ..ir.hlo.inputs import draws
 from ..ir.hlo.layouts import Orders, entry_orders
@@ -38,6 +39,7 @@ from .stages import stage_text
 from .timings import timed
 
 HLO_KEPT = 1 << 26  # characters of HLO text that a saved executable holds
+LITERALS_KEPT = 1 << 20  # elements of constants in it: printing more takes longer than compiling
 
 
 def build(
@@ -127,6 +129,8 @@ def _scheduled(groups: Groups, schedules: Mapping[str, Trace]) -> dict[str, str]
 
 
 def _hlo(module: HloModule) -> dict[str, str]:
+    if literal_size(module) > LITERALS_KEPT:
+        return {}
     text = show(module)
     return {"hlo": text} if len(text) <= HLO_KEPT else {}
 
