@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 
+from ...dtypes import f32
+from ...formats import is_narrow
 from ..nodes import HloModule, Instruction
 from ..rewrite import map_computations, rebuild
 from . import build
@@ -24,6 +26,8 @@ def _expand(i: Instruction) -> Instruction | None:
         return None
     x, bits = i.operands
     old, new, dims = x.array.dtype, i.array.dtype, x.array.dims
+    if is_narrow(old):
+        x = build.convert(x, f32)
     low, high = -(1 << (new.bits - 1)), (1 << (new.bits - 1)) - 1
 
     def full(value: float, like: Instruction) -> Instruction:
@@ -34,7 +38,7 @@ def _expand(i: Instruction) -> Instruction | None:
 
     magnitude = build.pointwise("abs", x)
     whole = build.convert(magnitude, new)
-    part = build.pointwise("subtract", magnitude, build.convert(whole, old))
+    part = build.pointwise("subtract", magnitude, build.convert(whole, x.array.dtype))
     for _ in range(2):  # in two steps: 2 to the 16 is beyond f16
         part = build.pointwise("multiply", part, full(2.0 ** (old.bits // 2), part))
     rises = compare(bits, build.convert(part, bits.array.dtype), "LT")
