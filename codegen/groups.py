@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..ir.errors import UnsupportedError
 from ..ir.hlo.canonical import key
 from ..ir.hlo.fuse import Fusion, Group, fuse
-from ..ir.hlo.nodes import Computation, HloModule, Instruction
-from ..ir.hlo.support import together
-from ..te.from_hlo.scalars import refuse
-from .sequence import called, needs_kernel
+from ..ir.hlo.nodes import Computation, HloModule
+from .sequence import called
 
 SYMBOL_DIGITS = 24  # of the key, in a kernel's symbol
 
@@ -26,7 +23,7 @@ class Groups:
 
 
 def fuse_module(module: HloModule) -> Groups:
-    """Fuse the entry and what its control flow calls. ``UnsupportedError`` lists what cannot be."""
+    """Fuse the entry and what its control flow calls."""
     fusions: dict[Computation, Fusion] = {}
     waiting = [module.entry]
     while waiting:
@@ -34,11 +31,6 @@ def fuse_module(module: HloModule) -> Groups:
         if computation not in fusions:
             fusions[computation] = fuse(computation)
             waiting += [c for i in computation.instructions for c in called(i)]
-    problems: list[UnsupportedError] = []
-    for computation, fusion in fusions.items():
-        problems += _unfused(computation, fusion)
-    if problems:
-        raise together(problems, module.name)
     keys = {g: key(g.computation) for f in fusions.values() for g in f.groups}
     distinct: dict[str, Group] = {}
     for group, name in keys.items():
@@ -49,23 +41,3 @@ def fuse_module(module: HloModule) -> Groups:
 def symbol(name: str) -> str:
     """The symbol of the kernel of a group with this key."""
     return f"nw_{name[:SYMBOL_DIGITS]}"
-
-
-def _unfused(computation: Computation, fusion: Fusion) -> list[UnsupportedError]:
-    """Instructions that need a kernel and stand in no group."""
-    inside: set[Instruction] = {o for g in fusion.groups for o in g.outputs}
-    wanted = [computation.root, *(o for g in fusion.groups for o in g.inputs)]
-    problems: list[UnsupportedError] = []
-    seen: set[Instruction] = set()
-    while wanted:
-        i = wanted.pop()
-        if i in seen or i in inside:
-            continue
-        seen.add(i)
-        wanted += i.operands
-        if needs_kernel(i):
-            try:
-                refuse(i, computation, "this version has no code for it")
-            except UnsupportedError as error:
-                problems.append(error)
-    return problems

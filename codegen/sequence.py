@@ -55,13 +55,6 @@ Packer: TypeAlias = Callable[[np.ndarray[tuple[int, ...], np.dtype[np.generic]]]
 ALIASES = frozenset(
     {"reshape", "bitcast", "copy", "optimization-barrier", "opt-barrier", "add-dependency"}
 )
-CONTROL = frozenset(
-    {"parameter", "constant", "tuple", "get-tuple-element", "while", "conditional", "call"}
-    | {"after-all", "get-dimension-size", "set-dimension-size"}
-    | ALIASES
-    | OPCODES
-)
-"""What needs no kernel."""
 
 SIZE_BYTES = 4
 """Live sizes of bounded dimensions are s32."""
@@ -458,8 +451,3 @@ def _in_order(
         else:
             stack.pop()
             yield unit
-
-
-def needs_kernel(i: Instruction) -> bool:
-    """Must a group compute this instruction?"""
-    return i.opcode not in CONTROL
