@@ -10,7 +10,7 @@ from ..conversion import convert, is_narrow_int
 from ..dtypes import is_numpys, to_numpy
 from .interp_lift import lifted, simple_op
 from .interp_values import Array, Handler, Run, Value
-from .nodes import Computation, Instruction
+from .nodes import Computation, Instruction, Shape, TupleShape
 
 UFUNCS: dict[str, np.ufunc] = {
     "add": np.add,
@@ -29,8 +29,15 @@ def _reduce(i: Instruction, args: list[Value], run: Run) -> Value:
     op = simple_op(i.attrs["to_apply"])
     if n == 1 and op in UFUNCS and arrays[0].dtype == to_numpy(i.array.dtype):
         return reduce_simple(op, arrays[0], inits[0], axes)
-    out = reduce_general(i.attrs["to_apply"], arrays, inits, axes, run)
-    return out[0] if n == 1 else out
+    return as_results(i, reduce_general(i.attrs["to_apply"], arrays, inits, axes, run))
+
+
+def as_results(i: Instruction, values: tuple[Array, ...]) -> Value:
+    """Reduced values in the element types of an instruction's results."""
+    shapes = i.shape.elements if isinstance(i.shape, TupleShape) else (i.shape,)
+    types = [to_numpy(s.dtype) for s in shapes if isinstance(s, Shape)]
+    out = tuple(convert(v, t) for v, t in zip(values, types, strict=True))
+    return out if isinstance(i.shape, TupleShape) else out[0]
 
 
 def accumulator(op: str, dtype: np.dtype[np.generic]) -> np.dtype[np.generic]:

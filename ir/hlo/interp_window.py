@@ -12,7 +12,7 @@ from ..dtypes import from_numpy, to_numpy
 from ..elementwise import identity
 from .interp_indexing import combine_at
 from .interp_lift import lifted, simple_op
-from .interp_reduce import UFUNCS, accumulator, many, ufunc_of
+from .interp_reduce import UFUNCS, accumulator, as_results, many, ufunc_of
 from .interp_shaping import pad
 from .interp_values import Array, Handler, Run, Value
 from .nodes import Instruction, PadDim, Window, WindowDim
@@ -42,8 +42,7 @@ def _reduce_window(i: Instruction, args: list[Value], run: Run) -> Value:
     combine = _masked(reducer, n)
     values = _windows(combine, (*arrays, counts), [*inits, np.asarray(False)], window)
     starts = [np.broadcast_to(v, values[0].shape) for v in inits]
-    out = combine(*starts, np.ones(values[0].shape, bool), *values)[:n]
-    return out[0] if n == 1 else out
+    return as_results(i, combine(*starts, np.ones(values[0].shape, bool), *values)[:n])
 
 
 def _masked(reducer: Combine, n: int) -> Combine:

@@ -69,8 +69,11 @@ def gather(shapes: Shapes, attrs: Attrs) -> Shape:
     collapsed = dims_of(attrs, "collapsed_slice_dims", a.rank)
     batching = dims_of(attrs, "operand_batching_dims", a.rank, required=False)
     start_map = dims_of(attrs, "start_index_map", a.rank)
-    dims_of(attrs, "start_indices_batching_dims", indices.rank, required=False)
     vector = attr(attrs, "index_vector_dim", int)
+    of_indices = dims_of(attrs, "start_indices_batching_dims", indices.rank, required=False)
+    _batching(a, batching, indices, of_indices, vector)
+    if {*batching} & {*collapsed, *start_map}:
+        refuse("a batching dimension is collapsed or indexed")
     if len(sizes) != a.rank or any(not 0 <= s <= d for s, d in zip(sizes, a.dims, strict=True)):
         refuse(f"slice_sizes {list(sizes)} of {show_shape(a)}")
     if any(sizes[d] > 1 for d in collapsed + batching):
@@ -84,6 +87,15 @@ def gather(shapes: Shapes, attrs: Attrs) -> Shape:
     rest = iter(batch)
     inner = iter(kept)
     return Shape(a.dtype, tuple(next(inner) if d in offsets else next(rest) for d in range(rank)))
+
+
+def _batching(
+    a: Shape, dims: tuple[int, ...], indices: Shape, others: tuple[int, ...], vector: int
+) -> None:
+    """Batching dimensions of an array and of the indices come in pairs of one size."""
+    if [a.dims[d] for d in dims] != [indices.dims[d] for d in others] or vector in others:
+        what = f"batching dimensions {list(dims)} of {show_shape(a)}"
+        refuse(f"{what} and {list(others)} of {show_shape(indices)} do not go together")
 
 
 def index_dims(indices: Shape, vector: int, length: int) -> tuple[int, ...]:
@@ -107,17 +119,24 @@ def scatter(shapes: Shapes, attrs: Attrs) -> AnyShape:
     batching = dims_of(attrs, "input_batching_dims", first.rank, required=False)
     to_operand = dims_of(attrs, "scatter_dims_to_operand_dims", first.rank)
     window = dims_of(attrs, "update_window_dims", update.rank)
-    batch = index_dims(indices, attr(attrs, "index_vector_dim", int), len(to_operand))
+    vector = attr(attrs, "index_vector_dim", int)
+    of_indices = dims_of(attrs, "scatter_indices_batching_dims", indices.rank, required=False)
+    _batching(first, batching, indices, of_indices, vector)
+    if {*batching} & {*inserted, *to_operand}:
+        refuse("a batching dimension is inserted or indexed")
+    batch = index_dims(indices, vector, len(to_operand))
     kept = [d for d in range(first.rank) if d not in inserted + batching]
     outer = tuple(d for k, d in enumerate(update.dims) if k not in window)
-    if len(window) != len(kept) or outer != batch:
+    if len(window) != len(kept) or outer != batch or list(window) != sorted(window):
         refuse(f"updates {show_shape(update)} do not fit indices {show_shape(indices)}")
     if any(update.dims[w] > first.dims[d] for w, d in zip(window, kept, strict=True)):
         refuse(f"updates {show_shape(update)} are larger than {show_shape(first)}")
     for i in range(n):
         if array(shapes, n + 1 + i).dims != update.dims or operands[i].dims != first.dims:
             refuse("operands or updates differ in shape")
-    reducer_types(attr(attrs, "to_apply", Computation), operands)
+    made = reducer_types(attr(attrs, "to_apply", Computation), operands)
+    if any(t.kind != o.dtype.kind for t, o in zip(made, operands, strict=True)):
+        refuse(f"the combiner makes {', '.join(map(str, made))}, not what the operands hold")
     return plain(first) if n == 1 else TupleShape(tuple(map(plain, operands)))
 
 

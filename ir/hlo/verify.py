@@ -7,13 +7,14 @@ that names the instruction and its computation.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import NoReturn
 
 import numpy as np
 
-from ..dtypes import pred, s32, to_numpy, u64
+from ..dtypes import DType, pred, s32, to_numpy, u64
 from ..errors import VerifyError
 from .nodes import (
     AnyShape,
@@ -97,22 +98,38 @@ def check_instruction(i: Instruction) -> None:
     if i.opcode in FREE_RESULT:
         return
     inferred = infer(i.opcode, operands, i.attrs)
-    if not same_shape(inferred, i.shape, i.opcode in ANY_FLOAT):
+    if not same_shape(inferred, i.shape, RESULT_TYPES.get(i.opcode, operator.eq)):
         refuse(f"its shape is {show_shape(i.shape)}, its operands give {show_shape(inferred)}")
 
 
-ANY_FLOAT = frozenset({"dot", "convolution", "reduce", "reduce-window", "all-reduce"})
-"""Operations whose result may have another element type than the operands'."""
+Likeness = Callable[[DType, DType], bool]
 
 
-def same_shape(a: AnyShape, b: AnyShape, any_type: bool = False) -> bool:
-    """Equal up to layout and dynamic marks, and up to element types if ``any_type``."""
+def alike(a: DType, b: DType) -> bool:
+    """Whether values of one type may be kept in the other."""
+    return a.kind == b.kind
+
+
+def both_real(a: DType, b: DType) -> bool:
+    """Whether both are complex, or neither is."""
+    return (a.kind == "complex") == (b.kind == "complex")
+
+
+RESULT_TYPES: Mapping[str, Likeness] = {
+    **dict.fromkeys(("dot", "convolution"), both_real),
+    **dict.fromkeys(("reduce", "reduce-window", "all-reduce"), alike),
+}
+"""Operations whose result may have another element type than follows from the operands."""
+
+
+def same_shape(a: AnyShape, b: AnyShape, types: Likeness = operator.eq) -> bool:
+    """Equal up to layout and dynamic marks; of ``types``, which element types go together."""
     match a, b:
         case Shape(dims=x, dtype=t), Shape(dims=y, dtype=u):
-            return x == y and (t == u or any_type)
+            return x == y and types(t, u)
         case TupleShape(elements=x), TupleShape(elements=y):
             pairs = zip(x, y, strict=False)
-            return len(x) == len(y) and all(same_shape(p, q, any_type) for p, q in pairs)
+            return len(x) == len(y) and all(same_shape(p, q, types) for p, q in pairs)
         case _:
             return isinstance(a, TokenShape) and isinstance(b, TokenShape)
 
@@ -284,11 +301,63 @@ def _conditional(i: Instruction, operands: Sequence[AnyShape]) -> None:
 
 
 def _reducer(i: Instruction, operands: Sequence[AnyShape]) -> None:
-    """Reducers and maps take scalars."""
-    c = attr(i.attrs, "to_apply", Computation)
-    for p in c.parameters:
-        if not isinstance(p.shape, Shape) or p.shape.dims:
-            refuse(f"parameter `{p.name}` of `{c.name}` is {show_shape(p.shape)}, not a scalar")
+    """Reducers, maps, comparators and combiners take scalars, of the kinds that they are given."""
+    given = arrays(operands)
+    n = len(given) // 2
+    match i.opcode:
+        case "reduce" | "reduce-window":
+            given = given[n:] + given[:n]  # what was kept so far, then the new values
+        case "scatter":
+            given = given[:n] + given[n + 1 :]
+        case "sort":
+            given = [s for s in given for _ in range(2)]
+            _decides(attr(i.attrs, "to_apply", Computation))
+        case _:
+            pass
+    _takes(attr(i.attrs, "to_apply", Computation), given)
+
+
+def _select_and_scatter(i: Instruction, operands: Sequence[AnyShape]) -> None:
+    operand, source = array(operands, 0), array(operands, 1)
+    decides, combines = (attr(i.attrs, name, Computation) for name in ("select", "scatter"))
+    _takes(decides, [operand, operand])
+    _decides(decides)
+    _takes(combines, [operand, source])
+    if not same_shape(combines.root.shape, Shape(operand.dtype), alike):
+        refuse(f"`{combines.name}` returns {show_shape(combines.root.shape)}")
+
+
+def _takes(c: Computation, given: Sequence[Shape]) -> None:
+    """A computation of as many scalars."""
+    if len(c.parameters) != len(given):
+        refuse(f"`{c.name}` takes {len(c.parameters)} scalars and gets {len(given)}")
+    for p, s in zip(c.parameters, given, strict=True):
+        if not same_shape(p.shape, Shape(s.dtype), alike):
+            why = f"parameter `{p.name}` of `{c.name}` is {show_shape(p.shape)}"
+            refuse(f"{why}, not a scalar that takes {s.dtype}")
+
+
+def _decides(c: Computation) -> None:
+    if not same_shape(c.root.shape, Shape(pred)):
+        refuse(f"`{c.name}` returns {show_shape(c.root.shape)}, not pred[]")
+
+
+def _batch_norm(i: Instruction, operands: Sequence[AnyShape]) -> None:
+    """The operand, vectors of its features, and for a gradient one more array like it."""
+    given = arrays(operands)
+    feature = attr(i.attrs, "feature_index", int)
+    count = 3 if i.opcode == "batch-norm-training" else 5
+    if len(given) != count or not 0 <= feature < given[0].rank:
+        refuse(f"feature_index={feature}, {len(given)} operands of {count}")
+    attr(i.attrs, "epsilon", float)
+    whole = plain(given[0])
+    vector = Shape(whole.dtype, (whole.dims[feature],))
+    wanted = [whole] + [vector] * (count - 1)
+    if i.opcode == "batch-norm-grad":
+        wanted[-1] = whole
+    for s, w in zip(given, wanted, strict=True):
+        if not same_shape(s, w) or not whole.dtype.is_float:
+            refuse(f"it takes {show_shape(w)} where it has {show_shape(s)}")
 
 
 def _rng(i: Instruction, operands: Sequence[AnyShape]) -> None:
@@ -378,5 +447,7 @@ CHECKS: Mapping[str, Check] = {
     "rng": _rng,
     "rng-bit-generator": _random_bits,
     "scan": _scan,
+    "select-and-scatter": _select_and_scatter,
     **dict.fromkeys(("reduce", "reduce-window", "map", "sort", "scatter"), _reducer),
+    **dict.fromkeys([f"batch-norm-{k}" for k in ("training", "inference", "grad")], _batch_norm),
 }

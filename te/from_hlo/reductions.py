@@ -48,7 +48,8 @@ class _Reducer:
         """The new accumulators, from the old ones and the next terms."""
         if self.simple is not None:
             return (op(self.simple, old[0], new[0]),)
-        return apply(self.computation, (*old, *new))
+        made = apply(self.computation, (*old, *new))
+        return tuple(cast(v, self.dtype(n)) for n, v in enumerate(made))
 
     def first(self, d: Draft) -> list[Expr]:
         """The initial values."""

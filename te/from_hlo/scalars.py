@@ -155,7 +155,8 @@ def _applied(computation: Computation, args: Sequence[Scalars]) -> Scalars:
     for x in computation.instructions:
         operands = [values[o] for o in x.operands]
         if x.opcode == "parameter":
-            values[x] = args[x.attrs["number"]]
+            given = args[x.attrs["number"]]
+            values[x] = given if isinstance(given, tuple) else cast(given, x.array.dtype)
         elif x.opcode == "tuple":
             values[x] = tuple(operands)
         elif x.opcode == "get-tuple-element":

@@ -102,8 +102,9 @@ def combined(
     """``computation(old, new)``, as one operation where it is one."""
     simple = simple_combiner(computation) if len(old) == 1 else None
     if simple is not None:
-        return (op(simple, old[0], new[0]),)
-    return apply(computation, (*old, *new))
+        return (op(simple, old[0], cast(new[0], old[0].dtype)),)
+    made = apply(computation, (*old, *new))
+    return tuple(cast(v, o.dtype) for v, o in zip(made, old, strict=True))
 
 
 def select_and_scatter(d: Draft, x: Instruction) -> None:

@@ -97,7 +97,7 @@ def test_inferred(text: str, shape: str) -> None:
         ("f32[3,3] broadcast(v), dimensions={0}", "dimension 0"),
         ("f32[7] reshape(x)", "it makes f32[7]{0} of f32[2,3]{1,0}"),
         ("f32[2] reduce(x, z), dimensions={2}, to_apply=add", "not dimensions of rank 2"),
-        ("f32[2] reduce(x, z), dimensions={1}, to_apply=neg", "is f32[2]{0}, not a scalar"),
+        ("f32[2] reduce(x, z), dimensions={1}, to_apply=neg", "takes 1 scalars and gets 2"),
         ("f32[2] reduce(x, z), dimensions={1}", "attribute `to_apply` is missing"),
         ("f32[3] dot(x, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}", "contracting"),
         ("f32[2,2] slice(x), slice={[0:2], [2:9]}", "[2:9:1] of a dimension of 3"),
