@@ -66,16 +66,7 @@ def _given(f: Any) -> Any:
 @click.option("-o", "--output", type=click.Path(), help="Where --bisect writes its report.")
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 def run(
-    model: str,
-    inputs: str | None,
-    seed: int | None,
-    target: str | None,
-    log: str | None,
-    constants: str | None,
-    against: str,
-    bisect: bool,
-    output: str | None,
-    as_json: bool,
+    model: str, against: str, bisect: bool, output: str | None, as_json: bool, **given: Any
 ) -> int:
     """Run MODEL, compare its results, and name the first group that goes wrong.
 
@@ -86,7 +77,7 @@ def run(
     from ..codegen.replay.locate import locate
     from ..codegen.replay.run import replay as again
 
-    case = _case(model, inputs, seed, target, log, constants)
+    case = _case(model, **given)
     wanted = _stored(case, model) if against == "bundle" else None
     outcome = again(case.module, case.args, case.setting, wanted)
     fault = smallest = None
@@ -102,22 +93,14 @@ def run(
 @replay.command()
 @_given
 @click.option("-o", "--output", type=click.Path(), required=True, help="Where to write it.")
-def pack(
-    model: str,
-    inputs: str | None,
-    seed: int | None,
-    target: str | None,
-    log: str | None,
-    constants: str | None,
-    output: str,
-) -> None:
+def pack(model: str, output: str, **given: Any) -> None:
     """Run MODEL once and pack all that another machine needs to run it again."""
     from ..codegen.replay.archive import write
     from ..codegen.replay.run import replay as again
 
-    case = _case(model, inputs, seed, target, log, constants)
+    case = _case(model, **given)
     outcome = again(case.module, case.args, case.setting)
-    write(_report(case, outcome, keep_inputs=inputs is not None), Path(output))
+    write(_report(case, outcome), Path(output))
     verdict = "its results are right here" if outcome.ok else "it fails here"
     click.echo(f"packed {model} into {output}; {verdict}")
 
@@ -243,23 +226,23 @@ def _write_smallest(case: Case, found: Failing | None, output: str) -> str:
     if found is None:
         return ""
     small = Case(found.module, list(found.arguments), None, case.setting, case.records, None)
-    write(_report(small, found.outcome, keep_inputs=True, frozen=True), Path(output))
+    write(_report(small, found.outcome, frozen=True), Path(output))
     with whole_file(Path(output).with_suffix(".hlo")) as file:
         file.write(show(found.module).encode())
     return output
 
 
-def _report(case: Case, outcome: Outcome, keep_inputs: bool, frozen: bool = False) -> Report:
+def _report(case: Case, outcome: Outcome, frozen: bool = False) -> Report:
+    """What is packed of a case; ``frozen``: its constants are in the module already."""
     from ..codegen.replay.archive import Report, machine, versions
     from ..ir.hlo.text import show
 
-    stored = keep_inputs or case.seed is None
     return Report(
         name=case.module.name,
         hlo=show(case.module),
         target=case.setting.target.spec,
-        seed=None if stored else case.seed,
-        inputs=leaves(case.args) if stored else None,
+        seed=case.seed,
+        inputs=leaves(case.args) if case.seed is None else None,
         constants={} if frozen else dict(case.setting.constants or {}),
         records=case.records,
         results=leaves(outcome.results) if outcome.error is None else None,
