@@ -151,8 +151,7 @@ def build(
     if isinstance(model, Func | Schedule):
         return _build_func(model, machine, log, schedules)
     spent: dict[str, float] = {} if timings is None else timings
-    with timed(spent, "parse"):
-        known = as_model(model, example)
+    known = as_model(model, example)
 
     def module() -> HloModule:
         with timed(spent, "parse"):
