@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,13 @@ def test_tokens_are_those_of_jax(gpt2: Any, expected: Any) -> None:
         prompt, weights = gpt2.draw(gpt2.Config(), seed)
         assert exe(prompt, *weights).tolist() == tokens.tolist()
     assert len({tuple(row) for row in expected.tolist()}) == len(expected)
+
+
+def test_script_prints_the_tokens(expected: Any) -> None:
+    command = [sys.executable, str(EXAMPLES / "generate.py"), "--seed", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    lines = dict(line.split(": ") for line in done.stdout.splitlines() if ": " in line)
+    assert lines["tokens"].split() == list(map(str, expected[1]))
 
 
 def test_frozen_weights_give_the_same_tokens(gpt2: Any, expected: Any) -> None:
