@@ -207,6 +207,8 @@ def dot(shapes: Shapes, attrs: Attrs) -> Shape:
 
 def wider(a: DType, b: DType) -> DType:
     """The usual result type of a product; text may prefer another (``preferred_element_type``)."""
+    if (a.kind == "complex") != (b.kind == "complex"):
+        return a if a.kind == "complex" else b
     return a if a.bits >= b.bits else b
 
 
