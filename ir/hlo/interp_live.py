@@ -215,7 +215,8 @@ def _reshape(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value
 def _dynamic_reshape(i: Instruction, args: list[Value], run: Run) -> Value:
     """All elements in order under given sizes, cut or filled up with zeros."""
     a, *sizes = args
-    dims = [min(max(int(s), 0), n) for s, n in zip(sizes, i.array.dims, strict=True)]
+    rows = zip(sizes, i.array.dims, marks(i.array), strict=True)
+    dims = [min(max(int(s), 0), n) if marked else n for s, n, marked in rows]
     return grown(a.reshape(-1)[: prod(dims)], [prod(dims)]).reshape(dims)
 
 

@@ -306,6 +306,6 @@ def agree(seed: int, steps: int) -> bool:
     return True
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", range(10))
 def test_chains_of_bounded_arrays(seed: int) -> None:
-    assert agree(seed, 6)
+    assert agree(seed, 5)

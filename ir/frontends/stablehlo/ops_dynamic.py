@@ -1,10 +1,12 @@
-"""Operations whose sizes are operands: read where constants give the sizes, else refused."""
+"""Operations whose sizes are operands: constants give them, or types bound them; else refused."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from ...hlo.nodes import PadDim, Shape, SliceDim
+from ...dtypes import s32
+from ...hlo.nodes import Instruction, PadDim, Shape, SliceDim
 from ...hlo.shape_text import UNKNOWN, too_large
 from .lower import Handler, Results, Site, is_settled
 from .ops_linear import convolve, gather_of
@@ -30,17 +32,52 @@ def shape_of(site: Site, n: int) -> Shape:
     return Shape(like.dtype, dims)
 
 
+def live_sizes(site: Site, n: int) -> list[Instruction]:
+    """The sizes that operand ``n`` lists, if they are known at run time only, within bounds."""
+    like, given = site.element(), site.operands[n]
+    if not is_settled(like) or not like.dynamic or site.builder.known(given) is not None:
+        return []
+    found = []
+    for d in range(like.rank):
+        one = Shape(given.array.dtype, (1,))
+        cut = site.add("slice", one, (given,), slice=(SliceDim(d, d + 1),))
+        size = site.add("reshape", Shape(one.dtype), (cut,))
+        found.append(size if one.dtype == s32 else site.add("convert", Shape(s32), (size,)))
+    return found
+
+
+def resized(site: Site, value: Instruction, sizes: Sequence[Instruction]) -> Instruction:
+    """``value``, which is as large as the bounds, with the live sizes that its type asks for."""
+    like = site.element()
+    for d, size in enumerate(sizes):
+        if like.dynamic[d]:
+            old = value.array.dynamic or (False,) * like.rank
+            dynamic = tuple(m or k == d for k, m in enumerate(old))
+            shape = replace(like, dynamic=dynamic)
+            value = site.add("set-dimension-size", shape, (value, size), dimensions=(d,))
+    return value
+
+
 def dynamic_reshape(site: Site) -> Results:
+    if sizes := live_sizes(site, 1):
+        return site.add("dynamic-reshape", site.element(), (*operands(site, 2)[:1], *sizes))
     return site.add("reshape", shape_of(site, 1), operands(site, 2)[:1])
 
 
 def dynamic_broadcast_in_dim(site: Site) -> Results:
     value = operands(site, 2)[0]
+    if sizes := live_sizes(site, 1):
+        bound = replace(site.element(), dynamic=())
+        spread = broadcast_to(site, value, bound, site.ints("broadcast_dimensions"))
+        return resized(site, spread, sizes)
     return broadcast_to(site, value, shape_of(site, 1), site.ints("broadcast_dimensions"))
 
 
 def dynamic_iota(site: Site) -> Results:
     operands(site, 1)
+    if sizes := live_sizes(site, 0):
+        bound, d = replace(site.element(), dynamic=()), site.integer("iota_dimension")
+        return resized(site, site.add("iota", bound, iota_dimension=d), sizes)
     return site.add("iota", shape_of(site, 0), iota_dimension=site.integer("iota_dimension"))
 
 

@@ -12,7 +12,7 @@ from math import prod
 
 from ...dtypes import s32
 from ...errors import UnsupportedError
-from ..live_sizes import Run, reshape_runs
+from ..live_sizes import Run, marks, reshape_runs
 from ..nodes import Instruction, Shape
 from ..rewrite import make
 from . import build
@@ -54,11 +54,14 @@ def _in_place(r: Run, x: Padded) -> bool:
 
 
 def dynamic_reshape(i: Instruction, operands: list[Padded]) -> Padded:
-    """All elements in one run, under sizes that operands give."""
+    """All elements in one run, under the sizes that operands give for bounded dimensions."""
     x, *given = operands
     dims = i.array.dims
     sizes: dict[int, Scalar] = {}
     for d, g in enumerate(given):
+        if not marks(i.array)[d]:
+            sizes[d] = dims[d]
+            continue
         whole = build.convert(g.value, s32)
         sizes[d] = arithmetic("minimum", arithmetic("maximum", whole, 0), dims[d])
     old = [(n, x.size(d)) for d, n in enumerate(x.dims)]
