@@ -120,7 +120,8 @@ class Attributes:
         if token == "unit":
             return True
         if tokens.next == "<":  # affine_map<..>, distinct<..> and types such as complex<f32>
-            return Dialect(token, {}, token + tokens.balanced("attribute"))
+            tokens.balanced("attribute")
+            return Dialect(token, {})
         return Word(token)
 
     def _symbol(self) -> Symbol:
@@ -233,13 +234,11 @@ class Attributes:
         if name in ("#stablehlo", "#mhlo", "#chlo") or name.startswith(_READABLE):
             at, depth = tokens.at, tokens.depth
             try:
-                fields = self.fields()
+                return Dialect(name[1:], self.fields())
             except ParseError:  # a form that nothing here needs to know
                 tokens.at, tokens.depth = at, depth
-            else:
-                text = tokens.text[tokens.starts[at] : tokens.starts[tokens.at - 1] + 1]
-                return Dialect(name[1:], fields, text)
-        return Dialect(name[1:], {}, tokens.balanced("attribute"))
+        tokens.balanced("attribute")
+        return Dialect(name[1:], {})
 
     def labels(self) -> ConvLabels:
         """``[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]``, or ``raw`` and every number by its name"""

@@ -33,7 +33,7 @@ def _shared(entry: Function) -> dict[str, Any]:
     aliases: list[str] = []
     donors: list[str] = []
     count = len(entry.type.results)
-    for n, attrs in enumerate(entry.argument_attrs):
+    for n, attrs in enumerate(entry.argument_attrs[: len(entry.type.inputs)]):
         target = attrs.get("tf.aliasing_output")
         if isinstance(target, int) and 0 <= target < count:
             place = "{}" if count == 1 else f"{{{target}}}"

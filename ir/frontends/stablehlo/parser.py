@@ -36,7 +36,6 @@ class Parser:
         self.attributes = Attributes(self.tokens, self.types)
         self.locations: dict[str, Location] = {}
         self.functions: dict[str, Function] = {}
-        self.others: list[Op] = []
         self.resources: dict[str, bytes] = {}
 
     def module(self) -> Module:
@@ -60,9 +59,7 @@ class Parser:
                 self.member(self.operation(), place)
         if not self.functions:
             tokens.fail("the module has no function")
-        return Module(
-            name, attrs, self.functions, tuple(self.others), self.resources, self.locations
-        )
+        return Module(name, attrs, self.functions, self.resources, self.locations)
 
     def alias(self) -> None:
         """``#name = attribute``, ``#loc1 = loc(..)`` or ``!name = type``"""
@@ -126,11 +123,12 @@ class Parser:
         return name, attrs
 
     def member(self, op: Op | Function, place: int) -> None:
-        """What stands at the top of a module: functions, and what other dialects declare."""
+        """What stands at the top of a module: functions, and the meshes of Shardy."""
         if isinstance(op, Op) and op.name == "func.func":
             op = self.generic_function(op)
         if isinstance(op, Op):
-            self.others.append(op)
+            if op.name != "sdy.mesh":
+                self.tokens.refuse_at(place, f"`{op.name}` outside a function", "it has no meaning")
             return
         if op.name in self.functions:
             self.tokens.fail_at(op.place, f"function `{op.name}` is defined twice")
@@ -141,12 +139,16 @@ class Parser:
         name, kind = op.attrs.get("sym_name"), op.attrs.get("function_type")
         if not isinstance(name, str) or not isinstance(kind, FunctionType) or not op.regions:
             self.tokens.fail_at(op.place, "a function lacks its name, type or body")
-        arguments, results = op.attrs.get("arg_attrs", ()), op.attrs.get("res_attrs", ())
+        own = [op.attrs.get(n, ()) for n in ("arg_attrs", "res_attrs")]
+        if not all(isinstance(a, tuple) and all(isinstance(d, dict) for d in a) for a in own):
+            self.tokens.fail_at(
+                op.place, f"the attributes of `{name}`'s arguments are not readable"
+            )
         public = op.attrs.get("sym_visibility", "public") == "public"
         body = op.regions[0]
         if tuple(t for _, t in body.arguments) != kind.inputs:
             self.tokens.fail_at(op.place, f"the arguments of `{name}` do not fit its type")
-        return Function(name, body, kind, public, arguments, results, op.place, op.attrs)
+        return Function(name, body, kind, public, own[0], own[1], op.place)
 
     def function(self) -> Function:
         """``func.func public @name(%arg: type {attrs}, ..) -> (type {attrs}, ..) { .. }``"""
@@ -169,16 +171,15 @@ class Parser:
             argument_attrs.append(self.optional_attributes())
             self.location()
         results, result_attrs = self.function_results()
-        attrs: Mapping[str, Any] = {}
         if tokens.take("attributes"):
-            attrs = self.attributes.dictionary()
+            self.attributes.dictionary()
         if tokens.next != "{":
             why = f"`{name}` is declared, its body is not in this text"
             tokens.refuse_at(place, "a function without a body", why)
         body = self.region(tuple(arguments))
         self.location()
         kind = FunctionType(tuple(t for _, t in arguments), results)
-        return Function(name, body, kind, public, tuple(argument_attrs), result_attrs, place, attrs)
+        return Function(name, body, kind, public, tuple(argument_attrs), result_attrs, place)
 
     def function_results(self) -> tuple[tuple[Type, ...], tuple[Mapping[str, Any], ...]]:
         """``-> type`` or ``-> (type {attributes}, ..)`` or nothing"""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ...hlo.nodes import AnyShape
@@ -57,11 +57,10 @@ class Dense:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """``#name<fields>``, or its ``text`` where the fields are not known."""
+    """``#name<fields>``, without fields where their form is not known."""
 
     name: str
     fields: Mapping[str, Any]
-    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +78,7 @@ class Location:
 class Op:
     """One operation. ``operands`` and ``results`` are the names of values (``%4#1``).
 
-    ``shown`` are the types after the colon as they stand if no ``->`` is among them.
+    ``operand_types`` is None where the text gives one type for operands and results alike.
     """
 
     name: str
@@ -104,7 +103,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Function:
-    """``func.func``: ``attrs`` has what stands in the header, by argument and by result."""
+    """``func.func``, with the attributes of each argument and each result."""
 
     name: str
     body: Region
@@ -113,7 +112,6 @@ class Function:
     argument_attrs: tuple[Mapping[str, Any], ...]
     result_attrs: tuple[Mapping[str, Any], ...]
     place: int
-    attrs: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +121,5 @@ class Module:
     name: str
     attrs: Mapping[str, Any]
     functions: Mapping[str, Function]
-    others: tuple[Op, ...]
     resources: Mapping[str, bytes]
     locations: Mapping[str, Location]
