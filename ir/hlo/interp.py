@@ -38,11 +38,13 @@ from .effects import unneeded
 from .interp_values import Handler, Run, Value
 from .nodes import AnyShape, Computation, HloModule, Instruction, Shape, TupleShape
 from .opcodes import ELEMENTWISE
-from .rewrite import post_order
+from .rewrite import needs, post_order
 from .shape_text import show_shape
 from .support import findings, refusal, require_supported
 
-Step: TypeAlias = tuple[Instruction, "Handler | None", tuple[Instruction, ...]]
+Step: TypeAlias = tuple[
+    Instruction, "Handler | None", tuple[Instruction, ...], tuple[Instruction, ...]
+]
 Handlers: TypeAlias = "Mapping[str, Handler | None]"
 Observer: TypeAlias = Callable[[Instruction, Value], None]
 
@@ -99,12 +101,12 @@ def _plan(
     ``effects`` run though no value needs them. With ``live``, arrays may be smaller than their
     shapes say.
     """
-    needed = dict.fromkeys([*c.parameters, *post_order([c.root, *effects])])
+    needed = dict.fromkeys([*c.parameters, *post_order([c.root, *effects], needs)])
     steps = [i for i in c.instructions if i in needed]
     last: dict[Instruction, Instruction] = {}
     for i in steps:
         last[i] = i
-        for operand in i.operands:
+        for operand in needs(i):
             last[operand] = i
     done: dict[Instruction, list[Instruction]] = {}
     for value, user in last.items():
@@ -113,10 +115,12 @@ def _plan(
     handlers = {i: _handler(i, known) for i in steps}
     if live:
         handlers = {i: h and interp_live.fitting(h) for i, h in handlers.items()}
-    return tuple((i, handlers[i], tuple(done.get(i, ()))) for i in steps)
+    return tuple((i, handlers[i], needs(i), tuple(done.get(i, ()))) for i in steps)
 
 
 def _handler(i: Instruction, known: Handlers) -> Handler | None:
+    if needs(i) != i.operands:
+        return _first
     match asynchronous.stage(i.opcode):
         case (_, "start"):
             return _tuple
@@ -136,11 +140,11 @@ def _run(
     observe: Observer | None,
 ) -> Value:
     values: dict[Instruction, Value] = {}
-    for i, handler, dead in plan:
+    for i, handler, read, dead in plan:
         if i.opcode == "parameter":
             values[i] = args[i.attrs["number"]]
         elif handler is not None:
-            values[i] = handler(i, [values[o] for o in i.operands], run)
+            values[i] = handler(i, [values[o] for o in read], run)
         if observe is not None:
             observe(i, values[i])
         for d in dead:

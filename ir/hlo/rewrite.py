@@ -70,7 +70,22 @@ def users(computation: Computation) -> dict[Instruction, tuple[Instruction, ...]
     return {i: tuple(us) for i, us in found.items()}
 
 
-def post_order(roots: Iterable[Instruction]) -> Iterator[Instruction]:
+def operands(i: Instruction) -> tuple[Instruction, ...]:
+    """Its operands."""
+    return i.operands
+
+
+def needs(i: Instruction) -> tuple[Instruction, ...]:
+    """What its value depends on: of a tuple made on the spot only the element that is taken."""
+    if i.opcode == "get-tuple-element" and i.operands[0].opcode == "tuple":
+        return (i.operands[0].operands[i.attrs["index"]],)
+    return i.operands
+
+
+def post_order(
+    roots: Iterable[Instruction],
+    needs: Callable[[Instruction], tuple[Instruction, ...]] = operands,
+) -> Iterator[Instruction]:
     """Everything that ``roots`` need, operands before users, each once. Depth is unlimited."""
     seen: set[Instruction] = set()
     for root in roots:
@@ -85,9 +100,10 @@ def post_order(roots: Iterable[Instruction]) -> Iterator[Instruction]:
             i, next_operand = stack.pop()
             if i in seen:
                 continue
-            if next_operand < len(i.operands):
+            before = needs(i)
+            if next_operand < len(before):
                 stack.append((i, next_operand + 1))
-                stack.append((i.operands[next_operand], 0))
+                stack.append((before[next_operand], 0))
                 continue
             seen.add(i)
             yield i

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from ..dtypes import u64
 from ..errors import Finding, UnsupportedError
 from . import asynchronous, collectives, custom_calls
 from .collectives import Devices
@@ -17,7 +18,8 @@ from .effects import unneeded
 from .layouts import slowest_first
 from .nodes import AnyShape, Computation, HloModule, Instruction, Raw, Shape, TokenShape, TupleShape
 from .opcodes import COMPUTED
-from .rewrite import called, post_order, users
+from .rewrite import called, needs, post_order, users
+from .shape_text import show_shape
 from .sources import Sources
 
 NAMED = 4  # instructions of one kind that the text names
@@ -110,7 +112,7 @@ def _needed(entry: Computation) -> Iterator[tuple[Computation, dict[Instruction,
 
     def visit(c: Computation) -> Iterator[tuple[Computation, dict[Instruction, None]]]:
         roots = [c.root, *effects.get(c, ()), *c.parameters]
-        found[c] = live = dict.fromkeys(post_order(roots))
+        found[c] = live = dict.fromkeys(post_order(roots, needs))
         for i in live:
             for callee in called(i):
                 if callee not in found:
@@ -140,11 +142,10 @@ def _problem(i: Instruction, used: tuple[Instruction, ...], devices: Devices) ->
     if i.opcode == "bitcast":
         reason = _bitcast(i)
         return reason, BEFORE if reason else ""
-    if i.opcode == "select-and-scatter" and i.array.dtype.kind == "complex":
-        reason = "this version has no code for it on complex numbers"
-        return reason, "do it for the real and the imaginary parts"
     if i.opcode == "stochastic-convert" and i.array.dtype.kind != "signed":
         return f"what it rounds to is defined for signed integers, not for {i.array.dtype}", ""
+    if i.opcode == "rng-bit-generator":
+        return _random_bits(i), ""
     if i.opcode in COMPUTED:
         return "", ""
     return REASONS.get(i.opcode, ("this version has no code for it", ""))
@@ -156,6 +157,15 @@ def _custom_call(i: Instruction) -> tuple[str, str]:
     if reason and target.startswith(_PRIVATE):
         return f"`{target}` is private to the compiler that made it", BEFORE
     return reason, hint
+
+
+def _random_bits(i: Instruction) -> str:
+    """The state of a generator: 64-bit words, the key first."""
+    word, state = str(i.attrs["algorithm"]), i.operands[0].array
+    sizes = {"rng_three_fry": (2,), "rng_philox": (2, 3), "rng_default": (2, 3)}.get(word, ())
+    if state.dtype == u64 and state.rank == 1 and state.size in sizes:
+        return ""
+    return f"{word} with the state {show_shape(state)} is not known"
 
 
 def _bitcast(i: Instruction) -> str:

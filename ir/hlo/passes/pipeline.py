@@ -67,6 +67,7 @@ PIPELINE: Pipeline[HloModule] = Pipeline(
         Pass("join_async", join_async),
         Pass("settle_layouts", settle_layouts),
         Pass("inline_calls", inline_calls),
+        Pass("simplify_tuples", simplify_tuples),
         Pass("single_replica", single_replica),
         Pass("pad_dynamic", pad_dynamic),
         Pass("expand_custom_calls", expand_custom_calls),

@@ -84,6 +84,13 @@ def test_dead_instructions_stop_nobody() -> None:
     np.testing.assert_array_equal(evaluate(parse(module(body)), [X]), -X)
 
 
+def test_what_a_tuple_holds_unused_stops_nobody() -> None:
+    body = "s = f32[4] shuffle(x), dimensions={0}\nn = f32[4] negate(x)\n"
+    body += "t = (f32[4], f32[4]) tuple(s, n)\nROOT r = f32[4] get-tuple-element(t), index=1"
+    np.testing.assert_array_equal(build(parse(module(body)))(X), -X)
+    np.testing.assert_array_equal(evaluate(parse(module(body)), [X]), -X)
+
+
 def test_a_thousand_findings_make_a_short_text() -> None:
     many = [Finding("send", f"s{n}", "e", f"reason {n % 40}", "stop") for n in range(1000)]
     error = refusal(many, "m")
