@@ -11,6 +11,30 @@ from ...hlo.nodes import AnyShape, Computation, HloModule, Instruction, Metadata
 from ...hlo.opcodes import is_known
 from ...hlo.shape_text import show_shape
 from .attributes import read_attributes
+from .schema import (
+    CALLED,
+    COMPUTATION_ID,
+    COMPUTATION_INSTRUCTIONS,
+    COMPUTATION_ROOT,
+    CONTROL,
+    ID,
+    LITERAL,
+    LOCATION,
+    METADATA,
+    METADATA_NUMBERS,
+    METADATA_TEXTS,
+    MODULE_ALIASES,
+    MODULE_ATTRIBUTES,
+    MODULE_COMPUTATIONS,
+    MODULE_DONORS,
+    MODULE_ENTRY,
+    MODULE_ENTRY_ID,
+    MODULE_FRAMES,
+    MODULE_PROGRAM,
+    MODULE_SCHEDULE,
+    OPERANDS,
+    SHAPE,
+)
 from .text_attributes import escaped, frontend_attributes
 from .values import read_literal, read_shape
 from .wire import Message
@@ -60,11 +84,11 @@ def _module(message: Message) -> Message:
 
 def _is_module(message: Message) -> bool:
     """A module names its entry; messages around it have other things in these fields."""
-    entry = message.fields.get(2, [0])[-1]
-    if not isinstance(entry, tuple) or not message.has(3):
+    entry = message.fields.get(MODULE_ENTRY, [0])[-1]
+    if not isinstance(entry, tuple) or not message.has(MODULE_COMPUTATIONS):
         return False
     name = message.data[entry[0] : entry[1]]
-    return any(name == c.raw(1) for c in message.messages(3))
+    return any(name == c.raw(1) for c in message.messages(MODULE_COMPUTATIONS))
 
 
 _HINT = (
@@ -85,32 +109,34 @@ class _Reader:
     def module(self) -> HloModule:
         message = self.message
         entry: Computation | None = None
-        wanted = message.text(2)
-        for part in message.messages(3):
+        wanted = message.text(MODULE_ENTRY)
+        for part in message.messages(MODULE_COMPUTATIONS):
             computation = self.computation(part)
-            by_id = part.integer(5) == message.integer(6)
-            if by_id if message.has(6) else part.text(1) == wanted:
+            by_id = part.integer(COMPUTATION_ID) == message.integer(MODULE_ENTRY_ID)
+            if by_id if message.has(MODULE_ENTRY_ID) else part.text(1) == wanted:
                 entry = computation
         if entry is None:
             message.fail("module has no entry", f"no computation is `{wanted}`")
         name = _NOT_A_NAME.sub("_", message.text(1)) or "module"
         everything = tuple(self.computations.values())
         attrs = MappingProxyType(_header(message))
-        return HloModule(name, everything, entry, attrs, _tables(message.message(17)))
+        return HloModule(name, everything, entry, attrs, _tables(message.message(MODULE_FRAMES)))
 
     def computation(self, message: Message) -> Computation:
         name = _fresh(message.text(1), self.names)
         scope: dict[int, Instruction] = {}
         names: set[str] = set()
-        for part in message.messages(2):
-            number = part.integer(35) & _LOCAL
+        for part in message.messages(COMPUTATION_INSTRUCTIONS):
+            number = part.integer(ID) & _LOCAL
             if number in scope:
                 part.fail(f"computation `{name}` does not hang together", f"two have id {number}")
             scope[number] = self.instruction(part, scope, names)
         instructions = tuple(scope.values())
-        root = scope.get(message.integer(6) & _LOCAL)
+        root = scope.get(message.integer(COMPUTATION_ROOT) & _LOCAL)
         if root is None:
-            message.fail(f"computation `{name}` has no root", f"id {message.integer(6)}")
+            message.fail(
+                f"computation `{name}` has no root", f"id {message.integer(COMPUTATION_ROOT)}"
+            )
         found = [i for i in instructions if i.opcode == "parameter"]
         found.sort(key=lambda i: int(i.attrs["number"]))
         numbers = [i.attrs["number"] for i in found]
@@ -118,7 +144,7 @@ class _Reader:
             why = f"numbers are {numbers[:20]}, they must be 0 to {len(found) - 1}, each once"
             message.fail(f"parameters of `{name}` do not count up from 0", why)
         result = Computation(name, tuple(found), instructions, root)
-        if self.computations.setdefault(message.integer(5), result) is not result:
+        if self.computations.setdefault(message.integer(COMPUTATION_ID), result) is not result:
             message.fail(f"computation `{name}` does not hang together", "another has its id")
         return result
 
@@ -129,16 +155,16 @@ class _Reader:
         name = _fresh(message.text(1) or opcode, names)
         if not is_known(opcode):
             message.fail(f"unknown opcode `{escaped(opcode)[:40]}`", f"of `{name}`")
-        operands = tuple(self.operand(message, scope, n, name) for n in message.integers(36))
-        called = [self.called(message, n, name) for n in message.integers(38)]
+        operands = tuple(self.operand(message, scope, n, name) for n in message.integers(OPERANDS))
+        called = [self.called(message, n, name) for n in message.integers(CALLED)]
         shape = self.shape(message, name)
         attrs = read_attributes(message, opcode, operands, called)
         if opcode == "constant":
-            literal = message.message(8)
+            literal = message.message(LITERAL)
             if literal is None:
                 message.fail(f"constant `{name}` has no value")
             attrs = {"literal": read_literal(literal, shape)} | attrs
-        before = [_operand_name(scope, n) for n in message.integers(37)]
+        before = [_operand_name(scope, n) for n in message.integers(CONTROL)]
         if before:
             attrs["control-predecessors"] = Raw("{" + ", ".join(before) + "}")
         kept = MappingProxyType(attrs) if attrs else _EMPTY
@@ -161,9 +187,9 @@ class _Reader:
         return known
 
     def shape(self, message: Message, name: str) -> AnyShape:
-        raw = message.raw(3)
+        raw = message.raw(SHAPE)
         if (known := self.shapes.get(raw)) is None:
-            inner = message.message(3)
+            inner = message.message(SHAPE)
             if inner is None:
                 message.fail(f"`{name}` has no shape")
             known = self.shapes[raw] = read_shape(inner)
@@ -192,35 +218,20 @@ def _fresh(name: str, taken: set[str]) -> str:
 
 
 def _metadata(message: Message) -> Metadata | None:
-    inner = message.message(7)
+    inner = message.message(METADATA)
     if inner is None or not inner.fields:
         return None
-    raw = _metadata_text(inner)
-    return Metadata(inner.text(1), inner.text(2), inner.text(3), inner.integer(4), raw)
+    texts = {name: inner.text(n) for name, n in METADATA_TEXTS.items()}
+    line = inner.integer(METADATA_NUMBERS["source_line"])
+    return Metadata(**texts, source_line=line, raw=_metadata_text(inner))
 
 
 def _metadata_text(message: Message) -> str:
     """``{op_type=".." op_name=".." ..}`` as XLA prints it."""
-    rows = [
-        f'{name}="{escaped(text)}"'
-        for name, text in (
-            ("op_type", message.text(1)),
-            ("op_name", message.text(2)),
-            ("source_file", message.text(3)),
-        )
-        if text
-    ]
-    rows += [
-        f"{name}={number}"
-        for name, number in (
-            ("source_line", message.integer(4)),
-            ("source_end_line", message.integer(17)),
-            ("source_column", message.integer(18)),
-            ("source_end_column", message.integer(19)),
-            ("stack_frame_id", message.integer(15)),
-        )
-        if number
-    ]
+    texts = ((name, message.text(n)) for name, n in METADATA_TEXTS.items())
+    rows = [f'{name}="{escaped(text)}"' for name, text in texts if text]
+    numbers = ((name, message.integer(n)) for name, n in METADATA_NUMBERS.items())
+    rows += [f"{name}={number}" for name, number in numbers if number]
     return "{" + " ".join(rows) + "}"
 
 
@@ -233,7 +244,7 @@ def _tables(index: Message | None) -> str:
     rows += [f'{n} "{escaped(t)}"' for n, t in enumerate(index.texts(2), 1)]
     rows += ["", "FileLocations"]
     for n, m in enumerate(index.messages(3), 1):
-        fields = zip(_LOCATION, map(m.integer, (1, 2, 3, 5, 4, 6)), strict=True)
+        fields = ((name, m.integer(field)) for name, field in LOCATION.items())
         rows.append(f"{n} {{{' '.join(f'{k}={v}' for k, v in fields)}}}")
     rows += ["", "StackFrames"]
     for n, m in enumerate(index.messages(4), 1):
@@ -242,27 +253,24 @@ def _tables(index: Message | None) -> str:
     return "\n".join(rows)
 
 
-_LOCATION = ("file_name_id", "function_name_id", "line", "end_line", "column", "end_column")
-
-
 def _header(message: Message) -> dict[str, Raw]:
     """Attributes of the module, as text has them after its name."""
     rows: dict[str, str] = {}
-    if message.has(7):
+    if message.has(MODULE_SCHEDULE):
         rows["is_scheduled"] = "true"
-    aliases = message.message(8)
+    aliases = message.message(MODULE_ALIASES)
     if aliases is not None and aliases.has(1):
         rows["input_output_alias"] = _aliases(aliases)
-    donors = message.message(18)
+    donors = message.message(MODULE_DONORS)
     if donors is not None and donors.has(1):
         shown = [f"({m.integer(1)}, {_index(m.integers(2))})" for m in donors.messages(1)]
         rows["buffer_donor"] = "{ " + ", ".join(shown) + " }"
-    if (program := message.message(4)) is not None and program.has(2):
+    if (program := message.message(MODULE_PROGRAM)) is not None and program.has(2):
         params = show_shape(TupleShape(tuple(read_shape(m) for m in program.messages(1))))
         result = program.message(2)
         shown_result = show_shape(read_shape(result)) if result is not None else ""
         rows["entry_computation_layout"] = f"{{{params}->{shown_result}}}"
-    rows["frontend_attributes"] = frontend_attributes(message.message(19))
+    rows["frontend_attributes"] = frontend_attributes(message.message(MODULE_ATTRIBUTES))
     return {name: Raw(text) for name, text in rows.items() if text}
 
 

@@ -42,6 +42,34 @@ WORDS = Table({"f32": "<f4", "f64": "<f8", "c64": "<f4", "c128": "<f8"})
 DIMENSIONS, WINDOW, CONVOLUTION, SLICES, PADDING, DOT = 14, 15, 16, 17, 21, 30
 GATHER, SCATTER, TRIANGULAR, CHOLESKY, PRECISION, RAGGED = 33, 48, 59, 62, 51, 90
 
+LITERAL, METADATA, SHAPE, ID, OPERANDS, CONTROL, CALLED, API_VERSION = 8, 7, 3, 35, 36, 37, 38, 77
+REPLICA_GROUPS, REPLICA_LIST, IOTA_GROUPS, MESH_GROUPS, SOURCE_TARGETS = 49, 87, 92, 93, 52
+CONSTRAINED, OPERAND_SHAPES, ALIASING, BACKEND_CONFIG, FRONTEND_ATTRIBUTES = 56, 57, 74, 43, 68
+INFEED_CONFIG, OUTFEED_CONFIG, OUTFEED_SHAPE, PREFETCH_INDEX, THREAD = 27, 22, 29, 80, 79
+REPLICATION = 61
+"""Fields of an instruction that no attribute's path below says."""
+
+METADATA_TEXTS = Table({"op_type": 1, "op_name": 2, "source_file": 3})
+METADATA_NUMBERS = Table(
+    {
+        "source_line": 4, "source_end_line": 17, "source_column": 18, "source_end_column": 19,
+        "stack_frame_id": 15,
+    }
+)  # fmt: skip
+LOCATION = Table(
+    {
+        "file_name_id": 1, "function_name_id": 2, "line": 3, "end_line": 5, "column": 4,
+        "end_column": 6,
+    }
+)  # fmt: skip
+"""Fields of ``OpMetadata`` and of a ``FileLocation``, in the order of text."""
+
+MODULE_ENTRY, MODULE_COMPUTATIONS, MODULE_PROGRAM, MODULE_ENTRY_ID, MODULE_SCHEDULE = 2, 3, 4, 6, 7
+MODULE_ALIASES, MODULE_FRAMES, MODULE_DONORS, MODULE_ATTRIBUTES = 8, 17, 18, 19
+COMPUTATION_INSTRUCTIONS, COMPUTATION_PROGRAM, COMPUTATION_ID, COMPUTATION_ROOT = 2, 4, 5, 6
+COMPUTATION_FUSED = 7
+"""Fields of ``HloModuleProto`` and ``HloComputationProto``; the name is field 1 of each."""
+
 PLACES: Table[str, tuple[int, ...]] = Table(
     {
         "dimensions": (DIMENSIONS,), "iota_dimension": (DIMENSIONS,), "index": (13,),

@@ -8,13 +8,52 @@ from ...errors import ParseError
 from ...hlo.lexer import Cursor
 from ...hlo.literals import show_literal
 from ...hlo.shape_text import show_shape
-from .schema import PRECISION, PRECISIONS, RAGGED
+from .schema import (
+    ALIASING,
+    BACKEND_CONFIG,
+    CONSTRAINED,
+    FRONTEND_ATTRIBUTES,
+    INFEED_CONFIG,
+    IOTA_GROUPS,
+    LITERAL,
+    MESH_GROUPS,
+    OPERAND_SHAPES,
+    OUTFEED_CONFIG,
+    OUTFEED_SHAPE,
+    PRECISION,
+    PRECISIONS,
+    PREFETCH_INDEX,
+    RAGGED,
+    REPLICA_GROUPS,
+    REPLICA_LIST,
+    REPLICATION,
+    SOURCE_TARGETS,
+    THREAD,
+)
 from .values import literal_shape, read_literal, read_shape
 from .wire import Message
 
 
 def written(message: Message, opcode: str) -> list[tuple[str, str]]:
     """Attributes that this IR keeps as text, in the text that XLA gives them."""
+    rows = _of_products(message, opcode) + _of_devices(message, opcode)
+    if opcode == "custom-call":
+        rows += _of_custom_calls(message)
+    if message.has(ALIASING):
+        rows.append(("output_to_operand_aliasing", _aliases(message.messages(ALIASING))))
+    if (replication := message.message(REPLICATION)) is not None:
+        marks = ["true" if n else "false" for n in replication.integers(1)]
+        rows.append(("parameter_replication", _braces(marks)))
+    if thread := message.text(THREAD):
+        rows.append(("async_execution_thread", f'"{escaped(thread)}"'))
+    rows.append(("frontend_attributes", frontend_attributes(message.message(FRONTEND_ATTRIBUTES))))
+    if config := message.raw(BACKEND_CONFIG):
+        rows.append(("backend_config", _bare_or_quoted(config)))
+    return rows
+
+
+def _of_products(message: Message, opcode: str) -> list[tuple[str, str]]:
+    """Of dots and convolutions."""
     rows: list[tuple[str, str]] = []
     if opcode == "ragged-dot" and (ragged := message.message(RAGGED)) is not None:
         rows += [
@@ -25,42 +64,44 @@ def written(message: Message, opcode: str) -> list[tuple[str, str]]:
         words = [PRECISIONS.get(n, "default") for n in precision.integers(1)]
         if any(w != "default" for w in words):
             rows.append(("operand_precision", _braces(words)))
-    rows.append(("replica_groups", _replica_groups(message, opcode)))
-    pairs = [_braces((m.integer(1), m.integer(2))) for m in message.messages(52)]
-    if pairs:
-        rows.append(("source_target_pairs", _braces(pairs)))
-    if message.boolean(56) and opcode == "custom-call":
-        shapes = [show_shape(read_shape(m)) for m in message.messages(57)]
-        rows.append(("operand_layout_constraints", _braces(shapes, ", ")))
-    aliases = [
-        f"{_braces(m.integers(1))}: ({m.integer(2)}, {_braces(m.integers(3))})"
-        for m in message.messages(74)
-    ]
-    if aliases:
-        rows.append(("output_to_operand_aliasing", _braces(aliases, ", ")))
-    if (literal := message.message(8)) is not None and opcode == "custom-call":
-        shape = literal_shape(literal)
-        shown = f"{show_shape(shape)} {show_literal(read_literal(literal, shape))}"
-        rows.append(("literal", shown))
-    config = message.raw(_CONFIGS.get(opcode, 0))
-    if config:
-        rows.append((f"{opcode}_config", f'"{_printable(config)}"'))
-    if (outfeed := message.message(29)) is not None and opcode == "outfeed":
-        rows.append(("outfeed_shape", show_shape(read_shape(outfeed))))
-    if message.has(80) and opcode == "copy-start":
-        rows.append(("cross_program_prefetch_index", str(message.integer(80))))
-    if (replication := message.message(61)) is not None:
-        marks = ["true" if n else "false" for n in replication.integers(1)]
-        rows.append(("parameter_replication", _braces(marks)))
-    if thread := message.text(79):
-        rows.append(("async_execution_thread", f'"{escaped(thread)}"'))
-    rows.append(("frontend_attributes", frontend_attributes(message.message(68))))
-    if config := message.raw(43):
-        rows.append(("backend_config", _bare_or_quoted(config)))
     return rows
 
 
-_CONFIGS = {"infeed": 27, "outfeed": 22}
+def _of_devices(message: Message, opcode: str) -> list[tuple[str, str]]:
+    """Of collectives, and of what goes to and from the host."""
+    rows = [("replica_groups", _replica_groups(message, opcode))]
+    pairs = [_braces((m.integer(1), m.integer(2))) for m in message.messages(SOURCE_TARGETS)]
+    if pairs:
+        rows.append(("source_target_pairs", _braces(pairs)))
+    if config := message.raw(_CONFIGS.get(opcode, 0)):
+        rows.append((f"{opcode}_config", f'"{_printable(config)}"'))
+    if opcode == "outfeed" and (outfeed := message.message(OUTFEED_SHAPE)) is not None:
+        rows.append(("outfeed_shape", show_shape(read_shape(outfeed))))
+    if opcode == "copy-start" and message.has(PREFETCH_INDEX):
+        rows.append(("cross_program_prefetch_index", str(message.integer(PREFETCH_INDEX))))
+    return rows
+
+
+def _of_custom_calls(message: Message) -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    if message.boolean(CONSTRAINED):
+        shapes = [show_shape(read_shape(m)) for m in message.messages(OPERAND_SHAPES)]
+        rows.append(("operand_layout_constraints", _braces(shapes, ", ")))
+    if (literal := message.message(LITERAL)) is not None:
+        shape = literal_shape(literal)
+        shown = f"{show_shape(shape)} {show_literal(read_literal(literal, shape))}"
+        rows.append(("literal", shown))
+    return rows
+
+
+def _aliases(messages: list[Message]) -> str:
+    shown = [
+        f"{_braces(m.integers(1))}: ({m.integer(2)}, {_braces(m.integers(3))})" for m in messages
+    ]
+    return _braces(shown, ", ")
+
+
+_CONFIGS = {"infeed": INFEED_CONFIG, "outfeed": OUTFEED_CONFIG}
 
 
 def _braces(items: Any, separator: str = ",") -> str:
@@ -68,17 +109,17 @@ def _braces(items: Any, separator: str = ",") -> str:
 
 
 def _replica_groups(message: Message, opcode: str) -> str:
-    groups = message.messages(49)
-    if (listed := message.message(87)) is not None:
+    groups = message.messages(REPLICA_GROUPS)
+    if (listed := message.message(REPLICA_LIST)) is not None:
         groups = listed.messages(1)
     if groups:
         return _braces(_braces(m.integers(1)) for m in groups)
-    if (iota := message.message(92)) is not None:
+    if (iota := message.message(IOTA_GROUPS)) is not None:
         shape = ",".join(map(str, iota.integers(3)))
         order = iota.integers(4)
         turn = f"T({','.join(map(str, order))})" if order != tuple(range(len(order))) else ""
         return f"[{iota.integer(1)},{iota.integer(2)}]<=[{shape}]{turn}"
-    if (mesh := message.message(93)) is not None:
+    if (mesh := message.message(MESH_GROUPS)) is not None:
         return _mesh_groups(mesh)
     grouped = opcode.startswith(("all-", "reduce-scatter", "collective-broadcast"))
     return "{}" if grouped and not opcode.endswith("-done") else ""

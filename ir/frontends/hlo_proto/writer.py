@@ -26,14 +26,42 @@ from ...hlo.nodes import (
 from ...hlo.rewrite import called
 from ...hlo.shape_text import parse_shape
 from .encode import Writer, write_literal, write_shape
-from .schema import CALLS, DOT, ENUMS, PLACES, PLACES_OF, TRISTATE
+from .schema import (
+    API_VERSION,
+    CALLED,
+    CALLS,
+    COMPUTATION_FUSED,
+    COMPUTATION_ID,
+    COMPUTATION_INSTRUCTIONS,
+    COMPUTATION_PROGRAM,
+    COMPUTATION_ROOT,
+    CONTROL,
+    DOT,
+    ENUMS,
+    ID,
+    LITERAL,
+    LOCATION,
+    METADATA,
+    METADATA_NUMBERS,
+    METADATA_TEXTS,
+    MODULE_ALIASES,
+    MODULE_ATTRIBUTES,
+    MODULE_COMPUTATIONS,
+    MODULE_DONORS,
+    MODULE_ENTRY,
+    MODULE_ENTRY_ID,
+    MODULE_FRAMES,
+    MODULE_PROGRAM,
+    MODULE_SCHEDULE,
+    OPERANDS,
+    PLACES,
+    PLACES_OF,
+    SHAPE,
+    TRISTATE,
+)
 from .writer_texts import aliases, donors, frontend_attributes, unescaped, write_texts
 
 _FIELD = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|[^\s"{}]+)')
-_METADATA = {
-    "op_type": 1, "op_name": 2, "source_file": 3, "source_line": 4, "source_end_line": 17,
-    "source_column": 18, "source_end_column": 19, "stack_frame_id": 15,
-}  # fmt: skip
 
 
 def to_proto(module: HloModule) -> bytes:
@@ -44,7 +72,7 @@ def to_proto(module: HloModule) -> bytes:
     """
     out = Writer()
     out.text(1, module.name)
-    out.text(2, module.entry.name)
+    out.text(MODULE_ENTRY, module.entry.name)
     numbers = {c: n for n, c in enumerate(module.computations, 1)}
     fused = {
         c for m in module.computations for i in m.instructions if i.opcode == "fusion"
@@ -53,18 +81,20 @@ def to_proto(module: HloModule) -> bytes:
     names: set[str] = set()
     schedule = Writer()
     for computation, number in numbers.items():
-        out.message(3, _computation(computation, numbers, computation in fused, names))
+        out.message(
+            MODULE_COMPUTATIONS, _computation(computation, numbers, computation in fused, names)
+        )
         if computation not in fused:
             schedule.message(1, _sequence(computation, number))
     header = {k: v.text for k, v in module.attrs.items() if isinstance(v, Raw)}
-    out.message(4, _entry_layout(module, header.get("entry_computation_layout")))
-    out.integer(6, numbers[module.entry])
+    out.message(MODULE_PROGRAM, _entry_layout(module, header.get("entry_computation_layout")))
+    out.integer(MODULE_ENTRY_ID, numbers[module.entry])
     if header.get("is_scheduled") == "true":
-        out.message(7, schedule.data)
-    out.raw(8, aliases(header.get("input_output_alias", "")))
-    out.raw(18, donors(header.get("buffer_donor", "")))
-    out.raw(19, frontend_attributes(header.get("frontend_attributes", "{}")))
-    out.raw(17, _tables(module.tables))
+        out.message(MODULE_SCHEDULE, schedule.data)
+    out.raw(MODULE_ALIASES, aliases(header.get("input_output_alias", "")))
+    out.raw(MODULE_DONORS, donors(header.get("buffer_donor", "")))
+    out.raw(MODULE_ATTRIBUTES, frontend_attributes(header.get("frontend_attributes", "{}")))
+    out.raw(MODULE_FRAMES, _tables(module.tables))
     return bytes(out.data)
 
 
@@ -116,13 +146,15 @@ def _computation(
             n += 1
             name = f"{i.name}.{n}"
         names.add(name)
-        out.message(2, _instruction(i, name, places, numbers))
+        out.message(COMPUTATION_INSTRUCTIONS, _instruction(i, name, places, numbers))
     params = computation.parameters
     shapes = tuple(p.shape for p in params)
-    out.message(4, _program(shapes, computation.root.shape, [p.name for p in params]))
-    out.integer(5, number)
-    out.integer(6, places[computation.root])
-    out.integer(7, int(fused))
+    out.message(
+        COMPUTATION_PROGRAM, _program(shapes, computation.root.shape, [p.name for p in params])
+    )
+    out.integer(COMPUTATION_ID, number)
+    out.integer(COMPUTATION_ROOT, places[computation.root])
+    out.integer(COMPUTATION_FUSED, int(fused))
     return bytes(out.data)
 
 
@@ -132,22 +164,22 @@ def _instruction(
     out = Writer()
     out.text(1, name)
     out.text(2, i.opcode)
-    out.message(3, write_shape(i.shape))
-    out.message(7, _metadata(i.metadata))
-    out.integer(35, places[i])
-    out.integers(36, [places[o] for o in i.operands])
+    out.message(SHAPE, write_shape(i.shape))
+    out.message(METADATA, _metadata(i.metadata))
+    out.integer(ID, places[i])
+    out.integers(OPERANDS, [places[o] for o in i.operands])
     if i.opcode == "constant":
-        out.message(8, write_literal(i.attrs["literal"], i.shape))
+        out.message(LITERAL, write_literal(i.attrs["literal"], i.shape))
     if i.opcode == "custom-call" and "api_version" not in i.attrs:
-        out.integer(77, 1)
+        out.integer(API_VERSION, 1)
     order = CALLS.get(i.opcode, ())
     callees = [i.attrs[a] for a in order if a in i.attrs] or list(called(i))
-    out.integers(38, [numbers[c] for c in callees])
+    out.integers(CALLED, [numbers[c] for c in callees])
     before = i.attrs.get("control-predecessors")
     if isinstance(before, Raw):
         found = {o.name: n for o, n in places.items()}
         words = re.findall(r"[\w.\-]+", before.text)
-        out.integers(37, [found[w] for w in words if w in found])
+        out.integers(CONTROL, [found[w] for w in words if w in found])
     typed: dict[int, Writer] = {DOT: Writer()} if i.opcode == "dot" else {}
     for attribute, value in i.attrs.items():
         _attribute(out, typed, i.opcode, attribute, value)
@@ -243,19 +275,13 @@ def _metadata(metadata: Metadata | None) -> bytes:
         "source_line": str(metadata.source_line),
     }
     out = Writer()
-    for name, number in _METADATA.items():
+    for name, number in (METADATA_TEXTS | METADATA_NUMBERS).items():
         text = fields.get(name, "0")
         if text.startswith('"'):
             out.raw(number, unescaped(text[1:-1]))
         elif text.isdecimal():
             out.integer(number, int(text))
     return bytes(out.data)
-
-
-_LOCATION = {
-    "file_name_id": 1, "function_name_id": 2, "line": 3, "column": 4, "end_line": 5,
-    "end_column": 6,
-}  # fmt: skip
 
 
 def _tables(text: str) -> bytes:
@@ -272,7 +298,7 @@ def _tables(text: str) -> bytes:
         part = Writer()
         for name, number in re.findall(r"(\w+)=(\d+)", value):
             if section == "FileLocations":
-                part.integer(_LOCATION[name], int(number))
+                part.integer(LOCATION[name], int(number))
             elif name == "parent_frame_id":
                 part.integer(2, int(number) - 1)
             else:

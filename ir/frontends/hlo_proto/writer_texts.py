@@ -9,7 +9,27 @@ from ...hlo.lexer import Cursor
 from ...hlo.literals import parse_literal
 from ...hlo.shape_text import parse_shape
 from .encode import Writer, write_literal, write_shape
-from .schema import PRECISION, PRECISIONS, RAGGED
+from .schema import (
+    ALIASING,
+    BACKEND_CONFIG,
+    CONSTRAINED,
+    FRONTEND_ATTRIBUTES,
+    INFEED_CONFIG,
+    IOTA_GROUPS,
+    LITERAL,
+    MESH_GROUPS,
+    OPERAND_SHAPES,
+    OUTFEED_CONFIG,
+    OUTFEED_SHAPE,
+    PRECISION,
+    PRECISIONS,
+    PREFETCH_INDEX,
+    RAGGED,
+    REPLICA_GROUPS,
+    REPLICATION,
+    SOURCE_TARGETS,
+    THREAD,
+)
 
 _INTS = re.compile(r"\{([\d,\s]*)\}")
 _ALIAS = re.compile(
@@ -76,14 +96,14 @@ def _replica_groups(out: Writer, text: str) -> None:
         part.integers(3, _numbers(iota.group(3)))
         order = _numbers(iota.group(4)) or range(len(_numbers(iota.group(3))))
         part.integers(4, order)
-        out.message(92, part.data)
+        out.message(IOTA_GROUPS, part.data)
     elif mesh := _MESH.fullmatch(text):
-        out.message(93, _mesh(mesh.group(1), mesh.group(2)))
+        out.message(MESH_GROUPS, _mesh(mesh.group(1), mesh.group(2)))
     else:
         for group in _INTS.findall(text[1:-1]):
             part = Writer()
             part.integers(1, _numbers(group))
-            out.message(49, part.data)
+            out.message(REPLICA_GROUPS, part.data)
 
 
 def _mesh(axes: str, used: str) -> bytes:
@@ -112,15 +132,15 @@ def _pairs(out: Writer, text: str) -> None:
         part = Writer()
         for field, value in enumerate(_numbers(pair), 1):
             part.integer(field, value)
-        out.message(52, part.data)
+        out.message(SOURCE_TARGETS, part.data)
 
 
 def _constraints(out: Writer, text: str) -> None:
-    out.integer(56, 1)
+    out.integer(CONSTRAINED, 1)
     cursor = Cursor(text, "operand_layout_constraints")
     cursor.expect("{", "first")
     while not cursor.take("}"):
-        out.message(57, write_shape(parse_shape(cursor, {})))
+        out.message(OPERAND_SHAPES, write_shape(parse_shape(cursor, {})))
         cursor.take(",")
 
 
@@ -130,20 +150,20 @@ def _operand_aliases(out: Writer, text: str) -> None:
         part.integers(1, _numbers(index))
         part.integer(2, int(operand))
         part.integers(3, _numbers(inner))
-        out.message(74, part.data)
+        out.message(ALIASING, part.data)
 
 
 def _literal(out: Writer, text: str) -> None:
     cursor = Cursor(text, "literal")
     shape = parse_shape(cursor, {})
     value = parse_literal(Cursor(f"({cursor.text[cursor.pos :]})", "literal"), shape)
-    out.message(8, write_literal(value, shape))
+    out.message(LITERAL, write_literal(value, shape))
 
 
 def _replication(out: Writer, text: str) -> None:
     part = Writer()
     part.integers(1, [int(w.strip() == "true") for w in text.strip("{}").split(",") if w.strip()])
-    out.message(61, part.data)
+    out.message(REPLICATION, part.data)
 
 
 def frontend_attributes(text: str) -> bytes:
@@ -191,13 +211,15 @@ _WRITERS: Mapping[str, Callable[[Writer, str], None]] = {
     "output_to_operand_aliasing": _operand_aliases,
     "literal": _literal,
     "parameter_replication": _replication,
-    "infeed_config": lambda out, text: out.raw(27, _bytes(text)),
-    "outfeed_config": lambda out, text: out.raw(22, _bytes(text)),
+    "infeed_config": lambda out, text: out.raw(INFEED_CONFIG, _bytes(text)),
+    "outfeed_config": lambda out, text: out.raw(OUTFEED_CONFIG, _bytes(text)),
     "outfeed_shape": lambda out, text: out.message(
-        29, write_shape(parse_shape(Cursor(text, "outfeed_shape"), {}))
+        OUTFEED_SHAPE, write_shape(parse_shape(Cursor(text, "outfeed_shape"), {}))
     ),
-    "cross_program_prefetch_index": lambda out, text: out.integer(80, int(text)),
-    "async_execution_thread": lambda out, text: out.raw(79, _bytes(text)),
-    "frontend_attributes": lambda out, text: out.message(68, frontend_attributes(text)),
-    "backend_config": lambda out, text: out.raw(43, _bytes(text)),
+    "cross_program_prefetch_index": lambda out, text: out.integer(PREFETCH_INDEX, int(text)),
+    "async_execution_thread": lambda out, text: out.raw(THREAD, _bytes(text)),
+    "frontend_attributes": lambda out, text: out.message(
+        FRONTEND_ATTRIBUTES, frontend_attributes(text)
+    ),
+    "backend_config": lambda out, text: out.raw(BACKEND_CONFIG, _bytes(text)),
 }
