@@ -90,6 +90,8 @@ def select_and_scatter(shapes: Shapes, attrs: Attrs) -> Shape:
     window = attr(attrs, "window")
     if len(window) != operand.rank or init.dims:
         refuse(f"the window has {len(window)} dimensions, the operand {show_shape(operand)}")
+    if any(w.lhs_dilate != 1 for w in window):
+        refuse("the operand of select-and-scatter is not dilated")
     dims = tuple(window_positions(d, w) for d, w in zip(operand.dims, window, strict=True))
     if dims != source.dims:
         refuse(f"the windows of the operand give {list(dims)}, the source is {show_shape(source)}")

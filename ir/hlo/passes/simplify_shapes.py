@@ -202,9 +202,10 @@ def _reduce(i: Instruction) -> Instruction | None:
     x, init = i.operands
     axes: tuple[int, ...] = i.attrs["dimensions"]
     if 0 in x.array.dims:
-        return build.broadcast(init, (), i.array.dims)
+        return build.convert(build.broadcast(init, (), i.array.dims), i.array.dtype)
     unit = [d for d in axes if x.array.dims[d] == 1]
-    op = combiner(i.attrs["to_apply"])
+    same = {x.array.dtype, init.array.dtype, i.array.dtype} == {i.array.dtype}
+    op = combiner(i.attrs["to_apply"]) if same else None
     if len(unit) < len(axes):
         return _reduce_nested(i, x, op) if not unit else _reduce_fewer(i, x, unit)
     if op is None:
@@ -227,6 +228,8 @@ def _reduce_nested(i: Instruction, x: Instruction, op: str | None) -> Instructio
     if x.opcode != "reduce" or len(x.operands) != 2 or op is None:
         return None
     if combiner(x.attrs["to_apply"]) != op or not _is_identity(op, x.operands[1]):
+        return None
+    if x.operands[0].array.dtype != x.array.dtype:
         return None
     y, inner = x.operands[0], x.attrs["dimensions"]
     kept = [d for d in range(y.array.rank) if d not in inner]
