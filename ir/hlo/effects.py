@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from .custom_calls import meaning
 from .nodes import Computation, Instruction
-from .rewrite import called, post_order, reachable
+from .rewrite import called, needs, post_order, reachable
 
 QUEUES = frozenset({"infeed", "outfeed", "send", "recv"})
 
@@ -23,7 +23,7 @@ def unneeded(entry: Computation) -> Mapping[Computation, tuple[Instruction, ...]
         if not effects:
             continue
         acting.add(c)
-        needed = set(post_order([c.root]))
+        needed = set(post_order([c.root], needs))
         if rest := tuple(i for i in effects if i not in needed):
             found[c] = rest
     return found

@@ -91,6 +91,12 @@ def test_what_a_tuple_holds_unused_stops_nobody() -> None:
     np.testing.assert_array_equal(evaluate(parse(module(body)), [X]), -X)
 
 
+def test_an_effect_in_a_tuple_is_not_forgotten() -> None:
+    body = "k = token[] after-all()\no = token[] outfeed(x, k)\n"
+    body += "t = (token[], f32[4]) tuple(o, x)\nROOT r = f32[4] get-tuple-element(t), index=1"
+    assert [f.opcode for f in refused(module(body)).findings] == ["outfeed"]
+
+
 def test_a_thousand_findings_make_a_short_text() -> None:
     many = [Finding("send", f"s{n}", "e", f"reason {n % 40}", "stop") for n in range(1000)]
     error = refusal(many, "m")
