@@ -78,20 +78,22 @@ def _stochastic_convert(i: Instruction, args: list[Value], run: Run) -> Value:
 
 
 def _reduce_precision(i: Instruction, args: list[Value], run: Run) -> Value:
+    """A float of 8 bits or fewer by way of f16, where that holds it: its denormals stay."""
     exponent, mantissa = i.attrs["exponent_bits"], i.attrs["mantissa_bits"]
     a = args[0]
-    if a.dtype.itemsize >= 4:
+    if a.dtype.itemsize > 1:
         return reduce_precision(a, exponent, mantissa)
-    return convert(reduce_precision(a.astype(np.float32), exponent, mantissa), a.dtype)
+    wide = np.float16 if FORMATS[i.array.dtype].exponent <= 5 else np.float32
+    return convert(reduce_precision(a.astype(wide), exponent, mantissa), a.dtype)
 
 
 def reduce_precision(a: Array, exponent: int, mantissa: int) -> Array:
-    """Round f32 or f64 to fewer bits: to nearest even, overflow to infinity, underflow to zero.
+    """Round floats to fewer bits: to nearest even, overflow to infinity, underflow to zero.
 
     Values too small for the target's normal range become (signed) zeros, as XLA defines it.
     """
-    own_mantissa = 23 if a.dtype.itemsize == 4 else 52
-    own_exponent = 8 if a.dtype.itemsize == 4 else 11
+    own = FORMATS[from_numpy(a.dtype)]
+    own_mantissa, own_exponent = own.mantissa, own.exponent
     u = np.dtype(f"u{a.dtype.itemsize}").type
     bits = a.view(u)
     sign = bits & (u(1) << u(own_mantissa + own_exponent))

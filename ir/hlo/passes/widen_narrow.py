@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...dtypes import BY_NAME, DType, f32, s8, s32, u8
+from ...dtypes import BY_NAME, DType, f16, f32, s8, s32, u8
 from ...formats import FORMATS, is_narrow
 from ..nodes import Computation, HloModule, Instruction, Shape, TupleShape
 from ..opcodes import ELEMENTWISE
@@ -90,6 +90,8 @@ def _elementwise(i: Instruction) -> Instruction:
     dtype = i.array.dtype
     if dtype.is_int and is_narrow(dtype):
         return _integer(i, dtype)
+    if i.opcode == "reduce-precision" and FORMATS[dtype].exponent <= 5:
+        return build.convert(_again(i, [build.convert(i.operands[0], f16)], f16), dtype)
     operands = [_widened(x) for x in i.operands]
     return build.convert(_again(i, operands, wide(dtype)), dtype)
 
