@@ -12,18 +12,19 @@ from ...errors import NestwrightError
 from ...hlo.interp import evaluate_computation
 from ...hlo.nodes import AnyShape, Computation, Instruction, Metadata, Shape, TupleShape
 from ...hlo.opcodes import ELEMENTWISE
-from ...hlo.rewrite import make, post_order
+from ...hlo.rewrite import constant, make, with_operands
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
-MAX_KNOWN = 4096  # elements and instructions of what is evaluated while reading
-MAX_FOLDED = 4  # levels of calls that are
+MAX_KNOWN = 1024  # elements of a value that is evaluated while reading
+MAX_STEPS = 100_000  # instructions of one computation that are
 CHEAP = 64  # elements of a constant that is written again rather than handed on
 
 _FOLDABLE = ELEMENTWISE | {
     "constant", "iota", "broadcast", "reshape", "transpose", "convert", "concatenate", "slice",
-    "compare", "reverse", "pad", "bitcast-convert", "tuple", "get-tuple-element",
+    "compare", "reverse", "pad", "bitcast-convert",
 }  # fmt: skip
+_PLUMBING = frozenset({"parameter", "tuple", "get-tuple-element"})
 _STRANGE = re.compile(r"[^\w.\-]")
 
 
@@ -36,7 +37,9 @@ class Builder:
         self.instructions: list[Instruction] = []
         self.parameters: list[Instruction] = []
         self._names: dict[str, int] = {}
-        self._known: dict[Instruction, Array | None] = {}
+        self._known: dict[Instruction, Any] = {}
+        self._seen = 0
+        self._steps = MAX_STEPS
 
     def add(
         self,
@@ -87,10 +90,49 @@ class Builder:
         return self.add(value.opcode, value.shape, operands, like=value.name, attrs=value.attrs)
 
     def known(self, value: Instruction) -> Array | None:
-        """The value if constants alone give it and it is small, else None."""
-        if value not in self._known:
-            self._known[value] = _evaluated(value)
-        return self._known[value]
+        """The value if constants alone give it and it is a small array, else None.
+
+        Each instruction is evaluated once, the first time that any value is asked for.
+        """
+        while self._seen < len(self.instructions):
+            i = self.instructions[self._seen]
+            self._seen += 1
+            self._known[i] = self._evaluated(i)
+        found = self._known.get(value)
+        return found if isinstance(found, np.ndarray) else None
+
+    def _evaluated(self, i: Instruction) -> Any:
+        """The value of one instruction whose operands are known; None for any other."""
+        if not _is_small(i.shape):
+            return None
+        operands = [self._known.get(o) for o in i.operands]
+        if any(o is None for o in operands):
+            return None
+        match i.opcode:
+            case "constant":
+                return i.attrs["literal"]
+            case "tuple":
+                return tuple(operands)
+            case "get-tuple-element":
+                return operands[0][i.attrs["index"]]
+            case "call":
+                return self._called(i.attrs["to_apply"], operands)
+            case opcode if opcode in _FOLDABLE:
+                inside = tuple(constant(o) for o in operands)
+                again = with_operands(i, inside)
+                return self._called(Computation("known", (), (*inside, again), again), [])
+            case _:
+                return None
+
+    def _called(self, computation: Computation, operands: list[Any]) -> Any:
+        """What a computation of plain arithmetic gives, as long as the allowance lasts."""
+        self._steps -= _weight(computation, {})
+        if self._steps < 0:
+            return None
+        try:
+            return evaluate_computation(computation, operands)
+        except (NestwrightError, TypeError, ValueError):
+            return None
 
     def _fresh(self, base: str) -> str:
         if base not in self._names:
@@ -136,26 +178,16 @@ def _is_small(shape: AnyShape) -> bool:
             return False
 
 
-def _is_foldable(i: Instruction, depth: int = 0) -> bool:
-    """Whether an instruction may be evaluated while reading: arithmetic, and calls of it."""
-    if i.opcode != "call":
-        return i.opcode in _FOLDABLE
-    own: Computation = i.attrs["to_apply"]
-    if depth >= MAX_FOLDED or len(own.instructions) > MAX_KNOWN:
-        return False
-    return all(o.opcode == "parameter" or _is_foldable(o, depth + 1) for o in own.instructions)
-
-
-def _evaluated(value: Instruction) -> Array | None:
-    order: list[Instruction] = []
-    for i in post_order([value]):
-        if not _is_small(i.shape) or not _is_foldable(i) or len(order) >= MAX_KNOWN:
-            return None
-        order.append(i)
-    if not isinstance(value.shape, Shape):
-        return None
-    try:
-        found = evaluate_computation(Computation("known", (), tuple(order), value), [])
-    except (NestwrightError, TypeError, ValueError):
-        return None
-    return np.asarray(found)
+def _weight(computation: Computation, known: dict[Computation, int]) -> int:
+    """How many instructions run; beyond any allowance where one is not plain arithmetic."""
+    if computation not in known:
+        known[computation] = MAX_STEPS + 1  # until it is counted
+        total = 0
+        for i in computation.instructions:
+            if i.opcode == "call":
+                total += _weight(i.attrs["to_apply"], known)
+            elif i.opcode not in _FOLDABLE and i.opcode not in _PLUMBING:
+                total = MAX_STEPS + 1
+            total += 1
+        known[computation] = min(total, MAX_STEPS + 1)
+    return known[computation]

@@ -33,7 +33,7 @@ from .types import show_type
 Results: TypeAlias = "Instruction | Sequence[Instruction]"
 Handler: TypeAlias = "Callable[[Site], Results]"
 
-MAX_CALLS = 128
+MAX_NESTED = 128
 RETURNS = frozenset({"stablehlo.return", "mhlo.return", "func.return", "sdy.return", "chlo.return"})
 
 
@@ -49,6 +49,7 @@ class Lowering:
         self.reducers: dict[object, Computation] = {}
         self._functions: dict[object, Computation] = {}
         self._running: list[str] = []
+        self._depth = 0
         self._names: dict[str, int] = {}
         self._free: dict[Region, tuple[str, ...]] = {}
 
@@ -81,8 +82,6 @@ class Lowering:
             return made
         if function.name in self._running:
             self.tokens.refuse_at(place, f"`{function.name}` calls itself", "HLO cannot")
-        if len(self._running) >= MAX_CALLS:
-            self.tokens.fail_at(place, "calls are nested too deep", f"over {MAX_CALLS} levels")
         self._running.append(function.name)
         builder = Builder(self.name(function.name))
         for (name, _), shape, value in zip(function.body.arguments, shapes, values, strict=True):
@@ -113,11 +112,16 @@ class Lowering:
 
     def block(self, builder: Builder, region: Region) -> list[Instruction]:
         """Write the operations of a region; what it returns."""
+        self._depth += 1
+        if self._depth > MAX_NESTED:
+            what = "regions and calls are nested too deep"
+            self.tokens.fail_at(region.place, what, f"over {MAX_NESTED} levels")
         for n, op in enumerate(region.ops):
             site = Site(self, builder, op)
             if op.name in RETURNS:
                 if n + 1 < len(region.ops):
                     self.tokens.fail_at(op.place, f"`{op.name}` is not the last operation")
+                self._depth -= 1
                 return list(site.operands)
             handler = self.table.get(op.name)
             if handler is None:

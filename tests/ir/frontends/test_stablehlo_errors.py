@@ -126,6 +126,42 @@ def test_nesting_is_limited(text: str) -> None:
         parse(text)
 
 
+def test_regions_and_calls_count_together() -> None:
+    """Each function calls the next from inside ten branches."""
+    rows = []
+    for n in range(100):
+        name = f"f{n}" if n else "main"
+        inner = f"%r = func.call @f{n + 1}(%x) : (tensor<i32>) -> tensor<i32>"
+        for _ in range(10):
+            branch = f"{{ {inner} stablehlo.return %r : tensor<i32> }}"
+            inner = f'%r = "stablehlo.case"(%x) ({branch}) : (tensor<i32>) -> tensor<i32>'
+        rows.append(f"func.func @{name}(%x: tensor<i32>) -> tensor<i32> {{ {inner}")
+        rows.append("return %r : tensor<i32> }")
+    with pytest.raises(ParseError, match="regions and calls are nested too deep: over 128 levels"):
+        parse("\n".join(rows))
+
+
+def test_arithmetic_that_never_ends_is_not_done_while_reading(stablehlo: Any) -> None:
+    """Each function calls the next a hundred times: 10^10 additions."""
+    kind = "tensor<i32>"
+    rows = [f"func.func private @f5(%x: {kind}) -> {kind} {{ return %x : {kind} }}"]
+    for n in range(5):
+        calls = "".join(
+            f"%y{k} = call @f{n + 1}(%y{k - 1}) : ({kind}) -> {kind}\n" for k in range(1, 100)
+        )
+        head = f"func.func private @f{n}(%y0: {kind}) -> {kind} {{\n"
+        rows.append(f"{head}{calls}return %y99 : {kind}\n}}")
+    rows.append(f"""func.func @main() -> {kind} {{
+  %c = stablehlo.constant dense<1> : {kind}
+  %0 = call @f0(%c) : ({kind}) -> {kind}
+  %1 = stablehlo.reshape %0 : ({kind}) -> tensor<1xi32>
+  %2 = stablehlo.dynamic_iota %1, dim = 0 : (tensor<1xi32>) -> tensor<?xi32>
+  return %0 : {kind}
+}}""")
+    with pytest.raises(UnsupportedError, match="does not follow from constants"):
+        stablehlo("\n".join(rows))
+
+
 def test_locations_that_refer_to_each_other_end() -> None:
     rows = [f"#loc{n} = loc(fused[#loc{n - 1}, #loc{n - 1}, #loc{n}])" for n in range(1, 60)]
     text = "func.func @f() { return loc(#loc59) } loc(#loc0)\n#loc0 = loc(#loc0)\n"
