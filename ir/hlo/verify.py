@@ -365,7 +365,8 @@ def _rng(i: Instruction, operands: Sequence[AnyShape]) -> None:
     word, dtype = attr(i.attrs, "distribution", str), i.array.dtype
     if dtype.kind not in kinds.get(word, ()):
         refuse(f"distribution={word} of {dtype}")
-    if len(operands) != 2 or any(s != Shape(dtype) for s in map(plain, arrays(operands))):
+    given = [plain(s) for s in arrays(operands[:2])]  # some texts name the shape as a third one
+    if len(operands) not in (2, 3) or given != [Shape(dtype)] * 2:
         refuse(f"it takes two numbers of type {dtype}")
 
 

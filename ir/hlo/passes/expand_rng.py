@@ -33,7 +33,7 @@ def _expand(i: Instruction) -> Instruction | None:
 
 def meaning(i: Instruction) -> Instruction:
     """The same as other operations; ``rng-get-and-update-state`` is among them."""
-    first, second = i.operands
+    first, second = i.operands[:2]
     if i.attrs["distribution"] == "rng_normal":
         return _normal(first, second, i.array)
     if i.array.dtype.is_float:
