@@ -105,7 +105,7 @@ class Builder:
         """The value of one instruction whose operands are known; None for any other."""
         if not _is_small(i.shape):
             return None
-        operands = [self._known.get(o) for o in i.operands]
+        operands: list[Any] = [self._known.get(o) for o in i.operands]
         if any(o is None for o in operands):
             return None
         match i.opcode:
