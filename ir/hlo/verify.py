@@ -93,6 +93,8 @@ def check_instruction(i: Instruction) -> None:
     if i.opcode not in COMPUTED:
         return
     operands = tuple(o.shape for o in i.operands)
+    if i.opcode in ARRAYS and not isinstance(i.shape, Shape):
+        refuse(f"it makes one array, not {show_shape(i.shape)}")
     if (check := CHECKS.get(i.opcode)) is not None:
         check(i, operands)
     if i.opcode in FREE_RESULT:
@@ -101,6 +103,14 @@ def check_instruction(i: Instruction) -> None:
     if not same_shape(inferred, i.shape, RESULT_TYPES.get(i.opcode, operator.eq)):
         refuse(f"its shape is {show_shape(i.shape)}, its operands give {show_shape(inferred)}")
 
+
+ARRAYS = frozenset(
+    {
+        "iota", "convert", "bitcast-convert", "stochastic-convert", "reshape", "dynamic-reshape",
+        "broadcast", "bitcast", "rng", "replica-id", "partition-id",
+    }
+)  # fmt: skip
+"""Operations whose result is one array, of a shape that does not follow from the operands."""
 
 Likeness = Callable[[DType, DType], bool]
 
@@ -420,6 +430,11 @@ def arrays(shapes: Sequence[AnyShape]) -> list[Shape]:
     return [array(shapes, n) for n in range(len(shapes))]
 
 
+def _number_of_device(i: Instruction, operands: Sequence[AnyShape]) -> None:
+    if operands or i.array.dims or not i.array.dtype.is_int:
+        refuse(f"it takes nothing and gives an integer, not {show_shape(i.shape)}")
+
+
 def _parameter(i: Instruction, operands: Sequence[AnyShape]) -> None:
     if not isinstance(i.attrs.get("number"), int):
         refuse("it has no number")
@@ -437,6 +452,8 @@ CHECKS: Mapping[str, Check] = {
     "convert": _convert,
     "bitcast-convert": _bitcast_convert,
     "stochastic-convert": _stochastic_convert,
+    "replica-id": _number_of_device,
+    "partition-id": _number_of_device,
     "bitcast": _bitcast,
     "call": _call,
     "fusion": _call,
