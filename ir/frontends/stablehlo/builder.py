@@ -25,7 +25,8 @@ _FOLDABLE = ELEMENTWISE | {
     "compare", "reverse", "pad", "bitcast-convert",
 }  # fmt: skip
 _PLUMBING = frozenset({"parameter", "tuple", "get-tuple-element"})
-_STRANGE = re.compile(r"[^\w.\-]")
+_STRANGE = re.compile(r"[^\w.\-]", re.ASCII)
+_RESERVED = frozenset({"ROOT", "ENTRY", "HloModule"})
 
 
 class Builder:
@@ -157,15 +158,19 @@ def is_cheap(value: Instruction) -> bool:
             return value.opcode == "iota"
 
 
+def hlo_name(text: str) -> str:
+    """A text as a name that HLO text can hold."""
+    clean = _STRANGE.sub("_", text)
+    plain = (clean[:1].isalpha() or clean[:1] == "_") and clean not in _RESERVED
+    return clean if plain else f"_{clean}"
+
+
 def _base(like: str, opcode: str) -> str:
     """``%cst_0`` -> ``cst_0``, ``%12`` -> ``add.12``, ``%12#1`` -> ``sort.12``"""
     stem = like.removeprefix("%").partition("#")[0]
     if not stem:
         return opcode
-    if stem[0].isdecimal():
-        return f"{opcode}.{stem}"
-    clean = _STRANGE.sub("_", stem)
-    return clean if clean[0].isalpha() or clean[0] == "_" else f"_{clean}"
+    return f"{opcode}.{stem}" if stem.isdecimal() else hlo_name(stem)
 
 
 def _is_small(shape: AnyShape) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -23,7 +24,7 @@ from ...hlo.nodes import AnyShape, Computation, Instruction, Shape, TokenShape, 
 from ...hlo.shape_text import UNKNOWN, show_shape
 from ...hlo.shapes import FREE_RESULT, infer
 from ...hlo.verify import check_instruction
-from .builder import Array, Builder, is_cheap
+from .builder import Array, Builder, hlo_name, is_cheap
 from .dense import dense_value
 from .lexer import Tokens
 from .locations import Origins
@@ -55,8 +56,7 @@ class Lowering:
 
     def name(self, base: str) -> str:
         """A name that no computation of the module has."""
-        clean = "".join(c if c.isalnum() or c in "_.-" else "_" for c in base) or "computation"
-        clean = clean if clean[0].isalpha() or clean[0] == "_" else f"_{clean}"
+        clean = hlo_name(base)
         count = self._names.get(clean, -1) + 1
         self._names[clean] = count
         return clean if not count else self.name(f"{clean}.{count}")
@@ -190,8 +190,10 @@ class Site:
         """The value of a name of the text."""
         found = self.builder.values.get(name) or self.builder.values.get(f"{name}#0")
         if found is None:
-            what = f"`{name}` is not defined"
-            self.low.tokens.fail_at(self.op.place, what, "no operation above gives this value")
+            close = get_close_matches(name, self.builder.values, 1)
+            hint = f"did you mean `{close[0]}`?" if close else ""
+            what, why = f"`{name}` is not defined", "no operation above gives this value"
+            self.low.tokens.fail_at(self.op.place, what, why, hint)
         return found
 
     # errors
@@ -207,7 +209,10 @@ class Site:
     def unknown(self) -> NoReturn:
         dialect = self.op.name.partition(".")[0]
         if dialect in ("stablehlo", "mhlo", "chlo"):
-            self.low.tokens.fail_at(self.op.place, f"unknown operation `{self.op.name}`")
+            close = get_close_matches(self.op.name, self.low.table, 1)
+            hint = f"did you mean `{close[0]}`?" if close else ""
+            what = f"unknown operation `{self.op.name}`"
+            self.low.tokens.fail_at(self.op.place, what, hint=hint)
         why = "only StableHLO, CHLO, MHLO, func and Shardy operations are read"
         self.refuse(why, "lower the module to StableHLO first")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ...hlo.nodes import AnyShape, HloModule, Shape, TokenShape, TupleShape
 from ...hlo.rewrite import reachable
+from .builder import hlo_name
 from .header import header
 from .lexer import Tokens
 from .lower import Lowering, is_settled
@@ -34,7 +35,7 @@ def parse(text: str, source: str = "<text>") -> HloModule:
     known = set(kept)
     order = tuple(c for c in low.computations if c in known)
     name = module.name or entry.name
-    return HloModule(_clean(name), order, computation, header(module, entry, computation))
+    return HloModule(hlo_name(name), order, computation, header(module, entry, computation))
 
 
 def _entry(module: Module, tokens: Tokens) -> Function:
@@ -61,7 +62,3 @@ def _argument(tokens: Tokens, entry: Function, n: int) -> AnyShape:
             hint = "export the model with the shapes of its arguments known, or with bounds"
     what = f"argument `{name}` of `{entry.name}` is {show_type(kind)}"
     tokens.refuse_at(entry.place, what, why, hint)
-
-
-def _clean(name: str) -> str:
-    return "".join(c if c.isalnum() or c in "_.-" else "_" for c in name) or "module"

@@ -255,6 +255,26 @@ def test_names_places_and_the_header_are_kept(stablehlo: Any) -> None:
     assert (metadata.source_file, metadata.source_line) == ("f.py", 7)
 
 
+def test_names_that_hlo_text_cannot_hold(stablehlo: Any) -> None:
+    text = """module @"a b" {
+  func.func @main(%ROOT: tensor<f32>, %$x-y: tensor<f32>, %1: tensor<f32>) -> tensor<f32> {
+    %0 = call @"\\C3\\A9 2"(%ROOT) : (tensor<f32>) -> tensor<f32>
+    %2 = call @ENTRY(%0) : (tensor<f32>) -> tensor<f32>
+    return %2 : tensor<f32>
+  }
+  func.func private @ENTRY(%x: tensor<f32>) -> tensor<f32> { return %x : tensor<f32> }
+  func.func private @"\\C3\\A9 2"(%x: tensor<f32>) -> tensor<f32> { return %x : tensor<f32> }
+}"""
+    module = stablehlo(text)
+    assert module.name == "a_b" and [c.name for c in module.computations] == [
+        "__2",
+        "_ENTRY",
+        "main",
+    ]
+    names = [i.name for i in module.entry.instructions]
+    assert names == ["_ROOT", "_x-y", "parameter.1", "call.0", "call.2"]
+
+
 def test_layouts_of_arguments_and_results(stablehlo: Any) -> None:
     text = """func.func @main(%x: tensor<2x3xf32> {mhlo.layout_mode = "{0,1}"})
         -> (tensor<2x3xf32> {mhlo.layout_mode = "default"}) { return %x : tensor<2x3xf32> }"""

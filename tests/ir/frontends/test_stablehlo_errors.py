@@ -15,6 +15,7 @@ X = "tensor<2x3xf32>"
 
 BROKEN = {  # operations of a function, what the error says
     "%0 = stablehlo.nope %x : tensor<2x3xf32>": "2:6: unknown operation `stablehlo.nope`",
+    "%0 = stablehlo.logistc %x : tensor<2x3xf32>": r"\n.*did you mean `stablehlo.logistic`",
     "%0 = linalg.fill %x : tensor<2x3xf32>": "only StableHLO, CHLO, MHLO, func and Shardy",
     "%0 = stablehlo.abs %y : tensor<2x3xf32>": "2:6: `%y` is not defined",
     "%0 = stablehlo.abs %x : tensor<3xf32>": r"its shape is f32\[3\].*operands give f32\[2,3\]",
