@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nestwright.codegen import parallel
 from nestwright.codegen.artifact import load
 from nestwright.codegen.build import build
 from nestwright.codegen.runtime import bounded, native
@@ -23,6 +24,13 @@ from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse
 
 Array = np.ndarray[Any, Any]
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels as small as these are compiled before a helper has started."""
+    monkeypatch.setattr(parallel, "JOBS_PER_HELPER", 1 << 20)
+
 
 ADD = "add { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT c = f32[] add(a, b) }\n"
 MAX = "max { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT c = f32[] maximum(a, b) }\n"
@@ -473,3 +481,11 @@ def test_bounded_results_of_stablehlo() -> None:
         np.testing.assert_array_equal(spread, np.tile(y, (rows, 1)))
         np.testing.assert_array_equal(counted, np.indices((rows, 3))[0])
         agree((shaped, spread, counted), evaluate(module, [x, sizes, y]))
+
+
+def test_a_frozen_parameter_has_any_size_within_the_bound() -> None:
+    module = module_of("reduce_last")
+    x = np.arange(6, dtype=np.float32).reshape(2, 3) - 2
+    np.testing.assert_array_equal(build(module, constants={0: x})(), evaluate(module, [x]))
+    with pytest.raises(ArgumentError, match=r"it takes f32\[<=6,3\]"):
+        build(module, constants={0: np.zeros((7, 3), np.float32)})

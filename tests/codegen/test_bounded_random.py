@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nestwright.codegen import parallel
 from nestwright.codegen.build import build
 from nestwright.ir.dtypes import f32, pred, s32
 from nestwright.ir.errors import UnsupportedError
@@ -31,6 +32,14 @@ from nestwright.ir.hlo.shapes import infer
 from nestwright.ir.hlo.text import parse, show
 
 Array = np.ndarray[Any, Any]
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels as small as these are compiled before a helper has started."""
+    monkeypatch.setattr(parallel, "JOBS_PER_HELPER", 1 << 20)
+
+
 CELL, INT = Shape(f32), Shape(s32)
 
 

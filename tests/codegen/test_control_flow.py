@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nestwright.codegen import parallel
 from nestwright.codegen.build import build
 from nestwright.ir.dtypes import f32, pred, s32, to_numpy
 from nestwright.ir.errors import UnsupportedError, VerifyError
@@ -32,6 +33,13 @@ from nestwright.ir.hlo.shape_text import show_shape
 from nestwright.ir.hlo.text import parse, show
 
 Array = np.ndarray[Any, Any]
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels as small as these are compiled before a helper has started."""
+    monkeypatch.setattr(parallel, "JOBS_PER_HELPER", 1 << 20)
+
 
 INT, FLAG, CELL, ROW = Shape(s32), Shape(pred), Shape(f32), Shape(f32, (3,))
 ARRAYS = (CELL, ROW, INT, Shape(s32, (2, 2)), FLAG, Shape(f32, (2, 0)))

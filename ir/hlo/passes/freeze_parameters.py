@@ -11,8 +11,10 @@ import numpy as np
 from ...dtypes import to_numpy
 from ...errors import ArgumentError
 from ..layouts import HEADER, entry_shapes, header
+from ..live_sizes import marks
 from ..nodes import HloModule, Instruction, Shape
-from ..rewrite import assemble, constant, parameter, with_entry, with_operands
+from ..rewrite import assemble, constant, make, parameter, with_entry, with_operands
+from ..shape_text import show_shape
 from .drop_layouts import without_layout
 
 Array = np.ndarray[Any, Any]
@@ -21,8 +23,9 @@ Array = np.ndarray[Any, Any]
 def freeze(module: HloModule, constants: Mapping[int | str, Array]) -> HloModule:
     """Parameters given by number or name  ->  constants; the others are numbered anew, in order.
 
-    An array must have the parameter's shape and element type. Raises ``ArgumentError`` for a
-    parameter that does not exist, is given twice, or is given another array than it takes.
+    An array must have the parameter's shape and element type, or a size within its bounds. Raises
+    ``ArgumentError`` for a parameter that does not exist, is given twice, or is given another
+    array than it takes.
     """
     if not constants:
         return module
@@ -73,10 +76,34 @@ def _constant(p: Instruction, array: Array) -> Instruction:
     if not isinstance(shape, Shape):
         raise ArgumentError(f"parameter {p.name} cannot be frozen", "it is not an array")
     wanted = to_numpy(shape.dtype)
-    if array.dtype != wanted or array.shape != shape.dims:
-        takes = f"{shape.dtype}{list(shape.dims)}"
+    if array.dtype != wanted or not _fits(array, shape):
+        takes = show_shape(replace(shape, layout=None)).partition("{")[0]
         raise ArgumentError(
             f"parameter {p.name} cannot be frozen to this array",
             f"it takes {takes}, the array is {array.dtype}{list(array.shape)}",
         )
-    return constant(np.asarray(array, order="C"), name=p.name)
+    return _at_size(constant(_padded(array, shape.dims), name=p.name), array.shape, shape)
+
+
+def _fits(array: Array, shape: Shape) -> bool:
+    """Whether an array has the shape, or a size within its bounds."""
+    rows = zip(array.shape, shape.dims, marks(shape), strict=False)
+    return array.ndim == shape.rank and all(n == d or (m and n < d) for n, d, m in rows)
+
+
+def _padded(array: Array, dims: tuple[int, ...]) -> Array:
+    """The array, with zeros up to its bounds."""
+    more = [(0, d - n) for n, d in zip(array.shape, dims, strict=True)]
+    return np.asarray(np.pad(array, more) if any(n for _, n in more) else array, order="C")
+
+
+def _at_size(x: Instruction, sizes: tuple[int, ...], shape: Shape) -> Instruction:
+    """A constant of bounded shape: its live size is set."""
+    dynamic = [False] * shape.rank
+    for d, marked in enumerate(marks(shape)):
+        if marked:
+            dynamic[d] = True
+            size = constant(np.int32(sizes[d]))
+            of = replace(x.array, dynamic=tuple(dynamic))
+            x = make("set-dimension-size", of, (x, size), name=x.name, dimensions=(d,))
+    return x
