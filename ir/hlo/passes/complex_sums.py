@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import prod
 from typing import TypeAlias
 
+from ...dtypes import s32
 from ..nodes import Computation, Instruction, Shape, TupleShape
 from ..rewrite import assemble, make, parameter, post_order
 from . import build
@@ -19,6 +21,7 @@ from .complex_values import (
     elements,
     flat,
     flat_shapes,
+    gathered,
     grouped,
     has_complex,
     join,
@@ -70,6 +73,53 @@ def _apart(i: Instruction, body: Computation) -> tuple[Computation, Computation]
     return made[0], made[1]
 
 
+def _select_and_scatter(i: Instruction, operands: list[Value], rewrite: Rewrite) -> Value:
+    """The place that each window selects, by a reduction that takes places along; then a scatter.
+
+    A place of -1 is that of no element: padding never wins, and what a window without elements
+    would add is out of bounds.
+    """
+    operand, source, start = operands
+    assert isinstance(operand, Pair) and isinstance(source, Pair) and isinstance(start, Pair)
+    dims, windows = operand.re.array.dims, source.re.array.dims
+    size, count = prod(dims), prod(windows)
+    line = make("iota", Shape(s32, (size,)), iota_dimension=0)
+    values = (operand.re, operand.im, build.reshape(line, dims))
+    neutral = (start.re, start.im, build.scalar(-1, s32))
+    shape = TupleShape(tuple(Shape(v.array.dtype, windows) for v in values))
+    attrs = {"window": i.attrs["window"], "to_apply": _selector(rewrite(i.attrs["select"]))}
+    best = make("reduce-window", shape, (*values, *neutral), metadata=i.metadata, **attrs)
+    places = build.reshape(elements(best)[2], (count, 1))
+    rule = {
+        "update_window_dims": (),
+        "inserted_window_dims": (0,),
+        "scatter_dims_to_operand_dims": (0,),
+        "index_vector_dim": 1,
+        "to_apply": i.attrs["scatter"],
+    }
+    written = replace(i, opcode="scatter", shape=Shape(i.array.dtype, (size,)), attrs=rule)
+    begun = Pair(*(build.broadcast(x, (), (size,)) for x in (start.re, start.im)))
+    added = Pair(*(build.reshape(x, (count,)) for x in (source.re, source.im)))
+    out = _reduction(written, [begun, places, added], rewrite)
+    assert isinstance(out, Pair)
+    return Pair(build.reshape(out.re, dims), build.reshape(out.im, dims))
+
+
+def _selector(select: Computation) -> Computation:
+    """A reducer of values with their places, by whether ``select(kept, candidate)`` keeps."""
+    types = [*(p.array.dtype for p in select.parameters[:2]), s32]
+    given = [parameter(n, Shape(t), f"p{n}") for n, t in enumerate((*types, *types))]
+    keeps = inline(select, (*given[0:2], *given[3:5]))
+    zero = build.scalar(0, s32)
+    some = build.pointwise("compare", given[2], zero, direction="GE")
+    none = build.pointwise("compare", given[5], zero, direction="LT")
+    stays = build.pointwise("or", none, build.pointwise("and", some, keeps))
+    chosen = tuple(
+        make("select", a.array, (stays, a, b)) for a, b in zip(given[:3], given[3:], strict=True)
+    )
+    return assemble(select.name, given, gathered(chosen))
+
+
 def _map(i: Instruction, operands: list[Value], rewrite: Rewrite) -> Value:
     """One map for each part of the result."""
     body = rewrite(i.attrs["to_apply"])
@@ -114,6 +164,7 @@ RULES: dict[str, Rule] = {
     "scatter": _reduction,
     "sort": _reduction,
     "map": _map,
+    "select-and-scatter": _select_and_scatter,
     "dot": _product,
     "convolution": _product,
 }
