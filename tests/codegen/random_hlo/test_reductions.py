@@ -75,18 +75,26 @@ def reducer(m: Any) -> tuple[list[str], str]:
             return [t], m.simple(t)
 
 
+WIDER = [("bf16", "f32"), ("f16", "f64"), ("s8", "s32"), ("u16", "u64"), ("f32", "bf16")]
+
+
 def reduce(m: Any) -> None:
     types, by = reducer(m)
+    kept_as = types
+    if m.chance(0.15):  # kept in another type than the input's
+        t, to = m.pick(WIDER)
+        types, kept_as = [t], [to]
+        by = m.simple(to)
     dims = m.dims(m.number(0, 4))
     axes = m.subset(len(dims))
     if m.chance(0.3):
         axes = axes[::-1]
     arrays = [m.parameter(t, dims) for t in types]
-    starts = [m.parameter(t, ()) for t in types]
+    starts = [m.parameter(t, ()) for t in kept_as]
     kept = [d for n, d in enumerate(dims) if n not in axes]
     listed = ",".join(map(str, axes))
     m.emit(
-        joined([shape_of(t, kept) for t in types]),
+        joined([shape_of(t, kept) for t in kept_as]),
         f"reduce({', '.join([*arrays, *starts])}), dimensions={{{listed}}}, to_apply={by}",
     )
 
