@@ -18,6 +18,7 @@ from ..nodes import Computation, HloModule, Instruction, TupleShape
 from ..rewrite import assemble, called, parameter, relink, with_entry, with_operands
 from . import complex_elements, complex_moves, complex_sums
 from .complex_values import (
+    Pair,
     Value,
     flat,
     flat_shapes,
@@ -181,12 +182,25 @@ def _plumbing(i: Instruction, operands: Operands) -> Value:
         case "get-tuple-element":
             whole = operands[0]
             return whole[i.attrs["index"]] if isinstance(whole, tuple) else _on_arrays(i, operands)
+        case "add-dependency":
+            return _after(i, operands[0], pack(operands[1]))
         case _ if has_complex(i.shape):
             rest = tuple(map(pack, operands[1:]))
             packed = replace(i, shape=packed_shape(i.shape), operands=(pack(operands[0]), *rest))
             return unpack(packed, i.shape)
         case _:
             return with_operands(i, tuple(map(pack, operands)))
+
+
+def _after(i: Instruction, value: Value, waited: Instruction) -> Value:
+    """Every array of a value once more, to be had after something else."""
+    match value:
+        case Instruction():
+            return with_operands(replace(i, shape=value.shape), (value, waited))
+        case Pair(re=re, im=im):
+            return Pair(*(with_operands(replace(i, shape=x.shape), (x, waited)) for x in (re, im)))
+        case parts:
+            return tuple(_after(i, part, waited) for part in parts)
 
 
 def _on_arrays(i: Instruction, operands: Operands) -> Instruction:

@@ -311,3 +311,40 @@ def test_quotients_of_infinities_and_zeros() -> None:
     assert np.isinf(found[[0, 1, 4]].real).all() and (found[2] == 0)
     assert np.isnan(found[3].real)
     same(found, complex_functions.evaluate("divide", (a, b)))
+
+
+def test_selected_elements_are_scattered_to() -> None:
+    agree(
+        """HloModule m
+longer {
+  a = c64[] parameter(0)
+  b = c64[] parameter(1)
+  x = f32[] abs(a)
+  y = f32[] abs(b)
+  ROOT r = pred[] compare(x, y), direction=GE
+}
+add { a = c64[] parameter(0)  b = c64[] parameter(1)  ROOT r = c64[] add(a, b) }
+ENTRY e {
+  x = c64[6,5] parameter(0)
+  s = c64[3,5] parameter(1)
+  z = c64[] constant((1, 0))
+  ROOT r = c64[6,5] select-and-scatter(x, s, z), window={size=3x2 stride=2x1 pad=0_1x0_1},
+    select=longer, scatter=add
+}
+""",
+        drawn(8, 6, 5),
+        drawn(9, 3, 5),
+    )
+
+
+def test_effects_are_waited_for_by_both_parts() -> None:
+    text = """HloModule m
+ENTRY e {
+  x = c64[4] parameter(0)
+  y = c64[4] multiply(x, x)
+  log = c64[4] custom-call(y), custom_call_target="log", custom_call_has_side_effect=true
+  ROOT r = c64[4] add-dependency(y, log)
+}
+"""
+    calls = [i for i in check(parse(text)).entry.instructions if i.opcode == "custom-call"]
+    assert len(calls) == 1
