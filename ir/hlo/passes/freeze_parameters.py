@@ -103,7 +103,7 @@ def _at_size(x: Instruction, sizes: tuple[int, ...], shape: Shape) -> Instructio
     for d, marked in enumerate(marks(shape)):
         if marked:
             dynamic[d] = True
-            size = constant(np.int32(sizes[d]))
+            size = constant(np.array(sizes[d], np.int32))
             of = replace(x.array, dynamic=tuple(dynamic))
             x = make("set-dimension-size", of, (x, size), name=x.name, dimensions=(d,))
     return x
