@@ -205,7 +205,7 @@ def _reshape(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value
     for r in runs:
         if r.live is not None:
             rest = prod(dims[d] for d in r.new if d != r.live)
-            dims[r.live] = prod(a.shape[d] for d in r.old) // rest if rest else 0
+            dims[r.live] = prod(a.shape[d] for d in r.old) // rest if rest else dims[r.live]
     flat = a.reshape([prod(a.shape[d] for d in r.old) for r in runs])
     wanted = [prod(dims[d] for d in r.new) for r in runs]
     flat = grown(flat[tuple(map(slice, wanted))], wanted)

@@ -19,8 +19,9 @@ from .shape_text import show_shape
 class Run:
     """Neighbouring dimensions of a reshape with equal numbers of elements, old and new.
 
-    ``live`` is the new dimension that takes as many rows as there are live elements, by number; if
-    it is None the new dimensions keep their sizes, and are filled up with zeros.
+    ``live`` is the new dimension that takes as many rows as there are live elements, by number (or
+    its bound, where others have no elements); if it is None the new dimensions keep their sizes,
+    and are filled up with zeros.
     """
 
     old: tuple[int, ...]
@@ -50,9 +51,11 @@ def reshape_runs(i: Instruction, dynamic: Collection[int]) -> tuple[Run, ...]:
 def _equal_runs(
     old: tuple[int, ...], new: tuple[int, ...], left: list[int], right: list[int]
 ) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    if 0 in old or 0 in new:
-        return [(tuple(left), tuple(right))]
     runs: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+    if 0 in old or 0 in new:  # products tell nothing: equal dimensions in front, and the rest
+        while left and right and old[left[0]] == new[right[0]]:
+            runs.append(((left.pop(0),), (right.pop(0),)))
+        return [*runs, (tuple(left), tuple(right))] if left or right else runs
     while left and right:
         i = j = 1
         while (a := prod(old[d] for d in left[:i])) != (b := prod(new[d] for d in right[:j])):

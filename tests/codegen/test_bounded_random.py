@@ -250,7 +250,9 @@ def resize(c: Chain, x: Instruction) -> Instruction | None:
 
 def dynamic_slice(c: Chain, x: Instruction) -> Instruction:
     starts = [c.parameter(INT) for _ in x.array.dims]
-    sizes = tuple(n if c.rng.random() < 0.4 else c.rng.randrange(1, n + 1) for n in x.array.dims)
+    sizes = tuple(
+        n if c.rng.random() < 0.4 or not n else c.rng.randrange(1, n + 1) for n in x.array.dims
+    )
     dynamic = [m and s == n for m, s, n in zip(marks(x), sizes, x.array.dims, strict=True)]
     shape = marked(Shape(f32, sizes), dynamic)
     return make("dynamic-slice", shape, (x, *starts), dynamic_slice_sizes=sizes)

@@ -31,7 +31,7 @@ def reshape(i: Instruction, operands: list[Padded]) -> Padded:
         if r.live is not None:
             rest = prod(i.array.dims[d] for d in r.new if d != r.live)
             total = product([x.size(d) for d in r.old])
-            sizes[r.live] = arithmetic("divide", total, rest) if rest else 0
+            sizes[r.live] = arithmetic("divide", total, rest) if rest else i.array.dims[r.live]
     if all(_in_place(r, x) for r in runs):
         return Padded(build.reshape(value, i.array.dims), settled(i.array.dims, sizes))
     flat = build.reshape(value, [prod(x.dims[d] for d in r.old) for r in runs])
