@@ -160,8 +160,8 @@ def test_frozen_parameters(keys):
     [
         ({5: np.zeros((4, 3), np.float32)}, "no parameter 5: the program has 3 parameters"),
         ({"v": np.zeros((4, 3), np.float32)}, "no parameter called `v`"),
-        ({0: np.zeros((3, 4), np.float32)}, r"takes f32\[4, 3\], the array is float32\[3, 4\]"),
-        ({"w": np.zeros((4, 3))}, r"takes f32\[4, 3\], the array is float64"),
+        ({0: np.zeros((3, 4), np.float32)}, r"takes f32\[4,3\], the array is float32\[3, 4\]"),
+        ({"w": np.zeros((4, 3))}, r"takes f32\[4,3\], the array is float64"),
         ({0: np.zeros((4, 3), np.float32), "w": np.zeros((4, 3), np.float32)}, "frozen twice"),
     ],
 )
