@@ -278,8 +278,12 @@ def test_names_that_hlo_text_cannot_hold(stablehlo: Any) -> None:
 def test_layouts_of_arguments_and_results(stablehlo: Any) -> None:
     text = """func.func @main(%x: tensor<2x3xf32> {mhlo.layout_mode = "{0,1}"})
         -> (tensor<2x3xf32> {mhlo.layout_mode = "default"}) { return %x : tensor<2x3xf32> }"""
-    header = stablehlo(text).attrs["entry_computation_layout"].text
-    assert header == "{(f32[2,3]{0,1})->f32[2,3]{1,0}}"
+    whole = """module attributes {
+    mhlo.xla_entry_computation_parameter_layouts = [dense<[0, 1]> : tensor<2xindex>]} {
+      func.func @main(%x: tensor<2x3xf32>) -> tensor<2x3xf32> { return %x : tensor<2x3xf32> } }"""
+    for layouts in (text, whole):
+        header = stablehlo(layouts).attrs["entry_computation_layout"].text
+        assert header == "{(f32[2,3]{0,1})->f32[2,3]{1,0}}"
 
 
 def test_foreign_calls_keep_their_attributes(stablehlo: Any) -> None:
