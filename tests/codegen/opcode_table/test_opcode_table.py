@@ -54,14 +54,15 @@ What becomes of each HLO opcode on each element type. A test builds a small prog
 runs it and compares it with the interpreter; `NESTWRIGHT_BLESS=1 pytest
 tests/codegen/opcode_table` writes this page.
 
-- `native`: compiled to machine code of the processor or the GPU;
-- `library`: computed by a library call of the host (`docs/decisions/library-calls.md`);
+- `native`: compiled to machine code;
+- `library`: done by a library call of the host, or with one (`docs/decisions/library-calls.md`);
 - `refused`: read and printed, and named by an error when it should be compiled;
 - `-`: HLO does not define it. What needs a zero is not defined for f8e8m0fnu, which has none.
 
-Where the types of a column differ, the cell names those that are not like most. The halves of operations cut in two
-(`-start`, `-update`, `-done`) are tried together, in the row of the start; `convert` is tried to
-f32, `bitcast-convert` to the unsigned integer of as many bits. Collectives are those of one device.
+Where the types of a column differ, the cell names those that are not like most. The halves of
+operations cut in two (`-start`, `-update`, `-done`) are tried together, in the row of the start;
+`convert` is tried to f32, `bitcast-convert` to the unsigned integer of as many bits. Collectives
+are those of one device.
 
 """
 
