@@ -17,7 +17,6 @@ from nestwright.codegen.runtime import bounded, native
 from nestwright.codegen.runtime.entry import ArraySpec
 from nestwright.ir.dtypes import to_numpy
 from nestwright.ir.errors import ArgumentError, UnsupportedError, VerifyError
-from nestwright.ir.frontends.stablehlo.reader import parse as read_stablehlo
 from nestwright.ir.hlo.interp import evaluate
 from nestwright.ir.hlo.nodes import HloModule, Shape
 from nestwright.ir.hlo.passes.pipeline import optimize
@@ -454,38 +453,3 @@ def test_results_of_fixed_size_go_to_out(fake: Any) -> None:
         out = zeros.copy()
         assert exe(x, out=out) is out
         np.testing.assert_array_equal(out, np.ones(3))
-
-
-STABLEHLO = """func.func @main(%x: tensor<6xf32>, %s: tensor<2xi32>, %y: tensor<3xf32>)
-  -> (tensor<?x3xf32, #stablehlo.bounds<2, ?>>, tensor<?x3xf32, #stablehlo.bounds<4, ?>>,
-      tensor<?x?xi32, #stablehlo.bounds<5, 5>>) {
-  %0 = stablehlo.dynamic_reshape %x, %s
-    : (tensor<6xf32>, tensor<2xi32>) -> tensor<?x3xf32, #stablehlo.bounds<2, ?>>
-  %1 = stablehlo.dynamic_broadcast_in_dim %y, %s, dims = [1]
-    : (tensor<3xf32>, tensor<2xi32>) -> tensor<?x3xf32, #stablehlo.bounds<4, ?>>
-  %2 = stablehlo.dynamic_iota %s, dim = 0
-    : (tensor<2xi32>) -> tensor<?x?xi32, #stablehlo.bounds<5, 5>>
-  return %0, %1, %2 : tensor<?x3xf32, #stablehlo.bounds<2, ?>>,
-    tensor<?x3xf32, #stablehlo.bounds<4, ?>>, tensor<?x?xi32, #stablehlo.bounds<5, 5>>
-}"""
-
-
-def test_bounded_results_of_stablehlo() -> None:
-    module = read_stablehlo(STABLEHLO, "m.mlir")
-    exe = build(module)
-    x, y = np.arange(6, dtype=np.float32), np.arange(3, dtype=np.float32)
-    for rows in (0, 1, 2):
-        sizes = np.array([rows, 3], np.int32)
-        shaped, spread, counted = exe(x, sizes, y)
-        np.testing.assert_array_equal(shaped, x[: 3 * rows].reshape(rows, 3))
-        np.testing.assert_array_equal(spread, np.tile(y, (rows, 1)))
-        np.testing.assert_array_equal(counted, np.indices((rows, 3))[0])
-        agree((shaped, spread, counted), evaluate(module, [x, sizes, y]))
-
-
-def test_a_frozen_parameter_has_any_size_within_the_bound() -> None:
-    module = module_of("reduce_last")
-    x = np.arange(6, dtype=np.float32).reshape(2, 3) - 2
-    np.testing.assert_array_equal(build(module, constants={0: x})(), evaluate(module, [x]))
-    with pytest.raises(ArgumentError, match=r"it takes f32\[<=6,3\]"):
-        build(module, constants={0: np.zeros((7, 3), np.float32)})

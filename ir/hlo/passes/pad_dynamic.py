@@ -193,6 +193,7 @@ class _Work:
     sources: Sources
     findings: list[Finding] = field(default_factory=list)
     dynamic: dict[Computation, bool] = field(default_factory=dict)
+    traced: dict[tuple[Computation, Form], tuple[Instruction, Tree]] = field(default_factory=dict)
 
     def trace(self, c: Computation, arguments: Sequence[Tree]) -> Tree:
         """What a computation returns for these arguments."""
@@ -258,8 +259,10 @@ class _Work:
 
     def callee(self, c: Computation, form: Form) -> tuple[Instruction, Tree]:
         """A computation of one argument in this form: its parameter, and what it returns."""
-        p = parameter(0, shape_of(form), c.parameters[0].name)
-        return p, self.trace(c, [decode(p, form)])
+        if (c, form) not in self.traced:
+            p = parameter(0, shape_of(form), c.parameters[0].name)
+            self.traced[c, form] = p, self.trace(c, [decode(p, form)])
+        return self.traced[c, form]
 
     def loop(self, i: Instruction, start: Tree) -> Tree:
         """The state has the sizes that the start or any turn gives it."""
