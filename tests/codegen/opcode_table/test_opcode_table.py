@@ -32,7 +32,7 @@ from nestwright.ir.target import Target
 
 PAGE = Path(__file__).parents[3] / "docs" / "opcodes.md"
 BLESS = os.environ.get("NESTWRIGHT_BLESS") == "1"
-SPREAD = 9
+SPREAD = 13
 HOST = Target.parse("cpu")
 NATIVE, LIBRARY, REFUSED, UNDEFINED = "native", "library", "refused", "-"
 OF_LIBRARIES = frozenset({"fft", "cholesky", "triangular-solve", "rng", "rng-get-and-update-state"})
