@@ -1,4 +1,4 @@
-"""Models of bounded size as a whole: read from StableHLO, with frozen parameters, with deep loops."""
+"""Models of bounded size as a whole: StableHLO, frozen parameters, deep loops."""
 
 from __future__ import annotations
 
