@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import gcd
 
-from ..ir.dtypes import DType, index, s32
+from ..ir.dtypes import DType, index, pred, s32
 from ..ir.loop.affine import Interval, bounds
 from ..ir.loop.nodes import Buffer, Cast, Const, Expr, For, Load, Op, Scope, Stmt, Store, Var
 from ..ir.loop.visit import children, walk_expr
@@ -105,7 +105,7 @@ class Emitter(Indices):
             return apply(self, name, args)
         low, high = bounds(e, self.ranges) if e.dtype == index else (0, 0)
         known = [self.narrow(a) if a.dtype == index else None for a in args]
-        small = all(k or a.dtype != index for k, a in zip(known, args, strict=True))
+        small = all(k or a.dtype == pred for k, a in zip(known, args, strict=True))
         if not small or not fits(low, high):
             result = apply(self, name, args)
             if e.dtype == index and fits(low, high) and result.literal is None:

@@ -121,7 +121,7 @@ def unroll_terms(sch: Schedule, reducing: list[LoopRef], lane: LoopRef | None, t
 def direct_cost(d: Direct, c: Choices, target: Target) -> float:
     """Estimated seconds: requests to the caches, wasted sectors, memory, arithmetic."""
     k, lanes, threads = d.cluster, int(c["vector"]), int(c["threads"])
-    gpu, units = target.gpu, -(-k.rows // int(c["vector"]))
+    gpu, units = target.gpu, max(1, -(-k.rows // int(c["vector"])))
     moved = requests = cached = flops = 0.0
     chain = 0.0  # loads that one thread does one after the other
     passed = k.passed
@@ -140,7 +140,7 @@ def direct_cost(d: Direct, c: Choices, target: Target) -> float:
             cached += units * depth * lanes * size * lost
     blocks = -(-units // threads)
     shape = Launch(blocks, threads, 8.0 * lanes, registers=32 + 8 * lanes)
-    used = min(gpu.multiprocessors, blocks)
+    used = max(1, min(gpu.multiprocessors, blocks))
     busy = min(1.0, units / used / 512) ** 0.5  # threads that hide what a cache takes
     caches = (requests / 32 + cached / 64) / (used * gpu.clock * busy)
     return overlapped(launch_seconds(target, shape, moved, flops), caches, LAUNCH + chain * 40e-9)

@@ -249,7 +249,7 @@ def rows_cost(r: Rows, c: Choices, target: Target) -> float:
         waits += LATENCY / 2 + BARRIER
         second = cached / (gpu.multiprocessors * 128 * gpu.clock)
     else:
-        near = here * rows * (moved + again) / k.rows <= gpu.shared_per_multiprocessor
+        near = here * rows * (moved + again) / max(k.rows, 1) <= gpu.shared_per_multiprocessor
         second = cached / (gpu.multiprocessors * 64 * gpu.clock)
         second += 0.0 if near else again / (2 * gpu.bandwidth)
     part = max(1.0, gpu.warp / (threads * rows))  # of a warp, the rest of which idles
