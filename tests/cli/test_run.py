@@ -13,8 +13,8 @@ import pytest
 
 import nestwright.ir.hlo.interp as interp
 from nestwright.cli.arrays import in_order
-from nestwright.ir.comparison import compare
 from nestwright.codegen.runtime.entry import ArraySpec
+from nestwright.ir.comparison import compare
 from nestwright.ir.dtypes import bf16, f32
 
 

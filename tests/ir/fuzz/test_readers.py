@@ -18,6 +18,7 @@ import pytest
 
 from nestwright.ir.errors import NestwrightError
 from nestwright.ir.frontends.hlo_proto import reader as protos
+from nestwright.ir.frontends.hlo_proto.writer import to_proto
 from nestwright.ir.hlo.nodes import HloModule
 from nestwright.ir.hlo.text import parse, show
 from nestwright.ir.hlo.verify import verify
@@ -206,8 +207,9 @@ def test_edited_stablehlo(fuzz) -> None:
 
 
 def test_edited_protos(fuzz) -> None:
-    seeds = [p.read_bytes() for p in sorted((ROOT / "tests").rglob("*.pb"))]
-    assert seeds
+    texts = [HLO[0], *(p.read_text() for p in sorted((ROOT / "examples").glob("s*.hlo")))]
+    seeds = [to_proto(parse(t)) for t in texts]
+    seeds += [p.read_bytes() for p in sorted((ROOT / "tests").rglob("*.pb"))]
     told = Told()
     for number in cases(2500):
         rng = Random(number)
