@@ -155,21 +155,26 @@ def make(generator: Generator, seed: int) -> Maker:
     return maker
 
 
-def compare(generator: Generator, seed: int) -> None:
+def compare(generator: Generator, seed: int, target: str = "cpu") -> None:
     maker = make(generator, seed)
     module = parse(maker.text())
     wanted = evaluate(module, maker.args)
-    found = build(module)(*maker.args)
+    found = build(module, target)(*maker.args)
     wrong = differs(found, wanted)
     assert not wrong, f"seed {seed}: {wrong}\n{maker.text()}\n{maker.args}"
 
 
 @pytest.fixture
 def agrees() -> Callable[..., None]:
-    """``agrees(generator, count)``: that many modules give what the interpreter says."""
+    """``agrees(generator, count)``: that many modules give what the interpreter says.
 
-    def check(generator: Generator, count: int) -> None:
+    The first ``simulated`` of them are run as a GPU would run them, too.
+    """
+
+    def check(generator: Generator, count: int, simulated: int = 0) -> None:
         for seed in range(count):
             compare(generator, seed)
+        for seed in range(simulated):
+            compare(generator, seed, "cuda-sim")
 
     return check

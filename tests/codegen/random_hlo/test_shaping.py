@@ -284,4 +284,4 @@ def compute(m: Any) -> None:
 
 @pytest.mark.parametrize("generator", [move, compute])
 def test_agrees(agrees: Callable[..., None], generator: Callable[[Any], None]) -> None:
-    agrees(generator, 40)
+    agrees(generator, 40, simulated=5)
