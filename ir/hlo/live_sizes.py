@@ -52,10 +52,14 @@ def _equal_runs(
     old: tuple[int, ...], new: tuple[int, ...], left: list[int], right: list[int]
 ) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     runs: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
-    if 0 in old or 0 in new:  # products tell nothing: equal dimensions in front, and the rest
+    if 0 in old or 0 in new:  # products tell nothing: equal dimensions at both ends, and the rest
+        last: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
         while left and right and old[left[0]] == new[right[0]]:
             runs.append(((left.pop(0),), (right.pop(0),)))
-        return [*runs, (tuple(left), tuple(right))] if left or right else runs
+        while left and right and old[left[-1]] == new[right[-1]]:
+            last.append(((left.pop(),), (right.pop(),)))
+        rest = [(tuple(left), tuple(right))] if left or right else []
+        return [*runs, *rest, *reversed(last)]
     while left and right:
         i = j = 1
         while (a := prod(old[d] for d in left[:i])) != (b := prod(new[d] for d in right[:j])):
