@@ -269,6 +269,21 @@ def test_sums_are_kept_wide_and_rounded_once() -> None:
     np.testing.assert_array_equal(order.view(np.int8), np.where(key < 0, key ^ 127, key))
 
 
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("largest", ["true", "false"])
+def test_topk_takes_every_code_in_total_order(dtype: DType, largest: str) -> None:
+    x = np.random.default_rng(5).permutation(np.resize(codes(dtype), 300)).reshape(3, 100)
+    text = f"""HloModule m
+ENTRY e {{
+  x = {dtype}[3,100] parameter(0)
+  ROOT t = ({dtype}[3,60], s32[3,60]) topk(x), k=60, largest={largest}
+}}
+"""
+    module = parse(text)
+    for got, want in zip(nw.build(module)(x), evaluate(module, [x]), strict=True):
+        assert np.asarray(got).tobytes() == np.asarray(want).tobytes()
+
+
 ON_A_GPU = """HloModule m
 ENTRY e {
   x = f8e4m3fn[37] parameter(0)

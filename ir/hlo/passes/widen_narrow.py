@@ -138,9 +138,28 @@ def _total_order(x: Instruction) -> Instruction:
         bits = _bits(make("bitcast-convert", Shape(BY_NAME[f"u{dtype.bits}"], dims), (x,)))
         top = build.pointwise("shift-left", bits, build.full(8 - dtype.bits, u8, dims))
         key = make("bitcast-convert", Shape(s8, dims), (top,))
-    sign = build.pointwise("shift-right-arithmetic", key, build.full(7, s8, dims))
-    flip = build.pointwise("and", sign, build.full(0x7F, s8, dims))
-    return build.pointwise("xor", key, flip)
+    return _reversed_below_zero(key)
+
+
+def _of_total_order(key: Instruction, dtype: DType) -> Instruction:
+    """The floats whose ``_total_order`` these integers are."""
+    shape = Shape(dtype, key.array.dims)
+    if not FORMATS[dtype].sign:
+        return make("bitcast-convert", shape, (key,))
+    code = _reversed_below_zero(key)
+    if dtype.bits == 8:
+        return make("bitcast-convert", shape, (code,))
+    top = make("bitcast-convert", Shape(u8, shape.dims), (code,))
+    spare = build.full(8 - dtype.bits, u8, shape.dims)
+    bits = build.pointwise("shift-right-logical", top, spare)
+    return make("bitcast-convert", shape, (build.convert(bits, BY_NAME[f"u{dtype.bits}"]),))
+
+
+def _reversed_below_zero(x: Instruction) -> Instruction:
+    """Each ``s8`` below zero with its other bits flipped; done twice, the same again."""
+    sign = build.pointwise("shift-right-arithmetic", x, build.full(7, s8, x.array.dims))
+    flip = build.pointwise("and", sign, build.full(0x7F, s8, x.array.dims))
+    return build.pointwise("xor", x, flip)
 
 
 def _product(i: Instruction) -> Instruction:
@@ -166,12 +185,19 @@ def _whole_indices(i: Instruction) -> Instruction:
 
 
 def _topk(i: Instruction) -> Instruction:
+    """Floats by the integers of their order: some types have one NaN, and it has the sign bit."""
     (x,) = i.operands
     assert isinstance(i.shape, TupleShape)
     values, places = (e for e in i.shape.elements if isinstance(e, Shape))
-    shape = TupleShape((Shape(wide(values.dtype), values.dims), places))
-    found = make("topk", shape, (_widened(x),), metadata=i.metadata, **i.attrs)
-    return _tuple_of(found, i.shape)
+    key = _total_order(x) if values.dtype.is_float else _widened(x)
+    keys = Shape(key.array.dtype, values.dims)
+    found = make("topk", TupleShape((keys, places)), (key,), metadata=i.metadata, **i.attrs)
+    if not values.dtype.is_float:
+        return _tuple_of(found, i.shape)
+    first, second = (
+        make("get-tuple-element", s, (found,), index=n) for n, s in enumerate((keys, places))
+    )
+    return make("tuple", i.shape, (_of_total_order(first, values.dtype), second))
 
 
 def _tuple_of(found: Instruction, shape: TupleShape) -> Instruction:
