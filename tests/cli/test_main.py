@@ -78,7 +78,7 @@ def test_a_fault_of_ours_is_status_3_and_asks_for_a_report(nestwright, softmax, 
     def broken(*args: object, **more: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(api, "load_model", broken)
+    monkeypatch.setattr(api, "as_module", broken)
     said = nestwright("show", softmax)
     assert said.status == 3
     assert "fault of nestwright's own: ZeroDivisionError: a bug" in said.err
@@ -90,7 +90,7 @@ def test_other_ends_have_their_status(nestwright, softmax, monkeypatch, error, s
     def end(*args: object, **more: object) -> None:
         raise error
 
-    monkeypatch.setattr(api, "load_model", end)
+    monkeypatch.setattr(api, "as_module", end)
     said = nestwright("show", softmax)
     assert said.status == status and said.err.count("\n") == 1
 
