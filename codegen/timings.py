@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from time import perf_counter
 
 STAGES = (
-    "cache", "parse", "optimize", "fuse", "te", "schedule", "lower", "emit", "llvm", "ptxas", "plan",
-    "link",
+    "cache", "parse", "optimize", "fuse", "te", "schedule", "lower", "emit", "llvm", "ptxas",
+    "plan", "link",
 )  # fmt: skip
 """What ``--timings`` prints, in this order."""
 
