@@ -70,7 +70,7 @@ def run(
 ) -> int:
     """Run MODEL, compare its results, and name the first group that goes wrong.
 
-    MODEL is a model or a report that `nestwright replay pack` made. Without --inputs or --random
+    MODEL is a model, a built one, or a report that `nestwright replay pack` made. Without --inputs or --random
     a report brings its own arguments, and a model's are drawn from seed 0. With --bisect a failing
     model is shrunk and written as a report and as HLO beside it.
     """
@@ -125,6 +125,7 @@ def _case(
     log: str | None,
     constants: str | None,
 ) -> Case:
+    from ..codegen.artifact import is_artifact, load
     from ..codegen.replay.archive import is_report, read
     from ..codegen.replay.run import Setting
     from ..ir.hlo.passes.freeze_parameters import freeze
@@ -133,9 +134,14 @@ def _case(
     from ..ir.target import Target
 
     report = read(Path(model)) if is_report(Path(model)) else None
-    module = load_model(model) if report is None else parse(report.hlo, f"{model}:model.hlo")
+    built = load(model) if report is None and is_artifact(model) else None
+    if report is not None:
+        module = parse(report.hlo, f"{model}:model.hlo")
+    else:
+        module = load_model(model) if built is None else built.module
     frozen = read_constants(constants) or (dict(report.constants) if report else None) or None
-    machine = Target.parse(target or (report.target if report else "cpu"))
+    known = report.target if report else built.bundle.target.spec if built else "cpu"
+    machine = Target.parse(target or known)
     records = Path(log).read_bytes() if log is not None else report.records if report else b""
     setting = Setting(machine, _schedules(records, machine), frozen)
     entry = (freeze(module, frozen) if frozen else module).entry

@@ -65,6 +65,12 @@ def test_a_right_model_agrees(nestwright, chain: Path) -> None:
     assert facts["ok"] and facts["fault"] is None and len(facts["checks"]) == 2
 
 
+def test_a_built_model_is_replayed_from_its_hlo(nestwright, chain: Path) -> None:
+    assert nestwright("build", chain, "-o", "chain.nw", "--target", "cpu -threads=1").status == 0
+    said = nestwright("replay", "chain.nw")
+    assert said.status == 0 and "agrees with the interpreter" in said.out
+
+
 def test_the_first_wrong_group_is_named(nestwright, chain: Path, wrong_cosine: None) -> None:
     said = nestwright("replay", chain)
     assert said.status == 1
