@@ -70,9 +70,9 @@ def run(
 ) -> int:
     """Run MODEL, compare its results, and name the first group that goes wrong.
 
-    MODEL is a model, a built one, or a report that `nestwright replay pack` made. Without --inputs or --random
-    a report brings its own arguments, and a model's are drawn from seed 0. With --bisect a failing
-    model is shrunk and written as a report and as HLO beside it.
+    MODEL is a model, a built one, or a report that `nestwright replay pack` made. Without --inputs
+    or --random a report brings its own arguments, and a model's are drawn from seed 0. With
+    --bisect a failing model is shrunk and written as a report and as HLO beside it.
     """
     from ..codegen.replay.locate import locate
     from ..codegen.replay.run import replay as again
