@@ -77,6 +77,8 @@ def read(capsule: object) -> Found:
 
 
 def _dtype(code: int, bits: int) -> DType | None:
+    if bits < 8:  # packed, several to a byte; ours have a byte each
+        return None
     if code == _BOOL:
         return BY_NAME["pred"] if bits == 8 else None
     return BY_NAME.get(_F8.get(code, f"{_KINDS.get(code, '?')}{bits}"))
@@ -85,6 +87,8 @@ def _dtype(code: int, bits: int) -> DType | None:
 def _code(dtype: DType) -> tuple[int, int]:
     if dtype.kind == "pred":
         return _BOOL, 8
+    if dtype.bits < 8:
+        raise BufferError(f"DLPack has several {dtype} to a byte, and here each has its own")
     for table in (_F8, {_BFLOAT: "bf16"}):
         for code, name in table.items():
             if dtype.name == name:
@@ -132,7 +136,10 @@ def capsule(
     owner: object,
     strides: tuple[int, ...] | None = None,
 ) -> object:
-    """A capsule over memory of GPU ``ordinal``, row-major without ``strides``. ``owner`` lives."""
+    """A capsule over memory of GPU ``ordinal``, row-major without ``strides``. ``owner`` lives.
+
+    ``BufferError`` for elements of less than 8 bits.
+    """
     extents = (ctypes.c_int64 * max(1, len(shape)))(*shape)
     steps = None if strides is None else (ctypes.c_int64 * max(1, len(shape)))(*strides)
     code, bits = _code(dtype)
