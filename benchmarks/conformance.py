@@ -83,6 +83,7 @@ def model(path: Path, text: bool) -> Result:
     """One file beside its NAME.json and NAME.expected.npz; with ``text``, only its text."""
     tools()
     import nestwright as nw
+    from nestwright.ir.comparison import leaves
 
     def again() -> str:
         shown = nw.show(nw.parse(path.read_text(), str(path)))
@@ -94,7 +95,7 @@ def model(path: Path, text: bool) -> Result:
 
         spec = json.loads(path.with_suffix(".json").read_text())
         out = nw.build(path)(*make_inputs.make_inputs(spec))
-        results = [np.asarray(a) for a in (out if isinstance(out, tuple) else (out,))]
+        results = [np.asarray(a) for a in leaves(out)]
         with np.load(path.with_suffix(".expected.npz")) as stored:
             found = reference.summarize(results)
             return ", ".join(reference.compare(dict(stored), found, spec["tolerance"]))
