@@ -196,18 +196,18 @@ def _monoid(
     if not all(isinstance(e, Const) for e in begin):
         return None
     start = [e.value for e in begin if isinstance(e, Const)]
-    cases = _cases(left, start)
 
     def join(a: Sequence[Any], b: Sequence[Any]) -> list[Any]:
         env = dict(zip((*left, *right), (*a, *b), strict=True))
         return [_value(e, env) for e in combined]
 
-    a, b, c = ([x[:, k] for x in cases] for k in range(3))
-    zero = [
-        np.broadcast_to(constant(s, v.dtype), x.shape)
-        for s, v, x in zip(start, left, a, strict=True)
-    ]
     with np.errstate(all="ignore"):
+        cases = _cases(left, start)
+        a, b, c = ([x[:, k] for x in cases] for k in range(3))
+        zero = [
+            np.broadcast_to(constant(s, v.dtype), x.shape)
+            for s, v, x in zip(start, left, a, strict=True)
+        ]
         a, b, c = (join(zero, x) for x in (a, b, c))
         fine = (
             _same(join(join(a, b), c), join(a, join(b, c)), left)
