@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ...ir.dtypes import BY_NAME, from_numpy, to_numpy
+from ...ir.dtypes import BY_NAME, from_numpy, is_numpys, to_numpy
 from ...ir.errors import ArtifactError
 from ...ir.files import whole_file
 from ...ir.target import Target
@@ -40,8 +40,8 @@ _PACKAGES = ("nestwright", "llvmlite", "numpy", "ml-dtypes")
 class Report:
     """What is packed. ``inputs`` are the arguments' leaves, or None where ``seed`` draws them.
 
-    ``options``: target, and whatever else a reader should know; ``results`` the leaves of the
-    answer, or None where the model failed, and ``failure`` says how.
+    ``target`` is a spec; ``results`` are the leaves of the answer, or None where the model failed,
+    and ``failure`` says how.
     """
 
     name: str
@@ -119,8 +119,8 @@ def _pack(arrays: Mapping[str, Array]) -> bytes:
     for name, array in arrays.items():
         dtype = from_numpy(array.dtype)
         plain = np.ascontiguousarray(array).reshape(array.shape)
-        bare = plain.dtype.kind == "V" or plain.dtype.num > 255
-        stored[f"{name}:{dtype}"] = plain.view(f"u{plain.dtype.itemsize}") if bare else plain
+        known = is_numpys(plain.dtype)
+        stored[f"{name}:{dtype}"] = plain if known else plain.view(f"u{plain.dtype.itemsize}")
     np.savez(whole, **stored)
     return whole.getvalue()
 
