@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from ..ir.dtypes import index
 from ..ir.errors import UnsupportedError
-from ..ir.loop.nodes import Func
+from ..ir.loop.nodes import Buffer, Func, Load
+from ..ir.loop.visit import exprs, walk, walk_expr
 from ..ir.target import Target
 from .llvm_ir_core import Function, Value
 from .llvm_ir_device import Device, nests
@@ -33,6 +34,7 @@ def emit(func: Func, target: Target) -> str:
     em = Emitter(target)
     if target.kind == "cuda-sim":
         func = roll(func)
+    em.reread = _loaded(func)
     device = _device(em, func)
     if device is None:
         return _cpu(em, func)
@@ -41,6 +43,12 @@ def emit(func: Func, target: Target) -> str:
     for nest in launches:
         emit_nest(em, device, nest)
     return device.module(launches)
+
+
+def _loaded(func: Func) -> frozenset[Buffer]:
+    """The buffers that any expression of the function reads."""
+    all_exprs = (e for s in walk(func.body) for e in exprs(s))
+    return frozenset(x.buffer for e in all_exprs for x in walk_expr(e) if isinstance(x, Load))
 
 
 def _device(em: Emitter, func: Func) -> Device | None:

@@ -13,7 +13,9 @@ from ..ir.loop.nodes import Buffer, Expr, Scope
 from .llvm_ir_apart import is_plain, load_apart, store_apart, store_one, stored_type
 from .llvm_ir_convert import convert
 from .llvm_ir_core import Value, mangle, memory_type
+from .llvm_ir_fold import lane_literals
 from .llvm_ir_index import Form, Indices
+from .llvm_ir_opaque import opaque
 from .llvm_ir_pairs import is_paired, load_paired
 
 SMALL = 2**31 - 1
@@ -173,6 +175,14 @@ def _store_vector(em: Indices, buffer: Buffer, pointer: Value, value: Value, ali
         kept = f"load {value.type}, ptr {pointer.text}, align {align}"
         old = em.function.read(kept, value.dtype, value.lanes, buffer, pointer.depth)
         value, mask = em.select(mask, value, old), None
+    on = None if mask is None else lane_literals(mask)
+    if on is not None and sum(on) == 1:
+        lane, type_ = on.index(1), memory_type(buffer.dtype)
+        at = em.offset(pointer, em.const(lane, index), type_) if lane else pointer
+        store_one(em, buffer, at, em.lane(value, lane))
+        return
+    if em.lanes.mask is not None or buffer in em.reread:
+        value = opaque(em, value)
     if mask is None:
         line = f"store {value}, ptr {pointer.text}, align {align}"
         em.change(line, buffer, pointer, value)

@@ -83,10 +83,7 @@ def _pointers(em: Indices, buffer: Buffer, at: Expr, form: Form | None) -> list[
 
 def _on(em: Indices, k: int) -> Value:
     """Whether lane ``k`` is on; a literal where that is known."""
-    mask = em.mask_text()
-    if mask.text.startswith("<"):
-        return em.const(mask.text[1:-1].split(", ")[k] == "i1 true", pred)
-    return em.lane(mask, k)
+    return em.lane(em.mask_text(), k)
 
 
 def _guarded(em: Indices, buffer: Buffer, pointer: Value, on: Value) -> Value:

@@ -1,13 +1,13 @@
 """Typed LLVM instructions: constants, arithmetic, comparisons, conversions, shuffles, intrinsics.
 
 Operands are brought to the same number of lanes; what is known at once (a selection by a literal,
-arithmetic on two integer literals) is folded. Floats here are f16, f32 and f64; ``bf16`` values are
-16-bit integers to LLVM and must be extended first (see ``llvm_ir_convert``).
+arithmetic on integers that are known in every lane) is folded. Floats here are f16, f32 and f64;
+``bf16`` values are 16-bit integers to LLVM and must be extended first (see ``llvm_ir_convert``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ..ir.dtypes import DType, f32, f64, pred, s8, s16, s32, s64
 from ..ir.loop.nodes import Scalar
@@ -20,16 +20,8 @@ from .llvm_ir_core import (
     mangle,
     register_type,
 )
+from .llvm_ir_fold import fold_binary, fold_cast, fold_compare, fold_select, lane_literals, wrap
 
-_WRAP = {"add": int.__add__, "sub": int.__sub__, "mul": int.__mul__}
-_COMPARE = {
-    "eq": int.__eq__,
-    "ne": int.__ne__,
-    "slt": int.__lt__,
-    "sle": int.__le__,
-    "sgt": int.__gt__,
-    "sge": int.__ge__,
-}
 SIGNED = {8: s8, 16: s16, 32: s32, 64: s64}
 
 
@@ -38,6 +30,7 @@ class Builder:
 
     def __init__(self, target: Target) -> None:
         self.target = target
+        self.processor = target.host if target.kind == "cuda-sim" else target
         self.function: Function = Function("none", "", target)
         self.declarations: dict[str, str] = {}
         self.has_fma = "fma" in target.features or target.machine == "aarch64"
@@ -53,6 +46,15 @@ class Builder:
         if lanes:
             text = f"splat ({register_type(dtype, 0)} {text})"
         return Value(text, dtype, lanes, 0, value)
+
+    def known(self, numbers: Sequence[int], dtype: DType, lanes: int) -> Value:
+        """A literal whose lanes are these numbers; of ``pred``, whether they are not 0."""
+        if len(set(numbers)) == 1:
+            one = bool(numbers[0]) if dtype == pred else numbers[0]
+            return self.const(one, dtype, lanes)
+        type_ = register_type(dtype, 0)
+        items = ", ".join(f"{type_} {literal_text(n, dtype)}" for n in numbers)
+        return Value(f"<{items}>", dtype, lanes, each=tuple(numbers))
 
     def like(self, value: Scalar, x: Value) -> Value:
         """A literal of the type of ``x``."""
@@ -83,8 +85,9 @@ class Builder:
     def binary(self, name: str, a: Value, b: Value) -> Value:
         """``name`` is LLVM's, flags included: ``fadd contract``."""
         a, b = self.even(a, b)
-        if name in _WRAP and isinstance(a.literal, int) and isinstance(b.literal, int):
-            return self.const(wrap(_WRAP[name](a.literal, b.literal), a.dtype), a.dtype, a.lanes)
+        folded = fold_binary(name, a, b)
+        if folded is not None:
+            return self.known(folded, a.dtype, a.lanes)
         if (name == "add" and b.literal == 0) or (name in ("mul", "sdiv") and b.literal == 1):
             return a
         known, other = (a, b) if isinstance(a.literal, bool) else (b, a)
@@ -100,8 +103,9 @@ class Builder:
     def compare(self, name: str, a: Value, b: Value) -> Value:
         """``name`` is LLVM's predicate: ``slt``, ``ult``, ``olt``, ``uno``, ..."""
         a, b = self.even(a, b)
-        if name in _COMPARE and type(a.literal) is int and type(b.literal) is int:
-            return self.const(bool(_COMPARE[name](a.literal, b.literal)), pred, a.lanes)
+        folded = fold_compare(name, a, b)
+        if folded is not None:
+            return self.known(folded, pred, a.lanes)
         word = "icmp" if element_type(a.dtype).startswith("i") else "fcmp"
         depth = max(a.depth, b.depth)
         return self.pure(f"{word} {name} {a}, {b.text}", pred, a.lanes, depth)
@@ -116,12 +120,18 @@ class Builder:
         lanes = max(a.lanes, b.lanes, c.lanes)
         a, b = self.wide(a, lanes), self.wide(b, lanes)
         c = self.wide(c, lanes)
+        folded = fold_select(c, a, b)
+        if folded is not None:
+            return self.known(folded, a.dtype, lanes)
         depth = max(a.depth, b.depth, c.depth)
         return self.pure(f"select {c}, {a}, {b}", a.dtype, lanes, depth)
 
     def cast(self, name: str, a: Value, dtype: DType) -> Value:
         """``name`` is LLVM's: ``zext``, ``fptrunc``, ``bitcast``, ..."""
         type_ = register_type(dtype, a.lanes)
+        folded = fold_cast(name, a, dtype)
+        if folded is not None:
+            return self.known(folded, dtype, a.lanes)
         if name == "bitcast" and type_ == a.type:
             return Value(a.text, dtype, a.lanes, a.depth, None)
         return self.pure(f"{name} {a} to {type_}", dtype, a.lanes, a.depth)
@@ -209,24 +219,26 @@ class Builder:
             return x
         if x.literal is not None:
             return self.const(x.literal, x.dtype)
+        if x.each is not None:
+            return self.known([x.each[index]], x.dtype, 0)
         return self.pure(f"extractelement {x}, i64 {index}", x.dtype, 0, x.depth)
 
     def iota(self, dtype: DType, lanes: int, step: int = 1) -> Value:
         """0, step, 2 step, ..."""
-        type_ = register_type(dtype, 0)
-        items = ", ".join(f"{type_} {k * step}" for k in range(lanes))
-        return Value(f"<{items}>", dtype, lanes)
+        return self.known([wrap(k * step, dtype) for k in range(lanes)], dtype, lanes)
 
     def any_lane(self, mask: Value) -> Value:
         """Whether any lane of a vector of conditions is on."""
+        numbers = lane_literals(mask)
+        if numbers is not None:
+            return self.const(any(numbers), pred)
         name = f"llvm.vector.reduce.or.v{mask.lanes}i1"
         self.declare(name, "i1", [mask.type])
         return self.pure(f"call i1 @{name}({mask})", pred, 0, mask.depth)
 
     def first_lanes(self, active: int, lanes: int) -> Value:
         """A mask with the first ``active`` lanes on."""
-        items = ", ".join(f"i1 {'true' if k < active else 'false'}" for k in range(lanes))
-        return Value(f"<{items}>", pred, lanes)
+        return self.known([int(k < active) for k in range(lanes)], pred, lanes)
 
 
 def by_lane(b: Builder, args: tuple[Value, ...], one: Callable[..., Value]) -> Value:
@@ -242,10 +254,3 @@ def by_lane(b: Builder, args: tuple[Value, ...], one: Callable[..., Value]) -> V
         result = b.pure(f"insertelement {so_far}, {x}, i64 {k}", x.dtype, lanes, depth)
     assert result is not None
     return result
-
-
-def wrap(value: int, dtype: DType) -> int:
-    """A whole number as one of an integer type's."""
-    value &= (1 << dtype.bits) - 1
-    high = dtype.kind == "signed" and value >> (dtype.bits - 1)
-    return value - (1 << dtype.bits) if high else value

@@ -13,8 +13,9 @@ from __future__ import annotations
 from ..ir.dtypes import DType, bf16, f16, f32, f64, pred, s8, s16, s32, u8
 from ..ir.errors import UnsupportedError
 from ..ir.formats import is_narrow
-from .llvm_ir_build import SIGNED, Builder, wrap
+from .llvm_ir_build import SIGNED, Builder
 from .llvm_ir_core import Value, element_type, register_type
+from .llvm_ir_fold import wrap
 from .llvm_ir_narrow import narrow_float, narrow_int, widen_float, widen_int
 
 QUIET = 0x400000  # the bit of an f32 that makes a NaN quiet

@@ -25,7 +25,8 @@ from ..ir.target import Target
 class Value:
     """An operand: ``lanes`` of ``dtype`` (0: a scalar). ``depth`` is the region that defines it.
 
-    ``literal`` is the number, when it is one (the same in every lane).
+    ``literal`` is the number, when it is one (the same in every lane); ``each`` has the numbers of
+    the lanes, when they are whole and known but differ.
     """
 
     text: str
@@ -33,6 +34,7 @@ class Value:
     lanes: int = 0
     depth: int = 0
     literal: Scalar | None = None
+    each: tuple[int, ...] | None = None
 
     @property
     def type(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import gcd
 
 from ..ir.dtypes import DType, index, pred, s32
@@ -143,9 +142,8 @@ class Emitter(Indices):
         """An expression in the lanes of a mask."""
         lanes = self.lanes
         assert lanes is not None
-        both = mask if lanes.mask is None else self.binary("and", lanes.mask, mask)
-        self.lanes = replace(lanes, mask=both, certain=False)
-        x = self.value(e)
+        self.lanes = self.under(mask)
+        x = self.const(0, e.dtype, lanes.count) if self.lanes is None else self.value(e)
         self.lanes = lanes
         return x
 

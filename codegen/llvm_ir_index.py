@@ -8,7 +8,7 @@ up in the address mode of the instruction.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..ir.dtypes import DType, index, pred, s32
 from ..ir.loop.nodes import Buffer, Const, Expr, Op, Var
@@ -16,6 +16,7 @@ from ..ir.target import Target
 from .llvm_ir_build import Builder
 from .llvm_ir_core import Value, memory_type
 from .llvm_ir_device import Device
+from .llvm_ir_fold import lane_literals
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ class Form:
 class Indices(Builder):
     """A builder that evaluates index expressions; ``buffers`` has the pointers.
 
+    ``reread`` are the buffers that the program loads from.
     ``device`` is there when the code is for a GPU; ``private`` are a thread's own buffers. A GPU
     computes with 32 bits: ``small`` has by their text the indices that need no more.
     """
@@ -75,6 +77,7 @@ class Indices(Builder):
         self.lanes: Lanes | None = None
         self.device: Device | None = None
         self.private: set[Buffer] = set()
+        self.reread: frozenset[Buffer] = frozenset()
         self.small: dict[str, Small] = {}
 
     @abstractmethod
@@ -221,6 +224,18 @@ class Indices(Builder):
             size = max(1, value.lanes) * value.dtype.bytes
             self.device.access(buffer, pointer, size, True, self.function.depth)
         self.function.write(line)
+
+    def under(self, mask: Value) -> Lanes | None:
+        """The lanes that are on and in ``mask`` too; None if that is known to be none."""
+        assert self.lanes is not None
+        if self.lanes.mask is not None:
+            mask = self.binary("and", self.lanes.mask, mask)
+        on = lane_literals(mask)
+        if on is None:
+            return replace(self.lanes, mask=mask, certain=False)
+        if not any(on):
+            return None
+        return replace(self.lanes, mask=None if all(on) else mask, certain=True)
 
     def mask_text(self) -> Value:
         """The lanes that are on, as a vector of conditions."""

@@ -111,10 +111,10 @@ def _masked(em: Emitter, s: If, cond: Value) -> None:
     assert lanes is not None
     for mask, arm in ((cond, s.then), (em.negate_pred(cond), s.orelse)):
         if arm is not None:
-            both = mask if lanes.mask is None else em.binary("and", lanes.mask, mask)
-            em.lanes = replace(lanes, mask=both, certain=False)
-            emit_stmt(em, arm)
-    em.lanes = lanes
+            em.lanes = em.under(mask)
+            if em.lanes is not None:
+                emit_stmt(em, arm)
+            em.lanes = lanes
 
 
 def emit_loop(em: Emitter, s: For) -> None:
