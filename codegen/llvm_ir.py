@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from ..ir.dtypes import index
 from ..ir.errors import UnsupportedError
-from ..ir.loop.nodes import Buffer, Func, Load
-from ..ir.loop.visit import exprs, walk, walk_expr
+from ..ir.loop.nodes import Func
 from ..ir.target import Target
 from .llvm_ir_core import Function, Value
 from .llvm_ir_device import Device, nests
 from .llvm_ir_expr import Emitter
 from .llvm_ir_nvptx import Nvptx
+from .llvm_ir_opaque import numbered
 from .llvm_ir_stmt import emit_nest, emit_stmt
 from .lower.workspace import workspace_bytes
 from .sim.device import Simulator
@@ -34,7 +34,7 @@ def emit(func: Func, target: Target) -> str:
     em = Emitter(target)
     if target.kind == "cuda-sim":
         func = roll(func)
-    em.reread = _loaded(func)
+    em.numbered = numbered(func.body)
     device = _device(em, func)
     if device is None:
         return _cpu(em, func)
@@ -43,12 +43,6 @@ def emit(func: Func, target: Target) -> str:
     for nest in launches:
         emit_nest(em, device, nest)
     return device.module(launches)
-
-
-def _loaded(func: Func) -> frozenset[Buffer]:
-    """The buffers that any expression of the function reads."""
-    all_exprs = (e for s in walk(func.body) for e in exprs(s))
-    return frozenset(x.buffer for e in all_exprs for x in walk_expr(e) if isinstance(x, Load))
 
 
 def _device(em: Emitter, func: Func) -> Device | None:

@@ -170,26 +170,26 @@ def _store_uniform(em: Indices, buffer: Buffer, form: Form, value: Value) -> Non
 
 def _store_vector(em: Indices, buffer: Buffer, pointer: Value, value: Value, align: int) -> None:
     assert em.lanes is not None
-    mask = em.lanes.mask
+    mask, doubtful = em.lanes.mask, buffer in em.numbered
+    on = None if mask is None else lane_literals(mask)
     if mask is not None and buffer.scope is Scope.REGISTER:  # what is masked is not promoted
         kept = f"load {value.type}, ptr {pointer.text}, align {align}"
         old = em.function.read(kept, value.dtype, value.lanes, buffer, pointer.depth)
         value, mask = em.select(mask, value, old), None
-    on = None if mask is None else lane_literals(mask)
-    if on is not None and sum(on) == 1:
+        doubtful = doubtful or on is None or sum(on) == 1
+    if mask is None:
+        value = opaque(em, value) if doubtful else value
+        line = f"store {value}, ptr {pointer.text}, align {align}"
+        em.change(line, buffer, pointer, value)
+    elif on is not None and sum(on) == 1:
         lane, type_ = on.index(1), memory_type(buffer.dtype)
         at = em.offset(pointer, em.const(lane, index), type_) if lane else pointer
         store_one(em, buffer, at, em.lane(value, lane))
-        return
-    if em.lanes.mask is not None or buffer in em.reread:
+    else:
         value = opaque(em, value)
-    if mask is None:
-        line = f"store {value}, ptr {pointer.text}, align {align}"
-        em.change(line, buffer, pointer, value)
-        return
-    name = f"llvm.masked.store.{mangle(value.dtype, value.lanes)}.p0"
-    em.declare(name, "void", [value.type, "ptr", "i32", mask.type])
-    em.function.write(f"call void @{name}({value}, ptr {pointer.text}, i32 {align}, {mask})")
+        name = f"llvm.masked.store.{mangle(value.dtype, value.lanes)}.p0"
+        em.declare(name, "void", [value.type, "ptr", "i32", mask.type])
+        em.function.write(f"call void @{name}({value}, ptr {pointer.text}, i32 {align}, {mask})")
 
 
 def _scatter(em: Indices, buffer: Buffer, start: Value, steps: Value, value: Value) -> None:

@@ -66,7 +66,7 @@ class Form:
 class Indices(Builder):
     """A builder that evaluates index expressions; ``buffers`` has the pointers.
 
-    ``reread`` are the buffers that the program loads from.
+    ``numbered`` are the buffers of ``llvm_ir_opaque.numbered``.
     ``device`` is there when the code is for a GPU; ``private`` are a thread's own buffers. A GPU
     computes with 32 bits: ``small`` has by their text the indices that need no more.
     """
@@ -77,7 +77,7 @@ class Indices(Builder):
         self.lanes: Lanes | None = None
         self.device: Device | None = None
         self.private: set[Buffer] = set()
-        self.reread: frozenset[Buffer] = frozenset()
+        self.numbered: frozenset[Buffer] = frozenset()
         self.small: dict[str, Small] = {}
 
     @abstractmethod

@@ -11,6 +11,10 @@ See ``docs/decisions/masked-stores.md``.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from ..ir.loop.nodes import Buffer, Cast, Expr, Load, Op, Stmt, Store, Var
+from ..ir.loop.visit import exprs, walk, walk_expr
 from .llvm_ir_build import Builder
 from .llvm_ir_core import Value, element_type
 
@@ -29,3 +33,35 @@ def opaque(b: Builder, x: Value) -> Value:
     text = f'call {whole.type} asm "", "=v,0"({whole}) nounwind willreturn memory(none)'
     kept = b.pure(text, x.dtype, full, whole.depth)
     return kept if full == x.lanes else b.shuffle(kept, list(range(x.lanes)))
+
+
+def numbered(body: Stmt) -> frozenset[Buffer]:
+    """The buffers that are read, and to which a value made with a variable may be stored.
+
+    Lanes of a mask differ, and are known, only where they come of the lanes' own numbers. What is
+    made of loads and constants alone has none of them, unless it was stored before.
+    """
+    stores = [s for s in walk(body) if isinstance(s, Store)]
+    found: set[Buffer] = set()
+    while True:
+        more = {s.buffer for s in stores if any(_has_number(x, found) for x in _parts(s.value))}
+        if more <= found:
+            break
+        found |= more
+    every = (x for s in walk(body) for e in exprs(s) for x in walk_expr(e))
+    return frozenset(found & {x.buffer for x in every if isinstance(x, Load)})
+
+
+def _has_number(e: Expr, buffers: set[Buffer]) -> bool:
+    return isinstance(e, Var) or (isinstance(e, Load) and e.buffer in buffers)
+
+
+def _parts(e: Expr) -> Iterator[Expr]:
+    """The expression and what it is made of, but for where loads read."""
+    yield e
+    match e:
+        case Op(args=args):
+            for a in args:
+                yield from _parts(a)
+        case Cast(value=value):
+            yield from _parts(value)
