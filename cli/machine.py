@@ -69,7 +69,8 @@ class Finding:
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def doctor(as_json: bool) -> int:
     """Check this installation; exit 1 if something is wrong."""
-    findings = [_python(), *_packages(), _clash(), _compiles(), *_cuda(), _ptxas(), *_settings()]
+    findings = [_python(), *_packages(), _clash(), _llvm(), _compiles(), *_cuda(), _ptxas()]
+    findings += _settings()
     if as_json:
         rows = [{"name": f.name, "ok": f.ok, "told": f.told} for f in findings]
         click.echo(json.dumps({"version": 1, "ok": all(f.ok for f in findings), "checks": rows}))
@@ -104,6 +105,14 @@ def _clash() -> Finding:
         told = "not installed: tuning ranks by its analytic model only (extra: tune or tune-cpu)"
         return Finding("xgboost", True, told)
     return Finding("xgboost", True, f"{owners[0]} {metadata.version(owners[0])}")
+
+
+def _llvm() -> Finding:
+    """A form that some versions of LLVM get wrong, tried here as LLVM has it and as we emit it."""
+    from ..codegen.llvm_faults import masked_stores
+
+    found = masked_stores()
+    return Finding("LLVM", found.ours, found.told)
 
 
 def _compiles() -> Finding:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import nestwright.autotune.api as api
+from nestwright.codegen.llvm_faults import MaskedStores
 
 COMMANDS = ("tune", "build", "run", "bench", "show", "log", "targets", "doctor")
 COMMAND = [sys.executable, "-m", "nestwright"]
@@ -120,7 +122,18 @@ def test_targets_and_doctor(nestwright) -> None:
     told = nestwright("doctor", "--json")
     checks = {c["name"]: c for c in json.loads(told.out)["checks"]}
     assert checks["compile and run"]["ok"], checks
+    assert checks["LLVM"]["ok"] and "masked stores" in checks["LLVM"]["told"]
     assert told.status == (0 if json.loads(told.out)["ok"] else 1)
+
+
+def test_doctor_finds_masked_stores_that_are_wrong(nestwright, monkeypatch) -> None:
+    def wrong() -> MaskedStores:
+        return MaskedStores(alone=False, ours=False)
+
+    monkeypatch.setattr("nestwright.codegen.llvm_faults.masked_stores", wrong)
+    said = nestwright("doctor")
+    assert said.status == 1
+    assert re.search(r"^BAD LLVM .*write too much", said.out, re.MULTILINE)
 
 
 def test_doctor_finds_two_distributions_of_one_module(nestwright, monkeypatch) -> None:
