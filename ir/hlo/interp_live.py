@@ -178,7 +178,7 @@ def _convolution(i: Instruction, args: list[Value]) -> tuple[Instruction, list[V
     dims[labels.out_batch] = x.shape[labels.lhs_batch] // i.attrs.get("batch_group_count", 1)
     dims[labels.out_feature] = w.shape[labels.rhs_output]
     for d, to, window in zip(
-        labels.lhs_spatial, labels.out_spatial, i.attrs.get("window", ()), strict=False
+        labels.lhs_spatial, labels.out_spatial, i.attrs["window"], strict=True
     ):
         dims[to] = window_positions(x.shape[d], window)
     return replace(i, shape=replace(i.array, dims=tuple(dims), dynamic=())), [x, w]

@@ -20,14 +20,18 @@ _CLOSING = {"(": ")", "{": "}", "[": "]"}
 
 
 class Cursor:
-    """A position in a text. Every ``take`` skips blanks and comments that follow."""
+    """A position in a text. Every ``take`` skips blanks and comments that follow.
 
-    __slots__ = ("pos", "source", "text")
+    ``filled`` counts bytes of constants that the text does not spell out.
+    """
+
+    __slots__ = ("filled", "pos", "source", "text")
 
     def __init__(self, text: str, source: str) -> None:
         self.text = text
         self.source = source
         self.pos = 0
+        self.filled = 0
         if len(text) > MAX_TEXT:
             self.fail("cannot read HLO", f"the text has {len(text)} characters, over {MAX_TEXT}")
         self.skip()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,6 +20,8 @@ ELIDED = Raw("{...}")
 """The value of a constant that whoever wrote the text left out: it is not known."""
 
 MAX_SPLAT = 1 << 24
+MAX_FILLED = 1 << 28  # bytes of all constants of a text that are one number for many elements
+MAX_BRACES = 1 << 12  # in the text of an empty constant; beyond it is `{}`
 
 _SIMPLE = re.compile(r"\([^()\"'/]*\)")
 _COMMENT = re.compile(r"/\*.*?\*/", re.S)
@@ -82,32 +85,44 @@ def _array(cursor: Cursor, body: str, shape: Shape, start: int) -> Array | Raw:
     is_complex = shape.dtype.kind == "complex"
     tokens: list[Any] = _COMPLEX.findall(body) if is_complex else _TOKEN.findall(body)
     skeleton = _COMPLEX.sub("", body) if is_complex else _TOKEN.sub("", body)
-    if len(tokens) == 1 and not _GAP.sub("", skeleton) and 1 < shape.size <= MAX_SPLAT:
-        tokens = tokens * shape.size  # one number for all elements
-    elif len(tokens) != shape.size or not _fits(_GAP.sub("", skeleton), shape.dims, len(tokens)):
+    skeleton = _GAP.sub("", skeleton)
+    splat = len(tokens) == 1 and not skeleton and 1 < shape.size <= MAX_SPLAT
+    if splat:  # one number for all elements
+        _take(cursor, shape, start)
+    elif len(tokens) != shape.size or not _fits(skeleton, shape.dims, len(tokens)):
         why = f"{len(tokens)} values in {body.count('{')} braces for {show_shape(shape)}"
         cursor.fail("constant does not fit its shape", why, at=start)
     try:
         values = _values(tokens, shape.dtype)
     except (ValueError, OverflowError, KeyError) as error:
         cursor.fail(f"not a constant of type {shape.dtype}", str(error), at=start)
-    return values.reshape(shape.dims)
+    return np.full(shape.dims, values[0]) if splat else values.reshape(shape.dims)
+
+
+def _take(cursor: Cursor, shape: Shape, start: int) -> None:
+    """Count the bytes of a constant that its text does not spell out."""
+    cursor.filled += shape.bytes
+    if cursor.filled > MAX_FILLED:
+        why = f"{show_shape(shape)} brings them to {cursor.filled} bytes, over {MAX_FILLED}"
+        hint = "broadcast a scalar constant"
+        cursor.fail("constants of one number each are too large", why, hint, at=start)
 
 
 def _fits(skeleton: str, dims: tuple[int, ...], tokens: int) -> bool:
-    """Whether braces and commas are those of an array of these dims."""
+    """Whether braces and commas are those of an array of these dims.
+
+    Of an empty array XLA writes the dimensions up to the first that is zero. ``{}`` alone stands
+    for any empty array.
+    """
     if tokens == 0 and skeleton == "{}":
-        return True  # XLA prints any empty array so
-    outer = 1
-    for d in dims[:-1]:
-        outer *= max(1, d)
-    if outer > len(skeleton) + 1 or (dims and dims[-1] > len(skeleton) + 1):
-        return False
+        return True
+    if 0 in dims:
+        dims = dims[: dims.index(0) + 1]
     expected = ""
     for d in reversed(dims):
-        expected = "{" + ",".join([expected] * d) + "}"
-        if len(expected) > len(skeleton):
+        if d * (len(expected) + 1) > len(skeleton):
             return False
+        expected = "{" + ",".join([expected] * d) + "}"
     return expected == skeleton
 
 
@@ -144,12 +159,23 @@ def show_literal(value: Literal) -> str:
         return "(" + ", ".join(map(show_literal, value)) + ")"
     if isinstance(value, Raw):
         return value.text
+    if not value.size:
+        return _show_empty(value.shape)
     flat = _words(value.reshape(-1))
     for d in reversed(value.shape):
-        if not value.size:
-            return "{}"
         flat = ["{" + ", ".join(flat[i : i + d]) + "}" for i in range(0, len(flat), d)]
     return flat[0]
+
+
+def _show_empty(dims: tuple[int, ...]) -> str:
+    """``{{}, {}}`` of [2,0,3]: braces down to the dimension that is zero, as XLA has them."""
+    outer = dims[: dims.index(0)]
+    if prod(outer) > MAX_BRACES:
+        return "{}"
+    text = "{}"
+    for d in reversed(outer):
+        text = "{" + ", ".join([text] * d) + "}"
+    return text
 
 
 def _words(flat: Array) -> list[str]:

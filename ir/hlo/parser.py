@@ -169,8 +169,8 @@ class _Parser:
         start: int,
     ) -> Instruction:
         """The instruction, its shape inferred where the text has none."""
-        if opcode == "broadcast":
-            attrs.setdefault("dimensions", ())
+        if opcode in _LEFT_OUT:
+            attrs.setdefault(_LEFT_OUT[opcode], ())
         if shape is None:
             try:
                 shape = infer(opcode, tuple(o.shape for o in operands), attrs)
@@ -272,6 +272,14 @@ class _Parser:
 
 
 _EMPTY: MappingProxyType[str, Any] = MappingProxyType({})
+_LEFT_OUT = {
+    "broadcast": "dimensions",
+    "convolution": "window",
+    "reduce-window": "window",
+    "select-and-scatter": "window",
+}
+"""Attributes that XLA leaves out where they have no dimension."""
+
 _ONLY = {"padding": "pad", "slice": "slice"}
 
 

@@ -65,6 +65,8 @@ def show_operation(
             inside = ", ".join([o.name if names is None else names[o] for o in own])
     parts = [f"{show_shape(instruction.shape)} {instruction.opcode}({inside})"]
     for name, value in attrs.items():
+        if name == "window" and not value:
+            continue
         if name not in without and (name, instruction.opcode) not in _INSIDE:
             parts.append(show_attribute(name, value, computations))
     return ", ".join(parts)

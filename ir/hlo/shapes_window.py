@@ -43,7 +43,7 @@ def convolution(shapes: Shapes, attrs: Attrs) -> Shape:
     labels: ConvLabels = attr(attrs, "dim_labels", ConvLabels)
     window = attrs.get("window", ())
     spatial = len(labels.lhs_spatial)
-    if lhs.rank != spatial + 2 or rhs.rank != spatial + 2 or len(window) not in (0, spatial):
+    if lhs.rank != spatial + 2 or rhs.rank != spatial + 2 or len(window) != spatial:
         why = f"dim_labels has {spatial} spatial dimensions, window {len(window)}"
         refuse(f"{why}, operands {show_shape(lhs)} and {show_shape(rhs)}")
     groups, batch_groups = attrs.get("feature_group_count", 1), attrs.get("batch_group_count", 1)

@@ -83,7 +83,7 @@ def convolution(i: Instruction, operands: list[Padded]) -> Padded:
     if labels.rhs_output in w.sizes:
         sizes[labels.out_feature] = w.sizes[labels.rhs_output]
     for d, to, window in zip(
-        labels.lhs_spatial, labels.out_spatial, i.attrs.get("window", ()), strict=False
+        labels.lhs_spatial, labels.out_spatial, i.attrs["window"], strict=True
     ):
         if d in x.sizes:
             sizes[to] = positions(x.sizes[d], window)

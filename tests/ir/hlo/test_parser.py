@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import nestwright as nw
 from nestwright.ir.errors import ParseError
+from nestwright.ir.frontends.hlo_proto.reader import parse as from_proto
+from nestwright.ir.frontends.hlo_proto.writer import to_proto
 from nestwright.ir.hlo import parse, show
+from nestwright.ir.hlo.interp import evaluate
 from nestwright.ir.hlo.nodes import (
     Computation,
     ConvLabels,
@@ -21,6 +26,7 @@ from nestwright.ir.hlo.nodes import (
     TupleShape,
     WindowDim,
 )
+from nestwright.ir.hlo.verify import verify
 
 CORPUS = Path(__file__).parents[3].parent / "shared/corpus"
 
@@ -287,3 +293,87 @@ def test_corpus_prints_stably(folder: str) -> None:
     for path in paths:
         once = show(parse(path.read_text(), path.name))
         assert show(parse(once)) == once, path.name
+
+
+EMPTY = [
+    ((0,), "{}"),
+    ((0, 3), "{  }"),
+    ((0, 0), "{  }"),
+    ((3, 0), "{ {}, {}, {} }"),
+    ((1, 0, 7), "{ {  } }"),
+    ((2, 0, 3), "{ {  }, {  } }"),
+    ((1, 1, 1, 0), "{ { /*i0=0*/ { /*i1=0*/ {} } } }"),
+    ((2, 2, 0, 0), "{ { /*i0=0*/ { /*i1=0*/ }, { /*i1=1*/ } }, { /*i0=1*/ { /*i1=0*/ }, { } } }"),
+    ((1, 0, 7, 6, 6), "{ { /*i0=0*/ } }"),
+]
+"""As XLA (jax 0.10.2) prints them."""
+
+
+@pytest.mark.parametrize(("dims", "text"), EMPTY)
+@pytest.mark.parametrize("dtype", ["f32", "pred", "c64", "u64"])
+def test_empty_constants(dims: tuple[int, ...], text: str, dtype: str) -> None:
+    shape = f"{dtype}[{','.join(map(str, dims))}]"
+    for written in (text, "{}"):
+        one = module(f"ROOT c = {shape} constant({written})")
+        value = one.entry.root.attrs["literal"]
+        assert value.shape == dims
+        assert show(parse(show(one))) == show(one)
+        spaces = show(one).partition("constant(")[2].partition(")")[0].replace(" ", "")
+        assert spaces == re.sub(r"\s|/\*.*?\*/", "", text)
+
+
+@pytest.mark.parametrize(
+    ("shape", "text"),
+    [
+        ("f32[1,0,7]", "{{},{}}"),
+        ("f32[1,0,7]", "{{{}}}"),
+        ("f32[0,3]", "{{}}"),
+        ("f32[2,0]", "{{}}"),
+        ("f32[1000000000,0]", "{{}}"),
+        ("f32[1000000000,1000000000,0]", "{{}}"),
+    ],
+)
+def test_empty_constants_with_the_wrong_braces_are_refused(shape: str, text: str) -> None:
+    message = refused(f"HloModule m\nENTRY e {{\nROOT c = {shape} constant({text})\n}}\n")
+    assert "constant does not fit its shape" in message
+
+
+def test_an_empty_constant_of_many_rows_is_short() -> None:
+    one = module("ROOT c = f32[1000000000,0] constant({})")
+    assert show(one).count("{}") == 1
+    assert show(parse(show(one))) == show(one)
+
+
+def test_constants_of_one_number_have_a_budget() -> None:
+    rows = "\n".join(f"c{n} = f64[16777216] constant({n})" for n in range(3))
+    message = refused(f"HloModule m\nENTRY e {{\n{rows}\n}}\n")
+    assert "402653184 bytes, over 268435456" in message
+    assert message.startswith("f.hlo:5:28")
+
+
+def test_windows_of_scalars_are_left_out() -> None:
+    head = (
+        "sum { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT s = f32[] add(a, b) }\n"
+        "ge { a = f32[] parameter(0)\n b = f32[] parameter(1)\n"
+        " ROOT s = pred[] compare(a, b), direction=GE }\n"
+    )
+    rows = (
+        "x = f32[] parameter(0)\ny = f32[] parameter(1)\nm = f32[3,4] parameter(2)\n"
+        "n = f32[4,5] parameter(3)\n"
+        "r = f32[] reduce-window(x, y){}, to_apply=sum\n"
+        "q = f32[] select-and-scatter(x, y, y){}, select=ge, scatter=sum\n"
+        "c = f32[3,5] convolution(m, n){}, dim_labels=bf_io->bf\n"
+        "ROOT t = (f32[], f32[], f32[3,5]) tuple(r, q, c)"
+    )
+    left_out, empty = (module(rows.replace("{}", w), head) for w in ("", ", window={}"))
+    assert show(left_out) == show(empty)
+    assert "window=" not in show(left_out)
+    assert show(parse(show(left_out))) == show(left_out)
+    verify(left_out)
+    args = [np.float32(2), np.float32(5), np.ones((3, 4), "f4"), np.ones((4, 5), "f4")]
+    given = [np.asarray(a) for a in args]
+    native = nw.build(left_out, cache=False)(*given)
+    for found in (evaluate(left_out, given), native):
+        assert [np.ravel(v)[0] for v in found] == [7, 10, 4]
+    again = show(from_proto(to_proto(left_out), "m"))
+    assert again.partition("\n")[2] == show(left_out).partition("\n")[2]

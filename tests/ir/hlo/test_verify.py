@@ -111,7 +111,10 @@ def test_inferred(text: str, shape: str) -> None:
         ("f32[4] iota(), iota_dimension=1", "iota_dimension=1"),
         ("f32[?] negate(v)", "unknown size"),
         ("f32[2] bitcast-convert(x)", "different numbers of bits"),
-        ("f32[1,4,4,8] convolution(img, ker), dim_labels=b01f_01io->b01f", "4 input features"),
+        (
+            "f32[1,6,6,8] convolution(img, ker), window={size=3x3}, dim_labels=b01f_01io->b01f",
+            "4 input features",
+        ),
     ],
 )
 def test_refused(text: str, why: str) -> None:
