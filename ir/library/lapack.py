@@ -19,6 +19,7 @@ from ..errors import LibraryError
 from . import lapack_numpy
 from .call import LibraryCall
 from .solvers import LETTERS, scipy, solve
+from .tridiagonal import solve_perturbed
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Routine: TypeAlias = Callable[..., tuple[Any, ...]]
@@ -36,6 +37,13 @@ class Flags:
         if isinstance(value, int) and 65 <= value <= 90:
             return chr(value)
         raise LibraryError(self.call.target, f"{name}={value!r} is no letter")
+
+    def truth(self, name: str, place: int) -> bool:
+        """True or false."""
+        value = self.call.attribute(name, place, False)
+        if isinstance(value, bool):
+            return value
+        raise LibraryError(self.call.target, f"{name}={value!r} is neither true nor false")
 
     def number(self, name: str, place: int) -> int:
         """An integer."""
@@ -75,9 +83,29 @@ def _geqrf(flags: Flags, a: Array) -> tuple[Any, ...]:
 
 
 def _orgqr(flags: Flags, a: Array, tau: Array) -> tuple[Any, ...]:
-    if scipy("lapack") is None:
+    if scipy("lapack") is None or not len(tau):
         return (lapack_numpy.orgqr(a, tau),)
     return (_routine(a, "ungqr" if _is_complex(a) else "orgqr")(a, tau)[0],)
+
+
+def _ormqr(flags: Flags, a: Array, tau: Array, c: Array) -> tuple[Any, ...]:
+    """``Q c``, ``Q^H c``, ``c Q`` or ``c Q^H`` of the Q whose reflectors ``a`` holds.
+
+    There may be fewer reflectors than ``a`` has columns.
+    """
+    left, turned = flags.truth("left", 0), flags.truth("transpose", 1)
+    rows = c.shape[0 if left else 1]
+    if len(a) != rows or not len(tau) <= min(a.shape):
+        why = f"{len(tau)} reflectors of {len(a)} rows for a side of {rows}"
+        raise LibraryError(flags.call.target, why)
+    a = a[:, : len(tau)]
+    if scipy("lapack") is None or not len(tau):
+        return (lapack_numpy.ormqr(a, tau, c, left, turned),)
+    routine = _routine(a, "unmqr" if _is_complex(a) else "ormqr")
+    letter = "N" if not turned else "C" if _is_complex(a) else "T"
+    multiply = partial(routine, "L" if left else "R", letter, a, tau, c)
+    size = int(multiply(-1)[1][0].real)
+    return (multiply(size)[0],)
 
 
 def _syevd(flags: Flags, a: Array) -> tuple[Any, ...]:
@@ -98,15 +126,16 @@ def _eigh(flags: Flags, a: Array) -> tuple[Any, ...]:
     return v, values
 
 
-def _gesdd(flags: Flags, a: Array) -> tuple[Any, ...]:
+def _svd(name: str, flags: Flags, a: Array) -> tuple[Any, ...]:
+    """Singular values by divide and conquer (``gesdd``) or by QR iteration (``gesvd``)."""
     mode = flags.letter("mode")
     if mode not in "ASN":
         raise LibraryError(flags.call.target, f"mode {mode}", hint="modes are A, S and N")
     vectors, full = mode != "N", mode == "A"
     if scipy("lapack") is None:
-        u, s, vt, info = lapack_numpy.gesdd(a, vectors, full)
+        u, s, vt, info = lapack_numpy.svd(a, vectors, full)
     else:
-        svd = partial(_routine(a, "gesdd"), compute_uv=int(vectors), full_matrices=int(full))
+        svd = partial(_routine(a, name), compute_uv=int(vectors), full_matrices=int(full))
         u, s, vt, info = svd(a)
     if not vectors:
         u, vt = (np.zeros(flags.call.results[k].shape[-2:], a.dtype) for k in (2, 3))
@@ -167,6 +196,12 @@ def _gtsv(flags: Flags, low: Array, middle: Array, high: Array, b: Array) -> tup
     return low, middle, high, x, info
 
 
+def _perturbed(flags: Flags, low: Array, middle: Array, high: Array, b: Array) -> tuple[Any, ...]:
+    if not len(low) == len(middle) == len(high) == len(b):
+        raise LibraryError(flags.call.target, f"diagonals of {len(middle)}, {len(b)} rows")
+    return (solve_perturbed(low, middle, high, b),)
+
+
 def _geqp3(flags: Flags, a: Array, first: Array) -> tuple[Any, ...]:
     if first.any():
         raise LibraryError(flags.call.target, "columns that must come first are not supported")
@@ -189,7 +224,10 @@ _PLAIN: Mapping[str, tuple[str, Routine, str]] = {
     "ungqr": ("cz", _orgqr, "mv"),
     "syevd": ("sd", _syevd, "m"),
     "heevd": ("cz", _syevd, "m"),
-    "gesdd": ("sdcz", _gesdd, "m"),
+    "gesdd": ("sdcz", partial(_svd, "gesdd"), "m"),
+    "gesvd": ("sdcz", partial(_svd, "gesvd"), "m"),
+    "ormqr": ("sd", _ormqr, "mvm"),
+    "unmqr": ("cz", _ormqr, "mvm"),
     "trsm": ("sdcz", _trsm, "mm"),
 }
 """By routine: the types it has, the function, and which operands are matrices, which vectors."""
@@ -207,7 +245,7 @@ _SCIPY: Mapping[str, tuple[str, Routine, str]] = {
 
 
 def _batched(routine: Routine, kinds: str, call: LibraryCall, *operands: Array) -> tuple[Any, ...]:
-    """The routine on each matrix of a batch; nothing to do where an operand is empty."""
+    """The routine on each matrix of a batch; nothing to do where a matrix is empty."""
     outs = [np.zeros(t.shape, t.dtype) for t in call.results]
     flags = Flags(call)
     if len(operands) != len(kinds):
@@ -216,7 +254,7 @@ def _batched(routine: Routine, kinds: str, call: LibraryCall, *operands: Array) 
     if any(a.ndim < rank for a, rank in zip(operands, ranks, strict=True)):
         raise LibraryError(call.target, "an operand has too few dimensions")
     batch = operands[0].shape[: operands[0].ndim - ranks[0]]
-    if not all(a.size for a in operands):
+    if not all(a.size for a, kind in zip(operands, kinds, strict=True) if kind == "m"):
         return tuple(outs)
     for at in np.ndindex(batch):
         try:
@@ -242,6 +280,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "Qr": partial(_batched, _geqrf, "m"),
     "ProductOfElementaryHouseholderReflectors": partial(_batched, _orgqr, "mv"),
     "Eigh": partial(_batched, _eigh, "m"),
+    "tridiagonal_solve_perturbed_ffi": partial(_batched, _perturbed, "vvvm"),
 }
 """By target: JAX's names for a processor, and XLA's own for three of them."""
 

@@ -56,13 +56,26 @@ def orgqr(a: Array, tau: Array) -> Array:
     return q
 
 
+def ormqr(a: Array, tau: Array, c: Array, left: bool, turned: bool) -> Array:
+    """``Q c``, ``c Q``, or, ``turned``, the same with ``Q^H``; the reflectors are ``orgqr``'s."""
+    out = c if left else np.conj(c.T)
+    # c Q is (Q^H c^H)^H, so that only products from the left remain
+    forward = turned if left else not turned
+    out = out.copy()
+    for k in range(len(tau)) if forward else reversed(range(len(tau))):
+        v = np.concatenate([np.zeros(k, a.dtype), np.ones(1, a.dtype), a[k + 1 :, k]])
+        factor = np.conj(tau[k]) if forward else tau[k]
+        out -= factor * np.outer(v, np.conj(v) @ out)
+    return out if left else np.conj(out.T)
+
+
 def syevd(a: Array, lower: bool) -> tuple[Array, Array, int]:
     """Eigenvectors and eigenvalues of a Hermitian matrix, of which one triangle is read."""
     values, vectors = np.linalg.eigh(a, "L" if lower else "U")
     return vectors, values, 0
 
 
-def gesdd(a: Array, vectors: bool, full: bool) -> tuple[Any, Array, Any, int]:
+def svd(a: Array, vectors: bool, full: bool) -> tuple[Any, Array, Any, int]:
     """U, the singular values, V^H; U and V^H are None unless ``vectors``."""
     if not vectors:
         return None, np.linalg.svd(a, compute_uv=False), None, 0

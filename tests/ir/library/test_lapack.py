@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import nestwright as nw
 from nestwright.ir.errors import LibraryError
 from nestwright.ir.hlo import custom_calls, parse
+from nestwright.ir.hlo.interp import evaluate
 from nestwright.ir.library import lapack, solvers
 from nestwright.ir.library.call import ArrayType, LibraryCall
 from nestwright.ir.library.session import Session
 
 Array = np.ndarray[Any, Any]
 TYPES = {"s": np.float32, "d": np.float64, "c": np.complex64, "z": np.complex128}
+CASES = Path(__file__).parent / "jax_calls"
 INFO = ArrayType((), np.dtype(np.int32))
 
 
@@ -109,6 +114,30 @@ def test_reflectors_make_q(installed: str, letter: str) -> None:
 
 
 @pytest.mark.parametrize("letter", TYPES)
+@pytest.mark.parametrize("left", [True, False])
+@pytest.mark.parametrize("conjugate", [True, False])
+@pytest.mark.parametrize("count", [0, 2, 4])
+def test_products_with_reflectors(
+    installed: str, letter: str, left: bool, conjugate: bool, count: int
+) -> None:
+    """As many reflectors as there are factors, not as many as columns."""
+    a = matrix(letter, 2, 6, 4)
+    pair = [run(f"{letter}geqrf", [m], [like(m), like(m, 4)]) for m in a]
+    h, tau = np.stack([p[0] for p in pair]), np.stack([p[1][:count] for p in pair])
+    tau = tau + tau.dtype.type(0.25)  # Q need not be unitary
+    c = matrix(letter, *((2, 6, 3) if left else (2, 3, 6)))
+    name = f"{letter}{'un' if letter in 'cz' else 'or'}mqr"
+    (found,) = run(name, [h, tau, c], [like(c)], left, conjugate)
+    for n in range(2):
+        q = np.eye(6, dtype=a.dtype)
+        for k in range(count):
+            v = np.concatenate([np.zeros(k), [1], h[n, k + 1 :, k]])
+            q = q @ (np.eye(6) - tau[n, k] * np.outer(v, v.conj()))
+        q = turned(q) if conjugate else q
+        close(found[n], q @ c[n] if left else c[n] @ q, letter)
+
+
+@pytest.mark.parametrize("letter", TYPES)
 @pytest.mark.parametrize("uplo", "LU")
 def test_eigenvalues_of_one_triangle(installed: str, letter: str, uplo: str) -> None:
     a = matrix(letter, 2, 5, 5)
@@ -124,12 +153,13 @@ def test_eigenvalues_of_one_triangle(installed: str, letter: str, uplo: str) -> 
 
 @pytest.mark.parametrize("letter", TYPES)
 @pytest.mark.parametrize("mode", "ASN")
-def test_singular_values(installed: str, letter: str, mode: str) -> None:
+@pytest.mark.parametrize("routine", ["gesdd", "gesvd"])
+def test_singular_values(installed: str, letter: str, mode: str, routine: str) -> None:
     a = matrix(letter, 6, 4)
     real = np.dtype(np.float32 if letter in "sc" else np.float64)
     u_dims, v_dims = ((6, 6), (4, 4)) if mode != "S" else ((6, 4), (4, 4))
     kinds = [like(a), ArrayType((4,), real), like(a, *u_dims), like(a, *v_dims), INFO]
-    _, s, u, vt, info = run(f"{letter}gesdd", [a], kinds, ord(mode))
+    _, s, u, vt, info = run(f"{letter}{routine}", [a], kinds, ord(mode))
     close(s, np.linalg.svd(a, compute_uv=False), letter)
     assert info == 0
     if mode == "N":
@@ -212,6 +242,7 @@ def test_what_needs_scipy_is_refused_without_it(monkeypatch: pytest.MonkeyPatch)
         ("sgesdd", (7,), 5, "no letter"),
         ("sgetrf", (), 2, "do not fit"),
         ("sorgqr", (), 1, "takes 2 operands"),
+        ("sgesvd", (79,), 5, "mode O"),
     ],
 )
 def test_calls_that_make_no_sense_are_refused(
@@ -222,12 +253,32 @@ def test_calls_that_make_no_sense_are_refused(
         run(name, [a], [like(a)] * results, *flags)
 
 
+def test_products_that_make_no_sense_are_refused() -> None:
+    a, tau, c = matrix("s", 3, 2), matrix("s", 2), matrix("s", 3, 3)
+    with pytest.raises(LibraryError, match="neither true nor false"):
+        run("sormqr", [a, tau, c], [like(c)], 7, True)
+    for given in ([a, tau, matrix("s", 2, 2)], [a, matrix("s", 3), c]):
+        with pytest.raises(LibraryError, match="reflectors of 3 rows"):
+            run("sormqr", given, [like(given[2])], True, True)
+    d, b = matrix("s", 3), matrix("s", 4, 1)
+    with pytest.raises(LibraryError, match="diagonals of 3, 4 rows"):
+        run_as("tridiagonal_solve_perturbed_ffi", [d, d, d, b], [like(b)])
+
+
 def test_empty_matrices_and_batches() -> None:
     for dims in ((0, 3, 3), (2, 0, 0)):
         a = np.zeros(dims, np.float32)
         batch = ArrayType(dims[:1], np.dtype(np.int32))
         out, info = run("spotrf", [a], [like(a), batch], ord("L"))
         assert out.shape == dims and not info.any()
+    q, c = matrix("s", 3, 3), matrix("s", 3, 2)
+    (out,) = run("sormqr", [q, q[0, :0], c], [like(c)], True, False)
+    np.testing.assert_array_equal(out, c)  # no reflector, not: nothing to do
+    (out,) = run("sorgqr", [q, q[0, :0]], [like(q)])
+    np.testing.assert_array_equal(out, np.eye(3))
+    d, b = np.zeros((2, 0), np.float32), np.zeros((2, 0, 3), np.float32)
+    (out,) = run_as("tridiagonal_solve_perturbed_ffi", [d, d, d, b], [like(b)])
+    assert out.shape == b.shape
 
 
 def compute(opcode: str, operands: list[Array], **attributes: Any) -> Array:
@@ -284,3 +335,32 @@ def test_the_operation_fft(kind: str, narrow: bool) -> None:
     np.testing.assert_allclose(
         out, by_name[kind](wide, sizes, (1, 2, 3)), rtol=1e-5, atol=1e-5 if narrow else 1e-12
     )
+
+
+def read(rows: list[dict[str, Any]]) -> list[Array]:
+    """Arrays out of JSON; a complex number is a pair."""
+    out = []
+    for row in rows:
+        values = np.array(row["values"], np.float64)
+        if row["dtype"].startswith("complex"):
+            values = values[:, 0] + 1j * values[:, 1]
+        out.append(values.astype(row["dtype"]).reshape(row["shape"]))
+    return out
+
+
+@pytest.mark.parametrize("name", sorted(p.stem for p in CASES.glob("*.hlo")))
+def test_modules_of_jax_give_what_jax_gives(installed: str, name: str) -> None:
+    """Text and results of jax 0.10.2 on a processor, singular systems among them."""
+    module = parse((CASES / f"{name}.hlo").read_text())
+    case = json.loads((CASES / f"{name}.json").read_text())
+    arguments, wanted = read(case["arguments"]), read(case["results"])
+    native = nw.build(module, cache=False)(*arguments)
+    for found in (evaluate(module, arguments), native):
+        arrays = found if isinstance(found, tuple) else (found,)
+        for a, b in zip(arrays, wanted, strict=True):
+            assert a.dtype == b.dtype
+            if name.startswith("gesvd"):
+                a, b = np.abs(a), np.abs(b)  # the sign of a singular vector is free
+            tolerance = 1e-4 if a.dtype in (np.float32, np.complex64) else 1e-11
+            scale = np.abs(b).max()
+            np.testing.assert_allclose(a / scale, b / scale, rtol=tolerance, atol=tolerance)
