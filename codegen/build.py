@@ -27,7 +27,7 @@ from .backend import backend
 from .code import KernelCode
 from .costs import costs
 from .counters import count
-from .groups import Groups, fuse_module, symbol
+from .groups import Groups, compiled, fuse_module, symbol
 from .memory import alignment
 from .packing import packers
 from .parallel import Job, compile_all
@@ -154,10 +154,8 @@ def _plan(
         for name, k in kernels.items()
     }
 
-    def compiled(group: Group) -> Compiled:
-        return made[groups.keys[group]]
-
-    return make_plan(module, groups.fusions, compiled, orders, alignment(target))
+    find = compiled(groups, made.__getitem__)
+    return make_plan(module, groups.fusions, find, orders, alignment(target))
 
 
 def compile_groups(
@@ -167,15 +165,16 @@ def compile_groups(
     timings: dict[str, float],
     name: str,
 ) -> dict[str, KernelCode]:
-    """The code of every distinct group of module ``name``, by key."""
+    """The code of every distinct group of module ``name`` and of its guards, by key."""
+    wanted = {key: group.computation for key, group in groups.distinct.items()}
     jobs = {
-        key: Job(canonical_text(group.computation), symbol(key), schedules.get(key))
-        for key, group in groups.distinct.items()
+        key: Job(canonical_text(c), symbol(key), schedules.get(key))
+        for key, c in (wanted | dict(groups.extra)).items()
     }
     done, errors = compile_all(jobs, target, timings)
     problems: list[UnsupportedError] = []
     for key, error in errors.items():
-        if not isinstance(error, UnsupportedError):
+        if not isinstance(error, UnsupportedError) or key not in groups.distinct:
             raise error
         problems.append(_named(groups.distinct[key], error))
     if problems:

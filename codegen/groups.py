@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from ..ir.hlo.canonical import key
 from ..ir.hlo.fuse import Fusion, Group, fuse
 from ..ir.hlo.nodes import Computation, HloModule
-from .sequence import called
+from .guards import Guard, guard
+from .sequence import Compiled, Guarded, called
 
 SYMBOL_DIGITS = 24  # of the key, in a kernel's symbol
 
 
 @dataclass(frozen=True)
 class Groups:
-    """A module's fusions, by computation, and its distinct groups by canonical key."""
+    """A module's fusions, by computation, and its distinct groups by canonical key.
+
+    ``guards`` are those of the groups that have one; ``extra`` has what they call, by key.
+    """
 
     fusions: Mapping[Computation, Fusion]
     keys: Mapping[Group, str]
     distinct: Mapping[str, Group]
+    guards: Mapping[Group, Guard]
+    extra: Mapping[str, Computation]
 
 
 def fuse_module(module: HloModule) -> Groups:
@@ -35,7 +41,22 @@ def fuse_module(module: HloModule) -> Groups:
     distinct: dict[str, Group] = {}
     for group, name in keys.items():
         distinct.setdefault(name, group)
-    return Groups(fusions, keys, distinct)
+    guards = {g: found for g in keys if (found := guard(g)) is not None}
+    extra = {key(c): c for found in guards.values() for c in found.computations}
+    return Groups(fusions, keys, distinct, guards, extra)
+
+
+def compiled(groups: Groups, made: Callable[[str], Compiled]) -> Callable[[Group], Compiled]:
+    """By group, its kernel and the kernels of its guard; ``made`` has each by its key."""
+
+    def find(group: Group) -> Compiled:
+        own, found = made(groups.keys[group]), groups.guards.get(group)
+        if found is None:
+            return own
+        finite = None if found.finite is None else made(key(found.finite))
+        return replace(own, guarded=Guarded(made(key(found.skipping)), finite, found.inputs))
+
+    return find
 
 
 def symbol(name: str) -> str:

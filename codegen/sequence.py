@@ -65,7 +65,7 @@ class Compiled:
     """What a kernel's caller needs to know: symbol, key, workspace in bytes, what it may share.
 
     ``packs`` gives, for an input that the kernel takes in a layout of its own, the bytes that it
-    wants for a constant.
+    wants for a constant. ``guarded`` is there where the kernel is not right for all inputs.
     """
 
     symbol: str
@@ -73,6 +73,20 @@ class Compiled:
     workspace: int = 0
     sharing: Sharing = NOTHING_SHARED
     packs: Mapping[int, Packer] = field(default_factory=dict)
+    guarded: Guarded | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """``always`` computes a group whatever its inputs are.
+
+    ``test``, of the inputs of these numbers, says whether the group's own kernel does it too; None
+    where that one is never called.
+    """
+
+    always: Compiled
+    test: Compiled | None
+    inputs: tuple[int, ...]
 
 
 @dataclass
@@ -277,22 +291,44 @@ class _Sequence:
     def call(
         self, group: Group, read: list[BufferSlice], written: list[BufferSlice]
     ) -> list[Thunk]:
-        """The call of a group's kernel, after the copies that its updates in place start from."""
+        """The call of a group's kernel, or of the one of two that its guard chooses."""
         compiled = self.kernel(group)
+        if (guarded := compiled.guarded) is None:
+            return self.call_one(compiled, group.name, group.inputs, read, written)
+        name = f"{group.name}.always"
+        always = self.call_one(guarded.always, name, group.inputs, read, written)
+        if guarded.test is None:
+            return always
+        looked_at = [group.inputs[n] for n in guarded.inputs]
+        places, right = [read[n] for n in guarded.inputs], self.value(1)
+        test = self.call_one(guarded.test, f"{group.name}.test", looked_at, places, [right])
+        own = self.call_one(compiled, group.name, group.inputs, read, written)
+        return [*test, ConditionalThunk(right, (tuple(own), tuple(always)), group.name)]
+
+    def call_one(
+        self,
+        compiled: Compiled,
+        name: str,
+        inputs: Sequence[Instruction],
+        read: Sequence[BufferSlice],
+        written: Sequence[BufferSlice],
+    ) -> list[Thunk]:
+        """The call of a kernel, after the copies that its updates in place start from."""
+        read = list(read)
         thunks: list[Thunk] = []
         for index, pack in compiled.packs.items():
-            source = group.inputs[index]
+            source = inputs[index]
             literal = np.asarray(source.attrs["literal"], to_numpy(source.array.dtype))
             read[index] = self.constants.add(pack(literal))
         for output, start in compiled.sharing.updates:
-            thunks.append(CopyThunk(read[start], written[output], f"{group.name} start"))
+            thunks.append(CopyThunk(read[start], written[output], f"{name} start"))
             read[start] = written[output]
         if compiled.workspace:
             written = [*written, self.value(compiled.workspace)]
         in_place = compiled.sharing.in_place if len(written) == 1 else ()
         args = (*read, *written)
         thunks.append(
-            KernelThunk(compiled.symbol, args, len(written), compiled.key, group.name, in_place)
+            KernelThunk(compiled.symbol, args, len(written), compiled.key, name, in_place)
         )
         return thunks
 
@@ -305,9 +341,9 @@ class _Sequence:
             if isinstance(unit, Instruction):
                 plain.update(unit.operands)
                 continue
-            packs = self.kernel(unit).packs
-            for n, i in enumerate(unit.inputs):
-                (packed if n in packs else plain).add(i)
+            for kernel, inputs in _kernels(self.kernel(unit), unit.inputs):
+                for n, i in enumerate(inputs):
+                    (packed if n in kernel.packs else plain).add(i)
         return frozenset(packed - plain)
 
     def instruction(
@@ -404,6 +440,19 @@ class _Sequence:
             done.append(tuple(inner))
         thunks.append(ConditionalThunk(selector, tuple(done), i.name))
         return result
+
+
+def _kernels(
+    compiled: Compiled, inputs: Sequence[Instruction]
+) -> Iterator[tuple[Compiled, Sequence[Instruction]]]:
+    """The kernels that a group may call, and what each takes."""
+    guarded = compiled.guarded
+    if guarded is None or guarded.test is not None:
+        yield compiled, inputs
+    if guarded is not None:
+        yield guarded.always, inputs
+        if guarded.test is not None:
+            yield guarded.test, [inputs[n] for n in guarded.inputs]
 
 
 def branch_computations(i: Instruction) -> tuple[Computation, ...]:

@@ -21,7 +21,7 @@ from ..ir.loop.visit import walk
 from ..ir.target import Target
 from ..schedule.trace import Trace
 from .backend import backend
-from .groups import Groups, fuse_module, symbol
+from .groups import Groups, compiled, fuse_module, symbol
 from .llvm_ir import emit
 from .lower.pipeline import lower
 from .lowering import apply, loops, pack_code, workspace_bytes
@@ -174,13 +174,15 @@ def plan_text(
     Packs are compiled, for what they make stands in the plan.
     """
     found: dict[str, Compiled] = {}
-    for key, group in groups.distinct.items():
+    wanted = {key: group.computation for key, group in groups.distinct.items()}
+    for key, computation in (wanted | dict(groups.extra)).items():
         trace = traces.get(key)
-        func, sharing = loops(group.computation, symbol(key), trace)
+        func, sharing = loops(computation, symbol(key), trace)
         main, packs = split_packs(apply(func, target, trace).func)
         size = workspace_bytes(lower(main, target))
         made = packers(tuple(map(pack_code, packs)))
         found[key] = Compiled(symbol(key), key, size, sharing, made)
     place = alignment(target)
-    plan, _ = make_plan(module, groups.fusions, lambda g: found[groups.keys[g]], orders, place)
+    find = compiled(groups, found.__getitem__)
+    plan, _ = make_plan(module, groups.fusions, find, orders, place)
     return show_plan(plan)

@@ -22,7 +22,7 @@ KINDS: dict[str, str] = {
         "float": "epsilon",
         "bool": "is_stable largest indices_are_sorted unique_indices lower left_side unit_diagonal "
         "frozen is_composite is_reverse is_associative use_global_device_ids constrain_layout "
-        "is_host_transfer custom_call_has_side_effect",
+        "is_host_transfer custom_call_has_side_effect skips_holes",
         "word": "direction type distribution algorithm kind fft_type transpose_a api_version",
         "string": "custom_call_target",
         "computation": "to_apply condition body select scatter true_computation false_computation "

@@ -1,4 +1,8 @@
-"""Convolution: any strides, dilations, paddings, groups and dimension labels."""
+"""Convolution: any strides, dilations, paddings, groups and dimension labels.
+
+Taps on padding, or between the elements of a dilated input, are skipped: a weight that is infinite
+or NaN counts for nothing there.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from .interp_linear import narrow, widen
 from .interp_shaping import pad
 from .interp_values import Array, Handler, Run, Value
 from .nodes import Instruction, PadDim, Window
+from .shapes_window import dilated
 
 _NO_PAD = PadDim(0, 0)
 
@@ -45,7 +50,12 @@ def _convolution(i: Instruction, args: list[Value], run: Run) -> Value:
     spread = [PadDim(d.pad_low, d.pad_high, d.lhs_dilate - 1) for d in window]
     x = pad(x, np.zeros((), x.dtype), (_NO_PAD, *spread, _NO_PAD, _NO_PAD))
     out_space = [i.array.dims[d] for d in labels.out_spatial]
-    out = _slide(x, w, out_space, window)
+    if any(d.pad_low > 0 or d.pad_high > 0 or d.lhs_dilate > 1 for d in window) and not (
+        np.isfinite(w).all() if np.issubdtype(w.dtype, np.inexact) else True
+    ):
+        out = _skip(x, w, out_space, window, space)
+    else:
+        out = _slide(x, w, out_space, window)
     out = out.reshape(out.shape[0], *out_space, out.shape[-2] * out.shape[-1])
     place = [labels.out_batch, *labels.out_spatial, labels.out_feature]
     return narrow(out.transpose(np.argsort(place).tolist()), to_numpy(i.array.dtype))
@@ -62,12 +72,8 @@ def _slide(x: Array, w: Array, out_space: list[int], window: Window) -> Array:
     if prod(kernel) <= prod(out_space):
         out = np.zeros((x.shape[0], *out_space, groups, features), x.dtype)
         for at in product(*map(range, kernel)):
-            cut = [
-                slice(k * d.rhs_dilate, k * d.rhs_dilate + (n - 1) * d.stride + 1, d.stride)
-                for k, n, d in zip(at, out_space, window, strict=True)
-            ]
             if out.size:
-                out += _group_matmul(x[(slice(None), *cut)], w[at])
+                out += _group_matmul(x[(slice(None), *_cut(at, out_space, window))], w[at])
         return out
     out = np.zeros((x.shape[0], *out_space, groups, features), x.dtype)
     depth = prod(kernel) * w.shape[-2]
@@ -82,6 +88,31 @@ def _slide(x: Array, w: Array, out_space: list[int], window: Window) -> Array:
         place: tuple[slice | int, ...] = (slice(None), *at)
         out[place] = np.moveaxis(joined, 0, 1)
     return out
+
+
+def _skip(
+    x: Array, w: Array, out_space: list[int], window: Window, space: tuple[int, ...]
+) -> Array:
+    """As ``_slide``, of an input whose extents were ``space``, without the products of holes."""
+    out = np.zeros((x.shape[0], *out_space, *w.shape[-3:-2], w.shape[-1]), x.dtype)
+    for at in product(*map(range, w.shape[: len(window)])):
+        hit = np.ones((), np.bool_)
+        for k, d, n, count in zip(at, window, space, out_space, strict=True):
+            place = np.arange(count) * d.stride + k * d.rhs_dilate - d.pad_low
+            on = (place >= 0) & (place < dilated(n, d.lhs_dilate)) & (place % d.lhs_dilate == 0)
+            hit = hit[..., None] & on
+        if out.size and hit.any():
+            products = _group_matmul(x[(slice(None), *_cut(at, out_space, window))], w[at])
+            out += np.where(hit[..., None, None], products, 0)
+    return out
+
+
+def _cut(at: tuple[int, ...], out_space: list[int], window: Window) -> list[slice]:
+    """What a tap meets, of each spatial dimension."""
+    return [
+        slice(k * d.rhs_dilate, k * d.rhs_dilate + (n - 1) * d.stride + 1, d.stride)
+        for k, n, d in zip(at, out_space, window, strict=True)
+    ]
 
 
 def _group_matmul(x: Array, w: Array) -> Array:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...ir.hlo.holes import SKIPS
 from ...ir.hlo.nodes import ConvLabels, Instruction, WindowDim
-from ...ir.loop.build import add, cast, const, mul, op, sub
+from ...ir.loop.build import add, cast, const, mul, op, select, sub
 from ...ir.loop.nodes import AxisKind, Expr, Load
 from .. import blocks
 from ..blocks import Axis, variables
 from .emitter import accumulator
-from .padding import padded
+from .padding import padded, unpadded
 from .plan import is_padded
 from .scalars import literal, refuse
 from .stages import Draft
@@ -41,8 +42,8 @@ def convolution(d: Draft, x: Instruction) -> None:
     """``out[b, y.., f] += in[b, y * stride + k * dilation.., c] * w[k.., c, f]``.
 
     Padding and dilation of the input go to a block of their own, so that the inner loops have no
-    condition. With feature groups the features are two axes (group, feature in it); a depthwise
-    convolution needs one.
+    condition, unless the convolution skips its holes: then each product has one. With feature
+    groups the features are two axes (group, feature in it); a depthwise convolution needs one.
     """
     if x.attrs.get("batch_group_count", 1) != 1:
         refuse(x, d.emitter.computation, "it has batch groups", hint="optimize the module")
@@ -69,16 +70,21 @@ def convolution(d: Draft, x: Instruction) -> None:
         start = mul(at[labels.out_spatial[n]], w.stride)
         taken[labels.lhs_spatial[n]] = add(start, mul(k, w.rhs_dilate))
         weight[labels.rhs_spatial[n]] = sub(w.size - 1, k) if w.reversal else k
-    if is_padded(x):
+    condition: Expr | None = None
+    if x.attrs.get(SKIPS):
+        inputs = dict(zip(labels.lhs_spatial, window, strict=True))
+        taken, condition = unpadded(d, lhs, taken, inputs)
+        a = d.emitter.element(lhs, taken) if lhs.array.size else literal(0, lhs.array.dtype)
+    elif is_padded(x):
         reach = {
             labels.lhs_spatial[n]: (w, x.array.dims[labels.out_spatial[n]])
             for n, w in enumerate(window)
         }
         zero = literal(0, lhs.array.dtype)
-        a: Expr = Load(padded(d, lhs, reach, zero), tuple(taken))
+        a = Load(padded(d, lhs, reach, zero), tuple(taken))
     else:
         a = d.emitter.element(lhs, taken)
-    _contract(d, x, (*space, *terms), at, a, d.emitter.element(rhs, weight))
+    _contract(d, x, (*space, *terms), at, a, d.emitter.element(rhs, weight), condition)
 
 
 def _result_axes(
@@ -100,13 +106,24 @@ def _result_axes(
 
 
 def _contract(
-    d: Draft, x: Instruction, axes: Sequence[Axis], at: tuple[Expr, ...], a: Expr, b: Expr
+    d: Draft,
+    x: Instruction,
+    axes: Sequence[Axis],
+    at: tuple[Expr, ...],
+    a: Expr,
+    b: Expr,
+    condition: Expr | None = None,
 ) -> None:
-    """The block ``out[at] += a * b``; a plain product where nothing is summed."""
+    """The block ``out[at] += a * b``; a plain product where nothing is summed.
+
+    Where ``condition`` is false the product is zero.
+    """
     dtype = accumulator(x.array.dtype)
     name = d.fresh("dot" if x.opcode == "dot" else "conv")
     out = d.target((x, 0), name, x.array.dims, dtype)
-    product = op("multiply", cast(a, dtype), cast(b, dtype))
+    product: Expr = op("multiply", cast(a, dtype), cast(b, dtype))
+    if condition is not None:
+        product = select(condition, product, literal(0, dtype))
     if any(axis.kind is AxisKind.REDUCE for axis in axes):
         body = blocks.store(out, at, op("add", Load(out, at), product))
         init = blocks.store(out, at, literal(0, dtype))

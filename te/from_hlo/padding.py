@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ...ir.hlo.nodes import Instruction, WindowDim
 from ...ir.loop.build import add, both, compare, select
@@ -31,19 +31,32 @@ def padded(
         extents[n] = (count - 1) * w.stride + reach if count else 0
     axes = d.emitter.spatial(extents)
     index = variables(axes)
-    places: list[Expr] = list(index)
-    conditions: list[Expr | None] = []
-    for n, (w, _) in window.items():
-        place = add(places[n], -w.pad_low)
-        if w.lhs_dilate != 1:
-            place, rest = d.emitter.divided(place, w.lhs_dilate)
-            conditions.append(compare("eq", rest, 0))
-        conditions.append(d.emitter.inside(place, source.dims[n]))
-        places[n] = d.emitter.clamped(place, source.dims[n] - 1)
+    sizes = {n: w for n, (w, _) in window.items()}
+    places, condition = unpadded(d, operand, index, sizes)
     value = fill if source.size == 0 else d.emitter.element(operand, places)
-    if (condition := both(*conditions)) is not None:
+    if condition is not None:
         value = select(condition, value, fill)
     name = d.fresh("pad")
     buffer = d.alloc(name, extents, source.dtype)
     d.body.append(blocks.nest(name, axes, blocks.store(buffer, index, value)))
     return buffer
+
+
+def unpadded(
+    d: Draft, operand: Instruction, index: Sequence[Expr], window: Mapping[int, WindowDim]
+) -> tuple[list[Expr], Expr | None]:
+    """The place in ``operand`` of a place in its padded copy, and whether there is an element.
+
+    Where there is none, the place is that of another element. None stands for always.
+    """
+    places = list(index)
+    conditions: list[Expr | None] = []
+    for n, w in window.items():
+        extent = operand.array.dims[n]
+        place = add(places[n], -w.pad_low)
+        if w.lhs_dilate != 1:
+            place, rest = d.emitter.divided(place, w.lhs_dilate)
+            conditions.append(compare("eq", rest, 0))
+        conditions.append(d.emitter.inside(place, extent))
+        places[n] = d.emitter.clamped(place, extent - 1)
+    return places, both(*conditions)

@@ -14,6 +14,7 @@ from math import prod
 from typing import TypeAlias
 
 from ...ir.elementwise import TABLE
+from ...ir.hlo.holes import SKIPS
 from ...ir.hlo.nodes import Computation, Instruction, Shape, TupleShape
 from .emitter import Leaf, leaf
 from .reshaping import is_clean
@@ -146,7 +147,9 @@ def _anchors_late(
 
 
 def is_padded(x: Instruction) -> bool:
-    """Whether a window operation reads beside its input, or between its elements."""
+    """Whether a window operation takes its input out of a copy that fills the holes."""
+    if x.attrs.get(SKIPS):
+        return False
     return any(d.pad_low or d.pad_high or d.lhs_dilate != 1 for d in x.attrs.get("window", ()))
 
 

@@ -1,0 +1,120 @@
+"""Convolutions that may multiply the zeros of their padding, as long as their weights are finite.
+
+A kernel that copies its input between zeros is the fastest, and wrong where a weight that is
+infinite or NaN meets a hole (``ir.hlo.holes``). Weights that are constants are looked at when the
+model is built. Others are looked at when it runs, by a kernel of its own; a second form of the
+group, which skips the holes, is called where they are not finite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from ..ir.dtypes import f32, f64, pred, to_numpy
+from ..ir.hlo.fuse import Group
+from ..ir.hlo.holes import SKIPS, multiplies_holes
+from ..ir.hlo.interp import evaluate_computation
+from ..ir.hlo.nodes import Computation, Instruction, Raw, Shape
+from ..ir.hlo.rewrite import (
+    assemble,
+    constant,
+    make,
+    parameter,
+    post_order,
+    rebuild,
+    with_attrs,
+    with_operands,
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Guard:
+    """What a group needs beside its own kernel.
+
+    ``skipping`` computes the same from the same inputs, its convolutions skipping their holes.
+    ``finite``, of the group's inputs of these numbers, says whether the group's own kernel is
+    right; None where it is known not to be.
+    """
+
+    skipping: Computation
+    finite: Computation | None = None
+    inputs: tuple[int, ...] = ()
+
+    @property
+    def computations(self) -> tuple[Computation, ...]:
+        """What must be compiled for it."""
+        return (self.skipping,) if self.finite is None else (self.skipping, self.finite)
+
+
+def guard(group: Group) -> Guard | None:
+    """The guard of a group; None where its own kernel is always right."""
+    computation = group.computation
+    weights = [i.operands[1] for i in computation.instructions if multiplies_holes(i)]
+    known = {w: _are_finite(w, group) for w in weights}
+    unknown = [w for w, finite in known.items() if finite is None]
+    if all(known.values()):
+        return None
+    skipping = rebuild(computation, _skipping)
+    if not unknown or False in known.values():
+        return Guard(skipping)
+    found, inputs = _test(unknown)
+    return Guard(skipping, found, inputs)
+
+
+def _skipping(i: Instruction) -> Instruction | None:
+    return with_attrs(i, **{SKIPS: True}) if multiplies_holes(i) else None
+
+
+def _are_finite(weights: Instruction, group: Group) -> bool | None:
+    """Whether weights are finite; None where they depend on what is known only at run time."""
+    used = [i for i in post_order([weights]) if i.opcode == "parameter"]
+    values: list[np.ndarray[Any, Any]] = []
+    for p in used:
+        source = group.inputs[p.attrs["number"]]
+        if source.opcode != "constant" or isinstance(source.attrs["literal"], Raw):
+            return None
+        values.append(np.asarray(source.attrs["literal"], to_numpy(source.array.dtype)))
+    found = evaluate_computation(_renumbered("weights", weights, used), values)
+    with np.errstate(all="ignore"):
+        return bool(np.isfinite(np.asarray(found)).all())
+
+
+def _renumbered(name: str, root: Instruction, used: Sequence[Instruction]) -> Computation:
+    """A computation of ``root`` whose parameters are those it uses, in this order."""
+    new: dict[Instruction, Instruction] = {
+        p: replace(p, attrs=MappingProxyType({**p.attrs, "number": n})) for n, p in enumerate(used)
+    }
+    for i in post_order([root]):
+        if i not in new:
+            new[i] = with_operands(i, tuple(new[o] for o in i.operands))
+    return assemble(name, [new[p] for p in used], new[root])
+
+
+def _test(weights: Sequence[Instruction]) -> tuple[Computation, tuple[int, ...]]:
+    """Whether all of these arrays are finite, and which of the group's inputs that takes."""
+    used = [i for i in post_order(weights) if i.opcode == "parameter"]
+    root, *others = _finite(weights)
+    for other in others:
+        root = make("and", root.shape, (root, other))
+    return _renumbered("finite", root, used), tuple(p.attrs["number"] for p in used)
+
+
+def _finite(weights: Sequence[Instruction]) -> Iterator[Instruction]:
+    """``sum(0 * w) == 0``: zero for finite numbers, NaN for all others."""
+    for w in weights:
+        dtype = w.array.dtype if w.array.dtype in (f32, f64) else f32
+        zero = constant(np.zeros((), to_numpy(dtype)))
+        scalar, shape = Shape(dtype), Shape(dtype, w.array.dims)
+        wide = w if w.array.dtype == dtype else make("convert", shape, (w,))
+        zeros = make("broadcast", shape, (zero,), dimensions=())
+        a, b = parameter(0, scalar, "a"), parameter(1, scalar, "b")
+        added = assemble("sum", (a, b), make("add", scalar, (a, b)))
+        terms = make("multiply", shape, (wide, zeros))
+        dims = tuple(range(w.array.rank))
+        total = make("reduce", scalar, (terms, zero), dimensions=dims, to_apply=added)
+        yield make("compare", Shape(pred), (total, zero), direction="EQ")
