@@ -118,8 +118,10 @@ def _round_away(b: Builder, x: Value) -> Value:
 
 def _rsqrt(b: Builder, x: Value) -> Value:
     if b.nvidia and x.dtype == f32:
-        return by_lane(b, (x,), lambda v: b.estimate("llvm.nvvm.rsqrt.approx.f", v))
-    return b.binary("fdiv", b.like(1.0, x), b.intrinsic("llvm.sqrt", x))
+        near = by_lane(b, (x,), lambda v: b.estimate("llvm.nvvm.rsqrt.approx.f", v))
+    else:
+        near = b.binary("fdiv", b.like(1.0, x), b.intrinsic("llvm.sqrt", x))
+    return vector_math.improved_rsqrt(b, x, near) if b.has_fma else near
 
 
 def _remainder(b: Builder, x: Value, y: Value) -> Value:

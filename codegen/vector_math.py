@@ -82,6 +82,11 @@ def call(b: Builder, name: str, *args: Value) -> Value:
     return b.binary("fdiv", one, b.binary("fadd", one, grown))
 
 
+def improved_rsqrt(b: Builder, x: Value, near: Value) -> Value:
+    """An estimate of ``1 / sqrt(x)``, good to a few units in the last place, made the nearest."""
+    return special.improved_rsqrt(Num(b, x), Num(b, near)).v
+
+
 def _libm(b: Builder, symbol: str, args: tuple[Value, ...]) -> Value:
     """A call for each lane."""
     b.declare(symbol, "double", ["double"] * len(args))

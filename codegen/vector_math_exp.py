@@ -19,8 +19,8 @@ _DOUBLE = (
     2.76264660449350003e-6, -9.43137557885868945e-8,
 )  # fmt: skip
 _TANH = (
-    -0.333333332326505744, 0.133333047543311735, -0.0539551956489830218,
-    0.0216587598035969424, -0.00744685278575315282,
+    -0.33333316445350647, 0.13332541286945343, -0.0538469664752483368,
+    0.0210473589508907123, -0.00623690853336573681,
 )  # fmt: skip
 _LOG2E = 1.44269504088896340736
 _LN2_HIGH, _LN2_LOW = 0.693145751953125, 1.42860682030941723212e-6  # the first has 16 bits
@@ -80,27 +80,67 @@ def times_exp(factor: Num, rest: Num, high: Num, low: Num) -> Num:
     return _scaled(factor.fma(r, factor.fma(beyond, rest)) + factor, n, number)
 
 
+def _over_sum(one: float, s: Num, p: Num, c: Num, lost: Num | None = None) -> Num:
+    """``one / (c + lost + s p)``, ``c`` the largest; ``one`` is a power of two.
+
+    The quotient by the rounded sum is improved by what that sum and the division left.
+    """
+    total = s.fma(p, c)
+    low = s.fma(p, c - total)
+    low = low if lost is None else low + lost
+    v = total.lift(one).over(total)
+    return v.fma(low.fma(-v, (-v).fma(total, one)) * (1 / one), v)
+
+
+def one_minus_exp(x: Num, y: Num) -> Num:
+    """``1 - e**(x y)``, f32, for -87 <= x y <= 0, without the rounding of the product."""
+    shifted = (x * y).fma(_LOG2E, _MAGIC)
+    n = shifted - _MAGIC
+    r = n.fma(-_LN2_LOW, x.fma(y, n * -_LN2_HIGH))
+    scale = _power_of_two(shifted.bits() - _MAGIC_BITS)
+    return (-scale).fma(_minus_one(r), 1.0 - scale)
+
+
 def expm1(x: Num) -> Num:
-    """e**x - 1, f32: twice ``2**(n-1) * (exp(r) - 1) + (2**(n-1) - 1/2)``: no overflow."""
-    _, number, r = _reduced(between(x, -18.0, 89.0))
+    """e**x - 1, f32: twice ``2**(n-1) * (exp(r) - 1) + (2**(n-1) - 1/2)``: no overflow.
+
+    What rounding takes from ``r``, from the second term and from their sum is added to the rest.
+    """
+    inside = between(x, -18.0, 89.0)
+    n, number, r = _reduced(inside)
+    most = n.fma(-_LN2_HIGH, inside)
+    rest = (r * r).fma(horner(r, *_SINGLE), n.fma(-_LN2_LOW, most - r))
     half = _power_of_two(number - 1)
-    result = half.fma(_minus_one(r), half - 0.5) * 2.0
-    return x.equals(0.0).where(x, result)
+    less = half - 0.5
+    total = half.fma(r, less)
+    lost = half.fma(r, less - total) + ((half - less) - 0.5)
+    result = (total + half.fma(rest, lost)) * 2.0
+    return (x.abs() < 2.0**-25).where(x, result)
 
 
 def logistic(x: Num) -> Num:
-    """1 / (1 + e**-x), f32, by way of e**-|x|, which cannot overflow."""
-    small = exp(-x.abs())
-    top = (x < 0.0).where(small, x.lift(1.0))
-    ratio = top.over(small + 1.0)
-    return (x < -1.4).where((-small).fma(ratio, small), ratio)  # one rounding less where it counts
+    """1 / (1 + e**-x), f32: 2**-48 over as much of the sum, which cannot overflow so.
+
+    As in ``exp``, what becomes 0 does so without denormals on the way.
+    """
+    vanished = x < -104.0
+    inside = vanished.where(x.lift(0.0), x)
+    _, number, r = _reduced(-(inside > 20.0).where(x.lift(20.0), inside))
+    s, one = _power_of_two(number - 48), x.lift(2.0**-48)
+    grows = s > one
+    large, small = grows.where(s, one), grows.where(one, s)
+    c = s + one
+    result = _over_sum(2.0**-48, s, _minus_one(r), c, small - (c - large))
+    return vanished.where(x.lift(0.0), result)
 
 
 def tanh(x: Num) -> Num:
-    """Hyperbolic tangent, f32: ``u / (u + 2)`` with ``u = expm1(2 |x|)``; a polynomial near 0."""
+    """Hyperbolic tangent, f32: ``1 - 2 / (1 + e**(2 |x|))``; a polynomial near 0."""
     a, z = x.abs(), x * x
-    u = expm1(between(a, 0.0, 10.0) * 2.0)
-    return (a < 0.42).where((a * z).fma(horner(z, *_TANH), a), u.over(u + 2.0)).copysign(x)
+    _, number, r = _reduced((a > 10.0).where(x.lift(10.0), a) * 2.0)
+    s = _power_of_two(number)
+    far = _over_sum(1.0, s, _minus_one(r), s + 1.0).fma(-2.0, 1.0)
+    return (a < 0.55).where((a * z).fma(horner(z, *_TANH), a), far).copysign(x)
 
 
 def exp_double(x: Num) -> Num:

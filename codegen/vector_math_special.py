@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from .vector_math_exp import exp, exp_double
+from .vector_math_exp import exp_double, one_minus_exp
 from .vector_math_num import Num, between, horner
 
 ERF_SMALL = (
@@ -16,9 +16,8 @@ ERF_SMALL = (
     0.0052003685868649604, -0.000813470933211905653, 8.33471861520990583e-5,
 )  # fmt: skip
 _ERF_LARGE = (
-    0.000325905361998020621, -1.13026178344358261, -0.631769514483364231, -0.110140559382682603,
-    0.0264594151754339966, -0.00477437745892681194, 0.000600225017861878102,
-    -4.64933627065696667e-5, 1.66059633836419046e-6,
+    -1.12853348255157471, -0.635653018951416016, -0.105348594486713409, 0.0229459851980209351,
+    -0.00323253194574941828, 0.000216127557042032665,
 )  # fmt: skip
 _ERFC = (
     0.255395676329650005, -0.427185847832069863, 0.24165819224495088, -0.0789785622944789456,
@@ -33,8 +32,8 @@ def erf(x: Num) -> Num:
     """Error function, f32."""
     a = between(x.abs(), 0.0, 3.95)
     small = x.fma(horner(x * x, *ERF_SMALL), x)
-    large = (1.0 - exp(horner(a, *_ERF_LARGE))).copysign(x)
-    return (a < 0.93).where(small, large)
+    large = one_minus_exp(a, horner(a, *_ERF_LARGE)).copysign(x)
+    return (a < 0.72).where(small, large)
 
 
 def erfc(x: Num) -> Num:
@@ -43,6 +42,15 @@ def erfc(x: Num) -> Num:
     ratio = (d - 2.0).over(d + 2.0)
     right = exp_double(-(d * d)) * horner(ratio, *_ERFC)
     return (x < 0.0).where((2.0 - right).single(), right.single())
+
+
+def improved_rsqrt(x: Num, near: Num) -> Num:
+    """``1 / sqrt(x)`` of any float type: a step of Newton's, its residual without rounding."""
+    product = x * near
+    lost = x.fma(near, -product)
+    residual = lost.fma(-near, (-product).fma(near, 1.0))
+    better = (near * 0.5).fma(residual, near)
+    return residual.is_nan().where(near, better)  # at 0 and infinity
 
 
 def cbrt(x: Num) -> Num:
