@@ -36,6 +36,7 @@ class Builder:
         self.has_fma = "fma" in target.features or target.machine == "aarch64"
         self.contracts = True  # whether a product and a sum may become one fma
         self.libm = True  # whether code may call the C library
+        self.rounds_again: DType | None = None  # what the f32 result of an operation becomes
         self.nvidia = False  # whether the machine is an NVIDIA GPU, with instructions of its own
 
     # Operands.

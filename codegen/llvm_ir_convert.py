@@ -68,7 +68,7 @@ def _native_bf16(lanes: int) -> str:
     return f"<{lanes} x bfloat>" if lanes else "bfloat"
 
 
-def _to_odd(b: Builder, x: Value) -> Value:
+def to_odd(b: Builder, x: Value) -> Value:
     """An f64 as f32, truncated, the last bit set where that lost something."""
     near = b.cast("fptrunc", x, f32)
     back = b.cast("fpext", near, f64)
@@ -117,7 +117,7 @@ def _float_to_float(b: Builder, x: Value, to: DType) -> Value:
     if x.dtype == f64 and to in (f32, bf16):
         return narrow(b, b.cast("fptrunc", x, f32), to)
     if x.dtype == f64:
-        return narrow(b, _to_odd(b, x), to)
+        return narrow(b, to_odd(b, x), to)
     wide = widen(b, x)
     return b.cast("fpext", wide, f64) if to == f64 else narrow(b, wide, to)
 

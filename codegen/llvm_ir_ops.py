@@ -1,6 +1,7 @@
 """What LLVM code each element-wise operation of ``ir.elementwise.TABLE`` becomes.
 
-One table per kind of element. Floats of fewer than 32 bits are computed in f32 and rounded once.
+One table per kind of element. Floats of fewer than 32 bits are computed in f32 or wider; where
+the type's own rounding would see that f32 has rounded before it, f32 is rounded to odd.
 Sums and products of floats carry ``contract``, so that a product and a sum may become one fma;
 nothing else is assumed of floats.
 """
@@ -36,7 +37,9 @@ def apply(b: Builder, name: str, args: tuple[Value, ...]) -> Value:
     args = b.even(*args)
     if not dtype.is_float:
         return emit(b, *args)
+    b.rounds_again = dtype if dtype.bits < 32 else None
     result = emit(b, *(widen(b, a) for a in args))
+    b.rounds_again = None
     return result if result.dtype == pred else narrow(b, result, dtype)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from ..ir.dtypes import f64
+from ..ir.dtypes import f16, f64
 from . import vector_math_double as double
 from . import vector_math_double_special as double_special
 from . import vector_math_exp as exp
@@ -65,10 +65,18 @@ SINGLE: Mapping[str, Callable[..., Num]] = MappingProxyType(
 """What f32 takes on GPUs instead."""
 
 
+TWICE = frozenset(
+    {"exponential", "exponential-minus-one", "log", "logistic", "tanh", "erf", "power"}
+)
+"""What f32 has no bits to spare in: f16 takes these from f64, and so do all for ``power``."""
+
+
 def call(b: Builder, name: str, *args: Value) -> Value:
     """The function ``name`` of f32 or f64 operands, in line."""
     args = b.even(*args)
     symbol, code, wide = FUNCTIONS[name]
+    if b.libm and name in TWICE and (b.rounds_again == f16 or (b.rounds_again and name == "power")):
+        return wide(*(Num(b, a).double() for a in args)).single().v
     if args[0].dtype != f64:
         code = code if b.libm else SINGLE.get(name, code)
         return code(*(Num(b, a) for a in args)).v

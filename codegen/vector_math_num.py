@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from ..ir.dtypes import DType, f32, f64
 from .llvm_ir_build import SIGNED, Builder
+from .llvm_ir_convert import to_odd
 from .llvm_ir_core import Value
 
 
@@ -136,7 +137,9 @@ class Num:
         return Num(self.b, self.b.cast("fpext", self.v, f64))
 
     def single(self) -> Num:
-        """An f64 rounded to f32."""
+        """An f64 rounded to f32: to odd if that is to be rounded again."""
+        if self.b.rounds_again is not None:
+            return Num(self.b, to_odd(self.b, self.v))
         return Num(self.b, self.b.cast("fptrunc", self.v, f32))
 
     def as_float(self) -> Num:
