@@ -123,7 +123,8 @@ def judge(row: Row, args: tuple[Array, ...], got: Array, dtype: DType) -> None:
     least = unit(np.zeros_like(values), dtype)
     wrong = {
         "nan": np.isnan(mine) != np.isnan(right),
-        "infinity": (np.isinf(mine) & (np.abs(values) < limit)) | (beyond & ~np.isinf(mine) & ~both),
+        "infinity": (np.isinf(mine) & (np.abs(values) < limit))
+        | (beyond & ~np.isinf(mine) & ~both),
         "zero": (mine == 0) & (right == 0),
         "flushed": (mine == 0) & (np.abs(values) >= least),
     }
@@ -151,9 +152,7 @@ def judge(row: Row, args: tuple[Array, ...], got: Array, dtype: DType) -> None:
 def build(op: str, dtype: DType, target: str, size: int) -> Callable[..., Array]:
     """The operation on arrays of ``size`` elements."""
     names = [f"x{k}" for k in range(ARITY[op])]
-    parameters = "".join(
-        f"  {x} = {dtype}[{size}] parameter({k})\n" for k, x in enumerate(names)
-    )
+    parameters = "".join(f"  {x} = {dtype}[{size}] parameter({k})\n" for k, x in enumerate(names))
     text = TEXT.format(parameters=parameters, dtype=dtype, n=size, op=op, names=", ".join(names))
     return nw.build(nw.parse(text), target, cache=False)
 

@@ -72,7 +72,6 @@ def _logistic(x: Array) -> Array:
     return np.where(x < 0, small, x.dtype.type(1)) / (1 + small)
 
 
-
 FUNCTIONS: dict[str, Callable[..., Array]] = {
     "exponential": np.exp,
     "exponential-minus-one": np.expm1,

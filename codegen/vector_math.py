@@ -71,23 +71,31 @@ TWICE = frozenset(
 """What f32 has no bits to spare in: f16 takes these from f64, and so do all for ``power``."""
 
 
+BY_LANE = frozenset({"sine", "cosine", "tan"})
+"""Functions of f64 that fetch from a table, one place for each lane."""
+
+OURS = frozenset(
+    {
+        "logistic", "tanh", "sinh", "cosh", "asinh", "acosh", "atanh", "cbrt", "erf", "erfc",
+    }
+)  # fmt: skip
+"""Functions of f64 that are ours on CPUs too: whole vectors, and nearer than most libraries'."""
+
+
 def call(b: Builder, name: str, *args: Value) -> Value:
     """The function ``name`` of f32 or f64 operands, in line."""
     args = b.even(*args)
     symbol, code, wide = FUNCTIONS[name]
+    if args[0].dtype == f64:
+        if b.libm and symbol and not (name in OURS and b.has_fma):
+            return _libm(b, symbol, args)
+        if name in BY_LANE:
+            return by_lane(b, args, lambda *xs: wide(*(Num(b, x) for x in xs)).v)
+        return wide(*(Num(b, a) for a in args)).v
     if b.libm and name in TWICE and (b.rounds_again == f16 or (b.rounds_again and name == "power")):
         return wide(*(Num(b, a).double() for a in args)).single().v
-    if args[0].dtype != f64:
-        code = code if b.libm else SINGLE.get(name, code)
-        return code(*(Num(b, a) for a in args)).v
-    if not b.libm:
-        return by_lane(b, args, lambda *xs: wide(*(Num(b, x) for x in xs)).v)
-    if symbol:
-        return _libm(b, symbol, args)
-    (x,) = args  # logistic
-    grown = _libm(b, "exp", (b.unary("fneg", x),))
-    one = b.like(1.0, x)
-    return b.binary("fdiv", one, b.binary("fadd", one, grown))
+    code = code if b.libm else SINGLE.get(name, code)
+    return code(*(Num(b, a) for a in args)).v
 
 
 def improved_rsqrt(b: Builder, x: Value, near: Value) -> Value:

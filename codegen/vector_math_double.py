@@ -8,99 +8,77 @@ from __future__ import annotations
 
 import math
 
+from . import vector_math_exp as single
+from .vector_math_exp import DOUBLE
 from .vector_math_log import at_the_ends, power, power_at_the_ends
 from .vector_math_num import Num, between, horner
 from .vector_math_pair import Pair, added, constant, joined, multiplied
 
-_LOG2E = 1.44269504088896340736
 _LN2, _LN2_REST = 0.693147180559945286, 2.31904681384629956e-17
-_LN2_HIGH = math.ldexp(math.floor(math.ldexp(_LN2, 32)), -32)  # times an exponent: exact
-_LN2_LOW = (_LN2 - _LN2_HIGH) + _LN2_REST
 _THIRDS = 0.66666666666666663, 3.70074341541718792e-17  # 2/3
-_EXP = tuple(1 / math.factorial(k) for k in range(2, 14))
+_SINH = tuple(1 / math.factorial(2 * k + 3) for k in range(8))
 _LOG = tuple(2 / (2 * k + 3) for k in range(12))
-_MAGIC, _MAGIC_BITS = 6755399441055744.0, 0x4338000000000000  # 1.5 * 2**52
 _ROOT_HALF_BITS = 0x3FE6A09E667F3BCD
 _LEAST_NORMAL = 2.0**-1022
 _TINY_SHIFT = 54
 
 
-def _reduced(x: Num) -> tuple[Num, Num, Num]:
-    """``n``, as f64 and as an integer, and ``r`` of ``x = n ln 2 + r``."""
-    shifted = x.fma(_LOG2E, _MAGIC)
-    n = shifted - _MAGIC
-    r = n.fma(-_LN2_REST, n.fma(-_LN2, x))
-    return n, shifted.bits() - _MAGIC_BITS, r
-
-
-def _minus_one(r: Num) -> Num:
-    return (r * r).fma(horner(r, *_EXP), r)
-
-
-def _power_of_two(n: Num) -> Num:
-    """``2**n`` for integers -1022 <= n <= 1023."""
-    return ((n + 1023) << 52).floats()
-
-
 def _scaled(x: Num, n: Num) -> Num:
     half = n >> 1
-    return x * _power_of_two(half) * _power_of_two(n - half)
+    return x * DOUBLE.power_of_two(half) * DOUBLE.power_of_two(n - half)
 
 
 def exp(x: Num) -> Num:
     """e**x."""
-    _, n, r = _reduced(between(x, -746.0, 710.0))
-    return _scaled(_minus_one(r) + 1.0, n)
+    _, n, r = DOUBLE.reduced(between(x, DOUBLE.least, DOUBLE.most))
+    return _scaled(DOUBLE.minus_one(r) + 1.0, n)
 
 
-def _exp_of_pair(x: Pair) -> Num:
-    """e**x, whose size may have no bounds."""
-    inside = x.high.abs() < 750.0
-    low = inside.where(x.low, 0.0)
-    _, n, r = _reduced(between(x.high, -746.0, 711.0))
-    return _scaled(_minus_one(r + low) + 1.0, n)
+def times_exp(factor: Num, rest: Num, high: Num, low: Num) -> Num:
+    """``(factor + rest) * e**(high + low)``; ``rest`` and ``low`` are below last places."""
+    value, _, n = DOUBLE.product(factor, rest, high, (high.abs() < 750.0).where(low, 0.0))
+    return _scaled(value, n)
 
 
 def expm1(x: Num) -> Num:
-    """e**x - 1: twice ``2**(n-1) * (e**r - 1) + (2**(n-1) - 1/2)``, without overflow."""
-    _, n, r = _reduced(between(x, -40.0, 710.0))
-    half = _power_of_two(n - 1)
-    result = half.fma(_minus_one(r), half - 0.5) * 2.0
-    return x.equals(0.0).where(x, result)
+    """e**x - 1."""
+    return single.expm1(x, DOUBLE)
 
 
 def logistic(x: Num) -> Num:
-    """1 / (1 + e**-x), by way of e**-|x|."""
-    small = exp(-x.abs())
-    top = (x < 0.0).where(small, x.lift(1.0))
-    return top.over(small + 1.0)
+    """1 / (1 + e**-x)."""
+    return single.logistic(x, DOUBLE)
 
 
 def tanh(x: Num) -> Num:
-    """Hyperbolic tangent: ``u / (u + 2)`` with ``u = expm1(2 |x|)``."""
-    u = expm1(between(x.abs(), 0.0, 22.0) * 2.0)
-    return u.over(u + 2.0).copysign(x)
+    """Hyperbolic tangent."""
+    return single.tanh(x, DOUBLE)
 
 
-def _half_power(a: Num) -> Num:
-    """e**a / 2 for large numbers, without overflow before its time."""
-    root = exp(a * 0.5)
-    return root * 0.5 * root
+def _powers(x: Num) -> tuple[Num, Num, Num]:
+    """Of e**|x| / 2 the larger part and the rest, and half of e**-|x|; all times 2**-64."""
+    _, n, r = DOUBLE.reduced(between(x.abs(), 0.0, 711.0))
+    beyond = r * r * DOUBLE.beyond(r)
+    high = r + beyond + 1.0
+    low = (r - (high - 1.0)) + beyond
+    s = DOUBLE.power_of_two(n - 65)
+    capped = (n > 100).where(n.lift(100), n)
+    shrunk = high.lift(1.0).over(high) * DOUBLE.power_of_two(-65 - capped)
+    return s * high, s * low, shrunk
 
 
 def sinh(x: Num) -> Num:
     """Hyperbolic sine."""
-    a = x.abs()
-    u = expm1(between(a, 0.0, 40.0))
-    result = (a > 40.0).where(_half_power(a), (u + u.over(u + 1.0)) * 0.5)
-    return result.copysign(x)
+    a, z = x.abs(), x * x
+    grown, rest, shrunk = _powers(x)
+    far = (grown + (rest - shrunk)) * 2.0**64
+    return (a < 0.55).where((a * z).fma(horner(z, *_SINH), a), far).copysign(x)
 
 
 def cosh(x: Num) -> Num:
     """Hyperbolic cosine."""
-    a = x.abs()
-    grown = exp(between(a, 0.0, 40.0))
-    return (a > 40.0).where(_half_power(a), grown * 0.5 + 0.5 / grown)
+    grown, rest, shrunk = _powers(x)
+    return (grown + (rest + shrunk)) * 2.0**64
 
 
 def _split(x: Num) -> tuple[Num, Num]:
@@ -112,15 +90,19 @@ def _split(x: Num) -> tuple[Num, Num]:
     return exponent.as_float() - tiny.where(x.lift(float(_TINY_SHIFT)), 0.0), rest
 
 
-def log(x: Num) -> Num:
-    """Natural logarithm: ``log(1 + f) = f - (h - s (h + R(s)))`` with ``h = f**2 / 2``."""
+def log(x: Num, rest: Num | None = None) -> Num:
+    """Natural logarithm: ``log(1 + f) = f - (h - s (h + R(s)))`` with ``h = f**2 / 2``.
+
+    ``rest``, small, is added to it.
+    """
     e, m = _split(x)
     f = m - 1.0
     s = f.over(f + 2.0)
     z = s * s
     half = f * f * 0.5
-    tail = s.fma(half + z * horner(z, *_LOG), e * _LN2_LOW)
-    return at_the_ends(x, e * _LN2_HIGH - ((half - tail) - f))
+    low = e * DOUBLE.ln2_low
+    tail = s.fma(half + z * horner(z, *_LOG), low if rest is None else low + rest)
+    return at_the_ends(x, e * DOUBLE.ln2_high - ((half - tail) - f))
 
 
 def _log_pair(x: Num) -> Pair:
@@ -146,30 +128,45 @@ def _power_of_size(a: Num, y: Num) -> Num:
     logarithm = _log_pair(a)
     product = multiplied(logarithm.high, y)
     low = logarithm.low.fma(y, product.low)
-    return power_at_the_ends(a, y, _exp_of_pair(Pair(product.high, low)))
+    one, none = a.lift(1.0), a.lift(0.0)
+    return power_at_the_ends(a, y, times_exp(one, none, product.high, low))
 
 
 def log1p(x: Num) -> Num:
     """log(1 + x): what the sum lost is put back."""
-    total = added(x, 1.0)
-    result = log(total.high) + total.low / total.high
-    result = (x < math.inf).where(result, x)
-    result = x.equals(-1.0).where(x.lift(-math.inf), result)
-    return x.equals(0.0).where(x, result)
+    return _log1p(Pair(x, x.lift(0.0)))
+
+
+def _log1p(x: Pair) -> Num:
+    total = added(x.high, 1.0)
+    result = log(total.high, (total.low + x.low).over(total.high, endless=True))
+    result = (x.high < math.inf).where(result, x.high)
+    result = x.high.equals(-1.0).where(x.high.lift(-math.inf), result)
+    return x.high.equals(0.0).where(x.high, result)
+
+
+def root(s: Pair) -> Pair:
+    """The square root of a pair that is not negative, and not as small as a denormal's square."""
+    root = s.high.sqrt()
+    low = ((-root).fma(root, s.high) + s.low).over(root + root)
+    return Pair(root, s.high.equals(0.0).where(root.lift(0.0), low))
 
 
 def asinh(x: Num) -> Num:
     """Inverse hyperbolic sine."""
     a = x.abs()
     square = a * a
-    near = log1p(a + square / ((square + 1.0).sqrt() + 1.0))
+    near = _log1p(joined(a, square / ((square + 1.0).sqrt() + 1.0)))
     return (a > 2.0**28).where(log(a) + _LN2, near).copysign(x)
 
 
 def acosh(x: Num) -> Num:
     """Inverse hyperbolic cosine; NaN below 1."""
-    t = x - 1.0
-    near = log1p(t + (t * t + t * 2.0).sqrt())
+    t, above = x - 1.0, added(x, 1.0)
+    square = multiplied(t, above.high)
+    leg = root(Pair(square.high, t.fma(above.low, square.low)))
+    whole = joined(leg.high, t)
+    near = _log1p(Pair(whole.high, whole.low + leg.low))
     result = (x > 2.0**28).where(log(x) + _LN2, near)
     return (x < 1.0).where(x.lift(math.nan), result)
 
@@ -177,6 +174,9 @@ def acosh(x: Num) -> Num:
 def atanh(x: Num) -> Num:
     """Inverse hyperbolic tangent; NaN outside of -1 .. 1."""
     a = x.abs()
-    result = log1p(a * 2.0 / (1.0 - a)) * 0.5
+    left = added(-a, 1.0)
+    ratio = a * 2.0 / left.high
+    lost = (-ratio).fma(left.high, a * 2.0) - ratio * left.low
+    result = _log1p(Pair(ratio, lost / left.high)) * 0.5
     result = (a > 1.0).where(a.lift(math.nan), result)
     return a.equals(1.0).where(a.lift(math.inf), result).copysign(x)

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 
-from .vector_math_double import exp
+from .vector_math_double import root, times_exp
 from .vector_math_num import Num, between, horner
-from .vector_math_pair import multiplied
+from .vector_math_pair import Pair, added, joined, multiplied
 from .vector_math_quadrant import quadrant
 
 _ERF = (
@@ -29,6 +29,7 @@ _ERFC = (
     5.70937204107749e-06, 2.9938795233219766e-07, -8.235624390130805e-07, 6.717226326433025e-08,
     1.06452649653259e-07, -1.2278425705830675e-08, -1.073184671014993e-08,
 )  # fmt: skip
+_ERFC_REST = -4.6253189210087175e-17  # of the first
 _ARCTANGENT = (
     -0.3333333333333333, 0.199999999999998, -0.14285714285659326, 0.11111111105106704,
     -0.09090908751076597, 0.07692296304973549, -0.0666642362805528, 0.058789145442614446,
@@ -49,20 +50,28 @@ def erf(x: Num) -> Num:
 
 def erfc(x: Num) -> Num:
     """Complementary error function."""
-    a = x.abs()
-    middle = 1.0 - x.fma(horner(x * x, *_ERF), x)
-    far = _erfc_right(a)
+    near = added(-x, 1.0)
+    middle = near.high + (near.low - x * horner(x * x, *_ERF))
+    far = _erfc_right(x.abs())
     far = (x < 0.0).where(2.0 - far, far)
-    return ((x > -1.0) & (x < 0.5)).where(middle, far)
+    return ((x > -1.0) & (x < 0.8)).where(middle, far)
 
 
 def _erfc_right(a: Num) -> Num:
     """erfc of ``a >= 1/2``."""
     a = between(a, 0.5, 27.5)
     square = multiplied(a, a)
-    fallen = exp(-square.high)
-    ratio = horner((a - 4.0).over(a + 4.0), *_ERFC).over(a.fma(2.0, 1.0))
-    return fallen.fma(-square.low, fallen) * ratio
+    q, below = (a - 4.0).over(a + 4.0), added(a * 2.0, 1.0)
+    value = joined(q.lift(_ERFC[0]), q.fma(horner(q, *_ERFC[1:]), _ERFC_REST))
+    ratio = _divided(value, below)
+    return times_exp(ratio.high, ratio.low, -square.high, -square.low)
+
+
+def _divided(a: Pair, b: Pair) -> Pair:
+    """``a / b``, sizes middling."""
+    q = a.high.over(b.high)
+    lost = (-q).fma(b.high, a.high) + q.fma(-b.low, a.low)
+    return Pair(q, lost.over(b.high))
 
 
 def cbrt(x: Num) -> Num:
@@ -86,15 +95,15 @@ def cbrt(x: Num) -> Num:
     return plain.where(root.copysign(x), x)
 
 
-def _parts(x: Num) -> tuple[Num, Num, Num]:
+def _parts(x: Num) -> tuple[Num, Pair, Pair]:
     """The quadrant of ``|x|``, and sine and cosine of what is left."""
     number, r, rest = quadrant(x.abs())
     z = r * r
-    sine = r + (r * z).fma(horner(z, *_SINE), rest * z.fma(-0.5, 1.0))
+    sine = joined(r, (r * z).fma(horner(z, *_SINE), rest * z.fma(-0.5, 1.0)))
     half = z * 0.5
     near = 1.0 - half
     tail = (z * z).fma(horner(z, *_COSINE), -(r * rest))
-    return number, sine, near + (((1.0 - near) - half) + tail)
+    return number, sine, joined(near, ((1.0 - near) - half) + tail)
 
 
 def _odd(number: Num) -> Num:
@@ -114,59 +123,101 @@ def _turned(value: Num, x: Num) -> Num:
 def sin(x: Num) -> Num:
     """Sine."""
     number, sine, cosine = _parts(x)
-    return _turned(_signed(_odd(number).where(cosine, sine), number), x)
+    return _turned(_signed(_odd(number).where(cosine.high, sine.high), number), x)
 
 
 def cos(x: Num) -> Num:
     """Cosine."""
     number, sine, cosine = _parts(x)
-    return _signed(_odd(number).where(sine, cosine), number + 1)
+    return _signed(_odd(number).where(sine.high, cosine.high), number + 1)
 
 
 def tan(x: Num) -> Num:
     """Tangent."""
     number, sine, cosine = _parts(x)
     odd = _odd(number)
-    return _turned(odd.where(-cosine, sine) / odd.where(sine, cosine), x)
+    above = Pair(odd.where(-cosine.high, sine.high), odd.where(-cosine.low, sine.low))
+    below = Pair(odd.where(sine.high, cosine.high), odd.where(sine.low, cosine.low))
+    ratio = _divided(above, below)
+    return _turned(ratio.high + ratio.low, x)
 
 
-def _arctangent(t: Num) -> Num:
-    """Arctangent of ``t >= 0``."""
-    steep = t > 1.0
-    u = steep.where(1.0 / t, t)
-    above = u > math.sqrt(2) - 1
-    u = above.where((u - 1.0).over(u + 1.0), u)
-    z = u * u
-    tail = (u * z) * horner(z, *_ARCTANGENT)
-    tail = above.where(tail + _RIGHT_REST / 2, tail)
-    angle = above.where(u.lift(_RIGHT / 2), 0.0) + (u + tail)
-    return steep.where(_RIGHT - (angle - _RIGHT_REST), angle)
+def _angle(y: Pair, x: Pair, left: Num | None = None) -> Num:
+    """The angle of the point (x, y), its mirror image if ``left``; both of middling size, >= 0.
+
+    It is a multiple of pi/4 and the arctangent of at most ``sqrt(2) - 1``.
+    """
+    steep = y.high > x.high
+    small = Pair(steep.where(x.high, y.high), steep.where(x.low, y.low))
+    large = Pair(steep.where(y.high, x.high), steep.where(y.low, x.low))
+    above = small.high > large.high * (math.sqrt(2) - 1)
+    less, more = added(small.high, -large.high), added(large.high, small.high)
+    ratio = _divided(
+        Pair(
+            above.where(less.high, small.high),
+            above.where(less.low + (small.low - large.low), small.low),
+        ),
+        Pair(
+            above.where(more.high, large.high),
+            above.where(more.low + (small.low + large.low), large.low),
+        ),
+    )
+    u, z = ratio.high, ratio.high * ratio.high
+    tail = (u * z).fma(horner(z, *_ARCTANGENT), ratio.low.fma(-z, ratio.low))
+    eighths = above.where(u.lift(1.0), 0.0)
+    eighths = steep.where(2.0 - eighths, eighths)
+    if left is None:
+        back = steep
+    else:
+        eighths = left.where(4.0 - eighths, eighths)
+        back = steep ^ left
+    base = joined(eighths * (_RIGHT / 2), back.where(-u, u))
+    return base.high + (base.low + eighths.fma(_RIGHT_REST / 2, back.where(-tail, tail)))
+
+
+def _exactly(x: Num) -> Pair:
+    return Pair(x, x.lift(0.0))
 
 
 def atan(x: Num) -> Num:
     """Arctangent."""
-    return _arctangent(x.abs()).copysign(x)
+    a = x.abs()
+    return _angle(
+        _exactly((a > 2.0**90).where(x.lift(2.0**90), a)), _exactly(x.lift(1.0))
+    ).copysign(x)
+
+
+def _leg(a: Num) -> Pair:
+    """``sqrt((1 - a) (1 + a))``; NaN outside of 0 .. 1."""
+    less, more = added(-a, 1.0), added(a, 1.0)
+    square = multiplied(less.high, more.high)
+    rest = less.high.fma(more.low, square.low) + less.low * more.high
+    return root(Pair(square.high, rest))
 
 
 def asin(x: Num) -> Num:
     """Arcsine; NaN outside of -1 .. 1."""
     a = x.abs()
-    return _arctangent(a / ((1.0 - a) * (a + 1.0)).sqrt()).copysign(x)
+    return _angle(_exactly(a), _leg(a)).copysign(x)
 
 
 def acos(x: Num) -> Num:
     """Arccosine; NaN outside of -1 .. 1."""
-    return _arctangent(((1.0 - x) / (x + 1.0)).sqrt()) * 2.0
+    a = x.abs()
+    return _angle(_leg(a), _exactly(a), x < 0.0)
 
 
 def atan2(y: Num, x: Num) -> Num:
     """The angle of the point (x, y), in all quadrants and at infinity."""
     p, q = y.abs(), x.abs()
-    steep = p > q
-    large, small = steep.where(p, q), steep.where(q, p)
-    ratio = large.equals(0.0).where(small, small / large)
-    ratio = small.equals(math.inf).where(small.lift(1.0), ratio)
-    angle = _arctangent(ratio)
-    angle = steep.where(_RIGHT - (angle - _RIGHT_REST), angle)
-    angle = (x.bits() < 0).where(math.pi - (angle - 2 * _RIGHT_REST), angle)
+    one = x.lift(1.0)
+    large = (p > q).where(p, q)
+    scale = (large > 2.0**900).where(x.lift(2.0**-200), 1.0)
+    scale = (large < 2.0**-700).where(x.lift(2.0**300), scale)
+    endless, none = large.equals(math.inf), large.equals(0.0)
+    far_p = p.equals(math.inf).where(one, 0.0)
+    far_q = q.equals(math.inf).where(one, 0.0)
+    p = endless.where(far_p, p * scale)
+    q = endless.where(far_q, none.where(one, q * scale))
+    angle = _angle(_exactly(p), _exactly(q), x.bits() < 0)
     return (x.is_nan() | y.is_nan()).where(x + y, angle.copysign(y))

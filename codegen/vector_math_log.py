@@ -28,15 +28,16 @@ _LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440054690583e-4
 _LEAST_NORMAL = 1.17549435082228751e-38
 
 
-def log(x: Num) -> Num:
-    """Natural logarithm, f32."""
+def log(x: Num, rest: Num | None = None) -> Num:
+    """Natural logarithm, f32; ``rest``, small, is added to it."""
     tiny = x < _LEAST_NORMAL
     bits = tiny.where(x * 8388608.0, x).bits()
     exponent = (bits - _ROOT_HALF_BITS) >> 23
     f = (bits - (exponent << 23)).floats() - 1.0
     e = exponent.as_float() - tiny.where(x.lift(23.0), 0.0)
     square = f * f
-    tail = (f * square).fma(horner(f, *_SINGLE), e * _LN2_LOW)
+    low = e * _LN2_LOW if rest is None else e.fma(_LN2_LOW, rest)
+    tail = (f * square).fma(horner(f, *_SINGLE), low)
     result = e.fma(_LN2_HIGH, f + square.fma(-0.5, tail))
     return at_the_ends(x, result)
 

@@ -31,7 +31,7 @@ _ERFC = (
     0.0018317768513934159, -0.0005202690613218077,
 )  # fmt: skip
 _ERFC_REST = _ERFC[0] - round_f32(_ERFC[0])
-_NAME, _RESULT = "nw_quadrant_single", "{ i32, float }"
+_NAME, _RESULT = "nw_quadrant_single", "{ i32, float, float }"
 _TWO_OVER_PI = (
     0x0, 0xA2F9836E, 0x4E441529, 0xFC2757D1, 0xF534DDC0, 0xDB629599, 0x3C439041, 0xFE5163AB,
 )  # fmt: skip
@@ -76,15 +76,20 @@ define internal {result} @{name}(float %x) {{
   %number = sitofp i64 %left to double
   %angle = fmul double %number, {unit}
   %r = fptrunc double %angle to float
+  %back = fpext float %r to double
+  %lost = fsub double %angle, %back
+  %rest = fptrunc double %lost to float
   %q32 = trunc i64 %q to i32
   %near = fcmp ole float %x, {eighth}
   %number.all = select i1 %near, i32 0, i32 %q32
   %r.near = select i1 %near, float %x, float %r
+  %rest.near = select i1 %near, float 0.0, float %rest
   %finite = fcmp olt float %x, 0x7FF0000000000000
   %r.all = select i1 %finite, float %r.near, float 0x7FF8000000000000
   %a = insertvalue {result} poison, i32 %number.all, 0
   %b = insertvalue {result} %a, float %r.all, 1
-  ret {result} %b
+  %c = insertvalue {result} %b, float %rest.near, 2
+  ret {result} %c
 }}
 """
 
@@ -100,8 +105,8 @@ def _text() -> str:
     )
 
 
-def _quadrant(x: Num) -> tuple[Num, Num]:
-    """The quadrant's number modulo 4, and the rest, of ``x >= 0``."""
+def _quadrant(x: Num) -> tuple[Num, Num, Num]:
+    """The quadrant's number modulo 4, and the rest in two parts, of ``x >= 0``."""
     b = x.b
     b.declarations[_NAME] = _text()
     b.declare("llvm.fshl.i32", "i32", ["i32"] * 3)
@@ -111,17 +116,18 @@ def _quadrant(x: Num) -> tuple[Num, Num]:
         dtype = f32 if k else s32
         return b.pure(f"extractvalue {_RESULT} {call.text}, {k}", dtype, 0, call.depth)
 
-    number, rest = (by_lane(b, (x.v,), lambda v, k=k: part(k, v)) for k in (0, 1))
-    return Num(b, number), Num(b, rest)
+    number, high, low = (by_lane(b, (x.v,), lambda v, k=k: part(k, v)) for k in range(3))
+    return Num(b, number), Num(b, high), Num(b, low)
 
 
 def _parts(x: Num) -> tuple[Num, Num, Num]:
-    number, r = _quadrant(x.abs())
+    number, r, rest = _quadrant(x.abs())
     z = r * r
-    sine = (r * z).fma(horner(z, *_SINE), r)
+    sine = (r * z).fma(horner(z, *_SINE), rest) + r
     half = z * 0.5
     near = 1.0 - half
-    cosine = near + (z * z).fma(horner(z, *_COSINE), (1.0 - near) - half)
+    lost = (-r).fma(rest, (1.0 - near) - half)
+    cosine = near + (z * z).fma(horner(z, *_COSINE), lost)
     return number, sine, cosine
 
 
@@ -168,7 +174,7 @@ def erfc(x: Num) -> Num:
 def log1p(x: Num) -> Num:
     """log(1 + x): what the sum lost is put back."""
     total = added(x, 1.0)
-    result = log(total.high) + total.low.over(total.high)
+    result = log(total.high, total.low.over(total.high))
     result = at_the_ends(total.high, result)
     return x.equals(0.0).where(x, result)
 
