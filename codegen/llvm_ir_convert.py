@@ -68,8 +68,18 @@ def _native_bf16(lanes: int) -> str:
     return f"<{lanes} x bfloat>" if lanes else "bfloat"
 
 
-def to_odd(b: Builder, x: Value) -> Value:
-    """An f64 as f32, truncated, the last bit set where that lost something."""
+def to_odd(b: Builder, x: Value, to: DType) -> Value:
+    """An f64 as f32, truncated, the last bit set where that lost something.
+
+    So the nearest number of type ``to`` is the nearest one to ``x`` as well. f16 ends far above
+    f32's denormals; for it the bits of f64 that f32 lacks are put together into one.
+    """
+    if to == f16:
+        bits = b.bits(x)
+        lacking = b.like((1 << 29) - 1, bits)
+        carried = b.binary("add", b.binary("and", bits, lacking), lacking)
+        kept = b.binary("and", b.binary("or", bits, carried), b.like(-(1 << 29), bits))
+        return b.cast("fptrunc", b.from_bits(kept), f32)
     near = b.cast("fptrunc", x, f32)
     back = b.cast("fpext", near, f64)
     inexact = b.compare("one", back, x)
@@ -117,7 +127,7 @@ def _float_to_float(b: Builder, x: Value, to: DType) -> Value:
     if x.dtype == f64 and to in (f32, bf16):
         return narrow(b, b.cast("fptrunc", x, f32), to)
     if x.dtype == f64:
-        return narrow(b, to_odd(b, x), to)
+        return narrow(b, to_odd(b, x, to), to)
     wide = widen(b, x)
     return b.cast("fpext", wide, f64) if to == f64 else narrow(b, wide, to)
 

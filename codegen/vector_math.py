@@ -16,6 +16,7 @@ from ..ir.dtypes import f16, f64
 from . import vector_math_double as double
 from . import vector_math_double_special as double_special
 from . import vector_math_exp as exp
+from . import vector_math_half as half
 from . import vector_math_hyperbolic as hyperbolic
 from . import vector_math_log as log
 from . import vector_math_single as single
@@ -64,12 +65,16 @@ SINGLE: Mapping[str, Callable[..., Num]] = MappingProxyType(
 )
 """What f32 takes on GPUs instead."""
 
-
-TWICE = frozenset(
-    {"exponential", "exponential-minus-one", "log", "logistic", "tanh", "erf", "power"}
+HALF: Mapping[str, Callable[..., Num]] = MappingProxyType(
+    {
+        "exponential": half.exp,
+        "exponential-minus-one": half.expm1,
+        "log": half.log,
+        "logistic": half.logistic,
+        "erf": half.erf,
+    }
 )
-"""What f32 has no bits to spare in: f16 takes these from f64, and so do all for ``power``."""
-
+"""What f16 takes on CPUs instead of f32's."""
 
 BY_LANE = frozenset({"sine", "cosine", "tan"})
 """Functions of f64 that fetch from a table, one place for each lane."""
@@ -92,9 +97,12 @@ def call(b: Builder, name: str, *args: Value) -> Value:
         if name in BY_LANE:
             return by_lane(b, args, lambda *xs: wide(*(Num(b, x) for x in xs)).v)
         return wide(*(Num(b, a) for a in args)).v
-    if b.libm and name in TWICE and (b.rounds_again == f16 or (b.rounds_again and name == "power")):
-        return wide(*(Num(b, a).double() for a in args)).single().v
-    code = code if b.libm else SINGLE.get(name, code)
+    if b.rounds_again is not None and name == "power" and b.libm:
+        return wide(*(Num(b, a).double() for a in args)).single().v  # exact where that is a tie
+    if not b.libm:
+        code = SINGLE.get(name, code)
+    elif b.rounds_again == f16:
+        code = HALF.get(name, code)
     return code(*(Num(b, a) for a in args)).v
 
 

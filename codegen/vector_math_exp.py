@@ -207,10 +207,22 @@ def tanh(x: Num, kind: Exponential = SINGLE) -> Num:
     return (a < 0.55).where((a * z).fma(horner(z, *kind.tanh), a), far).copysign(x)
 
 
-def exp_double(x: Num) -> Num:
-    """e**x in f64, -700 <= x <= 700, to a relative error of 2**-40: enough for results in f32."""
+def _double_parts(x: Num) -> tuple[Num, Num]:
+    """``2**n`` and ``exp(r) - 1`` in f64, the latter to 2**-40."""
     shifted = x.fma(_LOG2E, _MAGIC_DOUBLE)
     n = shifted - _MAGIC_DOUBLE
     r = n.fma(-2.319046813846299558e-17, n.fma(-_LN2, x))
-    e = (r * r).fma(horner(r, *_DOUBLE), r) + 1.0
-    return e * (((shifted.bits() - (_MAGIC_DOUBLE_BITS - 1023)) << 52).floats())
+    power = ((shifted.bits() - (_MAGIC_DOUBLE_BITS - 1023)) << 52).floats()
+    return power, (r * r).fma(horner(r, *_DOUBLE), r)
+
+
+def exp_double(x: Num) -> Num:
+    """e**x in f64, -700 <= x <= 700, to a relative error of 2**-40: enough for results in f32."""
+    power, rest = _double_parts(x)
+    return (rest + 1.0) * power
+
+
+def expm1_double(x: Num) -> Num:
+    """e**x - 1 in f64, -700 <= x <= 700, to a relative error of about 2**-38."""
+    power, rest = _double_parts(x)
+    return power.fma(rest, power - 1.0)

@@ -139,7 +139,7 @@ class Num:
     def single(self) -> Num:
         """An f64 rounded to f32: to odd if that is to be rounded again."""
         if self.b.rounds_again is not None:
-            return Num(self.b, to_odd(self.b, self.v))
+            return Num(self.b, to_odd(self.b, self.v, self.b.rounds_again))
         return Num(self.b, self.b.cast("fptrunc", self.v, f32))
 
     def as_float(self) -> Num:

@@ -38,10 +38,14 @@ def erf(x: Num) -> Num:
 
 def erfc(x: Num) -> Num:
     """Complementary error function, f32."""
-    d = between(x.double().abs(), 0.0, 10.2)
-    ratio = (d - 2.0).over(d + 2.0)
-    right = exp_double(-(d * d)) * horner(ratio, *_ERFC)
+    right = erfc_double(between(x.double().abs(), 0.0, 10.2))
     return (x < 0.0).where((2.0 - right).single(), right.single())
+
+
+def erfc_double(d: Num) -> Num:
+    """Complementary error function of ``0 <= d <= 10.2`` in f64, for results in f32."""
+    ratio = (d - 2.0).over(d + 2.0)
+    return exp_double(-(d * d)) * horner(ratio, *_ERFC)
 
 
 def improved_rsqrt(x: Num, near: Num) -> Num:
