@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from threading import RLock
 from typing import Any
 
@@ -68,21 +68,44 @@ def _module(text: str, target: Target) -> tuple[Any, Any]:
         module.verify()
     except RuntimeError as e:
         raise VerifyError("generated LLVM code is not well formed", str(e).strip()) from None
-    _optimize(module, machine)
+    _tidying(target).run(module)
     if COROUTINE in text:
-        _split_coroutines(module, machine)
+        _splitting(target).run(module)
     return module, machine
 
 
-def _split_coroutines(module: Any, machine: Any) -> None:
+@dataclass(frozen=True, slots=True)
+class _Passes:
+    """Passes for a machine, made once: llvmlite 0.50 leaks some KiB of each manager it disposes."""
+
+    builder: Any
+    managers: tuple[Any, ...]
+
+    def run(self, module: Any) -> None:
+        for manager in self.managers:
+            manager.run(module, self.builder)
+
+
+@cache
+def _tidying(target: Target) -> _Passes:
+    options = llvm.create_pipeline_tuning_options(speed_level=OPTIMIZATION)
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_sroa_pass()
+    passes.add_instruction_combine_pass()
+    passes.add_simplify_cfg_pass()
+    passes.add_new_gvn_pass()
+    return _Passes(llvm.create_pass_builder(_machine(target), options), (passes,))
+
+
+@cache
+def _splitting(target: Target) -> _Passes:
     """Make state machines of coroutines: LLVM's pipeline without optimizations does just that."""
     options = llvm.create_pipeline_tuning_options(speed_level=0)
-    builder = llvm.create_pass_builder(machine, options)
-    builder.getModulePassManager().run(module, builder)
+    builder = llvm.create_pass_builder(_machine(target), options)
     tidy = llvm.create_new_module_pass_manager()
     tidy.add_instruction_combine_pass()
     tidy.add_simplify_cfg_pass()
-    tidy.run(module, builder)
+    return _Passes(builder, (builder.getModulePassManager(), tidy))
 
 
 _ENDING = """
@@ -105,17 +128,6 @@ def coroutine_end() -> str:
         return "void"
 
 
-def _optimize(module: Any, machine: Any) -> None:
-    options = llvm.create_pipeline_tuning_options(speed_level=OPTIMIZATION)
-    builder = llvm.create_pass_builder(machine, options)
-    passes = llvm.create_new_module_pass_manager()
-    passes.add_sroa_pass()
-    passes.add_instruction_combine_pass()
-    passes.add_simplify_cfg_pass()
-    passes.add_new_gvn_pass()
-    passes.run(module, builder)
-
-
 def compile(text: str, target: Target) -> bytes:
     """The object code of an LLVM module. ``VerifyError`` if LLVM does not accept the text."""
     with _lock:
@@ -135,8 +147,8 @@ class Library:
     """Loaded code. It stays in memory as long as this object, or an address's user, keeps it."""
 
     name: str
-    jit: Any
     trackers: list[Any]  # the first of link, the others of lookups; each keeps the code loaded
+    jit: Any  # let go of after the trackers
 
     def address(self, symbol: str) -> int:
         """Where a symbol lies in memory; ``KeyError`` if no object defines it."""
@@ -149,10 +161,17 @@ class Library:
             return int(tracker[symbol])
 
 
-@cache
-def _jit() -> Any:
-    host = Target.parse("cpu")
-    return llvm.create_lljit_compiler(_machine(host))
+LIBRARIES = 32  # that share a JIT: making one takes half a millisecond and 110 KiB
+
+
+@lru_cache(maxsize=1)
+def _jit(number: int) -> Any:
+    """The JIT of libraries ``number * LIBRARIES`` and on; they alone keep an older one alive.
+
+    A JIT keeps the tables of a library, 10 KiB, after the library is gone: llvmlite frees them with
+    the JIT only.
+    """
+    return llvm.create_lljit_compiler(_machine(Target.parse("cpu")))
 
 
 def load(objects: Sequence[bytes], symbols: Mapping[str, int] | None = None) -> Library:
@@ -162,16 +181,17 @@ def load(objects: Sequence[bytes], symbols: Mapping[str, int] | None = None) -> 
     ``VerifyError`` for bytes that are no object code of this machine.
     """
     with _lock:
-        jit = _jit()
+        number = next(_numbers)
+        jit = _jit(number // LIBRARIES)
         builder = llvm.JITLibraryBuilder()
         for data in objects:
             builder.add_object_img(data)
         builder.add_current_process()
         for symbol, address in (symbols or {}).items():
             builder.import_symbol(symbol, address)
-        name = f"nw{next(_numbers)}"
+        name = f"nw{number}"
         try:
             tracker = builder.link(jit, name)
         except RuntimeError as e:
             raise VerifyError("object code cannot be loaded", str(e).strip()) from None
-        return Library(name, jit, [tracker])
+        return Library(name, [tracker], jit)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,15 @@ class _MethodDef(ctypes.Structure):
 
 
 _METH_FASTCALL_KEYWORDS = 0x80 | 0x02
+
+
+@cache
+def _method(name: str, call: int) -> _MethodDef:
+    """A method definition. It is kept: CPython reads it as long as any function made from it lives,
+    and gives no notice of the end."""
+    return _MethodDef(name.encode(), call, _METH_FASTCALL_KEYWORDS, None)
+
+
 _RELEASE_GIL, _AS_TUPLE = 1, 2
 
 
@@ -155,17 +165,10 @@ class Entry:
         return self._object(self.allocators[i]), shape, dtype
 
     def callable(self, name: str, call: int, library: object) -> Callable[..., Any]:
-        """A built-in function over ``nw_call`` (at address ``call``). It keeps ``library`` alive.
-
-        Its method definition is never freed: CPython reads it as long as the function lives, and
-        gives no notice of the end.
-        """
-        method = _MethodDef(name.encode(), call, _METH_FASTCALL_KEYWORDS, None)
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(method))
+        """A built-in function over ``nw_call``, at address ``call``. It keeps ``library`` alive."""
         new = ctypes.pythonapi.PyCFunction_NewEx
         new.restype = ctypes.py_object
         new.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
-        made: Callable[..., Any] = new(
-            ctypes.addressof(method), (self.address, self, library), None
-        )
+        method = ctypes.addressof(_method(name, call))
+        made: Callable[..., Any] = new(method, (self.address, self, library), None)
         return made
