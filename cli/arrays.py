@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from ..ir.archive import opened
 from ..ir.dtypes import to_numpy
-from ..ir.errors import ArgumentError
+from ..ir.errors import ArgumentError, ArtifactError
 from ..ir.files import whole_file
+from ..ir.npy import read_arrays
 
 if TYPE_CHECKING:  # `--help` needs no LLVM
     from ..codegen.runtime.entry import ArraySpec
 
 Array: TypeAlias = np.ndarray[Any, Any]
-
-MAX_BYTES = 1 << 37  # of one file, unpacked
 
 
 def read_npz(path: str | Path) -> dict[str, Array]:
@@ -29,30 +28,21 @@ def read_npz(path: str | Path) -> dict[str, Array]:
     pickled objects.
     """
     try:
-        with open(path, "rb") as file:
-            if not zipfile.is_zipfile(file):
-                raise ValueError("it is no archive of arrays")
-            file.seek(0)
-            with np.load(file, allow_pickle=False) as data:
-                size = sum(i.file_size for i in data.zip.infolist())
-                if size > MAX_BYTES:
-                    raise ValueError(f"{size} bytes, at most {MAX_BYTES} are read")
-                return {name: np.asarray(data[name]) for name in data.files}
-    except OSError as e:
-        raise ArgumentError(f"cannot read {path}", e.strerror or str(e)) from None
-    except (ValueError, RuntimeError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as e:
-        why = str(e).partition("\n")[0] or type(e).__name__
-        if "allow_pickle" in why:
-            why = "it holds pickled objects, which are never loaded"
+        with opened(path) as archive:
+            return read_arrays(archive)
+    except ArtifactError as e:
+        if not os.path.isfile(path):
+            raise ArgumentError(f"cannot read {path}", e.why) from None
         raise ArgumentError(
-            f"cannot read {path} as .npz", why, hint="numpy.savez writes such files"
+            f"cannot read {path} as .npz", e.why or e.what, hint="numpy.savez writes such files"
         ) from None
 
 
 def _number(name: str) -> int | None:
     """The 3 of ``arg3``."""
     digits = name[3:]
-    return int(digits) if name.startswith("arg") and digits.isdecimal() else None
+    known = name.startswith("arg") and digits.isascii() and digits.isdecimal()
+    return int(digits) if known and len(digits) <= 9 else None
 
 
 def read_constants(path: str | Path | None) -> dict[int | str, Array] | None:

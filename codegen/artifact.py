@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-import zipfile
 from pathlib import Path
 
+from ..ir.archive import opened
+from ..ir.errors import ArtifactError
 from .runtime.bundle import read
 from .runtime.executable import Executable
 
@@ -18,7 +19,7 @@ def load(path: str | os.PathLike[str]) -> Executable:
 def is_artifact(path: str | os.PathLike[str]) -> bool:
     """Is this file a saved executable (and not, say, HLO text)?"""
     try:
-        with zipfile.ZipFile(path) as archive:
-            return "manifest.json" in archive.namelist()
-    except (OSError, zipfile.BadZipFile):
+        with opened(path) as archive:
+            return "manifest.json" in archive
+    except ArtifactError:
         return False

@@ -65,13 +65,13 @@ class Backend:
     """One kind of target.
 
     ``compile`` makes a flat function's code and notes the seconds of each stage; ``stages`` gives
-    the stages after LLVM's text and what prints each; ``finish`` makes what runs the plan; ``load``
-    may raise ``TargetError``, for a machine that cannot run it.
+    the stages after LLVM's text and what prints each; ``finish`` makes what runs the plan, under a
+    seal (``codegen.seal``); ``load`` may raise ``TargetError``, for a machine that cannot run it.
     """
 
     compile: Callable[[Func, Target, dict[str, float]], Code]
     stages: Callable[[str, Target], Iterator[Stage]]
-    finish: Callable[[Plan, Target], Program]
+    finish: Callable[[Plan, bytes, Target], Program]
     load: Callable[[Bundle], Loaded]
 
 
@@ -91,9 +91,9 @@ def _native_stages(text: str, target: Target) -> Iterator[Stage]:
     yield "asm", lambda: cpu.assembly(text, target.host)
 
 
-def _finish_native(plan: Plan, target: Target) -> Program:
+def _finish_native(plan: Plan, seal: bytes, target: Target) -> Program:
     host = target.host
-    return Program(cpu.compile(program.module_text(plan, host), host), objects(host))
+    return Program(cpu.compile(program.module_text(plan, seal, host), host), objects(host))
 
 
 def _load_native(bundle: Bundle) -> Loaded:
@@ -128,13 +128,13 @@ def _device_stages(text: str, target: Target) -> Iterator[Stage]:
     yield "asm", lambda: disassemble(ptx, target.cpu)
 
 
-def _finish_simulated(plan: Plan, target: Target) -> Program:
+def _finish_simulated(plan: Plan, seal: bytes, target: Target) -> Program:
     host = target.host
-    code = cpu.compile(program.module_text(plan, host, FAILED), host)
+    code = cpu.compile(program.module_text(plan, seal, host, FAILED), host)
     return Program(code, (*objects(host), runtime_object(host)))
 
 
-def _finish_device(plan: Plan, target: Target) -> Program:
+def _finish_device(plan: Plan, seal: bytes, target: Target) -> Program:
     return Program()
 
 

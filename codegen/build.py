@@ -34,6 +34,7 @@ from .parallel import Job, compile_all
 from .plan import Plan
 from .runtime.bundle import Bundle
 from .runtime.executable import Executable
+from .seal import seal
 from .sequence import Compiled, Constants, make_plan
 from .stages import stage_text
 from .timings import timed
@@ -67,13 +68,16 @@ def build(
     kernels = compile_groups(groups, machine, chosen, spent, module.name)
     with timed(spent, "plan"):
         plan, pool = _plan(optimized, groups, kernels, machine, entry_orders(frozen))
+    codes = {symbol(k): kernels[k].code for k in kernels}
+    buffers = {symbol(k): kernels[k].buffers for k in kernels}
     with timed(spent, "llvm"):
-        code = backend(machine).finish(plan, machine)
+        code = backend(machine).finish(plan, seal(plan, codes, buffers), machine)
     bundle = Bundle(
         name=module.name,
         target=machine,
         plan=plan,
-        kernels={symbol(k): kernels[k].code for k in kernels},
+        kernels=codes,
+        buffers=buffers,
         program=code.code,
         runtime=code.runtime,
         constants=pool.memory(),

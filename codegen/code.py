@@ -51,9 +51,14 @@ class PackCode:
 
 @dataclass(frozen=True, slots=True)
 class KernelCode:
-    """A compiled group: its code, the bytes of workspace that its caller hands it, its packs."""
+    """A compiled group: its code, what its caller hands it, its packs.
+
+    ``buffers`` are the bytes of every argument of the kernel, the inputs as the packs make them and
+    the workspace, if there is one, last.
+    """
 
     code: Code
+    buffers: tuple[int, ...]
     workspace: int = 0
     sharing: Sharing = NOTHING_SHARED
     packs: tuple[PackCode, ...] = ()

@@ -67,7 +67,9 @@ class CompiledDevice:
             result_tree=0 if self.outputs == 1 else tuple(range(self.outputs)),
         )
         nothing = np.zeros(0, np.uint8)
-        return Bundle(self.name, self.target, plan, {self.name: self.code}, b"", (), nothing)
+        sizes = tuple(s.bytes for s in thunk.args)
+        kernels, buffers = {self.name: self.code}, {self.name: sizes}
+        return Bundle(self.name, self.target, plan, kernels, buffers, b"", (), nothing)
 
 
 def compile_device(

@@ -44,7 +44,7 @@ def compile_text(
     code = backend(target).compile(flat, target, timings)
     with timed(timings, "llvm"):
         packed = tuple(map(pack_code, packs))
-    return KernelCode(code, workspace_bytes(flat), sharing, packed)
+    return KernelCode(code, buffer_sizes(main, flat), workspace_bytes(flat), sharing, packed)
 
 
 def pack_code(pack: Pack) -> PackCode:
@@ -59,6 +59,13 @@ def pack_code(pack: Pack) -> PackCode:
 def workspace_bytes(flat: Func) -> int:
     """The workspace that a flat function's kernel takes."""
     return int(flat.notes.get("workspace_bytes", 0))
+
+
+def buffer_sizes(func: Func, flat: Func) -> tuple[int, ...]:
+    """The bytes of every argument of a kernel: those of ``func``, and the workspace of ``flat``."""
+    work = workspace_bytes(flat)
+    sizes = (b.dtype.bytes * math.prod(map(int, b.shape)) for b in func.params)
+    return (*sizes, work) if work else tuple(sizes)
 
 
 def loops(computation: Computation, symbol: str, trace: Trace | None) -> tuple[Func, Sharing]:

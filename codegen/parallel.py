@@ -154,7 +154,7 @@ class _Helper:
         )
         updates = tuple((o, i) for o, i in header["updates"])
         sharing = Sharing(tuple(header["in_place"]), updates)
-        return KernelCode(code, header["workspace"], sharing, packs)
+        return KernelCode(code, tuple(header["buffers"]), header["workspace"], sharing, packs)
 
     def stop(self) -> None:
         """End the child, whatever it does."""

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Literal, TypeAlias
 
+from ..ir.archive import is_unicode
 from ..ir.dtypes import BY_NAME
 from ..ir.errors import ArtifactError
 from ..ir.library.call import LibraryCall
@@ -252,6 +254,7 @@ def _thunk_to_json(thunk: Thunk) -> dict[str, Any]:
 
 
 MAX_DEPTH = 64  # of control flow in a plan that is read
+MAX_DIMS = 64  # of an array, in NumPy 2
 
 
 def from_json(data: Mapping[str, Any]) -> Plan:
@@ -263,10 +266,10 @@ def from_json(data: Mapping[str, Any]) -> Plan:
             constant_bytes=_size(data["constant_bytes"]),
             params=tuple(_spec_from_json(s) for s in data["params"]),
             results=tuple(_spec_from_json(s) for s in data["results"]),
-            param_tree=_tree_from_json(data["param_tree"], len(data["params"])),
-            result_tree=_tree_from_json(data["result_tree"], len(data["results"])),
+            param_tree=_whole_tree(data["param_tree"], len(data["params"])),
+            result_tree=_whole_tree(data["result_tree"], len(data["results"])),
         )
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise ArtifactError(
             "the plan cannot be read", f"{type(error).__name__}: {error}"
         ) from error
@@ -299,6 +302,16 @@ def check(plan: Plan) -> None:
                 raise ArtifactError("the plan is damaged", f"{s} would be written", thunk.name)
 
 
+def check_buffers(plan: Plan, buffers: Mapping[str, tuple[int, ...]]) -> None:
+    """``ArtifactError`` unless every kernel gets as many bytes for each argument as it takes."""
+    for thunk in walk(plan.thunks):
+        if isinstance(thunk, KernelThunk):
+            given, takes = tuple(s.bytes for s in thunk.args), buffers[thunk.symbol]
+            if given != takes:
+                why = f"{thunk.symbol} takes {takes} bytes, the plan gives it {given}"
+                raise ArtifactError("the plan is damaged", why, thunk.name)
+
+
 def accesses(thunk: Thunk) -> tuple[tuple[BufferSlice, ...], tuple[BufferSlice, ...]]:
     """What a thunk itself reads and writes, without the thunks inside it."""
     match thunk:
@@ -320,15 +333,40 @@ def _size(value: Any) -> int:
     return value
 
 
+def _name(value: Any) -> str:
+    if not isinstance(value, str) or not is_unicode(value):
+        raise ValueError(f"{value!r} is no name")
+    return value
+
+
 def _spec_from_json(data: Any) -> ArraySpec:
     name, dtype, dims, order, dynamic = data
+    if len(dims) > MAX_DIMS:
+        raise ValueError(f"{len(dims)} dimensions")
     places = tuple(_size(d) for d in order)
     if places and sorted(places) != list(range(len(dims))):
         raise ValueError(f"{order!r} is no order of {len(dims)} dimensions")
     if len(dynamic) not in (0, len(dims)) or any(type(m) is not bool for m in dynamic):
         raise ValueError(f"{dynamic!r} are no marks of {len(dims)} dimensions")
     sizes = tuple(_size(d) for d in dims)
-    return ArraySpec(str(name), BY_NAME[dtype], sizes, places, tuple(dynamic))
+    _size(prod(max(1, d) for d in sizes) * BY_NAME[dtype].bytes)
+    return ArraySpec(_name(name), BY_NAME[dtype], sizes, places, tuple(dynamic))
+
+
+def _whole_tree(data: Any, count: int) -> Tree:
+    """A tree in which every array stands once, in order."""
+    tree = _tree_from_json(data, count)
+    if tuple(_leaves(tree)) != tuple(range(count)):
+        raise ValueError(f"{data!r} is no tree of {count} arrays")
+    return tree
+
+
+def _leaves(tree: Tree) -> Iterator[int]:
+    if isinstance(tree, int):
+        yield tree
+    else:
+        for branch in tree:
+            yield from _leaves(branch)
 
 
 def _tree_from_json(data: Any, leaves: int, depth: int = 0) -> Tree:
@@ -362,28 +400,31 @@ def _thunk_from_json(data: Any, depth: int) -> Thunk:
             if outputs > len(args):
                 raise ValueError("more outputs than arguments")
             places = tuple(_size(i) for i in data["in_place"])
-            names = str(data["task"]), str(data["name"])
-            return KernelThunk(str(data["symbol"]), args, outputs, *names, places)
+            names = _name(data["task"]), _name(data["name"])
+            return KernelThunk(_name(data["symbol"]), args, outputs, *names, places)
         case "copy":
             source, target = _slice_from_json(data["source"]), _slice_from_json(data["target"])
             if source.bytes != target.bytes:
                 raise ValueError("copy between different sizes")
-            return CopyThunk(source, target, str(data["name"]))
+            return CopyThunk(source, target, _name(data["name"]))
         case "library":
             return _library_from_json(data)
         case "while":
             condition = _thunks_from_json(data["condition"], depth + 1)
             body = _thunks_from_json(data["body"], depth + 1)
-            trips = data.get("trips")
+            trips, predicate = data.get("trips"), _slice_from_json(data["predicate"])
+            if predicate.bytes != 1:
+                raise ValueError(f"{predicate} is no pred")
             return WhileThunk(
-                condition, _slice_from_json(data["predicate"]), body, str(data["name"]),
+                condition, predicate, body, _name(data["name"]),
                 None if trips is None else _size(trips),
             )  # fmt: skip
         case "branch":
             branches = tuple(_thunks_from_json(b, depth + 1) for b in data["branches"])
-            if not branches:
-                raise ValueError("no branches")
-            return ConditionalThunk(_slice_from_json(data["selector"]), branches, str(data["name"]))
+            selector = _slice_from_json(data["selector"])
+            if not branches or selector.bytes not in (1, 4):
+                raise ValueError(f"{len(branches)} branches on {selector}")
+            return ConditionalThunk(selector, branches, _name(data["name"]))
         case other:
             raise ValueError(f"no thunk {other!r}")
 
@@ -398,4 +439,4 @@ def _library_from_json(data: Any) -> LibraryThunk:
         t.bytes for t in (*call.operands, *call.results)
     ]:
         raise ValueError(f"the arrays of {call.target!r} do not fit their slices")
-    return LibraryThunk(call, operands, results, str(data["name"]))
+    return LibraryThunk(call, operands, results, _name(data["name"]))

@@ -8,6 +8,8 @@ or ``FAILED`` as soon as a library call fails.
 ``i32 nw_library(i64 number, ptr pointers)`` is the one way out to functions of the host: it runs
 library call ``number`` of the plan on operands and results at the pointers, and returns 0 if that
 failed.
+
+``nw_seal`` is data: the digest of what the function was made from, for whoever loads it.
 """
 
 from __future__ import annotations
@@ -41,8 +43,8 @@ def step_symbol(number: int) -> str:
     return f"nw_step_{number}"
 
 
-def module_text(plan: Plan, target: Target, failed: str = "") -> str:
-    """The LLVM module of a plan; it declares the kernels it calls.
+def module_text(plan: Plan, seal: bytes, target: Target, failed: str = "") -> str:
+    """The LLVM module of a plan, marked with a seal; it declares the kernels it calls.
 
     ``failed`` is a function ``i1 ()`` that says when loops shall end, whatever their condition.
     """
@@ -60,7 +62,9 @@ def module_text(plan: Plan, target: Target, failed: str = "") -> str:
         declared.append(f"declare i1 @{failed}()")
     if library:
         declared.append(f"declare i32 @{LIBRARY}(i64, ptr)")
-    head = [f'target triple = "{target.triple}"', "", *declared, _RUNTIME]
+    mark = "".join(f"\\{byte:02X}" for byte in seal)
+    sealed = f'@nw_seal = constant [{len(seal)} x i8] c"{mark}"'
+    head = [f'target triple = "{target.triple}"', "", sealed, *declared, _RUNTIME]
     return "\n".join((*head, *writer.functions)) + "\n"
 
 

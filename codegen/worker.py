@@ -37,8 +37,8 @@ def _answer(job: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
     sizes = [(name, len(piece)) for name, piece in pieces.items()]
     shared = {"in_place": kernel.sharing.in_place, "updates": kernel.sharing.updates}
     packs = [(p.index, p.symbol, p.size, len(p.object)) for p in kernel.packs]
-    known = {"workspace": kernel.workspace, "timings": timings, **shared}
-    header = {"parts": sizes, "packs": packs, **known}
+    known = {"buffers": kernel.buffers, "workspace": kernel.workspace, "timings": timings}
+    header = {"parts": sizes, "packs": packs, **known, **shared}
     return header, b"".join((*pieces.values(), *(p.object for p in kernel.packs)))
 
 

@@ -82,6 +82,11 @@ class LogError(NestwrightError):
     """A tuning log that cannot be used: other version, other model, unreadable."""
 
 
+@dataclass(eq=False)
+class OutOfMemoryError(NestwrightError, MemoryError):
+    """There is no memory for what a call makes: its results, or what lies between."""
+
+
 class NestwrightWarning(UserWarning):
     """Something a user should know of that keeps nothing from working."""
 

@@ -21,9 +21,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ...ir.archive import Archive, in_memory, is_unicode, opened
 from ...ir.dtypes import BY_NAME, from_numpy, is_numpys, to_numpy
 from ...ir.errors import ArtifactError
 from ...ir.files import whole_file
+from ...ir.npy import read_arrays
 from ...ir.target import Target
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -31,8 +33,8 @@ Array: TypeAlias = np.ndarray[Any, Any]
 FORMAT = 1
 _KIND = "nestwright replay"
 _DATE = (1980, 1, 1, 0, 0, 0)
-_LARGEST = 1 << 37  # bytes of a member
-_TEXT_LARGEST = 1 << 31
+_LARGEST = 1 << 37  # bytes of a member of arrays
+_TEXT_LARGEST = 1 << 31  # and of text
 _PACKAGES = ("nestwright", "llvmlite", "numpy", "ml-dtypes")
 
 
@@ -125,81 +127,115 @@ def _pack(arrays: Mapping[str, Array]) -> bytes:
     return whole.getvalue()
 
 
-def _unpack(data: bytes) -> dict[str, Array]:
+def _unpack(data: bytearray, where: str) -> dict[str, Array]:
     found: dict[str, Array] = {}
-    with np.load(io.BytesIO(data), allow_pickle=False) as stored:
-        for full in stored.files:
-            name, _, dtype = full.rpartition(":")
-            wanted = to_numpy(BY_NAME[dtype])
-            array = np.asarray(stored[full])
-            found[name] = array if array.dtype == wanted else array.view(wanted)
+    for full, array in read_arrays(in_memory(data, where)).items():
+        name, _, kind = full.rpartition(":")
+        dtype = BY_NAME.get(kind)
+        wanted = None if dtype is None else to_numpy(dtype)
+        if wanted is None or wanted.itemsize != array.dtype.itemsize:
+            raise ArtifactError("the report is damaged", f"array {full!r} has another type", where)
+        found[name] = array if array.dtype == wanted else array.view(wanted)
     return found
 
 
 def is_report(path: Path) -> bool:
     """Is this file such an archive?"""
     try:
-        with zipfile.ZipFile(path) as archive:
-            manifest = json.loads(archive.read("manifest.json")[:_TEXT_LARGEST])
-    except (OSError, zipfile.BadZipFile, KeyError, ValueError, RuntimeError):
+        with opened(path) as archive:
+            return archive.json("manifest.json").get("kind") == _KIND
+    except ArtifactError:
         return False
-    return isinstance(manifest, dict) and manifest.get("kind") == _KIND
 
 
 def read(path: Path) -> Report:
     """The report in an archive; ``ArtifactError`` says what is wrong with one that cannot serve."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return _read(archive, str(path))
-    except (OSError, zipfile.BadZipFile, RuntimeError, NotImplementedError, EOFError) as error:
-        raise ArtifactError(f"{path} is no report", str(error) or repr(error)) from error
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ArtifactError("the report is damaged", f"{error}", str(path)) from error
+    with opened(path, "report") as archive:
+        return _read(archive)
 
 
-def _read(archive: zipfile.ZipFile, where: str) -> Report:
-    def member(name: str, limit: int = _LARGEST) -> bytes:
-        if archive.getinfo(name).file_size > limit:
-            raise ArtifactError("the report is damaged", f"{name} is too large", where)
-        return archive.read(name)
-
-    manifest = json.loads(member("manifest.json", _TEXT_LARGEST))
-    if not isinstance(manifest, dict) or manifest.get("kind") != _KIND:
+def _read(archive: Archive) -> Report:
+    where = archive.where
+    manifest = archive.json("manifest.json")
+    if manifest.get("kind") != _KIND:
         raise ArtifactError("not a report", "the manifest is another program's", where)
     if manifest.get("format") != FORMAT:
         why = f"this version reads format {FORMAT}"
         raise ArtifactError(f"format {manifest.get('format')!r}", why, where)
-    digests: dict[str, str] = dict(manifest["sha256"])
+    digests = _texts(manifest, "sha256", where)
 
-    def checked(name: str, limit: int = _LARGEST) -> bytes | None:
+    def checked(name: str) -> bytearray | None:
         if name not in digests:
             return None
-        data = member(name, limit)
+        data = archive.read(name, _LARGEST if name.endswith(".npz") else _TEXT_LARGEST)
         if sha256(data).hexdigest() != digests[name]:
             raise ArtifactError("the report is damaged", f"{name} is not as it was packed", where)
         return data
 
     def arrays(name: str) -> dict[str, Array] | None:
         data = checked(name)
-        return None if data is None else _unpack(data)
+        return None if data is None else _unpack(data, where)
 
     inputs, results = arrays("inputs.npz"), arrays("results.npz")
     frozen = arrays("constants.npz") or {}
-    seed = manifest["seed"]
     return Report(
-        name=str(manifest["name"]),
-        hlo=(checked("model.hlo", _TEXT_LARGEST) or b"").decode(),
-        target=str(manifest["target"]),
-        seed=None if seed is None else int(seed),
-        inputs=None if inputs is None else _in_order(inputs),
-        constants={int(k[1:]) if k.startswith("#") else k: a for k, a in frozen.items()},
-        records=checked("records.jsonl", _TEXT_LARGEST) or b"",
-        results=None if results is None else _in_order(results),
-        failure=str(manifest["failure"]),
-        versions={str(k): str(v) for k, v in dict(manifest["versions"]).items()},
-        machine={str(k): str(v) for k, v in dict(manifest["machine"]).items()},
+        name=_text(manifest, "name", where),
+        hlo=_decoded(checked("model.hlo"), where),
+        target=_text(manifest, "target", where),
+        seed=_seed(manifest, where),
+        inputs=None if inputs is None else _in_order(inputs, where),
+        constants={_parameter(k, where): a for k, a in frozen.items()},
+        records=bytes(checked("records.jsonl") or b""),
+        results=None if results is None else _in_order(results, where),
+        failure=_text(manifest, "failure", where),
+        versions=_texts(manifest, "versions", where),
+        machine=_texts(manifest, "machine", where),
     )
 
 
-def _in_order(arrays: Mapping[str, Array]) -> list[Array]:
-    return [arrays[str(i)] for i in range(len(arrays))]
+def _damaged(what: str, where: str) -> ArtifactError:
+    return ArtifactError("the report is damaged", f"no usable {what}", where)
+
+
+def _text(manifest: Mapping[str, Any], name: str, where: str) -> str:
+    value = manifest.get(name)
+    if not isinstance(value, str) or not is_unicode(value):
+        raise _damaged(name, where)
+    return value
+
+
+def _texts(manifest: Mapping[str, Any], name: str, where: str) -> dict[str, str]:
+    value = manifest.get(name)
+    if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
+        raise _damaged(name, where)
+    return value
+
+
+def _seed(manifest: Mapping[str, Any], where: str) -> int | None:
+    seed = manifest.get("seed")
+    if seed is not None and (type(seed) is not int or seed < 0):
+        raise _damaged("seed", where)
+    return seed
+
+
+def _decoded(data: bytearray | None, where: str) -> str:
+    try:
+        return (data or b"").decode()
+    except UnicodeDecodeError as error:
+        raise _damaged("model.hlo", where) from error
+
+
+def _parameter(key: str, where: str) -> int | str:
+    """A frozen parameter's number or name, as ``_key`` wrote it."""
+    if not key.startswith("#"):
+        return key
+    if not (key[1:].isascii() and key[1:].isdecimal() and len(key) < 10):
+        raise _damaged(f"parameter {key!r}", where)
+    return int(key[1:])
+
+
+def _in_order(arrays: Mapping[str, Array], where: str) -> list[Array]:
+    names = [str(i) for i in range(len(arrays))]
+    if set(names) != set(arrays):
+        raise _damaged("numbers of arrays", where)
+    return [arrays[name] for name in names]

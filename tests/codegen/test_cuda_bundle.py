@@ -121,6 +121,8 @@ def changed(source: Path, target: Path, change: Callable[[dict[str, Any]], None]
     members[name] = json.dumps(facts).encode()
     manifest = json.loads(members["manifest.json"])
     manifest["sha256"][name] = sha256(members[name]).hexdigest()
+    del manifest["digest"]
+    manifest["digest"] = sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
     members["manifest.json"] = json.dumps(manifest).encode()
     with zipfile.ZipFile(target, "w") as new:
         for name, data in members.items():

@@ -26,6 +26,7 @@ from nestwright.codegen.runtime.bundle import Bundle
 from nestwright.codegen.runtime.entry import ArraySpec
 from nestwright.codegen.runtime.executable import Executable
 from nestwright.codegen.runtime.process import objects
+from nestwright.codegen.seal import seal
 from nestwright.ir.dtypes import ALL, BY_NAME, DType, f32, to_numpy
 from nestwright.ir.errors import ArgumentError, ArtifactError, TargetError
 from nestwright.ir.target import Target
@@ -71,9 +72,11 @@ def make(
     )
     plan = Plan((first, CopyThunk(between, result)), n, 64, (spec,), (spec,), inputs, tree)
     kernel = cpu.compile(ADD_ONE.replace("COUNT", str(max(1, n // 4))), target)
-    code = cpu.compile(program.module_text(plan, target), target)
     kernels = {"nw_add_one": kernel} if dtype == f32 else {}
-    bundle = Bundle("tiny", target, plan, kernels, code, objects(target), np.zeros(64, np.uint8))
+    buffers = dict.fromkeys(kernels, (n, n))
+    code = cpu.compile(program.module_text(plan, seal(plan, kernels, buffers), target), target)
+    zeros = np.zeros(64, np.uint8)
+    bundle = Bundle("tiny", target, plan, kernels, buffers, code, objects(target), zeros)
     return Executable(bundle)
 
 

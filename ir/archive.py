@@ -1,0 +1,277 @@
+"""Reading zip archives of other people's making: every fault has one type, every size a limit.
+
+Only what our own files need is read: members that are stored or deflated, in one file, zip64
+included, as PKWARE's APPNOTE 6.3.10 describes them. Nothing is believed that is not checked:
+offsets lie in the file, a member has its declared size and CRC, no two have one name, and all
+together unpack to no more than the machine's memory.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import stat
+import struct
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeAlias
+
+from .errors import ArtifactError
+
+PathLike: TypeAlias = str | os.PathLike[str]
+
+MOST_MEMBERS = 1 << 16
+MOST_BYTES = 1 << 40  # of all members, unpacked
+JSON_BYTES = 1 << 28  # of a member of JSON
+DIRECTORY_BYTES = 1 << 27
+STEP = 1 << 20  # bytes that are unpacked at a time
+
+_END, _END64, _LOCATOR = b"PK\5\6", b"PK\6\6", b"PK\6\7"
+_END_BYTES, _LOCATOR_BYTES, _END64_BYTES = 22, 20, 56
+_ENTRY = struct.Struct("<4s6H3L5H2L")  # of the central directory
+_LOCAL = struct.Struct("<4s5H3L2H")  # before a member's data
+_STORED, _DEFLATED = 0, 8
+_ENCRYPTED, _UTF8 = 1, 1 << 11
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """An entry of the directory; sizes in bytes, ``at`` is where its local header begins."""
+
+    name: str
+    method: int
+    crc: int
+    packed: int
+    size: int
+    at: int
+
+
+class Archive:
+    """A zip archive, opened for reading. Whatever is wrong with it raises ``ArtifactError``."""
+
+    def __init__(self, file: io.BufferedIOBase, where: str, kind: str = "archive") -> None:
+        """``where`` names the file in errors, ``kind`` what it should be."""
+        self.where = where
+        self.kind = kind
+        self._file = file
+        try:
+            self._end = file.seek(0, os.SEEK_END)
+        except OSError as error:
+            self.damaged(_told(error))
+        self._members = self._directory()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The members, in the order of the directory."""
+        return tuple(self._members)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._members
+
+    def read(self, name: str, most: int = MOST_BYTES) -> bytearray:
+        """What a member holds; ``ArtifactError`` for one that is missing, damaged or too large."""
+        member = self._members.get(name)
+        if member is None:
+            self.damaged(f"{name} is missing")
+        if member.size > most:
+            self.damaged(f"{name} has {member.size} bytes, at most {most} are read")
+        try:
+            data = self._data(member)
+        except MemoryError:
+            self.damaged(f"there is no memory for the {member.size} bytes of {name}")
+        if len(data) != member.size or zlib.crc32(data) != member.crc:
+            self.damaged(f"{name} does not match its size and checksum")
+        return data
+
+    def json(self, name: str, most: int = JSON_BYTES) -> dict[str, Any]:
+        """A member that holds a JSON object; ``ArtifactError`` for any other."""
+        return parse_object(self.read(name, most), name, self.where)
+
+    def damaged(self, why: str) -> NoReturn:
+        """Refuse the file."""
+        raise ArtifactError("the file is damaged", why, self.where)
+
+    def _data(self, member: Member) -> bytearray:
+        head = self._bytes(member.at, _LOCAL.size)
+        magic, _, _, method, *_, name_bytes, extra_bytes = _LOCAL.unpack(head)
+        start = member.at + _LOCAL.size + name_bytes + extra_bytes
+        if magic != b"PK\3\4" or method != member.method:
+            self.damaged(f"{member.name} does not begin where the directory says")
+        packed = self._bytes(start, member.packed)
+        return packed if member.method == _STORED else self._inflated(packed, member)
+
+    def _inflated(self, packed: bytearray, member: Member) -> bytearray:
+        found = bytearray()
+        stream = zlib.decompressobj(-zlib.MAX_WBITS)
+        rest: bytes | bytearray = packed
+        try:
+            while not stream.eof and len(found) <= member.size:
+                step = stream.decompress(rest, min(STEP, member.size + 1 - len(found)))
+                rest = stream.unconsumed_tail
+                if not step and not rest:
+                    break
+                found += step
+        except zlib.error as error:
+            self.damaged(f"{member.name} cannot be unpacked: {error}")
+        return found
+
+    def _bytes(self, at: int, count: int) -> bytearray:
+        """Bytes of the file, which must be there."""
+        if at < 0 or count < 0 or at + count > self._end:
+            self.damaged("the directory points outside of the file")
+        data = bytearray(count)
+        try:
+            self._file.seek(at)
+            have = self._file.readinto(data)
+        except OSError as error:
+            self.damaged(_told(error))
+        if have != count:
+            self.damaged("the file ends early")
+        return data
+
+    def _directory(self) -> dict[str, Member]:
+        count, size, at = self._find_directory()
+        if count > MOST_MEMBERS or size > DIRECTORY_BYTES or count * _ENTRY.size > size:
+            self.damaged(f"a directory of {count} members in {size} bytes")
+        data = bytes(self._bytes(at, size))
+        found: dict[str, Member] = {}
+        place = 0
+        for _ in range(count):
+            member, place = self._entry(data, place)
+            if member.name in found:
+                self.damaged(f"{member.name} is there twice")
+            found[member.name] = member
+        most = min(MOST_BYTES, _memory())
+        total = sum(m.size for m in found.values())
+        if total > most:
+            self.damaged(f"it unpacks to {total} bytes, at most {most} are read on this machine")
+        return found
+
+    def _find_directory(self) -> tuple[int, int, int]:
+        """How many members there are, the directory's bytes, and where it begins."""
+        tail = min(self._end, _END_BYTES + 0xFFFF)
+        data = bytes(self._bytes(self._end - tail, tail))
+        place = data.rfind(_END, 0, max(0, tail - _END_BYTES + len(_END)))
+        if place < 0:
+            raise ArtifactError(f"no {self.kind}", "it is no zip archive", self.where)
+        end = self._end - tail + place
+        count, size, at = struct.unpack_from("<H2L", data, place + 10)
+        if end >= _LOCATOR_BYTES:
+            locator = self._bytes(end - _LOCATOR_BYTES, _LOCATOR_BYTES)
+            if locator.startswith(_LOCATOR):
+                count, size, at = self._find_directory64(locator)
+        return count, size, at
+
+    def _find_directory64(self, locator: bytearray) -> tuple[int, int, int]:
+        (place,) = struct.unpack_from("<Q", locator, 8)
+        record = self._bytes(place, _END64_BYTES)
+        if not record.startswith(_END64):
+            self.damaged("its zip64 record is not where the locator says")
+        count, size, at = struct.unpack_from("<3Q", record, 32)
+        return count, size, at
+
+    def _entry(self, data: bytes, place: int) -> tuple[Member, int]:
+        """The entry at a place of the directory, and the place after it."""
+        if place + _ENTRY.size > len(data):
+            self.damaged("its directory ends early")
+        (magic, _, _, flags, method, _, _, crc, packed, size, name_bytes, extra_bytes,
+         comment_bytes, _, _, _, at) = _ENTRY.unpack_from(data, place)  # fmt: skip
+        start = place + _ENTRY.size
+        after = start + name_bytes + extra_bytes + comment_bytes
+        if magic != b"PK\1\2" or after > len(data):
+            self.damaged("its directory is not well formed")
+        raw = data[start : start + name_bytes]
+        try:
+            name = raw.decode("utf-8" if flags & _UTF8 else "cp437")
+        except UnicodeDecodeError:
+            self.damaged(f"{raw!r} is no name")
+        if method not in (_STORED, _DEFLATED) or flags & _ENCRYPTED:
+            self.damaged(f"{name} is encrypted, or packed by method {method}")
+        extra = data[start + name_bytes : start + name_bytes + extra_bytes]
+        size, packed, at = self._wide((size, packed, at), extra, name)
+        if at + packed > self._end or (method == _STORED and packed != size):
+            self.damaged(f"{name} does not fit into the file")
+        return Member(name, method, crc, packed, size, at), after
+
+    def _wide(self, narrow: tuple[int, int, int], extra: bytes, name: str) -> tuple[int, int, int]:
+        """Sizes and offset, those that do not fit 32 bits out of the zip64 field."""
+        if 0xFFFFFFFF not in narrow:
+            return narrow
+        place = 0
+        while place + 4 <= len(extra):
+            kind, length = struct.unpack_from("<2H", extra, place)
+            if kind == 1:
+                field = extra[place + 4 : place + 4 + length]
+                words = iter(struct.unpack_from(f"<{len(field) // 8}Q", field))
+                size, packed, at = (next(words, -1) if n == 0xFFFFFFFF else n for n in narrow)
+                if min(size, packed, at) >= 0:
+                    return size, packed, at
+            place += 4 + length
+        self.damaged(f"the sizes of {name} are missing")
+
+
+@contextmanager
+def opened(path: PathLike, kind: str = "archive") -> Iterator[Archive]:
+    """The archive in a file; ``ArtifactError`` if there is none that can be read.
+
+    Inside the block, where there is no memory for what the archive holds is such an error too.
+    """
+    where = str(path)
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise ArtifactError(f"cannot read {where}", "it is not a regular file")
+        file = open(path, "rb")  # noqa: SIM115
+    except FileNotFoundError as error:
+        raise ArtifactError(f"cannot read {where}", "no such file") from error
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        raise ArtifactError(f"cannot read {where!r}", _told(error)) from error
+    with file:
+        try:
+            yield Archive(file, where, kind)
+        except MemoryError as error:
+            raise ArtifactError(f"cannot read {where}", "there is no memory for it") from error
+
+
+def in_memory(data: bytes | bytearray, where: str) -> Archive:
+    """The archive that some bytes are."""
+    return Archive(io.BytesIO(data), where)
+
+
+def parse_object(data: bytes | bytearray, name: str, where: str) -> dict[str, Any]:
+    """The JSON object in some bytes; ``ArtifactError`` where there is none."""
+    try:
+        value = json.loads(data, parse_constant=_no_number)
+    except (ValueError, RecursionError, MemoryError) as error:
+        why = f"{name}: {str(error) or type(error).__name__}"
+        raise ArtifactError("the file is damaged", why, where) from error
+    if not isinstance(value, dict):
+        raise ArtifactError("the file is damaged", f"{name} is no object", where)
+    return value
+
+
+def is_unicode(text: str) -> bool:
+    """Can the text be encoded? JSON may hold halves of surrogate pairs."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _told(error: OSError | ValueError) -> str:
+    return getattr(error, "strerror", None) or str(error)
+
+
+def _memory() -> int:
+    """Bytes of memory that this machine has; without limit where it does not tell."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return MOST_BYTES
