@@ -2,14 +2,17 @@
 
 The key covers the model, the frozen constants, the schedules, the target, the versions of what
 generates the code and the compiler's own source. So nothing is ever out of date: what changed has
-another key. A file that is damaged is dropped and built again. ``NESTWRIGHT_CACHE`` names the
-folder, or says ``off``.
+another key. An entry holds its key, too: one that was kept for another model is not used, nor one
+that another user owns or may write to, which is told; the model is built, and takes its place. So
+is one that is damaged. ``NESTWRIGHT_CACHE`` names the folder, or says ``off``.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import time
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
@@ -21,16 +24,19 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.errors import ArtifactError
+from ..ir.archive import Archive
+from ..ir.errors import ArtifactError, NestwrightError, NestwrightWarning
+from ..ir.files import distrust, open_own
 from ..ir.library.registry import registered
 from ..ir.target import Target
 from ..schedule.trace import Trace
 from . import ptxas
-from .runtime.bundle import Bundle, read, write
+from .runtime.bundle import Bundle, from_archive, write
 
 VARIABLE = "NESTWRIGHT_CACHE"
 OFF = "off"
 LARGEST = 1 << 31  # bytes that the folder may hold
+ABANDONED = 3600  # seconds after which an unfinished file is nobody's
 _GENERATORS = ("llvmlite", "numpy", "ml-dtypes")
 _SUFFIX = ".nw"
 
@@ -71,43 +77,78 @@ def key(
 
 
 def get(name: str) -> Bundle | None:
-    """The model that is kept under a key."""
-    place = _place(name)
-    if place is None or not place.exists():
+    """The model that is kept under a key; a warning where what stands there is not to be used."""
+    place = _place(name, warns=True)
+    if place is None or not os.path.lexists(place):
         return None
     try:
-        found = read(place)
-    except ArtifactError:
+        with os.fdopen(open_own(place), "rb") as file:
+            bundle, kept_for = from_archive(Archive(file, str(place), "built model"))
+            if kept_for != name:
+                _refuse(place, "it was kept for another model")
+                return None
+            with suppress(OSError):
+                os.utime(place, follow_symlinks=False)  # the least recently used go first
+            return bundle
+    except PermissionError as error:
+        _refuse(place, error.strerror)
+    except NestwrightError:
         with suppress(OSError):
             place.unlink()
-        return None
-    with suppress(OSError):
-        os.utime(place)  # the least recently used go first
-    return found
+    except (OSError, MemoryError):
+        pass  # it was dropped meanwhile, or is too large
+    return None
 
 
 def put(name: str, bundle: Bundle) -> None:
     """Keep a model. Where that is impossible, or it is too large, nothing happens."""
-    place = _place(name)
-    if place is None or bundle.constants.nbytes > LARGEST // 8:
+    where = folder()
+    if where is None or bundle.constants.nbytes > LARGEST // 8:
         return
     with suppress(OSError, ArtifactError):
-        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write(bundle, place, durable=False)
+        where.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if (place := _place(name)) is None:  # the look-up has told why
+            return
+        write(bundle, place, durable=False, key=name)
         if name.startswith("0"):  # now and then
-            _prune(place.parent)
+            _prune(where)
 
 
-def _place(name: str) -> Path | None:
+def _place(name: str, warns: bool = False) -> Path | None:
+    """Where a model is kept; None where others own the folder or may write to it."""
     where = folder()
-    return None if where is None else where / f"{name}{_SUFFIX}"
+    if where is None:
+        return None
+    try:
+        why = distrust(os.stat(where))
+    except OSError:
+        return where / f"{name}{_SUFFIX}"  # there is none yet
+    if why:
+        if warns:
+            _refuse(where, why)
+        return None
+    return where / f"{name}{_SUFFIX}"
+
+
+def _refuse(place: Path, why: str | None) -> None:
+    kind = "cached model" if place.suffix == _SUFFIX else "cache folder"
+    warnings.warn(f"{kind} {place} is not used: {why}", NestwrightWarning, stacklevel=2)
 
 
 def _prune(where: Path) -> None:
-    """Drop the least recently used until what is left takes at most ``LARGEST`` bytes."""
-    found = [(p.stat(), p) for p in where.glob(f"*{_SUFFIX}")]
-    total = sum(s.st_size for s, _ in found)
-    for stat, place in sorted(found, key=lambda item: item[0].st_mtime):
+    """Drop the least recently used until what is left takes at most ``LARGEST`` bytes, and what
+    writers that were killed left unfinished."""
+    found = []
+    for place in where.iterdir():
+        with suppress(FileNotFoundError):
+            found.append((place.lstat(), place))
+    unfinished = [(s, p) for s, p in found if p.name.startswith(".")]
+    for stat, place in unfinished:
+        if stat.st_mtime < time.time() - ABANDONED:
+            place.unlink(missing_ok=True)
+    models = [(s, p) for s, p in found if p.suffix == _SUFFIX and (s, p) not in unfinished]
+    total = sum(s.st_size for s, _ in models)
+    for stat, place in sorted(models, key=lambda item: item[0].st_mtime):
         if total <= LARGEST:
             return
         place.unlink(missing_ok=True)

@@ -1,10 +1,11 @@
-"""Writing files that appear whole or not at all."""
+"""Files that appear whole or not at all, and files that must be this user's own."""
 
 from __future__ import annotations
 
 import errno
 import io
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,31 +14,34 @@ from typing import BinaryIO
 
 
 @contextmanager
-def whole_file(path: str | os.PathLike[str], durable: bool = True) -> Iterator[BinaryIO]:
+def whole_file(
+    path: str | os.PathLike[str], durable: bool = True, private: bool = False
+) -> Iterator[BinaryIO]:
     """A file to write, which takes the name ``path`` when the block ends well.
 
     Until then the bytes stand under a temporary name in the same folder, and an error leaves what
-    was there before. A device or pipe is written to directly: renaming would replace it. Raises
-    ``OSError``, whose ``filename`` is ``path``.
+    was there before. A device or pipe is written to directly: renaming would replace it. A link
+    stays, and its target is written. A ``private`` file is for this user alone (mode 600) and takes
+    the place of a link. Raises ``OSError``, whose ``filename`` is ``path``.
     """
-    place = Path(os.path.realpath(path))  # a link stays, its target is written
+    place = Path(path) if private else Path(os.path.realpath(path))
     try:
         if place.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        if place.exists() and not place.is_file():
+        if not private and place.exists() and not place.is_file():
             whole = io.BytesIO()  # devices claim to seek, and do not
             yield whole
             with place.open("wb") as file:
                 file.write(whole.getbuffer())
             return
-        with _renamed(place, durable) as file:
+        with _renamed(place, durable, 0o600 if private else 0o666 & ~_umask()) as file:
             yield file
     except OSError as e:
         raise OSError(e.errno or errno.EIO, e.strerror or str(e), str(path)) from e
 
 
 @contextmanager
-def _renamed(place: Path, durable: bool) -> Iterator[BinaryIO]:
+def _renamed(place: Path, durable: bool, mode: int) -> Iterator[BinaryIO]:
     handle, temporary = tempfile.mkstemp(prefix=f".{place.name[:64]}.", dir=place.parent)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -45,7 +49,7 @@ def _renamed(place: Path, durable: bool) -> Iterator[BinaryIO]:
             file.flush()
             if durable:
                 os.fsync(handle)
-        os.chmod(temporary, 0o666 & ~_umask())
+        os.chmod(temporary, mode)
         os.replace(temporary, place)
     finally:
         Path(temporary).unlink(missing_ok=True)
@@ -55,3 +59,37 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def distrust(found: os.stat_result) -> str:
+    """Why what is there must not be taken for this user's own; empty where nothing speaks against.
+
+    Others must not own it, nor be able to write to it.
+    """
+    if stat.S_ISLNK(found.st_mode):
+        return "it is a symbolic link"
+    if hasattr(os, "geteuid") and found.st_uid != os.geteuid():
+        return f"it belongs to user {found.st_uid}, and this is user {os.geteuid()}"
+    if found.st_mode & 0o022 and hasattr(os, "geteuid"):
+        return f"others may write to it (mode {stat.S_IMODE(found.st_mode):o})"
+    return ""
+
+
+def open_own(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
+    """A descriptor of a regular file that is this user's own, 0600 if it is made here.
+
+    Links are not followed. ``PermissionError`` for a file that somebody else owns or may write to.
+    """
+    flags |= os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    try:
+        fd = os.open(path, flags, 0o600)
+    except OSError as e:
+        if e.errno == errno.ELOOP:
+            raise PermissionError(errno.EPERM, "it is a symbolic link", str(path)) from e
+        raise
+    found = os.fstat(fd)
+    why = distrust(found) if stat.S_ISREG(found.st_mode) else "it is not a regular file"
+    if why:
+        os.close(fd)
+        raise PermissionError(errno.EPERM, why, str(path))
+    return fd

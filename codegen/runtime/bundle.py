@@ -62,10 +62,10 @@ class Bundle:
 def write(bundle: Bundle, path: Path, durable: bool = True, key: str = "") -> None:
     """Write the file; it appears whole or not at all. ``ArtifactError`` where it cannot be.
 
-    ``key`` says what the cache keeps it for.
+    With ``key``, which says what the cache keeps it for, the file is for this user alone.
     """
     try:
-        with whole_file(path, durable) as file, zipfile.ZipFile(file, "w") as archive:
+        with whole_file(path, durable, bool(key)) as file, zipfile.ZipFile(file, "w") as archive:
             for name, data in _members(bundle, key):
                 info = zipfile.ZipInfo(name, _DATE)
                 info.external_attr = 0o644 << 16

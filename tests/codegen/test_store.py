@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -144,3 +146,169 @@ def test_the_key_names_all_that_decides() -> None:
         store.key(b"m", cpu, {}, {0: x.view(np.int32)}),
     }
     assert len(others | {same}) == 8
+
+
+# ---- what stands in the cache is not believed by its name -----------------------------------
+
+
+X = np.arange(8, dtype=np.float32)
+
+
+def refused(model: Path, why: str) -> None:
+    """The entry is told of and not used; the next build finds one that is right."""
+    with pytest.warns(NestwrightWarning, match=why):
+        exe, built, loaded = counted(model)
+    assert (built, loaded) == (1, 0)
+    np.testing.assert_array_equal(exe(X, X), X + X)
+    assert counted(model)[1:] == (0, 1)
+
+
+def entry(kept: Path) -> Path:
+    (file,) = kept.glob("*.nw")
+    return file
+
+
+def test_an_entry_of_another_model_is_not_used(kept: Path, plus: Path) -> None:
+    nw.build(plus)
+    mine = entry(kept)
+    other = nw.parse(ADD.replace("add", "subtract"))
+    nw.build(other)
+    (theirs,) = set(kept.glob("*.nw")) - {mine}
+    theirs.replace(mine)
+    refused(plus, f"{mine.name} is not used: it was kept for another model")
+    nw.build(other, cache=False).save(mine)
+    mine.chmod(0o600)
+    refused(plus, "it was kept for another model")
+
+
+@pytest.mark.parametrize("mode", [0o666, 0o620, 0o602])
+def test_an_entry_that_others_may_write_is_not_used(kept: Path, plus: Path, mode: int) -> None:
+    nw.build(plus)
+    entry(kept).chmod(mode)
+    refused(plus, rf"others may write to it \(mode {mode:o}\)")
+    assert entry(kept).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_an_entry_of_another_user_is_not_used(kept: Path, plus: Path) -> None:
+    nw.build(plus)
+    os.chown(entry(kept), 12345, 12345)
+    refused(plus, "it belongs to user 12345")
+    assert entry(kept).stat().st_uid == 0
+
+
+def test_an_entry_that_is_a_link_is_not_followed(kept: Path, plus: Path, tmp_path: Path) -> None:
+    nw.build(plus)
+    entry(kept).rename(tmp_path / "elsewhere")
+    before = (tmp_path / "elsewhere").read_bytes()
+    counted(plus)
+    target = entry(kept)
+    target.unlink()
+    target.symlink_to(tmp_path / "elsewhere")
+    refused(plus, "it is a symbolic link")
+    assert not target.is_symlink() and (tmp_path / "elsewhere").read_bytes() == before
+
+
+def test_an_entry_that_is_a_pipe_does_not_block(kept: Path, plus: Path) -> None:
+    nw.build(plus)
+    target = entry(kept)
+    target.unlink()
+    os.mkfifo(target, 0o600)
+    refused(plus, "it is not a regular file")
+
+
+def test_a_folder_that_others_may_write_is_not_used(kept: Path, plus: Path) -> None:
+    kept.mkdir()
+    kept.chmod(0o777)
+    for _ in range(2):
+        with pytest.warns(NestwrightWarning, match="cache folder .* others may write"):
+            assert counted(plus)[1:] == (1, 0)
+    assert list(kept.iterdir()) == []
+
+
+def test_folder_and_entries_are_this_users_alone(kept: Path, plus: Path) -> None:
+    before = os.umask(0)
+    try:
+        nw.build(plus)
+    finally:
+        os.umask(before)
+    assert kept.stat().st_mode & 0o777 == 0o700
+    assert entry(kept).stat().st_mode & 0o777 == 0o600
+
+
+def test_what_killed_writers_left_is_swept(kept: Path, plus: Path) -> None:
+    exe = nw.build(plus)
+    old, new = kept / ".x.nw.abc", kept / ".y.nw.def"
+    old.write_text("")
+    new.write_text("")
+    os.utime(old, (0, 0))
+    store.put("0" * 64, exe.bundle)
+    assert not old.exists() and new.exists()
+
+
+STRESS = """
+import os, random, sys, warnings
+import numpy as np
+import nestwright as nw
+from pathlib import Path
+
+seed, processes, rounds, folder = *map(int, sys.argv[1:4]), Path(os.environ["NESTWRIGHT_CACHE"])
+warnings.simplefilter("ignore")
+X = np.arange(8, dtype=np.float32)
+OPS = {"add": X + 3, "subtract": X - 3, "multiply": X * 3, "maximum": np.maximum(X, 3)}
+
+def model(op):
+    return nw.parse("HloModule m\\nENTRY e {\\n x = f32[8] parameter(0)\\n"
+                    " c = f32[] constant(3)\\n b = f32[8] broadcast(c), dimensions={}\\n"
+                    f" ROOT y = f32[8] {op}(x, b)\\n}}")
+
+def spoil(r):
+    found = sorted(folder.glob("*.nw"))
+    if len(found) < 2:
+        return
+    a, b = r.sample(found, 2)
+    try:
+        match r.randrange(6):
+            case 0: os.replace(a, b)
+            case 1: os.chmod(a, 0o666)
+            case 2: b.write_bytes(a.read_bytes())
+            case 3: os.truncate(a, a.stat().st_size // 2)
+            case 4: a.unlink(); a.symlink_to(b)
+            case 5: a.unlink()
+    except OSError:
+        pass  # another process was here
+
+def work(number):
+    r = random.Random(f"{seed} {number}")
+    for _ in range(rounds):
+        if r.random() < 0.3:
+            spoil(r)
+        op = r.choice(list(OPS))
+        if not (nw.build(model(op))(X) == OPS[op]).all():
+            return 9
+    return 0
+
+nw.build(model("add"), cache=False)  # what is loaded before the fork is loaded once
+children = []
+for number in range(processes):
+    pid = os.fork()
+    if pid == 0:
+        status = 8
+        try:
+            status = work(number)
+        except BaseException:
+            import traceback; traceback.print_exc()
+        finally:
+            os._exit(status)
+    children.append(pid)
+print([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children])
+"""
+
+
+def test_many_processes_and_entries_that_are_swapped(kept: Path) -> None:
+    """``NESTWRIGHT_STRESS`` says how many processes (8)."""
+    processes = int(os.environ.get("NESTWRIGHT_STRESS", "8"))
+    done = subprocess.run(
+        [sys.executable, "-c", STRESS, "1", str(processes), "12"], capture_output=True, text=True
+    )
+    assert done.stdout.strip() == str([0] * processes), done.stderr
