@@ -68,7 +68,8 @@ def __getattr__(name: str) -> object:
     """Load a public name from its home on first use."""
     home = _HOME.get(name)
     if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        known = "" if name.startswith("_") else f"; it has {', '.join(__all__)}"
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{known}", name=name)
     module = import_module(home, __name__)
     value = module if home == f".{name}" else getattr(module, name)
     globals()[name] = value

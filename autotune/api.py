@@ -174,7 +174,7 @@ def _content(model: str | os.PathLike[str] | HloModule) -> bytes | None:
         return digest(model)
     try:
         return sha256(Path(model).read_bytes()).digest()
-    except OSError:
+    except (OSError, ValueError):
         return None
 
 

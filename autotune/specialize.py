@@ -7,30 +7,31 @@ for instance a template of HLO text that is filled with their sizes.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from threading import RLock
 from typing import Any, TypeAlias
 
-import numpy as np
-
 from ..codegen.counters import count
 from ..codegen.runtime.executable import Executable
+from ..ir.arrays import as_array
 from ..ir.dtypes import to_numpy
+from ..ir.errors import ArgumentError
+from ..ir.frontends.jax_calls import JaxFunction
 from ..ir.hlo.nodes import HloModule
-from ..ir.load import as_module
 from ..ir.target import Target
 from .api import build
 
 Model: TypeAlias = str | os.PathLike[str] | HloModule
+Rebuild: TypeAlias = Callable[[Any], Any]
 
 
 class Specialized:
     """A callable that compiles a model once for each combination of shapes and element types.
 
-    ``make(*args)`` gives the model (a path or a module) for arguments such as these; its parameters
-    are ``leaves(args)``, by default the arguments themselves. A call with arrays of shapes that are
-    known costs a look into a dictionary more than the executable's own call. Calls may come from
-    several threads; of one combination only one compiles.
+    ``make(*args)`` gives the model (a path or a module) for arguments such as these, which are its
+    parameters. A call with arrays of shapes that are known costs a look into a dictionary more than
+    the executable's own call. Calls may come from several threads; of one combination only one
+    compiles.
     """
 
     def __init__(
@@ -38,75 +39,108 @@ class Specialized:
         make: Callable[..., Model],
         target: str | Target = "cpu",
         log: str | os.PathLike[str] | None = None,
-        leaves: Callable[[tuple[Any, ...]], tuple[Sequence[Any], Hashable]] | None = None,
     ) -> None:
-        """``leaves`` gives the model's arguments and what names the structure they stood in."""
         self._make = make
         self._target = Target.parse(target)
         self._log = log
-        self._leaves = leaves
         self._known: dict[Hashable, Callable[..., Any]] = {}
         self._executables: dict[Hashable, Executable] = {}
         self._compiling = RLock()
 
-    def __call__(self, *args: Any) -> Any:
-        """Run the model for these arguments: an array or a tuple of arrays, as its root says."""
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """Run the model for these arguments: an array or a tuple of arrays, as its root says.
+
+        ``ArgumentError`` for what is no argument of such a model.
+        """
         try:
             known = self._known[tuple([(a.shape, a.dtype) for a in args])]
         except (KeyError, AttributeError, TypeError):
-            key, flat = self._prepare(args)
+            known = None
+        if known is None or named:
+            key, flat = self._prepare(args, named)
             return self._known[key](*flat)
         return known(*args)
 
-    def executable(self, *args: Any) -> Executable:
+    def executable(self, *args: Any, **named: Any) -> Executable:
         """What runs for these arguments; compiled here if their shapes are new."""
-        return self._executables[self._prepare(args)[0]]
+        return self._executables[self._prepare(args, named)[0]]
 
     @property
     def shapes(self) -> tuple[Hashable, ...]:
         """The combinations that were met so far: of each argument its shape and its dtype."""
         return tuple(self._executables)
 
-    def _prepare(self, args: tuple[Any, ...]) -> tuple[Hashable, Sequence[Any]]:
+    def _flatten(
+        self, args: tuple[Any, ...], named: dict[str, Any]
+    ) -> tuple[Sequence[Any], Hashable | None]:
+        """The model's arguments, and what names the structure they stood in; None for none."""
+        if named:
+            raise ArgumentError(f"unknown keyword {next(iter(named))!r}", "arguments go by place")
+        return args, None
+
+    def _model(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Model, Rebuild | None]:
+        """The model for these arguments, and what makes the answer of its results."""
+        return self._make(*args), None
+
+    def _prepare(
+        self, args: tuple[Any, ...], named: dict[str, Any]
+    ) -> tuple[Hashable, Sequence[Any]]:
         """The key under which a combination is known from now on, and the model's arguments."""
-        flat: Sequence[Any] = args
-        key: Hashable = tuple([_kind(a) for a in args])
-        if self._leaves is not None and not all(hasattr(a, "dtype") for a in args):
-            flat, tree = self._leaves(args)
-            key = tree, tuple([_kind(a) for a in flat])
+        flat, structure = self._flatten(args, named)
+        kinds: Hashable = tuple([_kind(a, n) for n, a in enumerate(flat)])
+        key = kinds if structure is None else (structure, kinds)
         with self._compiling:
             if key not in self._known:
-                exe = build(self._make(*args), target=self._target, log=self._log)
+                model, rebuild = self._model(args, named)
+                exe = build(model, target=self._target, log=self._log)
                 count(shapes=1)
+                call: Callable[..., Any] = exe if _fits(exe, flat) else _converting(exe)
                 self._executables[key] = exe
-                self._known[key] = exe if _fits(exe, flat) else _converting(exe)
+                self._known[key] = call if rebuild is None else _rebuilding(call, rebuild)
         return key, flat
+
+
+class Jitted(Specialized):
+    """A JAX function that is compiled for each combination of its arguments: see ``jit``."""
+
+    def __init__(
+        self, function: JaxFunction, target: str | Target, log: str | os.PathLike[str] | None
+    ) -> None:
+        super().__init__(function.function, target, log)
+        self._function = function
+
+    def _flatten(
+        self, args: tuple[Any, ...], named: dict[str, Any]
+    ) -> tuple[Sequence[Any], Hashable | None]:
+        return self._function.flatten(args, named)
+
+    def _model(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Model, Rebuild | None]:
+        return self._function.lower(args, named)
 
 
 def jit(
     function: Callable[..., Any],
     target: str | Target = "cpu",
     log: str | os.PathLike[str] | None = None,
-) -> Specialized:
+    static_argnums: int | Iterable[int] = (),
+    static_argnames: str | Iterable[str] = (),
+) -> Jitted:
     """A JAX function, compiled by nestwright once for each combination of argument shapes.
 
-    Arguments are arrays, Python scalars and pytrees of them, typed as JAX types them; the results
-    are the leaves of the function's result, in JAX's order. Needs jax to be installed:
-    ``UnsupportedError`` at the first call otherwise.
+    Arguments are arrays, Python scalars and any trees of them that JAX knows, by place or by name,
+    typed as JAX types them; the result is the function's own tree with NumPy arrays as its leaves.
+    ``static_argnums`` and ``static_argnames`` are those of ``jax.jit``: what is compiled depends on
+    these arguments' values. Needs jax to be installed: ``UnsupportedError`` at the first call
+    otherwise. ``ArgumentError`` for arguments that JAX cannot lower the function with.
     """
-
-    def leaves(args: tuple[Any, ...]) -> tuple[Sequence[Any], Hashable]:
-        import jax
-
-        found, tree = jax.tree.flatten(args)
-        return found, tree
-
-    return Specialized(lambda *args: as_module(function, args), target, log, leaves)
+    return Jitted(JaxFunction(function, static_argnums, static_argnames), target, log)
 
 
-def _kind(a: Any) -> Hashable:
+def _kind(a: Any, number: int) -> Hashable:
     """As the quick look-up names an array; what is none goes by its type, too."""
-    return (a.shape, a.dtype) if hasattr(a, "dtype") else (np.shape(a), type(a))
+    if hasattr(a, "dtype") and hasattr(a, "shape"):
+        return a.shape, a.dtype
+    return as_array(a, f"argument {number}").shape, type(a)
 
 
 def _fits(exe: Executable, args: Sequence[Any]) -> bool:
@@ -123,7 +157,12 @@ def _converting(exe: Executable) -> Callable[..., Any]:
 
     def call(*args: Any) -> Any:
         if len(args) == len(types):
-            args = tuple(np.asarray(a, t) for a, t in zip(args, types, strict=True))
+            pairs = enumerate(zip(args, types, strict=True))
+            args = tuple(as_array(a, f"argument {n}", exe.name, t) for n, (a, t) in pairs)
         return exe(*args)
 
     return call
+
+
+def _rebuilding(call: Callable[..., Any], rebuild: Rebuild) -> Callable[..., Any]:
+    return lambda *args: rebuild(call(*args))

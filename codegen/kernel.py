@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..ir.arrays import as_array
 from ..ir.dtypes import from_numpy, to_numpy
 from ..ir.errors import ArgumentError, TargetError
 from ..ir.loop.nodes import Buffer, Func
@@ -116,8 +117,8 @@ class Kernel:
 
 
 def _checked(buffer: Buffer, value: Any, number: int) -> Array:
-    array = np.asarray(value)
     where = f"argument {number} ({buffer.name})"
+    array = as_array(value, where)
     try:
         dtype = from_numpy(array.dtype)
     except KeyError:

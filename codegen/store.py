@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from ..ir.archive import Archive
+from ..ir.arrays import as_array
 from ..ir.errors import ArtifactError, NestwrightError, NestwrightWarning
 from ..ir.files import distrust, open_own
 from ..ir.library.registry import registered
@@ -70,7 +71,7 @@ def key(
     }
     digest.update(json.dumps(facts, sort_keys=True).encode())
     for name, value in sorted((constants or {}).items(), key=lambda item: repr(item[0])):
-        array = np.ascontiguousarray(value)
+        array = np.ascontiguousarray(as_array(value, f"constant {name!r}"))
         digest.update(f"{name!r} {array.dtype} {array.shape}".encode())
         digest.update(array.reshape(-1).view(np.uint8).data)
     return digest.hexdigest()

@@ -75,6 +75,8 @@ def _bytes(place: Path) -> bytes:
                     "file too large", f"{size} bytes, at most {MAX_BYTES} are read", str(place)
                 )
             return file.read()
+    except ValueError as e:  # a NUL in the path
+        raise ParseError("cannot read the model", str(e), repr(str(place))) from None
     except OSError as e:
         hint = "is the path right, and relative to this folder?" if not place.exists() else ""
         raise ParseError("cannot read the model", e.strerror or str(e), str(place), hint) from None

@@ -84,6 +84,8 @@ def write(report: Report, path: Path) -> None:
                 archive.writestr(info, data)
     except OSError as error:
         raise ArtifactError(f"cannot write {path}", error.strerror or str(error)) from error
+    except ValueError as error:  # a NUL in the path
+        raise ArtifactError(f"cannot write {str(path)!r}", str(error)) from error
 
 
 def _members(report: Report) -> dict[str, bytes]:

@@ -2,16 +2,18 @@
 
 Taken as they are or by a view or copy: arrays of the right element type and shape, whatever their
 strides and byte order; anything with ``__dlpack__`` or ``__array__`` or the buffer protocol; Python
-numbers for rank-0 parameters. Everything else is refused: another element type is never converted.
+numbers for rank-0 parameters. Everything else is refused: another element type is never converted,
+and a masked array would lose its mask.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
+from ...ir.arrays import refuse_masked
 from ...ir.dtypes import DType, from_numpy, to_numpy
 from ...ir.errors import ArgumentError
 from .entry import ArraySpec
@@ -108,8 +110,13 @@ def check_outputs(out: object, specs: Sequence[ArraySpec], tree: Tree, where: st
     for array, spec in zip(flatten_outputs(out, specs, tree, where), specs, strict=True):
         if not isinstance(array, np.ndarray):
             raise ArgumentError("out", f"expected an array, got {_describe(array)}", where)
+        refuse_masked(array, "out", where)
         if array.dtype != to_numpy(spec.dtype) or array.shape != spec.dims:
-            raise ArgumentError("out", f"expected {spec}, got {_describe(array)}", where)
+            native = array.dtype.newbyteorder("=") == to_numpy(spec.dtype)
+            raise ArgumentError(
+                "out", f"expected {spec}, got {_describe(array)}", where,
+                "results are written in this machine's byte order" if native else "",
+            )  # fmt: skip
         if not array.flags.writeable:
             raise ArgumentError("out", "the array is read-only", where)
         arrays.append(as_stored(array, spec))
@@ -143,8 +150,16 @@ def _number(arg: object, spec: ArraySpec, what: str, where: str) -> Array:
         raise ArgumentError(what, f"{arg!r} does not fit {spec}", where) from error
 
 
+def refuse_keyword(unknown: Mapping[str, object]) -> NoReturn:
+    """``ArgumentError`` for keywords that a call does not know."""
+    raise ArgumentError(
+        f"unknown keyword {next(iter(unknown))!r}", "arguments go by place, only out= is known"
+    )
+
+
 def _as_array(arg: object, spec: ArraySpec, what: str, where: str) -> Array:
     if isinstance(arg, np.ndarray):
+        refuse_masked(arg, what, where)
         return arg
     if isinstance(arg, list | tuple | str | bytes | bool | int | float | complex):
         if isinstance(arg, np.generic):
@@ -159,8 +174,9 @@ def _as_array(arg: object, spec: ArraySpec, what: str, where: str) -> Array:
         if hasattr(arg, "__dlpack__"):
             return _from_dlpack(arg)
         array = np.asarray(arg)
-    except (TypeError, ValueError, RuntimeError, BufferError) as error:
-        raise ArgumentError(what, f"{_describe(arg)} gives no array: {error}", where) from error
+    except Exception as error:  # ``__array__`` and ``__dlpack__`` are other people's code
+        told = f"{type(error).__name__}: {error}"
+        raise ArgumentError(what, f"{_describe(arg)} gives no array: {told}", where) from error
     if array.dtype == np.dtype(object):
         raise ArgumentError(what, f"expected {spec}, got {_describe(arg)}", where)
     return array
@@ -187,5 +203,6 @@ def _describe(value: object) -> str:
             name = from_numpy(value.dtype).name
         except KeyError:
             name = str(value.dtype)
-        return f"{name}[{','.join(map(str, value.shape))}]"
+        order = "" if value.dtype.isnative else " of the other byte order"
+        return f"{name}[{','.join(map(str, value.shape))}]{order}"
     return f"{type(value).__name__}"

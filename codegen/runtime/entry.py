@@ -2,11 +2,11 @@
 
 ``nw_call`` (its code is in ``entry_ir``) is a METH_FASTCALL function. What it calls for is in a
 table of words (``Entry`` builds it): the parameters' shapes and element formats, the function to
-run, the arena. It takes every argument through the buffer protocol and checks rank, dimensions,
-item size, format and contiguity; allocates the results; releases the GIL while the program runs,
-if the program is long enough for that to pay; and returns one array or a tuple. Whatever does not
-fit (another kind of argument, a keyword, a wrong shape) goes to the Python function ``slow``,
-which converts or raises.
+run, the arena. It takes every argument but masked arrays through the buffer protocol and checks
+rank, dimensions, item size, format and contiguity; allocates the results; releases the GIL while
+the program runs, if the program is long enough for that to pay; and returns one array or a tuple.
+Whatever does not fit (another kind of argument, a keyword, a wrong shape) goes to the Python
+function ``slow``, which converts or raises.
 
 The arena is kept between calls. A call takes it out of its slot; one that finds the slot empty,
 because another thread is inside, makes an arena of its own.
@@ -135,6 +135,9 @@ class Entry:
             flags,
             self.threads,
             self._object(self.failure),
+            object.__basicsize__ - 8,  # where an object's type stands: last in CPython's head
+            self._object(np.ndarray),
+            self._object(np.ma.MaskedArray),
         ]
         object.__setattr__(self, "words", np.array(words, np.int64))
 

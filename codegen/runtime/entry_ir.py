@@ -37,6 +37,7 @@ declare i32 @PyObject_GetBuffer(ptr, ptr, i32)
 declare void @PyBuffer_Release(ptr)
 declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
 declare ptr @PyObject_GetAttr(ptr, ptr)
+declare i32 @PyType_IsSubtype(ptr, ptr)
 declare void @PyErr_Clear()
 declare ptr @PyErr_NoMemory()
 declare void @Py_DecRef(ptr)
@@ -138,9 +139,33 @@ no:
   ret i1 false
 }
 
-; Fill ``view`` from ``object``. False (nothing held; an error may be set) where it does not fit.
-define internal i1 @take(ptr %object, ptr %spec, ptr %view, ptr %dtype_name) {
+; Is this one of NumPy's masked arrays? Its buffer would do, and its mask be lost.
+define internal i1 @is_masked(ptr %words, ptr %object) {
 entry:
+  %offset_p = getelementptr i8, ptr %words, i64 104
+  %offset = load i64, ptr %offset_p
+  %type_p = getelementptr i8, ptr %object, i64 %offset
+  %type = load ptr, ptr %type_p
+  %plain_p = getelementptr i8, ptr %words, i64 112
+  %plain = load ptr, ptr %plain_p
+  %is_plain = icmp eq ptr %type, %plain
+  br i1 %is_plain, label %no, label %look
+look:
+  %masked_p = getelementptr i8, ptr %words, i64 120
+  %masked = load ptr, ptr %masked_p
+  %derived = call i32 @PyType_IsSubtype(ptr %type, ptr %masked)
+  %yes = icmp ne i32 %derived, 0
+  ret i1 %yes
+no:
+  ret i1 false
+}
+
+; Fill ``view`` from ``object``. False (nothing held; an error may be set) where it does not fit.
+define internal i1 @take(ptr %words, ptr %object, ptr %spec, ptr %view) {
+entry:
+  %masked = call i1 @is_masked(ptr %words, ptr %object)
+  br i1 %masked, label %no, label %start
+start:
   %code_p = getelementptr i8, ptr %spec, i64 16
   %code64 = load i64, ptr %code_p
   %code = trunc i64 %code64 to i32
@@ -149,6 +174,8 @@ entry:
   %by_format = icmp eq ptr %exact, null
   br i1 %by_format, label %get, label %type
 type: ; an element type without a buffer format: the array's dtype must be that very object
+  %dtype_name_p = getelementptr i8, ptr %words, i64 72
+  %dtype_name = load ptr, ptr %dtype_name_p
   %dtype = call ptr @PyObject_GetAttr(ptr %object, ptr %dtype_name)
   %has = icmp ne ptr %dtype, null
   br i1 %has, label %compare, label %no
@@ -298,8 +325,6 @@ define internal i1 @take_all(ptr %words, ptr %args, i64 %count, ptr %views, ptr 
 entry:
   %specs_p = getelementptr i8, ptr %words, i64 8
   %specs = load ptr, ptr %specs_p
-  %name_p = getelementptr i8, ptr %words, i64 72
-  %name = load ptr, ptr %name_p
   br label %next
 next:
   %i = phi i64 [ 0, %entry ], [ %after, %keep ]
@@ -311,7 +336,7 @@ one:
   %object = load ptr, ptr %object_p
   %spec = getelementptr [40 x i8], ptr %specs, i64 %i
   %view = getelementptr [80 x i8], ptr %views, i64 %i
-  %ok = call i1 @take(ptr %object, ptr %spec, ptr %view, ptr %name)
+  %ok = call i1 @take(ptr %words, ptr %object, ptr %spec, ptr %view)
   br i1 %ok, label %keep, label %no
 keep:
   %data = load ptr, ptr %view

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.errors import ArtifactError
+from ...ir.errors import ArtifactError, OutOfMemoryError
 from ...ir.hlo.inputs import Draw, draw_all
 from ...ir.hlo.nodes import HloModule
 from ...ir.hlo.text import parse
 from ..backend import Loaded, backend
 from ..plan import Plan, show
-from .arguments import Array
+from .arguments import Array, refuse_keyword
 from .bundle import Bundle, write
 from .profile import ThunkTime
 
@@ -46,17 +46,32 @@ class Executable:
         if not bundle.target.is_gpu and bundle.target.is_host:
             self.loaded()
 
-    def __call__(self, *args: object, out: object = None) -> Any:
+    def __call__(self, *args: object, out: object = None, **unknown: object) -> Any:
         """Run the model: one array or a tuple of arrays, as the HLO root says.
 
         The arguments are the entry's parameters in order, those that were frozen left out. Arrays
         must have the exact element type and shape; see ``arguments`` for what else is taken.
         ``out``, an array or tuples of arrays like the answer, gets the results and is returned.
-        Raises ``ArgumentError``.
+        Raises ``ArgumentError``, and ``OutOfMemoryError``, which is a ``MemoryError``, where there
+        is no memory for the results.
         """
-        if self._call is None or out is not None:
-            return self.loaded().run(args, out)
-        return self._call(*args)
+        if unknown:
+            refuse_keyword(unknown)
+        try:
+            if self._call is None or out is not None:
+                return self.loaded().run(args, out)
+            return self._call(*args)
+        except OutOfMemoryError:
+            raise
+        except MemoryError as error:
+            raise OutOfMemoryError(
+                "there is no memory for this call", str(error) or self._needs(), self.name
+            ) from error
+
+    def _needs(self) -> str:
+        needs = self.memory_analysis()
+        results, arena = needs["output_size_in_bytes"], needs["temp_size_in_bytes"]
+        return f"the results take {results} bytes, what lies between {arena}"
 
     @property
     def name(self) -> str:

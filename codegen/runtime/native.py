@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.errors import ArgumentError
 from .. import cpu
 from ..plan import Plan, children, library_thunks
 from ..program import FAILED, LIBRARY, PROGRAM
-from .arguments import Array, Tree, answer, check_outputs, convert_all
+from .arguments import Array, Tree, answer, check_outputs, convert_all, refuse_keyword
 from .bounded import empty, is_bounded, live, padded, slots
 from .bundle import Bundle
 from .entry import MAX_PARAMETERS, Entry
@@ -69,7 +68,7 @@ class Native:
     def _slow(self, *args: object, out: object = None, **unknown: object) -> Any:
         """The call that converts what it gets, or says what is wrong with it."""
         if unknown:
-            raise ArgumentError(f"unknown keyword {next(iter(unknown))!r}", "only out= is known")
+            refuse_keyword(unknown)
         return self.run(args, out)
 
     def run(self, args: Sequence[object], out: object) -> Any:

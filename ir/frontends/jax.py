@@ -9,7 +9,8 @@ parameter; a function that is lowered here keeps them all.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any, NoReturn, Protocol, TypeAlias, runtime_checkable
 
@@ -96,8 +97,12 @@ def _kind(model: Any) -> str:
     return f"{type(model).__module__}.{type(model).__qualname__}"
 
 
+def lowered_module(lowered: Lowered) -> HloModule:
+    """By its HLO proto, which holds every constant; verified."""
+    return _verified(_from_lowered(lowered))
+
+
 def _from_lowered(lowered: Lowered) -> HloModule:
-    """By its HLO proto, which holds every constant."""
     computation = lowered.compiler_ir("hlo")
     return protos.parse(bytes(computation.as_serialized_hlo_module_proto()), f"<{_kind(lowered)}>")
 
@@ -105,20 +110,9 @@ def _from_lowered(lowered: Lowered) -> HloModule:
 def _from_function(function: Callable[..., Any], example: tuple[Any, ...]) -> HloModule:
     """A parameter for every leaf of the arguments, used or not."""
     name = getattr(function, "__name__", "main")
-    try:
-        import jax
-    except ImportError:
-        raise UnsupportedError(
-            f"cannot build the Python function {name}", "JAX has to lower it, and is not installed",
-            hint="pip install jax; or give the HLO that another machine made",
-        ) from None  # fmt: skip
-
-    @wraps(function)  # for the names of its parameters
-    def whole(*args: Any) -> Any:
-        return function(*args)
-
-    keeping = jax.jit(whole, keep_unused=True)
-    try:
+    jax = import_jax(name)
+    keeping = keeping_all(function)
+    with told_by_jax(name):
         if not hasattr(function, "lower"):
             return _from_lowered(keeping.lower(*example))
         lowered = function.lower(*example)
@@ -126,9 +120,39 @@ def _from_function(function: Callable[..., Any], example: tuple[Any, ...]) -> Hl
         if len(module.entry.parameters) < len(jax.tree.leaves(lowered.in_avals)):
             module = _from_lowered(keeping.lower(*example))
         return module
+
+
+def import_jax(name: str) -> Any:
+    """JAX, which is to lower a function; ``UnsupportedError`` where it is not installed."""
+    try:
+        import jax
+    except ImportError:
+        raise UnsupportedError(
+            f"cannot build the Python function {name}", "JAX has to lower it, and is not installed",
+            hint="pip install jax; or give the HLO that another machine made",
+        ) from None  # fmt: skip
+    return jax
+
+
+def keeping_all(function: Callable[..., Any], **static: Any) -> Any:
+    """The function under ``jax.jit``, which keeps arguments that it does not use."""
+    import jax
+
+    @wraps(function)  # for the names of its parameters
+    def whole(*args: Any, **named: Any) -> Any:
+        return function(*args, **named)
+
+    return jax.jit(whole, keep_unused=True, **static)
+
+
+@contextmanager
+def told_by_jax(name: str) -> Iterator[None]:
+    """Whatever JAX, or the function while it is traced, raises becomes an ``ArgumentError``."""
+    try:
+        yield
     except NestwrightError:
         raise
-    except Exception as e:  # whatever a user's function raises while it is traced
+    except Exception as e:
         told = str(e).strip().split("\n")[0]
         raise ArgumentError(
             f"JAX cannot lower {name}", f"{type(e).__name__}: {told}",

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ..arrays import as_array
 from ..dtypes import to_numpy
 from ..elementwise import TABLE
 from ..errors import ArgumentError, UnsupportedError
@@ -187,7 +188,7 @@ def _argument(shape: AnyShape, value: Any, what: str) -> Value:
             pairs = enumerate(zip(elements, value, strict=True))
             return tuple(_argument(e, v, f"element {n} of {what}") for n, (e, v) in pairs)
         case Shape():
-            array = np.asarray(value)
+            array = as_array(value, what)
             wanted = to_numpy(shape.dtype)
             if array.dtype != wanted:
                 raise ArgumentError(what, f"must have dtype {wanted}, not {array.dtype}")

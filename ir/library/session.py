@@ -9,7 +9,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..errors import LibraryError
+from ..arrays import as_array
+from ..errors import ArgumentError, LibraryError
 from .call import ArrayType, LibraryCall
 from .registry import function
 
@@ -83,10 +84,9 @@ def checked(made: object, call: LibraryCall) -> list[Array]:
 
 def _fitting(value: object, wanted: ArrayType, number: int, where: str) -> Array:
     try:
-        array = np.asarray(value)
-    except (TypeError, ValueError) as error:
-        why = f"result {number} must be {wanted}; {type(value).__name__} gives no array: {error}"
-        raise LibraryError(where, why) from error
+        array = as_array(value, f"result {number} must be {wanted}")
+    except ArgumentError as error:
+        raise LibraryError(where, f"{error.what}; {error.why}", hint=error.hint) from error
     if array.shape != wanted.shape or array.dtype.newbyteorder("=") != wanted.dtype:
         shape = ",".join(map(str, array.shape))
         raise LibraryError(

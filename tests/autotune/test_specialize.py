@@ -68,7 +68,17 @@ def test_a_jax_function_is_lowered_for_its_shapes() -> None:
     f = nw.jit(lambda x, by: {"b": x["a"] * by, "a": x["a"].sum()})
     for n in (3, 4, 3):
         x = np.arange(n, dtype=np.float32)
-        total, scaled = f({"a": x}, 2.0)
-        np.testing.assert_allclose(total, x.sum())
-        np.testing.assert_allclose(scaled, 2 * x)
+        found = f({"a": x}, 2.0)
+        np.testing.assert_allclose(found["a"], x.sum())
+        np.testing.assert_allclose(found["b"], 2 * x)
     assert len(f.shapes) == 2
+
+
+def test_what_is_no_array_is_refused() -> None:
+    f = nw.Specialized(scale)
+    with pytest.raises(ArgumentError, match="argument 0"):
+        f([[1.0], [1.0, 2.0]], 2.0)
+    with pytest.raises(ArgumentError, match="unknown keyword 'by'"):
+        f(np.ones(3, np.float32), by=2.0)
+    with pytest.raises(ArgumentError, match="masked"):
+        f(np.ma.masked_array(np.ones(3), mask=[1, 0, 0]), 2.0)

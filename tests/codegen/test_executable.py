@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import nestwright as nw
 from nestwright.codegen import cpu, program
 from nestwright.codegen.artifact import is_artifact, load
 from nestwright.codegen.plan import BufferSlice, CopyThunk, KernelThunk, Plan
@@ -28,7 +29,13 @@ from nestwright.codegen.runtime.executable import Executable
 from nestwright.codegen.runtime.process import objects
 from nestwright.codegen.seal import seal
 from nestwright.ir.dtypes import ALL, BY_NAME, DType, f32, to_numpy
-from nestwright.ir.errors import ArgumentError, ArtifactError, TargetError
+from nestwright.ir.errors import (
+    ArgumentError,
+    ArtifactError,
+    OutOfMemoryError,
+    ParseError,
+    TargetError,
+)
 from nestwright.ir.target import Target
 
 HOST = Target.parse("cpu")
@@ -365,3 +372,75 @@ def test_analyses_use_the_names_of_jax(add: Executable) -> None:
     }
     bundle = replace(add.bundle, costs={"flops": 8.0, "bytes accessed": 64.0})
     assert Executable(bundle).cost_analysis() == {"flops": 8.0, "bytes accessed": 64.0}
+
+
+# ---- calls that are refused -----------------------------------------------------------------
+
+
+class Masked(np.ma.MaskedArray[Any, Any]):
+    pass
+
+
+@pytest.mark.parametrize("kind", [np.ma.MaskedArray, Masked])
+def test_masked_arrays_are_refused_on_the_way_in_and_out(add: Executable, kind: Any) -> None:
+    masked = np.ma.masked_array(X, mask=X > 3).view(kind)
+    for call in (lambda: add(masked), lambda: add(X, out=masked)):
+        with pytest.raises(ArgumentError, match=r"a masked array(.|\n)*x\.filled"):
+            call()
+    with pytest.raises(ArgumentError, match="a masked array"):
+        nw.build(nw.parse(PLUS), constants={0: masked})
+
+
+PLUS = """HloModule plus
+ENTRY main { x = f32[8] parameter(0)  y = f32[8] parameter(1)  ROOT z = f32[8] add(x, y) }
+"""
+
+
+def test_results_in_the_other_byte_order_are_refused_by_name(add: Executable) -> None:
+    with pytest.raises(ArgumentError, match="of the other byte order"):
+        add(X, out=X.astype(X.dtype.newbyteorder()))
+
+
+def test_an_unknown_keyword_is_refused(add: Executable) -> None:
+    with pytest.raises(ArgumentError, match="unknown keyword 'x'"):
+        add(x=X)
+    with pytest.raises(ArgumentError, match="unknown keyword 'where'"):
+        add(X, where=True)
+
+
+class Broken:
+    def __array__(self, *args: object, **options: object) -> Any:
+        raise ZeroDivisionError("boom")
+
+
+class BrokenDlpack:
+    def __dlpack__(self, **options: object) -> Any:
+        raise KeyError("no")
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+
+@pytest.mark.parametrize("value", [Broken(), BrokenDlpack()])
+def test_what_an_argument_raises_is_told(add: Executable, value: object) -> None:
+    with pytest.raises(ArgumentError, match=r"gives no array: (ZeroDivisionError: boom|KeyError)"):
+        add(value)
+
+
+def test_results_larger_than_memory_are_an_error_of_ours() -> None:
+    text = "x = f32[] parameter(0)  ROOT y = f32[35184372088832] broadcast(x), dimensions={}"
+    exe = nw.build(nw.parse(f"HloModule h\nENTRY e {{ {text} }}"), cache=False)
+    with pytest.raises(OutOfMemoryError, match="no memory for this call") as caught:
+        exe(np.float32(1))
+    assert isinstance(caught.value, MemoryError)
+
+
+@pytest.mark.parametrize("path", ["a\0b", "a\ud800b"])
+def test_paths_that_no_system_has_are_refused(add: Executable, path: str) -> None:
+    with pytest.raises(ParseError, match="cannot read the model"):
+        nw.build(path)
+    with pytest.raises(ArtifactError, match="cannot read"):
+        load(path)
+    with pytest.raises(ArtifactError, match="cannot write"):
+        add.save(path)
+    assert not is_artifact(path)

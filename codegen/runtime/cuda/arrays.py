@@ -191,8 +191,10 @@ def _found(value: Any, what: str, where: str, device: Device) -> dlpack.Found:
             _same_device(value.__dlpack_device__()[1], what, where, device)
             return dlpack.read(value.__dlpack__(stream=int(device.stream)))
         return _by_interface(value, value.__cuda_array_interface__, device)
-    except (TypeError, ValueError, KeyError, RuntimeError, BufferError) as error:
-        told = f"{type(value).__name__} gives no array: {error}"
+    except ArgumentError:
+        raise
+    except Exception as error:  # the interfaces are other people's code
+        told = f"{type(value).__name__} gives no array: {type(error).__name__}: {error}"
         raise ArgumentError(what, told, where) from error
 
 

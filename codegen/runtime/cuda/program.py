@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ....ir.arrays import as_array
 from ....ir.dtypes import from_numpy
 from ....ir.errors import ArgumentError, TargetError, UnsupportedError
 from ....ir.library.session import Session
@@ -28,6 +29,7 @@ from ..arguments import (
     flatten,
     flatten_outputs,
     rebuild,
+    refuse_keyword,
 )
 from ..bounded import empty, is_bounded, live, padded, slots
 from ..bundle import Bundle
@@ -71,7 +73,7 @@ class DeviceProgram:
     def call(self, *args: object, out: object = None, **unknown: object) -> Any:
         """What Python calls."""
         if unknown:
-            raise ArgumentError(f"unknown keyword {next(iter(unknown))!r}", "only out= is known")
+            refuse_keyword(unknown)
         return self.run(args, out)
 
     def run(self, args: Sequence[object], out: object) -> Any:
@@ -138,8 +140,13 @@ class DeviceProgram:
 
     def put(self, value: object) -> DeviceArray:
         """A copy of an array on the device that this program runs on."""
-        array = np.asarray(value)
-        made = self._array(ArraySpec("array", from_numpy(array.dtype), array.shape))
+        array = as_array(value, "array", self.bundle.name)
+        try:
+            element = from_numpy(array.dtype)
+        except KeyError:
+            why = f"no model takes elements of type {array.dtype}"
+            raise ArgumentError("array", why, self.bundle.name) from None
+        made = self._array(ArraySpec("array", element, array.shape))
         with self.device:
             self.staging.upload(np.ascontiguousarray(array), made.address)
         return made

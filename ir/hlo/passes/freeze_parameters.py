@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays import as_array
 from ...dtypes import to_numpy
 from ...errors import ArgumentError
 from ..layouts import HEADER, entry_shapes, header
@@ -35,7 +36,7 @@ def freeze(module: HloModule, constants: Mapping[int | str, Array]) -> HloModule
         p = _find(entry.parameters, which)
         if p in frozen:
             raise ArgumentError(f"parameter {p.name} is frozen twice", where=module.name)
-        frozen[p] = _constant(p, np.asarray(array))
+        frozen[p] = _constant(p, as_array(array, f"parameter {p.name}", module.name))
     kept = [p for p in entry.parameters if p not in frozen]
     new = {**frozen, **{p: _renumbered(p, n) for n, p in enumerate(kept)}}
     for i in entry.instructions:
