@@ -1,0 +1,1 @@
+"""Campaigns that look for wrong results: random programs, random schedules, mutated inputs."""

@@ -1,0 +1,229 @@
+"""Random requests to a schedule: any primitive, sensible often enough to go deep."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from nestwright.ir.loop.nodes import AxisKind, Kind
+from nestwright.ir.loop.verify import verify
+from nestwright.schedule.cursor import LoopRef, nest
+from nestwright.schedule.errors import ScheduleError
+from nestwright.schedule.legality import bound_vars
+from nestwright.schedule.schedule import Schedule
+
+
+class Draw:
+    """Random requests to a schedule, sensible often enough to go deep."""
+
+    def __init__(self, sch: Schedule, rng: random.Random) -> None:
+        self.sch = sch
+        self.rng = rng
+
+    def block(self) -> str:
+        return self.rng.choice(list(nest(self.sch.func).blocks))
+
+    def reductions(self) -> list[str]:
+        index = nest(self.sch.func)
+        return [n for n in index.blocks if index.block(n).init is not None]
+
+    def loops(self) -> list[LoopRef]:
+        return self.sch.get_loops(self.block())
+
+    def loop(self) -> LoopRef:
+        for _ in range(5):
+            if found := self.loops():
+                return self.rng.choice(found)
+        return LoopRef(next(iter(nest(self.sch.func).loops)))
+
+    def split(self) -> None:
+        n = self.rng.choice((2, 2, 3))
+        factors: list[int | None] = [self.rng.choice((1, 2, 3, 4)) for _ in range(n)]
+        factors[self.rng.randrange(n)] = None
+        self.sch.split(self.loop(), factors)
+
+    def fuse(self) -> None:
+        found = self.loops()
+        start = self.rng.randrange(len(found)) if found else 0
+        self.sch.fuse(*found[start : start + self.rng.choice((2, 2, 3))])
+
+    def reorder(self) -> None:
+        found = self.loops()
+        some = self.rng.sample(found, min(len(found), self.rng.choice((2, 2, 3, 4))))
+        self.sch.reorder(*some)
+
+    def tile(self) -> None:
+        found = self.loops()
+        if len(found) > 1:
+            start = self.rng.randrange(len(found) - 1)
+            self.sch.tile(*found[start : start + 2], 2, self.rng.choice((2, 3)))
+
+    def parallel(self) -> None:
+        self.sch.parallel(self.loop())
+
+    def vectorize(self) -> None:
+        self.sch.vectorize(self.loop())
+
+    def unroll(self) -> None:
+        self.sch.unroll(self.loop())
+
+    def compute_at(self) -> None:
+        block = self.block()
+        users = self.sch.get_consumers(block)
+        near = self.sch.get_loops(self.rng.choice(users)) if users else []
+        at = self.rng.choice(near) if near and self.rng.random() < 0.9 else self.loop()
+        self.sch.compute_at(block, at, self.rng.random() < 0.3)
+
+    def reverse_compute_at(self) -> None:
+        block = self.block()
+        users = self.sch.get_producers(block)
+        near = self.sch.get_loops(self.rng.choice(users)) if users else []
+        at = self.rng.choice(near) if near and self.rng.random() < 0.9 else self.loop()
+        self.sch.reverse_compute_at(block, at, self.rng.random() < 0.3)
+
+    def compute_inline(self) -> None:
+        self.sch.compute_inline(self.block())
+
+    def reverse_compute_inline(self) -> None:
+        self.sch.reverse_compute_inline(self.block())
+
+    def cache_read(self) -> None:
+        self.sch.cache_read(self.block(), self.rng.randrange(3))
+
+    def cache_write(self) -> None:
+        self.sch.cache_write(self.block(), 0, self.rng.choice(("global", "register")))
+
+    def set_scope(self) -> None:
+        self.sch.set_scope(self.block(), 0, self.rng.choice(("global", "register")))
+
+    def transform_layout(self) -> None:
+        block = self.block()
+        rank = len(self.sch.block(block).writes[0].ranges)
+        pack = [(self.rng.randrange(rank), self.rng.choice((2, 3, 4)))] if rank else []
+        order = list(range(rank + len(pack)))
+        self.rng.shuffle(order)
+        self.sch.transform_layout(block, 0, order, pack)
+
+    def decompose_reduction(self) -> None:
+        some = self.reductions()
+        block = self.rng.choice(some) if some and self.rng.random() < 0.9 else self.block()
+        found = self.sch.get_loops(block)
+        self.sch.decompose_reduction(block, self.rng.choice(found) if found else self.loop())
+
+    def rfactor(self) -> None:
+        over = {
+            v for b in self.reductions() for v in bound_vars(self.sch.block(b), AxisKind.REDUCE)
+        }
+        near = [LoopRef(v) for v in nest(self.sch.func).loops if v in over]
+        at = self.rng.choice(near) if near and self.rng.random() < 0.9 else self.loop()
+        self.sch.rfactor(at, self.rng.choice((0, 0, 1, -1, 5)))
+
+    def merge(self) -> None:
+        """The outer loops of two blocks, the earlier one first."""
+        names = list(nest(self.sch.func).blocks)
+        both = sorted(self.rng.sample(range(len(names)), min(2, len(names))))
+        outer = [x[0] for x in (self.sch.get_loops(names[n]) for n in both) if x]
+        if len(outer) == 2:
+            self.sch.merge(*outer)
+
+    def add_unit_loop(self) -> None:
+        self.sch.add_unit_loop(self.block())
+
+    def annotate(self) -> None:
+        self.sch.annotate(self.loop(), "hint", self.rng.randrange(3))
+
+    # What GPUs have. Several steps are tried one after the other: each may be refused.
+
+    def index(self, *more: str) -> str:
+        return self.rng.choice(("threadIdx.x", "threadIdx.x", "threadIdx.y", *more))
+
+    def bind(self) -> None:
+        self.sch.bind(self.loop(), self.index("blockIdx.x", "blockIdx.y"))
+
+    def launch(self) -> None:
+        """The outer loops of a block over a grid, the next ones over threads."""
+        block, sch = self.block(), self.sch
+        for index in ("blockIdx.x", self.index(), self.index()):
+            free = [x for x in sch.get_loops(block) if sch.loop(x).kind is Kind.SERIAL]
+            if free and self.rng.random() < 0.8:
+                sizes = [None, self.rng.choice((1, 2, 3, 4))]
+                attempt(sch, lambda at=free[0], n=sizes: self.sch.split(at, n))
+                free = [x for x in sch.get_loops(block) if sch.loop(x).kind is Kind.SERIAL]
+                attempt(sch, lambda at=free[0], to=index: self.sch.bind(at, to))
+
+    def cooperate(self) -> None:
+        """The inner loops of a block over threads."""
+        block, sch = self.block(), self.sch
+        free = [x for x in sch.get_loops(block) if sch.loop(x).kind is Kind.SERIAL]
+        count = self.rng.choice((1, 1, 2, 3))
+        if len(free) >= count > 1:
+            attempt(sch, lambda: sch.fuse(*free[-count:]))
+        free = [x for x in sch.get_loops(block) if sch.loop(x).kind is Kind.SERIAL]
+        if free and self.rng.random() < 0.6:
+            attempt(sch, lambda: sch.split(free[-1], [None, self.rng.choice((2, 3, 4))]))
+        free = [x for x in sch.get_loops(block) if sch.loop(x).kind is Kind.SERIAL]
+        if free:
+            attempt(sch, lambda: sch.bind(free[-1], self.index()))
+
+    def stage(self) -> None:
+        """A copy for all threads of a block."""
+        block, sch = self.block(), self.sch
+        read, scope = self.rng.random() < 0.7, self.rng.choice(("shared", "shared", "register"))
+        before = set(nest(sch.func).blocks)
+        if read:
+            attempt(sch, lambda: sch.cache_read(block, self.rng.randrange(2), scope))
+        else:
+            attempt(sch, lambda: sch.cache_write(block, 0, scope))
+        near = sch.get_loops(block)
+        for copy in set(nest(sch.func).blocks) - before:
+            move = sch.compute_at if read else sch.reverse_compute_at
+            if near:
+                attempt(sch, lambda move=move, c=copy: move(c, self.rng.choice(near)))
+
+    def rescope(self) -> None:
+        scopes = ("global", "register", "shared", "shared", "warp")
+        self.sch.set_scope(self.block(), 0, self.rng.choice(scopes))
+
+    def storage_align(self) -> None:
+        self.sch.storage_align(self.block(), 0, self.rng.randrange(2), 8, self.rng.randrange(8))
+
+    def swizzle(self) -> None:
+        self.sch.swizzle(self.block(), 0, self.rng.choice((2, 4, 8, 3)))
+
+    def hint(self) -> None:
+        key = self.rng.choice(("pipeline", "min_blocks", "async"))
+        at = self.block() if key == "async" else self.loop()
+        self.sch.annotate(at, key, self.rng.choice((1, 2, 3)))
+
+
+WEIGHTS: dict[str, int] = {
+    "split": 6, "fuse": 4, "reorder": 6, "tile": 2, "parallel": 2, "vectorize": 2, "unroll": 1,
+    "compute_at": 6, "reverse_compute_at": 5, "compute_inline": 1, "reverse_compute_inline": 1,
+    "cache_read": 2, "cache_write": 3, "set_scope": 1, "transform_layout": 1,
+    "decompose_reduction": 3, "rfactor": 3, "annotate": 1, "merge": 2, "add_unit_loop": 1,
+}  # fmt: skip
+
+
+ON_THREADS: dict[str, int] = {
+    "launch": 5, "bind": 4, "cooperate": 8, "stage": 4, "rescope": 4, "split": 3, "fuse": 2,
+    "reorder": 4, "compute_at": 8, "reverse_compute_at": 6, "compute_inline": 1,
+    "reverse_compute_inline": 1, "cache_read": 1, "cache_write": 1, "transform_layout": 1,
+    "decompose_reduction": 2, "rfactor": 2, "vectorize": 1, "unroll": 1, "parallel": 1,
+    "storage_align": 1, "swizzle": 1, "hint": 1, "merge": 2, "add_unit_loop": 1,
+}  # fmt: skip
+
+
+def attempt(sch: Schedule, request: Callable[[], None]) -> bool:
+    """Whether a request was taken; one that is refused changes nothing and says why."""
+    before, steps = sch.func, len(sch.trace.steps)
+    try:
+        request()
+    except ScheduleError as e:
+        text = str(e)
+        assert e.what and e.why and text.startswith(f"cannot {e.what}: {e.why}")
+        assert sch.func is before
+        looked = [s for s in sch.trace.steps[steps:] if s.name != "get_loops"]
+        assert not looked
+        return False
+    verify(sch.func)
+    return True
