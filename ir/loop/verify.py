@@ -207,10 +207,13 @@ class _Checker:
         if high < 0 or (isinstance(s.extent, Const) and low < 0):
             self.fail("the extent is negative", show(s.extent))
         self.introduce(s.var, (0, max(high - 1, 0)))
+        never = high == 0  # then no index is out of bounds
+        self.guarded += never
         around = self.threads
         if s.thread:
             self.threads = {s.thread: s.extent, **around}
         self.stmt(s.body)
+        self.guarded -= never
         self.threads = around
         self.known.discard(s.var)
         self.path.pop()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...ir.elementwise import identity
@@ -171,22 +171,38 @@ def _init_block(block: Block, name: str, extents: Mapping[Var, int]) -> Block:
     spatial = tuple(a for a in block.axes if a.kind is AxisKind.SPATIAL)
     axes = tuple(replace(a, var=var(a.var.name)) for a in spatial)
     by: dict[Var, Expr] = {a.var: b.var for a, b in zip(spatial, axes, strict=True)}
-    loaded = {
-        x.buffer
-        for s in walk(block.init)
-        for e in exprs(s)
-        for x in walk_expr(e)
-        if isinstance(x, Load)
-    }
-    own = {r.buffer for r in block.writes}
     return Block(
         name,
         axes,
-        tuple(_renamed(r, by) for r in block.reads if r.buffer in loaded - own),
+        tuple(_renamed(r, by) for r in _init_reads(block)),
         tuple(_renamed(r, by) for r in block.writes),
         substitute(block.init, by),
         predicate=starting_guard(block, extents),
     )
+
+
+def _init_reads(block: Block) -> tuple[Region, ...]:
+    """What the init loads, but for the block's own results: points, else whole buffers."""
+    assert block.init is not None
+    own = {r.buffer for r in block.writes}
+    axes = {a.var for a in block.axes if a.kind is AxisKind.SPATIAL}
+    found: dict[Region, None] = {}
+    for load in _loads(block.init):
+        if load.buffer in own:
+            continue
+        inside = all(free_vars(e) <= axes for e in load.index)
+        found[_point(load.buffer, load.index) if inside else _whole(load.buffer)] = None
+    return tuple(found)
+
+
+def _loads(s: Stmt) -> Iterator[Load]:
+    """Every load under a statement."""
+    every = (x for inner in walk(s) for e in exprs(inner) for x in walk_expr(e))
+    return (x for x in every if isinstance(x, Load))
+
+
+def _whole(buffer: Buffer) -> Region:
+    return Region(buffer, tuple(Range(Const(0), Const(n)) for n in buffer.shape))
 
 
 def _renamed(r: Region, by: Mapping[Var, Expr]) -> Region:
@@ -383,7 +399,11 @@ def _final_nest(parts: _Parts, partial: Buffer, axis: int) -> Stmt:
     final = replace(
         block,
         axes=(*spatial, lane),
-        reads=(*(r for r in _with_own(block) if r.buffer is own.buffer), _point(partial, at)),
+        reads=(
+            *(r for r in _with_own(block) if r.buffer is own.buffer),
+            *_init_reads(block),
+            _point(partial, at),
+        ),
         body=replace(parts.store, value=op(parts.name, own, Load(partial, at))),
         predicate=None if guard is None else substitute_expr(guard, {loop.var: again}),
     )

@@ -249,6 +249,8 @@ def contraction_valid(k: Contraction, c: Choices, target: Target) -> bool:
         return False
     if (c["pack"] and k.weights is None) or (c["pack"] == AHEAD and not k.frozen):
         return False
+    if c["pack"] and c["inside"] == INLINE and _made_by_feeder(k):
+        return False  # what is inlined leaves no buffer to copy
     if int(c["chunks"]) > max(1, chunk_extent(k, rows)):
         return False
     if c["inside"] == CHUNK and not (c["order"] == "row" or k.column.extent <= vectors * lanes):
@@ -258,6 +260,12 @@ def contraction_valid(k: Contraction, c: Choices, target: Target) -> bool:
     if unroll > 1 and rows * vectors * unroll > (MOST_FMAS // 2 if ragged else MOST_FMAS):
         return False
     return unroll <= k.anchor.reduce[-1].extent
+
+
+def _made_by_feeder(k: Contraction) -> bool:
+    """Does a block of the same function compute the weights?"""
+    weights = None if k.weights is None else k.weights.buffer
+    return any(s.buffer is weights for info in k.feeders for s in info.stores)
 
 
 def chunk_axis(k: Contraction) -> BlockAxis | None:
