@@ -2,8 +2,15 @@
 
 ::
 
-    python benchmarks/fuzz.py programs --count 10000             # random programs, native
-    python benchmarks/fuzz.py programs --only 4711               # one of them, printed
+    python benchmarks/fuzz.py programs --count 10000        # random programs, native
+    python benchmarks/fuzz.py schedules --count 20000       # random schedules, beside guard pages
+    python benchmarks/fuzz.py hlo nw npz --count 1000000    # edited inputs of these formats
+    python benchmarks/fuzz.py formats --count 1000000       # of all ten
+    python benchmarks/fuzz.py programs --only 4711          # one case again, printed
+    python benchmarks/fuzz.py hlo --coverage 600            # guided by coverage (needs atheris)
+
+A case is drawn from ``--seed`` and its number, runs in a child with limits of memory and CPU time,
+and is told by its number when it fails. The exit status is 1 where something was found.
 """
 
 from __future__ import annotations
@@ -11,41 +18,83 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Callable
+from functools import partial
 
-from fuzzing import programs, sandbox, schedules
+from fuzzing import formats, programs, sandbox, schedules
+
+GENERATED = ("programs", "schedules")
 
 
 def main() -> int:
     """0 where nothing was found."""
-    p = argparse.ArgumentParser(description=__doc__)
-    p.add_argument("what", choices=["programs", "schedules"])
-    p.add_argument("--count", type=int, default=1000)
-    p.add_argument("--start", type=int, default=0)
+    p = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    p.add_argument("what", nargs="+", choices=[*GENERATED, *formats.FORMATS, "formats"])
+    p.add_argument("--count", type=int, default=1000, help="cases of each")
+    p.add_argument("--start", type=int, default=0, help="the first case's number")
     p.add_argument("--seed", type=int, default=0)
-    p.add_argument("--jobs", type=int, default=1)
-    p.add_argument("--target", default="cpu")
-    p.add_argument("--only", type=int)
+    p.add_argument("--jobs", type=int, default=1, help="children at a time")
+    p.add_argument("--target", default="cpu", help="what programs are built for")
+    p.add_argument("--only", type=int, help="the number of one case")
+    p.add_argument("--coverage", type=int, metavar="SECONDS", help="search new paths, with atheris")
+    p.add_argument("--keep", metavar="FOLDER", help="write what failed there")
     args = p.parse_args()
     os.environ["NESTWRIGHT_CACHE"] = "off"
-    if args.only is not None and args.what == "schedules":
-        print(schedules.judge(args.seed, args.only))
-        return 0
-    if args.only is not None:
-        program = programs.draw(args.seed, args.only)
-        print(programs.describe(program))
-        print(programs.judge(program, args.only, args.target))
-        return 0
+    found = 0
+    for what in list(formats.FORMATS) if "formats" in args.what else args.what:
+        if args.coverage is not None:
+            from fuzzing import coverage
 
-    def case(number: int) -> str:
-        if args.what == "schedules":
-            return schedules.judge(args.seed, number)
-        return programs.judge(programs.draw(args.seed, number), number, args.target)
+            coverage.search(formats.FORMATS[what](), args.seed, args.coverage)  # never returns
+        case = _case(what, args)
+        if args.only is not None:
+            print(_shown(what, args))
+            print(case(args.only))
+            continue
+        numbers = range(args.start, args.start + args.count)
+        told = sandbox.run(case, numbers, args.jobs, batch=_batch(what))
+        print(f"{what}, seed {args.seed}: {told}", flush=True)
+        for number, outcome in told.findings:
+            print(f"  {number}: {programs.summary(outcome)}")
+            if args.keep:
+                _keep(args.keep, f"{what}-{args.seed}-{number}", _shown(what, args, number))
+        found += len(told.findings)
+    return 1 if found else 0
 
-    told = sandbox.run(case, range(args.start, args.start + args.count), args.jobs)
-    print(told)
-    for number, outcome in told.findings:
-        print(f"  {number}: {programs.summary(outcome)}")
-    return 1 if told.findings else 0
+
+def _case(what: str, args: argparse.Namespace) -> Callable[[int], str]:
+    match what:
+        case "programs":
+            return lambda n: programs.judge(programs.draw(args.seed, n), n, args.target)
+        case "schedules":
+            return partial(schedules.judge, args.seed)
+        case _:
+            return partial(formats.FORMATS[what]().case, args.seed)
+
+
+def _batch(what: str) -> int:
+    """Cases of one child: a fork costs as much as a few dozen short ones."""
+    return sandbox.BATCH if what in (*GENERATED, "built", "log") else 20 * sandbox.BATCH
+
+
+def _shown(what: str, args: argparse.Namespace, number: int | None = None) -> str:
+    """The input of a case, to be read."""
+    at = args.only if number is None else number
+    match what:
+        case "programs":
+            return programs.describe(programs.draw(args.seed, at))
+        case "schedules":
+            return f"schedule {at} of seed {args.seed}"
+        case _:
+            return repr(formats.FORMATS[what]().data(args.seed, at))
+
+
+def _keep(folder: str, name: str, text: str) -> None:
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, name), "w") as file:
+        file.write(text)
 
 
 if __name__ == "__main__":

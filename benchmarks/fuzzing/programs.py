@@ -6,6 +6,7 @@ import importlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,16 @@ from .builder import Array, Builder, Value
 from .guarded import Guarded, guarded
 from .steps.registry import choices
 
-for _file in ("pointwise", "moves", "reductions", "places", "contractions", "patterns", "control"):
+for _file in (
+    "pointwise",
+    "moves",
+    "reductions",
+    "places",
+    "contractions",
+    "patterns",
+    "control",
+    "others",
+):
     importlib.import_module(f"{__package__}.steps.{_file}")
 
 WIDE = {"f16": "f64", "bf16": "f64", "f32": "f64", "c64": "c128"}
@@ -147,7 +157,7 @@ def _far(program: Program, x: Array, y: Array, z: Array) -> str:
     """How a result differs by more than rounding, given the interpreter's and the f64 one."""
     kind = BY_NAME[from_numpy(y.dtype).name].kind
     if kind not in ("float", "complex"):
-        return "" if np.arrayequal_arrays(x, y) or np.array_equal(x, z) else f"is\n{x}\nnot\n{y}"
+        return "" if np.array_equal(x, y) or np.array_equal(x, z) else f"is\n{x}\nnot\n{y}"
     to = np.complex128 if kind == "complex" else np.float64
     a, b, c = x.astype(to), y.astype(to), z.astype(to)
     finite = np.isfinite(b) & (np.abs(c) < LARGEST[from_numpy(y.dtype).name] / 4)

@@ -23,7 +23,7 @@ CPU_SECONDS = 20  # for one case
 WAIT = 120  # seconds of wall time without progress, after which a child is taken to hang
 MEMORY = 6 << 30  # bytes of address space of a child
 BATCH = 250  # cases of one child
-KEPT = 200  # findings that are kept
+KEPT = 5000  # findings that are kept
 
 Case: TypeAlias = Callable[[int], str]
 """What became of case number n: ``right``, ``refused`` ...; what begins with ``BAD`` is found."""

@@ -1,0 +1,89 @@
+"""Bounded runs of `benchmarks/fuzz.py`: nothing wrong, nothing foreign, no crash.
+
+``NESTWRIGHT_FUZZ`` says how many cases of each are drawn instead, ``NESTWRIGHT_SEED`` from where.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fuzzing import programs, sandbox
+from fuzzing.formats import FORMATS
+from fuzzing.guarded import Guarded
+
+from nestwright.ir.hlo.text import parse
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "fuzz.py"
+CASES = os.environ.get("NESTWRIGHT_FUZZ", "")
+SEED = os.environ.get("NESTWRIGHT_SEED", "1")
+FEW = {
+    "programs": 200, "schedules": 400, "hlo": 2000, "malformed": 2000, "bytes": 500, "built": 60,
+    "stablehlo": 2000, "proto": 2000, "loop": 400, "trace": 300, "log": 60, "nw": 500,
+    "report": 500, "npz": 600,
+}  # fmt: skip
+"""Cases of a run of the suite: a few seconds each."""
+
+
+def test_every_format_is_tried() -> None:
+    assert set(FEW) == {"programs", "schedules", *FORMATS}
+
+
+@pytest.mark.parametrize("what", FEW)
+def test_nothing_is_found(what: str) -> None:
+    command = [sys.executable, SCRIPT, what, "--count", CASES or str(FEW[what]), "--seed", SEED]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+
+
+def test_programs_meet_most_operations() -> None:
+    met: set[str] = set()
+    for number in range(400):
+        module = parse(programs.draw(0, number).text)
+        met |= {i.opcode for c in module.computations for i in c.instructions}
+    assert len(met) >= 90, sorted(met)
+
+
+def test_a_program_that_is_wrong_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "HloModule m\nENTRY e { a = f32[3] parameter(0)  ROOT r = f32[3] add(a, a) }"
+    drawn = programs.draw(0, 1)
+    program = programs.Program(text, (drawn.arguments[0][:0],), True)
+    import numpy as np
+
+    argument = np.arange(3, dtype=np.float32)
+    monkeypatch.setattr(programs, "evaluate", lambda *_: argument * 2 + 1)
+    told = programs.judge(programs.Program(text, (argument,), program.exact))
+    assert told.startswith("BAD wrong: result 0 is")
+
+
+def test_a_crash_costs_one_case() -> None:
+    def case(number: int) -> str:
+        if number == 3:
+            os.kill(os.getpid(), 11)
+        if number == 5:
+            raise ValueError("five")
+        return "right"
+
+    told = sandbox.run(case, range(8), jobs=2, batch=4)
+    assert told.counts == {"right": 6, "BAD death by SIGSEGV": 1, "BAD ValueError": 1}
+    assert [n for n, _ in told.findings] == [3, 5]
+
+
+@pytest.mark.parametrize("at_end", [True, False])
+def test_a_byte_past_guarded_memory_kills(at_end: bool) -> None:
+    import ctypes
+
+    import numpy as np
+
+    def case(number: int) -> str:
+        one = Guarded((5,), np.dtype(np.uint8), at_end)
+        ctypes.memset(one.array.ctypes.data + number, 1, 1)
+        return "right" if one.intact else "left"
+
+    told = sandbox.run(case, range(-1, 6), batch=1)
+    last, inside = (5, "left") if at_end else (-1, "left")
+    assert told.findings == [(last, "BAD death by SIGSEGV")]
+    assert told.counts == {"right": 5, inside: 1, "BAD death by SIGSEGV": 1}
