@@ -24,17 +24,8 @@ from .builder import Array, Builder, Value
 from .guarded import Guarded, guarded
 from .steps.registry import choices
 
-for _file in (
-    "pointwise",
-    "moves",
-    "reductions",
-    "places",
-    "contractions",
-    "patterns",
-    "control",
-    "others",
-):
-    importlib.import_module(f"{__package__}.steps.{_file}")
+for _file in sorted((Path(__file__).parent / "steps").glob("*.py")):
+    importlib.import_module(f"{__package__}.steps.{_file.stem}")
 
 WIDE = {"f16": "f64", "bf16": "f64", "f32": "f64", "c64": "c128"}
 EPSILON = {"f64": 2.0**-52, "f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}
