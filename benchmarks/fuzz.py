@@ -6,7 +6,7 @@
     python benchmarks/fuzz.py schedules --count 20000       # random schedules, beside guard pages
     python benchmarks/fuzz.py hlo nw npz --count 1000000    # edited inputs of these formats
     python benchmarks/fuzz.py formats --count 1000000       # of all ten
-    python benchmarks/fuzz.py programs --only 4711          # one case again, printed
+    python benchmarks/fuzz.py programs --only 4711 --shrink # one case again, made smaller
     python benchmarks/fuzz.py hlo --coverage 600            # guided by coverage (needs atheris)
 
 A case is drawn from ``--seed`` and its number, runs in a child with limits of memory and CPU time,
@@ -21,7 +21,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
-from fuzzing import formats, programs, sandbox, schedules
+from fuzzing import formats, programs, sandbox, schedules, xla
 
 GENERATED = ("programs", "schedules")
 
@@ -37,11 +37,15 @@ def main() -> int:
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--jobs", type=int, default=1, help="children at a time")
     p.add_argument("--target", default="cpu", help="what programs are built for")
+    p.add_argument("--xla", action="store_true", help="hold exact programs against XLA, too")
+    p.add_argument("--shrink", action="store_true", help="with --only: the smallest that fails")
     p.add_argument("--only", type=int, help="the number of one case")
     p.add_argument("--coverage", type=int, metavar="SECONDS", help="search new paths, with atheris")
     p.add_argument("--keep", metavar="FOLDER", help="write what failed there")
     args = p.parse_args()
     os.environ["NESTWRIGHT_CACHE"] = "off"
+    if args.xla and not xla.here():
+        p.error("--xla needs jax")
     found = 0
     for what in list(formats.FORMATS) if "formats" in args.what else args.what:
         if args.coverage is not None:
@@ -52,6 +56,8 @@ def main() -> int:
         if args.only is not None:
             print(_shown(what, args))
             print(case(args.only))
+            if args.shrink and what == "programs":
+                print(_shrunk(args))
             continue
         numbers = range(args.start, args.start + args.count)
         told = sandbox.run(case, numbers, args.jobs, batch=_batch(what))
@@ -67,11 +73,15 @@ def main() -> int:
 def _case(what: str, args: argparse.Namespace) -> Callable[[int], str]:
     match what:
         case "programs":
-            return lambda n: programs.judge(programs.draw(args.seed, n), n, args.target)
+            return partial(_program, args)
         case "schedules":
             return partial(schedules.judge, args.seed)
         case _:
             return partial(formats.FORMATS[what]().case, args.seed)
+
+
+def _program(args: argparse.Namespace, number: int) -> str:
+    return programs.judge(programs.draw(args.seed, number), number, args.target, args.xla)
 
 
 def _batch(what: str) -> int:
@@ -89,6 +99,19 @@ def _shown(what: str, args: argparse.Namespace, number: int | None = None) -> st
             return f"schedule {at} of seed {args.seed}"
         case _:
             return repr(formats.FORMATS[what]().data(args.seed, at))
+
+
+def _shrunk(args: argparse.Namespace) -> str:
+    """A smaller module that the interpreter and the built code disagree on."""
+    from nestwright.codegen.replay.run import Setting
+    from nestwright.codegen.replay.shrink import Shrinker
+    from nestwright.ir.hlo.text import parse, show
+    from nestwright.ir.target import Target
+
+    program = programs.draw(args.seed, args.only)
+    setting = Setting(Target.parse(args.target))
+    found = Shrinker(setting).shrink(parse(program.text), program.arguments)
+    return "replay finds no fault" if found is None else f"{show(found.module)}\n{found.arguments}"
 
 
 def _keep(folder: str, name: str, text: str) -> None:

@@ -20,6 +20,7 @@ from nestwright.ir.hlo.nodes import HloModule
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.hlo.verify import verify
 
+from . import xla
 from .builder import Array, Builder, Value
 from .guarded import Guarded, guarded
 from .steps.registry import choices
@@ -64,8 +65,11 @@ def _results(b: Builder, values: Sequence[Value]) -> list[Value]:
     return found
 
 
-def judge(program: Program, number: int = 0, target: str = "cpu") -> str:
-    """Build it, run it beside guard pages, twice, and compare: ``right`` or what is wrong."""
+def judge(program: Program, number: int = 0, target: str = "cpu", against_xla: bool = False) -> str:
+    """Build it, run it beside guard pages, twice, and compare: ``right`` or what is wrong.
+
+    ``against_xla`` also holds what has to be exact against XLA, where that takes the program.
+    """
     module = parse(program.text)
     verify(module)
     try:
@@ -85,6 +89,10 @@ def judge(program: Program, number: int = 0, target: str = "cpu") -> str:
         told = _damage(program, held, outs) or _differs(program, [o.array for o in outs], want)
         if told:
             break
+    if not told and against_xla and program.exact:
+        other = xla.results(program.text, program.arguments)
+        if other is not None:
+            told = _unequal([o.array for o in outs], other, "XLA's")
     for one in (*held, *outs):
         one.close()
     return f"BAD wrong: {told}" if told else "right"
@@ -109,15 +117,19 @@ def _damage(program: Program, held: Sequence[Guarded], outs: Sequence[Guarded]) 
 
 def _differs(program: Program, found: Sequence[Array], want: Sequence[Array]) -> str:
     if program.exact:
-        for n, (x, y) in enumerate(zip(found, want, strict=True)):
-            if not equal_arrays(x, y):
-                return f"result {n} is\n{x}\nnot\n{y}"
-        return ""
+        return _unequal(found, want, "the interpreter's")
     precise = in_f64(program)
     for n, (x, y, z) in enumerate(zip(found, want, precise, strict=True)):
         told = _far(program, x, y, z)
         if told:
             return f"result {n} {told}"
+    return ""
+
+
+def _unequal(found: Sequence[Array], want: Sequence[Array], whose: str) -> str:
+    for n, (x, y) in enumerate(zip(found, want, strict=True)):
+        if not equal_arrays(x, y):
+            return f"result {n} is\n{x}\nnot {whose}\n{y}"
     return ""
 
 
