@@ -228,7 +228,7 @@ class Builder:
                 parts = [self._floats(dims, bound) for _ in range(2)]
                 return np.asarray(parts[0] + 1j * parts[1]).astype(to)
             case _:
-                return self._floats(dims, bound).astype(to)
+                return np.asarray(self._floats(dims, bound)).astype(to)
 
     def _floats(self, dims: tuple[int, ...], bound: float) -> Array:
         if self.exact:

@@ -42,8 +42,10 @@ def reduce(b: Builder) -> object:
     op, bound = found
     kept = [n for d, n in enumerate(x.dims) if d not in axes]
     start = b.scalar(x.dtype, b.number(0, 1)) if b.chance(0.7) else b.fresh(x.dtype, (), 1.0)
-    if not axes and op in ("add", "multiply"):
-        return None  # XLA leaves the start out where nothing is reduced
+    if not axes and not (op == "add" and b.exact):
+        return None
+    if not axes:  # XLA leaves the start out where nothing is reduced
+        start = b.scalar(x.dtype, 0)
     order = axes[::-1] if b.chance(0.2) else axes
     text = f"reduce({x.name}, {start.name}), dimensions={listed(order)}"
     return b.emit(x.dtype, kept, f"{text}, to_apply={b.simple(x.dtype, op)}", bound)
