@@ -12,7 +12,6 @@ import numpy as np
 
 from .builder import Array
 
-
 _FEW_BITS = re.compile(r"\b[su][24]\[")
 
 
