@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -12,8 +13,12 @@ from nestwright.ir.loop.interp import run
 from nestwright.ir.loop.nodes import Block
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.loop.printer import show
+from nestwright.ir.loop.verify import verify
+from nestwright.ir.target import Target
 from nestwright.schedule.combiner import Combiner, combiner_of
 from nestwright.schedule.schedule import Schedule
+from nestwright.schedule.sketches.contraction import INLINE
+from nestwright.schedule.sketches.generate import generate
 
 Pair = Sequence[te.Value]
 Rule = Callable[[Pair, Pair], tuple[te.Value, te.Value]]
@@ -121,3 +126,47 @@ def rows(A: f32[2, 3], S: f32[2, 1]):
     sch.decompose_reduction("S", n)
     args = [np.arange(6, dtype=np.float32).reshape(2, 3)]
     np.testing.assert_array_equal(run(sch.func, args)[0], run(func, args)[0])
+
+
+LOADED_INIT = """\
+@func(outputs=1)
+def f(A: f32[4, 6], S: f32[1], B: f32[4]):
+    for i in range(4):
+        for k in range(6):
+            with block("B"):
+                vi, vk = spatial(4, i), reduce(6, k)
+                reads(S[0], A[0, 0], B[vi], A[vi, vk])
+                writes(B[vi])
+                with init():
+                    B[vi] = S[0] + A[0, 0]
+                B[vi] = B[vi] + A[vi, vk]
+"""
+
+
+@pytest.mark.parametrize("primitive", ["rfactor", "decompose_reduction"])
+def test_an_init_that_loads_keeps_its_own_reads(primitive: str) -> None:
+    func = parse(LOADED_INIT)
+    sch = Schedule(func)
+    loop, inner = sch.get_loops("B")
+    if primitive == "rfactor":
+        sch.rfactor(inner)
+    else:
+        sch.decompose_reduction("B", loop)
+    verify(sch.func)
+    a = np.arange(24, dtype=np.float32).reshape(4, 6)
+    start = np.array([5], np.float32)
+    np.testing.assert_array_equal(run(sch.func, [a, start]), run(func, [a, start]))
+
+
+def test_inlined_weights_are_not_packed() -> None:
+    x, w = te.placeholder((16, 24), name="X"), te.placeholder((24, 40), name="W")
+    k = te.reduce_axis(24, "k")
+    made = te.compute((24, 40), lambda i, j: te.select(i < 23, w[i, j], 0.0), name="P")
+    y = te.compute((16, 40), lambda i, j: te.sum(x[i, k] * made[k, j], axis=k), name="Y")
+    func = te.create_func([x, w, y])
+    for sketch in generate(func, Target.parse("cpu -mcpu=haswell")):
+        names = list(sketch.decisions)
+        for point in itertools.product(*sketch.decisions.values()):
+            choices = dict(zip(names, point, strict=True))
+            if choices.get("inside") == INLINE and sketch.valid(choices):
+                sketch.apply(Schedule(func), choices)

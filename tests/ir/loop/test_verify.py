@@ -257,3 +257,19 @@ def test_parameters_live_in_memory() -> None:
     b = replace(C, scope=Scope.REGISTER)
     with pytest.raises(VerifyError, match="parameter C is in scope register"):
         verify(Func("f", (b,), 1, For(IV, Const(8), Store(b, (IV,), ZERO))))
+
+
+def test_what_a_loop_of_no_trips_touches_is_nowhere() -> None:
+    text = """\
+@func(outputs=1)
+def f(A: f32[2], C: f32[0]):
+    for i in range({extent}):
+        with block("c"):
+            x = spatial({extent}, i)
+            reads(A[x + 2])
+            writes(C[x])
+            C[x] = A[x + 2]
+"""
+    verify(parse(text.format(extent=0)))
+    with pytest.raises(VerifyError, match="out of bounds"):
+        verify(parse(text.format(extent=1).replace("C: f32[0]", "C: f32[1]")))
