@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,11 +35,8 @@ class Native:
         self.bundle = bundle
         self.plan = bundle.plan
         shared = runtime(bundle.runtime[:SHARED])
-        objects = [code for code in bundle.kernels.values() if isinstance(code, bytes)]
-        own = bundle.runtime[SHARED:]
         self.host = Library(library_thunks(self.plan), bundle.name)
-        symbols = {**shared.addresses, LIBRARY: self.host.address}
-        self.library = cpu.load([*objects, bundle.program, *own], symbols)
+        self.library = self.linked({**shared.addresses, LIBRARY: self.host.address})
         self.entry = self._entry()
         free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(shared.addresses["nw_arena_free"])
         weakref.finalize(self.entry, _free_arena, free, self.entry.words).atexit = False
@@ -47,6 +44,12 @@ class Native:
         if _is_flat(self.plan) and len(self.plan.params) <= MAX_PARAMETERS:
             address = shared.addresses["nw_call"]
             self.call = self.entry.callable(bundle.name, address, self.library)
+
+    def linked(self, symbols: Mapping[str, int]) -> cpu.Library:
+        """The kernels and the program that calls them, in memory; ``symbols`` is what they call."""
+        kernels = [code for code in self.bundle.kernels.values() if isinstance(code, bytes)]
+        own = self.bundle.runtime[SHARED:]
+        return cpu.load([*kernels, self.bundle.program, *own], symbols)
 
     def _entry(self) -> Entry:
         plan, bundle = self.plan, self.bundle
