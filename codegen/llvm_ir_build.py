@@ -34,6 +34,7 @@ class Builder:
         self.function: Function = Function("none", "", target)
         self.declarations: dict[str, str] = {}
         self.has_fma = "fma" in target.features or target.machine == "aarch64"
+        self.has_f16 = self.processor.machine != "x86_64" or "f16c" in self.processor.features
         self.contracts = True  # whether a product and a sum may become one fma
         self.libm = True  # whether code may call the C library
         self.rounds_again: DType | None = None  # what the f32 result of an operation becomes

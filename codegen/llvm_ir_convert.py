@@ -5,7 +5,8 @@ narrower float is rounded to nearest even, once. ``bf16`` is 16 bits of an f32: 
 shift, and narrowed by integer arithmetic, which every machine has. f64 becomes a float of fewer
 than 32 bits by way of an f32 rounded to odd, so that the second rounding sees whether the first
 lost anything; but bf16 is rounded twice, as XLA's CPU does it. Types of 8 bits and fewer are
-widened before all else and narrowed after it (``llvm_ir_narrow``).
+widened before all else and narrowed after it (``llvm_ir_narrow``); so is f16 on an x86 without
+F16C, for which LLVM would call functions that only compilers bring along.
 """
 
 from __future__ import annotations
@@ -35,14 +36,16 @@ def widen(b: Builder, x: Value) -> Value:
     if x.dtype == bf16:
         high = b.binary("shl", b.cast("zext", x, s32), b.const(16, s32, x.lanes))
         return b.cast("bitcast", high, f32)
-    return b.cast("fpext", x, f32) if x.dtype == f16 else x
+    if x.dtype == f16:
+        return b.cast("fpext", x, f32) if b.has_f16 else widen_float(b, x)
+    return x
 
 
 def narrow(b: Builder, x: Value, dtype: DType) -> Value:
     """An f32 rounded to ``dtype``; an f64 as it is."""
     if dtype == bf16:
         return _to_bf16(b, x)
-    if is_narrow(dtype):
+    if is_narrow(dtype) or (dtype == f16 and not b.has_f16):
         return narrow_float(b, x, dtype)
     return b.cast("fptrunc", x, f16) if dtype == f16 else x
 

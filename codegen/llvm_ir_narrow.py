@@ -1,15 +1,16 @@
 """Floats of 8 bits and fewer, and integers of 2 and 4, to and from types that compute.
 
 Each is a byte: its bits, the upper ones zero. All is integer arithmetic of f32's bits, generic in
-the format, so that a vector loop converts as many lanes as it has and every machine can do it.
-What a byte has above the type's own bits is ignored when it is read.
+the format, so that a vector loop converts as many lanes as it has and every machine can do it; f16
+goes the same way where the machine has no instruction for it. What a byte has above the type's own
+bits is ignored when it is read.
 """
 
 from __future__ import annotations
 
 import math
 
-from ..ir.dtypes import DType, f32, s8, s32, u8
+from ..ir.dtypes import DType, f16, f32, s8, s16, s32, u8
 from ..ir.formats import FORMATS, Format
 from .llvm_ir_build import Builder
 from .llvm_ir_core import Value
@@ -36,9 +37,10 @@ def narrow_int(b: Builder, x: Value, to: DType) -> Value:
 
 
 def widen_float(b: Builder, x: Value) -> Value:
-    """A narrow float as f32, which holds every value of it."""
+    """A narrow float, or f16, as f32, which holds every value of it."""
     f = FORMATS[x.dtype]
-    bits = b.cast("zext", Value(x.text, u8, x.lanes, x.depth), s32)
+    code = b.bits(x) if x.dtype == f16 else Value(x.text, u8, x.lanes, x.depth)
+    bits = b.cast("zext", code, s32)
     if f.special == "scale":
         return _widen_scale(b, bits)
     place = b.like(23 - f.mantissa, bits)
@@ -81,7 +83,7 @@ def _widen_scale(b: Builder, bits: Value) -> Value:
 
 
 def narrow_float(b: Builder, x: Value, to: DType) -> Value:
-    """An f32 rounded to a narrow float, to nearest even.
+    """An f32 rounded to a narrow float, or f16, to nearest even.
 
     What is too large becomes infinity, NaN or the largest number, as the format has it.
     """
@@ -94,6 +96,8 @@ def narrow_float(b: Builder, x: Value, to: DType) -> Value:
         code = _rounded(b, f, size)
         code = _bounded(b, f, size, code)
         code = _signed(b, f, bits, size, code)
+    if to == f16:
+        return b.cast("bitcast", b.cast("trunc", code, s16), f16)
     byte = b.cast("trunc", code, s8)
     return Value(byte.text, to, byte.lanes, byte.depth)
 

@@ -174,8 +174,6 @@ def ids(target: Target) -> str:
 def test_every_lane_that_is_on_is_stored_and_nothing_else(way: str, target: Target) -> None:
     here = target.spec == "cpu" and not way.endswith("never")
     pairs = all_pairs() if EVERY else NARROWED if here else FEW
-    if "f16c" not in target.features:
-        pairs = [p for p in pairs if "f16" not in p.replace("bf16", "").split(":")]
     wrong = {pair: Case(pair, target, way).wrong() for pair in pairs}
     assert not {pair: found[:5] for pair, found in wrong.items() if found}
 

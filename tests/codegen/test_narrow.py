@@ -50,7 +50,9 @@ def number(bits: int, dtype: DType) -> float:
     return math.ldexp(sign * (mantissa + (1 << f.mantissa)), exponent - f.bias - f.mantissa)
 
 
-def casts(source: DType, values: Array, targets: list[DType]) -> list[tuple[Array, Array]]:
+def casts(
+    source: DType, values: Array, targets: list[DType], machine: Target = HOST
+) -> list[tuple[Array, Array]]:
     """Values converted to each type in a vector loop, and once more one by one."""
     x, outs, loops = Buffer("x", values.shape, source), [], []
     for n, target in enumerate(targets):
@@ -59,7 +61,7 @@ def casts(source: DType, values: Array, targets: list[DType]) -> list[tuple[Arra
             cast = Cast(Load(x, (i,)), target)
             loops.append(For(i, Const(len(values)), Store(out, (i,), cast), kind))
             outs.append(out)
-    got = compile_func(Func("casts", (x, *outs), len(outs), seq(*loops)), HOST)(values)
+    got = compile_func(Func("casts", (x, *outs), len(outs), seq(*loops)), machine)(values)
     return list(zip(got[::2], got[1::2], strict=True))
 
 
@@ -100,6 +102,30 @@ def test_the_nearest_number_is_taken(dtype: DType) -> None:
     ((ties, _),) = casts(f64, middle, [dtype])
     if dtype.name != "f8e8m0fnu":
         assert not np.any(ties.view(np.uint8) & 1), "ties go to even"
+
+
+@pytest.mark.skipif(HOST.machine != "x86_64", reason="elsewhere f16 has instructions")
+def test_f16_where_the_processor_has_no_instruction_for_it() -> None:
+    """Every code to f32 and back; the numbers between two codes, and the middles, from f32."""
+    old = Target.parse("cpu -mcpu=x86-64")
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    (widened,) = casts(f16, every, [f32], old)
+    for got in widened:
+        np.testing.assert_array_equal(got, every.astype(np.float32))
+        np.testing.assert_array_equal(np.signbit(got), np.signbit(every))
+    finite = np.sort(every[np.isfinite(every)].astype(np.float32))
+    finite, up = finite[:-1], finite[1:]
+    middles = finite + (up - finite) / 2
+    below, above = np.nextafter(middles, -np.inf), np.nextafter(middles, np.float32(np.inf))
+    x = np.concatenate([finite, middles, below, above, [np.inf, -np.inf, 7e4, 1e-9]])
+    x = x.astype(np.float32)
+    ((vector, serial),) = casts(f32, x, [f16], old)
+    with np.errstate(over="ignore"):
+        want = x.astype(np.float16).view(np.uint16)
+    np.testing.assert_array_equal(vector.view(np.uint16), want)
+    np.testing.assert_array_equal(serial.view(np.uint16), want)
+    ((nans, _),) = casts(f32, np.array([np.nan, -np.nan], np.float32), [f16], old)
+    assert np.all(np.isnan(nans))
 
 
 PAST = {
