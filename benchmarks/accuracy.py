@@ -22,6 +22,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,8 @@ SPECIAL = (
     float("inf"), float("nan"),
 )  # fmt: skip
 """With their negatives, the numbers that are paired and sampled first."""
+BARE = " (bare)"
+"""Ends a target's name where code is to call no library."""
 TEXT = "HloModule one\nENTRY e {{\n{parameters}  ROOT y = {dtype}[{n}] {op}({names})\n}}\n"
 
 
@@ -102,8 +105,8 @@ def nearest(values: Array, dtype: DType) -> Array:
 def unit(values: Array, dtype: DType) -> Array:
     """The distance between numbers of a type at ``values``, as numbers of the values' type."""
     info = ml_dtypes.finfo(to_numpy(dtype))
-    exponent = np.frexp(values)[1] - 1
-    lowest = int(np.frexp(np.longdouble(info.smallest_normal))[1]) - 1
+    lowest = round(float(np.log2(info.smallest_normal)))
+    exponent = np.where(values == 0, lowest, np.frexp(values)[1] - 1)
     one = values.dtype.type(1)
     return np.ldexp(one, np.maximum(exponent, lowest) - info.nmant)
 
@@ -149,12 +152,24 @@ def judge(row: Row, args: tuple[Array, ...], got: Array, dtype: DType) -> None:
         row.worst = [float(v) for v in (*(a[at[j]] for a in args), mine[j], values[j])]
 
 
+@contextmanager
+def emitter(kind: type[Emitter]) -> Iterator[None]:
+    """Code is written by ``kind``."""
+    usual, llvm_ir.Emitter = llvm_ir.Emitter, kind
+    try:
+        yield
+    finally:
+        llvm_ir.Emitter = usual
+
+
 def build(op: str, dtype: DType, target: str, size: int) -> Callable[..., Array]:
-    """The operation on arrays of ``size`` elements."""
+    """The operation on arrays of ``size`` elements; ``target`` may end in ``BARE``."""
     names = [f"x{k}" for k in range(ARITY[op])]
     parameters = "".join(f"  {x} = {dtype}[{size}] parameter({k})\n" for k, x in enumerate(names))
     text = TEXT.format(parameters=parameters, dtype=dtype, n=size, op=op, names=", ".join(names))
-    return nw.build(nw.parse(text), target, cache=False)
+    machine = target.removesuffix(BARE)
+    with emitter(Emitter if machine == target else Bare):
+        return nw.build(nw.parse(text), machine, cache=False)
 
 
 def special(dtype: DType, arity: int) -> tuple[Array, ...]:
@@ -237,7 +252,7 @@ def operands(row: Row, dtype: DType) -> Iterator[tuple[Array, ...]]:
 
 def sweep(row: Row, dtype: DType, keep: Path | None) -> None:
     """Measure one operation, saving now and then."""
-    run = build(row.op, dtype, row.target.removesuffix(" (bare)"), chunk(dtype))
+    run = build(row.op, dtype, row.target, chunk(dtype))
     spent, saved = row.seconds, time.monotonic()
     start = saved
     for args in operands(row, dtype):
@@ -289,8 +304,6 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="DIR")
     args = parser.parse_args()
     os.environ.setdefault("NESTWRIGHT_NUM_THREADS", "1")
-    if args.bare:
-        llvm_ir.Emitter = Bare  # type: ignore[misc]
     good = True
     for name in args.dtype or ["f32"]:
         dtype = BY_NAME[name]
@@ -298,7 +311,7 @@ def main() -> int:
             print("f64 needs 80-bit extended precision, which this machine lacks", file=sys.stderr)
             return 2
         for op in args.op or FUNCTIONS:
-            target = args.target + " (bare)" * args.bare
+            target = args.target + BARE * args.bare
             fresh = Row(op, name, target, args.stride, args.samples, args.seed)
             row, path = begun(fresh, args.json)
             sweep(row, dtype, path)

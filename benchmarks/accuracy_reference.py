@@ -72,6 +72,18 @@ def _logistic(x: Array) -> Array:
     return np.where(x < 0, small, x.dtype.type(1)) / (1 + small)
 
 
+def _within(inside: Callable[[Array], Array], f: Callable[[Array], Array]) -> Callable[..., Array]:
+    """``f`` where it has a value, else NaN: libraries take their time over wrong arguments."""
+
+    def run(x: Array) -> Array:
+        at = inside(x)
+        y = np.full_like(x, np.nan)
+        y[at] = f(x[at])
+        return y
+
+    return run
+
+
 FUNCTIONS: dict[str, Callable[..., Array]] = {
     "exponential": np.exp,
     "exponential-minus-one": np.expm1,
@@ -93,8 +105,8 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
     "acos": np.arccos,
     "atan": np.arctan,
     "asinh": np.arcsinh,
-    "acosh": np.arccosh,
-    "atanh": np.arctanh,
+    "acosh": _within(lambda x: x >= 1, np.arccosh),
+    "atanh": _within(lambda x: np.abs(x) <= 1, np.arctanh),
     "power": np.power,
     "atan2": np.arctan2,
     "divide": np.divide,

@@ -34,8 +34,8 @@ class Exponential:
     ``series`` are the coefficients of ``(exp(r) - 1 - r) / r**2``; ``tanh`` those of
     ``(tanh(x) / x - 1) / x**2`` in ``x**2``, for ``x < 0.55``. A number plus ``magic`` ends in the
     bits of the integer next to it, above ``magic_bits``. ``place`` and ``bias`` are those of the
-    type's exponent. Below ``least`` e**x is 0; above ``full`` 1 + e**-x is 1. Logistic's quotient
-    is of numbers ``2**shift`` times smaller.
+    type's exponent. Below ``least`` e**x is 0; above ``full`` 1 + e**-x is 1. Logistic's sum is
+    made ``2**shift`` times smaller.
     """
 
     series: tuple[float, ...]
@@ -168,33 +168,31 @@ def expm1(x: Num, kind: Exponential = SINGLE) -> Num:
     return (x.abs() < 2.0 ** -(kind.place + 2)).where(x, result)
 
 
-def _over_sum(one: float, s: Num, p: Num, c: Num, lost: Num | None = None) -> Num:
-    """``one / (c + lost + s p)``, ``c`` the largest; ``one`` is a power of two.
+def _one_over(c: Num, s: Num, p: Num, lost: Num | None = None) -> Num:
+    """``1 / (c + s p + lost)``, ``c`` the largest of the three.
 
     The quotient by the rounded sum is improved by what that sum and the division left.
     """
     total = s.fma(p, c)
     low = s.fma(p, c - total)
     low = low if lost is None else low + lost
-    v = total.lift(one).over(total)
-    rest = low.fma(-v, (-v).fma(total, one))
-    return v.fma(rest if one == 1.0 else rest * (1 / one), v)
+    v = total.lift(1.0).over(total)
+    return v.fma(low.fma(-v, (-v).fma(total, 1.0)), v)
 
 
 def logistic(x: Num, kind: Exponential = SINGLE) -> Num:
-    """1 / (1 + e**-x), above and below made so much smaller that nothing overflows.
+    """1 / (1 + e**-x), whose sum is made so much smaller that it cannot overflow.
 
     As in ``exp``, what becomes 0 does so without denormals on the way.
     """
     vanished = x < kind.least
     inside = vanished.where(x.lift(0.0), x)
     _, number, r = kind.reduced(-(inside > kind.full).where(x.lift(kind.full), inside))
-    one = x.lift(2.0**-kind.shift)
-    s = kind.power_of_two(number - kind.shift)
+    one, s = x.lift(2.0**-kind.shift), kind.power_of_two(number - kind.shift)
     grows = s > one
     large, small = grows.where(s, one), grows.where(one, s)
     c = s + one
-    result = _over_sum(2.0**-kind.shift, s, kind.minus_one(r), c, small - (c - large))
+    result = _one_over(c, s, kind.minus_one(r), small - (c - large)) * 2.0**-kind.shift
     return vanished.where(x.lift(0.0), result)
 
 
@@ -203,7 +201,7 @@ def tanh(x: Num, kind: Exponential = SINGLE) -> Num:
     a, z = x.abs(), x * x
     _, number, r = kind.reduced((a > kind.full / 2).where(x.lift(kind.full / 2), a) * 2.0)
     s = kind.power_of_two(number)
-    far = _over_sum(1.0, s, kind.minus_one(r), s + 1.0).fma(-2.0, 1.0)
+    far = _one_over(s + 1.0, s, kind.minus_one(r)).fma(-2.0, 1.0)
     return (a < 0.55).where((a * z).fma(horner(z, *kind.tanh), a), far).copysign(x)
 
 

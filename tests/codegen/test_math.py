@@ -82,7 +82,7 @@ def errors(got: Array, exact: Array) -> Array:
 
 @pytest.mark.parametrize("target", [HOST, NO_AVX512], ids=["host", "narrow"])
 @pytest.mark.parametrize("name", ONE_ARGUMENT)
-def test_within_two_units(name: str, target: Target) -> None:
+def test_within_one_unit(name: str, target: Target) -> None:
     if not target.is_host:
         pytest.skip("this machine lacks AVX2")
     x = samples()
@@ -90,7 +90,7 @@ def test_within_two_units(name: str, target: Target) -> None:
         exact = np.asarray(ONE_ARGUMENT[name](x.astype(np.float64)))
     got = kernel(name, COUNT, 1, f32, target)(x)
     worst = int(np.argmax(errors(got, exact)))
-    assert errors(got, exact)[worst] <= 2, f"{name}({x[worst]!r}) = {got[worst]!r}"
+    assert errors(got, exact)[worst] <= 1, f"{name}({x[worst]!r}) = {got[worst]!r}"
     zero = (x == 0) & (exact == 0)
     assert np.array_equal(np.signbit(got[zero]), np.signbit(exact[zero]))
 
@@ -107,7 +107,7 @@ def test_two_arguments(name: str, meaning: Callable[[Array, Array], Array]) -> N
         exact = meaning(x.astype(np.float64), y.astype(np.float64))
     got = kernel(name, x.size, 2, f32, HOST)(x, y)
     worst = int(np.argmax(errors(got, exact)))
-    assert errors(got, exact)[worst] <= 2, f"{name}({x[worst]}, {y[worst]}) = {got[worst]}"
+    assert errors(got, exact)[worst] <= 1, f"{name}({x[worst]}, {y[worst]}) = {got[worst]}"
 
 
 def test_large_angles_keep_their_fraction() -> None:
@@ -119,6 +119,13 @@ def test_large_angles_keep_their_fraction() -> None:
     assert errors(got, np.array(want)).max() <= 2
 
 
-def test_f64_is_as_good_as_libm() -> None:
+def test_f64_that_libm_has_better_is_libms() -> None:
     x = np.linspace(-3, 3, 64)
-    np.testing.assert_array_equal(kernel("tanh", 64, 1, f64, HOST)(x), [math.tanh(v) for v in x])
+    np.testing.assert_array_equal(kernel("sine", 64, 1, f64, HOST)(x), [math.sin(v) for v in x])
+
+
+def test_small_logistic_of_f64_is_a_subnormal() -> None:
+    x = np.linspace(-745, -709, 64)
+    got = kernel("logistic", 64, 1, f64, HOST)(x)
+    np.testing.assert_allclose(got, [math.exp(v) for v in x], rtol=0, atol=5e-324)
+    assert (got > 0).all()

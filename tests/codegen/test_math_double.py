@@ -24,25 +24,25 @@ COUNT = 12000
 
 ONE_ARGUMENT: dict[str, tuple[Callable[[Array], Array], float]] = {
     "exponential": (np.exp, 1),
-    "exponential-minus-one": (np.expm1, 2),
-    "logistic": (lambda x: np.where(x < 0, np.exp(-np.abs(x)), 1) / (1 + np.exp(-np.abs(x))), 3),
+    "exponential-minus-one": (np.expm1, 1.3),
+    "logistic": (lambda x: np.where(x < 0, np.exp(-np.abs(x)), 1) / (1 + np.exp(-np.abs(x))), 1.3),
     "log": (np.log, 1),
-    "log-plus-one": (np.log1p, 2),
+    "log-plus-one": (np.log1p, 1.3),
     "cbrt": (np.cbrt, 1),
-    "erf": (np.vectorize(math.erf), 3),
+    "erf": (np.vectorize(math.erf), 2),
     "erfc": (np.vectorize(math.erfc), 6),
-    "tanh": (np.tanh, 3),
-    "sinh": (np.sinh, 3),
-    "cosh": (np.cosh, 3),
-    "asinh": (np.arcsinh, 3),
-    "acosh": (np.arccosh, 3),
-    "atanh": (np.arctanh, 3),
+    "tanh": (np.tanh, 1.3),
+    "sinh": (np.sinh, 1.3),
+    "cosh": (np.cosh, 1.3),
+    "asinh": (np.arcsinh, 1.3),
+    "acosh": (np.arccosh, 1.3),
+    "atanh": (np.arctanh, 1.3),
     "sine": (np.sin, 1),
     "cosine": (np.cos, 1),
-    "tan": (np.tan, 3),
-    "asin": (np.arcsin, 4),
-    "acos": (np.arccos, 4),
-    "atan": (np.arctan, 2),
+    "tan": (np.tan, 1.3),
+    "asin": (np.arcsin, 1.3),
+    "acos": (np.arccos, 1.3),
+    "atan": (np.arctan, 1.3),
 }
 SPECIAL = [0.0, -0.0, np.inf, -np.inf, np.nan, 5e-324, -5e-324, 1e-310, 2.2250738585072014e-308,
            1.0, -1.0, 0.5, -0.5, 1.7e308, -1.7e308, 709.7, 709.9, -708.4, -745.0, -745.2, 22.0,
@@ -123,7 +123,7 @@ def test_two_arguments(name: str, meaning: Callable[[Array, Array], Array]) -> N
     got = run(name, f64, x, y)
     found = errors(got, exact)
     worst = int(np.argmax(found))
-    assert found[worst] <= 2, f"{name}({x[worst]!r}, {y[worst]!r}) = {got[worst]!r}: {found[worst]}"
+    assert found[worst] <= 1, f"{name}({x[worst]!r}, {y[worst]!r}) = {got[worst]!r}: {found[worst]}"
 
 
 @pytest.mark.parametrize("dtype", [f32, f64], ids=str)
@@ -162,7 +162,7 @@ def test_single(name: str, meaning: Callable[[Array], Array]) -> None:
     got = run(name, f32, x)
     found = errors(got, exact)
     worst = int(np.argmax(found))
-    assert found[worst] <= 2, f"{name}({x[worst]!r}) = {got[worst]!r}: {found[worst]}"
+    assert found[worst] <= 1.1, f"{name}({x[worst]!r}) = {got[worst]!r}: {found[worst]}"
     zero = (x == 0) & (exact == 0)
     assert np.array_equal(np.signbit(got[zero]), np.signbit(x[zero]))
 
@@ -178,7 +178,7 @@ def test_single_powers() -> None:
     got = run("power", f32, x, y)
     found = errors(got, exact)
     worst = int(np.argmax(found))
-    assert found[worst] <= 2, f"power({x[worst]!r}, {y[worst]!r}) = {got[worst]!r}: {found[worst]}"
+    assert found[worst] <= 1, f"power({x[worst]!r}, {y[worst]!r}) = {got[worst]!r}: {found[worst]}"
 
 
 @pytest.mark.parametrize("off", [-1, 1])
