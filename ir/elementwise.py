@@ -175,8 +175,9 @@ def _round_away(a: Array) -> Array:
 
 
 def _logistic(a: Array) -> Array:
-    with np.errstate(over="ignore"):
-        return (1 / (1 + np.exp(-a))).astype(a.dtype)
+    with np.errstate(under="ignore"):
+        small = np.exp(-np.abs(a))  # which never overflows, and is the result far below 0
+        return np.asarray(np.where(a < 0, small, 1) / (1 + small)).astype(a.dtype)
 
 
 def _erf(a: Array) -> Array:

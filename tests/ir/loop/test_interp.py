@@ -135,6 +135,18 @@ def test_operations_mean_what_the_table_says(name: str) -> None:
         np.testing.assert_array_equal(got.astype(wide), want.astype(wide), err_msg=str(dtype))
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_logistic_far_below_zero_is_a_subnormal(dtype: str) -> None:
+    """Not 0 by way of an infinite e**-x; nothing overflows."""
+    far = {"f32": [-88.8, -100.0, -103.0], "f64": [-709.9, -740.0, -745.0]}[dtype]
+    x = np.array([*far, -1e30, -np.inf, np.inf, np.nan], to_numpy(BY_NAME[dtype]))
+    with np.errstate(over="raise", divide="raise"):
+        got = TABLE["logistic"].numpy(x)
+    np.testing.assert_allclose(got[:3], np.exp(x[:3].astype(np.longdouble)).astype(x.dtype), 1e-6)
+    np.testing.assert_array_equal(got[3:], [0.0, 0.0, 1.0, np.nan])
+    assert got.dtype == x.dtype and (got[:3] > 0).all()
+
+
 @pytest.mark.parametrize(
     ("source", "target", "values", "want"),
     [
