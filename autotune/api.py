@@ -27,6 +27,7 @@ from ..ir.hlo.passes.pipeline import optimize
 from ..ir.load import as_model, as_module
 from ..ir.loop.nodes import Func
 from ..ir.target import Target
+from ..schedule.errors import ScheduleError
 from ..schedule.limits import require_limits
 from ..schedule.schedule import Schedule
 from ..schedule.sketches.generate import default_schedule
@@ -200,18 +201,31 @@ def stage_text(
 
 
 def best_traces(log: str | os.PathLike[str], target: Target) -> dict[str, Trace]:
-    """The best schedule of each workload that a log holds for a target."""
+    """The best schedule of each workload that a log holds for a target.
+
+    Those that cannot be read are left out, with a warning.
+    """
     held = read(log)
     _warn_of(held)
-    winners = held.winners(target)
-    return {key: Trace.from_json(b.trace) for key, b in winners.items()}
+    traces: dict[str, Trace] = {}
+    broken: list[str] = []
+    for key, best in held.winners(target).items():
+        try:
+            traces[key] = Trace.from_json(best.trace)
+        except ScheduleError:
+            broken.append(key)
+    if broken:
+        named = ", ".join(key[:16] for key in broken[:4]) + (", .." if len(broken) > 4 else "")
+        text = f"{len(broken)} schedules in {log} cannot be read and are not used; workload {named}"
+        warnings.warn(text, NestwrightWarning, stacklevel=3)
+    return traces
 
 
 def _warn_of(log: Log) -> None:
     """Tell of lines that were skipped, as one warning."""
     if log.problems:
         places = ", ".join(map(str, log.paths))
-        text = f"{len(log.problems)} lines of {places} are no records and were skipped"
+        text = f"{len(log.problems)} lines of {places} are no records, or changed, and were skipped"
         advice = f"`nestwright log check {places}` lists them"
         warnings.warn(f"{text}; {advice}", NestwrightWarning, stacklevel=3)
 

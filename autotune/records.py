@@ -251,6 +251,11 @@ def decode(line: bytes) -> Record | None:
 
     Raises ``UnknownVersion`` for another version, ``BadLine`` for what is no record.
     """
+    return record_of(fields_of(line))
+
+
+def fields_of(line: bytes) -> dict[str, Any]:
+    """The fields of a line of this version; raises as ``decode``."""
     if len(line) > MAX_LINE:
         raise BadLine(f"{len(line)} bytes; a line has at most {MAX_LINE}")
     try:
@@ -263,9 +268,25 @@ def decode(line: bytes) -> Record | None:
         raise UnknownVersion(f"log version {value.get('v')!r}; this program reads {VERSION}")
     if _depth(value) > MAX_DEPTH:
         raise BadLine(f"nested deeper than {MAX_DEPTH}")
+    return value
+
+
+def is_unchanged(value: Mapping[str, Any]) -> bool:
+    """Whether the fields of a line have the id that they claim; some kinds' ids are keys."""
+    if value["k"] in _KEYED:
+        return True
+    body = {name: field for name, field in value.items() if name not in ("k", "v", "id")}
+    return digest(body) == value.get("id")
+
+
+_KEYED = ("header", "workload", "device")
+
+
+def record_of(value: Mapping[str, Any]) -> Record | None:
+    """The record that a line's fields are, None for an unknown kind; ``BadLine`` as ``decode``."""
     reader = _READERS.get(str(value["k"]))
     try:
-        return None if reader is None else reader(value)
+        return None if reader is None else reader(dict(value))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as e:
         raise BadLine(f"{value['k']} line without a usable {e}") from None
 

@@ -72,8 +72,10 @@ def test_broken_middle_line_is_skipped_and_reported_by_check(tmp_path: Path) -> 
 def test_check_finds_changed_and_dangling_records(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     with Writer(path) as writer:
-        writer.append(trial(1))
-    path.write_text(path.read_text().replace('"seed":0', '"seed":1'))
+        writer.append(trial(1), trial(2))
+    before, changed, after = path.read_text().rpartition('"seed":0')
+    path.write_text(before + changed.replace("0", "1") + after)
+    assert [t.decisions["rows"] for t in read(path).trials] == [1]
     found = "\n".join(check(path))
     assert "workload w1 is not in the log" in found
     assert "its content does not have that id" in found
