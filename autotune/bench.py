@@ -7,7 +7,6 @@ lock; medians are reported. Rates are held against this machine's measured peaks
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -25,6 +24,7 @@ from ..ir.hlo.nodes import HloModule
 from ..ir.hlo.passes.freeze_parameters import freeze
 from ..ir.hlo.passes.pipeline import optimize
 from ..ir.load import as_module
+from ..ir.scratch import scratch
 from ..ir.target import Target
 from ..schedule.trace import Trace
 from .api import Constants, GraphLike, default_log
@@ -190,7 +190,7 @@ def _bench_groups(
     by_key = {t.key: t for t in tasks}
     changed = {k: b for k, b in winners.items() if b.sketch != DEFAULT_SKETCH}
     found: dict[str, GroupBench] = {}
-    with tempfile.TemporaryDirectory(prefix="nestwright-bench-") as folder:
+    with scratch("bench") as folder:
 
         def job(number: int, t: Task) -> Job:
             default = Candidate(DEFAULT_SKETCH, {})
@@ -200,7 +200,7 @@ def _bench_groups(
             )  # fmt: skip
             return Job(
                 number, "race", t.key, "hlo", t.program.text, target.spec, runners,
-                str(Path(folder) / f"{t.key}.npz"), seed, limits=Limits(run=120.0),
+                str(folder / f"{t.key}.npz"), seed, limits=Limits(run=120.0),
             )  # fmt: skip
 
         with Pool(target.threads) as pool:

@@ -8,19 +8,19 @@ the system frees when its holder dies.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Lock
 from typing import BinaryIO, TypeAlias
 
-from filelock import FileLock
-
 from ..ir.errors import LogError
-from ..ir.files import whole_file
+from ..ir.files import open_lock, whole_file
 from ..ir.target import Target
 from .records import (
     DEFAULT_SKETCH,
@@ -204,12 +204,18 @@ class Writer:
     def __init__(self, path: PathLike, tool: dict[str, str] | None = None) -> None:
         self.path = Path(path)
         self._synced = 0.0
-        self._lock = FileLock(f"{self.path}.lock")
-        self._guarded(self._open, tool or {})
+        self._fd = self._lock = -1
+        self._turn = Lock()  # of this object's threads, which share the locked file
+        try:
+            self._guarded(self._open, tool or {})
+        except BaseException:
+            self.close()
+            raise
 
     def _open(self, tool: dict[str, str]) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self._lock:
+        self._lock = open_lock(f"{self.path}.lock")
+        with self._locked():
             self._fd = os.open(
                 self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
             )
@@ -252,7 +258,7 @@ class Writer:
             self._guarded(self._append, encode(record), isinstance(record, Best))
 
     def _append(self, line: str, sync: bool) -> None:
-        with self._lock:
+        with self._locked():
             self._mend()
             self._write(line)
         now = time.monotonic()
@@ -276,6 +282,8 @@ class Writer:
     def _guarded(self, action: Callable[..., None], *args: object) -> None:
         try:
             action(*args)
+        except ValueError as e:  # a NUL in the path
+            raise LogError("cannot write the log", str(e), repr(str(self.path))) from None
         except OSError as e:
             full = e.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
             hint = "free some space and run the same command again: it goes on where it stopped"
@@ -283,14 +291,27 @@ class Writer:
                 "cannot write the log", e.strerror or str(e), str(self.path), hint if full else ""
             ) from None
 
-    def close(self) -> None:
-        """Force what was written to the disk and let go of the file."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Alone among all writers; the system frees the lock of one that dies."""
+        with self._turn:
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
             try:
-                self._guarded(os.fsync, fd)
+                yield
             finally:
-                os.close(fd)
+                fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Force what was written to the disk and let go of the files."""
+        fd, self._fd = self._fd, -1
+        lock, self._lock = self._lock, -1
+        try:
+            if fd >= 0:
+                self._guarded(os.fsync, fd)
+        finally:
+            for opened in (fd, lock):
+                if opened >= 0:
+                    os.close(opened)
 
     def __enter__(self) -> Writer:
         return self

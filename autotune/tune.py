@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import cast
 
 from ..ir.errors import UnsupportedError
+from ..ir.scratch import Scratch
 from ..ir.target import Target
 from .journal import Log, Writer, stamped
 from .measure.protocol import Candidate, Job, Limits, Measurer, Outcome
@@ -112,7 +111,7 @@ class Tuner:
         self.racing = False
         self.notes: list[str] = []
         self._number = 0
-        self._scratch = tempfile.TemporaryDirectory(prefix="nestwright-tune-")
+        self._scratch = Scratch("tune")
         self.states = [
             TaskState(t, plan.target, make_strategy(plan.strategy, t.space, self._seed(t)))
             for t in plan.tasks
@@ -153,7 +152,7 @@ class Tuner:
 
     def close(self) -> None:
         """Remove the scratch files."""
-        self._scratch.cleanup()
+        self._scratch.close()
 
     @property
     def trials(self) -> int:
@@ -277,7 +276,7 @@ class Tuner:
         memory = 0 if self.plan.target.kind == "cuda" else int((6 << 30) + 16 * task.bytes)
         return Job(
             self._number, kind, task.key, task.program.form, task.program.text,
-            self.plan.target.spec, candidates, str(Path(self._scratch.name) / f"{task.key}.npz"),
+            self.plan.target.spec, candidates, str(self._scratch.path / f"{task.key}.npz"),
             self.plan.seed, best if known else 0.0, fill, Limits(run=run, memory=memory),
         )  # fmt: skip
 

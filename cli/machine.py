@@ -87,7 +87,7 @@ def _python() -> Finding:
 def _packages() -> list[Finding]:
     needed = ("nestwright", "numpy", "llvmlite", "ml-dtypes", "click", "rich", "jinja2")
     found = []
-    for name in (*needed, "filelock", "platformdirs"):
+    for name in (*needed, "platformdirs"):
         try:
             found.append(Finding(name, True, metadata.version(name)))
         except metadata.PackageNotFoundError:

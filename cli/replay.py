@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -186,11 +185,12 @@ def _read(path: str, entry: Computation) -> list[Array]:
 def _schedules(records: bytes, target: Target) -> dict[str, Trace]:
     """The best schedules of a log's text."""
     from ..autotune.api import best_traces
+    from ..ir.scratch import scratch
 
     if not records:
         return {}
-    with tempfile.TemporaryDirectory(prefix="nestwright-") as folder:
-        path = Path(folder) / "records.jsonl"
+    with scratch("replay") as folder:
+        path = folder / "records.jsonl"
         path.write_bytes(records)
         return best_traces(path, target)
 

@@ -13,20 +13,21 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
+from warnings import warn
 
-from ..ir.errors import TargetError, UnsupportedError
-from ..ir.files import whole_file
+from ..ir.errors import NestwrightWarning, TargetError, UnsupportedError
+from ..ir.files import distrust, open_own, whole_file
+from ..ir.scratch import scratch
 
 SECONDS = 300.0  # for one module
 KEPT = 4096  # files in the cache folder, about
-_LAYOUT = 1  # of a file in the cache
+_LAYOUT = 2  # of a file in the cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,28 +124,46 @@ def _folder() -> Path | None:
         from platformdirs import user_cache_path
     except ImportError:
         return None
-    return user_cache_path("nestwright") / "cubin"
+    folder = user_cache_path("nestwright") / "cubin"
+    with suppress(FileNotFoundError):
+        if why := distrust(os.stat(folder)):
+            _refuse(folder, why)
+            return None
+    return folder
+
+
+def _refuse(place: Path, why: str) -> None:
+    told = f"cached machine code {place} is not used: {why}"
+    warn(told, NestwrightWarning, stacklevel=3)
 
 
 def _read(place: Path) -> Cubin | None:
+    """What is kept under a name; None where that is nothing, or not what the name stands for."""
     try:
-        header, _, code = place.read_bytes().partition(b"\n")
+        with os.fdopen(open_own(place), "rb") as file:
+            header, _, code = file.read().partition(b"\n")
         data = json.loads(header)
+        if data["key"] != place.name or data["sha256"] != hashlib.sha256(code).hexdigest():
+            return None
         kernels = {name: Usage(**usage) for name, usage in data["kernels"].items()}
         cubin = Cubin(code, kernels, tuple(data["warnings"]))
-        return cubin if len(code) == data["size"] else None
+        return cubin
+    except PermissionError as error:
+        _refuse(place, error.strerror or str(error))
+        return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
 def _write(place: Path, cubin: Cubin) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True)
+    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     header: dict[str, Any] = {
-        "size": len(cubin.code),
+        "key": place.name,
+        "sha256": hashlib.sha256(cubin.code).hexdigest(),
         "kernels": {name: asdict(usage) for name, usage in cubin.kernels.items()},
         "warnings": cubin.warnings,
     }
-    with whole_file(place) as file:
+    with whole_file(place, private=True) as file:
         file.write(json.dumps(header).encode() + b"\n" + cubin.code)
     if place.name.startswith("00"):  # now and then
         _prune(place.parent)
@@ -157,7 +176,7 @@ def _prune(folder: Path) -> None:
 
 
 def _run(ptx: str, arch: str, tool: Ptxas) -> Cubin:
-    with tempfile.TemporaryDirectory(prefix="nestwright-") as folder:
+    with scratch("ptxas") as folder:
         source, result = os.path.join(folder, "k.ptx"), os.path.join(folder, "k.cubin")
         Path(source).write_text(ptx)
         command = [tool.path, "-v", f"-arch={arch}", "-o", result, source]

@@ -93,3 +93,17 @@ def open_own(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
         os.close(fd)
         raise PermissionError(errno.EPERM, why, str(path))
     return fd
+
+
+def open_lock(path: str | os.PathLike[str]) -> int:
+    """A descriptor of a file to lock, which is made where there is none. It may be another user's;
+    nothing is read from it or written to it, and a link is not followed. Raises ``OSError``."""
+    flags = os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    try:
+        fd = os.open(path, flags | os.O_RDWR | os.O_CREAT, 0o644)
+    except PermissionError:  # another user's: to lock it, reading will do
+        fd = os.open(path, flags | os.O_RDONLY)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    return fd
