@@ -8,7 +8,7 @@ import pytest
 
 from nestwright.codegen import ptxas
 from nestwright.codegen.ptxas import Cubin, Ptxas, Usage
-from nestwright.ir.errors import TargetError
+from nestwright.ir.errors import NestwrightWarning, TargetError
 
 TOLD = """\
 ptxas info    : 0 bytes gmem
@@ -69,3 +69,64 @@ def test_the_newest_is_taken() -> None:
     old, new = Ptxas("/a", "9.2.5"), Ptxas("/b", "13.0.1")
     assert max((new, old), key=lambda p: p.order) is new
     assert ptxas._asked("/no/such/ptxas") is None
+
+
+# ---- what stands in the cache is not believed by its name -----------------------------------
+
+
+CUBIN = ptxas.Cubin(b"code", {"k": ptxas.Usage(8)}, ())
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The cache of a machine whose assembler makes ``CUBIN`` of everything; each call counts."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    ptxas._assembled.cache_clear()
+    return tmp_path / "nestwright" / "cubin"
+
+
+def made(monkeypatch: pytest.MonkeyPatch, ptx: str = "ptx") -> int:
+    """How often the assembler ran for one module."""
+    runs: list[str] = []
+
+    def run(text: str, arch: str, tool: ptxas.Ptxas) -> ptxas.Cubin:
+        runs.append(text)
+        return CUBIN
+
+    monkeypatch.setattr(ptxas, "_run", run)
+    ptxas._assembled.cache_clear()
+    assert ptxas._assembled(ptx, "sm_90", ptxas.Ptxas("ptxas", "13.0")) == CUBIN
+    return len(runs)
+
+
+def test_machine_code_is_kept_for_this_user_alone(
+    kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert [made(monkeypatch) for _ in range(2)] == [1, 0]
+    (file,) = kept.iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600 and kept.stat().st_mode & 0o777 == 0o700
+
+
+def test_machine_code_of_another_module_is_not_used(
+    kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(monkeypatch)
+    (mine,) = kept.iterdir()
+    made(monkeypatch, "other")
+    (theirs,) = set(kept.iterdir()) - {mine}
+    theirs.replace(mine)
+    assert [made(monkeypatch) for _ in range(2)] == [1, 0]
+
+
+def test_machine_code_that_others_may_write_is_told_of(
+    kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(monkeypatch)
+    (file,) = kept.iterdir()
+    file.chmod(0o666)
+    with pytest.warns(NestwrightWarning, match="others may write"):
+        assert made(monkeypatch) == 1
+    assert made(monkeypatch) == 0
+    kept.chmod(0o777)
+    with pytest.warns(NestwrightWarning, match="others may write"):
+        assert made(monkeypatch) == 1
