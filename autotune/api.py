@@ -152,6 +152,7 @@ def build(
     if isinstance(model, Func | Schedule):
         return _build_func(model, machine, log, schedules)
     spent: dict[str, float] = {} if timings is None else timings
+    _check_constants(constants)
     known = as_model(model, example)
 
     def module() -> HloModule:
@@ -239,6 +240,7 @@ def _tasks(
     model: ModelLike, target: Target, constants: Constants | None, example: Any
 ) -> tuple[str, tuple[Task, ...]]:
     """The model's name and its tasks."""
+    _check_constants(constants)
     if isinstance(model, Func | Schedule):
         func = model if isinstance(model, Func) else model.func
         return func.name, from_func(func, target)
@@ -264,10 +266,18 @@ def _runnable(target: Target) -> Target:
     return target
 
 
+def _check_constants(constants: Constants | None) -> None:
+    if constants is not None and not isinstance(constants, Mapping):
+        raise ArgumentError(
+            f"constants of type {type(constants).__name__}", "they go by the parameters' numbers "
+            "or names", hint="constants={1: weights}",
+        )  # fmt: skip
+
+
 def _check_budget(trials: int, seconds: float | None) -> None:
-    if trials < 1:
+    if not isinstance(trials, int) or trials < 1:
         raise ArgumentError(f"trials={trials}", "at least one trial is needed")
-    if seconds is not None and not seconds > 0:
+    if seconds is not None and not (isinstance(seconds, int | float) and seconds > 0):
         raise ArgumentError(f"seconds={seconds}", "a positive time is needed")
 
 

@@ -138,6 +138,9 @@ def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 def read(*paths: PathLike) -> Log:
     """The records of one or more logs; ``LogError``: unreadable file, unknown version."""
+    for path in paths:
+        if not isinstance(path, str | os.PathLike):
+            raise LogError(f"cannot read {path!r}", "it is no path")
     log = Log(tuple(Path(p) for p in paths))
     for path in log.paths:
         try:

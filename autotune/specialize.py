@@ -54,7 +54,7 @@ class Specialized:
         """
         try:
             known = self._known[tuple([(a.shape, a.dtype) for a in args])]
-        except (KeyError, AttributeError, TypeError):
+        except Exception:  # not known, or no array: attributes may raise anything
             known = None
         if known is None or named:
             key, flat = self._prepare(args, named)
@@ -138,8 +138,12 @@ def jit(
 
 def _kind(a: Any, number: int) -> Hashable:
     """As the quick look-up names an array; what is none goes by its type, too."""
-    if hasattr(a, "dtype") and hasattr(a, "shape"):
-        return a.shape, a.dtype
+    try:
+        if hasattr(a, "dtype") and hasattr(a, "shape"):
+            return a.shape, a.dtype
+    except Exception as e:
+        told = f"{type(a).__name__} gives no array: {type(e).__name__}: {e}"
+        raise ArgumentError(f"argument {number}", told) from e
     return as_array(a, f"argument {number}").shape, type(a)
 
 

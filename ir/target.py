@@ -95,6 +95,8 @@ class Target:
         """The target that ``spec`` names; ``TargetError`` for one that cannot be."""
         if isinstance(spec, Target):
             return spec
+        if not isinstance(spec, str):
+            raise TargetError(f"target {spec!r}", 'a target is a text, for example "cpu"')
         if len(spec) > _LONGEST:
             raise TargetError(f"target spec of {len(spec)} characters", f"at most {_LONGEST}")
         words = spec.split()

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.errors import ArtifactError, OutOfMemoryError
+from ...ir.errors import ArgumentError, ArtifactError, OutOfMemoryError
 from ...ir.hlo.inputs import Draw, draw_all
 from ...ir.hlo.nodes import HloModule
 from ...ir.hlo.text import parse
@@ -103,6 +103,8 @@ class Executable:
         ``nestwright.ir.hlo.inputs`` says how. ``ArtifactError`` for tuple parameters, and where a
         saved executable does not tell.
         """
+        if not isinstance(seed, int) or seed < 0:
+            raise ArgumentError(f"seed {seed!r}", "a seed is a whole number from 0 on", self.name)
         try:
             recipes = json.loads(self.bundle.notes.get("draws", ""))
             pairs = zip(self.plan.params, recipes, strict=True)
@@ -124,6 +126,8 @@ class Executable:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one file that ``nestwright.load`` reads; it appears whole or not at all."""
+        if not isinstance(path, str | os.PathLike):
+            raise ArtifactError(f"cannot write {path!r}", "it is no path")
         write(self.bundle, Path(path))
 
     def cost_analysis(self) -> dict[str, float]:
@@ -162,6 +166,8 @@ class Executable:
 
     def profile(self, *args: object, rounds: int = 5) -> tuple[ThunkTime, ...]:
         """The time of each thunk of the plan, run one at a time; arguments as for a call."""
+        if not isinstance(rounds, int) or rounds < 1:
+            raise ArgumentError(f"rounds={rounds!r}", "at least one round is needed", self.name)
         return self.loaded().profile(args, rounds)
 
     def loaded(self) -> Loaded:

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
-from ..errors import NestwrightError
+from ..errors import NestwrightError, ParseError
 from .attributes import parse_attribute
 from .lexer import MAX_DEPTH, Cursor
 from .literals import parse_literal
@@ -32,6 +32,8 @@ _RANGE = range(1 << 31)
 
 def parse(text: str, source: str = "<text>") -> HloModule:
     """Read a module. ``ParseError`` says where it cannot be read (``source:line:column``)."""
+    if not isinstance(text, str):
+        raise ParseError("this is not HLO text", f"it is of type {type(text).__name__}", source)
     return _Parser(Cursor(text, source)).module()
 
 
