@@ -42,31 +42,35 @@ class Executable:
         self._stages = stages
         self._loading = Lock()
         self._loaded: Loaded | None = None
-        self._call: Callable[..., Any] | None = None
+        self._call: Callable[..., Any] = self._first_call
         if not bundle.target.is_gpu and bundle.target.is_host:
             self.loaded()
 
-    def __call__(self, *args: object, out: object = None, **unknown: object) -> Any:
+    def __call__(self, *args: object, **named: object) -> Any:
         """Run the model: one array or a tuple of arrays, as the HLO root says.
 
         The arguments are the entry's parameters in order, those that were frozen left out. Arrays
         must have the exact element type and shape; see ``arguments`` for what else is taken.
-        ``out``, an array or tuples of arrays like the answer, gets the results and is returned.
+        ``out=``, an array or tuples of arrays like the answer, gets the results and is returned.
         Raises ``ArgumentError``, and ``OutOfMemoryError``, which is a ``MemoryError``, where there
         is no memory for the results.
         """
-        if unknown:
-            refuse_keyword(unknown)
         try:
-            if self._call is None or out is not None:
-                return self.loaded().run(args, out)
-            return self._call(*args)
+            return self._into(args, **named) if named else self._call(*args)
         except OutOfMemoryError:
             raise
         except MemoryError as error:
             raise OutOfMemoryError(
                 "there is no memory for this call", str(error) or self._needs(), self.name
             ) from error
+
+    def _first_call(self, *args: object) -> Any:
+        return self.loaded().call(*args)
+
+    def _into(self, args: tuple[object, ...], out: object = None, **unknown: object) -> Any:
+        if unknown:
+            refuse_keyword(unknown)
+        return self._call(*args) if out is None else self.loaded().run(args, out)
 
     def _needs(self) -> str:
         needs = self.memory_analysis()
