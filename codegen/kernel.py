@@ -98,11 +98,15 @@ class Kernel:
         """Run on addresses: inputs, then outputs. Their sizes are the caller's business."""
         bound, held = self.bind(pointers)
         work = np.empty(self.compiled.workspace + 64, np.uint8)
-        extra = [(work.ctypes.data + 63) // 64 * 64] if self.compiled.workspace else []
+        self.execute(bound, (work.ctypes.data + 63) // 64 * 64)
+        del held
+
+    def execute(self, bound: Sequence[int], workspace: int) -> None:
+        """Run on the addresses that ``bind`` gave, and that of ``compiled.workspace`` bytes."""
+        extra = [workspace] if self.compiled.workspace else []
         runtime().set_threads(self.compiled.threads)
         with watching(self.library) if self.compiled.runtime else nullcontext():
             self.entry(*bound, *extra)
-        del held
 
     def bind(self, pointers: Sequence[int]) -> tuple[tuple[int, ...], list[Bytes]]:
         """The addresses that ``entry`` takes, packed inputs among them, and the memory of those."""

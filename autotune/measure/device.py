@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,24 +14,37 @@ from ...codegen.device_kernel import CompiledDevice, compile_device
 from ...codegen.packing import packers
 from ...codegen.runtime.cuda.device import Device as Gpu
 from ...codegen.runtime.cuda.device import Memory, device
-from ...codegen.runtime.cuda.kernels import Kernel, load
+from ...codegen.runtime.cuda.kernels import load
 from ...codegen.runtime.cuda.recording import LaunchOp, launch_op, record, submit
 from ...codegen.runtime.cuda.staging import Staging
-from ...codegen.sequence import Packer
 from ...ir.dtypes import to_numpy
 from ...ir.loop.nodes import Buffer, Func
 from ...ir.target import Target
 from ..programs import Program
 from ..records import Json
+from .cage import same_bytes
 from .candidates import Rejected
-from .machine import Array, copies
+from .machine import Array, Trial, copies
 from .protocol import Outcome
 from .timing import Clock
 
 COPIES = 16  # most sets of buffers that timing rotates through
 BATCH = 16  # runs in one graph: a launch from Python takes as long as a small kernel
 SPILLED = 256  # bytes that a thread may keep in memory for lack of registers
-UNWRITTEN = 0xA5
+MARGIN = 1 << 12  # bytes watched on either side of each buffer that a candidate is tried on
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """``size`` bytes in the middle of memory, with a margin on either side."""
+
+    memory: Memory
+    size: int
+
+    @property
+    def address(self) -> int:
+        """Where the bytes begin."""
+        return self.memory.address + MARGIN
 
 
 class Device:
@@ -41,7 +55,7 @@ class Device:
         self.gpu = device()
         self.clock: Clock = EventClock(self.gpu)
         self.staging = Staging(self.gpu)
-        self.outputs = program.outputs
+        self.program = program
         self.arguments = [np.ascontiguousarray(a) for a in arguments]
         params = program.func.params
         sizes = [_bytes(b) for b in params]
@@ -51,6 +65,18 @@ class Device:
             for memories in self.sets:
                 for memory, value in zip(memories, self.arguments, strict=False):
                     self.staging.upload(value, memory.address)
+            self.cage = [Watched(self.gpu.allocate(n + 2 * MARGIN), n) for n in sizes]
+
+    def fill(self, memory: Memory, pattern: int) -> None:
+        """Fill memory with a byte."""
+        gpu, size = self.gpu, max(1, memory.bytes)
+        gpu.driver.call("cuMemsetD8Async", memory.address, pattern, size, gpu.stream)
+
+    def fetch(self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """An array out of the GPU's memory."""
+        found = np.empty(shape, dtype)
+        self.staging.download(address, found)
+        return found
 
     def compile(self, func: Func) -> DeviceRun:
         """Compile and load a schedule of the program's function.
@@ -73,42 +99,95 @@ class DeviceRun:
         self.facts: Mapping[str, Json] = facts(compiled.code)
         self._machine = machine
         self._gpu = gpu = machine.gpu
-        self._work = gpu.allocate(compiled.workspace) if compiled.workspace else None
-        self._packed = {i: self._upload(pack, i) for i, pack in packers(compiled.packs).items()}
+        size = compiled.workspace
+        self._work = Watched(gpu.allocate(size + 2 * MARGIN), size) if size else None
+        self._packers = packers(compiled.packs)
+        given = machine.arguments
+        self._packed = {i: self._upload(p(given[i])) for i, p in self._packers.items()}
         with gpu:
-            kernels = load(compiled.code, machine.target.gpu.sm, gpu)
-        self._runs = [self._ops(kernels, memories) for memories in machine.sets]
+            self._kernels = load(compiled.code, machine.target.gpu.sm, gpu)
+        self._runs = [
+            self._ops([self._packed.get(i, m).address for i, m in enumerate(memories)])
+            for memories in machine.sets
+        ]
         self._graph: Any = None
         self._turn = 0
 
-    def _upload(self, pack: Packer, index: int) -> Memory:
+    def _upload(self, made: Array) -> Memory:
         """An argument as the kernel takes it, in memory of its own: constants are packed ahead."""
-        made = pack(self._machine.arguments[index])
         memory = self._gpu.allocate(made.size)
         with self._gpu:
             self._machine.staging.upload(made, memory.address)
         return memory
 
-    def _ops(self, kernels: tuple[Kernel, ...], memories: Sequence[Memory]) -> list[LaunchOp]:
-        places = [self._packed.get(i, m).address for i, m in enumerate(memories)]
+    def _ops(self, addresses: Sequence[int]) -> list[LaunchOp]:
+        places = list(addresses)
         if self._work is not None:
             places.append(self._work.address)
-        return [launch_op(kernel, places, "") for kernel in kernels]
+        return [launch_op(kernel, places, "") for kernel in self._kernels]
 
-    def results(self) -> Sequence[Array]:
-        """Every output of one run, of which nothing is left from before."""
-        gpu, wanted = self._gpu, self._machine.outputs
-        memories = self._machine.sets[0][-len(wanted) :]
-        found = [np.empty(b.shape, to_numpy(b.dtype)) for b in wanted]
+    def trial(self, arguments: Sequence[Array], pattern: int, upper: bool) -> Trial:
+        """One run in buffers with margins that are compared afterwards, on either side."""
+        machine, gpu = self._machine, self._gpu
+        given = [np.ascontiguousarray(a) for a in arguments]
+        packed = {i: pack(given[i]) for i, pack in self._packers.items()}
+        cells = machine.cage
         with gpu:
-            for memory in memories:  # so that an element never written shows
-                size = max(1, memory.bytes)
-                gpu.driver.call("cuMemsetD8Async", memory.address, UNWRITTEN, size, gpu.stream)
+            for cell in (*cells, *([self._work] if self._work else [])):
+                machine.fill(cell.memory, pattern)
+            for cell, value in zip(cells, given, strict=False):
+                machine.staging.upload(value, cell.address)
+            held = {i: self._upload(made) for i, made in packed.items()}
+            ops = self._ops([held.get(i, cell).address for i, cell in enumerate(cells)])
+            for op in ops:
+                submit(gpu, op, gpu.stream, "a candidate")
+            gpu.synchronize("a candidate", str(ops[0]))
+            addresses = [cell.address for cell in cells]
+            damage = self._overwritten(addresses, given)
+            for i, made in packed.items():
+                if not same_bytes(machine.fetch(held[i].address, made.shape, made.dtype), made):
+                    damage = damage or f"it overwrites the packed constant {i}"
+            return Trial(self._results(addresses), damage or self._beside(pattern))
+
+    def again(self, pattern: int) -> Trial:
+        """One more run on the first of the sets that timing rotates through."""
+        machine, gpu = self._machine, self._gpu
+        memories = machine.sets[0]
+        with gpu:
+            for memory in memories[len(machine.arguments) :]:
+                machine.fill(memory, pattern)
             self._submit(0)
             gpu.synchronize("a candidate", str(self._runs[0][0]))
-            for memory, array in zip(memories, found, strict=True):
-                self._machine.staging.download(memory.address, array)
-        return found
+            addresses = [m.address for m in memories]
+            return Trial(self._results(addresses), self._overwritten(addresses, machine.arguments))
+
+    def _results(self, addresses: Sequence[int]) -> list[Array]:
+        wanted = self._machine.program.outputs
+        return [
+            self._machine.fetch(address, b.shape, to_numpy(b.dtype))
+            for address, b in zip(addresses[-len(wanted) :], wanted, strict=True)
+        ]
+
+    def _overwritten(self, addresses: Sequence[int], given: Sequence[Array]) -> str:
+        for n, (address, value) in enumerate(zip(addresses, given, strict=False)):
+            if not same_bytes(self._machine.fetch(address, value.shape, value.dtype), value):
+                return f"it overwrites input {n}"
+        return ""
+
+    def _beside(self, pattern: int) -> str:
+        """What was written into the margins."""
+        for n, cell in enumerate(self._machine.cage):
+            if not self._intact(cell, pattern):
+                return f"it writes beside parameter {n}"
+        work = self._work
+        return (
+            "" if work is None or self._intact(work, pattern) else "it writes beside its workspace"
+        )
+
+    def _intact(self, cell: Watched, pattern: int) -> bool:
+        starts = cell.address - MARGIN, cell.address + cell.size
+        zones = (self._machine.fetch(a, (MARGIN,), np.dtype(np.uint8)) for a in starts)
+        return not any(bool((zone != pattern).any()) for zone in zones)
 
     def call(self, times: int) -> None:
         """Submit so many runs, on one set of buffers after the other."""

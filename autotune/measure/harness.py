@@ -1,23 +1,18 @@
-"""What a measuring child does for a job: build the kernel, check its result, time it.
+"""What a measuring child does for a job: build the kernel, check what it does, time it.
 
-The result of every candidate is compared with the interpreter's before it is timed. Building shares
+Every candidate is checked before it is timed, and once more afterwards. Building and checking share
 the machine's lock with other builders; timing holds it alone.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import cast
 
-import numpy as np
-
-from ...ir.accuracy import relative_error
-from ...ir.dtypes import to_numpy
 from ...ir.errors import DeviceError, NestwrightError
 from ...ir.target import Target
 from ...schedule.sketches.generate import generate
@@ -25,26 +20,26 @@ from ...schedule.sketches.space import Sketch
 from ..programs import Program
 from ..records import Json
 from .candidates import Rejected, in_short, make_schedule
+from .check import Wrong, check, check_again
 from .lock import MachineLock
-from .machine import Machine, Runnable
+from .machine import Array, Machine, Runnable
 from .processor import Processor
-from .protocol import Candidate, Job, Outcome
-from .timing import Yardstick, race, time_call
-
-Array: TypeAlias = np.ndarray[Any, Any]
+from .protocol import Candidate, Job, Outcome, Phase
+from .standard import Standard, load_standard
+from .timing import Call, Yardstick, race, time_call
 
 KEPT = 4  # programs whose inputs and sketches stay in memory
 
 
 @dataclass(slots=True)
 class Loaded:
-    """A program made ready: its sketches, its buffers on the machine, the right result."""
+    """A program made ready: its sketches, its buffers on the machine, the right results."""
 
     program: Program
     target: Target
     sketches: dict[str, Sketch]
     machine: Machine
-    expected: list[Array]
+    standard: Standard
     yardstick: Yardstick = field(default_factory=Yardstick)
 
 
@@ -66,31 +61,48 @@ class Built:
 
 
 class Harness:
-    """Serves jobs. ``enter`` is told each phase, so that the parent can watch the clock."""
+    """Serves jobs. ``tell`` is told each phase, so that the parent can watch the clock, and knows
+    which candidate it was when this process dies."""
 
-    def __init__(self, enter: Callable[[str], object]) -> None:
-        self._enter = enter
+    def __init__(self, tell: Callable[[Phase], object]) -> None:
+        self._tell_phase = tell
+        self._current: int | None = None
         self._loaded: OrderedDict[tuple[str, str, int], Loaded] = OrderedDict()
         self._lock = MachineLock()
 
     def run(self, job: Job) -> tuple[Outcome, ...]:
         """The outcome of each candidate of the job."""
+        count = len(job.candidates)
+        self._about(None)
         self._enter("load")
         try:
             loaded = self._load(job)
             match job.kind:
                 case "measure":
-                    return tuple(self._measure(job, loaded, c) for c in job.candidates)
+                    return tuple(self._measure(job, loaded, n) for n in range(count))
                 case "compile":
-                    return tuple(self._tell(loaded, c) for c in job.candidates)
+                    return tuple(self._compile_only(job, loaded, n) for n in range(count))
                 case "race":
                     return self._race(job, loaded)
                 case _:
-                    return (Outcome("invalid", note=f"job kind {job.kind}"),) * len(job.candidates)
+                    return (Outcome("invalid", note=f"job kind {job.kind}"),) * count
         except DeviceError as e:  # nothing on this device can be trusted any more
-            return (Outcome("crash", note=in_short(e), fault=True),) * len(job.candidates)
+            fault = Outcome("crash", note=in_short(e), fault=True)
+            lost = Outcome("lost", note="another candidate broke the device")
+            culprit = self._current
+            return tuple(fault if culprit in (None, n) else lost for n in range(count))
         except NestwrightError as e:
-            return (Outcome("build", note=in_short(e)),) * len(job.candidates)
+            return (Outcome("build", note=in_short(e)),) * count
+
+    def _about(self, candidate: int | None) -> None:
+        """Which candidate the phases from now on are about."""
+        self._current = candidate
+
+    def _enter(self, phase: str, doing: str = "") -> None:
+        self._tell_phase(Phase(phase, self._current, doing))
+
+    def _running(self, doing: str) -> None:
+        self._enter("run", doing)
 
     def _load(self, job: Job) -> Loaded:
         name = (job.key, job.target, job.seed)
@@ -101,9 +113,10 @@ class Harness:
         self._loaded.move_to_end(name)
         return self._loaded[name]
 
-    def _measure(self, job: Job, loaded: Loaded, c: Candidate) -> Outcome:
+    def _measure(self, job: Job, loaded: Loaded, number: int) -> Outcome:
+        self._about(number)
         try:
-            built = self._build(loaded, c)
+            built = self._build(loaded, job.candidates[number])
         except Rejected as e:
             return e.outcome
         call, clock = built.run.call, loaded.machine.clock
@@ -114,27 +127,47 @@ class Harness:
             runs = time_call(call, clock, job.incumbent * before, job.fill)
             # What slowed only one of the two was an interruption, and may have missed the runs.
             drift = min(before, loaded.yardstick.drift(clock)) if before > 1 else 1.0
+        try:
+            self._check_again(loaded, built)
+        except Rejected as e:
+            return e.outcome
         loaded.yardstick.offer(call, min(runs) / drift)
         return built.outcome(runs, drift)
 
-    def _tell(self, loaded: Loaded, c: Candidate) -> Outcome:
+    def _compile_only(self, job: Job, loaded: Loaded, number: int) -> Outcome:
         """What the compiler says of a candidate; nothing is run."""
+        self._about(number)
         self._enter("wait")
         with self._lock.building():
             self._enter("build")
             try:
-                return Outcome("ok", facts=dict(self._compile(loaded, c)[0].facts))
+                return Outcome(
+                    "ok", facts=dict(self._compile(loaded, job.candidates[number])[0].facts)
+                )
             except Rejected as e:
                 return e.outcome
 
     def _build(self, loaded: Loaded, c: Candidate) -> Built:
-        """Schedule, compile, run once and compare; ``Rejected`` where one of these fails."""
+        """Schedule, compile and check; ``Rejected`` where one of these fails."""
         self._enter("wait")
         with self._lock.building():
             self._enter("build")
             run, trace, seconds = self._compile(loaded, c)
-            self._enter("run")
-            return Built(run, trace, _check(run, loaded, trace, seconds), seconds)
+            try:
+                error = check(run, loaded.standard, self._running)
+            except Wrong as e:
+                raise Rejected(Outcome("wrong", (), trace, 0.0, str(e), seconds)) from None
+            return Built(run, trace, error, seconds)
+
+    def _check_again(self, loaded: Loaded, built: Built) -> None:
+        """Run once more after timing; ``Rejected`` if that fails."""
+        self._enter("wait")
+        with self._lock.building():
+            try:
+                check_again(built.run, loaded.standard, self._running)
+            except Wrong as e:
+                outcome = Outcome("wrong", (), built.trace, 0.0, str(e), built.seconds)
+                raise Rejected(outcome) from None
 
     def _compile(self, loaded: Loaded, c: Candidate) -> tuple[Runnable, list[Json], float]:
         """A candidate's code, its trace, and the seconds that it took."""
@@ -155,27 +188,45 @@ class Harness:
         outcomes: dict[int, Outcome] = {}
         built: dict[int, Built] = {}
         for number, c in enumerate(job.candidates):
+            self._about(number)
             try:
                 built[number] = self._build(loaded, c)
             except Rejected as e:
                 outcomes[number] = e.outcome
-        calls = {n: b.run.call for n, b in built.items()}
+        self._about(None)
+        calls = {n: self._named(n, b.run.call) for n, b in built.items()}
         self._enter("wait")
         with self._lock.timing():
             self._enter("run")
             runs = race(calls, loaded.machine.clock, job.fill)
         for number, b in built.items():
-            outcomes[number] = b.outcome(runs[number])
+            self._about(number)
+            try:
+                self._check_again(loaded, b)
+                outcomes[number] = b.outcome(runs[number])
+            except Rejected as e:
+                outcomes[number] = e.outcome
         return tuple(outcomes[n] for n in range(len(job.candidates)))
+
+    def _named(self, number: int, call: Call) -> Call:
+        """A candidate's call in a race, of which the parent knows whose it is."""
+
+        def named(times: int) -> None:
+            if self._current != number:
+                self._about(number)
+                self._enter("run", "in a race")
+            call(times)
+
+        return named
 
 
 def _load(job: Job) -> Loaded:
     program = Program(job.form, job.text)
     target = Target.parse(job.target)
     sketches = {s.name: s for s in generate(program.func, target)}
-    arguments = program.arguments(job.seed)
-    expected = _expected(program, arguments, Path(job.reference))
-    return Loaded(program, target, sketches, _machine(program, arguments, target), expected)
+    standard = load_standard(program, target, job.seed, Path(job.reference))
+    arguments = standard.ordinary.arguments
+    return Loaded(program, target, sketches, _machine(program, arguments, target), standard)
 
 
 def _machine(program: Program, arguments: Sequence[Array], target: Target) -> Machine:
@@ -185,31 +236,3 @@ def _machine(program: Program, arguments: Sequence[Array], target: Target) -> Ma
 
         return Device(program, arguments, target)
     return Processor(program, arguments, target)
-
-
-def _expected(program: Program, arguments: Sequence[Array], path: Path) -> list[Array]:
-    """The interpreter's result: from the file if an earlier job left it there, else computed."""
-    if path.exists():
-        with np.load(path, allow_pickle=False) as file:
-            raw = [file[f"arr_{n}"] for n in range(len(program.outputs))]
-        return [
-            r.view(to_numpy(b.dtype)).reshape(b.shape)
-            for r, b in zip(raw, program.outputs, strict=True)
-        ]
-    expected = [np.array(x, order="C") for x in program.expect(arguments)]
-    temporary = path.with_name(f"{path.stem}.{os.getpid()}.tmp.npz")
-    np.savez(temporary, *(x.reshape(-1).view(np.uint8) for x in expected))
-    temporary.replace(path)
-    return expected
-
-
-def _check(run: Runnable, loaded: Loaded, trace: list[Json], seconds: float) -> float:
-    """Run once and compare; the error relative to the root mean square of the result."""
-    outputs = run.results()
-    if loaded.program.difference(outputs, loaded.expected, loaded.target.tf32) > 1:
-        errors = zip(outputs, loaded.expected, strict=True)
-        worst = max(float(np.mean(a != b)) if a.shape == b.shape else 1.0 for a, b in errors)
-        note = f"differs from the interpreter in {worst:.1%} of its elements"
-        raise Rejected(Outcome("wrong", (), trace, note=note, build=seconds))
-    pairs = zip(outputs, loaded.expected, strict=True)
-    return max((relative_error(a, b) for a, b in pairs if b.dtype.kind not in "biu"), default=0.0)

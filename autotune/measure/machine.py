@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -14,13 +15,29 @@ from .timing import Clock
 Array: TypeAlias = np.ndarray[Any, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One run on trial: every output, valid until the next run, and what it did that it may not
+    ("": nothing)."""
+
+    results: Sequence[Array]
+    damage: str = ""
+
+
 class Runnable(Protocol):
     """A candidate's code, loaded. ``facts`` are what its compiler says of it."""
 
     facts: Mapping[str, Json]
 
-    def results(self) -> Sequence[Array]:
-        """Every output of one run, of which nothing is left from before."""
+    def trial(self, arguments: Sequence[Array], pattern: int, upper: bool) -> Trial:
+        """One run in buffers of its own, of which all but the inputs hold the byte ``pattern``.
+
+        What lies beside them is watched or may not be touched at all: behind them with ``upper``,
+        else before them.
+        """
+
+    def again(self, pattern: int) -> Trial:
+        """One more run where timing ran, in a workspace as that left it."""
 
     def call(self, times: int) -> None:
         """Run so many times, on one set of buffers after the other."""

@@ -14,7 +14,8 @@ from ...ir.loop.nodes import Buffer, Func
 from ...ir.target import Target
 from ..programs import Program
 from ..records import Json
-from .machine import Array, copies
+from .cage import Cage, same_bytes
+from .machine import Array, Trial, copies
 from .timing import Clock, clock_for
 
 ALIGNMENT = 64  # bytes
@@ -28,11 +29,13 @@ class Processor:
         self.target = target
         self.clock: Clock = clock_for(target.threads)
         self.outputs = len(program.outputs)
+        self.arguments = [np.ascontiguousarray(a) for a in arguments]
         self.sets = _rotation(program, arguments, target)
+        self.cage = Cage(program.func.params, target)
 
     def compile(self, func: Func) -> NativeRun:
         """Compile and load a schedule of the program's function."""
-        return NativeRun(compile_func(func, self.target), self.sets, self.outputs)
+        return NativeRun(compile_func(func, self.target), self)
 
 
 class NativeRun:
@@ -40,23 +43,30 @@ class NativeRun:
 
     facts: Mapping[str, Json] = {}
 
-    def __init__(self, kernel: Kernel, sets: list[list[Array]], outputs: int) -> None:
+    def __init__(self, kernel: Kernel, machine: Processor) -> None:
         self._kernel = kernel
-        self._first = sets[0]
-        self._outputs = sets[0][-outputs:]
+        self._machine = machine
         size = kernel.compiled.workspace
         work = aligned(size, (size,), np.dtype(np.uint8))
         extra = [work.ctypes.data] if size else []
-        self._bound = [kernel.bind(_pointers(s)) for s in sets]
+        self._bound = [kernel.bind(_pointers(s)) for s in machine.sets]
         self._sets = [(*pointers, *extra) for pointers, _ in self._bound]
-        self._held = work, sets
+        self._work = work
 
-    def results(self) -> Sequence[Array]:
-        """Every output of one run, of which nothing is left from before."""
-        for out in self._outputs:
-            out.reshape(-1).view(np.uint8).fill(0xA5)  # so that an element never written shows
-        self._kernel.run(_pointers(self._first))
-        return self._outputs
+    def trial(self, arguments: Sequence[Array], pattern: int, upper: bool) -> Trial:
+        """One run between guard pages."""
+        return self._machine.cage.run(self._kernel, arguments, pattern, upper)
+
+    def again(self, pattern: int) -> Trial:
+        """One more run in the first of the sets that timing rotates through."""
+        buffers, given = self._machine.sets[0], self._machine.arguments
+        outputs = buffers[len(given) :]
+        for out in outputs:
+            out.reshape(-1).view(np.uint8).fill(pattern)
+        self._kernel.execute(self._bound[0][0], self._work.ctypes.data)
+        pairs = zip(buffers, given, strict=False)
+        spoiled = [n for n, (b, a) in enumerate(pairs) if not same_bytes(b, a)]
+        return Trial(outputs, f"it overwrites input {spoiled[0]}" if spoiled else "")
 
     def call(self, times: int) -> None:
         """Run so many times, on one set of buffers after the other."""

@@ -65,11 +65,22 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
+class Phase:
+    """What a child enters: the phase's name, the number of the candidate in its job that the phase
+    is about (None: none), and what is done with it, in words."""
+
+    name: str
+    candidate: int | None = None
+    doing: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """What became of one candidate. ``error`` is relative to the reference's root mean square.
 
     ``runs`` are seconds as measured, ``drift`` how much slower the machine was than before,
-    ``facts`` what the compiler says of the code. After a ``fault`` the child can do no more work.
+    ``facts`` what the compiler says of the code. After a ``fault`` the child can do no more work,
+    and what it has not said of other candidates is lost.
     """
 
     status: str
@@ -109,18 +120,21 @@ def encode_outcomes(number: int, outcomes: tuple[Outcome, ...]) -> bytes:
     return json.dumps(reply, separators=(",", ":")).encode() + b"\n"
 
 
-def encode_phase(phase: str) -> bytes:
+def encode_phase(phase: Phase) -> bytes:
     """A sign of life: the phase that the child enters, one line."""
-    return json.dumps({"phase": phase}).encode() + b"\n"
+    told = {"phase": phase.name, "candidate": phase.candidate, "doing": phase.doing}
+    return json.dumps(told, separators=(",", ":")).encode() + b"\n"
 
 
-def decode_reply(line: bytes) -> str | tuple[int, tuple[Outcome, ...]]:
-    """The name of a phase, or (job number, its outcomes). ``ValueError`` for anything else."""
+def decode_reply(line: bytes) -> Phase | tuple[int, tuple[Outcome, ...]]:
+    """A phase, or (job number, its outcomes). ``ValueError`` for anything else."""
     try:
         value = json.loads(line)
         if "phase" in value:
             Limits().of(value["phase"])
-            return str(value["phase"])
+            number = value["candidate"]
+            number = None if number is None else int(number)
+            return Phase(str(value["phase"]), number, str(value["doing"]))
         outcomes = tuple(
             Outcome(**{**o, "runs": tuple(float(x) for x in o["runs"])}) for o in value["outcomes"]
         )

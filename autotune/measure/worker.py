@@ -1,4 +1,8 @@
-"""The tuner's side of one measuring child: start it, talk to it, kill it when it hangs."""
+"""The tuner's side of one measuring child: start it, talk to it, kill it when it hangs.
+
+When a child dies, the fault is that of the candidate which it was at. A fresh child does the rest
+of the job.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
-from .protocol import MAX_MESSAGE, OUT_OF_MEMORY, Job, Outcome, decode_reply, encode_job
+from .protocol import MAX_MESSAGE, OUT_OF_MEMORY, Job, Outcome, Phase, decode_reply, encode_job
 
 CHILD = (sys.executable, "-m", "nestwright.autotune.measure.child")
 
@@ -28,8 +33,10 @@ class Worker:
         self._pending = b""
         # A file, so that no child blocks on a full pipe; open as long as the worker.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
-        self._phase = "load"
+        self._phase = Phase("load")
         self._deadline = 0.0
+        self._left: list[int] = []  # numbers of the job's candidates that the child has to judge
+        self._found: dict[int, Outcome] = {}  # what became of the others
         quiet = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         self._env = os.environ | quiet | {"NESTWRIGHT_NUM_THREADS": str(threads)}
         if core is not None:
@@ -47,13 +54,20 @@ class Worker:
 
     def submit(self, job: Job) -> None:
         """Hand a job to the child, which is started where none runs."""
+        self.job = job
+        self._left, self._found = list(range(len(job.candidates))), {}
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Give the child what is left of the job."""
+        assert self.job is not None
         if self._process is None or self._process.poll() is not None:
             self._spawn()
-        self.job = job
-        self._enter("load")
+        self._enter(Phase("load"))
+        candidates = tuple(self.job.candidates[n] for n in self._left)
         try:
             assert self._process is not None and self._process.stdin is not None
-            self._process.stdin.write(encode_job(job))
+            self._process.stdin.write(encode_job(replace(self.job, candidates=candidates)))
             self._process.stdin.flush()
         except BrokenPipeError:
             pass  # the end of its output tells what happened
@@ -75,22 +89,33 @@ class Worker:
             except ValueError as e:
                 self.kill()
                 return self._finish(Outcome("crash", note=str(e)))
-            if isinstance(reply, str):
+            if isinstance(reply, Phase):
                 self._enter(reply)
             elif reply[0] == self.job.number:
-                if any(o.fault for o in reply[1]):
-                    self.kill()  # a fresh child, with a fresh device context, does the next job
-                job, self.job = self.job, None
-                return job, reply[1]
+                return self._answer(reply[1])
         return None
+
+    def _answer(self, outcomes: tuple[Outcome, ...]) -> tuple[Job, tuple[Outcome, ...]] | None:
+        """Take a reply; the job's outcomes if that was all."""
+        if len(outcomes) != len(self._left):
+            self.kill()
+            return self._finish(Outcome("crash", note="the child answered something else"))
+        faults = [n for n, o in enumerate(outcomes) if o.fault]
+        if faults:
+            self.kill()  # a fresh child, with a fresh device context, does what is left
+            if len(faults) < len(outcomes):
+                self._phase = replace(self._phase, candidate=faults[0])
+                return self._finish(outcomes[faults[0]])
+        self._found |= dict(zip(self._left, outcomes, strict=True))
+        return self._done()
 
     def expire(self) -> tuple[Job, tuple[Outcome, ...]] | None:
         """Kill the child if its phase is over time; then the job's outcomes."""
         if self.job is None or time.monotonic() < self._deadline:
             return None
-        phase, limit = self._phase, self.job.limits.of(self._phase)
+        limit = self.job.limits.of(self._phase.name)
         self.kill()
-        return self._finish(Outcome("timeout", note=f"killed after {limit:g} s of {phase}"))
+        return self._finish(Outcome("timeout", note=f"killed after {limit:g} s of {self._at()}"))
 
     def kill(self) -> None:
         """End the child at once, with whatever it started."""
@@ -124,14 +149,19 @@ class Worker:
             start_new_session=True,  # Ctrl-C is for the tuner, which then ends its children
         )
 
-    def _enter(self, phase: str) -> None:
+    def _enter(self, phase: Phase) -> None:
         assert self.job is not None
         self._phase = phase
-        self._deadline = time.monotonic() + self.job.limits.of(phase)
+        self._deadline = time.monotonic() + self.job.limits.of(phase.name)
+
+    def _at(self) -> str:
+        """What the child was doing, in words."""
+        phase = self._phase
+        return f"{phase.name} {phase.doing}" if phase.doing else phase.name
 
     def _post_mortem(self) -> Outcome:
         assert self._process is not None
-        phase = self._phase
+        phase = self._at()
         code = self._process.wait()
         self.kill()
         if code == OUT_OF_MEMORY:
@@ -149,7 +179,22 @@ class Worker:
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
         return lines[-1][:300] if lines else ""
 
-    def _finish(self, outcome: Outcome) -> tuple[Job, tuple[Outcome, ...]]:
+    def _finish(self, outcome: Outcome) -> tuple[Job, tuple[Outcome, ...]] | None:
+        """Record what ended the child: of the candidate that it was at, or of all that were left.
+
+        The job's outcomes if that was all; else a fresh child is given the rest, and None.
+        """
+        number = self._phase.candidate
+        if number is None or not 0 <= number < len(self._left):
+            self._found |= dict.fromkeys(self._left, outcome)
+            return self._done()
+        self._found[self._left.pop(number)] = outcome
+        if not self._left:
+            return self._done()
+        self._hand_over()
+        return None
+
+    def _done(self) -> tuple[Job, tuple[Outcome, ...]]:
         assert self.job is not None
         job, self.job = self.job, None
-        return job, (outcome,) * len(job.candidates)
+        return job, tuple(self._found[n] for n in range(len(job.candidates)))

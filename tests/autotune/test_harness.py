@@ -59,11 +59,11 @@ def job(tmp_path: Path) -> Job:
 
 def test_default_schedule_is_measured_and_its_trace_replays(job: Job) -> None:
     phases: list[str] = []
-    harness = Harness(phases.append)
+    harness = Harness(lambda phase: phases.append(phase.name))
     (outcome,) = harness.run(job)
     assert outcome.status == "ok", outcome.note
     assert min(outcome.runs) > 0 and outcome.error < 1e-5
-    assert phases == ["load", "wait", "build", "run", "wait", "run"]
+    assert phases == ["load", "wait", "build", *["run"] * 3, "wait", "run", "wait", "run"]
     again = replace(job, candidates=(Candidate("by trace", {}, outcome.trace),))
     assert harness.run(again)[0].trace == outcome.trace
 
@@ -77,11 +77,15 @@ def test_reference_is_computed_once_and_shared(job: Job) -> None:
 
 
 def test_wrong_result_is_rejected_before_it_is_timed(job: Job) -> None:
-    wrong = np.zeros(24 * 40 * 4, np.uint8)
-    np.savez(job.reference, wrong)
+    Harness(lambda phase: None).run(job)
+    with np.load(job.reference) as file:
+        kept = dict(file)
+    kept["ordinary values 0 value"] = np.zeros_like(kept["ordinary values 0 value"])
+    np.savez(job.reference, **kept)
     (outcome,) = Harness(lambda phase: None).run(job)
     assert (outcome.status, outcome.runs) == ("wrong", ())
-    assert "differs from the interpreter in 100.0% of its elements" in outcome.note
+    assert "differs in 100.00% of the elements" in outcome.note
+    assert "(ordinary values)" in outcome.note
     assert outcome.trace is not None
 
 
@@ -163,17 +167,6 @@ def test_yardstick_tells_a_slow_machine_from_a_slow_kernel() -> None:
     assert stick.drift(m.clock) == 1.0
     m.slow = 1.0
     assert stick.drift(m.clock) == pytest.approx(2.0), "the fast minute counts"
-
-
-def test_results_are_compared_by_type() -> None:
-    program = Program("hlo", SCALAR)
-    x, n = np.linspace(0, 1, 300, dtype=np.float32), np.int32(4)
-    right = [x, np.asarray(n)]
-    assert program.difference(right, right) == 0
-    assert program.difference([x + np.float32(1e-5), right[1]], right) < 1
-    assert program.difference([x + np.float32(1e-2), right[1]], right) > 1
-    assert program.difference([x + np.float32(1e-2), right[1]], right, tf32=True) < 1
-    assert program.difference([x, np.asarray(n + 1)], right) > 1
 
 
 def test_nan_and_infinity_have_to_stand_where_they_should() -> None:

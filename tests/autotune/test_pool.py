@@ -17,6 +17,7 @@ from nestwright.autotune.measure.protocol import (
     Job,
     Limits,
     Outcome,
+    Phase,
     decode_job,
     decode_reply,
     encode_job,
@@ -33,7 +34,7 @@ def say(data):
 
 for line in sys.stdin.buffer:
     job = decode_job(line)
-    say(encode_phase("build"))
+    say(encode_phase(Phase("build", 0)))
     match job.candidates[0].sketch:
         case "crash":
             os.kill(os.getpid(), signal.SIGSEGV)
@@ -44,16 +45,16 @@ for line in sys.stdin.buffer:
         case "memory":
             sys.exit(OUT_OF_MEMORY)
         case "hang":
-            say(encode_phase("run"))
+            say(encode_phase(Phase("run", 0, "on trial")))
             while True:
                 time.sleep(1)
         case "babble":
             say(b"hello\\n")
             time.sleep(60)
         case "wait":
-            say(encode_phase("wait"))
+            say(encode_phase(Phase("wait")))
             time.sleep(0.6)
-            say(encode_phase("run"))
+            say(encode_phase(Phase("run", 0, "on trial")))
     say(encode_outcomes(job.number, (Outcome("ok", (1e-6,), note=str(os.getpid())),)))
 """
 
@@ -91,7 +92,7 @@ def test_hanging_child_is_killed_and_the_rest_goes_on(command) -> None:
     with Pool(workers=2, command=command) as pool:
         outcomes = run(pool, "hang", "ok", "hang", "ok", "ok")
         assert [o.status for o in outcomes] == ["timeout", "ok", "timeout", "ok", "ok"]
-        assert outcomes[0].note == "killed after 0.4 s of run"
+        assert outcomes[0].note == "killed after 0.4 s of run on trial"
 
 
 def test_waiting_for_the_lock_does_not_count_against_a_candidate(command) -> None:
@@ -127,7 +128,8 @@ def test_messages_round_trip() -> None:
     assert decode_job(encode_job(wanted)) == wanted
     outcome = Outcome("ok", (1e-6, 2e-6), [["split", 1]], 1e-7, "", 0.1)
     assert decode_reply(encode_outcomes(3, (outcome,))) == (3, (outcome,))
-    assert decode_reply(encode_phase("run")) == "run"
+    phase = Phase("run", 1, "on trial")
+    assert decode_reply(encode_phase(phase)) == phase
 
 
 @pytest.mark.parametrize("line", [b"{}", b"[]", b"nonsense", b'{"phase": "party"}', b"7"])

@@ -1,0 +1,99 @@
+"""Runs a kernel between guard pages: all its buffers, its workspace and its packed constants."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...codegen.kernel import Kernel
+from ...ir.dtypes import to_numpy
+from ...ir.loop.nodes import Buffer
+from ...ir.target import Target
+from .guarded import Guarded
+from .machine import Array, Trial
+
+WORKSPACE = 64  # bytes: the alignment of a workspace of this processor's
+SIMULATED = 16, 256  # the same of a simulated GPU's buffers and workspace
+
+
+class Cage:
+    """Guarded memory for each parameter of a function, made once, and for what kernels add."""
+
+    def __init__(self, params: Sequence[Buffer], target: Target) -> None:
+        self._params = params
+        self._simulated = target.is_gpu
+        self._cells = [Guarded(math.prod(b.shape) * b.dtype.bytes) for b in params]
+        self._packed: dict[int, Guarded] = {}
+        self._work = Guarded(0)
+
+    def run(self, kernel: Kernel, arguments: Sequence[Array], pattern: int, upper: bool) -> Trial:
+        """One run on these inputs; everything else holds the byte ``pattern``."""
+        views = [self._view(n, pattern, upper) for n in range(len(self._params))]
+        given = [np.ascontiguousarray(a).reshape(-1).view(np.uint8) for a in arguments]
+        for view, value in zip(views, given, strict=False):
+            view[:] = value
+        work = self._workspace(kernel.compiled.workspace, pattern, upper)
+        bound, made = kernel.bind([v.ctypes.data for v in views])
+        addresses, packed = list(bound), []
+        for number, value in zip(kernel.packs, made, strict=True):
+            view = self._pack(number, value, pattern, upper)
+            addresses[number] = view.ctypes.data
+            packed.append((number, view, value))
+        kernel.execute(addresses, work.ctypes.data)
+        damage = self._damage(views, given) or _spoiled(packed) or self._beside()
+        results = [
+            v.view(to_numpy(b.dtype)).reshape(b.shape)
+            for v, b in zip(views[len(given) :], self._params[len(given) :], strict=True)
+        ]
+        return Trial(results, damage)
+
+    def _view(self, number: int, pattern: int, upper: bool) -> Array:
+        cell, b = self._cells[number], self._params[number]
+        alignment = max(SIMULATED[0], b.dtype.bytes) if self._simulated else b.dtype.bytes
+        return cell.place(cell.size, alignment, upper, pattern)
+
+    def _workspace(self, size: int, pattern: int, upper: bool) -> Array:
+        if size > self._work.size:
+            self._work = Guarded(size)
+        alignment = SIMULATED[1] if self._simulated else WORKSPACE
+        return self._work.place(size, alignment, upper, pattern)
+
+    def _pack(self, number: int, value: Array, pattern: int, upper: bool) -> Array:
+        cell = self._packed.get(number)
+        if cell is None or cell.size < value.size:
+            cell = self._packed[number] = Guarded(value.size)
+        view = cell.place(value.size, WORKSPACE, upper, pattern)
+        view[:] = value
+        return view
+
+    def _damage(self, views: Sequence[Array], given: Sequence[Array]) -> str:
+        for n, (view, value) in enumerate(zip(views, given, strict=False)):
+            if not same_bytes(view, value):
+                return f"it overwrites input {n}"
+        return ""
+
+    def _beside(self) -> str:
+        """What was written beside a buffer, in what alignment leaves free before a guard page."""
+        for n, cell in enumerate(self._cells):
+            if not cell.intact:
+                return f"it writes beside parameter {n}"
+        if not all(c.intact for c in self._packed.values()):
+            return "it writes beside a packed constant"
+        return "" if self._work.intact else "it writes beside its workspace"
+
+
+def _spoiled(packed: Sequence[tuple[int, Array, Array]]) -> str:
+    for number, view, value in packed:
+        if not same_bytes(view, value):
+            return f"it overwrites the packed constant {number}"
+    return ""
+
+
+def same_bytes(a: Array, b: Array) -> bool:
+    """Whether two arrays hold the same bytes, NaNs included."""
+    x, y = (np.ascontiguousarray(v).reshape(-1).view(np.uint8) for v in (a, b))
+    if x.size % 8 == 0:
+        x, y = x.view(np.uint64), y.view(np.uint64)
+    return bool(np.array_equal(x, y))

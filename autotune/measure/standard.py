@@ -1,0 +1,248 @@
+"""The right results of a task on every set of inputs, and how far from them a result may be.
+
+Each element has a bound of its own, from the error analysis in f64 (``ir.hlo.bounds``). Results
+that no rounding reaches have the bound 0 and must be equal. Where the analysis knows no bound, the
+older rule holds: within a tolerance of the output's root mean square, and of integers all but one
+in a thousand equal. It holds too for functions written as loops, except where f32 and f64 agree.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ...ir.accuracy import tolerance
+from ...ir.dtypes import DType, f64, to_numpy
+from ...ir.hlo.bounds.bounded import Bounded, Rounding
+from ...ir.hlo.bounds.evaluate import evaluate
+from ...ir.loop.nodes import Buffer
+from ...ir.target import Target
+from ...te.from_hlo.storage import restored
+from ..programs import Program
+from .inputs import FAR, LADDER, ORDINARY, WHOLE, far_apart, whole_numbers
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+STRAY = 1e-3  # share of integers without a bound that may differ
+TF32 = 2.0**-11  # relative error of an operand of ten bits of mantissa
+LARGE = 1 << 21  # elements of a result from which one try at whole numbers has to do
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One output: its right elements, the bound of each (None: all must be equal), its size.
+
+    ``value`` is f64 for an output of f64, f32 for other floats, else of the output's own type.
+    ``rms`` is the root mean square of the finite elements.
+    """
+
+    value: Array
+    bound: Array | None
+    rms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One set of inputs with what comes of them."""
+
+    name: str
+    arguments: tuple[Array, ...]
+    wanted: tuple[Wanted, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Standard:
+    """All that a candidate of a task is held against; the first case has the ordinary values."""
+
+    outputs: tuple[Buffer, ...]
+    cases: tuple[Case, ...]
+
+    @property
+    def ordinary(self) -> Case:
+        """The case whose arguments timing uses too."""
+        return self.cases[0]
+
+
+def load_standard(program: Program, target: Target, seed: int, path: Path) -> Standard:
+    """From the file if an earlier job left it there, else computed and left there."""
+    if path.exists():
+        with np.load(path, allow_pickle=False) as file:
+            names = [n.removeprefix("case ") for n in file.files if n.startswith("case ")]
+            cases = [_read(file, name, int(file[f"case {name}"]), program, seed) for name in names]
+        return Standard(program.outputs, tuple(cases))
+    made = make_standard(program, target, seed)
+    arrays: dict[str, Array] = {}
+    for case, largest in made:
+        arrays[f"case {case.name}"] = np.array(largest)
+        for n, w in enumerate(case.wanted):
+            arrays[f"{case.name} {n} value"] = _raw(w.value)
+            arrays[f"{case.name} {n} rms"] = np.array(w.rms)
+            if w.bound is not None:
+                arrays[f"{case.name} {n} bound"] = w.bound
+    temporary = path.with_name(f"{path.stem}.{os.getpid()}.tmp.npz")
+    np.savez(temporary, **arrays)  # type: ignore[arg-type]
+    temporary.replace(path)
+    return Standard(program.outputs, tuple(case for case, _ in made))
+
+
+def make_standard(program: Program, target: Target, seed: int) -> list[tuple[Case, int]]:
+    """Each case, and the largest of its whole numbers."""
+    rounding = Rounding(TF32 if target.tf32 else 0.0, steady=target.kind != "cuda")
+    ordinary = _case(program, ORDINARY, program.arguments(seed), rounding)
+    far = _case(program, FAR, far_apart(program, seed), rounding)
+    best: tuple[Case, int] | None = None
+    size = sum(math.prod(b.shape) for b in program.func.params)
+    for largest in LADDER if size < LARGE else LADDER[-2:-1]:
+        case = _case(program, WHOLE, whole_numbers(program, seed, largest), rounding)
+        if best is None or _inexact(case) < _inexact(best[0]):
+            best = case, largest
+        if not _inexact(case) or not any(b.dtype.is_float for b in program.func.params):
+            break
+    assert best is not None
+    return [(ordinary, 0), best, (far, 0)]
+
+
+def _inexact(case: Case) -> int:
+    """How many elements may be off."""
+    return sum(int(np.count_nonzero(w.bound)) for w in case.wanted if w.bound is not None)
+
+
+def _case(program: Program, name: str, arguments: list[Array], rounding: Rounding) -> Case:
+    if program.computation is None:
+        wanted = _by_loops(program, arguments)
+    else:
+        shapes = (p.array for p in program.computation.parameters)
+        given = [restored(a, s) for a, s in zip(arguments, shapes, strict=True)]
+        found = evaluate(program.computation, given, rounding)
+        wanted = [_wanted(x, b) for x, b in zip(found, program.outputs, strict=True)]
+    return Case(name, tuple(arguments), tuple(wanted))
+
+
+def _by_loops(program: Program, arguments: list[Array]) -> list[Wanted]:
+    """A function of loops: by the older rule, but exact where its own types and f64 agree."""
+    own = program.expect(arguments)
+    wide = program.expect_wide(arguments)
+    floats = any(b.dtype.is_float for b in program.func.params)
+    made = []
+    for n, (a, out) in enumerate(zip(own, program.outputs, strict=True)):
+        same = not floats or (wide is not None and _agree(a, wide[n]))
+        error = None if same else np.full(a.shape, np.inf)
+        value = a.astype(np.float64) if out.dtype.is_float else a
+        made.append(_wanted(Bounded(value, error), out))
+    return made
+
+
+def _agree(a: Array, b: Array) -> bool:
+    return np.array_equal(a.astype(np.float64), b.astype(np.float64), equal_nan=True)
+
+
+def _wanted(x: Bounded, out: Buffer) -> Wanted:
+    value, error = x.value, None if x.certain else x.errors
+    if value.dtype.kind == "c":  # as it lies in memory: two parts, each of them as far off
+        error = None if error is None else np.repeat(error[..., None], 2, -1)
+        value = np.stack([value.real, value.imag], -1)
+    if not out.dtype.is_float:
+        kept = None if error is None else error.astype(np.float32)
+        return Wanted(np.ascontiguousarray(value, to_numpy(out.dtype)), kept)
+    with np.errstate(all="ignore"):
+        finite = value[np.isfinite(value)]
+        rms = math.sqrt(float(np.mean(finite**2))) if finite.size else 0.0
+        if error is not None:
+            error = np.where(np.isinf(error), tolerance(out.dtype) * rms, error)
+        if out.dtype == f64:
+            return Wanted(np.ascontiguousarray(value), None if error is None else error, rms)
+        near = np.ascontiguousarray(value, np.float32)
+        off = np.where(np.isfinite(value), np.abs(near.astype(np.float64) - value), 0.0)
+        if error is None and not off.any():
+            return Wanted(near, None, rms)
+        bound = (0.0 if error is None else error) + off
+    return Wanted(near, np.nextafter(bound.astype(np.float32), np.float32(np.inf)), rms)
+
+
+def _raw(a: Array) -> Array:
+    return np.ascontiguousarray(a).reshape(-1).view(np.uint8)
+
+
+def _read(file: Mapping[str, Array], name: str, largest: int, program: Program, seed: int) -> Case:
+    match name:
+        case "ordinary values":
+            arguments = program.arguments(seed)
+        case "whole numbers":
+            arguments = whole_numbers(program, seed, largest)
+        case _:
+            arguments = far_apart(program, seed)
+    wanted = []
+    for n, out in enumerate(program.outputs):
+        dtype = _kept(out.dtype)
+        value = file[f"{name} {n} value"].view(dtype).reshape(out.shape)
+        bound = file.get(f"{name} {n} bound")
+        wanted.append(Wanted(value, bound, float(file[f"{name} {n} rms"])))
+    return Case(name, tuple(arguments), tuple(wanted))
+
+
+def _kept(dtype: DType) -> np.dtype[Any]:
+    """The type in which the right results are kept."""
+    if not dtype.is_float:
+        return to_numpy(dtype)
+    return np.dtype(np.float64 if dtype == f64 else np.float32)
+
+
+def judge(results: Sequence[Array], case: Case, outputs: Sequence[Buffer]) -> tuple[float, str]:
+    """The largest error, in root mean squares of its output, and what is wrong ("": nothing)."""
+    worst = 0.0
+    for n, (got, want, out) in enumerate(zip(results, case.wanted, outputs, strict=True)):
+        error, told = _judge(got, want, out.dtype)
+        if told:
+            which = f" of output {n}" if len(outputs) > 1 else ""
+            return error, f"{told}{which}"
+        worst = max(worst, error)
+    return worst, ""
+
+
+def _judge(got: Array, want: Wanted, dtype: DType) -> tuple[float, str]:
+    if not got.size:
+        return 0.0, ""
+    if not dtype.is_float:
+        return 0.0, _judge_whole(got, want, dtype)
+    wide = got if got.dtype == want.value.dtype else got.astype(want.value.dtype)
+    with np.errstate(all="ignore"):
+        off = np.abs(wide - want.value)
+        same = (wide == want.value) | (np.isnan(wide) & np.isnan(want.value))
+        wrong = ~same if want.bound is None else ~(same | (off <= want.bound))
+        if wrong.any():
+            return math.inf, _told(got, want, wrong)
+        largest = float(np.max(off, where=np.isfinite(off), initial=0.0))
+    return (largest / want.rms if want.rms else 0.0), ""
+
+
+def _judge_whole(got: Array, want: Wanted, dtype: DType) -> str:
+    """Integers and truth values, with the bits that a byte has beyond those of its type."""
+    raw = got.reshape(-1).view(np.uint8)
+    if dtype.kind == "pred" and bool((raw > 1).any()):
+        return f"{np.mean(raw > 1):.2%} of the truth values are neither 0 nor 1"
+    if dtype.bits < 8 and bool((raw >> dtype.bits).any()):
+        return "bits are set above those of its elements"
+    wrong = np.asarray(got != want.value)
+    if not wrong.any():
+        return ""
+    if want.bound is not None:
+        free = np.isinf(want.bound)
+        off = np.abs(got.astype(np.float64) - want.value.astype(np.float64))
+        wrong &= free | ~(off <= want.bound)
+        if not (wrong & ~free).any() and np.count_nonzero(wrong) <= STRAY * got.size:
+            return ""
+    return _told(got, want, wrong)
+
+
+def _told(got: Array, want: Wanted, wrong: Array) -> str:
+    at = np.unravel_index(int(np.argmax(wrong)), got.shape)
+    place = list(map(int, at))
+    bound = "" if want.bound is None else f" +- {float(want.bound[at]):.2g}"
+    said = f"{got[at]} instead of {want.value[at]}{bound} at {place}"
+    return f"differs in {np.mean(wrong):.2%} of the elements, {said}"

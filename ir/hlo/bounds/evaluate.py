@@ -1,0 +1,569 @@
+"""Run a computation on values with errors: its results, and how far right ones may be off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from typing import TypeAlias
+
+import numpy as np
+
+from ...dtypes import DType, f32, to_numpy
+from .. import (
+    interp_conv,
+    interp_indexing,
+    interp_linear,
+    interp_pointwise,
+    interp_shaping,
+    interp_sort,
+    interp_window,
+)
+from ..interp import HANDLERS
+from ..interp_lift import SAME, simple_op
+from ..interp_reduce import ufunc_of
+from ..interp_values import Handler, Value
+from ..nodes import Computation, Instruction, Shape, TupleShape
+from ..opcodes import ELEMENTWISE
+from ..rewrite import needs, post_order
+from . import sums
+from .bounded import Array, Bounded, Rounding, exact, moved, moved_all, narrow, unknown, wide
+from .elementwise import apply, compare, conversion, map_moved, precision, select
+from .sums import growth, in_f64
+
+PLAIN = Rounding()
+
+Known: TypeAlias = "Bounded | tuple[Known, ...]"
+Rule: TypeAlias = "Callable[[Evaluator, Instruction, list[Bounded]], Known]"
+
+
+def evaluate(
+    computation: Computation, args: Sequence[Array], rounding: Rounding = PLAIN
+) -> list[Bounded]:
+    """Each result of a computation on certain arguments, with the error that it may have.
+
+    The bounds hold for any order of sums and any contraction of products, for library functions
+    good to 4 ulp, and for narrow floats kept in f32 or rounded at every step.
+    """
+    given = [exact(a, p.array.dtype) for a, p in zip(args, computation.parameters, strict=True)]
+    with np.errstate(all="ignore"):
+        found = Evaluator(rounding).run(computation, given)
+    return _leaves(found)
+
+
+def _leaves(x: Known) -> list[Bounded]:
+    return [leaf for part in x for leaf in _leaves(part)] if isinstance(x, tuple) else [x]
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluator:
+    """``lifted``: every instruction is of scalars, and runs on whole arrays of them."""
+
+    rounding: Rounding
+    lifted: bool = False
+
+    def run(self, c: Computation, args: Sequence[Known]) -> Known:
+        """The result of a computation."""
+        steps = [i for i in post_order([c.root], needs) if i.opcode != "parameter"]
+        users: dict[Instruction, int] = {}
+        for i in steps:
+            for o in needs(i):
+                users[o] = users.get(o, 0) + 1
+        values: dict[Instruction, Known] = {p: args[p.attrs["number"]] for p in c.parameters}
+        for i in steps:
+            read = [values[o] for o in needs(i)]
+            values[i] = self.one(i, read) if needs(i) == i.operands else read[0]
+            for o in needs(i):
+                users[o] -= 1
+                if not users[o] and o is not c.root:
+                    del values[o]
+        return values[c.root]
+
+    def one(self, i: Instruction, args: list[Known]) -> Known:
+        """The result of one instruction."""
+        match i.opcode:
+            case "tuple":
+                return tuple(args)
+            case "get-tuple-element":
+                whole = args[0]
+                assert isinstance(whole, tuple)
+                part: Known = whole[i.attrs["index"]]
+                return part
+            case "call" | "fusion":
+                return self.run(
+                    i.attrs["calls"] if "calls" in i.attrs else i.attrs["to_apply"], args
+                )
+            case "copy" | "opt-barrier" | "optimization-barrier" | "add-dependency":
+                return args[0]
+        flat = [a for a in args if isinstance(a, Bounded)]
+        if len(flat) != len(args):
+            return self.other(i, args)
+        if self.lifted and i.opcode in SAME:
+            return flat[0]
+        dtypes = [o.array.dtype for o in i.operands if isinstance(o.shape, Shape)]
+        if i.opcode in ELEMENTWISE:
+            return apply(i.opcode, flat, dtypes, i.array.dtype)
+        rule = _RULES.get(i.opcode)
+        return self.other(i, args) if rule is None else rule(self, i, flat)
+
+    def other(self, i: Instruction, args: Sequence[Known]) -> Known:
+        """An operation without a rule: what comes of certain integers is certain."""
+        handler = HANDLERS.get(i.opcode)
+        if handler is None or any(isinstance(a, tuple) for a in args):
+            return _lost(i.shape)
+        pairs = list(zip(args, i.operands, strict=True))
+        flat = [(a, o.array.dtype) for a, o in pairs if isinstance(a, Bounded)]
+        found = handler(i, [narrow(a, d) for a, d in flat], _no_calls)
+        sure = all(a.certain and d.kind not in ("float", "complex") for a, d in flat)
+        return _given(found, i.shape, sure)
+
+    def many(self, c: Computation, args: Sequence[Bounded]) -> tuple[Bounded, ...]:
+        """A computation of scalars on arrays, element by element."""
+        found = Evaluator(self.rounding, lifted=True).run(c, list(args))
+        shape = np.broadcast_shapes(*(a.value.shape for a in args))
+        return tuple(moved(x, lambda a: np.broadcast_to(a, shape)) for x in _leaves(found))
+
+
+def _no_calls(c: Computation, args: Sequence[Value]) -> Value:
+    raise NotImplementedError(c.name)
+
+
+def _given(found: Value, shape: object, sure: bool) -> Known:
+    if isinstance(shape, TupleShape):
+        return tuple(_given(v, s, sure) for v, s in zip(found, shape.elements, strict=True))
+    assert isinstance(shape, Shape)
+    value = wide(found, shape.dtype)
+    return Bounded(value) if sure else unknown(value)
+
+
+def _lost(shape: object) -> Known:
+    if isinstance(shape, TupleShape):
+        return tuple(_lost(s) for s in shape.elements)
+    assert isinstance(shape, Shape)
+    return unknown(wide(np.zeros(shape.dims, to_numpy(shape.dtype)), shape.dtype))
+
+
+def _movement(handlers: Mapping[str, Handler], opcode: str) -> Rule:
+    """An operation that moves elements of all its operands to places known beforehand."""
+    handler = handlers[opcode]
+
+    def rule(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
+        return moved_all(args, lambda arrays: np.asarray(handler(i, list(arrays), _no_calls)))
+
+    return rule
+
+
+def _indexed(opcode: str, arrays: int) -> Rule:
+    """The same where all operands but the first ``arrays`` are places, which must be certain."""
+    handler = interp_indexing.HANDLERS[opcode]
+
+    def rule(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
+        places = [a.value for a in args[arrays:]]
+
+        def move(moving: Sequence[Array]) -> Array:
+            return np.asarray(handler(i, [*moving, *places], _no_calls))
+
+        found = moved_all(args[:arrays], move)
+        return found if all(a.certain for a in args[arrays:]) else unknown(found.value)
+
+    return rule
+
+
+def _constant(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
+    return _given(i.attrs["literal"], i.shape, sure=True)
+
+
+def _iota(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
+    return exact(interp_shaping.HANDLERS["iota"](i, [], _no_calls), i.array.dtype)
+
+
+def _compare(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
+    return compare(i, *args)
+
+
+def _convert(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
+    return conversion(args[0], i.operands[0].array.dtype, i.array.dtype)
+
+
+def _bits(handlers: Mapping[str, Handler], opcode: str) -> Rule:
+    handler = handlers[opcode]
+
+    def rule(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
+        old, new = i.operands[0].array.dtype, i.array.dtype
+        if old == new:
+            return moved(args[0], lambda a: np.asarray(handler(i, [a], _no_calls)))
+        found = map_moved(args[0], old, lambda a: np.asarray(handler(i, [a], _no_calls)))
+        return Bounded(wide(found.value, new), found.error)
+
+    return rule
+
+
+def _precision(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
+    dtype = i.array.dtype
+    made = interp_pointwise.HANDLERS["reduce-precision"](i, [narrow(args[0], dtype)], _no_calls)
+    return precision(args[0], dtype, made, i.attrs["mantissa_bits"])
+
+
+def _part(imaginary: bool) -> Rule:
+    def rule(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
+        x = args[0]
+        if i.operands[0].array.dtype.kind != "complex":
+            return Bounded(np.zeros_like(x.value)) if imaginary else x
+        return Bounded(np.array(x.value.imag if imaginary else x.value.real), x.error)
+
+    return rule
+
+
+def _complex(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
+    a, b = args
+    value = np.empty(np.broadcast_shapes(a.value.shape, b.value.shape), np.complex128)
+    value.real, value.imag = a.value, b.value
+    sure = a.error is None and b.error is None
+    return Bounded(value, None if sure else a.errors + b.errors)
+
+
+def _dot(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
+    lhs = i.operands[0].array
+    depth = prod(lhs.dims[d] for d in i.attrs.get("lhs_contracting_dims", ()))
+    return _contraction(e, i, args, interp_linear.HANDLERS["dot"], depth)
+
+
+def _convolution(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
+    rhs, labels = i.operands[1].array, i.attrs["dim_labels"]
+    depth = rhs.size // max(1, rhs.dims[labels.rhs_output])
+    return _contraction(e, i, args, interp_conv.HANDLERS["convolution"], depth)
+
+
+def _contraction(
+    e: Evaluator, i: Instruction, args: list[Bounded], handler: Handler, depth: int
+) -> Known:
+    to, (a, b) = i.array.dtype, args
+    types = [o.array.dtype for o in i.operands]
+    if to.kind == "complex" or any(d.kind == "complex" for d in types):
+        return e.other(i, args)
+    if not to.is_float:
+        found = handler(i, [narrow(x, d) for x, d in zip(args, types, strict=True)], _no_calls)
+        return Bounded(np.asarray(found)) if a.certain and b.certain else unknown(np.asarray(found))
+    twin = in_f64(i)
+
+    def times(x: Array, y: Array) -> Array:
+        return np.asarray(handler(twin, [x, y], _no_calls))
+
+    p, q = a.value.astype(np.float64), b.value.astype(np.float64)
+    value, squares = times(p, q), times(p * p, q * q)
+    error = None
+    if not (a.certain and b.certain):
+        error = times(np.abs(p), b.errors) + times(a.errors, np.abs(q) + b.errors)
+    if not sums.plain(squares):
+        # Infinities and NaNs mix with padding and zeros: certain only where nothing was off.
+        squares = np.where(np.isfinite(squares), squares, 0.0)
+    acc = sums.accumulator(to)
+    tf32 = e.rounding.operands if to == f32 and types[0] == f32 else 0.0
+    step = sums.grid(p, q) if sums.plain(p) and sums.plain(q) else None
+    if tf32 and step is not None and _short(p) and _short(q):
+        tf32 = 0.0
+    return sums.total(value, squares, error, depth, step, acc, to, e.rounding, 2 * tf32)
+
+
+def _short(a: Array) -> bool:
+    """Whether f16 holds every element: rounding it to TF32 then changes nothing."""
+    with np.errstate(all="ignore"):
+        return bool((a.astype(np.float16) == a).all())
+
+
+def _reduce(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
+    n, axes = len(args) // 2, i.attrs["dimensions"]
+    c, dtype = i.attrs["to_apply"], i.operands[0].array.dtype
+    extents = i.operands[0].array.dims
+    count = prod(extents[d] for d in axes)
+    op = simple_op(c)
+    same = n == 1 and isinstance(i.shape, Shape) and i.shape.dtype == dtype
+    if same and op is not None and dtype.kind != "complex":
+        x, start = args
+
+        def fold(f: np.ufunc, empty: float) -> sums.Fold:
+            def run(a: Array) -> Array:
+                if count == 0:
+                    return np.full(
+                        [m for d, m in enumerate(extents) if d not in axes], empty, a.dtype
+                    )
+                return np.asarray(f.reduce(a, axis=tuple(axes))) if axes else a
+
+            return run
+
+        found = _simple(e, op, x, start, fold, count, dtype)
+        if found is not None:
+            return found
+    return _general(e, i, args[:n], args[n:], axes, count)
+
+
+def _simple(
+    e: Evaluator,
+    op: str,
+    x: Bounded,
+    start: Bounded,
+    fold: Callable[[np.ufunc, float], sums.Fold],
+    count: int,
+    dtype: DType,
+) -> Bounded | None:
+    """A reduction by one operation; None where there is no rule for it."""
+    if dtype.is_float:
+        match op:
+            case "add":
+                return sums.add(x, start, fold(np.add, 0.0), count, dtype, e.rounding)
+            case "multiply":
+                times = fold(np.multiply, 1.0)
+                acc = sums.accumulator(dtype)
+                return sums.product(x, start, times, count + 1.0, acc, dtype, e.rounding)
+            case "maximum" | "minimum":
+                f = np.maximum if op == "maximum" else np.minimum
+                return sums.extreme(x, start, fold(f, sums.neutral(op, dtype)), f)
+        return None
+    own = to_numpy(dtype)
+    g = ufunc_of(op, own)
+    if x.certain and start.certain and own.kind in "biu":
+        folded = fold(g, 0)(x.value) if count else np.broadcast_to(start.value, ())
+        value = np.asarray(g(folded, start.value) if count else start.value)
+        kept = fold(g, 0)(x.value).shape
+        return Bounded(np.broadcast_to(value, kept).astype(own))
+    return None
+
+
+def _general(
+    e: Evaluator,
+    i: Instruction,
+    arrays: Sequence[Bounded],
+    starts: Sequence[Bounded],
+    axes: Sequence[int],
+    count: int,
+) -> Known:
+    """Any reducer: neighbours are combined until one is left, as some order may."""
+    c, dims = i.attrs["to_apply"], arrays[0].value.shape
+    kept = [d for d in range(len(dims)) if d not in axes]
+    order, rest = [*sorted(axes), *kept], [dims[d] for d in kept]
+    values = [moved(a, lambda x: x.transpose(order).reshape([count, *rest])) for a in arrays]
+    begin = [moved(s, lambda x: np.broadcast_to(x, rest)) for s in starts]
+    if not count:
+        return _results(i, tuple(begin))
+    while len(values[0].value) > 1:
+        even = len(values[0].value) // 2 * 2
+        left, right = (
+            [moved(v, partial(_every_second, first=first, stop=even)) for v in values]
+            for first in (0, 1)
+        )
+        joined = list(e.many(c, [*left, *right]))
+        if len(values[0].value) % 2:
+            tail = [moved(v, lambda x: x[-1:]) for v in values]
+            joined = [moved_all(p, np.concatenate) for p in zip(joined, tail, strict=True)]
+        values = joined
+    found = e.many(c, [*begin, *(moved(v, lambda x: x[0]) for v in values)])
+    levels = max(1.0, float(np.log2(count + 1)))
+    return _results(i, tuple(_more(x, float(growth(count, e.rounding)) / levels) for x in found))
+
+
+def _every_second(a: Array, first: int, stop: int) -> Array:
+    return a[first:stop:2]
+
+
+def _more(x: Bounded, times: float) -> Bounded:
+    """Errors that grow with the number of steps, not of levels of a tree."""
+    if x.error is None or x.value.dtype.kind not in "fc":
+        return x
+    return Bounded(x.value, x.error * max(1.0, times))
+
+
+def _results(i: Instruction, found: tuple[Bounded, ...]) -> Known:
+    return found if isinstance(i.shape, TupleShape) else found[0]
+
+
+def _reduce_window(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
+    op, dtype = simple_op(i.attrs["to_apply"]), i.operands[0].array.dtype
+    if len(args) != 2 or op is None or not dtype.is_float or not isinstance(i.shape, Shape):
+        return _window_of_integers(e, i, args)
+    twin, x, start = in_f64(i), args[0], args[1]
+    handler = interp_window.HANDLERS["reduce-window"]
+
+    def fold(zero: float) -> sums.Fold:
+        return lambda a: np.asarray(handler(twin, [a * 1.0, np.float64(zero)], _no_calls))
+
+    count = prod(w.size for w in i.attrs["window"])
+    match op:
+        case "add":
+            return sums.add(x, start, fold(0.0), count, dtype, e.rounding)
+        case "maximum" | "minimum":
+            f = np.maximum if op == "maximum" else np.minimum
+            lost = bool(np.isinf(x.errors).any())
+            found = sums.extreme(x, start, fold(sums.neutral(op, dtype)), f)
+            return unknown(found.value) if lost else found
+        case "multiply":
+            acc = sums.accumulator(dtype)
+            return sums.product(x, start, fold(1.0), count + 1.0, acc, dtype, e.rounding)
+        case _:
+            return e.other(i, args)
+
+
+def _window_of_integers(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
+    """A reducer of several values or of integers: known where all that it is given is."""
+    n = len(args) // 2
+    flat = [narrow(a, o.array.dtype) for a, o in zip(args, i.operands, strict=True)]
+    found = interp_window.HANDLERS["reduce-window"](i, flat, _run_scalars)
+    floats = any(o.array.dtype.kind in ("float", "complex") for o in i.operands[:n])
+    moves = _only_chooses(i.attrs["to_apply"])
+    return _given(found, i.shape, sure=all(a.certain for a in args) and (moves or not floats))
+
+
+def _run_scalars(c: Computation, args: Sequence[Value]) -> Value:
+    from ..interp import evaluate_computation
+
+    return evaluate_computation(c, args)
+
+
+def _only_chooses(c: Computation) -> bool:
+    """Whether a computation hands on its arguments, and computes with none of them."""
+    chooses = {"parameter", "select", "compare", "tuple", "maximum", "minimum", "and", "or", "not"}
+    return all(
+        i.opcode in chooses or (isinstance(i.shape, Shape) and i.shape.dtype.kind != "float")
+        for i in c.instructions
+    )
+
+
+def _map(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
+    return _results(i, e.many(i.attrs["to_apply"], args))
+
+
+def _scatter(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
+    n, c = len(args) // 2, i.attrs["to_apply"]
+    dtype, handler = i.operands[0].array.dtype, interp_indexing.HANDLERS["scatter"]
+    places, op = args[n], simple_op(c)
+    flat = [narrow(a, o.array.dtype) for a, o in zip(args, i.operands, strict=True)]
+    sure = all(a.certain for a in args)
+    whole = all(o.array.dtype.kind not in ("float", "complex") for o in i.operands)
+    if n > 1 or not places.certain or (whole and sure) or not dtype.is_float:
+        found = handler(i, flat, _run_scalars)
+        return _given(found, i.shape, sure and (whole or _only_chooses(c)))
+    x, updates = args[0], args[2]
+
+    def put(into: Array, new: Array) -> Array:
+        return np.asarray(handler(in_f64(i), [into, places.value, new], _no_calls))
+
+    if c.root is c.parameters[-1]:
+        return moved_all([x, updates], lambda arrays: put(arrays[0] * 1.0, arrays[1]))
+    if op in ("maximum", "minimum") and sure:
+        return Bounded(put(x.value, updates.value))
+    if op == "multiply":
+        count = np.log2(put(np.ones(x.value.shape), np.full(updates.value.shape, 2.0)))
+
+        def times(a: Array) -> Array:
+            return put(np.ones(x.value.shape), a)
+
+        found = sums.product(updates, x, times, count, dtype, dtype, e.rounding)
+        return select(Bounded(count > 0), found, x)
+    if op != "add":
+        return _given(handler(i, flat, _run_scalars), i.shape, sure=False)
+    return _added(e, x, updates, put, dtype)
+
+
+def _added(
+    e: Evaluator, x: Bounded, updates: Bounded, put: Callable[[Array, Array], Array], dtype: DType
+) -> Bounded:
+    """Updates added to their places one after the other, each sum in the element type."""
+    count = put(np.zeros(x.value.shape), np.ones(updates.value.shape))
+    value = put(x.value, updates.value)
+    squares = put(x.value * x.value, updates.value * updates.value)
+    error = put(x.errors, updates.errors)
+    plain = sums.plain(x.value) and sums.plain(updates.value)
+    step = sums.grid(np.append(x.value.reshape(-1), updates.value.reshape(-1))) if plain else None
+    found = sums.total(value, squares, error, count + 1, step, dtype, dtype, e.rounding)
+    return Bounded(value, np.where(count == 0, x.errors, found.errors))
+
+
+def _select_and_scatter(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
+    a, source, init = args
+    handler, dtype = interp_window.HANDLERS["select-and-scatter"], i.array.dtype
+    if not a.certain or simple_op(i.attrs["scatter"]) != "add" or not dtype.is_float:
+        flat = [narrow(x, o.array.dtype) for x, o in zip(args, i.operands, strict=True)]
+        found = handler(i, flat, _run_scalars)
+        whole = dtype.kind not in ("float", "complex") and all(x.certain for x in args)
+        return _given(found, i.shape, whole)
+    zero = np.float64(0)
+
+    def put(start: Array, new: Array) -> Array:
+        return np.asarray(handler(in_f64(i), [a.value, new, zero], _run_scalars)) + start
+
+    start = moved(init, lambda v: np.full(a.value.shape, v))
+    return _added(e, start, source, put, dtype)
+
+
+def _sort(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
+    axis, c = i.attrs["dimensions"][0], i.attrs["to_apply"]
+    flat = [narrow(a, o.array.dtype) for a, o in zip(args, i.operands, strict=True)]
+    rows = [np.moveaxis(a, axis, 0) for a in flat]
+    order = np.moveaxis(interp_sort._order(c, rows, _run_scalars), 0, axis)
+
+    def move(a: Array) -> Array:
+        return np.take_along_axis(a, order, axis)
+
+    found = [moved(a, move) for a in args]
+    compared = [n for n, a in enumerate(args) if _reads(c, n)]
+    if not all(args[n].certain for n in compared):
+        found = [_near(e, f, n in compared, len(compared), axis) for n, f in enumerate(found)]
+    return tuple(found) if isinstance(i.shape, TupleShape) else found[0]
+
+
+def _reads(c: Computation, number: int) -> bool:
+    used = set(post_order([c.root], needs))
+    return any(c.parameters[2 * number + k] in used for k in range(2))
+
+
+def _near(e: Evaluator, x: Bounded, key: bool, keys: int, axis: int) -> Bounded:
+    """A sorted operand whose order is not certain: a lone key moves no further than its error."""
+    if key and keys == 1 and x.value.dtype.kind == "f":
+        most = np.max(x.errors, axis=axis, keepdims=True, initial=0.0)
+        return Bounded(x.value, np.broadcast_to(most, x.value.shape))
+    return unknown(x.value)
+
+
+def _topk(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
+    x, dtype = args[0], i.operands[0].array.dtype
+    found, at = interp_sort.HANDLERS["topk"](i, [narrow(x, dtype)], _no_calls)
+    if x.certain:
+        return Bounded(wide(found, dtype)), Bounded(at)
+    most = np.max(x.errors, axis=-1, keepdims=True, initial=0.0)
+    value = np.take_along_axis(x.value, at.astype(np.int64), -1)
+    return Bounded(value, np.broadcast_to(most, value.shape)), unknown(at)
+
+
+def _select(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
+    return select(*args)
+
+
+_RULES: dict[str, Rule] = {
+    **{
+        n: _movement(interp_shaping.HANDLERS, n)
+        for n in ("broadcast", "reshape", "transpose", "reverse", "concatenate", "slice", "pad")
+    },
+    "dynamic-slice": _indexed("dynamic-slice", 1),
+    "dynamic-update-slice": _indexed("dynamic-update-slice", 2),
+    "gather": _indexed("gather", 1),
+    "constant": _constant,
+    "iota": _iota,
+    "compare": _compare,
+    "convert": _convert,
+    "select": _select,
+    "bitcast": _bits(interp_shaping.HANDLERS, "bitcast"),
+    "bitcast-convert": _bits(interp_pointwise.HANDLERS, "bitcast-convert"),
+    "reduce-precision": _precision,
+    "real": _part(imaginary=False),
+    "imag": _part(imaginary=True),
+    "complex": _complex,
+    "dot": _dot,
+    "convolution": _convolution,
+    "reduce": _reduce,
+    "reduce-window": _reduce_window,
+    "map": _map,
+    "scatter": _scatter,
+    "select-and-scatter": _select_and_scatter,
+    "sort": _sort,
+    "topk": _topk,
+}
