@@ -162,7 +162,8 @@ def _wanted(x: Bounded, out: Buffer) -> Wanted:
         if error is None and not off.any():
             return Wanted(near, None, rms)
         bound = (0.0 if error is None else error) + off
-    return Wanted(near, np.nextafter(bound.astype(np.float32), np.float32(np.inf)), rms)
+        above = np.nextafter(bound.astype(np.float32), np.float32(np.inf))
+    return Wanted(near, np.where(bound == 0, np.float32(0), above), rms)
 
 
 def _raw(a: Array) -> Array:

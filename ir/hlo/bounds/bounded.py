@@ -80,6 +80,8 @@ def largest(dtype: DType) -> float:
 
 def beyond(dtype: DType) -> float:
     """What a number too large for a type becomes: infinity, NaN, or the largest."""
+    if FORMATS[dtype].special == "ieee":
+        return float("inf")
     return float(convert(np.array(np.finfo(np.float32).max), to_numpy(dtype)).astype(np.float64))
 
 
@@ -160,7 +162,7 @@ def _in_range(value: Array, error: Array, dtype: DType) -> Bounded:
     over = ~odd & (size - error > top * (1 + unit(dtype)))
     error = np.where(over, 0.0, np.where(high & ~odd & ~over, np.inf, error))
     value = np.where(over, np.copysign(beyond(dtype), value), value)
-    if beyond(dtype) != np.inf and FORMATS[dtype].special != "ieee":
+    if FORMATS[dtype].special != "ieee":
         value = np.where(np.isinf(value) & odd, np.copysign(beyond(dtype), value), value)
     return Bounded(value, error)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from typing import TypeAlias
@@ -263,7 +263,9 @@ def _contraction(
     step = sums.grid(p, q) if sums.plain(p) and sums.plain(q) else None
     if tf32 and step is not None and _short(p) and _short(q):
         tf32 = 0.0
-    return sums.total(value, squares, error, depth, step, acc, to, e.rounding, 2 * tf32)
+    steady = e.rounding.steady and not (sums.few_values(p) and sums.few_values(q))
+    rounding = replace(e.rounding, steady=steady)
+    return sums.total(value, squares, error, depth, step, acc, to, rounding, 2 * tf32)
 
 
 def _short(a: Array) -> bool:
@@ -484,8 +486,8 @@ def _select_and_scatter(e: Evaluator, i: Instruction, args: list[Bounded]) -> Kn
     if not a.certain or simple_op(i.attrs["scatter"]) != "add" or not dtype.is_float:
         flat = [narrow(x, o.array.dtype) for x, o in zip(args, i.operands, strict=True)]
         found = handler(i, flat, _run_scalars)
-        whole = dtype.kind not in ("float", "complex") and all(x.certain for x in args)
-        return _given(found, i.shape, whole)
+        exactly = dtype.kind not in ("float", "complex") or _only_chooses(i.attrs["scatter"])
+        return _given(found, i.shape, exactly and all(x.certain for x in args))
     zero = np.float64(0)
 
     def put(start: Array, new: Array) -> Array:

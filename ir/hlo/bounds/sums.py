@@ -3,7 +3,8 @@
 A sum of n terms is off by what rounding adds at each step. Steps round independently, so the error
 grows as the square root of their number (Higham and Mary, A new approach to probabilistic rounding
 error analysis, 2019), each in proportion to the partial sum there, which lies about where the
-mean (S / n) and the spread (Q, the sum of squares) of the terms put it. Errors of the terms
+mean (S / n) and the spread (Q, the sum of squares) of the terms put it. Where the terms have few
+different values, steps round alike, and the error grows as their number. Errors of the terms
 themselves may all have one sign and are added up.
 """
 
@@ -20,7 +21,8 @@ from ..nodes import Instruction
 from .bounded import Array, Bounded, Rounding, ends, hull, rounded, unit
 
 SPREAD = 4.0  # standard deviations, several times over: a step's is a quarter of what is taken
-CUT = 0.25  # share of the steps that count where sums are cut and errors do not average out
+CUT = 0.5  # share of the steps that count where errors do not average out
+SAMPLE = 2048  # elements that are looked at to tell whether there are few different values
 GRIDS = tuple(2.0**-k for k in (0, 4, 8, 16))  # steps of which the terms of an exact sum are whole
 
 Fold = Callable[[Array], Array]
@@ -43,13 +45,16 @@ def grid(*arrays: Array) -> float | None:
     step = 1.0
     for a in arrays:
         for g in GRIDS:
-            scaled = a / g
-            if bool((np.rint(scaled) == scaled).all()):
+            if _whole(_sample(a) / g) and _whole(a / g):
                 step *= g
                 break
         else:
             return None
     return step
+
+
+def _whole(a: Array) -> bool:
+    return bool((np.rint(a) == a).all())
 
 
 def total(
@@ -86,6 +91,18 @@ def total(
         return rounded(value, own, to, units=0.0)
 
 
+def few_values(a: Array) -> bool:
+    """Whether most elements other than zero equal another one, as far as a sample shows."""
+    taken = _sample(a)
+    taken = taken[taken != 0]
+    return bool(len(np.unique(taken)) <= 0.5 * len(taken))
+
+
+def _sample(a: Array) -> Array:
+    flat = a.reshape(-1)
+    return flat[:: max(1, flat.size // SAMPLE)]
+
+
 def plain(a: Array) -> bool:
     """Whether every element is a finite number."""
     return bool(np.isfinite(a).all())
@@ -107,6 +124,7 @@ def add(
         error = None
         if x.error is not None or start.error is not None:
             error = fold(x.errors) + start.errors
+    rounding = replace(rounding, steady=rounding.steady and not few_values(x.value))
     step = grid(x.value, start.value) if plain(x.value) and plain(start.value) else None
     if step is not None and step < 1:  # the product of both steps; the finer one is meant
         step = grid(np.append(x.value.reshape(-1), start.value))
