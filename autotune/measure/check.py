@@ -1,24 +1,40 @@
 """Whether a candidate computes what it should, and touches nothing that it should not.
 
+First its loops are looked at: iterations that run at once must not meet, which a run shows only
+now and then.
+
 It runs on each set of inputs in memory of its own, between guard pages, everything but the inputs
 filled with a byte that is NaN for floats in one run and a huge number in another. Inputs are
-compared afterwards. Once it has been timed it runs again, in a workspace as all those runs left it.
+compared afterwards. Once it has been timed it runs again, where those runs left their traces.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
+from ...ir.loop.nodes import Func
+from ...schedule.concurrent import kinds_hold
+from ...schedule.cursor import nest
 from .machine import Runnable, Trial
 from .standard import Case, Standard, judge
 
 NAN, HUGE = 0xFF, 0x7F
 """Bytes of which a float is NaN or near the largest; integers of them are -1 or large."""
 
+REPEATS = 64  # runs after timing, at most
+SHORT = 3e-3  # seconds after which one more run is the last of them
+
 RUNS = ((1, NAN, True), (0, HUGE, False), (2, NAN, True))
 """The case, what unwritten memory holds, and whether buffers end at a guard page or begin there."""
 
 Say = Callable[[str], object]
+
+
+def racing(func: Func) -> str:
+    """Why iterations of some loop must not run at once, as they do; "" where all may."""
+    reason = kinds_hold(func, nest(func).blocks.values())
+    return "" if reason is None else f"its loops run at once what they may not: {reason.why}"
 
 
 class Wrong(Exception):
@@ -42,10 +58,16 @@ def check(run: Runnable, standard: Standard, say: Say) -> float:
 
 
 def check_again(run: Runnable, standard: Standard, say: Say) -> None:
-    """Run once more, after the timed runs; ``Wrong`` if it fails now."""
+    """Run again after the timed runs, a short one often; ``Wrong`` if it fails now.
+
+    Threads that get into each other's way do so now and then.
+    """
     say("after it was timed")
-    case = standard.ordinary
-    _accept(run.again(NAN), case, standard, "ordinary values after it was timed")
+    case, began = standard.ordinary, time.perf_counter()
+    for _ in range(REPEATS):
+        _accept(run.again(NAN), case, standard, f"{case.name}, after it was timed")
+        if time.perf_counter() - began > SHORT:
+            break
 
 
 def _accept(trial: Trial, case: Case, standard: Standard, name: str) -> float:

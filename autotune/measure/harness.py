@@ -20,7 +20,7 @@ from ...schedule.sketches.space import Sketch
 from ..programs import Program
 from ..records import Json
 from .candidates import Rejected, in_short, make_schedule
-from .check import Wrong, check, check_again
+from .check import Wrong, check, check_again, racing
 from .lock import MachineLock
 from .machine import Array, Machine, Runnable
 from .processor import Processor
@@ -174,6 +174,8 @@ class Harness:
         began = time.perf_counter()
         schedule = make_schedule(loaded.program.func, loaded.sketches, loaded.target, c)
         trace = cast("list[Json]", schedule.trace.to_json())
+        if told := racing(schedule.func):
+            raise Rejected(Outcome("wrong", (), trace, note=told))
         try:
             run = loaded.machine.compile(schedule.func)
         except (MemoryError, DeviceError, Rejected):

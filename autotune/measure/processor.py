@@ -44,7 +44,7 @@ class NativeRun:
     facts: Mapping[str, Json] = {}
 
     def __init__(self, kernel: Kernel, machine: Processor) -> None:
-        self._kernel = kernel
+        self.kernel = kernel
         self._machine = machine
         size = kernel.compiled.workspace
         work = aligned(size, (size,), np.dtype(np.uint8))
@@ -55,7 +55,7 @@ class NativeRun:
 
     def trial(self, arguments: Sequence[Array], pattern: int, upper: bool) -> Trial:
         """One run between guard pages."""
-        return self._machine.cage.run(self._kernel, arguments, pattern, upper)
+        return self._machine.cage.run(self.kernel, arguments, pattern, upper)
 
     def again(self, pattern: int) -> Trial:
         """One more run in the first of the sets that timing rotates through."""
@@ -63,14 +63,14 @@ class NativeRun:
         outputs = buffers[len(given) :]
         for out in outputs:
             out.reshape(-1).view(np.uint8).fill(pattern)
-        self._kernel.execute(self._bound[0][0], self._work.ctypes.data)
+        self.kernel.execute(self._bound[0][0], self._work.ctypes.data)
         pairs = zip(buffers, given, strict=False)
         spoiled = [n for n, (b, a) in enumerate(pairs) if not same_bytes(b, a)]
         return Trial(outputs, f"it overwrites input {spoiled[0]}" if spoiled else "")
 
     def call(self, times: int) -> None:
         """Run so many times, on one set of buffers after the other."""
-        entry, sets = self._kernel.entry, self._sets
+        entry, sets = self.kernel.entry, self._sets
         for n in range(times):
             entry(*sets[n % len(sets)])
 
