@@ -48,7 +48,7 @@ def check(run: Runnable, standard: Standard, say: Say) -> float:
     ``say`` is told beforehand what is about to run, for whoever finds it dead.
     """
     worst = 0.0
-    for number, pattern, upper in RUNS:
+    for number, pattern, upper in RUNS[: len(standard.cases)]:
         case = standard.cases[number]
         where = "end at" if upper else "begin behind"
         say(f"on {case.name} in buffers that {where} a guard page")

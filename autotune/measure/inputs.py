@@ -23,7 +23,7 @@ Array: TypeAlias = np.ndarray[Any, Any]
 
 ORDINARY, WHOLE, FAR = "ordinary values", "whole numbers", "values far apart"
 LADDER = (7, 2, 1)  # largest whole numbers: the first with which all is exact is taken
-SMALLEST, LARGEST = -8.0, 4.0  # powers of 2 between which values far apart lie
+SMALLEST, SPREAD = -8, 12  # the least power of 2 of values far apart, and how many there are
 
 
 def far_apart(program: Program, seed: int) -> list[Array]:
@@ -33,7 +33,7 @@ def far_apart(program: Program, seed: int) -> list[Array]:
 
 
 def whole_numbers(program: Program, seed: int, largest: int) -> list[Array]:
-    """Floats that are whole numbers up to ``largest``, a third of them zero; small integers."""
+    """Floats that are whole numbers up to ``largest``, zero among them; small integers."""
     return [_stored(r, _whole(rng, r, largest)) for rng, r in _recipes(program, seed, 2)]
 
 
@@ -68,9 +68,8 @@ def _whole(rng: np.random.Generator, r: Draw, largest: int) -> Array:
         case _ if r.positive:  # roots of which are whole too, where there is room for them
             return np.asarray(4.0 ** rng.integers(0, 1 + largest // 3, r.dims)).astype(np.float32)
         case _:
-            kept = rng.random(r.dims) < 2 / 3
-            found = rng.integers(1, largest + 1, r.dims) * rng.choice((-1, 1), r.dims)
-            return np.where(kept, found, 0).astype(np.float32)
+            found = rng.integers(-largest, largest + 1, r.dims, np.int8)
+            return np.asarray(found).astype(np.float32)
 
 
 def _far(rng: np.random.Generator, r: Draw, most: int) -> Array:
@@ -83,12 +82,15 @@ def _far(rng: np.random.Generator, r: Draw, most: int) -> Array:
             pair = [_spread(rng, r.dims) for _ in range(2)]
             return np.asarray(pair[0] + 1j * pair[1])
         case _:
-            x = r.scale * _spread(rng, r.dims)
-            return np.asarray(np.abs(x) if r.positive else x).astype(np.float32)
+            x = np.float32(r.scale) * _spread(rng, r.dims)
+            return np.asarray(np.abs(x) if r.positive else x)
 
 
 def _spread(rng: np.random.Generator, dims: tuple[int, ...]) -> Array:
-    return np.asarray(rng.choice((-1.0, 1.0), dims) * 2.0 ** rng.uniform(SMALLEST, LARGEST, dims))
+    """Made of random bits: sign and fraction as they come, the exponent out of ``SPREAD``."""
+    bits = np.asarray(rng.integers(0, 1 << 32, dims, np.uint32))
+    exponent = (bits >> 23 & 0xFF) % SPREAD + (127 + SMALLEST)
+    return np.asarray((bits & 0x807FFFFF | exponent << 23).astype(np.uint32)).view(np.float32)
 
 
 def _places(rng: np.random.Generator, r: Draw, most: int) -> Array:

@@ -218,6 +218,28 @@ def _monotone(name: str, exact_at: tuple[float, ...] = (), units: float = 2 * LI
     return rule
 
 
+def _exponential(args: Sequence[Bounded], to: DType) -> Bounded:
+    """The error in closed form: exp(x + e) - exp(x) = exp(x) (exp(e) - 1)."""
+    (x,) = args
+    with np.errstate(all="ignore"):
+        value = np.exp(x.value)
+        error = None if x.certain else value * np.expm1(x.errors)
+        found = rounded(value, error, to, _units(to, 2 * LIBRARY), always=True)
+    known = (x.errors == 0) & ((x.value == 0) | np.isnan(value))
+    return Bounded(found.value, np.where(known, 0.0, found.errors))
+
+
+def _error_function(args: Sequence[Bounded], to: DType) -> Bounded:
+    """``erf``, whose slope is at most 2 / sqrt(pi) exp(-y^2), y the least size of the argument."""
+    (x,) = args
+    value = _F["erf"](x.value)
+    with np.errstate(all="ignore"):
+        nearest = np.maximum(0.0, np.abs(x.value) - x.errors)
+        error = None if x.certain else 1.1284 * np.exp(-(nearest**2)) * x.errors
+        error = None if error is None else np.minimum(error, 2.0)
+    return rounded(value, error, to, _units(to, 2 * LIBRARY), always=True)
+
+
 def _units(to: DType, units: float) -> float:
     """Narrow types are computed in f32, so that rounding is nearly all there is."""
     return units if to.bits >= 32 else 1.01
@@ -305,7 +327,7 @@ def _remainder(args: Sequence[Bounded], to: DType) -> Bounded:
 
 
 def _larger(name: str) -> Rule:
-    """Maximum and minimum: of two ranges, end by end."""
+    """Maximum and minimum: off as one operand is if that is chosen for certain, else as either."""
     f = _F[name]
 
     def rule(args: Sequence[Bounded], to: DType) -> Bounded:
@@ -313,11 +335,11 @@ def _larger(name: str) -> Rule:
         value = np.asarray(f(a.value, b.value))
         if both(a.error, b.error):
             return Bounded(value)
-        (p, q), (r, s) = ends(a), ends(b)
+        ea, eb = a.errors, b.errors
         with np.errstate(all="ignore"):
-            found = hull(value, np.asarray(f(p, r)), np.asarray(f(q, s)))
-        lost = np.isinf(a.errors) | np.isinf(b.errors)
-        return Bounded(value, np.where(lost, np.inf, found))
+            apart = np.abs(a.value - b.value) > ea + eb
+        mine = np.where(value == a.value, ea, eb)  # of what is larger for certain
+        return Bounded(value, np.where(apart, mine, np.maximum(ea, eb)))
 
     return rule
 
@@ -431,9 +453,11 @@ _FLOAT: dict[str, Rule] = {
     "cosine": _wave("cosine"),
     "tan": _tangent,
     **{n: _step(n) for n in ("sign", "floor", "ceil", "round-nearest-even", "round-nearest-afz")},
-    **{n: _monotone(n, (0.0,)) for n in ("exponential", "logistic", "cosh", "erfc")},
+    "exponential": _exponential,
+    "erf": _error_function,
+    **{n: _monotone(n, (0.0,)) for n in ("logistic", "cosh", "erfc")},
     **{n: _monotone(n) for n in ("exponential-minus-one", "log", "log-plus-one", "tanh", "sinh")},
-    **{n: _monotone(n) for n in ("asin", "acos", "atan", "asinh", "acosh", "atanh", "erf")},
+    **{n: _monotone(n) for n in ("asin", "acos", "atan", "asinh", "acosh", "atanh")},
     **{n: _monotone(n) for n in ("cbrt", "rsqrt")},
 }
 _COMPLEX: dict[str, Rule] = {
