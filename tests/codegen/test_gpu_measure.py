@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from nestwright.autotune.measure import device as measured
+from nestwright.autotune.measure.check import RUNS
 from nestwright.autotune.measure.harness import Harness
 from nestwright.autotune.measure.protocol import Candidate, Job
+from nestwright.autotune.measure.standard import make_standard
 from nestwright.autotune.measure.worker import Worker
 from nestwright.autotune.programs import KERNEL, Program
 from nestwright.autotune.records import DEFAULT_SKETCH
@@ -53,7 +56,7 @@ def test_a_candidate_is_checked_and_timed_by_events(harness, fake, tmp_path: Pat
     (outcome,) = harness.run(job(tmp_path))
     assert outcome.status == "ok" and outcome.runs and outcome.trace
     assert fake.count()["cuGraphLaunch"] or fake.count()["cuLaunchKernel"] > 3
-    assert fake.count()["cuMemsetD8Async"] == 1, "what a kernel does not write must show"
+    assert fake.count()["cuMemsetD8Async"] > 9, "what a kernel does not write must show"
     places = {words[2] for _, _, words in fake.launched}
     assert len(places) > 4, "sets of buffers take turns"
     if ptxas.find() is not None:
@@ -65,6 +68,54 @@ def test_a_wrong_result_is_told_and_not_timed(harness, fake, tmp_path: Path) -> 
     fake.kernels[KERNEL] = None
     (outcome,) = harness.run(job(tmp_path))
     assert outcome.status == "wrong" and "differs" in outcome.note and not outcome.runs
+
+
+Words = Callable[[int, int, int], None]
+
+
+def spoiled(fake, spoil: Words) -> None:
+    """The fake's kernel, followed by ``spoil`` on the addresses that it got."""
+    real = fake.kernels[KERNEL]
+
+    def run(x: int, y: int, z: int) -> None:
+        real(x, y, z)
+        spoil(x, y, z)
+
+    run.words = 3  # type: ignore[attr-defined]
+    fake.kernels[KERNEL] = run
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (lambda x, y, z: ctypes.memset(y + 4 * 6399, 1, 1), "it overwrites input 1"),
+        (lambda x, y, z: ctypes.memset(z + 4 * 6400, 1, 1), "it writes beside parameter 2"),
+        (lambda x, y, z: ctypes.memset(x - 1, 1, 1), "it writes beside parameter 0"),
+        (lambda x, y, z: ctypes.memset(z + 4 * 6399, 0xFF, 4), "nan instead of"),
+    ],
+)
+def test_damage_is_found(harness, fake, tmp_path: Path, spoil: Words, told: str) -> None:
+    spoiled(fake, spoil)
+    (outcome,) = harness.run(job(tmp_path))
+    assert outcome.status == "wrong" and told in outcome.note
+
+
+def test_a_fault_in_a_race_is_its_candidates(harness, fake, tmp_path: Path) -> None:
+    """The second of three breaks the device: what is known of the others is lost, not bad."""
+    real, runs = fake.kernels[KERNEL], 0
+
+    def faulty(*words: int) -> None:
+        nonlocal runs
+        runs += 1
+        if runs == 4:
+            fake.fault()
+        real(*words)
+
+    faulty.words = real.words  # type: ignore[attr-defined]
+    fake.kernels[KERNEL] = faulty
+    outcomes = harness.run(job(tmp_path, "race", DEFAULT, DEFAULT, DEFAULT))
+    assert [o.status for o in outcomes] == ["lost", "crash", "lost"]
+    assert [o.fault for o in outcomes] == [False, True, False]
 
 
 def test_a_race_times_in_turns(harness, fake, tmp_path: Path) -> None:
@@ -115,7 +166,8 @@ def test_a_constant_is_packed_for_a_kernel_that_takes_it_so(harness, fake, tmp_p
     schedule = Schedule(program.func)
     sketch.apply(schedule, choices)
     [pack] = compile_device(schedule.func, target).packs
-    wanted = packers([pack])[1](program.arguments(0)[1])
+    first = make_standard(program, target, 0)[RUNS[0][0]][0]
+    wanted = packers([pack])[1](first.arguments[1])
     found = []
 
     def look(x: int, w: int, z: int) -> None:

@@ -82,7 +82,7 @@ def total(
         if step is not None and not operands:
             # Of multiples of a step a, sum |t| <= sum t^2 / a, and by Cauchy <= sqrt(n sum t^2).
             reach = np.minimum(squares / step, np.sqrt(most * squares))
-            own = np.where(reach <= step * 0.5 / unit(dtype), 0.0, own)
+            own = np.where(reach <= step / unit(dtype), 0.0, own)
         if error is not None:
             own = own + error
         own = np.where(np.isnan(own), np.inf, own)
@@ -166,7 +166,7 @@ def product(
         value = fold(x.value) * start.value
         share = fold(1 + _share(x)) * (1 + _share(start)) - 1
         whole = plain(x.value) and plain(start.value) and grid(x.value, start.value) == 1.0
-        whole = whole and bool((np.abs(value) * unit(acc) < 0.5).all())
+        whole = whole and bool((np.abs(value) * unit(acc) < 1).all())
         steps = growth(count, rounding)
         own = 0.0 if whole else steps * unit(acc)
         error = np.abs(value) * ((1 + share) * (1 + own) - 1)
