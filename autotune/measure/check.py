@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
+from ...ir.errors import SimulationError
 from ...ir.loop.nodes import Func
 from ...schedule.concurrent import kinds_hold
 from ...schedule.cursor import nest
@@ -52,7 +54,8 @@ def check(run: Runnable, standard: Standard, say: Say) -> float:
         case = standard.cases[number]
         where = "end at" if upper else "begin behind"
         say(f"on {case.name} in buffers that {where} a guard page")
-        error = _accept(run.trial(case.arguments, pattern, upper), case, standard, case.name)
+        trial = partial(run.trial, case.arguments, pattern, upper)
+        error = _accept(trial, case, standard, case.name)
         worst = error if case is standard.ordinary else worst
     return worst
 
@@ -65,12 +68,16 @@ def check_again(run: Runnable, standard: Standard, say: Say) -> None:
     say("after it was timed")
     case, began = standard.ordinary, time.perf_counter()
     for _ in range(REPEATS):
-        _accept(run.again(NAN), case, standard, f"{case.name}, after it was timed")
+        _accept(partial(run.again, NAN), case, standard, f"{case.name}, after it was timed")
         if time.perf_counter() - began > SHORT:
             break
 
 
-def _accept(trial: Trial, case: Case, standard: Standard, name: str) -> float:
+def _accept(run: Callable[[], Trial], case: Case, standard: Standard, name: str) -> float:
+    try:
+        trial = run()
+    except SimulationError as e:
+        raise Wrong(f"{str(e).splitlines()[0]} ({name})") from None
     if trial.damage:
         raise Wrong(f"{trial.damage} ({name})")
     error, told = judge(trial.results, case, standard.outputs)

@@ -1,6 +1,9 @@
 """Do wrong kernels get past the tuner's check? Plants faults, asks the check, and judges itself.
 
     python tests/autotune/judged.py --count 500 --seed 1 [--kinds "lost tail,lost init"]
+    python tests/autotune/judged.py --kinds "lost barrier" --target "cuda-sim -arch=sm_90"
+
+It ends with status 1 if a mutant was accepted that the judge calls wrong.
 
 The judge knows nothing of the check. It runs the mutant and the kernel it was made from, both with
 outputs and workspace filled beforehand, three times in a row, on inputs of its own, and asks for
@@ -21,8 +24,9 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 
@@ -32,18 +36,23 @@ from programs import TEXTS
 
 from nestwright.autotune.measure.candidates import Rejected, make_schedule
 from nestwright.autotune.measure.check import Wrong, check, check_again, racing
-from nestwright.autotune.measure.processor import Processor
+from nestwright.autotune.measure.processor import NativeRun, Processor
 from nestwright.autotune.measure.protocol import Candidate
 from nestwright.autotune.measure.standard import Standard, make_standard
 from nestwright.autotune.programs import Program
 from nestwright.autotune.records import DEFAULT_SKETCH
+from nestwright.codegen import kernel as kernels
 from nestwright.codegen.kernel import Kernel
+from nestwright.codegen.lower.pipeline import lower
 from nestwright.ir.accuracy import relative_error
 from nestwright.ir.dtypes import to_numpy
-from nestwright.ir.loop.nodes import Func
+from nestwright.ir.errors import SimulationError
+from nestwright.ir.loop.nodes import Func, Intrinsic, Seq, Stmt
+from nestwright.ir.loop.visit import map_stmt, walk
 from nestwright.ir.target import Target
 from nestwright.schedule.sketches.generate import generate
 
+BARRIER = "lost barrier"  # planted in the lowered function, which alone has barriers
 CANARY = 4096  # bytes on either side
 APART = 1e-4  # of the root mean square: more is another result
 STEP = {2: 2.0**-7, 1: 2.0**-2}  # relative distance of neighbours, by bytes: both may be right
@@ -85,11 +94,11 @@ class Subject:
             return make_schedule(self.program.func, sketches, self.target, chosen).func
 
 
-def asked(subject: Subject, func: Func) -> str:
+def asked(subject: Subject, func: Func, barrier: int | None) -> str:
     """What the tuner's check says of a function: ``accepted``, or why not."""
     if told := racing(func):
         return f"rejected: {told}"
-    run = subject.machine.compile(func)
+    run = compiled(subject, func, barrier)
     try:
         check(run, subject.standard, lambda doing: None)
         run.call(3)
@@ -99,9 +108,40 @@ def asked(subject: Subject, func: Func) -> str:
     return "accepted"
 
 
-def judged(subject: Subject, good: Func, bad: Func) -> str:
+def compiled(subject: Subject, func: Func, barrier: int | None) -> NativeRun:
+    """The function's kernel; of a GPU's, without the barrier of that number."""
+    if barrier is None:
+        return subject.machine.compile(func)
+
+    def lowered(f: Func, target: Target) -> Func:
+        flat = lower(f, target)
+        found = [s for s in walk(flat.body) if _is_barrier(s)]
+        lost = found[barrier % len(found)]
+
+        def stmt(s: Stmt) -> Stmt:
+            return Seq(()) if s is lost else map_stmt(s, stmt, lambda e: e)
+
+        return replace(flat, body=stmt(flat.body))
+
+    with patch.object(kernels, "lower", lowered):
+        return subject.machine.compile(func)
+
+
+def _is_barrier(s: Stmt) -> bool:
+    return isinstance(s, Intrinsic) and s.name == "barrier"
+
+
+def judged(subject: Subject, good: Func, bad: Func, barrier: int | None) -> str:
     """``equal``, or in what a mutant differs from the function that it was made from."""
-    one, other = (subject.machine.compile(f).kernel for f in (good, bad))
+    one = subject.machine.compile(good).kernel
+    other = compiled(subject, bad, barrier).kernel
+    try:
+        return _compared(subject, one, other)
+    except SimulationError as e:
+        return f"wrong: {e}"
+
+
+def _compared(subject: Subject, one: Kernel, other: Kernel) -> str:
     for turn in range(4):
         inputs = _inputs(subject.program, turn)
         wanted = _executed(one, subject.program, inputs, 0x00, 1)[0]
@@ -170,9 +210,12 @@ def _executed(
     return [view.copy() for *_, view in held[len(inputs) :]], ""
 
 
-def forked(subject: Subject, good: Func, bad: Func) -> tuple[str, str]:
+def forked(subject: Subject, good: Func, bad: Func, barrier: int | None = None) -> tuple[str, str]:
     """What the check says and what the judge says, each in a process of its own."""
-    return _told(lambda: asked(subject, bad)), _told(lambda: judged(subject, good, bad))
+    return (
+        _told(lambda: asked(subject, bad, barrier)),
+        _told(lambda: judged(subject, good, bad, barrier)),
+    )
 
 
 def _told(work) -> str:
@@ -243,6 +286,14 @@ def campaign(texts: dict[str, str], count: int, seed: int, kinds: Sequence[str],
             subjects[name] = Subject.of(texts[name], target)
         subject = subjects[name]
         good = subject.scheduled(r)
+        if kinds == (BARRIER,):
+            number = r.randrange(1 << 20)
+            if not any(_is_barrier(s) for s in walk(lower(good, target).body)):
+                continue
+            found = Finding(name, Fault(BARRIER, number, 0), *forked(subject, good, good, number))
+            wrong += found.built and found.wrong
+            yield found
+            continue
         places = defaultdict(list)
         for kind, site in faults(good):
             if kind in kinds:
@@ -277,7 +328,8 @@ def main() -> None:
     table: dict[str, Counter[str]] = defaultdict(Counter)
     os.environ["NESTWRIGHT_CACHE"] = "off"
     target = Target.parse(options.target)
-    for f in campaign(texts, options.count, options.seed, options.kinds.split(","), target):
+    kinds = tuple(options.kinds.split(","))
+    for f in campaign(texts, options.count, options.seed, kinds, target):
         said = "no build" if not f.built else "accepted" if f.accepted else "rejected"
         table[f.fault.kind][f"{said}, {'wrong' if f.wrong else 'equal'}"] += 1
         if f.built and f.accepted == f.wrong:
@@ -286,6 +338,7 @@ def main() -> None:
         print(f"{kind:24s}", dict(row))
     total = sum(table.values(), Counter())
     print("in all", dict(total))
+    sys.exit(1 if total["accepted, wrong"] else 0)
 
 
 if __name__ == "__main__":
