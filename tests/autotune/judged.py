@@ -332,6 +332,8 @@ def main() -> None:
     for f in campaign(texts, options.count, options.seed, kinds, target):
         said = "no build" if not f.built else "accepted" if f.accepted else "rejected"
         table[f.fault.kind][f"{said}, {'wrong' if f.wrong else 'equal'}"] += 1
+        if not sum(sum(row.values()) for row in table.values()) % 50:
+            print("so far", dict(sum(table.values(), Counter())), flush=True)
         if f.built and f.accepted == f.wrong:
             print(f.program, f.fault, "|", f.asked[:200], "|", f.judged, flush=True)
     for kind, row in sorted(table.items()):
