@@ -59,10 +59,12 @@ def tune(
     progress: Listener | None = None,
     simulate_cost: bool = False,
     example: Any = None,
+    excess_precision: bool = True,
 ) -> TuneResult:
     """Search for faster schedules of a model's groups; what is found goes into a log.
 
-    ``model`` and ``example`` are as for ``build``; of a ``Schedule`` only the function counts.
+    ``model``, ``example`` and ``excess_precision`` are as for ``build``; of a ``Schedule`` only the
+    function counts.
     ``trials`` is the total for this model in the log, trials of earlier calls included, unless
     ``resume`` is false: then they are new ones. ``seconds`` is a limit on top. ``constants`` maps
     parameter numbers or names to arrays that are known already. ``workers`` is the number of
@@ -74,7 +76,7 @@ def tune(
     Raises ``TuningInterrupted`` (a ``KeyboardInterrupt``) on Ctrl-C, with nothing lost.
     """
     machine = Target.parse(target) if simulate_cost else _runnable(Target.parse(target))
-    name, tasks = _tasks(model, machine, constants, example)
+    name, tasks = _tasks(model, machine, constants, example, excess_precision)
     path = Path(log) if log is not None else default_log(name, machine)
     _check_budget(trials, seconds)
     tool = _tool()
@@ -107,6 +109,7 @@ def build(
     timings: dict[str, float] | None = ...,
     cache: bool = ...,
     example: Any = ...,
+    excess_precision: bool = ...,
 ) -> Executable: ...
 
 
@@ -119,6 +122,7 @@ def build(
     timings: dict[str, float] | None = ...,
     cache: bool = ...,
     example: Any = ...,
+    excess_precision: bool = ...,
 ) -> Kernel | DeviceKernel: ...
 
 
@@ -130,6 +134,7 @@ def build(
     timings: dict[str, float] | None = None,
     cache: bool = True,
     example: Any = None,
+    excess_precision: bool = True,
 ) -> Executable | Kernel | DeviceKernel:
     """Compile a model with the best schedules of a log; never measures, never tunes.
 
@@ -141,9 +146,11 @@ def build(
     Groups that the log has nothing for get the default schedule; a log without a single record for
     this model and target draws a warning that says what it holds. ``timings`` is filled with the
     seconds of each stage. With ``cache`` a model that was built before, from the same content and
-    schedules by the same compiler, comes from disk (``codegen.store`` says where). What is of the
-    DSL becomes a ``Kernel``, on a GPU a ``DeviceKernel``; ``ScheduleError`` for a schedule that
-    exceeds the GPU or is half done.
+    schedules by the same compiler, comes from disk (``codegen.store`` says where). With
+    ``excess_precision`` (XLA's ``xla_allow_excess_precision``) floats of fewer than 32 bits stay
+    f32 between the operations of a fused group and round where the group ends; without, after every
+    operation. What is of the DSL becomes a ``Kernel``, on a GPU a ``DeviceKernel``, and computes
+    what it says; ``ScheduleError`` for a schedule that exceeds the GPU or is half done.
     """
     machine = Target.parse(target)
     schedules: dict[str, Trace] = {}
@@ -161,9 +168,9 @@ def build(
 
     content = _content(known) if cache and folder() is not None else None
     if content is None:
-        exe = build_module(module(), machine, schedules, constants, spent)
+        exe = build_module(module(), machine, schedules, constants, spent, excess_precision)
     else:
-        exe = build_or_load(content, module, machine, schedules, constants, spent)
+        exe = build_or_load(content, module, machine, schedules, constants, spent, excess_precision)
     if log is not None and exe.bundle.notes.get("scheduled") == "0":
         text = _foreign(exe.name, machine, read(log))
         warnings.warn(text, NestwrightWarning, stacklevel=2)
@@ -188,6 +195,7 @@ def stage_text(
     log: str | os.PathLike[str] | None = None,
     constants: Constants | None = None,
     example: Any = None,
+    excess_precision: bool = True,
 ) -> str:
     """The text of a model at a stage of compilation, under the schedules of a log.
 
@@ -198,7 +206,7 @@ def stage_text(
     machine = Target.parse(target)
     schedules = best_traces(log, machine) if log is not None else {}
     module = as_module(model, example)
-    return _stage_text(module, machine, stage, group, schedules, constants)
+    return _stage_text(module, machine, stage, group, schedules, constants, excess_precision)
 
 
 def best_traces(log: str | os.PathLike[str], target: Target) -> dict[str, Trace]:
@@ -237,7 +245,11 @@ def default_log(name: str, target: Target) -> Path:
 
 
 def _tasks(
-    model: ModelLike, target: Target, constants: Constants | None, example: Any
+    model: ModelLike,
+    target: Target,
+    constants: Constants | None,
+    example: Any,
+    excess_precision: bool,
 ) -> tuple[str, tuple[Task, ...]]:
     """The model's name and its tasks."""
     _check_constants(constants)
@@ -248,7 +260,7 @@ def _tasks(
     module = as_module(known)
     name = module.name if isinstance(known, HloModule) else Path(known).stem
     module = optimize(freeze(module, dict(constants)) if constants else module)
-    return name, extract(module, target)
+    return name, extract(module, target, excess_precision)
 
 
 def _runnable(target: Target) -> Target:

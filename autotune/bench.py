@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from ..codegen.build import build as build_module
+from ..codegen.oracle import reference
 from ..codegen.runtime.executable import Executable
 from ..ir.accuracy import relative_error
 from ..ir.errors import NestwrightError, TargetError
 from ..ir.hlo.inputs import random_arguments
-from ..ir.hlo.interp import evaluate
 from ..ir.hlo.nodes import HloModule
 from ..ir.hlo.passes.freeze_parameters import freeze
 from ..ir.hlo.passes.pipeline import optimize
@@ -55,10 +55,12 @@ def bench(
     check: bool = True,
     progress: Notify | None = None,
     example: Any = None,
+    excess_precision: bool = True,
 ) -> BenchReport:
     """Time models as built by default and with the best schedules of a log.
 
-    Models are as for ``build``; ``example`` are the arguments of those that are JAX functions.
+    Models and ``excess_precision`` are as for ``build``; ``example`` are the arguments of those
+    that are JAX functions.
     ``log`` serves all models; without it each model's default log is used where there is one.
     ``check`` compares the tuned model's results with the interpreter. A model that cannot be
     built is reported with its problem, and the sweep goes on. ``progress`` is told what happens.
@@ -80,7 +82,10 @@ def bench(
         try:
             module = as_module(model, example if callable(model) else None)
             name = name if isinstance(model, str | os.PathLike) else module.name
-            done.append(_bench_model(module, name, machine, log, constants, seed, check, tell))
+            model_bench = _bench_model(
+                module, name, machine, log, constants, seed, check, tell, excess_precision
+            )
+            done.append(model_bench)
         except NestwrightError as e:
             done.append(ModelBench(name, 0, 0, (), (), None, 0, 0, 0, "", (), str(e)))
     facts = {
@@ -109,6 +114,7 @@ def _bench_model(
     seed: int,
     check: bool,
     tell: Notify,
+    excess_precision: bool,
 ) -> ModelBench:
     path = Path(log) if log is not None else default_log(name, target)
     history = read(path) if log is not None or path.exists() else Log(())
@@ -116,11 +122,11 @@ def _bench_model(
     frozen = freeze(module, dict(constants)) if constants else module
     arguments = random_arguments(frozen.entry, seed)
     began = time.perf_counter()
-    plain = build_module(frozen, target)
+    plain = build_module(frozen, target, excess_precision=excess_precision)
     spent = time.perf_counter() - began
-    tasks = extract(optimize(frozen), target)
+    tasks = extract(optimize(frozen), target, excess_precision)
     changed = any(t.key in winners and winners[t.key].sketch != DEFAULT_SKETCH for t in tasks)
-    tuned = _tuned(frozen, target, winners) if changed else plain
+    tuned = _tuned(frozen, target, winners, excess_precision) if changed else plain
     tell(f"{name}: timing")
     before, after = _interleave(plain, tuned, arguments)
     if not changed:
@@ -135,9 +141,11 @@ def _bench_model(
     )  # fmt: skip
 
 
-def _tuned(module: HloModule, target: Target, winners: Mapping[str, Best]) -> Executable:
+def _tuned(
+    module: HloModule, target: Target, winners: Mapping[str, Best], excess_precision: bool
+) -> Executable:
     traces = {key: Trace.from_json(b.trace) for key, b in winners.items()}
-    return build_module(module, target, schedules=traces)
+    return build_module(module, target, schedules=traces, excess_precision=excess_precision)
 
 
 def _interleave(
@@ -172,7 +180,7 @@ def _burst(exe: Executable, arguments: Sequence[Any], times: int) -> float:
 def _error(exe: Executable, module: HloModule, arguments: Sequence[Array]) -> float:
     """The largest error over all results, relative to each one's root mean square."""
     with np.errstate(all="ignore"):
-        expected = evaluate(module, arguments)
+        expected = reference(module, arguments, exe.bundle.excess_precision)
     pairs = zip(_flat(exe(*arguments)), _flat(expected), strict=True)
     return max((relative_error(np.asarray(a), np.asarray(b)) for a, b in pairs), default=0.0)
 

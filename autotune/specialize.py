@@ -39,10 +39,13 @@ class Specialized:
         make: Callable[..., Model],
         target: str | Target = "cpu",
         log: str | os.PathLike[str] | None = None,
+        excess_precision: bool = True,
     ) -> None:
+        """``target``, ``log`` and ``excess_precision`` are as for ``build``."""
         self._make = make
         self._target = Target.parse(target)
         self._log = log
+        self._excess_precision = excess_precision
         self._known: dict[Hashable, Callable[..., Any]] = {}
         self._executables: dict[Hashable, Executable] = {}
         self._compiling = RLock()
@@ -92,7 +95,12 @@ class Specialized:
         with self._compiling:
             if key not in self._known:
                 model, rebuild = self._model(args, named)
-                exe = build(model, target=self._target, log=self._log)
+                exe = build(
+                    model,
+                    target=self._target,
+                    log=self._log,
+                    excess_precision=self._excess_precision,
+                )
                 count(shapes=1)
                 call: Callable[..., Any] = exe if _fits(exe, flat) else _converting(exe)
                 self._executables[key] = exe
@@ -104,9 +112,13 @@ class Jitted(Specialized):
     """A JAX function that is compiled for each combination of its arguments: see ``jit``."""
 
     def __init__(
-        self, function: JaxFunction, target: str | Target, log: str | os.PathLike[str] | None
+        self,
+        function: JaxFunction,
+        target: str | Target,
+        log: str | os.PathLike[str] | None,
+        excess_precision: bool,
     ) -> None:
-        super().__init__(function.function, target, log)
+        super().__init__(function.function, target, log, excess_precision)
         self._function = function
 
     def _flatten(
@@ -124,16 +136,18 @@ def jit(
     log: str | os.PathLike[str] | None = None,
     static_argnums: int | Iterable[int] = (),
     static_argnames: str | Iterable[str] = (),
+    excess_precision: bool = True,
 ) -> Jitted:
     """A JAX function, compiled by nestwright once for each combination of argument shapes.
 
     Arguments are arrays, Python scalars and any trees of them that JAX knows, by place or by name,
     typed as JAX types them; the result is the function's own tree with NumPy arrays as its leaves.
     ``static_argnums`` and ``static_argnames`` are those of ``jax.jit``: what is compiled depends on
-    these arguments' values. Needs jax to be installed: ``UnsupportedError`` at the first call
+    these arguments' values. ``target``, ``log`` and ``excess_precision`` are as for ``build``. Needs jax to be installed: ``UnsupportedError`` at the first call
     otherwise. ``ArgumentError`` for arguments that JAX cannot lower the function with.
     """
-    return Jitted(JaxFunction(function, static_argnums, static_argnames), target, log)
+    known = JaxFunction(function, static_argnums, static_argnames)
+    return Jitted(known, target, log, excess_precision)
 
 
 def _kind(a: Any, number: int) -> Hashable:

@@ -43,12 +43,12 @@ class Task:
         return Workload(self.key, self.name, p.form, p.text, self.flops, self.bytes)
 
 
-def extract(module: HloModule, target: Target) -> tuple[Task, ...]:
+def extract(module: HloModule, target: Target, excess_precision: bool = True) -> tuple[Task, ...]:
     """The tasks of an optimized module, the heaviest work first.
 
     Groups that have only one schedule, such as plain copies, are left out.
     """
-    groups = fuse_module(module)
+    groups = fuse_module(module, excess_precision)
     weights = _occurrences(module, groups)
     found = (_task(g, name, weights[name], target) for name, g in groups.distinct.items())
     tasks = [t for t in found if t is not None]

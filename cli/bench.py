@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .arrays import read_constants
+from .options import excess_precision_option
 
 if TYPE_CHECKING:
     from ..autotune.report import BenchReport
@@ -20,6 +21,7 @@ PIPED = 120  # columns where there is no terminal
 @click.option("--log", type=click.Path(), help="Tuning log (default: each model's own).")
 @click.option("--threads", type=click.IntRange(1, 1024), help="Threads to run with.")
 @click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")
+@excess_precision_option()
 @click.option("--json", "json_path", type=click.Path(), help="Write the data here.")
 @click.option("--html", "html_path", type=click.Path(), help="Write one self-contained page here.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the random arguments.")
@@ -29,6 +31,7 @@ def bench(
     log: str | None,
     threads: int | None,
     constants: str | None,
+    excess_precision: bool,
     json_path: str | None,
     html_path: str | None,
     seed: int,
@@ -44,6 +47,7 @@ def bench(
         constants=frozen,
         threads=threads,
         seed=seed,
+        excess_precision=excess_precision,
         progress=lambda text: click.echo(f"bench: {text}", err=True),
     )
     print_report(report)

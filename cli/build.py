@@ -8,6 +8,7 @@ import time
 import click
 
 from .arrays import read_constants
+from .options import excess_precision_option
 
 
 @click.command()
@@ -15,6 +16,7 @@ from .arrays import read_constants
 @click.option("--target", default="cpu", show_default=True, help="What to build for.")
 @click.option("--log", type=click.Path(), help="Tuning log whose best schedules are used.")
 @click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")
+@excess_precision_option()
 @click.option("-o", "--output", type=click.Path(), help="Where to write the built model.")
 @click.option("--no-cache", is_flag=True, help="Build again what was built before.")
 @click.option("--timings", is_flag=True, help="Print the time of every stage.")
@@ -24,6 +26,7 @@ def build(
     target: str,
     log: str | None,
     constants: str | None,
+    excess_precision: bool,
     output: str | None,
     no_cache: bool,
     timings: bool,
@@ -37,8 +40,9 @@ def build(
     stages: dict[str, float] = {}
     frozen = read_constants(constants)
     exe = build_model(
-        model, target=target, log=log, constants=frozen, timings=stages, cache=not no_cache
-    )
+        model, target=target, log=log, constants=frozen, timings=stages, cache=not no_cache,
+        excess_precision=excess_precision,
+    )  # fmt: skip
     if output is not None:
         exe.save(output)
     total = time.perf_counter() - start

@@ -13,6 +13,7 @@ from ..ir.comparison import leaves
 from ..ir.errors import ArgumentError
 from .arrays import Array, in_order, read_constants, read_npz
 from .group import Suggesting
+from .options import excess_precision_option
 
 if TYPE_CHECKING:  # `--help` needs no LLVM
     from ..codegen.replay.archive import Report
@@ -49,6 +50,7 @@ def _given(f: Any) -> Any:
         click.option("--target", help="What to build for (default: cpu, or the report's)."),
         click.option("--log", type=click.Path(), help="Tuning log to build with."),
         click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz."),
+        excess_precision_option(default=None),
     )
     for option in reversed(options):
         f = option(f)
@@ -82,8 +84,10 @@ def run(
     fault = smallest = None
     if not outcome.ok and not (wanted is not None and _right_here(case)):
         fault = locate(case.module, case.args, case.setting)
-        smallest = _shrink(case, fault) if bisect else None
-    written = _write_smallest(case, smallest, output or f"{Path(model).stem}-small.zip")
+        smallest = _shrink(fault) if bisect else None
+    setting = fault.setting if fault is not None else case.setting
+    small = output or f"{Path(model).stem}-small.zip"
+    written = _write_smallest(case, setting, smallest, small)
     answer = Answer(model, against, outcome, fault, smallest, written)
     click.echo(json.dumps(answer.facts()) if as_json else answer.text())
     return 0 if outcome.ok else 1
@@ -123,6 +127,7 @@ def _case(
     target: str | None,
     log: str | None,
     constants: str | None,
+    excess_precision: bool | None,
 ) -> Case:
     from ..codegen.artifact import is_artifact, load
     from ..codegen.replay.archive import is_report, read
@@ -142,7 +147,10 @@ def _case(
     known = report.target if report else built.bundle.target.spec if built else "cpu"
     machine = Target.parse(target or known)
     records = Path(log).read_bytes() if log is not None else report.records if report else b""
-    setting = Setting(machine, _schedules(records, machine), frozen)
+    if excess_precision is None:
+        origin = report if report is not None else built.bundle if built else None
+        excess_precision = origin is None or origin.excess_precision
+    setting = Setting(machine, _schedules(records, machine), frozen, excess_precision)
     entry = (freeze(module, frozen) if frozen else module).entry
     if inputs is None and seed is None and report is not None:
         seed = report.seed
@@ -212,18 +220,16 @@ def _right_here(case: Case) -> bool:
     return again(case.module, case.args, case.setting).ok
 
 
-def _shrink(case: Case, fault: Fault) -> Failing | None:
-    from ..codegen.replay.run import Setting
+def _shrink(fault: Fault) -> Failing | None:
     from ..codegen.replay.shrink import Shrinker
 
     def tell(found: Failing) -> None:
         click.echo(f"  {found.size} instructions still fail", err=True)
 
-    shrinker = Shrinker(Setting(case.setting.target, case.setting.schedules), tell)
-    return shrinker.shrink(fault.module, fault.arguments)
+    return Shrinker(fault.setting, tell).shrink(fault.module, fault.arguments)
 
 
-def _write_smallest(case: Case, found: Failing | None, output: str) -> str:
+def _write_smallest(case: Case, setting: Setting, found: Failing | None, output: str) -> str:
     """Write a report and its HLO; where, or nothing if there is none."""
     from ..codegen.replay.archive import write
     from ..ir.files import whole_file
@@ -231,7 +237,7 @@ def _write_smallest(case: Case, found: Failing | None, output: str) -> str:
 
     if found is None:
         return ""
-    small = Case(found.module, list(found.arguments), None, case.setting, case.records, None)
+    small = Case(found.module, list(found.arguments), None, setting, case.records, None)
     write(_report(small, found.outcome, frozen=True), Path(output))
     with whole_file(Path(output).with_suffix(".hlo")) as file:
         file.write(show(found.module).encode())
@@ -255,6 +261,7 @@ def _report(case: Case, outcome: Outcome, frozen: bool = False) -> Report:
         failure="" if outcome.ok else str(outcome),
         versions=versions(),
         machine=machine(case.setting.target),
+        excess_precision=case.setting.excess_precision,
     )
 
 

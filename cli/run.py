@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..ir.comparison import Comparison, compare_all, leaves
+from ..ir.comparison import Comparison, leaves
 from ..ir.errors import ArgumentError
 from .arrays import Array, in_order, read_constants, read_npz, write_npz
+from .options import excess_precision_option
 
 if TYPE_CHECKING:
     from ..codegen.runtime.executable import Executable
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 @click.option("--target", help="What to build for (default: cpu).")
 @click.option("--log", type=click.Path(), help="Tuning log to build with.")
 @click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")
+@excess_precision_option(default=None)
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 def run(
     model: str,
@@ -38,13 +40,14 @@ def run(
     target: str | None,
     log: str | None,
     constants: str | None,
+    excess_precision: bool | None,
     as_json: bool,
 ) -> int:
     """Run MODEL (HLO or StableHLO) or OUT (a built model) once.
 
     A built model of which parameters were frozen can be checked where it was built only.
     """
-    exe, module = _prepare(model, target, log, constants)
+    exe, module = _prepare(model, target, log, constants, excess_precision)
     args = _arguments(model, exe, inputs, seed)
     start = time.perf_counter()
     result = exe(*args)
@@ -52,14 +55,18 @@ def run(
     results = leaves(result)
     if outputs is not None:
         write_npz(outputs, results)
-    rows = _check(module(), args, results, exe.bundle.target.tf32) if check else None
+    rows = _check(module(), args, results, exe) if check else None
     answer = Answer(model, seconds, results, rows)
     click.echo(json.dumps(answer.facts()) if as_json else answer.text())
     return 0 if answer.ok else 1
 
 
 def _prepare(
-    model: str, target: str | None, log: str | None, constants: str | None
+    model: str,
+    target: str | None,
+    log: str | None,
+    constants: str | None,
+    excess_precision: bool | None,
 ) -> tuple[Executable, Callable[[], HloModule]]:
     """What runs, and how to get at the graph that it came from."""
     from ..autotune.api import build
@@ -67,7 +74,8 @@ def _prepare(
     from ..ir.hlo.passes.freeze_parameters import freeze
     from ..ir.load import load_model
 
-    given = {"--target": target, "--log": log, "--constants": constants}
+    given = {"--target": target, "--log": log, "--constants": constants,
+             "--excess-precision": excess_precision}  # fmt: skip
     if is_artifact(model):
         for option, value in given.items():
             if value is not None:
@@ -79,7 +87,10 @@ def _prepare(
         return loaded, lambda: loaded.module
     frozen = read_constants(constants)
     module = load_model(model)
-    exe = build(module, target=target or "cpu", log=log, constants=frozen)
+    exe = build(
+        module, target=target or "cpu", log=log, constants=frozen,
+        excess_precision=excess_precision is not False,
+    )  # fmt: skip
     return exe, lambda: freeze(module, frozen) if frozen else module
 
 
@@ -109,11 +120,12 @@ def _arguments(
 
 
 def _check(
-    module: HloModule, args: Sequence[Any], results: Sequence[Array], tf32: bool
+    module: HloModule, args: Sequence[Any], results: Sequence[Array], exe: Executable
 ) -> list[Comparison]:
-    from ..ir.hlo.interp import evaluate
+    from ..codegen.oracle import Oracle
 
-    return compare_all(results, evaluate(module, args), tf32)
+    oracle = Oracle.of(module, args, exe.bundle.excess_precision)
+    return oracle.judge(results, exe.bundle.target.tf32)
 
 
 @dataclass(frozen=True, slots=True)

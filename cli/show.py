@@ -11,6 +11,7 @@ import click
 
 from ..ir.errors import ArgumentError
 from .arrays import Array, read_constants
+from .options import excess_precision_option
 
 if TYPE_CHECKING:  # the command line is read before a compiler is needed
     from ..ir.passes import Ran
@@ -37,6 +38,7 @@ class StageOption(click.Option):
 @click.option("--target", default="cpu", show_default=True, help="What to compile for.")
 @click.option("--log", type=click.Path(), help="Tuning log whose schedules are shown.")
 @click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")
+@excess_precision_option()
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def show(
     model: str,
@@ -47,6 +49,7 @@ def show(
     target: str,
     log: str | None,
     constants: str | None,
+    excess_precision: bool,
     as_json: bool,
 ) -> None:
     """Print MODEL at a stage, from HLO to assembly, or what its graph passes do."""
@@ -58,9 +61,9 @@ def show(
     if passes:
         facts, text = _passes(model, frozen)
     elif dump is not None:
-        facts, text = _dump(model, Path(dump), target, log, frozen)
+        facts, text = _dump(model, Path(dump), target, log, frozen, excess_precision)
     else:
-        facts, text = _stage(model, stage or DEFAULT, group, target, log, frozen)
+        facts, text = _stage(model, stage or DEFAULT, group, target, log, frozen, excess_precision)
     if as_json:
         text = json.dumps({"version": 1, "model": model, **facts})
     click.echo(text)
@@ -77,18 +80,27 @@ def _stage(
     target: str,
     log: str | None,
     constants: Constants | None,
+    excess_precision: bool,
 ) -> Answer:
     from ..autotune.api import stage_text
     from ..codegen.stages import check_stage
     from ..ir.target import Target
 
     check_stage(stage, Target.parse(target), group)  # before a large model is read
-    text = stage_text(model, stage, group=group, target=target, log=log, constants=constants)
+    text = stage_text(
+        model, stage, group=group, target=target, log=log, constants=constants,
+        excess_precision=excess_precision,
+    )  # fmt: skip
     return {"stage": stage, "text": text}, text
 
 
 def _dump(
-    model: str, folder: Path, target: str, log: str | None, constants: Constants | None
+    model: str,
+    folder: Path,
+    target: str,
+    log: str | None,
+    constants: Constants | None,
+    excess_precision: bool,
 ) -> Answer:
     from ..autotune.api import best_traces
     from ..codegen.dump import dump_stages
@@ -97,7 +109,9 @@ def _dump(
 
     machine = Target.parse(target)
     traces = best_traces(log, machine) if log is not None else {}
-    written = [str(p) for p in dump_stages(load_model(model), machine, folder, traces, constants)]
+    module = load_model(model)
+    paths = dump_stages(module, machine, folder, traces, constants, excess_precision)
+    written = list(map(str, paths))
     return {"written": written}, "\n".join(written)
 
 

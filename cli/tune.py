@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .arrays import read_constants
+from .options import excess_precision_option
 
 if TYPE_CHECKING:
     from ..autotune.progress import TuneResult
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 @click.option("--log", type=click.Path(), help="Log to write and resume from.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the search.")
 @click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")
+@excess_precision_option()
 @click.option(
     "--simulate-cost", is_flag=True, help="Measure nothing: rank by the analytic model alone."
 )
@@ -34,6 +36,7 @@ def tune(
     log: str | None,
     seed: int,
     constants: str | None,
+    excess_precision: bool,
     simulate_cost: bool,
     as_json: bool,
 ) -> int:
@@ -55,6 +58,7 @@ def tune(
                 constants=frozen,
                 progress=display,
                 simulate_cost=simulate_cost,
+                excess_precision=excess_precision,
             )
     except TuningInterrupted as stopped:
         click.echo(f"nestwright: {stopped}", err=True)

@@ -32,7 +32,7 @@ from .memory import alignment
 from .packing import packers
 from .parallel import Job, compile_all
 from .plan import Plan
-from .runtime.bundle import Bundle
+from .runtime.bundle import EXCESS_PRECISION, Bundle
 from .runtime.executable import Executable
 from .seal import seal
 from .sequence import Compiled, Constants, make_plan
@@ -49,13 +49,16 @@ def build(
     schedules: Mapping[str, Trace] | None = None,
     constants: Mapping[int | str, Any] | None = None,
     timings: dict[str, float] | None = None,
+    excess_precision: bool = True,
 ) -> Executable:
     """Compile a module. Nothing is measured.
 
     ``schedules`` are traces by a group's canonical key; a group without one, or whose trace no
     longer applies (which is logged), gets the default schedule. ``constants`` are parameters to
-    freeze, by number or name. ``timings`` is filled with seconds by stage. Raises
-    ``UnsupportedError``, which lists everything that cannot be compiled.
+    freeze, by number or name. ``timings`` is filled with seconds by stage. With
+    ``excess_precision`` floats of fewer than 32 bits stay f32 between the operations of a group;
+    without, every operation rounds. Raises ``UnsupportedError``, which lists everything that cannot
+    be compiled.
     """
     machine = Target.parse(target)
     spent: dict[str, float] = {} if timings is None else timings
@@ -64,7 +67,7 @@ def build(
         frozen = freeze(module, constants) if constants else module
         optimized = optimize(frozen)
     with timed(spent, "fuse"):
-        groups = fuse_module(optimized)
+        groups = fuse_module(optimized, excess_precision)
     kernels = compile_groups(groups, machine, chosen, spent, module.name)
     with timed(spent, "plan"):
         plan, pool = _plan(optimized, groups, kernels, machine, entry_orders(frozen))
@@ -82,11 +85,14 @@ def build(
         runtime=code.runtime,
         constants=pool.memory(),
         costs=costs(optimized, plan),
-        notes=_draws(frozen) | ({} if constants else _hlo(module)) | _scheduled(groups, chosen),
+        notes=_draws(frozen)
+        | ({} if constants else _hlo(module))
+        | _scheduled(groups, chosen)
+        | {EXCESS_PRECISION: str(int(excess_precision))},
     )
     count(built=1, kernels=len(kernels))
     with timed(spent, "link"):
-        return _executable(bundle, lambda: module, chosen, constants)
+        return _executable(bundle, lambda: module, chosen, constants, excess_precision)
 
 
 def build_or_load(
@@ -96,22 +102,23 @@ def build_or_load(
     schedules: Mapping[str, Trace],
     constants: Mapping[int | str, Any] | None,
     timings: dict[str, float],
+    excess_precision: bool = True,
 ) -> Executable:
     """What ``build`` makes, out of the store on disk if it is there, else kept there.
 
     ``digest`` names the model by its content; ``module`` reads it, and is called where it must be.
     """
     with timed(timings, "cache"):
-        key = store.key(digest, target, schedules, constants)
+        key = store.key(digest, target, schedules, constants, excess_precision)
         bundle = store.get(key)
     if bundle is None:
-        exe = build(module(), target, schedules, constants, timings)
+        exe = build(module(), target, schedules, constants, timings, excess_precision)
         with timed(timings, "cache"):
             store.put(key, exe.bundle)
         return exe
     count(loaded=1)
     with timed(timings, "link"):
-        return _executable(bundle, module, schedules, constants)
+        return _executable(bundle, module, schedules, constants, excess_precision)
 
 
 def _executable(
@@ -119,10 +126,12 @@ def _executable(
     module: Callable[[], HloModule],
     schedules: Mapping[str, Trace],
     constants: Mapping[int | str, Any] | None,
+    excess_precision: bool,
 ) -> Executable:
     def stages(stage: str) -> str:
-        target = bundle.target
-        return stage_text(module(), target, stage, schedules=schedules, constants=constants)
+        return stage_text(
+            module(), bundle.target, stage, None, schedules, constants, excess_precision
+        )
 
     return Executable(bundle, module, stages)
 

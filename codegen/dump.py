@@ -32,6 +32,7 @@ def dump_stages(
     folder: Path,
     schedules: Mapping[str, Trace],
     constants: Mapping[int | str, Any] | None = None,
+    excess_precision: bool = True,
 ) -> list[Path]:
     """Write the input, each graph pass's result if it changed anything, and the later stages.
 
@@ -43,7 +44,7 @@ def dump_stages(
     frozen = freeze(module, constants) if constants else module
     passes = Dump(show, folder, "hlo")
     optimized = pipeline.optimize(frozen, instruments=(passes, Verify(verify)))
-    groups = fuse_module(optimized)
+    groups = fuse_module(optimized, excess_precision)
     written = passes.written
     numbers = itertools.count(len(pipeline.PIPELINE.passes) + 1)
 

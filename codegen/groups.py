@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from ..ir.hlo.canonical import key
+from ..ir.hlo.excess_precision import keep_wide
 from ..ir.hlo.fuse import Fusion, Group, fuse
 from ..ir.hlo.nodes import Computation, HloModule
 from .guards import Guard, guard
@@ -28,14 +29,18 @@ class Groups:
     extra: Mapping[str, Computation]
 
 
-def fuse_module(module: HloModule) -> Groups:
-    """Fuse the entry and what its control flow calls."""
+def fuse_module(module: HloModule, excess_precision: bool = True) -> Groups:
+    """Fuse the entry and what its control flow calls.
+
+    With ``excess_precision`` a group keeps narrow floats as f32 between its operations.
+    """
     fusions: dict[Computation, Fusion] = {}
     waiting = [module.entry]
     while waiting:
         computation = waiting.pop()
         if computation not in fusions:
-            fusions[computation] = fuse(computation)
+            fusion = fuse(computation)
+            fusions[computation] = keep_wide(fusion) if excess_precision else fusion
             waiting += [c for i in computation.instructions for c in called(i)]
     keys = {g: key(g.computation) for f in fusions.values() for g in f.groups}
     distinct: dict[str, Group] = {}

@@ -272,7 +272,7 @@ class _Sequence:
         thunks: list[Thunk] = []
         trees: dict[Instruction, Slices] = {}
         owner = {o: g for g in self.fusions[computation].groups for o in g.outputs}
-        order = tuple(_in_order(computation.root, owner))
+        order = tuple(in_order(computation.root, owner))
         packed = self.only_packed(order, computation.root)
         for unit in order:
             if isinstance(unit, Instruction):
@@ -476,7 +476,7 @@ def called(i: Instruction) -> tuple[Computation, ...]:
             return ()
 
 
-def _in_order(
+def in_order(
     root: Instruction, owner: Mapping[Instruction, Group]
 ) -> Iterator[Instruction | Group]:
     """Groups and the instructions outside them, each after what it needs; only what the root

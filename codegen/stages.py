@@ -45,8 +45,9 @@ def stage_text(
     group: str | None = None,
     schedules: Mapping[str, Trace] | None = None,
     constants: Mapping[int | str, Any] | None = None,
+    excess_precision: bool = True,
 ) -> str:
-    """The text of a module at a stage of ``STAGES``.
+    """The text of a module at a stage of ``STAGES``, other arguments as for ``build``.
 
     From ``te`` on it is one text per distinct group, under a heading; ``group``, a group's name
     or the start of its key, asks for one. Raises ``ArgumentError`` for a stage or a group that
@@ -60,7 +61,7 @@ def stage_text(
     optimized = optimize(frozen)
     if stage == "optimized":
         return show(optimized)
-    groups = fuse_module(optimized)
+    groups = fuse_module(optimized, excess_precision)
     traces = schedules or {}
     match stage:
         case "fused":

@@ -59,6 +59,7 @@ def key(
     target: Target,
     schedules: Mapping[str, Trace],
     constants: Mapping[int | str, Any] | None,
+    excess_precision: bool = True,
 ) -> str:
     """The name of what ``build`` makes of these; ``model`` is a digest of the model's own bytes."""
     digest = sha256(model)
@@ -67,6 +68,7 @@ def key(
         "target": asdict(target) | {"features": sorted(target.features)},
         "ptxas": _assembler() if target.kind == "cuda" else "",
         "schedules": {name: trace.to_json() for name, trace in schedules.items()},
+        "excess_precision": excess_precision,
         "functions": registered(),  # a registered custom call is not expanded, nor refused
     }
     digest.update(json.dumps(facts, sort_keys=True).encode())

@@ -57,6 +57,7 @@ class Report:
     failure: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     machine: Mapping[str, str] = field(default_factory=dict)
+    excess_precision: bool = True
 
 
 def versions() -> dict[str, str]:
@@ -105,6 +106,7 @@ def _members(report: Report) -> dict[str, bytes]:
         "target": report.target,
         "seed": report.seed,
         "failure": report.failure,
+        "excess_precision": report.excess_precision,
         "versions": dict(report.versions),
         "machine": dict(report.machine),
         "sha256": {name: sha256(data).hexdigest() for name, data in members.items()},
@@ -192,6 +194,7 @@ def _read(archive: Archive) -> Report:
         failure=_text(manifest, "failure", where),
         versions=_texts(manifest, "versions", where),
         machine=_texts(manifest, "machine", where),
+        excess_precision=_excess_precision(manifest, where),
     )
 
 
@@ -218,6 +221,13 @@ def _seed(manifest: Mapping[str, Any], where: str) -> int | None:
     if seed is not None and (type(seed) is not int or seed < 0):
         raise _damaged("seed", where)
     return seed
+
+
+def _excess_precision(manifest: Mapping[str, Any], where: str) -> bool:
+    excess = manifest.get("excess_precision", False)  # reports without it are of strict builds
+    if not isinstance(excess, bool):
+        raise _damaged("excess_precision", where)
+    return excess
 
 
 def _decoded(data: bytearray | None, where: str) -> str:

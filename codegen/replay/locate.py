@@ -8,21 +8,20 @@ alone and run on the very values that the interpreter has for its inputs, loop b
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-import numpy as np
-
-from ...ir.comparison import Comparison, compare_all, leaves
+from ...ir.comparison import Comparison, compare_all
 from ...ir.errors import UnsupportedError
 from ...ir.hlo.fuse import Fusion, Group
 from ...ir.hlo.interp import evaluate, evaluate_computation
-from ...ir.hlo.layouts import Order, Orders, entry_orders
+from ...ir.hlo.layouts import Orders, entry_orders
 from ...ir.hlo.nodes import Computation, HloModule, Instruction
 from ...ir.hlo.passes.freeze_parameters import freeze
 from ...ir.hlo.passes.pipeline import optimize
 from ...ir.hlo.rewrite import reachable
 from ..groups import fuse_module
+from ..oracle import stored
 from .run import Outcome, Setting, Values, replay
 
 RUNS = 4  # of one group, on the first values that come: a loop body meets many
@@ -33,6 +32,7 @@ class Fault:
     """Which pass or group is wrong, and how far; ``plan``: each group alone is right.
 
     For a group, ``module`` is the group alone and ``arguments`` what it got; for others, the whole.
+    ``setting`` is how that module fails; a group alone says by itself what is rounded.
     """
 
     kind: Literal["pass", "group", "plan"]
@@ -40,6 +40,7 @@ class Fault:
     told: str
     module: HloModule
     arguments: Values
+    setting: Setting
 
     def __str__(self) -> str:
         match self.kind:
@@ -57,21 +58,23 @@ class Fault:
 def locate(module: HloModule, args: Values, setting: Setting) -> Fault:
     """The first fault of a module whose replay failed."""
     frozen = freeze(module, setting.constants) if setting.constants else module
+    whole = replace(setting, constants=None)
     watch = _Watch(entry_orders(frozen), args, evaluate(frozen, args), setting.target.tf32)
     try:
         optimized = optimize(frozen, instruments=(watch,))
     except _FoundError as found:
-        return Fault("pass", found.name, found.told, frozen, args)
+        return Fault("pass", found.name, found.told, frozen, args, whole)
     try:
-        groups = fuse_module(optimized)
+        groups = fuse_module(optimized, setting.excess_precision)
         test = _Groups(groups.fusions, setting)
         evaluate_computation(optimized.entry, stored(args, watch.orders.params), test.observe)
     except _FoundError as found:
         assert found.module is not None
-        return Fault("group", found.name, found.told, found.module, found.arguments)
+        alike = replace(whole, excess_precision=False)
+        return Fault("group", found.name, found.told, found.module, found.arguments, alike)
     except UnsupportedError:  # replay said so already
         pass
-    return Fault("plan", "", "", frozen, args)
+    return Fault("plan", "", "", frozen, args, whole)
 
 
 class _FoundError(Exception):
@@ -108,13 +111,6 @@ class _Watch:
             raise _FoundError(f"{number}, {name}", _told(bad))
 
 
-def stored(values: Any, orders: Sequence[Order]) -> list[Any]:
-    """The arrays in nested tuples, each with its dimensions as they lie in memory."""
-    arrays = leaves(values)
-    known = [*orders, *[()] * (len(arrays) - len(orders))]
-    return [np.transpose(a, o) if o else a for a, o in zip(arrays, known, strict=True)]
-
-
 def _told(rows: Sequence[Comparison]) -> str:
     return "; ".join(f"out{r.output} {r}" for r in rows[:4])
 
@@ -147,13 +143,13 @@ class _Groups:
 
     def test(self, group: Group) -> None:
         args = [self.values[i] for i in group.inputs]
-        wanted = [self.values[o] for o in group.outputs]
+        wanted = evaluate_computation(group.computation, args)
         fixed: dict[int | str, Any] = {
             n: a for n, a in enumerate(args) if group.inputs[n].opcode == "constant"
         }
         module, given = alone(group.computation), [a for n, a in enumerate(args) if n not in fixed]
-        setting = Setting(self.setting.target, self.setting.schedules, fixed or None)
-        outcome = replay(module, given, setting, tuple(wanted))
+        setting = replace(self.setting, constants=fixed or None, excess_precision=False)
+        outcome = replay(module, given, setting, wanted)
         if not outcome.ok:
             frozen = freeze(module, fixed) if fixed else module
             raise _FoundError(group.name, _failure(outcome), frozen, given)

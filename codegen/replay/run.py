@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from ...ir.comparison import Comparison, compare_all
-from ...ir.hlo.interp import evaluate
 from ...ir.hlo.nodes import HloModule
 from ...ir.hlo.passes.freeze_parameters import freeze
 from ...ir.target import Target
 from ...schedule.trace import Trace
 from ..build import build
+from ..oracle import Oracle
 
 Values: TypeAlias = Sequence[Any]
 Constants: TypeAlias = Mapping[int | str, Any]
@@ -20,11 +20,13 @@ Constants: TypeAlias = Mapping[int | str, Any]
 
 @dataclass(frozen=True)
 class Setting:
-    """What decides the code: the target, the schedules by a group's key, frozen parameters."""
+    """What decides the code: the target, the schedules by a group's key, frozen parameters, and
+    whether narrow floats stay f32 inside of groups."""
 
     target: Target
     schedules: Mapping[str, Trace] = field(default_factory=dict)
     constants: Constants | None = None
+    excess_precision: bool = True
 
 
 @dataclass(frozen=True)
@@ -55,12 +57,15 @@ def replay(module: HloModule, args: Values, setting: Setting, wanted: Any = None
 
     What the interpreter raises is raised: without a reference there is no answer.
     """
-    if wanted is None:
-        constants = setting.constants
-        wanted = evaluate(freeze(module, constants) if constants else module, args)
+    excess, tf32 = setting.excess_precision, setting.target.tf32
+    frozen = freeze(module, setting.constants) if setting.constants else module
+    oracle = Oracle.of(frozen, args, excess) if wanted is None else None
     try:
-        exe = build(module, setting.target, setting.schedules, setting.constants)
+        exe = build(
+            module, setting.target, setting.schedules, setting.constants, excess_precision=excess
+        )
         results = exe(*args)
     except Exception as error:  # a fault of any kind is what is looked for
         return Outcome(error=error)
-    return Outcome(tuple(compare_all(results, wanted, setting.target.tf32)), results)
+    rows = oracle.judge(results, tf32) if oracle else compare_all(results, wanted, tf32)
+    return Outcome(tuple(rows), results)

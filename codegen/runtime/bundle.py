@@ -31,6 +31,8 @@ from .outputs import aligned_zeros
 
 FORMAT = 3
 _KIND = "nestwright executable"
+EXCESS_PRECISION = "excess_precision"
+"""The note that says whether narrow floats stay f32 inside of groups: "1" or "0"."""
 _DATE = (1980, 1, 1, 0, 0, 0)
 
 
@@ -52,6 +54,11 @@ class Bundle:
     constants: np.ndarray[Any, np.dtype[np.uint8]]
     costs: Mapping[str, float] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def excess_precision(self) -> bool:
+        """Whether narrow floats stay f32 inside of groups."""
+        return self.notes.get(EXCESS_PRECISION) == "1"
 
     @property
     def code_bytes(self) -> int:

@@ -15,7 +15,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...dtypes import f32
-from ...formats import is_narrow
 from ..nodes import HloModule, Instruction, TupleShape
 from ..rewrite import make, map_computations, rebuild
 from . import build
@@ -31,11 +30,12 @@ def expand_batch_norm(module: HloModule) -> HloModule:
 def _expand(i: Instruction) -> Instruction | None:
     if not i.opcode.startswith("batch-norm-") or not all(map(is_static, i.operands)):
         return None
-    return _in_f32(i) if is_narrow(i.operands[0].array.dtype) else _arithmetic(i)
+    small = i.operands[0].array.dtype.bits < f32.bits
+    return _in_f32(i) if small else _arithmetic(i)
 
 
 def _in_f32(i: Instruction) -> Instruction:
-    """The same on narrow floats, rounded once at the end."""
+    """The same on floats of fewer bits, rounded once at the end."""
     operands = tuple(build.convert(x, f32) for x in i.operands)
     own = i.operands[0].array.dtype
     result = _arithmetic(replace(i, operands=operands))

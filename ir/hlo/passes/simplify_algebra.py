@@ -269,8 +269,11 @@ def _widens(small: Instruction, wide: Instruction) -> bool:
 
 
 def _reduce_precision(i: Instruction) -> Instruction | None:
-    """Rounding to the type's own precision or to a wider one changes nothing."""
-    own = {"f32": (8, 23), "f64": (11, 52), "f16": (5, 10), "bf16": (8, 7)}
+    """Rounding to the type's own precision or to a wider one changes nothing.
+
+    But of floats that may be kept wider it asks for the rounding to be done: JAX means that by it.
+    """
+    own = {"f32": (8, 23), "f64": (11, 52)}
     bits = own.get(i.array.dtype.name)
     if bits is None:
         return None

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from math import prod
 
+from ...dtypes import f32
 from ..nodes import HloModule, Instruction, Shape
 from ..rewrite import make, map_computations, rebuild
 from . import build
+from .canonical_dot import sum_over
 from .match import all_static, combiner
 
 LONG = 1024  # rows from which a sum is cut in two
@@ -36,6 +38,8 @@ def _split(i: Instruction) -> Instruction | None:
     first = _first(of.dims, summed)
     if len(first) == len(summed):
         return None
+    if of.dtype.bits < f32.bits:
+        return _split_in_f32(i)
     kept = [d for d in range(of.rank) if d not in first]
     shape = Shape(of.dtype, tuple(of.dims[d] for d in kept))
     apply = {"to_apply": i.attrs["to_apply"]}
@@ -44,6 +48,16 @@ def _split(i: Instruction) -> Instruction | None:
     rest = tuple(kept.index(d) for d in summed if d not in first)
     whole = make("reduce", i.shape, (part, start), name=i.name, dimensions=rest, **apply)
     return _split(whole) or whole
+
+
+def _split_in_f32(i: Instruction) -> Instruction:
+    """The same for a narrower float, whose partial sums are not to be rounded."""
+    x, start = (build.convert(o, f32) for o in i.operands)
+    shape = Shape(f32, i.array.dims)
+    axes = tuple(sorted(i.attrs["dimensions"]))
+    add = sum_over(x, axes).attrs["to_apply"]
+    whole = make("reduce", shape, (x, start), dimensions=axes, to_apply=add)
+    return build.convert(_split(whole) or whole, i.array.dtype)
 
 
 def _first(dims: tuple[int, ...], summed: list[int]) -> list[int]:
