@@ -11,10 +11,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from math import prod
 
 from ..conversion import convert as converted
 from ..dtypes import DType, f32, pred, to_numpy
 from .fuse_groups import Fusion, Group
+from .fuse_kinds import dims, nonunit
+from .fuse_rows import ROW_BYTES
 from .nodes import AnyShape, Computation, Instruction, Shape, TupleShape
 from .opcodes import ELEMENTWISE
 from .passes import build
@@ -47,7 +50,8 @@ def keep_wide(fusion: Fusion) -> Fusion:
     """Every group with f32 between its parameters and results; the same object if none changes.
 
     What several groups each compute for themselves is rounded in all of them, and computed from
-    rounded operands, so that it has one value.
+    rounded operands, so that it has one value. A result that is read again where it has left the
+    cache is read as it was stored.
     """
     homes = Counter(i for g in fusion.groups for i in g.members)
     repeated = {i for i, count in homes.items() if count > 1}
@@ -58,17 +62,36 @@ def keep_wide(fusion: Fusion) -> Fusion:
 
 
 def _wide_group(g: Group, repeated: set[Instruction]) -> Group:
-    wide = widened(g.computation, (i.name for i in g.members if i in repeated))
+    rounded = (i.name for i in g.members if i in repeated)
+    stored = (o.name for o in g.outputs if not _stays_near(g, o))
+    wide = widened(g.computation, rounded, stored)
     return g if wide is g.computation else replace(g, computation=wide)
 
 
-def widened(computation: Computation, rounded: Iterable[str] = ()) -> Computation:
+def _stays_near(g: Group, output: Instruction) -> bool:
+    """Whether a result that a group reads again is still in cache: one of rows, or of few bytes."""
+    reduces = [i for i in g.members if i.opcode == "reduce"]
+    rows = [i for i in reduces if nonunit(dims(i.operands[0])) == nonunit(dims(output))]
+    return bool(reduces) and all(_has_short_rows(i) for i in rows)
+
+
+def _has_short_rows(reduce: Instruction) -> bool:
+    before = reduce.operands[0].array.dims
+    axes = [d for d in reduce.attrs["dimensions"] if before[d] != 1]
+    last = max((d for d, extent in enumerate(before) if extent != 1), default=0)
+    return last in axes and prod(before[d] for d in axes) * f32.bytes <= ROW_BYTES
+
+
+def widened(
+    computation: Computation, rounded: Iterable[str] = (), stored: Iterable[str] = ()
+) -> Computation:
     """``multiply(add(bf16 x, y), z)``  ->  ``convert(multiply(add(f32 x', y'), z'))``
 
     Parameters and results keep their types. Operations that round and are named in ``rounded``
-    stay as they are. The same object comes back where no rounding can be left out.
+    stay as they are. Those named in ``stored`` are computed wide, and rounded before they are used.
+    The same object comes back where no rounding can be left out.
     """
-    return _Widener(computation, frozenset(rounded)).computation()
+    return _Widener(computation, frozenset(rounded), frozenset(stored)).computation()
 
 
 def is_small(i: Instruction) -> bool:
@@ -107,6 +130,7 @@ class _Widener:
 
     old: Computation
     rounded: frozenset[str] = frozenset()
+    stored: frozenset[str] = frozenset()
     reducer: bool = False
     gains: set[Instruction] = field(default_factory=set)
     wide: set[Instruction] = field(default_factory=set)
@@ -149,7 +173,7 @@ class _Widener:
                 return above and is_small(i)
             case opcode if opcode in REDUCTIONS:
                 return _is_reducible(i) and (above or _rounds(i.attrs["to_apply"]))
-            case _ if not is_small(i):
+            case _ if not is_small(i) or i.name in self.stored:
                 return False
             case opcode if opcode in MOVES or opcode in COMMUTING or opcode in WHOLE:
                 return above and (opcode not in WHOLE or i.name not in self.rounded)
@@ -210,7 +234,9 @@ class _Widener:
         operands = tuple(self.new[d] for d in self.demands(i))
         if self.is_wide(i):
             self.new[i, True] = self.as_wide(i, operands)
-            self.new[i, False] = self.as_own(i, operands)
+            self.new[i, False] = own = self.as_own(i, operands)
+            if i.name in self.stored and is_small(i):
+                self.new[i, True] = build.convert(own, f32)
             return
         self.new[i, False] = own = self.unchanged(i, operands)
         if i in self.wide:

@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import nestwright.ir.hlo.interp as interp
+import nestwright.codegen.oracle as oracle
 from nestwright.cli.arrays import in_order
 from nestwright.codegen.runtime.entry import ArraySpec
 from nestwright.ir.comparison import compare
@@ -62,8 +62,8 @@ def test_json_answers(nestwright, softmax: Path) -> None:
 
 
 def test_a_wrong_result_is_status_1(nestwright, softmax: Path, monkeypatch) -> None:
-    right = interp.evaluate
-    monkeypatch.setattr(interp, "evaluate", lambda m, a: right(m, a) + np.float32(0.5))
+    right = oracle.evaluate
+    monkeypatch.setattr(oracle, "evaluate", lambda m, a: right(m, a) + np.float32(0.5))
     said = nestwright("run", softmax, "--random", 0, "--check")
     assert said.status == 1 and "1 of 1 outputs are WRONG" in said.out
     assert json.loads(nestwright("run", softmax, "--random", 0, "--check", "--json").out)["ok"] is (
