@@ -143,6 +143,8 @@ class _Widener:
         for i in every:
             if self.is_gaining(i):
                 self.gains.add(i)
+        if not self.gains:
+            return self.old
         self.ask(self.old.root, self.reducer)
         for i in reversed(every):
             if i in self.wide or i in self.narrow:
