@@ -22,7 +22,7 @@ from .nodes import AnyShape, Computation, Instruction, Shape, TupleShape
 from .opcodes import ELEMENTWISE
 from .passes import build
 from .passes.match import splat
-from .rewrite import assemble, called, make, with_attrs, with_operands
+from .rewrite import assemble, make, with_attrs, with_operands
 
 MOVES = frozenset({
     "broadcast", "reshape", "transpose", "slice", "reverse", "copy", "pad", "dynamic-slice",
@@ -171,11 +171,13 @@ class _Widener:
         match i.opcode:
             case "parameter":
                 return self.reducer and is_small(i)
+            case _ if i.name in self.stored:
+                return False
             case "get-tuple-element":
                 return above and is_small(i)
             case opcode if opcode in REDUCTIONS:
                 return _is_reducible(i) and (above or _rounds(i.attrs["to_apply"]))
-            case _ if not is_small(i) or i.name in self.stored:
+            case _ if not is_small(i):
                 return False
             case opcode if opcode in MOVES or opcode in COMMUTING or opcode in WHOLE:
                 return above and (opcode not in WHOLE or i.name not in self.rounded)
@@ -295,7 +297,7 @@ def _is_reducible(i: Instruction) -> bool:
         return False
     given = [o.array.dtype for o in i.operands]
     taken = [p.array.dtype for p in body.parameters]
-    return given == taken == types * 2 and not any(called(x) for x in body.instructions)
+    return given == taken == types * 2
 
 
 def _rounds(reducer: Computation) -> bool:
