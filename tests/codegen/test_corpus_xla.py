@@ -27,8 +27,6 @@ NOT_OURS = {
         "XLA overwrites its own arguments there, and the stored result is wrong",
     "backends__gpu__tests__reduce_fold_zero_add":
         "XLA rounds every partial sum to f16, sums here are kept in f32",
-    "backends__cpu__benchmarks__hlo__layer_norm_1x4096x768_bf16":
-        "XLA leaves out the roundings to bf16 between operations",
 }  # fmt: skip
 
 SMALL_ONES = [p for p in sorted(FOLDER.glob("*.hlo")) if p.stat().st_size < SMALL]
