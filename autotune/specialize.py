@@ -143,8 +143,9 @@ def jit(
     Arguments are arrays, Python scalars and any trees of them that JAX knows, by place or by name,
     typed as JAX types them; the result is the function's own tree with NumPy arrays as its leaves.
     ``static_argnums`` and ``static_argnames`` are those of ``jax.jit``: what is compiled depends on
-    these arguments' values. ``target``, ``log`` and ``excess_precision`` are as for ``build``. Needs jax to be installed: ``UnsupportedError`` at the first call
-    otherwise. ``ArgumentError`` for arguments that JAX cannot lower the function with.
+    these arguments' values. ``target``, ``log`` and ``excess_precision`` are as for ``build``.
+    Needs jax to be installed: ``UnsupportedError`` at the first call otherwise. ``ArgumentError``
+    for arguments that JAX cannot lower the function with.
     """
     known = JaxFunction(function, static_argnums, static_argnames)
     return Jitted(known, target, log, excess_precision)
