@@ -25,6 +25,7 @@ from ..te.from_hlo import lower_group
 from . import store
 from .backend import backend
 from .code import KernelCode
+from .constants import Constants
 from .costs import costs
 from .counters import count
 from .groups import Groups, compiled, fuse_module, symbol
@@ -35,7 +36,7 @@ from .plan import Plan
 from .runtime.bundle import EXCESS_PRECISION, Bundle
 from .runtime.executable import Executable
 from .seal import seal
-from .sequence import Compiled, Constants, make_plan
+from .sequence import Compiled, make_plan
 from .stages import stage_text
 from .timings import timed
 

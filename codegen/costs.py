@@ -18,18 +18,23 @@ from .sequence import called
 
 def costs(module: HloModule, plan: Plan) -> dict[str, float]:
     """``flops``, ``transcendentals`` and ``bytes accessed`` of one run; loops count one turn."""
-    flops, transcendentals = _count(module.entry)
+    flops, transcendentals = _count(module.entry, {})
     moved = sum(s.bytes for t in walk(plan.thunks) for part in accesses(t) for s in part)
     return {"flops": flops, "transcendentals": transcendentals, "bytes accessed": float(moved)}
 
 
-def _count(computation: Computation) -> tuple[float, float]:
-    flops = transcendentals = 0.0
-    for i in computation.instructions:
-        inner = [_count(c) for c in called(i)]
-        flops += sum(f for f, _ in inner) + _flops(i)
-        transcendentals += sum(t for _, t in inner) + _transcendentals(i)
-    return flops, transcendentals
+def _count(
+    computation: Computation, known: dict[Computation, tuple[float, float]]
+) -> tuple[float, float]:
+    """Of a run of a computation; ``known`` has those that were counted already."""
+    if computation not in known:
+        flops = transcendentals = 0.0
+        for i in computation.instructions:
+            inner = [_count(c, known) for c in called(i)]
+            flops += sum(f for f, _ in inner) + _flops(i)
+            transcendentals += sum(t for _, t in inner) + _transcendentals(i)
+        known[computation] = flops, transcendentals
+    return known[computation]
 
 
 def _transcendentals(i: Instruction) -> float:
@@ -48,11 +53,11 @@ def _flops(i: Instruction) -> float:
             terms = kernel.size // max(1, kernel.dims[labels.rhs_output])
             return 2.0 * _elements(i) * float(terms)
         case "reduce":
-            each = sum(_count(i.attrs["to_apply"]))
+            each = sum(_count(i.attrs["to_apply"], {}))
             return each * max(0.0, _elements(i.operands[0]) - _elements(i))
         case "reduce-window":
             more = math.prod(w.size for w in i.attrs["window"]) - 1
-            return sum(_count(i.attrs["to_apply"])) * _elements(i) * float(max(0, more))
+            return sum(_count(i.attrs["to_apply"], {})) * _elements(i) * float(max(0, more))
         case "fft":
             levels = math.prod(max(1, n).bit_length() - 1 for n in i.attrs["fft_length"])
             return 8.0 * _elements(i.operands[0]) * float(levels)

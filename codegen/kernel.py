@@ -18,13 +18,14 @@ from ..ir.loop.nodes import Buffer, Func
 from ..ir.target import Target
 from . import cpu
 from .code import PackCode
+from .constants import Bytes
 from .llvm_ir import emit
 from .lower.pipeline import lower
 from .lowering import pack_code
 from .packing import packers
 from .prepack import split_packs
 from .runtime.process import runtime
-from .sequence import Bytes, Packer
+from .sequence import Packer
 from .sim.process import runtime_object, watching
 
 Array = np.ndarray[Any, Any]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import sha256
 from typing import TypeAlias
 
 import numpy as np
@@ -20,6 +19,7 @@ from ..ir.errors import UnsupportedError
 from ..ir.hlo.fuse import Fusion, Group
 from ..ir.hlo.layouts import ROW_MAJOR, Order, Orders
 from ..ir.hlo.library import OPCODES, library_call
+from ..ir.hlo.limits import ARRAY_BYTES, require_bytes
 from ..ir.hlo.nodes import (
     AnyShape,
     Computation,
@@ -29,7 +29,9 @@ from ..ir.hlo.nodes import (
     TokenShape,
     TupleShape,
 )
+from ..ir.hlo.shape_text import show_shape
 from .coalesce import coalesce
+from .constants import Bytes, Constants
 from .memory import ALIGNMENT, assign, lifetimes, place
 from .plan import (
     BufferSlice,
@@ -44,12 +46,10 @@ from .plan import (
 from .runtime.arguments import Tree
 from .runtime.bounded import slots
 from .runtime.entry import ArraySpec
-from .runtime.outputs import aligned_zeros
 from .sharing import NOTHING_SHARED, Sharing
 from .trips import trip_count
 
 Slices: TypeAlias = BufferSlice | tuple["Slices", ...]
-Bytes: TypeAlias = np.ndarray[tuple[int], np.dtype[np.uint8]]
 Packer: TypeAlias = Callable[[np.ndarray[tuple[int, ...], np.dtype[np.generic]]], Bytes]
 
 ALIASES = frozenset(
@@ -89,35 +89,6 @@ class Guarded:
     inputs: tuple[int, ...]
 
 
-@dataclass
-class Constants:
-    """The constants of an executable in one piece of memory; equal ones are stored once."""
-
-    alignment: int = ALIGNMENT
-    parts: list[np.ndarray[tuple[int], np.dtype[np.uint8]]] = field(default_factory=list)
-    size: int = 0
-    _found: dict[bytes, int] = field(default_factory=dict)
-
-    def add(self, literal: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> BufferSlice:
-        """A slice that holds the array's bytes, row-major."""
-        data = np.ascontiguousarray(literal).reshape(-1).view(np.uint8)
-        digest = sha256(data.data).digest()
-        if digest not in self._found:
-            self._found[digest] = self.size
-            self.parts.append(data)
-            self.size += -(-data.size // self.alignment) * self.alignment
-        return BufferSlice("constant", self._found[digest], data.size)
-
-    def memory(self) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-        """All constants, aligned; what lies between them is zero."""
-        blob = aligned_zeros(self.size)
-        at = 0
-        for part in self.parts:
-            blob[at : at + part.size] = part
-            at += -(-part.size // self.alignment) * self.alignment
-        return blob
-
-
 def make_plan(
     module: HloModule,
     fusions: Mapping[Computation, Fusion],
@@ -137,13 +108,16 @@ def make_plan(
     thunks, root = maker.run(entry, bindings)
     results, result_tree = _results(entry.root.shape, orders.results)
     for i, (source, spec) in enumerate(zip(leaves(root), slots(results), strict=True)):
-        home = maker.value(spec.bytes)
+        home = maker.value(spec.bytes, entry.root.name)
         maker.homes[home.index] = BufferSlice("result", 0, spec.bytes, i)
         thunks.append(CopyThunk(source, home, f"result {i}"))
     kept = coalesce(thunks, maker.sizes, frozenset(maker.homes))
     lives = lifetimes(kept, maker.sizes)
     inside = {v: life for v, life in lives.items() if v not in maker.homes}
     offsets, arena_bytes = assign(inside, alignment)
+    if arena_bytes > ARRAY_BYTES:
+        largest = maker.names[max(inside, key=lambda v: maker.sizes[v])]
+        require_bytes(arena_bytes, "the arena", f"{module.name}, in which `{largest}` is largest")
     homes = {v: BufferSlice("arena", at, maker.sizes[v]) for v, at in offsets.items()}
     plan = Plan(
         thunks=place(kept, homes | maker.homes),
@@ -184,6 +158,7 @@ def _parameters(
     numbers = iter(range(len(slots(specs))))
 
     def leaf(shape: Shape) -> Slices:
+        require_bytes(shape.bytes, show_shape(shape), f"a parameter of `{entry.name}`")
         number = next(numbers)
         data = BufferSlice("param", 0, shape.bytes, number)
         sizes = [BufferSlice("param", 0, SIZE_BYTES, next(numbers)) for _ in bounded(shape)]
@@ -254,16 +229,19 @@ class _Sequence:
         self.fusions = fusions
         self.kernel = kernel
         self.sizes: dict[int, int] = {}
+        self.names: dict[int, str] = {}
         self.homes: dict[int, BufferSlice] = {}
         self.constants = Constants(alignment)
 
-    def value(self, nbytes: int) -> BufferSlice:
+    def value(self, nbytes: int, name: str) -> BufferSlice:
+        """A new value; ``name`` is that of what makes it."""
+        require_bytes(nbytes, "its value", f"`{name}`")
         number = len(self.sizes)
-        self.sizes[number] = nbytes
+        self.sizes[number], self.names[number] = nbytes, name
         return BufferSlice("value", 0, nbytes, number)
 
-    def values(self, shape: AnyShape) -> Slices:
-        return _spread(shape, lambda s: self.value(s.bytes))
+    def values(self, i: Instruction) -> Slices:
+        return _spread(i.shape, lambda s: self.value(s.bytes, i.name))
 
     def run(
         self, computation: Computation, bindings: Sequence[Slices]
@@ -281,7 +259,7 @@ class _Sequence:
                 else:
                     trees[unit] = self.instruction(unit, trees, bindings, thunks)
                 continue
-            made = [self.values(o.shape) for o in unit.outputs]
+            made = [self.values(o) for o in unit.outputs]
             trees.update(zip(unit.outputs, made, strict=True))
             read = [s for i in unit.inputs for s in leaves(trees[i])]
             written = [s for tree in made for s in leaves(tree)]
@@ -300,7 +278,7 @@ class _Sequence:
         if guarded.test is None:
             return always
         looked_at = [group.inputs[n] for n in guarded.inputs]
-        places, right = [read[n] for n in guarded.inputs], self.value(1)
+        places, right = [read[n] for n in guarded.inputs], self.value(1, name)
         test = self.call_one(guarded.test, f"{group.name}.test", looked_at, places, [right])
         own = self.call_one(compiled, group.name, group.inputs, read, written)
         return [*test, ConditionalThunk(right, (tuple(own), tuple(always)), group.name)]
@@ -324,7 +302,7 @@ class _Sequence:
             thunks.append(CopyThunk(read[start], written[output], f"{name} start"))
             read[start] = written[output]
         if compiled.workspace:
-            written = [*written, self.value(compiled.workspace)]
+            written = [*written, self.value(compiled.workspace, name)]
         in_place = compiled.sharing.in_place if len(written) == 1 else ()
         args = (*read, *written)
         thunks.append(
@@ -387,7 +365,7 @@ class _Sequence:
                 raise UnsupportedError(f"{opcode} {i.name}", "it stands outside every group")
 
     def library(self, i: Instruction, operands: Sequence[Slices], thunks: list[Thunk]) -> Slices:
-        made = self.values(i.shape)
+        made = self.values(i)
         read = tuple(s for tree in operands for s in leaves(tree))
         thunks.append(LibraryThunk(library_call(i), read, tuple(leaves(made)), i.name))
         return made
@@ -400,7 +378,7 @@ class _Sequence:
         return self.constants.add(np.asarray(literal, to_numpy(shape.dtype)))
 
     def loop(self, i: Instruction, start: Slices, thunks: list[Thunk]) -> Slices:
-        state = self.values(i.shape)
+        state = self.values(i)
         for source, home in zip(leaves(start), leaves(state), strict=True):
             thunks.append(CopyThunk(source, home, f"{i.name} start"))
         condition, predicate = self.run(i.attrs["condition"], [state])
@@ -422,7 +400,7 @@ class _Sequence:
             if source == target:
                 continue
             if source.memory == "value" and source.index in overwritten:
-                saved = self.value(source.bytes)
+                saved = self.value(source.bytes, name)
                 first.append(CopyThunk(source, saved, name))
                 source = saved
             then.append(CopyThunk(source, target, name))
@@ -431,7 +409,7 @@ class _Sequence:
     def branches(self, i: Instruction, operands: Sequence[Slices], thunks: list[Thunk]) -> Slices:
         selector, *arguments = operands
         assert isinstance(selector, BufferSlice)
-        result = self.values(i.shape)
+        result = self.values(i)
         done: list[tuple[Thunk, ...]] = []
         for computation, argument in zip(branch_computations(i), arguments, strict=True):
             inner, root = self.run(computation, [argument])

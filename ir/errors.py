@@ -68,6 +68,17 @@ class UnsupportedError(NestwrightError):
 
 
 @dataclass(eq=False)
+class LimitError(NestwrightError):
+    """A model that needs more than a stated limit; ``where`` is the instruction that does.
+
+    ``asked`` and ``limit`` are numbers of what the text says: bytes, instructions, levels.
+    """
+
+    asked: int = 0
+    limit: int = 0
+
+
+@dataclass(eq=False)
 class ArgumentError(NestwrightError):
     """A call with the wrong number, shape, dtype or kind of arguments."""
 

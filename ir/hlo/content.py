@@ -6,7 +6,9 @@ and tables of source lines are left out, so a model that JAX lowers from another
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from hashlib import sha256
+from typing import Any
 
 import numpy as np
 
@@ -33,12 +35,19 @@ def digest(module: HloModule) -> bytes:
 
 def literal_size(module: HloModule) -> int:
     """Number of elements of all constants."""
-    return sum(
-        _size(i.attrs["literal"])
-        for c in module.computations
-        for i in c.instructions
-        if i.opcode == "constant"
-    )
+    return sum(a.size for a in _literals(module))
+
+
+def literal_bytes(module: HloModule) -> int:
+    """Bytes of all constants in memory."""
+    return sum(a.nbytes for a in _literals(module))
+
+
+def _literals(module: HloModule) -> Iterator[np.ndarray[Any, Any]]:
+    for c in module.computations:
+        for i in c.instructions:
+            if i.opcode == "constant":
+                yield from _arrays(i.attrs["literal"])
 
 
 def _text(i: Instruction) -> str:
@@ -57,11 +66,12 @@ def _bytes(literal: object) -> bytes:
             raise TypeError(f"a literal of type {type(literal).__name__}")
 
 
-def _size(literal: object) -> int:
+def _arrays(literal: object) -> Iterator[np.ndarray[Any, Any]]:
     match literal:
         case tuple():
-            return sum(map(_size, literal))
+            for part in literal:
+                yield from _arrays(part)
         case np.ndarray():
-            return literal.size
+            yield literal
         case _:
-            return 0
+            pass

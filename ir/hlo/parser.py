@@ -15,6 +15,7 @@ from typing import Any
 from ..errors import NestwrightError, ParseError
 from .attributes import parse_attribute
 from .lexer import MAX_DEPTH, Cursor
+from .limits import LEAVES, leaf_count
 from .literals import parse_literal
 from .nodes import AnyShape, Computation, HloModule, Instruction, Metadata, Raw, Shape
 from .opcodes import KNOWN, is_known
@@ -45,6 +46,7 @@ class _Parser:
         self.computations: dict[str, Computation] = {}
         self.shapes: Cache = {}
         self.metadata: dict[str, Metadata] = {}
+        self.leaves: dict[int, int] = {}
         self.depth = 0
 
     def module(self) -> HloModule:
@@ -179,6 +181,9 @@ class _Parser:
             except NestwrightError as error:
                 what = f"`{name}` has no shape and none follows from its operands"
                 self.cursor.fail(what, str(error), "write the shape before the opcode", at=start)
+            if leaf_count(shape, self.leaves) > LEAVES:
+                why = f"it holds more than {LEAVES} arrays"
+                self.cursor.fail(f"the shape of `{name}` is too large", why, at=start)
             if isinstance(shape, Shape) and too_large(shape.dims, shape.dtype.bytes):
                 self.cursor.fail(f"the shape of `{name}` is too large", show_shape(shape), at=start)
         kept = MappingProxyType(attrs) if attrs else _EMPTY

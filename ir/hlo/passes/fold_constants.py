@@ -9,6 +9,7 @@ import numpy as np
 from ..interp import evaluate_computation
 from ..nodes import HloModule, Instruction
 from ..rewrite import assemble, constant, map_computations, post_order, rebuild
+from .fold_budget import Budget, budget
 from .match import PARTS, POINTWISE, is_static
 
 SMALL = 4096
@@ -30,12 +31,14 @@ def fold_constants(module: HloModule) -> HloModule:
     """op(constants)  ->  constant, where the result takes no more memory than the constants do.
 
     Operands may be constants, broadcasts of constants and ``iota``; a broadcast or ``iota`` alone
-    is left as it is, for it is computed faster than it is read.
+    is left as it is, for it is computed faster than it is read. What would take more memory or
+    work than ``fold_budget`` has is left as well.
     """
-    return map_computations(module, lambda c: rebuild(c, _fold))
+    left = budget(module)
+    return map_computations(module, lambda c: rebuild(c, lambda i: _fold(i, left)))
 
 
-def _fold(i: Instruction) -> Instruction | None:
+def _fold(i: Instruction, left: Budget) -> Instruction | None:
     if not is_static(i) or not i.operands or i.opcode not in CHEAP | SLOW:
         return None
     leaves = _leaves(i)
@@ -46,7 +49,7 @@ def _fold(i: Instruction) -> Instruction | None:
         return None
     if i.opcode in SLOW and max(x.array.size for x in (i, *i.operands)) > HEAVY:
         return None
-    return constant(value_of(i), name=i.name)
+    return constant(value_of(i), name=i.name) if left.pays(i) else None
 
 
 def _leaves(i: Instruction) -> set[Instruction] | None:

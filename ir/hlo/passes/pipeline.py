@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...passes import Instrument, Pass, Pipeline, repeat
+from ..limits import require_limits
 from ..nodes import HloModule
 from ..support import require_supported
 from ..verify import verify
@@ -102,9 +103,10 @@ def optimize(module: HloModule, *, instruments: Sequence[Instrument[HloModule]] 
 
     Raises ``VerifyError`` for a module that is not well formed: shapes that do not follow from the
     operands would become reads and writes out of bounds. ``UnsupportedError`` lists what cannot be
-    computed.
+    computed, ``LimitError`` names what asks for more than ``limits`` allows.
     """
     verify(module)
+    require_limits(module)
     require_supported(module)
     return PIPELINE.run(module, instruments)
 

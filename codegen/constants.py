@@ -1,0 +1,53 @@
+"""The constants of an executable, in one piece of memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import TypeAlias
+
+import numpy as np
+
+from ..ir.errors import LimitError
+from .memory import ALIGNMENT
+from .plan import BufferSlice
+from .runtime.outputs import aligned_zeros
+
+Bytes: TypeAlias = np.ndarray[tuple[int], np.dtype[np.uint8]]
+
+
+@dataclass
+class Constants:
+    """The constants of an executable in one piece of memory; equal ones are stored once."""
+
+    alignment: int = ALIGNMENT
+    parts: list[Bytes] = field(default_factory=list)
+    size: int = 0
+    _found: dict[bytes, int] = field(default_factory=dict)
+
+    def add(self, literal: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> BufferSlice:
+        """A slice that holds the array's bytes, row-major."""
+        data = np.ascontiguousarray(literal).reshape(-1).view(np.uint8)
+        digest = sha256(data.data).digest()
+        if digest not in self._found:
+            self._found[digest] = self.size
+            self.parts.append(data)
+            self.size += -(-data.size // self.alignment) * self.alignment
+        return BufferSlice("constant", self._found[digest], data.size)
+
+    def memory(self) -> Bytes:
+        """All constants, aligned; what lies between them is zero."""
+        try:
+            blob = aligned_zeros(self.size)
+        except (MemoryError, OSError) as error:
+            raise LimitError(
+                f"{self.size} bytes of constants do not fit into memory",
+                str(error),
+                hint="compute them from smaller ones, or hand them in as arguments",
+                asked=self.size,
+            ) from error
+        at = 0
+        for part in self.parts:
+            blob[at : at + part.size] = part
+            at += -(-part.size // self.alignment) * self.alignment
+        return blob
