@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
@@ -30,6 +29,9 @@ from ..ir.hlo.rewrite import (
     with_attrs,
     with_operands,
 )
+
+ALWAYS = 1 << 22
+"""Bytes that computing weights out of constants may always make."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,17 +73,30 @@ def _skipping(i: Instruction) -> Instruction | None:
 
 
 def _are_finite(weights: Instruction, group: Group) -> bool | None:
-    """Whether weights are finite; None where they depend on what is known only at run time."""
+    """Whether weights are finite; None where that is known only when the model runs.
+
+    What moves elements about is looked through, what computes them is computed, unless it makes
+    much of little.
+    """
+    weights = _moved(weights)
     used = [i for i in post_order([weights]) if i.opcode == "parameter"]
-    values: list[np.ndarray[Any, Any]] = []
-    for p in used:
-        source = group.inputs[p.attrs["number"]]
-        if source.opcode != "constant" or isinstance(source.attrs["literal"], Raw):
-            return None
-        values.append(np.asarray(source.attrs["literal"], to_numpy(source.array.dtype)))
+    leaves = [group.inputs[p.attrs["number"]] for p in used]
+    if any(i.opcode != "constant" or isinstance(i.attrs["literal"], Raw) for i in leaves):
+        return None
+    inner = [i for i in post_order([weights]) if i.opcode not in ("parameter", "constant")]
+    if any(i.array.bytes > ALWAYS + sum(x.array.bytes for x in leaves) for i in inner):
+        return None
+    values = [np.asarray(i.attrs["literal"], to_numpy(i.array.dtype)) for i in leaves]
     found = evaluate_computation(_renumbered("weights", weights, used), values)
     with np.errstate(all="ignore"):
         return bool(np.isfinite(np.asarray(found)).all())
+
+
+def _moved(i: Instruction) -> Instruction:
+    """What has the same elements, each perhaps another number of times; or more."""
+    while i.opcode in ("broadcast", "reshape", "transpose", "reverse", "copy", "bitcast"):
+        i = i.operands[0]
+    return i
 
 
 def _renumbered(name: str, root: Instruction, used: Sequence[Instruction]) -> Computation:

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ..ir.dtypes import to_numpy
-from ..ir.errors import UnsupportedError
+from ..ir.errors import LimitError, UnsupportedError
 from ..ir.hlo.fuse import Fusion, Group
 from ..ir.hlo.layouts import ROW_MAJOR, Order, Orders
 from ..ir.hlo.library import OPCODES, library_call
@@ -55,6 +55,10 @@ Packer: TypeAlias = Callable[[np.ndarray[tuple[int, ...], np.dtype[np.generic]]]
 ALIASES = frozenset(
     {"reshape", "bitcast", "copy", "optimization-barrier", "opt-barrier", "add-dependency"}
 )
+
+STEPS, STEPS_EACH = 1 << 13, 8
+"""Instructions that a plan may be made of: so many, and so many for each of the module's own.
+Control flow that calls one computation twice has it twice in its plan."""
 
 SIZE_BYTES = 4
 """Live sizes of bounded dimensions are s32."""
@@ -227,6 +231,8 @@ class _Sequence:
         alignment: int,
     ) -> None:
         self.fusions = fusions
+        self.units = 0
+        self.limit = STEPS + STEPS_EACH * sum(len(c.instructions) for c in fusions)
         self.kernel = kernel
         self.sizes: dict[int, int] = {}
         self.names: dict[int, str] = {}
@@ -247,6 +253,15 @@ class _Sequence:
         self, computation: Computation, bindings: Sequence[Slices]
     ) -> tuple[list[Thunk], Slices]:
         """The thunks of a computation, and where its root's value then stands."""
+        self.units += len(computation.instructions)
+        if self.units > self.limit:
+            raise LimitError(
+                f"its {len(computation.instructions)} instructions bring the plan to {self.units}",
+                f"the limit for this module is {self.limit}, each branch and body written out",
+                f"`{computation.name}`",
+                asked=self.units,
+                limit=self.limit,
+            )
         thunks: list[Thunk] = []
         trees: dict[Instruction, Slices] = {}
         owner = {o: g for g in self.fusions[computation].groups for o in g.outputs}

@@ -16,7 +16,7 @@ from ..nodes import HloModule, Instruction, Shape
 TEMPORARY = 1 << 26
 """Bytes of operands and result of one operation, whatever its constants hold."""
 
-KEPT = 1 << 26
+KEPT = 1 << 24
 """Bytes of all results, beside those that the module's constants pay for."""
 
 WORK = 1 << 28
