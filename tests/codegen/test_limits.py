@@ -272,7 +272,7 @@ def test_calls_within_the_limits_are_computed(kind: str) -> None:
     x = np.ones(4, np.float32)
     exe = nw.build(parse(calls(7, kind)), cache=False)
     np.testing.assert_array_equal(exe(x), np.float32(2.0**64) * x)
-    deep = parse(calls(CALL_DEPTH + 1, "call", twice=False))
+    deep = parse(calls(CALL_DEPTH, "call", twice=False))
     np.testing.assert_array_equal(nw.build(deep, cache=False)(x), x * 2)
 
 
