@@ -25,6 +25,7 @@ from ..te.from_hlo import lower_group
 from . import store
 from .backend import backend
 from .code import KernelCode
+from .compiled import Compiled
 from .constants import Constants
 from .costs import costs
 from .counters import count
@@ -36,7 +37,7 @@ from .plan import Plan
 from .runtime.bundle import EXCESS_PRECISION, Bundle
 from .runtime.executable import Executable
 from .seal import seal
-from .sequence import Compiled, make_plan
+from .sequence import make_plan
 from .stages import stage_text
 from .timings import timed
 

@@ -18,6 +18,7 @@ from ..ir.loop.nodes import Buffer, Func
 from ..ir.target import Target
 from .backend import backend
 from .code import DeviceCode, PackCode
+from .compiled import Packer
 from .lower.pipeline import lower
 from .lowering import pack_code, workspace_bytes
 from .packing import packers
@@ -26,7 +27,6 @@ from .prepack import split_packs
 from .runtime.bundle import Bundle
 from .runtime.cuda.program import DeviceProgram, load_program
 from .runtime.entry import ArraySpec
-from .sequence import Packer
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ from ..ir.hlo.canonical import key
 from ..ir.hlo.excess_precision import keep_wide
 from ..ir.hlo.fuse import Fusion, Group, fuse
 from ..ir.hlo.nodes import Computation, HloModule
+from .compiled import Compiled, Guarded
 from .guards import Guard, guard
-from .sequence import Compiled, Guarded, called
+from .sequence import called
 
 SYMBOL_DIGITS = 24  # of the key, in a kernel's symbol
 
@@ -59,7 +60,8 @@ def compiled(groups: Groups, made: Callable[[str], Compiled]) -> Callable[[Group
         if found is None:
             return own
         finite = None if found.finite is None else made(key(found.finite))
-        return replace(own, guarded=Guarded(made(key(found.skipping)), finite, found.inputs))
+        always = made(key(found.skipping))
+        return replace(own, guarded=Guarded(always, finite, found.places, found.after))
 
     return find
 

@@ -4,6 +4,9 @@ A kernel that copies its input between zeros is the fastest, and wrong where a w
 infinite or NaN meets a hole (``ir.hlo.holes``). Weights that are constants are looked at when the
 model is built. Others are looked at when it runs, by a kernel of its own; a second form of the
 group, which skips the holes, is called where they are not finite.
+
+What such a weight makes of a hole is NaN, and most work on a result leaves it NaN. Where that is
+so, and the results are smaller than the weights, the results are looked at instead.
 """
 
 from __future__ import annotations
@@ -30,6 +33,13 @@ from ..ir.hlo.rewrite import (
     with_operands,
 )
 
+SHOWS_NAN = frozenset({
+    "add", "subtract", "multiply", "divide", "negate", "abs", "maximum", "minimum", "exponential",
+    "exponential-minus-one", "log", "log-plus-one", "tanh", "sqrt", "rsqrt", "logistic", "convert",
+    "broadcast", "reshape", "bitcast", "transpose", "copy",
+})  # fmt: skip
+"""Operations whose result has a NaN for every NaN of an operand."""
+
 ALWAYS = 1 << 22
 """Bytes that computing weights out of constants may always make."""
 
@@ -39,13 +49,14 @@ class Guard:
     """What a group needs beside its own kernel.
 
     ``skipping`` computes the same from the same inputs, its convolutions skipping their holes.
-    ``finite``, of the group's inputs of these numbers, says whether the group's own kernel is
-    right; None where it is known not to be.
+    ``finite``, of the group's inputs of these numbers, or of its outputs if ``after``, says whether
+    the group's own kernel is right; None where it is known not to be.
     """
 
     skipping: Computation
     finite: Computation | None = None
-    inputs: tuple[int, ...] = ()
+    places: tuple[int, ...] = ()
+    after: bool = False
 
     @property
     def computations(self) -> tuple[Computation, ...]:
@@ -64,8 +75,41 @@ def guard(group: Group) -> Guard | None:
     skipping = rebuild(computation, _skipping)
     if not unknown or False in known.values():
         return Guard(skipping)
+    risky = [i for i in computation.instructions if multiplies_holes(i)]
+    outputs = _showing([i for i in risky if i.operands[1] in unknown], computation)
+    results = _outputs(computation)
+    if outputs and sum(results[n].array.size for n in outputs) < sum(w.array.size for w in unknown):
+        made = [parameter(k, results[n].array, f"out{n}") for k, n in enumerate(outputs)]
+        return Guard(skipping, _test(made)[0], outputs, after=True)
     found, inputs = _test(unknown)
     return Guard(skipping, found, inputs)
+
+
+def _outputs(computation: Computation) -> tuple[Instruction, ...]:
+    root = computation.root
+    return root.operands if root.opcode == "tuple" else (root,)
+
+
+def _showing(risky: Sequence[Instruction], computation: Computation) -> tuple[int, ...]:
+    """Outputs, by number, one of which is NaN wherever one of these instructions is; or none."""
+    hidden, found = set(risky), []
+    for n, out in enumerate(_outputs(computation)):
+        shown, waiting = set[Instruction](), [out]
+        while waiting:
+            i = waiting.pop()
+            if i in shown or not isinstance(i.shape, Shape) or not _has_nan(i):
+                continue
+            shown.add(i)
+            if i.opcode in SHOWS_NAN:
+                waiting += [o for o in i.operands if o.array.size <= i.array.size]
+        if hidden & shown:
+            found.append(n)
+            hidden -= shown
+    return () if hidden else tuple(found)
+
+
+def _has_nan(i: Instruction) -> bool:
+    return i.array.dtype.is_float and i.array.dtype.bits >= 16
 
 
 def _skipping(i: Instruction) -> Instruction | None:

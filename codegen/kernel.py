@@ -18,6 +18,7 @@ from ..ir.loop.nodes import Buffer, Func
 from ..ir.target import Target
 from . import cpu
 from .code import PackCode
+from .compiled import Packer
 from .constants import Bytes
 from .llvm_ir import emit
 from .lower.pipeline import lower
@@ -25,7 +26,6 @@ from .lowering import pack_code
 from .packing import packers
 from .prepack import split_packs
 from .runtime.process import runtime
-from .sequence import Packer
 from .sim.process import runtime_object, watching
 
 Array = np.ndarray[Any, Any]

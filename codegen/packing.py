@@ -11,9 +11,9 @@ import numpy as np
 
 from . import cpu
 from .code import PackCode
+from .compiled import Packer
 from .constants import Bytes
 from .runtime.process import runtime
-from .sequence import Packer
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ the copies that can be dropped.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -31,7 +31,8 @@ from ..ir.hlo.nodes import (
 )
 from ..ir.hlo.shape_text import show_shape
 from .coalesce import coalesce
-from .constants import Bytes, Constants
+from .compiled import Compiled, kernels
+from .constants import Constants
 from .memory import ALIGNMENT, assign, lifetimes, place
 from .plan import (
     BufferSlice,
@@ -46,11 +47,9 @@ from .plan import (
 from .runtime.arguments import Tree
 from .runtime.bounded import slots
 from .runtime.entry import ArraySpec
-from .sharing import NOTHING_SHARED, Sharing
 from .trips import trip_count
 
 Slices: TypeAlias = BufferSlice | tuple["Slices", ...]
-Packer: TypeAlias = Callable[[np.ndarray[tuple[int, ...], np.dtype[np.generic]]], Bytes]
 
 ALIASES = frozenset(
     {"reshape", "bitcast", "copy", "optimization-barrier", "opt-barrier", "add-dependency"}
@@ -62,35 +61,6 @@ Control flow that calls one computation twice has it twice in its plan."""
 
 SIZE_BYTES = 4
 """Live sizes of bounded dimensions are s32."""
-
-
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """What a kernel's caller needs to know: symbol, key, workspace in bytes, what it may share.
-
-    ``packs`` gives, for an input that the kernel takes in a layout of its own, the bytes that it
-    wants for a constant. ``guarded`` is there where the kernel is not right for all inputs.
-    """
-
-    symbol: str
-    key: str
-    workspace: int = 0
-    sharing: Sharing = NOTHING_SHARED
-    packs: Mapping[int, Packer] = field(default_factory=dict)
-    guarded: Guarded | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Guarded:
-    """``always`` computes a group whatever its inputs are.
-
-    ``test``, of the inputs of these numbers, says whether the group's own kernel does it too; None
-    where that one is never called.
-    """
-
-    always: Compiled
-    test: Compiled | None
-    inputs: tuple[int, ...]
 
 
 def make_plan(
@@ -292,10 +262,20 @@ class _Sequence:
         always = self.call_one(guarded.always, name, group.inputs, read, written)
         if guarded.test is None:
             return always
-        looked_at = [group.inputs[n] for n in guarded.inputs]
-        places, right = [read[n] for n in guarded.inputs], self.value(1, name)
-        test = self.call_one(guarded.test, f"{group.name}.test", looked_at, places, [right])
+        if guarded.after:  # the inputs must be there still
+            compiled = replace(compiled, sharing=replace(compiled.sharing, in_place=()))
         own = self.call_one(compiled, group.name, group.inputs, read, written)
+        looked_at = group.outputs if guarded.after else group.inputs
+        where, right = written if guarded.after else read, self.value(1, name)
+        test = self.call_one(
+            guarded.test,
+            f"{group.name}.test",
+            [looked_at[n] for n in guarded.places],
+            [where[n] for n in guarded.places],
+            [right],
+        )
+        if guarded.after:
+            return [*own, *test, ConditionalThunk(right, ((), tuple(always)), group.name)]
         return [*test, ConditionalThunk(right, (tuple(own), tuple(always)), group.name)]
 
     def call_one(
@@ -334,7 +314,7 @@ class _Sequence:
             if isinstance(unit, Instruction):
                 plain.update(unit.operands)
                 continue
-            for kernel, inputs in _kernels(self.kernel(unit), unit.inputs):
+            for kernel, inputs in kernels(self.kernel(unit), unit.inputs):
                 for n, i in enumerate(inputs):
                     (packed if n in kernel.packs else plain).add(i)
         return frozenset(packed - plain)
@@ -433,19 +413,6 @@ class _Sequence:
             done.append(tuple(inner))
         thunks.append(ConditionalThunk(selector, tuple(done), i.name))
         return result
-
-
-def _kernels(
-    compiled: Compiled, inputs: Sequence[Instruction]
-) -> Iterator[tuple[Compiled, Sequence[Instruction]]]:
-    """The kernels that a group may call, and what each takes."""
-    guarded = compiled.guarded
-    if guarded is None or guarded.test is not None:
-        yield compiled, inputs
-    if guarded is not None:
-        yield guarded.always, inputs
-        if guarded.test is not None:
-            yield guarded.test, [inputs[n] for n in guarded.inputs]
 
 
 def branch_computations(i: Instruction) -> tuple[Computation, ...]:

@@ -21,6 +21,7 @@ from ..ir.loop.visit import walk
 from ..ir.target import Target
 from ..schedule.trace import Trace
 from .backend import backend
+from .compiled import Compiled
 from .groups import Groups, compiled, fuse_module, symbol
 from .llvm_ir import emit
 from .lower.pipeline import lower
@@ -29,7 +30,7 @@ from .memory import alignment
 from .packing import packers
 from .plan import show as show_plan
 from .prepack import split_packs
-from .sequence import Compiled, make_plan
+from .sequence import make_plan
 
 STAGES = (
     *("hlo", "optimized", "fused", "te", "loop", "scheduled", "flat"),

@@ -236,3 +236,46 @@ ENTRY e {
     assert np.isnan(evaluate(module, [x, w])[0, 0, 0])
     found = nw.build(module, cache=False)(x, w)
     np.testing.assert_array_equal(found.ravel(), [2, np.inf, np.inf, np.inf])
+
+
+EPILOGUES = {
+    "add(c, c)": True,
+    "maximum(c, zeros)": True,
+    "tanh(c)": True,
+    "select(positive, c, zeros)": False,
+    "sign(c)": False,
+    "round-nearest-even(c)": False,
+}
+"""What follows the convolution; whether a NaN of it is sure to show."""
+
+
+@pytest.mark.parametrize("epilogue", EPILOGUES)
+@pytest.mark.parametrize("special", [1.0, np.inf, np.nan])
+def test_results_are_looked_at_where_they_show_it(epilogue: str, special: float) -> None:
+    """Weights that are larger than the results: what is looked at does not change what comes."""
+    text = f"""HloModule h
+ENTRY e {{
+  x = f32[1,2,8] parameter(0)
+  w = f32[3,8,8] parameter(1)
+  y = f32[1,2,8] parameter(2)
+  c = f32[1,2,8] convolution(x, w), window={{size=3 pad=1_1}}, dim_labels=b0f_0io->b0f
+  zero = f32[] constant(0)
+  zeros = f32[1,2,8] broadcast(zero), dimensions={{}}
+  positive = pred[1,2,8] compare(c, zeros), direction=GT
+  r = f32[1,2,8] {epilogue}
+  ROOT s = f32[1,2,8] add(r, y)
+}}"""
+    module = parse(text)
+    (found,) = fuse_module(optimize(module)).guards.values()
+    assert found.after == EPILOGUES[epilogue]
+    exe = nw.build(module, cache=False)
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(-3, 4, (2, 1, 2, 8)).astype(np.float32)
+    w = rng.integers(-3, 4, (3, 8, 8)).astype(np.float32)
+    w[0, 0, 0] = w[2, 1, 5] = special
+    kept = [a.copy() for a in (x, w, y)]
+    for given in (x, np.where(x == 3, np.float32(np.nan), x)):
+        np.testing.assert_array_equal(exe(given, w, y), evaluate(module, [given, w, y]))
+    for a, b in zip((x, w, y), kept, strict=True):
+        np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(exe(x, w, y, out=y), evaluate(module, kept))
