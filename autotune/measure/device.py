@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from ...codegen.code import DeviceCode
-from ...codegen.compiled import Packer
 from ...codegen.device_kernel import CompiledDevice, compile_device
 from ...codegen.packing import packers
 from ...codegen.runtime.cuda.device import Device as Gpu
