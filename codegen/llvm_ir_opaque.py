@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..ir.loop.nodes import Buffer, Cast, Expr, Load, Op, Stmt, Store, Var
+from ..ir.loop.nodes import Buffer, Cast, Expr, For, Kind, Let, Load, Op, Stmt, Store, Var
 from ..ir.loop.visit import exprs, walk, walk_expr
 from .llvm_ir_build import Builder
 from .llvm_ir_core import Value, element_type
@@ -36,24 +36,38 @@ def opaque(b: Builder, x: Value) -> Value:
 
 
 def numbered(body: Stmt) -> frozenset[Buffer]:
-    """The buffers that are read, and to which a value made with a variable may be stored.
+    """The buffers that are read, and to which a value made with a lane's number may be stored.
 
     Lanes of a mask differ, and are known, only where they come of the lanes' own numbers. What is
     made of loads and constants alone has none of them, unless it was stored before.
     """
-    stores = [s for s in walk(body) if isinstance(s, Store)]
-    found: set[Buffer] = set()
-    while True:
-        more = {s.buffer for s in stores if any(_has_number(x, found) for x in _parts(s.value))}
-        if more <= found:
-            break
-        found |= more
+    made: list[tuple[Buffer | Var, Expr]] = []
+    found: set[Buffer | Var] = set()
+    for s in walk(body):
+        match s:
+            case Store(buffer=buffer, value=value):
+                made.append((buffer, value))
+            case Let(var=var, value=value):
+                made.append((var, value))
+            case For(var=var, kind=Kind.VECTOR):
+                found.add(var)
+    known = 0
+    while len(found) > known:
+        known = len(found)
+        found.update(x for x, value in made if any(_origin(e) in found for e in _parts(value)))
     every = (x for s in walk(body) for e in exprs(s) for x in walk_expr(e))
-    return frozenset(found & {x.buffer for x in every if isinstance(x, Load)})
+    return frozenset({x.buffer for x in every if isinstance(x, Load)} & found)
 
 
-def _has_number(e: Expr, buffers: set[Buffer]) -> bool:
-    return isinstance(e, Var) or (isinstance(e, Load) and e.buffer in buffers)
+def _origin(e: Expr) -> Buffer | Var | None:
+    """The name or the memory that an expression without operands has its value from."""
+    match e:
+        case Var():
+            return e
+        case Load(buffer=buffer):
+            return buffer
+        case _:
+            return None
 
 
 def _parts(e: Expr) -> Iterator[Expr]:

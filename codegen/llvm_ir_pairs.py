@@ -11,6 +11,7 @@ from ..ir.loop.nodes import Buffer, Const, Stmt, Store, Var
 from .llvm_ir_apart import stored_type
 from .llvm_ir_core import Value, memory_type
 from .llvm_ir_index import Form, Indices
+from .llvm_ir_opaque import opaque
 
 
 def is_paired(em: Indices, buffer: Buffer, form: Form) -> bool:
@@ -56,6 +57,7 @@ def store_paired(em: Indices, first: Stmt, second: Stmt) -> bool:
     for start in (0, count):
         pointer = em.pointer(buffer, replace(form, constant=form.constant + start))
         value = _mixed(em, *parts, order[start : start + count])
+        value = opaque(em, value) if buffer in em.numbered else value
         line = f"store {value}, ptr {pointer.text}, align {buffer.dtype.bytes}"
         em.change(line, buffer, pointer, value)
     em.function.forget(buffer)
