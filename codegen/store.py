@@ -134,8 +134,10 @@ def _place(name: str, warns: bool = False) -> Path | None:
 
 
 def _refuse(place: Path, why: str | None) -> None:
-    kind = "cached model" if place.suffix == _SUFFIX else "cache folder"
-    warnings.warn(f"{kind} {place} is not used: {why}", NestwrightWarning, stacklevel=2)
+    text = f"cached model {place} is not used: {why}"
+    if place.suffix != _SUFFIX:
+        text = f"cache folder {place} is not used: {why}; {VARIABLE} names another, or says {OFF}"
+    warnings.warn(text, NestwrightWarning, stacklevel=2)
 
 
 def _prune(where: Path) -> None:
