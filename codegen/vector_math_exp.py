@@ -186,8 +186,8 @@ def logistic(x: Num, kind: Exponential = SINGLE) -> Num:
     As in ``exp``, what becomes 0 does so without denormals on the way.
     """
     vanished = x < kind.least
-    inside = vanished.where(x.lift(0.0), x)
-    _, number, r = kind.reduced(-(inside > kind.full).where(x.lift(kind.full), inside))
+    minus = -vanished.where(x.lift(0.0), x)
+    _, number, r = kind.reduced((minus < -kind.full).where(x.lift(-kind.full), minus))
     one, s = x.lift(2.0**-kind.shift), kind.power_of_two(number - kind.shift)
     grows = s > one
     large, small = grows.where(s, one), grows.where(one, s)
