@@ -13,6 +13,7 @@ from ..ir.errors import ArtifactError
 from ..ir.gpus import Gpu
 from ..ir.target import Target
 from .launch import Launch
+from .runtime.interrupts_ir import POLL
 from .sharing import NOTHING_SHARED, Sharing
 
 
@@ -85,6 +86,11 @@ def parts(code: Code) -> dict[str, bytes]:
 def code_bytes(code: Code) -> int:
     """The size of a kernel's machine code, of its PTX where that is all there is."""
     return len(code) if isinstance(code, bytes) else len(code.cubin or code.ptx)
+
+
+def polls(code: Code) -> bool:
+    """Whether a kernel polls for interrupts: it may then return early, its outputs half written."""
+    return isinstance(code, bytes) and POLL.encode() in code
 
 
 def from_parts(found: Mapping[str, bytes], target: Target) -> Code:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from threading import RLock
 from typing import Any
@@ -149,16 +149,24 @@ class Library:
     name: str
     trackers: list[Any]  # the first of link, the others of lookups; each keeps the code loaded
     jit: Any  # let go of after the trackers
+    found: dict[str, int] = field(default_factory=dict)
 
     def address(self, symbol: str) -> int:
-        """Where a symbol lies in memory; ``KeyError`` if no object defines it."""
+        """Where a symbol lies in memory; ``KeyError`` if no object defines it.
+
+        LLVM is asked once for each. A run must not ask it: a signal's handler that raises while
+        llvmlite gives back its lock leaves it taken, for all other threads.
+        """
+        known = self.found.get(symbol)
+        if known is not None:
+            return known
         with _lock:
             try:
                 tracker = self.jit.lookup(self.name, symbol)
             except RuntimeError as e:
                 raise KeyError(f"{symbol}: {str(e).strip()}") from None
             self.trackers.append(tracker)
-            return int(tracker[symbol])
+            return self.found.setdefault(symbol, int(tracker[symbol]))
 
 
 LIBRARIES = 32  # that share a JIT: making one takes half a millisecond and 110 KiB

@@ -107,7 +107,7 @@ class Kernel:
         extra = [workspace] if self.compiled.workspace else []
         runtime().set_threads(self.compiled.threads)
         with watching(self.library) if self.compiled.runtime else nullcontext():
-            self.entry(*bound, *extra)
+            runtime().guarded(self.entry, *bound, *extra)
 
     def bind(self, pointers: Sequence[int]) -> tuple[tuple[int, ...], list[Bytes]]:
         """The addresses that ``entry`` takes, packed inputs among them, and the memory of those."""

@@ -28,7 +28,7 @@ class LoadedPack:
         """The constant's bytes as the kernel takes them; padding is zero."""
         source = np.ascontiguousarray(literal)
         made = np.zeros(self.bytes, np.uint8)
-        self.entry(source.ctypes.data, made.ctypes.data)
+        runtime().guarded(self.entry, source.ctypes.data, made.ctypes.data)
         return made
 
 

@@ -29,7 +29,7 @@ from ..plan import Plan, check_buffers, from_json, kernels
 from ..seal import plan_bytes, seal
 from .outputs import aligned_zeros
 
-FORMAT = 3
+FORMAT = 4
 _KIND = "nestwright executable"
 EXCESS_PRECISION = "excess_precision"
 """The note that says whether narrow floats stay f32 inside of groups: "1" or "0"."""

@@ -169,9 +169,13 @@ class Entry:
 
     def callable(self, name: str, call: int, library: object) -> Callable[..., Any]:
         """A built-in function over ``nw_call``, at address ``call``. It keeps ``library`` alive."""
-        new = ctypes.pythonapi.PyCFunction_NewEx
-        new.restype = ctypes.py_object
-        new.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
-        method = ctypes.addressof(_method(name, call))
-        made: Callable[..., Any] = new(method, (self.address, self, library), None)
-        return made
+        return builtin(name, call, (self.address, self, library))
+
+
+def builtin(name: str, address: int, owner: object) -> Callable[..., Any]:
+    """A built-in function over a METH_FASTCALL one in native code, which gets ``owner`` as self."""
+    new = ctypes.pythonapi.PyCFunction_NewEx
+    new.restype = ctypes.py_object
+    new.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
+    made: Callable[..., Any] = new(ctypes.addressof(_method(name, address)), owner, None)
+    return made

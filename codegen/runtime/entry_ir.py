@@ -48,6 +48,8 @@ declare void @free(ptr)
 declare void @nw_pool_set_threads(i32)
 declare i64 @nw_scratch_mark()
 declare void @nw_scratch_release(i64)
+declare i32 @nw_enter(ptr)
+declare i32 @nw_leave(ptr)
 """
 
 # Py_buffer: 0 buf, 24 itemsize, 36 ndim, 40 format, 48 shape; 80 bytes.
@@ -260,8 +262,8 @@ define void @nw_arena_free(ptr %words) {
   ret void
 }
 
-; Run on given pointers: 0 when done, 1 when memory is out, 2 when a library call failed. The caller
-; does not hold the GIL.
+; Run on given pointers: 0 when done, 1 when memory is out, 2 when a library call failed, 3 when the
+; call was interrupted. The caller does not hold the GIL.
 define i32 @nw_run(ptr %words, ptr %params, ptr %results) {
 entry:
   %arena = call ptr @arena_take(ptr %words)
@@ -421,8 +423,10 @@ done:
   ret ptr %tuple
 }
 
+; The same from Python. 3 means that an exception is set. What runs with the GIL held never polls.
 define internal i32 @run_program(ptr %words, ptr %params, ptr %results, i64 %flags) {
 entry:
+  %record = alloca [64 x i8], align 8
   %releases = and i64 %flags, 1
   %hold = icmp eq i64 %releases, 0
   br i1 %hold, label %held, label %free
@@ -430,10 +434,22 @@ held:
   %status0 = call i32 @nw_run(ptr %words, ptr %params, ptr %results)
   ret i32 %status0
 free:
+  %entered = call i32 @nw_enter(ptr %record)
+  %waiting = icmp slt i32 %entered, 0
+  br i1 %waiting, label %raised, label %go
+go:
   %thread = call ptr @PyEval_SaveThread()
+  %thread_p = getelementptr i8, ptr %record, i64 16
+  store ptr %thread, ptr %thread_p
   %status1 = call i32 @nw_run(ptr %words, ptr %params, ptr %results)
   call void @PyEval_RestoreThread(ptr %thread)
+  %left = call i32 @nw_leave(ptr %record)
+  %ended = icmp ne i32 %left, 0
+  br i1 %ended, label %raised, label %done
+done:
   ret i32 %status1
+raised:
+  ret i32 3
 }
 
 define ptr @nw_call(ptr %self, ptr %args, i64 %nargs, ptr %kwnames) {
@@ -473,7 +489,8 @@ make:
   br i1 %good, label %run, label %fail
 run:
   %status = call i32 @run_program(ptr %words, ptr %params, ptr %results, i64 %flags)
-  switch i32 %status, label %memory [ i32 0, label %finish i32 2, label %raise ]
+  switch i32 %status, label %memory [ i32 0, label %finish i32 2, label %raise
+      i32 3, label %fail ]
 finish:
   call void @release_views(ptr %views, i64 %count)
   %value = call ptr @bundle(ptr %objects, i64 %results_n, i64 %flags)

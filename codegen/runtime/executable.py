@@ -53,7 +53,8 @@ class Executable:
         must have the exact element type and shape; see ``arguments`` for what else is taken.
         ``out=``, an array or tuples of arrays like the answer, gets the results and is returned.
         Raises ``ArgumentError``, and ``OutOfMemoryError``, which is a ``MemoryError``, where there
-        is no memory for the results.
+        is no memory for the results. A signal whose handler raises, such as Ctrl-C, ends the call
+        with what that raises; what ``out`` holds is then undefined.
         """
         try:
             return self._into(args, **named) if named else self._call(*args)

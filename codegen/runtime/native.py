@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from .. import cpu
+from ..code import polls
 from ..plan import Plan, children, library_thunks
 from ..program import FAILED, LIBRARY, PROGRAM
 from .arguments import Array, Tree, answer, check_outputs, convert_all, refuse_keyword
@@ -54,6 +55,7 @@ class Native:
     def _entry(self) -> Entry:
         plan, bundle = self.plan, self.bundle
         work = sum(bundle.costs.values()) + plan.arena_bytes
+        polling = any(map(polls, bundle.kernels.values()))
         return Entry(
             params=slots(plan.params),
             results=slots(plan.results),
@@ -64,7 +66,7 @@ class Native:
             slow=self._slow,
             failure=self.host.failure,
             threads=bundle.target.threads,
-            release_gil=work >= HOLDS_GIL_BELOW or _has_control(plan),
+            release_gil=work >= HOLDS_GIL_BELOW or _has_control(plan) or polling,
             as_tuple=isinstance(plan.result_tree, tuple),
         )
 
@@ -98,7 +100,7 @@ class Native:
         run = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
             runtime().addresses["nw_run"]
         )
-        status = run(self.entry.address, params, outputs)
+        status = runtime().guarded(run, self.entry.address, params, outputs)
         if status == FAILED:
             self.host.failure()
         if status:
@@ -122,8 +124,9 @@ class Native:
         arrays, results = padded(arrays, plan.params), empty(plan.results)
         code, constants = self.library.address, self.bundle.constants
         return profile(
-            plan.thunks, code, self.host, arrays, results, plan.arena_bytes, constants, rounds
-        )
+            plan.thunks, code, self.host, arrays, results, plan.arena_bytes, constants, rounds,
+            runtime().guarded,
+        )  # fmt: skip
 
 
 def _are_apart(targets: Sequence[Array], arrays: Sequence[Array]) -> bool:

@@ -9,7 +9,7 @@ One pool per process serves every executable and every Python thread:
     launch can never claim a chunk of this one by mistake. The caller claims from the front, the
     workers from the back: from one kernel to the next, a core finds its part in its own cache.
     Calls from inside a body, and calls while another thread uses the pool, run serially in the
-    caller.
+    caller. Once the caller's call has been interrupted, chunks not yet begun are skipped.
 ``ptr nw_scratch(i64 bytes)``
     memory of the calling thread, 64-byte aligned, distinct from what the same thread has been
     given before; it is taken back when the enclosing body returns, or by
@@ -270,12 +270,13 @@ done:
 
 # ticket: the generation in the high half (the futex word); in the low half the chunks left: 16 bits
 # for the end of those not yet claimed, 16 bits for their beginning (at most 16,384 chunks).
-# job: 0 body, 8 context, 16 count, 24 chunks; stable from a launch until its last chunk is done.
+# job: 0 body, 8 context, 16 count, 24 chunks, 32 the caller's record (see ``interrupts_ir``);
+# stable from a launch until its last chunk is done.
 _WORKERS = """
 @ticket = internal global i64 0, align 64
 @done = internal global i32 0, align 64
 @sleepers = internal global i32 0, align 64
-@job = internal global [32 x i8] zeroinitializer, align 64
+@job = internal global [40 x i8] zeroinitializer, align 64
 @busy = internal global i32 0, align 64
 @owner = internal global i32 0
 @started = internal global i32 0
@@ -286,7 +287,23 @@ declare i64 @syscall(i64, ...)
 declare i32 @sched_yield()
 declare i32 @getpid()
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+declare ptr @nw_record()
+declare void @nw_lend(ptr)
+declare i1 @nw_poll()
 $declare
+
+; Has the call that the job is part of been interrupted?
+define internal i1 @ended(ptr %record) {
+entry:
+  %none = icmp eq ptr %record, null
+  br i1 %none, label %no, label %look
+look:
+  %stop = load atomic i32, ptr %record monotonic, align 4
+  %ended = icmp ne i32 %stop, 0
+  ret i1 %ended
+no:
+  ret i1 false
+}
 
 define internal i1 @claim(i1 %front) {
 entry:
@@ -316,7 +333,18 @@ run:
   %scaled_after = mul i64 %after, %count
   %begin = udiv i64 %scaled, %chunks
   %end = udiv i64 %scaled_after, %chunks
+  %record = load ptr, ptr getelementptr (i8, ptr @job, i64 32)
+  %skip = call i1 @ended(ptr %record)
+  br i1 %skip, label %count_it, label %whose
+whose:
+  br i1 %front, label %go, label %lend
+lend:
+  call void @nw_lend(ptr %record)
+  br label %go
+go:
   call void @serial(ptr %body, ptr %context, i64 %begin, i64 %end)
+  br label %count_it
+count_it:
   %was = atomicrmw add ptr @done, i32 1 release
   ret i1 true
 none:
@@ -435,6 +463,8 @@ entry:
   store ptr %context, ptr getelementptr (i8, ptr @job, i64 8)
   store i64 %count, ptr getelementptr (i8, ptr @job, i64 16)
   store i64 %chunks, ptr getelementptr (i8, ptr @job, i64 24)
+  %record = call ptr @nw_record()
+  store ptr %record, ptr getelementptr (i8, ptr @job, i64 32)
   store atomic i32 0, ptr @done monotonic, align 4
   %old = load atomic i64, ptr @ticket monotonic, align 8
   %generation = and i64 %old, -4294967296
@@ -477,6 +507,7 @@ spin:
   br i1 %often, label %yield, label %look
 yield:
   %status = call i32 @sched_yield()
+  %ended = call i1 @nw_poll()
   br label %look
 out:
   ret void

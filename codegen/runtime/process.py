@@ -1,4 +1,4 @@
-"""What every executable of a process shares: the thread pool, the scratch memory, the entry.
+"""What every executable of a process shares: thread pool, scratch memory, entry, interrupts.
 
 They are loaded once and never freed: the pool's threads run in them until the process ends. A
 saved executable brings their object code along, so that loading one compiles nothing.
@@ -7,17 +7,20 @@ saved executable brings their object code along, so that loading one compiles no
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from threading import Lock
+from typing import Any
 
 from ...ir.target import Target
 from .. import cpu
-from . import entry_ir, pool
+from . import entry_ir, interrupts_ir, pool
+from .entry import builtin
+from .interrupts import Signals
 
-SYMBOLS = (*pool.SYMBOLS, *entry_ir.SYMBOLS)
-SHARED = 2  # objects that all executables share; what a bundle has beyond them is its own
+SYMBOLS = (*pool.SYMBOLS, *entry_ir.SYMBOLS, *interrupts_ir.SYMBOLS)
+SHARED = 3  # objects that all executables share; what a bundle has beyond them is its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,10 @@ class Runtime:
     """The loaded runtime: addresses by symbol."""
 
     addresses: Mapping[str, int]
+    signals: Signals
+    guarded: Callable[..., Any]
+    """``guarded(function, *args)`` calls native code by way of ctypes. It ends at a signal whose
+    handler raises, with what that raises."""
 
     def set_threads(self, threads: int) -> None:
         """How many threads ``nw_parallel`` uses from now on."""
@@ -38,8 +45,8 @@ _loaded: list[Runtime] = []
 @cache
 def objects(target: Target) -> tuple[bytes, ...]:
     """The runtime's object code for a target."""
-    modules = (pool.module_text(target), entry_ir.module_text(target))
-    return tuple(cpu.compile(text, target) for text in modules)
+    modules = (pool, entry_ir, interrupts_ir)
+    return tuple(cpu.compile(module.module_text(target), target) for module in modules)
 
 
 def runtime(compiled: Sequence[bytes] | None = None) -> Runtime:
@@ -53,5 +60,6 @@ def runtime(compiled: Sequence[bytes] | None = None) -> Runtime:
             addresses = {name: library.address(name) for name in SYMBOLS}
             init = ctypes.CFUNCTYPE(None, ctypes.c_int32)(addresses["nw_pool_init"])
             init(host.threads)
-            _loaded.append(Runtime(addresses))
+            guarded = builtin("guarded", addresses["nw_guarded"], None)
+            _loaded.append(Runtime(addresses, Signals(addresses), guarded))
         return _loaded[0]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from ..plan import BufferSlice, CopyThunk, KernelThunk, LibraryThunk, Thunk, accesses, walk
-from ..program import step_symbol
+from ..program import FAILED, step_symbol
 from .arguments import Array
 from .library import Library
 from .outputs import aligned_zeros
@@ -60,18 +61,19 @@ def profile(
     arena_bytes: int,
     constants: Array,
     rounds: int,
+    guarded: Callable[..., Any],
 ) -> tuple[ThunkTime, ...]:
     """Run the thunks in order, ``rounds`` times; the time of each is the best of its runs.
 
     ``address`` gives a symbol's, ``library`` runs the library calls. The arrays are C-contiguous
-    and fit the plan.
+    and fit the plan. ``guarded`` calls native code (``process.Runtime``).
     """
     memories = _Memories(params, results, aligned_zeros(arena_bytes), constants)
     numbers = {id(t): n for n, t in enumerate(t for t in walk(thunks) if _is_library(t))}
     calls = [
         _library(numbers[id(t)], t, library, memories)
         if isinstance(t, LibraryThunk)
-        else _call(n, t, address, library, memories)
+        else _call(n, t, address, library, memories, guarded)
         for n, t in enumerate(thunks)
     ]
     best = np.full(len(calls), np.inf)
@@ -110,11 +112,12 @@ def _call(
     address: Callable[[str], int],
     library: Library,
     memories: _Memories,
+    guarded: Callable[..., Any],
 ) -> Callable[[], Any]:
     match thunk:
         case KernelThunk(symbol=symbol, args=args):
             pointers = [ctypes.c_void_p(memories.address(s)) for s in args]
-            return _bound(address(symbol), pointers)
+            return partial(guarded, _bound(address(symbol), pointers))
         case CopyThunk(source=source, target=target):
             places = memories.address(target), memories.address(source)
             return lambda: ctypes.memmove(*places, source.bytes)
@@ -129,7 +132,7 @@ def _call(
             call = _bound(address(step_symbol(number)), pointers, ctypes.c_int32)
 
             def step(held: object = tables) -> None:
-                if call():
+                if guarded(call) == FAILED:
                     library.failure()
 
             return step
