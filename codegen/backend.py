@@ -7,7 +7,7 @@ runs the plan. Nothing of CUDA is imported until such a bundle is loaded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -15,7 +15,7 @@ from ..ir.errors import TargetError
 from ..ir.loop.nodes import Func
 from ..ir.target import Target
 from . import cpu, nvptx, program, ptxas
-from .code import Code, DeviceCode
+from .code import Code, DeviceCode, polls
 from .launch import launches
 from .llvm_ir import emit
 from .plan import Plan
@@ -65,13 +65,14 @@ class Backend:
     """One kind of target.
 
     ``compile`` makes a flat function's code and notes the seconds of each stage; ``stages`` gives
-    the stages after LLVM's text and what prints each; ``finish`` makes what runs the plan, under a
-    seal (``codegen.seal``); ``load`` may raise ``TargetError``, for a machine that cannot run it.
+    the stages after LLVM's text and what prints each; ``finish`` makes what runs the plan on the
+    kernels' code, given by symbol, under a seal (``codegen.seal``); ``load`` may raise
+    ``TargetError``, for a machine that cannot run it.
     """
 
     compile: Callable[[Func, Target, dict[str, float]], Code]
     stages: Callable[[str, Target], Iterator[Stage]]
-    finish: Callable[[Plan, bytes, Target], Program]
+    finish: Callable[[Plan, bytes, Target, Mapping[str, Code]], Program]
     load: Callable[[Bundle], Loaded]
 
 
@@ -91,9 +92,11 @@ def _native_stages(text: str, target: Target) -> Iterator[Stage]:
     yield "asm", lambda: cpu.assembly(text, target.host)
 
 
-def _finish_native(plan: Plan, seal: bytes, target: Target) -> Program:
+def _finish_native(plan: Plan, seal: bytes, target: Target, kernels: Mapping[str, Code]) -> Program:
     host = target.host
-    return Program(cpu.compile(program.module_text(plan, seal, host), host), objects(host))
+    polling = [symbol for symbol, code in kernels.items() if polls(code)]
+    text = program.module_text(plan, seal, host, polling=polling)
+    return Program(cpu.compile(text, host), objects(host))
 
 
 def _load_native(bundle: Bundle) -> Loaded:
@@ -128,13 +131,15 @@ def _device_stages(text: str, target: Target) -> Iterator[Stage]:
     yield "asm", lambda: disassemble(ptx, target.cpu)
 
 
-def _finish_simulated(plan: Plan, seal: bytes, target: Target) -> Program:
+def _finish_simulated(
+    plan: Plan, seal: bytes, target: Target, kernels: Mapping[str, Code]
+) -> Program:
     host = target.host
     code = cpu.compile(program.module_text(plan, seal, host, FAILED), host)
     return Program(code, (*objects(host), runtime_object(host)))
 
 
-def _finish_device(plan: Plan, seal: bytes, target: Target) -> Program:
+def _finish_device(plan: Plan, seal: bytes, target: Target, kernels: Mapping[str, Code]) -> Program:
     return Program()
 
 

@@ -76,7 +76,7 @@ def build(
     codes = {symbol(k): kernels[k].code for k in kernels}
     buffers = {symbol(k): kernels[k].buffers for k in kernels}
     with timed(spent, "llvm"):
-        code = backend(machine).finish(plan, seal(plan, codes, buffers), machine)
+        code = backend(machine).finish(plan, seal(plan, codes, buffers), machine, codes)
     bundle = Bundle(
         name=module.name,
         target=machine,

@@ -19,6 +19,7 @@ from .llvm_ir_nvptx import Nvptx
 from .llvm_ir_opaque import numbered
 from .llvm_ir_stmt import emit_nest, emit_stmt
 from .lower.workspace import workspace_bytes
+from .polls import poll_points
 from .sim.device import Simulator
 from .sim.roll import roll
 
@@ -35,6 +36,8 @@ def emit(func: Func, target: Target) -> str:
     if target.kind == "cuda-sim":
         func = roll(func)
     em.numbered = numbered(func.body)
+    if target.kind != "cuda":
+        em.polls = poll_points(func, target)
     device = _device(em, func)
     if device is None:
         return _cpu(em, func)

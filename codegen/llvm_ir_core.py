@@ -19,6 +19,7 @@ from ..ir.errors import UnsupportedError
 from ..ir.formats import code, is_narrow
 from ..ir.loop.nodes import Buffer, Scalar
 from ..ir.target import Target
+from .runtime.interrupts_ir import POLL
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,13 @@ def bf16_bits(number: float) -> int:
 
 
 class Function:
-    """One LLVM function being written. Regions are a stack; the last one is open."""
+    """One LLVM function being written. Regions are a stack; the last one is open.
+
+    ``poll`` is the function that tells whether to leave this one early, at the label ``leave``.
+    """
+
+    poll = POLL
+    leave = "leave"
 
     def __init__(self, name: str, params: str, target: Target) -> None:
         self.name = name
@@ -155,6 +162,7 @@ class Function:
         self.epilogue: list[str] = ["  ret void"]
         self.regions = [Region("entry")]
         self.count = 0
+        self.leaves = False
 
     @property
     def depth(self) -> int:
@@ -260,10 +268,13 @@ class Function:
         self.regions.append(Region(name, changed, sure, name))
         return Value(f"%i.{name}", s64, 0, self.depth), name
 
-    def close_loop(self, name: str, begin: str, end: str, step: int, bits: int = 64) -> None:
+    def close_loop(
+        self, name: str, begin: str, end: str, step: int, bits: int = 64, every: int = 0
+    ) -> None:
         """End the body: the counter runs from ``begin`` by ``step`` while it is below ``end``.
 
-        It counts in ``bits``, in which ``begin`` and ``end`` are given.
+        It counts in ``bits``, in which ``begin`` and ``end`` are given. If ``every`` is not 0, a
+        loop around it asks after so many iterations whether to leave the function.
         """
         body = self.regions.pop()
         parent = self.here
@@ -273,7 +284,11 @@ class Function:
         if bits < 64:
             i = "j"
             widened = [f"  %i.{name} = zext nneg {type_} %j.{name} to i64"]
-        start = f"[ {begin}, %{parent.label} ], [ %n.{name}, %{body.label} ]"
+        before, until, after = parent.label, end, f"x.{name}"
+        if every:
+            parent.lines += self._open_strip(name, begin, end, type_, before, step * every)
+            before, begin, until, after = f"o.{name}", f"%s.{name}", f"%u.{name}", f"d.{name}"
+        start = f"[ {begin}, %{before} ], [ %n.{name}, %{body.label} ]"
         parent.lines += [
             f"  br label %{name}",
             f"{name}:",
@@ -281,11 +296,48 @@ class Function:
             *widened,
             *body.lines,
             f"  %n.{name} = add nsw {type_} %{i}.{name}, {step}",
-            f"  %c.{name} = icmp slt {type_} %n.{name}, {end}",
-            f"  br i1 %c.{name}, label %{name}, label %x.{name}",
-            f"x.{name}:",
+            f"  %c.{name} = icmp slt {type_} %n.{name}, {until}",
+            f"  br i1 %c.{name}, label %{name}, label %{after}",
         ]
+        if every:
+            parent.lines += self._close_strip(name, end, type_)
+        parent.lines.append(f"x.{name}:")
         parent.label = f"x.{name}"
+
+    def _open_strip(
+        self, name: str, begin: str, end: str, type_: str, before: str, length: int
+    ) -> list[str]:
+        """The head of the loop around a loop that polls: where the inner one begins and ends."""
+        kind = f"{type_} {length}"
+        return [
+            f"  br label %o.{name}",
+            f"o.{name}:",
+            f"  %s.{name} = phi {type_} [ {begin}, %{before} ], [ %n.{name}, %a.{name} ]",
+            f"  %r.{name} = sub {type_} {end}, %s.{name}",
+            f"  %t.{name} = icmp ult {type_} %r.{name}, {length}",
+            f"  %l.{name} = select i1 %t.{name}, {type_} %r.{name}, {kind}",
+            f"  %u.{name} = add {type_} %s.{name}, %l.{name}",
+        ]
+
+    def _close_strip(self, name: str, end: str, type_: str) -> list[str]:
+        """Its end: ask, if there is more to do."""
+        self.leaves = True
+        return [
+            f"d.{name}:",
+            f"  %m.{name} = icmp slt {type_} %n.{name}, {end}",
+            f"  br i1 %m.{name}, label %a.{name}, label %x.{name}",
+            f"a.{name}:",
+            f"  %q.{name} = call i1 @{self.poll}()",
+            f"  br i1 %q.{name}, label %{self.leave}, label %o.{name}",
+        ]
+
+    def leave_if_told(self) -> None:
+        """Ask here whether to leave the function."""
+        self.leaves = True
+        name = self.name_for("go")
+        self.write(f"%q.{name} = call i1 @{self.poll}()")
+        self.write(f"br i1 %q.{name}, label %{self.leave}, label %{name}")
+        self.label(name)
 
     def open_arm(self) -> None:
         """Begin an arm of a conditional."""
@@ -311,4 +363,6 @@ class Function:
         """The function's definition; ``linkage`` ends in a space when there is one."""
         head = f"define {linkage}{self.returns} @{self.name}({self.params}) {attributes} {{"
         body = [*self.allocas, *self.prologue, *self.regions[0].lines, *self.epilogue]
+        if self.leaves and self.leave == Function.leave:
+            body += [f"{self.leave}:", "  ret void"]
         return "\n".join([head, "entry:", *body, "}", ""])

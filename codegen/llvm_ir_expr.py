@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import gcd
 
 from ..ir.dtypes import DType, index, pred, s32
@@ -29,7 +30,8 @@ class Emitter(Indices):
     them.
     ``parallel`` tells that this function is the body of a parallel loop, ``threaded`` that this is
     inside a GPU's thread loops. ``exchanged`` are the buffers that other threads may change at a
-    barrier, ``shared`` the bytes of shared memory that are in use here.
+    barrier, ``shared`` the bytes of shared memory that are in use here. ``polls`` are the loops
+    that ask whether the call was interrupted (see ``polls``).
     """
 
     def __init__(self, target: Target) -> None:
@@ -48,6 +50,7 @@ class Emitter(Indices):
         self.exchanged: frozenset[Buffer] = frozenset()
         self.threaded = False
         self.shared = 0
+        self.polls: Mapping[int, int] = {}
 
     def value(self, e: Expr) -> Value:
         """The value of an expression."""

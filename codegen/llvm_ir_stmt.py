@@ -41,6 +41,7 @@ from .llvm_ir_expr import Emitter
 from .llvm_ir_pairs import store_paired
 from .llvm_ir_vector import narrow_counter, reduce_element, vector_loop
 from .lower.workspace import ALIGN, buffer_bytes, is_tile
+from .polls import close_loop, leave_if_ended
 
 OWN_ALIGN = 16  # bytes: of what a GPU's thread has for itself
 STACK = 8 << 10  # bytes of a thread's own buffer that still stands on its stack
@@ -154,7 +155,7 @@ def serial_loop(em: Emitter, s: For, extent: Value) -> None:
     em.env[s.var] = counter
     end = narrow_counter(em, counter, name, extent)
     emit_stmt(em, s.body)
-    em.function.close_loop(name, "0", end.text, 1, end.dtype.bits)
+    close_loop(em, s, name, "0", end.text, 1, end.dtype.bits)
     if maybe:
         em.function.branch(guard, em.function.close_arm(), None)
 
@@ -257,6 +258,7 @@ def _parallel(em: Emitter, s: For, extent: Value) -> None:
     em.declare("nw_parallel", "void", ["ptr", "ptr", "i64"])
     outer.write(f"call void @nw_parallel(ptr @{name}, ptr {context.text}, {extent})")
     _outline(em, s, name, taken)
+    leave_if_ended(em, s)
     for buffer in em.stores(s.body):
         outer.forget(buffer)
 
@@ -282,7 +284,7 @@ def _outline(em: Emitter, s: For, name: str, taken: Mapping[Var | Buffer, Value]
     counter, loop = em.function.open_loop(em.stores(s.body), True)
     em.env[s.var] = counter
     emit_stmt(em, s.body)
-    em.function.close_loop(loop, "%begin", "%end", 1)
+    close_loop(em, s, loop, "%begin", "%end", 1, index.bits)
     em.finished.append(em.function.text("#0", "internal "))
     em.function, em.env, em.buffers, em.parallel = outer, env, buffers, False
 

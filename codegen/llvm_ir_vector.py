@@ -34,6 +34,7 @@ from .llvm_ir_device import touched
 from .llvm_ir_expr import VECTOR_BYTES, Emitter
 from .llvm_ir_index import Lanes, Small
 from .llvm_ir_ops import apply, combines
+from .polls import close_loop
 
 WRITTEN_OUT = 64  # iterations that a GPU runs as straight-line code rather than as lanes
 PIECES = 16  # pieces of one vector loop that are written out; more become a loop
@@ -53,7 +54,7 @@ def vector_loop(em: Emitter, s: For, count: int, emit: EmitStmt) -> None:
         counter, name = em.function.open_loop(em.stores(s.body), True)
         em.env[s.var] = counter
         emit(em, s.body)
-        em.function.close_loop(name, "0", str(count), 1)
+        close_loop(em, s, name, "0", str(count), 1, index.bits)
         return
     full, rest = divmod(count, lanes)
     joined = sums if full > 1 else []
@@ -63,7 +64,7 @@ def vector_loop(em: Emitter, s: For, count: int, emit: EmitStmt) -> None:
         counter, name = em.function.open_loop(em.stores(s.body), True)
         end = narrow_counter(em, counter, name, em.const(full * lanes, index))
         _piece(em, s, counter, lanes, lanes, emit)
-        em.function.close_loop(name, "0", end.text, lanes, end.dtype.bits)
+        close_loop(em, s, name, "0", end.text, lanes, end.dtype.bits)
     else:
         for k in range(full):
             _piece(em, s, em.const(k * lanes, index), lanes, lanes, emit)

@@ -3,7 +3,12 @@
 ``i32 nw_program(ptr params, ptr results, ptr arena, ptr constants)`` runs everything; ``params``
 and ``results`` are arrays of pointers. Every piece of control flow is a function of the same
 signature, ``nw_step_N``, so that a profile can run the top-level ones one at a time. They return 0,
-or ``FAILED`` as soon as a library call fails.
+``FAILED`` as soon as a library call fails, or ``INTERRUPTED`` as soon as a poll says so.
+
+What may take long polls (``runtime.interrupts_ir``): the turns of a loop, and stretches of calls.
+Each call and copy counts for so many units, and a poll comes after ``BUDGET`` of them: a count in a
+register for loops, a constant for what follows straight. A kernel that polls itself may come back
+with its outputs half written, so that the program asks at once whether to go on.
 
 ``i32 nw_library(i64 number, ptr pointers)`` is the one way out to functions of the host: it runs
 library call ``number`` of the plan on operands and results at the pointers, and returns 0 if that
@@ -14,8 +19,8 @@ failed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from ..ir.target import Target
 from .plan import (
@@ -27,14 +32,19 @@ from .plan import (
     Plan,
     Thunk,
     WhileThunk,
+    accesses,
     kernels,
     library_thunks,
-    walk,
 )
+from .runtime.interrupts_ir import INTERRUPTED, POLL
 
 PROGRAM = "nw_program"
 LIBRARY = "nw_library"
 FAILED = 2  # what a program returns after a library call that failed
+BUDGET = 8192  # units between two polls
+UNITS = (1 << 10, 1), (16 << 10, 16)  # bytes that a call reads and writes, and what it counts
+LARGE_UNITS = 128  # what it counts where there are more
+COPIED = 32 << 20  # bytes of a copy that is made in one piece
 _MEMORIES = "ptr %params, ptr %results, ptr %arena, ptr %constants"
 
 
@@ -43,13 +53,16 @@ def step_symbol(number: int) -> str:
     return f"nw_step_{number}"
 
 
-def module_text(plan: Plan, seal: bytes, target: Target, failed: str = "") -> str:
+def module_text(
+    plan: Plan, seal: bytes, target: Target, failed: str = "", polling: Collection[str] = ()
+) -> str:
     """The LLVM module of a plan, marked with a seal; it declares the kernels it calls.
 
     ``failed`` is a function ``i1 ()`` that says when loops shall end, whatever their condition.
+    ``polling`` are the symbols of the kernels that poll and may return early.
     """
     library = library_thunks(plan)
-    writer = _Writer(failed, {id(t): n for n, t in enumerate(library)})
+    writer = _Writer(failed, {id(t): n for n, t in enumerate(library)}, frozenset(polling))
     for number, thunk in enumerate(plan.thunks):
         if isinstance(thunk, WhileThunk | ConditionalThunk):
             writer.function(step_symbol(number), thunk)
@@ -62,6 +75,7 @@ def module_text(plan: Plan, seal: bytes, target: Target, failed: str = "") -> st
         declared.append(f"declare i1 @{failed}()")
     if library:
         declared.append(f"declare i32 @{LIBRARY}(i64, ptr)")
+    declared.append(f"declare i1 @{POLL}()")
     mark = "".join(f"\\{byte:02X}" for byte in seal)
     sealed = f'@nw_seal = constant [{len(seal)} x i8] c"{mark}"'
     head = [f'target triple = "{target.triple}"', "", sealed, *declared, _RUNTIME]
@@ -77,11 +91,15 @@ declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 class _Writer:
     failed: str
     numbers: dict[int, int]  # of the library calls, by id
+    polling: frozenset[str]
     pointers: int = 0  # most operands and results of a library call in this function
     functions: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     count: int = 0
     may_fail: bool = False  # does something in this function branch to its end as failed?
+    may_end: bool = False  # or as interrupted?
+    counts: bool = False  # has it loops, which count their units?
+    spent: int = 0  # units since the last poll, of what is straight
 
     def fresh(self) -> str:
         self.count += 1
@@ -109,22 +127,37 @@ class _Writer:
         self.begin()
         for number, thunk in enumerate(thunks):
             if isinstance(thunk, WhileThunk | ConditionalThunk):
-                status = self.value(f"call i32 @{step_symbol(number)}({_MEMORIES})")
-                if any(isinstance(t, LibraryThunk) for t in walk([thunk])):
-                    self.go_on_if(self.value(f"icmp eq i32 {status}, 0"))
+                self.step(step_symbol(number))
             else:
                 self.thunk(thunk)
         self.finish(PROGRAM)
 
+    def step(self, symbol: str) -> None:
+        """Call a function of this module; what it returns is returned if it is not 0."""
+        name = self.fresh()
+        status = self.value(f"call i32 @{symbol}({_MEMORIES})")
+        good = self.value(f"icmp eq i32 {status}, 0")
+        self.emit(f"br i1 {good}, label %{name}.next, label %{name}.out")
+        self.label(f"{name}.out")
+        self.emit(f"ret i32 {status}")
+        self.label(f"{name}.next")
+        self.spent = 0
+
     def begin(self) -> None:
-        self.lines, self.pointers, self.may_fail = [], 0, False
+        self.lines, self.pointers, self.spent = [], 0, 0
+        self.may_fail = self.may_end = self.counts = False
 
     def finish(self, symbol: str) -> None:
         self.emit("ret i32 0")
         if self.may_fail:
             self.label("failed")
             self.emit(f"ret i32 {FAILED}")
+        if self.may_end:
+            self.label("interrupted")
+            self.emit(f"ret i32 {INTERRUPTED}")
         head = ["entry:"]
+        if self.counts:
+            head += ["  %units = alloca i32", f"  store i32 {BUDGET}, ptr %units"]
         if self.pointers:
             head.append(f"  %pointers = alloca ptr, i64 {self.pointers}")
         body = "\n".join((*head, *self.lines))
@@ -137,15 +170,33 @@ class _Writer:
         self.label(f"{name}.next")
         self.may_fail = True
 
+    def poll(self) -> None:
+        """End the function where its call was interrupted."""
+        name = self.fresh()
+        told = self.value(f"call i1 @{POLL}()")
+        self.emit(f"br i1 {told}, label %interrupted, label %{name}.go")
+        self.label(f"{name}.go")
+        self.may_end, self.spent = True, 0
+
+    def spend(self, units: int) -> None:
+        """Count what comes next; poll before it if it is due."""
+        if self.spent + units > BUDGET:
+            self.poll()
+        self.spent += units
+
     def sequence(self, thunks: Sequence[Thunk]) -> None:
         for thunk in thunks:
             self.thunk(thunk)
 
     def thunk(self, thunk: Thunk) -> None:
+        if not isinstance(thunk, WhileThunk | ConditionalThunk):
+            self.spend(units(thunk))
         match thunk:
             case KernelThunk(symbol=symbol, args=args):
                 pointers = ", ".join(f"ptr {self.pointer(s)}" for s in args)
                 self.emit(f"call void @{symbol}({pointers})")
+                if symbol in self.polling:
+                    self.poll()
             case CopyThunk(source=source, target=target):
                 self.copy(source, target)
             case LibraryThunk():
@@ -165,11 +216,12 @@ class _Writer:
         return self.value(f"getelementptr i8, ptr {base}, i64 {s.offset}") if s.offset else base
 
     def copy(self, source: BufferSlice, target: BufferSlice) -> None:
-        if source.bytes:
-            a, b = self.pointer(source), self.pointer(target)
-            self.emit(
-                f"call void @llvm.memcpy.p0.p0.i64(ptr {b}, ptr {a}, i64 {source.bytes}, i1 false)"
-            )
+        for at in range(0, source.bytes, COPIED):
+            size = min(COPIED, source.bytes - at)
+            if at:
+                self.poll()
+            a, b = self.pointer(_part(source, at, size)), self.pointer(_part(target, at, size))
+            self.emit(f"call void @llvm.memcpy.p0.p0.i64(ptr {b}, ptr {a}, i64 {size}, i1 false)")
 
     def library(self, thunk: LibraryThunk) -> None:
         slices = (*thunk.operands, *thunk.results)
@@ -193,9 +245,24 @@ class _Writer:
             more = self.value(f"select i1 {ends}, i1 false, i1 {more}")
         self.emit(f"br i1 {more}, label %{name}.body, label %{name}.done")
         self.label(f"{name}.body")
+        self.spent = 0
         self.sequence(thunk.body)
-        self.emit(f"br label %{name}.test")
+        self.turn(min(BUDGET, sum(map(units, _straight((*thunk.condition, *thunk.body))))), name)
         self.label(f"{name}.done")
+        self.spent = 0
+
+    def turn(self, spent: int, loop: str) -> None:
+        """Go back to a loop's test after a turn of so many units; poll now and then."""
+        self.counts = self.may_end = True
+        before = self.value("load i32, ptr %units")
+        left = self.value(f"sub i32 {before}, {max(1, spent)}")
+        self.emit(f"store i32 {left}, ptr %units")
+        due = self.value(f"icmp slt i32 {left}, 0")
+        self.emit(f"br i1 {due}, label %{loop}.poll, label %{loop}.test")
+        self.label(f"{loop}.poll")
+        self.emit(f"store i32 {BUDGET}, ptr %units")
+        told = self.value(f"call i1 @{POLL}()")
+        self.emit(f"br i1 {told}, label %interrupted, label %{loop}.test")
 
     def branch(self, thunk: ConditionalThunk) -> None:
         name = self.fresh()
@@ -208,8 +275,36 @@ class _Writer:
         else:
             cases = " ".join(f"i{width} {i}, label %{name}.{i}" for i in range(last))
             self.emit(f"switch i{width} {chosen}, label %{name}.{last} [ {cases} ]")
+        before, most = self.spent, 0
         for i, branch in enumerate(thunk.branches):
             self.label(f"{name}.{i}")
+            self.spent = before
             self.sequence(branch)
+            most = max(most, self.spent)
             self.emit(f"br label %{name}.done")
         self.label(f"{name}.done")
+        self.spent = most
+
+
+def units(thunk: Thunk) -> int:
+    """What a thunk itself counts for: more where much is read and written."""
+    moved = sum(s.bytes for part in accesses(thunk) for s in part)
+    return next((count for most, count in UNITS if moved < most), LARGE_UNITS)
+
+
+def _straight(thunks: Sequence[Thunk]) -> Iterator[Thunk]:
+    """The thunks that a turn of a loop runs once or not at all; loops inside count their own."""
+    for thunk in thunks:
+        match thunk:
+            case ConditionalThunk(branches=branches):
+                for branch in branches:
+                    yield from _straight(branch)
+            case WhileThunk():
+                pass
+            case _:
+                yield thunk
+
+
+def _part(s: BufferSlice, at: int, size: int) -> BufferSlice:
+    """A piece of a slice."""
+    return replace(s, offset=s.offset + at, bytes=size)
