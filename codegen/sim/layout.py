@@ -40,6 +40,8 @@ SITE = _offsets("name", "scope", "action")
 """A place where threads wait for each other: ``scope`` is one of ``WARP`` and ``BLOCK``."""
 WARP, BLOCK, BARRIER = 0, 1, 2  # BARRIER is added where memory is ordered too
 
+STOPPED = "nw_sim_stopped"  # a function of the runtime: whether the call was interrupted
+
 DONE, READY, FIRST_SITE = 0, 1, 2  # states of a thread; from FIRST_SITE on it waits at a site
 
 REPORT = _offsets(

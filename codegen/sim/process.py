@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import cache
 from threading import RLock
 
-from ...ir.errors import ArgumentError
+from ...ir.errors import ArgumentError, UnsupportedError
 from ...ir.target import Target
 from .. import cpu
 from .layout import REPORT
@@ -42,8 +42,17 @@ def seed() -> int:
 
 @contextmanager
 def watching(library: cpu.Library) -> Iterator[None]:
-    """Run simulated code of a library inside; ``SimulationError`` if it did something undefined."""
+    """Run simulated code of a library inside; ``SimulationError`` if it did something undefined.
+
+    ``UnsupportedError`` where a launch of the library is under way in this thread: a signal handler
+    may be called in the middle of one.
+    """
     with _running:
+        if ctypes.CFUNCTYPE(ctypes.c_bool)(library.address("nw_sim_running"))():
+            raise UnsupportedError(
+                "a simulated launch inside a launch of the same code", "it has only one state",
+                hint="let the signal handler note the signal, and run after the call",
+            )  # fmt: skip
         start = seed()
         clear = ctypes.CFUNCTYPE(None, ctypes.c_int64)(library.address("nw_sim_clear"))
         report = ctypes.CFUNCTYPE(ctypes.c_void_p)(library.address("nw_sim_report"))

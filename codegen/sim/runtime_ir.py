@@ -3,7 +3,7 @@
 ``void nw_sim_launch(ptr launch, ptr args)`` runs a launch (``layout.LAUNCH``): its blocks one after
 the other, in an order drawn from the seed. An order is an arithmetic progression modulo the number
 of blocks, its step and start drawn from a counter. After a fault nothing runs until
-``nw_sim_clear``.
+``nw_sim_clear``, nor after the call was interrupted, which ``i1 nw_sim_stopped()`` asks.
 
 Time is a counter that moves at every barrier; ``shadow_ir`` tells by it what is ordered.
 """
@@ -13,18 +13,22 @@ from __future__ import annotations
 from string import Template
 
 from ...ir.target import Target
+from ..runtime.interrupts_ir import POLL
 from . import copies_ir, matrix_ir, records_ir, rounds_ir, shadow_ir
-from .layout import constants
+from .layout import STOPPED, constants
 
 _BELOW = (5, 17, 65, 99, 107, 135, 153, 185, 209, 267, 299, 315, 353, 369, 387, 419)
 _STEPS = tuple(2**32 - k for k in _BELOW)
 """Primes: each has no factor in common with any smaller number of threads or blocks."""
 
+TURNS = 64  # of threads, between two polls
+
 
 def module_text(target: Target) -> str:
     """The runtime's LLVM module for a host."""
     steps = ", ".join(f"i64 {n}" for n in _STEPS)
-    own = Template(_STATE + _DRAW + _LAUNCH + _BLOCKS).substitute(constants(), steps=steps)
+    known = {"steps": steps, "turns": str(TURNS), "poll": POLL, "stopped": STOPPED}
+    own = Template(_STATE + _DRAW + _LAUNCH + _BLOCKS).substitute(constants(), **known)
     others = (rounds_ir, records_ir, shadow_ir, copies_ir, matrix_ir)
     parts = [f'target triple = "{target.triple}"', own, *(x.text() for x in others)]
     return "\n".join(parts)
@@ -33,6 +37,9 @@ def module_text(target: Target) -> str:
 _STATE = """
 @sim = internal global [16 x i64] zeroinitializer, align 64
 @report = internal global [16 x i64] zeroinitializer, align 64
+@stopped = internal global i1 false
+@running = internal global i1 false ; is a launch under way?
+@turns = internal global i32 $turns
 @seed = internal global i64 0
 @draws = internal global i64 0
 @launch = internal global ptr null
@@ -63,6 +70,7 @@ declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare void @llvm.coro.resume(ptr)
 declare i64 @llvm.umin.i64(i64, i64)
+declare i1 @$poll()
 
 define ptr @nw_sim_report() {
   ret ptr @report
@@ -71,12 +79,40 @@ define void @nw_sim_clear(i64 %seed) {
   call void @llvm.memset.p0.i64(ptr @report, i8 0, i64 128, i1 false)
   store i64 %seed, ptr @seed
   store i64 0, ptr @draws
+  store i1 false, ptr @stopped
   ret void
 }
+define i1 @nw_sim_running() {
+  %running = load i1, ptr @running
+  ret i1 %running
+}
+define i1 @$stopped() {
+  %told = call i1 @$poll()
+  %before = load i1, ptr @stopped
+  %now = or i1 %told, %before
+  store i1 %now, ptr @stopped
+  ret i1 %now
+}
+
+; Has the run ended? It is asked after each thread's turn, and polls after so many.
 define i1 @nw_sim_failed() {
+entry:
   %kind = load i64, ptr @report
   %bad = icmp ne i64 %kind, 0
-  ret i1 %bad
+  %left = load i32, ptr @turns
+  %less = sub i32 %left, 1
+  %due = icmp slt i32 %less, 0
+  br i1 %due, label %ask, label %count
+count:
+  store i32 %less, ptr @turns
+  %stopped = load i1, ptr @stopped
+  %ended = or i1 %bad, %stopped
+  ret i1 %ended
+ask:
+  store i32 $turns, ptr @turns
+  %told = call i1 @$stopped()
+  %over = or i1 %bad, %told
+  ret i1 %over
 }
 
 ; A place for this thread's frame, all of one size; the next block's lie in the same memory.
@@ -183,6 +219,7 @@ entry:
   %failed = call i1 @nw_sim_failed()
   br i1 %failed, label %out, label %begin
 begin:
+  store i1 true, ptr @running
   %mark = call i64 @nw_scratch_mark()
   store ptr %launch, ptr @launch
   call void @make_room(ptr %launch)
@@ -199,6 +236,7 @@ begin:
   call void @close_queues()
   call void @close_records(ptr %launch)
   call void @nw_scratch_release(i64 %mark)
+  store i1 false, ptr @running
   br label %out
 out:
   ret void

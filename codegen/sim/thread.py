@@ -13,6 +13,7 @@ from ...ir.dtypes import DType, s64
 from ...ir.loop.nodes import Buffer
 from ...ir.target import Target
 from ..llvm_ir_core import Function, Region, Value
+from .layout import STOPPED
 
 LARGE = 16 << 10  # bytes of a thread's own buffer that no longer stands on a stack
 _BYTES = {"i8": 1, "i16": 2, "half": 2, "i32": 4, "float": 4, "i64": 8, "double": 8}
@@ -24,6 +25,9 @@ class Thread(Function):
     ``told`` checks the alignment of the access that was just told of. The host itself is promised
     none: a promise that does not hold is to be reported, and not to end the process.
     """
+
+    poll = STOPPED
+    leave = "quit"
 
     def __init__(self, name: str, target: Target, meet: Callable[[], None]) -> None:
         super().__init__(name, "ptr %sim", target)
@@ -88,9 +92,11 @@ class Thread(Function):
         self.meet()
         return super().open_loop(stored, sure)
 
-    def close_loop(self, name: str, begin: str, end: str, step: int, bits: int = 64) -> None:
+    def close_loop(
+        self, name: str, begin: str, end: str, step: int, bits: int = 64, every: int = 0
+    ) -> None:
         self.meet()
-        super().close_loop(name, begin, end, step, bits)
+        super().close_loop(name, begin, end, step, bits, every)
 
     def open_arm(self) -> None:
         self.meet()
