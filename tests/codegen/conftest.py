@@ -2,7 +2,8 @@
 
 Memory on the "device" is memory of this process, so that a kernel can be native code for its
 processor. Work is done late, when something waits for it, as a device would: who reads a result
-without waiting reads what was there before. Every call is written down.
+without waiting reads what was there before. To wait is to ask twice in a row whether it is done.
+Every call is written down.
 """
 
 from __future__ import annotations
@@ -86,6 +87,7 @@ class FakeApi:
     broken: Status | None = None
     clock: float = 0.0
     log: str = ""
+    waits: int = 0  # for all that a stream was given
 
     CUdevice_attribute = Names()
     CUjit_option = Names()
@@ -204,8 +206,15 @@ class FakeApi:
                 work()
         return Status.CUDA_SUCCESS if self.broken is None else self.broken, None
 
-    def cuStreamSynchronize(self, stream: Any) -> Any:
+    def cuStreamQuery(self, stream: Any) -> Any:
+        if stream.value.waiting and not self._asked_again():
+            return (Status.CUDA_ERROR_NOT_READY,)
+        self.waits += 1
         return self._drain()
+
+    def _asked_again(self) -> bool:
+        (name, args), (before, others) = self.calls[-1], self.calls[-2]
+        return name == before and args[0] is others[0]
 
     def cuMemAlloc(self, size: int) -> Any:
         if self.used + size > self.total:
@@ -254,10 +263,9 @@ class FakeApi:
         if isinstance(stream, Handle):
             self._submit(stream, lambda: setattr(event, "done", True))
 
-    def cuEventSynchronize(self, event: Event) -> Any:
-        return self._drain()
-
     def cuEventQuery(self, event: Event) -> Any:
+        if not event.done and self._asked_again():
+            self._drain()
         return (Status.CUDA_SUCCESS if event.done else Status.CUDA_ERROR_NOT_READY,)
 
     def cuEventElapsedTime(self, start: Event, end: Event) -> float:

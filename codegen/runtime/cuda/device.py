@@ -1,5 +1,8 @@
 """One GPU in this process: its context and stream, its memory, and what it takes to wait for it.
 
+Waiting asks again and again whether the work is done, in Python, so that signals are handled: what
+their handlers raise ends the wait. What was submitted goes on, and later work comes after it.
+
 All work of this process on a device goes through one stream, in order, so that memory may be used
 again as soon as its last user is submitted. The stream is of the kind that keeps in step with the
 default stream of other libraries (PyTorch's, CuPy's). The context is the device's primary one,
@@ -9,17 +12,24 @@ which those libraries share.
 from __future__ import annotations
 
 import os
+import threading
 import weakref
+from collections.abc import Callable
 from threading import RLock
+from time import perf_counter, sleep
 from types import TracebackType
 from typing import Any
 
 from ....ir.errors import DeviceError, NestwrightError, TargetError, UnsupportedError
+from ..interrupts import end_elsewhere
+from ..process import runtime
 from .driver import OUT_OF_MEMORY, STICKY, Driver, DriverError, driver
 
 GRANULE = 256  # bytes: the driver aligns allocations so
 KEPT_BYTES = 1 << 30  # of memory that was given back and may serve again
 NON_BLOCKING, NO_TIMING = 1, 2  # flags of cuStreamCreate and cuEventCreate
+BRIEF = 2e-3  # seconds of a wait during which it does not sleep
+LONGEST_NAP = 10e-3  # seconds
 SYNC = "NESTWRIGHT_CUDA_SYNC"
 """Set to anything, every kernel is waited for, so that a fault is told with its kernel's name."""
 
@@ -43,6 +53,8 @@ class Device:
         self.process = os.getpid()
         self.lock = RLock()
         self.fault: DeviceError | None = None
+        self._depth = 0  # of ``with device``
+        self._watch = _nothing
         self.under_way: dict[str, None] = {}  # what was submitted since something was waited for
         self._free: dict[int, list[int]] = {}
         self._kept = 0
@@ -71,7 +83,10 @@ class Device:
         self.lock.acquire()
         try:
             self.check()
+            if not self._depth:
+                self._watch = _watch()
             self.driver.call("cuCtxPushCurrent", self.context)
+            self._depth += 1
         except BaseException:
             self.lock.release()
             raise
@@ -89,6 +104,7 @@ class Device:
             if self.fault is None:
                 raise
         finally:
+            self._depth -= 1
             self.lock.release()
 
     def check(self) -> None:
@@ -172,10 +188,27 @@ class Device:
     def synchronize(self, what: str = "work on the GPU", where: str = "", hint: str = "") -> None:
         """Wait until all that was submitted is done; a fault of it shows here."""
         try:
-            self.driver.call("cuStreamSynchronize", self.stream)
+            self.wait("cuStreamQuery", self.stream)
         except DriverError as error:
             raise self.failed(error, f"{what} failed", where, hint) from error
         self.under_way.clear()
+
+    def wait(self, query: str, handle: Any) -> None:
+        """Wait until a query of a stream or an event says that it is done.
+
+        After ``BRIEF`` seconds it sleeps between two questions, for a small share of the time that
+        it has waited.
+        """
+        began = perf_counter()
+        while not self.driver.ready(query, handle):
+            self.look()
+            waited = perf_counter() - began
+            if waited > BRIEF:
+                sleep(min(waited / 64, LONGEST_NAP))
+
+    def look(self) -> None:
+        """Raise ``KeyboardInterrupt`` if a SIGINT has come that ends what this thread does."""
+        self._watch()
 
     def event(self, timing: bool = True) -> Any:
         """An event; the caller destroys it."""
@@ -197,6 +230,27 @@ class Device:
 
     def __repr__(self) -> str:
         return f"<Device {self.ordinal}: {self.name}, sm_{self.capability}>"
+
+
+def _nothing() -> None:
+    """On the main thread Python itself raises what a signal's handler raises."""
+
+
+def _watch() -> Callable[[], None]:
+    """What a call looks at on this thread, from now on, to learn of a SIGINT."""
+    if threading.get_ident() == threading.main_thread().ident:
+        return _nothing
+    signals = runtime().signals
+    before = signals.count()
+
+    def look() -> None:
+        nonlocal before
+        now = signals.count()
+        if now != before:
+            before = now
+            end_elsewhere()
+
+    return look
 
 
 _devices: dict[tuple[int, int], Device] = {}

@@ -11,6 +11,7 @@ from typing import Any
 
 from ....ir.errors import TargetError
 
+NOT_READY = "CUDA_ERROR_NOT_READY"
 OUT_OF_MEMORY = "CUDA_ERROR_OUT_OF_MEMORY"
 STICKY = frozenset(
     f"CUDA_ERROR_{name}"
@@ -48,6 +49,13 @@ class Driver:
         if int(status):
             raise DriverError(function, status.name, self._told(status))
         return tuple(values) if len(values) > 1 else values[0] if values else None
+
+    def ready(self, function: str, handle: object) -> bool:
+        """Whether the work that ``cuStreamQuery`` or ``cuEventQuery`` asks for is done."""
+        status, *_ = getattr(self.api, function)(handle)
+        if int(status) and status.name != NOT_READY:
+            raise DriverError(function, status.name, self._told(status))
+        return not int(status)
 
     def constant(self, kind: str, name: str) -> Any:
         """A value of one of the driver's enumerations."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache, lru_cache, partial
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 
 from ....ir.arrays import as_array
 from ....ir.dtypes import from_numpy
-from ....ir.errors import ArgumentError, TargetError, UnsupportedError
+from ....ir.errors import ArgumentError, NestwrightError, TargetError, UnsupportedError
 from ....ir.library.session import Session
 from ...code import DeviceCode
 from ...plan import KernelThunk, LibraryThunk, Plan
@@ -90,8 +91,7 @@ class DeviceProgram:
                 return out
             if out is None and any(map(is_on_gpu, flat)):
                 made = [self._array(r) for r in plan.results]
-                self._execute(params, [a.address for a in made])
-                self._lend(params)
+                self._execute(params, [a.address for a in made], lent=params)
                 return rebuild(made, plan.result_tree)
             hosts = (
                 empty(plan.results)
@@ -238,17 +238,18 @@ class DeviceProgram:
                 "begin at 16 bytes", self.bundle.name,
             )  # fmt: skip
         places = tuple(p.address for p in params), tuple(p.address for p in found)
+        lent = [*params, *found]
         if apart(*places, *self._sizes):
-            self._execute(params, [p.address for p in found])
+            self._execute(params, [p.address for p in found], lent)
         else:
             homes = self._result_homes()
-            self._execute(params, homes)
+            self._execute(params, homes, lent)
             for place, home, spec in zip(found, homes, specs, strict=True):
                 if spec.bytes:
                     self.device.driver.call(
                         "cuMemcpyDtoDAsync", place.address, home, spec.bytes, self.device.stream
                     )
-        self._lend([*params, *found])
+            self._lend(lent)
 
     def _fetch(self, arrays: Sequence[Array]) -> None:
         """The results, from their homes on the device."""
@@ -279,8 +280,17 @@ class DeviceProgram:
         bases = self.arena.address, self.constants.address
         return Places([p.address for p in params], list(results), *bases)
 
-    def _execute(self, params: Sequence[Placed], results: Sequence[int]) -> None:
-        self._run_steps(self.steps, self._places(params, results))
+    def _execute(
+        self, params: Sequence[Placed], results: Sequence[int], lent: Sequence[Placed] = ()
+    ) -> None:
+        """Submit a run. What is ``lent`` is held until the device is done, however this ends."""
+        try:
+            self._run_steps(self.steps, self._places(params, results))
+        except BaseException:
+            with suppress(DriverError, NestwrightError):
+                self._lend(lent)
+            raise
+        self._lend(lent)
 
     def _run_steps(self, todo: Sequence[Step], places: Places) -> None:
         for step in todo:
@@ -293,9 +303,11 @@ class DeviceProgram:
                     self._library(thunk, places)
                 case Loop(turn=turn):
                     while self._decision.bytes[0]:
+                        self.device.look()
                         self._run_steps(turn, places)
                 case Repeat(turn=turn, times=times):
                     for _ in range(times):
+                        self.device.look()
                         self._run_steps(turn, places)
                 case Branch(branches=branches, pred=pred):
                     read = self._decision.bytes[: 1 if pred else 4].tobytes()
@@ -337,10 +349,9 @@ class DeviceProgram:
         """Let go of what was lent for work that is done."""
         while self._lent:
             try:
-                self.device.driver.call("cuEventQuery", self._lent[0][0])
-            except DriverError as error:
-                if error.status == "CUDA_ERROR_NOT_READY":
+                if not self.device.driver.ready("cuEventQuery", self._lent[0][0]):
                     return
+            except DriverError as error:
                 raise self.device.failed(error, f"{self.bundle.name} failed") from error
             event, _ = self._lent.popleft()
             self.device.driver.call("cuEventDestroy", event)

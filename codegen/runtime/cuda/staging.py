@@ -34,11 +34,16 @@ class Pinned:
 
 @dataclass(slots=True)
 class _Piece:
-    """A piece and the event after which it may be touched; ``busy`` while it may not."""
+    """A piece and the event after which it may be touched; ``busy`` while it may not.
+
+    ``marked`` tells that the event stands behind the copy. A call that is interrupted between the
+    two leaves a piece of which only the whole stream tells when it is free.
+    """
 
     memory: Pinned
     event: Any
     busy: bool = False
+    marked: bool = False
 
 
 class Staging:
@@ -56,8 +61,7 @@ class Staging:
             part = source[start : start + PIECE]
             piece = self._next()
             piece.memory.bytes[: part.size] = part
-            self._copy("cuMemcpyHtoDAsync", address + start, piece.memory.address, part.size)
-            self._mark(piece)
+            self._copy("cuMemcpyHtoDAsync", address + start, piece.memory.address, part.size, piece)
 
     def download(self, address: int, array: Array) -> None:
         """Copy from the device into a C-contiguous array; it is there when this returns."""
@@ -68,8 +72,7 @@ class Staging:
             if len(under_way) == 2:
                 self._arrive(*under_way.pop(0))
             piece = self._next()
-            self._copy("cuMemcpyDtoHAsync", piece.memory.address, address + start, part.size)
-            self._mark(piece)
+            self._copy("cuMemcpyDtoHAsync", piece.memory.address, address + start, part.size, piece)
             under_way.append((piece, part))
         for piece, part in under_way:
             self._arrive(piece, part)
@@ -78,10 +81,13 @@ class Staging:
         self._wait(piece)
         part[:] = piece.memory.bytes[: part.size]
 
-    def _copy(self, function: str, target: int, source: int, nbytes: int) -> None:
+    def _copy(self, function: str, target: int, source: int, nbytes: int, piece: _Piece) -> None:
         device = self.device
+        piece.busy, piece.marked = True, False
         try:
             device.driver.call(function, target, source, nbytes, device.stream)
+            device.driver.call("cuEventRecord", piece.event, device.stream)
+            piece.marked = True
         except DriverError as error:
             raise device.failed(error, "a copy between host and GPU failed") from error
 
@@ -93,16 +99,16 @@ class Staging:
         self._wait(piece)
         return piece
 
-    def _mark(self, piece: _Piece) -> None:
-        self.device.driver.call("cuEventRecord", piece.event, self.device.stream)
-        piece.busy = True
-
     def _wait(self, piece: _Piece) -> None:
         if piece.busy:
+            device = self.device
             try:
-                self.device.driver.call("cuEventSynchronize", piece.event)
+                if piece.marked:
+                    device.wait("cuEventQuery", piece.event)
+                else:
+                    device.wait("cuStreamQuery", device.stream)
             except DriverError as error:
-                raise self.device.failed(error, "work on the GPU failed") from error
+                raise device.failed(error, "work on the GPU failed") from error
             piece.busy = False
 
 
