@@ -127,6 +127,7 @@ class _Child:
                 stdout=subprocess.PIPE,
                 stderr=self.errors,
                 env={**os.environ, "PYTHONPATH": paths},
+                process_group=0,  # a terminal's Ctrl-C is for this process, which then ends it
             )
         return self.process
 

@@ -110,6 +110,7 @@ class _Helper:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": paths},
+            process_group=0,  # a terminal's Ctrl-C is for this process, which then ends it
         )
         self.thread = Thread(target=self._feed, daemon=True)
         self.thread.start()
