@@ -22,7 +22,7 @@ from nestwright.ir.hlo.verify import verify
 
 from . import xla
 from .builder import Array, Builder, Value
-from .guarded import GuardedArray, guarded
+from .guarded import Guarded, guarded
 from .steps.registry import choices
 
 for _file in sorted((Path(__file__).parent / "steps").glob("*.py")):
@@ -80,7 +80,7 @@ def judge(program: Program, number: int = 0, target: str = "cpu", against_xla: b
         want = leaves(evaluate(module, program.arguments))
     at_end = number % 4 != 3
     held = [guarded(np.asarray(a), at_end) for a in program.arguments]
-    outs = [GuardedArray(w.shape, w.dtype, at_end) for w in want]
+    outs = [Guarded(w.shape, w.dtype, at_end) for w in want]
     for _ in range(2):
         for out in outs:
             out.array.reshape(-1).view(np.uint8)[:] = 0xFF
@@ -93,6 +93,8 @@ def judge(program: Program, number: int = 0, target: str = "cpu", against_xla: b
         other = xla.results(program.text, program.arguments)
         if other is not None:
             told = _unequal([o.array for o in outs], other, "XLA's")
+    for one in (*held, *outs):
+        one.close()
     return f"BAD wrong: {told}" if told else "right"
 
 
@@ -102,7 +104,7 @@ def _single(module: HloModule) -> bool:
     )
 
 
-def _damage(program: Program, held: Sequence[GuardedArray], outs: Sequence[GuardedArray]) -> str:
+def _damage(program: Program, held: Sequence[Guarded], outs: Sequence[Guarded]) -> str:
     """What was written that should not have been."""
     for n, (one, value) in enumerate(zip(held, program.arguments, strict=True)):
         if one.array.tobytes() != value.tobytes():

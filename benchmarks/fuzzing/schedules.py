@@ -35,7 +35,7 @@ from nestwright.te.from_hlo.storage import stored
 
 from . import programs
 from .builder import Array
-from .guarded import GuardedArray, guarded
+from .guarded import Guarded, guarded
 from .loops import PROGRAMS
 from .programs import equal_arrays
 from .requests import WEIGHTS, Draw, attempt
@@ -133,11 +133,9 @@ def _run(kernel: Kernel, inputs: Sequence[Array], want: Sequence[Array], at_end:
     """Run twice, outputs and workspace full of different patterns, everything beside guards."""
     params, outputs = kernel.compiled.params, kernel.compiled.outputs
     held = [guarded(np.ascontiguousarray(x), at_end) for x in inputs]
-    outs = [
-        GuardedArray(b.shape, to_numpy(b.dtype), at_end) for b in params[len(params) - outputs :]
-    ]
+    outs = [Guarded(b.shape, to_numpy(b.dtype), at_end) for b in params[len(params) - outputs :]]
     size = -(-kernel.compiled.workspace // 64) * 64
-    work = GuardedArray((size,), np.dtype(np.uint8), at_end)
+    work = Guarded((size,), np.dtype(np.uint8), at_end)
     every = [*held, *outs, work]
     pointers = [g.array.ctypes.data for g in (*held, *outs)]
     bound, packed = kernel.bind(pointers)
@@ -150,15 +148,17 @@ def _run(kernel: Kernel, inputs: Sequence[Array], want: Sequence[Array], at_end:
         kernel.entry(*bound, *extra)
         told = told or _wrong(inputs, want, held, outs, every)
     del packed
+    for one in every:
+        one.close()
     return told
 
 
 def _wrong(
     inputs: Sequence[Array],
     want: Sequence[Array],
-    held: Sequence[GuardedArray],
-    outs: Sequence[GuardedArray],
-    every: Sequence[GuardedArray],
+    held: Sequence[Guarded],
+    outs: Sequence[Guarded],
+    every: Sequence[Guarded],
 ) -> str:
     for n, (one, value) in enumerate(zip(held, inputs, strict=True)):
         if one.array.tobytes() != np.ascontiguousarray(value).tobytes():

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from fuzzing import programs, sandbox
 from fuzzing.formats import FORMATS
-from fuzzing.guarded import GuardedArray
+from fuzzing.guarded import Guarded
 
 from nestwright.ir.hlo.text import parse
 
@@ -79,7 +79,7 @@ def test_a_byte_past_guarded_memory_kills(at_end: bool) -> None:
     import numpy as np
 
     def case(number: int) -> str:
-        one = GuardedArray((5,), np.dtype(np.uint8), at_end)
+        one = Guarded((5,), np.dtype(np.uint8), at_end)
         ctypes.memset(one.array.ctypes.data + number, 1, 1)
         return "right" if one.intact else "left"
 
