@@ -22,6 +22,7 @@ import nestwright as nw
 from nestwright.codegen import cpu, program
 from nestwright.codegen.artifact import is_artifact, load
 from nestwright.codegen.plan import BufferSlice, CopyThunk, KernelThunk, Plan
+from nestwright.codegen.runtime import native
 from nestwright.codegen.runtime.arguments import Tree
 from nestwright.codegen.runtime.bundle import Bundle
 from nestwright.codegen.runtime.entry import ArraySpec
@@ -427,12 +428,15 @@ def test_what_an_argument_raises_is_told(add: Executable, value: object) -> None
         add(value)
 
 
-def test_results_larger_than_memory_are_an_error_of_ours() -> None:
-    text = "x = f32[] parameter(0)  ROOT y = f32[35184372088832] broadcast(x), dimensions={}"
-    exe = nw.build(nw.parse(f"HloModule h\nENTRY e {{ {text} }}"), cache=False)
+def test_no_memory_for_the_results_is_an_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(shape: tuple[int, ...], dtype: object) -> Any:
+        raise MemoryError(f"no {shape} here")
+
+    monkeypatch.setattr(native, "allocator", lambda nbytes: none)
+    exe = nw.build(nw.parse(PLUS), cache=False)
     with pytest.raises(OutOfMemoryError, match="no memory for this call") as caught:
-        exe(np.float32(1))
-    assert isinstance(caught.value, MemoryError)
+        exe(X, X)
+    assert isinstance(caught.value, MemoryError) and "(8,)" in str(caught.value)
 
 
 @pytest.mark.parametrize("path", ["a\0b", "a\ud800b"])
