@@ -144,7 +144,9 @@ def install(side: str) -> None:
         own = {symbol: _address(call) for symbol, call in guarded}
         objects = [self.bundle.program, *self.bundle.runtime[SHARED:]]
         library = cpu.load(objects, {**symbols, **own})
-        return _WithKernels(library.name, library.jit, [*library.trackers, guarded], own)
+        library.trackers.append(guarded)
+        library.found.update(own)
+        return library
 
     def load(compiled: kernel.Compiled) -> kernel.Kernel:
         made = plain_load(compiled)
@@ -160,16 +162,6 @@ def install(side: str) -> None:
         )
 
     Native.linked, kernel.load = linked, load  # type: ignore[method-assign]
-
-
-@dataclass(frozen=True)
-class _WithKernels(cpu.Library):
-    """A library whose kernels are elsewhere."""
-
-    own: Mapping[str, int]
-
-    def address(self, symbol: str) -> int:
-        return self.own[symbol] if symbol in self.own else super().address(symbol)
 
 
 def _address(callback: Any) -> int:
