@@ -13,6 +13,7 @@ from ..ir.hlo.content import literal_size
 from ..ir.hlo.fuse import Group
 from ..ir.hlo.inputs import draws
 from ..ir.hlo.layouts import Orders, entry_orders
+from ..ir.hlo.limits import exhaustion
 from ..ir.hlo.nodes import HloModule, Shape
 from ..ir.hlo.passes.freeze_parameters import freeze
 from ..ir.hlo.passes.pipeline import optimize
@@ -60,11 +61,22 @@ def build(
     freeze, by number or name. ``timings`` is filled with seconds by stage. With
     ``excess_precision`` floats of fewer than 32 bits stay f32 between the operations of a group;
     without, every operation rounds. Raises ``UnsupportedError``, which lists everything that cannot
-    be compiled.
+    be compiled, and ``LimitError`` for what asks for more than there is.
     """
-    machine = Target.parse(target)
     spent: dict[str, float] = {} if timings is None else timings
-    chosen = {} if schedules is None else schedules
+    with exhaustion(module.name):
+        machine = Target.parse(target)
+        return _build(module, machine, schedules or {}, constants, spent, excess_precision)
+
+
+def _build(
+    module: HloModule,
+    machine: Target,
+    chosen: Mapping[str, Trace],
+    constants: Mapping[int | str, Any] | None,
+    spent: dict[str, float],
+    excess_precision: bool,
+) -> Executable:
     with timed(spent, "optimize"):
         frozen = freeze(module, constants) if constants else module
         optimized = optimize(frozen)

@@ -7,6 +7,9 @@ do without is refused here.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from ..errors import LimitError
 from .nodes import AnyShape, Computation, HloModule, TupleShape
 from .rewrite import called
@@ -64,3 +67,18 @@ def require_bytes(nbytes: int, what: str, where: str) -> None:
     if nbytes > ARRAY_BYTES:
         why = f"the limit is {ARRAY_BYTES}"
         raise LimitError(f"{what} takes {nbytes} bytes", why, where, "", nbytes, ARRAY_BYTES)
+
+
+@contextmanager
+def exhaustion(where: str) -> Iterator[None]:
+    """Say ``LimitError`` where Python has no more memory, or no deeper calls."""
+    try:
+        yield
+    except MemoryError as error:
+        hint = "a machine with more, or a smaller model"
+        raise LimitError(
+            "building it takes more memory than there is", str(error), where, hint
+        ) from error
+    except RecursionError as error:
+        why = "an operation of many operands, or text nested deep, makes it so"
+        raise LimitError("its code is nested too deep to be compiled", why, where) from error

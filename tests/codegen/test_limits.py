@@ -182,6 +182,14 @@ CASES = {
     "a few choices": calls(14, "choice"),
     "deep calls": calls(2000, "call", twice=False),
     "calls in MLIR": in_mlir(60),
+    "a sort of many": entry(
+        "x = f32[8] parameter(0)",
+        "ROOT r = (" + ", ".join(["f32[8]"] * 200) + ") sort(" + ", ".join("x" * 200) + "), "
+        "dimensions={0}, to_apply=many",
+        head="many { "
+        + " ".join(f"p{n} = f32[] parameter({n})\n" for n in range(400))
+        + "ROOT r = pred[] compare(p0, p1), direction=LT }\n",
+    ),
 }
 BUILT = {
     "reduce of iota", "gather from iota by iota", "slice of iota", "concatenation of iotas",
@@ -199,6 +207,7 @@ REFUSED = {
     "calls": f"`r` in `f16`: it brings the module to 655310 instructions, calls written out: "
     f"the limit is {INSTRUCTIONS}",
     "a few choices": "each branch and body written out",
+    "a sort of many": "nested too deep to be compiled",
     "deep calls": f"`a` in `f{CALL_DEPTH + 1}`: it calls {CALL_DEPTH + 1} computations deep",
 }
 """What the refusal says."""
