@@ -134,7 +134,7 @@ def test_one_term_of_many_is_missed() -> None:
     assert "(whole numbers)" in verdict(TOTAL, spoil)
 
 
-@pytest.mark.parametrize("first", [2, 3, 5, 9])
+@pytest.mark.parametrize("first", [2, 3, 5, 7])
 def test_wrong_from_a_later_call_on(first: int) -> None:
     def spoil(outputs, inputs, n) -> None:
         if n >= first:
