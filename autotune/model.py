@@ -10,7 +10,6 @@ imports xgboost; without it, nearest neighbours stand in.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
@@ -37,7 +36,7 @@ class Regressor(Protocol):
 
 
 class Trees:
-    """Gradient-boosted trees by xgboost: histograms, few threads, a fixed seed."""
+    """Gradient-boosted trees by xgboost: histograms, one thread, a fixed seed."""
 
     def __init__(self, seed: int) -> None:
         import xgboost  # at the point of use: it is an extra, and slow to import
@@ -47,18 +46,18 @@ class Trees:
         self._settings = {
             "max_depth": DEPTH, "eta": RATE, "tree_method": "hist", "max_bin": 64, "lambda": 1.0,
             "min_child_weight": 0.5, "subsample": 0.9, "colsample_bytree": 0.8, "seed": seed,
-            "nthread": max(1, min(2, len(os.sched_getaffinity(0)))), "verbosity": 0,
+            "nthread": 1, "verbosity": 0,  # OpenMP's barriers spin where cores are taken
             "objective": "reg:squarederror", "base_score": 0.5,
         }  # fmt: skip
 
     def fit(self, rows: Array, labels: Array, weights: Array) -> None:
         """Forget the old trees and grow new ones."""
-        data = self._xgboost.DMatrix(rows, label=labels, weight=weights)
+        data = self._xgboost.DMatrix(rows, label=labels, weight=weights, nthread=1)
         self._booster = self._xgboost.train(self._settings, data, num_boost_round=ROUNDS)
 
     def predict(self, rows: Array) -> Array:
         """Predicted labels, ``[n]``."""
-        return np.asarray(self._booster.predict(self._xgboost.DMatrix(rows)), np.float64)
+        return np.asarray(self._booster.predict(self._xgboost.DMatrix(rows, nthread=1)), np.float64)
 
 
 class Neighbours:

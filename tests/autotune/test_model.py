@@ -67,6 +67,27 @@ def test_fit_is_deterministic() -> None:
     assert np.array_equal(*(m.predict(rows(50, 1)) for m in models))
 
 
+def test_trees_grow_on_one_thread(monkeypatch) -> None:
+    xgboost = pytest.importorskip("xgboost")
+    asked: list[object] = []
+    train, matrix = xgboost.train, xgboost.DMatrix
+
+    def training(settings, data, **more):
+        asked.append(settings["nthread"])
+        return train(settings, data, **more)
+
+    def making(*args, **more):
+        asked.append(more.get("nthread"))
+        return matrix(*args, **more)
+
+    monkeypatch.setattr(xgboost, "train", training)
+    monkeypatch.setattr(xgboost, "DMatrix", making)
+    model = CostModel(0)
+    model.fit([sample(60)])
+    model.predict(rows(5, 1))
+    assert asked == [1, 1, 1], "threads of OpenMP spin at barriers where cores are taken"
+
+
 def test_without_xgboost_neighbours_stand_in_and_it_is_said(monkeypatch) -> None:
     real = builtins.__import__
 
