@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -37,6 +37,7 @@ from .parallel import Job, compile_all
 from .plan import Plan
 from .runtime.bundle import EXCESS_PRECISION, Bundle
 from .runtime.executable import Executable
+from .schedules import for_groups
 from .seal import seal
 from .sequence import make_plan
 from .stages import stage_text
@@ -57,56 +58,98 @@ def build(
     """Compile a module. Nothing is measured.
 
     ``schedules`` are traces by a group's canonical key; a group without one, or whose trace no
-    longer applies (which is logged), gets the default schedule. ``constants`` are parameters to
-    freeze, by number or name. ``timings`` is filled with seconds by stage. With
-    ``excess_precision`` floats of fewer than 32 bits stay f32 between the operations of a group;
-    without, every operation rounds. Raises ``UnsupportedError``, which lists everything that cannot
-    be compiled, and ``LimitError`` for what asks for more than there is.
+    longer applies (which is logged), gets the default schedule; ``Schedules`` also hold what won
+    for a model as a whole. ``constants`` are parameters to freeze, by number or name. ``timings``
+    is filled with seconds by stage. With ``excess_precision`` floats of fewer than 32 bits stay f32
+    between the operations of a group; without, every operation rounds. Raises
+    ``UnsupportedError``, which lists everything that cannot be compiled, and ``LimitError`` for
+    what asks for more than there is.
     """
     spent: dict[str, float] = {} if timings is None else timings
-    with exhaustion(module.name):
-        machine = Target.parse(target)
-        return _build(module, machine, schedules or {}, constants, spent, excess_precision)
+    builder = Builder(module, target, constants, spent, excess_precision)
+    return builder.build({} if schedules is None else schedules)
 
 
-def _build(
-    module: HloModule,
-    machine: Target,
-    chosen: Mapping[str, Trace],
-    constants: Mapping[int | str, Any] | None,
-    spent: dict[str, float],
-    excess_precision: bool,
-) -> Executable:
-    with timed(spent, "optimize"):
-        frozen = freeze(module, constants) if constants else module
-        optimized = optimize(frozen)
-    with timed(spent, "fuse"):
-        groups = fuse_module(optimized, excess_precision)
-    kernels = compile_groups(groups, machine, chosen, spent, module.name)
-    with timed(spent, "plan"):
-        plan, pool = _plan(optimized, groups, kernels, machine, entry_orders(frozen))
-    codes = {symbol(k): kernels[k].code for k in kernels}
-    buffers = {symbol(k): kernels[k].buffers for k in kernels}
-    with timed(spent, "llvm"):
-        code = backend(machine).finish(plan, seal(plan, codes, buffers), machine, codes)
-    bundle = Bundle(
-        name=module.name,
-        target=machine,
-        plan=plan,
-        kernels=codes,
-        buffers=buffers,
-        program=code.code,
-        runtime=code.runtime,
-        constants=pool.memory(),
-        costs=costs(optimized, plan),
-        notes=_draws(frozen)
-        | ({} if constants else _hlo(module))
-        | _scheduled(groups, chosen)
-        | {EXCESS_PRECISION: str(int(excess_precision))},
-    )
-    count(built=1, kernels=len(kernels))
-    with timed(spent, "link"):
-        return _executable(bundle, lambda: module, chosen, constants, excess_precision)
+class Builder:
+    """A module made ready to be built under different schedules.
+
+    The passes run once, and a group's kernel is compiled once for each schedule it is given.
+    """
+
+    def __init__(
+        self,
+        module: HloModule,
+        target: Target | str = "cpu",
+        constants: Mapping[int | str, Any] | None = None,
+        timings: dict[str, float] | None = None,
+        excess_precision: bool = True,
+    ) -> None:
+        """As for ``build``; ``timings`` goes on being filled by ``build``."""
+        self.module = module
+        self.target = Target.parse(target)
+        self.constants = constants
+        self.excess_precision = excess_precision
+        self.timings: dict[str, float] = {} if timings is None else timings
+        self._kernels: dict[tuple[str, str], KernelCode] = {}
+        with exhaustion(module.name):
+            with timed(self.timings, "optimize"):
+                self.frozen = freeze(module, constants) if constants else module
+                self.optimized = optimize(self.frozen)
+            with timed(self.timings, "fuse"):
+                self.groups = fuse_module(self.optimized, excess_precision)
+
+    def build(self, schedules: Mapping[str, Trace]) -> Executable:
+        """The executable under these schedules; raises as ``build``."""
+        with exhaustion(self.module.name):
+            return self._build(schedules)
+
+    def _build(self, schedules: Mapping[str, Trace]) -> Executable:
+        spent, target, module = self.timings, self.target, self.module
+        keys = [*self.groups.distinct, *self.groups.extra]
+        kernels = self._compiled(for_groups(schedules, keys), keys)
+        with timed(spent, "plan"):
+            orders = entry_orders(self.frozen)
+            plan, pool = _plan(self.optimized, self.groups, kernels, target, orders)
+        codes = {symbol(k): kernels[k].code for k in kernels}
+        buffers = {symbol(k): kernels[k].buffers for k in kernels}
+        with timed(spent, "llvm"):
+            code = backend(target).finish(plan, seal(plan, codes, buffers), target, codes)
+        hlo = {} if self.constants else _hlo(module)
+        strict = {EXCESS_PRECISION: str(int(self.excess_precision))}
+        bundle = Bundle(
+            name=module.name,
+            target=target,
+            plan=plan,
+            kernels=codes,
+            buffers=buffers,
+            program=code.code,
+            runtime=code.runtime,
+            constants=pool.memory(),
+            costs=costs(self.optimized, plan),
+            notes=_draws(self.frozen) | hlo | _scheduled(self.groups, schedules) | strict,
+        )
+        count(built=1, kernels=len(kernels))
+        with timed(spent, "link"):
+            return _executable(
+                bundle, lambda: module, schedules, self.constants, self.excess_precision
+            )
+
+    def _compiled(
+        self, schedules: Mapping[str, Trace], keys: Sequence[str]
+    ) -> dict[str, KernelCode]:
+        """The code of these groups by key, compiled where it is not there yet."""
+        names = {key: (key, _text(schedules.get(key))) for key in keys}
+        missing = [key for key, name in names.items() if name not in self._kernels]
+        if missing:
+            made = compile_groups(
+                self.groups, self.target, schedules, self.timings, self.module.name, missing
+            )
+            self._kernels |= {names[key]: kernel for key, kernel in made.items()}
+        return {key: self._kernels[name] for key, name in names.items()}
+
+
+def _text(trace: Trace | None) -> str:
+    return "" if trace is None else json.dumps(trace.to_json())
 
 
 def build_or_load(
@@ -151,7 +194,7 @@ def _executable(
 
 
 def _scheduled(groups: Groups, schedules: Mapping[str, Trace]) -> dict[str, str]:
-    """How many groups have a schedule out of a log."""
+    """How many groups a log has a schedule for, used or not."""
     return {"scheduled": str(sum(name in schedules for name in groups.distinct))}
 
 
@@ -191,12 +234,14 @@ def compile_groups(
     schedules: Mapping[str, Trace],
     timings: dict[str, float],
     name: str,
+    wanted: Collection[str] | None = None,
 ) -> dict[str, KernelCode]:
-    """The code of every distinct group of module ``name`` and of its guards, by key."""
-    wanted = {key: group.computation for key, group in groups.distinct.items()}
+    """The code of the groups of module ``name`` and of its guards, by key; ``wanted`` ones only."""
+    known = {key: group.computation for key, group in groups.distinct.items()}
     jobs = {
         key: Job(canonical_text(c), symbol(key), schedules.get(key))
-        for key, c in (wanted | dict(groups.extra)).items()
+        for key, c in (known | dict(groups.extra)).items()
+        if wanted is None or key in wanted
     }
     done, errors = compile_all(jobs, target, timings)
     problems: list[UnsupportedError] = []

@@ -18,6 +18,7 @@ from ..ir.passes import Dump, Verify
 from ..ir.target import Target
 from ..schedule.trace import Trace
 from .groups import fuse_module
+from .schedules import for_groups
 from .stages import fused_text, group_stages, plan_text, titled
 
 SUFFIXES = {
@@ -45,6 +46,7 @@ def dump_stages(
     passes = Dump(show, folder, "hlo")
     optimized = pipeline.optimize(frozen, instruments=(passes, Verify(verify)))
     groups = fuse_module(optimized, excess_precision)
+    traces = for_groups(schedules, groups.distinct)
     written = passes.written
     numbers = itertools.count(len(pipeline.PIPELINE.passes) + 1)
 
@@ -57,12 +59,12 @@ def dump_stages(
 
     write("fused", fused_text(groups))
     distinct = groups.distinct
-    steps = [group_stages(g, key, target, schedules.get(key)) for key, g in distinct.items()]
+    steps = [group_stages(g, key, target, traces.get(key)) for key, g in distinct.items()]
     for row in zip(*steps, strict=True):  # all groups at one stage
         parts = [
             titled(g, key, text())
             for (key, g), (_, text) in zip(distinct.items(), row, strict=True)
         ]
         write(row[0][0], "\n".join(parts))
-    write("plan", plan_text(optimized, groups, target, schedules, entry_orders(frozen)))
+    write("plan", plan_text(optimized, groups, target, traces, entry_orders(frozen)))
     return written

@@ -30,6 +30,7 @@ from .memory import alignment
 from .packing import packers
 from .plan import show as show_plan
 from .prepack import split_packs
+from .schedules import for_groups
 from .sequence import make_plan
 
 STAGES = (
@@ -63,7 +64,7 @@ def stage_text(
     if stage == "optimized":
         return show(optimized)
     groups = fuse_module(optimized, excess_precision)
-    traces = schedules or {}
+    traces = for_groups(schedules or {}, groups.distinct)
     match stage:
         case "fused":
             return fused_text(groups)

@@ -33,6 +33,7 @@ from ..ir.target import Target
 from ..schedule.trace import Trace
 from . import ptxas
 from .runtime.bundle import Bundle, from_archive, write
+from .schedules import identity
 
 VARIABLE = "NESTWRIGHT_CACHE"
 OFF = "off"
@@ -67,7 +68,7 @@ def key(
         "compiler": _compiler(),
         "target": asdict(target) | {"features": sorted(target.features)},
         "ptxas": _assembler() if target.kind == "cuda" else "",
-        "schedules": {name: trace.to_json() for name, trace in schedules.items()},
+        "schedules": identity(schedules),
         "excess_precision": excess_precision,
         "functions": registered(),  # a registered custom call is not expanded, nor refused
     }
