@@ -12,16 +12,19 @@ import fcntl
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
-from typing import BinaryIO, TypeAlias
+from typing import BinaryIO, TypeAlias, TypeVar
 
+from ..codegen.schedules import Schedules, fitting
 from ..ir.errors import LogError
 from ..ir.files import open_lock, whole_file
 from ..ir.target import Target
+from ..schedule.errors import ScheduleError
+from ..schedule.trace import Trace
 from .records import (
     DEFAULT_SKETCH,
     MAX_LINE,
@@ -34,7 +37,9 @@ from .records import (
     Record,
     Trial,
     UnknownVersion,
+    Verdict,
     Workload,
+    clearly_faster,
     decode,
     device_id,
     encode,
@@ -44,6 +49,7 @@ from .records import (
     is_unchanged,
     record_of,
 )
+from .units import counted
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
@@ -60,6 +66,7 @@ class Log:
     models: list[Model] = field(default_factory=list)
     trials: list[Trial] = field(default_factory=list)
     bests: list[Best] = field(default_factory=list)
+    verdicts: list[Verdict] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     seen: set[str] = field(default_factory=set)
@@ -83,23 +90,55 @@ class Log:
                 self.trials.append(record)
             case Best():
                 self.bests.append(record)
+            case Verdict():
+                self.verdicts.append(record)
         return True
 
     def trials_of(self, workload: str, device: str) -> list[Trial]:
         """The trials of one workload on one device."""
         return [t for t in self.trials if t.workload == workload and t.device == device]
 
-    def winners(self, target: Target) -> dict[str, Best]:
-        """The winner of each workload for a target.
+    def winners(self, target: Target, keys: Collection[str] | None = None) -> dict[str, Best]:
+        """The winner of each workload for a target, or for a model that has the workloads ``keys``.
 
         Where a workload was tuned only with another number of threads, that winner serves; where it
-        was not measured at all, the best by estimate.
+        was not measured at all, the best by estimate. Those that the model as a whole runs no
+        faster with are left out: they get the default schedule.
         """
-        exact = device_id(target)
         found = self.best(estimates_id(target))
-        for device in sorted(d for d in self.devices if d.rpartition("-t")[0] == target.key):
+        for device in self._measured(target):
             found |= self.best(device)
-        return found | self.best(exact)
+        if keys is None:
+            return found
+        picks: Mapping[str, Best | None] = fitting(self.composed(target), keys)
+        chosen = {**found, **picks}
+        return {w: b for w, b in chosen.items() if b is not None and w in keys}
+
+    def composed(self, target: Target) -> list[dict[str, Best | None]]:
+        """What won the races of whole models for a target: a winner for each of a model's
+        workloads, None for the default schedule. Oldest first.
+
+        A race with another number of threads counts where none of its workloads was tuned with
+        the target's. A verdict that picks what the log has lost is left out.
+        """
+        own = self.best(device_id(target)).keys()
+        schedules = {b.trial: b for b in self.bests} | {
+            t.id: best_trial([t]) for t in self.trials if t.ran
+        }
+        found = []
+        for device in self._measured(target):
+            for v in sorted(self.verdicts, key=lambda v: v.ts):
+                keys, picks = {w for w, _ in v.picks}, [pick for _, pick in v.picks if pick]
+                serves = device == device_id(target) or not keys & own
+                if v.device == device and serves and all(pick in schedules for pick in picks):
+                    found.append({w: schedules[pick] if pick else None for w, pick in v.picks})
+        return found
+
+    def _measured(self, target: Target) -> list[str]:
+        """The devices on which the target was tuned, that with its number of threads last."""
+        exact = device_id(target)
+        others = {d for d in self.devices if d.rpartition("-t")[0] == target.key} - {exact}
+        return [*sorted(others), exact]
 
     def best(self, device: str) -> dict[str, Best]:
         """The winner of each workload on a device: of the latest race, else of the plain trials."""
@@ -114,11 +153,31 @@ class Log:
         return winners | {w: best_trial(ts) for w, ts in fallback.items()}
 
 
+def schedules_of(log: Log, target: Target) -> tuple[Schedules, list[str]]:
+    """What a log holds for building for a target, and the workloads whose schedule is none."""
+    broken: list[str] = []
+
+    def trace(best: Best) -> Trace | None:
+        try:
+            return Trace.from_json(best.trace)
+        except ScheduleError:
+            broken.append(best.workload)
+            return None
+
+    found = {key: trace(b) for key, b in log.winners(target).items()}
+    groups = {key: made for key, made in found.items() if made is not None}
+    models = [
+        {w: None if b is None else trace(b) for w, b in picks.items()}
+        for picks in log.composed(target)
+    ]
+    return Schedules(groups, models), [*dict.fromkeys(broken)]
+
+
 def best_trial(trials: Sequence[Trial]) -> Best:
-    """The fastest of some trials that ran; the default where nothing beats it by 2 %."""
+    """The fastest of some trials that ran; the default where nothing is clearly faster."""
     fastest = min(trials, key=lambda t: t.cost)
     default = next((t for t in trials if t.sketch == DEFAULT_SKETCH), fastest)
-    winner = fastest if fastest.cost < 0.98 * default.cost else default
+    winner = fastest if clearly_faster(fastest.cost, default.cost) else default
     return Best(
         winner.workload, winner.device, winner.id, winner.sketch, winner.decisions,
         winner.trace or [], winner.runs, default.runs, 0.0, winner.ts,
@@ -258,7 +317,7 @@ class Writer:
     def append(self, *records: Record) -> None:
         """Add records; a ``LogError`` leaves the log as it was before the call."""
         for record in records:
-            self._guarded(self._append, encode(record), isinstance(record, Best))
+            self._guarded(self._append, encode(record), isinstance(record, Best | Verdict))
 
     def _append(self, line: str, sync: bool) -> None:
         with self._locked():
@@ -323,7 +382,10 @@ class Writer:
         self.close()
 
 
-def stamped(record: Trial | Best) -> Trial | Best:
+Stamped = TypeVar("Stamped", Trial, Best, Model, Verdict)
+
+
+def stamped(record: Stamped) -> Stamped:
     """The record with its id filled in, as it will be read back."""
     return replace(record, id=identify(record))
 
@@ -379,6 +441,17 @@ def check(path: PathLike) -> list[str]:
             found.append(f"{path}: record {t.id}: workload {t.workload[:16]} is not in the log")
         if t.device not in log.devices:
             found.append(f"{path}: record {t.id}: device {t.device} is not in the log")
+    return found + [f"{path}: record {v.id}: {why}" for v in log.verdicts for why in _loose(log, v)]
+
+
+def _loose(log: Log, v: Verdict) -> list[str]:
+    """What a verdict refers to that the log does not hold."""
+    trials = {t.id for t in log.trials} | {b.trial for b in log.bests}
+    found = [
+        f"trial {pick} is not in the log" for _, pick in v.picks if pick and pick not in trials
+    ]
+    if v.model not in {m.id for m in log.models}:
+        found.append(f"model {v.model} is not in the log")
     return found
 
 
@@ -399,6 +472,7 @@ def stats(log: Log) -> dict[str, Json]:
         "devices": [*sorted(log.devices)],
         "models": [*sorted({m.name for m in log.models})],
         "races": len(log.bests),
+        "verdicts": len(log.verdicts),
         "speedup": gains,
     }
 
@@ -408,4 +482,5 @@ def describe(log: Log) -> str:
     models = sorted({f"{m.name} for {m.device}" for m in log.models})
     held = ", ".join(models[:6]) or "no model"
     more = f" and {len(models) - 6} more" if len(models) > 6 else ""
-    return f"{len(log.trials)} trials of {len(log.workloads)} workloads; {held}{more}"
+    trials, works = counted(len(log.trials), "trial"), counted(len(log.workloads), "workload")
+    return f"{trials} of {works}; {held}{more}"

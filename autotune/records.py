@@ -24,6 +24,7 @@ MAX_LINE = 16 << 20  # bytes; a workload line holds a whole group's text
 MAX_DEPTH = 64
 STATUSES = ("ok", "estimated", "invalid", "build", "timeout", "wrong", "crash", "oom")
 DEFAULT_SKETCH = "default"
+CLEAR = 0.98  # what takes at most this share of another's time is clearly faster
 
 
 class BadLine(ValueError):
@@ -105,7 +106,7 @@ class Trial:
         That is the lower quartile of the runs, corrected by how much slower the machine was.
         """
         ran = self.ran and self.runs
-        return quantile(self.runs, 0.25) / self.drift if ran else math.inf
+        return typical(self.runs) / self.drift if ran else math.inf
 
     @property
     def ran(self) -> bool:
@@ -140,16 +141,42 @@ class Best:
 
     @property
     def seconds(self) -> float:
-        """The winner's seconds per call: the lower quartile of its runs."""
-        return quantile(self.runs, 0.25)
+        """The winner's seconds per call, typical of its runs."""
+        return typical(self.runs)
 
     @property
     def default_seconds(self) -> float:
         """The same of the default schedule in the same race."""
-        return quantile(self.default_runs, 0.25)
+        return typical(self.default_runs)
 
 
-Record: TypeAlias = Header | Workload | Device | Model | Trial | Best
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The outcome of racing a whole model, built with its groups' winners, against its default.
+
+    ``model`` and ``device`` are ids. ``picks`` pairs each tuned workload of the model with the id
+    of the ``Trial`` whose schedule it keeps, "" for the default schedule. ``runs`` and
+    ``default_runs`` are seconds per call, timed in turns; both are empty where every group keeps
+    its default, because the two are one and the same program then. ``cut``: time was up before
+    every winner had been tried.
+    """
+
+    model: str
+    device: str
+    picks: tuple[tuple[str, str], ...]
+    runs: tuple[float, ...] = ()
+    default_runs: tuple[float, ...] = ()
+    cut: bool = False
+    ts: float = 0.0
+    id: str = ""
+
+    @property
+    def speedup(self) -> float:
+        """Default over tuned: the median over the rounds; 1 for one and the same program."""
+        return quantile(ratios(self.default_runs, self.runs), 0.5) if self.runs else 1.0
+
+
+Record: TypeAlias = Header | Workload | Device | Model | Trial | Best | Verdict
 
 
 def device_id(target: Target) -> str:
@@ -179,6 +206,21 @@ def quantile(values: tuple[float, ...], q: float) -> float:
     return ordered[low] + (ordered[high] - ordered[low]) * (at - low)
 
 
+def typical(runs: tuple[float, ...]) -> float:
+    """What stands for several timings of one thing: their lower quartile."""
+    return quantile(runs, 0.25)
+
+
+def ratios(default: tuple[float, ...], other: tuple[float, ...]) -> tuple[float, ...]:
+    """Default over the other, run by run: above 1 the other is faster."""
+    return tuple(d / t for d, t in zip(default, other, strict=True))
+
+
+def clearly_faster(seconds: float, default: float) -> bool:
+    """Whether a schedule beats the default by more than timing can be wrong about."""
+    return seconds <= CLEAR * default
+
+
 def canonical(value: Json) -> str:
     """The one JSON text of a value: sorted keys, no spaces."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -205,6 +247,8 @@ def _body(record: Record) -> dict[str, Any]:
             return _trial_body(record)
         case Best():
             return _best_body(record)
+        case Verdict():
+            return _verdict_body(record)
 
 
 def _trial_body(t: Trial) -> dict[str, Any]:
@@ -225,6 +269,14 @@ def _best_body(b: Best) -> dict[str, Any]:
         "dec": dict(b.decisions), "trace": b.trace,
         "t": {"unit": "s", "runs": list(b.runs), "default": list(b.default_runs)},
         "error": b.error, "ts": b.ts,
+    }  # fmt: skip
+
+
+def _verdict_body(v: Verdict) -> dict[str, Any]:
+    return {
+        "m": v.model, "d": v.device, "picks": [list(p) for p in v.picks],
+        "t": {"unit": "s", "runs": list(v.runs), "default": list(v.default_runs)},
+        "cut": v.cut, "ts": v.ts,
     }  # fmt: skip
 
 
@@ -385,6 +437,17 @@ def _read_best(v: dict[str, Any]) -> Best:
     )  # fmt: skip
 
 
+def _read_verdict(v: dict[str, Any]) -> Verdict:
+    runs, default = _times(v["t"]["runs"], "time"), _times(v["t"]["default"], "time")
+    if len(runs) != len(default):
+        raise ValueError("time")
+    picks = tuple((_text(w, "picks"), _text(pick, "picks")) for w, pick in v["picks"])
+    return Verdict(
+        _text(v["m"], "m"), _text(v["d"], "d"), picks, runs, default, bool(v["cut"]),
+        float(v["ts"]), _text(v["id"], "id"),
+    )  # fmt: skip
+
+
 _READERS: dict[str, Callable[[dict[str, Any]], Record]] = {
     "header": _read_header,
     "workload": _read_workload,
@@ -392,4 +455,5 @@ _READERS: dict[str, Callable[[dict[str, Any]], Record]] = {
     "model": _read_model,
     "trial": _read_trial,
     "best": _read_best,
+    "verdict": _read_verdict,
 }

@@ -27,5 +27,16 @@ def share(part: float) -> str:
 
 def clock(seconds: float | None) -> str:
     """Minutes and seconds, as on a clock."""
-    whole = int(seconds or 0)
+    whole = int(max(0.0, seconds or 0.0))
     return f"{whole // 60}:{whole % 60:02d}"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things: 1 trial, 2 trials."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def span(seconds: tuple[float, float]) -> str:
+    """A range of times as on a clock; one time where both ends read the same."""
+    low, high = (clock(s) for s in seconds)
+    return low if low == high else f"{low} to {high}"

@@ -14,7 +14,15 @@ import pytest
 
 from nestwright.autotune import journal
 from nestwright.autotune.journal import Writer, check, describe, merge, read, stamped, stats
-from nestwright.autotune.records import Best, Device, Model, Trial, Workload, device_id
+from nestwright.autotune.records import (
+    Best,
+    Device,
+    Model,
+    Trial,
+    Verdict,
+    Workload,
+    device_id,
+)
 from nestwright.ir.errors import LogError
 from nestwright.ir.target import Target
 
@@ -212,6 +220,52 @@ def test_winners_fall_back_to_another_number_of_threads() -> None:
     assert log.winners(Target.parse("llvm -mtriple=aarch64-linux-gnu")) == {}
 
 
+def verdict(n: float, **picks: str) -> Verdict:
+    return stamped(Verdict("m", "d", tuple(picks.items()), ts=n))
+
+
+def test_check_finds_what_a_verdict_refers_to_in_vain(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", trial(1), verdict(1.0, w1="gone"))
+    found = "\n".join(check(path))
+    assert "trial gone is not in the log" in found and "model m is not in the log" in found
+    assert stats(read(path))["verdicts"] == 1
+
+
+def test_a_verdict_decides_for_its_model_and_is_dropped_where_it_lost_a_pick() -> None:
+    target = Target.parse("cpu -threads=2")
+    here = device_id(target)
+    log = journal.Log(())
+    log.add(Device(here, target.spec, {}))
+    first, second = trial(1, 2e-6, device=here), trial(2, 1e-6, device=here)
+    for t in (first, second):
+        log.add(t)
+    wins = log.winners(target)["w1"]
+    assert wins.trial == second.id
+    log.add(replace(verdict(1.0, w1=first.id), device=here))
+    assert log.winners(target, {"w1", "w9"})["w1"].trial == first.id
+    assert log.winners(target, {"w9"}) == {}
+    assert log.winners(target)["w1"].trial == second.id, "of no model in particular"
+    log.add(replace(verdict(2.0, w1=""), device=here, id="later"))
+    assert log.winners(target, {"w1"}) == {}, "the latest counts: the default"
+    log.add(replace(verdict(3.0, w1="gone"), device=here, id="last"))
+    assert log.winners(target, {"w1"}) == {}, "one that lost a pick does not"
+    log.add(replace(verdict(0.0, w1=first.id, w9=""), device=here, id="larger"))
+    assert log.winners(target, {"w1", "w9"})["w1"].trial == first.id
+
+
+def test_a_verdict_for_other_threads_serves_where_there_is_nothing_better() -> None:
+    one, two = Target.parse("cpu -threads=1"), Target.parse("cpu -threads=2")
+    log = journal.Log(())
+    log.add(Device(device_id(two), two.spec, {}))
+    log.add(trial(1, device=device_id(two)))
+    log.add(replace(verdict(1.0, w1=""), device=device_id(two)))
+    assert log.winners(one, {"w1"}) == {}
+    log.add(Device(device_id(one), one.spec, {}))
+    own = trial(2, device=device_id(one))
+    log.add(own)
+    assert log.winners(one, {"w1"})["w1"].trial == own.id
+
+
 def test_stats_and_description(tmp_path: Path) -> None:
     model = Model("m", "mnist", "d", (("w1", 1.0),))
     path = write(tmp_path / "a.jsonl", model, trial(1), trial(2, status="wrong"))
@@ -219,4 +273,4 @@ def test_stats_and_description(tmp_path: Path) -> None:
     found = stats(log)
     assert found["status"] == {"ok": 1, "wrong": 1}
     assert found["models"] == ["mnist"]
-    assert describe(log) == "2 trials of 1 workloads; mnist for d"
+    assert describe(log) == "2 trials of 1 workload; mnist for d"

@@ -19,11 +19,14 @@ from nestwright.autotune.records import (
     Model,
     Trial,
     UnknownVersion,
+    Verdict,
     Workload,
+    clearly_faster,
     decode,
     encode,
     identify,
     quantile,
+    typical,
 )
 
 TRIAL = Trial(
@@ -45,6 +48,8 @@ RECORDS = [
     TRIAL,
     replace(TRIAL, status="crash", runs=(), trace=None, note="SIGSEGV in run"),
     Best("w" * 8, "d", "t", "tiled@1", {"rows": 4}, [], (1e-6,), (2e-6,), 1e-7, 13.0),
+    Verdict("m", "d", (("w1", "t1"), ("w2", "")), (1e-6, 2e-6), (2e-6, 2e-6), True, 14.0),
+    Verdict("m", "d", (("w1", ""),), ts=14.0),
 ]
 
 
@@ -79,6 +84,30 @@ def test_cost_is_the_lower_quartile_and_failures_cost_infinitely() -> None:
     assert replace(TRIAL, status="wrong").cost == math.inf
     assert replace(TRIAL, drift=2.0).cost == pytest.approx(0.75e-6)
     assert quantile((5.0,), 0.25) == 5.0
+
+
+def test_a_verdicts_gain_is_the_median_of_its_rounds() -> None:
+    v = Verdict("m", "d", (("w", "t"),), (1.0, 2.0, 1.0), (2.0, 2.2, 1.1))
+    assert v.speedup == pytest.approx(1.1)
+    assert Verdict("m", "d", (("w", ""),)).speedup == 1.0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"picks": [["w"]]}, {"picks": [["w", None]]}, {"m": 3}, {"picks": 7},
+        {"t": {"runs": [1.0], "default": []}}, {"t": {"runs": [-1.0], "default": [1.0]}},
+    ],
+)  # fmt: skip
+def test_broken_verdicts_are_refused(change: dict[str, object]) -> None:
+    line = json.loads(encode(Verdict("m", "d", (("w", "t"),), (1.0,), (2.0,)))) | change
+    with pytest.raises(BadLine):
+        decode(json.dumps(line).encode())
+
+
+def test_what_is_clearly_faster_is_said_once() -> None:
+    assert clearly_faster(0.98, 1.0) and not clearly_faster(0.981, 1.0)
+    assert typical((4.0, 1.0, 2.0, 3.0, 5.0)) == 2.0
 
 
 def _changed(**fields: object) -> bytes:
