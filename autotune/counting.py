@@ -3,15 +3,53 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
+import numpy as np
+
+from ..ir.dtypes import f32
 from ..ir.elementwise import TABLE
-from ..ir.hlo.nodes import AnyShape, Computation, Instruction, Shape, TupleShape
+from ..ir.hlo.nodes import AnyShape, Computation, Instruction, Shape, TupleShape, WindowDim
 
 
 def flops(c: Computation) -> float:
     """Operations of one run: a multiply-add counts two, a transcendental what the table says."""
     return sum(_flops(i) for i in c.instructions)
+
+
+def certain_flops(c: Computation) -> float:
+    """Multiply-adds in f32, as two operations each, that no code for ``c`` can do without.
+
+    Taps of a convolution that fall into padding or between dilated elements are left out. 0 where
+    something is cut out of a value, so that some of it may never be computed, and where narrower
+    floats come in, which a processor may multiply faster.
+    """
+    narrow = any(s.dtype.is_float and s.dtype.bits < 32 for s in _arrays(c.parameters))
+    if narrow or any(i.opcode in _CUTS for i in c.instructions):
+        return 0.0
+    found = (i for i in c.instructions if i.opcode in ("dot", "convolution"))
+    return sum(_certain(i) for i in found if all(o.array.dtype == f32 for o in i.operands))
+
+
+def _arrays(values: Iterable[Instruction]) -> list[Shape]:
+    return [v.shape for v in values if isinstance(v.shape, Shape)]
+
+
+def _certain(i: Instruction) -> float:
+    if i.opcode == "dot":
+        return _dot(i)
+    labels, valid = i.attrs["dim_labels"], 1.0
+    for n, window in enumerate(i.attrs.get("window", ())):
+        given = i.operands[0].array.dims[labels.lhs_spatial[n]]
+        valid *= _inside(window, given, i.array.dims[labels.out_spatial[n]])
+    return _convolution(i) * valid
+
+
+def _inside(w: WindowDim, given: int, steps: int) -> float:
+    """The share of a window's taps that meet an element, over all ``steps`` places."""
+    places = np.arange(steps)[:, None] * w.stride + np.arange(w.size) * w.rhs_dilate - w.pad_low
+    met = (places >= 0) & (places <= (given - 1) * w.lhs_dilate) & (places % w.lhs_dilate == 0)
+    return float(met.mean()) if met.size else 0.0
 
 
 def moved(c: Computation) -> float:
@@ -65,6 +103,8 @@ def _reduce_window(i: Instruction) -> float:
     points: int = math.prod(w.size for w in i.attrs["window"])
     return float(i.array.size * points)
 
+
+_CUTS = frozenset({"slice", "dynamic-slice", "gather", "pad", "sort", "topk"})
 
 _SPECIAL: dict[str, Callable[[Instruction], float]] = {
     "dot": _dot,

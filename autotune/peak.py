@@ -24,6 +24,7 @@ from .measure.lock import MachineLock
 CHAINS = 16  # independent accumulators: more than latency times ports on any current CPU
 TURNS = 800_000  # of the FMA loop, per call
 REPEATS = 7
+QUICK = 3  # repetitions where the rate only has to bound what can be
 LEAST = 0.02  # seconds per repetition
 COPIED = 64 << 20  # bytes each thread copies, at most; at least four times L2
 
@@ -55,8 +56,7 @@ def measure_peak(target: Target) -> Peak:
     if target.kind == "cuda":
         return Peak(1, target.gpu.f32_flops, _device_copies(), nominal=True)
     lanes = target.lanes(f32)
-    library = cpu.load([cpu.compile(_text(lanes, target), target)])
-    fma = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p)(library.address("peak_fma"))
+    library = cpu.load([cpu.compile(_text(target), target)])
     copy = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(
         library.address("peak_copy")
     )
@@ -64,10 +64,7 @@ def measure_peak(target: Target) -> Peak:
     lock = MachineLock()
     try:
         with lock.timing():
-            sink = [np.zeros(1024, np.float32) for _ in range(target.threads)]
-            turns = TURNS
-            rate = _rate(lambda n: fma(turns, sink[n].ctypes.data), target.threads)
-            work = 2.0 * CHAINS * lanes * turns
+            flops = _fma_rate(target, library)
             source = [np.ones(size, np.uint8) for _ in range(target.threads)]
             goal = [np.ones(size, np.uint8) for _ in range(target.threads)]
             vectors = size // (4 * lanes)
@@ -76,7 +73,30 @@ def measure_peak(target: Target) -> Peak:
             )
     finally:
         lock.close()
-    return Peak(target.threads, work * rate, 2.0 * size * copies)
+    return Peak(target.threads, flops, 2.0 * size * copies)
+
+
+@cache
+def measure_rate(target: Target) -> float:
+    """Most f32 operations per second of this processor with the target's threads.
+
+    0 for a GPU, whose tensor cores and clocks leave no one figure. A fraction of a second.
+    """
+    if target.is_gpu:
+        return 0.0
+    lock = MachineLock()
+    try:
+        with lock.timing():
+            return _fma_rate(target, cpu.load([cpu.compile(_text(target), target)]), QUICK)
+    finally:
+        lock.close()
+
+
+def _fma_rate(target: Target, library: cpu.Library, repeats: int = REPEATS) -> float:
+    fma = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p)(library.address("peak_fma"))
+    sink = [np.zeros(1024, np.float32) for _ in range(target.threads)]
+    rate = _rate(lambda n: fma(TURNS, sink[n].ctypes.data), target.threads, repeats)
+    return 2.0 * CHAINS * target.lanes(f32) * TURNS * rate
 
 
 def _device_copies() -> float:
@@ -96,7 +116,7 @@ def _device_copies() -> float:
     return best
 
 
-def _rate(call: Callable[[int], object], threads: int) -> float:
+def _rate(call: Callable[[int], object], threads: int, repeats: int = REPEATS) -> float:
     """Calls per second of all threads, the best of some repetitions.
 
     Each thread's rate is by its own processor time: what other processes steal does not count.
@@ -106,7 +126,7 @@ def _rate(call: Callable[[int], object], threads: int) -> float:
     call(0)
     times = max(1, round(LEAST / max(1e-6, time.thread_time() - began)))
     best = 0.0
-    for _ in range(REPEATS):
+    for _ in range(repeats):
         rates = [0.0] * threads
         workers = [
             threading.Thread(target=_repeat, args=(call, n, times, rates)) for n in range(threads)
@@ -126,7 +146,8 @@ def _repeat(call: Callable[[int], object], number: int, times: int, rates: list[
     rates[number] = times / (time.thread_time() - began)
 
 
-def _text(lanes: int, target: Target) -> str:
+def _text(target: Target) -> str:
+    lanes = target.lanes(f32)
     return f'target triple = "{target.triple}"\n{_fma_text(lanes)}{_copy_text(lanes)}'
 
 

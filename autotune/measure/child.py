@@ -13,6 +13,7 @@ import signal
 import sys
 from typing import BinaryIO
 
+from .lock import MachineLock
 from .protocol import OUT_OF_MEMORY, Outcome, decode_job, encode_outcomes, encode_phase
 
 PR_SET_PDEATHSIG = 1
@@ -45,7 +46,10 @@ def main() -> None:
     """Serve jobs until the input ends."""
     _cage()
     out = _private_output()
-    from .harness import Harness  # after the cage: this import brings the compiler
+    lock = MachineLock()
+    with lock.building():
+        from .harness import Harness  # after the cage: this import brings the compiler
+    lock.close()
 
     harness = Harness(lambda phase: out.write(encode_phase(phase)))
     for line in sys.stdin.buffer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,6 +91,10 @@ class Device:
             note = f"ptxas keeps {spills} bytes of each thread in memory for lack of registers"
             raise Rejected(Outcome("build", note=note, facts=facts(code)))
         return DeviceRun(self, compiled)
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Nothing has to be arranged on the host."""
+        return nullcontext()
 
 
 class DeviceRun:

@@ -22,7 +22,7 @@ from ...schedule.sketches.space import Choices, Sketch
 from ..programs import Program
 from ..records import DEFAULT_SKETCH, Json
 from .candidates import Rejected, in_short, make_schedule
-from .protocol import Candidate, Job, Outcome
+from .protocol import Candidate, Job, Outcome, Watch
 
 KEPT = 64  # programs whose sketches stay in memory
 
@@ -42,7 +42,9 @@ class Estimator:
     def __init__(self) -> None:
         self._works: OrderedDict[tuple[str, str], _Work] = OrderedDict()
 
-    def run(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, tuple[Outcome, ...]]]:
+    def run(
+        self, jobs: Iterable[Job], until: float = math.inf, watch: Watch | None = None
+    ) -> Iterator[tuple[Job, tuple[Outcome, ...]]]:
         """Each job with the estimate of each of its candidates."""
         for job in jobs:
             work = self._work(job)

@@ -23,10 +23,11 @@ from .candidates import Rejected, in_short, make_schedule
 from .check import Wrong, check, check_again, racing
 from .lock import MachineLock
 from .machine import Array, Machine, Runnable
+from .models import race_models
 from .processor import Processor
 from .protocol import Candidate, Job, Outcome, Phase
 from .standard import Standard, load_standard
-from .timing import Call, Yardstick, race, time_call
+from .timing import ROUNDS, Call, Turns, Yardstick, read_off
 
 KEPT = 4  # programs whose inputs and sketches stay in memory
 
@@ -76,6 +77,8 @@ class Harness:
         self._about(None)
         self._enter("load")
         try:
+            if job.kind == "models":
+                return race_models(job, self._enter, self._lock)
             loaded = self._load(job)
             match job.kind:
                 case "measure":
@@ -105,11 +108,15 @@ class Harness:
         self._enter("run", doing)
 
     def _load(self, job: Job) -> Loaded:
+        """The job's program, made ready beside other builders but never beside a timed run."""
         name = (job.key, job.target, job.seed)
         if name not in self._loaded:
             while len(self._loaded) >= KEPT:
                 self._loaded.popitem(last=False)
-            self._loaded[name] = _load(job)
+            self._enter("wait")
+            with self._lock.building():
+                self._enter("load")
+                self._loaded[name] = _load(job)
         self._loaded.move_to_end(name)
         return self._loaded[name]
 
@@ -119,20 +126,22 @@ class Harness:
             built = self._build(loaded, job.candidates[number])
         except Rejected as e:
             return e.outcome
-        call, clock = built.run.call, loaded.machine.clock
+        call, machine = built.run.call, loaded.machine
         self._enter("wait")
-        with self._lock.timing():
+        with self._lock.timing(), machine.alone():
             self._enter("run")
-            before = loaded.yardstick.drift(clock)
-            runs = time_call(call, clock, job.incumbent * before, job.fill)
-            # What slowed only one of the two was an interruption, and may have missed the runs.
-            drift = min(before, loaded.yardstick.drift(clock)) if before > 1 else 1.0
+            reading = read_off(
+                call, machine.clock, loaded.yardstick, job.incumbent, job.fill, job.floor
+            )
         try:
             self._check_again(loaded, built)
         except Rejected as e:
             return e.outcome
-        loaded.yardstick.offer(call, min(runs) / drift)
-        return built.outcome(runs, drift)
+        if reading is None:
+            note = f"timed below {job.floor:.3g} s, the least that this machine can take"
+            return Outcome("invalid", (), built.trace, built.error, note, built.seconds)
+        loaded.yardstick.offer(call, reading[0])
+        return built.outcome(*reading)
 
     def _compile_only(self, job: Job, loaded: Loaded, number: int) -> Outcome:
         """What the compiler says of a candidate; nothing is run."""
@@ -195,12 +204,7 @@ class Harness:
                 built[number] = self._build(loaded, c)
             except Rejected as e:
                 outcomes[number] = e.outcome
-        self._about(None)
-        calls = {n: self._named(n, b.run.call) for n, b in built.items()}
-        self._enter("wait")
-        with self._lock.timing():
-            self._enter("run")
-            runs = race(calls, loaded.machine.clock, job.fill)
+        runs = self._raced(loaded, built, job.fill)
         for number, b in built.items():
             self._about(number)
             try:
@@ -210,11 +214,34 @@ class Harness:
                 outcomes[number] = e.outcome
         return tuple(outcomes[n] for n in range(len(job.candidates)))
 
+    def _raced(
+        self, loaded: Loaded, built: dict[int, Built], fill: float
+    ) -> dict[int, list[float]]:
+        """Seconds per call of each, timed in turns.
+
+        A candidate is named while it is warmed up, where one that crashes or hangs does so. Telling
+        it at every turn would wake the parent beside what is timed.
+        """
+        self._about(None)
+        self._enter("wait")
+        calls = [self._named(n, b.run.call) for n, b in built.items()]
+        with self._lock.timing(), loaded.machine.alone():
+            self._enter("run")
+            turns = Turns(calls, loaded.machine.clock, fill / ROUNDS)
+            self._about(None)
+            self._enter("run", "in a race")
+            for _ in range(ROUNDS):
+                turns.round()
+        return dict(zip(built, turns.runs, strict=True))
+
     def _named(self, number: int, call: Call) -> Call:
-        """A candidate's call in a race, of which the parent knows whose it is."""
+        """A candidate's call in a race, whose first time the parent is told of."""
+        told = False
 
         def named(times: int) -> None:
-            if self._current != number:
+            nonlocal told
+            if not told:
+                told = True
                 self._about(number)
                 self._enter("run", "in a race")
             call(times)
@@ -227,14 +254,16 @@ def _load(job: Job) -> Loaded:
     target = Target.parse(job.target)
     sketches = {s.name: s for s in generate(program.func, target)}
     standard = load_standard(program, target, job.seed, Path(job.reference))
-    arguments = standard.ordinary.arguments
-    return Loaded(program, target, sketches, _machine(program, arguments, target), standard)
+    machine = _machine(program, standard.ordinary.arguments, target, job.reach)
+    return Loaded(program, target, sketches, machine, standard)
 
 
-def _machine(program: Program, arguments: Sequence[Array], target: Target) -> Machine:
+def _machine(
+    program: Program, arguments: Sequence[Array], target: Target, reach: Sequence[float]
+) -> Machine:
     """The machine of a target, with sets of the program's buffers on it."""
     if target.kind == "cuda":
         from .device import Device  # what it brings is an extra
 
         return Device(program, arguments, target)
-    return Processor(program, arguments, target)
+    return Processor(program, arguments, target, reach)

@@ -16,10 +16,11 @@ import os
 import platform
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from ...ir.errors import ArgumentError
 from ...ir.files import open_lock
@@ -36,13 +37,20 @@ def lock_path() -> Path:
     return Path(named) if named else Path(tempfile.gettempdir()) / "nestwright-measure.lock"
 
 
+Waiting: TypeAlias = Callable[[tuple[int, ...]], object]
+"""Told which strangers hold the lock, about every second of a wait for it."""
+TELL = 1.0  # seconds between two calls of it
+POLL = 0.005  # seconds between two tries of one who tells
+
+
 class MachineLock:
     """The lock of this machine. One object serves one thread."""
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self, path: Path | None = None, waiting: Waiting | None = None) -> None:
         """``path`` is a file that all agree on; by default ``lock_path`` and, where that is not
         this user's, one of this user's own. ``ArgumentError`` where no lock can be had."""
         self.path = path or lock_path()
+        self._waiting = waiting
         named = path is not None or bool(os.environ.get(VARIABLE))
         self._locks: list[_Lock] = []
         told = self._add(self.path, trusted=named)
@@ -82,14 +90,39 @@ class MachineLock:
     def _held(self, how: int) -> Iterator[None]:
         with ExitStack() as stack:
             for lock in self._locks:
-                stack.enter_context(lock.held(how))
+                stack.enter_context(lock.held(how, self._tell))
             yield
+
+    @property
+    def _tell(self) -> Callable[[], object] | None:
+        waiting = self._waiting
+        return None if waiting is None else lambda: waiting(self.strangers())
+
+    def strangers(self) -> tuple[int, ...]:
+        """The processes that hold the lock, as far as the system tells, but for this one and its
+        children."""
+        own, found = os.getpid(), set()
+        nodes = {str(os.fstat(lock.file).st_ino) for lock in self._locks}
+        with suppress(OSError):
+            for line in Path("/proc/locks").read_text().splitlines():
+                fields = line.split()  # 1: FLOCK ADVISORY WRITE pid device:inode start end
+                if "FLOCK" in fields and fields[-3].rpartition(":")[2] in nodes:
+                    found.add(int(fields[-4]))
+        return tuple(sorted(pid for pid in found if own not in (pid, _parent(pid))))
 
     def close(self) -> None:
         """Let go of the files; the lock must not be held."""
         for lock in self._locks:
             os.close(lock.file)
             os.close(lock.gate)
+
+
+def _parent(pid: int) -> int:
+    """The number of a process's parent; 0 where it has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except (OSError, ValueError):
+        return 0
 
 
 @dataclass(slots=True)
@@ -102,11 +135,12 @@ class _Lock:
     patience: float | None
 
     @contextmanager
-    def held(self, how: int) -> Iterator[None]:
+    def held(self, how: int, tell: Callable[[], object] | None) -> Iterator[None]:
+        """Hold it, if it can be had; ``tell`` is called about every second until then."""
         taken = False
-        if _take(self.gate, fcntl.LOCK_EX, self.patience):
+        if _take(self.gate, fcntl.LOCK_EX, self.patience, tell):
             try:
-                taken = _take(self.file, how, self.patience)
+                taken = _take(self.file, how, self.patience, tell)
             finally:
                 fcntl.flock(self.gate, fcntl.LOCK_UN)
         if not taken:
@@ -118,19 +152,22 @@ class _Lock:
                 fcntl.flock(self.file, fcntl.LOCK_UN)
 
 
-def _take(fd: int, how: int, patience: float | None) -> bool:
-    if patience is None:
+def _take(fd: int, how: int, patience: float | None, tell: Callable[[], object] | None) -> bool:
+    if patience is None and tell is None:
         fcntl.flock(fd, how)
         return True
-    until = time.monotonic() + patience
+    began = told = time.monotonic()
     while True:
-        try:
+        with suppress(BlockingIOError):
             fcntl.flock(fd, how | fcntl.LOCK_NB)
             return True
-        except BlockingIOError:
-            if time.monotonic() >= until:
-                return False
-            time.sleep(_POLL)
+        now = time.monotonic()
+        if patience is not None and now >= began + patience:
+            return False
+        if tell is not None and now >= told + TELL:
+            told = now
+            tell()
+        time.sleep(_POLL if tell is None else POLL)
 
 
 def _own_path() -> Path:

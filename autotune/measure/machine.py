@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -50,6 +51,9 @@ class Machine(Protocol):
 
     def compile(self, func: Func) -> Runnable:
         """Compile and load a schedule of the program's function."""
+
+    def alone(self) -> AbstractContextManager[None]:
+        """In force while code is timed."""
 
 
 def copies(size: int, caches: int, most: int) -> int:

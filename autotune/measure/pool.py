@@ -6,15 +6,17 @@ a timed run alone. Kernels of one thread are timed on a core of their child's ow
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 
-from .protocol import Job, Outcome
+from .protocol import Job, Outcome, Watch
 from .worker import CHILD, Worker
 
+TELL = 1.0  # seconds between two calls of a watch
 MOST = 4  # children by default; more than that wait for each other
 
 
@@ -31,13 +33,23 @@ class Pool:
     def __init__(
         self, threads: int = 1, workers: int | None = None, command: Sequence[str] = CHILD
     ) -> None:
+        self._told = time.monotonic()
         self.workers = tuple(Worker(command, core, threads) for core in slots(threads, workers))
 
-    def run(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, tuple[Outcome, ...]]]:
-        """Each job with its outcomes, as they come in; jobs are drawn when a child is free."""
+    def run(
+        self, jobs: Iterable[Job], until: float = math.inf, watch: Watch | None = None
+    ) -> Iterator[tuple[Job, tuple[Outcome, ...]]]:
+        """Each job with its outcomes, as they come in; jobs are drawn when a child is free.
+
+        At ``until``, a time of ``time.monotonic``, what is under way is given up: those jobs have
+        no outcome. ``watch`` is told about every second what each child is at.
+        """
         waiting = iter(jobs)
         exhausted = False
         while True:
+            if time.monotonic() >= until:
+                self._give_up()
+                return
             for worker in self.workers:
                 if worker.job is None and not exhausted:
                     job = next(waiting, None)
@@ -48,10 +60,20 @@ class Pool:
             busy = [w for w in self.workers if w.job is not None]
             if not busy:
                 return
-            yield from self._collect(busy)
+            yield from self._collect(busy, until)
+            if watch is not None and time.monotonic() - self._told > TELL:
+                self._told = time.monotonic()
+                watch([(w.job, w.phase) for w in busy if w.job is not None])
 
-    def _collect(self, busy: list[Worker]) -> list[tuple[Job, tuple[Outcome, ...]]]:
-        nearest = min(w.deadline for w in busy) - time.monotonic()
+    def _give_up(self) -> None:
+        """Kill the children that are at work."""
+        for worker in self.workers:
+            if worker.job is not None:
+                worker.kill()
+                worker.job = None
+
+    def _collect(self, busy: list[Worker], until: float) -> list[tuple[Job, tuple[Outcome, ...]]]:
+        nearest = min(until, *(w.deadline for w in busy)) - time.monotonic()
         ready, _, _ = select.select(busy, [], [], max(0.0, min(nearest + 0.01, 1.0)))
         done = [r for w in ready if (r := w.receive()) is not None]
         done += [r for w in busy if w.job is not None and (r := w.expire()) is not None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -16,26 +17,39 @@ from ..programs import Program
 from ..records import Json
 from .cage import Cage, same_bytes
 from .machine import Array, Trial, copies
+from .placement import placed
 from .timing import Clock, clock_for
 
 ALIGNMENT = 64  # bytes
-COPIES = 32  # most sets of buffers that timing rotates through
+COPIES = 256  # most sets of buffers that timing rotates through
+ROTATED = 128 << 20  # bytes that all of them take at most, but for one set of each
 
 
 class Processor:
     """A program's buffers in memory. Kernels run in this process."""
 
-    def __init__(self, program: Program, arguments: Sequence[Array], target: Target) -> None:
+    def __init__(
+        self,
+        program: Program,
+        arguments: Sequence[Array],
+        target: Target,
+        reach: Sequence[float] = (),
+    ) -> None:
+        """``reach``: how many bytes pass between two uses of each input."""
         self.target = target
         self.clock: Clock = clock_for(target.threads)
         self.outputs = len(program.outputs)
         self.arguments = [np.ascontiguousarray(a) for a in arguments]
-        self.sets = _rotation(program, arguments, target)
+        self.sets = _rotation(program, arguments, target, reach)
         self.cage = Cage(program.func.params, target)
 
     def compile(self, func: Func) -> NativeRun:
         """Compile and load a schedule of the program's function."""
         return NativeRun(compile_func(func, self.target), self)
+
+    def alone(self) -> AbstractContextManager[None]:
+        """While code is timed: its threads on cores of their own."""
+        return placed(self.target.threads)
 
 
 class NativeRun:
@@ -49,9 +63,18 @@ class NativeRun:
         size = kernel.compiled.workspace
         work = aligned(size, (size,), np.dtype(np.uint8))
         extra = [work.ctypes.data] if size else []
-        self._bound = [kernel.bind(_pointers(s)) for s in machine.sets]
-        self._sets = [(*pointers, *extra) for pointers, _ in self._bound]
+        sets = machine.sets
+        self._bound, packed = kernel.bind(_pointers(sets[0]))
+        self._sets = [(*self._bound, *extra)]
         self._work = work
+        self._held: list[Any] = [packed]
+        for buffers in sets[1:]:
+            copies = [_copy(p) for p in packed]  # all sets hold the same: packing once is enough
+            places = _pointers(buffers)
+            for index, copy in zip(kernel.packs, copies, strict=True):
+                places[index] = copy.ctypes.data
+            self._sets.append((*places, *extra))
+            self._held.append(copies)
 
     def trial(self, arguments: Sequence[Array], pattern: int, upper: bool) -> Trial:
         """One run between guard pages."""
@@ -63,7 +86,7 @@ class NativeRun:
         outputs = buffers[len(given) :]
         for out in outputs:
             out.reshape(-1).view(np.uint8).fill(pattern)
-        self.kernel.execute(self._bound[0][0], self._work.ctypes.data)
+        self.kernel.execute(self._bound, self._work.ctypes.data)
         pairs = zip(buffers, given, strict=False)
         spoiled = [n for n, (b, a) in enumerate(pairs) if not same_bytes(b, a)]
         return Trial(outputs, f"it overwrites input {spoiled[0]}" if spoiled else "")
@@ -86,19 +109,42 @@ def _buffer(b: Buffer) -> Array:
     return aligned(math.prod(b.shape) * b.dtype.bytes, b.shape, to_numpy(b.dtype))
 
 
-def _rotation(program: Program, arguments: Sequence[Array], target: Target) -> list[list[Array]]:
-    """Aligned sets of all parameters, enough of them that a set has left L2 when its turn comes."""
-    size = sum(math.prod(b.shape) * b.dtype.bytes for b in program.func.params)
-    caches = 8 * target.l2 * target.threads  # every thread has one of its own
-    # What is this small is hot in the model too: its producer just ran.
-    count = 1 if size < target.l1 else copies(size, caches, COPIES)
-    sets = []
-    for _ in range(count):
-        buffers = [_buffer(b) for b in program.func.params]
-        for buffer, value in zip(buffers, arguments, strict=False):
-            buffer[...] = value
-        sets.append(buffers)
-    return sets
+def _copy(data: Array) -> Array:
+    made = aligned(data.nbytes, data.shape, data.dtype)
+    made[...] = data
+    return made
+
+
+def _rotation(
+    program: Program, arguments: Sequence[Array], target: Target, reach: Sequence[float]
+) -> list[list[Array]]:
+    """Sets of aligned buffers for all parameters; timing takes one set after the other.
+
+    Of each input there are so many that as many bytes pass until its turn comes again as in the
+    model. Results are as hot as an arena keeps them.
+    """
+    params = program.func.params
+    sizes = [math.prod(b.shape) * b.dtype.bytes for b in params]
+    counts = _counts(sizes, len(arguments), target, reach)
+    lanes = []
+    for number, (b, count) in enumerate(zip(params, counts, strict=True)):
+        lane = [_buffer(b) for _ in range(count)]
+        for buffer in lane if number < len(arguments) else ():
+            buffer[...] = arguments[number]
+        lanes.append(lane)
+    return [[lane[n % len(lane)] for lane in lanes] for n in range(max(counts, default=1))]
+
+
+def _counts(sizes: Sequence[int], inputs: int, target: Target, reach: Sequence[float]) -> list[int]:
+    """How many buffers of each size take turns."""
+    total = max(1, sum(sizes))
+    if len(reach) == inputs:
+        wanted = [copies(total, int(r), COPIES) for r in reach] + [1] * (len(sizes) - inputs)
+    else:  # no model round it: what is small is hot, the rest should have left L2
+        caches = 8 * target.l2 * target.threads  # every thread has one of its own
+        wanted = [1 if total < target.l1 else copies(total, caches, COPIES)] * len(sizes)
+    room = max(1.0, sum(n * s for n, s in zip(wanted, sizes, strict=True)) / ROTATED)
+    return [max(1, int(n / room)) for n in wanted]
 
 
 def _pointers(buffers: Sequence[Array]) -> list[int]:

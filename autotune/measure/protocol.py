@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from ..records import Json
 
@@ -34,11 +35,15 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One schedule of a task: a trace, or a sketch with its decisions, from which one is made."""
+    """One schedule of a task: a trace, or a sketch with its decisions, from which one is made.
+
+    In a race of whole models ``bundle`` is the file of a built one, and there is no schedule.
+    """
 
     sketch: str
     decisions: Mapping[str, Json]
     trace: list[Json] | None = None
+    bundle: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +52,8 @@ class Job:
 
     ``form`` and ``text`` are the task's program, ``reference`` a file that keeps the interpreter's
     result between jobs, ``incumbent`` the best time so far in seconds (0: none yet), ``fill`` how
-    long a promising candidate is timed.
+    long a promising candidate is timed. A time below ``floor`` seconds is beyond the machine, so it
+    cannot be right. ``reach`` says how many bytes pass between two uses of each input.
     """
 
     number: int
@@ -61,6 +67,8 @@ class Job:
     seed: int = 0
     incumbent: float = 0.0
     fill: float = 0.05
+    floor: float = 0.0
+    reach: tuple[float, ...] = ()
     limits: Limits = field(default_factory=Limits)
 
 
@@ -94,11 +102,21 @@ class Outcome:
     fault: bool = False
 
 
+Watch: TypeAlias = Callable[[Sequence[tuple[Job, str]]], object]
+"""Told about jobs under way, and the phase of each: load, build, wait or run."""
+
+
 class Measurer(Protocol):
     """What the tuner has its candidates judged by."""
 
-    def run(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, tuple[Outcome, ...]]]:
-        """Each job with its outcomes, as they come in."""
+    def run(
+        self, jobs: Iterable[Job], until: float = math.inf, watch: Watch | None = None
+    ) -> Iterator[tuple[Job, tuple[Outcome, ...]]]:
+        """Each job with its outcomes, as they come in.
+
+        At ``until``, a time of ``time.monotonic``, what is under way is given up: those jobs have
+        no outcome. ``watch`` is told now and then which job is in which phase.
+        """
 
 
 def encode_job(job: Job) -> bytes:
@@ -111,7 +129,8 @@ def decode_job(line: bytes) -> Job:
     value: dict[str, Any] = json.loads(line)
     limits = Limits(**value.pop("limits"))
     candidates = tuple(Candidate(**c) for c in value.pop("candidates"))
-    return Job(**value, limits=limits, candidates=candidates)
+    reach = tuple(float(x) for x in value.pop("reach"))
+    return Job(**value, limits=limits, candidates=candidates, reach=reach)
 
 
 def encode_outcomes(number: int, outcomes: tuple[Outcome, ...]) -> bytes:

@@ -1,27 +1,37 @@
-"""How kernels are timed: samples, early stops, a yardstick against drift, interleaved races.
+"""How code is timed: warmed up, in short samples, in turns, against a yardstick for drift.
 
 Code of one thread is timed by that thread's processor time, which does not count what other
-processes steal; code of several threads by the wall clock. The lowest quartile of the samples is
-what a candidate is judged by.
+processes steal; code of several threads by the wall clock. On a busy machine a short sample often
+passes between two interruptions, so many short ones and their lower quartile say more than a few
+long ones.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from ..records import quantile, typical
+
 Call: TypeAlias = Callable[[int], None]
 Clock: TypeAlias = Callable[[], float]
+Runs: TypeAlias = Sequence[Sequence[float]]
 
 QUICK = 3  # samples before a candidate may be given up
 HOPELESS = 1.5  # times the incumbent
-SAMPLE = 1e-4  # seconds that one sample should at least take
+SAMPLE = 3e-4  # seconds that one sample should at least take
 MOST = 24  # samples of one candidate
-ROUNDS = 9  # of a race
+ROUNDS = 9  # of a race between kernels
+LOOK = 6  # rounds of a comparison before it may end, and between two looks at it
+ROUND = 0.01  # seconds that each program gets in a round of a comparison, if a call is so short
+SETTLE = 1e-3  # seconds of calls before code is timed: sleeping threads wake, caches fill
+WARM = 2e-3  # calls shorter than this are preceded by one that is not timed
 DRIFT = 1.1  # slow-downs of the yardstick below this are taken for noise
+TRIES = 3  # of a reading that no machine can have
+CALIBRATED = 1.05  # how far the measured peak may lie below the real one
 BURST = 3.0  # more than this is an interruption, which does not slow the next kernel down
 
 
@@ -38,12 +48,27 @@ def sample(call: Call, times: int, clock: Clock) -> float:
 
 
 def repeats(call: Call, clock: Clock, least: float = SAMPLE) -> int:
-    """How many calls make a sample of at least ``least`` seconds; warms up on the way."""
+    """How many calls make a sample of at least ``least`` seconds, once the code is warm.
+
+    The first calls after a pause say little: the pool's threads sleep, and what another kernel
+    left in the caches has to go.
+    """
     once = max(sample(call, 1, clock), 1e-9)
-    if once >= least:
+    if once >= max(least, WARM):
         return 1
-    once = max(sample(call, min(1000, int(least / once) + 1), clock), 1e-9)
-    return max(1, min(10_000, int(least / once) + 1))
+    spent = once
+    while spent < SETTLE:
+        times = min(1000, int((SETTLE - spent) / once) + 1)
+        once = max(sample(call, times, clock), 1e-9)
+        spent += times * once
+    return max(1, min(10_000, math.ceil(least / once)))
+
+
+def warm_sample(call: Call, times: int, clock: Clock, once: float) -> float:
+    """A sample after something else ran: a short call is made once before it counts."""
+    if once < WARM:
+        call(1)
+    return sample(call, times, clock)
 
 
 def time_call(call: Call, clock: Clock, incumbent: float, fill: float) -> tuple[float, ...]:
@@ -60,15 +85,55 @@ def time_call(call: Call, clock: Clock, incumbent: float, fill: float) -> tuple[
 
 
 def race(calls: Mapping[int, Call], clock: Clock, fill: float) -> dict[int, list[float]]:
-    """Seconds per call of each, timed in turns, the order turned round every time."""
-    inner = {n: repeats(call, clock, max(SAMPLE, fill / ROUNDS)) for n, call in calls.items()}
-    runs: dict[int, list[float]] = {n: [] for n in calls}
-    order = list(calls)
+    """Seconds per call of each in ``ROUNDS`` rounds, timed in turns for ``fill`` seconds each."""
+    turns = Turns(list(calls.values()), clock, fill / ROUNDS)
     for _ in range(ROUNDS):
-        for n in order:
-            runs[n].append(sample(calls[n], inner[n], clock))
-        order.reverse()
-    return runs
+        turns.round()
+    return dict(zip(calls, turns.runs, strict=True))
+
+
+def compare(
+    calls: Sequence[Call], clock: Clock, seconds: float, settled: Callable[[Runs], bool]
+) -> list[list[float]]:
+    """Seconds per call of each, in rounds until they are ``settled`` or the time is used up.
+
+    ``LOOK`` rounds are made in any case, and between two looks.
+    """
+    began = clock()
+    turns = Turns(calls, clock, ROUND)
+    while True:
+        for _ in range(LOOK):
+            turns.round()
+        if clock() - began >= seconds or settled(turns.runs):
+            return turns.runs
+
+
+class Turns:
+    """Calls timed side by side: in every round each gets the same number of samples, in turns.
+
+    The order is turned round after every turn (A B B A). A round adds one run to each call: the
+    lower quartile of its samples.
+    """
+
+    def __init__(self, calls: Sequence[Call], clock: Clock, fill: float) -> None:
+        """``fill``: seconds of samples that a call gets in a round, if it is so short."""
+        self.runs: list[list[float]] = [[] for _ in calls]
+        self._clock = clock
+        inner = [repeats(call, clock) for call in calls]
+        once = [sample(call, times, clock) for call, times in zip(calls, inner, strict=True)]
+        self._lanes = list(zip(range(len(calls)), calls, inner, once, strict=True))
+        longest = max((n * t for n, t in zip(inner, once, strict=True)), default=0.0)
+        self._turns = 2 * max(1, math.ceil(fill / (2 * max(longest, 1e-9)))) if calls else 0
+
+    def round(self) -> None:
+        """One more run of each."""
+        samples: list[list[float]] = [[] for _ in self.runs]
+        for _ in range(self._turns):
+            for n, call, times, once in self._lanes:
+                samples[n].append(warm_sample(call, times, self._clock, once))
+            self._lanes.reverse()
+        for runs, found in zip(self.runs, samples, strict=True):
+            runs.append(typical(tuple(found)))
 
 
 @dataclass(slots=True)
@@ -76,7 +141,8 @@ class Yardstick:
     """The fastest kernel of a task so far, timed again beside every candidate.
 
     When the machine slows down, under other load or a lower clock, the yardstick tells by how much;
-    without it, what is measured in a slow minute could never win.
+    without it, what is measured in a slow minute could never win. Its time is always one that was
+    read off the clock: a corrected one would make every later reading look like a slow-down.
     """
 
     call: Call | None = None
@@ -88,12 +154,34 @@ class Yardstick:
         if call is None:
             return 1.0
         inner = repeats(call, clock)
-        now = min(sample(call, inner, clock) for _ in range(QUICK))
+        now = quantile(tuple(sample(call, inner, clock) for _ in range(QUICK)), 0.5)
         self.seconds = min(now, self.seconds)
         slower = now / self.seconds
         return min(slower, BURST) if slower > DRIFT else 1.0
 
-    def offer(self, call: Call, seconds: float) -> None:
-        """Take a kernel as the yardstick if it is the fastest."""
+    def offer(self, call: Call, runs: Sequence[float]) -> None:
+        """Take a kernel as the yardstick if it is the fastest, by its time as measured."""
+        seconds = typical(tuple(runs))
         if seconds < self.seconds:
             self.call, self.seconds = call, seconds
+
+
+def read_off(
+    call: Call, clock: Clock, yardstick: Yardstick, incumbent: float, fill: float, floor: float
+) -> tuple[tuple[float, ...], float] | None:
+    """Runs of a kernel, and the drift meanwhile.
+
+    No machine takes less than ``floor`` seconds: drift is divided out only as far as that, and a
+    reading that lies below by itself is taken again, ``TRIES`` times in all. None if that is
+    no better.
+    """
+    least = floor / CALIBRATED
+    for _ in range(TRIES):
+        before = yardstick.drift(clock)
+        runs = time_call(call, clock, incumbent * before, fill)
+        if typical(runs) < least:
+            continue
+        # What slowed only one of the two was an interruption, and may have missed the runs.
+        drift = min(before, yardstick.drift(clock)) if before > 1 else 1.0
+        return runs, max(1.0, min(drift, typical(runs) / least)) if least else drift
+    return None

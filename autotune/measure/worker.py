@@ -52,6 +52,11 @@ class Worker:
         """When the running phase is over time, in seconds of ``time.monotonic``."""
         return self._deadline
 
+    @property
+    def phase(self) -> str:
+        """What the child is at: load, build, wait or run."""
+        return self._phase.name
+
     def submit(self, job: Job) -> None:
         """Hand a job to the child, which is started where none runs."""
         self.job = job

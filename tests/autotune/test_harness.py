@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from nestwright.autotune.measure import harness
 from nestwright.autotune.measure.harness import Harness
-from nestwright.autotune.measure.protocol import Candidate, Job
+from nestwright.autotune.measure.lock import MachineLock
+from nestwright.autotune.measure.protocol import Candidate, Job, Phase
 from nestwright.autotune.measure.timing import (
     BURST,
+    CALIBRATED,
+    LOOK,
     MOST,
     ROUNDS,
     SAMPLE,
     Yardstick,
     race,
+    read_off,
     repeats,
     time_call,
 )
 from nestwright.autotune.programs import Program
-from nestwright.autotune.records import DEFAULT_SKETCH
+from nestwright.autotune.records import DEFAULT_SKETCH, typical
+from nestwright.codegen.build import Builder
 from nestwright.ir.accuracy import relative_error
+from nestwright.ir.hlo.text import parse
+from nestwright.ir.target import Target
 
 HLO = """HloModule canonical
 
@@ -63,7 +73,8 @@ def test_default_schedule_is_measured_and_its_trace_replays(job: Job) -> None:
     (outcome,) = harness.run(job)
     assert outcome.status == "ok", outcome.note
     assert min(outcome.runs) > 0 and outcome.error < 1e-5
-    assert phases == ["load", "wait", "build", *["run"] * 3, "wait", "run", "wait", "run"]
+    start = ["load", "wait", "load", "wait", "build"]
+    assert phases == [*start, *["run"] * 3, "wait", "run", "wait", "run"]
     again = replace(job, candidates=(Candidate("by trace", {}, outcome.trace),))
     assert harness.run(again)[0].trace == outcome.trace
 
@@ -155,18 +166,131 @@ def test_a_race_gives_everyone_the_same_number_of_turns() -> None:
 def test_yardstick_tells_a_slow_machine_from_a_slow_kernel() -> None:
     m, stick = Machine(1e-4), Yardstick()
     assert stick.drift(m.clock) == 1.0, "nothing to compare with yet"
-    stick.offer(m.call, 1e-4)
+    stick.offer(m.call, [1e-4])
     assert stick.drift(m.clock) == 1.0
     m.slow = 2.5
     assert stick.drift(m.clock) == pytest.approx(2.5)
     m.slow = 60.0
     assert stick.drift(m.clock) == BURST, "an interruption is no slow machine"
-    stick.offer(m.call, 3e-4)
+    stick.offer(m.call, [3e-4])
     assert stick.seconds == pytest.approx(1e-4), "a slower kernel is no yardstick"
     m.slow = 0.5
     assert stick.drift(m.clock) == 1.0
     m.slow = 1.0
     assert stick.drift(m.clock) == pytest.approx(2.0), "the fast minute counts"
+
+
+class Sleeper(Machine):
+    """A kernel of two threads whose second one sleeps: the first calls after a pause are slow."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.woken = -1.0
+
+    def call(self, times: int) -> None:
+        if self.now - self.woken > 1e-3:
+            self.now += 9e-4
+        self.now += times * self.seconds
+        self.woken = self.now
+
+
+def test_threads_that_slept_are_awake_when_code_is_timed() -> None:
+    m = Sleeper(7e-6)
+    assert time_call(m.call, m.clock, 0.0, 0.05) == pytest.approx([7e-6] * MOST)
+
+    def serial(times: int) -> None:
+        m.now += times * 9e-6
+
+    found = race({0: m.call, 1: serial}, m.clock, 0.04)
+    assert found[0] == pytest.approx([7e-6] * ROUNDS)
+    assert found[1] == pytest.approx([9e-6] * ROUNDS)
+
+
+def test_one_noisy_drift_does_not_make_a_yardstick_of_its_own() -> None:
+    m, stick = Machine(1e-4), Yardstick()
+    for slow in (1.0, 2.5, 1.0, 2.5, 1.0, 1.0):
+        m.slow = slow
+        reading = read_off(m.call, m.clock, stick, 0.0, 1e-3, 0.0)
+        assert reading is not None
+        runs, drift = reading
+        stick.offer(m.call, runs)
+        assert runs == pytest.approx([1e-4 * slow] * len(runs))
+        assert drift == pytest.approx(slow), "every later trial would drift by ever more"
+        assert stick.seconds == pytest.approx(1e-4)
+
+
+def test_no_correction_makes_a_kernel_faster_than_the_machine() -> None:
+    m, stick = Machine(1e-4), Yardstick()
+    stick.offer(m.call, [1e-4])
+    m.slow = 2.5
+    runs, drift = read_off(m.call, m.clock, stick, 0.0, 1e-3, 1e-4) or ((), 0.0)
+    assert typical(runs) / drift == pytest.approx(1e-4)
+    floor = 2e-4  # the machine cannot do it in less
+    runs, drift = read_off(m.call, m.clock, stick, 0.0, 1e-3, floor) or ((), 0.0)
+    assert typical(runs) / drift == pytest.approx(floor / CALIBRATED)
+
+
+def test_a_reading_that_cannot_be_is_taken_again_and_then_refused() -> None:
+    m, stick = Machine(1e-6), Yardstick()
+    assert read_off(m.call, m.clock, stick, 0.0, 1e-3, 1e-4) is None
+    reads: list[float] = []
+
+    def clock() -> float:
+        reads.append(m.now)
+        m.seconds = 1e-4 if len(reads) > 14 else 1e-6
+        return m.now
+
+    runs, drift = read_off(m.call, clock, stick, 0.0, 1e-3, 1e-4) or ((), 0.0)
+    assert (typical(runs), drift) == (pytest.approx(1e-4), 1.0)
+
+
+def test_a_time_below_the_least_possible_does_not_get_into_the_log(job: Job) -> None:
+    (outcome,) = Harness(lambda phase: None).run(replace(job, floor=10.0))
+    assert (outcome.status, outcome.runs) == ("invalid", ())
+    assert "below 10 s, the least that this machine can take" in outcome.note
+
+
+def test_programs_are_made_ready_while_nothing_is_timed(job: Job, monkeypatch) -> None:
+    held: list[str] = []
+    building = MachineLock.building
+
+    @contextmanager
+    def watched(self: MachineLock) -> Iterator[None]:
+        with building(self):
+            held.append("building")
+            yield
+            held.remove("building")
+
+    seen: list[tuple[str, bool]] = []
+
+    def load_standard(*args):
+        seen.append(("interpreter", "building" in held))
+        return real(*args)
+
+    real = harness.load_standard
+    monkeypatch.setattr(MachineLock, "building", watched)
+    monkeypatch.setattr(harness, "load_standard", load_standard)
+    assert Harness(lambda phase: None).run(job)[0].status == "ok"
+    assert seen == [("interpreter", True)]
+
+
+def test_whole_models_are_raced_from_their_files(job: Job, tmp_path: Path) -> None:
+    target = Target.parse("cpu -threads=1")
+    builder = Builder(parse(HLO), target)
+    exe = builder.build({})
+    for name in ("a.nw", "b.nw"):
+        exe.save(tmp_path / name)
+    candidates = tuple(
+        Candidate(DEFAULT_SKETCH, {}, bundle=str(tmp_path / name)) for name in ("a.nw", "b.nw")
+    )
+    phases: list[Phase] = []
+    asked = replace(job, kind="models", text="", candidates=candidates, fill=0.02)
+    a, b = Harness(phases.append).run(asked)
+    assert a.status == b.status == "ok"
+    assert len(a.runs) == len(b.runs) >= LOOK and min(a.runs + b.runs) > 0
+    assert [p.name for p in phases] == ["load", "wait", "load", "run", "wait", "run"]
+    missing = replace(asked, candidates=(candidates[0], Candidate("x", {}, bundle="no.nw")))
+    assert [o.status for o in Harness(phases.append).run(missing)] == ["build", "build"]
 
 
 def test_nan_and_infinity_have_to_stand_where_they_should() -> None:

@@ -6,10 +6,15 @@ import os
 import select
 import subprocess
 import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from nestwright.autotune.measure import pool as pool_module
 from nestwright.autotune.measure.lock import MachineLock, lock_path
 from nestwright.autotune.measure.pool import Pool, slots
 from nestwright.autotune.measure.protocol import (
@@ -174,6 +179,57 @@ def test_builders_share_the_lock_and_a_timed_run_excludes_them(tmp_path: Path) -
     with lock.timing():
         pass
     lock.close()
+
+
+def test_what_is_under_way_when_time_is_up_has_no_outcome(command, monkeypatch) -> None:
+    clock, skipped = time.monotonic, [0.0]
+    monkeypatch.setattr(
+        pool_module, "time", SimpleNamespace(monotonic=lambda: clock() + skipped[0])
+    )
+    with Pool(workers=2, command=command) as pool:
+        jobs = [job(0, "ok"), replace(job(1, "hang"), limits=Limits(run=1e5)), job(2, "ok")]
+        watched: list[str] = []
+
+        def watch(at: Sequence[tuple[Job, str]]) -> None:
+            watched.extend(f"{j.number} {phase}" for j, phase in at)
+            skipped[0] = 1e5 if [f"{j.number} {phase}" for j, phase in at] == ["1 run"] else 0.0
+
+        done = {j.number: o[0].status for j, o in pool.run(jobs, clock() + 1e4, watch)}
+        assert done == {0: "ok", 2: "ok"}
+        assert watched[-1] == "1 run", "whoever waits is told for what"
+        assert run(pool, "ok")[0].status == "ok", "the pool goes on"
+
+
+def test_who_waits_is_told_which_strangers_hold_the_machine(tmp_path: Path) -> None:
+    path = tmp_path / "m.lock"
+    command = [sys.executable, "-c", HOLDER, str(path), "timing"]
+    pipe = subprocess.PIPE
+    # A child of a child: a process that this one did not start.
+    outer = f"import subprocess, sys; sys.exit(subprocess.call({command!r}))"
+    holder = subprocess.Popen([sys.executable, "-c", outer], stdin=pipe, stdout=pipe)
+    told: list[tuple[int, ...]] = []
+
+    def waiting(strangers: tuple[int, ...]) -> None:
+        told.append(strangers)
+        assert holder.stdin is not None
+        holder.stdin.close()  # that is what it waits for
+
+    try:
+        assert _said(holder, 60)
+        lock = MachineLock(path, waiting)
+        with lock.building():
+            assert told, "it was told before it got the lock"
+        assert all(pid not in (os.getpid(), holder.pid) for pids in told for pid in pids)
+        if Path("/proc/locks").exists():
+            assert len(told[0]) == 1
+        with lock.timing():
+            assert lock.strangers() == ()
+        lock.close()
+    finally:
+        holder.kill()
+        holder.wait()
+        assert holder.stdout is not None
+        holder.stdout.close()
 
 
 def _said(process: subprocess.Popen[bytes], seconds: float) -> list[object]:

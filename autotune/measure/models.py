@@ -1,0 +1,60 @@
+"""Whole models timed side by side, each built beforehand, as a user would call them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+from ...codegen.runtime.bundle import read
+from ...codegen.runtime.executable import Executable
+from ...ir.target import Target
+from ..compare import settled
+from .lock import MachineLock
+from .machine import Array
+from .placement import placed
+from .protocol import Job, Outcome
+from .timing import Call, Clock, clock_for, compare
+
+
+def race_models(job: Job, enter: Callable[[str], object], lock: MachineLock) -> tuple[Outcome, ...]:
+    """Time the built models of a job's candidates in turns; the first is what others must beat.
+
+    ``job.fill`` is the most seconds that this may take. Arguments are random, drawn from the seed.
+    """
+    enter("wait")
+    with lock.building():
+        enter("load")
+        models = [Executable(read(Path(c.bundle))) for c in job.candidates]
+        arguments = models[0].random_arguments(job.seed)
+        calls = [_call(m, arguments) for m in models]
+        enter("run")
+        for call in calls:
+            call(1)
+    enter("wait")
+    target = Target.parse(job.target)
+    clock, alone = _clock(target)
+    with lock.timing(), alone:
+        enter("run")
+        runs = compare(calls, clock, job.fill, settled)
+    return tuple(Outcome("ok", tuple(r)) for r in runs)
+
+
+def _call(model: Executable, arguments: Sequence[Array]) -> Call:
+    near = [model.put(a) for a in arguments]
+
+    def call(times: int) -> None:
+        for _ in range(times):
+            model(*near)
+
+    return call
+
+
+def _clock(target: Target) -> tuple[Clock, AbstractContextManager[None]]:
+    """The clock of a target, and what is in force while it runs."""
+    if target.kind == "cuda":
+        from ...codegen.runtime.cuda.device import device  # what these bring is an extra
+        from .device import EventClock
+
+        return EventClock(device()), nullcontext()
+    return clock_for(target.threads), placed(target.threads)

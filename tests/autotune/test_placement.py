@@ -1,0 +1,111 @@
+"""Where code runs when it is timed, and what it finds there: own cores, caches as in a model."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from nestwright.autotune.counting import certain_flops, flops
+from nestwright.autotune.measure.processor import ROTATED, _counts
+from nestwright.autotune.reach import reaches
+from nestwright.codegen.groups import fuse_module
+from nestwright.ir.hlo.passes.pipeline import optimize
+from nestwright.ir.hlo.text import parse
+from nestwright.ir.target import Target
+
+PINNED = """
+import os
+from nestwright.autotune.measure.placement import placed
+
+def cores():
+    tasks = map(int, os.listdir("/proc/self/task"))
+    return sorted(tuple(sorted(os.sched_getaffinity(t))) for t in tasks)
+
+allowed = os.sched_getaffinity(0)
+with placed(2):
+    inside = cores()
+    assert os.sched_getaffinity(0) == {min(allowed)}
+assert os.sched_getaffinity(0) == allowed
+with placed(1):
+    assert os.sched_getaffinity(0) == allowed, "one thread may run anywhere"
+print([c for c in inside if len(c) == 1])
+"""
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2,
+    reason="needs two cores to place threads on",
+)
+def test_main_thread_and_worker_never_share_a_core() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PINNED], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    first, second = sorted(os.sched_getaffinity(0))[:2]
+    assert done.stdout.strip() == str([(first,), (second,)])
+
+
+CHAIN = """HloModule chain
+ENTRY main {
+  x = f32[64,64] parameter(0)
+  w = f32[64,64] parameter(1)
+  v = f32[64,64] parameter(2)
+  a = f32[64,64] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  t = f32[64,64] tanh(a)
+  b = f32[64,64] dot(t, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  e = f32[64,64] exponential(b)
+  ROOT c = f32[64,64] dot(e, a), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+"""
+
+
+def test_weights_are_a_run_old_and_results_as_old_as_what_passed_since() -> None:
+    groups = fuse_module(optimize(parse(CHAIN)))
+    (fusion,) = groups.fusions.values()
+    found = reaches(groups)
+    rows = [dict(zip(g.inputs, found[groups.keys[g]], strict=True)) for g in fusion.groups]
+    total = sum(4 * 64 * 64 * (len(g.inputs) + len(g.outputs)) for g in fusion.groups)
+    ages = {i.name: age for row in rows for i, age in row.items()}
+    assert ages["w"] == ages["v"] == ages["x"] == total
+    last = rows[-1]
+    hot, old = sorted(last.values())
+    assert hot == 0, "the group before made it"
+    middle = fusion.groups[1]
+    assert old == 4 * 64 * 64 * (len(middle.inputs) + len(middle.outputs))
+
+
+def test_an_input_gets_buffers_for_as_many_bytes_as_pass_in_the_model() -> None:
+    target = Target.parse("cpu")
+    sizes = [1 << 20, 1 << 20, 1 << 20]
+    assert _counts(sizes, 2, target, (9 << 20, 0.0)) == [3, 1, 1]
+    assert _counts(sizes, 2, target, (0.0, 0.0)) == [1, 1, 1]
+    counts = _counts([1 << 24, 1 << 10], 1, target, (1e12,))
+    assert counts[0] * (1 << 24) <= ROTATED and counts[0] > 1
+
+
+CONVOLUTION = """HloModule conv
+ENTRY main {{
+  x = f32[1,8,8,4] parameter(0)
+  k = f32[3,3,4,16] parameter(1)
+  ROOT y = f32[1,{out},{out},16] convolution(x, k),
+    window={{size=3x3 {window}}}, dim_labels=b01f_01io->b01f
+}}
+"""
+
+
+def test_taps_in_padding_are_no_certain_work() -> None:
+    inside = parse(CONVOLUTION.format(out=6, window="")).entry
+    assert certain_flops(inside) == flops(inside) == 2 * 6 * 6 * 16 * 9 * 4
+    padded = parse(CONVOLUTION.format(out=8, window="pad=1_1x1_1")).entry
+    assert certain_flops(padded) == pytest.approx(2 * 22 * 22 * 16 * 4)
+    assert certain_flops(padded) < flops(padded)
+
+
+def test_nothing_is_certain_where_something_is_cut_out() -> None:
+    cut = "  ROOT r = f32[2,64] slice(c), slice={[0:2], [0:64]}\n}\n"
+    text = CHAIN.replace("ROOT c =", "c =").removesuffix("}\n") + cut
+    assert certain_flops(parse(text).entry) == 0
+    assert certain_flops(parse(CHAIN).entry) == 3 * 2 * 64**3
