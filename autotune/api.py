@@ -10,11 +10,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeAlias, overload
 
+from ..codegen.build import Builder, build_or_load
 from ..codegen.build import build as build_module
-from ..codegen.build import build_or_load
 from ..codegen.device_kernel import DeviceKernel, compile_device
 from ..codegen.kernel import Kernel, compile_func
 from ..codegen.runtime.executable import Executable
+from ..codegen.schedules import Schedules
 from ..codegen.stages import stage_text as _stage_text
 from ..codegen.store import folder
 from ..codegen.timings import timed
@@ -22,17 +23,15 @@ from ..ir.errors import ArgumentError, NestwrightWarning, TargetError
 from ..ir.frontends.jax import JaxModel
 from ..ir.hlo.content import digest
 from ..ir.hlo.nodes import HloModule
-from ..ir.hlo.passes.freeze_parameters import freeze
-from ..ir.hlo.passes.pipeline import optimize
 from ..ir.load import as_model, as_module
 from ..ir.loop.nodes import Func
 from ..ir.target import Target
-from ..schedule.errors import ScheduleError
 from ..schedule.limits import require_limits
 from ..schedule.schedule import Schedule
 from ..schedule.sketches.generate import default_schedule
 from ..schedule.trace import Trace
-from .journal import Log, Writer, describe, read
+from .budget import Budget
+from .journal import Log, Writer, describe, read, schedules_of
 from .measure.estimate import Estimator
 from .measure.pool import Pool
 from .progress import Listener, TuneResult
@@ -66,8 +65,9 @@ def tune(
     ``model``, ``example`` and ``excess_precision`` are as for ``build``; of a ``Schedule`` only the
     function counts.
     ``trials`` is the total for this model in the log, trials of earlier calls included, unless
-    ``resume`` is false: then they are new ones. ``seconds`` is a limit on top. ``constants`` maps
-    parameter numbers or names to arrays that are known already. ``workers`` is the number of
+    ``resume`` is false: then they are new ones. ``seconds`` limits the wall time of the call, the
+    final races included. ``constants`` maps parameter numbers or names to arrays that are known
+    already. ``workers`` is the number of
     measuring children, ``strategy`` native, random or optuna:tpe. ``progress`` is called with a
     ``Progress`` after every trial. With ``simulate_cost`` nothing is measured: schedules are ranked
     by the analytic model alone, for a machine that need not be here. Their records say so;
@@ -75,8 +75,9 @@ def tune(
 
     Raises ``TuningInterrupted`` (a ``KeyboardInterrupt``) on Ctrl-C, with nothing lost.
     """
+    budget = Budget(seconds)
     machine = Target.parse(target) if simulate_cost else _runnable(Target.parse(target))
-    name, tasks = _tasks(model, machine, constants, example, excess_precision)
+    name, tasks, builder = _tasks(model, machine, constants, example, excess_precision)
     path = Path(log) if log is not None else default_log(name, machine)
     _check_budget(trials, seconds)
     tool = _tool()
@@ -93,7 +94,7 @@ def tune(
             name, machine, tasks, trials, seconds, seed, strategy, workers, tuple(tool.items()),
             simulate_cost,
         )  # fmt: skip
-        tuner = Tuner(plan, writer, before, measurer, progress)
+        tuner = Tuner(plan, writer, before, measurer, progress, builder, budget)
         try:
             return tuner.run()
         finally:
@@ -153,9 +154,7 @@ def build(
     what it says; ``ScheduleError`` for a schedule that exceeds the GPU or is half done.
     """
     machine = Target.parse(target)
-    schedules: dict[str, Trace] = {}
-    if log is not None:
-        schedules = best_traces(log, machine)
+    schedules = best_traces(log, machine) if log is not None else Schedules({})
     if isinstance(model, Func | Schedule):
         return _build_func(model, machine, log, schedules)
     spent: dict[str, float] = {} if timings is None else timings
@@ -204,30 +203,24 @@ def stage_text(
     if isinstance(model, Func | Schedule):
         raise ArgumentError("stages are those of models", "this is a function of the DSL")
     machine = Target.parse(target)
-    schedules = best_traces(log, machine) if log is not None else {}
+    schedules = best_traces(log, machine) if log is not None else Schedules({})
     module = as_module(model, example)
     return _stage_text(module, machine, stage, group, schedules, constants, excess_precision)
 
 
-def best_traces(log: str | os.PathLike[str], target: Target) -> dict[str, Trace]:
-    """The best schedule of each workload that a log holds for a target.
+def best_traces(log: str | os.PathLike[str], target: Target) -> Schedules:
+    """The best schedule of each workload that a log holds for a target, and of whole models.
 
     Those that cannot be read are left out, with a warning.
     """
     held = read(log)
     _warn_of(held)
-    traces: dict[str, Trace] = {}
-    broken: list[str] = []
-    for key, best in held.winners(target).items():
-        try:
-            traces[key] = Trace.from_json(best.trace)
-        except ScheduleError:
-            broken.append(key)
+    schedules, broken = schedules_of(held, target)
     if broken:
         named = ", ".join(key[:16] for key in broken[:4]) + (", .." if len(broken) > 4 else "")
         text = f"{len(broken)} schedules in {log} cannot be read and are not used; workload {named}"
         warnings.warn(text, NestwrightWarning, stacklevel=3)
-    return traces
+    return schedules
 
 
 def _warn_of(log: Log) -> None:
@@ -250,17 +243,18 @@ def _tasks(
     constants: Constants | None,
     example: Any,
     excess_precision: bool,
-) -> tuple[str, tuple[Task, ...]]:
-    """The model's name and its tasks."""
+) -> tuple[str, tuple[Task, ...], Builder | None]:
+    """The model's name, its tasks, and what builds it as a whole (None for a single function)."""
     _check_constants(constants)
     if isinstance(model, Func | Schedule):
         func = model if isinstance(model, Func) else model.func
-        return func.name, from_func(func, target)
+        return func.name, from_func(func, target), None
     known = as_model(model, example)
     module = as_module(known)
     name = module.name if isinstance(known, HloModule) else Path(known).stem
-    module = optimize(freeze(module, dict(constants)) if constants else module)
-    return name, extract(module, target, excess_precision)
+    frozen = dict(constants) if constants else None
+    builder = Builder(module, target, frozen, excess_precision=excess_precision)
+    return name, extract(builder.optimized, target, groups=builder.groups), builder
 
 
 def _runnable(target: Target) -> Target:

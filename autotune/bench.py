@@ -1,7 +1,8 @@
 """A benchmark sweep: default against tuned, per model and per group, checked and put in proportion.
 
-Everything that is compared is timed side by side, in alternating order, under the machine's
-lock; medians are reported. Rates are held against this machine's measured peaks.
+Everything that is compared is timed side by side, in alternating order, in a measuring child and
+under the machine's lock; medians are reported. Rates are held against this machine's measured
+peaks.
 """
 
 from __future__ import annotations
@@ -14,33 +15,32 @@ from typing import Any
 
 import numpy as np
 
-from ..codegen.build import build as build_module
+from ..codegen.build import Builder
 from ..codegen.oracle import reference
+from ..codegen.runtime.bundle import write
 from ..codegen.runtime.executable import Executable
 from ..ir.accuracy import relative_error
-from ..ir.errors import NestwrightError, TargetError
+from ..ir.errors import ArtifactError, NestwrightError, TargetError
 from ..ir.hlo.inputs import random_arguments
 from ..ir.hlo.nodes import HloModule
-from ..ir.hlo.passes.freeze_parameters import freeze
-from ..ir.hlo.passes.pipeline import optimize
 from ..ir.load import as_module
 from ..ir.scratch import scratch
 from ..ir.target import Target
 from ..schedule.trace import Trace
 from .api import Constants, GraphLike, default_log
+from .compare import Comparison
 from .counting import flops as count_flops
 from .counting import moved
 from .journal import Log, read
-from .measure.lock import MachineLock
 from .measure.pool import Pool
 from .measure.protocol import Candidate, Job, Limits
+from .modelrace import time_models
 from .peak import measure_peak
 from .records import DEFAULT_SKETCH, Best, device_id, quantile
 from .report import BenchReport, GroupBench, ModelBench
 from .tasks import Task, extract
 
-ROUNDS = 9
-BURST = 0.05  # seconds of calls per turn
+SECONDS = 12.0  # that a model is timed at most, if it is not clear before
 Array = np.ndarray[Any, Any]
 Notify = Callable[[str], object]
 
@@ -118,63 +118,55 @@ def _bench_model(
 ) -> ModelBench:
     path = Path(log) if log is not None else default_log(name, target)
     history = read(path) if log is not None or path.exists() else Log(())
-    winners = history.winners(target)
-    frozen = freeze(module, dict(constants)) if constants else module
-    arguments = random_arguments(frozen.entry, seed)
     began = time.perf_counter()
-    plain = build_module(frozen, target, excess_precision=excess_precision)
+    builder = Builder(
+        module, target, dict(constants) if constants else None, excess_precision=excess_precision
+    )
+    plain = builder.build({})
     spent = time.perf_counter() - began
-    tasks = extract(optimize(frozen), target, excess_precision)
-    changed = any(t.key in winners and winners[t.key].sketch != DEFAULT_SKETCH for t in tasks)
-    tuned = _tuned(frozen, target, winners, excess_precision) if changed else plain
+    winners = history.winners(target, builder.groups.distinct)
+    tuned = builder.build({key: Trace.from_json(b.trace) for key, b in winners.items()})
     tell(f"{name}: timing")
-    before, after = _interleave(plain, tuned, arguments)
-    if not changed:
-        after = before  # one and the same program
-    error = _error(tuned, frozen, arguments) if check else None
-    tell(f"{name}: groups")
+    with (
+        scratch("bench") as folder,
+        Pool(target.threads) as pool,
+    ):
+        found = _compare(plain, tuned, pool, folder, seed)
+        error = None
+        if check:
+            arguments = random_arguments(builder.frozen.entry, seed)
+            error = _error(tuned, builder.frozen, arguments)
+        tell(f"{name}: groups")
+        tasks = extract(builder.optimized, target, groups=builder.groups)
+        groups = _bench_groups(tasks, target, history, winners, pool, folder, seed)
     cost = plain.cost_analysis()
     return ModelBench(
-        name, quantile(before, 0.5), quantile(after, 0.5), before, after, error,
-        float(cost.get("flops", 0.0)), float(cost.get("bytes accessed", 0.0)), spent,
-        str(path) if winners else "", _bench_groups(tasks, target, history, winners, seed),
+        name, quantile(found.default_runs, 0.5), quantile(found.runs, 0.5), found.default_runs,
+        found.runs, error, float(cost.get("flops", 0.0)), float(cost.get("bytes accessed", 0.0)),
+        spent, str(path) if winners else "",
+        groups,
     )  # fmt: skip
 
 
-def _tuned(
-    module: HloModule, target: Target, winners: Mapping[str, Best], excess_precision: bool
-) -> Executable:
-    traces = {key: Trace.from_json(b.trace) for key, b in winners.items()}
-    return build_module(module, target, schedules=traces, excess_precision=excess_precision)
+def _compare(
+    plain: Executable, tuned: Executable, pool: Pool, folder: Path, seed: int
+) -> Comparison:
+    """Both timed in turns in a measuring child. The same code twice is timed once: 1.00 exactly."""
+    places = folder / "default.nw", folder / "tuned.nw"
+    for exe, place in zip((plain, tuned), places, strict=True):
+        write(exe.bundle, place, durable=False)
+    same = _code(plain) == _code(tuned)
+    target = plain.bundle.target
+    pair = (places[0], places[0]) if same else places
+    found = time_models(pair, target, pool, seed, SECONDS)
+    if isinstance(found, str):
+        raise ArtifactError("cannot time the model", found)
+    return Comparison(found.default_runs, found.default_runs) if same else found
 
 
-def _interleave(
-    a: Executable, b: Executable, arguments: Sequence[Array]
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Seconds per call of two programs, timed in turns."""
-    runs: dict[int, list[float]] = {0: [], 1: []}
-    lock = MachineLock()
-    try:
-        with lock.timing():
-            near = {n: tuple(map(exe.loaded().put, arguments)) for n, exe in enumerate((a, b))}
-            order = [(0, a), (1, b)]
-            first = [_burst(exe, near[n], 1) for n, exe in order for _ in range(2)]
-            times = max(1, min(2000, int(BURST / max(1e-7, min(first)))))
-            for _ in range(ROUNDS):
-                for n, exe in order:
-                    runs[n].append(_burst(exe, near[n], times))
-                order.reverse()
-    finally:
-        lock.close()
-    return tuple(runs[0]), tuple(runs[1])
-
-
-def _burst(exe: Executable, arguments: Sequence[Any], times: int) -> float:
-    def calls() -> None:
-        for _ in range(times):
-            exe(*arguments)
-
-    return exe.loaded().seconds(calls) / times
+def _code(exe: Executable) -> tuple[object, ...]:
+    """What runs when it is called."""
+    return exe.bundle.program, dict(exe.bundle.kernels), exe.plan
 
 
 def _error(exe: Executable, module: HloModule, arguments: Sequence[Array]) -> float:
@@ -192,30 +184,31 @@ def _flat(value: Any) -> list[Any]:
 
 
 def _bench_groups(
-    tasks: Sequence[Task], target: Target, log: Log, winners: Mapping[str, Best], seed: int
+    tasks: Sequence[Task],
+    target: Target,
+    log: Log,
+    winners: Mapping[str, Best],
+    pool: Pool,
+    folder: Path,
+    seed: int,
 ) -> tuple[GroupBench, ...]:
     """Each group raced against its default in a measuring child."""
     by_key = {t.key: t for t in tasks}
     changed = {k: b for k, b in winners.items() if b.sketch != DEFAULT_SKETCH}
     found: dict[str, GroupBench] = {}
-    with scratch("bench") as folder:
 
-        def job(number: int, t: Task) -> Job:
-            default = Candidate(DEFAULT_SKETCH, {})
-            best = changed.get(t.key)
-            runners = (default, Candidate(best.sketch, best.decisions, best.trace)) if best else (
-                default,
-            )  # fmt: skip
-            return Job(
-                number, "race", t.key, "hlo", t.program.text, target.spec, runners,
-                str(folder / f"{t.key}.npz"), seed, limits=Limits(run=120.0),
-            )  # fmt: skip
+    def job(number: int, t: Task) -> Job:
+        default, best = Candidate(DEFAULT_SKETCH, {}), changed.get(t.key)
+        tuned = () if best is None else (Candidate(best.sketch, best.decisions, best.trace),)
+        return Job(
+            number, "race", t.key, "hlo", t.program.text, target.spec, (default, *tuned),
+            str(folder / f"{t.key}.npz"), seed, reach=t.reach, limits=Limits(run=120.0),
+        )  # fmt: skip
 
-        with Pool(target.threads) as pool:
-            for done, outcomes in pool.run(job(n, t) for n, t in enumerate(tasks)):
-                task = by_key[done.key]
-                curve = _curve(log, task.key, device_id(target))
-                found[task.key] = _group(task, winners.get(task.key), outcomes, curve)
+    for done, outcomes in pool.run(job(n, t) for n, t in enumerate(tasks)):
+        task = by_key[done.key]
+        curve = _curve(log, task.key, device_id(target))
+        found[task.key] = _group(task, winners.get(task.key), outcomes, curve)
     return tuple(found[t.key] for t in tasks)
 
 

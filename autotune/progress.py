@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from .records import Json
+from .records import Json, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +42,10 @@ class TaskResult:
 class Progress:
     """A report of tuning under way.
 
-    ``event`` is start, trial, best, race, note or done; ``task`` names the task it is about ("" for
-    none); ``text`` says it in one line. ``eta`` is the estimated number of seconds left, None when
-    unknown. ``default_seconds`` and ``best_seconds`` are sums over the tasks, weighted by how often
+    ``event`` is start, trial, best, race, model, wait, note or done; ``task`` names the task it is
+    about ("" for none); ``text`` says it in one line. ``phase`` is what tuning is at: measuring,
+    racing groups, racing the whole model. ``left`` bounds the seconds left, None when unknown.
+    ``default_seconds`` and ``best_seconds`` are sums over the tasks, weighted by how often
     each runs in the model.
     """
 
@@ -55,10 +56,11 @@ class Progress:
     budget: int
     failures: Mapping[str, int]
     elapsed: float
-    eta: float | None
+    left: tuple[float, float] | None
     default_seconds: float
     best_seconds: float
     tasks: tuple[TaskResult, ...]
+    phase: str = ""
 
 
 Listener: TypeAlias = Callable[[Progress], object]
@@ -68,7 +70,8 @@ Listener: TypeAlias = Callable[[Progress], object]
 class TuneResult:
     """The end of tuning. ``stopped`` says why: budget, time, exhausted, or nothing to tune.
 
-    ``trials`` counts those in the log for these tasks, ``measured`` those of this call.
+    ``trials`` counts those in the log for these tasks, ``measured`` those of this call. ``verdict``
+    is the outcome of racing the whole model, tuned against default; None where it was not raced.
     """
 
     model: str
@@ -81,10 +84,13 @@ class TuneResult:
     stopped: str
     failures: Mapping[str, int]
     notes: tuple[str, ...] = ()
+    verdict: Verdict | None = None
 
     @property
     def speedup(self) -> float:
-        """Time of all tasks in one run of the model, default over best."""
+        """Default over tuned: of the whole model where it was raced, else of its tasks' sum."""
+        if self.verdict is not None:
+            return self.verdict.speedup
         before, after = totals(self.tasks)
         return before / after if after else 1.0
 

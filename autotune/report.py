@@ -16,6 +16,7 @@ from markupsafe import Markup
 
 from ..ir.files import whole_file
 from .peak import Peak
+from .records import quantile, ratios
 from .units import duration, rate, share
 
 WIDTH, HEIGHT, MARGIN = 640, 220, 44
@@ -64,8 +65,8 @@ class ModelBench:
 
     @property
     def speedup(self) -> float:
-        """Default over tuned."""
-        return self.default_seconds / self.tuned_seconds if self.tuned_seconds else 1.0
+        """Default over tuned: the median over the rounds."""
+        return quantile(ratios(self.default_runs, self.tuned_runs), 0.5) if self.tuned_runs else 1.0
 
 
 @dataclass(frozen=True, slots=True)

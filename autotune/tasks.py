@@ -15,8 +15,9 @@ from ..ir.loop.printer import show as show_loops
 from ..ir.target import Target
 from ..schedule.sketches.analyze import blocks_of
 from ..schedule.sketches.generate import generate
-from .counting import flops, moved
+from .counting import certain_flops, flops, moved
 from .programs import Program
+from .reach import reaches
 from .records import Workload, digest
 from .search.space import Space
 
@@ -25,7 +26,11 @@ LOOP_TRIPS = 10.0  # how often a loop body is taken to run, where nothing says i
 
 @dataclass(frozen=True)
 class Task:
-    """A program to tune. ``weight`` counts how often one run of the model executes it."""
+    """A program to tune. ``weight`` counts how often one run of the model executes it.
+
+    ``certain`` are the f32 operations that no code for it can do without, ``reach`` the bytes that
+    the model moves between two uses of each input (empty where there is no model round it).
+    """
 
     key: str
     name: str
@@ -35,6 +40,8 @@ class Task:
     flops: float
     bytes: float
     space: Space
+    certain: float = 0.0
+    reach: tuple[float, ...] = ()
 
     @property
     def workload(self) -> Workload:
@@ -43,19 +50,29 @@ class Task:
         return Workload(self.key, self.name, p.form, p.text, self.flops, self.bytes)
 
 
-def extract(module: HloModule, target: Target, excess_precision: bool = True) -> tuple[Task, ...]:
+def extract(
+    module: HloModule,
+    target: Target,
+    excess_precision: bool = True,
+    groups: Groups | None = None,
+) -> tuple[Task, ...]:
     """The tasks of an optimized module, the heaviest work first.
 
-    Groups that have only one schedule, such as plain copies, are left out.
+    ``groups`` are the module's, where they are known. Those that have only one schedule, such as
+    plain copies, are left out.
     """
-    groups = fuse_module(module, excess_precision)
-    weights = _occurrences(module, groups)
-    found = (_task(g, name, weights[name], target) for name, g in groups.distinct.items())
+    groups = fuse_module(module, excess_precision) if groups is None else groups
+    weights, reach = _occurrences(module, groups), reaches(groups)
+    found = (
+        _task(g, name, weights[name], target, reach[name]) for name, g in groups.distinct.items()
+    )
     tasks = [t for t in found if t is not None]
     return tuple(sorted(tasks, key=lambda t: -t.weight * (t.flops + 8 * t.bytes)))
 
 
-def _task(group: Group, name: str, times: float, target: Target) -> Task | None:
+def _task(
+    group: Group, name: str, times: float, target: Target, reach: tuple[float, ...]
+) -> Task | None:
     c = group.computation
     program = Program("hlo", canonical_text(c))
     try:
@@ -65,7 +82,10 @@ def _task(group: Group, name: str, times: float, target: Target) -> Task | None:
     space = Space(generate(func, target))
     if space.size() < 2:
         return None
-    return Task(name, group.name, group.kind, program, times, flops(c), moved(c), space)
+    return Task(
+        name, group.name, group.kind, program, times, flops(c), moved(c), space,
+        certain_flops(c), reach,
+    )  # fmt: skip
 
 
 def from_func(func: Func, target: Target) -> tuple[Task, ...]:

@@ -13,6 +13,7 @@ from ..ir.target import Target
 from ..schedule.errors import ScheduleError
 from ..schedule.schedule import Schedule
 from .features import Encoder
+from .journal import best_trial
 from .model import Blend, CostModel, Sample
 from .progress import TaskResult
 from .records import DEFAULT_SKETCH, Best, Json, Trial
@@ -159,8 +160,24 @@ class TaskState:
         """Whether something beats the default that no race has confirmed yet."""
         if self.default is None or self.best is None or not self.finalists(1):
             return False
-        newest = max(t.ts for t in self.trials)
-        return self.race is None or newest > self.race.ts
+        return self.race is None or max(t.ts for t in self.trials) > self.race.ts
+
+    @property
+    def newest(self) -> float:
+        """When the last trial or race was, in seconds since 1970; 0 before any."""
+        last = [t.ts for t in self.trials] + ([self.race.ts] if self.race is not None else [])
+        return max(last, default=0.0)
+
+    @property
+    def winner(self) -> Best | None:
+        """The schedule that the log has for this group: that of its race, else of its trials."""
+        ran = [t for t in self.trials if t.ran]
+        return self.race or (best_trial(ran) if ran else None)
+
+    def hope(self) -> float:
+        """Seconds per run of the model that its winner saves, as far as was measured."""
+        found = self.winner
+        return 0.0 if found is None else self.task.weight * (found.default_seconds - found.seconds)
 
     def result(self) -> TaskResult:
         """What there is to report."""

@@ -1,7 +1,9 @@
-"""The tuning loop: default schedules first, then rounds where they promise most, then a race.
+"""The tuning loop: default schedules first, then rounds where they promise most, then the races.
 
-The budget counts trials: the log's for these tasks, and new ones. A trial is written to the log as
-soon as it is measured, so tuning may be killed at any time and goes on where it stopped.
+Each group's fastest are raced against its default, then the whole model with its groups' winners
+against the model without. The budget counts trials: the log's for these tasks, and new ones. A
+trial is written to the log as soon as it is measured, so tuning may be killed at any time and goes
+on where it stopped.
 """
 
 from __future__ import annotations
@@ -10,16 +12,25 @@ import hashlib
 import math
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import cast
 
+from ..codegen.build import Builder
 from ..ir.errors import UnsupportedError
 from ..ir.scratch import Scratch
 from ..ir.target import Target
+from ..schedule.trace import Trace
+from .budget import Budget, advice
+from .compare import Comparison
+from .compose import TimeUp
 from .journal import Log, Writer, stamped
+from .measure.lock import MachineLock
 from .measure.protocol import Candidate, Job, Limits, Measurer, Outcome
 from .model import CostModel
+from .modelrace import ModelRacer, Unraceable, composition
+from .peak import measure_rate
 from .progress import Listener, Progress, TuneResult, TuningInterrupted, totals
 from .records import (
     DEFAULT_SKETCH,
@@ -28,10 +39,11 @@ from .records import (
     Json,
     Model,
     Trial,
+    Verdict,
+    clearly_faster,
     device_id,
     estimates_id,
-    identify,
-    quantile,
+    typical,
 )
 from .search.evolution import Evolution
 from .search.random import RandomSearch
@@ -39,6 +51,7 @@ from .search.space import Space
 from .search.strategy import Proposal, Strategy
 from .tasks import Task
 from .taskstate import TaskState
+from .units import counted
 
 ROUND = 8  # trials of a round on a CPU
 ROUND_GPU = 16  # on a GPU, where building costs more than running
@@ -46,7 +59,7 @@ COMPILED = 2  # times as many candidates are compiled for a GPU as are measured
 FINALISTS = 5
 FILL = 0.05  # seconds for which a promising candidate is timed
 RACE_FILL = 0.04  # the same for each candidate of a race
-CLEAR = 0.98  # a winner takes at most this share of the default's time, else the default stays
+DOING = {"load": "preparing", "build": "building", "wait": "about to time", "run": "timing"}
 RUN_LIMIT = 20.0  # seconds for a candidate of which nothing is known
 
 
@@ -97,27 +110,46 @@ class Tuner:
     """One call of ``tune``: states of the tasks, the pool of children, the log."""
 
     def __init__(
-        self, plan: Plan, writer: Writer, log: Log, pool: Measurer, listener: Listener | None
+        self,
+        plan: Plan,
+        writer: Writer,
+        log: Log,
+        pool: Measurer,
+        listener: Listener | None,
+        builder: Builder | None = None,
+        budget: Budget | None = None,
     ) -> None:
+        """``builder`` makes the whole model, where there is one; ``budget`` has begun already."""
         self.plan = plan
         self.writer = writer
         self.pool = pool
         self.listener = listener
+        self.builder = builder
+        self.budget = Budget(plan.seconds) if budget is None else budget
         self.device = plan.device
         learns = plan.strategy == "native" and not plan.estimate
         self.model = CostModel(plan.seed) if learns else None
-        self.began = time.monotonic()
         self.measured = 0
-        self.racing = False
+        self.phase = "starting"
         self.notes: list[str] = []
+        self.verdict: Verdict | None = None
         self._number = 0
+        self._lock = MachineLock(waiting=self._held_up)
         self._scratch = Scratch("tune")
-        self.states = [
-            TaskState(t, plan.target, make_strategy(plan.strategy, t.space, self._seed(t)))
-            for t in plan.tasks
-        ]
+        with self._beside():
+            self.states = [
+                TaskState(t, plan.target, make_strategy(plan.strategy, t.space, self._seed(t)))
+                for t in plan.tasks
+            ]
+        self._rate = 0.0 if plan.estimate else measure_rate(plan.target)
+        tasks = tuple((t.key, t.weight) for t in plan.tasks)
+        self._model = stamped(Model("", plan.model, self.device, tasks))
         self._record_context(log)
         self._resume(log)
+
+    def _beside(self) -> AbstractContextManager[None]:
+        """In force while this process computes: nothing is timed meanwhile."""
+        return nullcontext() if self.plan.estimate else self._lock.building()
 
     def _seed(self, task: Task) -> int:
         text = f"{self.plan.seed} {task.key}"
@@ -132,10 +164,8 @@ class Tuner:
                 "threads": target.threads, "l1": target.l1, "l2": target.l2, "l3": target.l3,
             }  # fmt: skip
             self.writer.append(Device(self.device, target.spec, facts))
-        tasks = tuple((t.key, t.weight) for t in plan.tasks)
-        model = Model("", plan.model, self.device, tasks)
-        if identify(model) not in {m.id for m in log.models}:
-            self.writer.append(model)
+        if self._model.id not in {m.id for m in log.models}:
+            self.writer.append(self._model)
         for t in plan.tasks:
             if t.key not in log.workloads:
                 self.writer.append(t.workload)
@@ -148,11 +178,15 @@ class Tuner:
         for b in log.bests:
             if b.device == self.device and b.workload in states:
                 states[b.workload].race = b
+        for v in log.verdicts:
+            if (v.model, v.device) == (self._model.id, self.device):
+                self.verdict = v
         self._fit()
 
     def close(self) -> None:
         """Remove the scratch files."""
         self._scratch.close()
+        self._lock.close()
 
     @property
     def trials(self) -> int:
@@ -161,18 +195,23 @@ class Tuner:
 
     def run(self) -> TuneResult:
         """Tune until the budget or the time is used up, then race."""
-        self._tell("start", "", f"{len(self.states)} tasks, {self.trials} trials in the log")
+        self._tell("start", "", f"{counted(len(self.states), 'task')}, "
+                   f"{counted(self.trials, 'trial')} in the log")  # fmt: skip
         if self.model is not None and self.model.note:
             self._note(self.model.note)
         try:
             stopped = self._search()
-            self.racing = True
             self._race_all()
+            self._race_model()
         except KeyboardInterrupt:
             raise TuningInterrupted(
-                f"interrupted; {self.trials} trials are kept in {self.writer.path}; "
+                f"interrupted; {counted(self.trials, 'trial')} are kept in {self.writer.path}; "
                 "run the same command again to go on from there"
             ) from None
+        never = [s.task.name for s in self.states if s.default is None]
+        for text in advice(stopped, self.trials, self.plan.trials, self.budget.pace, never,
+                           len(self.states)):  # fmt: skip
+            self._note(text)
         result = self._result(stopped)
         self._tell("done", "", f"stopped: {stopped}")
         return result
@@ -181,6 +220,8 @@ class Tuner:
         """Measure until something runs out; says what it was."""
         if not self.states:
             return "nothing to tune"
+        self.phase = "measuring"
+        self.budget.start()
         fresh = [s for s in self.states if s.default is None]
         self._measure_defaults(fresh[: max(0, self.plan.trials - self.trials)])
         while self.trials < self.plan.trials:
@@ -194,10 +235,13 @@ class Tuner:
 
     def _time_left(self) -> float:
         """Seconds before searching has to stop for the races to fit in."""
-        if self.plan.seconds is None:
-            return math.inf
-        reserve = min(0.2 * self.plan.seconds, 1.0 * len(self.states))
-        return self.plan.seconds - reserve - (time.monotonic() - self.began)
+        return self.budget.left - self.budget.reserve(*self._to_race())
+
+    def _to_race(self) -> tuple[int, int]:
+        """How many groups are to be raced, and of how many the model that is."""
+        if self.plan.estimate:
+            return 0, 0
+        return sum(s.needs_race for s in self.states), len(self.states) if self.builder else 0
 
     def _measure_defaults(self, states: Sequence[TaskState]) -> None:
         by_key = {s.task.key: s for s in states}
@@ -207,8 +251,14 @@ class Tuner:
                 if self._time_left() > 0:
                     yield self._job(s, "measure", (Candidate(DEFAULT_SKETCH, {}),), FILL)
 
-        for job, outcomes in self.pool.run(jobs()):
+        for job, outcomes in self._measure(jobs()):
             self._record(by_key[job.key], job.candidates[0], outcomes[0], "default")
+
+    def _measure(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, tuple[Outcome, ...]]]:
+        """Outcomes as they come in; while one is looked at nothing is timed."""
+        for job, outcomes in self.pool.run(jobs, self.budget.until, self._watch):
+            with self._beside():
+                yield job, outcomes
 
     def _round_size(self, state: TaskState) -> int:
         """Small rounds while trials are scarce, so that every heavy task gets its turn."""
@@ -219,6 +269,7 @@ class Tuner:
 
     def _round(self, state: TaskState) -> None:
         before = state.seconds
+        self._watched("choosing what to measure")
         proposals = self._proposals(state)
         candidates = [self._candidate(state, p) for p in proposals]
         sources = {id(c): p.source for c, p in zip(candidates, proposals, strict=True)}
@@ -230,9 +281,10 @@ class Tuner:
 
         trials = [
             self._record(state, job.candidates[0], outcomes[0], sources[id(job.candidates[0])])
-            for job, outcomes in self.pool.run(jobs())
+            for job, outcomes in self._measure(jobs())
         ]
-        state.learn(trials, before, self.model)
+        with self._beside():
+            state.learn(trials, before, self.model)
         self._fit()
 
     def _proposals(self, state: TaskState) -> list[Proposal]:
@@ -242,12 +294,15 @@ class Tuner:
         blocks run at once: twice as many are compiled as are measured.
         """
         size = self._round_size(state)
-        if self.plan.target.kind != "cuda" or self.plan.estimate:
-            return state.propose(size, self.model)
-        proposals = state.propose(COMPILED * size, self.model)
+        compiles = self.plan.target.kind == "cuda" and not self.plan.estimate
+        with self._beside():
+            proposals = state.propose(COMPILED * size if compiles else size, self.model)
+        if not compiles:
+            return proposals
         jobs = [self._job(state, "compile", (self._candidate(state, p),), FILL) for p in proposals]
-        told = {job.number: outcomes[0] for job, outcomes in self.pool.run(iter(jobs))}
-        pairs = [(p, told[job.number]) for p, job in zip(proposals, jobs, strict=True)]
+        told = {job.number: outcomes[0] for job, outcomes in self._measure(iter(jobs))}
+        late = Outcome("timeout", note="there was no time left")
+        pairs = [(p, told.get(job.number, late)) for p, job in zip(proposals, jobs, strict=True)]
         compiled = [(p, outcome.facts) for p, outcome in pairs if outcome.status == "ok"]
         failed = [p for p, outcome in pairs if outcome.status != "ok"]
         chosen = state.choose(compiled, size, self.model)
@@ -262,7 +317,8 @@ class Tuner:
 
     def _fit(self) -> None:
         if self.model is not None:
-            self.model.fit([s.sample for s in self.states])
+            with self._beside():
+                self.model.fit([s.sample for s in self.states])
 
     def _job(
         self, state: TaskState, kind: str, candidates: tuple[Candidate, ...], fill: float
@@ -277,7 +333,9 @@ class Tuner:
         return Job(
             self._number, kind, task.key, task.program.form, task.program.text,
             self.plan.target.spec, candidates, str(self._scratch.path / f"{task.key}.npz"),
-            self.plan.seed, best if known else 0.0, fill, Limits(run=run, memory=memory),
+            self.plan.seed, best if known else 0.0, fill,
+            task.certain / self._rate if self._rate else 0.0, task.reach,
+            Limits(run=run, memory=memory),
         )  # fmt: skip
 
     def _record(self, state: TaskState, c: Candidate, outcome: Outcome, source: str) -> Trial:
@@ -286,9 +344,10 @@ class Tuner:
             outcome.runs, outcome.trace, self.plan.seed, outcome.note, dict(self.plan.tool),
             time.time(), drift=outcome.drift, code=outcome.facts,
         )  # fmt: skip
-        trial = cast(Trial, stamped(trial))
+        trial = stamped(trial)
         self.writer.append(trial)
         self.measured += 1
+        self.budget.trial_done()
         better = state.add(trial)
         what = f"{trial.cost * 1e6:.1f} us" if trial.ran else trial.status
         self._tell("best" if better else "trial", state.task.name, f"{source}: {what}")
@@ -298,11 +357,16 @@ class Tuner:
         """Default against the fastest, side by side, wherever something new beat the default."""
         if self.plan.estimate:
             return
-        states = [s for s in self.states if s.needs_race]
+        self.phase = "racing groups"
+        states = sorted((s for s in self.states if s.needs_race), key=lambda s: -s.hope())
         by_key = {s.task.key: s for s in states}
-        jobs = (self._race_job(s) for s in states)
-        for job, outcomes in self.pool.run(jobs):
+        jobs = (self._race_job(s) for s in states if self._time_to_race())
+        for job, outcomes in self._measure(jobs):
             self._settle(by_key[job.key], job, outcomes)
+
+    def _time_to_race(self) -> bool:
+        """Whether another race fits in, and that of the whole model after it."""
+        return self.budget.left > self.budget.reserve(0, self._to_race()[1])
 
     def _race_job(self, state: TaskState) -> Job:
         assert state.default is not None
@@ -317,9 +381,9 @@ class Tuner:
         if not ran or default.status != "ok":
             self._note(f"{state.task.name}: race without a result ({default.note})")
             return
-        times = {n: quantile(outcomes[n].runs, 0.25) for n in ran}
+        times = {n: typical(outcomes[n].runs) for n in ran}
         winner = min(ran, key=lambda n: times[n])
-        if times[winner] > CLEAR * times[0]:
+        if not clearly_faster(times[winner], times[0]):
             winner = 0
         c, o = job.candidates[winner], outcomes[winner]
         trial = next(t for t in state.trials if t.sketch == c.sketch and t.decisions == c.decisions)
@@ -327,34 +391,87 @@ class Tuner:
             state.task.key, self.device, trial.id, c.sketch, c.decisions, o.trace or [],
             o.runs, default.runs, o.error, time.time(),
         )  # fmt: skip
-        state.race = cast(Best, stamped(best))
+        state.race = stamped(best)
         self.writer.append(state.race)
         text = f"{times[0] / times[winner]:.2f}x" if winner else "the default stays"
         self._tell("race", state.task.name, text)
+
+    def _race_model(self) -> None:
+        """The whole model with its groups' winners against without, unless that was done."""
+        if self.plan.estimate or self.builder is None or not self.states:
+            return
+        newest = max((s.newest for s in self.states), default=0.0)
+        if self.verdict is not None and self.verdict.ts >= newest and not self.verdict.cut:
+            return
+        self.phase = "racing the whole model"
+        self._watched("building it by default and tuned")
+        known = {s.task.key: w for s in self.states if (w := s.winner) is not None}
+        promising = sorted(self.states, key=lambda s: -s.hope())
+        changed = [
+            s.task.key for s in promising
+            if s.task.key in known and known[s.task.key].sketch != DEFAULT_SKETCH
+        ]  # fmt: skip
+        traces = {k: Trace.from_json(known[k].trace) for k in changed}
+        racer = ModelRacer(
+            self.builder, traces, self.pool, self._lock, self._scratch.path, self.plan.seed,
+            self.budget.until, self._watch,
+        )  # fmt: skip
+        try:
+            made = composition(racer, changed, self.budget)
+        except (Unraceable, TimeUp) as e:
+            self._note(f"the whole model was not raced: {e}")
+            return
+        picks = tuple((k, w.trial if k in made.kept else "") for k, w in known.items())
+        found = made.found or Comparison((), ())
+        self.verdict = stamped(
+            Verdict(
+                self._model.id, self.device, picks, found.runs, found.default_runs, made.cut,
+                time.time(),
+            )
+        )  # fmt: skip
+        self.writer.append(self.verdict)
+        dropped = len(changed) - len(made.kept)
+        text = f"{self.verdict.speedup:.2f}x" if made.kept else "the default stays"
+        more = f", {counted(dropped, 'winner')} dropped" if dropped else ""
+        more += " for lack of time to try them" if dropped and made.cut else ""
+        self._tell("model", "", f"whole model: {text}{more}")
 
     def _note(self, text: str) -> None:
         self.notes.append(text)
         self._tell("note", "", text)
 
-    def _eta(self) -> float | None:
-        spent = time.monotonic() - self.began
-        if self.racing:
-            return 0.5 * sum(s.needs_race for s in self.states)
-        if not self.measured:
-            return None
-        left = (self.plan.trials - self.trials) * spent / self.measured + 0.5 * len(self.states)
-        return left if self.plan.seconds is None else min(left, self.plan.seconds - spent)
+    def _watch(self, jobs: Sequence[tuple[Job, str]]) -> None:
+        """Say what the children are at, but not while one of them is timing."""
+        phases = {phase for _, phase in jobs}
+        if phases == {"wait"}:
+            self._held_up(self._lock.strangers())
+        elif "run" not in phases:
+            named = {s.task.key: s.task.name for s in self.states}
+            did = [f"{DOING[phase]} {named.get(j.key, 'the model')}" for j, phase in jobs]
+            self._watched(", ".join(did))
+
+    def _held_up(self, strangers: tuple[int, ...]) -> None:
+        """Say who times or builds while this tuning waits for the machine."""
+        named = ", ".join(f"process {pid}" for pid in strangers)
+        self._watched(f"waiting for the machine, which {named or 'a timed run'} has")
+
+    def _watched(self, text: str) -> None:
+        self._tell("wait", "", text)
+
+    def _left(self) -> tuple[float, float] | None:
+        trials = self.plan.trials - self.trials if self.phase in ("starting", "measuring") else 0
+        return self.budget.range(max(0, trials), *self._to_race())
 
     def _tell(self, event: str, task: str, text: str) -> None:
         if self.listener is None:
             return
         tasks = tuple(s.result() for s in self.states)
         before, after = totals(tasks)
-        elapsed = time.monotonic() - self.began
         self.listener(
             Progress(
                 event, task, text, self.trials, max(self.plan.trials, self.trials),
-                self._failures(), elapsed, self._eta(), before, after, tasks,
+                self._failures(), self.budget.elapsed, self._left(), before, after, tasks,
+                self.phase,
             )
         )  # fmt: skip
 
@@ -368,5 +485,5 @@ class Tuner:
         return TuneResult(
             self.plan.model, self.plan.target.key, self.writer.path,
             tuple(s.result() for s in self.states), self.trials, self.measured,
-            time.monotonic() - self.began, stopped, self._failures(), tuple(self.notes),
+            self.budget.elapsed, stopped, self._failures(), tuple(self.notes), self.verdict,
         )  # fmt: skip

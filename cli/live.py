@@ -12,11 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from ..autotune.progress import Progress, TaskResult
-from ..autotune.units import clock, duration
+from ..autotune.units import clock, counted, duration, span
 
 BARS = "▁▂▃▄▅▆▇█"
 BAR = 24  # columns
 ROWS = 12  # tasks shown; the heaviest first
+FANCY_EVERY = 0.25  # seconds between redrawings for what is not news
 PLAIN_EVERY = 5.0  # seconds between plain lines that are not news
 
 
@@ -26,7 +27,8 @@ class Display:
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True)
         self._fancy = self._console.is_terminal and not self._console.is_dumb_terminal
-        self._live = Live(console=self._console, refresh_per_second=4, transient=False)
+        # It redraws when told something: a clock of its own would run beside timed code.
+        self._live = Live(console=self._console, auto_refresh=False, transient=False)
         self._last = 0.0
 
     def __enter__(self) -> Display:
@@ -45,24 +47,32 @@ class Display:
 
     def __call__(self, p: Progress) -> None:
         """Show a report of the tuner."""
+        news = p.event in ("start", "race", "model", "note", "done")
         if self._fancy:
-            self._live.update(picture(p))
+            if news or p.event == "wait" or p.elapsed - self._last >= FANCY_EVERY:
+                self._last = p.elapsed
+                self._live.update(picture(p), refresh=True)
             return
-        news = p.event in ("start", "race", "note", "done")
         if news or p.elapsed - self._last >= PLAIN_EVERY:
             self._last = p.elapsed
             print(line(p), file=sys.stderr, flush=True)
 
 
 def line(p: Progress) -> str:
-    """One line: trials, time, gain so far, failures, and what just happened."""
+    """One line: where tuning stands, and what just happened."""
+    return f"{standing(p)}  {p.text}" if p.text else standing(p)
+
+
+def standing(p: Progress) -> str:
+    """Time, phase, trials, gain so far, and failures."""
     gain = f"{p.default_seconds / p.best_seconds:.2f}x" if p.best_seconds else "-"
     failed = ", ".join(f"{n} {kind}" for kind, n in sorted(p.failures.items()) if n)
-    left = f", {clock(p.eta)} left" if p.eta is not None else ""
-    parts = [f"[{clock(p.elapsed)}{left}]", f"{p.trials}/{p.budget} trials", f"gain {gain}"]
+    left = f", {span(p.left)} left" if p.left is not None else ""
+    done = f"{p.trials}/{counted(p.budget, 'trial')}"
+    parts = [f"[{clock(p.elapsed)}{left}]", p.phase, done, f"gain {gain}"]
     if failed:
         parts.append(f"failed: {failed}")
-    return "  ".join([*parts, p.text])
+    return "  ".join(filter(None, parts))
 
 
 def picture(p: Progress) -> RenderableType:
@@ -83,8 +93,8 @@ def picture(p: Progress) -> RenderableType:
         table.add_row(f"... and {len(heavy) - ROWS} more", "", "", "", "", "")
     bar = ProgressBar(total=max(1, p.budget), completed=p.trials, width=BAR)
     head = Table.grid(padding=(0, 2))
-    head.add_row(bar, Text(line(p), no_wrap=True, overflow="ellipsis"))
-    return Group(head, table)
+    head.add_row(bar, Text(standing(p), no_wrap=True, overflow="ellipsis"))
+    return Group(head, Text(p.text, no_wrap=True, overflow="ellipsis"), table)
 
 
 def spark(t: TaskResult) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from .group import Suggesting
+
+if TYPE_CHECKING:
+    from ..autotune.journal import Log
 
 
 @click.group(cls=Suggesting)
@@ -62,8 +65,9 @@ def best(paths: tuple[str, ...], target: str | None, form: str, as_json: bool) -
     from ..ir.target import Target
     from ..schedule.schedule import Trace
 
-    held = read(*paths)
+    held, key = read(*paths), None
     if target is not None:
+        key = Target.parse(target).key
         found = list(held.winners(Target.parse(target)).values())
     else:
         found = [b for d in held.devices for b in held.best(d).values()]
@@ -81,7 +85,7 @@ def best(paths: tuple[str, ...], target: str | None, form: str, as_json: bool) -
             }
             for b in found
         ]
-        click.echo(json.dumps({"version": 1, "best": rows}))
+        click.echo(json.dumps({"version": 1, "best": rows, "models": _models(held, key)}))
         return
     for b in found:
         sign = "~" if holds_estimates(b.device) else ""
@@ -92,6 +96,10 @@ def best(paths: tuple[str, ...], target: str | None, form: str, as_json: bool) -
         else:
             choices = " ".join(f"{k}={v}" for k, v in b.decisions.items())
             click.echo(f"{head}  {choices}")
+    if form == "table":
+        for m in _models(held, key):
+            told = f"{m['kept']} of {m['groups']} groups tuned, {m['speedup']:.2f}x"
+            click.echo(f"model {m['name']} on {m['device']}: {told}")
     _problems(held.problems, held.notes)
 
 
@@ -112,6 +120,7 @@ def merge(paths: tuple[str, ...], output: str) -> None:
 def check(paths: tuple[str, ...], as_json: bool) -> int:
     """Look for broken lines and records that do not hang together; exit 1 if there are any."""
     from ..autotune.journal import check as check_log
+    from ..autotune.units import counted
 
     found = [problem for path in paths for problem in check_log(path)]
     if as_json:
@@ -119,7 +128,7 @@ def check(paths: tuple[str, ...], as_json: bool) -> int:
     else:
         for problem in found:
             click.echo(problem)
-        click.echo(f"{len(found)} problems in {len(paths)} files")
+        click.echo(f"{counted(len(found), 'problem')} in {counted(len(paths), 'file')}")
     return 1 if found else 0
 
 
@@ -143,6 +152,22 @@ def stats(paths: tuple[str, ...], as_json: bool) -> None:
         else:
             told = ", ".join(map(str, value)) if isinstance(value, list) else value
             click.echo(f"{name}: {told}")
+
+
+def _models(log: Log, key: str | None) -> list[dict[str, Any]]:
+    """The outcomes of the races of whole models, oldest first; of all targets without a key."""
+    names = {m.id: m.name for m in log.models}
+    return [
+        {
+            "name": names.get(v.model, v.model),
+            "device": v.device,
+            "groups": len(v.picks),
+            "kept": sum(bool(pick) for _, pick in v.picks),
+            "speedup": v.speedup,
+        }
+        for v in sorted(log.verdicts, key=lambda v: v.ts)
+        if key is None or v.device.rpartition("-t")[0] == key
+    ]
 
 
 def _problems(problems: list[str], notes: list[str]) -> None:

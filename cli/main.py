@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +14,7 @@ from typing import ClassVar, TextIO
 import click
 
 from ..ir.errors import NestwrightError, NestwrightWarning
+from .age import process_age
 from .group import LazyGroup
 
 UNUSABLE = 2
@@ -49,6 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     0 success, 1 the answer is no, 2 unusable input or no such device, 3 a fault of ours,
     130 interrupted.
     """
+    began = time.monotonic() - (process_age() if argv is None else 0.0)
     args = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in args
     args = [a for a in args if a != "--debug"]
@@ -60,14 +63,17 @@ def main(argv: Sequence[str] | None = None) -> int:
             warnings.simplefilter("ignore")
         warnings.simplefilter("always", NestwrightWarning)
         warnings.showwarning = _warn
-        status = _answered(lambda: _run(args), debug)
+        status = _answered(lambda: _run(args, began), debug)
     return status
 
 
-def _run(args: Sequence[str]) -> int:
-    """Without click's own ``main``, which would answer a closed pipe with status 1."""
+def _run(args: Sequence[str], began: float) -> int:
+    """Without click's own ``main``, which would answer a closed pipe with status 1.
+
+    ``began``, when the command began on the monotonic clock, is the context's object.
+    """
     try:
-        with nestwright.make_context("nestwright", list(args)) as context:
+        with nestwright.make_context("nestwright", list(args), obj=began) as context:
             status = nestwright.invoke(context)
     except click.exceptions.Exit as e:  # --help and --version
         status = e.exit_code

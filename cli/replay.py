@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -190,7 +191,7 @@ def _read(path: str, entry: Computation) -> list[Array]:
     return in_order(read_npz(path), [s for p in entry.parameters for s in specs(p.name, p.shape)])
 
 
-def _schedules(records: bytes, target: Target) -> dict[str, Trace]:
+def _schedules(records: bytes, target: Target) -> Mapping[str, Trace]:
     """The best schedules of a log's text."""
     from ..autotune.api import best_traces
     from ..ir.scratch import scratch

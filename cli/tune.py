@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import time
 from typing import TYPE_CHECKING
 
 import click
@@ -14,12 +15,14 @@ from .options import excess_precision_option
 if TYPE_CHECKING:
     from ..autotune.progress import TuneResult
 
+LEAST = 1e-3  # seconds given to tuning where starting has used them up
+
 
 @click.command()
 @click.argument("model", type=click.Path())
 @click.option("--target", default="cpu", show_default=True, help="What to tune for.")
 @click.option("--trials", default=500, show_default=True, help="Budget, earlier trials included.")
-@click.option("--seconds", type=float, help="Time limit on top of --trials.")
+@click.option("--seconds", type=float, help="Limit on the command's wall time, races included.")
 @click.option("--log", type=click.Path(), help="Log to write and resume from.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the search.")
 @click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")
@@ -28,7 +31,9 @@ if TYPE_CHECKING:
     "--simulate-cost", is_flag=True, help="Measure nothing: rank by the analytic model alone."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@click.pass_obj
 def tune(
+    began: float,
     model: str,
     target: str,
     trials: int,
@@ -46,6 +51,8 @@ def tune(
     from .live import Display
 
     frozen = read_constants(constants)
+    if seconds is not None:  # what it took to get here counts, too
+        seconds = max(LEAST, seconds - (time.monotonic() - began)) if seconds > 0 else seconds
     try:
         with Display() as display:
             result = tune_model(
@@ -90,26 +97,39 @@ def _facts(result: TuneResult, estimated: bool) -> dict[str, object]:
         "estimated": estimated,
         "default_seconds": before,
         "best_seconds": after,
+        "raced": result.verdict is not None,
         "speedup": result.speedup,
     }
 
 
 def _told(result: TuneResult, estimated: bool) -> str:
     """The result for people: a line per task, then the whole, then what there is to note."""
-    from ..autotune.progress import totals
-    from ..autotune.units import duration
+    from ..autotune.units import counted, duration
 
     lines, sign = [], "~" if estimated else ""
     for t in sorted(result.tasks, key=lambda t: -(t.weight * (t.default_seconds or 0.0))):
         before, after = (f"{sign}{duration(x)}" for x in (t.default_seconds, t.best_seconds))
         lines.append(
             f"  {t.name:<28} x{t.weight:<4g} {before:>9} -> {after:>9}  {t.speedup:5.2f}x  "
-            f"{t.trials} trials"
+            f"{counted(t.trials, 'trial')}"
         )
-    before, after = (f"{sign}{duration(x)}" for x in totals(result.tasks))
     done = "estimated" if estimated else "measured"
-    lines.append(
-        f"{result.measured} trials {done} in {result.seconds:.1f} s ({result.stopped}): "
-        f"{before} -> {after}, {result.speedup:.2f} times faster"
-    )
+    head = f"{counted(result.measured, 'trial')} {done} in {result.seconds:.1f} s"
+    lines.append(f"{head} ({result.stopped}): {_gain(result, sign)}")
     return "\n".join([*lines, *(f"note: {note}" for note in result.notes)])
+
+
+def _gain(result: TuneResult, sign: str) -> str:
+    """What tuning brought: for the whole model where it was raced, else for its tasks."""
+    from ..autotune.progress import totals
+    from ..autotune.records import quantile
+    from ..autotune.units import duration
+
+    verdict = result.verdict
+    if verdict is None:
+        before, after = (f"{sign}{duration(x)}" for x in totals(result.tasks))
+        return f"{before} -> {after}, {result.speedup:.2f} times faster"
+    if not verdict.runs:
+        return "the default schedules stay"
+    before, after = (duration(quantile(x, 0.5)) for x in (verdict.default_runs, verdict.runs))
+    return f"whole model {before} -> {after}, {verdict.speedup:.2f} times faster"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from nestwright.autotune.journal import Log, Writer
-from nestwright.autotune.measure.protocol import Job, Outcome
+from nestwright.autotune.measure.protocol import Job, Outcome, Watch
 from nestwright.autotune.records import Json
 from nestwright.autotune.tasks import extract
 from nestwright.autotune.tune import ROUND_GPU, Plan, Tuner
@@ -32,7 +33,9 @@ class Bench:
         self.kinds: list[str] = []
         self.measured: list[str] = []
 
-    def run(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, tuple[Outcome, ...]]]:
+    def run(
+        self, jobs: Iterable[Job], until: float = math.inf, watch: Watch | None = None
+    ) -> Iterator[tuple[Job, tuple[Outcome, ...]]]:
         for job in jobs:
             self.kinds.append(job.kind)
             yield job, tuple(self.outcome(job, n) for n in range(len(job.candidates)))

@@ -106,7 +106,7 @@ def test_durations_have_fitting_units(seconds: float, text: str) -> None:
 
 def test_sweep_times_checks_and_goes_on_after_a_bad_model(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("NESTWRIGHT_MEASURE_LOCK", str(tmp_path / "lock"))
-    monkeypatch.setattr(bench_module, "BURST", 1e-3)
+    monkeypatch.setattr(bench_module, "SECONDS", 0.1)
     monkeypatch.setattr(bench_module, "measure_peak", lambda target: Peak(1, 1e11, 1e10))
     module = parse(
         "HloModule s\nENTRY main {\n  x = f32[40,30] parameter(0)\n"

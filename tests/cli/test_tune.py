@@ -16,7 +16,9 @@ from rich.console import Console
 
 from nestwright.autotune.journal import read
 from nestwright.autotune.progress import Progress, TaskResult
+from nestwright.autotune.units import clock, span
 from nestwright.cli.live import Display, line, picture, spark
+from nestwright.cli.tune import LEAST
 from nestwright.codegen.stages import STAGES
 
 COMMAND = [sys.executable, "-m", "nestwright"]
@@ -30,7 +32,8 @@ def points(log: Path) -> list[tuple[str, str, str, str]]:
 def test_tuning_ends_with_times_and_what_to_do_next(nestwright, dense: Path) -> None:
     said = nestwright("tune", dense, "--trials", 3, "--log", "l.jsonl", *ONE)
     assert said.status == 0
-    assert "3 trials measured" in said.out and "times faster" in said.out
+    assert "3 trials measured" in said.out
+    assert "times faster" in said.out or "the default schedules stay" in said.out
     command = f"nestwright build {dense} --target '{ONE[1]}' --log l.jsonl -o model.nw"
     assert f"next: {command}" in said.out
     assert "0/3 trials" in said.err and "stopped: budget" in said.err, "plain lines in a pipe"
@@ -57,6 +60,10 @@ def test_what_a_log_holds(nestwright, tuned: Path) -> None:
     stats = json.loads(nestwright("log", "stats", tuned, "--json").out)
     assert stats["trials"] == 6 and stats["models"] == ["dense"]
     assert "trials: 6" in nestwright("log", "stats", tuned).out
+    (model,) = json.loads(nestwright("log", "best", tuned, "--json").out)["models"]
+    assert model["name"] == "dense" and model["kept"] <= model["groups"] == 1
+    assert "model dense on cpu-" in nestwright("log", "best", tuned).out
+    assert "0 problems in 1 file\n" in nestwright("log", "check", tuned).out
     assert nestwright("log", "check", tuned).status == 0
 
 
@@ -192,7 +199,7 @@ def _from_terminal(fd: int) -> bytes:
 def progress(tasks: tuple[TaskResult, ...], **more: object) -> Progress:
     facts = dict(
         event="trial", task="t", text="prior: 3 us", trials=40, budget=96,
-        failures={"timeout": 2, "crash": 0, "invalid": 1}, elapsed=65.0, eta=8.0,
+        failures={"timeout": 2, "crash": 0, "invalid": 1}, elapsed=65.0, left=(8.0, 31.0),
         default_seconds=2e-3, best_seconds=1e-3, tasks=tasks,
     )  # fmt: skip
     return Progress(**(facts | more))
@@ -205,9 +212,59 @@ def task(n: int, best: float | None = 1e-5) -> TaskResult:
 
 def test_a_line_says_where_tuning_stands() -> None:
     text = line(progress(()))
-    assert text.startswith("[1:05, 0:08 left]  40/96 trials  gain 2.00x")
+    assert text.startswith("[1:05, 0:08 to 0:31 left]  40/96 trials  gain 2.00x")
     assert "failed: 1 invalid, 2 timeout" in text and "crash" not in text
-    assert "left" not in line(progress((), eta=None))
+    assert "left" not in line(progress((), left=None))
+
+
+def test_the_time_left_is_a_range_and_the_phase_is_named() -> None:
+    text = line(progress((), phase="racing the whole model", left=(0.0, 4.4), budget=1, trials=1))
+    assert text.startswith("[1:05, 0:00 to 0:04 left]  racing the whole model  1/1 trial  gain")
+    assert "0:07 left" in line(progress((), left=(7.1, 7.4))) and "to" not in span((7.1, 7.4))
+    assert clock(-113.0) == "0:00", "time is never negative"
+
+
+def test_a_wait_shows_at_once_where_the_view_redraws() -> None:
+    console = Console(force_terminal=True, width=120)
+    with console.capture() as captured, Display(console) as display:
+        display(progress((), event="trial", elapsed=0.3, text="first"))
+        display(progress((), event="trial", elapsed=0.4, text="second"))
+        display(progress((), event="wait", elapsed=0.5, text="waiting for process 7"))
+    assert "waiting for process 7" in captured.get() and "second" not in captured.get()
+
+
+def test_a_time_limit_counts_from_the_commands_start(nestwright, dense: Path, monkeypatch) -> None:
+    asked: list[float | None] = []
+
+    def tune(*_: object, seconds: float | None, **more: object) -> None:
+        asked.append(seconds)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("nestwright.autotune.api.tune", tune)
+    nestwright("tune", dense, "--seconds", 1000, *ONE)
+    nestwright("tune", dense, *ONE)
+    nestwright("tune", dense, "--seconds", 1e-9, *ONE)
+    nestwright("tune", dense, "--seconds", -3, *ONE)
+    assert asked[0] is not None and 900 < asked[0] < 1000
+    assert asked[1:] == [None, LEAST, -3]
+
+
+def test_a_process_knows_its_age() -> None:
+    code = "import time; time.sleep(0.2)\nfrom nestwright.cli.age import process_age\n"
+    command = [sys.executable, "-c", code + "print(process_age() >= 0.2)"]
+    assert subprocess.check_output(command, text=True).strip() == "True"
+
+
+def test_a_budget_that_was_too_small_says_so(nestwright) -> None:
+    Path("two.hlo").write_text(
+        "HloModule two\nENTRY e {\n  x = f32[8,24] parameter(0)\n  w = f32[24,16] parameter(1)\n"
+        "  d = f32[8,16] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+        "  ROOT f = f32[16,16] dot(d, d), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n}\n"
+    )
+    said = nestwright("tune", "two.hlo", "--trials", 1, "--log", "l.jsonl", *ONE)
+    assert "1 trial measured" in said.out
+    assert "note: the budget was too small: " in said.out
+    assert "never measured (dot_" in said.out and "trials would do, about " in said.out
 
 
 def test_the_picture_shows_the_heaviest_tasks_and_counts_the_rest() -> None:

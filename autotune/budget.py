@@ -1,0 +1,119 @@
+"""How much time tuning may still spend, and how long what is left will take: a range."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+
+from .measure.timing import Clock
+from .units import counted
+
+WINDOWS = (8, 32, 128)  # latest trials whose pace counts; the slowest and the fastest bound it
+SLACK = 1.25  # how much slower and faster than that things may go
+RACE = (2.0, 6.0)  # trials' worth of time that the race of a group takes, at least and at most
+EACH = 8  # trials of each task that a search should have at least
+NAMED = 3  # tasks that advice names
+SHARE = 0.5  # of the time, the most that is kept back for the races
+
+
+class Budget:
+    """Wall time since ``began``, everything included; at most ``seconds`` of it (None: any)."""
+
+    def __init__(
+        self,
+        seconds: float | None = None,
+        began: float | None = None,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        """``began`` is a time of ``clock``, by default now."""
+        self.seconds = seconds
+        self.clock: Callable[[], float] = clock
+        self.began = clock() if began is None else began
+        self._done: list[float] = []
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the beginning."""
+        return self.clock() - self.began
+
+    @property
+    def left(self) -> float:
+        """Seconds that may still be spent; infinite without a limit, never negative."""
+        return math.inf if self.seconds is None else max(0.0, self.seconds - self.elapsed)
+
+    @property
+    def until(self) -> float:
+        """When the time is up, on the clock."""
+        return math.inf if self.seconds is None else self.began + self.seconds
+
+    def start(self) -> None:
+        """The first trial begins now; what was before is no trial's time."""
+        self._done = [self.clock()]
+
+    def trial_done(self) -> None:
+        """A trial has ended."""
+        self._done.append(self.clock())
+
+    @property
+    def pace(self) -> tuple[float, float] | None:
+        """Seconds per trial, at least and at most; None before any has ended."""
+        done = self._done
+        if len(done) < 2:
+            return None
+        spans = {min(w, len(done) - 1) for w in WINDOWS}
+        rates = [(done[-1] - done[-1 - n]) / n for n in spans]
+        return min(rates) / SLACK, max(rates) * SLACK
+
+    def reserve(self, races: int, groups: int) -> float:
+        """Seconds to keep back for so many races of groups, and for racing a model of ``groups``.
+
+        Building a model takes about a trial per group, and both programs are built and timed.
+        """
+        if self.seconds is None:
+            return 0.0
+        _, slow = self.pace or (0.0, 0.0)
+        return min(SHARE * self.seconds, slow * (races * RACE[1] + groups) + (groups > 0))
+
+    def range(self, trials: float, races: int, groups: int) -> tuple[float, float] | None:
+        """Seconds that so many trials and races still take, at least and at most.
+
+        ``groups``: those of the model that is to be raced as a whole, 0 for none. None where
+        nothing is known.
+        """
+        if self.pace is None:
+            return None if self.seconds is None else (0.0, self.left)
+        fast, slow = self.pace
+        low = fast * (trials + races * RACE[0])
+        high = slow * (trials + races * RACE[1] + groups) + (groups > 0)
+        return min(low, self.left), min(high, self.left)
+
+
+def advice(
+    stopped: str,
+    trials: int,
+    wanted: int,
+    pace: tuple[float, float] | None,
+    never: Sequence[str],
+    tasks: int,
+) -> list[str]:
+    """What to tell a user whose budget was too small.
+
+    ``stopped`` says what ended the search, ``trials`` of ``wanted`` are in the log, ``pace`` is
+    seconds per trial; ``never`` names those of all ``tasks`` that were not measured once.
+    """
+    enough = max(wanted, EACH * tasks)
+    need = f", about {counted(math.ceil(enough * max(pace)), 'second')} of them" if pace else ""
+    if never and stopped in ("time", "budget"):
+        more = f" and {len(never) - NAMED} more" if len(never) > NAMED else ""
+        return [
+            f"the budget was too small: {len(never)} of {counted(tasks, 'task')} "
+            f"{'was' if len(never) == 1 else 'were'} never measured "
+            f"({', '.join(never[:NAMED])}{more}); {enough} trials would do{need}"
+        ]
+    if stopped == "time" and trials < wanted:
+        return [
+            f"the budget was too small: time was up after {trials} of "
+            f"{counted(wanted, 'trial')}; {enough} trials would do{need}"
+        ]
+    return []

@@ -1,0 +1,69 @@
+"""Which of its groups' winners a whole model keeps: those with which it runs faster as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from .compare import Comparison
+
+Kept: TypeAlias = frozenset[str]
+Race: TypeAlias = Callable[[Kept, Kept], Comparison | None]
+"""Times the model with two sets of tuned groups, the others by default.
+
+None where the second cannot be built or run. Raises ``TimeUp``.
+"""
+NOTHING: Kept = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """The groups that a model keeps tuned, and how it then compares with the default.
+
+    No comparison where nothing is kept. ``cut``: time was up before all had been tried.
+    """
+
+    kept: Kept = NOTHING
+    found: Comparison | None = None
+    cut: bool = False
+
+
+class TimeUp(Exception):
+    """There is no time for another race."""
+
+
+def compose(winners: Sequence[str], race: Race) -> Composition:
+    """The groups of ``winners`` to keep tuned; they are best ordered by what they promise.
+
+    All winners are tried at once. Where that is not clearly faster, each half of them is tried on
+    top of what was kept so far, down to single groups; then each that came in with others is tried
+    without. The race of what is left against the default decides. When time is up, what was
+    already seen to beat the default stands.
+    """
+    kept: Kept = NOTHING
+    proven = Composition()
+    waiting = [tuple(winners)] if winners else []
+    together: list[str] = []
+    try:
+        while waiting:
+            groups = waiting.pop()
+            found = race(kept, kept | set(groups))
+            if found is not None and found.faster:
+                proven = proven if kept else Composition(frozenset(groups), found)
+                kept |= set(groups)
+                together += groups if len(groups) > 1 else ()
+            elif len(groups) > 1:
+                half = (len(groups) + 1) // 2
+                waiting += [groups[half:], groups[:half]]
+        if kept == set(winners):
+            return proven
+        for group in together:
+            found = race(kept, kept - {group})
+            kept = kept - {group} if found is not None and found.faster else kept
+        if kept != proven.kept:
+            last = race(NOTHING, kept)
+            proven = Composition(kept, last) if last is not None and last.faster else proven
+    except TimeUp:
+        proven = replace(proven, cut=True)
+    return proven

@@ -1,0 +1,152 @@
+"""Races of whole models: built here under some schedules, timed in turns in a measuring child."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+
+from ..codegen.build import Builder
+from ..codegen.runtime.bundle import write
+from ..ir.errors import NestwrightError
+from ..ir.target import Target
+from ..schedule.trace import Trace
+from .budget import Budget
+from .compare import Comparison
+from .compose import Composition, Kept, TimeUp, compose
+from .measure.lock import MachineLock
+from .measure.protocol import Candidate, Job, Limits, Measurer, Watch
+from .records import DEFAULT_SKETCH
+
+SECONDS = 6.0  # that two models are timed at most, if it is not clear before
+COMPOSING = 30.0  # seconds for finding which winners a model keeps
+LOAD = 600.0  # seconds to load two models and to draw their arguments
+RUN = 120.0  # seconds for their first runs
+
+
+class Unraceable(Exception):
+    """No race of the model is possible, whatever its schedules; the text says why."""
+
+
+class ModelRacer:
+    """Races a model with some of its groups tuned against the same model with others."""
+
+    def __init__(
+        self,
+        builder: Builder,
+        traces: Mapping[str, Trace],
+        measurer: Measurer,
+        lock: MachineLock,
+        scratch: Path,
+        seed: int = 0,
+        until: float = math.inf,
+        watch: Watch | None = None,
+    ) -> None:
+        """``traces`` are the tuned schedules by a group's key; ``scratch`` a folder for files.
+
+        ``until`` and ``watch`` are the measurer's.
+        """
+        self._builder = builder
+        self._traces = traces
+        self._measurer = measurer
+        self._lock = lock
+        self._scratch = scratch
+        self._seed = seed
+        self._until = until
+        self._watch = watch
+        self._files: dict[frozenset[str], Path] = {}
+
+    def race(
+        self, first: frozenset[str], second: frozenset[str], seconds: float = SECONDS
+    ) -> Comparison | None:
+        """The model with the second set of groups tuned, held against that with the first.
+
+        None where the second cannot be built or run. ``Unraceable`` where the first cannot, nor
+        anything else of this model; ``TimeUp`` at ``until``.
+        """
+        self._forget({first, second, frozenset()})
+        with self._lock.building():
+            try:
+                base = self._saved(first)
+            except NestwrightError as e:
+                raise Unraceable(str(e).splitlines()[0]) from None
+            try:
+                tuned = self._saved(second)
+            except NestwrightError:
+                return None
+        found = self._timed(base, tuned, seconds)
+        if isinstance(found, str) and isinstance(alone := self._timed(base, base, seconds), str):
+            raise Unraceable(alone)
+        return None if isinstance(found, str) else found
+
+    def _timed(self, base: Path, other: Path, seconds: float) -> Comparison | str:
+        target = self._builder.target
+        return time_models(
+            (base, other), target, self._measurer, self._seed, seconds, self._until, self._watch
+        )
+
+    def _saved(self, groups: frozenset[str]) -> Path:
+        """The file of the model with these groups tuned, built where it is not there."""
+        if groups not in self._files:
+            exe = self._builder.build({key: self._traces[key] for key in groups})
+            names = " ".join(sorted(groups))
+            place = self._scratch / f"{sha256(names.encode()).hexdigest()[:16]}.nw"
+            write(exe.bundle, place, durable=False)
+            self._files[groups] = place
+        return self._files[groups]
+
+    def _forget(self, needed: set[frozenset[str]]) -> None:
+        """Remove files that no race needs any more: each holds all of a model's weights."""
+        for groups in self._files.keys() - needed:
+            self._files.pop(groups).unlink(missing_ok=True)
+
+
+def composition(racer: ModelRacer, changed: Sequence[str], budget: Budget) -> Composition:
+    """The tuned groups with which a model runs fastest, and how it compares with the default.
+
+    ``changed`` are the groups whose winner is not the default, the most promising first. Raises
+    ``TimeUp`` where none could be raced, ``Unraceable``.
+    """
+    ends, raced = budget.clock() + COMPOSING, 0
+
+    def race(first: Kept, second: Kept) -> Comparison | None:
+        nonlocal raced
+        left = min(budget.left, ends - budget.clock())
+        if left <= budget.reserve(0, 1):
+            raise TimeUp("there was no time left")
+        found = racer.race(first, second, min(SECONDS, left / 2))
+        raced += 1
+        return found
+
+    made = compose(changed, race)
+    if changed and not raced:
+        raise TimeUp("there was no time left")
+    return made
+
+
+def time_models(
+    places: tuple[Path, Path],
+    target: Target,
+    measurer: Measurer,
+    seed: int,
+    seconds: float,
+    until: float = math.inf,
+    watch: Watch | None = None,
+) -> Comparison | str:
+    """Two built models, in files, timed in turns for at most ``seconds``; else what went wrong.
+
+    ``TimeUp`` at ``until``.
+    """
+    candidates = tuple(Candidate(DEFAULT_SKETCH, {}, bundle=str(p)) for p in places)
+    job = Job(
+        0, "models", places[0].name, "", "", target.spec, candidates, "", seed, fill=seconds,
+        limits=Limits(load=LOAD, run=RUN + 4 * seconds, memory=0),
+    )  # fmt: skip
+    for _, outcomes in measurer.run([job], until, watch):
+        bad = next((o for o in outcomes if o.status != "ok"), None)
+        if bad is not None:
+            return f"{bad.status}: {bad.note}"
+        default, other = (o.runs for o in outcomes)
+        return Comparison(default, other)
+    raise TimeUp("there was no time left")
