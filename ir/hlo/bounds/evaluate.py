@@ -17,24 +17,23 @@ from .. import (
     interp_linear,
     interp_pointwise,
     interp_shaping,
-    interp_sort,
     interp_window,
 )
 from ..interp import HANDLERS
 from ..interp_lift import SAME, simple_op
 from ..interp_reduce import ufunc_of
-from ..interp_values import Handler, Value
+from ..interp_values import Handler
 from ..nodes import Computation, Instruction, Shape, TupleShape
 from ..opcodes import ELEMENTWISE
 from ..rewrite import needs, post_order
-from . import sums
+from . import places, sums
 from .bounded import Array, Bounded, Rounding, exact, moved, moved_all, narrow, unknown, wide
 from .elementwise import apply, compare, conversion, map_moved, precision, select
+from .places import Known, given, lost, no_calls, only_chooses, run_scalars
 from .sums import growth, in_f64
 
 PLAIN = Rounding()
 
-Known: TypeAlias = "Bounded | tuple[Known, ...]"
 Rule: TypeAlias = "Callable[[Evaluator, Instruction, list[Bounded]], Known]"
 
 
@@ -111,12 +110,12 @@ class Evaluator:
         """An operation without a rule: what comes of certain integers is certain."""
         handler = HANDLERS.get(i.opcode)
         if handler is None or any(isinstance(a, tuple) for a in args):
-            return _lost(i.shape)
+            return lost(i.shape)
         pairs = list(zip(args, i.operands, strict=True))
         flat = [(a, o.array.dtype) for a, o in pairs if isinstance(a, Bounded)]
-        found = handler(i, [narrow(a, d) for a, d in flat], _no_calls)
+        found = handler(i, [narrow(a, d) for a, d in flat], no_calls)
         sure = all(a.certain and d.kind not in ("float", "complex") for a, d in flat)
-        return _given(found, i.shape, sure)
+        return given(found, i.shape, sure)
 
     def many(self, c: Computation, args: Sequence[Bounded]) -> tuple[Bounded, ...]:
         """A computation of scalars on arrays, element by element."""
@@ -125,31 +124,12 @@ class Evaluator:
         return tuple(moved(x, lambda a: np.broadcast_to(a, shape)) for x in _leaves(found))
 
 
-def _no_calls(c: Computation, args: Sequence[Value]) -> Value:
-    raise NotImplementedError(c.name)
-
-
-def _given(found: Value, shape: object, sure: bool) -> Known:
-    if isinstance(shape, TupleShape):
-        return tuple(_given(v, s, sure) for v, s in zip(found, shape.elements, strict=True))
-    assert isinstance(shape, Shape)
-    value = wide(found, shape.dtype)
-    return Bounded(value) if sure else unknown(value)
-
-
-def _lost(shape: object) -> Known:
-    if isinstance(shape, TupleShape):
-        return tuple(_lost(s) for s in shape.elements)
-    assert isinstance(shape, Shape)
-    return unknown(wide(np.zeros(shape.dims, to_numpy(shape.dtype)), shape.dtype))
-
-
 def _movement(handlers: Mapping[str, Handler], opcode: str) -> Rule:
     """An operation that moves elements of all its operands to places known beforehand."""
     handler = handlers[opcode]
 
     def rule(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
-        return moved_all(args, lambda arrays: np.asarray(handler(i, list(arrays), _no_calls)))
+        return moved_all(args, lambda arrays: np.asarray(handler(i, list(arrays), no_calls)))
 
     return rule
 
@@ -159,10 +139,10 @@ def _indexed(opcode: str, arrays: int) -> Rule:
     handler = interp_indexing.HANDLERS[opcode]
 
     def rule(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
-        places = [a.value for a in args[arrays:]]
+        at = [a.value for a in args[arrays:]]
 
         def move(moving: Sequence[Array]) -> Array:
-            return np.asarray(handler(i, [*moving, *places], _no_calls))
+            return np.asarray(handler(i, [*moving, *at], no_calls))
 
         found = moved_all(args[:arrays], move)
         return found if all(a.certain for a in args[arrays:]) else unknown(found.value)
@@ -171,11 +151,11 @@ def _indexed(opcode: str, arrays: int) -> Rule:
 
 
 def _constant(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
-    return _given(i.attrs["literal"], i.shape, sure=True)
+    return given(i.attrs["literal"], i.shape, sure=True)
 
 
 def _iota(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
-    return exact(interp_shaping.HANDLERS["iota"](i, [], _no_calls), i.array.dtype)
+    return exact(interp_shaping.HANDLERS["iota"](i, [], no_calls), i.array.dtype)
 
 
 def _compare(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
@@ -192,8 +172,8 @@ def _bits(handlers: Mapping[str, Handler], opcode: str) -> Rule:
     def rule(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
         old, new = i.operands[0].array.dtype, i.array.dtype
         if old == new:
-            return moved(args[0], lambda a: np.asarray(handler(i, [a], _no_calls)))
-        found = map_moved(args[0], old, lambda a: np.asarray(handler(i, [a], _no_calls)))
+            return moved(args[0], lambda a: np.asarray(handler(i, [a], no_calls)))
+        found = map_moved(args[0], old, lambda a: np.asarray(handler(i, [a], no_calls)))
         return Bounded(wide(found.value, new), found.error)
 
     return rule
@@ -201,7 +181,7 @@ def _bits(handlers: Mapping[str, Handler], opcode: str) -> Rule:
 
 def _precision(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
     dtype = i.array.dtype
-    made = interp_pointwise.HANDLERS["reduce-precision"](i, [narrow(args[0], dtype)], _no_calls)
+    made = interp_pointwise.HANDLERS["reduce-precision"](i, [narrow(args[0], dtype)], no_calls)
     return precision(args[0], dtype, made, i.attrs["mantissa_bits"])
 
 
@@ -243,12 +223,12 @@ def _contraction(
     if to.kind == "complex" or any(d.kind == "complex" for d in types):
         return e.other(i, args)
     if not to.is_float:
-        found = handler(i, [narrow(x, d) for x, d in zip(args, types, strict=True)], _no_calls)
+        found = handler(i, [narrow(x, d) for x, d in zip(args, types, strict=True)], no_calls)
         return Bounded(np.asarray(found)) if a.certain and b.certain else unknown(np.asarray(found))
     twin = in_f64(i)
 
     def times(x: Array, y: Array) -> Array:
-        return np.asarray(handler(twin, [x, y], _no_calls))
+        return np.asarray(handler(twin, [x, y], no_calls))
 
     p, q = a.value.astype(np.float64), b.value.astype(np.float64)
     value, squares = times(p, q), times(p * p, q * q)
@@ -387,7 +367,7 @@ def _reduce_window(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
     handler = interp_window.HANDLERS["reduce-window"]
 
     def fold(zero: float) -> sums.Fold:
-        return lambda a: np.asarray(handler(twin, [a * 1.0, np.float64(zero)], _no_calls))
+        return lambda a: np.asarray(handler(twin, [a * 1.0, np.float64(zero)], no_calls))
 
     count = prod(w.size for w in i.attrs["window"])
     match op:
@@ -409,131 +389,18 @@ def _window_of_integers(e: Evaluator, i: Instruction, args: list[Bounded]) -> Kn
     """A reducer of several values or of integers: known where all that it is given is."""
     n = len(args) // 2
     flat = [narrow(a, o.array.dtype) for a, o in zip(args, i.operands, strict=True)]
-    found = interp_window.HANDLERS["reduce-window"](i, flat, _run_scalars)
+    found = interp_window.HANDLERS["reduce-window"](i, flat, run_scalars)
     floats = any(o.array.dtype.kind in ("float", "complex") for o in i.operands[:n])
-    moves = _only_chooses(i.attrs["to_apply"])
-    return _given(found, i.shape, sure=all(a.certain for a in args) and (moves or not floats))
-
-
-def _run_scalars(c: Computation, args: Sequence[Value]) -> Value:
-    from ..interp import evaluate_computation
-
-    return evaluate_computation(c, args)
-
-
-def _only_chooses(c: Computation) -> bool:
-    """Whether a computation hands on its arguments, and computes with none of them."""
-    chooses = {"parameter", "select", "compare", "tuple", "maximum", "minimum", "and", "or", "not"}
-    return all(
-        i.opcode in chooses or (isinstance(i.shape, Shape) and i.shape.dtype.kind != "float")
-        for i in c.instructions
-    )
+    moves = only_chooses(i.attrs["to_apply"])
+    return given(found, i.shape, sure=all(a.certain for a in args) and (moves or not floats))
 
 
 def _map(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
     return _results(i, e.many(i.attrs["to_apply"], args))
 
 
-def _scatter(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
-    n, c = len(args) // 2, i.attrs["to_apply"]
-    dtype, handler = i.operands[0].array.dtype, interp_indexing.HANDLERS["scatter"]
-    places, op = args[n], simple_op(c)
-    flat = [narrow(a, o.array.dtype) for a, o in zip(args, i.operands, strict=True)]
-    sure = all(a.certain for a in args)
-    whole = all(o.array.dtype.kind not in ("float", "complex") for o in i.operands)
-    if n > 1 or not places.certain or (whole and sure) or not dtype.is_float:
-        found = handler(i, flat, _run_scalars)
-        return _given(found, i.shape, sure and (whole or _only_chooses(c)))
-    x, updates = args[0], args[2]
-
-    def put(into: Array, new: Array) -> Array:
-        return np.asarray(handler(in_f64(i), [into, places.value, new], _no_calls))
-
-    if c.root is c.parameters[-1]:
-        return moved_all([x, updates], lambda arrays: put(arrays[0] * 1.0, arrays[1]))
-    if op in ("maximum", "minimum") and sure:
-        return Bounded(put(x.value, updates.value))
-    if op == "multiply":
-        count = np.log2(put(np.ones(x.value.shape), np.full(updates.value.shape, 2.0)))
-
-        def times(a: Array) -> Array:
-            return put(np.ones(x.value.shape), a)
-
-        found = sums.product(updates, x, times, count, dtype, dtype, e.rounding)
-        return select(Bounded(count > 0), found, x)
-    if op != "add":
-        return _given(handler(i, flat, _run_scalars), i.shape, sure=False)
-    return _added(e, x, updates, put, dtype)
-
-
-def _added(
-    e: Evaluator, x: Bounded, updates: Bounded, put: Callable[[Array, Array], Array], dtype: DType
-) -> Bounded:
-    """Updates added to their places one after the other, each sum in the element type."""
-    count = put(np.zeros(x.value.shape), np.ones(updates.value.shape))
-    value = put(x.value, updates.value)
-    squares = put(x.value * x.value, updates.value * updates.value)
-    error = put(x.errors, updates.errors)
-    plain = sums.plain(x.value) and sums.plain(updates.value)
-    step = sums.grid(np.append(x.value.reshape(-1), updates.value.reshape(-1))) if plain else None
-    found = sums.total(value, squares, error, count + 1, step, dtype, dtype, e.rounding)
-    return Bounded(value, np.where(count == 0, x.errors, found.errors))
-
-
-def _select_and_scatter(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
-    a, source, init = args
-    handler, dtype = interp_window.HANDLERS["select-and-scatter"], i.array.dtype
-    if not a.certain or simple_op(i.attrs["scatter"]) != "add" or not dtype.is_float:
-        flat = [narrow(x, o.array.dtype) for x, o in zip(args, i.operands, strict=True)]
-        found = handler(i, flat, _run_scalars)
-        exactly = dtype.kind not in ("float", "complex") or _only_chooses(i.attrs["scatter"])
-        return _given(found, i.shape, exactly and all(x.certain for x in args))
-    zero = np.float64(0)
-
-    def put(start: Array, new: Array) -> Array:
-        return np.asarray(handler(in_f64(i), [a.value, new, zero], _run_scalars)) + start
-
-    start = moved(init, lambda v: np.full(a.value.shape, v))
-    return _added(e, start, source, put, dtype)
-
-
-def _sort(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
-    axis, c = i.attrs["dimensions"][0], i.attrs["to_apply"]
-    flat = [narrow(a, o.array.dtype) for a, o in zip(args, i.operands, strict=True)]
-    rows = [np.moveaxis(a, axis, 0) for a in flat]
-    order = np.moveaxis(interp_sort._order(c, rows, _run_scalars), 0, axis)
-
-    def move(a: Array) -> Array:
-        return np.take_along_axis(a, order, axis)
-
-    found = [moved(a, move) for a in args]
-    compared = [n for n, a in enumerate(args) if _reads(c, n)]
-    if not all(args[n].certain for n in compared):
-        found = [_near(e, f, n in compared, len(compared), axis) for n, f in enumerate(found)]
-    return tuple(found) if isinstance(i.shape, TupleShape) else found[0]
-
-
-def _reads(c: Computation, number: int) -> bool:
-    used = set(post_order([c.root], needs))
-    return any(c.parameters[2 * number + k] in used for k in range(2))
-
-
-def _near(e: Evaluator, x: Bounded, key: bool, keys: int, axis: int) -> Bounded:
-    """A sorted operand whose order is not certain: a lone key moves no further than its error."""
-    if key and keys == 1 and x.value.dtype.kind == "f":
-        most = np.max(x.errors, axis=axis, keepdims=True, initial=0.0)
-        return Bounded(x.value, np.broadcast_to(most, x.value.shape))
-    return unknown(x.value)
-
-
-def _topk(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
-    x, dtype = args[0], i.operands[0].array.dtype
-    found, at = interp_sort.HANDLERS["topk"](i, [narrow(x, dtype)], _no_calls)
-    if x.certain:
-        return Bounded(wide(found, dtype)), Bounded(at)
-    most = np.max(x.errors, axis=-1, keepdims=True, initial=0.0)
-    value = np.take_along_axis(x.value, at.astype(np.int64), -1)
-    return Bounded(value, np.broadcast_to(most, value.shape)), unknown(at)
+def _placed(rule: places.PlaceRule) -> Rule:
+    return lambda e, i, args: rule(e.rounding, i, args)
 
 
 def _select(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
@@ -564,8 +431,5 @@ _RULES: dict[str, Rule] = {
     "reduce": _reduce,
     "reduce-window": _reduce_window,
     "map": _map,
-    "scatter": _scatter,
-    "select-and-scatter": _select_and_scatter,
-    "sort": _sort,
-    "topk": _topk,
+    **{name: _placed(rule) for name, rule in places.RULES.items()},
 }
