@@ -12,10 +12,10 @@ import hashlib
 import math
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import cast
+from typing import TypeVar, cast
 
 from ..codegen.build import Builder
 from ..ir.errors import UnsupportedError
@@ -52,6 +52,8 @@ from .search.strategy import Proposal, Strategy
 from .tasks import Task
 from .taskstate import TaskState
 from .units import counted
+
+T = TypeVar("T")
 
 ROUND = 8  # trials of a round on a CPU
 ROUND_GPU = 16  # on a GPU, where building costs more than running
@@ -251,14 +253,20 @@ class Tuner:
                 if self._time_left() > 0:
                     yield self._job(s, "measure", (Candidate(DEFAULT_SKETCH, {}),), FILL)
 
-        for job, outcomes in self._measure(jobs()):
-            self._record(by_key[job.key], job.candidates[0], outcomes[0], "default")
+        def record(job: Job, outcomes: tuple[Outcome, ...]) -> Trial:
+            return self._record(by_key[job.key], job.candidates[0], outcomes[0], "default")
 
-    def _measure(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, tuple[Outcome, ...]]]:
-        """Outcomes as they come in; while one is looked at nothing is timed."""
+        self._measure(jobs(), record)
+
+    def _measure(
+        self, jobs: Iterable[Job], take: Callable[[Job, tuple[Outcome, ...]], T]
+    ) -> list[T]:
+        """What ``take`` makes of a job's outcomes when they come in; nothing is timed meanwhile."""
+        found: list[T] = []
         for job, outcomes in self.pool.run(jobs, self.budget.until, self._watch):
             with self._beside():
-                yield job, outcomes
+                found.append(take(job, outcomes))
+        return found
 
     def _round_size(self, state: TaskState) -> int:
         """Small rounds while trials are scarce, so that every heavy task gets its turn."""
@@ -279,10 +287,11 @@ class Tuner:
                 if self._time_left() > 0:
                     yield self._job(state, "measure", (c,), FILL)
 
-        trials = [
-            self._record(state, job.candidates[0], outcomes[0], sources[id(job.candidates[0])])
-            for job, outcomes in self._measure(jobs())
-        ]
+        def record(job: Job, outcomes: tuple[Outcome, ...]) -> Trial:
+            (c,) = job.candidates
+            return self._record(state, c, outcomes[0], sources[id(c)])
+
+        trials = self._measure(jobs(), record)
         with self._beside():
             state.learn(trials, before, self.model)
         self._fit()
@@ -300,7 +309,7 @@ class Tuner:
         if not compiles:
             return proposals
         jobs = [self._job(state, "compile", (self._candidate(state, p),), FILL) for p in proposals]
-        told = {job.number: outcomes[0] for job, outcomes in self._measure(iter(jobs))}
+        told = dict(self._measure(jobs, lambda job, outcomes: (job.number, outcomes[0])))
         late = Outcome("timeout", note="there was no time left")
         pairs = [(p, told.get(job.number, late)) for p, job in zip(proposals, jobs, strict=True)]
         compiled = [(p, outcome.facts) for p, outcome in pairs if outcome.status == "ok"]
@@ -361,8 +370,7 @@ class Tuner:
         states = sorted((s for s in self.states if s.needs_race), key=lambda s: -s.hope())
         by_key = {s.task.key: s for s in states}
         jobs = (self._race_job(s) for s in states if self._time_to_race())
-        for job, outcomes in self._measure(jobs):
-            self._settle(by_key[job.key], job, outcomes)
+        self._measure(jobs, lambda job, outcomes: self._settle(by_key[job.key], job, outcomes))
 
     def _time_to_race(self) -> bool:
         """Whether another race fits in, and that of the whole model after it."""

@@ -177,6 +177,10 @@ def next_state(shapes: Shapes, attrs: Attrs) -> Shape:
     return Shape(u64, (2,))
 
 
+TRANSPOSES = ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT")
+"""How a triangular matrix may be taken."""
+
+
 def triangular_solve(shapes: Shapes, attrs: Attrs) -> Shape:
     count(shapes, 2)
     a, b = array(shapes, 0), array(shapes, 1)
@@ -186,6 +190,8 @@ def triangular_solve(shapes: Shapes, attrs: Attrs) -> Shape:
         refuse(f"the matrix {show_shape(a)} and the right side {show_shape(b)} do not fit")
     if a.dtype != b.dtype or a.dtype.kind not in ("float", "complex"):
         refuse(f"a system of {show_shape(a)} and {show_shape(b)}")
+    if attrs.get("transpose_a", TRANSPOSES[0]) not in TRANSPOSES:
+        refuse(f"transpose_a={attrs['transpose_a']} is none of {', '.join(TRANSPOSES)}")
     return plain(b)
 
 

@@ -131,6 +131,8 @@ def test_a_registered_function_goes_first(asin_of_mine: None) -> None:
         ("x = s32[3,3] parameter(0)\n ROOT y = s32[3,3] cholesky(x), lower=true", "square"),
         ("x = f32[3,3] parameter(0)\n z = f64[3,3] parameter(1)\n"
          " ROOT y = f64[3,3] triangular-solve(x, z), left_side=true", "a system of"),
+        ("x = f32[3,3] parameter(0)\n"
+         " ROOT y = f32[3,3] triangular-solve(x, x), transpose_a=NO_TRAPOSE", "is none of"),
         ("ROOT y = u64[3] rng-get-and-update-state(), delta=1", "its operands give"),
     ],
 )  # fmt: skip
