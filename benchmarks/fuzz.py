@@ -10,7 +10,8 @@
     python benchmarks/fuzz.py hlo --coverage 600            # guided by coverage (needs atheris)
 
 A case is drawn from ``--seed`` and its number, runs in a child with limits of memory and CPU time,
-and is told by its number when it fails. The exit status is 1 where something was found.
+and is told by its number when it fails. Ctrl-C ends a campaign with what it has; ``--start`` goes
+on from a number. The exit status is 1 where something was found.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def main() -> int:
                 print(_shrunk(args))
             continue
         numbers = range(args.start, args.start + args.count)
-        told = sandbox.run(case, numbers, args.jobs, batch=_batch(what))
+        told = sandbox.run(case, numbers, args.jobs, _batch(what), partial(_tell, what, args.count))
         print(f"{what}, seed {args.seed}: {told}", flush=True)
         for number, outcome in told.findings:
             print(f"  {number}: {programs.summary(outcome)}")
@@ -82,6 +83,14 @@ def _case(what: str, args: argparse.Namespace) -> Callable[[int], str]:
 
 def _program(args: argparse.Namespace, number: int) -> str:
     return programs.judge(programs.draw(args.seed, number), number, args.target, args.xla)
+
+
+def _tell(what: str, count: int, told: sandbox.Told) -> None:
+    """How far a campaign is, on a terminal."""
+    if sys.stderr.isatty():
+        done = sum(told.counts.values())
+        found = f", {len(told.findings)} found" if told.findings else ""
+        print(f"\r{what}: {done:,} of {count:,}{found}", end="\r", file=sys.stderr, flush=True)
 
 
 def _batch(what: str) -> int:

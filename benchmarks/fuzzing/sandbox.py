@@ -51,11 +51,41 @@ class Told:
         return f"{total} cases in {self.seconds:.0f} s: {counts}; {self.peak >> 20} MiB at most"
 
 
-def run(case: Case, numbers: range, jobs: int = 1, batch: int = BATCH) -> Told:
-    """Run the cases of ``numbers``, in ``jobs`` children at a time."""
+def run(
+    case: Case,
+    numbers: range,
+    jobs: int = 1,
+    batch: int = BATCH,
+    watch: Callable[[Told], object] = lambda told: None,
+) -> Told:
+    """Run the cases of ``numbers``, in ``jobs`` children at a time.
+
+    ``watch`` sees the counts after every batch. Ctrl-C ends a campaign early: what was counted by
+    then comes back.
+    """
     told, began = Told(), time.monotonic()
+    children: list[Child] = []
+    try:
+        _work(case, numbers, jobs, batch, told, children, watch)
+    except KeyboardInterrupt:
+        for child in children:
+            child.kill()
+    told.findings.sort()
+    told.seconds = time.monotonic() - began
+    return told
+
+
+def _work(
+    case: Case,
+    numbers: range,
+    jobs: int,
+    batch: int,
+    told: Told,
+    children: list[Child],
+    watch: Callable[[Told], object],
+) -> None:
     waiting = _batches(numbers, batch)
-    children = [c for c in (_next(case, waiting) for _ in range(jobs)) if c is not None]
+    children += [c for c in (_next(case, waiting) for _ in range(jobs)) if c is not None]
     while children:
         ready, _, _ = select.select([c.pipe for c in children], [], [], 1.0)
         for child in list(children):
@@ -70,9 +100,7 @@ def run(case: Case, numbers: range, jobs: int = 1, batch: int = BATCH) -> Told:
                 children.append(Child(case, rest))
             elif (one := _next(case, waiting)) is not None:
                 children.append(one)
-    told.findings.sort()
-    told.seconds = time.monotonic() - began
-    return told
+            watch(told)
 
 
 def _batches(numbers: range, batch: int) -> Iterator[range]:
@@ -143,6 +171,12 @@ class Child:
 
     def _at(self) -> int:
         return int(struct.unpack("<Q", self._progress[:8])[0])
+
+    def kill(self) -> None:
+        """End the child; its cases are not counted."""
+        os.kill(self._pid, signal.SIGKILL)
+        os.waitpid(self._pid, 0)
+        os.close(self.pipe)
 
     def finish(self, told: Told, killed: bool) -> Sequence[int]:
         """Count what the child did. The cases that are left, if it died over one."""
