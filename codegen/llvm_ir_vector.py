@@ -246,8 +246,10 @@ def _close_sum(em: Emitter, s: Store, lanes: int) -> None:
 def _into_element(em: Emitter, s: Store, name: str, partial: Value) -> None:
     old = em.value(Load(s.buffer, s.index))
     total = apply(em, name, (old, across(em, name, partial)))
-    lanes, em.lanes = em.lanes, None
-    store_element(em, s.buffer, s.index[0], total)
+    lanes = em.lanes
+    if lanes is not None and lanes.certain:
+        em.lanes = None
+    store_element(em, s.buffer, s.index[0], total)  # where no lane is on, ``old`` is not its value
     em.lanes = lanes
 
 

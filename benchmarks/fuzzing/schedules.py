@@ -124,8 +124,9 @@ def _requested(func: Func, rng: random.Random) -> Schedule:
     """So many random requests, of which some are taken."""
     sch = Schedule(func)
     draw = Draw(sch, rng)
-    for _ in range(rng.randrange(2, 10) if nest(func).loops else 0):
-        attempt(sch, getattr(draw, rng.choice(NAMES)))
+    for _ in range(rng.randrange(2, 10)):
+        if nest(sch.func).loops:
+            attempt(sch, getattr(draw, rng.choice(NAMES)))
     return sch
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import nestwright.te as te
+from nestwright.codegen.kernel import compile_func
 from nestwright.ir.loop.interp import run
 from nestwright.ir.loop.nodes import Block
 from nestwright.ir.loop.parser import parse
@@ -170,3 +171,22 @@ def test_inlined_weights_are_not_packed() -> None:
             choices = dict(zip(names, point, strict=True))
             if choices.get("inside") == INLINE and sketch.valid(choices):
                 sketch.apply(Schedule(func), choices)
+
+
+@pytest.mark.parametrize("decomposed", [False, True])
+def test_a_reduction_across_lanes_leaves_alone_what_no_lane_adds_to(decomposed: bool) -> None:
+    """A guard turns every lane off for the last rows; their element is not what lane 0 loads."""
+    a, b = te.placeholder((5, 3), name="A"), te.placeholder((3, 7), name="B")
+    k = te.reduce_axis(3, "k")
+    c = te.compute((5, 7), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
+    d = te.compute((5, 7), lambda i, j: te.maximum(c[i, j], 0.0), name="D")
+    func = te.create_func([a, b, d], name="matmul")
+    sch = Schedule(func)
+    row, _, inner = sch.get_loops("C")
+    if decomposed:
+        sch.decompose_reduction("C", inner)
+    _, lane, _ = sch.split(row, [2, 2, None])
+    sch.vectorize(lane)
+    args = [np.arange(15, dtype=np.float32).reshape(5, 3) - 7, np.eye(3, 7, dtype=np.float32)]
+    kernel = compile_func(sch.func, Target.parse("cpu"))
+    np.testing.assert_array_equal(kernel(*args), run(func, args)[0])
