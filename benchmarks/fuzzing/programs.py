@@ -31,6 +31,7 @@ for _file in sorted((Path(__file__).parent / "steps").glob("*.py")):
 WIDE = {"f16": "f64", "bf16": "f64", "f32": "f64", "c64": "c128"}
 EPSILON = {"f64": 2.0**-52, "f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}
 LARGEST = {"f64": 1e308, "f32": 3e38, "f16": 65504.0, "bf16": 3e38, "c64": 3e38, "c128": 1e308}
+NARROW = 448.0  # of 8-bit floats, at least; XLA's e4m3fn
 SLACK = 64  # times the last bit of the largest element, and
 LIKE = 16  # times what the interpreter's own rounding moved, is right
 
@@ -162,7 +163,7 @@ def _far(program: Program, x: Array, y: Array, z: Array) -> str:
         return "" if np.array_equal(x, y) or np.array_equal(x, z) else f"is\n{x}\nnot\n{y}"
     to = np.complex128 if kind == "complex" else np.float64
     a, b, c = x.astype(to), y.astype(to), z.astype(to)
-    finite = np.isfinite(b) & (np.abs(c) < LARGEST[from_numpy(y.dtype).name] / 4)
+    finite = np.isfinite(b) & (np.abs(c) < LARGEST.get(from_numpy(y.dtype).name, NARROW) / 4)
     if not np.isfinite(a[finite]).all():
         return f"is not finite:\n{x}\nnot\n{y}"
     if not finite.any():

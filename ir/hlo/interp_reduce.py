@@ -77,11 +77,9 @@ def reduce_simple(op: str, a: Array, init: Array, axes: tuple[int, ...]) -> Arra
 def _fold(f: np.ufunc, a: Array, axes: tuple[int, ...], init: Array) -> Array:
     if 0 in (a.shape[d] for d in axes):
         kept = [n for d, n in enumerate(a.shape) if d not in axes]
-        return (
-            np.broadcast_to(init, kept)
-            if f.identity is None
-            else np.full(kept, f.identity, a.dtype)
-        )
+        if f.identity is None:
+            return np.broadcast_to(init, kept)
+        return np.full(kept, np.asarray(f.identity).astype(a.dtype))  # -1 is all ones
     if f.nin == 2 and f in (np.add, np.multiply):
         return np.asarray(f.reduce(a, axis=axes, dtype=a.dtype))
     return np.asarray(f.reduce(a, axis=axes))

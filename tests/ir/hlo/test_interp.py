@@ -13,6 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from nestwright.ir.dtypes import BY_NAME, to_numpy
 from nestwright.ir.errors import ArgumentError, UnsupportedError
 from nestwright.ir.hlo import parse
 from nestwright.ir.hlo.interp import evaluate
@@ -359,3 +360,18 @@ def test_operation_cases_give_their_stored_results(tools: Any) -> None:
         if not cases.passes(case, flat(out)):
             wrong.append(case.name)
     assert not wrong
+
+
+@pytest.mark.parametrize("dtype", ["u8", "u64", "s8", "u4", "pred"])
+def test_and_over_nothing_is_all_ones(dtype: str) -> None:
+    text = f"""HloModule m
+c {{ p = {dtype}[] parameter(0)
+ q = {dtype}[] parameter(1)
+ ROOT r = {dtype}[] and(p, q) }}
+ENTRY e {{ x = {dtype}[3,0] parameter(0)
+ z = {dtype}[] parameter(1)
+ ROOT y = {dtype}[3] reduce(x, z), dimensions={{1}}, to_apply=c }}"""
+    to = to_numpy(BY_NAME[dtype])
+    start = np.asarray(1).astype(to)
+    found = evaluate(parse(text), [np.zeros((3, 0), to), start])
+    assert found.dtype == to and (found == start).all()
