@@ -176,7 +176,7 @@ def _drawn(entry: Computation, seed: int) -> list[Array]:
 
 
 def _read(path: str, entry: Computation) -> list[Array]:
-    from ..codegen.runtime.entry import ArraySpec
+    from ..codegen.signature import ArraySpec
     from ..ir.hlo.nodes import Shape, TupleShape
 
     def specs(name: str, shape: AnyShape) -> list[ArraySpec]:

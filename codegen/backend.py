@@ -26,7 +26,8 @@ from .runtime.process import objects
 from .runtime.profile import ThunkTime
 from .sass import disassemble
 from .sim.executable import Simulated
-from .sim.process import FAILED, runtime_object
+from .sim.process import runtime_object
+from .symbols import SIMULATION_FAILED
 from .timings import timed
 
 Stage: TypeAlias = tuple[str, Callable[[], str]]
@@ -135,7 +136,7 @@ def _finish_simulated(
     plan: Plan, seal: bytes, target: Target, kernels: Mapping[str, Code]
 ) -> Program:
     host = target.host
-    code = cpu.compile(program.module_text(plan, seal, host, FAILED), host)
+    code = cpu.compile(program.module_text(plan, seal, host, SIMULATION_FAILED), host)
     return Program(code, (*objects(host), runtime_object(host)))
 
 

@@ -13,8 +13,8 @@ from ..ir.errors import ArtifactError
 from ..ir.gpus import Gpu
 from ..ir.target import Target
 from .launch import Launch
-from .runtime.interrupts_ir import POLL
 from .sharing import NOTHING_SHARED, Sharing
+from .symbols import POLL
 
 
 @dataclass(frozen=True, slots=True)

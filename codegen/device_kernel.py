@@ -26,7 +26,7 @@ from .plan import BufferSlice, KernelThunk, Plan
 from .prepack import split_packs
 from .runtime.bundle import Bundle
 from .runtime.cuda.program import DeviceProgram, load_program
-from .runtime.entry import ArraySpec
+from .signature import ArraySpec
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from ..ir.errors import UnsupportedError
 from ..ir.formats import code, is_narrow
 from ..ir.loop.nodes import Buffer, Scalar
 from ..ir.target import Target
-from .runtime.interrupts_ir import POLL
+from .symbols import POLL
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,7 @@ from ..ir.errors import ArtifactError
 from ..ir.library.call import LibraryCall
 from ..ir.library.call import from_json as call_from_json
 from ..ir.library.call import to_json as call_to_json
-from .runtime.arguments import Tree
-from .runtime.bounded import slots
-from .runtime.entry import ArraySpec
+from .signature import ArraySpec, Tree, slots
 
 Memory: TypeAlias = Literal["param", "result", "arena", "constant", "value"]
 

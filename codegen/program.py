@@ -36,21 +36,13 @@ from .plan import (
     kernels,
     library_thunks,
 )
-from .runtime.interrupts_ir import INTERRUPTED, POLL
+from .symbols import FAILED, INTERRUPTED, LIBRARY, POLL, PROGRAM, step_symbol
 
-PROGRAM = "nw_program"
-LIBRARY = "nw_library"
-FAILED = 2  # what a program returns after a library call that failed
 BUDGET = 8192  # units between two polls
 UNITS = (1 << 10, 1), (16 << 10, 16)  # bytes that a call reads and writes, and what it counts
 LARGE_UNITS = 128  # what it counts where there are more
 COPIED = 32 << 20  # bytes of a copy that is made in one piece
 _MEMORIES = "ptr %params, ptr %results, ptr %arena, ptr %constants"
-
-
-def step_symbol(number: int) -> str:
-    """The function of the control flow that is top-level thunk ``number``."""
-    return f"nw_step_{number}"
 
 
 def module_text(

@@ -44,9 +44,7 @@ from .plan import (
     Thunk,
     WhileThunk,
 )
-from .runtime.arguments import Tree
-from .runtime.bounded import slots
-from .runtime.entry import ArraySpec
+from .signature import ArraySpec, Tree, slots
 from .trips import trip_count
 
 Slices: TypeAlias = BufferSlice | tuple["Slices", ...]

@@ -16,10 +16,9 @@ import numpy as np
 from ...ir.arrays import refuse_masked
 from ...ir.dtypes import DType, from_numpy, to_numpy
 from ...ir.errors import ArgumentError
-from .entry import ArraySpec
+from ..signature import ArraySpec, Tree
 
 Array: TypeAlias = np.ndarray[Any, Any]
-Tree: TypeAlias = int | tuple["Tree", ...]  # how leaves, by number, stand in tuples
 
 
 def convert_all(

@@ -22,7 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.dtypes import DType, to_numpy
+from ...ir.dtypes import to_numpy
+from ..signature import ArraySpec
 
 MAX_PARAMETERS = 4096  # their Py_buffer views stand on the C stack, 80 bytes each
 
@@ -31,46 +32,6 @@ _FORMATS = {
     "pred": "??", "s8": "bb", "u8": "BB", "s16": "hh", "u16": "HH", "s32": "il", "u32": "IL",
     "s64": "lq", "u64": "LQ", "f16": "ee", "f32": "ff", "f64": "dd", "c64": "ZZf", "c128": "ZZd",
 }  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class ArraySpec:
-    """An argument or a result as Python sees it.
-
-    ``order`` are its dimensions as they lie in memory, the slowest first; empty for row-major.
-    ``dynamic[d]`` tells that ``dims[d]`` is only the bound of a dimension, as in HLO's shapes.
-    """
-
-    name: str
-    dtype: DType
-    dims: tuple[int, ...]
-    order: tuple[int, ...] = ()
-    dynamic: tuple[bool, ...] = ()
-
-    def __str__(self) -> str:
-        marks = self.dynamic or (False,) * len(self.dims)
-        sizes = (f"<={d}" if m else str(d) for d, m in zip(self.dims, marks, strict=True))
-        return f"{self.dtype.name}[{','.join(sizes)}]"
-
-    def takes(self, shape: tuple[int, ...]) -> bool:
-        """Whether an array of this shape fits."""
-        if not self.dynamic:
-            return shape == self.dims
-        rows = zip(shape, self.dims, self.dynamic, strict=False)
-        return len(shape) == len(self.dims) and all(n == d or (m and n < d) for n, d, m in rows)
-
-    @property
-    def stored(self) -> tuple[int, ...]:
-        """The dimensions of the row-major array that has the same bytes."""
-        return tuple(self.dims[d] for d in self.order) if self.order else self.dims
-
-    @property
-    def bytes(self) -> int:
-        """Size of the array in bytes, at its bounds."""
-        size = self.dtype.bytes
-        for d in self.dims:
-            size *= d
-        return size
 
 
 class _MethodDef(ctypes.Structure):

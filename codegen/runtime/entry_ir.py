@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from ...ir.target import Target
 
-SYMBOLS = ("nw_call", "nw_run", "nw_arena_free")
-
 
 def module_text(target: Target) -> str:
     """The entry's LLVM module; it is the same for every executable."""

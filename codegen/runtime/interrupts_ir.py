@@ -41,23 +41,6 @@ from types import MappingProxyType
 
 from ...ir.target import Target
 
-POLL = "nw_poll"
-SYMBOLS = (
-    POLL,
-    "nw_enter",
-    "nw_guarded",
-    "nw_leave",
-    "nw_record",
-    "nw_lend",
-    "nw_signals_init",
-    "nw_signals_main",
-    "nw_unwatched",
-    "nw_watch",
-    "nw_ignore",
-    "nw_interrupts",
-)
-
-INTERRUPTED = 3  # what a program returns when it was told to end
 PERIOD = 20_000_000  # nanoseconds between two looks at the handlers
 
 RECORD: Mapping[str, int] = MappingProxyType(

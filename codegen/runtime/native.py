@@ -16,9 +16,10 @@ import numpy as np
 from .. import cpu
 from ..code import polls
 from ..plan import Plan, children, library_thunks
-from ..program import FAILED, LIBRARY, PROGRAM
-from .arguments import Array, Tree, answer, check_outputs, convert_all, refuse_keyword
-from .bounded import empty, is_bounded, live, padded, slots
+from ..signature import Tree, is_bounded, slots
+from ..symbols import FAILED, LIBRARY, PROGRAM
+from .arguments import Array, answer, check_outputs, convert_all, refuse_keyword
+from .bounded import empty, live, padded
 from .bundle import Bundle
 from .entry import MAX_PARAMETERS, Entry
 from .library import Library

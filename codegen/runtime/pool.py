@@ -31,16 +31,6 @@ from types import MappingProxyType
 
 from ...ir.target import Target
 
-SYMBOLS = (
-    "nw_parallel",
-    "nw_scratch",
-    "nw_scratch_mark",
-    "nw_scratch_release",
-    "nw_pool_init",
-    "nw_pool_set_threads",
-    "nw_pool_threads",
-)
-
 SPINS = 2000  # turns that an idle worker spins before it sleeps, about 20 microseconds
 
 _FUTEX: Mapping[str, Mapping[str, str]] = MappingProxyType(

@@ -15,11 +15,11 @@ from typing import Any
 
 from ...ir.target import Target
 from .. import cpu
+from ..symbols import RUNTIME
 from . import entry_ir, interrupts_ir, pool
 from .entry import builtin
 from .interrupts import Signals
 
-SYMBOLS = (*pool.SYMBOLS, *entry_ir.SYMBOLS, *interrupts_ir.SYMBOLS)
 SHARED = 3  # objects that all executables share; what a bundle has beyond them is its own
 
 
@@ -57,7 +57,7 @@ def runtime(compiled: Sequence[bytes] | None = None) -> Runtime:
             library = cpu.load(compiled or objects(host))
             # For ever: worker threads run in this code until the process ends.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(library))
-            addresses = {name: library.address(name) for name in SYMBOLS}
+            addresses = {name: library.address(name) for name in RUNTIME}
             init = ctypes.CFUNCTYPE(None, ctypes.c_int32)(addresses["nw_pool_init"])
             init(host.threads)
             guarded = builtin("guarded", addresses["nw_guarded"], None)

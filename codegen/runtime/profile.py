@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..plan import BufferSlice, CopyThunk, KernelThunk, LibraryThunk, Thunk, accesses, walk
-from ..program import FAILED, step_symbol
+from ..symbols import FAILED, step_symbol
 from .arguments import Array
 from .library import Library
 from .outputs import aligned_zeros

@@ -21,7 +21,6 @@ from .report import error
 from .runtime_ir import module_text
 
 SEED = "NESTWRIGHT_SIM_SEED"
-FAILED = "nw_sim_failed"  # a function of the runtime: whether the run has a fault
 
 _running = RLock()
 

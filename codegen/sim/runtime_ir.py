@@ -13,7 +13,7 @@ from __future__ import annotations
 from string import Template
 
 from ...ir.target import Target
-from ..runtime.interrupts_ir import POLL
+from ..symbols import POLL
 from . import copies_ir, matrix_ir, records_ir, rounds_ir, shadow_ir
 from .layout import STOPPED, constants
 

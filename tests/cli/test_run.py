@@ -13,7 +13,7 @@ import pytest
 
 import nestwright.codegen.oracle as oracle
 from nestwright.cli.arrays import in_order
-from nestwright.codegen.runtime.entry import ArraySpec
+from nestwright.codegen.signature import ArraySpec
 from nestwright.ir.comparison import compare
 from nestwright.ir.dtypes import bf16, f32
 

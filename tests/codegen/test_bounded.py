@@ -14,7 +14,7 @@ from nestwright.codegen import parallel
 from nestwright.codegen.artifact import load
 from nestwright.codegen.build import build
 from nestwright.codegen.runtime import bounded, native
-from nestwright.codegen.runtime.entry import ArraySpec
+from nestwright.codegen.signature import ArraySpec
 from nestwright.ir.dtypes import to_numpy
 from nestwright.ir.errors import ArgumentError, UnsupportedError, VerifyError
 from nestwright.ir.hlo.interp import evaluate

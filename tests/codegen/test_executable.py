@@ -23,12 +23,11 @@ from nestwright.codegen import cpu, program
 from nestwright.codegen.artifact import is_artifact, load
 from nestwright.codegen.plan import BufferSlice, CopyThunk, KernelThunk, Plan
 from nestwright.codegen.runtime import native
-from nestwright.codegen.runtime.arguments import Tree
 from nestwright.codegen.runtime.bundle import Bundle
-from nestwright.codegen.runtime.entry import ArraySpec
 from nestwright.codegen.runtime.executable import Executable
 from nestwright.codegen.runtime.process import objects
 from nestwright.codegen.seal import seal
+from nestwright.codegen.signature import ArraySpec, Tree
 from nestwright.ir.dtypes import ALL, BY_NAME, DType, f32, to_numpy
 from nestwright.ir.errors import (
     ArgumentError,

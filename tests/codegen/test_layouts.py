@@ -11,7 +11,7 @@ import pytest
 from nestwright.codegen.artifact import load
 from nestwright.codegen.build import build
 from nestwright.codegen.runtime.arguments import as_seen, as_stored
-from nestwright.codegen.runtime.entry import ArraySpec
+from nestwright.codegen.signature import ArraySpec
 from nestwright.codegen.stages import stage_text
 from nestwright.ir.dtypes import f32
 from nestwright.ir.errors import ArgumentError

@@ -20,7 +20,7 @@ from nestwright.codegen.plan import (
     show,
     to_json,
 )
-from nestwright.codegen.runtime.entry import ArraySpec
+from nestwright.codegen.signature import ArraySpec
 from nestwright.ir.dtypes import f32, s32
 from nestwright.ir.errors import ArtifactError
 

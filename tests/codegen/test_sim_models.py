@@ -13,7 +13,7 @@ from nestwright.codegen.program import module_text
 from nestwright.codegen.runtime.native import Native
 from nestwright.codegen.sim.executable import Simulated
 from nestwright.codegen.sim.layout import Kind
-from nestwright.codegen.sim.process import FAILED
+from nestwright.codegen.symbols import SIMULATION_FAILED
 from nestwright.ir.hlo.interp import evaluate
 from nestwright.ir.target import Target
 
@@ -82,7 +82,7 @@ def test_a_fault_ends_a_loop(tmp_path: Path) -> None:
     x = np.arange(8, dtype=np.float32)
     np.testing.assert_array_equal(exe(x), 32 * x)
     native = Simulated(exe.bundle)
-    assert FAILED in module_text(exe.plan, b"", Target.parse("cpu"), FAILED)
+    assert SIMULATION_FAILED in module_text(exe.plan, b"", Target.parse("cpu"), SIMULATION_FAILED)
     _fail(native)
     out = np.zeros(8, np.float32)
     Native.run_arrays(native, [x], [out])  # no kernel runs, and yet it comes back

@@ -9,8 +9,8 @@ import numpy as np
 
 from ....ir.dtypes import from_numpy, to_numpy
 from ....ir.errors import ArgumentError
+from ...signature import ArraySpec
 from ..arguments import Array, as_seen
-from ..entry import ArraySpec
 from . import dlpack
 from .device import Device, Memory
 from .staging import Staging

@@ -21,6 +21,7 @@ from ....ir.errors import ArgumentError, NestwrightError, TargetError, Unsupport
 from ....ir.library.session import Session
 from ...code import DeviceCode
 from ...plan import KernelThunk, LibraryThunk, Plan
+from ...signature import ArraySpec, is_bounded, slots
 from ..arguments import (
     Array,
     answer,
@@ -32,9 +33,8 @@ from ..arguments import (
     rebuild,
     refuse_keyword,
 )
-from ..bounded import empty, is_bounded, live, padded, slots
+from ..bounded import empty, live, padded
 from ..bundle import Bundle
-from ..entry import ArraySpec
 from ..profile import ThunkTime, thunk_time
 from .arrays import DeviceArray, Placed, is_on_gpu, take
 from .device import Device, Memory, device

@@ -1,0 +1,41 @@
+"""The symbols and statuses on which generated code, its runtime and its callers agree."""
+
+from __future__ import annotations
+
+PROGRAM = "nw_program"  # runs a whole plan
+LIBRARY = "nw_library"  # the way out to functions of the host
+POLL = "nw_poll"  # asks whether the call has been interrupted
+SIMULATION_FAILED = "nw_sim_failed"  # asks whether a simulated run has a fault
+FAILED = 2  # the status of a program after a library call that failed
+INTERRUPTED = 3  # the status of a program that was told to end
+
+RUNTIME = (
+    "nw_parallel",
+    "nw_scratch",
+    "nw_scratch_mark",
+    "nw_scratch_release",
+    "nw_pool_init",
+    "nw_pool_set_threads",
+    "nw_pool_threads",
+    "nw_call",
+    "nw_run",
+    "nw_arena_free",
+    POLL,
+    "nw_enter",
+    "nw_guarded",
+    "nw_leave",
+    "nw_record",
+    "nw_lend",
+    "nw_signals_init",
+    "nw_signals_main",
+    "nw_unwatched",
+    "nw_watch",
+    "nw_ignore",
+    "nw_interrupts",
+)
+"""Functions of the runtime that all executables of a process share."""
+
+
+def step_symbol(number: int) -> str:
+    """Return the symbol of the control flow that is top-level thunk ``number`` of a plan."""
+    return f"nw_step_{number}"
