@@ -16,8 +16,8 @@ from ..ir.loop.nodes import Func
 from ..ir.target import Target
 from . import cpu, nvptx, program, ptxas
 from .code import Code, DeviceCode, polls
-from .launch import launches
 from .llvm_ir import emit
+from .llvm_ir_device import launches
 from .plan import Plan
 from .runtime.bundle import Bundle
 from .runtime.cuda.program import load_program

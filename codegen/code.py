@@ -12,9 +12,27 @@ from typing import Any, TypeAlias
 from ..ir.errors import ArtifactError
 from ..ir.gpus import Gpu
 from ..ir.target import Target
-from .launch import Launch
 from .sharing import NOTHING_SHARED, Sharing
 from .symbols import POLL
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel. ``grid`` and ``block`` are extents of x, y and z.
+
+    It takes the function's parameters, and after them the workspace where there is one.
+    """
+
+    symbol: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+
+    @property
+    def threads(self) -> int:
+        """Threads of one block."""
+        x, y, z = self.block
+        return x * y * z
 
 
 @dataclass(frozen=True, slots=True)

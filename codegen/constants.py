@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+import sys
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TypeAlias
@@ -11,9 +13,30 @@ import numpy as np
 from ..ir.errors import LimitError
 from .memory import ALIGNMENT
 from .plan import BufferSlice
-from .runtime.outputs import aligned_zeros
+
+CACHE_LINE = 64
+HUGE = 1 << 22  # bytes from which constants are put into huge pages
+HUGE_PAGE = 1 << 21
 
 Bytes: TypeAlias = np.ndarray[tuple[int], np.dtype[np.uint8]]
+
+
+def aligned_zeros(nbytes: int) -> Bytes:
+    """Zeroed bytes that begin at a multiple of 64; for memory that stays, such as constants."""
+    if nbytes >= HUGE and sys.platform == "linux":
+        return _huge_zeros(nbytes)
+    memory = np.zeros(nbytes + CACHE_LINE, np.uint8)
+    start = -int(memory.ctypes.data) % CACHE_LINE
+    return memory[start : start + nbytes]
+
+
+def _huge_zeros(nbytes: int) -> Bytes:
+    """Zeroed bytes, in huge pages where the system gives them: weights span many small ones."""
+    pages = mmap.mmap(-1, nbytes + HUGE_PAGE)
+    pages.madvise(mmap.MADV_HUGEPAGE)
+    memory = np.frombuffer(pages, np.uint8)
+    start = -int(memory.ctypes.data) % HUGE_PAGE
+    return memory[start : start + nbytes]
 
 
 @dataclass

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from ..ir.errors import UnsupportedError, VerifyError
 from ..ir.loop.nodes import (
+    SHARED_ALIGN,
     THREADS,
     Alloc,
     AllReduce,
@@ -29,7 +30,9 @@ from ..ir.loop.nodes import (
     Store,
 )
 from ..ir.loop.visit import exprs, walk, walk_expr
+from .code import Launch
 from .llvm_ir_core import Value
+from .lower.gpu.limits import memory
 
 
 @dataclass(frozen=True)
@@ -181,3 +184,13 @@ def awaits(s: Stmt) -> bool:
     if isinstance(s, Intrinsic):
         return not s.name.startswith(("mma.", "ldmatrix.", "copy_async", "commit_async"))
     return isinstance(s, AllReduce)
+
+
+def launches(flat: Func) -> tuple[Launch, ...]:
+    """Return the launches of ``codegen.lower.pipeline.lower(func, target)`` for a GPU."""
+    return tuple(Launch(n.symbol, n.grid, n.block, shared_bytes(n.body)) for n in nests(flat))
+
+
+def shared_bytes(s: Stmt) -> int:
+    """Return the bytes of shared memory of a block; buffers that never coexist share a place."""
+    return memory(s, (Scope.SHARED,), SHARED_ALIGN)

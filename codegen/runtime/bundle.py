@@ -25,9 +25,9 @@ from ...ir.errors import ArtifactError
 from ...ir.files import whole_file
 from ...ir.target import Target
 from ..code import Code, code_bytes, from_parts, kinds, parts
+from ..constants import aligned_zeros
 from ..plan import Plan, check_buffers, from_json, kernels
 from ..seal import plan_bytes, seal
-from .outputs import aligned_zeros
 
 FORMAT = 4
 _KIND = "nestwright executable"

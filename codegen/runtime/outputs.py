@@ -8,7 +8,6 @@ alive through ``.base``. Without a GIL the count means nothing, and memory is no
 
 from __future__ import annotations
 
-import mmap
 import sys
 from collections import OrderedDict
 from collections.abc import Callable
@@ -19,8 +18,6 @@ import numpy as np
 
 LARGE = 1 << 16  # bytes from which a result gets aligned memory
 ALIGNMENT = 64
-HUGE = 1 << 22  # bytes from which memory that stays is put into huge pages
-HUGE_PAGE = 1 << 21
 KEPT_BYTES = 1 << 28  # remembered memory, all sizes together
 KEPT_BUSY = 4  # pieces of one size remembered while arrays still stand on them
 
@@ -39,24 +36,6 @@ def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[An
     memory = _unused(nbytes)
     start = -int(memory.ctypes.data) % ALIGNMENT
     return np.ndarray(shape, dtype, buffer=memory, offset=start)
-
-
-def aligned_zeros(nbytes: int) -> _Memory:
-    """Zeroed bytes that begin at a multiple of 64; for memory that stays, such as constants."""
-    if nbytes >= HUGE and sys.platform == "linux":
-        return _huge_zeros(nbytes)
-    memory = np.zeros(nbytes + ALIGNMENT, np.uint8)
-    start = -int(memory.ctypes.data) % ALIGNMENT
-    return memory[start : start + nbytes]
-
-
-def _huge_zeros(nbytes: int) -> _Memory:
-    """Zeroed bytes, in huge pages where the system gives them: weights span many small ones."""
-    pages = mmap.mmap(-1, nbytes + HUGE_PAGE)
-    pages.madvise(mmap.MADV_HUGEPAGE)
-    memory = np.frombuffer(pages, np.uint8)
-    start = -int(memory.ctypes.data) % HUGE_PAGE
-    return memory[start : start + nbytes]
 
 
 def _unused(nbytes: int) -> _Memory:

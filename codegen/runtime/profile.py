@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from ..constants import aligned_zeros
 from ..plan import BufferSlice, CopyThunk, KernelThunk, LibraryThunk, Thunk, accesses, walk
 from ..symbols import FAILED, step_symbol
 from .arguments import Array
 from .library import Library
-from .outputs import aligned_zeros
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,9 +30,8 @@ from ...ir.loop.nodes import (
 )
 from ...ir.loop.visit import children, walk
 from ..cpu import coroutine_end
-from ..launch import shared_bytes
 from ..llvm_ir_core import Function, Value
-from ..llvm_ir_device import Device, Nest
+from ..llvm_ir_device import Device, Nest, shared_bytes
 from ..llvm_ir_expr import Emitter
 from ..lower.workspace import buffer_bytes, workspace_bytes
 from . import layout

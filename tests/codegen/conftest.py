@@ -18,8 +18,7 @@ from typing import Any
 import pytest
 
 from nestwright.codegen.build import build
-from nestwright.codegen.code import DeviceCode
-from nestwright.codegen.launch import Launch
+from nestwright.codegen.code import DeviceCode, Launch
 from nestwright.codegen.plan import kernels
 from nestwright.codegen.runtime.cuda import device as device_module
 from nestwright.codegen.runtime.cuda.driver import Driver

@@ -18,10 +18,9 @@ import nestwright as nw
 from nestwright.codegen import nvptx, parallel, ptxas
 from nestwright.codegen.artifact import load
 from nestwright.codegen.build import build, compile_groups
-from nestwright.codegen.code import DeviceCode, from_parts, parts
+from nestwright.codegen.code import DeviceCode, Launch, from_parts, parts
 from nestwright.codegen.device_kernel import DeviceKernel
 from nestwright.codegen.groups import fuse_module
-from nestwright.codegen.launch import Launch
 from nestwright.codegen.runtime.executable import Executable
 from nestwright.codegen.stages import stage_text
 from nestwright.ir.errors import ArgumentError, ArtifactError, TargetError

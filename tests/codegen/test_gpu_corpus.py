@@ -20,8 +20,8 @@ import pytest
 import nestwright as nw
 from nestwright.codegen import nvptx, ptxas
 from nestwright.codegen.groups import Groups, fuse_module
-from nestwright.codegen.launch import launches
 from nestwright.codegen.llvm_ir import emit
+from nestwright.codegen.llvm_ir_device import launches
 from nestwright.codegen.lower.pipeline import lower
 from nestwright.codegen.lowering import loops
 from nestwright.ir.hlo.passes.pipeline import optimize

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from nestwright.codegen.kernel import compile_func
-from nestwright.codegen.launch import launches
+from nestwright.codegen.llvm_ir_device import launches
 from nestwright.codegen.lower.pipeline import lower
 from nestwright.ir.dtypes import to_numpy
 from nestwright.ir.hlo.fuse import fuse

@@ -9,8 +9,7 @@ from typing import Any
 
 from ....ir.errors import TargetError, VerifyError
 from ....ir.target import Target
-from ...code import DeviceCode
-from ...launch import Launch
+from ...code import DeviceCode, Launch
 from .device import Device
 from .driver import DriverError
 

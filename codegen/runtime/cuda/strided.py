@@ -10,8 +10,7 @@ import math
 from functools import cache
 
 from ....ir.errors import ArgumentError
-from ...code import DeviceCode
-from ...launch import Launch
+from ...code import DeviceCode, Launch
 from .device import Device
 from .driver import DriverError
 from .kernels import Kernel, load

@@ -7,7 +7,8 @@ from typing import TypeAlias
 
 import pytest
 
-from nestwright.codegen.launch import Launch, launches
+from nestwright.codegen.code import Launch
+from nestwright.codegen.llvm_ir_device import launches
 from nestwright.codegen.lower.flatten import flatten
 from nestwright.codegen.lower.gpu.bind import bind_threads
 from nestwright.codegen.lower.pipeline import lower

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from nestwright.codegen.launch import launches
+from nestwright.codegen.llvm_ir_device import launches
 from nestwright.codegen.lower.gpu.software_pipeline import pipeline_loops
 from nestwright.codegen.lower.pipeline import lower, stages
 from nestwright.codegen.lower.rebuild import with_body

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import pytest
 
-from nestwright.codegen.launch import launches
+from nestwright.codegen.llvm_ir_device import launches
 from nestwright.codegen.lower.pipeline import lower
 from nestwright.ir.errors import UnsupportedError
 from nestwright.ir.loop.nodes import Alloc, Func, Scope
