@@ -17,6 +17,7 @@ from functools import cache
 import numpy as np
 
 from ..codegen import cpu
+from ..codegen.runtime import jit
 from ..ir.dtypes import f32
 from ..ir.target import Target
 from .measure.lock import MachineLock
@@ -56,7 +57,7 @@ def measure_peak(target: Target) -> Peak:
     if target.kind == "cuda":
         return Peak(1, target.gpu.f32_flops, _device_copies(), nominal=True)
     lanes = target.lanes(f32)
-    library = cpu.load([cpu.compile(_text(target), target)])
+    library = jit.load([cpu.compile(_text(target), target)])
     copy = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(
         library.address("peak_copy")
     )
@@ -87,12 +88,12 @@ def measure_rate(target: Target) -> float:
     lock = MachineLock()
     try:
         with lock.timing():
-            return _fma_rate(target, cpu.load([cpu.compile(_text(target), target)]), QUICK)
+            return _fma_rate(target, jit.load([cpu.compile(_text(target), target)]), QUICK)
     finally:
         lock.close()
 
 
-def _fma_rate(target: Target, library: cpu.Library, repeats: int = REPEATS) -> float:
+def _fma_rate(target: Target, library: jit.Library, repeats: int = REPEATS) -> float:
     fma = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p)(library.address("peak_fma"))
     sink = [np.zeros(1024, np.float32) for _ in range(target.threads)]
     rate = _rate(lambda n: fma(TURNS, sink[n].ctypes.data), target.threads, repeats)

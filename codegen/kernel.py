@@ -25,6 +25,7 @@ from .lower.pipeline import lower
 from .lowering import pack_code
 from .packing import packers
 from .prepack import split_packs
+from .runtime import jit
 from .runtime.process import runtime
 from .sim.process import runtime_object, watching
 
@@ -76,7 +77,7 @@ class Kernel:
     """A loaded kernel: ``kernel(*inputs)`` gives the output, or a tuple of several."""
 
     compiled: Compiled
-    library: cpu.Library
+    library: jit.Library
     entry: Any
     packs: Mapping[int, Packer] = field(default_factory=dict)
 
@@ -137,7 +138,7 @@ def _checked(buffer: Buffer, value: Any, number: int) -> Array:
 
 def load(compiled: Compiled) -> Kernel:
     """Load a compiled kernel into this process."""
-    library = cpu.load([compiled.code, *compiled.runtime], runtime().addresses)
+    library = jit.load([compiled.code, *compiled.runtime], runtime().addresses)
     count = len(compiled.params) + (1 if compiled.workspace else 0)
     kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * count)
     entry = kind(library.address(compiled.name))

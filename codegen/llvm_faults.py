@@ -15,6 +15,7 @@ from ..ir.loop.parser import parse
 from ..ir.target import Target
 from . import cpu
 from .kernel import compile_flat, load
+from .runtime import jit
 
 _ALONE = """
 define void @store_one(ptr %in, ptr %out) {
@@ -59,7 +60,7 @@ class MaskedStores:
 def masked_stores() -> MaskedStores:
     """Store one lane of a narrowed vector on this machine, in LLVM's own form and in ours."""
     host = Target.parse("cpu")
-    library = cpu.load([cpu.compile(_ALONE, host)])
+    library = jit.load([cpu.compile(_ALONE, host)])
     alone = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(library.address("store_one"))
     kernel = load(compile_flat(parse(_OURS), host))
     x, bits = np.arange(11, 15, dtype=np.int32), np.zeros(2, np.int64)

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from . import cpu
 from .code import PackCode
 from .compiled import Packer
 from .constants import Bytes
+from .runtime import jit
 from .runtime.process import runtime
 
 
@@ -20,7 +20,7 @@ from .runtime.process import runtime
 class LoadedPack:
     """A pack in this process. The code stays loaded as long as ``library`` is held."""
 
-    library: cpu.Library
+    library: jit.Library
     entry: Any
     bytes: int
 
@@ -38,6 +38,6 @@ def packers(packs: Sequence[PackCode]) -> Mapping[int, Packer]:
 
 
 def _load(code: PackCode) -> LoadedPack:
-    library = cpu.load([code.object], runtime().addresses)
+    library = jit.load([code.object], runtime().addresses)
     entry = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(library.address(code.symbol))
     return LoadedPack(library, entry, code.size)

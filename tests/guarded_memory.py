@@ -20,8 +20,9 @@ from math import prod
 from threading import Lock
 from typing import Any
 
-from nestwright.codegen import cpu, kernel
+from nestwright.codegen import kernel
 from nestwright.codegen.plan import kernels
+from nestwright.codegen.runtime import jit
 from nestwright.codegen.runtime.native import Native
 from nestwright.codegen.runtime.process import SHARED
 
@@ -128,14 +129,14 @@ def install(side: str) -> None:
         raise ValueError(f"buffers are guarded at their end or start, not {side!r}")
     plain_linked, plain_load = Native.linked, kernel.load
 
-    def linked(self: Native, symbols: Mapping[str, int]) -> cpu.Library:
+    def linked(self: Native, symbols: Mapping[str, int]) -> jit.Library:
         if self.bundle.target.is_gpu:
             return plain_linked(self, symbols)
         guarded = []
         for symbol, thunk in kernels(self.plan).items():
             code = self.bundle.kernels[symbol]
             assert isinstance(code, bytes)
-            library = cpu.load([code], symbols)
+            library = jit.load([code], symbols)
             kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(thunk.args))
             sizes = [s.bytes for s in thunk.args]
             function = kind(library.address(symbol))
@@ -143,7 +144,7 @@ def install(side: str) -> None:
             guarded.append((symbol, kind(call)))
         own = {symbol: _address(call) for symbol, call in guarded}
         objects = [self.bundle.program, *self.bundle.runtime[SHARED:]]
-        library = cpu.load(objects, {**symbols, **own})
+        library = jit.load(objects, {**symbols, **own})
         library.trackers.append(guarded)
         library.found.update(own)
         return library

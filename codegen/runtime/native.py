@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import cpu
 from ..code import polls
 from ..plan import Plan, children, library_thunks
 from ..signature import Tree, is_bounded, slots
 from ..symbols import FAILED, LIBRARY, PROGRAM
+from . import jit
 from .arguments import Array, answer, check_outputs, convert_all, refuse_keyword
 from .bounded import empty, live, padded
 from .bundle import Bundle
@@ -47,11 +47,11 @@ class Native:
             address = shared.addresses["nw_call"]
             self.call = self.entry.callable(bundle.name, address, self.library)
 
-    def linked(self, symbols: Mapping[str, int]) -> cpu.Library:
+    def linked(self, symbols: Mapping[str, int]) -> jit.Library:
         """The kernels and the program that calls them, in memory; ``symbols`` is what they call."""
         kernels = [code for code in self.bundle.kernels.values() if isinstance(code, bytes)]
         own = self.bundle.runtime[SHARED:]
-        return cpu.load([*kernels, self.bundle.program, *own], symbols)
+        return jit.load([*kernels, self.bundle.program, *own], symbols)
 
     def _entry(self) -> Entry:
         plan, bundle = self.plan, self.bundle

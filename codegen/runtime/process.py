@@ -16,7 +16,7 @@ from typing import Any
 from ...ir.target import Target
 from .. import cpu
 from ..symbols import RUNTIME
-from . import entry_ir, interrupts_ir, pool
+from . import entry_ir, interrupts_ir, jit, pool
 from .entry import builtin
 from .interrupts import Signals
 
@@ -54,7 +54,7 @@ def runtime(compiled: Sequence[bytes] | None = None) -> Runtime:
     with _lock:
         if not _loaded:
             host = Target.parse("cpu")
-            library = cpu.load(compiled or objects(host))
+            library = jit.load(compiled or objects(host))
             # For ever: worker threads run in this code until the process ends.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(library))
             addresses = {name: library.address(name) for name in RUNTIME}

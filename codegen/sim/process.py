@@ -16,6 +16,7 @@ from threading import RLock
 from ...ir.errors import ArgumentError, UnsupportedError
 from ...ir.target import Target
 from .. import cpu
+from ..runtime import jit
 from .layout import REPORT
 from .report import error
 from .runtime_ir import module_text
@@ -40,7 +41,7 @@ def seed() -> int:
 
 
 @contextmanager
-def watching(library: cpu.Library) -> Iterator[None]:
+def watching(library: jit.Library) -> Iterator[None]:
     """Run simulated code of a library inside; ``SimulationError`` if it did something undefined.
 
     ``UnsupportedError`` where a launch of the library is under way in this thread: a signal handler

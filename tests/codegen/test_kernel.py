@@ -12,6 +12,7 @@ from nestwright.codegen import cpu
 from nestwright.codegen.kernel import compile_func, compile_object
 from nestwright.codegen.llvm_ir import emit
 from nestwright.codegen.lower.pipeline import lower
+from nestwright.codegen.runtime import jit
 from nestwright.codegen.runtime.process import runtime
 from nestwright.ir.dtypes import to_numpy
 from nestwright.ir.errors import ArgumentError, TargetError, UnsupportedError, VerifyError
@@ -272,14 +273,14 @@ def test_refusals() -> None:
     with pytest.raises(VerifyError, match="not well formed"):
         cpu.compile("define void @f() {\n ret i32 %x\n}", HOST)
     with pytest.raises(VerifyError, match="cannot be loaded"):
-        cpu.load([b"no object code"])
+        jit.load([b"no object code"])
     with pytest.raises(TargetError, match="not a CPU"):
         cpu.compile("", Target.parse("cuda -arch=sm_90a"))
 
 
 def test_loaded_code_knows_its_symbols() -> None:
     compiled = compile_object(parse(PROGRAMS["reversed"]), HOST)
-    library = cpu.load([compiled.code])
+    library = jit.load([compiled.code])
     assert library.address("f") > 0
     with pytest.raises(KeyError, match="absent"):
         library.address("absent")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from nestwright.codegen import cpu
-from nestwright.codegen.runtime import pool
+from nestwright.codegen.runtime import jit, pool
 from nestwright.codegen.runtime.process import runtime
 from nestwright.ir.target import Target
 
@@ -87,12 +87,12 @@ Launch = Callable[[np.ndarray, int, int], None]
 
 
 @pytest.fixture(scope="module")
-def library() -> cpu.Library:
+def library() -> jit.Library:
     code = cpu.compile(BODIES, Target.parse("cpu"))
-    return cpu.load([code], runtime().addresses)
+    return jit.load([code], runtime().addresses)
 
 
-def launcher(library: cpu.Library, symbol: str) -> Launch:
+def launcher(library: jit.Library, symbol: str) -> Launch:
     call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(
         library.address(symbol)
     )
@@ -100,7 +100,7 @@ def launcher(library: cpu.Library, symbol: str) -> Launch:
 
 
 @pytest.fixture
-def launch(library: cpu.Library) -> Launch:
+def launch(library: jit.Library) -> Launch:
     return launcher(library, "flat")
 
 
@@ -133,7 +133,7 @@ def test_launches_after_sleep(launch: Launch, threads: int) -> None:
     assert (counts == 20).all()
 
 
-def test_nested_launches_run_and_keep_their_scratch(library: cpu.Library, threads: int) -> None:
+def test_nested_launches_run_and_keep_their_scratch(library: jit.Library, threads: int) -> None:
     nested = launcher(library, "nested")
     counts = np.zeros(40 * 16, np.int64)
     for _ in range(100):
