@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from ..codegen.build import Builder
+from ..codegen.bundle import write
 from ..codegen.oracle import reference
-from ..codegen.runtime.bundle import write
 from ..codegen.runtime.executable import Executable
 from ..ir.accuracy import relative_error
 from ..ir.errors import ArtifactError, NestwrightError, TargetError

@@ -8,7 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from ..codegen.build import Builder
-from ..codegen.runtime.bundle import write
+from ..codegen.bundle import write
 from ..ir.errors import NestwrightError
 from ..ir.target import Target
 from ..schedule.trace import Trace

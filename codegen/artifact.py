@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..ir.archive import opened
 from ..ir.errors import ArtifactError
-from .runtime.bundle import read
+from .bundle import read
 from .runtime.executable import Executable
 
 

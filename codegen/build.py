@@ -24,7 +24,7 @@ from ..ir.target import Target
 from ..schedule.trace import Trace
 from ..te.from_hlo import lower_group
 from . import store
-from .backend import backend
+from .bundle import EXCESS_PRECISION, Bundle
 from .code import KernelCode
 from .compiled import Compiled
 from .constants import Constants
@@ -35,7 +35,7 @@ from .memory import alignment
 from .packing import packers
 from .parallel import Job, compile_all
 from .plan import Plan
-from .runtime.bundle import EXCESS_PRECISION, Bundle
+from .registry import backend
 from .runtime.executable import Executable
 from .schedules import for_groups
 from .seal import seal

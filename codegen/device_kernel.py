@@ -16,7 +16,7 @@ from ..ir.dtypes import u8
 from ..ir.errors import TargetError
 from ..ir.loop.nodes import Buffer, Func
 from ..ir.target import Target
-from .backend import backend
+from .bundle import Bundle
 from .code import DeviceCode, PackCode
 from .compiled import Packer
 from .lower.pipeline import lower
@@ -24,8 +24,8 @@ from .lowering import pack_code, workspace_bytes
 from .packing import packers
 from .plan import BufferSlice, KernelThunk, Plan
 from .prepack import split_packs
-from .runtime.bundle import Bundle
-from .runtime.cuda.program import DeviceProgram, load_program
+from .registry import backend
+from .runtime.cuda.program import DeviceProgram, load
 from .signature import ArraySpec
 
 
@@ -105,7 +105,7 @@ class DeviceKernel:
     @cached_property
     def program(self) -> DeviceProgram:
         """The kernel on this machine's GPU."""
-        return load_program(self.compiled.bundle)
+        return load(self.compiled.bundle)
 
     def _packed(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """The inputs, those that packs make made."""

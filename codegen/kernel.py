@@ -20,14 +20,14 @@ from . import cpu
 from .code import PackCode
 from .compiled import Packer
 from .constants import Bytes
-from .llvm_ir import emit
 from .lower.pipeline import lower
 from .lowering import pack_code
 from .packing import packers
 from .prepack import split_packs
+from .registry import backend
 from .runtime import jit
-from .runtime.process import runtime
-from .sim.process import runtime_object, watching
+from .runtime.process import SHARED, runtime
+from .sim.process import watching
 
 Array = np.ndarray[Any, Any]
 
@@ -61,13 +61,11 @@ def compile_object(func: Func, target: Target) -> Compiled:
 
 def compile_flat(flat: Func, target: Target) -> Compiled:
     """Compile a function that is lowered already."""
-    text = emit(flat, target)
+    text = backend(target).emit(flat, target)
     size = flat.notes.get("workspace_bytes", 0)
     assert isinstance(size, int)
-    simulated = target.kind == "cuda-sim"
-    machine = target.host if simulated else target
-    code = cpu.compile(text, machine)
-    own = (runtime_object(machine),) if simulated else ()
+    code = cpu.compile(text, target.host)
+    own = backend(target).runtime(target)[SHARED:]
     params, threads = (flat.params, flat.outputs), target.threads
     return Compiled(flat.name, *params, size, threads, text, code, runtime=own)
 

@@ -8,6 +8,9 @@ For a GPU there is one kernel per launch (see ``llvm_ir_device``), all with thes
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
 from ..ir.dtypes import index
 from ..ir.errors import UnsupportedError
 from ..ir.loop.nodes import Func
@@ -15,51 +18,19 @@ from ..ir.target import Target
 from .llvm_ir_core import Function, Value
 from .llvm_ir_device import Device, nests
 from .llvm_ir_expr import Emitter
-from .llvm_ir_nvptx import Nvptx
 from .llvm_ir_opaque import numbered
 from .llvm_ir_stmt import emit_nest, emit_stmt
 from .lower.workspace import workspace_bytes
-from .polls import poll_points
-from .sim.device import Simulator
-from .sim.roll import roll
+
+NO_POLLS: Mapping[int, int] = MappingProxyType({})
 
 
-def emit(func: Func, target: Target) -> str:
-    """The text of the LLVM module of a flat function.
+def function_module(func: Func, target: Target, polls: Mapping[int, int] = NO_POLLS) -> str:
+    """Return a flat function as one LLVM function; ``polls`` as ``polls.poll_points`` gives them.
 
     ``UnsupportedError`` for element types and operations that there is no code for.
     """
-    if func.symbols:
-        names = ", ".join(v.name for v in func.symbols)
-        raise UnsupportedError(f"function {func.name} over symbols {names}", "bind them first")
-    em = Emitter(target)
-    if target.kind == "cuda-sim":
-        func = roll(func)
-    em.numbered = numbered(func.body)
-    if target.kind != "cuda":
-        em.polls = poll_points(func, target)
-    device = _device(em, func)
-    if device is None:
-        return _cpu(em, func)
-    em.device, em.libm, em.has_fma = device, False, True
-    launches = nests(func)
-    for nest in launches:
-        emit_nest(em, device, nest)
-    return device.module(launches)
-
-
-def _device(em: Emitter, func: Func) -> Device | None:
-    match em.target.kind:
-        case "cuda":
-            return Nvptx(em, func)
-        case "cuda-sim":
-            return Simulator(em, func)
-        case _:
-            return None
-
-
-def _cpu(em: Emitter, func: Func) -> str:
-    target = em.target
+    em = _emitter(func, target, polls)
     apart = "" if func.notes.get("in_place") else "noalias "
     params = [f"ptr {apart}%p{n}" for n in range(len(func.params))]
     em.buffers = {b: Value(f"%p{n}", index) for n, b in enumerate(func.params)}
@@ -72,3 +43,32 @@ def _cpu(em: Emitter, func: Func) -> str:
     attributes = f'attributes #0 = {{ nounwind "prefer-vector-width"="{target.vector_bits}" }}'
     head = f'target triple = "{target.triple}"'
     return "\n".join([head, "", *texts, *declared, "", attributes, ""])
+
+
+def launches_module(
+    func: Func,
+    target: Target,
+    device: Callable[[Emitter, Func], Device],
+    polls: Mapping[int, int] = NO_POLLS,
+) -> str:
+    """Return a flat GPU function as one kernel per launch, as ``device`` writes them.
+
+    ``UnsupportedError`` as ``function_module``.
+    """
+    em = _emitter(func, target, polls)
+    writer = device(em, func)
+    em.device, em.libm, em.has_fma = writer, False, True
+    launches = nests(func)
+    for nest in launches:
+        emit_nest(em, writer, nest)
+    return writer.module(launches)
+
+
+def _emitter(func: Func, target: Target, polls: Mapping[int, int]) -> Emitter:
+    if func.symbols:
+        names = ", ".join(v.name for v in func.symbols)
+        raise UnsupportedError(f"function {func.name} over symbols {names}", "bind them first")
+    em = Emitter(target)
+    em.numbered = numbered(func.body)
+    em.polls = polls
+    return em

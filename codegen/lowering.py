@@ -16,11 +16,10 @@ from ..schedule.sketches.generate import default_schedule
 from ..schedule.trace import Trace
 from ..te.from_hlo import lower_group
 from . import cpu
-from .backend import backend
 from .code import KernelCode, PackCode
-from .llvm_ir import emit
 from .lower.pipeline import lower
 from .prepack import Pack, split_packs
+from .registry import backend
 from .sharing import Sharing, in_place_inputs, without_copies
 from .timings import timed
 
@@ -52,7 +51,7 @@ def pack_code(pack: Pack) -> PackCode:
     host = Target.parse("cpu")
     made = pack.func.params[1]
     size = made.dtype.bytes * math.prod(made.shape)
-    code = cpu.compile(emit(lower(pack.func, host), host), host)
+    code = cpu.compile(backend(host).emit(lower(pack.func, host), host), host)
     return PackCode(pack.index, pack.func.name, size, code)
 
 

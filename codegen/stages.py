@@ -20,16 +20,15 @@ from ..ir.loop.printer import show as show_loops
 from ..ir.loop.visit import walk
 from ..ir.target import Target
 from ..schedule.trace import Trace
-from .backend import backend
 from .compiled import Compiled
 from .groups import Groups, compiled, fuse_module, symbol
-from .llvm_ir import emit
 from .lower.pipeline import lower
 from .lowering import apply, loops, pack_code, workspace_bytes
 from .memory import alignment
 from .packing import packers
 from .plan import show as show_plan
 from .prepack import split_packs
+from .registry import backend
 from .schedules import for_groups
 from .sequence import make_plan
 
@@ -138,7 +137,7 @@ def group_stages(
     yield "scheduled", partial(show_loops, scheduled)
     flat = lower(split_packs(scheduled)[0], target)
     yield "flat", partial(show_loops, flat)
-    text = emit(flat, target)
+    text = backend(target).emit(flat, target)
     yield "llvm", lambda: text
     yield from backend(target).stages(text, target)
 

@@ -32,7 +32,7 @@ from ..ir.library.registry import registered
 from ..ir.target import Target
 from ..schedule.trace import Trace
 from . import ptxas
-from .runtime.bundle import Bundle, from_archive, write
+from .bundle import Bundle, from_archive, write
 from .schedules import identity
 
 VARIABLE = "NESTWRIGHT_CACHE"

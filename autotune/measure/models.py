@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from ...codegen.runtime.bundle import read
+from ...codegen.bundle import read
 from ...codegen.runtime.executable import Executable
 from ...ir.target import Target
 from ..compare import settled

@@ -26,10 +26,10 @@ from nestwright.autotune import journal
 from nestwright.autotune.api import best_traces
 from nestwright.autotune.programs import Program
 from nestwright.cli.arrays import in_order, read_constants, read_npz
+from nestwright.codegen import bundle
 from nestwright.codegen.artifact import is_artifact
 from nestwright.codegen.build import build
 from nestwright.codegen.replay import archive
-from nestwright.codegen.runtime import bundle
 from nestwright.ir.errors import NestwrightError
 from nestwright.ir.frontends.hlo_proto.writer import to_proto
 from nestwright.ir.hlo.nodes import HloModule

@@ -18,11 +18,11 @@ from ...ir.errors import ArgumentError, ArtifactError, OutOfMemoryError
 from ...ir.hlo.inputs import Draw, draw_all
 from ...ir.hlo.nodes import HloModule
 from ...ir.hlo.text import parse
-from ..backend import Loaded, backend
+from ..bundle import Bundle, write
+from ..loaded import Loaded, ThunkTime
 from ..plan import Plan, show
+from ..registry import load
 from .arguments import Array, refuse_keyword
-from .bundle import Bundle, write
-from .profile import ThunkTime
 
 
 class Executable:
@@ -179,7 +179,7 @@ class Executable:
         """The loaded code; ``TargetError`` if this machine cannot run it."""
         with self._loading:
             if self._loaded is None:
-                self._loaded = backend(self.bundle.target).load(self.bundle)
+                self._loaded = load(self.bundle)
                 self._call = self._loaded.call
             return self._loaded
 

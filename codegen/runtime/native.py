@@ -13,21 +13,34 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.errors import TargetError
+from ..bundle import Bundle
 from ..code import polls
+from ..loaded import ThunkTime
 from ..plan import Plan, children, library_thunks
 from ..signature import Tree, is_bounded, slots
 from ..symbols import FAILED, LIBRARY, PROGRAM
 from . import jit
 from .arguments import Array, answer, check_outputs, convert_all, refuse_keyword
 from .bounded import empty, live, padded
-from .bundle import Bundle
 from .entry import MAX_PARAMETERS, Entry
 from .library import Library
 from .outputs import allocator
 from .process import SHARED, runtime
-from .profile import ThunkTime, profile
+from .profile import profile
 
 HOLDS_GIL_BELOW = 20_000  # FLOP and bytes: a run this short does not pay for releasing the GIL
+
+
+def load(bundle: Bundle) -> Native:
+    """Load a bundle. ``TargetError`` if this machine cannot run its code."""
+    if not bundle.target.is_host:
+        raise TargetError(
+            f"{bundle.name} was built for {bundle.target.spec}",
+            "this machine cannot run its code",
+            hint="save it and load it on such a machine",
+        )
+    return Native(bundle)
 
 
 class Native:

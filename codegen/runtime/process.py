@@ -9,14 +9,13 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from threading import Lock
 from typing import Any
 
 from ...ir.target import Target
-from .. import cpu
+from ..registry import backend
 from ..symbols import RUNTIME
-from . import entry_ir, interrupts_ir, jit, pool
+from . import jit
 from .entry import builtin
 from .interrupts import Signals
 
@@ -42,19 +41,12 @@ _lock = Lock()
 _loaded: list[Runtime] = []
 
 
-@cache
-def objects(target: Target) -> tuple[bytes, ...]:
-    """The runtime's object code for a target."""
-    modules = (pool, entry_ir, interrupts_ir)
-    return tuple(cpu.compile(module.module_text(target), target) for module in modules)
-
-
 def runtime(compiled: Sequence[bytes] | None = None) -> Runtime:
-    """The runtime of this process, loaded at the first call (from ``compiled`` if given)."""
+    """Return the runtime of this process. The first call loads it, from ``compiled`` if given."""
     with _lock:
         if not _loaded:
             host = Target.parse("cpu")
-            library = jit.load(compiled or objects(host))
+            library = jit.load(compiled or backend(host).runtime(host))
             # For ever: worker threads run in this code until the process ends.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(library))
             addresses = {name: library.address(name) for name in RUNTIME}

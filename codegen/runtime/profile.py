@@ -12,24 +12,11 @@ from typing import Any
 import numpy as np
 
 from ..constants import aligned_zeros
+from ..loaded import ThunkTime
 from ..plan import BufferSlice, CopyThunk, KernelThunk, LibraryThunk, Thunk, accesses, walk
 from ..symbols import FAILED, step_symbol
 from .arguments import Array
 from .library import Library
-
-
-@dataclass(frozen=True, slots=True)
-class ThunkTime:
-    """``seconds`` is the best of the runs, a fraction of a microsecond of Python's call included.
-
-    ``name`` is the group's name, ``task`` its canonical key (empty for copies and control flow);
-    ``bytes`` is what one run reads and writes.
-    """
-
-    name: str
-    task: str
-    seconds: float
-    bytes: int
 
 
 @dataclass(frozen=True)

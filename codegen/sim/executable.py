@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..bundle import Bundle
+from ..loaded import ThunkTime
 from ..runtime.arguments import Array
-from ..runtime.bundle import Bundle
 from ..runtime.native import Native
-from ..runtime.profile import ThunkTime
 from .process import watching
+
+
+def load(bundle: Bundle) -> Simulated:
+    """Load a bundle for a simulated GPU."""
+    return Simulated(bundle)
 
 
 class Simulated(Native):

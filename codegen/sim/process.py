@@ -10,26 +10,16 @@ import ctypes
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from threading import RLock
 
 from ...ir.errors import ArgumentError, UnsupportedError
-from ...ir.target import Target
-from .. import cpu
 from ..runtime import jit
 from .layout import REPORT
 from .report import error
-from .runtime_ir import module_text
 
 SEED = "NESTWRIGHT_SIM_SEED"
 
 _running = RLock()
-
-
-@cache
-def runtime_object(host: Target) -> bytes:
-    """The object code of the simulator's runtime."""
-    return cpu.compile(module_text(host), host)
 
 
 def seed() -> int:

@@ -20,7 +20,7 @@ from nestwright.autotune.records import DEFAULT_SKETCH, encode
 from nestwright.autotune.tasks import extract
 from nestwright.autotune.tune import Plan, Tuner
 from nestwright.codegen.build import Builder
-from nestwright.codegen.runtime.bundle import read as read_bundle
+from nestwright.codegen.bundle import read as read_bundle
 from nestwright.codegen.runtime.executable import Executable
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.target import Target

@@ -21,11 +21,11 @@ import pytest
 import nestwright as nw
 from nestwright.codegen import cpu, program
 from nestwright.codegen.artifact import is_artifact, load
+from nestwright.codegen.bundle import Bundle
+from nestwright.codegen.cpu_backend import shared_runtime
 from nestwright.codegen.plan import BufferSlice, CopyThunk, KernelThunk, Plan
 from nestwright.codegen.runtime import native
-from nestwright.codegen.runtime.bundle import Bundle
 from nestwright.codegen.runtime.executable import Executable
-from nestwright.codegen.runtime.process import objects
 from nestwright.codegen.seal import seal
 from nestwright.codegen.signature import ArraySpec, Tree
 from nestwright.ir.dtypes import ALL, BY_NAME, DType, f32, to_numpy
@@ -83,7 +83,7 @@ def make(
     buffers = dict.fromkeys(kernels, (n, n))
     code = cpu.compile(program.module_text(plan, seal(plan, kernels, buffers), target), target)
     zeros = np.zeros(64, np.uint8)
-    bundle = Bundle("tiny", target, plan, kernels, buffers, code, objects(target), zeros)
+    bundle = Bundle("tiny", target, plan, kernels, buffers, code, shared_runtime(target), zeros)
     return Executable(bundle)
 
 

@@ -20,10 +20,10 @@ import pytest
 import nestwright as nw
 from nestwright.codegen import nvptx, ptxas
 from nestwright.codegen.groups import Groups, fuse_module
-from nestwright.codegen.llvm_ir import emit
 from nestwright.codegen.llvm_ir_device import launches
 from nestwright.codegen.lower.pipeline import lower
 from nestwright.codegen.lowering import loops
+from nestwright.codegen.registry import emit
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.load import load_model
 from nestwright.ir.loop.nodes import Func

@@ -12,9 +12,9 @@ import pytest
 
 from nestwright.codegen import nvptx, ptxas
 from nestwright.codegen.kernel import compile_func
-from nestwright.codegen.llvm_ir import emit
 from nestwright.codegen.lower.pipeline import lower
 from nestwright.codegen.prepack import split_packs
+from nestwright.codegen.registry import emit
 from nestwright.ir.dtypes import to_numpy
 from nestwright.ir.hlo.fuse import fuse
 from nestwright.ir.hlo.passes.pipeline import optimize

@@ -10,8 +10,8 @@ import pytest
 
 from nestwright.codegen import cpu
 from nestwright.codegen.kernel import compile_func, compile_object
-from nestwright.codegen.llvm_ir import emit
 from nestwright.codegen.lower.pipeline import lower
+from nestwright.codegen.registry import emit
 from nestwright.codegen.runtime import jit
 from nestwright.codegen.runtime.process import runtime
 from nestwright.ir.dtypes import to_numpy

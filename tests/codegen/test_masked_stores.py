@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from nestwright.codegen.kernel import Kernel, compile_flat, load
-from nestwright.codegen.llvm_ir import emit
+from nestwright.codegen.registry import emit
 from nestwright.ir.conversion import convert
 from nestwright.ir.dtypes import ALL, BY_NAME, index, pred, to_numpy
 from nestwright.ir.formats import is_narrow

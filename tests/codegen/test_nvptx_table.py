@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from nestwright.codegen import nvptx, ptxas
-from nestwright.codegen.llvm_ir import emit
+from nestwright.codegen.registry import emit
 from nestwright.ir import dtypes
 from nestwright.ir.dtypes import DType
 from nestwright.ir.elementwise import TABLE

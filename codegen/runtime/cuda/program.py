@@ -19,7 +19,9 @@ from ....ir.arrays import as_array
 from ....ir.dtypes import from_numpy
 from ....ir.errors import ArgumentError, NestwrightError, TargetError, UnsupportedError
 from ....ir.library.session import Session
+from ...bundle import Bundle
 from ...code import DeviceCode
+from ...loaded import ThunkTime
 from ...plan import KernelThunk, LibraryThunk, Plan
 from ...signature import ArraySpec, is_bounded, slots
 from ..arguments import (
@@ -34,8 +36,7 @@ from ..arguments import (
     refuse_keyword,
 )
 from ..bounded import empty, live, padded
-from ..bundle import Bundle
-from ..profile import ThunkTime, thunk_time
+from ..profile import thunk_time
 from .arrays import DeviceArray, Placed, is_on_gpu, take
 from .device import Device, Memory, device
 from .driver import DriverError
@@ -375,7 +376,7 @@ def apart(
     return True
 
 
-def load_program(bundle: Bundle) -> DeviceProgram:
+def load(bundle: Bundle) -> DeviceProgram:
     """A bundle on this machine's GPU. ``TargetError`` where there is none that can run it."""
     try:
         found = device()

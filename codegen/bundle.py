@@ -20,14 +20,14 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.archive import Archive, is_unicode, opened, parse_object
-from ...ir.errors import ArtifactError
-from ...ir.files import whole_file
-from ...ir.target import Target
-from ..code import Code, code_bytes, from_parts, kinds, parts
-from ..constants import aligned_zeros
-from ..plan import Plan, check_buffers, from_json, kernels
-from ..seal import plan_bytes, seal
+from ..ir.archive import Archive, is_unicode, opened, parse_object
+from ..ir.errors import ArtifactError
+from ..ir.files import whole_file
+from ..ir.target import Target
+from .code import Code, code_bytes, from_parts, kinds, parts
+from .constants import aligned_zeros
+from .plan import Plan, check_buffers, from_json, kernels
+from .seal import plan_bytes, seal
 
 FORMAT = 4
 _KIND = "nestwright executable"
