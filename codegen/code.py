@@ -12,7 +12,6 @@ from typing import Any, TypeAlias
 from ..ir.errors import ArtifactError
 from ..ir.gpus import Gpu
 from ..ir.target import Target
-from .sharing import NOTHING_SHARED, Sharing
 from .symbols import POLL
 
 
@@ -53,6 +52,21 @@ class DeviceCode:
 
 Code: TypeAlias = bytes | DeviceCode
 """Object code for a processor, or kernels for a GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """Which memory a kernel's outputs may share with its inputs; all by number.
+
+    The only output may be written over each of ``in_place``. Each ``(output, input)`` of
+    ``updates`` is an update in place: the caller must put the input's value there first.
+    """
+
+    in_place: tuple[int, ...] = ()
+    updates: tuple[tuple[int, int], ...] = ()
+
+
+NOTHING_SHARED = Sharing()
 
 
 @dataclass(frozen=True, slots=True)

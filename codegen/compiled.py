@@ -9,8 +9,8 @@ from typing import TypeAlias
 import numpy as np
 
 from ..ir.hlo.nodes import Instruction
+from .code import NOTHING_SHARED, Sharing
 from .constants import Bytes
-from .sharing import NOTHING_SHARED, Sharing
 
 Packer: TypeAlias = Callable[[np.ndarray[tuple[int, ...], np.dtype[np.generic]]], Bytes]
 

@@ -16,11 +16,11 @@ from ..schedule.sketches.generate import default_schedule
 from ..schedule.trace import Trace
 from ..te.from_hlo import lower_group
 from . import cpu
-from .code import KernelCode, PackCode
+from .code import KernelCode, PackCode, Sharing
 from .lower.pipeline import lower
 from .prepack import Pack, split_packs
 from .registry import backend
-from .sharing import Sharing, in_place_inputs, without_copies
+from .sharing import in_place_inputs, without_copies
 from .timings import timed
 
 log = logging.getLogger("nestwright")

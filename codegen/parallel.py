@@ -22,9 +22,8 @@ from time import perf_counter
 from ..ir.errors import ArtifactError
 from ..ir.target import Target
 from ..schedule.trace import Trace
-from .code import KernelCode, PackCode, from_parts
+from .code import KernelCode, PackCode, Sharing, from_parts
 from .lowering import compile_text
-from .sharing import Sharing
 
 JOBS_PER_HELPER = 6  # fewer jobs do not pay for starting one
 

@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from ..ir.loop.nodes import Func
 from ..ir.target import Target
 from .bundle import Bundle
 from .code import Code
 from .loaded import Loaded
 from .plan import Plan
+
+if TYPE_CHECKING:
+    from ..ir.loop.nodes import Func
 
 Stage: TypeAlias = tuple[str, Callable[[], str]]
 

@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..ir.hlo.nodes import Computation, Instruction, Shape
 from ..ir.loop.nodes import Block, Buffer, Func, Seq, Stmt
 from ..ir.loop.visit import seq, walk
 from ..te.from_hlo.scalars import is_elementwise
-
-
-@dataclass(frozen=True, slots=True)
-class Sharing:
-    """Which memory a kernel's outputs may share with its inputs; all by number.
-
-    The only output may be written over each of ``in_place``. Each ``(output, input)`` of
-    ``updates`` is an update in place: the caller must put the input's value there first.
-    """
-
-    in_place: tuple[int, ...] = ()
-    updates: tuple[tuple[int, int], ...] = ()
-
-
-NOTHING_SHARED = Sharing()
+from .code import Sharing
 
 
 def in_place_inputs(computation: Computation) -> tuple[int, ...]:

@@ -10,19 +10,19 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...ir.errors import ArgumentError, ArtifactError, OutOfMemoryError
-from ...ir.hlo.inputs import Draw, draw_all
-from ...ir.hlo.nodes import HloModule
-from ...ir.hlo.text import parse
 from ..bundle import Bundle, write
 from ..loaded import Loaded, ThunkTime
 from ..plan import Plan, show
 from ..registry import load
 from .arguments import Array, refuse_keyword
+
+if TYPE_CHECKING:
+    from ...ir.hlo.nodes import HloModule
 
 
 class Executable:
@@ -99,6 +99,8 @@ class Executable:
                 raise ArtifactError(
                     f"{self.name} holds no HLO", "weights were frozen into it when it was built"
                 )
+            from ...ir.hlo.text import parse
+
             self._module = parse(text, f"<{self.name}>")
         return self._module
 
@@ -110,6 +112,8 @@ class Executable:
         """
         if not isinstance(seed, int) or seed < 0:
             raise ArgumentError(f"seed {seed!r}", "a seed is a whole number from 0 on", self.name)
+        from ...ir.hlo.inputs import Draw, draw_all
+
         try:
             recipes = json.loads(self.bundle.notes.get("draws", ""))
             pairs = zip(self.plan.params, recipes, strict=True)
