@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from . import te as te
-    from .autotune.api import build as build
     from .autotune.api import tune as tune
     from .autotune.bench import bench as bench
+    from .autotune.build import build as build
     from .autotune.specialize import Specialized as Specialized
     from .autotune.specialize import jit as jit
     from .codegen.artifact import load as load
@@ -52,7 +52,7 @@ _HOME = {
     "Target": ".ir.target",
     "Specialized": ".autotune.specialize",
     "bench": ".autotune.bench",
-    "build": ".autotune.api",
+    "build": ".autotune.build",
     "counters": ".codegen.counters",
     "jit": ".autotune.specialize",
     "load": ".codegen.artifact",

@@ -1,46 +1,28 @@
-"""The public face of tuning: ``tune`` searches and logs, ``build`` applies what a log holds."""
+"""``tune``: search for faster schedules of a model, and log what is found."""
 
 from __future__ import annotations
 
 import os
-import warnings
-from collections.abc import Mapping
-from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, TypeAlias, overload
+from typing import Any
 
-from ..codegen.build import Builder, build_or_load
-from ..codegen.build import build as build_module
-from ..codegen.device_kernel import DeviceKernel, compile_device
-from ..codegen.kernel import Kernel, compile_func
-from ..codegen.runtime.executable import Executable
-from ..codegen.schedules import Schedules
-from ..codegen.stages import stage_text as _stage_text
-from ..codegen.store import folder
-from ..codegen.timings import timed
-from ..ir.errors import ArgumentError, NestwrightWarning, TargetError
-from ..ir.frontends.jax import JaxModel
-from ..ir.hlo.content import digest
+from ..codegen.build import Builder
+from ..ir.errors import ArgumentError, TargetError
 from ..ir.hlo.nodes import HloModule
 from ..ir.load import as_model, as_module
 from ..ir.loop.nodes import Func
 from ..ir.target import Target
-from ..schedule.limits import require_limits
 from ..schedule.schedule import Schedule
-from ..schedule.sketches.generate import default_schedule
-from ..schedule.trace import Trace
 from .budget import Budget
-from .journal import Log, Writer, describe, read, schedules_of
+from .build import Constants, ModelLike, check_constants, warn_of
+from .journal import Writer, read
 from .measure.estimate import Estimator
 from .measure.pool import Pool
 from .progress import Listener, TuneResult
 from .tasks import Task, extract, from_func
 from .tune import Plan, Tuner
 
-GraphLike: TypeAlias = str | os.PathLike[str] | HloModule | JaxModel
-ModelLike: TypeAlias = GraphLike | Func | Schedule
-Constants: TypeAlias = Mapping[int | str, Any]
 LOGS = Path("tuning_logs")
 
 
@@ -86,7 +68,7 @@ def tune(
         Estimator() if simulate_cost else Pool(machine.threads, workers) as measurer,
     ):
         before = read(path)
-        _warn_of(before)
+        warn_of(before)
         known = {t.key for t in tasks}
         if not resume:
             trials += sum(t.workload in known for t in before.trials)
@@ -99,137 +81,6 @@ def tune(
             return tuner.run()
         finally:
             tuner.close()
-
-
-@overload
-def build(
-    model: GraphLike,
-    target: str | Target = ...,
-    log: str | os.PathLike[str] | None = ...,
-    constants: Constants | None = ...,
-    timings: dict[str, float] | None = ...,
-    cache: bool = ...,
-    example: Any = ...,
-    excess_precision: bool = ...,
-) -> Executable: ...
-
-
-@overload
-def build(
-    model: Func | Schedule,
-    target: str | Target = ...,
-    log: str | os.PathLike[str] | None = ...,
-    constants: Constants | None = ...,
-    timings: dict[str, float] | None = ...,
-    cache: bool = ...,
-    example: Any = ...,
-    excess_precision: bool = ...,
-) -> Kernel | DeviceKernel: ...
-
-
-def build(
-    model: ModelLike,
-    target: str | Target = "cpu",
-    log: str | os.PathLike[str] | None = None,
-    constants: Constants | None = None,
-    timings: dict[str, float] | None = None,
-    cache: bool = True,
-    example: Any = None,
-    excess_precision: bool = True,
-) -> Executable | Kernel | DeviceKernel:
-    """Compile a model with the best schedules of a log; never measures, never tunes.
-
-    ``model`` is a path to HLO text, an HLO proto or StableHLO text; an ``HloModule``; what JAX
-    lowered, traced or exported; a JAX function, with the arguments ``example`` (a tuple of arrays,
-    ``jax.ShapeDtypeStruct`` or pytrees of them: the executable takes and gives their leaves, in
-    JAX's order); or a function or ``Schedule`` of the DSL.
-
-    Groups that the log has nothing for get the default schedule; a log without a single record for
-    this model and target draws a warning that says what it holds. ``timings`` is filled with the
-    seconds of each stage. With ``cache`` a model that was built before, from the same content and
-    schedules by the same compiler, comes from disk (``codegen.store`` says where). With
-    ``excess_precision`` (XLA's ``xla_allow_excess_precision``) floats of fewer than 32 bits stay
-    f32 between the operations of a fused group and round where the group ends; without, after every
-    operation. What is of the DSL becomes a ``Kernel``, on a GPU a ``DeviceKernel``, and computes
-    what it says; ``ScheduleError`` for a schedule that exceeds the GPU or is half done.
-    """
-    machine = Target.parse(target)
-    schedules = best_traces(log, machine) if log is not None else Schedules({})
-    if isinstance(model, Func | Schedule):
-        return _build_func(model, machine, log, schedules)
-    spent: dict[str, float] = {} if timings is None else timings
-    _check_constants(constants)
-    known = as_model(model, example)
-
-    def module() -> HloModule:
-        with timed(spent, "parse"):
-            return as_module(known)
-
-    content = _content(known) if cache and folder() is not None else None
-    if content is None:
-        exe = build_module(module(), machine, schedules, constants, spent, excess_precision)
-    else:
-        exe = build_or_load(content, module, machine, schedules, constants, spent, excess_precision)
-    if log is not None and exe.bundle.notes.get("scheduled") == "0":
-        text = _foreign(exe.name, machine, read(log))
-        warnings.warn(text, NestwrightWarning, stacklevel=2)
-    return exe
-
-
-def _content(model: str | os.PathLike[str] | HloModule) -> bytes | None:
-    """What names a model by its content; None for a file that cannot be read."""
-    if isinstance(model, HloModule):
-        return digest(model)
-    try:
-        return sha256(Path(model).read_bytes()).digest()
-    except (OSError, ValueError):
-        return None
-
-
-def stage_text(
-    model: ModelLike,
-    stage: str,
-    group: str | None = None,
-    target: str | Target = "cpu",
-    log: str | os.PathLike[str] | None = None,
-    constants: Constants | None = None,
-    example: Any = None,
-    excess_precision: bool = True,
-) -> str:
-    """The text of a model at a stage of compilation, under the schedules of a log.
-
-    ``group`` asks for one group, by its name or the start of its key.
-    """
-    if isinstance(model, Func | Schedule):
-        raise ArgumentError("stages are those of models", "this is a function of the DSL")
-    machine = Target.parse(target)
-    schedules = best_traces(log, machine) if log is not None else Schedules({})
-    module = as_module(model, example)
-    return _stage_text(module, machine, stage, group, schedules, constants, excess_precision)
-
-
-def best_traces(log: str | os.PathLike[str], target: Target) -> Schedules:
-    """The best schedule of each workload that a log holds for a target, and of whole models.
-
-    Those that cannot be read are left out, with a warning.
-    """
-    held = read(log)
-    _warn_of(held)
-    schedules, broken = schedules_of(held, target)
-    if broken:
-        named = ", ".join(key[:16] for key in broken[:4]) + (", .." if len(broken) > 4 else "")
-        text = f"{len(broken)} schedules in {log} cannot be read and are not used; workload {named}"
-        warnings.warn(text, NestwrightWarning, stacklevel=3)
-    return schedules
-
-
-def _warn_of(log: Log) -> None:
-    """Tell of lines that were skipped, as one warning."""
-    if log.problems:
-        places = ", ".join(map(str, log.paths))
-        text = f"{len(log.problems)} lines of {places} are no records, or changed, and were skipped"
-        advice = f"`nestwright log check {places}` lists them"
-        warnings.warn(f"{text}; {advice}", NestwrightWarning, stacklevel=3)
 
 
 def default_log(name: str, target: Target) -> Path:
@@ -245,7 +96,7 @@ def _tasks(
     excess_precision: bool,
 ) -> tuple[str, tuple[Task, ...], Builder | None]:
     """The model's name, its tasks, and what builds it as a whole (None for a single function)."""
-    _check_constants(constants)
+    check_constants(constants)
     if isinstance(model, Func | Schedule):
         func = model if isinstance(model, Func) else model.func
         return func.name, from_func(func, target), None
@@ -272,53 +123,11 @@ def _runnable(target: Target) -> Target:
     return target
 
 
-def _check_constants(constants: Constants | None) -> None:
-    if constants is not None and not isinstance(constants, Mapping):
-        raise ArgumentError(
-            f"constants of type {type(constants).__name__}", "they go by the parameters' numbers "
-            "or names", hint="constants={1: weights}",
-        )  # fmt: skip
-
-
 def _check_budget(trials: int, seconds: float | None) -> None:
     if not isinstance(trials, int) or trials < 1:
         raise ArgumentError(f"trials={trials}", "at least one trial is needed")
     if seconds is not None and not (isinstance(seconds, int | float) and seconds > 0):
         raise ArgumentError(f"seconds={seconds}", "a positive time is needed")
-
-
-def _build_func(
-    model: Func | Schedule,
-    target: Target,
-    log: str | os.PathLike[str] | None,
-    schedules: Mapping[str, Trace],
-) -> Kernel | DeviceKernel:
-    """A schedule as it is; a function with the log's schedule for it, else the default one."""
-    if isinstance(model, Schedule):
-        if target.is_gpu:
-            require_limits(model.func, target.gpu)
-        return _kernel(model.func, target)
-    tasks = from_func(model, target)
-    trace = schedules.get(tasks[0].key) if tasks else None
-    if log is not None and trace is None:
-        text = _foreign(model.name, target, read(log))
-        warnings.warn(text, NestwrightWarning, stacklevel=3)
-    chosen = default_schedule(model, target) if trace is None else trace.replay(model)
-    return _kernel(chosen.func, target)
-
-
-def _kernel(func: Func, target: Target) -> Kernel | DeviceKernel:
-    if target.kind == "cuda":
-        return DeviceKernel(compile_device(func, target))
-    return compile_func(func, target)
-
-
-def _foreign(name: str, target: Target, log: Log) -> str:
-    places = ", ".join(map(str, log.paths))
-    return (
-        f"{places}: no record for {name} on {target.key}; default schedules are used. "
-        f"The log holds {describe(log)}"
-    )
 
 
 def _tool() -> dict[str, str]:

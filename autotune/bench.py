@@ -27,7 +27,8 @@ from ..ir.load import as_module
 from ..ir.scratch import scratch
 from ..ir.target import Target
 from ..schedule.trace import Trace
-from .api import Constants, GraphLike, default_log
+from .api import default_log
+from .build import Constants, GraphLike
 from .compare import Comparison
 from .counting import flops as count_flops
 from .counting import moved

@@ -19,7 +19,7 @@ from ..ir.errors import ArgumentError
 from ..ir.frontends.jax_calls import JaxFunction
 from ..ir.hlo.nodes import HloModule
 from ..ir.target import Target
-from .api import build
+from .build import build
 
 Model: TypeAlias = str | os.PathLike[str] | HloModule
 Rebuild: TypeAlias = Callable[[Any], Any]

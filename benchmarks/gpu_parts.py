@@ -89,7 +89,7 @@ def build(part: Part, text: str, options: str = "") -> tuple[Any, float]:
     target = Target.parse(f"{spec} {options}" if options and spec.startswith("cuda") else spec)
     schedules: Mapping[str, Any] = {}
     if part.options.log:
-        from nestwright.autotune.api import best_traces
+        from nestwright.autotune.build import best_traces
 
         schedules = best_traces(part.options.log, target)
     start = time.perf_counter()

@@ -33,7 +33,7 @@ def build(
     as_json: bool,
 ) -> None:
     """Build MODEL for a target. Nothing is measured."""
-    from ..autotune.api import build as build_model
+    from ..autotune.build import build as build_model
     from ..codegen.code import DeviceCode
 
     start = time.perf_counter()

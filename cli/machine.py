@@ -119,7 +119,7 @@ def _compiles() -> Finding:
     """Build and run `x + y` through every floor."""
     import numpy as np
 
-    from ..autotune.api import build
+    from ..autotune.build import build
     from ..ir.hlo.text import parse
 
     text = (

@@ -193,7 +193,7 @@ def _read(path: str, entry: Computation) -> list[Array]:
 
 def _schedules(records: bytes, target: Target) -> Mapping[str, Trace]:
     """The best schedules of a log's text."""
-    from ..autotune.api import best_traces
+    from ..autotune.build import best_traces
     from ..ir.scratch import scratch
 
     if not records:

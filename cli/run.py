@@ -69,7 +69,7 @@ def _prepare(
     excess_precision: bool | None,
 ) -> tuple[Executable, Callable[[], HloModule]]:
     """What runs, and how to get at the graph that it came from."""
-    from ..autotune.api import build
+    from ..autotune.build import build
     from ..codegen.artifact import is_artifact, load
     from ..ir.hlo.passes.freeze_parameters import freeze
     from ..ir.load import load_model

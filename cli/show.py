@@ -82,7 +82,7 @@ def _stage(
     constants: Constants | None,
     excess_precision: bool,
 ) -> Answer:
-    from ..autotune.api import stage_text
+    from ..autotune.build import stage_text
     from ..codegen.stages import check_stage
     from ..ir.target import Target
 
@@ -102,7 +102,7 @@ def _dump(
     constants: Constants | None,
     excess_precision: bool,
 ) -> Answer:
-    from ..autotune.api import best_traces
+    from ..autotune.build import best_traces
     from ..codegen.dump import dump_stages
     from ..ir.load import load_model
     from ..ir.target import Target

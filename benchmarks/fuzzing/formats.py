@@ -23,7 +23,7 @@ import numpy as np
 
 import nestwright as nw
 from nestwright.autotune import journal
-from nestwright.autotune.api import best_traces
+from nestwright.autotune.build import best_traces
 from nestwright.autotune.programs import Program
 from nestwright.cli.arrays import in_order, read_constants, read_npz
 from nestwright.codegen import bundle

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nestwright.autotune.api import best_traces, build, tune
+from nestwright.autotune.api import tune
+from nestwright.autotune.build import best_traces, build
 from nestwright.autotune.journal import check, read
 from nestwright.autotune.records import Trial, device_id, estimates_id
 from nestwright.ir.hlo.text import parse

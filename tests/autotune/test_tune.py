@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from nestwright import te
-from nestwright.autotune.api import best_traces, build, stage_text, tune
+from nestwright.autotune.api import tune
+from nestwright.autotune.build import best_traces, build, stage_text
 from nestwright.autotune.journal import check, read
 from nestwright.autotune.measure.pool import Pool
 from nestwright.autotune.progress import Progress, TuningInterrupted

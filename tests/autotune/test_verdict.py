@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from nestwright.autotune.api import best_traces, build
 from nestwright.autotune.budget import Budget
+from nestwright.autotune.build import best_traces, build
 from nestwright.autotune.journal import Log, Writer, check, read
 from nestwright.autotune.measure.estimate import Estimator
 from nestwright.autotune.measure.protocol import Job, Outcome, Watch

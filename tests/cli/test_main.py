@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import nestwright.autotune.api as api
+import nestwright.autotune.build as api
 from nestwright.codegen.llvm_faults import MaskedStores
 
 COMMANDS = ("tune", "build", "run", "bench", "show", "log", "targets", "doctor")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import nestwright.te as te
-from nestwright.autotune.api import build
+from nestwright.autotune.build import build
 from nestwright.ir.loop.nodes import Func
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.target import Target

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import nestwright as nw
-from nestwright.autotune.api import stage_text
+from nestwright.autotune.build import stage_text
 from nestwright.ir.errors import ArgumentError, UnsupportedError, VerifyError
 from nestwright.ir.frontends.hlo_proto.writer import to_proto
 from nestwright.ir.hlo.interp import evaluate
