@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from ..codegen.groups import Groups, fuse_module
 from ..codegen.sequence import called
+from ..codegen.trips import trip_count
 from ..ir.errors import UnsupportedError
 from ..ir.hlo.canonical import canonical_text
 from ..ir.hlo.fuse import Group
-from ..ir.hlo.nodes import Computation, HloModule
+from ..ir.hlo.nodes import Computation, HloModule, Instruction
 from ..ir.loop.nodes import Func
 from ..ir.loop.printer import show as show_loops
 from ..ir.target import Target
@@ -21,7 +22,7 @@ from .reach import reaches
 from .records import Workload, digest
 from .search.space import Space
 
-LOOP_TRIPS = 10.0  # how often a loop body is taken to run, where nothing says it
+LOOP_TRIPS = 10.0  # assumed trip count of a loop whose HLO does not tell
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,14 @@ def _occurrences(module: HloModule, groups: Groups) -> dict[str, float]:
             name = groups.keys[group]
             times[name] = times.get(name, 0.0) + runs
         for i in computation.instructions:
-            turns = runs * LOOP_TRIPS if i.opcode == "while" else runs
-            waiting += [(c, turns) for c in called(i) if c in groups.fusions]
+            times_each = runs * _trips(i)
+            waiting += [(c, times_each) for c in called(i) if c in groups.fusions]
     return times
+
+
+def _trips(i: Instruction) -> float:
+    """How often an instruction runs the computations that it calls, each time it runs itself."""
+    if i.opcode != "while":
+        return 1.0
+    count = trip_count(i)
+    return LOOP_TRIPS if count is None else float(count)

@@ -21,7 +21,7 @@ from nestwright.autotune.journal import check, read
 from nestwright.autotune.measure.pool import Pool
 from nestwright.autotune.progress import Progress, TuningInterrupted
 from nestwright.autotune.records import DEFAULT_SKETCH
-from nestwright.autotune.tasks import extract
+from nestwright.autotune.tasks import LOOP_TRIPS, extract
 from nestwright.ir.errors import ArgumentError, LogError, TargetError
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse
@@ -76,6 +76,49 @@ def test_tasks_are_counted_once_with_their_weight() -> None:
     assert [t.weight for t in tasks] == [1.0] * len(tasks)
     assert len({t.key for t in tasks}) == len(tasks) >= 2
     assert sum(t.weight for t in extract(optimize(parse(text)), Target.parse(TARGET))) >= 2
+
+
+NESTED = """HloModule nested
+more {{ s = (s32[], f32[64,64]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant(1000)
+  ROOT r = pred[] compare(i, n), direction=LT }}
+unknown {{ s = (f32[64,64], s32[]) parameter(0)
+  i = s32[] get-tuple-element(s), index=1
+  n = s32[] constant(7)
+  ROOT r = pred[] compare(i, n), direction=LT }}
+square {{ s = (f32[64,64], s32[]) parameter(0)
+  x = f32[64,64] get-tuple-element(s), index=0
+  i = s32[] get-tuple-element(s), index=1
+  j = s32[] add(i, i)
+  y = f32[64,64] dot(x, x), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+  ROOT r = (f32[64,64], s32[]) tuple(y, j) }}
+step {{ s = (s32[], f32[64,64]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = f32[64,64] get-tuple-element(s), index=1
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  {body}
+  ROOT r = (s32[], f32[64,64]) tuple(j, y) }}
+ENTRY main {{ x = f32[64,64] parameter(0)
+  i = s32[] constant({start})
+  s = (s32[], f32[64,64]) tuple(i, x)
+  w = (s32[], f32[64,64]) while(s), condition=more, body=step
+  ROOT r = f32[64,64] get-tuple-element(w), index=1 }}
+"""
+DOT = "y = f32[64,64] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+INNER = """t = (f32[64,64], s32[]) tuple(x, i)
+  w = (f32[64,64], s32[]) while(t), condition=unknown, body=square
+  y = f32[64,64] get-tuple-element(w), index=0"""
+
+
+@pytest.mark.parametrize(
+    ("start", "body", "weight"), [(0, DOT, 1000), (997, DOT, 3), (0, INNER, 1000 * LOOP_TRIPS)]
+)
+def test_a_loop_weighs_its_body_by_its_trip_count(start: int, body: str, weight: float) -> None:
+    module = optimize(parse(NESTED.format(start=start, body=body)))
+    tasks = extract(module, Target.parse(TARGET))
+    assert max(t.weight for t in tasks) == weight
 
 
 def test_log_has_a_default_first_and_everything_replay_needs(tuned: Path) -> None:
