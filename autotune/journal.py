@@ -195,12 +195,39 @@ def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
                 pass
 
 
-def read(*paths: PathLike) -> Log:
-    """The records of one or more logs; ``LogError``: unreadable file, unknown version."""
+def log_files(*paths: PathLike) -> tuple[Path, ...]:
+    """Return the log files at paths: of a folder, all ``.jsonl`` files in it and below, by name.
+
+    ``LogError`` for what is not a path, and for a folder without a log.
+    """
+    found: list[Path] = []
     for path in paths:
         if not isinstance(path, str | os.PathLike):
-            raise LogError(f"cannot read {path!r}", "it is no path")
-    log = Log(tuple(Path(p) for p in paths))
+            raise LogError(f"cannot read {path!r}", "expected a path")
+        place = Path(path)
+        inside = sorted(place.rglob("*.jsonl")) if _is_folder(place) else [place]
+        if not inside:
+            raise LogError(
+                f"no tuning log in {str(place)!r}", "the folder has no .jsonl file",
+                hint="`nestwright tune` writes to tuning_logs/<target>/<model>.jsonl",
+            )  # fmt: skip
+        found += inside
+    return tuple(found)
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except ValueError:  # a NUL in the path, which reading reports
+        return False
+
+
+def read(*paths: PathLike) -> Log:
+    """Return the records of logs, and of all logs in folders.
+
+    ``LogError``: unreadable file, unknown version, a folder without logs.
+    """
+    log = Log(log_files(*paths))
     for path in log.paths:
         try:
             with path.open("rb") as file:
@@ -393,6 +420,8 @@ def stamped(record: Stamped) -> Stamped:
 def merge(paths: Sequence[PathLike], out: PathLike) -> tuple[int, int]:
     """Concatenate logs without repeated records; returns (records kept, repeated ones dropped).
 
+    A folder stands for all logs in it.
+
     Lines travel as they are, fields that this version does not know included. Written beside
     ``out`` and renamed, so ``out`` may be one of ``paths``.
     """
@@ -401,8 +430,8 @@ def merge(paths: Sequence[PathLike], out: PathLike) -> tuple[int, int]:
     kept = dropped = 0
     try:
         with whole_file(out) as target:
-            for path in paths:
-                with Path(path).open("rb") as file:
+            for path in log_files(*paths):
+                with path.open("rb") as file:
                     for _, line in _lines(file):
                         name = _identity(line)
                         if name is None or name in seen:

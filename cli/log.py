@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Suggesting)
 def log() -> None:
-    """Show, check and merge tuning logs."""
+    """Show, check and merge tuning logs, given as files or as folders of them."""
 
 
 @log.command()
@@ -120,15 +120,17 @@ def merge(paths: tuple[str, ...], output: str) -> None:
 def check(paths: tuple[str, ...], as_json: bool) -> int:
     """Look for broken lines and records that do not hang together; exit 1 if there are any."""
     from ..autotune.journal import check as check_log
+    from ..autotune.journal import log_files
     from ..autotune.units import counted
 
-    found = [problem for path in paths for problem in check_log(path)]
+    files = log_files(*paths)
+    found = [problem for path in files for problem in check_log(path)]
     if as_json:
         click.echo(json.dumps({"version": 1, "ok": not found, "problems": found}))
     else:
         for problem in found:
             click.echo(problem)
-        click.echo(f"{counted(len(found), 'problem')} in {counted(len(paths), 'file')}")
+        click.echo(f"{counted(len(found), 'problem')} in {counted(len(files), 'file')}")
     return 1 if found else 0
 
 

@@ -274,3 +274,22 @@ def test_stats_and_description(tmp_path: Path) -> None:
     assert found["status"] == {"ok": 1, "wrong": 1}
     assert found["models"] == ["mnist"]
     assert describe(log) == "2 trials of 1 workload; mnist for d"
+
+
+def test_a_folder_stands_for_all_logs_in_it(tmp_path: Path) -> None:
+    logs = tmp_path / "tuning_logs"
+    (logs / "cpu-a").mkdir(parents=True)
+    (logs / "cpu-b").mkdir()
+    write(logs / "cpu-a" / "x.jsonl", trial(1))
+    write(logs / "cpu-b" / "y.jsonl", trial(2), trial(3))
+    (logs / "notes.txt").write_text("no log")
+    held = read(logs)
+    assert [t.decisions["rows"] for t in held.trials] == [1, 2, 3]
+    assert [p.name for p in held.paths] == ["x.jsonl", "y.jsonl"]
+    assert merge([logs], tmp_path / "all.jsonl") == (5, 3)  # both hold the header, the workload and the device
+    assert len(read(tmp_path / "all.jsonl").trials) == 3
+
+
+def test_a_folder_without_logs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(LogError, match=r"no tuning log in .*: the folder has no .jsonl file"):
+        read(tmp_path)
