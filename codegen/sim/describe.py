@@ -121,7 +121,7 @@ class Module:
         }
         for axis, grid, block in zip("xyz", x.nest.grid, x.nest.block, strict=True):
             fields |= {f"grid.{axis}": f"i64 {grid}", f"block.{axis}": f"i64 {block}"}
-        yield f"{name} = internal constant {_struct([fields[f] for f in layout.LAUNCH])}"
+        yield f"{name} = constant {_struct([fields[f] for f in layout.LAUNCH])}"
 
     def _buffers(self, name: str, x: Described) -> Iterator[str]:
         rows = []
