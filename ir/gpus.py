@@ -127,13 +127,30 @@ def best_arch(capability: int) -> str:
     return max(fit, key=lambda gpu: (gpu.sm, gpu.exact)).arch if fit else ""
 
 
+def bindings() -> Any:
+    """cuda-python's module of the driver's functions. ``TargetError`` where it cannot be imported.
+
+    The library of the driver itself is loaded with the first call.
+    """
+    try:
+        from cuda.bindings import driver
+    except Exception as error:  # a package may break in its own ways
+        missing = isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("cuda")
+        why = "cuda-python is not installed, or older than 12.8 (pip install 'nestwright[cuda]')"
+        raise _none_here(why if missing else f"cuda-python: {told(error)}") from error
+    return driver
+
+
+def told(error: Exception) -> str:
+    """The text of an error of other people's code, on one line and with its type."""
+    name = type(error).__name__
+    return " ".join(f"{name}: {error}".split()) if str(error) else name
+
+
 @cache
 def capability() -> int:
     """The number of the first GPU here (90 for compute capability 9.0), as the driver tells it."""
-    try:
-        from cuda.bindings import driver
-    except ImportError as error:
-        raise _none_here("cuda-python is not installed (pip install nestwright[cuda])") from error
+    driver = bindings()
     try:
         _ask(driver.cuInit(0))
         device = _ask(driver.cuDeviceGet(0))
@@ -147,14 +164,14 @@ def capability() -> int:
         )
     except _Refused as error:
         raise _none_here(str(error)) from error
-    except RuntimeError as error:  # the library is not there
-        raise _none_here("this machine has no NVIDIA driver") from error
+    except Exception as error:  # of the bindings: the library, or a function of it, is not there
+        raise _none_here(told(error)) from error
     return 10 * major + minor
 
 
 @cache
 def runs_here(arch: str) -> bool:
-    """Whether this machine has a driver and a GPU that run code for ``arch``."""
+    """True if this machine has a driver and a GPU that run code for ``arch``."""
     try:
         return GPUS[arch].runs_on(capability())
     except TargetError:

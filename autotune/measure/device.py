@@ -14,8 +14,9 @@ from ...codegen.code import DeviceCode
 from ...codegen.device_kernel import CompiledDevice, compile_device
 from ...codegen.packing import packers
 from ...codegen.runtime.cuda.device import Device as Gpu
-from ...codegen.runtime.cuda.device import Memory, device
+from ...codegen.runtime.cuda.device import device
 from ...codegen.runtime.cuda.kernels import load
+from ...codegen.runtime.cuda.memory import Memory
 from ...codegen.runtime.cuda.recording import LaunchOp, launch_op, record, submit
 from ...codegen.runtime.cuda.staging import Staging
 from ...ir.dtypes import to_numpy

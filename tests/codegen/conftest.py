@@ -35,10 +35,17 @@ Status = IntEnum(
         "CUDA_ERROR_OUT_OF_MEMORY": 2,
         "CUDA_ERROR_NO_BINARY_FOR_GPU": 209,
         "CUDA_ERROR_INVALID_PTX": 218,
+        "CUDA_ERROR_UNSUPPORTED_PTX_VERSION": 222,
+        "CUDA_ERROR_CONTAINED": 226,
+        "CUDA_ERROR_ILLEGAL_STATE": 401,
         "CUDA_ERROR_NOT_FOUND": 500,
         "CUDA_ERROR_NOT_READY": 600,
         "CUDA_ERROR_ILLEGAL_ADDRESS": 700,
         "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES": 701,
+        "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED": 900,
+        "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED": 901,
+        "CUDA_ERROR_EXTERNAL_DEVICE": 911,
+        "CUDA_ERROR_UNKNOWN": 999,
     },
 )
 Work = Callable[[], None]
@@ -56,11 +63,13 @@ class Stream:
     number: int
     waiting: list[Work] = field(default_factory=list)
     recording: list[Work] | None = None
+    invalid: bool = False  # what is recorded has been spoilt
 
 
 @dataclass
 class Event:
     done: bool = True
+    others: bool = False  # it also stands behind what other libraries do
 
 
 @dataclass
@@ -83,6 +92,8 @@ class FakeApi:
     contexts: list[Any] = field(default_factory=list)
     modules: dict[int, bytes] = field(default_factory=dict)
     graphs: int = 0
+    static: int = 0  # bytes of shared memory that each kernel has of its own
+    busy: bool = False  # other libraries' streams are at work
     broken: Status | None = None
     clock: float = 0.0
     log: str = ""
@@ -92,6 +103,7 @@ class FakeApi:
     CUjit_option = Names()
     CUfunction_attribute = Names()
     CUstreamCaptureMode = Names()
+    CUstreamCaptureStatus = Names()
 
     def __getattribute__(self, name: str) -> Any:
         found = object.__getattribute__(self, name)
@@ -178,6 +190,8 @@ class FakeApi:
     def cuDeviceGetAttribute(self, attribute: str, device: int) -> int:
         if attribute.endswith("MAJOR"):
             return self.capability // 10
+        if attribute.endswith("OPTIN"):
+            return 227 << 10
         return self.capability % 10 if attribute.endswith("MINOR") else 1 << 20
 
     def cuDevicePrimaryCtxRetain(self, device: int) -> str:
@@ -262,7 +276,15 @@ class FakeApi:
         if isinstance(stream, Handle):
             self._submit(stream, lambda: setattr(event, "done", True))
 
+    def cuCtxRecordEvent(self, context: str, event: Event) -> None:
+        assert context == "primary"
+        event.done = False
+        event.others = True
+        self._submit(Handle(self.streams[0]), lambda: setattr(event, "done", True))
+
     def cuEventQuery(self, event: Event) -> Any:
+        if event.others and self.busy:
+            return (Status.CUDA_ERROR_NOT_READY,)
         if not event.done and self._asked_again():
             self._drain()
         return (Status.CUDA_SUCCESS if event.done else Status.CUDA_ERROR_NOT_READY,)
@@ -277,15 +299,19 @@ class FakeApi:
     def cuStreamWaitEvent(self, stream: Any, event: Event, flags: int) -> None: ...
 
     def cuModuleLoadData(self, image: bytes) -> int:
-        self.modules[len(self.modules) + 1] = image
-        return len(self.modules)
+        return self._load(image)
+
+    def _load(self, image: bytes) -> int:
+        number = len(self.calls)  # of this one: no other module has it
+        self.modules[number] = image
+        return number
 
     def cuModuleLoadDataEx(self, image: bytes, n: int, options: Any, values: Any) -> Any:
         assert n == len(options) == len(values) and image.endswith(b"\0")
         if self.log:
             values[0][: len(self.log)] = self.log.encode()
             return Status.CUDA_ERROR_INVALID_PTX, None
-        return self.cuModuleLoadData(image)[1]
+        return self._load(image)
 
     def cuModuleGetFunction(self, module: int, name: bytes) -> Any:
         assert module in self.modules
@@ -293,6 +319,10 @@ class FakeApi:
 
     def cuModuleUnload(self, module: int) -> None:
         del self.modules[module]
+
+    def cuFuncGetAttribute(self, attribute: str, function: str) -> int:
+        assert attribute == "CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES"
+        return self.static
 
     def cuFuncSetAttribute(self, function: str, attribute: str, value: int) -> None: ...
 
@@ -311,9 +341,18 @@ class FakeApi:
         assert mode == "CU_STREAM_CAPTURE_MODE_RELAXED"
         stream.value.recording = []
 
-    def cuStreamEndCapture(self, stream: Any) -> list[Work]:
+    def cuStreamIsCapturing(self, stream: Any) -> str:
+        state = "INVALIDATED" if stream.value.invalid else "ACTIVE"
+        return f"CU_STREAM_CAPTURE_STATUS_{'NONE' if stream.value.recording is None else state}"
+
+    def cuStreamEndCapture(self, stream: Any) -> Any:
         recorded, stream.value.recording = stream.value.recording, None
+        if stream.value.invalid:
+            stream.value.invalid = False
+            return Status.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, None
         return recorded
+
+    def cuStreamDestroy(self, stream: Any) -> None: ...
 
     def cuGraphInstantiate(self, graph: list[Work], flags: int) -> list[Work]:
         self.graphs += 1

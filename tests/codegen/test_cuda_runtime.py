@@ -176,7 +176,7 @@ def test_large_shared_memory_is_asked_for(fake: Any) -> None:
     exe(*arguments(exe))
     (call,) = [args for name, args in fake.calls if name == "cuFuncSetAttribute"]
     assert call[1:] == ("CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES", 100 << 10)
-    assert not fake.count()["cuModuleLoadData"] - fake.count()["cuModuleLoadDataEx"]
+    assert not fake.count()["cuModuleLoadData"]
 
 
 def test_loops_wait_once_a_turn(fake: Any) -> None:
@@ -309,11 +309,11 @@ def test_what_is_lent_is_held_until_the_work_is_done(fake: Any) -> None:
     program: Any = exe.loaded()
     x, y = (Foreign(aligned(a)) for a in arguments(exe))
     made = exe(x, y)
-    held = [lent for _, lent in program._lent]
+    held = [lent for _, lent in program.device._held]
     assert held == [[x, y]]
     made.numpy()
     exe(*arguments(exe))
-    assert not program._lent
+    assert not program.device._held
 
 
 def test_strided_and_misaligned_arrays_are_copied_on_the_device(fake: Any) -> None:
@@ -400,13 +400,14 @@ class HostView:
 
 @pytest.mark.parametrize(("dtype", "code"), [(f32, "f32"), (bf16, "bf16"), (pred, "pred")])
 def test_capsules_keep_their_owner_until_they_are_gone(dtype: Any, code: str) -> None:
+    before = len(dlpack._lent)
     owner = aligned(np.zeros(8, np.float32))
     capsule = dlpack.capsule(owner.ctypes.data, dtype, (2, 3), 0, owner)
-    assert len(dlpack._lent) == 1
+    assert len(dlpack._lent) == before + 1
     found = dlpack.read(capsule)
     assert found.dtype == dtype and found.shape == (2, 3) and found.address == owner.ctypes.data
     del capsule, found
-    assert not dlpack._lent
+    assert len(dlpack._lent) == before
     with pytest.raises(ValueError, match="no DLPack"):
         dlpack.read(object())
 
@@ -511,7 +512,7 @@ def test_a_late_fault_tells_what_was_under_way(fake: Any) -> None:
     put = [exe.put(a) for a in arguments(exe)]
     faulty(fake, exe)
     made = exe(*put)
-    with pytest.raises(DeviceError, match=f"under way were add; with {SYNC}=1"):
+    with pytest.raises(DeviceError, match=f"under way were add\n.*{SYNC}=1"):
         made.numpy()
 
 
@@ -546,16 +547,6 @@ def test_code_loads_where_it_can_run(fake: Any, arch: str, capability: int, load
         other(*arguments(other))
         first = next(n for n, _ in fake.calls if n.startswith("cuModuleLoad"))
         assert first == loads
-
-
-def test_machine_code_that_does_not_fit_gives_way_to_ptx(fake: Any) -> None:
-    exe = fake.executable(ADD)
-    codes = {s: replace(c, cubin=b"cubin") for s, c in exe.bundle.kernels.items()}  # type: ignore[type-var]
-    other = Executable(replace(exe.bundle, kernels=codes), lambda: exe.module)
-    fake.fail("cuModuleLoadData", "NO_BINARY_FOR_GPU")
-    args = arguments(other)
-    assert_right(other, args, other(*args))
-    assert fake.count()["cuModuleLoadDataEx"] == 1
 
 
 # ---- what is shared and what is freed -------------------------------------------------------

@@ -96,6 +96,7 @@ class Device:
 
     def __init__(self) -> None:
         self.driver = Driver()
+        self.under_way: dict[str, None] = {}
 
 
 VIEWS = {

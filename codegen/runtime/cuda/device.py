@@ -13,39 +13,39 @@ from __future__ import annotations
 
 import os
 import threading
-import weakref
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from threading import RLock
 from time import perf_counter, sleep
 from types import TracebackType
 from typing import Any
 
-from ....ir.errors import DeviceError, NestwrightError, TargetError, UnsupportedError
+from ....ir.errors import (
+    DeviceError,
+    NestwrightError,
+    OutOfMemoryError,
+    TargetError,
+    UnsupportedError,
+)
 from ..interrupts import end_elsewhere
 from ..process import runtime
-from .driver import OUT_OF_MEMORY, STICKY, Driver, DriverError, driver
+from .driver import Driver, DriverError, driver
+from .memory import NO_TIMING, Heap, Memory
 
-GRANULE = 256  # bytes: the driver aligns allocations so
-KEPT_BYTES = 1 << 30  # of memory that was given back and may serve again
-NON_BLOCKING, NO_TIMING = 1, 2  # flags of cuStreamCreate and cuEventCreate
+NON_BLOCKING = 1  # a flag of cuStreamCreate
 BRIEF = 2e-3  # seconds of a wait during which it does not sleep
 LONGEST_NAP = 10e-3  # seconds
+WAITS = ("cuStreamQuery", "cuEventQuery")
 SYNC = "NESTWRIGHT_CUDA_SYNC"
 """Set to anything, every kernel is waited for, so that a fault is told with its kernel's name."""
 
 
-class Memory:
-    """Bytes on a device. They are given back when nothing refers to this any more."""
-
-    __slots__ = ("__weakref__", "address", "bytes")
-
-    def __init__(self, address: int, nbytes: int) -> None:
-        self.address = address
-        self.bytes = nbytes
-
-
 class Device:
-    """A GPU. ``with device:`` makes it current in this thread and keeps other threads out."""
+    """A GPU. ``with device:`` makes it current in this thread and keeps other threads out.
+
+    A failure of the driver that nothing in the block tells leaves it as our error.
+    """
 
     def __init__(self, driver: Driver, ordinal: int = 0) -> None:
         self.driver = driver
@@ -56,16 +56,19 @@ class Device:
         self._depth = 0  # of ``with device``
         self._watch = _nothing
         self.under_way: dict[str, None] = {}  # what was submitted since something was waited for
-        self._free: dict[int, list[int]] = {}
-        self._kept = 0
+        self._held: deque[tuple[Any, list[object]]] = deque()
+        self._discarded: deque[tuple[str, Any]] = deque()
         handle = driver.call("cuDeviceGet", ordinal)
         name = driver.call("cuDeviceGetName", 128, handle)
         self.name = name.split(b"\0")[0].decode(errors="replace")
         self.capability = 10 * self._attribute(handle, "COMPUTE_CAPABILITY_MAJOR")
         self.capability += self._attribute(handle, "COMPUTE_CAPABILITY_MINOR")
         self.l2 = self._attribute(handle, "L2_CACHE_SIZE")
+        self.shared_per_block = self._attribute(handle, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
         self.context = driver.call("cuDevicePrimaryCtxRetain", handle)
+        self.heap = Heap(driver, self.context, self.dispose, self.name)
         with self:
+            self.heap.total = int(driver.call("cuMemGetInfo")[1])
             self.stream = driver.call("cuStreamCreate", 0)
             self.recorder = driver.call("cuStreamCreate", NON_BLOCKING)
 
@@ -87,9 +90,15 @@ class Device:
                 self._watch = _watch()
             self.driver.call("cuCtxPushCurrent", self.context)
             self._depth += 1
+        except DriverError as error:
+            told = self.failed(error, f"{self.name} cannot be made current")
+            self.lock.release()
+            raise told from error
         except BaseException:
             self.lock.release()
             raise
+        if self._depth == 1 and (self._discarded or self.heap.returned):
+            self._collect()
         return self
 
     def __exit__(
@@ -98,14 +107,24 @@ class Device:
         error: BaseException | None,
         at: TracebackType | None,
     ) -> None:
+        told: NestwrightError | None = None
         try:
             self.driver.call("cuCtxPopCurrent")
-        except DriverError:
+        except DriverError as failure:
             if self.fault is None:
-                raise
+                told = self.failed(failure, f"{self.name} cannot be let go")
         finally:
             self._depth -= 1
+            outermost = not self._depth
             self.lock.release()
+        if outermost and isinstance(error, DriverError):
+            raise self.failed(error, f"work on {self.name} failed") from error
+        if told is not None and error is None:
+            raise told
+
+    def during(self, what: str, where: str = "") -> Hold:
+        """``with device``, where a failure of the driver in the block is told as ``what``."""
+        return Hold(self, what, where)
 
     def check(self) -> None:
         """Raise the fault that made this device unusable for this process, if there was one."""
@@ -119,71 +138,74 @@ class Device:
     def failed(
         self, error: DriverError, what: str, where: str = "", hint: str = ""
     ) -> NestwrightError:
-        """The error to raise for a failure; a fault, which ends the context, is remembered."""
-        why = f"{error.function}: {error}"
-        if error.status not in STICKY:
-            return UnsupportedError(what, why, where, hint)
-        names = f"under way were {', '.join(self.under_way)}; " if self.under_way else ""
-        advice = f"{names}with {SYNC}=1 in the environment, the kernel is named"
+        """The error to raise for a failure; a fault, which ends the context, is remembered.
+
+        A fault may show at a call that has nothing to do with it, whatever was under way.
+        """
+        if error.out_of_memory:
+            return OutOfMemoryError(what, error.why, where, hint)
+        if not error.sticky:
+            return UnsupportedError(what, error.why, where, hint)
+        why = error.why
+        if error.function not in WAITS:
+            why += f"; a call for something else told it: {what}"
+            what, where = f"earlier work on {self.name} failed", ""
+        if self.under_way:
+            why += f"; under way were {', '.join(self.under_way)}"
+        advice = f"with {SYNC}=1 in the environment, the kernel is named"
         made = DeviceError(what, why, where, hint or ("" if SYNC in os.environ else advice))
         self.fault = self.fault or made
         return made
 
     def allocate(self, nbytes: int, what: str = "memory") -> Memory:
-        """Memory of at least ``nbytes``; its contents are undefined. ``MemoryError``."""
-        size = max(1, -(-nbytes // GRANULE)) * GRANULE
-        with self:
-            waiting = self._free.get(size)
-            if waiting:
-                address = waiting.pop()
-                self._kept -= size
-            else:
-                address = self._fresh(size, what)
-        memory = Memory(address, nbytes)
-        weakref.finalize(memory, self._give_back, address, size).atexit = False
-        return memory
+        """Memory of at least ``nbytes``; its contents are undefined. ``OutOfMemoryError``."""
+        with self.during(f"no memory for {what}"):
+            return self.heap.allocate(nbytes, what)
 
-    def _fresh(self, size: int, what: str) -> int:
-        for last in (False, True):
-            try:
-                return int(self.driver.call("cuMemAlloc", size))
-            except DriverError as error:
-                if error.status != OUT_OF_MEMORY:
-                    raise self.failed(error, f"no memory for {what}") from error
-            if not last:
-                self.release_kept()
-        free, total = self.driver.call("cuMemGetInfo")
-        raise MemoryError(
-            f"{self.name} has no room for {what}: it takes {size} bytes; {free} of {total} are free"
-        )
-
-    def _give_back(self, address: int, size: int) -> None:
-        if self._kept + size <= KEPT_BYTES:
-            self._kept += size
-            self._free.setdefault(size, []).append(address)
-        else:
-            self.dispose("cuMemFree", address)
+    def roomy(self, function: str, *args: object) -> Any:
+        """Call; where memory is short, once more without the memory that waits to be used again."""
+        try:
+            return self.driver.call(function, *args)
+        except DriverError as error:
+            if not error.out_of_memory:
+                raise
+        self.heap.release()
+        return self.driver.call(function, *args)
 
     def release_kept(self) -> None:
         """Give memory that waits to be used again back to the driver."""
-        with self:
-            found, self._free, self._kept = self._free, {}, 0
-            for addresses in found.values():
-                for address in addresses:
-                    self.dispose("cuMemFree", address)
+        with self.during("memory cannot be given back"):
+            self.heap.release()
+
+    def discard(self, function: str, handle: Any) -> None:
+        """Have something given back by whoever uses the device next.
+
+        For finalizers, which may run anywhere: it takes no lock and does not wait. What a forked
+        process or a lost context discards is never given back.
+        """
+        self._discarded.append((function, handle))
 
     def dispose(self, function: str, handle: Any) -> None:
-        """Give something back; a forked process and a lost context have nothing to give.
-
-        For finalizers: it raises nothing.
-        """
-        if os.getpid() != self.process or self.fault is not None:
-            return
-        try:
-            with self:
+        """Give something back, with the device held. It raises nothing: what cannot be given back
+        is lost."""
+        if self.fault is None:
+            try:
                 self.driver.call(function, handle)
-        except DriverError as error:
-            self.failed(error, "something cannot be given back")
+            except DriverError as error:
+                if error.sticky:
+                    self.failed(error, "something cannot be given back")
+
+    def _collect(self) -> None:
+        """Give back what was discarded; called with the device held by its first owner."""
+        try:
+            while self._discarded:
+                self.dispose(*self._discarded.popleft())
+            if self.fault is None:
+                self.heap.collect()
+            self.check()
+        except BaseException as error:
+            self.__exit__(type(error), error, error.__traceback__)
+            raise
 
     def synchronize(self, what: str = "work on the GPU", where: str = "", hint: str = "") -> None:
         """Wait until all that was submitted is done; a fault of it shows here."""
@@ -210,6 +232,32 @@ class Device:
         """Raise ``KeyboardInterrupt`` if a SIGINT has come that ends what this thread does."""
         self._watch()
 
+    def hold(self, foreign: list[object], where: str) -> None:
+        """Hold what other libraries own until the work that was submitted so far is done."""
+        if foreign:
+            event = None
+            try:
+                event = self.event(timing=False)
+                self.driver.call("cuEventRecord", event, self.stream)
+            except DriverError:  # then nothing marks the end of the work but the end of it all
+                if event is not None:
+                    self.dispose("cuEventDestroy", event)
+                self.synchronize(where, where)
+            else:
+                self._held.append((event, foreign))
+        self.let_go(where)
+
+    def let_go(self, where: str) -> None:
+        """Let go of what was held for work that is done."""
+        while self._held:
+            try:
+                if not self.driver.ready("cuEventQuery", self._held[0][0]):
+                    return
+            except DriverError as error:
+                raise self.failed(error, f"{where} failed", where) from error
+            event, _ = self._held.popleft()
+            self.dispose("cuEventDestroy", event)
+
     def event(self, timing: bool = True) -> Any:
         """An event; the caller destroys it."""
         return self.driver.call("cuEventCreate", 0 if timing else NO_TIMING)
@@ -222,14 +270,47 @@ class Device:
         """What another stream is given from now on waits for what was submitted here."""
         self._order(self.stream, stream)
 
+    def renew_recorder(self) -> None:
+        """Another stream to record on, for one that cannot be brought to end its recording."""
+        made = self.driver.call("cuStreamCreate", NON_BLOCKING)
+        self.dispose("cuStreamDestroy", self.recorder)
+        self.recorder = made
+
     def _order(self, first: Any, then: Any) -> None:
         event = self.event(timing=False)
-        self.driver.call("cuEventRecord", event, first)
-        self.driver.call("cuStreamWaitEvent", then, event, 0)
-        self.driver.call("cuEventDestroy", event)
+        try:
+            self.driver.call("cuEventRecord", event, first)
+            self.driver.call("cuStreamWaitEvent", then, event, 0)
+        finally:
+            self.dispose("cuEventDestroy", event)
 
     def __repr__(self) -> str:
         return f"<Device {self.ordinal}: {self.name}, sm_{self.capability}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A device held for what ``Device.during`` says."""
+
+    device: Device
+    what: str
+    where: str
+
+    def __enter__(self) -> Device:
+        return self.device.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        if not isinstance(error, DriverError):
+            self.device.__exit__(kind, error, at)
+            return
+        told = self.device.failed(error, self.what, self.where)
+        self.device.__exit__(type(told), told, at)
+        raise told from error
 
 
 def _nothing() -> None:
@@ -262,14 +343,15 @@ def device(ordinal: int = 0) -> Device:
     found = _devices.get((os.getpid(), ordinal))
     if found is not None:
         return found
+    for other in tuple(_devices.values()):
+        if other.process != os.getpid():
+            other.__enter__()  # says why not; the lock may be another process's
     with _lock:
-        if _devices:
-            made = next(iter(_devices.values()))
-            if made.process != os.getpid():
-                made.__enter__()  # says why not
-        try:
-            return _devices.setdefault((os.getpid(), ordinal), Device(driver(), ordinal))
-        except DriverError as error:
-            raise TargetError(
-                f"GPU {ordinal} cannot be used", f"{error.function}: {error}"
-            ) from error
+        found = _devices.get((os.getpid(), ordinal))
+        if found is None:
+            try:
+                found = Device(driver(), ordinal)
+            except DriverError as error:
+                raise TargetError(f"GPU {ordinal} cannot be used", error.why) from error
+            _devices[os.getpid(), ordinal] = found
+        return found

@@ -1,40 +1,63 @@
 """The CUDA driver behind one object: loaded when first needed, its failures told as our errors.
 
 ``call("cuMemAlloc", 256)`` calls the function of that name in ``cuda.bindings.driver`` and gives
-its values without the status. Statuses become errors in one place, here.
+its values without the status. Statuses become errors in one place, here, and so does whatever the
+bindings raise themselves: for a function or a status that they or the driver do not know.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
-from ....ir.errors import TargetError
+from ....ir.errors import NestwrightError, TargetError
+from ....ir.gpus import bindings, told
 
-NOT_READY = "CUDA_ERROR_NOT_READY"
-OUT_OF_MEMORY = "CUDA_ERROR_OUT_OF_MEMORY"
-STICKY = frozenset(
-    f"CUDA_ERROR_{name}"
-    for name in (
-        "ECC_UNCORRECTABLE", "ILLEGAL_ADDRESS", "LAUNCH_TIMEOUT", "ASSERT", "HARDWARE_STACK_ERROR",
-        "ILLEGAL_INSTRUCTION", "MISALIGNED_ADDRESS", "INVALID_ADDRESS_SPACE", "INVALID_PC",
-        "LAUNCH_FAILED", "CONTEXT_IS_DESTROYED", "NVLINK_UNCORRECTABLE", "TENSOR_MEMORY_LEAK",
-    )
+NOT_READY = 600
+OUT_OF_MEMORY = 2
+STICKY: Mapping[int, str] = MappingProxyType(
+    {
+        4: "DEINITIALIZED", 214: "ECC_UNCORRECTABLE", 220: "NVLINK_UNCORRECTABLE",
+        226: "CONTAINED", 401: "ILLEGAL_STATE", 700: "ILLEGAL_ADDRESS", 702: "LAUNCH_TIMEOUT",
+        709: "CONTEXT_IS_DESTROYED", 710: "ASSERT", 714: "HARDWARE_STACK_ERROR",
+        715: "ILLEGAL_INSTRUCTION", 716: "MISALIGNED_ADDRESS", 717: "INVALID_ADDRESS_SPACE",
+        718: "INVALID_PC", 719: "LAUNCH_FAILED", 721: "TENSOR_MEMORY_LEAK",
+        911: "EXTERNAL_DEVICE", 999: "UNKNOWN",
+    }
 )  # fmt: skip
-"""After one of these, every call of the process on this device fails with it again."""
+"""After one of these, every call of the process on this device fails. By number, since the
+bindings may be older than the driver and have no name for what it says."""
 
 
-class DriverError(Exception):
-    """A call that failed: the function's name, and the status that it gave."""
+class DriverError(NestwrightError):
+    """A call that failed: the function's name, and the status that it gave.
 
-    def __init__(self, function: str, status: str, told: str = "") -> None:
-        super().__init__(function, status, told)
+    ``number`` is the status's own, -1 where the bindings failed and there is none.
+    """
+
+    def __init__(self, function: str, status: str, number: int = -1, text: str = "") -> None:
+        says = f"{status} ({text})" if text else status
+        super().__init__("the CUDA driver refuses a call", f"{function}: {says}")
         self.function = function
         self.status = status
-        self.told = told
+        self.number = number
+        self.text = text
 
-    def __str__(self) -> str:
-        return f"{self.status} ({self.told})" if self.told else self.status
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.function, self.status, self.number, self.text)
+
+    @property
+    def sticky(self) -> bool:
+        """True if the context is lost, for this call and every later one."""
+        return self.number in STICKY
+
+    @property
+    def out_of_memory(self) -> bool:
+        """True if the call would have succeeded with more memory."""
+        return self.number == OUT_OF_MEMORY
 
 
 class Driver:
@@ -44,45 +67,62 @@ class Driver:
         self.api = api
 
     def call(self, function: str, *args: object) -> Any:
-        """Call; what it gives beside its status: nothing, one value, or a tuple."""
-        status, *values = getattr(self.api, function)(*args)
-        if int(status):
-            raise DriverError(function, status.name, self._told(status))
+        """Call, and return what comes beside the status: nothing, one value, or a tuple."""
+        status, number, values = self._answer(function, args)
+        if number:
+            raise DriverError(function, status.name, number, self._text(status))
         return tuple(values) if len(values) > 1 else values[0] if values else None
 
     def ready(self, function: str, handle: object) -> bool:
-        """Whether the work that ``cuStreamQuery`` or ``cuEventQuery`` asks for is done."""
-        status, *_ = getattr(self.api, function)(handle)
-        if int(status) and status.name != NOT_READY:
-            raise DriverError(function, status.name, self._told(status))
-        return not int(status)
+        """True if the work that ``cuStreamQuery`` or ``cuEventQuery`` asks for is done."""
+        status, number, _ = self._answer(function, (handle,))
+        if number and number != NOT_READY:
+            raise DriverError(function, status.name, number, self._text(status))
+        return not number
+
+    def _answer(self, function: str, args: tuple[object, ...]) -> tuple[Any, int, list[Any]]:
+        try:
+            status, *values = getattr(self.api, function)(*args)
+            return status, int(status), values
+        except Exception as error:  # of the bindings, which may not know what the driver does
+            raise _raised(function, error) from error
 
     def constant(self, kind: str, name: str) -> Any:
         """A value of one of the driver's enumerations."""
-        return getattr(getattr(self.api, kind), name)
+        try:
+            return getattr(getattr(self.api, kind), name)
+        except AttributeError as error:
+            raise _raised(name, error) from error
 
-    def _told(self, status: Any) -> str:
-        failed, text = self.api.cuGetErrorString(status)
-        return "" if int(failed) or not text else text.decode(errors="replace")
+    def _text(self, status: Any) -> str:
+        """What the driver says of a status; nothing where it says nothing."""
+        try:
+            failed, text = self.api.cuGetErrorString(status)
+            return "" if int(failed) or not text else text.decode(errors="replace")
+        except Exception:
+            return ""
+
+
+def _raised(function: str, error: Exception) -> DriverError:
+    """What the bindings raised, as an error of the call. Theirs for a status that they do not know
+    begins with its number."""
+    unknown = re.match(r"(\d+) is not a valid \w+$", str(error))
+    number = int(unknown[1]) if unknown else -1
+    known = STICKY.get(number)
+    return DriverError(function, f"CUDA_ERROR_{known}" if known else told(error), number)
 
 
 @cache
 def driver() -> Driver:
     """The driver of this machine, initialized. ``TargetError`` where there is none."""
     try:
-        from cuda.bindings import driver as api
-    except ImportError as error:
-        why = "cuda-python is not installed (pip install 'nestwright[cuda]')"
-        raise TargetError("no NVIDIA GPU can be used here", why) from error
-    made = Driver(api)
-    try:
+        made = Driver(bindings())
         made.call("cuInit", 0)
         devices = made.call("cuDeviceGetCount")
     except DriverError as error:
-        raise TargetError("no NVIDIA GPU can be used here", f"the driver says {error}") from error
-    except RuntimeError as error:  # the library is not there
-        why = "this machine has no NVIDIA driver"
-        raise TargetError("no NVIDIA GPU can be used here", why) from error
+        raise TargetError("no NVIDIA GPU can be used here", error.why) from error
+    except TargetError as error:
+        raise TargetError("no NVIDIA GPU can be used here", error.why) from error
     if not devices:
         raise TargetError("no NVIDIA GPU can be used here", "the driver finds no device")
     return made

@@ -6,16 +6,23 @@ import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from warnings import warn
 
-from ....ir.errors import TargetError, VerifyError
+from ....ir.errors import (
+    NestwrightError,
+    NestwrightWarning,
+    TargetError,
+    UnsupportedError,
+    VerifyError,
+)
 from ....ir.target import Target
 from ...code import DeviceCode, Launch
 from .device import Device
 from .driver import DriverError
 
-FREE_SHARED = 48 << 10  # bytes of dynamic shared memory that need not be asked for
+FREE_SHARED = 48 << 10  # bytes of shared memory, static and dynamic, that need not be asked for
 LOG_BYTES = 1 << 14
-_NO_CODE = ("CUDA_ERROR_NO_BINARY_FOR_GPU", "CUDA_ERROR_INVALID_IMAGE")
+INVALID_PTX = 218
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +39,7 @@ class Module:
 
     def __init__(self, device: Device, handle: Any) -> None:
         self.handle = handle
-        weakref.finalize(self, device.dispose, "cuModuleUnload", handle).atexit = False
+        weakref.finalize(self, device.discard, "cuModuleUnload", handle).atexit = False
 
 
 def load_all(
@@ -57,33 +64,43 @@ def load(code: DeviceCode, sm: int, device: Device) -> tuple[Kernel, ...]:
 
 
 def _image(code: DeviceCode, sm: int, device: Device) -> Any:
-    """Machine code where it fits the device, else PTX, which the driver compiles."""
-    same = device.capability // 10 == sm // 10
-    if code.cubin and same:
-        try:
-            return device.driver.call("cuModuleLoadData", code.cubin)
-        except DriverError as error:
-            if error.status not in _NO_CODE:
-                raise device.failed(error, f"{_first(code)} cannot be loaded") from error
-    return _compiled(code, device)
-
-
-def _compiled(code: DeviceCode, device: Device) -> Any:
-    log = bytearray(LOG_BYTES)
-    options = [
-        device.driver.constant("CUjit_option", f"CU_JIT_ERROR_LOG_BUFFER{suffix}")
-        for suffix in ("", "_SIZE_BYTES")
-    ]
-    image = code.ptx.encode() + b"\0"
+    """Machine code where it fits the device and the driver takes it, else PTX, which the driver
+    compiles."""
+    if not code.cubin or device.capability // 10 != sm // 10:
+        return _compiled(code, device)
     try:
-        return device.driver.call(
-            "cuModuleLoadDataEx", image, len(options), options, [log, len(log)]
-        )
+        return device.roomy("cuModuleLoadData", code.cubin)
     except DriverError as error:
-        told = bytes(log).split(b"\0")[0].decode(errors="replace").strip()
-        raise VerifyError(
-            f"the driver does not take the PTX of {_first(code)}", told or str(error)
-        ) from error
+        if error.sticky:
+            raise device.failed(error, f"{_first(code)} cannot be loaded") from error
+        image = _compiled(code, device, f"; its machine code was refused too: {error.why}")
+        told = f"the driver refuses its machine code and compiles its PTX: {error.why}"
+        warn(f"{_first(code)}: {told}", NestwrightWarning, stacklevel=2)
+        return image
+
+
+def _compiled(code: DeviceCode, device: Device, before: str = "") -> Any:
+    """PTX, compiled by the driver; ``before`` is told where that fails as well."""
+    names = "", "_SIZE_BYTES"
+    log, image = bytearray(LOG_BYTES), code.ptx.encode() + b"\0"
+    try:
+        options = [
+            device.driver.constant("CUjit_option", f"CU_JIT_ERROR_LOG_BUFFER{n}") for n in names
+        ]
+        return device.roomy("cuModuleLoadDataEx", image, len(options), options, [log, len(log)])
+    except DriverError as error:
+        raise _refused(error, code, device, bytes(log), before) from error
+
+
+def _refused(
+    error: DriverError, code: DeviceCode, device: Device, log: bytes, before: str
+) -> NestwrightError:
+    if error.sticky or error.out_of_memory:
+        return device.failed(error, f"{_first(code)} cannot be loaded")
+    told = log.split(b"\0")[0].decode(errors="replace").strip()
+    why = f"{error.why}{': ' if told else ''}{told}{before}"
+    made = VerifyError if error.number == INVALID_PTX else UnsupportedError
+    return made(f"the driver does not take the PTX of {_first(code)}", why)
 
 
 def _first(code: DeviceCode) -> str:
@@ -91,14 +108,28 @@ def _first(code: DeviceCode) -> str:
 
 
 def _kernel(launch: Launch, module: Module, device: Device) -> Kernel:
-    call = device.driver.call
+    call, constant = device.driver.call, device.driver.constant
     try:
         function = call("cuModuleGetFunction", module.handle, launch.symbol.encode())
-        if launch.shared_bytes > FREE_SHARED:
-            attribute = device.driver.constant(
-                "CUfunction_attribute", "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"
-            )
-            call("cuFuncSetAttribute", function, attribute, launch.shared_bytes)
+        kind = constant("CUfunction_attribute", "CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES")
+        static = int(call("cuFuncGetAttribute", kind, function))
+        _check_shared(launch, static, device)
+        if static + launch.shared_bytes > FREE_SHARED:
+            most = "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"
+            kind = constant("CUfunction_attribute", most)
+            call("cuFuncSetAttribute", function, kind, launch.shared_bytes)
     except DriverError as error:
         raise device.failed(error, f"kernel {launch.symbol} cannot be loaded") from error
     return Kernel(function, launch, module)
+
+
+def _check_shared(launch: Launch, static: int, device: Device) -> None:
+    """``UnsupportedError`` where a block would not fit, which a launch tells as no more than an
+    invalid value."""
+    if static + launch.shared_bytes > device.shared_per_block:
+        raise UnsupportedError(
+            f"kernel {launch.symbol} cannot be loaded",
+            f"its blocks take {launch.shared_bytes} bytes of shared memory and {static} for "
+            f"reductions; {device.name} gives a block {device.shared_per_block}",
+            hint="smaller tiles, or fewer stages of a pipeline",
+        )

@@ -7,7 +7,6 @@ and the call returns while the device still works on them; else they are NumPy a
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache, lru_cache, partial
@@ -38,9 +37,10 @@ from ..arguments import (
 from ..bounded import empty, live, padded
 from ..profile import thunk_time
 from .arrays import DeviceArray, Placed, is_on_gpu, take
-from .device import Device, Memory, device
+from .device import Device, device
 from .driver import DriverError
 from .kernels import load_all
+from .memory import Memory
 from .recording import Places, Recorder
 from .staging import Pinned, Staging
 from .steps import Branch, Call, Loop, Repeat, Run, Step, chosen, steps
@@ -56,7 +56,8 @@ class DeviceProgram:
         self.plan: Plan = bundle.plan
         self.device = on
         codes = {s: c for s, c in bundle.kernels.items() if isinstance(c, DeviceCode)}
-        with on:
+        self._call = on.during(f"a call of {bundle.name} failed")
+        with on.during(f"{bundle.name} cannot be loaded"):
             self.kernels = load_all(codes, bundle.target, on, bundle.name)
             self.staging = staging(on)
             sizes = self.plan.arena_bytes, self.plan.constant_bytes
@@ -70,7 +71,9 @@ class DeviceProgram:
         self._recorder = Recorder(on, self.kernels, self._decision.address, bundle.name)
         self.params, self.results = slots(self.plan.params), slots(self.plan.results)
         self._sizes = tuple(p.bytes for p in self.params), tuple(r.bytes for r in self.results)
-        self._lent: deque[tuple[Any, list[object]]] = deque()
+        thunks = [t for t in self.plan.thunks if isinstance(t, KernelThunk)]
+        one = len(thunks) == len(self.kernels) == 1
+        self._suspect = f"kernel {thunks[0].symbol} of group {thunks[0].name}" if one else ""
 
     def call(self, *args: object, out: object = None, **unknown: object) -> Any:
         """What Python calls."""
@@ -85,7 +88,7 @@ class DeviceProgram:
         if is_bounded((*plan.params, *plan.results)):
             return self._run_bounded(flat, out)
         targets = [] if out is None else flatten_outputs(out, plan.results, plan.result_tree, where)
-        with self.device:
+        with self._call:
             params = self._params(flat)
             if any(map(is_on_gpu, targets)):
                 self._run_into(targets, params)
@@ -112,7 +115,7 @@ class DeviceProgram:
             else check_outputs(out, plan.results, plan.result_tree, where)
         )
         whole = self._slots(flat)
-        with self.device:
+        with self._call:
             self._execute(self._params(whole), self._result_homes())
             self._fetch(hosts)
         if out is not None:
@@ -148,15 +151,15 @@ class DeviceProgram:
             why = f"no model takes elements of type {array.dtype}"
             raise ArgumentError("array", why, self.bundle.name) from None
         made = self._array(ArraySpec("array", element, array.shape))
-        with self.device:
+        with self._call:
             self.staging.upload(np.ascontiguousarray(array), made.address)
         return made
 
     def synchronize(self) -> None:
         """Wait until all calls are done; a fault of theirs shows here."""
-        with self.device:
+        with self._call:
             self._wait()
-            self._release()
+            self.device.let_go(self.bundle.name)
 
     def repeated(
         self, calls: Sequence[tuple[Sequence[DeviceArray], Sequence[DeviceArray]]]
@@ -172,11 +175,12 @@ class DeviceProgram:
             bases = self.arena.address, self.constants.address
             places = Places([p.address for p in params], [r.address for r in results], *bases)
             runs += [(s, places) for s in self.steps if isinstance(s, Run)]
-        with self.device:
+        with self._call:
             graph = self._recorder.together(runs)
 
         def submit(held: object = calls) -> None:
-            with self.device:
+            with self._call:
+                self.device.under_way[self.bundle.name] = None
                 graph.launch(self.bundle.name)
 
         return submit
@@ -184,17 +188,19 @@ class DeviceProgram:
     def seconds(self, action: Callable[[], object]) -> float:
         """The device's time for what an action submits, measured by events."""
         call, on = self.device.driver.call, self.device
-        with on:
-            start, end = on.event(), on.event()
+        with self._call:
+            events: list[Any] = []
             try:
-                call("cuEventRecord", start, on.stream)
+                for _ in range(2):
+                    events.append(on.event())
+                call("cuEventRecord", events[0], on.stream)
                 action()
-                call("cuEventRecord", end, on.stream)
+                call("cuEventRecord", events[1], on.stream)
                 self._wait()
-                return float(call("cuEventElapsedTime", start, end)) * 1e-3
+                return float(call("cuEventElapsedTime", *events)) * 1e-3
             finally:
-                call("cuEventDestroy", start)
-                call("cuEventDestroy", end)
+                for event in events:
+                    on.dispose("cuEventDestroy", event)
 
     def profile(self, args: Sequence[object], rounds: int) -> tuple[ThunkTime, ...]:
         """The time of each thunk, from events around it; the best of the rounds."""
@@ -202,7 +208,7 @@ class DeviceProgram:
         flat = self._slots(flatten(args, plan.params, plan.param_tree, self.bundle.name))
         alone = [steps((t,)) for t in plan.thunks]
         best = [float("inf")] * len(alone)
-        with self.device:
+        with self._call:
             places = self._places(self._params(flat), self._result_homes())
             for _ in range(rounds):
                 for n, todo in enumerate(alone):
@@ -261,7 +267,7 @@ class DeviceProgram:
             self.staging.download(place, made)
             if not direct:
                 np.copyto(array, made)
-        self._release()
+        self.device.let_go(self.bundle.name)
 
     def _array(self, spec: ArraySpec) -> DeviceArray:
         memory = self.device.allocate(spec.bytes, spec.name)
@@ -331,31 +337,20 @@ class DeviceProgram:
             self.staging.upload(array, places.address(s))
 
     def _wait(self) -> None:
-        """Wait for the device. A fault names the kernel where there is but one."""
-        thunks = [t for t in self.plan.thunks if isinstance(t, KernelThunk)]
-        only = thunks[0] if len(thunks) == len(self.kernels) == 1 else None
-        what = f"kernel {only.symbol} of group {only.name}" if only else self.bundle.name
+        """Wait for the device. A fault names the kernel where no other can be at fault, else the
+        models that were under way."""
+        others = self.device.under_way.keys() - {self.bundle.name}
+        what = (
+            f"one of {', '.join(self.device.under_way)}"
+            if others
+            else self._suspect or self.bundle.name
+        )
         self.device.synchronize(what, self.bundle.name)
 
     def _lend(self, params: Sequence[Placed]) -> None:
         """Hold what other libraries own until the device is done with it."""
-        self._release()
         foreign = [p.foreign for p in params if p.foreign is not None]
-        if foreign:
-            event = self.device.event(timing=False)
-            self.device.driver.call("cuEventRecord", event, self.device.stream)
-            self._lent.append((event, foreign))
-
-    def _release(self) -> None:
-        """Let go of what was lent for work that is done."""
-        while self._lent:
-            try:
-                if not self.device.driver.ready("cuEventQuery", self._lent[0][0]):
-                    return
-            except DriverError as error:
-                raise self.device.failed(error, f"{self.bundle.name} failed") from error
-            event, _ = self._lent.popleft()
-            self.device.driver.call("cuEventDestroy", event)
+        self.device.hold(foreign, self.bundle.name)
 
 
 @lru_cache(maxsize=256)

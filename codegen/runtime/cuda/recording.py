@@ -2,7 +2,8 @@
 
 What a run does depends on where the arguments and results stand. The first time that a run meets a
 set of addresses its operations are made and submitted; the second time they are recorded as a
-graph, which every later time launches as a whole.
+graph, which every later time launches as a whole. Where recording fails, as it does when another
+library does something meanwhile that no recording allows, the operations are submitted one by one.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, TypeAlias
+from warnings import warn
 
 import numpy as np
 
+from ....ir.errors import NestwrightWarning, OutOfMemoryError, UnsupportedError
 from ...plan import BufferSlice, CopyThunk, KernelThunk
 from .device import SYNC, Device
 from .driver import DriverError
@@ -25,6 +28,7 @@ from .kernels import Kernel
 from .steps import Run
 
 KEPT = 8  # sets of addresses per run
+ATTEMPTS = 3  # to record a run, of which each may fail for what others do
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +127,7 @@ def operations(
 class _Prepared:
     ops: list[Op]
     graph: Graph | None = None
+    failed: int = 0  # attempts to record it
 
 
 @dataclass(slots=True)
@@ -162,9 +167,16 @@ class Recorder:
         if len(found.ops) < 2 or SYNC in os.environ:
             self._one_by_one(found.ops)
             return
+        if found.graph is None and found.failed < ATTEMPTS:
+            try:
+                found.graph = record(self.device, found.ops, self.where)
+            except (UnsupportedError, OutOfMemoryError) as error:
+                found.failed += 1
+                warn(f"{error}; it runs one by one", NestwrightWarning, stacklevel=2)
         if found.graph is None:
-            found.graph = record(self.device, found.ops, self.where)
-        found.graph.launch(self.where)
+            self._one_by_one(found.ops)
+        else:
+            found.graph.launch(self.where)
 
     def together(self, runs: Sequence[tuple[Run, Places]]) -> Graph:
         """One graph that does all of these in turn."""
@@ -191,24 +203,50 @@ def submit(device: Device, op: Op, stream: Any, where: str = "") -> None:
 
 
 def record(device: Device, ops: Sequence[Op], where: str = "") -> Graph:
-    """The operations as a graph, recorded on a stream that nothing else uses."""
-    driver, stream = device.driver, device.recorder
+    """The operations as a graph, recorded on a stream that nothing else uses.
+
+    ``UnsupportedError`` names the operation that could not be recorded; the device is as before.
+    """
+    driver, doing = device.driver, "recording began"
     mode = driver.constant("CUstreamCaptureMode", "CU_STREAM_CAPTURE_MODE_RELAXED")
-    driver.call("cuStreamBeginCapture", stream, mode)
+    active = driver.constant("CUstreamCaptureStatus", "CU_STREAM_CAPTURE_STATUS_ACTIVE")
+    ended = False
     try:
+        driver.call("cuStreamBeginCapture", device.recorder, mode)
         for op in ops:
-            submit(device, op, stream, where)
-    except BaseException:
-        with suppress(DriverError):
-            driver.call("cuStreamEndCapture", stream)
-        raise
-    graph = driver.call("cuStreamEndCapture", stream)
-    try:
-        return Graph(device, driver.call("cuGraphInstantiate", graph, 0))
+            doing = f"{op} was recorded"
+            op.submit(device, device.recorder)
+            if driver.call("cuStreamIsCapturing", device.recorder) != active:
+                raise DriverError("cuStreamIsCapturing", "the recording is not valid any more")
+        doing = "recording ended"
+        graph = driver.call("cuStreamEndCapture", device.recorder)
+        ended, doing = True, "a graph was made of it"
+        try:
+            return Graph(device, device.roomy("cuGraphInstantiate", graph, 0))
+        finally:
+            device.dispose("cuGraphDestroy", graph)
     except DriverError as error:
-        raise device.failed(error, "a graph cannot be made", where) from error
+        what = f"nothing can be recorded: the driver refused when {doing}"
+        raise device.failed(error, what, where) from error
     finally:
-        driver.call("cuGraphDestroy", graph)
+        if not ended:
+            _end_recording(device)
+
+
+def _end_recording(device: Device) -> None:
+    """Make the recorder fit for the next recording, after one that failed."""
+    if device.fault is not None:
+        return
+    driver = device.driver
+    none = driver.constant("CUstreamCaptureStatus", "CU_STREAM_CAPTURE_STATUS_NONE")
+    with suppress(DriverError):
+        if driver.call("cuStreamIsCapturing", device.recorder) == none:
+            return
+    with suppress(DriverError):
+        device.dispose("cuGraphDestroy", driver.call("cuStreamEndCapture", device.recorder))
+    with suppress(DriverError):
+        if driver.call("cuStreamIsCapturing", device.recorder) != none:
+            device.renew_recorder()
 
 
 class Graph:
@@ -217,7 +255,7 @@ class Graph:
     def __init__(self, device: Device, handle: Any) -> None:
         self.device = device
         self.handle = handle
-        weakref.finalize(self, device.dispose, "cuGraphExecDestroy", handle).atexit = False
+        weakref.finalize(self, device.discard, "cuGraphExecDestroy", handle).atexit = False
 
     def launch(self, where: str) -> None:
         """Submit it, with the device held."""

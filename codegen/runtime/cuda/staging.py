@@ -25,11 +25,11 @@ class Pinned:
     """Page-locked memory of this process, as bytes; freed when nothing refers to it any more."""
 
     def __init__(self, device: Device, nbytes: int) -> None:
-        with device:
-            self.address = int(device.driver.call("cuMemHostAlloc", nbytes, 0))
+        with device.during("no page-locked memory of the host"):
+            self.address = int(device.roomy("cuMemHostAlloc", nbytes, 0))
         memory = (ctypes.c_uint8 * nbytes).from_address(self.address)
         self.bytes: _Bytes = np.ctypeslib.as_array(memory)
-        weakref.finalize(self, device.dispose, "cuMemFreeHost", self.address).atexit = False
+        weakref.finalize(self, device.discard, "cuMemFreeHost", self.address).atexit = False
 
 
 @dataclass(slots=True)

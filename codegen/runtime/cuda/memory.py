@@ -1,0 +1,205 @@
+"""Memory of a GPU between two users: what was given back and may serve again.
+
+All work of ours goes through one stream, so that memory of ours may be used again at once. What
+another library held may still be read on streams of its own: it is kept apart until all that the
+context had been given by then is done. Nothing here takes a lock or calls the driver on behalf of
+the garbage collector: what it finds is put in a queue, and whoever uses the device next sees to it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ....ir.errors import OutOfMemoryError
+from .driver import Driver, DriverError
+
+GRANULE = 256  # bytes: the driver aligns allocations so
+SHARE = 8  # the part of a device's memory that may wait to be used again: one eighth
+RECURRING_SHARE = 2  # the same with sizes that are asked for again and again
+NO_TIMING = 2  # a flag of cuEventCreate
+NO_SUCH_CALL = (-1, 500, 801)  # the bindings have none, NOT_FOUND, NOT_SUPPORTED
+
+
+@dataclass(slots=True, eq=False)
+class Block:
+    """An allocation. It is ``lent`` once another library was told its address."""
+
+    address: int
+    bytes: int
+    lent: bool = False
+
+
+class Memory:
+    """Bytes on a device. They are given back when nothing refers to this any more."""
+
+    __slots__ = ("__weakref__", "address", "block", "bytes")
+
+    def __init__(self, block: Block, nbytes: int) -> None:
+        self.block = block
+        self.address = block.address
+        self.bytes = nbytes
+
+    def lend(self) -> None:
+        """Note that another library will use it, on streams that only it knows."""
+        self.block.lent = True
+
+
+class Heap:
+    """A device's allocations, and those that wait to be used again; used with the device held.
+
+    ``dispose(function, handle)`` gives something back to the driver and raises nothing.
+    """
+
+    def __init__(
+        self, driver: Driver, context: Any, dispose: Callable[[str, Any], None], name: str
+    ) -> None:
+        self.driver = driver
+        self.context = context
+        self.name = name
+        self.returned: deque[Block] = deque()
+        self.total = 0  # bytes of the device
+        self._dispose = dispose
+        self._free: dict[int, list[int]] = {}  # addresses by size, the last returned size last
+        self._kept = 0  # bytes of them
+        self._apart: deque[tuple[Any, list[Block]]] = deque()  # lent, and the events after it
+        self._dropped: set[int] = set()  # sizes that were given back to the driver
+        self._recurring: set[int] = set()  # those of them that were asked for again
+
+    def allocate(self, nbytes: int, what: str) -> Memory:
+        """Memory of at least ``nbytes``; its contents are undefined. ``OutOfMemoryError``."""
+        size = max(1, -(-nbytes // GRANULE)) * GRANULE
+        self.collect()
+        waiting = self._free.get(size)
+        if waiting:
+            address = waiting.pop()
+            self._kept -= size
+        else:
+            address = self._fresh(size, what)
+        block = Block(address, size)
+        memory = Memory(block, nbytes)
+        weakref.finalize(memory, self.returned.append, block).atexit = False
+        return memory
+
+    def collect(self) -> None:
+        """See to what was given back, and to what was lent and is free by now."""
+        lent = []
+        while self.returned:
+            block = self.returned.popleft()
+            if block.lent:
+                lent.append(block)
+            else:
+                self._keep(block)
+        if lent:
+            self._set_apart(lent)
+        while self._apart and self._is_done(self._apart[0][0]):
+            event, blocks = self._apart.popleft()
+            self._dispose("cuEventDestroy", event)
+            for block in blocks:
+                self._keep(block)
+        self._trim()
+
+    def release(self) -> None:
+        """Give all that waits back to the driver, which waits for the device."""
+        self.collect()
+        for size in list(self._free):
+            self._drop(size)
+        blocks = [b for _, lent in self._apart for b in lent] + list(self.returned)
+        for event, _ in self._apart:
+            self._dispose("cuEventDestroy", event)
+        self._apart.clear()
+        self.returned.clear()
+        for block in blocks:
+            self._dispose("cuMemFree", block.address)
+        self._recurring.clear()
+        self._dropped.clear()
+
+    def _fresh(self, size: int, what: str) -> int:
+        if size in self._dropped:
+            self._recurring.add(size)
+        for last in (False, True):
+            try:
+                return int(self.driver.call("cuMemAlloc", size))
+            except DriverError as error:
+                if not error.out_of_memory:
+                    raise
+                if last:
+                    raise self._full(size, what) from error
+                self.release()
+        raise AssertionError  # the second turn returns or raises
+
+    def _full(self, size: int, what: str) -> OutOfMemoryError:
+        try:
+            free, total = self.driver.call("cuMemGetInfo")
+        except DriverError:
+            left = f"the driver does not tell how much of {self.total} is free"
+        else:
+            left = f"{free} of {total} are free"
+        return OutOfMemoryError(
+            f"{self.name} has no room for {what}", f"it takes {size} bytes; {left}"
+        )
+
+    def _keep(self, block: Block) -> None:
+        waiting = self._free.pop(block.bytes, [])
+        waiting.append(block.address)
+        self._free[block.bytes] = waiting
+        self._kept += block.bytes
+
+    def _set_apart(self, lent: list[Block]) -> None:
+        """Keep them until all that any stream of the context has been given is done.
+
+        An event on the consumer's stream would not do: the stream may be gone by now, and the
+        array may have gone on to others. A driver before CUDA 12.4 has no event for a context;
+        there ``cuMemFree`` waits. Where the event is refused for now, such as while somebody
+        records a graph, the next turn tries again.
+        """
+        event = None
+        try:
+            event = self.driver.call("cuEventCreate", NO_TIMING)
+            self.driver.call("cuCtxRecordEvent", self.context, event)
+        except DriverError as error:
+            if event is not None:
+                self._dispose("cuEventDestroy", event)
+            if error.function == "cuCtxRecordEvent" and error.number in NO_SUCH_CALL:
+                for block in lent:
+                    self._dispose("cuMemFree", block.address)
+                return
+            self.returned.extend(lent)
+            if error.sticky:
+                raise
+        else:
+            self._apart.append((event, lent))
+
+    def _is_done(self, event: Any) -> bool:
+        try:
+            return self.driver.ready("cuEventQuery", event)
+        except DriverError as error:
+            if error.sticky:
+                raise
+            return False
+
+    def _trim(self) -> None:
+        """Give memory back where too much waits: the sizes that waited longest, down to one half
+        of the bound, so that the device is not waited for at each call. A size that was given back
+        and asked for again is spared, as long as there is room."""
+        share = self.total // SHARE
+        if self._kept > share:
+            self._trim_to(share, [s for s in self._free if s not in self._recurring])
+        share = self.total // RECURRING_SHARE
+        if self._kept > share:
+            self._trim_to(share, list(self._free))
+
+    def _trim_to(self, most: int, sizes: list[int]) -> None:
+        for size in sizes:
+            if self._kept <= most // 2:
+                return
+            self._drop(size)
+
+    def _drop(self, size: int) -> None:
+        for address in self._free.pop(size):
+            self._kept -= size
+            self._dispose("cuMemFree", address)
+        self._dropped.add(size)
