@@ -286,7 +286,10 @@ def test_a_folder_stands_for_all_logs_in_it(tmp_path: Path) -> None:
     held = read(logs)
     assert [t.decisions["rows"] for t in held.trials] == [1, 2, 3]
     assert [p.name for p in held.paths] == ["x.jsonl", "y.jsonl"]
-    assert merge([logs], tmp_path / "all.jsonl") == (5, 3)  # both hold the header, the workload and the device
+    assert merge([logs], tmp_path / "all.jsonl") == (
+        5,
+        3,
+    )  # both hold the header, the workload and the device
     assert len(read(tmp_path / "all.jsonl").trials) == 3
 
 

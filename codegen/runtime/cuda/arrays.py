@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ....ir.dtypes import from_numpy, to_numpy
-from ....ir.errors import ArgumentError
+from ....ir.errors import ArgumentError, NestwrightError
 from ...signature import ArraySpec
 from ..arguments import Array, as_seen
 from . import dlpack
-from .device import Device, Memory
+from .device import Device
+from .memory import Memory
 from .staging import Staging
 from .strided import gather
 
@@ -82,7 +83,7 @@ class DeviceArray:
     def numpy(self) -> Array:
         """The same values as a NumPy array."""
         made = np.empty(self.spec.stored, self.dtype)
-        with self.device:
+        with self.device.during(f"{self!r} cannot be copied to the host"):
             self._staging.download(self.address, made)
         return as_seen(made, self.spec)
 
@@ -98,6 +99,7 @@ class DeviceArray:
             other = "; DLPack does" if self.element.bits >= 8 else ""
             raise AttributeError(f"__cuda_array_interface__ has no {self.element}{other}")
         steps = self.strides
+        self.memory.lend()
         return {
             "shape": self.shape,
             "typestr": self.dtype.str,
@@ -118,16 +120,49 @@ class DeviceArray:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> object:
-        """A capsule for ``stream``, which will wait for what makes this array."""
-        if dl_device is not None and dl_device[0] == dlpack.CPU:
-            return self.numpy().__dlpack__()
-        if copy:
-            raise BufferError("a copy on the device is the consumer's own business")
+        """A capsule for ``stream``, which will wait for what makes this array.
+
+        It is a versioned one for who says by ``max_version`` that it reads those. ``BufferError``
+        where it cannot be had as asked: on another GPU, or on the host without a copy.
+        """
+        versioned = max_version is not None and max_version[0] >= dlpack.VERSION[0]
+        here = self.__dlpack_device__()
+        where = here if dl_device is None else (int(dl_device[0]), int(dl_device[1]))
+        if where[0] == dlpack.CPU:
+            return self._on_host(versioned, copy)
+        if where != here:
+            raise BufferError(f"the array stands on device {here}, not on {where}")
+        array = self._copy() if copy else self
+        array.memory.lend()
         if stream is not None and stream != -1:
-            with self.device:
+            with self.device.during("no stream can be made to wait for an array"):
                 self.device.lead(stream)
-        at, ordinal = self.address, self.device.ordinal
-        return dlpack.capsule(at, self.element, self.shape, ordinal, self, self.strides)
+        return dlpack.capsule(
+            array.address, self.element, self.shape, here[1], array, array.strides,
+            versioned=versioned, copied=array is not self,
+        )  # fmt: skip
+
+    def _on_host(self, versioned: bool, copy: bool | None) -> object:
+        """A capsule over a copy in the host's memory."""
+        if copy is False:
+            raise BufferError("an array on a GPU cannot be on the host without a copy")
+        made = self.numpy()
+        steps = tuple(s // max(1, made.itemsize) for s in made.strides)
+        return dlpack.capsule(
+            made.ctypes.data, self.element, self.shape, 0, made, steps,
+            kind=dlpack.CPU, versioned=versioned, copied=True,
+        )  # fmt: skip
+
+    def _copy(self) -> DeviceArray:
+        """The same values in other memory of the device."""
+        device = self.device
+        with device.during(f"{self!r} cannot be copied"):
+            made = device.allocate(self.nbytes, "a copy")
+            if self.nbytes:
+                device.driver.call(
+                    "cuMemcpyDtoDAsync", made.address, self.address, self.nbytes, device.stream
+                )
+        return DeviceArray(device, made, self.spec, self._staging)
 
     def __len__(self) -> int:
         if not self.shape:
@@ -143,13 +178,14 @@ class Placed(NamedTuple):
     """An argument on the device: its address, and what keeps it there.
 
     ``foreign`` is what another library may use again as soon as we let it go; ``copied`` says that
-    the array itself was not usable.
+    the array itself was not usable, ``read_only`` that its owner lets nobody write to it.
     """
 
     address: int
     owner: object
     foreign: object = None
     copied: bool = False
+    read_only: bool = False
 
 
 def is_on_gpu(value: object) -> bool:
@@ -176,10 +212,10 @@ def take(value: Any, spec: ArraySpec, what: str, where: str, device: Device) -> 
     strides = found.strides if found.strides is not None else _dense(found.shape)
     strides = tuple(strides[d] for d in spec.order or range(len(strides)))
     if found.address % ALIGNMENT == 0 and _is_dense(spec.stored, strides):
-        return Placed(found.address, found.owner, foreign)
+        return Placed(found.address, found.owner, foreign, read_only=found.read_only)
     copy = device.allocate(spec.bytes, what)
     gather(device, copy.address, found.address, spec.dtype.bytes, spec.stored, strides)
-    return Placed(copy.address, copy, foreign, copied=True)
+    return Placed(copy.address, copy, foreign, copied=True, read_only=found.read_only)
 
 
 def _found(value: Any, what: str, where: str, device: Device) -> dlpack.Found:
@@ -189,13 +225,21 @@ def _found(value: Any, what: str, where: str, device: Device) -> dlpack.Found:
     try:
         if hasattr(value, "__dlpack_device__"):
             _same_device(value.__dlpack_device__()[1], what, where, device)
-            return dlpack.read(value.__dlpack__(stream=int(device.stream)))
+            return dlpack.read(_capsule(value, int(device.stream)))
         return _by_interface(value, value.__cuda_array_interface__, device)
-    except ArgumentError:
+    except NestwrightError:
         raise
     except Exception as error:  # the interfaces are other people's code
         told = f"{type(value).__name__} gives no array: {type(error).__name__}: {error}"
         raise ArgumentError(what, told, where) from error
+
+
+def _capsule(value: Any, stream: int) -> object:
+    """A versioned capsule from who has those, else whatever there is."""
+    try:
+        return value.__dlpack__(stream=stream, max_version=dlpack.VERSION)
+    except TypeError:  # it is older than versions are
+        return value.__dlpack__(stream=stream)
 
 
 def _same_device(ordinal: int, what: str, where: str, device: Device) -> None:
@@ -214,7 +258,8 @@ def _by_interface(value: object, facts: dict[str, Any], device: Device) -> dlpac
             raise ValueError("its strides are no whole elements")
         strides = tuple(s // dtype.itemsize for s in strides)
     shape = tuple(map(int, facts["shape"]))
-    return dlpack.Found(int(facts["data"][0]), from_numpy(dtype), shape, strides, value)
+    address, read_only = facts["data"]
+    return dlpack.Found(int(address), from_numpy(dtype), shape, strides, value, bool(read_only))
 
 
 def _dense(shape: tuple[int, ...]) -> tuple[int, ...]:

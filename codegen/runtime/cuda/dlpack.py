@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,10 @@ _F8 = {
 }  # fmt: skip
 _KINDS = {_INT: "s", _UINT: "u", _FLOAT: "f", _COMPLEX: "c", _BFLOAT: "bf"}
 _NAME = b"dltensor"  # of a capsule that nobody has taken over
+_VERSIONED = b"dltensor_versioned"  # the same with a version and flags
+_READ_ONLY, _IS_COPIED = 1, 2  # flags
+VERSION = 1, 0
+"""The newest version that is understood here. Another major number means another layout."""
 
 
 class _Tensor(ctypes.Structure):
@@ -41,6 +46,17 @@ class _Managed(ctypes.Structure):
     )
 
 
+class _ManagedVersioned(ctypes.Structure):
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _Tensor),
+    )
+
+
 _python = ctypes.PyDLL(None)
 _new = _python["PyCapsule_New"]
 _new.restype, _new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
@@ -59,6 +75,7 @@ class Found:
     shape: tuple[int, ...]
     strides: tuple[int, ...] | None
     owner: object
+    read_only: bool = False
 
 
 def read(capsule: object) -> Found:
@@ -66,14 +83,25 @@ def read(capsule: object) -> Found:
 
     The capsule is not consumed: whoever holds it holds the array, and its own end releases it.
     """
-    handle = id(capsule)
-    if not _is_valid(handle, _NAME):
-        raise ValueError("it is no DLPack capsule, or one that was used")
-    t = ctypes.cast(_get(handle, _NAME), ctypes.POINTER(_Managed)).contents.tensor
+    t, read_only = _tensor(id(capsule))
     shape = tuple(t.shape[i] for i in range(t.ndim))
     strides = tuple(t.strides[i] for i in range(t.ndim)) if t.strides else None
     dtype = _dtype(t.code, t.bits) if t.lanes == 1 else None
-    return Found((t.data or 0) + t.byte_offset, dtype, shape, strides, capsule)
+    return Found((t.data or 0) + t.byte_offset, dtype, shape, strides, capsule, read_only)
+
+
+def _tensor(handle: int) -> tuple[_Tensor, bool]:
+    """The tensor in a capsule, and whether it may only be read."""
+    if _is_valid(handle, _VERSIONED):
+        place = ctypes.POINTER(_ManagedVersioned)
+        managed = ctypes.cast(_get(handle, _VERSIONED), place).contents
+        if managed.major != VERSION[0]:
+            version = f"{managed.major}.{managed.minor}"
+            raise ValueError(f"its DLPack capsule is of version {version}, not {VERSION[0]}.x")
+        return managed.tensor, bool(managed.flags & _READ_ONLY)
+    if _is_valid(handle, _NAME):
+        return ctypes.cast(_get(handle, _NAME), ctypes.POINTER(_Managed)).contents.tensor, False
+    raise ValueError("it is no DLPack capsule, or one that was used")
 
 
 def _dtype(code: int, bits: int) -> DType | None:
@@ -101,7 +129,7 @@ def _code(dtype: DType) -> tuple[int, int]:
 class _Lent:
     """A tensor that another library may hold, and what it stands on."""
 
-    managed: _Managed
+    managed: _Managed | _ManagedVersioned
     shape: Any
     strides: Any
     owner: object
@@ -116,8 +144,9 @@ def _give_back(managed: int, lent: dict[int, _Lent] = _lent) -> None:
 
 def _end(capsule: int) -> None:
     """A capsule ends: one that nobody took over gives its tensor back."""
-    if _is_valid(capsule, _NAME):
-        _give_back(_get(capsule, _NAME))
+    for name in (_NAME, _VERSIONED):
+        if _is_valid(capsule, name):
+            _give_back(_get(capsule, name))
 
 
 # Called from C: the first by whoever took the tensor over, the second by Python itself. They are
@@ -135,17 +164,27 @@ def capsule(
     ordinal: int,
     owner: object,
     strides: tuple[int, ...] | None = None,
+    *,
+    kind: int = CUDA,
+    versioned: bool = False,
+    copied: bool = False,
 ) -> object:
-    """A capsule over memory of GPU ``ordinal``, row-major without ``strides``. ``owner`` lives.
+    """A capsule over memory of a device, row-major without ``strides``. ``owner`` lives as long as
+    somebody uses it.
 
     ``BufferError`` for elements of less than 8 bits.
     """
-    extents = (ctypes.c_int64 * max(1, len(shape)))(*shape)
-    steps = None if strides is None else (ctypes.c_int64 * max(1, len(shape)))(*strides)
-    code, bits = _code(dtype)
-    managed = _Managed()
-    managed.tensor = _Tensor(address, CUDA, ordinal, len(shape), code, bits, 1, extents, steps, 0)
+    rank, code = len(shape), _code(dtype)
+    dense = (math.prod(shape[i + 1 :]) for i in range(rank))
+    extents = (ctypes.c_int64 * max(1, rank))(*shape)
+    steps = (ctypes.c_int64 * max(1, rank))(*(dense if strides is None else strides))
+    managed = _ManagedVersioned() if versioned else _Managed()
+    if isinstance(managed, _ManagedVersioned):
+        managed.major, managed.minor = VERSION
+        managed.flags = _IS_COPIED if copied else 0
+    managed.tensor = _Tensor(address, kind, ordinal, rank, *code, 1, extents, steps, 0)
     managed.deleter = ctypes.cast(_deleter, ctypes.c_void_p).value
     place = ctypes.addressof(managed)
     _lent[place] = _Lent(managed, extents, steps, owner)
-    return _new(place, _NAME, ctypes.cast(_destructor, ctypes.c_void_p).value)
+    name = _VERSIONED if versioned else _NAME
+    return _new(place, name, ctypes.cast(_destructor, ctypes.c_void_p).value)

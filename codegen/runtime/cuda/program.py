@@ -239,6 +239,8 @@ class DeviceProgram:
             take(t, r, "out", self.bundle.name, self.device)
             for t, r in zip(targets, specs, strict=True)
         ]
+        if any(p.read_only for p in found):
+            raise ArgumentError("out", "an array that may only be read", self.bundle.name)
         if any(p.copied for p in found):
             raise ArgumentError(
                 "out", "an array on the device must be row-major (or lie as the layout says) and "
