@@ -22,7 +22,7 @@ from typing import Any
 from warnings import warn
 
 from ..ir.errors import NestwrightWarning, TargetError, UnsupportedError
-from ..ir.files import distrust, open_own, whole_file
+from ..ir.files import cache_folder, distrust, open_own, whole_file
 from ..ir.scratch import scratch
 
 SECONDS = 300.0  # for one module
@@ -119,12 +119,8 @@ def _assembled(ptx: str, arch: str, tool: Ptxas) -> Cubin:
 
 
 def _folder() -> Path | None:
-    """Where cubins are kept; nowhere on a machine that lacks what knows the place."""
-    try:
-        from platformdirs import user_cache_path
-    except ImportError:
-        return None
-    folder = user_cache_path("nestwright") / "cubin"
+    """Where cubins are kept; None where others own the folder or may write to it."""
+    folder = cache_folder() / "cubin"
     with suppress(FileNotFoundError):
         if why := distrust(os.stat(folder)):
             _refuse(folder, why)

@@ -27,7 +27,7 @@ import numpy as np
 from ..ir.archive import Archive
 from ..ir.arrays import as_array
 from ..ir.errors import ArtifactError, NestwrightError, NestwrightWarning
-from ..ir.files import distrust, open_own
+from ..ir.files import cache_folder, distrust, open_own
 from ..ir.library.registry import registered
 from ..ir.target import Target
 from ..schedule.trace import Trace
@@ -48,11 +48,7 @@ def folder() -> Path | None:
     named = os.environ.get(VARIABLE, "")
     if named == OFF:
         return None
-    if named:
-        return Path(named)
-    from platformdirs import user_cache_path
-
-    return user_cache_path("nestwright") / "built"
+    return Path(named) if named else cache_folder() / "built"
 
 
 def key(

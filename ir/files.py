@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and files that must be this user's own."""
+"""Files that appear whole or not at all, files that must be this user's own, and where those are."""
 
 from __future__ import annotations
 
@@ -11,6 +11,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
+
+
+def cache_folder() -> Path:
+    """Where this user's caches are; it need not exist yet.
+
+    Without platformdirs, which knows the place on every system, it is the one of the XDG
+    specification.
+    """
+    try:
+        from platformdirs import user_cache_path
+    except ImportError:
+        named = os.environ.get("XDG_CACHE_HOME", "")
+        root = named if os.path.isabs(named) else os.path.expanduser("~/.cache")
+        return Path(root, "nestwright")
+    return user_cache_path("nestwright")
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ...ir.errors import ArgumentError
-from ...ir.files import open_lock
+from ...ir.files import cache_folder, open_lock
 
 VARIABLE = "NESTWRIGHT_MEASURE_LOCK"
 PATIENCE = 60.0  # seconds that a lock which belongs to another user is waited for
@@ -172,6 +172,4 @@ def _take(fd: int, how: int, patience: float | None, tell: Callable[[], object] 
 
 def _own_path() -> Path:
     """A file that is this user's on this machine: homes may be shared by several machines."""
-    from platformdirs import user_cache_path
-
-    return user_cache_path("nestwright") / f"measure-{platform.node() or 'here'}.lock"
+    return cache_folder() / f"measure-{platform.node() or 'here'}.lock"

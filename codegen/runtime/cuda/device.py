@@ -67,7 +67,7 @@ class Device:
         self.shared_per_block = self._attribute(handle, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
         self.context = driver.call("cuDevicePrimaryCtxRetain", handle)
         self.heap = Heap(driver, self.context, self.dispose, self.name)
-        with self:
+        with self.during(f"GPU {ordinal} cannot be used"):
             self.heap.total = int(driver.call("cuMemGetInfo")[1])
             self.stream = driver.call("cuStreamCreate", 0)
             self.recorder = driver.call("cuStreamCreate", NON_BLOCKING)
