@@ -1,7 +1,8 @@
 """PTX for an NVIDIA GPU from LLVM text, made by child processes.
 
-LLVM aborts where it has no instruction for what it is asked, so it never runs here. Two children
-are kept for the jobs of this process; one that dies takes its job's kernel with it, nothing else.
+LLVM aborts where it has no instruction for what it is asked, so it never runs here. Children are
+kept for the jobs of this process, at most one a core; one that dies takes its job's kernel with
+it, nothing else.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from typing import IO
 
 from ..ir.errors import TargetError, UnsupportedError, VerifyError
 from ..ir.target import Target
+from .workers import workers
 
-CHILDREN = 2
 SECONDS = 120.0  # for one module
 LONGEST = 64 << 20  # characters of one module
 
@@ -161,7 +162,7 @@ class _Pool:
     def reset(self) -> None:
         """Begin anew, with children of this process alone."""
         self.free: LifoQueue[_Child] = LifoQueue()
-        self.children = [_Child() for _ in range(CHILDREN)]
+        self.children = [_Child() for _ in range(workers())]
         for child in self.children:
             self.free.put(child)
 

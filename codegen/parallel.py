@@ -24,8 +24,10 @@ from ..ir.target import Target
 from ..schedule.trace import Trace
 from .code import KernelCode, PackCode, Sharing, from_parts
 from .lowering import compile_text
+from .workers import workers
 
 JOBS_PER_HELPER = 6  # fewer jobs do not pay for starting one
+DEVICE_WEIGHT = 2  # one for a GPU takes longer: LLVM and ptxas run in processes of their own
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,8 @@ def compile_all(
     start = perf_counter()
     queue = Queue(target, jobs, deque(jobs))
     errors: dict[str, Exception] = {}
-    helpers = [_Helper(queue) for _ in range(_useful_helpers(len(jobs)))]
+    weight = DEVICE_WEIGHT if target.kind == "cuda" else 1
+    helpers = [_Helper(queue) for _ in range(_useful_helpers(weight * len(jobs)))]
     try:
         _compile_here(queue, errors)
         for helper in helpers:
@@ -83,8 +86,7 @@ def compile_all(
 
 
 def _useful_helpers(jobs: int) -> int:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(0, min((cores or 1) - 1, jobs // JOBS_PER_HELPER)) if sys.executable else 0
+    return max(0, min(workers() - 1, jobs // JOBS_PER_HELPER)) if sys.executable else 0
 
 
 def _compile_here(queue: Queue, errors: dict[str, Exception]) -> None:

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, files that must be this user's own, and where those are."""
+"""Files that appear whole or not at all or must be this user's own, and where caches are."""
 
 from __future__ import annotations
 

@@ -1,0 +1,42 @@
+"""How many processes may compile at once: one a core, as far as the memory that is free goes."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+
+EACH = 768 << 20  # bytes: an interpreter, LLVM in a child of its own, and ptxas
+_CGROUP = Path("/sys/fs/cgroup")
+_MEMINFO = Path("/proc/meminfo")
+
+
+def workers() -> int:
+    """Processes that compile at once, this one included."""
+    free = free_memory()
+    return cores() if free is None else max(1, min(cores(), free // EACH))
+
+
+def cores() -> int:
+    """The cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def free_memory() -> int | None:
+    """Bytes that may be taken without anything being swapped or killed; None where nobody tells.
+
+    It is the least of what the machine has and what the control group of a container allows.
+    """
+    found: list[int] = []
+    with suppress(OSError, ValueError, TypeError):
+        told = re.search(r"^MemAvailable:\s+(\d+) kB", _MEMINFO.read_text(), re.MULTILINE)
+        found += [int(told[1]) << 10] if told else []
+    with suppress(OSError, ValueError):  # the limit is "max" where there is none
+        most, used = (int((_CGROUP / f"memory.{name}").read_text()) for name in ("max", "current"))
+        stat = (_CGROUP / "memory.stat").read_text()
+        cached = re.search(r"^inactive_file (\d+)", stat, re.MULTILINE)
+        found.append(max(0, most - used + (int(cached[1]) if cached else 0)))
+    return min(found, default=None)
