@@ -6,6 +6,7 @@ import ctypes
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from .library import NAME
@@ -59,9 +60,10 @@ _LINE = re.compile(r"(cu\w+)(?: (.*))? = (\d+)")
 class Stub:
     """The stand-in of this process."""
 
-    def __init__(self) -> None:
-        """``OSError`` where this process has none: see ``library.environment``."""
-        self.native: Any = ctypes.CDLL(NAME)
+    def __init__(self, library: Path | None = None) -> None:
+        """That of the environment (see ``library.environment``), or a library that is loaded now:
+        before the bindings look for theirs. ``OSError`` where there is none."""
+        self.native: Any = ctypes.CDLL(str(library or NAME))
         for name, kind in _RESULTS.items():
             getattr(self.native, name).restype = kind
         self.raised: list[BaseException] = []  # by kernels
@@ -113,6 +115,10 @@ class Stub:
     def memory(self, total: int) -> None:
         """Give the device so many bytes."""
         self.native.stub_memory(ctypes.c_size_t(total))
+
+    def capability(self, number: int) -> None:
+        """Let the device be of another architecture: 100 is an sm_100."""
+        self.native.stub_capability(number)
 
     @property
     def used(self) -> int:

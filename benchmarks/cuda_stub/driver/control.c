@@ -61,6 +61,8 @@ EXPORT void stub_patience(unsigned questions) { patience = questions ? questions
 
 EXPORT void stub_memory(size_t bytes) { memory_total = bytes; }
 
+EXPORT void stub_capability(int number) { capability = number; }
+
 EXPORT size_t stub_used(void) { return memory_used(); }
 
 EXPORT long stub_live(int kind) { return handle_count((enum kind)kind); }

@@ -58,12 +58,14 @@ void *memory_new(size_t bytes, bool host) {
 
 static void check_walls(const struct block *b) {
     const unsigned char *end = b->start + GUARD + b->bytes;
-    size_t before = differs(b->start, GUARD, WALL), behind = differs(end, GUARD, WALL);
+    size_t before = differs(b->start, GUARD, WALL), behind = GUARD;
+    while (behind && end[behind - 1] == WALL)
+        behind--;
     if (before < GUARD)
-        report("written %zu bytes before %s memory %#llx of %zu bytes", GUARD - before, name_of(b),
+        report("written as far as %zu bytes before %s memory %#llx of %zu bytes", GUARD - before, name_of(b),
                (unsigned long long)address_of(b), b->bytes);
-    if (behind < GUARD)
-        report("written %zu bytes behind the end of %s memory %#llx of %zu bytes", behind,
+    if (behind)
+        report("written as far as %zu bytes behind the end of %s memory %#llx of %zu bytes", behind,
                name_of(b), (unsigned long long)address_of(b), b->bytes);
     memset(b->start, WALL, GUARD);
     memset(b->start + GUARD + b->bytes, WALL, GUARD);
