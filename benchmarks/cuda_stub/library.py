@@ -47,10 +47,10 @@ def build(folder: Path, without: Sequence[str] = (), flags: Sequence[str] = ()) 
 
 
 def damaged(folder: Path) -> Path:
-    """A library that cannot be loaded: the first half of the file."""
-    whole = build(folder)
-    whole.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
-    return whole
+    """A file of the library's name that the dynamic linker cannot load."""
+    made = folder / NAME
+    made.write_bytes(b"\x7fELF, and nothing that a library has" + bytes(4096))
+    return made
 
 
 def environment(folder: Path, base: Mapping[str, str] | None = None) -> dict[str, str]:

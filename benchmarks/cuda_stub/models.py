@@ -101,18 +101,18 @@ class Prepared:
     bundle: Bundle
     kernels: Kernels
 
-    def over(self, stub: Stub, shared: int = 0, ptx: bool = False) -> Executable:
+    def over(self, stub: Stub, shared: int = 0, cubin: bytes | None = None) -> Executable:
         """The executable, not loaded yet, over a stand-in.
 
-        Launches ask for ``shared`` bytes at least; with ``ptx`` there is no machine code.
+        Launches ask for ``shared`` bytes at least; ``cubin`` takes the place of the machine code.
         """
         self.kernels.attach(stub)
         codes: dict[str, Code] = {}
         for symbol, code in self.bundle.kernels.items():
             assert isinstance(code, DeviceCode)
             launches = (replace(x, shared_bytes=max(shared, x.shared_bytes)) for x in code.launches)
-            cubin = b"" if ptx else code.cubin
-            codes[symbol] = replace(code, launches=tuple(launches), cubin=cubin)
+            image = code.cubin if cubin is None else cubin
+            codes[symbol] = replace(code, launches=tuple(launches), cubin=image)
         return Executable(replace(self.bundle, kernels=codes), lambda: self.module)
 
     def arguments(self, seed: int = 0) -> list[Any]:

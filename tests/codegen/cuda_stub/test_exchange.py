@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import weakref
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from cuda_stub.control import Stub
 from cuda_stub.models import prepared
 
 from nestwright.codegen.runtime.cuda import dlpack
+from nestwright.codegen.runtime.cuda.device import device
+from nestwright.codegen.runtime.cuda.strided import gather
 from nestwright.codegen.runtime.executable import Executable
 from nestwright.ir.dtypes import from_numpy
 from nestwright.ir.errors import ArgumentError
@@ -140,9 +143,6 @@ def test_every_width_of_a_strided_array(stub: Stub, dtype: str) -> None:
 
 def _strided_sums(stub: Stub, values: Array) -> Array:
     """What the runtime's own copy makes of a strided array."""
-    from nestwright.codegen.runtime.cuda.device import device
-    from nestwright.codegen.runtime.cuda.strided import gather
-
     prepared("double").kernels.attach(stub)
     lender, on = ByInterface(values, (1, 4)), device()
     result = np.empty_like(values)
@@ -187,8 +187,6 @@ def test_a_lender_is_held_until_the_device_is_done(stub: Stub) -> None:
     (x,) = model.arguments()
     held = ByInterface(x)
     gone: list[int] = []
-    import weakref
-
     weakref.finalize(held, gone.append, 1)
     result = exe(held)
     del held

@@ -1,4 +1,4 @@
-"""Modules and launches of the stand-in: what it reads in PTX and cubins, what it refuses, and how."""
+"""Modules and launches of the stand-in: what it reads in PTX and cubins, and what it refuses."""
 
 from __future__ import annotations
 
