@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from ..ir.dtypes import DType, f32, f64, pred, s32, s64, u8, u16, u32, u64
 from ..ir.elementwise import TABLE
 from ..ir.errors import UnsupportedError
-from ..ir.loop.intrinsics import WARP
+from ..ir.loop.intrinsics import WARP, warp_results
 from ..ir.loop.nodes import AllReduce, Const, Load, Op
 from .llvm_ir_access import store_element
 from .llvm_ir_core import Value, memory_type
@@ -175,11 +175,11 @@ class Reducer:
         if not (straight and self.apart):
             self._barrier()
         self.apart, self.turn = straight, 1 - self.turn
-        warps, size, places = -(-self.nest.threads // WARP), 0, []
+        size, places = 0, []
         for value in values:
             base = f"ptr addrspace(3) @{self._scratch(self.turn)}"
             places.append(f"getelementptr (i8, {base}, i64 {size})")
-            size += -(-warps * value.dtype.bytes // 16) * 16
+            size += warp_results(value.dtype, self.nest.threads)
         self.bytes[self.turn] = max(self.bytes[self.turn], size)
         return places
 

@@ -294,3 +294,9 @@ def misfit(s: Intrinsic) -> str:
     )
     args = sorted({known.args for known in form.signatures})
     return f"it writes {writes or 'nothing'}; reads {reads or 'nothing'}; args are one of {args}"
+
+
+def warp_results(dtype: DType, threads: int) -> int:
+    """Bytes of shared memory for one value of each warp of a block: a reduction's on its way from
+    warp to warp."""
+    return -(-(-(-threads // WARP) * dtype.bytes) // 16) * 16

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ....ir.errors import UnsupportedError
 from ....ir.loop.build import as_int
-from ....ir.loop.nodes import SHARED_ALIGN, Alloc, For, Func, Kind, Scope, Stmt
-from ....ir.loop.visit import children
+from ....ir.loop.intrinsics import WARP, warp_results
+from ....ir.loop.nodes import SHARED_ALIGN, Alloc, AllReduce, For, Func, Kind, Scope, Stmt
+from ....ir.loop.visit import children, walk
 from ....ir.target import Target
 
 LOCAL = 512 << 10  # bytes of memory that a thread may have for itself
@@ -24,6 +25,14 @@ def memory(s: Stmt, scopes: tuple[Scope, ...], align: int) -> int:
     if not isinstance(s, Alloc) or s.buffer.scope not in scopes:
         return inner
     return -(-s.buffer.shape[0] * s.buffer.dtype.bytes // align) * align + inner
+
+
+def reduction_bytes(s: Stmt, threads: int) -> int:
+    """Bytes of shared memory, beside the buffers, through which the warps of a block of so many
+    threads put their results together: two places, which reductions use in turn."""
+    reductions = [x for x in walk(s) if isinstance(x, AllReduce) and x.threads > WARP]
+    sizes = [sum(warp_results(b.dtype, threads) for b in x.values) for x in reductions]
+    return max(sizes[::2], default=0) + max(sizes[1::2], default=0)
 
 
 def _launches(s: Stmt) -> list[For]:
@@ -49,7 +58,7 @@ def _check(s: For, where: str, target: Target) -> None:
             _refuse(f"{n} iterations over {name}", f"{gpu.arch} takes at most {most}", where)
     if threads > gpu.threads_per_block:
         _refuse(f"a block of {threads} threads", f"{gpu.threads_per_block} is the most", where)
-    shared = memory(body, (Scope.SHARED,), SHARED_ALIGN)
+    shared = memory(body, (Scope.SHARED,), SHARED_ALIGN) + reduction_bytes(body, threads)
     if shared > gpu.shared_per_block:
         most = gpu.shared_per_block
         _refuse(f"{shared} bytes of shared memory", f"{gpu.arch} gives a block {most}", where)

@@ -47,6 +47,7 @@ from ..layout import elements
 from ..rebuild import with_body
 from .bind import UNPLACED
 from .footprints import Access, Meeting, Threads
+from .limits import reduction_bytes
 from .places import at_place
 
 FEW = 64  # elements that a thread may keep in registers
@@ -121,7 +122,8 @@ class _Launch:
     def result(self, s: Stmt) -> Stmt:
         s = self.settled(s, s)
         outside: list[Buffer] = []
-        while _shared_bytes(s) > self.limit:
+        limit = self.limit - reduction_bytes(s, self.threads.count)
+        while _shared_bytes(s) > limit:
             largest = max(self.movable(s), key=_bytes, default=None)
             if largest is None:
                 break  # what the schedule placed is too much: said at the end

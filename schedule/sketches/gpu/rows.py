@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from ....ir.loop.intrinsics import WARP, warp_results
 from ....ir.loop.nodes import Buffer, Var
 from ....ir.target import Target
 from ...combiner import combiner_of
@@ -97,6 +98,14 @@ class Rows:
         inputs = sum(self.widest * b.dtype.bytes for b, _ in self.again) if c["keep"] else 0
         return (self.kept + inputs) * int(c["rows"])
 
+    def met(self, c: Choices) -> int:
+        """Bytes through which the warps of a block put the results of a reduction together, for two
+        reductions that follow each other."""
+        threads = int(c["threads"]) * int(c["rows"])
+        sums = [b for b in self.cluster.blocks if b.reduce] if int(c["threads"]) > WARP else []
+        found = [sum(warp_results(a.buffer.dtype, threads) for a in b.stores) for b in sums]
+        return 2 * max(found, default=0)
+
     @property
     def kept(self) -> int:
         """Bytes of shared memory that one row needs for what stages pass on."""
@@ -150,7 +159,8 @@ def rows_sketch(r: Rows, target: Target) -> Sketch:
 def rows_valid(r: Rows, c: Choices, target: Target) -> bool:
     """Whole blocks of rows, within what a block of threads may have."""
     threads, rows = int(c["threads"]), int(c["rows"])
-    fits = threads * rows <= 1024 and r.shared(c) <= target.gpu.shared_per_block
+    shared = r.shared(c) + r.met(c)
+    fits = threads * rows <= 1024 and shared <= target.gpu.shared_per_block
     most = max(r.vector(b, 8) for b in r.cluster.blocks)
     return fits and _is_box(r.cluster, rows) and int(c["vector"]) <= most
 
