@@ -103,6 +103,21 @@ def test_a_gpu_is_named_with_its_architecture_and_driver(
         assert "NVIDIA H200 (sm_90a), driver for CUDA 13.0" in nestwright(command).out
 
 
+def test_doctor_tells_in_the_bindings_words_what_is_wrong(
+    nestwright, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Old:
+        """A driver that lacks a function."""
+
+        def cuInit(self, flags: int) -> Any:
+            raise RuntimeError('Function "cuGetProcAddress_v2" not found')
+
+    monkeypatch.setattr(driver_module, "bindings", Old)
+    monkeypatch.setattr(driver_module, "driver", driver_module.driver.__wrapped__)
+    told = 'none: cuInit: RuntimeError: Function "cuGetProcAddress_v2" not found'
+    assert told in nestwright("doctor").out
+
+
 def test_products_of_rounded_operands_are_checked_as_such(nestwright, tmp_path: Path) -> None:
     model = tmp_path / "dot.hlo"
     model.write_text(
