@@ -151,22 +151,15 @@ def told(error: Exception) -> str:
 def capability() -> int:
     """The number of the first GPU here (90 for compute capability 9.0), as the driver tells it."""
     driver = bindings()
-    try:
-        _ask(driver.cuInit(0))
-        device = _ask(driver.cuDeviceGet(0))
-        attribute = driver.CUdevice_attribute
-        major, minor = (
-            int(_ask(driver.cuDeviceGetAttribute(name, device)))
-            for name in (
-                attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
-                attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
-            )
-        )
-    except _Refused as error:
-        raise _none_here(str(error)) from error
-    except Exception as error:  # of the bindings: the library, or a function of it, is not there
-        raise _none_here(told(error)) from error
-    return 10 * major + minor
+    _ask(driver, "cuInit", 0)
+    device = _ask(driver, "cuDeviceGet", 0)
+    kinds = driver.CUdevice_attribute
+    numbers = (
+        kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+        (kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
+    )
+    major, minor = (_ask(driver, "cuDeviceGetAttribute", x, device) for x in numbers)
+    return 10 * int(major) + int(minor)
 
 
 @cache
@@ -178,15 +171,15 @@ def runs_here(arch: str) -> bool:
         return False
 
 
-class _Refused(Exception):
-    """A call of the driver that failed."""
-
-
-def _ask(answer: tuple[Any, ...]) -> Any:
-    """What a call of the driver gave; ``_Refused`` where it failed."""
-    status, *values = answer
-    if status.value:
-        raise _Refused(f"the driver says {status.name}")
+def _ask(driver: Any, function: str, *args: object) -> Any:
+    """What a call of the driver gives; ``TargetError`` where it fails."""
+    try:
+        status, *values = getattr(driver, function)(*args)
+        failed = status.name if status.value else ""
+    except Exception as error:  # of the bindings: the library, or a function of it, is not there
+        raise _none_here(f"{function}: {told(error)}") from error
+    if failed:
+        raise _none_here(f"{function}: {failed}")
     return values[0] if values else None
 
 

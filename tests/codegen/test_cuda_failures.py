@@ -219,7 +219,7 @@ def test_what_the_bindings_raise_is_told(monkeypatch: pytest.MonkeyPatch, error:
     for ask in (driver_module.driver.__wrapped__, gpus.capability):
         with pytest.raises(TargetError) as caught:
             ask()
-        assert f"{type(error).__name__}: {error}" in caught.value.why
+        assert caught.value.why == f"cuInit: {type(error).__name__}: {error}"
 
 
 @pytest.mark.parametrize(

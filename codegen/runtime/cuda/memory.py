@@ -152,7 +152,7 @@ class Heap:
         """Keep them until all that any stream of the context has been given is done.
 
         An event on the consumer's stream would not do: the stream may be gone by now, and the
-        array may have gone on to others. A driver before CUDA 12.4 has no event for a context;
+        array may have gone on to others. A driver before CUDA 12.5 has no event for a context;
         there ``cuMemFree`` waits. Where the event is refused for now, such as while somebody
         records a graph, the next turn tries again.
         """
