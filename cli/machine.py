@@ -159,7 +159,7 @@ def _gpu() -> Finding:
     except TargetError as error:
         return Finding("NVIDIA GPU", False, f"none: {error.why}")
     except DriverError as error:
-        return Finding("NVIDIA GPU", False, f"none that works: {error.function}: {error}")
+        return Finding("NVIDIA GPU", False, f"none that works: {error.why}")
     arch = best_arch(number) or "too old"
     driven = f"driver for CUDA {version // 1000}.{version % 1000 // 10}"
     return Finding("NVIDIA GPU", True, f"{name} ({arch}), {driven}")

@@ -28,34 +28,13 @@ from nestwright.ir.errors import (
     UnsupportedError,
     VerifyError,
 )
-from nestwright.ir.hlo.interp import evaluate
 
 from .conftest import Handle, Status
+from .test_cuda_runtime import ADD, CHAIN, Foreign, assert_right
 
 if TYPE_CHECKING:
     from .conftest import FakeApi
 
-ADD = """HloModule add
-ENTRY main {
-  x = f32[64] parameter(0)
-  y = f32[64] parameter(1)
-  ROOT z = f32[64] add(x, y)
-}
-"""
-CHAIN = """HloModule chain
-add { a = f32[] parameter(0)
-  b = f32[] parameter(1)
-  ROOT c = f32[] add(a, b) }
-ENTRY main {
-  x = f32[32,48] parameter(0)
-  w = f32[48,16] parameter(1)
-  d = f32[32,16] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
-  e = f32[32,16] tanh(d)
-  zero = f32[] constant(0)
-  s = f32[32] reduce(e, zero), dimensions={1}, to_apply=add
-  ROOT t = (f32[32,16], f32[32]) tuple(e, s)
-}
-"""
 CHOOSE = """HloModule choose
 left { x = f32[8] parameter(0)
   ROOT r = f32[8] add(x, x) }
@@ -72,13 +51,6 @@ ENTRY main {
 def with_machine_code(exe: Executable) -> Executable:
     codes = {s: replace(c, cubin=b"cubin") for s, c in exe.bundle.kernels.items()}  # type: ignore[type-var]
     return Executable(replace(exe.bundle, kernels=codes), lambda: exe.module)
-
-
-def assert_right(exe: Executable, args: list[Any], result: Any) -> None:
-    got = result if isinstance(result, tuple) else (result,)
-    wanted = evaluate(exe.module, args)
-    for g, w in zip(got, wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
-        np.testing.assert_allclose(np.asarray(g), np.asarray(w), rtol=1e-5, atol=1e-5)
 
 
 # ---- machine code, PTX, shared memory -------------------------------------------------------
@@ -340,18 +312,6 @@ def test_a_recorder_that_does_not_end_its_recording_is_replaced(fake: FakeApi) -
 # ---- every call may fail --------------------------------------------------------------------
 
 
-class Strided:
-    """A transposed view of another library's, in the stand-in's device memory."""
-
-    def __init__(self, array: Any) -> None:
-        self.array = array
-        facts = array.__array_interface__
-        self.__cuda_array_interface__ = {
-            "shape": array.shape, "typestr": array.dtype.str, "data": facts["data"],
-            "strides": facts["strides"], "version": 3, "stream": 1,
-        }  # fmt: skip
-
-
 @pytest.fixture(scope="module")
 def built() -> tuple[FakeApi, list[Executable]]:
     """Models, and a stand-in that has their kernels."""
@@ -384,7 +344,7 @@ def all_that_the_runtime_does(models: list[Executable]) -> None:
     made[0].__dlpack__(stream=2)
     made[0].__dlpack__(copy=True)
     assert_right(chain, args, tuple(m.numpy() for m in made))
-    chain(Strided(np.array(args[0].T).T), put[1], out=made)
+    chain(Foreign(np.array(args[0].T).T, stream=1), put[1], out=made)
     chain.profile(*args, rounds=1)
     del made
     for n in (0, 1):

@@ -17,24 +17,10 @@ from nestwright.codegen.runtime.cuda.device import Device
 from nestwright.ir.dtypes import BY_NAME, f32, to_numpy
 from nestwright.ir.errors import ArgumentError, DeviceError, OutOfMemoryError
 
+from .test_cuda_runtime import ADD, aligned
+
 if TYPE_CHECKING:
     from .conftest import FakeApi
-
-ADD = """HloModule add
-ENTRY main {
-  x = f32[64] parameter(0)
-  y = f32[64] parameter(1)
-  ROOT z = f32[64] add(x, y)
-}
-"""
-
-
-def aligned(values: Any) -> Any:
-    room = np.zeros(values.nbytes + 64, np.uint8)
-    start = -room.ctypes.data % 64
-    made = room[start : start + values.nbytes].view(values.dtype).reshape(values.shape)
-    made[...] = values
-    return made
 
 
 class Consumer:
