@@ -134,9 +134,9 @@ def _checked(buffer: Buffer, value: Any, number: int) -> Array:
     return np.ascontiguousarray(array).reshape(array.shape)
 
 
-def load(compiled: Compiled) -> Kernel:
-    """Load a compiled kernel into this process."""
-    library = jit.load([compiled.code, *compiled.runtime], runtime().addresses)
+def load(compiled: Compiled, symbols: Mapping[str, int] | None = None) -> Kernel:
+    """Load a compiled kernel into this process, linked with the runtime or with ``symbols``."""
+    library = jit.load([compiled.code, *compiled.runtime], symbols or runtime().addresses)
     count = len(compiled.params) + (1 if compiled.workspace else 0)
     kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * count)
     entry = kind(library.address(compiled.name))

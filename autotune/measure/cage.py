@@ -13,6 +13,7 @@ from ...ir.loop.nodes import Buffer
 from ...ir.target import Target
 from .guarded import Guarded
 from .machine import Array, Trial
+from .stain import stain
 
 WORKSPACE = 64  # bytes: the alignment of a workspace of this processor's
 SIMULATED = 16, 256  # the same of a simulated GPU's buffers and workspace
@@ -41,6 +42,7 @@ class Cage:
             view = self._pack(number, value, pattern, upper)
             addresses[number] = view.ctypes.data
             packed.append((number, view, value))
+        stain().begin(pattern)
         kernel.execute(addresses, work.ctypes.data)
         damage = self._damage(views, given) or _spoiled(packed) or self._beside()
         results = [
@@ -81,7 +83,9 @@ class Cage:
                 return f"it writes beside parameter {n}"
         if not all(c.intact for c in self._packed.values()):
             return "it writes beside a packed constant"
-        return "" if self._work.intact else "it writes beside its workspace"
+        if not self._work.intact:
+            return "it writes beside its workspace"
+        return "it writes beside its scratch memory" if stain().damaged() else ""
 
 
 def _spoiled(packed: Sequence[tuple[int, Array, Array]]) -> str:

@@ -18,6 +18,7 @@ from ..records import Json
 from .cage import Cage, same_bytes
 from .machine import Array, Trial, copies
 from .placement import placed
+from .stain import stained
 from .timing import Clock, clock_for
 
 ALIGNMENT = 64  # bytes
@@ -45,7 +46,8 @@ class Processor:
 
     def compile(self, func: Func) -> NativeRun:
         """Compile and load a schedule of the program's function."""
-        return NativeRun(compile_func(func, self.target), self)
+        kernel = compile_func(func, self.target)
+        return NativeRun(kernel, stained(kernel), self)
 
     def alone(self) -> AbstractContextManager[None]:
         """While code is timed: its threads on cores of their own."""
@@ -57,8 +59,9 @@ class NativeRun:
 
     facts: Mapping[str, Json] = {}
 
-    def __init__(self, kernel: Kernel, machine: Processor) -> None:
-        self.kernel = kernel
+    def __init__(self, kernel: Kernel, tried: Kernel, machine: Processor) -> None:
+        """``tried`` is the same code as it runs on trial."""
+        self.kernel, self._tried = kernel, tried
         self._machine = machine
         size = kernel.compiled.workspace
         work = aligned(size, (size,), np.dtype(np.uint8))
@@ -77,8 +80,8 @@ class NativeRun:
             self._held.append(copies)
 
     def trial(self, arguments: Sequence[Array], pattern: int, upper: bool) -> Trial:
-        """One run between guard pages."""
-        return self._machine.cage.run(self.kernel, arguments, pattern, upper)
+        """One run between guard pages, on stacks that are filled."""
+        return self._machine.cage.run(self._tried, arguments, pattern, upper)
 
     def again(self, pattern: int) -> Trial:
         """One more run in the first of the sets that timing rotates through."""

@@ -14,9 +14,11 @@ from nestwright.autotune.measure.check import Wrong, check, check_again
 from nestwright.autotune.measure.guarded import PAGE, Guarded
 from nestwright.autotune.measure.processor import NativeRun, Processor
 from nestwright.autotune.measure.protocol import Candidate
+from nestwright.autotune.measure.stain import stained
 from nestwright.autotune.measure.standard import Standard, judge, load_standard, make_standard
 from nestwright.autotune.programs import Program
 from nestwright.autotune.records import DEFAULT_SKETCH
+from nestwright.codegen.kernel import Kernel
 from nestwright.ir.loop.printer import show
 from nestwright.ir.target import Target
 from nestwright.schedule.sketches.generate import default_schedule
@@ -65,17 +67,20 @@ def spoiled(machine: Processor, func, spoil: Spoil) -> NativeRun:
     params, inputs = kernel.compiled.params, len(kernel.compiled.params) - kernel.compiled.outputs
     count = 0
 
-    def entry(*addresses: int) -> None:
-        nonlocal count
-        kernel.entry(*addresses)
-        count += 1
-        views = []
-        for address, b in zip(addresses, params, strict=False):
-            size = int(np.prod(b.shape)) * b.dtype.bytes
-            views.append(np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address)))
-        spoil(views[inputs:], views[:inputs], count)
+    def spoiling(good: Kernel) -> Kernel:
+        def entry(*addresses: int) -> None:
+            nonlocal count
+            good.entry(*addresses)
+            count += 1
+            views = []
+            for address, b in zip(addresses, params, strict=False):
+                size = int(np.prod(b.shape)) * b.dtype.bytes
+                views.append(np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address)))
+            spoil(views[inputs:], views[:inputs], count)
 
-    return NativeRun(replace(kernel, entry=entry), machine)
+        return replace(good, entry=entry)
+
+    return NativeRun(spoiling(kernel), spoiling(stained(kernel)), machine)
 
 
 def verdict(text: str, spoil: Spoil) -> str:

@@ -54,7 +54,7 @@ class Planted(harness.Harness):
         default = Candidate(DEFAULT_SKETCH, {})
         run, trace, seconds = super()._compile(loaded, default)
         kernel = replace(run.kernel, entry=planted(c.sketch, run.kernel.entry))
-        made = processor.NativeRun(kernel, loaded.machine)
+        made = processor.NativeRun(kernel, kernel, loaded.machine)
         if c.sketch == "hangs in the race":
             made.call = lambda times: time.sleep(1000)
         return made, trace, seconds
