@@ -51,8 +51,10 @@ def draw(seed: int, number: int, exact: bool | None = None) -> Program:
     drawn = bool(rng.random() < 0.6)
     builder = Builder(rng, drawn if exact is None else exact)
     some = choices(builder.exact, inner=False)
-    for _ in range(builder.number(2, 14)):
+    steps = builder.number(2, 14)
+    while steps > 0 or not builder.values:  # not every step has something to work on
         builder.pick(some).rule(builder)
+        steps -= 1
     made = [v for v in builder.values if not builder.rows[0].startswith(f"{v.name} =")]
     results = _results(builder, made or builder.values)
     return Program(builder.text(results), tuple(builder.arguments), builder.exact)

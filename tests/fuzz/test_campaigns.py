@@ -47,6 +47,17 @@ def test_programs_meet_most_operations() -> None:
     assert len(met) >= 100, sorted(met)
 
 
+@pytest.mark.parametrize(
+    ("what", "seed", "number"), [("programs", 4451, 370), ("trace", 90213, 1555)]
+)
+def test_cases_on_which_a_campaign_itself_failed(what: str, seed: int, number: int) -> None:
+    """A program of which no step fitted; a trace that asks for 2**31 turns of a loop."""
+    if what == "programs":
+        assert programs.judge(programs.draw(seed, number), number) == "right"
+    else:
+        assert not FORMATS[what]().case(seed, number).startswith("BAD")
+
+
 def test_a_program_that_is_wrong_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "HloModule m\nENTRY e { a = f32[3] parameter(0)  ROOT r = f32[3] add(a, a) }"
     drawn = programs.draw(0, 1)
