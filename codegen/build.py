@@ -11,10 +11,10 @@ from ..ir.errors import Finding, UnsupportedError
 from ..ir.hlo.canonical import canonical_text
 from ..ir.hlo.content import literal_size
 from ..ir.hlo.fuse import Group
-from ..ir.hlo.inputs import draws
+from ..ir.hlo.inputs import drawable, draws
 from ..ir.hlo.layouts import Orders, entry_orders
 from ..ir.hlo.limits import exhaustion
-from ..ir.hlo.nodes import HloModule, Shape
+from ..ir.hlo.nodes import HloModule
 from ..ir.hlo.passes.freeze_parameters import freeze
 from ..ir.hlo.passes.pipeline import optimize
 from ..ir.hlo.printer import show
@@ -207,7 +207,7 @@ def _hlo(module: HloModule) -> dict[str, str]:
 
 def _draws(module: HloModule) -> dict[str, str]:
     """How to draw arguments, for an executable that does not hold its HLO."""
-    if not all(isinstance(p.shape, Shape) for p in module.entry.parameters):
+    if not drawable(module.entry):
         return {}
     return {"draws": json.dumps([[d.scale, d.positive] for d in draws(module.entry)])}
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 from ...codegen.bundle import read
 from ...codegen.runtime.executable import Executable
 from ...ir.target import Target
 from ..compare import settled
 from .lock import MachineLock
-from .machine import Array
 from .placement import placed
 from .protocol import Job, Outcome
 from .timing import Call, Clock, clock_for, compare
@@ -40,14 +40,21 @@ def race_models(job: Job, enter: Callable[[str], object], lock: MachineLock) -> 
     return tuple(Outcome("ok", tuple(r)) for r in runs)
 
 
-def _call(model: Executable, arguments: Sequence[Array]) -> Call:
-    near = [model.put(a) for a in arguments]
+def _call(model: Executable, arguments: Sequence[Any]) -> Call:
+    near = [_put(model, a) for a in arguments]
 
     def call(times: int) -> None:
         for _ in range(times):
             model(*near)
 
     return call
+
+
+def _put(model: Executable, value: Any) -> Any:
+    """An argument, with all arrays in its tuples, where the model runs."""
+    if isinstance(value, tuple):
+        return tuple([_put(model, part) for part in value])
+    return model.put(value)
 
 
 def _clock(target: Target) -> tuple[Clock, AbstractContextManager[None]]:

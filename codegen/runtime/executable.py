@@ -19,7 +19,7 @@ from ..bundle import Bundle, write
 from ..loaded import Loaded, ThunkTime
 from ..plan import Plan, show
 from ..registry import load
-from .arguments import Array, refuse_keyword
+from .arguments import rebuild, refuse_keyword
 
 if TYPE_CHECKING:
     from ...ir.hlo.nodes import HloModule
@@ -104,11 +104,11 @@ class Executable:
             self._module = parse(text, f"<{self.name}>")
         return self._module
 
-    def random_arguments(self, seed: int = 0) -> list[Array]:
+    def random_arguments(self, seed: int = 0) -> list[Any]:
         """Arguments drawn from a seed, the same wherever the executable is loaded.
 
-        ``nestwright.ir.hlo.inputs`` says how. ``ArtifactError`` for tuple parameters, and where a
-        saved executable does not tell.
+        ``nestwright.ir.hlo.inputs`` says how. An argument is an array, or tuples of arrays as the
+        parameter says. ``ArtifactError`` where a saved executable does not tell.
         """
         if not isinstance(seed, int) or seed < 0:
             raise ArgumentError(f"seed {seed!r}", "a seed is a whole number from 0 on", self.name)
@@ -123,7 +123,7 @@ class Executable:
                 f"cannot draw arguments for {self.name}", "it does not say of what kind they are",
                 hint="pass the arguments as a file",
             ) from None  # fmt: skip
-        return draw_all(found, seed)
+        return list(rebuild(draw_all(found, seed), self.plan.param_tree))
 
     def put(self, value: object) -> Any:
         """A copy of an array where this executable runs: on a GPU a ``DeviceArray``, else NumPy's.

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ..dtypes import DType, to_numpy
 from ..errors import UnsupportedError
 from ..formats import FORMATS
-from .nodes import Computation, Instruction, Shape
+from .nodes import AnyShape, Computation, Instruction, Shape, TupleShape
+
+Array: TypeAlias = np.ndarray[Any, Any]
 
 _POSITIVE = ("sqrt", "rsqrt", "log", "log-plus-one", "cbrt")
 _PASSES = ("add", "broadcast", "reshape", "convert", "transpose", "copy", "multiply")
@@ -20,7 +22,7 @@ _PASSES = ("add", "broadcast", "reshape", "convert", "transpose", "copy", "multi
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """How one parameter's values are drawn."""
+    """How the values of one array are drawn."""
 
     dims: tuple[int, ...]
     dtype: DType
@@ -28,41 +30,89 @@ class Draw:
     positive: bool = False
 
 
-def random_arguments(computation: Computation, seed: int = 0) -> list[np.ndarray[Any, Any]]:
-    """One array per parameter, drawn as ``draws`` says."""
-    return draw_all(draws(computation), seed)
+def random_arguments(computation: Computation, seed: int = 0) -> list[Any]:
+    """One value per parameter, an array or nested tuples of arrays, drawn as ``draws`` says."""
+    arrays = iter(draw_all(draws(computation), seed))
+    return [_in_tuples(p.shape, arrays) for p in computation.parameters]
 
 
-def draw_all(recipes: Sequence[Draw], seed: int) -> list[np.ndarray[Any, Any]]:
+def _in_tuples(shape: AnyShape, arrays: Iterator[Array]) -> Any:
+    if isinstance(shape, TupleShape):
+        return tuple([_in_tuples(e, arrays) for e in shape.elements])
+    return next(arrays)
+
+
+def draw_all(recipes: Sequence[Draw], seed: int) -> list[Array]:
     """One row-major array per recipe, drawn from ``seed`` and the recipe's number."""
     return [_draw(np.random.default_rng([seed, n]), r) for n, r in enumerate(recipes)]
 
 
+def drawable(computation: Computation) -> bool:
+    """True if all parameters are arrays, or tuples of such."""
+    return not any(_holds_token(p.shape) for p in computation.parameters)
+
+
 def draws(computation: Computation) -> list[Draw]:
-    """How to draw values for each parameter.
+    """How to draw values for each parameter, for each array in turn where one is a tuple.
 
     Floats are normal with deviation 1; those that multiply as the right side of a dot or
     convolution are scaled by their fan-in, so that deep networks neither vanish nor overflow;
     those that reach a root or logarithm are positive. Integers are small and not negative, so
-    that they can serve as indices. Raises ``UnsupportedError`` for tuple or token parameters.
+    that they can serve as indices. Raises ``UnsupportedError`` for token parameters.
     """
-    positive = _reach(computation)
-    found = []
+    positive, parts = _reach(computation), _parts(computation)
+    found: list[Draw] = []
     for p in computation.parameters:
-        if not isinstance(p.shape, Shape):
+        if _holds_token(p.shape):
             raise UnsupportedError(
                 what=f"cannot draw random values for parameter {p.name}",
-                why="it is not an array",
+                why="it holds a token",
                 where=computation.name,
                 hint="pass the arguments as a file",
             )
-        scale = _scale(computation, p)
-        unsigned = p.shape.dtype.is_float and not FORMATS[p.shape.dtype].sign
-        found.append(Draw(p.shape.dims, p.shape.dtype, scale, unsigned or p in positive))
+        for shape, holders in _arrays(p.shape, [p], parts):
+            scale = min((_scale(computation, h) for h in holders), default=1.0)
+            unsigned = shape.dtype.is_float and not FORMATS[shape.dtype].sign
+            above = unsigned or not positive.isdisjoint(holders)
+            found.append(Draw(shape.dims, shape.dtype, scale, above))
     return found
 
 
-def _draw(rng: np.random.Generator, draw: Draw) -> np.ndarray[Any, Any]:
+def _holds_token(shape: AnyShape) -> bool:
+    match shape:
+        case TupleShape(elements=elements):
+            return any(map(_holds_token, elements))
+        case Shape():
+            return False
+        case _:
+            return True
+
+
+Parts: TypeAlias = Mapping[tuple[Instruction, int], Sequence[Instruction]]
+
+
+def _parts(computation: Computation) -> Parts:
+    """The instructions that take an element of a tuple, by the tuple and the element's number."""
+    found: dict[tuple[Instruction, int], list[Instruction]] = {}
+    for i in computation.instructions:
+        if i.opcode == "get-tuple-element":
+            found.setdefault((i.operands[0], i.attrs["index"]), []).append(i)
+    return found
+
+
+def _arrays(
+    shape: AnyShape, holders: Sequence[Instruction], parts: Parts
+) -> Iterator[tuple[Shape, Sequence[Instruction]]]:
+    """The arrays in a value of this shape, each with the instructions that are that array."""
+    if isinstance(shape, Shape):
+        yield shape, holders
+    elif isinstance(shape, TupleShape):
+        for n, element in enumerate(shape.elements):
+            taken = [i for h in holders for i in parts.get((h, n), ())]
+            yield from _arrays(element, taken, parts)
+
+
+def _draw(rng: np.random.Generator, draw: Draw) -> Array:
     dims, dtype = draw.dims, to_numpy(draw.dtype)
     match draw.dtype.kind:
         case "pred":
@@ -92,9 +142,9 @@ def _scale(computation: Computation, parameter: Instruction) -> float:
 
 
 def _reach(computation: Computation) -> set[Instruction]:
-    """Parameters whose values flow, by sums and products alone, into a root or logarithm."""
+    """Instructions whose values flow, by sums and products alone, into a root or logarithm."""
     wanted: set[Instruction] = set()
     for i in reversed(computation.instructions):
         if i.opcode in _POSITIVE or (i in wanted and i.opcode in _PASSES):
             wanted.update(i.operands)
-    return {p for p in computation.parameters if p in wanted}
+    return wanted
