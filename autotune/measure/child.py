@@ -23,6 +23,9 @@ def _cage() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    parent = os.environ.get("NESTWRIGHT_MEASURE_PARENT")
+    if parent is not None and os.getppid() != int(parent):
+        sys.exit()  # it died before its death could be a signal
     core = os.environ.get("NESTWRIGHT_MEASURE_CORE")
     if core is not None:
         os.sched_setaffinity(0, {int(core)})

@@ -21,6 +21,14 @@ from .protocol import MAX_MESSAGE, OUT_OF_MEMORY, Job, Outcome, Phase, decode_re
 CHILD = (sys.executable, "-m", "nestwright.autotune.measure.child")
 
 
+def child_environment(threads: int, core: int | None = None) -> dict[str, str]:
+    """The environment of a child of this process with so many threads, on that core if any."""
+    quiet = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    own = {"NESTWRIGHT_NUM_THREADS": str(threads), "NESTWRIGHT_MEASURE_PARENT": str(os.getpid())}
+    pinned = {} if core is None else {"NESTWRIGHT_MEASURE_CORE": str(core)}
+    return os.environ | quiet | own | pinned
+
+
 class Worker:
     """One slot. Its child lives on from job to job, until it crashes or has to be killed."""
 
@@ -37,10 +45,7 @@ class Worker:
         self._deadline = 0.0
         self._left: list[int] = []  # numbers of the job's candidates that the child has to judge
         self._found: dict[int, Outcome] = {}  # what became of the others
-        quiet = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-        self._env = os.environ | quiet | {"NESTWRIGHT_NUM_THREADS": str(threads)}
-        if core is not None:
-            self._env["NESTWRIGHT_MEASURE_CORE"] = str(core)
+        self._threads, self._core = threads, core
 
     def fileno(self) -> int:
         """The descriptor to wait on for replies."""
@@ -150,7 +155,7 @@ class Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env=self._env,
+            env=child_environment(self._threads, self._core),
             start_new_session=True,  # Ctrl-C is for the tuner, which then ends its children
         )
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
-import time
 import warnings
 from pathlib import Path
 
@@ -238,29 +238,36 @@ def test_kill_9_in_the_middle_loses_and_repeats_nothing(tmp_path: Path) -> None:
     assert read(log).notes == [], "what explains the log stands in it once"
 
 
-def test_children_end_with_a_killed_tuner(tmp_path: Path) -> None:
-    script = (
-        "import os, subprocess, sys\n"
-        "from nestwright.autotune.measure.worker import CHILD\n"
-        "child = subprocess.Popen(CHILD, stdin=subprocess.PIPE, stdout=subprocess.PIPE)\n"
-        "print(child.pid, flush=True)\n"
-        "sys.stdin.read()\n"
-    )
-    pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, "-c", script], stdin=pipe, stdout=pipe) as parent:
+CHILD_OF = """
+import subprocess, sys
+from nestwright.autotune.measure.protocol import Candidate, Job, encode_job
+from nestwright.autotune.measure.worker import CHILD, child_environment
+pipe, env = subprocess.PIPE, child_environment(1)
+child = subprocess.Popen(CHILD, stdin=pipe, stdout=pipe, env=env)
+if sys.argv[1] == "serves":
+    job = Job(0, "measure", "k", "loop", "no program", "cpu", (Candidate("s", {}),), "", 0)
+    child.stdin.write(encode_job(job))
+    child.stdin.flush()
+    child.stdout.readline()
+print(child.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("when", ["starts", "serves"])
+def test_children_end_with_a_killed_tuner(when: str) -> None:
+    pipe, command = subprocess.PIPE, [sys.executable, "-c", CHILD_OF, when]
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe) as parent:
         assert parent.stdout is not None
-        child = int(parent.stdout.readline())
-        time.sleep(0.3)
+        end = os.pidfd_open(int(parent.stdout.readline()))
         parent.kill()
-    for _ in range(1200):  # a minute: where cores are taken it may hardly have started
-        if (
-            not Path(f"/proc/{child}").exists()
-            or "zombie" in Path(f"/proc/{child}/status").read_text()
-        ):
-            return
-        time.sleep(0.05)
-    os.kill(child, signal.SIGKILL)
-    pytest.fail("the child lived on")
+    try:  # where others take the cores it may hardly have started
+        assert select.select([end], [], [], 600)[0], "the child lived on"
+    except AssertionError:
+        signal.pidfd_send_signal(end, signal.SIGKILL)
+        raise
+    finally:
+        os.close(end)
 
 
 def test_a_function_written_by_hand_is_tuned_too(tmp_path: Path) -> None:
