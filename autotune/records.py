@@ -316,8 +316,11 @@ def fields_of(line: bytes) -> dict[str, Any]:
         raise BadLine(f"not JSON ({type(e).__name__})") from None
     if not isinstance(value, dict) or "k" not in value:
         raise BadLine("not a log line: an object with a kind (k) is wanted")
-    if value.get("v") != VERSION:
-        raise UnknownVersion(f"log version {value.get('v')!r}; this program reads {VERSION}")
+    version = value.get("v")
+    if type(version) is not int or version < 1:
+        raise BadLine("the version (v) is not a whole number from 1 on")
+    if version != VERSION:
+        raise UnknownVersion(f"log version {version}; this program reads {VERSION}")
     if _depth(value) > MAX_DEPTH:
         raise BadLine(f"nested deeper than {MAX_DEPTH}")
     return value

@@ -97,3 +97,14 @@ def test_a_record_with_fields_of_a_later_version_is_used(tmp_path: Path, best: B
     body = {k: v for k, v in fields.items() if k not in ("k", "v", "id")}
     path.write_text("\n".join([*head, json.dumps(fields | {"id": digest(body)})]) + "\n")
     assert scheduled(path, []) == "1"
+
+
+@pytest.mark.parametrize("version", [None, -1, "x", 1e308])
+def test_a_record_that_has_no_version_blocks_nothing(
+    tmp_path: Path, best: Best, version: object
+) -> None:
+    path = log(tmp_path, best)
+    *before, last = path.read_text().splitlines()
+    broken = json.dumps({**json.loads(last), "v": version})
+    path.write_text("\n".join((*before, broken, last)) + "\n")
+    assert scheduled(path, ["1 lines of"]) == "1"

@@ -130,6 +130,7 @@ def _changed(**fields: object) -> bytes:
         (_changed(w=7), "w"),
         (b'{"k":"workload","v":1,"id":"x"}', "form"),
         (b" " * (MAX_LINE + 1), "bytes"),
+        *((_changed(v=v), "version") for v in (None, True, "2", 0, -1, 1.5, [2], {})),
     ],
 )
 def test_broken_lines_are_refused(line: bytes, why: str) -> None:
