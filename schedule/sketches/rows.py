@@ -9,6 +9,7 @@ vector registers (``rfactor``), then summed across them.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 
 from ...ir.target import Target
@@ -48,8 +49,11 @@ def find_rows(blocks: tuple[BlockInfo, ...]) -> Rows | None:
     """The leading axes that a group's blocks share; None when they share none or one is opaque."""
     if any(b.opaque for b in blocks):
         return None
-    others = tuple(b for b in blocks if not b.reduce and _shares_a_result(b, blocks))
-    mine = [b for b in blocks if b not in others]
+    writers = Counter(buffer for b in blocks for buffer in {s.buffer for s in b.stores})
+    shared = {buffer for buffer, count in writers.items() if count > 1}
+    apart = [not b.reduce and any(s.buffer in shared for s in b.stores) for b in blocks]
+    others = tuple(b for b, alone in zip(blocks, apart, strict=True) if alone)
+    mine = [b for b, alone in zip(blocks, apart, strict=True) if not alone]
     if not any(b.reduce for b in mine):
         return None
     shapes = [tuple(a.extent for a in b.spatial) for b in mine]
@@ -57,11 +61,6 @@ def find_rows(blocks: tuple[BlockInfo, ...]) -> Rows | None:
     while all(len(s) > count for s in shapes) and len({s[count] for s in shapes}) == 1:
         count += 1
     return Rows(_parts(mine), others, count) if count else None
-
-
-def _shares_a_result(block: BlockInfo, blocks: tuple[BlockInfo, ...]) -> bool:
-    written = {s.buffer for s in block.stores}
-    return any(s.buffer in written for b in blocks if b is not block for s in b.stores)
 
 
 def _parts(blocks: list[BlockInfo]) -> tuple[tuple[BlockInfo, ...], ...]:
