@@ -7,6 +7,7 @@
 
 int stub_fail(const char *name, long nth, long times, CUresult status);
 int stub_hide(const char *name);
+const char *stub_reports(void);
 
 /* CUDA_STUB_FAIL: "cuMemAlloc:2=2 cuGraphLaunch:1=999", call and status. */
 static void read_failures(const char *text) {
@@ -71,7 +72,6 @@ EXPORT int stub_state(void) { return fault; }
 
 /* At the end of the process, what was found goes to stderr if anyone asked for it. */
 __attribute__((destructor)) static void end(void) {
-    const char *stub_reports(void);
     if (getenv("CUDA_STUB_REPORT") == NULL)
         return;
     memory_check();

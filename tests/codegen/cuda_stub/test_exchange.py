@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cuda_stub.calls import good
 from cuda_stub.control import Stub
 from cuda_stub.models import prepared
 
@@ -26,13 +27,6 @@ Array = np.ndarray[Any, Any]
 
 def prepare() -> None:
     prepared("double")
-
-
-def good(answer: tuple[Any, ...]) -> Any:
-    """What a call gives beside its status."""
-    status, *values = answer
-    assert not int(status), status
-    return values[0] if values else None
 
 
 class Lender:

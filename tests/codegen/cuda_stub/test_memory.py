@@ -3,31 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
 
 import numpy as np
 import pytest
+from cuda_stub.calls import ended, failed, good, started
 from cuda_stub.control import Stub
 
 cu = pytest.importorskip("cuda.bindings.driver")
-
-
-def good(answer: tuple[Any, ...]) -> Any:
-    """What a call gives beside its status."""
-    status, *values = answer
-    assert not int(status), status
-    return values[0] if values else None
-
-
-def started() -> Any:
-    """A stream, in the primary context."""
-    good(cu.cuInit(0))
-    good(cu.cuCtxPushCurrent(good(cu.cuDevicePrimaryCtxRetain(0))))
-    return good(cu.cuStreamCreate(0))
-
-
-def ended() -> None:
-    good(cu.cuCtxPopCurrent())
 
 
 def the_report(stub: Stub) -> str:
@@ -38,11 +20,11 @@ def the_report(stub: Stub) -> str:
 
 
 def test_nothing_works_before_init_or_without_a_context(stub: Stub) -> None:
-    assert cu.cuDeviceGetCount()[0].name == "CUDA_ERROR_NOT_INITIALIZED"
+    assert failed(cu.cuDeviceGetCount()) == "NOT_INITIALIZED"
     good(cu.cuInit(0))
     assert good(cu.cuDeviceGetCount()) == 1
-    assert cu.cuMemAlloc(256)[0].name == "CUDA_ERROR_INVALID_CONTEXT"
-    assert cu.cuCtxPopCurrent()[0].name == "CUDA_ERROR_INVALID_CONTEXT"
+    assert failed(cu.cuMemAlloc(256)) == "INVALID_CONTEXT"
+    assert failed(cu.cuCtxPopCurrent()) == "INVALID_CONTEXT"
     assert "without a current context" in the_report(stub)
 
 
@@ -80,16 +62,16 @@ def test_what_is_freed_must_be_there(stub: Stub) -> None:
     started()
     address = int(good(cu.cuMemAlloc(1000)))
     for wrong in address + 256, 4096:
-        assert cu.cuMemFree(wrong)[0].name == "CUDA_ERROR_INVALID_VALUE"
+        assert failed(cu.cuMemFree(wrong)) == "INVALID_VALUE"
         assert "where no device memory begins" in the_report(stub)
     good(cu.cuMemFree(address))
-    assert cu.cuMemFree(address)[0].name == "CUDA_ERROR_INVALID_VALUE"
+    assert failed(cu.cuMemFree(address)) == "INVALID_VALUE"
     assert "freed before" in the_report(stub)
     ended()
 
 
 def test_copies_stay_inside_of_memory(stub: Stub) -> None:
-    stream = started()
+    (stream,) = started(0)
     target, source = (int(good(cu.cuMemAlloc(1000))) for _ in range(2))
     host = np.zeros(2000, np.uint8)
     place, room = host.ctypes.data, "byte 0 of memory of 1000 bytes"
@@ -101,10 +83,10 @@ def test_copies_stay_inside_of_memory(stub: Stub) -> None:
         (cu.cuMemcpyHtoDAsync, (place, target, 8), "no memory of the device"),
         (cu.cuMemcpyDtoHAsync, (target, source, 8), "no memory of the host"),
     ):
-        assert function(*args, stream)[0].name == "CUDA_ERROR_INVALID_VALUE"
+        assert failed(function(*args, stream)) == "INVALID_VALUE"
         assert told in the_report(stub)
     good(cu.cuMemFree(source))
-    assert cu.cuMemcpyDtoDAsync(target, source, 8, stream)[0].name == "CUDA_ERROR_INVALID_VALUE"
+    assert failed(cu.cuMemcpyDtoDAsync(target, source, 8, stream)) == "INVALID_VALUE"
     assert "which was freed" in the_report(stub)
     ended()
 
@@ -113,7 +95,7 @@ def test_memory_ends_and_comes_back(stub: Stub) -> None:
     started()
     stub.memory(1 << 20)
     first = int(good(cu.cuMemAlloc(1 << 19)))
-    assert cu.cuMemAlloc((1 << 19) + 1)[0].name == "CUDA_ERROR_OUT_OF_MEMORY"
+    assert failed(cu.cuMemAlloc((1 << 19) + 1)) == "OUT_OF_MEMORY"
     status, free, total = cu.cuMemGetInfo()
     assert (int(status), free, total) == (0, 1 << 19, 1 << 20)
     good(cu.cuMemFree(first))
@@ -123,7 +105,7 @@ def test_memory_ends_and_comes_back(stub: Stub) -> None:
 
 
 def test_fills_are_done_late_and_copies_of_pageable_memory_at_once(stub: Stub) -> None:
-    stream = started()
+    (stream,) = started(0)
     address = int(good(cu.cuMemAlloc(16)))
     there = (ctypes.c_uint8 * 16).from_address(address)
     good(cu.cuMemsetD32Async(address, 0x01020304, 4, stream))
@@ -137,7 +119,7 @@ def test_fills_are_done_late_and_copies_of_pageable_memory_at_once(stub: Stub) -
 
 
 def test_page_locked_memory_is_read_when_the_copy_is_done(stub: Stub) -> None:
-    stream = started()
+    (stream,) = started(0)
     address, host = int(good(cu.cuMemAlloc(4))), int(good(cu.cuMemHostAlloc(4, 0)))
     ctypes.memset(host, 1, 4)
     good(cu.cuMemcpyHtoDAsync(address, host, 4, stream))
@@ -152,5 +134,5 @@ def test_pointers_are_told_apart(stub: Stub) -> None:
     kind = cu.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE
     address, host = int(good(cu.cuMemAlloc(4))), int(good(cu.cuMemHostAlloc(4, 0)))
     assert [int(good(cu.cuPointerGetAttribute(kind, a))) for a in (address, host)] == [2, 1]
-    assert cu.cuPointerGetAttribute(kind, 4096)[0].name == "CUDA_ERROR_INVALID_VALUE"
+    assert failed(cu.cuPointerGetAttribute(kind, 4096)) == "INVALID_VALUE"
     ended()

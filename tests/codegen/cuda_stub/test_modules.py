@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cuda_stub.calls import ended, failed, good, started
 from cuda_stub.control import Launched, Stub
 from cuda_stub.models import prepared
 
@@ -39,29 +40,6 @@ def ptx(version: str = "8.0", sm: int = 90, shared: int = 32) -> bytes:
     return PTX.format(version=version, sm=sm, shared=shared).encode() + b"\0"
 
 
-def good(answer: tuple[Any, ...]) -> Any:
-    """What a call gives beside its status."""
-    status, *values = answer
-    assert not int(status), status
-    return values[0] if values else None
-
-
-def failed(answer: tuple[Any, ...]) -> str:
-    """The name of a status that is none of success."""
-    assert int(answer[0])
-    return str(answer[0].name).removeprefix("CUDA_ERROR_")
-
-
-def started() -> Any:
-    good(cu.cuInit(0))
-    good(cu.cuCtxPushCurrent(good(cu.cuDevicePrimaryCtxRetain(0))))
-    return good(cu.cuStreamCreate(0))
-
-
-def ended() -> None:
-    good(cu.cuCtxPopCurrent())
-
-
 def prepare() -> None:
     prepared("split")
 
@@ -77,7 +55,7 @@ def loaded(image: bytes, log: bytearray | None = None) -> tuple[Any, ...]:
 
 
 def test_ptx_says_what_a_launch_needs(stub: Stub) -> None:
-    stream = started()
+    (stream,) = started(0)
     seen: list[tuple[Launched, bytes]] = []
     stub.kernel("first", lambda launch: seen.append((launch, b"")))
     function = good(cu.cuModuleGetFunction(good(loaded(ptx())), b"first"))
@@ -139,7 +117,7 @@ def test_images_that_are_refused(stub: Stub) -> None:
 
 
 def test_launches_keep_to_the_limits(stub: Stub) -> None:
-    stream = started()
+    (stream,) = started(0)
     module = good(loaded(ptx(shared=4092)))  # 4096 bytes with the one float
     function = good(cu.cuModuleGetFunction(module, b"first"))
     words = np.zeros(8, np.uint64)
@@ -165,7 +143,7 @@ def test_launches_keep_to_the_limits(stub: Stub) -> None:
 
 
 def test_a_kernel_without_its_module_is_of_no_use(stub: Stub) -> None:
-    stream = started()
+    (stream,) = started(0)
     module = good(loaded(ptx()))
     function = good(cu.cuModuleGetFunction(module, b"second"))
     good(cu.cuModuleUnload(module))
@@ -177,7 +155,7 @@ def test_a_kernel_without_its_module_is_of_no_use(stub: Stub) -> None:
 
 
 def test_a_fault_shows_at_the_next_wait_and_stays(stub: Stub) -> None:
-    stream = started()
+    (stream,) = started(0)
     function = good(cu.cuModuleGetFunction(good(loaded(ptx())), b"second"))
     stub.fault("second", nth=2)
     for _ in range(2):
@@ -189,7 +167,7 @@ def test_a_fault_shows_at_the_next_wait_and_stays(stub: Stub) -> None:
 
 
 def test_an_address_that_is_none_is_a_fault(stub: Stub) -> None:
-    stream = started()
+    (stream,) = started(0)
     stub.kernel("first", lambda launch: None, pointers=1)
     function = good(cu.cuModuleGetFunction(good(loaded(ptx())), b"first"))
     word = ctypes.c_uint64(4096)
@@ -216,7 +194,7 @@ def test_calls_fail_when_they_shall(stub: Stub) -> None:
 
 def test_what_is_not_modelled_is_not_there(stub: Stub) -> None:
     stub.hide("cuStreamGetFlags")
-    stream = started()
+    (stream,) = started(0)
     for call in lambda: cu.cuMipmappedArrayDestroy(0), lambda: cu.cuStreamGetFlags(stream):
         with pytest.raises(RuntimeError, match="not found"):
             call()

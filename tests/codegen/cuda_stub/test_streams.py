@@ -6,22 +6,10 @@ import ctypes
 from typing import Any
 
 import pytest
+from cuda_stub.calls import ended, failed, good, started
 from cuda_stub.control import Stub
 
 cu = pytest.importorskip("cuda.bindings.driver")
-
-
-def good(answer: tuple[Any, ...]) -> Any:
-    """What a call gives beside its status."""
-    status, *values = answer
-    assert not int(status), status
-    return values[0] if values else None
-
-
-def failed(answer: tuple[Any, ...]) -> str:
-    """The name of a status that is none of success."""
-    assert int(answer[0])
-    return str(answer[0].name).removeprefix("CUDA_ERROR_")
 
 
 class Cell:
@@ -39,17 +27,6 @@ class Cell:
     @property
     def value(self) -> int:
         return ctypes.c_uint8.from_address(self.address).value
-
-
-def started(*flags: int) -> list[Any]:
-    """Streams with these flags, in the primary context."""
-    good(cu.cuInit(0))
-    good(cu.cuCtxPushCurrent(good(cu.cuDevicePrimaryCtxRetain(0))))
-    return [good(cu.cuStreamCreate(f)) for f in flags]
-
-
-def ended() -> None:
-    good(cu.cuCtxPopCurrent())
 
 
 BLOCKING, NON_BLOCKING = 0, 1
