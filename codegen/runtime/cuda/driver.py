@@ -104,12 +104,14 @@ class Driver:
 
 
 def _raised(function: str, error: Exception) -> DriverError:
-    """What the bindings raised, as an error of the call. Theirs for a status that they do not know
-    begins with its number."""
-    unknown = re.match(r"(\d+) is not a valid \w+$", str(error))
-    number = int(unknown[1]) if unknown else -1
-    known = STICKY.get(number)
-    return DriverError(function, f"CUDA_ERROR_{known}" if known else told(error), number)
+    """What the bindings raised, as an error of the call. For a status that they do not know it is a
+    ``ValueError`` that begins with its number, or a ``KeyError`` of it, as their version has it."""
+    unknown = re.fullmatch(r"(\d+)(?: is not a valid \w+)?", str(error))
+    if unknown is None or not isinstance(error, ValueError | KeyError):
+        return DriverError(function, told(error))
+    number = int(unknown[1])
+    name = f"CUDA_ERROR_{STICKY[number]}" if number in STICKY else f"status {number}"
+    return DriverError(function, name, number, told(error))
 
 
 @cache
