@@ -18,13 +18,13 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+from checkout import importable
+
 PARTS = {  # seconds that each may take, all together less than TOTAL
     "machine": 30,
     "small": 50,
@@ -39,8 +39,7 @@ TOTAL = 470
 def main(argv: Sequence[str]) -> int:
     """The parts in turn, then the table."""
     options = _options(argv)
-    with tempfile.TemporaryDirectory(prefix="nestwright-") as folder:
-        _make_importable(Path(folder))
+    with importable():
         if options.child:
             from gpu_parts import run_part
 
@@ -69,12 +68,6 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
         parser.error(f"no part {wrong[0]!r}: there are {', '.join(PARTS)}")
     options.target = options.target or ("cpu" if options.dry_run else "cuda")
     return options
-
-
-def _make_importable(folder: Path) -> None:
-    """The package is the repository's root, whatever the folder is called."""
-    (folder / "nestwright").symlink_to(ROOT, target_is_directory=True)
-    sys.path[:0] = [str(folder), str(ROOT / "benchmarks")]
 
 
 def _missing() -> str:
