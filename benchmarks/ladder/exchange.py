@@ -1,0 +1,61 @@
+"""Rungs of arrays that change hands: strided views, DLPack both ways beside our stream."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ladder.peers import find_peer
+from ladder.rung import expect, expect_equal
+from ladder.site import Site
+
+TURNS, DRY_TURNS = 1000, 25
+VIEWS = {
+    "x.T": (0, 0, lambda x: x.T),
+    "x[:, ::2]": (0, 1, lambda x: x[:, ::2]),
+    "x[1:, 1:]": (1, 0, lambda x: x[1:, 1:]),
+}
+"""What makes a square view, and how far the array exceeds the view: by rows, by its whole width."""
+
+
+def strided(site: Site) -> str:
+    """Another library's views, which are not row-major: a kernel of the runtime copies them."""
+    (n,) = site.sizes
+    exe = site.built[n]
+    peer = find_peer(site.device, site.dry, views=True)
+    rng = np.random.default_rng(n)
+    with peer.side():
+        for name, (more, wider, index) in VIEWS.items():
+            values = rng.integers(-99, 100, (n + more, n * (1 + wider) + more))
+            values = values.astype(np.float32)
+            view = peer.view(peer.put(values), index)
+            made = exe(view).numpy()
+            expect_equal(made, 3 * index(values), f"{name} of {peer.name}")
+    return f"{', '.join(VIEWS)}: {peer.name}"
+
+
+def dlpack(site: Site) -> str:
+    """Arrays both ways through DLPack on a stream beside ours, dropped while it still reads them.
+
+    What we get back may be used again only once the other stream is done with it.
+    """
+    (n,) = site.sizes
+    exe = site.built[n]
+    peer = find_peer(site.device, site.dry, views=False)
+    spoil = exe.put(np.full((n, n), -1, np.float32))
+    turns, reused = DRY_TURNS if site.dry else TURNS, set()
+    with peer.side():
+        for turn in range(turns):
+            values = np.full((n, n), turn, np.float32)
+            values[turn % n] += np.arange(n, dtype=np.float32)
+            given = peer.put(values)
+            made = exe(given)
+            del given
+            theirs = peer.take(made)
+            peer.busy()
+            kept = peer.copy(theirs)
+            reused.add(made.address)
+            del made, theirs
+            exe(spoil)
+            expect_equal(peer.host(kept), 3 * values, f"turn {turn} of {turns}, {peer.name}")
+    expect(len(reused) < turns or turns < 2, "memory was never used again: nothing was tried")
+    return f"{turns} times, {len(reused)} places: {peer.name}"

@@ -1,0 +1,130 @@
+"""Where a rung runs: a GPU; in a dry run a stub of the driver, or the simulator alone."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from ladder import programs, stub
+from ladder.rung import Needs, Program, Rung, Skipped
+
+
+class Ground(Enum):
+    """What stands below the kernels."""
+
+    GPU = "gpu"
+    STUB = "stub"
+    SIMULATOR = "simulator"
+
+
+@dataclass
+class Site:
+    """What a rung has: its programs, built, the device, and a place for what it measured."""
+
+    rung: Rung
+    ground: Ground
+    arch: str = "sm_90"
+    prebuilt: Path | None = None
+    built: dict[int, Any] = field(default_factory=dict)
+    numbers: dict[str, Any] = field(default_factory=dict)
+    _simulated: dict[int, Any] = field(default_factory=dict)
+
+    @property
+    def dry(self) -> bool:
+        """True if there is no GPU below."""
+        return self.ground is not Ground.GPU
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The sizes that the row has for this ground."""
+        return self.rung.dry if self.dry else self.rung.sizes
+
+    def prepare(self) -> None:
+        """Everything that needs no GPU: imports and builds. ``Skipped`` where it is of no use."""
+        why = self._lacks()
+        if why:
+            raise Skipped(why)
+        if self.ground is Ground.STUB:
+            stub.preload()
+        for size, program in self.rung.programs(self.dry).items():
+            self.built[size] = self._executable(program)
+            if self.ground is Ground.STUB:
+                stub.put_behind(self.built[size], self._simulation(program))
+            elif self.ground is Ground.SIMULATOR:
+                self._simulated[size] = self._simulation(program)
+
+    def _lacks(self) -> str:
+        if self.dry and self.rung.needs is Needs.GPU:
+            return "a dry run has no GPU"
+        if self.ground is Ground.SIMULATOR and self.rung.needs is Needs.DRIVER:
+            return f"a dry run needs a stub of the driver for this: {stub.missing()}"
+        return ""
+
+    def _executable(self, program: Program) -> Any:
+        spec = f"cuda -arch={self.arch}"
+        found = self.prebuilt and programs.load(program, spec, self.prebuilt)
+        if self.prebuilt and not found:
+            self.numbers.setdefault("not_prebuilt", []).append(program.name)
+        return found or programs.build(program, spec)
+
+    def _simulation(self, program: Program) -> Any:
+        return programs.build(program, f"cuda-sim -arch={self.arch}")
+
+    def open(self) -> None:
+        """Meet the device. ``TargetError`` where there is none."""
+        if self.ground is not Ground.SIMULATOR:
+            _ = self.device
+
+    @property
+    def device(self) -> Any:
+        """The runtime's device."""
+        from nestwright.codegen.runtime.cuda.device import device
+
+        return device()
+
+    def call(self, size: int, *args: Any) -> Any:
+        """Run the program of this size on NumPy arrays."""
+        return self._simulated.get(size, self.built[size])(*args)
+
+    def codes(self, size: int) -> list[Any]:
+        """The code of each kernel of the program of this size, as it is for the GPU."""
+        return list(self.built[size].bundle.kernels.values())
+
+    def launches(self, size: int) -> list[Any]:
+        """All launches of these."""
+        return [launch for code in self.codes(size) for launch in code.launches]
+
+    @contextmanager
+    def counted(self) -> Iterator[Counter[str]]:
+        """How often each function of the driver is called within the block."""
+        driver, counts = self.device.driver, Counter[str]()
+        plain = driver.call
+
+        def call(function: str, *args: object) -> Any:
+            counts[function] += 1
+            return plain(function, *args)
+
+        driver.call = call
+        try:
+            yield counts
+        finally:
+            del driver.call
+
+
+def ground_of(dry: bool) -> Ground:
+    """The ground of a climb. In a dry run the stub, if it can be had."""
+    if not dry:
+        return Ground.GPU
+    return Ground.SIMULATOR if stub.missing() else Ground.STUB
+
+
+def quiet() -> None:
+    """Settings of the process that rungs rely on."""
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    os.environ["NESTWRIGHT_CACHE"] = "off"

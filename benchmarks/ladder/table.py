@@ -1,0 +1,61 @@
+"""The table of rungs, in the order in which each relies on those before."""
+
+from __future__ import annotations
+
+from ladder import exchange, faults, kernels, machine, matrices, programs, runs
+from ladder.rung import Needs, Rung
+
+SQUARES, DRY_SQUARES = (64, 192, 1000), (64, 100, 192)
+COPIED = (1, 3, 255, 4097, (1 << 22) - 1, (1 << 22) + 1, (1 << 23) + 3)  # about the staging's 4 MiB
+LARGE_COPY = (1 << 28) + 5
+ONE = 20_003  # elements of the first kernel
+THREADS = (1 << 22) + 4  # elements of the kernel of 2^20 threads, of which each has four
+MANY = (1 << 29) + 5  # numbers of four bytes
+
+
+def _mma(kind: str) -> Rung:
+    return Rung(
+        f"mma-{kind}", matrices.mma(kind), f"cp.async, ldmatrix, mma of {kind}, tails included",
+        lambda n: programs.product(kind, n, n, n), SQUARES, DRY_SQUARES,
+    )  # fmt: skip
+
+
+RUNGS = (
+    Rung("driver", machine.driver, "the driver answers; versions of everything",
+         needs=Needs.DRIVER),
+    Rung("copies", machine.copies, "bytes up, across and down, odd sizes and places",
+         sizes=(*COPIED, LARGE_COPY), dry=COPIED, needs=Needs.DRIVER),
+    Rung("cubin", kernels.cubin, "one element-wise kernel from machine code",
+         programs.elementwise, (ONE,), (ONE,)),
+    Rung("jit", kernels.jit, "the same kernel from PTX, by the driver's compiler",
+         programs.elementwise, (ONE,), (ONE,)),
+    Rung("threads", kernels.threads, "2^20 threads in one launch",
+         programs.elementwise, (THREADS,), (1 << 16,)),
+    Rung("reduction", kernels.reduction, "sums over threads by shuffles",
+         programs.row_sums, (1000, 100_003), (100, 4097)),
+    Rung("shared", kernels.shared, "more shared memory than 48 KiB: softmax of long rows",
+         programs.softmax, (16_384, 50_000), (16_384,)),
+    *map(_mma, ("f16", "bf16", "tf32", "s8")),
+    Rung("large-tile", matrices.large_tile, "the tile of 256 x 128 x 64 in 192 KiB",
+         lambda n: programs.product("bf16", n, n, n, programs.LARGE_TILE), (4096,), (300,)),
+    Rung("split-k", matrices.split_k, "a depth shared among blocks, then added up",
+         lambda n: programs.product("f16", 64, 64, n), (2048, 16_384), (2048,)),
+    Rung("graph", runs.graph, "a run recorded as a graph, and replays at two places",
+         programs.chain, (192,), (96,), needs=Needs.DRIVER),
+    Rung("while", runs.while_loop, "a loop whose turns the data decide",
+         programs.doubling, (100_000,), (1000,)),
+    Rung("out", runs.out, "results in given arrays, on the argument too",
+         programs.turned, (1000,), (100,), needs=Needs.DRIVER),
+    Rung("strided", exchange.strided, "views of another library's arrays",
+         programs.tripled, (300,), (60,), needs=Needs.DRIVER),
+    Rung("dlpack", exchange.dlpack, "arrays both ways on another stream, dropped early",
+         programs.tripled, (300,), (60,), needs=Needs.DRIVER, seconds=40),
+    Rung("gigabytes", runs.gigabytes, "a result of more than 2 GiB",
+         programs.numbers, (MANY,), (1 << 16,), needs=Needs.DRIVER, seconds=40),
+    Rung("fault", faults.fault, "an illegal address: the error names the kernel",
+         programs.chain, (192,), (96,), needs=Needs.DRIVER,
+         env={"NESTWRIGHT_CUDA_SYNC": "1"}, ends=True),
+    Rung("after-fault", faults.after_fault, "the next process finds the machine fine",
+         programs.elementwise, (ONE,), (ONE,)),
+)  # fmt: skip
+BY_NAME = {rung.name: rung for rung in RUNGS}
