@@ -20,15 +20,18 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 from checkout import importable
-from ladder import programs
+from ladder import programs, stub
 from ladder.child import serve
 from ladder.climb import Numbered, climb, in_process
 from ladder.report import Report
 from ladder.rung import Rung
-from ladder.site import Ground, Site, ground_of, quiet
+from ladder.site import Site, quiet
+from ladder.stub import Made
 from ladder.table import BY_NAME, RUNGS
 
 DRY_PATIENCE = 6.0  # times a rung's limits: a simulation beside other work
@@ -50,16 +53,22 @@ def main(argv: Sequence[str]) -> int:
             return 0
         if options.prebuild:
             return _prebuild(options)
-        facts = {"arch": options.arch, "ground": _ground(options).value, "python": sys.version}
-        report = Report(options.out, facts)
-        report.begin()
-        if options.in_process:
-            for _, rung in options.rungs:
-                os.environ.update(rung.env if len(options.rungs) == 1 else {})
-            return in_process(options.rungs, lambda rung: _site(rung, options), report)
-        command = _command(options)
-        limits = lambda rung: _patience(rung, options)  # noqa: E731
-        return climb(options.rungs, command, options.ahead, limits, report)
+        with stub.made() if options.dry_run else nullcontext(Made(None)) as found:
+            options.stub, options.lacking = found
+            return _climb(options)
+
+
+def _climb(options: argparse.Namespace) -> int:
+    """Run the rungs; the exit status."""
+    facts = {"arch": options.arch, "dry_run": options.dry_run, "stub": options.lacking or "here"}
+    report = Report(options.out, facts)
+    report.begin()
+    if options.in_process:
+        for _, rung in options.rungs:
+            os.environ.update(rung.env if len(options.rungs) == 1 else {})
+        return in_process(options.rungs, lambda rung: _site(rung, options), report)
+    patience = partial(_patience, options=options)
+    return climb(options.rungs, _command(options), options.ahead, patience, report)
 
 
 def _options(argv: Sequence[str]) -> argparse.Namespace:
@@ -80,6 +89,8 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--ahead", type=int, default=ahead, help=f"preparing at once ({ahead})")
     parser.add_argument("--child", default="", help=argparse.SUPPRESS)
     parser.add_argument("--control", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--stub", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--lacking", default="", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     options.rungs = _chosen(parser, options)
     if options.prebuilt and not options.prebuilt.is_dir():
@@ -99,12 +110,9 @@ def _chosen(parser: argparse.ArgumentParser, options: argparse.Namespace) -> lis
     return [(n, r) for n, r in numbered if (not asked or r.name in asked) and n > start]
 
 
-def _ground(options: argparse.Namespace) -> Ground:
-    return ground_of(options.dry_run)
-
-
 def _site(rung: Rung, options: argparse.Namespace) -> Site:
-    return Site(rung, _ground(options), options.arch, options.prebuilt)
+    made = Made(options.stub, options.lacking)
+    return Site(rung, options.dry_run, options.arch, options.prebuilt, made)
 
 
 def _patience(rung: Rung, options: argparse.Namespace) -> tuple[float, float]:
@@ -117,6 +125,8 @@ def _command(options: argparse.Namespace) -> list[str]:
     command = [sys.executable, __file__, "--arch", options.arch]
     command += ["--prebuilt", str(options.prebuilt.resolve())] if options.prebuilt else []
     command += ["--seconds", str(options.seconds)] if options.seconds else []
+    command += ["--stub", str(options.stub)] if options.stub else []
+    command += ["--lacking", options.lacking] if options.lacking else []
     return command + (["--dry-run"] if options.dry_run else [])
 
 

@@ -50,7 +50,9 @@ def attempt(site: Site, ready: Callable[[], object]) -> Outcome:
         ready()
         begun = time.perf_counter()
         if _met(site, found):
-            found.fact, found.state = site.rung.run(site), OK
+            found.fact = site.rung.run(site)
+            site.close()
+            found.state = OK
     except Skipped as why:
         found.state, found.cause = SKIPPED, str(why)
     except Exception as error:

@@ -12,7 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from ladder import programs, stub
-from ladder.rung import Needs, Program, Rung, Skipped
+from ladder.rung import Needs, Program, Rung, Skipped, Wrong
+from ladder.stub import Made
+
+
+GPU_ALONE = Made(None, "it was not asked for")
 
 
 class Ground(Enum):
@@ -25,20 +29,26 @@ class Ground(Enum):
 
 @dataclass
 class Site:
-    """What a rung has: its programs, built, the device, and a place for what it measured."""
+    """What a rung has: its programs, built, the device, and a place for what it measured.
+
+    ``dry`` if there is no GPU: then ``stub`` stands for its driver.
+    """
 
     rung: Rung
-    ground: Ground
+    dry: bool
     arch: str = "sm_90"
     prebuilt: Path | None = None
+    stub: Made = GPU_ALONE
     built: dict[int, Any] = field(default_factory=dict)
     numbers: dict[str, Any] = field(default_factory=dict)
     _simulated: dict[int, Any] = field(default_factory=dict)
 
     @property
-    def dry(self) -> bool:
-        """True if there is no GPU below."""
-        return self.ground is not Ground.GPU
+    def ground(self) -> Ground:
+        """In a dry run the stub, if it can be had."""
+        if not self.dry:
+            return Ground.GPU
+        return Ground.SIMULATOR if self.stub.file is None else Ground.STUB
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -50,20 +60,20 @@ class Site:
         why = self._lacks()
         if why:
             raise Skipped(why)
-        if self.ground is Ground.STUB:
-            stub.preload()
+        if self.stub.file is not None:
+            stub.preload(self.stub.file)
         for size, program in self.rung.programs(self.dry).items():
             self.built[size] = self._executable(program)
-            if self.ground is Ground.STUB:
-                stub.put_behind(self.built[size], self._simulation(program))
-            elif self.ground is Ground.SIMULATOR:
-                self._simulated[size] = self._simulation(program)
+            if self.ground is Ground.SIMULATOR or (self.dry and program.choices):
+                self._simulated[size] = programs.build(program, f"cuda-sim -arch={self.arch}")
+            elif self.ground is Ground.STUB:
+                stub.put_behind(self.built[size])
 
     def _lacks(self) -> str:
         if self.dry and self.rung.needs is Needs.GPU:
             return "a dry run has no GPU"
         if self.ground is Ground.SIMULATOR and self.rung.needs is Needs.DRIVER:
-            return f"a dry run needs a stub of the driver for this: {stub.missing()}"
+            return f"a dry run needs a stub of the driver for this: {self.stub.why}"
         return ""
 
     def _executable(self, program: Program) -> Any:
@@ -73,13 +83,16 @@ class Site:
             self.numbers.setdefault("not_prebuilt", []).append(program.name)
         return found or programs.build(program, spec)
 
-    def _simulation(self, program: Program) -> Any:
-        return programs.build(program, f"cuda-sim -arch={self.arch}")
-
     def open(self) -> None:
         """Meet the device. ``TargetError`` where there is none."""
         if self.ground is not Ground.SIMULATOR:
             _ = self.device
+
+    def close(self) -> None:
+        """``Wrong`` if the stub has seen what a correct program never does."""
+        found = stub.reports() if self.ground is Ground.STUB else []
+        if found:
+            raise Wrong(f"the stub reports: {found[0]}\n" + "\n".join(found[1:]))
 
     @property
     def device(self) -> Any:
@@ -115,13 +128,6 @@ class Site:
             yield counts
         finally:
             del driver.call
-
-
-def ground_of(dry: bool) -> Ground:
-    """The ground of a climb. In a dry run the stub, if it can be had."""
-    if not dry:
-        return Ground.GPU
-    return Ground.SIMULATOR if stub.missing() else Ground.STUB
 
 
 def quiet() -> None:

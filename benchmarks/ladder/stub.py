@@ -1,18 +1,74 @@
-"""The stub of the driver that a dry run stands on, as far as this machine can have it."""
+"""The stub of the driver below a dry run, where this machine can have it: benchmarks/cuda_stub."""
 
 from __future__ import annotations
 
-from typing import Any
+import ctypes
+import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 
 
-def missing() -> str:
-    """Why there is no stub here; '' if there is one."""
-    return "there is none"
+class Made(NamedTuple):
+    """The library's file; without one ``why`` says what is lacking."""
+
+    file: Path | None
+    why: str = ""
 
 
-def preload() -> None:
-    """Make the stub this process's driver."""
+@contextmanager
+def made() -> Iterator[Made]:
+    """The library, built for as long as the block lasts."""
+    why = _lacking()
+    if why:
+        yield Made(None, why)
+        return
+    from cuda_stub.library import build
+
+    with TemporaryDirectory(prefix="nestwright-") as folder:
+        try:
+            found = Made(build(Path(folder)))
+        except RuntimeError as error:
+            found = Made(None, str(error).split("\n")[0])
+        yield found
 
 
-def put_behind(exe: Any, simulation: Any) -> None:
-    """Have the kernels of a simulation run where an executable launches its own."""
+def _lacking() -> str:
+    from cuda_stub.library import compiler
+
+    try:
+        bindings = importlib.util.find_spec("cuda.bindings")
+    except ModuleNotFoundError:
+        bindings = None
+    if bindings is None:
+        return "cuda-python is not installed"
+    return "" if compiler() else "there is no C compiler"
+
+
+def preload(file: Path) -> None:
+    """Make the library this process's driver: who opens libcuda.so.1 finds it loaded already."""
+    ctypes.CDLL(str(file), mode=ctypes.RTLD_GLOBAL)
+
+
+@cache
+def control() -> Any:
+    """What speaks with the stub of this process."""
+    from cuda_stub.control import Stub
+
+    return Stub()
+
+
+def put_behind(exe: Any) -> None:
+    """Have the simulator's kernels run where an executable launches its own."""
+    from cuda_stub.simulated import Kernels
+
+    Kernels(exe).attach(control())
+
+
+def reports() -> list[str]:
+    """What the process did that a correct program never does."""
+    found: list[str] = control().reports()
+    return found
