@@ -57,7 +57,7 @@ def attempt(site: Site, ready: Callable[[], object]) -> Outcome:
         found.state, found.cause = SKIPPED, str(why)
     except Exception as error:
         traceback.print_exc()
-        found.cause = told(error)
+        found.cause, found.log = told(error), traceback.format_exc()
     found.seconds = time.perf_counter() - begun
     return found
 
