@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ladder.peers import find_peer
-from ladder.rung import expect, expect_equal
+from ladder.rung import expect_equal
 from ladder.site import Site
 
 TURNS, DRY_TURNS = 1000, 25
@@ -42,7 +42,8 @@ def dlpack(site: Site) -> str:
     exe = site.built[n]
     peer = find_peer(site.device, site.dry, views=False)
     spoil = exe.put(np.full((n, n), -1, np.float32))
-    turns, reused = DRY_TURNS if site.dry else TURNS, set()
+    turns = DRY_TURNS if site.dry else TURNS
+    places = set()
     with peer.side():
         for turn in range(turns):
             values = np.full((n, n), turn, np.float32)
@@ -53,9 +54,9 @@ def dlpack(site: Site) -> str:
             theirs = peer.take(made)
             peer.busy()
             kept = peer.copy(theirs)
-            reused.add(made.address)
+            places.add(made.address)
             del made, theirs
             exe(spoil).numpy()  # done before the other stream is: it was given more
             expect_equal(peer.host(kept), 3 * values, f"turn {turn} of {turns}, {peer.name}")
-    expect(len(reused) < turns or turns < 2, "memory was never used again: nothing was tried")
-    return f"{turns} times, {len(reused)} places: {peer.name}"
+    site.numbers["places"] = len(places)
+    return f"{turns} times at {len(places)} places: {peer.name}"

@@ -9,7 +9,7 @@ SQUARES, DRY_SQUARES = (64, 192, 1000), (64, 100, 192)
 COPIED = (1, 3, 255, 4097, (1 << 22) - 1, (1 << 22) + 1, (1 << 23) + 3)  # about the staging's 4 MiB
 LARGE_COPY = (1 << 28) + 5
 ONE = 20_003  # elements of the first kernel
-THREADS = (1 << 22) + 4  # elements of the kernel of 2^20 threads, of which each has four
+THREADS = (1 << 25) + 4  # elements, of which a thread has some
 MANY = (1 << 29) + 5  # numbers of four bytes
 
 
