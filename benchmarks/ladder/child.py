@@ -86,10 +86,7 @@ class Child:
         event = self._event(prepare)
         if event.get("event") == "ready":
             begun = time.monotonic()
-            with suppress(OSError):
-                assert self.process.stdin is not None
-                self.process.stdin.write(b"go\n")
-                self.process.stdin.flush()
+            self.go()
             event = self._event(seconds)
             limit = f"no answer within {seconds:g} s"
         else:
@@ -109,6 +106,13 @@ class Child:
         if why and found.state == OK:
             found.state, found.cause = FAILED, f"it was right ({found.fact}), and then {why}"
         return found
+
+    def go(self) -> None:
+        """Tell a child that is ready that it is its turn."""
+        with suppress(OSError):
+            assert self.process.stdin is not None
+            self.process.stdin.write(b"go\n")
+            self.process.stdin.flush()
 
     def _event(self, seconds: float) -> dict[str, Any]:
         """What the child says next; empty if it ended, ``STOPPED`` if the time is up."""
@@ -150,6 +154,9 @@ class Child:
             self.process.wait(ENDING)
         for listener in self._listeners:
             listener.join(1.0)
+        with suppress(OSError):
+            assert self.process.stdin is not None
+            self.process.stdin.close()
 
     def log(self) -> str:
         """What it printed; of much, the beginning and the end."""
