@@ -27,7 +27,9 @@ def strided(site: Site) -> str:
         for name, (more, wider, index) in VIEWS.items():
             values = rng.integers(-99, 100, (n + more, n * (1 + wider) + more))
             values = values.astype(np.float32)
-            view = peer.view(peer.put(values), index)
+            whole = peer.put(values)
+            peer.busy()
+            view = peer.view(peer.copy(whole), index)
             made = exe(view).numpy()
             expect_equal(made, 3 * index(values), f"{name} of {peer.name}")
     return f"{', '.join(VIEWS)}: {peer.name}"
@@ -48,9 +50,11 @@ def dlpack(site: Site) -> str:
         for turn in range(turns):
             values = np.full((n, n), turn, np.float32)
             values[turn % n] += np.arange(n, dtype=np.float32)
-            given = peer.put(values)
+            whole = peer.put(values)
+            peer.busy()
+            given = peer.copy(whole)  # which is not there yet
             made = exe(given)
-            del given
+            del whole, given
             theirs = peer.take(made)
             peer.busy()
             kept = peer.copy(theirs)

@@ -6,6 +6,7 @@ All that a peer does goes to a stream of its own, beside the default one.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, Protocol
@@ -16,6 +17,7 @@ from ladder.rung import Array
 
 NAPS = 8  # pieces of work that keep a stream busy for about half a millisecond together
 NAP_BYTES = 1 << 28
+RING = 8
 CYCLES = 800_000  # the same in the device's clock
 
 
@@ -186,8 +188,31 @@ class Lent:
         }
 
 
+class Given(Lent):
+    """The same with DLPack: whoever takes it has a stream wait for ours."""
+
+    def __init__(self, hands: Hands, address: int, shape: tuple[int, ...], dtype: Any) -> None:
+        super().__init__(address, shape, dtype, stream=int(hands.stream))
+        self.hands = hands
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, self.hands.device.ordinal
+
+    def __dlpack__(self, *, stream: int | None = None, **more: object) -> object:
+        from nestwright.codegen.runtime.cuda import dlpack
+        from nestwright.ir.dtypes import from_numpy
+
+        if stream is not None and stream != -1:
+            self.hands.order(self.hands.stream, stream)
+        dtype, ordinal = from_numpy(self.dtype), self.hands.device.ordinal
+        return dlpack.capsule(self.address, dtype, self.shape, ordinal, self)
+
+
 class Hands:
-    """No library: the driver's own calls, the array interface and DLPack as they are defined."""
+    """No library: the driver's own calls, the array interface and DLPack as they are defined.
+
+    Its memory is a ring for each size: what is older than ``RING`` arrays may be overwritten.
+    """
 
     name, views = "the driver's calls alone", True
 
@@ -199,21 +224,38 @@ class Hands:
         with device:
             self.stream = device.driver.call("cuStreamCreate", NON_BLOCKING)
         self.load = device.allocate(1 << 16 if small else NAP_BYTES, "a load")
+        self.rings: dict[int, deque[Any]] = {}
 
     @contextmanager
     def side(self) -> Iterator[None]:
         with self.device:
             yield
 
-    def put(self, values: Array) -> Lent:
-        memory = self.device.allocate(values.nbytes, "a lent array")
-        self.device.lead(self.stream)
-        source = np.ascontiguousarray(values)
+    def order(self, first: Any, then: Any) -> None:
+        """What one stream is given from now on waits for what the other was given."""
+        call = self.device.driver.call
+        event = self.device.event(False)
+        call("cuEventRecord", event, first)
+        call("cuStreamWaitEvent", then, event, 0)
+        call("cuEventDestroy", event)
+
+    def room(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Given:
+        """The ring's next array of this size."""
+        size = math.prod(shape) * dtype.itemsize
+        if size not in self.rings:
+            made = (self.device.allocate(size, "a ring") for _ in range(RING))
+            self.rings[size] = deque(made)
+            self.order(self.device.stream, self.stream)
+        self.rings[size].rotate()
+        return Given(self, self.rings[size][0].address, shape, dtype)
+
+    def put(self, values: Array) -> Given:
+        made, source = self.room(values.shape, values.dtype), np.ascontiguousarray(values)
         call = self.device.driver.call
         place = int(source.ctypes.data)
-        call("cuMemcpyHtoDAsync", memory.address, place, source.nbytes, self.stream)
+        call("cuMemcpyHtoDAsync", made.address, place, source.nbytes, self.stream)
         call("cuStreamSynchronize", self.stream)
-        return Lent(memory.address, values.shape, values.dtype, memory, stream=int(self.stream))
+        return made
 
     def view(self, array: Lent, index: Callable[[Any], Any]) -> Lent:
         count = math.prod(array.shape) * array.dtype.itemsize
@@ -222,26 +264,25 @@ class Hands:
         at = array.address + part.ctypes.data - model.ctypes.data
         return Lent(at, part.shape, array.dtype, array.owner, part.strides, array.stream)
 
-    def take(self, ours: Any) -> Any:
+    def take(self, ours: Any) -> Lent:
         from nestwright.codegen.runtime.cuda import dlpack
+        from nestwright.ir.dtypes import to_numpy
 
-        return dlpack.read(ours.__dlpack__(stream=int(self.stream)))
+        found = dlpack.read(ours.__dlpack__(stream=int(self.stream)))
+        assert found.dtype is not None
+        return Lent(found.address, found.shape, to_numpy(found.dtype), found)
 
     def busy(self) -> None:
         for turn in range(self.naps):
             load = self.load
             self.device.driver.call("cuMemsetD8Async", load.address, turn, load.bytes, self.stream)
 
-    def copy(self, array: Any) -> Lent:
-        from nestwright.ir.dtypes import to_numpy
-
-        dtype = to_numpy(array.dtype)
-        size = math.prod(array.shape) * dtype.itemsize
-        memory = self.device.allocate(size, "a copy")
-        self.device.lead(self.stream)
+    def copy(self, array: Lent) -> Given:
+        made = self.room(array.shape, array.dtype)
+        size = math.prod(array.shape) * array.dtype.itemsize
         call = self.device.driver.call
-        call("cuMemcpyDtoDAsync", memory.address, array.address, size, self.stream)
-        return Lent(memory.address, array.shape, dtype, memory)
+        call("cuMemcpyDtoDAsync", made.address, array.address, size, self.stream)
+        return made
 
     def host(self, array: Lent) -> Array:
         made = np.empty(array.shape, array.dtype)
