@@ -1,4 +1,8 @@
-"""The table of rungs, in the order in which each relies on those before."""
+"""The table of rungs, in the order in which each relies on those before.
+
+A rung is a row here and a function, which gets a ``site.Site``, raises ``rung.Wrong`` where the
+mechanism does not work (``expect`` and its kin do), and gives the fact that its line ends with.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +32,8 @@ RUNGS = (
     Rung("cubin", kernels.cubin, "one element-wise kernel from machine code",
          programs.elementwise, (ONE,), (ONE,)),
     Rung("jit", kernels.jit, "the same kernel from PTX, by the driver's compiler",
-         programs.elementwise, (ONE,), (ONE,)),
+         programs.elementwise, (ONE,), (ONE,),
+         env={"CUDA_CACHE_DISABLE": "1"}),  # or the driver takes what it compiled before
     Rung("threads", kernels.threads, "2^20 threads in one launch",
          programs.elementwise, (THREADS,), (1 << 16,)),
     Rung("reduction", kernels.reduction, "sums over threads by shuffles",
