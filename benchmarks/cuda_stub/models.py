@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from nestwright.codegen.build import build
+from nestwright.codegen.bundle import Bundle
 from nestwright.codegen.code import Code, DeviceCode
-from nestwright.codegen.runtime.bundle import Bundle
 from nestwright.codegen.runtime.executable import Executable
 from nestwright.ir.accuracy import relative_error, tolerance
 from nestwright.ir.dtypes import from_numpy

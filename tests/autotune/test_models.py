@@ -13,7 +13,7 @@ from nestwright.autotune.measure import models
 from nestwright.autotune.measure.lock import MachineLock
 from nestwright.autotune.measure.protocol import Candidate, Job
 from nestwright.autotune.records import DEFAULT_SKETCH
-from nestwright.codegen.runtime.bundle import read, write
+from nestwright.codegen.bundle import read, write
 from nestwright.codegen.runtime.executable import Executable
 from nestwright.ir.hlo.text import parse
 

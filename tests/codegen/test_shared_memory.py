@@ -8,11 +8,10 @@ from nestwright.codegen import nvptx, ptxas
 from nestwright.codegen.build import build
 from nestwright.codegen.code import DeviceCode
 from nestwright.codegen.groups import fuse_module
-from nestwright.codegen.launch import launches
-from nestwright.codegen.llvm_ir import emit
-from nestwright.codegen.llvm_ir_device import nests
+from nestwright.codegen.llvm_ir_device import launches, nests
 from nestwright.codegen.lower.gpu.limits import reduction_bytes
 from nestwright.codegen.lower.pipeline import lower
+from nestwright.codegen.registry import emit
 from nestwright.ir.errors import UnsupportedError
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse

@@ -25,7 +25,7 @@ class Work:
 
     ``options`` go to the target. ``reference(args)`` gives the index of a part of the result and
     its right values, and ``scale(args)``, where it is given, what errors are held against.
-    ``peer`` names functions of ``gpu_peers``.
+    ``peer`` names functions of ``peers``.
     """
 
     name: str

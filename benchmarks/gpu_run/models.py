@@ -1,4 +1,4 @@
-"""Models for `gpu.py`, written once in jax: what jax runs, and the HLO that nestwright builds.
+"""Models for the kit, written once in jax: what jax runs, and the HLO that nestwright builds.
 
 ``p(name, *shape, scale=, shift=)`` asks for a weight. Weights are arguments, f32, drawn by name, so
 that every process has the same. jax is imported by whoever calls.
@@ -6,12 +6,13 @@ that every process has the same. jax is imported by whoever calls.
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from .prebuilt import Recipe
 
 Param = Callable[..., Any]
 WIDTH, HEADS, LAYERS = 768, 12, 12
@@ -19,46 +20,37 @@ WIDTH, HEADS, LAYERS = 768, 12, 12
 
 @dataclass(frozen=True)
 class Model:
-    """``fn(p, *inputs)``; ``inputs`` draws its arguments."""
+    """``fn(p, *inputs)``, and the recipes of its inputs."""
 
     fn: Callable[..., Any]
-    inputs: Callable[[np.random.Generator], list[Any]]
+    inputs: tuple[Recipe, ...]
 
 
-def drawn(name: str, shape: tuple[int, ...], scale: float, shift: float) -> Any:
-    """The weight of this name."""
-    rng = np.random.default_rng(zlib.crc32(name.encode()))
-    return (rng.standard_normal(shape, dtype=np.float32) * scale + shift).astype(np.float32)
-
-
-def weights(model: Model, inputs: list[Any]) -> dict[str, Any]:
-    """Every weight that the model asks for, found by tracing it."""
+def recipes(model: Model) -> tuple[Recipe, ...]:
+    """Of all arguments: every weight that the model asks for, found by tracing it, then inputs."""
     import jax
 
-    found: dict[str, Any] = {}
+    found: dict[str, Recipe] = {}
 
     def p(name: str, *shape: int, scale: float = 1.0, shift: float = 0.0) -> Any:
-        found[name] = drawn(name, shape, scale, shift)
+        found[name] = Recipe(name, shape, float(scale), float(shift))
         return jax.numpy.zeros(shape, np.float32)
 
-    jax.eval_shape(lambda *x: model.fn(p, *x), *inputs)
-    return found
+    shapes = [
+        jax.ShapeDtypeStruct(r.shape, np.int32 if r.below else np.float32) for r in model.inputs
+    ]
+    jax.eval_shape(lambda *x: model.fn(p, *x), *shapes)
+    return (*found.values(), *model.inputs)
 
 
-def applied(model: Model) -> Callable[..., Any]:
-    """The model as a function of its weights, a dict, and its inputs."""
+def flat(model: Model, names: Sequence[str]) -> Callable[..., Any]:
+    """The model as a function of its weights, in the order of these names, then its inputs."""
 
-    def run(held: Mapping[str, Any], *inputs: Any) -> Any:
-        return model.fn(lambda name, *shape, **how: held[name], *inputs)
+    def run(*arguments: Any) -> Any:
+        held = dict(zip(names, arguments, strict=False))
+        return model.fn(lambda name, *shape, **how: held[name], *arguments[len(names) :])
 
     return run
-
-
-def hlo(model: Model, held: dict[str, Any], inputs: list[Any]) -> str:
-    """The model's HLO; its parameters are the weights by name, then the inputs."""
-    import jax
-
-    return str(jax.jit(applied(model)).lower(held, *inputs).as_text("hlo"))
 
 
 def linear(p: Param, n: str, x: Any, width: int, out: int) -> Any:
@@ -157,20 +149,13 @@ def resnet50(p: Param, x: Any) -> Any:
     return linear(p, "fc", x.mean((1, 2)), 2048, 1000)
 
 
-def _tokens(count: int, most: int) -> Callable[[np.random.Generator], list[Any]]:
-    return lambda rng: [rng.integers(0, most, (1, count), dtype=np.int32)]
-
-
-def _decoding(rng: np.random.Generator) -> list[Any]:
+def _caches() -> tuple[Recipe, ...]:
     shape = (1, HEADS, 128, WIDTH // HEADS)
-    past = [rng.standard_normal(shape, dtype=np.float32) for _ in range(2 * LAYERS)]
-    return [rng.integers(0, 50257, (1, 1), dtype=np.int32), *past]
+    return tuple(Recipe(f"{i}.{kind}.past", shape) for i in range(LAYERS) for kind in "kv")
 
 
 MODELS: Mapping[str, Model] = {
-    "bert_base": Model(bert_base, _tokens(128, 30522)),
-    "gpt2_decode": Model(gpt2_decode, _decoding),
-    "resnet50": Model(
-        resnet50, lambda rng: [rng.standard_normal((1, 224, 224, 3), dtype=np.float32)]
-    ),
+    "bert_base": Model(bert_base, (Recipe("ids", (1, 128), below=30522),)),
+    "gpt2_decode": Model(gpt2_decode, (Recipe("id", (1, 1), below=50257), *_caches())),
+    "resnet50": Model(resnet50, (Recipe("image", (1, 224, 224, 3)),)),
 }

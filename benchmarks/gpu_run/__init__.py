@@ -1,0 +1,1 @@
+"""The parts of `gpu.py`: workloads, contenders, clocks, predictions, the table; and the kit."""

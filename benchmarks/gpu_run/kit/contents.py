@@ -1,0 +1,86 @@
+"""What the kit holds, row by row, and where it is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+NAME = ".kit"  # in the checkout's root; git ignores it
+VARIABLE = "NESTWRIGHT_GPU_KIT"
+LIMIT = 15 << 20  # bytes
+
+
+@dataclass(frozen=True)
+class Item:
+    """Files of the kit by pattern: what they are, and which of the packer's makers makes them."""
+
+    pattern: str
+    maker: str
+    what: str
+
+
+ITEMS = (
+    Item("wheels/platformdirs-*.whl", "wheels", "where caches lie; without it there is none"),
+    Item("wheels/xgboost_cpu-*.whl", "wheels", "the tuner's cost model"),
+    Item("corpus/*.hlo", "corpus", "small models of the corpus, for test_cuda_device.py"),
+    Item("corpus/*.right.npz", "corpus", "the interpreter's results for them"),
+    Item("models/*/model.nw", "models", "PTX and machine code for sm_90, weights as arguments"),
+    Item("models/*/model.json", "models", "recipes of the arguments; predictions by group"),
+    Item("models/*/right.npz", "models", "elements of the right results"),
+    Item("models/*/model.jax", "models", "the same program as jax exports it"),
+    Item("ladder/*", "ladder", "the kernels of gpu_ladder.py's rungs"),
+)
+
+
+def folder() -> Path:
+    """The kit's folder: the variable's, else the one in the checkout; it need not exist."""
+    named = os.environ.get(VARIABLE, "")
+    return Path(named) if named else ROOT / NAME
+
+
+def item_of(path: str) -> Item | None:
+    """The row that a file of the kit belongs to."""
+    return next((i for i in ITEMS if fnmatch(path, i.pattern)), None)
+
+
+def files(kit: Path) -> list[str]:
+    """Every file of a kit, relative to it."""
+    return sorted(p.relative_to(kit).as_posix() for p in kit.rglob("*") if p.is_file())
+
+
+def faults(kit: Path, makers: Sequence[str]) -> list[str]:
+    """What a packed kit lacks of these makers' rows, and what no row knows."""
+    found = files(kit)
+    unknown = [
+        f"{path}: no row of the kit's contents has it" for path in found if not item_of(path)
+    ]
+    held = {item_of(path) for path in found}
+    missing = [f"{i.pattern}: missing" for i in ITEMS if i.maker in makers and i not in held]
+    return unknown + missing
+
+
+def listing(kit: Path) -> str:
+    """The packing list: bytes of each row, and of all."""
+    sizes = {path: (kit / path).stat().st_size for path in files(kit)}
+    lines = []
+    for item in ITEMS:
+        own = [n for path, n in sizes.items() if item_of(path) is item]
+        lines.append(f"{sum(own):>12,} {len(own):>4} files  {item.pattern:<28} {item.what}")
+    return "\n".join((*lines, f"{sum(sizes.values()):>12,} of {LIMIT:,} bytes"))
+
+
+def rows() -> str:
+    """The contents as a table of a Markdown page."""
+    lines = [f"| `{i.pattern}` | {i.what} |" for i in ITEMS]
+    return "\n".join(("| files | what they are |", "|---|---|", *lines))
+
+
+def case_folders() -> tuple[Path, ...]:
+    """Where small models with HLO are: the kit's, else the corpus beside the checkout; examples."""
+    corpus = ROOT.parent / "shared" / "corpus" / "models"
+    kit = folder() / "corpus"
+    return (ROOT / "examples", kit if kit.is_dir() else corpus)
