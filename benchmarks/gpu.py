@@ -2,6 +2,7 @@
 
     python benchmarks/gpu.py --out FOLDER [--only matmul,models] [--log LOG] [--dry-run]
     python benchmarks/gpu.py --table FOLDER [FOLDER ...]     # of what was measured before
+    python benchmarks/gpu.py --once softmax_256MiB           # three calls, for ncu and its like
 
 Needs NumPy, llvmlite and cuda-python; compares with torch and jax where they are; no network, no
 installing. Every part runs in a child process of its own, under a time limit, and writes each
@@ -25,7 +26,7 @@ from typing import Any
 
 from checkout import importable
 from gpu_run.kit.contents import folder as kit_folder
-from gpu_run.part import ROWS, rows_of
+from gpu_run.part import ROWS, Part, rows_of
 from gpu_run.table import table
 
 LIMITS = {  # seconds that each part may take: all together less than one command of ten minutes
@@ -48,6 +49,11 @@ def main(argv: Sequence[str]) -> int:
         print(table([row for folder in options.table for row in rows_of(folder / ROWS)]))
         return 0
     with importable():
+        if options.once:
+            from gpu_run.parts import once
+
+            once(Part("machine", options))
+            return 0
         if options.child:
             from gpu_run.parts import run_part
 
@@ -70,6 +76,7 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=TOTAL, help="for all parts together")
     parser.add_argument("--dry-run", action="store_true", help="small sizes, on this processor")
     parser.add_argument("--table", type=Path, nargs="+", help="only print the table of these")
+    parser.add_argument("--once", default="", help="only call this workload, and time nothing")
     parser.add_argument("--child", choices=list(LIMITS), help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     wrong = [p for p in options.only.split(",") if p not in LIMITS]
@@ -108,8 +115,6 @@ def _parent(options: argparse.Namespace) -> int:
 
 def _child(part: str, seconds: float, options: argparse.Namespace) -> None:
     """Run one part; a row says so where it did not come to its end."""
-    from gpu_run.part import Part
-
     note = Part(part, options)
     if seconds < 5:
         note.write("failed", part, why="not begun: the time is up")

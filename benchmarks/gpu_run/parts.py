@@ -18,6 +18,7 @@ from .prediction import predictions
 from .tuning import tuning
 
 SETS = 4  # of arguments, at most, that timing rotates through, so that no cache holds them
+CALLS = 3
 COLD = 1 << 28  # bytes that no cache holds
 PACKAGES = (
     "numpy", "llvmlite", "cuda-bindings", "torch", "jax", "cupy-cuda13x", "ml_dtypes", "triton",
@@ -73,10 +74,22 @@ def _warm(part: Part) -> None:
             return
 
 
+def once(part: Part) -> None:
+    """Three calls of the workload that the options name: one by one, recorded, replayed."""
+    named, small = part.options.once, part.options.dry_run
+    found = {w.name: w for w in workloads.every(small)}
+    if named not in found:
+        raise SystemExit(f"no workload {named!r}: there are {', '.join(found)}")
+    work = found[named]
+    exe, _ = part.build(work.hlo, work.options)
+    arguments = [exe.put(a) for a in work.arguments(0)]
+    for _ in range(CALLS):
+        exe(*arguments)
+
+
 def small(part: Part) -> None:
     """Small workloads of every kind against their references, and other libraries' arrays."""
-    every = workloads.products(True), workloads.passes(True), workloads.convolutions(True)
-    for work in (w for works in every for w in works):
+    for work in workloads.every(True):
         part.attempt(work.name, lambda work=work: _checked(part, work, 1))
     part.attempt("other libraries' arrays", lambda: exchange(part))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +12,21 @@ import numpy as np
 
 from .clocks import Array, Contender
 from .ours import leaves
+
+MODULES = "(torch|triton|jax|jaxlib|cupy|cupyx|cupy_backends)"
+WARNINGS = rf"default:::{MODULES}(\..*)?$"
+"""The filter, as pytest's mark takes it, that lets warnings from inside of peers pass."""
+
+
+@contextmanager
+def theirs() -> Iterator[None]:
+    """Within the block warnings are shown and none is an error: it calls nothing but peers.
+
+    For those that a peer raises in the name of its caller, which ``WARNINGS`` does not know.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        yield
 
 
 @dataclass(frozen=True)

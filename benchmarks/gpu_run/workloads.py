@@ -273,3 +273,8 @@ def convolutions(small: bool) -> list[Work]:
     if small:
         return [convolution(2, 8, 8, 16, 3, 1, 1, "f32")]
     return [convolution(32, *shape, "bf16") for shape in RESNET50]
+
+
+def every(small: bool) -> list[Work]:
+    """All of them."""
+    return [*products(small), *passes(small), *convolutions(small)]

@@ -81,6 +81,10 @@ def rows() -> str:
 
 def case_folders() -> tuple[Path, ...]:
     """Where small models with HLO are: the kit's, else the corpus beside the checkout; examples."""
-    corpus = ROOT.parent / "shared" / "corpus" / "models"
     kit = folder() / "corpus"
-    return (ROOT / "examples", kit if kit.is_dir() else corpus)
+    return (ROOT / "examples", kit if kit.is_dir() else corpus())
+
+
+def corpus() -> Path:
+    """The models beside the checkout; they need not be there."""
+    return ROOT.parent / "shared" / "corpus" / "models"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from argparse import Namespace
@@ -104,13 +105,13 @@ def test_parts_that_do_not_exist_are_refused() -> None:
 
 def test_every_workload_is_what_its_reference_says() -> None:
     work = workloads
-    for w in (*work.products(True), *work.passes(True), *work.convolutions(True)):
+    for w in work.every(True):
         module = parse(w.hlo)
         args = w.arguments(3)
         assert w.error(args, evaluate(module, args)) < w.tolerance, w.name
         wrong = np.asarray(evaluate(module, args), np.float64) * 1.5 + 1
         assert w.error(args, wrong) > w.tolerance, w.name
-    for w in (*work.products(False), *work.passes(False), *work.convolutions(False)):
+    for w in work.every(False):
         shapes = [p.array.dims for p in parse(w.hlo).entry.parameters]
         assert shapes == list(w.shapes), w.name
         assert w.flops or w.bytes >= 2 * (256 << 20)
@@ -203,6 +204,14 @@ def test_tuning_races_the_winner(
     first, second = (a["seconds"] for a in asked)
     assert first <= 0.4 * gpu.LIMITS["tuning"] and second <= 0.8 * gpu.LIMITS["tuning"]
     assert "times as fast" in table(rows_in(tmp_path))
+
+
+def test_a_workload_is_called_and_nothing_else(tmp_path: Path, capsys: Any) -> None:
+    out = tmp_path / "out"
+    assert gpu.main(["--dry-run", "--out", str(out), "--once", "softmax_1024"]) == 0
+    assert not out.exists() and not capsys.readouterr().out
+    with pytest.raises(SystemExit, match="there are matmul_bf16_64, "):
+        gpu.main(["--dry-run", "--once", "softmaxx"])
 
 
 def test_a_wrong_result_is_not_timed(tmp_path: Path) -> None:
@@ -298,3 +307,46 @@ def test_medians_take_turns() -> None:
     assert rows["a"]["device"]["rounds"] == clocks.ROUNDS[0]
     turns = [name for n, name in enumerate(order) if n == 0 or order[n - 1] != name]
     assert turns[:4] == ["a", "b", "a", "b"] and turns[4:7] == ["a", "b", "a"]
+
+
+WARNING = """
+import warnings
+
+warnings.warn("on import")
+
+def inside():
+    warnings.warn("by itself")
+
+def outside():
+    warnings.warn("in its caller's name", stacklevel=2)
+"""
+TESTS = """
+import warnings
+import pytest
+from gpu_run import peers
+
+pytestmark = pytest.mark.filterwarnings(peers.WARNINGS)
+
+def test_a_peers_warnings_pass():
+    import cupy
+    cupy.inside()
+    with peers.theirs():
+        cupy.outside()
+
+def test_ours_fail():
+    with pytest.raises(UserWarning, match="ours"):
+        warnings.warn("ours")
+"""
+
+
+def test_only_the_warnings_of_peers_pass(tmp_path: Path) -> None:
+    (tmp_path / "cupy.py").write_text(WARNING)
+    (tmp_path / "test_it.py").write_text(TESTS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
+    env = {**os.environ, "PYTHONPATH": f"{SCRIPT.parent}{os.pathsep}{tmp_path}"}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path],
+        capture_output=True, text=True, env=env, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    assert "in its caller's name" in done.stdout
