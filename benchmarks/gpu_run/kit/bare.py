@@ -38,10 +38,11 @@ with tempfile.TemporaryDirectory() as folder:
 """
 OPTUNA = f"""
 import tempfile, nestwright as nw
+from nestwright.ir.errors import NestwrightError
 try:
     with tempfile.TemporaryDirectory() as folder:
         nw.tune({SOFTMAX!r}, trials=2, log=folder + "/log.jsonl", strategy="optuna:tpe")
-except nw.NestwrightError as error:
+except NestwrightError as error:
     print(error)
 """
 
