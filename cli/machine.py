@@ -6,6 +6,7 @@ import importlib.metadata as metadata
 import json
 import os
 import platform
+from contextlib import suppress
 from dataclasses import dataclass
 
 import click
@@ -137,12 +138,16 @@ def _compiles() -> Finding:
 
 def _cuda() -> list[Finding]:
     """What target cuda needs to run. Nothing of it is wrong to lack."""
-    try:
-        version = metadata.version("cuda-python")
-    except metadata.PackageNotFoundError:
-        version = "not installed: target cuda builds, but does not run (extra: cuda)"
     gpu = _gpu()
-    return [Finding("cuda-python", True, version), Finding("NVIDIA GPU", True, gpu.told)]
+    return [Finding("cuda-python", True, _bindings()), Finding("NVIDIA GPU", True, gpu.told)]
+
+
+def _bindings() -> str:
+    """The version of what talks to the driver: cuda-python, or of its parts the one that does."""
+    for name, note in (("cuda-python", ""), ("cuda-bindings", " (its bindings, which suffice)")):
+        with suppress(metadata.PackageNotFoundError):
+            return metadata.version(name) + note
+    return "not installed: target cuda builds, but does not run (extra: cuda)"
 
 
 def _gpu() -> Finding:

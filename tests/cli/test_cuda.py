@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from nestwright.cli import machine
 from nestwright.codegen import ptxas
 from nestwright.codegen.runtime.cuda import driver as driver_module
 from nestwright.codegen.runtime.cuda.driver import Driver
@@ -84,6 +85,26 @@ def test_targets_and_doctor_tell_of_the_missing_gpu(nestwright) -> None:
     for name in ("cuda-python", "NVIDIA GPU", "ptxas"):
         (line,) = [x for x in told.splitlines() if x[4:].startswith(name)]
         assert line.startswith("ok ")
+
+
+@pytest.mark.parametrize(
+    ("installed", "told"),
+    [
+        ({"cuda-python": "13.1", "cuda-bindings": "13.0"}, "13.1"),
+        ({"cuda-bindings": "13.0"}, "13.0 (its bindings, which suffice)"),
+        ({}, "not installed: target cuda builds, but does not run"),
+    ],
+)
+def test_the_doctor_asks_for_the_bindings_that_are_called(
+    installed: dict[str, str], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def version(name: str) -> str:
+        if name not in installed:
+            raise machine.metadata.PackageNotFoundError(name)
+        return installed[name]
+
+    monkeypatch.setattr(machine.metadata, "version", version)
+    assert machine._bindings().startswith(told)
 
 
 class Api:
