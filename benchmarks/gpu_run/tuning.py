@@ -12,14 +12,16 @@ from .part import Part
 
 TRIALS = 64
 DRY_TRIALS = 4
+PRODUCT = 4096
+ROWS, COLUMNS = 1 << 13, 1 << 10  # the oracle takes minutes of the host for what `passes` times
 
 
 def tuning(part: Part) -> None:
     """A product and a softmax, ``TRIALS`` trials each; without a GPU the cost model ranks them."""
     dry = part.options.dry_run
     works = (
-        workloads.matmul("bf16", 64 if dry else 4096),
-        workloads.softmax(*((16, 64) if dry else (1 << 16, 1 << 10))),
+        workloads.matmul("bf16", 64 if dry else PRODUCT),
+        workloads.softmax(*((16, 64) if dry else (ROWS, COLUMNS))),
     )
     for n, work in enumerate(works):
         left = len(works) - n

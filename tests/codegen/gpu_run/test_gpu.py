@@ -58,6 +58,12 @@ def test_a_dry_run_checks_and_times_and_writes(tmp_path: Path) -> None:
     assert len(rows_in(tmp_path, "kernel")) == 5
     for row in rows_in(tmp_path, "tuned"):
         assert row["trials"] == tuning.DRY_TRIALS and (tmp_path / row["log"]).stat().st_size
+    softmax = next(r["log"] for r in rows_in(tmp_path, "tuned") if "softmax" in r["name"])
+    log = "--log", str(tmp_path / softmax)
+    exe, _ = part_of("passes", tmp_path, "--target", CUDA, *log).build(
+        workloads.softmax(16, 64).hlo
+    )
+    assert exe.bundle.notes["scheduled"] == "1"
     assert (tmp_path / "gpu.txt").read_text() == done.stdout.removesuffix("\n")
     again = subprocess.run(
         [sys.executable, SCRIPT, "--table", tmp_path], capture_output=True, text=True
