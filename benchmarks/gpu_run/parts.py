@@ -81,7 +81,7 @@ def once(part: Part) -> None:
     if named not in found:
         raise SystemExit(f"no workload {named!r}: there are {', '.join(found)}")
     work = found[named]
-    exe, _ = part.build(work.hlo, work.options)
+    exe, _ = part.ready(work.name, work.hlo, work.options)
     arguments = [exe.put(a) for a in work.arguments(0)]
     for _ in range(CALLS):
         exe(*arguments)
@@ -120,7 +120,7 @@ def _checked(part: Part, work: workloads.Work, sets: int) -> tuple[Contender, li
 
     The sets hold the same numbers, at different places of the device's memory.
     """
-    exe, took = part.build(work.hlo, work.options)
+    exe, took = part.ready(work.name, work.hlo, work.options)
     arguments = [work.arguments(0)] * sets
     made = ours.nestwright(exe, arguments)
     error = max(work.error(arguments[0], made.result()[0]) for _ in range(2))

@@ -24,10 +24,11 @@ class Item:
 
 
 ITEMS = (
-    Item("wheels/platformdirs-*.whl", "wheels", "where caches lie; without it there is none"),
+    Item("wheels/platformdirs-*.whl", "wheels", "where caches are on each system"),
     Item("wheels/xgboost_cpu-*.whl", "wheels", "the tuner's cost model"),
     Item("corpus/*.hlo", "corpus", "small models of the corpus, for test_cuda_device.py"),
     Item("corpus/*.right.npz", "corpus", "the interpreter's results for them"),
+    Item("kernels/*.nw", "kernels", "gpu.py's workloads at full size, built for sm_90"),
     Item("models/*/model.nw", "models", "PTX and machine code for sm_90, weights as arguments"),
     Item("models/*/model.json", "models", "recipes of the arguments; predictions by group"),
     Item("models/*/right.npz", "models", "elements of the right results"),

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import models, prebuilt
+from .. import models, prebuilt, workloads
 from ..ours import leaves
 from ..prediction import predictions
 from . import contents, right
@@ -84,6 +84,16 @@ def corpus(folder: Path, source: Path | None = None) -> None:
                 place.unlink()
 
 
+def kernels(folder: Path, small: bool = False) -> None:
+    """Every workload: building them all takes longer than a part of gpu.py may."""
+    from nestwright.codegen.build import build
+    from nestwright.ir.hlo.text import parse
+
+    for work in workloads.every(small):
+        target = f"{TARGET} {work.options}".strip()
+        build(parse(work.hlo), target).save(folder / f"{work.name}.nw")
+
+
 def whole_models(folder: Path) -> None:
     """The models that are written in jax: built, exported, and run by jax for right results."""
     for name, model in models.MODELS.items():
@@ -133,6 +143,7 @@ def run(command: Sequence[str], **how: Any) -> str:
 MAKERS: Mapping[str, Callable[[Path], None]] = {
     "wheels": wheels,
     "corpus": corpus,
+    "kernels": kernels,
     "models": whole_models,
     "ladder": ladder,
 }

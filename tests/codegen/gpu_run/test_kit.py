@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from gpu_run import prebuilt, workloads
 from gpu_run.kit import bare, contents, packing, right, session
+from gpu_run.part import Part
 
 ROOT = contents.ROOT
 PAGE = ROOT / "docs" / "decisions" / "gpu-first-run.md"
@@ -126,6 +127,26 @@ def test_a_whole_model_is_packed_and_right(tmp_path: Path) -> None:
     w, b, x = read.arguments()
     assert read.error([x @ w + b]) < 1e-5 < read.error([x @ w])
     assert (tmp_path / "dense" / prebuilt.CODE).stat().st_size < 100_000
+
+
+def test_workloads_come_out_of_the_kit_unless_a_log_has_schedules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    works = workloads.products(True)
+    monkeypatch.setattr(workloads, "every", lambda small: works[2:])
+    (tmp_path / "kernels").mkdir()
+    packing.kernels(tmp_path / "kernels", small=True)
+    (work,) = works[2:]
+    monkeypatch.setattr(Part, "build", lambda part, text, options="": ("built", 0.0))
+    target = "--target", "cuda -arch=sm_90", "--kit", str(tmp_path)
+
+    def ready(*options: str) -> Any:
+        part = Part("matmul", gpu._options([*target, *options]))
+        return part.ready(work.name, work.hlo, work.options)[0]
+
+    assert ready().bundle.target.tf32
+    assert ready("--log", "some.jsonl") == "built"
+    assert ready("--target", "cpu") == ready("--kit", str(tmp_path / "none")) == "built"
 
 
 def test_cases_are_the_kits_else_the_corpuss(
