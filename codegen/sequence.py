@@ -18,7 +18,7 @@ from ..ir.dtypes import to_numpy
 from ..ir.errors import LimitError, UnsupportedError
 from ..ir.hlo.fuse import Fusion, Group
 from ..ir.hlo.layouts import ROW_MAJOR, Order, Orders
-from ..ir.hlo.library import OPCODES, library_call
+from ..ir.hlo.library import library_call
 from ..ir.hlo.limits import ARRAY_BYTES, require_bytes
 from ..ir.hlo.nodes import (
     AnyShape,
@@ -29,6 +29,7 @@ from ..ir.hlo.nodes import (
     TokenShape,
     TupleShape,
 )
+from ..ir.hlo.ops.registry import definition
 from ..ir.hlo.shape_text import show_shape
 from .coalesce import coalesce
 from .compiled import Compiled, kernels
@@ -48,10 +49,6 @@ from .signature import ArraySpec, Tree, slots
 from .trips import trip_count
 
 Slices: TypeAlias = BufferSlice | tuple["Slices", ...]
-
-ALIASES = frozenset(
-    {"reshape", "bitcast", "copy", "optimization-barrier", "opt-barrier", "add-dependency"}
-)
 
 STEPS, STEPS_EACH = 1 << 13, 8
 """Instructions that a plan may be made of: so many, and so many for each of the module's own.
@@ -350,9 +347,9 @@ class _Sequence:
                 inner, root = self.run(i.attrs["to_apply"], operands)
                 thunks.extend(inner)
                 return root
-            case opcode if opcode in ALIASES:
+            case opcode if definition(opcode).alias:
                 return operands[0]
-            case opcode if opcode in OPCODES:
+            case opcode if definition(opcode).is_library:
                 return self.library(i, operands, thunks)
             case opcode:
                 raise UnsupportedError(f"{opcode} {i.name}", "it stands outside every group")

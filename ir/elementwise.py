@@ -35,6 +35,7 @@ class ElementwiseOp:
     ``kinds`` are the operand kinds accepted: p(red) s(igned) u(nsigned) f(loat) c(omplex).
     ``result`` is the result's element type: the last operand's, pred, or the real part's.
     ``commutative`` and ``associative`` hold up to rounding; ``identity`` is the neutral element.
+    ``index_only`` operations exist in loop IR and not in HLO.
     """
 
     name: str
@@ -46,6 +47,7 @@ class ElementwiseOp:
     transcendental: bool = False
     commutative: bool = False
     associative: bool = False
+    index_only: bool = False
 
     def result_dtype(self, *args: DType) -> DType:
         """Element type of the result for operands of the given element types."""
@@ -261,7 +263,7 @@ def _slow(name: str, kinds: str, numpy: Callable[..., Array], flops: float) -> E
 
 
 def _compare(name: str, numpy: Callable[..., Array], kinds: str = "psufc") -> ElementwiseOp:
-    return ElementwiseOp(name, 2, kinds, _wide(name, numpy), result="pred")
+    return ElementwiseOp(name, 2, kinds, _wide(name, numpy), result="pred", index_only=True)
 
 
 _BOTH: dict[str, Any] = {"commutative": True, "associative": True}
@@ -278,10 +280,10 @@ TABLE: dict[str, ElementwiseOp] = {
         _op("minimum", 2, "psuf", _min, **_BOTH),
         _op("power", 2, "sufc", _power, flops=30, transcendental=True),
         _op("atan2", 2, "fc", np.arctan2, flops=30, transcendental=True),
-        ElementwiseOp("floordiv", 2, "su", np.floor_divide, flops=4),
-        ElementwiseOp("floormod", 2, "su", np.mod, flops=4),
+        ElementwiseOp("floordiv", 2, "su", np.floor_divide, flops=4, index_only=True),
+        ElementwiseOp("floormod", 2, "su", np.mod, flops=4, index_only=True),
         _op("mulhi", 2, "su", _mulhi),
-        _op("fma", 3, "f", _fma, flops=2),
+        _op("fma", 3, "f", _fma, flops=2, index_only=True),
         _op("and", 2, "psu", np.bitwise_and, **_BOTH),
         _op("or", 2, "psu", np.bitwise_or, **_BOTH),
         _op("xor", 2, "psu", np.bitwise_xor, **_BOTH),

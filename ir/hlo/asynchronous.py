@@ -13,7 +13,8 @@ from ..errors import VerifyError
 from .nodes import Instruction
 from .rewrite import make
 from .shape_text import show_shape
-from .verify import check_instruction, same_shape
+from .signatures import same_shape
+from .verify import check_instruction
 
 STAGES = ("start", "update", "done")
 ALONE = frozenset({"send", "recv"})

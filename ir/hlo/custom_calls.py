@@ -10,14 +10,14 @@ from __future__ import annotations
 import numpy as np
 
 from ..dtypes import s32, to_numpy
+from ..elementwise import TABLE
 from ..errors import VerifyError
 from ..library import registry
 from ..library.lapack import needs_scipy
 from .library import library_call
 from .nodes import AnyShape, Instruction, Shape, TupleShape
-from .opcodes import ELEMENTWISE
+from .ops.registry import infer
 from .rewrite import constant, make
-from .shapes import infer
 
 MARKS = frozenset(
     {
@@ -89,7 +89,7 @@ def _elementwise(i: Instruction, target: str) -> Instruction | None:
     """``mhlo.asin(x)``  ->  ``asin(x)``, for every operation that goes element by element."""
     for dialect in DIALECTS:
         opcode = target.removeprefix(dialect).replace("_", "-")
-        if not target.startswith(dialect) or opcode not in ELEMENTWISE:
+        if not target.startswith(dialect) or opcode not in TABLE or TABLE[opcode].index_only:
             continue
         try:
             inferred = infer(opcode, [o.shape for o in i.operands], {})

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 
 from .custom_calls import meaning
 from .nodes import Computation, Instruction
+from .ops.registry import definition
 from .rewrite import called, needs, post_order, reachable
-
-QUEUES = frozenset({"infeed", "outfeed", "send", "recv"})
 
 
 def unneeded(entry: Computation) -> Mapping[Computation, tuple[Instruction, ...]]:
@@ -32,4 +31,4 @@ def unneeded(entry: Computation) -> Mapping[Computation, tuple[Instruction, ...]
 def _acts(i: Instruction) -> bool:
     if i.opcode == "custom-call":
         return i.attrs.get("custom_call_has_side_effect") is True and meaning(i) is None
-    return i.opcode in QUEUES
+    return definition(i.opcode).acts

@@ -19,29 +19,13 @@ from .fuse_groups import Fusion, Group
 from .fuse_kinds import dims, nonunit
 from .fuse_rows import ROW_BYTES
 from .nodes import AnyShape, Computation, Instruction, Shape, TupleShape
-from .opcodes import ELEMENTWISE
+from .ops.definition import Pattern, Role, Rounding
+from .ops.registry import definition
 from .passes import build
 from .passes.match import splat
 from .rewrite import assemble, make, with_attrs, with_operands
 
-MOVES = frozenset({
-    "broadcast", "reshape", "transpose", "slice", "reverse", "copy", "pad", "dynamic-slice",
-    "gather",
-})  # fmt: skip
-"""Operations that place elements and compute none."""
-
-COMMUTING = frozenset({"negate", "abs", "maximum", "minimum", "clamp", "select"})
-"""Operations with the same result whether it or the operands are rounded."""
-
-WHOLE = frozenset({"floor", "ceil", "round-nearest-afz", "round-nearest-even", "sign"})
-"""Operations that never round a result, though rounding an operand may change it."""
-
-REDUCTIONS = frozenset({"reduce", "reduce-window"})
-CONTRACTIONS = frozenset({"dot", "convolution"})
 IDENTITIES = frozenset({"EQ", "NE"})
-REDUCER_PARTS = ELEMENTWISE | {
-    "parameter", "constant", "compare", "convert", "bitcast-convert", "reduce-precision", "tuple",
-}  # fmt: skip
 QUANTIZED_BITS = 8
 """A conversion to a float of this many bits or fewer, if the model asks for it, is carried out."""
 
@@ -175,18 +159,18 @@ class _Widener:
                 return False
             case "get-tuple-element":
                 return above and is_small(i)
-            case opcode if opcode in REDUCTIONS:
+            case _ if _is_reduction(i):
                 return _is_reducible(i) and (above or _rounds(i.attrs["to_apply"]))
             case _ if not is_small(i):
                 return False
-            case opcode if opcode in MOVES or opcode in COMMUTING or opcode in WHOLE:
-                return above and (opcode not in WHOLE or i.name not in self.rounded)
+            case _ if (how := definition(i.opcode).rounding) is not Rounding.ROUNDS:
+                return above and (how is not Rounding.EXACT or i.name not in self.rounded)
             case _ if i.name in self.rounded:
                 return False
             case "convert":
                 return not _is_quantization(i) and i.operands[0].array.dtype != pred
             case opcode:
-                return opcode in ELEMENTWISE or opcode in CONTRACTIONS
+                return definition(opcode).arithmetic or _is_contraction(i)
 
     def is_wide(self, i: Instruction) -> bool:
         """Whether ``i`` is computed as f32, and rounded then where its own type is asked for."""
@@ -196,17 +180,18 @@ class _Widener:
                 return asked and self.reducer
             case "get-tuple-element":
                 return self.is_wide(i.operands[0])
-            case opcode if opcode in REDUCTIONS:
+            case _ if _is_reduction(i):
                 return _is_reducible(i) and (asked or above)
             case _ if not is_small(i):
                 return False
-            case opcode if opcode in MOVES or opcode in CONTRACTIONS:
+            case _ if _places(i) or _is_contraction(i):
                 return asked and i in self.gains
             case "convert":
                 return i in self.gains and (asked or above)
             case opcode:
-                free = i.name not in self.rounded or opcode in COMMUTING
-                return opcode in ELEMENTWISE and free and (asked or above)
+                op = definition(opcode)
+                free = i.name not in self.rounded or op.rounding is Rounding.COMMUTES
+                return op.arithmetic and free and (asked or above)
 
     def demands(self, i: Instruction) -> Iterator[tuple[Instruction, bool]]:
         """Each operand of ``i``, and whether it is taken as f32."""
@@ -215,7 +200,7 @@ class _Widener:
 
     def takes_wide(self, i: Instruction) -> bool:
         """Whether ``i`` takes its operands as f32."""
-        if i.opcode in CONTRACTIONS:
+        if _is_contraction(i):
             return False
         if self.is_wide(i):
             return True
@@ -265,7 +250,7 @@ class _Widener:
         if i.opcode == "convert":
             return build.convert(operands[0], f32)
         found = replace(i, shape=_wide_shape(i.shape), operands=operands)
-        if i.opcode in REDUCTIONS:
+        if _is_reduction(i):
             body = _Widener(i.attrs["to_apply"], reducer=True).computation()
             return with_attrs(found, to_apply=body)
         return found
@@ -291,9 +276,7 @@ def _is_reducible(i: Instruction) -> bool:
     body: Computation = i.attrs["to_apply"]
     shapes = i.shape.elements if isinstance(i.shape, TupleShape) else (i.shape,)
     types = [s.dtype for s in shapes if isinstance(s, Shape)]
-    if not any(map(_is_small, types)) or not all(
-        x.opcode in REDUCER_PARTS for x in body.instructions
-    ):
+    if not any(map(_is_small, types)) or not all(_is_plain(x) for x in body.instructions):
         return False
     given = [o.array.dtype for o in i.operands]
     taken = [p.array.dtype for p in body.parameters]
@@ -302,8 +285,29 @@ def _is_reducible(i: Instruction) -> bool:
 
 def _rounds(reducer: Computation) -> bool:
     """Whether an operation of a reducer rounds to a small float."""
-    exact = COMMUTING | WHOLE | {"parameter", "constant"}
-    return any(is_small(x) and x.opcode not in exact for x in reducer.instructions)
+    exact = (Rounding.COMMUTES, Rounding.EXACT)
+    computed = (x for x in reducer.instructions if x.opcode not in ("parameter", "constant"))
+    return any(is_small(x) and definition(x.opcode).rounding not in exact for x in computed)
+
+
+def _is_plain(x: Instruction) -> bool:
+    """True if an instruction of a reducer computes on real scalars, or is a name or literal."""
+    op = definition(x.opcode)
+    if op.structure:
+        return x.opcode in ("parameter", "constant", "tuple")
+    return op.pattern is Pattern.ELEMENTWISE and op.role is not Role.PARTS
+
+
+def _is_reduction(i: Instruction) -> bool:
+    return definition(i.opcode).pattern in (Pattern.REDUCTION, Pattern.WINDOW)
+
+
+def _is_contraction(i: Instruction) -> bool:
+    return definition(i.opcode).pattern is Pattern.OUT_FUSABLE
+
+
+def _places(i: Instruction) -> bool:
+    return definition(i.opcode).rounding is Rounding.PLACES
 
 
 def _is_quantization(i: Instruction) -> bool:
@@ -316,7 +320,7 @@ def _is_quantization(i: Instruction) -> bool:
     if dtype.bits > QUANTIZED_BITS:
         return False
     x = i.operands[0]
-    known = x.opcode in ELEMENTWISE or x.opcode in REDUCTIONS or x.opcode in CONTRACTIONS
+    known = definition(x.opcode).arithmetic or _is_reduction(x) or _is_contraction(x)
     operands = [o for o in x.operands if isinstance(o.shape, Shape) and o.shape.dtype.is_float]
     return not (known and operands and all(_is_of(o, dtype) for o in operands))
 
@@ -326,6 +330,6 @@ def _is_of(x: Instruction, dtype: DType) -> bool:
     value = splat(x)
     if value is not None:
         return bool(converted(converted(value, to_numpy(dtype)), value.dtype) == value)
-    while x.opcode in MOVES:
+    while _places(x):
         x = x.operands[0]
     return x.opcode == "convert" and x.operands[0].array.dtype == dtype

@@ -6,9 +6,10 @@ has the sum in its epilogue and finds the earlier one in memory.
 
 from __future__ import annotations
 
-from .fuse_kinds import Pattern, dims, pattern
+from .fuse_kinds import dims, pattern
 from .fuse_state import OUTPUTS, Growing, State
 from .nodes import Instruction
+from .ops.definition import Pattern
 
 _KINDS = {"dot": "dot", "convolution": "convolution", "reduce-window": "reduction"}
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .fuse_kinds import Pattern, flops, is_free, is_work, pattern
+from .fuse_kinds import flops, is_free, is_work, pattern
 from .fuse_state import Growing, State, accepts_clone
 from .nodes import Computation, Instruction, Shape, TupleShape
+from .ops.definition import Pattern
 from .rewrite import assemble, make, parameter, with_attrs, with_operands
 
 

@@ -6,10 +6,11 @@ group. If that is one group, the group holds the instruction's post-dominator an
 
 from __future__ import annotations
 
-from .fuse_kinds import Pattern, dims, flops, is_inlinable, is_unit_view, nbytes, pattern, size
+from .fuse_kinds import dims, flops, is_inlinable, is_unit_view, nbytes, pattern, size
 from .fuse_rows import stage_key
 from .fuse_state import ACCESSES, CLONE_FLOPS, OUTPUTS, SMALL, Growing, Key, State
 from .nodes import Instruction
+from .ops.definition import Pattern
 
 
 def fuse_loops(state: State) -> None:

@@ -11,9 +11,10 @@ from __future__ import annotations
 import math
 
 from .fuse_anchors import take_elements_of_tuple
-from .fuse_kinds import Pattern, dims, is_unit_view, nonunit, pattern
+from .fuse_kinds import dims, is_unit_view, nonunit, pattern
 from .fuse_state import LIMIT, OUTPUTS, Growing, Key, State
 from .nodes import Instruction
+from .ops.definition import Pattern
 
 ROW_BYTES = 1 << 18
 """A row of up to this many bytes stays in cache between the stages that go over it."""

@@ -11,8 +11,9 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from .fuse_graph import Clusters
-from .fuse_kinds import Pattern, dims, flops, is_free, is_work, nbytes, pattern, size
+from .fuse_kinds import dims, flops, is_free, is_work, nbytes, pattern, size
 from .nodes import Computation, Instruction
+from .ops.definition import Pattern
 from .rewrite import users
 
 LIMIT = 128

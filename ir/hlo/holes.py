@@ -7,7 +7,7 @@ same from finite weights, and NaN from those that are infinite or NaN.
 from __future__ import annotations
 
 from .nodes import Instruction, WindowDim
-from .shapes_window import dilated
+from .signatures import dilated
 
 SKIPS = "skips_holes"
 """Attribute of a convolution whose kernel is to skip its holes rather than multiply them."""

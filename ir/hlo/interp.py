@@ -8,7 +8,7 @@ in f64; integers wrap.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -16,37 +16,21 @@ import numpy as np
 
 from ..arrays import as_array
 from ..dtypes import to_numpy
-from ..elementwise import TABLE
 from ..errors import ArgumentError, UnsupportedError
 from ..library.session import Session
-from . import (
-    asynchronous,
-    collectives,
-    interp_conv,
-    interp_expanded,
-    interp_indexing,
-    interp_library,
-    interp_linear,
-    interp_live,
-    interp_pointwise,
-    interp_random,
-    interp_reduce,
-    interp_shaping,
-    interp_sort,
-    interp_window,
-)
+from . import asynchronous, interp_expanded, interp_library
 from .effects import unneeded
-from .interp_values import Handler, Run, Value
+from .interp_lift import Runner
+from .interp_values import Handler, Run, Value, first
 from .nodes import AnyShape, Computation, HloModule, Instruction, Shape, TupleShape
-from .opcodes import ELEMENTWISE
-from .rewrite import needs, post_order
+from .ops.registry import definition
+from .rewrite import needs, post_order, reachable
 from .shape_text import show_shape
 from .support import findings, refusal, require_supported
 
 Step: TypeAlias = tuple[
     Instruction, "Handler | None", tuple[Instruction, ...], tuple[Instruction, ...]
 ]
-Handlers: TypeAlias = "Mapping[str, Handler | None]"
 Observer: TypeAlias = Callable[[Instruction, Value], None]
 
 
@@ -77,14 +61,16 @@ def evaluate_computation(
 def _evaluate(computation: Computation, args: Sequence[Any], observe: Observer | None) -> Value:
     values = _arguments(computation, args)
     plans: dict[Computation, tuple[Step, ...]] = {}
-    live = interp_live.has_live_sizes(computation)
-    known = {**HANDLERS, **dict.fromkeys(CALLS, interp_library.handler(Session()))}
+    live = _has_live_sizes(computation)
+    library = interp_library.handler(Session())
     effects = unneeded(computation)
 
     def run(c: Computation, operands: Sequence[Value]) -> Value:
         if (plan := plans.get(c)) is None:
-            plan = plans[c] = _plan(c, effects.get(c, ()), live, known)
-        return _run(c, plan, operands, run, observe)
+            plan = plans[c] = _plan(c, effects.get(c, ()), live, library)
+        return _run(c, plan, operands, runner, observe)
+
+    runner = Runner(run)
 
     with np.errstate(all="ignore"):
         try:
@@ -95,12 +81,12 @@ def _evaluate(computation: Computation, args: Sequence[Any], observe: Observer |
 
 
 def _plan(
-    c: Computation, effects: Sequence[Instruction], live: bool, known: Handlers
+    c: Computation, effects: Sequence[Instruction], live: bool, library: Handler
 ) -> tuple[Step, ...]:
     """What to run and, after each step, which values nobody needs any more.
 
     ``effects`` run though no value needs them. With ``live``, arrays may be smaller than their
-    shapes say.
+    shapes say. ``library`` computes library calls, and remembers from one to the next.
     """
     needed = dict.fromkeys([*c.parameters, *post_order([c.root, *effects], needs)])
     steps = [i for i in c.instructions if i in needed]
@@ -113,24 +99,27 @@ def _plan(
     for value, user in last.items():
         if value is not c.root:
             done.setdefault(user, []).append(value)
-    handlers = {i: _handler(i, known) for i in steps}
+    handlers = {i: _handler(i, library) for i in steps}
     if live:
-        handlers = {i: h and interp_live.fitting(h) for i, h in handlers.items()}
+        handlers = {i: h and _fitting(h) for i, h in handlers.items()}
     return tuple((i, handlers[i], needs(i), tuple(done.get(i, ()))) for i in steps)
 
 
-def _handler(i: Instruction, known: Handlers) -> Handler | None:
+def _handler(i: Instruction, library: Handler) -> Handler | None:
+    """What computes an instruction; None for a parameter."""
     if needs(i) != i.operands:
-        return _first
+        return first
     match asynchronous.stage(i.opcode):
         case (_, "start"):
             return _tuple
         case (_, "update"):
-            return _first
+            return first
         case (_, "done"):
-            return partial(_done, known)
+            return partial(_done, library)
         case _:
-            return known[i.opcode]
+            op = definition(i.opcode)
+            own = op.numpy or interp_expanded.HANDLERS.get(i.opcode)
+            return library if own is None and op.is_library else own
 
 
 def _run(
@@ -204,111 +193,44 @@ def _argument(shape: AnyShape, value: Any, what: str) -> Value:
             return ()
 
 
-def _elementwise(i: Instruction, args: list[Value], run: Run) -> Value:
-    return np.asarray(TABLE[i.opcode].numpy(*args))
-
-
-def _constant(i: Instruction, args: list[Value], run: Run) -> Value:
-    value: Value = i.attrs["literal"]
-    return value
-
-
 def _tuple(i: Instruction, args: list[Value], run: Run) -> Value:
     return tuple(args)
 
 
-def _get_tuple_element(i: Instruction, args: list[Value], run: Run) -> Value:
-    value: Value = args[0][i.attrs["index"]]
-    return value
-
-
-def _first(i: Instruction, args: list[Value], run: Run) -> Value:
-    return args[0]
-
-
-def _call(i: Instruction, args: list[Value], run: Run) -> Value:
-    return run(i.attrs["calls"] if "calls" in i.attrs else i.attrs["to_apply"], args)
-
-
-def _while(i: Instruction, args: list[Value], run: Run) -> Value:
-    state = args[0]
-    while run(i.attrs["condition"], [state]):
-        state = run(i.attrs["body"], [state])
-    return state
-
-
-def _conditional(i: Instruction, args: list[Value], run: Run) -> Value:
-    """A pred takes ``true_computation`` or the other, an index the branch, the last if out."""
-    if "true_computation" in i.attrs:
-        taken = bool(args[0])
-        branch = i.attrs["true_computation" if taken else "false_computation"]
-        return run(branch, [args[1 if taken else 2]])
-    branches = i.attrs["branch_computations"]
-    choice = args[0]
-    if isinstance(choice, np.ndarray) and choice.dtype == np.bool_:
-        number = 0 if choice else 1
-    else:
-        number = int(choice)
-    number = number if 0 <= number < len(branches) else len(branches) - 1
-    return run(branches[number], [args[1 + number]])
-
-
-def _exchange(i: Instruction, args: list[Value], run: Run) -> Value:
-    """One device has its own values to exchange, and nothing else."""
-    if i.opcode == collectives.PERMUTE and not collectives.pairs(i):
-        args = [np.zeros_like(a) for a in args]
-    bundled = isinstance(i.shape, TupleShape) and not isinstance(args[0], tuple)
-    return tuple(args) if bundled else args[0]
-
-
-def _done(known: Handlers, i: Instruction, args: list[Value], run: Run) -> Value:
+def _done(library: Handler, i: Instruction, args: list[Value], run: Run) -> Value:
     """What start and done are together, on the operands that the start took."""
     start = asynchronous.start_of(i)
     assert start is not None
     one = asynchronous.whole(i, start)
-    handler = known[one.opcode]
+    handler = _handler(one, library)
     assert handler is not None
     return handler(one, list(args[0]), run)
 
 
-def _zero(i: Instruction, args: list[Value], run: Run) -> Value:
-    return np.zeros((), to_numpy(i.array.dtype))
+def _has_live_sizes(computation: Computation) -> bool:
+    """Whether an array may be smaller than its shape says."""
+    every = (i for c in reachable(computation) for i in c.instructions)
+    return any(definition(i.opcode).resizes or _bounded(i.shape) for i in every)
 
 
-def _token(i: Instruction, args: list[Value], run: Run) -> Value:
-    return ()
+def _bounded(shape: object) -> bool:
+    if isinstance(shape, TupleShape):
+        return any(map(_bounded, shape.elements))
+    return isinstance(shape, Shape) and any(shape.dynamic)
 
 
-CALLS = ("custom-call", "rng-get-and-update-state")
-"""Operations whose handler is made for each evaluation: it remembers something."""
+def _fitting(handler: Handler) -> Handler:
+    """A handler that takes arguments of any live sizes."""
 
-HANDLERS: Mapping[str, Handler | None] = {
-    **dict.fromkeys(ELEMENTWISE, _elementwise),
-    **interp_pointwise.HANDLERS,
-    **interp_shaping.HANDLERS,
-    **interp_sort.HANDLERS,
-    **interp_indexing.HANDLERS,
-    **interp_window.HANDLERS,
-    **interp_reduce.HANDLERS,
-    **interp_linear.HANDLERS,
-    **interp_conv.HANDLERS,
-    **interp_random.HANDLERS,
-    **interp_expanded.HANDLERS,
-    **interp_live.HANDLERS,
-    "parameter": None,
-    "constant": _constant,
-    "tuple": _tuple,
-    "get-tuple-element": _get_tuple_element,
-    "call": _call,
-    "fusion": _call,
-    "while": _while,
-    "conditional": _conditional,
-    "copy": _first,
-    "opt-barrier": _first,
-    "add-dependency": _first,
-    "domain": _first,
-    **dict.fromkeys((*collectives.EXCHANGES, collectives.PERMUTE), _exchange),
-    "replica-id": _zero,
-    "partition-id": _zero,
-    "after-all": _token,
-}
+    def run(i: Instruction, args: list[Value], run: Run) -> Value:
+        op = definition(i.opcode)
+        if op.fit is not None and (op.resizes or not _full(i, args)):
+            i, args = op.fit(i, args)
+        return handler(i, args, run)
+
+    return run
+
+
+def _full(i: Instruction, args: Sequence[Value]) -> bool:
+    pairs = zip(i.operands, args, strict=True)
+    return all(not isinstance(o.shape, Shape) or o.shape.dims == np.shape(a) for o, a in pairs)

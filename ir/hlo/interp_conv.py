@@ -13,15 +13,15 @@ import numpy as np
 
 from ..dtypes import to_numpy
 from .interp_linear import narrow, widen
-from .interp_shaping import pad
-from .interp_values import Array, Handler, Run, Value
+from .interp_shaping import padded
+from .interp_values import Array, Run, Value
 from .nodes import Instruction, PadDim, Window
-from .shapes_window import dilated
+from .signatures import dilated
 
 _NO_PAD = PadDim(0, 0)
 
 
-def _convolution(i: Instruction, args: list[Value], run: Run) -> Value:
+def convolution(i: Instruction, args: list[Value], run: Run) -> Value:
     """Brought to ``[batch, spatial.., group, feature]`` times ``[spatial.., group, in, out]``.
 
     Batch groups become feature groups: group g holds the g-th part of the batch.
@@ -48,7 +48,7 @@ def _convolution(i: Instruction, args: list[Value], run: Run) -> Value:
     depth = prod(kernel) * w.shape[-2]
     x, w = widen(x, w, depth, to_numpy(i.array.dtype))
     spread = [PadDim(d.pad_low, d.pad_high, d.lhs_dilate - 1) for d in window]
-    x = pad(x, np.zeros((), x.dtype), (_NO_PAD, *spread, _NO_PAD, _NO_PAD))
+    x = padded(x, np.zeros((), x.dtype), (_NO_PAD, *spread, _NO_PAD, _NO_PAD))
     out_space = [i.array.dims[d] for d in labels.out_spatial]
     if any(d.pad_low > 0 or d.pad_high > 0 or d.lhs_dilate > 1 for d in window) and not (
         np.isfinite(w).all() if np.issubdtype(w.dtype, np.inexact) else True
@@ -125,6 +125,3 @@ def _group_matmul(x: Array, w: Array) -> Array:
         return np.asarray(rows).reshape(*x.shape[:-1], features)
     rows = np.matmul(np.moveaxis(x, -2, 0).reshape(groups, prod(x.shape[:-2]), depth), w)
     return np.moveaxis(rows.reshape(groups, *x.shape[:-2], features), 0, -2)
-
-
-HANDLERS: dict[str, Handler] = {"convolution": _convolution}

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from .interp_lift import lifted, simple_op
-from .interp_values import Array, Handler, Run, Value
+from .interp_values import Array, Run, Value, simple_op
 from .nodes import Computation, Instruction
 
 
@@ -17,13 +16,13 @@ def _starts(args: Sequence[Array], dims: Sequence[int], sizes: Sequence[int]) ->
     return [min(max(s, 0), d - n) for s, d, n in zip(raw, dims, sizes, strict=True)]
 
 
-def _dynamic_slice(i: Instruction, args: list[Value], run: Run) -> Value:
+def dynamic_slice(i: Instruction, args: list[Value], run: Run) -> Value:
     a, sizes = args[0], i.attrs["dynamic_slice_sizes"]
     starts = _starts(args[1:], a.shape, sizes)
     return np.asarray(a[tuple(slice(s, s + n) for s, n in zip(starts, sizes, strict=True))])
 
 
-def _dynamic_update_slice(i: Instruction, args: list[Value], run: Run) -> Value:
+def dynamic_update_slice(i: Instruction, args: list[Value], run: Run) -> Value:
     a, update = args[0], args[1]
     starts = _starts(args[2:], a.shape, update.shape)
     out = np.array(a)
@@ -48,7 +47,7 @@ def _batch_index(shape: Sequence[int], indices: Array, d: int, vector: int) -> A
     return row.reshape([-1 if k == axis else 1 for k in range(len(shape))])
 
 
-def _gather(i: Instruction, args: list[Value], run: Run) -> Value:
+def gather(i: Instruction, args: list[Value], run: Run) -> Value:
     a, indices, attrs = args[0], args[1], i.attrs
     sizes, vector = attrs["slice_sizes"], attrs["index_vector_dim"]
     batching = attrs.get("operand_batching_dims", ())
@@ -76,7 +75,7 @@ def _gather(i: Instruction, args: list[Value], run: Run) -> Value:
     return np.moveaxis(found, range(len(outer), rank), offsets) if offsets else found
 
 
-def _scatter(i: Instruction, args: list[Value], run: Run) -> Value:
+def scatter(i: Instruction, args: list[Value], run: Run) -> Value:
     n = len(args) // 2
     operands, indices, updates = args[:n], args[n], args[n + 1 :]
     attrs, shape = i.attrs, operands[0].shape
@@ -136,7 +135,7 @@ def combine_at(
     if c.root is c.parameters[-1] and len(targets) == 1:
         targets[0][at] = updates[0]
         return
-    apply = lifted(c, run)
+    apply = run.lifted(c)
     order = np.argsort(at, kind="stable")
     places = at[order]
     first = np.searchsorted(places, places)  # where each run of one place starts
@@ -148,11 +147,3 @@ def combine_at(
         results = result if isinstance(result, tuple) else (result,)
         for target, value in zip(targets, results, strict=True):
             target[into] = value
-
-
-HANDLERS: dict[str, Handler] = {
-    "dynamic-slice": _dynamic_slice,
-    "dynamic-update-slice": _dynamic_update_slice,
-    "gather": _gather,
-    "scatter": _scatter,
-}

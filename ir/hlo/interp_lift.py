@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from ..conversion import convert
 from ..dtypes import to_numpy
-from ..elementwise import TABLE
-from .interp_pointwise import HANDLERS as POINTWISE
 from .interp_values import Array, Run, Value
 from .nodes import Computation, Instruction, Shape
-from .opcodes import ELEMENTWISE
-
-SAME = frozenset({"copy", "broadcast", "reshape", "transpose", "opt-barrier"})
-"""Operations that hand on a scalar."""
+from .ops.registry import definition
 
 
-def simple_op(c: Computation) -> str | None:
-    """``add`` if a reducer is ``add(p0, p1)`` in either order, likewise other operations."""
-    root = c.root
-    commutes = root.opcode in TABLE and TABLE[root.opcode].commutative
-    if commutes and len(c.parameters) == 2 and set(root.operands) == set(c.parameters):
-        return root.opcode
-    return None
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """Runs computations by ``call``, and those of scalars on whole arrays."""
+
+    call: Callable[[Computation, Sequence[Value]], Value]
+
+    def __call__(self, computation: Computation, args: Sequence[Value], /) -> Value:
+        return self.call(computation, args)
+
+    def lifted(self, computation: Computation) -> Callable[..., Value]:
+        """A computation of scalars as a function of arrays of one shape, element by element."""
+        return lifted(computation, self)
 
 
 def lifted(c: Computation, run: Run) -> Callable[..., Value]:
@@ -32,8 +33,7 @@ def lifted(c: Computation, run: Run) -> Callable[..., Value]:
 
     It runs array operations where every instruction has one, and else a loop over elements.
     """
-    known = ELEMENTWISE | SAME | set(POINTWISE) | _STRUCTURE
-    if not all(_liftable(i, known) for i in c.instructions):
+    if not all(map(_is_liftable, c.instructions)):
         return _looped(c, run)
     inner = {i: lifted(_callee(i), run) for i in c.instructions if i.opcode in ("call", "fusion")}
 
@@ -53,24 +53,17 @@ def lifted(c: Computation, run: Run) -> Callable[..., Value]:
                     values[i] = operands[0][i.attrs["index"]]
                 case "call" | "fusion":
                     values[i] = inner[i](*operands)
-                case "bitcast":
-                    values[i] = POINTWISE["bitcast-convert"](i, operands, run)
-                case opcode if opcode in SAME:
-                    values[i] = operands[0]
-                case opcode if opcode in POINTWISE:
-                    values[i] = POINTWISE[opcode](i, operands, run)
                 case opcode:
-                    values[i] = np.asarray(TABLE[opcode].numpy(*operands))
+                    handler = definition(opcode).lifted
+                    assert handler is not None
+                    values[i] = handler(i, operands, run)
         result = values[c.root]
         return result if isinstance(result, tuple) else np.broadcast_to(result, shape)
 
     return apply
 
 
-_STRUCTURE = frozenset(
-    {"parameter", "constant", "tuple", "get-tuple-element", "call", "fusion", "compare"}
-    | {"bitcast"}
-)
+_STRUCTURE = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "call", "fusion"})
 
 
 def _callee(i: Instruction) -> Computation:
@@ -78,9 +71,9 @@ def _callee(i: Instruction) -> Computation:
     return found
 
 
-def _liftable(i: Instruction, known: frozenset[str] | set[str]) -> bool:
+def _is_liftable(i: Instruction) -> bool:
     scalar = not isinstance(i.shape, Shape) or not i.shape.dims
-    return scalar and i.opcode in known
+    return scalar and (i.opcode in _STRUCTURE or definition(i.opcode).lifted is not None)
 
 
 def _looped(c: Computation, run: Run) -> Callable[..., Value]:

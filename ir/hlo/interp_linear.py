@@ -9,13 +9,13 @@ import numpy as np
 
 from ..conversion import convert, is_narrow_int
 from ..dtypes import to_numpy
-from .interp_values import Array, Handler, Run, Value
+from .interp_values import Array, Run, Value
 from .nodes import Instruction
 
 NpType = np.dtype[np.generic]
 
 
-def _dot(i: Instruction, args: list[Value], run: Run) -> Value:
+def dot(i: Instruction, args: list[Value], run: Run) -> Value:
     a, b = args
     get = i.attrs.get
     a_batch, b_batch = list(get("lhs_batch_dims", ())), list(get("rhs_batch_dims", ()))
@@ -90,7 +90,7 @@ def _largest(a: Array) -> int:
     return max(abs(int(a.max())), abs(int(a.min())))
 
 
-def _batch_norm_inference(i: Instruction, args: list[Value], run: Run) -> Value:
+def batch_norm_inference(i: Instruction, args: list[Value], run: Run) -> Value:
     """``(x - mean) / sqrt(variance + epsilon) * scale + offset``, per feature."""
     x, scale, offset, mean, variance = args
     kept, wide = x.dtype, _wide(x.dtype)
@@ -102,18 +102,18 @@ def _batch_norm_inference(i: Instruction, args: list[Value], run: Run) -> Value:
     return ((x.astype(wide) - mean) * inverse * scale + offset).astype(kept)
 
 
-def _batch_norm_training(i: Instruction, args: list[Value], run: Run) -> Value:
+def batch_norm_training(i: Instruction, args: list[Value], run: Run) -> Value:
     x, scale, offset = args
     f, wide = i.attrs["feature_index"], _wide(x.dtype)
     axes = tuple(d for d in range(x.ndim) if d != f)
     mean = x.astype(np.float64).mean(axes)
     variance = x.astype(np.float64).var(axes)
     values = [x, scale, offset, mean.astype(wide), variance.astype(wide)]
-    out = _batch_norm_inference(i, values, run)
+    out = batch_norm_inference(i, values, run)
     return out, mean.astype(x.dtype), variance.astype(x.dtype)
 
 
-def _batch_norm_grad(i: Instruction, args: list[Value], run: Run) -> Value:
+def batch_norm_grad(i: Instruction, args: list[Value], run: Run) -> Value:
     """Gradients with respect to operand, scale and offset, given the output's.
 
     With ``n`` elements per feature, ``r = 1 / sqrt(variance + epsilon)``, ``c = x - mean``:
@@ -145,7 +145,7 @@ def _solver_type(dtype: NpType) -> NpType:
     return dtype if dtype.kind == "c" else np.dtype(np.float64)
 
 
-def _cholesky(i: Instruction, args: list[Value], run: Run) -> Value:
+def cholesky(i: Instruction, args: list[Value], run: Run) -> Value:
     """The triangle asked for; a matrix that is not positive definite gives NaN."""
     lower, a = i.attrs.get("lower", False), args[0]
     a = a.astype(_solver_type(a.dtype))
@@ -162,7 +162,7 @@ def _cholesky(i: Instruction, args: list[Value], run: Run) -> Value:
     return out if lower else np.conj(np.swapaxes(out, -1, -2))
 
 
-def _triangular_solve(i: Instruction, args: list[Value], run: Run) -> Value:
+def triangular_solve(i: Instruction, args: list[Value], run: Run) -> Value:
     """``op(a) x = b`` or ``x op(a) = b``; only one triangle of ``a`` is read."""
     kept, wide = args[1].dtype, _solver_type(args[1].dtype)
     a, b = (v.astype(wide) for v in args)
@@ -192,7 +192,7 @@ def substitute(a: Array, b: Array, lower: bool, unit: bool) -> Array:
     return x
 
 
-def _fft(i: Instruction, args: list[Value], run: Run) -> Value:
+def fft(i: Instruction, args: list[Value], run: Run) -> Value:
     lengths = list(i.attrs["fft_length"])
     axes = list(range(-len(lengths), 0))
     transforms: dict[str, Callable[..., Array]] = {
@@ -203,14 +203,3 @@ def _fft(i: Instruction, args: list[Value], run: Run) -> Value:
     }
     transform = transforms[i.attrs["fft_type"]]
     return np.asarray(transform(args[0], lengths, axes)).astype(to_numpy(i.array.dtype))
-
-
-HANDLERS: dict[str, Handler] = {
-    "dot": _dot,
-    "batch-norm-inference": _batch_norm_inference,
-    "batch-norm-training": _batch_norm_training,
-    "batch-norm-grad": _batch_norm_grad,
-    "cholesky": _cholesky,
-    "triangular-solve": _triangular_solve,
-    "fft": _fft,
-}

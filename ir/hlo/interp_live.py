@@ -1,55 +1,22 @@
-"""The interpreter on arrays that are smaller than their bounds: ``live_sizes`` has the rules.
+"""Arguments smaller than their bounds, fitted to each other: ``live_sizes`` has the rules.
 
-Handlers compute on what they get. Where an operation's attributes speak of bounds, or operands of
-different live sizes must agree, arguments and attributes are fitted before the handler sees them.
+An operation's function computes on what it gets. Where its attributes speak of bounds, or operands
+of different live sizes must agree, arguments and attributes are fitted before it sees them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
 import numpy as np
 
-from .interp_values import Array, Handler, Run, Value
+from .interp_values import Array, Run, Value
 from .live_sizes import is_whole, marks, reshape_runs
-from .nodes import Computation, Instruction, Shape, TupleShape
-from .opcodes import ELEMENTWISE
-from .rewrite import reachable, with_attrs
-from .shapes_window import window_positions
-
-Fit = Callable[[Instruction, list[Value]], tuple[Instruction, list[Value]]]
-"""An instruction and its arguments  ->  the same, fitted to each other."""
-
-
-def has_live_sizes(computation: Computation) -> bool:
-    """Whether an array may be smaller than its shape says."""
-    every = (i for c in reachable(computation) for i in c.instructions)
-    return any(i.opcode in _ALWAYS or _bounded(i.shape) for i in every)
-
-
-def _bounded(shape: object) -> bool:
-    if isinstance(shape, TupleShape):
-        return any(map(_bounded, shape.elements))
-    return isinstance(shape, Shape) and any(shape.dynamic)
-
-
-def fitting(handler: Handler) -> Handler:
-    """A handler that takes arguments of any live sizes."""
-
-    def run(i: Instruction, args: list[Value], run: Run) -> Value:
-        fit = FITS.get(i.opcode)
-        if fit is not None and (i.opcode in _ALWAYS or not _full(i, args)):
-            i, args = fit(i, args)
-        return handler(i, args, run)
-
-    return run
-
-
-def _full(i: Instruction, args: Sequence[Value]) -> bool:
-    pairs = zip(i.operands, args, strict=True)
-    return all(not isinstance(o.shape, Shape) or o.shape.dims == np.shape(a) for o, a in pairs)
+from .nodes import Instruction, Shape
+from .rewrite import with_attrs
+from .signatures import window_positions
 
 
 def meet(arrays: Sequence[Array]) -> list[Array]:
@@ -69,22 +36,22 @@ def grown(a: Array, dims: Sequence[int]) -> Array:
     return out
 
 
-def _all(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value]]:
+def all_operands(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value]]:
     return i, meet(args)
 
 
-def _inputs(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value]]:
+def inputs(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value]]:
     half = len(args) // 2
     return i, [*meet(args[:half]), *args[half:]]
 
 
-def _concatenate(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value]]:
+def concatenate(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value]]:
     axis = i.attrs["dimensions"][0]
     least = [min(ns) for ns in zip(*(a.shape for a in args), strict=True)]
     return i, [a[tuple(slice(None if d == axis else n) for d, n in enumerate(least))] for a in args]
 
 
-def _slice(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value]]:
+def slice_(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value]]:
     (a,) = args
     bounds, fixed = i.operands[0].array.dims, [0] * a.ndim
     for d, c in enumerate(i.attrs["slice"]):
@@ -94,7 +61,7 @@ def _slice(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value]]
     return i, [grown(a, fixed)]
 
 
-def _dynamic_slice(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value]]:
+def dynamic_slice(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value]]:
     a, *starts = args
     sizes = _extents(i.attrs["dynamic_slice_sizes"], i.operands[0].array, a)
     return with_attrs(i, dynamic_slice_sizes=sizes), [grown(a, sizes), *starts]
@@ -106,12 +73,12 @@ def _extents(sizes: Sequence[int], bound: Shape, a: Array) -> tuple[int, ...]:
     return tuple(live if size == n else size for size, n, live in rows)
 
 
-def _dynamic_update_slice(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value]]:
+def dynamic_update_slice(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value]]:
     a, update, *starts = args
     return i, [a, update[tuple(map(slice, a.shape))], *starts]
 
 
-def _gather(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value]]:
+def gather(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value]]:
     a, indices = args
     gone = {*i.attrs["collapsed_slice_dims"], *i.attrs.get("operand_batching_dims", ())}
     whole = _extents(i.attrs["slice_sizes"], i.operands[0].array, a)
@@ -131,7 +98,7 @@ def _gather(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value]
     return new, [grown(a, least), indices]
 
 
-def _scatter(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value]]:
+def scatter(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value]]:
     """Rows of indices and updates meet; windows end where the operand does."""
     n = len(args) // 2
     arrays, indices, updates = meet(args[:n]), args[n], meet(args[n + 1 :])
@@ -154,7 +121,7 @@ def _scatter(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value
     return i, [*arrays, indices[tuple(map(slice, have))], *(u[cut] for u in updates)]
 
 
-def _dot(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value]]:
+def dot(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value]]:
     pairs: list[tuple[int, int]] = []
     for what in ("batch", "contracting"):
         left, right = i.attrs.get(f"lhs_{what}_dims", ()), i.attrs.get(f"rhs_{what}_dims", ())
@@ -169,7 +136,7 @@ def _agree(a: Array, b: Array, pairs: Sequence[tuple[int, int]]) -> tuple[Array,
     return a[tuple(map(slice, left))], b[tuple(map(slice, right))]
 
 
-def _convolution(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value]]:
+def convolution(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value]]:
     labels = i.attrs["dim_labels"]
     groups = i.attrs.get("feature_group_count", 1)
     pairs = [(labels.lhs_feature, labels.rhs_input)] if groups == 1 else []
@@ -184,19 +151,19 @@ def _convolution(i: Instruction, args: list[Value]) -> tuple[Instruction, list[V
     return replace(i, shape=replace(i.array, dims=tuple(dims), dynamic=())), [x, w]
 
 
-def _select_and_scatter(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value]]:
+def select_and_scatter(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value]]:
     a, source, init = args
     fits = map(window_positions, a.shape, i.attrs["window"])
     return i, [a, source[tuple(map(slice, fits))], init]
 
 
-def _set_dimension_size(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value]]:
+def set_dimension_size(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value]]:
     """The new size is between 0 and the bound."""
     bound = i.operands[0].array.dims[i.attrs["dimensions"][0]]
     return i, [args[0], np.clip(args[1], 0, bound)]
 
 
-def _reshape(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value]]:
+def reshape(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value]]:
     """Each run of dimensions is cut or filled up to the sizes that it gets."""
     (a,) = args
     bounds = i.operands[0].array.dims
@@ -212,31 +179,9 @@ def _reshape(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value
     return replace(i, shape=replace(i.array, dims=tuple(dims), dynamic=())), [flat]
 
 
-def _dynamic_reshape(i: Instruction, args: list[Value], run: Run) -> Value:
+def dynamic_reshape(i: Instruction, args: list[Value], run: Run) -> Value:
     """All elements in order under given sizes, cut or filled up with zeros."""
     a, *sizes = args
     rows = zip(sizes, i.array.dims, marks(i.array), strict=True)
     dims = [min(max(int(s), 0), n) if marked else n for s, n, marked in rows]
     return grown(a.reshape(-1)[: prod(dims)], [prod(dims)]).reshape(dims)
-
-
-_ALWAYS = frozenset({"set-dimension-size", "dynamic-reshape"})
-
-FITS: Mapping[str, Fit] = {
-    **dict.fromkeys(ELEMENTWISE | {"compare", "convert", "complex", "map", "sort"}, _all),
-    "reduce": _inputs,
-    "reduce-window": _inputs,
-    "concatenate": _concatenate,
-    "slice": _slice,
-    "dynamic-slice": _dynamic_slice,
-    "dynamic-update-slice": _dynamic_update_slice,
-    "gather": _gather,
-    "scatter": _scatter,
-    "dot": _dot,
-    "convolution": _convolution,
-    "select-and-scatter": _select_and_scatter,
-    "set-dimension-size": _set_dimension_size,
-    "reshape": _reshape,
-}
-
-HANDLERS: dict[str, Handler] = {"dynamic-reshape": _dynamic_reshape}

@@ -8,11 +8,11 @@ from ..conversion import convert
 from ..dtypes import DType, from_numpy, to_numpy
 from ..elementwise import DIRECTIONS, TABLE
 from ..formats import FORMATS
-from .interp_values import Array, Handler, Run, Value
+from .interp_values import Array, Run, Value
 from .nodes import Instruction
 
 
-def _compare(i: Instruction, args: list[Value], run: Run) -> Value:
+def compare(i: Instruction, args: list[Value], run: Run) -> Value:
     a, b = args
     if i.attrs.get("type") == "TOTALORDER" and a.dtype.kind not in "biu":
         a, b = total_order(a), total_order(b)
@@ -31,11 +31,11 @@ def total_order(a: Array) -> Array:
     return np.asarray(bits ^ ((bits >> (8 * a.dtype.itemsize - 1)) & top))
 
 
-def _convert(i: Instruction, args: list[Value], run: Run) -> Value:
+def conversion(i: Instruction, args: list[Value], run: Run) -> Value:
     return convert(args[0], to_numpy(i.array.dtype))
 
 
-def _bitcast_convert(i: Instruction, args: list[Value], run: Run) -> Value:
+def bitcast_convert(i: Instruction, args: list[Value], run: Run) -> Value:
     return reinterpret(args[0], i.operands[0].array.dtype, i.array.dtype)
 
 
@@ -67,7 +67,7 @@ def unpacked(codes: Array, whole: int, bits: int) -> Array:
     return (parts & ((1 << bits) - 1)).reshape(*codes.shape[:-1], -1)
 
 
-def _stochastic_convert(i: Instruction, args: list[Value], run: Run) -> Value:
+def stochastic_convert(i: Instruction, args: list[Value], run: Run) -> Value:
     """Magnitudes go up where the random bits, read as a fraction, are below what would be cut."""
     x, bits = args[0].astype(np.float64), args[1].astype(np.uint64)
     magnitude = np.abs(x)
@@ -77,17 +77,17 @@ def _stochastic_convert(i: Instruction, args: list[Value], run: Run) -> Value:
     return convert(np.copysign(rounded, x), to_numpy(i.array.dtype))
 
 
-def _reduce_precision(i: Instruction, args: list[Value], run: Run) -> Value:
+def reduce_precision(i: Instruction, args: list[Value], run: Run) -> Value:
     """A float of 8 bits or fewer by way of f16, where that holds it: its denormals stay."""
     exponent, mantissa = i.attrs["exponent_bits"], i.attrs["mantissa_bits"]
     a = args[0]
     if a.dtype.itemsize > 1:
-        return reduce_precision(a, exponent, mantissa)
+        return with_fewer_bits(a, exponent, mantissa)
     wide = np.float16 if FORMATS[i.array.dtype].exponent <= 5 else np.float32
-    return convert(reduce_precision(a.astype(wide), exponent, mantissa), a.dtype)
+    return convert(with_fewer_bits(a.astype(wide), exponent, mantissa), a.dtype)
 
 
-def reduce_precision(a: Array, exponent: int, mantissa: int) -> Array:
+def with_fewer_bits(a: Array, exponent: int, mantissa: int) -> Array:
     """Round floats to fewer bits: to nearest even, overflow to infinity, underflow to zero.
 
     Values too small for the target's normal range become (signed) zeros, as XLA defines it.
@@ -111,29 +111,17 @@ def reduce_precision(a: Array, exponent: int, mantissa: int) -> Array:
     return np.where(np.isnan(a), a, np.asarray(bits).view(a.dtype))
 
 
-def _complex(i: Instruction, args: list[Value], run: Run) -> Value:
+def complex_(i: Instruction, args: list[Value], run: Run) -> Value:
     out = np.empty(np.broadcast_shapes(*(a.shape for a in args)), to_numpy(i.array.dtype))
     out.real, out.imag = args
     return out
 
 
-def _real(i: Instruction, args: list[Value], run: Run) -> Value:
+def real(i: Instruction, args: list[Value], run: Run) -> Value:
     return args[0].real.copy() if args[0].dtype.kind == "c" else args[0]
 
 
-def _imag(i: Instruction, args: list[Value], run: Run) -> Value:
+def imag(i: Instruction, args: list[Value], run: Run) -> Value:
     if args[0].dtype.kind == "c":
         return args[0].imag.copy()
     return convert(np.zeros(args[0].shape, np.float32), args[0].dtype)
-
-
-HANDLERS: dict[str, Handler] = {
-    "compare": _compare,
-    "convert": _convert,
-    "bitcast-convert": _bitcast_convert,
-    "reduce-precision": _reduce_precision,
-    "stochastic-convert": _stochastic_convert,
-    "complex": _complex,
-    "real": _real,
-    "imag": _imag,
-}

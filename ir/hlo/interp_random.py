@@ -15,7 +15,7 @@ import numpy as np
 
 from ..dtypes import to_numpy
 from ..errors import UnsupportedError
-from .interp_values import Array, Handler, Run, Value
+from .interp_values import Array, Run, Value
 from .nodes import Instruction, Shape, TupleShape
 
 _U32, _U64 = np.uint32, np.uint64
@@ -23,7 +23,7 @@ _LOW = _U64(0xFFFFFFFF)
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
-def _rng_bit_generator(i: Instruction, args: list[Value], run: Run) -> Value:
+def rng_bit_generator(i: Instruction, args: list[Value], run: Run) -> Value:
     state = args[0]
     match i.shape:
         case TupleShape(elements=(_, Shape() as shape)):
@@ -113,6 +113,3 @@ def _philox(words: Array, dims: tuple[int, ...], double: bool) -> tuple[Array, A
     after = (int(words[1]) | int(top) << 64) + blocks
     counter = np.array([after & (1 << 64) - 1, (after >> 64) & (1 << 64) - 1], _U64)
     return counter, numbers[:count].reshape(dims)
-
-
-HANDLERS: dict[str, Handler] = {"rng-bit-generator": _rng_bit_generator}

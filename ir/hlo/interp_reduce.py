@@ -8,8 +8,7 @@ import numpy as np
 
 from ..conversion import convert, is_narrow_int
 from ..dtypes import is_numpys, to_numpy
-from .interp_lift import lifted, simple_op
-from .interp_values import Array, Handler, Run, Value
+from .interp_values import Array, Run, Value, simple_op
 from .nodes import Computation, Instruction, Shape, TupleShape
 
 UFUNCS: dict[str, np.ufunc] = {
@@ -23,7 +22,7 @@ UFUNCS: dict[str, np.ufunc] = {
 }
 
 
-def _reduce(i: Instruction, args: list[Value], run: Run) -> Value:
+def reduce(i: Instruction, args: list[Value], run: Run) -> Value:
     n = len(args) // 2
     arrays, inits, axes = args[:n], args[n:], i.attrs["dimensions"]
     op = simple_op(i.attrs["to_apply"])
@@ -115,7 +114,7 @@ def reduce_general(
 
 def many(c: Computation, run: Run) -> Callable[..., tuple[Array, ...]]:
     """A reducer as a function of arrays that always returns a tuple."""
-    apply = lifted(c, run)
+    apply = run.lifted(c)
 
     def call(*args: Array) -> tuple[Array, ...]:
         result = apply(*args)
@@ -124,8 +123,5 @@ def many(c: Computation, run: Run) -> Callable[..., tuple[Array, ...]]:
     return call
 
 
-def _map(i: Instruction, args: list[Value], run: Run) -> Value:
-    return lifted(i.attrs["to_apply"], run)(*args)
-
-
-HANDLERS: dict[str, Handler] = {"reduce": _reduce, "map": _map}
+def map_(i: Instruction, args: list[Value], run: Run) -> Value:
+    return run.lifted(i.attrs["to_apply"])(*args)

@@ -9,12 +9,12 @@ import numpy as np
 
 from ..dtypes import DType, to_numpy
 from .interp_pointwise import reinterpret
-from .interp_values import Array, Handler, Run, Value
+from .interp_values import Array, Run, Value
 from .layouts import slowest_first
 from .nodes import Instruction, PadDim
 
 
-def _broadcast(i: Instruction, args: list[Value], run: Run) -> Value:
+def broadcast(i: Instruction, args: list[Value], run: Run) -> Value:
     a, dims = args[0], i.attrs["dimensions"]
     if not dims and a.ndim == i.array.rank:
         dims = tuple(range(a.ndim))
@@ -28,7 +28,7 @@ def _broadcast(i: Instruction, args: list[Value], run: Run) -> Value:
     return np.broadcast_to(a.transpose(order).reshape(spread), shape)
 
 
-def _reshape(i: Instruction, args: list[Value], run: Run) -> Value:
+def reshape(i: Instruction, args: list[Value], run: Run) -> Value:
     a, dims = args[0], i.array.dims
     if i.array.dynamic and a.size != i.array.size:
         fixed = prod(d for d, m in zip(dims, i.array.dynamic, strict=True) if not m)
@@ -38,7 +38,7 @@ def _reshape(i: Instruction, args: list[Value], run: Run) -> Value:
     return a.reshape(dims)
 
 
-def _bitcast(i: Instruction, args: list[Value], run: Run) -> Value:
+def bitcast(i: Instruction, args: list[Value], run: Run) -> Value:
     """The same bytes under another shape: a transpose of a reshape, as the two layouts say."""
     a, old, new = args[0], i.operands[0].array, i.array
     flat = a.transpose(slowest_first(old)).reshape(-1)
@@ -50,28 +50,28 @@ def _bitcast(i: Instruction, args: list[Value], run: Run) -> Value:
     return stored.transpose(np.argsort(order).tolist()) if order else stored
 
 
-def _transpose(i: Instruction, args: list[Value], run: Run) -> Value:
+def transpose(i: Instruction, args: list[Value], run: Run) -> Value:
     return args[0].transpose(i.attrs["dimensions"])
 
 
-def _reverse(i: Instruction, args: list[Value], run: Run) -> Value:
+def reverse(i: Instruction, args: list[Value], run: Run) -> Value:
     return np.flip(args[0], i.attrs["dimensions"])
 
 
-def _concatenate(i: Instruction, args: list[Value], run: Run) -> Value:
+def concatenate(i: Instruction, args: list[Value], run: Run) -> Value:
     return np.concatenate(args, i.attrs["dimensions"][0])
 
 
-def _slice(i: Instruction, args: list[Value], run: Run) -> Value:
+def slice_(i: Instruction, args: list[Value], run: Run) -> Value:
     cuts = i.attrs["slice"]
     return args[0][tuple(slice(c.start, c.limit, c.stride) for c in cuts)]
 
 
-def _pad(i: Instruction, args: list[Value], run: Run) -> Value:
-    return pad(args[0], args[1], i.attrs["padding"])
+def pad(i: Instruction, args: list[Value], run: Run) -> Value:
+    return padded(args[0], args[1], i.attrs["padding"])
 
 
-def pad(a: Array, value: Array, padding: tuple[PadDim, ...]) -> Array:
+def padded(a: Array, value: Array, padding: tuple[PadDim, ...]) -> Array:
     """``padding`` elements before, after and between those of ``a``; negative ones cut off."""
     size = [
         max(0, d + max(0, d - 1) * p.interior + p.low + p.high)
@@ -92,7 +92,7 @@ def pad(a: Array, value: Array, padding: tuple[PadDim, ...]) -> Array:
     return out
 
 
-def _iota(i: Instruction, args: list[Value], run: Run) -> Value:
+def iota(i: Instruction, args: list[Value], run: Run) -> Value:
     return _counting(i.array.dtype, i.array.dims, i.attrs["iota_dimension"])
 
 
@@ -103,29 +103,14 @@ def _counting(dtype: DType, dims: tuple[int, ...], axis: int) -> Array:
     return np.broadcast_to(row.reshape(spread), dims)
 
 
-def _get_dimension_size(i: Instruction, args: list[Value], run: Run) -> Value:
+def get_dimension_size(i: Instruction, args: list[Value], run: Run) -> Value:
     return np.asarray(args[0].shape[i.attrs["dimensions"][0]], np.int32)
 
 
-def _set_dimension_size(i: Instruction, args: list[Value], run: Run) -> Value:
+def set_dimension_size(i: Instruction, args: list[Value], run: Run) -> Value:
     """A live size: cut the rest off. Back at the full bound the new elements are zeros."""
     a, size, axis = args[0], int(args[1]), i.attrs["dimensions"][0]
     if size <= a.shape[axis]:
         return a[(slice(None),) * axis + (slice(0, size),)]
     more = [PadDim(0, size - a.shape[axis] if k == axis else 0) for k in range(a.ndim)]
-    return pad(a, np.zeros((), a.dtype), tuple(more))
-
-
-HANDLERS: dict[str, Handler] = {
-    "broadcast": _broadcast,
-    "reshape": _reshape,
-    "bitcast": _bitcast,
-    "transpose": _transpose,
-    "reverse": _reverse,
-    "concatenate": _concatenate,
-    "slice": _slice,
-    "pad": _pad,
-    "iota": _iota,
-    "get-dimension-size": _get_dimension_size,
-    "set-dimension-size": _set_dimension_size,
-}
+    return padded(a, np.zeros((), a.dtype), tuple(more))

@@ -7,14 +7,13 @@ from collections.abc import Callable
 import numpy as np
 
 from ..conversion import is_float, is_narrow_int
-from .interp_lift import lifted
 from .interp_pointwise import total_order
-from .interp_values import Array, Handler, Run, Value
+from .interp_values import Array, Run, Value
 from .nodes import Computation, Instruction
 from .rewrite import post_order
 
 
-def _sort(i: Instruction, args: list[Value], run: Run) -> Value:
+def sort(i: Instruction, args: list[Value], run: Run) -> Value:
     axis = i.attrs["dimensions"][0]
     moved = [np.moveaxis(a, axis, 0) for a in args]
     order = _order(i.attrs["to_apply"], moved, run)
@@ -26,7 +25,7 @@ def _order(c: Computation, arrays: list[Array], run: Run) -> Array:
     """Indices along dimension 0 that sort each column, equal elements in their old order."""
     if (found := sort_key(c)) is not None:
         number, of, descending = found
-        key = np.asarray(lifted(of, run)(*[arrays[number]] * len(c.parameters)))
+        key = np.asarray(run.lifted(of)(*[arrays[number]] * len(c.parameters)))
         total = c.root.attrs.get("type") == "TOTALORDER"
         if is_narrow_int(key.dtype):
             key = key.astype(np.int8)
@@ -34,7 +33,7 @@ def _order(c: Computation, arrays: list[Array], run: Run) -> Array:
             key = total_order(key) if total else _comparable(key)
         if key.dtype.kind != "f" or not np.isnan(key).any():
             return _argsort(key, descending)
-    before = lifted(c, run)
+    before = run.lifted(c)
 
     def less(left: Array, right: Array) -> Array:
         pairs = [np.take_along_axis(a, at, 0) for a in arrays for at in (left, right)]
@@ -124,7 +123,7 @@ def merge_order(shape: tuple[int, ...], less: Callable[[Array, Array], Array]) -
     return order
 
 
-def _topk(i: Instruction, args: list[Value], run: Run) -> Value:
+def topk(i: Instruction, args: list[Value], run: Run) -> Value:
     return top_k(args[0], i.attrs["k"], i.attrs.get("largest", True))
 
 
@@ -137,6 +136,3 @@ def top_k(a: Array, k: int, largest: bool = True) -> tuple[Array, Array]:
     order = np.moveaxis(_argsort(np.moveaxis(key, -1, 0), largest), 0, -1)
     at = order[..., :k]
     return np.take_along_axis(a, at, -1), at.astype(np.int32)
-
-
-HANDLERS: dict[str, Handler] = {"sort": _sort, "topk": _topk}

@@ -11,17 +11,16 @@ from ..conversion import convert
 from ..dtypes import from_numpy, to_numpy
 from ..elementwise import identity
 from .interp_indexing import combine_at
-from .interp_lift import lifted, simple_op
 from .interp_reduce import UFUNCS, accumulator, as_results, many, ufunc_of
-from .interp_shaping import pad
-from .interp_values import Array, Handler, Run, Value
+from .interp_shaping import padded
+from .interp_values import Array, Run, Value, simple_op
 from .nodes import Instruction, PadDim, Window, WindowDim
-from .shapes_window import window_positions
+from .signatures import window_positions
 
 Combine = Callable[..., tuple[Array, ...]]
 
 
-def _reduce_window(i: Instruction, args: list[Value], run: Run) -> Value:
+def reduce_window(i: Instruction, args: list[Value], run: Run) -> Value:
     """Elements outside the array and holes of its dilation take no part.
 
     They are filled with the neutral element of a reducer that is one known operation. With any
@@ -77,7 +76,7 @@ def _along(
         for k in range(values[0].ndim)
     )
     rows = tuple(
-        np.moveaxis(pad(v, f, padding), axis, 0) for v, f in zip(values, fill, strict=True)
+        np.moveaxis(padded(v, f, padding), axis, 0) for v, f in zip(values, fill, strict=True)
     )
     if count == 0 or w.size == 0:
         rest = (count, *rows[0].shape[1:])
@@ -104,13 +103,13 @@ def _along(
     return tuple(np.moveaxis(d[:: w.stride], 0, axis) for d in done)
 
 
-def _select_and_scatter(i: Instruction, args: list[Value], run: Run) -> Value:
+def select_and_scatter(i: Instruction, args: list[Value], run: Run) -> Value:
     """Each window's selected element receives the source's; elements outside never win."""
     a, source, init = args
     window = i.attrs["window"]
     if a.size == 0:
         return a
-    select = lifted(i.attrs["select"], run)
+    select = run.lifted(i.attrs["select"])
     counts = source.shape
     best = np.zeros(counts, a.dtype)
     at = np.full(counts, -1, np.int64)
@@ -133,9 +132,3 @@ def _select_and_scatter(i: Instruction, args: list[Value], run: Run) -> Value:
 
 def _spread(row: Array, axis: int, rank: int) -> Array:
     return row.reshape([-1 if k == axis else 1 for k in range(rank)])
-
-
-HANDLERS: dict[str, Handler] = {
-    "reduce-window": _reduce_window,
-    "select-and-scatter": _select_and_scatter,
-}

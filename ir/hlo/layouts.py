@@ -14,7 +14,7 @@ from ..errors import ParseError
 from .lexer import Cursor
 from .nodes import AnyShape, HloModule, Raw, Shape, TupleShape
 from .shape_text import parse_shape, show_shape
-from .verify import same_shape
+from .signatures import same_shape
 
 HEADER = "entry_computation_layout"
 

@@ -9,18 +9,13 @@ from ..library.attributes import read, unquoted
 from ..library.call import ArrayType, LibraryCall
 from .nodes import AnyShape, Instruction, Raw, Shape, TupleShape
 
-OPCODES = frozenset(
-    {"fft", "cholesky", "triangular-solve", "custom-call", "rng-get-and-update-state"}
-)
-"""Instructions that stand outside every group: their operands and results may be complex."""
-
 _OWN = (
     "fft_type", "fft_length", "lower", "left_side", "unit_diagonal", "transpose_a", "delta",
 )  # fmt: skip
 
 
 def library_call(i: Instruction) -> LibraryCall:
-    """What an instruction of ``OPCODES`` asks for; layouts say nothing to a function."""
+    """What a library operation asks for; layouts say nothing to a function."""
     operands = tuple(t for o in i.operands for t in _types(o.shape))
     results = tuple(_types(i.shape))
     if i.opcode != "custom-call":

@@ -18,9 +18,8 @@ from .lexer import MAX_DEPTH, Cursor
 from .limits import LEAVES, leaf_count
 from .literals import parse_literal
 from .nodes import AnyShape, Computation, HloModule, Instruction, Metadata, Raw, Shape
-from .opcodes import KNOWN, is_known
+from .ops.registry import OPS, definition, infer, is_known
 from .shape_text import Cache, parse_shape, show_shape, starts_shape, too_large
-from .shapes import infer
 
 _MODULE_NAME = re.compile(r"[^\s,{}()]+")
 _TABLES = re.compile(
@@ -154,7 +153,7 @@ class _Parser:
                 cursor.fail(f"attribute `{key}` is given twice", at=at)
             if key == "metadata":
                 metadata = self.metadata_value()
-            elif key in _ONLY and opcode.removesuffix("-start") != _ONLY[key]:
+            elif key in _OF_ONE and key not in definition(opcode.removesuffix("-start")).attributes:
                 attrs[key] = Raw(cursor.raw_value())
             else:
                 attrs[key] = parse_attribute(cursor, key, self.called)
@@ -173,8 +172,8 @@ class _Parser:
         start: int,
     ) -> Instruction:
         """The instruction, its shape inferred where the text has none."""
-        if opcode in _LEFT_OUT:
-            attrs.setdefault(_LEFT_OUT[opcode], ())
+        if left_out := definition(opcode).left_out:
+            attrs.setdefault(left_out, ())
         if shape is None:
             try:
                 shape = infer(opcode, tuple(o.shape for o in operands), attrs)
@@ -196,7 +195,7 @@ class _Parser:
         cursor, start = self.cursor, self.cursor.pos
         opcode = cursor.name("an opcode")
         if not is_known(opcode):
-            close = get_close_matches(opcode, KNOWN, 1)
+            close = get_close_matches(opcode, OPS, 1)
             hint = f"did you mean `{close[0]}`?" if close else ""
             cursor.fail(f"unknown opcode `{opcode}`", hint=hint, at=start)
         if not cursor.at("("):
@@ -279,15 +278,8 @@ class _Parser:
 
 
 _EMPTY: MappingProxyType[str, Any] = MappingProxyType({})
-_LEFT_OUT = {
-    "broadcast": "dimensions",
-    "convolution": "window",
-    "reduce-window": "window",
-    "select-and-scatter": "window",
-}
-"""Attributes that XLA leaves out where they have no dimension."""
-
-_ONLY = {"padding": "pad", "slice": "slice"}
+_OF_ONE = ("padding", "slice")
+"""Attributes with a syntax of their own, which in other operations is kept as text."""
 
 
 def _what_else(text: str) -> str:

@@ -1,8 +1,8 @@
 """What cannot be compiled, found before anything else is done: one error that lists all of it.
 
 Only what the result needs counts, and what has an effect of its own; a dead instruction stops
-nobody. What an instruction's parts must be to be computed is known where they are: collectives in
-``collectives``, halves of operations in ``asynchronous``.
+nobody. Why an operation, or one instruction of it, is not computed is part of its definition
+(``ops``); halves of operations are joined by ``asynchronous``.
 """
 
 from __future__ import annotations
@@ -10,44 +10,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from ..dtypes import u64
 from ..errors import Finding, UnsupportedError
-from . import asynchronous, collectives, custom_calls
-from .collectives import Devices
+from . import asynchronous, custom_calls
 from .effects import unneeded
-from .layouts import slowest_first
-from .nodes import AnyShape, Computation, HloModule, Instruction, Raw, Shape, TokenShape, TupleShape
-from .opcodes import COMPUTED
+from .nodes import AnyShape, Computation, HloModule, Instruction, Raw, TokenShape, TupleShape
+from .ops import collectives
+from .ops.collectives import Devices
+from .ops.definition import BEFORE, ONE_DEVICE
+from .ops.registry import definition
 from .rewrite import called, needs, post_order, users
-from .shape_text import show_shape
 from .sources import Sources
 
 NAMED = 4  # instructions of one kind that the text names
 KINDS = 24  # kinds that it tells apart
 
-BEFORE = "give the text from before optimizations (XLA dumps it as *.before_optimizations.txt)"
-ONE_DEVICE = "compile the program for one device: replica_count=1, num_partitions=1"
 ELIDED = (
     "print the module with large constants: as_text('hlo') of JAX 0.10 does, XLA's dump with "
     "--xla_dump_large_constants, or print_large_constants=True in HloPrintOptions"
 )
-QUEUE = "make it a parameter or a result of the program"
-
-REASONS: dict[str, tuple[str, str]] = {
-    "infeed": ("it reads from a queue of the device", QUEUE),
-    "outfeed": ("it writes to a queue of the device", QUEUE),
-    **dict.fromkeys(
-        ("send", "send-done", "recv", "recv-done"),
-        ("it exchanges values with another program or the host", QUEUE),
-    ),
-    "ragged-all-to-all": ("it exchanges values between devices", ONE_DEVICE),
-    "collective-reduce": ("it exchanges values between devices", ONE_DEVICE),
-    "shuffle": ("its order is not defined outside of XLA", "use sort on random keys"),
-    "ragged-dot": ("this version has no code for ragged products", "write it as dots and selects"),
-    "scaled-dot": ("this version has no code for it", "scale the operands and use dot"),
-}
-"""Why an operation that is only read and printed is not computed, and what to do."""
-
 _PRIVATE = (
     "__onednn$", "__cublas$", "__cudnn$", "__cub$", "__triton", "__gpu$", "__ynn", "__cusolver$",
     "__cusparse$", "__hipblas", "__miopen", "triton_kernel_call",
@@ -129,7 +109,8 @@ def _problem(i: Instruction, used: tuple[Instruction, ...], devices: Devices) ->
         return "its value was left out of the text as `{...}`", ELIDED
     if _holds_no_array(i.shape):
         return "it holds a buffer or something opaque, not an array", BEFORE
-    if i.opcode in collectives.COLLECTIVE:
+    op = definition(i.opcode)
+    if op.one_device:
         reason = collectives.problem(i, devices)
         return reason, ONE_DEVICE if reason else ""
     if i.opcode == "custom-call":
@@ -139,16 +120,9 @@ def _problem(i: Instruction, used: tuple[Instruction, ...], devices: Devices) ->
             return reason, BEFORE
         start = asynchronous.start_of(i) if stage == "done" else None
         return _problem(asynchronous.whole(i, start), (), devices) if start else ("", "")
-    if i.opcode == "bitcast":
-        reason = _bitcast(i)
-        return reason, BEFORE if reason else ""
-    if i.opcode == "stochastic-convert" and i.array.dtype.kind != "signed":
-        return f"what it rounds to is defined for signed integers, not for {i.array.dtype}", ""
-    if i.opcode == "rng-bit-generator":
-        return _random_bits(i), ""
-    if i.opcode in COMPUTED:
-        return "", ""
-    return REASONS.get(i.opcode, ("this version has no code for it", ""))
+    if op.refused is not None:
+        return op.refused
+    return ("", "") if op.problem is None else op.problem(i)
 
 
 def _custom_call(i: Instruction) -> tuple[str, str]:
@@ -157,27 +131,6 @@ def _custom_call(i: Instruction) -> tuple[str, str]:
     if reason and target.startswith(_PRIVATE):
         return f"`{target}` is private to the compiler that made it", BEFORE
     return reason, hint
-
-
-def _random_bits(i: Instruction) -> str:
-    """The state of a generator: 64-bit words, the key first."""
-    word, state = str(i.attrs["algorithm"]), i.operands[0].array
-    sizes = {"rng_three_fry": (2,), "rng_philox": (2, 3), "rng_default": (2, 3)}.get(word, ())
-    if state.dtype == u64 and state.rank == 1 and state.size in sizes:
-        return ""
-    return f"{word} with the state {show_shape(state)} is not known"
-
-
-def _bitcast(i: Instruction) -> str:
-    """Bytes under another shape: what lies where must be known."""
-    shapes = [o.shape for o in (i, *i.operands)]
-    arrays = [s for s in shapes if isinstance(s, Shape)]
-    if len(arrays) != len(shapes) or any(any(s.dynamic) for s in arrays):
-        return "where its bytes lie depends on sizes that only the run knows"
-    wide = [[s.dims[d] for d in slowest_first(s) if s.dims[d] != 1] for s in arrays]
-    if any("T(" in s.tiling for s in arrays) and wide[0] != wide[-1]:
-        return "its layout has tiles, whose order in memory is another compiler's"
-    return ""
 
 
 def _is_elided(literal: object) -> bool:

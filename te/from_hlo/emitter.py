@@ -7,7 +7,7 @@ value used along many paths is built once and the work is linear in the graph it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from ...ir.dtypes import DType, f32, u64
@@ -47,7 +47,7 @@ def leaf(instruction: Instruction, element: int = 0) -> Leaf:
                 instruction = instruction.operands[0]
             case "tuple":
                 instruction, element = instruction.operands[element], 0
-            case "opt-barrier" | "optimization-barrier":
+            case "opt-barrier":
                 instruction = instruction.operands[0]
             case _:
                 return instruction, element
@@ -56,14 +56,16 @@ def leaf(instruction: Instruction, element: int = 0) -> Leaf:
 class Emitter:
     """Expressions for the elements of one computation's instructions.
 
-    ``rules`` say per opcode what an element is. ``buffers`` hold what is in memory, by leaf; a
-    buffer may be wider than the value (an f32 accumulator of a bf16 result).
+    ``rule_of`` an instruction says what an element is. ``buffers`` hold what is in memory, by leaf;
+    a buffer may be wider than the value (an f32 accumulator of a bf16 result).
     """
 
-    def __init__(self, computation: Computation, rules: Mapping[str, Rule]) -> None:
+    def __init__(
+        self, computation: Computation, rule_of: Callable[[Instruction], Rule | None]
+    ) -> None:
         self.computation = computation
         self.buffers: dict[Leaf, Buffer] = {}
-        self._rules = rules
+        self._rule_of = rule_of
         self._pool = Pool()
         self._memo: dict[tuple[int, tuple[int, ...]], Expr] = {}
         self._ranges: dict[Var, affine.Interval] = {}
@@ -82,7 +84,8 @@ class Emitter:
         at = tuple(self._pool.intern(as_expr(i)) for i in index)
         key = (id(instruction), tuple(map(id, at)))
         if (known := self._memo.get(key)) is None:
-            rule = self._rules[instruction.opcode]
+            rule = self._rule_of(instruction)
+            assert rule is not None, f"{instruction.opcode} has no loops"
             known = self._memo[key] = self._pool.intern(rule(self, instruction, at))
         return known
 

@@ -12,7 +12,7 @@ from ...ir.loop.visit import seq, walk
 from . import indexed, injective
 from .contractions import convolution, dot
 from .emitter import Emitter, Index, Leaf, Rule
-from .plan import PLUMBING, Plan, make_plan
+from .plan import Plan, is_plumbing, make_plan
 from .reductions import reduce_, reduce_window
 from .scalars import CONVERSIONS, SAME, elementwise, refuse
 from .scatters import scatter, select_and_scatter
@@ -28,11 +28,17 @@ def _pointwise(e: Emitter, x: Instruction, at: Index) -> Expr:
 
 
 RULES: dict[str, Rule] = {
-    **dict.fromkeys([*TABLE, *CONVERSIONS, *SAME], _pointwise),
+    **dict.fromkeys([*CONVERSIONS, *SAME], _pointwise),
     **injective.RULES,
     **indexed.RULES,
 }
 """What an element of each injective operation is, by opcode."""
+
+
+def rule_of(x: Instruction) -> Rule | None:
+    """What an element of an instruction is; None where a stage computes it."""
+    return _pointwise if x.opcode in TABLE else RULES.get(x.opcode)
+
 
 STAGES: dict[str, Callable[[Draft, Instruction], None]] = {
     "complex": complex_,
@@ -49,8 +55,6 @@ STAGES: dict[str, Callable[[Draft, Instruction], None]] = {
 }
 """How a stage becomes blocks, by opcode; any other stage is element-wise."""
 
-GIVEN = PLUMBING | {"parameter"}
-
 
 def lower_group(computation: Computation, name: str) -> Func:
     """Lower a group of a canonical module to loops in default order.
@@ -64,7 +68,7 @@ def lower_group(computation: Computation, name: str) -> Func:
     """
     _check(computation)
     plan = make_plan(computation)
-    emitter = Emitter(computation, RULES)
+    emitter = Emitter(computation, rule_of)
     for n, p in enumerate(computation.parameters):
         emitter.buffers[(p, 0)] = buffer_of(f"p{n}", p.array)
     outputs = _output_buffers(plan)
@@ -95,9 +99,11 @@ def _check(computation: Computation) -> None:
     for x in computation.instructions:
         if isinstance(x.shape, Shape) and any(x.shape.dynamic):
             bad.setdefault("bounded dynamic dimension", []).append(x)
-        elif x.opcode not in RULES and x.opcode not in STAGES and x.opcode not in GIVEN:
+        elif x.opcode in STAGES or x.opcode == "parameter" or is_plumbing(x):
+            continue
+        elif rule_of(x) is None:
             bad.setdefault("there is no loop nest for this operation", []).append(x)
-        elif isinstance(x.shape, TupleShape) and x.opcode not in STAGES and x.opcode not in GIVEN:
+        elif isinstance(x.shape, TupleShape):
             bad.setdefault("it makes a tuple", []).append(x)
     for why, found in bad.items():
         refuse(found[0], computation, why, *found[1:])

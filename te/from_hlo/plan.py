@@ -10,22 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
-from math import prod
 from typing import TypeAlias
 
-from ...ir.elementwise import TABLE
 from ...ir.hlo.holes import SKIPS
 from ...ir.hlo.nodes import Computation, Instruction, Shape, TupleShape
+from ...ir.hlo.ops.definition import Role
+from ...ir.hlo.ops.registry import definition
 from .emitter import Leaf, leaf
 from .reshaping import is_clean
 from .scalars import is_elementwise, splat
 
-MATERIAL = frozenset({
-    "reduce", "reduce-window", "dot", "convolution", "scatter", "select-and-scatter", "sort",
-    "topk", "concatenate",
-})  # fmt: skip
-PLUMBING = frozenset({"tuple", "get-tuple-element", "opt-barrier", "optimization-barrier"})
-VIEWS = frozenset({"transpose", "broadcast", "slice", "reverse", "reshape", "bitcast", "convert"})
 DEEP = 64  # instructions in a row inside one expression
 HEAVY = 4.0  # FLOP per element from which computing again costs more than a buffer
 MANY_LOADS = 3  # or this many operands to read again
@@ -102,7 +96,7 @@ class _Planner:
     def view(self, x: Instruction) -> None:
         """Make the inner loops of a contraction read ``x`` by plain loads."""
         x, _ = leaf(x)
-        while x.opcode in VIEWS and x not in self.forced:
+        while definition(x.opcode).view and x not in self.forced:
             source = x.operands[0]
             bent = x.opcode in ("reshape", "bitcast")
             if bent and not is_clean(source.array.dims, x.array.dims):
@@ -116,13 +110,13 @@ def make_plan(computation: Computation) -> Plan:
     """Decide the stages of a group."""
     outputs = tuple(_leaves(computation.root))
     forced = {x for x, _ in outputs if x.opcode != "parameter"}
-    forced |= {x for x in computation.instructions if x.opcode in MATERIAL}
+    forced |= {x for x in computation.instructions if is_material(x)}
     planner = _Planner(_costs(computation, forced), forced)
     stages: list[Instruction] = []
     for x, _ in outputs:
         planner.demands.setdefault(x, {})
     for x in reversed(computation.instructions):
-        if x not in planner.demands or x.opcode == "parameter" or x.opcode in PLUMBING:
+        if x not in planner.demands or x.opcode == "parameter" or is_plumbing(x):
             continue
         if planner.is_stage(x):
             stages.append(x)
@@ -142,7 +136,7 @@ def _anchors_late(
     """
     waits: dict[Instruction, bool] = {}
     for x in computation.instructions:
-        waits[x] = x.opcode in MATERIAL or any(waits[o] for o in x.operands)
+        waits[x] = is_material(x) or any(waits[o] for o in x.operands)
     return tuple(sorted(stages, key=lambda x: waits[x]))
 
 
@@ -171,11 +165,11 @@ def _costs(computation: Computation, forced: set[Instruction]) -> dict[Instructi
             costs[x] = _Cost(loads=1)
             continue
         cost = _Cost(
-            _own_flops(x) + sum(p.flops for p in parts),
+            definition(x.opcode).flops + sum(p.flops for p in parts),
             sum(p.loads for p in parts),
             1 + max((p.depth for p in parts), default=0),
         )
-        if cost.depth > DEEP and x.opcode not in PLUMBING:
+        if cost.depth > DEEP and not is_plumbing(x):
             forced.add(x)
         costs[x] = _Cost(loads=1) if x in forced else cost
     return costs
@@ -187,10 +181,14 @@ def _seen_from(x: Instruction, operand: Instruction, cost: _Cost) -> _Cost:
     return _Cost(loads=1) if repeated and cost.heavy else cost
 
 
-def _own_flops(x: Instruction) -> float:
-    if x.opcode in TABLE:
-        return TABLE[x.opcode].flops
-    return 1.0 if x.opcode in ("compare", "reduce-precision", "map") else 0.0
+def is_material(x: Instruction) -> bool:
+    """True if ``x`` always has a buffer."""
+    return definition(x.opcode).role is Role.MATERIAL
+
+
+def is_plumbing(x: Instruction) -> bool:
+    """True if ``x`` names a value or a part of it, and has no elements of its own."""
+    return definition(x.opcode).role is Role.PLUMBING
 
 
 def is_computed(x: Instruction) -> bool:
@@ -219,16 +217,14 @@ def _evaluations(x: Instruction, operand: int) -> int:
     size = own.size if isinstance(own, Shape) else 1
     match x.opcode:
         case "dot":
-            lhs, rhs = (o.array for o in x.operands)
-            contracted = prod(lhs.dims[d] for d in x.attrs.get("lhs_contracting_dims", ()))
-            return x.array.size * contracted if rhs.size else 0
+            return x.array.size * definition(x.opcode).terms(x) if x.operands[1].array.size else 0
         case "convolution" | "reduce-window" if operand == 0 and is_padded(x):
             return size
         case "convolution":
             return x.array.size * max(1, x.operands[1].array.size)
         case "reduce-window" if operand < len(x.operands) // 2:
-            return int(_first(x).size * prod(d.size for d in x.attrs["window"]))
-        case opcode if opcode in MATERIAL:
+            return int(_first(x).size * definition(x.opcode).terms(x))
+        case _ if is_material(x):
             return size
         case _:
             return x.array.size

@@ -16,7 +16,7 @@ from ...ir.hlo.support import refusal
 from ...ir.loop.build import FALSE, TRUE, cast, const, op, select
 from ...ir.loop.nodes import Cast, Const, Expr, Op
 
-SAME = frozenset({"copy", "optimization-barrier", "opt-barrier"})  # values handed on as they are
+SAME = frozenset({"copy", "opt-barrier"})  # values handed on as they are
 CONVERSIONS = frozenset({"convert", "bitcast-convert", "compare", "reduce-precision"})
 MANTISSA = {"f16": 10, "bf16": 7, "f32": 23, "f64": 52}
 SMALL_CONSTANT = 8  # elements of a constant that may become a chain of selections

@@ -27,8 +27,8 @@ from nestwright.ir.hlo.nodes import (
     TupleShape,
     WindowDim,
 )
+from nestwright.ir.hlo.ops.registry import infer
 from nestwright.ir.hlo.rewrite import assemble, constant, make, parameter, reachable
-from nestwright.ir.hlo.shapes import infer
 from nestwright.ir.hlo.text import parse, show
 
 Array = np.ndarray[Any, Any]

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import ParseError
 from ...hlo.nodes import AnyShape, Computation, HloModule, Instruction, Metadata, Raw, TupleShape
-from ...hlo.opcodes import is_known
+from ...hlo.ops.registry import is_known
 from ...hlo.shape_text import show_shape
 from .attributes import read_attributes
 from .schema import (

@@ -11,7 +11,7 @@ import numpy as np
 from ...errors import NestwrightError
 from ...hlo.interp import evaluate_computation
 from ...hlo.nodes import AnyShape, Computation, Instruction, Metadata, Shape, TupleShape
-from ...hlo.opcodes import ELEMENTWISE
+from ...hlo.ops.registry import definition
 from ...hlo.rewrite import constant, make, with_operands
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -20,10 +20,10 @@ MAX_KNOWN = 1024  # elements of a value that is evaluated while reading
 MAX_STEPS = 100_000  # instructions of one computation that are
 CHEAP = 64  # elements of a constant that is written again rather than handed on
 
-_FOLDABLE = ELEMENTWISE | {
+_FOLDABLE = frozenset({
     "constant", "iota", "broadcast", "reshape", "transpose", "convert", "concatenate", "slice",
     "compare", "reverse", "pad", "bitcast-convert",
-}  # fmt: skip
+})  # fmt: skip
 _PLUMBING = frozenset({"parameter", "tuple", "get-tuple-element"})
 _STRANGE = re.compile(r"[^\w.\-]", re.ASCII)
 _RESERVED = frozenset({"ROOT", "ENTRY", "HloModule"})
@@ -118,7 +118,7 @@ class Builder:
                 return operands[0][i.attrs["index"]]
             case "call":
                 return self._called(i.attrs["to_apply"], operands)
-            case opcode if opcode in _FOLDABLE:
+            case _ if _is_foldable(i):
                 inside = tuple(constant(o) for o in operands)
                 again = with_operands(i, inside)
                 return self._called(Computation("known", (), (*inside, again), again), [])
@@ -183,6 +183,10 @@ def _is_small(shape: AnyShape) -> bool:
             return False
 
 
+def _is_foldable(i: Instruction) -> bool:
+    return definition(i.opcode).arithmetic or i.opcode in _FOLDABLE
+
+
 def _weight(computation: Computation, known: dict[Computation, int]) -> int:
     """How many instructions run; beyond any allowance where one is not plain arithmetic."""
     if computation not in known:
@@ -191,7 +195,7 @@ def _weight(computation: Computation, known: dict[Computation, int]) -> int:
         for i in computation.instructions:
             if i.opcode == "call":
                 total += _weight(i.attrs["to_apply"], known)
-            elif i.opcode not in _FOLDABLE and i.opcode not in _PLUMBING:
+            elif not _is_foldable(i) and i.opcode not in _PLUMBING:
                 total = MAX_STEPS + 1
             total += 1
         known[computation] = min(total, MAX_STEPS + 1)

@@ -21,8 +21,8 @@ import numpy as np
 from ...dtypes import from_numpy
 from ...errors import VerifyError
 from ...hlo.nodes import AnyShape, Computation, Instruction, Shape, TokenShape, TupleShape
+from ...hlo.ops.registry import definition, infer
 from ...hlo.shape_text import UNKNOWN, show_shape
-from ...hlo.shapes import FREE_RESULT, infer
 from ...hlo.verify import check_instruction
 from .builder import Array, Builder, hlo_name, is_cheap
 from .dense import dense_value
@@ -321,7 +321,7 @@ class Site:
         if len(shapes) != 1 and all(map(is_settled, shapes)):
             parts = tuple(self.settled(n) for n in range(len(shapes)))
             return self.add(opcode, TupleShape(parts), operands, **attrs)
-        if opcode in FREE_RESULT:
+        if definition(opcode).shape is None:
             self.settled()
         found = self.infer(opcode, operands, **attrs)
         if isinstance(found.shape, Shape) and isinstance(shapes[0], Shape):

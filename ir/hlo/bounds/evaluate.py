@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -19,12 +19,10 @@ from .. import (
     interp_shaping,
     interp_window,
 )
-from ..interp import HANDLERS
-from ..interp_lift import SAME, simple_op
 from ..interp_reduce import ufunc_of
-from ..interp_values import Handler
+from ..interp_values import Handler, first, simple_op
 from ..nodes import Computation, Instruction, Shape, TupleShape
-from ..opcodes import ELEMENTWISE
+from ..ops.registry import definition
 from ..rewrite import needs, post_order
 from . import places, sums
 from .bounded import Array, Bounded, Rounding, exact, moved, moved_all, narrow, unknown, wide
@@ -93,22 +91,23 @@ class Evaluator:
                 return self.run(
                     i.attrs["calls"] if "calls" in i.attrs else i.attrs["to_apply"], args
                 )
-            case "copy" | "opt-barrier" | "optimization-barrier" | "add-dependency":
+            case "copy" | "opt-barrier" | "add-dependency":
                 return args[0]
         flat = [a for a in args if isinstance(a, Bounded)]
         if len(flat) != len(args):
             return self.other(i, args)
-        if self.lifted and i.opcode in SAME:
+        op = definition(i.opcode)
+        if self.lifted and op.lifted is first:
             return flat[0]
         dtypes = [o.array.dtype for o in i.operands if isinstance(o.shape, Shape)]
-        if i.opcode in ELEMENTWISE:
+        if op.arithmetic:
             return apply(i.opcode, flat, dtypes, i.array.dtype)
         rule = _RULES.get(i.opcode)
         return self.other(i, args) if rule is None else rule(self, i, flat)
 
     def other(self, i: Instruction, args: Sequence[Known]) -> Known:
         """An operation without a rule: what comes of certain integers is certain."""
-        handler = HANDLERS.get(i.opcode)
+        handler = definition(i.opcode).numpy
         if handler is None or any(isinstance(a, tuple) for a in args):
             return lost(i.shape)
         pairs = list(zip(args, i.operands, strict=True))
@@ -124,9 +123,8 @@ class Evaluator:
         return tuple(moved(x, lambda a: np.broadcast_to(a, shape)) for x in _leaves(found))
 
 
-def _movement(handlers: Mapping[str, Handler], opcode: str) -> Rule:
+def _movement(handler: Handler) -> Rule:
     """An operation that moves elements of all its operands to places known beforehand."""
-    handler = handlers[opcode]
 
     def rule(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
         return moved_all(args, lambda arrays: np.asarray(handler(i, list(arrays), no_calls)))
@@ -134,9 +132,8 @@ def _movement(handlers: Mapping[str, Handler], opcode: str) -> Rule:
     return rule
 
 
-def _indexed(opcode: str, arrays: int) -> Rule:
+def _indexed(handler: Handler, arrays: int) -> Rule:
     """The same where all operands but the first ``arrays`` are places, which must be certain."""
-    handler = interp_indexing.HANDLERS[opcode]
 
     def rule(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
         at = [a.value for a in args[arrays:]]
@@ -155,7 +152,7 @@ def _constant(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
 
 
 def _iota(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
-    return exact(interp_shaping.HANDLERS["iota"](i, [], no_calls), i.array.dtype)
+    return exact(interp_shaping.iota(i, [], no_calls), i.array.dtype)
 
 
 def _compare(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
@@ -166,9 +163,7 @@ def _convert(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
     return conversion(args[0], i.operands[0].array.dtype, i.array.dtype)
 
 
-def _bits(handlers: Mapping[str, Handler], opcode: str) -> Rule:
-    handler = handlers[opcode]
-
+def _bits(handler: Handler) -> Rule:
     def rule(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
         old, new = i.operands[0].array.dtype, i.array.dtype
         if old == new:
@@ -181,7 +176,7 @@ def _bits(handlers: Mapping[str, Handler], opcode: str) -> Rule:
 
 def _precision(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
     dtype = i.array.dtype
-    made = interp_pointwise.HANDLERS["reduce-precision"](i, [narrow(args[0], dtype)], no_calls)
+    made = interp_pointwise.reduce_precision(i, [narrow(args[0], dtype)], no_calls)
     return precision(args[0], dtype, made, i.attrs["mantissa_bits"])
 
 
@@ -206,13 +201,13 @@ def _complex(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
 def _dot(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
     lhs = i.operands[0].array
     depth = prod(lhs.dims[d] for d in i.attrs.get("lhs_contracting_dims", ()))
-    return _contraction(e, i, args, interp_linear.HANDLERS["dot"], depth)
+    return _contraction(e, i, args, interp_linear.dot, depth)
 
 
 def _convolution(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
     rhs, labels = i.operands[1].array, i.attrs["dim_labels"]
     depth = rhs.size // max(1, rhs.dims[labels.rhs_output])
-    return _contraction(e, i, args, interp_conv.HANDLERS["convolution"], depth)
+    return _contraction(e, i, args, interp_conv.convolution, depth)
 
 
 def _contraction(
@@ -364,7 +359,7 @@ def _reduce_window(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
     if len(args) != 2 or op is None or not dtype.is_float or not isinstance(i.shape, Shape):
         return _window_of_integers(e, i, args)
     twin, x, start = in_f64(i), args[0], args[1]
-    handler = interp_window.HANDLERS["reduce-window"]
+    handler = interp_window.reduce_window
 
     def fold(zero: float) -> sums.Fold:
         return lambda a: np.asarray(handler(twin, [a * 1.0, np.float64(zero)], no_calls))
@@ -389,7 +384,7 @@ def _window_of_integers(e: Evaluator, i: Instruction, args: list[Bounded]) -> Kn
     """A reducer of several values or of integers: known where all that it is given is."""
     n = len(args) // 2
     flat = [narrow(a, o.array.dtype) for a, o in zip(args, i.operands, strict=True)]
-    found = interp_window.HANDLERS["reduce-window"](i, flat, run_scalars)
+    found = interp_window.reduce_window(i, flat, run_scalars)
     floats = any(o.array.dtype.kind in ("float", "complex") for o in i.operands[:n])
     moves = only_chooses(i.attrs["to_apply"])
     return given(found, i.shape, sure=all(a.certain for a in args) and (moves or not floats))
@@ -408,20 +403,23 @@ def _select(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
 
 
 _RULES: dict[str, Rule] = {
-    **{
-        n: _movement(interp_shaping.HANDLERS, n)
-        for n in ("broadcast", "reshape", "transpose", "reverse", "concatenate", "slice", "pad")
-    },
-    "dynamic-slice": _indexed("dynamic-slice", 1),
-    "dynamic-update-slice": _indexed("dynamic-update-slice", 2),
-    "gather": _indexed("gather", 1),
+    "broadcast": _movement(interp_shaping.broadcast),
+    "reshape": _movement(interp_shaping.reshape),
+    "transpose": _movement(interp_shaping.transpose),
+    "reverse": _movement(interp_shaping.reverse),
+    "concatenate": _movement(interp_shaping.concatenate),
+    "slice": _movement(interp_shaping.slice_),
+    "pad": _movement(interp_shaping.pad),
+    "dynamic-slice": _indexed(interp_indexing.dynamic_slice, 1),
+    "dynamic-update-slice": _indexed(interp_indexing.dynamic_update_slice, 2),
+    "gather": _indexed(interp_indexing.gather, 1),
     "constant": _constant,
     "iota": _iota,
     "compare": _compare,
     "convert": _convert,
     "select": _select,
-    "bitcast": _bits(interp_shaping.HANDLERS, "bitcast"),
-    "bitcast-convert": _bits(interp_pointwise.HANDLERS, "bitcast-convert"),
+    "bitcast": _bits(interp_shaping.bitcast),
+    "bitcast-convert": _bits(interp_pointwise.bitcast_convert),
     "reduce-precision": _precision,
     "real": _part(imaginary=False),
     "imag": _part(imaginary=True),

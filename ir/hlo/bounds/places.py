@@ -9,8 +9,9 @@ import numpy as np
 
 from ...dtypes import DType, to_numpy
 from .. import interp_indexing, interp_sort, interp_window
-from ..interp_lift import simple_op
-from ..interp_values import Value
+from ..interp import evaluate_computation
+from ..interp_lift import Runner
+from ..interp_values import Value, simple_op
 from ..nodes import Computation, Instruction, Shape, TupleShape
 from ..rewrite import needs, post_order
 from . import sums
@@ -22,9 +23,12 @@ Known: TypeAlias = "Bounded | tuple[Known, ...]"
 PlaceRule: TypeAlias = Callable[[Rounding, Instruction, list[Bounded]], Known]
 
 
-def no_calls(c: Computation, args: Sequence[Value]) -> Value:
-    """Stands for running a computation where an operation calls none."""
+def _refused(c: Computation, args: Sequence[Value]) -> Value:
     raise NotImplementedError(c.name)
+
+
+no_calls = Runner(_refused)
+"""Stands for running a computation where an operation calls none."""
 
 
 def given(found: Value, shape: object, sure: bool) -> Known:
@@ -44,11 +48,8 @@ def lost(shape: object) -> Known:
     return unknown(wide(np.zeros(shape.dims, to_numpy(shape.dtype)), shape.dtype))
 
 
-def run_scalars(c: Computation, args: Sequence[Value]) -> Value:
-    """Run a computation as the interpreter does."""
-    from ..interp import evaluate_computation
-
-    return evaluate_computation(c, args)
+run_scalars = Runner(evaluate_computation)
+"""Runs a computation as the interpreter does."""
 
 
 def only_chooses(c: Computation) -> bool:
@@ -62,7 +63,7 @@ def only_chooses(c: Computation) -> bool:
 
 def _scatter(rounding: Rounding, i: Instruction, args: list[Bounded]) -> Known:
     n, c = len(args) // 2, i.attrs["to_apply"]
-    dtype, handler = i.operands[0].array.dtype, interp_indexing.HANDLERS["scatter"]
+    dtype, handler = i.operands[0].array.dtype, interp_indexing.scatter
     places, op = args[n], simple_op(c)
     flat = [narrow(a, o.array.dtype) for a, o in zip(args, i.operands, strict=True)]
     sure = all(a.certain for a in args)
@@ -112,7 +113,7 @@ def _added(
 
 def _select_and_scatter(rounding: Rounding, i: Instruction, args: list[Bounded]) -> Known:
     a, source, init = args
-    handler, dtype = interp_window.HANDLERS["select-and-scatter"], i.array.dtype
+    handler, dtype = interp_window.select_and_scatter, i.array.dtype
     if not a.certain or simple_op(i.attrs["scatter"]) != "add" or not dtype.is_float:
         flat = [narrow(x, o.array.dtype) for x, o in zip(args, i.operands, strict=True)]
         found = handler(i, flat, run_scalars)
@@ -158,7 +159,7 @@ def _near(x: Bounded, key: bool, keys: int, axis: int) -> Bounded:
 
 def _topk(rounding: Rounding, i: Instruction, args: list[Bounded]) -> Known:
     x, dtype = args[0], i.operands[0].array.dtype
-    found, at = interp_sort.HANDLERS["topk"](i, [narrow(x, dtype)], no_calls)
+    found, at = interp_sort.topk(i, [narrow(x, dtype)], no_calls)
     if x.certain:
         return Bounded(wide(found, dtype)), Bounded(at)
     most = np.max(x.errors, axis=-1, keepdims=True, initial=0.0)

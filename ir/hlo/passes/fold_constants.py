@@ -10,7 +10,7 @@ from ..interp import evaluate_computation
 from ..nodes import HloModule, Instruction
 from ..rewrite import assemble, constant, map_computations, post_order, rebuild
 from .fold_budget import Budget, budget
-from .match import PARTS, POINTWISE, is_static
+from .match import is_local, is_static
 
 SMALL = 4096
 """Results up to this many bytes are always worth folding."""
@@ -18,11 +18,11 @@ SMALL = 4096
 HEAVY = 1 << 16
 """Dots, sorts and their kin are folded if operands and result have at most this many elements."""
 
-CHEAP: frozenset[str] = POINTWISE | PARTS | {
+CHEAP = frozenset({
     "reshape", "transpose", "slice", "reverse", "concatenate", "pad", "reduce", "bitcast-convert",
     "dynamic-slice", "gather",
-}  # fmt: skip
-"""Operations that take about as long as reading their operands does."""
+})  # fmt: skip
+"""Operations beside the element-wise ones that take as long as reading their operands does."""
 
 SLOW = frozenset({"dot", "convolution", "reduce-window", "sort", "dynamic-update-slice"})
 
@@ -39,7 +39,7 @@ def fold_constants(module: HloModule) -> HloModule:
 
 
 def _fold(i: Instruction, left: Budget) -> Instruction | None:
-    if not is_static(i) or not i.operands or i.opcode not in CHEAP | SLOW:
+    if not is_static(i) or not i.operands or not (is_local(i) or i.opcode in CHEAP | SLOW):
         return None
     leaves = _leaves(i)
     if leaves is None:

@@ -11,7 +11,7 @@ from ...dtypes import pred
 from ..nodes import Computation, HloModule, Instruction, Shape
 from ..rewrite import make, map_computations, rebuild, with_operands
 from . import build
-from .match import PARTS, POINTWISE, is_static, splat
+from .match import is_local, is_static, splat
 
 
 def inline_calls(module: HloModule) -> HloModule:
@@ -54,7 +54,7 @@ def _inline_map(i: Instruction) -> Instruction | None:
             continue
         if b.opcode == "constant":
             new[b] = build.broadcast(b, (), dims)
-        elif b.opcode in POINTWISE | PARTS and b.operands:
+        elif is_local(b) and b.operands:
             shape = Shape(b.array.dtype, dims)
             new[b] = make(b.opcode, shape, tuple(new[o] for o in b.operands), **b.attrs)
         else:

@@ -7,18 +7,8 @@ from typing import Any
 import numpy as np
 
 from ..nodes import Computation, Instruction, Shape
-from ..opcodes import ELEMENTWISE
-
-POINTWISE: frozenset[str] = ELEMENTWISE | {"compare", "convert", "reduce-precision"}
-"""Operations whose result element depends on the operands' elements at the same place alone."""
-
-PARTS: frozenset[str] = frozenset({"complex", "real", "imag"})
-"""Operations that put complex numbers together and take them apart, place by place."""
-
-MOVES: frozenset[str] = frozenset(
-    {"broadcast", "reshape", "transpose", "slice", "reverse", "copy", "bitcast"}
-)
-"""Operations with one operand whose elements they place, and nothing else."""
+from ..ops.definition import Role
+from ..ops.registry import definition
 
 
 def is_static(i: Instruction) -> bool:
@@ -33,14 +23,24 @@ def all_static(i: Instruction) -> bool:
 
 def is_pointwise(i: Instruction) -> bool:
     """Whether ``i`` is an element-wise operation on arrays of its own shape."""
-    if i.opcode not in POINTWISE or not all_static(i) or not i.operands:
+    if not definition(i.opcode).pointwise or not all_static(i) or not i.operands:
         return False
     return all(o.array.dims == i.array.dims for o in i.operands)
 
 
+def moves(i: Instruction) -> bool:
+    """True if ``i`` places the elements of its one operand, and nothing else."""
+    return definition(i.opcode).role is Role.MOVES
+
+
+def is_local(i: Instruction) -> bool:
+    """True if ``i`` computes, or puts together, each element from those at the same place."""
+    return definition(i.opcode).role in (Role.POINTWISE, Role.PARTS)
+
+
 def splat(i: Instruction) -> np.ndarray[Any, Any] | None:
     """The one value of all elements of ``i``, as a rank-0 array; None if that is not known."""
-    while i.opcode in MOVES and is_static(i) and i.operands:
+    while moves(i) and is_static(i) and i.operands:
         i = i.operands[0]
     if i.opcode != "constant" or not is_static(i):
         return None

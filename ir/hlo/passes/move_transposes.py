@@ -8,9 +8,10 @@ against the one before the next convolution.
 from __future__ import annotations
 
 from ..nodes import HloModule, Instruction, Shape
+from ..ops.registry import definition
 from ..rewrite import make, map_computations, rebuild
 from . import build
-from .match import POINTWISE, all_static, inverse, splat
+from .match import all_static, inverse, splat
 
 Order = tuple[int, ...]
 
@@ -30,7 +31,7 @@ def _sink(i: Instruction) -> Instruction | None:
             return _past_padded(i)
         case "slice" | "reverse" | "concatenate":
             return _past_movement(i)
-        case opcode if opcode in POINTWISE:
+        case opcode if definition(opcode).pointwise:
             return _past_pointwise(i)
         case _:
             return None

@@ -37,13 +37,13 @@ from . import (
     pad_dynamic_reduce,
     pad_dynamic_reshape,
 )
-from .match import PARTS, POINTWISE
+from .match import is_local
 from .pad_dynamic_values import Padded, Tree, scalar, static
 
 MOST = (1 << 31) - 1  # elements of an array with live sizes, which are s32
 
 RULES: Mapping[str, Callable[[Instruction, list[Padded]], Tree]] = {
-    **dict.fromkeys([*POINTWISE, *PARTS, "copy", "map"], pad_dynamic_moves.elementwise),
+    **dict.fromkeys(["copy", "map"], pad_dynamic_moves.elementwise),
     **pad_dynamic_moves.RULES,
     **pad_dynamic_reshape.RULES,
     **pad_dynamic_reduce.RULES,
@@ -233,13 +233,14 @@ class _Work:
         arrays = [o for o in operands if isinstance(o, Padded)]
         if i.opcode not in ALWAYS and not any(map(_is_sized, operands)):
             return self.plain(i, operands)
-        if i.opcode not in RULES or len(arrays) < len(operands):
+        rule = RULES.get(i.opcode, pad_dynamic_moves.elementwise if is_local(i) else None)
+        if rule is None or len(arrays) < len(operands):
             what = f"cannot compile {i.opcode} `{i.name}`"
             raise UnsupportedError(what, "it has no meaning here for bounded sizes")
         if any(a.value.array.size > MOST for a in arrays):
             what = f"cannot compile {i.opcode} `{i.name}`"
             raise UnsupportedError(what, f"an array of bounded size has more than {MOST} elements")
-        return RULES[i.opcode](i, arrays)
+        return rule(i, arrays)
 
     def plain(self, i: Instruction, operands: Sequence[Tree]) -> Tree:
         """An instruction on arrays that are all there is."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from ...dtypes import DType
 from ..nodes import Instruction
-from .match import MOVES, is_static, splat
+from .match import is_static, moves, splat
 
 Interval = tuple[int, int]
 
@@ -54,7 +54,7 @@ def _bounds(i: Instruction, depth: int) -> Interval | None:
             return int(literal.min()), int(literal.max())
         case "gather" | "dynamic-slice" | "convert":
             return interval(i.operands[0], depth)
-        case opcode if opcode in MOVES:
+        case _ if moves(i):
             return interval(i.operands[0], depth)
         case "pad" | "concatenate":
             return _hull([interval(o, depth) for o in i.operands])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ..collectives import EXCHANGES, IDS, PERMUTE, pairs
 from ..nodes import HloModule, Instruction, TupleShape
+from ..ops.collectives import pairs
+from ..ops.registry import definition
 from ..rewrite import make, map_computations, rebuild
 from . import build
 
@@ -14,15 +15,14 @@ def single_replica(module: HloModule) -> HloModule:
 
 
 def _alone(i: Instruction) -> Instruction | None:
-    if i.opcode in IDS:
+    if not definition(i.opcode).one_device:
+        return None
+    if i.opcode in ("replica-id", "partition-id"):
         return build.scalar(0, i.array.dtype)
-    kept = i.opcode in EXCHANGES or (i.opcode == PERMUTE and bool(pairs(i)))
-    if kept:
-        return _bundle(i, i.operands)
-    if i.opcode == PERMUTE:
+    if i.opcode == "collective-permute" and not pairs(i):
         zeros = (build.full(0, o.array.dtype, o.array.dims) for o in i.operands)
         return _bundle(i, tuple(zeros))
-    return None
+    return _bundle(i, i.operands)
 
 
 def _bundle(i: Instruction, values: tuple[Instruction, ...]) -> Instruction:

@@ -45,7 +45,7 @@ class Role(Enum):
 
 
 CONTROL = frozenset({"while", "conditional", "call", "fusion"})
-SAME = frozenset({"opt-barrier", "optimization-barrier", "add-dependency", "domain"})
+SAME = frozenset({"opt-barrier", "add-dependency", "domain"})
 FORMS = ("real", "imag", "complex")
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from ...dtypes import BY_NAME, DType, f16, f32, s8, s32, u8
 from ...formats import FORMATS, is_narrow
 from ..nodes import Computation, HloModule, Instruction, Shape, TupleShape
-from ..opcodes import ELEMENTWISE
+from ..ops.registry import definition
 from ..rewrite import (
     assemble,
     make,
@@ -54,7 +54,7 @@ def _rule(i: Instruction) -> Instruction | None:
             return _whole_indices(i)
         case "topk":
             return _topk(i)
-        case opcode if opcode in ELEMENTWISE or opcode == "reduce-precision":
+        case opcode if definition(opcode).arithmetic or opcode == "reduce-precision":
             return _elementwise(i)
         case _:
             return None

@@ -13,7 +13,7 @@ from nestwright.ir.hlo.attributes import show_window
 from nestwright.ir.hlo.interp import evaluate
 from nestwright.ir.hlo.interp_sort import merge_order
 from nestwright.ir.hlo.nodes import WindowDim
-from nestwright.ir.hlo.shapes_window import dilated, window_positions
+from nestwright.ir.hlo.signatures import dilated, window_positions
 
 SMALL = settings(max_examples=80, deadline=None)
 

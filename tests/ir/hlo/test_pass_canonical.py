@@ -153,8 +153,8 @@ CONVOLUTIONS = [
 @pytest.mark.parametrize("lhs, rhs, window, dim_labels, more", CONVOLUTIONS)
 def test_convolution(lhs, rhs, window, dim_labels, more, same_meaning):
     tail = f"window={{{window}}}, dim_labels={dim_labels}" + (f", {more}" if more else "")
+    from nestwright.ir.hlo.ops.registry import infer
     from nestwright.ir.hlo.shape_text import show_shape
-    from nestwright.ir.hlo.shapes import infer
 
     text = (
         f"HloModule t ENTRY main {{ x = {lhs} parameter(0)  w = {rhs} parameter(1)"

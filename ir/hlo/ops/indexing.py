@@ -1,35 +1,26 @@
-"""Shape inference of operations on indices and of linear algebra: slices, gather, scatter, fft."""
+"""Operations whose places are computed: dynamic slices and updates of them, gather, scatter."""
 
 from __future__ import annotations
 
-from ..dtypes import c64, c128, f32, f64, u64
-from .nodes import AnyShape, Computation, Shape, TupleShape
-from .shape_text import show_shape
-from .shapes_basic import (
+from collections.abc import Callable
+
+from .. import interp_indexing, interp_live
+from ..nodes import AnyShape, Computation, Instruction, Shape, TupleShape
+from ..shape_text import show_shape
+from ..signatures import (
     Attrs,
-    Rule,
     Shapes,
     array,
+    arrays,
     attr,
     count,
     dims_of,
     plain,
     reducer_types,
     refuse,
+    takes,
 )
-
-
-def slice_(shapes: Shapes, attrs: Attrs) -> Shape:
-    count(shapes, 1)
-    a, cuts = array(shapes, 0), attr(attrs, "slice")
-    if len(cuts) != a.rank:
-        refuse(f"{len(cuts)} ranges for {show_shape(a)}")
-    dims = []
-    for size, c in zip(a.dims, cuts, strict=True):
-        if not 0 <= c.start <= c.limit <= size or c.stride < 1:
-            refuse(f"[{c.start}:{c.limit}:{c.stride}] of a dimension of {size}")
-        dims.append((c.limit - c.start + c.stride - 1) // c.stride)
-    return Shape(a.dtype, tuple(dims))
+from .definition import OpDef, Pattern, Role, Rounding, Work, size_of, two
 
 
 def _starts(shapes: Shapes, first: int, rank: int) -> None:
@@ -45,7 +36,7 @@ def _starts(shapes: Shapes, first: int, rank: int) -> None:
         refuse(f"{len(given)} start indices for rank {rank}")
 
 
-def dynamic_slice(shapes: Shapes, attrs: Attrs) -> Shape:
+def _dynamic_slice(shapes: Shapes, attrs: Attrs) -> Shape:
     a, sizes = array(shapes, 0), attr(attrs, "dynamic_slice_sizes")
     _starts(shapes, 1, a.rank)
     if len(sizes) != a.rank or any(not 0 <= s <= d for s, d in zip(sizes, a.dims, strict=True)):
@@ -53,7 +44,7 @@ def dynamic_slice(shapes: Shapes, attrs: Attrs) -> Shape:
     return Shape(a.dtype, sizes)
 
 
-def dynamic_update_slice(shapes: Shapes, attrs: Attrs) -> Shape:
+def _dynamic_update_slice(shapes: Shapes, attrs: Attrs) -> Shape:
     a, update = array(shapes, 0), array(shapes, 1)
     _starts(shapes, 2, a.rank)
     fits = a.rank == update.rank and all(u <= d for u, d in zip(update.dims, a.dims, strict=True))
@@ -62,7 +53,7 @@ def dynamic_update_slice(shapes: Shapes, attrs: Attrs) -> Shape:
     return plain(a)
 
 
-def gather(shapes: Shapes, attrs: Attrs) -> Shape:
+def _gather(shapes: Shapes, attrs: Attrs) -> Shape:
     count(shapes, 2)
     a, indices = array(shapes, 0), array(shapes, 1)
     sizes = attr(attrs, "slice_sizes")
@@ -78,7 +69,7 @@ def gather(shapes: Shapes, attrs: Attrs) -> Shape:
         refuse(f"slice_sizes {list(sizes)} of {show_shape(a)}")
     if any(sizes[d] > 1 for d in collapsed + batching):
         refuse("a collapsed dimension has a slice size over 1")
-    batch = index_dims(indices, vector, len(start_map))
+    batch = _index_dims(indices, vector, len(start_map))
     kept = [s for d, s in enumerate(sizes) if d not in collapsed + batching]
     rank = len(batch) + len(kept)
     offsets = dims_of(attrs, "offset_dims", rank)
@@ -98,7 +89,7 @@ def _batching(
         refuse(f"{what} and {list(others)} of {show_shape(indices)} do not go together")
 
 
-def index_dims(indices: Shape, vector: int, length: int) -> tuple[int, ...]:
+def _index_dims(indices: Shape, vector: int, length: int) -> tuple[int, ...]:
     """Dimensions of an index array without the one that holds index vectors of ``length``."""
     if not 0 <= vector <= indices.rank or not indices.dtype.is_int:
         refuse(f"index_vector_dim={vector} of indices {show_shape(indices)}")
@@ -108,7 +99,7 @@ def index_dims(indices: Shape, vector: int, length: int) -> tuple[int, ...]:
     return indices.dims[:vector] + indices.dims[vector + 1 :]
 
 
-def scatter(shapes: Shapes, attrs: Attrs) -> AnyShape:
+def _scatter(shapes: Shapes, attrs: Attrs) -> AnyShape:
     n = len(shapes) // 2
     if n == 0 or len(shapes) != 2 * n + 1:
         refuse(f"it takes n operands, indices and n updates, not {len(shapes)} operands")
@@ -124,7 +115,7 @@ def scatter(shapes: Shapes, attrs: Attrs) -> AnyShape:
     _batching(first, batching, indices, of_indices, vector)
     if {*batching} & {*inserted, *to_operand}:
         refuse("a batching dimension is inserted or indexed")
-    batch = index_dims(indices, vector, len(to_operand))
+    batch = _index_dims(indices, vector, len(to_operand))
     kept = [d for d in range(first.rank) if d not in inserted + batching]
     outer = tuple(d for k, d in enumerate(update.dims) if k not in window)
     if len(window) != len(kept) or outer != batch or list(window) != sorted(window):
@@ -140,69 +131,72 @@ def scatter(shapes: Shapes, attrs: Attrs) -> AnyShape:
     return plain(first) if n == 1 else TupleShape(tuple(map(plain, operands)))
 
 
-def fft(shapes: Shapes, attrs: Attrs) -> Shape:
-    count(shapes, 1)
-    a = array(shapes, 0)
-    lengths, kind = tuple(attr(attrs, "fft_length")), attr(attrs, "fft_type", str)
-    if not 1 <= len(lengths) <= min(3, a.rank):
-        refuse(f"fft_length {list(lengths)} of {show_shape(a)}")
-    outer = a.dims[: a.rank - len(lengths)]
-    half = (*lengths[:-1], lengths[-1] // 2 + 1 if lengths[-1] else 0)
-    if a.dims[len(outer) :] != (half if kind == "IRFFT" else lengths):
-        refuse(f"fft_length {list(lengths)} of {show_shape(a)}")
-    if a.dtype not in ((f32, f64) if kind == "RFFT" else (c64, c128)):
-        refuse(f"fft_type={kind} of {show_shape(a)}")
-    match kind:
-        case "FFT" | "IFFT":
-            return plain(a)
-        case "RFFT":
-            return Shape(c64 if a.dtype == f32 else c128, (*outer, *half))
-        case "IRFFT":
-            return Shape(f32 if a.dtype == c64 else f64, (*outer, *lengths))
-        case _:
-            refuse(f"fft_type={kind} is none of FFT, IFFT, RFFT, IRFFT")
+def _check_combiner(i: Instruction, operands: Shapes) -> None:
+    """The combiner takes what is there, then what comes."""
+    given = arrays(operands)
+    n = len(given) // 2
+    takes(attr(i.attrs, "to_apply", Computation), given[:n] + given[n + 1 :])
 
 
-def cholesky(shapes: Shapes, attrs: Attrs) -> Shape:
-    count(shapes, 1)
-    a = array(shapes, 0)
-    if a.rank < 2 or a.dims[-1] != a.dims[-2] or a.dtype.kind not in ("float", "complex"):
-        refuse(f"{show_shape(a)} has no square matrices of floats")
-    return plain(a)
+def _combined(i: Instruction, of: Callable[[Computation], Work]) -> Work:
+    """The combiner once for each element of the updates."""
+    return of(i.attrs["to_apply"]).times(size_of(i.operands[-1]))
 
 
-def next_state(shapes: Shapes, attrs: Attrs) -> Shape:
-    count(shapes, 0)
-    attr(attrs, "delta", int)
-    return Shape(u64, (2,))
-
-
-TRANSPOSES = ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT")
-"""How a triangular matrix may be taken."""
-
-
-def triangular_solve(shapes: Shapes, attrs: Attrs) -> Shape:
-    count(shapes, 2)
-    a, b = array(shapes, 0), array(shapes, 1)
-    if a.rank < 2 or a.rank != b.rank or a.dims[-1] != a.dims[-2] or a.dims[:-2] != b.dims[:-2]:
-        refuse(f"the matrix {show_shape(a)} and the right side {show_shape(b)} do not fit")
-    if b.dims[-2 if attrs.get("left_side", False) else -1] != a.dims[-1]:
-        refuse(f"the matrix {show_shape(a)} and the right side {show_shape(b)} do not fit")
-    if a.dtype != b.dtype or a.dtype.kind not in ("float", "complex"):
-        refuse(f"a system of {show_shape(a)} and {show_shape(b)}")
-    if attrs.get("transpose_a", TRANSPOSES[0]) not in TRANSPOSES:
-        refuse(f"transpose_a={attrs['transpose_a']} is none of {', '.join(TRANSPOSES)}")
-    return plain(b)
-
-
-RULES: dict[str, Rule] = {
-    "slice": slice_,
-    "dynamic-slice": dynamic_slice,
-    "dynamic-update-slice": dynamic_update_slice,
-    "gather": gather,
-    "scatter": scatter,
-    "fft": fft,
-    "cholesky": cholesky,
-    "rng-get-and-update-state": next_state,
-    "triangular-solve": triangular_solve,
-}
+DEFINITIONS = (
+    OpDef(
+        "dynamic-slice",
+        attributes=("dynamic_slice_sizes",),
+        shape=_dynamic_slice,
+        numpy=interp_indexing.dynamic_slice,
+        fit=interp_live.dynamic_slice,
+        in_place=two,
+        pattern=Pattern.INJECTIVE,
+        rounding=Rounding.PLACES,
+    ),
+    OpDef(
+        "dynamic-update-slice",
+        shape=_dynamic_update_slice,
+        numpy=interp_indexing.dynamic_update_slice,
+        fit=interp_live.dynamic_update_slice,
+    ),
+    OpDef(
+        "gather",
+        attributes=(
+            "offset_dims",
+            "collapsed_slice_dims",
+            "start_index_map",
+            "operand_batching_dims",
+            "start_indices_batching_dims",
+            "index_vector_dim",
+            "slice_sizes",
+            "indices_are_sorted",
+        ),
+        shape=_gather,
+        numpy=interp_indexing.gather,
+        fit=interp_live.gather,
+        in_place=two,
+        pattern=Pattern.INJECTIVE,
+        rounding=Rounding.PLACES,
+    ),
+    OpDef(
+        "scatter",
+        attributes=(
+            "update_window_dims",
+            "inserted_window_dims",
+            "scatter_dims_to_operand_dims",
+            "input_batching_dims",
+            "scatter_indices_batching_dims",
+            "index_vector_dim",
+            "indices_are_sorted",
+            "unique_indices",
+            "to_apply",
+        ),
+        shape=_scatter,
+        check=_check_combiner,
+        numpy=interp_indexing.scatter,
+        fit=interp_live.scatter,
+        work=_combined,
+        role=Role.MATERIAL,
+    ),
+)

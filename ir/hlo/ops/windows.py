@@ -1,43 +1,36 @@
-"""Shape inference of operations on windows: convolution, reduce-window, select-and-scatter, pad."""
+"""Operations on sliding windows: convolution, reduce-window, select-and-scatter."""
 
 from __future__ import annotations
 
-from .nodes import AnyShape, Computation, ConvLabels, Shape, TupleShape, WindowDim
-from .shape_text import show_shape
-from .shapes_basic import (
+from collections.abc import Callable
+from math import prod
+
+from .. import interp_conv, interp_live, interp_window
+from ..nodes import AnyShape, Computation, ConvLabels, Instruction, Shape, TupleShape
+from ..shape_text import show_shape
+from ..signatures import (
     Attrs,
-    Rule,
     Shapes,
+    alike,
     array,
     attr,
+    both_real,
     count,
+    decides,
     plain,
     reducer_types,
     refuse,
     same_dims,
+    same_shape,
+    takes,
     wider,
-)  # fmt: skip
+    window_positions,
+)
+from .definition import OpDef, Pattern, Role, Work, products, size_of
+from .reductions import check_reducer
 
 
-def dilated(size: int, dilation: int) -> int:
-    """Extent of ``size`` elements set ``dilation`` apart."""
-    return (size - 1) * dilation + 1 if size > 0 else 0
-
-
-def window_positions(size: int, w: WindowDim) -> int:
-    """How many times a window fits a dimension of ``size``.
-
-    The dimension is dilated by ``lhs_dilate`` and padded, the window by ``rhs_dilate``:
-    ``(padded - window) // stride + 1``, or none.
-    """
-    if w.size < 0 or w.stride < 1 or w.lhs_dilate < 1 or w.rhs_dilate < 1:
-        refuse("a window has a size below 0, or a stride or dilation below 1")
-    padded = dilated(size, w.lhs_dilate) + w.pad_low + w.pad_high
-    extent = dilated(w.size, w.rhs_dilate)
-    return max(0, (padded - extent) // w.stride + 1) if padded >= extent else 0
-
-
-def convolution(shapes: Shapes, attrs: Attrs) -> Shape:
+def _convolution(shapes: Shapes, attrs: Attrs) -> Shape:
     count(shapes, 2)
     lhs, rhs = array(shapes, 0), array(shapes, 1)
     labels: ConvLabels = attr(attrs, "dim_labels", ConvLabels)
@@ -66,7 +59,7 @@ def convolution(shapes: Shapes, attrs: Attrs) -> Shape:
     return Shape(wider(lhs.dtype, rhs.dtype), tuple(out))
 
 
-def reduce_window(shapes: Shapes, attrs: Attrs) -> AnyShape:
+def _reduce_window(shapes: Shapes, attrs: Attrs) -> AnyShape:
     n = len(shapes) // 2
     if n == 0 or len(shapes) != 2 * n:
         refuse(f"it takes inputs and as many initial values, not {len(shapes)} operands")
@@ -84,7 +77,7 @@ def reduce_window(shapes: Shapes, attrs: Attrs) -> AnyShape:
     return out[0] if n == 1 else TupleShape(out)
 
 
-def select_and_scatter(shapes: Shapes, attrs: Attrs) -> Shape:
+def _select_and_scatter(shapes: Shapes, attrs: Attrs) -> Shape:
     count(shapes, 3)
     operand, source, init = (array(shapes, i) for i in range(3))
     window = attr(attrs, "window")
@@ -101,24 +94,84 @@ def select_and_scatter(shapes: Shapes, attrs: Attrs) -> Shape:
     return plain(operand)
 
 
-def pad(shapes: Shapes, attrs: Attrs) -> Shape:
-    count(shapes, 2)
-    a, value = array(shapes, 0), array(shapes, 1)
-    padding = attr(attrs, "padding")
-    if len(padding) != a.rank or value.dims or value.dtype != a.dtype:
-        refuse(f"{len(padding)} paddings and the value {show_shape(value)} for {show_shape(a)}")
-    dims = []
-    for d, p in zip(a.dims, padding, strict=True):
-        size = d + p.low + p.high + max(0, d - 1) * p.interior
-        if size < 0 or p.interior < 0:
-            refuse(f"padding {p.low}_{p.high}_{p.interior} of a dimension of {d}")
-        dims.append(size)
-    return Shape(a.dtype, tuple(dims))
+def _check_select_and_scatter(i: Instruction, operands: Shapes) -> None:
+    operand, source = array(operands, 0), array(operands, 1)
+    select, scatter = (attr(i.attrs, name, Computation) for name in ("select", "scatter"))
+    takes(select, [operand, operand])
+    decides(select)
+    takes(scatter, [operand, source])
+    if not same_shape(scatter.root.shape, Shape(operand.dtype), alike):
+        refuse(f"`{scatter.name}` returns {show_shape(scatter.root.shape)}")
 
 
-RULES: dict[str, Rule] = {
-    "convolution": convolution,
-    "reduce-window": reduce_window,
-    "select-and-scatter": select_and_scatter,
-    "pad": pad,
-}
+def _taps(i: Instruction) -> int:
+    """Elements of the kernel that an element of the result is a sum over."""
+    kernel = i.operands[1].array
+    outputs: int = kernel.dims[i.attrs["dim_labels"].rhs_output]
+    return kernel.size // max(1, outputs)
+
+
+def _places(i: Instruction) -> int:
+    """Elements of a window."""
+    return prod(w.size for w in i.attrs["window"])
+
+
+def _windows(i: Instruction, of: Callable[[Computation], Work]) -> Work:
+    """The reducer between the elements of each window."""
+    return of(i.attrs["to_apply"]).times(size_of(i) * max(0, _places(i) - 1))
+
+
+def _selected(i: Instruction, of: Callable[[Computation], Work]) -> Work:
+    """A choice within each window, and a combination with what it chose."""
+    source = size_of(i.operands[1])
+    chosen = of(i.attrs["select"]).times(source * max(0, _places(i) - 1))
+    return chosen + of(i.attrs["scatter"]).times(source)
+
+
+DEFINITIONS = (
+    OpDef(
+        "convolution",
+        attributes=(
+            "window",
+            "dim_labels",
+            "feature_group_count",
+            "batch_group_count",
+            "operand_precision",
+            "skips_holes",
+        ),
+        left_out="window",
+        shape=_convolution,
+        result_type=both_real,
+        numpy=interp_conv.convolution,
+        fit=interp_live.convolution,
+        work=products(_taps),
+        terms=_taps,
+        pattern=Pattern.OUT_FUSABLE,
+        role=Role.MATERIAL,
+    ),
+    OpDef(
+        "reduce-window",
+        attributes=("window", "to_apply"),
+        left_out="window",
+        shape=_reduce_window,
+        check=check_reducer,
+        result_type=alike,
+        numpy=interp_window.reduce_window,
+        fit=interp_live.inputs,
+        work=_windows,
+        terms=_places,
+        pattern=Pattern.WINDOW,
+        role=Role.MATERIAL,
+    ),
+    OpDef(
+        "select-and-scatter",
+        attributes=("window", "select", "scatter"),
+        left_out="window",
+        shape=_select_and_scatter,
+        check=_check_select_and_scatter,
+        numpy=interp_window.select_and_scatter,
+        fit=interp_live.select_and_scatter,
+        work=_selected,
+        role=Role.MATERIAL,
+    ),
+)

@@ -9,16 +9,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from .nodes import HloModule, Instruction, Raw, TupleShape
-from .shape_text import show_shape
-from .verify import same_shape
+import numpy as np
 
-EXCHANGES = frozenset(
-    {"all-reduce", "all-gather", "all-to-all", "reduce-scatter", "collective-broadcast"}
-)
-PERMUTE = "collective-permute"
-IDS = frozenset({"replica-id", "partition-id"})
-COLLECTIVE: frozenset[str] = EXCHANGES | IDS | {PERMUTE}
+from ...dtypes import to_numpy
+from ..interp_values import Run, Value
+from ..nodes import AnyShape, HloModule, Instruction, Raw, TupleShape
+from ..shape_text import show_shape
+from ..signatures import Attrs, Shapes, alike, refuse, same_shape
+from .definition import OpDef
+
+_PERMUTE = "collective-permute"
+_IDS = ("replica-id", "partition-id")
 
 _GROUP = re.compile(r"\{([\d,\s]*)\}")
 _IOTA = re.compile(r"\[\s*\d+\s*,\s*(\d+)\s*\]\s*<=.*", re.S)
@@ -51,10 +52,10 @@ def devices(module: HloModule) -> Devices:
 def problem(i: Instruction, known: Devices) -> str:
     """Why a collective has no meaning on one device; empty where it has."""
     many = f"replica_count={known.replicas}, num_partitions={known.partitions}"
-    if i.opcode in IDS:
+    if i.opcode in _IDS:
         of = known.replicas if i.opcode == "replica-id" else known.partitions
         return f"its value differs from device to device ({many})" if of > 1 else ""
-    if i.opcode == PERMUTE:
+    if i.opcode == _PERMUTE:
         if known.count > 1 or any(a or b for a, b in pairs(i)):
             return f"it moves values between devices ({many}, pairs {_text(i, PAIRS)})"
     elif (size := group_size(i, known)) != 1:
@@ -92,3 +93,52 @@ def group_size(i: Instruction, known: Devices) -> int:
 def _text(i: Instruction, name: str) -> str:
     value = i.attrs.get(name)
     return value.text if isinstance(value, Raw) else ""
+
+
+def _all_reduce(shapes: Shapes, attrs: Attrs) -> AnyShape:
+    return shapes[0] if len(shapes) == 1 else TupleShape(tuple(shapes))
+
+
+def _number_of_device(i: Instruction, operands: Shapes) -> None:
+    if operands or i.array.dims or not i.array.dtype.is_int:
+        refuse(f"it takes nothing and gives an integer, not {show_shape(i.shape)}")
+
+
+def _exchange(i: Instruction, args: list[Value], run: Run) -> Value:
+    """One device has its own values to exchange, and nothing else."""
+    if i.opcode == _PERMUTE and not pairs(i):
+        args = [np.zeros_like(a) for a in args]
+    bundled = isinstance(i.shape, TupleShape) and not isinstance(args[0], tuple)
+    return tuple(args) if bundled else args[0]
+
+
+def _zero(i: Instruction, args: list[Value], run: Run) -> Value:
+    return np.zeros((), to_numpy(i.array.dtype))
+
+
+_GROUPS = ("channel_id", "replica_groups", "use_global_device_ids", "constrain_layout")
+
+DEFINITIONS = (
+    OpDef(
+        "all-reduce",
+        attributes=(*_GROUPS, "to_apply"),
+        shape=_all_reduce,
+        result_type=alike,
+        numpy=_exchange,
+        one_device=True,
+    ),
+    OpDef("all-gather", attributes=(*_GROUPS, "dimensions"), numpy=_exchange, one_device=True),
+    OpDef("all-to-all", attributes=(*_GROUPS, "dimensions"), numpy=_exchange, one_device=True),
+    OpDef(
+        "reduce-scatter",
+        attributes=(*_GROUPS, "dimensions", "to_apply"),
+        numpy=_exchange,
+        one_device=True,
+    ),
+    OpDef("collective-broadcast", attributes=_GROUPS, numpy=_exchange, one_device=True),
+    OpDef(_PERMUTE, attributes=("channel_id", PAIRS), numpy=_exchange, one_device=True),
+    *(
+        OpDef(name, check=_number_of_device, one_array=True, numpy=_zero, one_device=True)
+        for name in _IDS
+    ),
+)

@@ -1,0 +1,231 @@
+"""Operations on one element of each operand: arithmetic, comparison, conversion, complex parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from math import prod
+
+import numpy as np
+
+from ...dtypes import BY_NAME, pred
+from ...elementwise import TABLE, ElementwiseOp
+from .. import interp_live, interp_pointwise
+from ..interp_values import Run, Value
+from ..nodes import Computation, Instruction, Shape
+from ..shape_text import show_shape
+from ..signatures import Attrs, Shapes, array, attr, count, plain, refuse, same_dims
+from .definition import OpDef, Pattern, Role, Rounding, Work, each, free, size_of
+
+SCALARS = frozenset({"clamp", "select"})
+"""Operations some of whose operands may be scalars beside arrays."""
+
+
+def elementwise_shape(op: ElementwiseOp, shapes: Shapes, attrs: Attrs) -> Shape:
+    """Operands of one shape and type; those of clamp and select may be scalars."""
+    opcode = op.name
+    count(shapes, op.arity)
+    arrays = [array(shapes, i) for i in range(op.arity)]
+    like = max(arrays, key=lambda s: (s.rank, s.size)) if opcode in SCALARS else arrays[-1]
+    values = arrays
+    if opcode == "select":
+        values = arrays[1:]
+        if arrays[0].dtype != pred:
+            refuse(f"the first operand of select is {arrays[0].dtype}, it must be pred")
+        like = arrays[1]
+    for a in arrays:
+        if a.dims != like.dims and not (opcode in SCALARS and not a.dims):
+            refuse(f"operands of {opcode} differ: {', '.join(map(show_shape, arrays))}")
+    types = {a.dtype for a in values}
+    if len(types) != 1:
+        refuse(f"operands of {opcode} have the types {', '.join(sorted(map(str, types)))}")
+    dtype = values[0].dtype
+    if dtype.kind[0] not in op.kinds:
+        refuse(f"{opcode} does not take {dtype}")
+    marks = next((a.dynamic for a in arrays if a.dynamic), ())
+    return Shape(op.result_dtype(*(a.dtype for a in values)), like.dims, None, marks)
+
+
+def _compare(shapes: Shapes, attrs: Attrs) -> Shape:
+    count(shapes, 2)
+    a, b = array(shapes, 0), array(shapes, 1)
+    same_dims(a, b, "compared arrays")
+    if a.dtype != b.dtype:
+        refuse(f"it compares {a.dtype} with {b.dtype}")
+    if attr(attrs, "direction", str) not in ("EQ", "NE", "LT", "LE", "GT", "GE"):
+        refuse(f"`direction={attrs['direction']}` is none of EQ, NE, LT, LE, GT, GE")
+    if a.dtype.kind == "complex" and attrs["direction"] not in ("EQ", "NE"):
+        refuse(f"{a.dtype} has no order, direction={attrs['direction']} asks for one")
+    return Shape(pred, a.dims, None, a.dynamic)
+
+
+def _complex(shapes: Shapes, attrs: Attrs) -> Shape:
+    count(shapes, 2)
+    a = array(shapes, 0)
+    same_dims(a, array(shapes, 1), "real and imaginary part")
+    return Shape(BY_NAME["c64" if a.dtype.bits == 32 else "c128"], a.dims)
+
+
+def _part(shapes: Shapes, attrs: Attrs) -> Shape:
+    """``real`` and ``imag``."""
+    count(shapes, 1)
+    a = array(shapes, 0)
+    if a.dtype.kind != "complex":
+        return plain(a)
+    return Shape(BY_NAME["f32" if a.dtype.bits == 64 else "f64"], a.dims)
+
+
+def _reduce_precision(shapes: Shapes, attrs: Attrs) -> Shape:
+    count(shapes, 1)
+    exponent, mantissa = attr(attrs, "exponent_bits", int), attr(attrs, "mantissa_bits", int)
+    if not (1 <= exponent <= 64 and 0 <= mantissa <= 64) or not array(shapes, 0).dtype.is_float:
+        refuse(f"exponent_bits={exponent}, mantissa_bits={mantissa} of {show_shape(shapes[0])}")
+    return plain(array(shapes, 0))
+
+
+def _check_convert(i: Instruction, operands: Shapes) -> None:
+    if array(operands, 0).dims != i.array.dims:
+        refuse(f"it makes {show_shape(i.shape)} of {show_shape(operands[0])}")
+
+
+def _check_stochastic_convert(i: Instruction, operands: Shapes) -> None:
+    x, bits = array(operands, 0), array(operands, 1)
+    if x.dims != bits.dims or x.dims != i.array.dims:
+        refuse(f"it makes {show_shape(i.shape)} of {show_shape(x)} and {show_shape(bits)}")
+    if not x.dtype.is_float or bits.dtype.kind != "unsigned" or bits.dtype.bits != x.dtype.bits:
+        refuse(f"its random bits are {bits.dtype}, for {x.dtype} they must be as wide and unsigned")
+
+
+def _check_bitcast_convert(i: Instruction, operands: Shapes) -> None:
+    old, new = array(operands, 0), i.array
+    if old.size * old.dtype.bits != new.size * new.dtype.bits:
+        refuse(f"{show_shape(old)} and {show_shape(new)} have different numbers of bits")
+    wide, narrow = (old, new) if old.dtype.bits > new.dtype.bits else (new, old)
+    if old.dtype.bits == new.dtype.bits:
+        fits = old.dims == new.dims
+    else:
+        fits = narrow.dims[:-1] == wide.dims and prod(narrow.dims[-1:]) > 0
+    if not fits:
+        refuse(f"it makes {show_shape(new)} of {show_shape(old)}")
+
+
+def _check_stochastic_type(i: Instruction) -> tuple[str, str]:
+    if i.array.dtype.kind == "signed":
+        return "", ""
+    return f"what it rounds to is defined for signed integers, not for {i.array.dtype}", ""
+
+
+def _numpy(op: ElementwiseOp, i: Instruction, args: list[Value], run: Run) -> Value:
+    return np.asarray(op.numpy(*args))
+
+
+def _work(op: ElementwiseOp, i: Instruction, of: Callable[[Computation], Work]) -> Work:
+    counted = Work(0.0, 1.0, op.flops) if op.transcendental else Work(1.0, 0.0, op.flops)
+    return counted.times(size_of(i))
+
+
+def _cost(op: ElementwiseOp, i: Instruction) -> float:
+    return op.flops
+
+
+COMMUTES = frozenset({"negate", "abs", "maximum", "minimum", "clamp", "select"})
+EXACT = frozenset({"floor", "ceil", "round-nearest-afz", "round-nearest-even", "sign"})
+
+
+def elementwise(op: ElementwiseOp) -> OpDef:
+    """The definition of an operation of the element-wise table."""
+    rounding = Rounding.COMMUTES if op.name in COMMUTES else Rounding.ROUNDS
+    handler = partial(_numpy, op)
+    return OpDef(
+        op.name,
+        shape=partial(elementwise_shape, op),
+        numpy=handler,
+        lifted=handler,
+        fit=interp_live.all_operands,
+        flops=op.flops,
+        work=partial(_work, op),
+        in_place=partial(_cost, op),
+        pattern=Pattern.ELEMENTWISE,
+        arithmetic=True,
+        role=Role.POINTWISE,
+        rounding=Rounding.EXACT if op.name in EXACT else rounding,
+    )
+
+
+DEFINITIONS = (
+    *(elementwise(op) for op in TABLE.values() if not op.index_only),
+    OpDef(
+        "compare",
+        attributes=("direction", "type"),
+        shape=_compare,
+        numpy=interp_pointwise.compare,
+        lifted=interp_pointwise.compare,
+        fit=interp_live.all_operands,
+        flops=1.0,
+        work=each(1.0),
+        pattern=Pattern.ELEMENTWISE,
+        role=Role.POINTWISE,
+    ),
+    OpDef(
+        "convert",
+        check=_check_convert,
+        one_array=True,
+        numpy=interp_pointwise.conversion,
+        lifted=interp_pointwise.conversion,
+        fit=interp_live.all_operands,
+        pattern=Pattern.ELEMENTWISE,
+        role=Role.POINTWISE,
+        view=True,
+    ),
+    OpDef(
+        "bitcast-convert",
+        check=_check_bitcast_convert,
+        one_array=True,
+        numpy=interp_pointwise.bitcast_convert,
+        lifted=interp_pointwise.bitcast_convert,
+        pattern=Pattern.ELEMENTWISE,
+        elsewhere=Pattern.INJECTIVE,
+    ),
+    OpDef(
+        "reduce-precision",
+        attributes=("exponent_bits", "mantissa_bits"),
+        shape=_reduce_precision,
+        numpy=interp_pointwise.reduce_precision,
+        lifted=interp_pointwise.reduce_precision,
+        flops=1.0,
+        work=each(1.0),
+        pattern=Pattern.ELEMENTWISE,
+        role=Role.POINTWISE,
+    ),
+    OpDef(
+        "stochastic-convert",
+        check=_check_stochastic_convert,
+        one_array=True,
+        numpy=interp_pointwise.stochastic_convert,
+        lifted=interp_pointwise.stochastic_convert,
+        problem=_check_stochastic_type,
+        work=each(1.0),
+    ),
+    OpDef(
+        "complex",
+        shape=_complex,
+        numpy=interp_pointwise.complex_,
+        lifted=interp_pointwise.complex_,
+        fit=interp_live.all_operands,
+        in_place=free,
+        pattern=Pattern.ELEMENTWISE,
+        role=Role.PARTS,
+    ),
+    *(
+        OpDef(
+            name,
+            shape=_part,
+            numpy=handler,
+            lifted=handler,
+            in_place=free,
+            pattern=Pattern.INJECTIVE,
+            role=Role.PARTS,
+        )
+        for name, handler in (("real", interp_pointwise.real), ("imag", interp_pointwise.imag))
+    ),
+)

@@ -1,0 +1,214 @@
+"""Linear algebra: dot, Fourier transforms, factorizations and solvers, batch norm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+from ...dtypes import c64, c128, f32, f64
+from .. import interp_linear, interp_live
+from ..nodes import AnyShape, Computation, Instruction, Shape, TupleShape
+from ..shape_text import show_shape
+from ..signatures import (
+    Attrs,
+    Shapes,
+    array,
+    arrays,
+    attr,
+    both_real,
+    count,
+    dims_of,
+    plain,
+    refuse,
+    same_shape,
+    wider,
+)
+from .definition import OpDef, Pattern, Role, Work, products, size_of
+
+TRANSPOSES = ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT")
+"""How a triangular matrix may be taken."""
+
+
+def _dot(shapes: Shapes, attrs: Attrs) -> Shape:
+    count(shapes, 2)
+    a, b = array(shapes, 0), array(shapes, 1)
+    lhs_batch = dims_of(attrs, "lhs_batch_dims", a.rank, required=False)
+    rhs_batch = dims_of(attrs, "rhs_batch_dims", b.rank, required=False)
+    lhs_sum = dims_of(attrs, "lhs_contracting_dims", a.rank, required=False)
+    rhs_sum = dims_of(attrs, "rhs_contracting_dims", b.rank, required=False)
+    pairs = [(lhs_batch, rhs_batch, "batch"), (lhs_sum, rhs_sum, "contracting")]
+    for mine, theirs, what in pairs:
+        if [a.dims[d] for d in mine] != [b.dims[d] for d in theirs]:
+            refuse(f"{what} dimensions of {show_shape(a)} and {show_shape(b)} differ")
+    if set(lhs_batch) & set(lhs_sum) or set(rhs_batch) & set(rhs_sum):
+        refuse("a dimension is both batch and contracting")
+    dims = [a.dims[d] for d in lhs_batch]
+    dims += [a.dims[d] for d in range(a.rank) if d not in lhs_batch + lhs_sum]
+    dims += [b.dims[d] for d in range(b.rank) if d not in rhs_batch + rhs_sum]
+    return Shape(wider(a.dtype, b.dtype), tuple(dims))
+
+
+def _batch_norm(shapes: Shapes, attrs: Attrs) -> AnyShape:
+    """``batch-norm-training`` and ``-grad``: a result like the operand, two per feature."""
+    a = array(shapes, 0)
+    feature = attr(attrs, "feature_index", int)
+    if not 0 <= feature < a.rank:
+        refuse(f"feature_index={feature} of {show_shape(a)}")
+    one = Shape(a.dtype, (a.dims[feature],))
+    return TupleShape((plain(a), one, one))
+
+
+def _fft(shapes: Shapes, attrs: Attrs) -> Shape:
+    count(shapes, 1)
+    a = array(shapes, 0)
+    lengths, kind = tuple(attr(attrs, "fft_length")), attr(attrs, "fft_type", str)
+    if not 1 <= len(lengths) <= min(3, a.rank):
+        refuse(f"fft_length {list(lengths)} of {show_shape(a)}")
+    outer = a.dims[: a.rank - len(lengths)]
+    half = (*lengths[:-1], lengths[-1] // 2 + 1 if lengths[-1] else 0)
+    if a.dims[len(outer) :] != (half if kind == "IRFFT" else lengths):
+        refuse(f"fft_length {list(lengths)} of {show_shape(a)}")
+    if a.dtype not in ((f32, f64) if kind == "RFFT" else (c64, c128)):
+        refuse(f"fft_type={kind} of {show_shape(a)}")
+    match kind:
+        case "FFT" | "IFFT":
+            return plain(a)
+        case "RFFT":
+            return Shape(c64 if a.dtype == f32 else c128, (*outer, *half))
+        case "IRFFT":
+            return Shape(f32 if a.dtype == c64 else f64, (*outer, *lengths))
+        case _:
+            refuse(f"fft_type={kind} is none of FFT, IFFT, RFFT, IRFFT")
+
+
+def _cholesky(shapes: Shapes, attrs: Attrs) -> Shape:
+    count(shapes, 1)
+    a = array(shapes, 0)
+    if a.rank < 2 or a.dims[-1] != a.dims[-2] or a.dtype.kind not in ("float", "complex"):
+        refuse(f"{show_shape(a)} has no square matrices of floats")
+    return plain(a)
+
+
+def _triangular_solve(shapes: Shapes, attrs: Attrs) -> Shape:
+    count(shapes, 2)
+    a, b = array(shapes, 0), array(shapes, 1)
+    if a.rank < 2 or a.rank != b.rank or a.dims[-1] != a.dims[-2] or a.dims[:-2] != b.dims[:-2]:
+        refuse(f"the matrix {show_shape(a)} and the right side {show_shape(b)} do not fit")
+    if b.dims[-2 if attrs.get("left_side", False) else -1] != a.dims[-1]:
+        refuse(f"the matrix {show_shape(a)} and the right side {show_shape(b)} do not fit")
+    if a.dtype != b.dtype or a.dtype.kind not in ("float", "complex"):
+        refuse(f"a system of {show_shape(a)} and {show_shape(b)}")
+    if attrs.get("transpose_a", TRANSPOSES[0]) not in TRANSPOSES:
+        refuse(f"transpose_a={attrs['transpose_a']} is none of {', '.join(TRANSPOSES)}")
+    return plain(b)
+
+
+def _check_batch_norm(i: Instruction, operands: Shapes) -> None:
+    """The operand, vectors of its features, and for a gradient one more array like it."""
+    given = arrays(operands)
+    feature = attr(i.attrs, "feature_index", int)
+    wants = 3 if i.opcode == "batch-norm-training" else 5
+    if len(given) != wants or not 0 <= feature < given[0].rank:
+        refuse(f"feature_index={feature}, {len(given)} operands of {wants}")
+    attr(i.attrs, "epsilon", float)
+    whole = plain(given[0])
+    vector = Shape(whole.dtype, (whole.dims[feature],))
+    wanted = [whole] + [vector] * (wants - 1)
+    if i.opcode == "batch-norm-grad":
+        wanted[-1] = whole
+    for s, w in zip(given, wanted, strict=True):
+        if not same_shape(s, w) or not whole.dtype.is_float:
+            refuse(f"it takes {show_shape(w)} where it has {show_shape(s)}")
+
+
+def _like_first(shapes: Shapes, attrs: Attrs) -> Shape:
+    return plain(array(shapes, 0))
+
+
+def _contracted(i: Instruction) -> int:
+    """Products that an element of a dot is the sum of."""
+    lhs = i.operands[0].array
+    return prod(lhs.dims[d] for d in i.attrs.get("lhs_contracting_dims", ()))
+
+
+def _butterflies(i: Instruction, of: Callable[[Computation], Work]) -> Work:
+    levels = prod(max(1, n).bit_length() - 1 for n in i.attrs["fft_length"])
+    return Work(8.0, 0.0, 8.0).times(size_of(i.operands[0]) * levels)
+
+
+def _factored(i: Instruction, of: Callable[[Computation], Work]) -> Work:
+    return Work(1.0, 0.0, 1.0).times(size_of(i) * i.array.dims[-1] / 3)
+
+
+def _substituted(i: Instruction, of: Callable[[Computation], Work]) -> Work:
+    return Work(2.0, 0.0, 2.0).times(size_of(i) * i.operands[0].array.dims[-1])
+
+
+_NORM = ("epsilon", "feature_index")
+
+DEFINITIONS = (
+    OpDef(
+        "dot",
+        attributes=(
+            "lhs_batch_dims",
+            "rhs_batch_dims",
+            "lhs_contracting_dims",
+            "rhs_contracting_dims",
+            "operand_precision",
+            "algorithm",
+        ),
+        shape=_dot,
+        result_type=both_real,
+        numpy=interp_linear.dot,
+        fit=interp_live.dot,
+        work=products(_contracted),
+        terms=_contracted,
+        pattern=Pattern.OUT_FUSABLE,
+        role=Role.MATERIAL,
+    ),
+    OpDef(
+        "fft",
+        attributes=("fft_type", "fft_length"),
+        shape=_fft,
+        numpy=interp_linear.fft,
+        work=_butterflies,
+        pattern=Pattern.LIBRARY,
+    ),
+    OpDef(
+        "cholesky",
+        attributes=("lower",),
+        shape=_cholesky,
+        numpy=interp_linear.cholesky,
+        work=_factored,
+        pattern=Pattern.LIBRARY,
+    ),
+    OpDef(
+        "triangular-solve",
+        attributes=("left_side", "lower", "unit_diagonal", "transpose_a"),
+        shape=_triangular_solve,
+        numpy=interp_linear.triangular_solve,
+        work=_substituted,
+        pattern=Pattern.LIBRARY,
+    ),
+    OpDef(
+        "batch-norm-training",
+        attributes=_NORM,
+        shape=_batch_norm,
+        check=_check_batch_norm,
+        numpy=interp_linear.batch_norm_training,
+    ),
+    OpDef(
+        "batch-norm-inference",
+        attributes=_NORM,
+        shape=_like_first,
+        check=_check_batch_norm,
+        numpy=interp_linear.batch_norm_inference,
+    ),
+    OpDef(
+        "batch-norm-grad",
+        attributes=_NORM,
+        shape=_batch_norm,
+        check=_check_batch_norm,
+        numpy=interp_linear.batch_norm_grad,
+    ),
+)

@@ -1,0 +1,176 @@
+"""Operations that run a computation of scalars over an array, and orderings: reduce, map, sort."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...dtypes import s32
+from .. import interp_live, interp_reduce, interp_sort
+from ..nodes import AnyShape, Computation, Instruction, Shape, TupleShape
+from ..shape_text import show_shape
+from ..signatures import (
+    Attrs,
+    Shapes,
+    alike,
+    array,
+    arrays,
+    attr,
+    count,
+    decides,
+    dims_of,
+    plain,
+    reducer_types,
+    refuse,
+    same_dims,
+    takes,
+)
+from .definition import OpDef, Pattern, Role, Work, size_of
+
+
+def _reduce(shapes: Shapes, attrs: Attrs) -> AnyShape:
+    inputs, inits = _halves(shapes)
+    dims = dims_of(attrs, "dimensions", inputs[0].rank)
+    for a, init in zip(inputs, inits, strict=True):
+        same_dims(a, inputs[0], "reduced arrays")
+        if init.dims or init.dtype.kind != a.dtype.kind:
+            refuse(f"the initial value {show_shape(init)} does not fit {show_shape(a)}")
+    kept = [k for k in range(inputs[0].rank) if k not in dims]
+    types = reducer_types(attr(attrs, "to_apply", Computation), inputs)
+    out = [
+        Shape(
+            t,
+            tuple(a.dims[k] for k in kept),
+            None,
+            tuple(a.dynamic[k] for k in kept) if a.dynamic else (),
+        )
+        for a, t in zip(inputs, types, strict=True)
+    ]
+    return out[0] if len(out) == 1 else TupleShape(tuple(out))
+
+
+def _halves(shapes: Shapes) -> tuple[list[Shape], list[Shape]]:
+    n = len(shapes) // 2
+    if n == 0 or len(shapes) != 2 * n:
+        refuse(f"it takes inputs and as many initial values, not {len(shapes)} operands")
+    arrays = [array(shapes, i) for i in range(2 * n)]
+    return arrays[:n], arrays[n:]
+
+
+def _sort(shapes: Shapes, attrs: Attrs) -> AnyShape:
+    first = array(shapes, 0)
+    if len(dims_of(attrs, "dimensions", first.rank)) != 1:
+        refuse("`dimensions` of sort is one dimension")
+    arrays = [array(shapes, i) for i in range(len(shapes))]
+    for a in arrays:
+        same_dims(a, first, "sorted arrays")
+    comparator = attr(attrs, "to_apply", Computation)
+    if len(comparator.parameters) != 2 * len(arrays):
+        refuse(f"`{comparator.name}` must have {2 * len(arrays)} parameters")
+    return plain(first) if len(arrays) == 1 else TupleShape(tuple(map(plain, arrays)))
+
+
+def _topk(shapes: Shapes, attrs: Attrs) -> AnyShape:
+    count(shapes, 1)
+    a, k = array(shapes, 0), attr(attrs, "k", int)
+    if not a.dims or not 0 <= k <= a.dims[-1]:
+        refuse(f"k={k} of {show_shape(a)}")
+    if a.dtype.kind == "complex":
+        refuse(f"{a.dtype} has no order")
+    dims = (*a.dims[:-1], k)
+    return TupleShape((Shape(a.dtype, dims), Shape(s32, dims)))
+
+
+def _map(shapes: Shapes, attrs: Attrs) -> Shape:
+    first = array(shapes, 0)
+    body = attr(attrs, "to_apply", Computation)
+    for i in range(len(shapes)):
+        same_dims(array(shapes, i), first, "mapped arrays")
+    return Shape(array([body.root.shape], 0).dtype, first.dims)
+
+
+def check_reducer(i: Instruction, operands: Shapes) -> None:
+    """A reducer takes what was kept so far, then the new values."""
+    given = arrays(operands)
+    n = len(given) // 2
+    takes(attr(i.attrs, "to_apply", Computation), given[n:] + given[:n])
+
+
+def _check_map(i: Instruction, operands: Shapes) -> None:
+    takes(attr(i.attrs, "to_apply", Computation), arrays(operands))
+
+
+def _check_comparator(i: Instruction, operands: Shapes) -> None:
+    comparator = attr(i.attrs, "to_apply", Computation)
+    decides(comparator)
+    takes(comparator, [s for s in arrays(operands) for _ in range(2)])
+
+
+def _reduced(i: Instruction, of: Callable[[Computation], Work]) -> Work:
+    """The reducer as often as an element goes: so many are less afterwards."""
+    gone = max(0.0, size_of(i.operands[0]) - size_of(i))
+    return of(i.attrs["to_apply"]).times(gone)
+
+
+def _mapped(i: Instruction, of: Callable[[Computation], Work]) -> Work:
+    return of(i.attrs["to_apply"]).times(size_of(i))
+
+
+def _compared(i: Instruction, of: Callable[[Computation], Work]) -> Work:
+    """As many comparisons as merging takes."""
+    (axis,) = i.attrs["dimensions"]
+    levels = _levels(i.operands[0].array.dims[axis])
+    return of(i.attrs["to_apply"]).times(size_of(i.operands[0]) * levels)
+
+
+def _ranked(i: Instruction, of: Callable[[Computation], Work]) -> Work:
+    """One comparison for each element and level of the winners kept."""
+    levels = _levels(i.attrs["k"] + 1)
+    return Work(1.0, 0.0, 1.0).times(size_of(i.operands[0]) * levels)
+
+
+def _levels(count: int) -> float:
+    return float(max(0, count - 1).bit_length())
+
+
+DEFINITIONS = (
+    OpDef(
+        "reduce",
+        attributes=("dimensions", "to_apply"),
+        shape=_reduce,
+        check=check_reducer,
+        result_type=alike,
+        numpy=interp_reduce.reduce,
+        fit=interp_live.inputs,
+        work=_reduced,
+        pattern=Pattern.REDUCTION,
+        role=Role.MATERIAL,
+    ),
+    OpDef(
+        "map",
+        attributes=("dimensions", "to_apply"),
+        shape=_map,
+        check=_check_map,
+        numpy=interp_reduce.map_,
+        fit=interp_live.all_operands,
+        flops=1.0,
+        work=_mapped,
+    ),
+    OpDef(
+        "sort",
+        attributes=("dimensions", "is_stable", "to_apply"),
+        shape=_sort,
+        check=_check_comparator,
+        numpy=interp_sort.sort,
+        fit=interp_live.all_operands,
+        work=_compared,
+        role=Role.MATERIAL,
+    ),
+    OpDef(
+        "topk",
+        attributes=("k", "largest"),
+        shape=_topk,
+        numpy=interp_sort.topk,
+        work=_ranked,
+        role=Role.MATERIAL,
+    ),
+)

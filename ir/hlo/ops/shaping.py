@@ -1,0 +1,275 @@
+"""Operations that move elements to places known beforehand: broadcast, reshape, slice, pad, ..."""
+
+from __future__ import annotations
+
+from ...dtypes import s32
+from .. import interp_live, interp_pointwise, interp_shaping
+from ..interp_values import first
+from ..layouts import slowest_first
+from ..nodes import AnyShape, Instruction, Shape
+from ..shape_text import show_shape
+from ..signatures import Attrs, Shapes, array, attr, count, dims_of, plain, refuse
+from .definition import BEFORE, OpDef, Pattern, Role, Rounding, free, per_operand, two
+
+
+def _transpose(shapes: Shapes, attrs: Attrs) -> Shape:
+    count(shapes, 1)
+    a = array(shapes, 0)
+    order = dims_of(attrs, "dimensions", a.rank)
+    if len(order) != a.rank:
+        refuse(f"`dimensions` must order all {a.rank} dimensions")
+    marks = tuple(a.dynamic[d] for d in order) if a.dynamic else ()
+    return Shape(a.dtype, tuple(a.dims[d] for d in order), None, marks)
+
+
+def _reverse(shapes: Shapes, attrs: Attrs) -> Shape:
+    count(shapes, 1)
+    dims_of(attrs, "dimensions", array(shapes, 0).rank)
+    return plain(array(shapes, 0))
+
+
+def _concatenate(shapes: Shapes, attrs: Attrs) -> Shape:
+    first = array(shapes, 0)
+    axes = dims_of(attrs, "dimensions", first.rank)
+    if len(axes) != 1:
+        refuse("`dimensions` of _concatenate is one dimension")
+    total = 0
+    for i in range(len(shapes)):
+        a = array(shapes, i)
+        rest = [d for k, d in enumerate(a.dims) if k != axes[0]]
+        if rest != [d for k, d in enumerate(first.dims) if k != axes[0]] or a.dtype != first.dtype:
+            refuse(f"operand {i}, {show_shape(a)}, does not fit {show_shape(first)}")
+        total += a.dims[axes[0]]
+    dims = tuple(total if k == axes[0] else d for k, d in enumerate(first.dims))
+    return Shape(first.dtype, dims)
+
+
+def _set_dimension_size(shapes: Shapes, attrs: Attrs) -> Shape:
+    count(shapes, 2)
+    a = array(shapes, 0)
+    axis = dims_of(attrs, "dimensions", a.rank)[0]
+    old = a.dynamic or (False,) * a.rank
+    return Shape(a.dtype, a.dims, None, tuple(m or k == axis for k, m in enumerate(old)))
+
+
+def _scalar_s32(shapes: Shapes, attrs: Attrs) -> AnyShape:
+    return Shape(s32)
+
+
+def _slice(shapes: Shapes, attrs: Attrs) -> Shape:
+    count(shapes, 1)
+    a, cuts = array(shapes, 0), attr(attrs, "slice")
+    if len(cuts) != a.rank:
+        refuse(f"{len(cuts)} ranges for {show_shape(a)}")
+    dims = []
+    for size, c in zip(a.dims, cuts, strict=True):
+        if not 0 <= c.start <= c.limit <= size or c.stride < 1:
+            refuse(f"[{c.start}:{c.limit}:{c.stride}] of a dimension of {size}")
+        dims.append((c.limit - c.start + c.stride - 1) // c.stride)
+    return Shape(a.dtype, tuple(dims))
+
+
+def _pad(shapes: Shapes, attrs: Attrs) -> Shape:
+    count(shapes, 2)
+    a, value = array(shapes, 0), array(shapes, 1)
+    padding = attr(attrs, "padding")
+    if len(padding) != a.rank or value.dims or value.dtype != a.dtype:
+        refuse(f"{len(padding)} paddings and the value {show_shape(value)} for {show_shape(a)}")
+    dims = []
+    for d, p in zip(a.dims, padding, strict=True):
+        size = d + p.low + p.high + max(0, d - 1) * p.interior
+        if size < 0 or p.interior < 0:
+            refuse(f"padding {p.low}_{p.high}_{p.interior} of a dimension of {d}")
+        dims.append(size)
+    return Shape(a.dtype, tuple(dims))
+
+
+def _check_reshape(i: Instruction, operands: Shapes) -> None:
+    old, new = array(operands, 0), i.array
+    if old.size != new.size or old.dtype != new.dtype:
+        refuse(f"it makes {show_shape(new)} of {show_shape(old)}")
+
+
+def _check_dynamic_reshape(i: Instruction, operands: Shapes) -> None:
+    """One s32 per dimension of the result, which it bounds."""
+    old, new = array(operands, 0), i.array
+    if old.dtype != new.dtype or len(operands) != 1 + new.rank:
+        refuse(f"it makes {show_shape(new)} of {show_shape(old)} by {len(operands) - 1} sizes")
+    for n in range(new.rank):
+        size = array(operands, 1 + n)
+        if size.dims or not size.dtype.is_int:
+            refuse(f"size {n} is {show_shape(size)}, not an integer scalar")
+
+
+def _check_dimension_size(i: Instruction, operands: Shapes) -> None:
+    a = array(operands, 0)
+    if len(dims_of(i.attrs, "dimensions", a.rank)) != 1:
+        refuse("`dimensions` is one dimension")
+    if i.opcode == "set-dimension-size":
+        size = array(operands, 1)
+        if size.dims or not size.dtype.is_int:
+            refuse(f"the size is {show_shape(size)}, not an integer scalar")
+
+
+def _check_broadcast(i: Instruction, operands: Shapes) -> None:
+    old, new = array(operands, 0), i.array
+    dims = dims_of(i.attrs, "dimensions", new.rank)
+    if len(dims) != old.rank or old.dtype != new.dtype:
+        refuse(f"`dimensions` has {len(dims)} numbers for {show_shape(old)} -> {show_shape(new)}")
+    for size, d in zip(old.dims, dims, strict=True):
+        if size != new.dims[d]:
+            refuse(f"dimension {d} of {show_shape(new)} would be made of {size} elements")
+
+
+def _check_iota(i: Instruction, operands: Shapes) -> None:
+    if not 0 <= attr(i.attrs, "iota_dimension", int) < i.array.rank:
+        refuse(f"iota_dimension={i.attrs['iota_dimension']} of {show_shape(i.shape)}")
+
+
+def _check_bitcast(i: Instruction, operands: Shapes) -> None:
+    old, new = array(operands, 0), i.array
+    if old.size * old.dtype.bits != new.size * new.dtype.bits:
+        refuse(f"{show_shape(old)} and {show_shape(new)} have different numbers of bits")
+
+
+def _bitcast_problem(i: Instruction) -> tuple[str, str]:
+    """Bytes under another shape: what lies where must be known."""
+    shapes = [o.shape for o in (i, *i.operands)]
+    arrays = [s for s in shapes if isinstance(s, Shape)]
+    if len(arrays) != len(shapes) or any(any(s.dynamic) for s in arrays):
+        return "where its bytes lie depends on sizes that only the run knows", BEFORE
+    wide = [[s.dims[d] for d in slowest_first(s) if s.dims[d] != 1] for s in arrays]
+    if any("T(" in s.tiling for s in arrays) and wide[0] != wide[-1]:
+        return "its layout has tiles, whose order in memory is another compiler's", BEFORE
+    return "", ""
+
+
+DEFINITIONS = (
+    OpDef(
+        "iota",
+        attributes=("iota_dimension",),
+        check=_check_iota,
+        one_array=True,
+        numpy=interp_shaping.iota,
+        in_place=free,
+        pattern=Pattern.BROADCAST,
+    ),
+    OpDef(
+        "broadcast",
+        attributes=("dimensions",),
+        left_out="dimensions",
+        check=_check_broadcast,
+        one_array=True,
+        numpy=interp_shaping.broadcast,
+        lifted=first,
+        in_place=free,
+        pattern=Pattern.BROADCAST,
+        role=Role.MOVES,
+        view=True,
+        rounding=Rounding.PLACES,
+    ),
+    OpDef(
+        "reshape",
+        check=_check_reshape,
+        one_array=True,
+        numpy=interp_shaping.reshape,
+        lifted=first,
+        fit=interp_live.reshape,
+        in_place=free,
+        pattern=Pattern.INJECTIVE,
+        role=Role.MOVES,
+        view=True,
+        alias=True,
+        rounding=Rounding.PLACES,
+    ),
+    OpDef(
+        "dynamic-reshape",
+        check=_check_dynamic_reshape,
+        one_array=True,
+        numpy=interp_live.dynamic_reshape,
+        resizes=True,
+    ),
+    OpDef(
+        "bitcast",
+        check=_check_bitcast,
+        one_array=True,
+        numpy=interp_shaping.bitcast,
+        lifted=interp_pointwise.bitcast_convert,
+        problem=_bitcast_problem,
+        role=Role.MOVES,
+        view=True,
+        alias=True,
+    ),
+    OpDef(
+        "transpose",
+        attributes=("dimensions",),
+        shape=_transpose,
+        numpy=interp_shaping.transpose,
+        lifted=first,
+        in_place=free,
+        pattern=Pattern.INJECTIVE,
+        role=Role.MOVES,
+        view=True,
+        rounding=Rounding.PLACES,
+    ),
+    OpDef(
+        "reverse",
+        attributes=("dimensions",),
+        shape=_reverse,
+        numpy=interp_shaping.reverse,
+        in_place=free,
+        pattern=Pattern.INJECTIVE,
+        role=Role.MOVES,
+        view=True,
+        rounding=Rounding.PLACES,
+    ),
+    OpDef(
+        "slice",
+        attributes=("slice",),
+        shape=_slice,
+        numpy=interp_shaping.slice_,
+        fit=interp_live.slice_,
+        in_place=free,
+        pattern=Pattern.INJECTIVE,
+        role=Role.MOVES,
+        view=True,
+        rounding=Rounding.PLACES,
+    ),
+    OpDef(
+        "pad",
+        attributes=("padding",),
+        shape=_pad,
+        numpy=interp_shaping.pad,
+        in_place=two,
+        pattern=Pattern.INJECTIVE,
+        rounding=Rounding.PLACES,
+    ),
+    OpDef(
+        "concatenate",
+        attributes=("dimensions",),
+        shape=_concatenate,
+        numpy=interp_shaping.concatenate,
+        fit=interp_live.concatenate,
+        in_place=per_operand,
+        pattern=Pattern.INJECTIVE,
+        role=Role.MATERIAL,
+    ),
+    OpDef(
+        "get-dimension-size",
+        attributes=("dimensions",),
+        shape=_scalar_s32,
+        check=_check_dimension_size,
+        numpy=interp_shaping.get_dimension_size,
+        pattern=Pattern.ALIAS,
+    ),
+    OpDef(
+        "set-dimension-size",
+        attributes=("dimensions",),
+        shape=_set_dimension_size,
+        check=_check_dimension_size,
+        numpy=interp_shaping.set_dimension_size,
+        fit=interp_live.set_dimension_size,
+        resizes=True,
+        pattern=Pattern.ALIAS,
+    ),
+)
