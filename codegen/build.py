@@ -15,6 +15,7 @@ from ..ir.hlo.inputs import drawable, draws
 from ..ir.hlo.layouts import Orders, entry_orders
 from ..ir.hlo.limits import exhaustion
 from ..ir.hlo.nodes import HloModule
+from ..ir.hlo.ops.registry import work
 from ..ir.hlo.passes.freeze_parameters import freeze
 from ..ir.hlo.passes.pipeline import optimize
 from ..ir.hlo.printer import show
@@ -28,13 +29,12 @@ from .bundle import EXCESS_PRECISION, Bundle
 from .code import KernelCode
 from .compiled import Compiled
 from .constants import Constants
-from .costs import costs
 from .counters import count
 from .groups import Groups, compiled, fuse_module, symbol
 from .memory import alignment
 from .packing import packers
 from .parallel import Job, compile_all
-from .plan import Plan
+from .plan import Plan, accesses, walk
 from .registry import backend
 from .runtime.executable import Executable
 from .schedules import for_groups
@@ -125,7 +125,7 @@ class Builder:
             program=code.code,
             runtime=code.runtime,
             constants=pool.memory(),
-            costs=costs(self.optimized, plan),
+            costs=_costs(self.optimized, plan),
             notes=_draws(self.frozen) | hlo | _scheduled(self.groups, schedules) | strict,
         )
         count(built=1, kernels=len(kernels))
@@ -264,3 +264,19 @@ def _named(group: Group, error: UnsupportedError) -> UnsupportedError:
     name = group.computation.name
     found = Finding(result.opcode, result.name, name, str(error), "", source(result))
     return replace(error, where=error.where or f"{found}", findings=error.findings or (found,))
+
+
+def _costs(module: HloModule, plan: Plan) -> dict[str, float]:
+    """The numbers of ``cost_analysis`` for one run of an optimized module, loops of one turn.
+
+    Conventions of XLA's HloCostAnalysis: a multiply-add counts two, an element-wise operation one
+    per element, transcendental functions are counted apart. ``bytes accessed`` is what the plan's
+    kernels and copies read and write, so what fusion keeps in registers does not count.
+    """
+    counted = work(module.entry)
+    moved = sum(s.bytes for t in walk(plan.thunks) for part in accesses(t) for s in part)
+    return {
+        "flops": counted.flops,
+        "transcendentals": counted.transcendentals,
+        "bytes accessed": float(moved),
+    }

@@ -36,6 +36,10 @@ class ElementwiseOp:
     ``result`` is the result's element type: the last operand's, pred, or the real part's.
     ``commutative`` and ``associative`` hold up to rounding; ``identity`` is the neutral element.
     ``index_only`` operations exist in loop IR and not in HLO.
+    ``rounding``: a result is rounded; rounding it or the operands gives the same ("commutes"); no
+    result is rounded, though rounded operands may change it ("exact"). ``keeps_nan``: NaN in an
+    operand is NaN in the result. Arguments drawn at random are positive where what they flow into
+    ``needs_positive`` ones, by way of what ``keeps_positive``.
     """
 
     name: str
@@ -48,6 +52,10 @@ class ElementwiseOp:
     commutative: bool = False
     associative: bool = False
     index_only: bool = False
+    rounding: Literal["rounds", "commutes", "exact"] = "rounds"
+    keeps_nan: bool = False
+    needs_positive: bool = False
+    keeps_positive: bool = False
 
     def result_dtype(self, *args: DType) -> DType:
         """Element type of the result for operands of the given element types."""
@@ -258,8 +266,10 @@ def _op(
     return ElementwiseOp(name, arity, kinds, _wide(name, numpy), **more)
 
 
-def _slow(name: str, kinds: str, numpy: Callable[..., Array], flops: float) -> ElementwiseOp:
-    return _op(name, 1, kinds, numpy, flops=flops, transcendental=True)
+def _slow(
+    name: str, kinds: str, numpy: Callable[..., Array], flops: float, **more: Any
+) -> ElementwiseOp:
+    return _op(name, 1, kinds, numpy, flops=flops, transcendental=True, **more)
 
 
 def _compare(name: str, numpy: Callable[..., Array], kinds: str = "psufc") -> ElementwiseOp:
@@ -271,13 +281,13 @@ _BOTH: dict[str, Any] = {"commutative": True, "associative": True}
 TABLE: dict[str, ElementwiseOp] = {
     op.name: op
     for op in (
-        _op("add", 2, "psufc", _add, **_BOTH),
-        _op("subtract", 2, "sufc", np.subtract),
-        _op("multiply", 2, "psufc", _multiply, **_BOTH),
-        _op("divide", 2, "sufc", _divide, flops=4),
+        _op("add", 2, "psufc", _add, **_BOTH, keeps_nan=True, keeps_positive=True),
+        _op("subtract", 2, "sufc", np.subtract, keeps_nan=True),
+        _op("multiply", 2, "psufc", _multiply, **_BOTH, keeps_nan=True, keeps_positive=True),
+        _op("divide", 2, "sufc", _divide, flops=4, keeps_nan=True),
         _op("remainder", 2, "suf", _remainder, flops=8),
-        _op("maximum", 2, "psuf", _max, **_BOTH),
-        _op("minimum", 2, "psuf", _min, **_BOTH),
+        _op("maximum", 2, "psuf", _max, **_BOTH, rounding="commutes", keeps_nan=True),
+        _op("minimum", 2, "psuf", _min, **_BOTH, rounding="commutes", keeps_nan=True),
         _op("power", 2, "sufc", _power, flops=30, transcendental=True),
         _op("atan2", 2, "fc", np.arctan2, flops=30, transcendental=True),
         ElementwiseOp("floordiv", 2, "su", np.floor_divide, flops=4, index_only=True),
@@ -300,24 +310,24 @@ TABLE: dict[str, ElementwiseOp] = {
         _compare("gt", np.greater, "psuf"),
         _compare("ge", np.greater_equal, "psuf"),
         _op("is-finite", 1, "f", np.isfinite, result="pred"),
-        ElementwiseOp("select", 3, "psufc", np.where),
-        _op("clamp", 3, "psuf", _clamp),
-        _op("abs", 1, "sufc", np.abs, result="real"),
-        _op("negate", 1, "sufc", np.negative),
-        _op("sign", 1, "sufc", _sign),
-        _op("floor", 1, "f", np.floor),
-        _op("ceil", 1, "f", np.ceil),
-        _op("round-nearest-even", 1, "f", np.rint),
-        _op("round-nearest-afz", 1, "f", _round_away),
-        _op("sqrt", 1, "fc", np.sqrt, flops=6),
-        _op("rsqrt", 1, "fc", _rsqrt, flops=8),
-        _op("cbrt", 1, "fc", np.cbrt, flops=20, transcendental=True),
-        _slow("exponential", "fc", np.exp, 12),
-        _slow("exponential-minus-one", "fc", np.expm1, 16),
-        _slow("log", "fc", np.log, 14),
-        _slow("log-plus-one", "fc", np.log1p, 18),
-        _slow("logistic", "fc", _logistic, 16),
-        _slow("tanh", "fc", np.tanh, 16),
+        ElementwiseOp("select", 3, "psufc", np.where, rounding="commutes"),
+        _op("clamp", 3, "psuf", _clamp, rounding="commutes"),
+        _op("abs", 1, "sufc", np.abs, result="real", rounding="commutes", keeps_nan=True),
+        _op("negate", 1, "sufc", np.negative, rounding="commutes", keeps_nan=True),
+        _op("sign", 1, "sufc", _sign, rounding="exact"),
+        _op("floor", 1, "f", np.floor, rounding="exact"),
+        _op("ceil", 1, "f", np.ceil, rounding="exact"),
+        _op("round-nearest-even", 1, "f", np.rint, rounding="exact"),
+        _op("round-nearest-afz", 1, "f", _round_away, rounding="exact"),
+        _op("sqrt", 1, "fc", np.sqrt, flops=6, keeps_nan=True, needs_positive=True),
+        _op("rsqrt", 1, "fc", _rsqrt, flops=8, keeps_nan=True, needs_positive=True),
+        _op("cbrt", 1, "fc", np.cbrt, flops=20, transcendental=True, needs_positive=True),
+        _slow("exponential", "fc", np.exp, 12, keeps_nan=True),
+        _slow("exponential-minus-one", "fc", np.expm1, 16, keeps_nan=True),
+        _slow("log", "fc", np.log, 14, keeps_nan=True, needs_positive=True),
+        _slow("log-plus-one", "fc", np.log1p, 18, keeps_nan=True, needs_positive=True),
+        _slow("logistic", "fc", _logistic, 16, keeps_nan=True),
+        _slow("tanh", "fc", np.tanh, 16, keeps_nan=True),
         _slow("sine", "fc", np.sin, 20),
         _slow("cosine", "fc", np.cos, 20),
         _slow("tan", "fc", np.tan, 24),

@@ -118,6 +118,11 @@ def _steps(buffer: Buffer, index: tuple[Expr, ...]) -> dict[Var, int | None]:
 
 
 def _stmt_flops(s: Stmt) -> tuple[float, bool]:
+    """The arithmetic of one point, and whether a transcendental function is in it.
+
+    This is the counter of loop nests, where integers are places; the work of HLO, which a nest no
+    longer shows, is counted by ``ir/hlo/ops``. Both weigh an operation as ``TABLE`` does.
+    """
     flops, slow = 0.0, False
     for part in walk(s):
         for e in exprs(part):

@@ -199,20 +199,15 @@ def _complex(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
 
 
 def _dot(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
-    lhs = i.operands[0].array
-    depth = prod(lhs.dims[d] for d in i.attrs.get("lhs_contracting_dims", ()))
-    return _contraction(e, i, args, interp_linear.dot, depth)
+    return _contraction(e, i, args, interp_linear.dot)
 
 
 def _convolution(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
-    rhs, labels = i.operands[1].array, i.attrs["dim_labels"]
-    depth = rhs.size // max(1, rhs.dims[labels.rhs_output])
-    return _contraction(e, i, args, interp_conv.convolution, depth)
+    return _contraction(e, i, args, interp_conv.convolution)
 
 
-def _contraction(
-    e: Evaluator, i: Instruction, args: list[Bounded], handler: Handler, depth: int
-) -> Known:
+def _contraction(e: Evaluator, i: Instruction, args: list[Bounded], handler: Handler) -> Known:
+    depth = definition(i.opcode).terms(i)
     to, (a, b) = i.array.dtype, args
     types = [o.array.dtype for o in i.operands]
     if to.kind == "complex" or any(d.kind == "complex" for d in types):
@@ -364,7 +359,7 @@ def _reduce_window(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
     def fold(zero: float) -> sums.Fold:
         return lambda a: np.asarray(handler(twin, [a * 1.0, np.float64(zero)], no_calls))
 
-    count = prod(w.size for w in i.attrs["window"])
+    count = definition(i.opcode).terms(i)
     match op:
         case "add":
             return sums.add(x, start, fold(0.0), count, dtype, e.rounding)

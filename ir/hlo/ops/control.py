@@ -307,6 +307,8 @@ DEFINITIONS = (
         role=Role.MOVES,
         alias=True,
         rounding=Rounding.PLACES,
+        keeps_nan=True,
+        keeps_positive=True,
     ),
     OpDef(
         "opt-barrier",

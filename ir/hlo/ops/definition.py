@@ -184,7 +184,13 @@ class OpDef:
       ``view``          computed inside a contraction's loops, it leaves plain loads
       ``alias``         its result is its first operand's buffer
       ``rounding``      for excess precision
+      ``again``         every user computes it for itself, or none does; None: where that is cheap
+      ``gaps``          uses not every element of an operand, or makes others beside them
+      ``permutes``      puts the dimensions of its operand into another order
+      ``keeps_nan``     NaN in an operand is NaN in the result
+      ``needs_positive``, ``keeps_positive``  as in ``elementwise.TABLE``
       ``structure``     part of the graph's own grammar: any code that walks a graph may name it
+      ``cuts``          may leave out elements of an operand, so that they need not be computed
       ``acts``          exchanges values with the world outside the program
       ``one_device``    a collective, which means something here for a single device only
     """
@@ -213,7 +219,14 @@ class OpDef:
     view: bool = False
     alias: bool = False
     rounding: Rounding = Rounding.ROUNDS
+    again: bool | None = None
+    gaps: bool = False
+    permutes: bool = False
+    keeps_nan: bool = False
+    needs_positive: bool = False
+    keeps_positive: bool = False
     structure: bool = False
+    cuts: bool = False
     acts: bool = False
     one_device: bool = False
 

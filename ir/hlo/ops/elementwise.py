@@ -128,13 +128,8 @@ def _cost(op: ElementwiseOp, i: Instruction) -> float:
     return op.flops
 
 
-COMMUTES = frozenset({"negate", "abs", "maximum", "minimum", "clamp", "select"})
-EXACT = frozenset({"floor", "ceil", "round-nearest-afz", "round-nearest-even", "sign"})
-
-
 def elementwise(op: ElementwiseOp) -> OpDef:
     """The definition of an operation of the element-wise table."""
-    rounding = Rounding.COMMUTES if op.name in COMMUTES else Rounding.ROUNDS
     handler = partial(_numpy, op)
     return OpDef(
         op.name,
@@ -148,7 +143,10 @@ def elementwise(op: ElementwiseOp) -> OpDef:
         pattern=Pattern.ELEMENTWISE,
         arithmetic=True,
         role=Role.POINTWISE,
-        rounding=Rounding.EXACT if op.name in EXACT else rounding,
+        rounding=Rounding(op.rounding),
+        keeps_nan=op.keeps_nan,
+        needs_positive=op.needs_positive,
+        keeps_positive=op.keeps_positive,
     )
 
 
@@ -176,6 +174,8 @@ DEFINITIONS = (
         pattern=Pattern.ELEMENTWISE,
         role=Role.POINTWISE,
         view=True,
+        keeps_nan=True,
+        keeps_positive=True,
     ),
     OpDef(
         "bitcast-convert",
@@ -225,6 +225,7 @@ DEFINITIONS = (
             in_place=free,
             pattern=Pattern.INJECTIVE,
             role=Role.PARTS,
+            again=True,
         )
         for name, handler in (("real", interp_pointwise.real), ("imag", interp_pointwise.imag))
     ),

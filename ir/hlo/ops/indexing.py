@@ -153,6 +153,8 @@ DEFINITIONS = (
         in_place=two,
         pattern=Pattern.INJECTIVE,
         rounding=Rounding.PLACES,
+        cuts=True,
+        again=False,
     ),
     OpDef(
         "dynamic-update-slice",
@@ -178,6 +180,9 @@ DEFINITIONS = (
         in_place=two,
         pattern=Pattern.INJECTIVE,
         rounding=Rounding.PLACES,
+        cuts=True,
+        again=False,
+        gaps=True,
     ),
     OpDef(
         "scatter",

@@ -164,6 +164,7 @@ DEFINITIONS = (
         fit=interp_live.all_operands,
         work=_compared,
         role=Role.MATERIAL,
+        cuts=True,
     ),
     OpDef(
         "topk",
@@ -172,5 +173,6 @@ DEFINITIONS = (
         numpy=interp_sort.topk,
         work=_ranked,
         role=Role.MATERIAL,
+        cuts=True,
     ),
 )

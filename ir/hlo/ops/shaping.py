@@ -167,6 +167,8 @@ DEFINITIONS = (
         role=Role.MOVES,
         view=True,
         rounding=Rounding.PLACES,
+        keeps_nan=True,
+        keeps_positive=True,
     ),
     OpDef(
         "reshape",
@@ -181,6 +183,8 @@ DEFINITIONS = (
         view=True,
         alias=True,
         rounding=Rounding.PLACES,
+        keeps_nan=True,
+        keeps_positive=True,
     ),
     OpDef(
         "dynamic-reshape",
@@ -199,6 +203,7 @@ DEFINITIONS = (
         role=Role.MOVES,
         view=True,
         alias=True,
+        keeps_nan=True,
     ),
     OpDef(
         "transpose",
@@ -211,6 +216,9 @@ DEFINITIONS = (
         role=Role.MOVES,
         view=True,
         rounding=Rounding.PLACES,
+        keeps_nan=True,
+        keeps_positive=True,
+        permutes=True,
     ),
     OpDef(
         "reverse",
@@ -222,6 +230,7 @@ DEFINITIONS = (
         role=Role.MOVES,
         view=True,
         rounding=Rounding.PLACES,
+        again=True,
     ),
     OpDef(
         "slice",
@@ -234,6 +243,8 @@ DEFINITIONS = (
         role=Role.MOVES,
         view=True,
         rounding=Rounding.PLACES,
+        cuts=True,
+        again=True,
     ),
     OpDef(
         "pad",
@@ -243,6 +254,8 @@ DEFINITIONS = (
         in_place=two,
         pattern=Pattern.INJECTIVE,
         rounding=Rounding.PLACES,
+        cuts=True,
+        gaps=True,
     ),
     OpDef(
         "concatenate",
@@ -253,6 +266,8 @@ DEFINITIONS = (
         in_place=per_operand,
         pattern=Pattern.INJECTIVE,
         role=Role.MATERIAL,
+        again=False,
+        gaps=True,
     ),
     OpDef(
         "get-dimension-size",

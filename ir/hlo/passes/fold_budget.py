@@ -8,10 +8,10 @@ elements and multiply-adds, never in seconds: what is folded does not depend on 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 
 from ..content import literal_bytes
 from ..nodes import HloModule, Instruction, Shape
+from ..ops.registry import definition
 
 TEMPORARY = 1 << 26
 """Bytes of operands and result of one operation, whatever its constants hold."""
@@ -61,23 +61,12 @@ def work(i: Instruction) -> int:
     size = _size(i)
     read = sum(map(_size, i.operands))
     match i.opcode:
-        case "dot":
-            lhs = i.operands[0].array.dims
-            terms: int = prod(lhs[d] for d in i.attrs.get("lhs_contracting_dims", ()))
-            return size * terms + read
-        case "convolution":
-            kernel = i.operands[1].array
-            features: int = kernel.dims[i.attrs["dim_labels"].rhs_output]
-            return size * (kernel.size // max(1, features)) + read
-        case "reduce-window":
-            places: int = prod(w.size for w in i.attrs["window"])
-            return size * places + read
         case "sort":
             return read * max(1, read.bit_length())
         case "reduce":
             return size + read * len(i.attrs["to_apply"].instructions)
         case _:
-            return size + read
+            return size * definition(i.opcode).terms(i) + read
 
 
 def _size(i: Instruction) -> int:
