@@ -11,9 +11,8 @@ from itertools import accumulate
 from ..codegen.groups import Groups
 from ..ir.hlo.fuse import Fusion
 from ..ir.hlo.nodes import Instruction
+from ..ir.hlo.ops.registry import definition
 from .counting import moved
-
-_VIEWS = frozenset({"reshape", "bitcast", "get-tuple-element", "opt-barrier"})
 
 
 def reaches(groups: Groups) -> dict[str, tuple[float, ...]]:
@@ -38,7 +37,7 @@ def _distances(fusion: Fusion) -> list[tuple[float, ...]]:
     made = {o: n for n, g in enumerate(fusion.groups) for o in g.outputs}
 
     def distance(i: Instruction, at: int) -> float:
-        while i not in made and i.opcode in _VIEWS:
+        while i not in made and (i.opcode == "get-tuple-element" or definition(i.opcode).alias):
             i = i.operands[0]
         return passed[at] - passed[made[i] + 1] if i in made else passed[-1]
 

@@ -22,6 +22,8 @@ from ..ir.hlo.fuse import Group
 from ..ir.hlo.holes import SKIPS, multiplies_holes
 from ..ir.hlo.interp import evaluate_computation
 from ..ir.hlo.nodes import Computation, Instruction, Raw, Shape
+from ..ir.hlo.ops.definition import Role
+from ..ir.hlo.ops.registry import definition
 from ..ir.hlo.rewrite import (
     assemble,
     constant,
@@ -32,13 +34,6 @@ from ..ir.hlo.rewrite import (
     with_attrs,
     with_operands,
 )
-
-SHOWS_NAN = frozenset({
-    "add", "subtract", "multiply", "divide", "negate", "abs", "maximum", "minimum", "exponential",
-    "exponential-minus-one", "log", "log-plus-one", "tanh", "sqrt", "rsqrt", "logistic", "convert",
-    "broadcast", "reshape", "bitcast", "transpose", "copy",
-})  # fmt: skip
-"""Operations whose result has a NaN for every NaN of an operand."""
 
 ALWAYS = 1 << 22
 """Bytes that computing weights out of constants may always make."""
@@ -100,7 +95,7 @@ def _showing(risky: Sequence[Instruction], computation: Computation) -> tuple[in
             if i in shown or not isinstance(i.shape, Shape) or not _has_nan(i):
                 continue
             shown.add(i)
-            if i.opcode in SHOWS_NAN:
+            if definition(i.opcode).keeps_nan:
                 waiting += [o for o in i.operands if o.array.size <= i.array.size]
         if hidden & shown:
             found.append(n)
@@ -138,7 +133,7 @@ def _are_finite(weights: Instruction, group: Group) -> bool | None:
 
 def _moved(i: Instruction) -> Instruction:
     """What has the same elements, each perhaps another number of times; or more."""
-    while i.opcode in ("broadcast", "reshape", "transpose", "reverse", "copy", "bitcast"):
+    while (op := definition(i.opcode)).role is Role.MOVES and not op.cuts:
         i = i.operands[0]
     return i
 

@@ -54,7 +54,7 @@ def _wide_group(g: Group, repeated: set[Instruction]) -> Group:
 
 def _stays_near(g: Group, output: Instruction) -> bool:
     """Whether a result that a group reads again is still in cache: one of rows, or of few bytes."""
-    reduces = [i for i in g.members if i.opcode == "reduce"]
+    reduces = [i for i in g.members if definition(i.opcode).pattern is Pattern.REDUCTION]
     rows = [i for i in reduces if nonunit(dims(i.operands[0])) == nonunit(dims(output))]
     return bool(reduces) and all(_has_short_rows(i) for i in rows)
 

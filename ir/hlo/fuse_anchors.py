@@ -6,19 +6,18 @@ has the sum in its epilogue and finds the earlier one in memory.
 
 from __future__ import annotations
 
-from .fuse_kinds import dims, pattern
+from .fuse_kinds import dims, is_view, pattern
 from .fuse_state import OUTPUTS, Growing, State
 from .nodes import Instruction
 from .ops.definition import Pattern
-
-_KINDS = {"dot": "dot", "convolution": "convolution", "reduce-window": "reduction"}
+from .ops.registry import definition
 
 
 def fuse_anchors(state: State) -> None:
     """Start a group for each dot, convolution and reduce-window, and grow its epilogue."""
     for i in reversed(state.computation.instructions):
         if pattern(i) in (Pattern.OUT_FUSABLE, Pattern.WINDOW):
-            g = state.start(_KINDS[i.opcode], i)
+            g = state.start("reduction" if pattern(i) is Pattern.WINDOW else i.opcode, i)
             take_elements_of_tuple(state, g)
             while _grow(state, g):
                 pass
@@ -115,11 +114,11 @@ def _take_final_view(state: State, g: Growing) -> None:
     tail = results[0]
     while len(state.users[tail]) == 1 and tail is not state.computation.root:
         (u,) = state.users[tail]
-        if u.opcode not in ("reshape", "transpose") or not state.is_free_to_join(u):
+        if not (is_view(u) or definition(u.opcode).permutes) or not state.is_free_to_join(u):
             break
         chain.append(u)
         tail = u
-    while chain and chain[-1].opcode != "transpose":
+    while chain and not definition(chain[-1].opcode).permutes:
         chain.pop()
     for i in chain:
         if state.refusal(g, i):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .fuse_kinds import flops, is_free, is_work, pattern
+from .fuse_kinds import flops, is_free, is_view, is_work, pattern
 from .fuse_state import Growing, State, accepts_clone
 from .nodes import Computation, Instruction, Shape, TupleShape
 from .ops.definition import Pattern
@@ -65,7 +65,7 @@ def _trim(state: State, g: Growing) -> None:
     changed = True
     while changed:
         changed = False
-        for i in [m for m in g.members if m.opcode == "reshape"]:
+        for i in [m for m in g.members if is_view(m)]:
             o = i.operands[0]
             reads_outside = o not in g.members and not is_free(o)
             reads_outside = reads_outside and o not in state.clones
@@ -207,9 +207,9 @@ def _edge(
     state: State, homes: dict[Instruction, set[str]], producer: Instruction, consumer: Instruction
 ) -> Edge:
     here, there = homes.get(producer, set()), homes.get(consumer, set())
-    if producer.opcode == "reshape" and not here:
+    if is_view(producer) and not here:
         return Edge(producer, consumer, False, "a view of the whole buffer, no work")
-    if consumer.opcode == "reshape" and not there:
+    if is_view(consumer) and not there:
         return Edge(producer, consumer, False, "only a view follows")
     if there and there <= here:
         if producer in state.clones:

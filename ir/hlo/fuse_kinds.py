@@ -27,9 +27,9 @@ def is_free(i: Instruction) -> bool:
     """Whether every group that uses ``i`` makes its own: scalars and splats of constants, iotas."""
     if i.opcode == "constant":
         return isinstance(i.shape, Shape) and i.shape.size == 1
-    if i.opcode in ("broadcast", "reshape"):
-        return is_free(i.operands[0])
-    return i.opcode == "iota"
+    if pattern(i) is Pattern.BROADCAST or is_view(i):
+        return not i.operands or is_free(i.operands[0])
+    return False
 
 
 def is_inlinable(i: Instruction) -> bool:
@@ -50,9 +50,15 @@ def nonunit(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(d for d in shape if d != 1)
 
 
+def is_view(i: Instruction) -> bool:
+    """True if ``i`` is its operand's whole buffer under another shape."""
+    op = definition(i.opcode)
+    return op.alias and op.pattern is Pattern.INJECTIVE
+
+
 def is_unit_view(i: Instruction) -> bool:
     """Whether ``i`` is a reshape that adds and drops dimensions of size 1 and does nothing else."""
-    return i.opcode == "reshape" and nonunit(dims(i)) == nonunit(dims(i.operands[0]))
+    return is_view(i) and nonunit(dims(i)) == nonunit(dims(i.operands[0]))
 
 
 def flops(i: Instruction) -> float:

@@ -6,11 +6,12 @@ group. If that is one group, the group holds the instruction's post-dominator an
 
 from __future__ import annotations
 
-from .fuse_kinds import dims, flops, is_inlinable, is_unit_view, nbytes, pattern, size
+from .fuse_kinds import dims, flops, is_inlinable, is_unit_view, is_view, nbytes, pattern, size
 from .fuse_rows import stage_key
 from .fuse_state import ACCESSES, CLONE_FLOPS, OUTPUTS, SMALL, Growing, Key, State
 from .nodes import Instruction
 from .ops.definition import Pattern
+from .ops.registry import definition
 
 
 def fuse_loops(state: State) -> None:
@@ -20,7 +21,7 @@ def fuse_loops(state: State) -> None:
             continue
         if not is_inlinable(i):
             _start_opaque(state, i)
-        elif not _join_users(state, i) and i.opcode != "reshape":
+        elif not _join_users(state, i) and not is_view(i):
             state.start("elementwise", i)
 
 
@@ -76,7 +77,7 @@ def _operand_refusal(user: Instruction, i: Instruction) -> str:
             return f"feeds a {user.opcode}: it would be recomputed for every tile of the result"
         case Pattern.WINDOW:
             return "feeds overlapping windows: it would be recomputed for each of them"
-        case Pattern.INJECTIVE if user.opcode in ("concatenate", "pad", "gather"):
+        case Pattern.INJECTIVE if definition(user.opcode).gaps:
             if flops(i) > CLONE_FLOPS * 2 and size(i) > SMALL:
                 return f"feeds a {user.opcode} that would compute it for elements it does not use"
         case Pattern.BROADCAST if size(i) * 4 > size(user) and flops(i) > CLONE_FLOPS:

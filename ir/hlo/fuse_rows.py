@@ -122,7 +122,7 @@ def _reads_by_row(state: State, g: Growing, o: Instruction) -> bool:
         return True
     if is_unit_view(o):
         return _reads_by_row(state, g, o.operands[0])
-    if o.opcode == "broadcast" and nonunit(dims(o)) == g.space:
+    if pattern(o) is Pattern.BROADCAST and o.operands and nonunit(dims(o)) == g.space:
         row = o.operands[0]
         to = [k for k, d in enumerate(dims(o)) if d != 1]
         mapped = [to.index(k) for k in o.attrs["dimensions"] if dims(o)[k] != 1]

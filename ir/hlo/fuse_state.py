@@ -11,9 +11,10 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from .fuse_graph import Clusters
-from .fuse_kinds import dims, flops, is_free, is_work, nbytes, pattern, size
+from .fuse_kinds import dims, flops, is_free, is_view, is_work, nbytes, pattern, size
 from .nodes import Computation, Instruction
 from .ops.definition import Pattern
+from .ops.registry import definition
 from .rewrite import users
 
 LIMIT = 128
@@ -108,8 +109,7 @@ class State:
         if i is self.computation.root:
             return True
         return any(
-            not takes_elements(u, i) or (u.opcode == "reshape" and self._stored[u])
-            for u in self.users[i]
+            not takes_elements(u, i) or (is_view(u) and self._stored[u]) for u in self.users[i]
         )
 
     def refusal(self, g: Growing, i: Instruction) -> str:
@@ -192,11 +192,12 @@ def _clones(computation: Computation) -> dict[Instruction, float]:
 
 def _is_cheap(i: Instruction, clones: dict[Instruction, float]) -> bool:
     """Whether doing ``i`` again costs no more than reading its result would."""
-    if i.opcode in ("slice", "reverse", "real", "imag"):
-        return True
-    if i.opcode == "reshape" and i.operands[0] in clones:
+    again = definition(i.opcode).again
+    if again is not None:
+        return again
+    if is_view(i) and i.operands[0] in clones:
         return True  # whatever its size: a view of what is in no buffer has none
-    if i.opcode in ("gather", "concatenate", "dynamic-slice") or size(i) <= 1:
+    if size(i) <= 1:
         return False
     if flops(i) + sum(clones.get(o, 0.0) for o in i.operands) > CLONE_FLOPS:
         return False
@@ -214,10 +215,8 @@ def _through(user: Instruction, operand: Instruction, key: Key) -> Key:
         case Pattern.REDUCTION:
             return "full"
         case _:
-            match user.opcode:
-                case "broadcast" | "transpose":
-                    return (key, user.opcode, user.attrs.get("dimensions", ()))
-                case "reshape":
-                    return (key, "reshape", dims(user), dims(operand))
-                case _:
-                    return (key, user)
+            if is_view(user):
+                return (key, user.opcode, dims(user), dims(operand))
+            if pattern(user) is Pattern.BROADCAST or definition(user.opcode).permutes:
+                return (key, user.opcode, user.attrs.get("dimensions", ()))
+            return (key, user)

@@ -15,9 +15,9 @@ SKIPS = "skips_holes"
 
 def multiplies_holes(i: Instruction) -> bool:
     """Whether ``i`` is a convolution of floats that has holes and may fill them with zeros."""
-    if i.opcode != "convolution" or i.attrs.get(SKIPS) or not i.array.dtype.is_float:
+    labels = i.attrs.get("dim_labels")
+    if labels is None or i.attrs.get(SKIPS) or not i.array.dtype.is_float:
         return False
-    labels = i.attrs["dim_labels"]
     if not i.array.size or not i.operands[1].array.size:
         return False
     return any(

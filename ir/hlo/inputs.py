@@ -13,11 +13,10 @@ from ..dtypes import DType, to_numpy
 from ..errors import UnsupportedError
 from ..formats import FORMATS
 from .nodes import AnyShape, Computation, Instruction, Shape, TupleShape
+from .ops.definition import Pattern
+from .ops.registry import definition
 
 Array: TypeAlias = np.ndarray[Any, Any]
-
-_POSITIVE = ("sqrt", "rsqrt", "log", "log-plus-one", "cbrt")
-_PASSES = ("add", "broadcast", "reshape", "convert", "transpose", "copy", "multiply")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +129,10 @@ def _draw(rng: np.random.Generator, draw: Draw) -> Array:
 
 def _scale(computation: Computation, parameter: Instruction) -> float:
     for user in computation.instructions:
-        if user.opcode in ("dot", "convolution") and len(user.operands) == 2:
+        product = definition(user.opcode).pattern is Pattern.OUT_FUSABLE
+        if product and len(user.operands) == 2:
             weights = user.operands[1]
-            while weights.opcode in ("transpose", "reshape", "convert") and weights.operands:
+            while _is_rearranged(weights):
                 weights = weights.operands[0]
             if weights is parameter:
                 columns = user.array.dims[-1] if user.array.dims else 1
@@ -141,10 +141,18 @@ def _scale(computation: Computation, parameter: Instruction) -> float:
     return 1.0
 
 
+def _is_rearranged(i: Instruction) -> bool:
+    """True if ``i`` has the elements of its one operand, each once and perhaps converted."""
+    if len(i.operands) != 1 or not definition(i.opcode).keeps_positive:
+        return False
+    return i.array.size == i.operands[0].array.size
+
+
 def _reach(computation: Computation) -> set[Instruction]:
     """Instructions whose values flow, by sums and products alone, into a root or logarithm."""
     wanted: set[Instruction] = set()
     for i in reversed(computation.instructions):
-        if i.opcode in _POSITIVE or (i in wanted and i.opcode in _PASSES):
+        op = definition(i.opcode)
+        if op.needs_positive or (i in wanted and op.keeps_positive):
             wanted.update(i.operands)
     return wanted
