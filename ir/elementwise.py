@@ -39,7 +39,8 @@ class ElementwiseOp:
     ``rounding``: a result is rounded; rounding it or the operands gives the same ("commutes"); no
     result is rounded, though rounded operands may change it ("exact"). ``keeps_nan``: NaN in an
     operand is NaN in the result. Arguments drawn at random are positive where what they flow into
-    ``needs_positive`` ones, by way of what ``keeps_positive``.
+    ``needs_positive`` ones, by way of what ``keeps_positive``. ``of_bits``: integers of fewer than
+    8 bits are taken as bits, without a sign. ``dialects`` of MLIR have it under the same name.
     """
 
     name: str
@@ -56,6 +57,8 @@ class ElementwiseOp:
     keeps_nan: bool = False
     needs_positive: bool = False
     keeps_positive: bool = False
+    of_bits: bool = False
+    dialects: tuple[str, ...] = ("stablehlo",)
 
     def result_dtype(self, *args: DType) -> DType:
         """Element type of the result for operands of the given element types."""
@@ -89,14 +92,11 @@ def _wide(name: str, f: Callable[..., Array]) -> Callable[..., Array]:
     return run
 
 
-_OF_BITS = frozenset({"shift-left", "shift-right-logical", "popcnt", "count-leading-zeros"})
-
-
 def _few_bits(name: str, f: Callable[..., Array], args: tuple[Array, ...]) -> Array:
     """An operation on integers of 2 or 4 bits, by way of 8."""
     last = args[-1].dtype
     bits = int(last.name.lstrip("uint"))
-    kind = "uint" if name in _OF_BITS or last.name[0] == "u" else "int"
+    kind = "uint" if TABLE[name].of_bits or last.name[0] == "u" else "int"
     if name == "shift-right-arithmetic":
         amount = convert(args[1], _integer("uint", bits)).astype(np.int8)
         return convert(f(convert(args[0], _integer("int", bits)).astype(np.int8), amount), last)
@@ -276,6 +276,7 @@ def _compare(name: str, numpy: Callable[..., Array], kinds: str = "psufc") -> El
     return ElementwiseOp(name, 2, kinds, _wide(name, numpy), result="pred", index_only=True)
 
 
+_CHLO = ("chlo",)
 _BOTH: dict[str, Any] = {"commutative": True, "associative": True}
 
 TABLE: dict[str, ElementwiseOp] = {
@@ -292,17 +293,17 @@ TABLE: dict[str, ElementwiseOp] = {
         _op("atan2", 2, "fc", np.arctan2, flops=30, transcendental=True),
         ElementwiseOp("floordiv", 2, "su", np.floor_divide, flops=4, index_only=True),
         ElementwiseOp("floormod", 2, "su", np.mod, flops=4, index_only=True),
-        _op("mulhi", 2, "su", _mulhi),
+        _op("mulhi", 2, "su", _mulhi, dialects=_CHLO),
         _op("fma", 3, "f", _fma, flops=2, index_only=True),
         _op("and", 2, "psu", np.bitwise_and, **_BOTH),
         _op("or", 2, "psu", np.bitwise_or, **_BOTH),
         _op("xor", 2, "psu", np.bitwise_xor, **_BOTH),
         _op("not", 1, "psu", _not),
-        _op("shift-left", 2, "su", _shift_left),
-        _op("shift-right-logical", 2, "su", _shift_right_logical),
+        _op("shift-left", 2, "su", _shift_left, of_bits=True),
+        _op("shift-right-logical", 2, "su", _shift_right_logical, of_bits=True),
         _op("shift-right-arithmetic", 2, "su", _shift_right_arithmetic),
-        _op("popcnt", 1, "su", _popcnt),
-        _op("count-leading-zeros", 1, "su", _clz),
+        _op("popcnt", 1, "su", _popcnt, of_bits=True),
+        _op("count-leading-zeros", 1, "su", _clz, of_bits=True),
         _compare("eq", np.equal),
         _compare("ne", np.not_equal),
         _compare("lt", np.less, "psuf"),
@@ -330,19 +331,26 @@ TABLE: dict[str, ElementwiseOp] = {
         _slow("tanh", "fc", np.tanh, 16, keeps_nan=True),
         _slow("sine", "fc", np.sin, 20),
         _slow("cosine", "fc", np.cos, 20),
-        _slow("tan", "fc", np.tan, 24),
-        _slow("sinh", "fc", np.sinh, 20),
-        _slow("cosh", "fc", np.cosh, 20),
-        _slow("asin", "fc", np.arcsin, 20),
-        _slow("acos", "fc", np.arccos, 20),
-        _slow("atan", "fc", np.arctan, 20),
-        _slow("asinh", "fc", np.arcsinh, 24),
-        _slow("acosh", "fc", np.arccosh, 24),
-        _slow("atanh", "fc", np.arctanh, 24),
-        _slow("erf", "f", _erf, 20),
-        _slow("erfc", "f", _erfc, 24),
+        _slow("tan", "fc", np.tan, 24, dialects=("stablehlo", *_CHLO)),
+        _slow("sinh", "fc", np.sinh, 20, dialects=_CHLO),
+        _slow("cosh", "fc", np.cosh, 20, dialects=_CHLO),
+        _slow("asin", "fc", np.arcsin, 20, dialects=_CHLO),
+        _slow("acos", "fc", np.arccos, 20, dialects=_CHLO),
+        _slow("atan", "fc", np.arctan, 20, dialects=_CHLO),
+        _slow("asinh", "fc", np.arcsinh, 24, dialects=_CHLO),
+        _slow("acosh", "fc", np.arccosh, 24, dialects=_CHLO),
+        _slow("atanh", "fc", np.arctanh, 24, dialects=_CHLO),
+        _slow("erf", "f", _erf, 20, dialects=_CHLO),
+        _slow("erfc", "f", _erfc, 24, dialects=_CHLO),
     )
 }
+
+
+def named(dialect: str) -> tuple[str, ...]:
+    """What a dialect of MLIR calls the operations of one and two operands that it has as such."""
+    rows = (op for op in TABLE.values() if op.arity < 3 and not op.index_only)
+    return tuple(op.name.replace("-", "_") for op in rows if dialect in op.dialects)
+
 
 DIRECTIONS: dict[str, str] = {d: d.lower() for d in ("EQ", "NE", "LT", "LE", "GT", "GE")}
 

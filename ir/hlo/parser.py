@@ -153,7 +153,7 @@ class _Parser:
                 cursor.fail(f"attribute `{key}` is given twice", at=at)
             if key == "metadata":
                 metadata = self.metadata_value()
-            elif key in _OF_ONE and key not in definition(opcode.removesuffix("-start")).attributes:
+            elif key in _OF_ONE and not definition(opcode.removesuffix("-start")).takes(key):
                 attrs[key] = Raw(cursor.raw_value())
             else:
                 attrs[key] = parse_attribute(cursor, key, self.called)

@@ -16,9 +16,8 @@ from ...hlo.nodes import (
     Window,
     WindowDim,
 )
+from ...hlo.ops.registry import definition
 from .schema import (
-    ATTRIBUTES,
-    CALLS,
     DEFAULTS,
     DIMENSIONS,
     ENUMS,
@@ -35,7 +34,7 @@ def read_attributes(
 ) -> dict[str, Any]:
     """What the text of this instruction has after its operands, but for metadata."""
     attrs: dict[str, Any] = {}
-    for word in ATTRIBUTES.get(opcode, "").split():
+    for word in definition(opcode).attributes.split():
         name = word.rstrip("?")
         value = _value(message, opcode, name)
         if word.endswith("?") and value in (None, False, 0, (), "", DEFAULTS.get(name)):
@@ -144,7 +143,7 @@ def _usual_type(operands: tuple[Instruction, ...]) -> str:
 def _called(
     message: Message, opcode: str, operands: tuple[Instruction, ...], called: list[Computation]
 ) -> dict[str, Any]:
-    names: tuple[str, ...] = CALLS.get(opcode, ())
+    names: tuple[str, ...] = definition(opcode).calls
     if opcode == "conditional":
         choice = operands[0].shape if operands else None
         if not isinstance(choice, Shape) or choice.dtype.kind != "pred":

@@ -23,13 +23,13 @@ from ...hlo.nodes import (
     TupleShape,
     WindowDim,
 )
+from ...hlo.ops.registry import definition
 from ...hlo.rewrite import called
 from ...hlo.shape_text import parse_shape
 from .encode import Writer, write_literal, write_shape
 from .schema import (
     API_VERSION,
     CALLED,
-    CALLS,
     COMPUTATION_FUSED,
     COMPUTATION_ID,
     COMPUTATION_INSTRUCTIONS,
@@ -172,7 +172,7 @@ def _instruction(
         out.message(LITERAL, write_literal(i.attrs["literal"], i.shape))
     if i.opcode == "custom-call" and "api_version" not in i.attrs:
         out.integer(API_VERSION, 1)
-    order = CALLS.get(i.opcode, ())
+    order = definition(i.opcode).calls
     callees = [i.attrs[a] for a in order if a in i.attrs] or list(called(i))
     out.integers(CALLED, [numbers[c] for c in callees])
     before = i.attrs.get("control-predecessors")

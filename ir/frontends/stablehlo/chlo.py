@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import inf
 
 from ...dtypes import BY_NAME, f32
+from ...elementwise import named
 from ...hlo.nodes import Instruction, Shape, TupleShape
 from ...hlo.shape_text import show_shape
 from . import special
@@ -28,11 +29,6 @@ from .ops_plain import (
 )
 from .syntax import Dense
 from .terms import Term
-
-ELEMENTWISE = (
-    "acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "sinh", "tan", "erf", "erfc",
-    "mulhi",
-)  # fmt: skip
 
 
 def formula(function: Callable[..., Term], arity: int = 1) -> Handler:
@@ -212,7 +208,7 @@ _ARITHMETIC = (
 )  # fmt: skip
 
 TABLE: Mapping[str, Handler] = {
-    **dict.fromkeys(ELEMENTWISE, elementwise),
+    **dict.fromkeys(named("chlo"), elementwise),
     **_FORMULAS,
     "square": square,
     "conj": conj,

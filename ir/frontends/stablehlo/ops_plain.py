@@ -9,21 +9,11 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import to_numpy
+from ...elementwise import named
 from ...hlo.nodes import Instruction, PadDim, Shape, SliceDim, TokenShape, TupleShape
 from ...hlo.shape_text import show_shape
 from .lower import Handler, Results, Site
 from .syntax import Dense
-
-UNARY = (
-    "abs", "cbrt", "ceil", "cosine", "count_leading_zeros", "exponential",
-    "exponential_minus_one", "floor", "is_finite", "log", "log_plus_one", "logistic", "negate",
-    "not", "popcnt", "round_nearest_afz", "round_nearest_even", "rsqrt", "sign", "sine", "sqrt",
-    "tan", "tanh",
-)  # fmt: skip
-BINARY = (
-    "add", "and", "atan2", "divide", "maximum", "minimum", "multiply", "or", "power", "remainder",
-    "shift_left", "shift_right_arithmetic", "shift_right_logical", "subtract", "xor",
-)  # fmt: skip
 
 
 def elementwise(site: Site) -> Results:
@@ -277,7 +267,7 @@ def index_of_device(site: Site) -> Results:
 
 
 TABLE: Mapping[str, Handler] = {
-    **dict.fromkeys([*UNARY, *BINARY], elementwise),
+    **dict.fromkeys(named("stablehlo"), elementwise),
     "maximum": extreme,
     "minimum": extreme,
     "clamp": elementwise,

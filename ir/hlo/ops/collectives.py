@@ -116,27 +116,36 @@ def _zero(i: Instruction, args: list[Value], run: Run) -> Value:
     return np.zeros((), to_numpy(i.array.dtype))
 
 
-_GROUPS = ("channel_id", "replica_groups", "use_global_device_ids", "constrain_layout")
+DEVICES = "channel_id? constrain_layout? use_global_device_ids?"
+GATHERS = "channel_id? constrain_layout? dimensions use_global_device_ids?"
+"""The attributes of collectives, and of those that put pieces together along a dimension."""
 
 DEFINITIONS = (
     OpDef(
         "all-reduce",
-        attributes=(*_GROUPS, "to_apply"),
+        attributes=DEVICES,
+        calls=("to_apply",),
         shape=_all_reduce,
         result_type=alike,
         numpy=_exchange,
         one_device=True,
     ),
-    OpDef("all-gather", attributes=(*_GROUPS, "dimensions"), numpy=_exchange, one_device=True),
-    OpDef("all-to-all", attributes=(*_GROUPS, "dimensions"), numpy=_exchange, one_device=True),
+    OpDef("all-gather", attributes=GATHERS, numpy=_exchange, one_device=True),
     OpDef(
-        "reduce-scatter",
-        attributes=(*_GROUPS, "dimensions", "to_apply"),
+        "all-to-all",
+        attributes=GATHERS.replace("dimensions", "dimensions?"),
         numpy=_exchange,
         one_device=True,
     ),
-    OpDef("collective-broadcast", attributes=_GROUPS, numpy=_exchange, one_device=True),
-    OpDef(_PERMUTE, attributes=("channel_id", PAIRS), numpy=_exchange, one_device=True),
+    OpDef(
+        "reduce-scatter",
+        attributes=GATHERS,
+        calls=("to_apply",),
+        numpy=_exchange,
+        one_device=True,
+    ),
+    OpDef("collective-broadcast", attributes=DEVICES, numpy=_exchange, one_device=True),
+    OpDef(_PERMUTE, attributes=DEVICES, numpy=_exchange, one_device=True),
     *(
         OpDef(name, check=_number_of_device, one_array=True, numpy=_zero, one_device=True)
         for name in _IDS

@@ -224,14 +224,13 @@ def _branches(i: Instruction, of: Callable[[Computation], Work]) -> Work:
 DEFINITIONS = (
     OpDef(
         "parameter",
-        attributes=("number",),
+        attributes="number",
         check=_check_parameter,
         pattern=Pattern.ALIAS,
         structure=True,
     ),
     OpDef(
         "constant",
-        attributes=("literal",),
         check=_check_constant,
         numpy=_run_constant,
         in_place=free,
@@ -248,7 +247,7 @@ DEFINITIONS = (
     ),
     OpDef(
         "get-tuple-element",
-        attributes=("index",),
+        attributes="index",
         shape=_get_tuple_element,
         numpy=_run_get_tuple_element,
         pattern=Pattern.ALIAS,
@@ -257,7 +256,8 @@ DEFINITIONS = (
     ),
     OpDef(
         "call",
-        attributes=("to_apply", "calls"),
+        attributes="is_composite?",
+        calls=("to_apply",),
         shape=_result_of("to_apply", "calls"),
         check=_check_call,
         numpy=_run_call,
@@ -267,7 +267,8 @@ DEFINITIONS = (
     ),
     OpDef(
         "fusion",
-        attributes=("kind", "calls"),
+        attributes="kind",
+        calls=("calls",),
         shape=_result_of("calls"),
         check=_check_call,
         numpy=_run_call,
@@ -276,7 +277,7 @@ DEFINITIONS = (
     ),
     OpDef(
         "while",
-        attributes=("condition", "body"),
+        calls=("body", "condition"),
         shape=_first,
         check=_check_while,
         numpy=_run_while,
@@ -286,7 +287,6 @@ DEFINITIONS = (
     ),
     OpDef(
         "conditional",
-        attributes=("true_computation", "false_computation", "branch_computations"),
         shape=_result_of("branch_computations", "true_computation"),
         check=_check_conditional,
         numpy=_run_conditional,
@@ -296,7 +296,8 @@ DEFINITIONS = (
     ),
     OpDef(
         "scan",
-        attributes=("dimensions", "num_carries", "is_reverse", "is_associative", "to_apply"),
+        attributes="dimensions is_reverse? is_associative? num_carries",
+        calls=("to_apply",),
         check=_check_scan,
     ),
     OpDef(
@@ -325,18 +326,14 @@ DEFINITIONS = (
         pattern=Pattern.ALIAS,
         alias=True,
     ),
-    OpDef("domain", attributes=("domain",), shape=_first, numpy=first),
+    OpDef("domain", shape=_first, numpy=first),
     OpDef("after-all", shape=_token, numpy=_run_token, pattern=Pattern.ALIAS),
     OpDef(
         "custom-call",
         attributes=(
-            "custom_call_target",
-            "custom_call_has_side_effect",
-            "called_computations",
-            "api_version",
-            "schedule",
-            "operand_layout_constraints",
-            "output_to_operand_aliasing",
+            "window? dim_labels? feature_group_count? batch_group_count? "
+            "padding_type? custom_call_target custom_call_has_side_effect? "
+            "schedule? api_version?"
         ),
         pattern=Pattern.LIBRARY,
         structure=True,

@@ -156,7 +156,8 @@ class OpDef:
     """An operation of HLO.
 
     Reading and checking:
-      ``attributes``    names it takes, beside those that any instruction may have
+      ``attributes``    what it takes beside computations, in the order of XLA's text, with ``?``
+                        where it may be left out; ``calls``: those that name its computations
       ``left_out``      an attribute that text leaves out where it is empty
       ``shape``         inference of the result's shape; None where the text gives it
       ``check``         further rules of well-formedness
@@ -196,7 +197,8 @@ class OpDef:
     """
 
     name: str
-    attributes: tuple[str, ...] = ()
+    attributes: str = ""
+    calls: tuple[str, ...] = ()
     left_out: str = ""
     shape: ShapeRule | None = None
     check: Check | None = None
@@ -234,6 +236,10 @@ class OpDef:
     def computed(self) -> bool:
         """True if the interpreter and the compiler know how to compute it."""
         return self.refused is None
+
+    def takes(self, attribute: str) -> bool:
+        """True if an attribute is one of the operation's own."""
+        return attribute in self.attributes.replace("?", "").split()
 
     @property
     def pointwise(self) -> bool:

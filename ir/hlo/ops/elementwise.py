@@ -154,7 +154,7 @@ DEFINITIONS = (
     *(elementwise(op) for op in TABLE.values() if not op.index_only),
     OpDef(
         "compare",
-        attributes=("direction", "type"),
+        attributes="direction type?",
         shape=_compare,
         numpy=interp_pointwise.compare,
         lifted=interp_pointwise.compare,
@@ -188,7 +188,7 @@ DEFINITIONS = (
     ),
     OpDef(
         "reduce-precision",
-        attributes=("exponent_bits", "mantissa_bits"),
+        attributes="exponent_bits mantissa_bits",
         shape=_reduce_precision,
         numpy=interp_pointwise.reduce_precision,
         lifted=interp_pointwise.reduce_precision,

@@ -146,7 +146,7 @@ def _combined(i: Instruction, of: Callable[[Computation], Work]) -> Work:
 DEFINITIONS = (
     OpDef(
         "dynamic-slice",
-        attributes=("dynamic_slice_sizes",),
+        attributes="dynamic_slice_sizes",
         shape=_dynamic_slice,
         numpy=interp_indexing.dynamic_slice,
         fit=interp_live.dynamic_slice,
@@ -165,14 +165,9 @@ DEFINITIONS = (
     OpDef(
         "gather",
         attributes=(
-            "offset_dims",
-            "collapsed_slice_dims",
-            "start_index_map",
-            "operand_batching_dims",
-            "start_indices_batching_dims",
-            "index_vector_dim",
-            "slice_sizes",
-            "indices_are_sorted",
+            "offset_dims collapsed_slice_dims start_index_map "
+            "operand_batching_dims? start_indices_batching_dims? index_vector_dim "
+            "slice_sizes indices_are_sorted?"
         ),
         shape=_gather,
         numpy=interp_indexing.gather,
@@ -187,16 +182,11 @@ DEFINITIONS = (
     OpDef(
         "scatter",
         attributes=(
-            "update_window_dims",
-            "inserted_window_dims",
-            "scatter_dims_to_operand_dims",
-            "input_batching_dims",
-            "scatter_indices_batching_dims",
-            "index_vector_dim",
-            "indices_are_sorted",
-            "unique_indices",
-            "to_apply",
+            "update_window_dims inserted_window_dims scatter_dims_to_operand_dims "
+            "input_batching_dims? scatter_indices_batching_dims? index_vector_dim "
+            "indices_are_sorted? unique_indices?"
         ),
+        calls=("to_apply",),
         shape=_scatter,
         check=_check_combiner,
         numpy=interp_indexing.scatter,

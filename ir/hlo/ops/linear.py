@@ -144,19 +144,15 @@ def _substituted(i: Instruction, of: Callable[[Computation], Work]) -> Work:
     return Work(2.0, 0.0, 2.0).times(size_of(i) * i.operands[0].array.dims[-1])
 
 
-_NORM = ("epsilon", "feature_index")
+PAIRED = "lhs_batch_dims? lhs_contracting_dims rhs_batch_dims? rhs_contracting_dims"
+"""The attributes of a product: which dimensions of its operands go together."""
+
+_NORM = "epsilon feature_index"
 
 DEFINITIONS = (
     OpDef(
         "dot",
-        attributes=(
-            "lhs_batch_dims",
-            "rhs_batch_dims",
-            "lhs_contracting_dims",
-            "rhs_contracting_dims",
-            "operand_precision",
-            "algorithm",
-        ),
+        attributes=f"{PAIRED} algorithm?",
         shape=_dot,
         result_type=both_real,
         numpy=interp_linear.dot,
@@ -168,7 +164,7 @@ DEFINITIONS = (
     ),
     OpDef(
         "fft",
-        attributes=("fft_type", "fft_length"),
+        attributes="fft_type fft_length",
         shape=_fft,
         numpy=interp_linear.fft,
         work=_butterflies,
@@ -176,7 +172,7 @@ DEFINITIONS = (
     ),
     OpDef(
         "cholesky",
-        attributes=("lower",),
+        attributes="lower?",
         shape=_cholesky,
         numpy=interp_linear.cholesky,
         work=_factored,
@@ -184,7 +180,7 @@ DEFINITIONS = (
     ),
     OpDef(
         "triangular-solve",
-        attributes=("left_side", "lower", "unit_diagonal", "transpose_a"),
+        attributes="left_side? lower? unit_diagonal? transpose_a?",
         shape=_triangular_solve,
         numpy=interp_linear.triangular_solve,
         work=_substituted,
@@ -192,21 +188,21 @@ DEFINITIONS = (
     ),
     OpDef(
         "batch-norm-training",
-        attributes=_NORM,
+        attributes="epsilon feature_index",
         shape=_batch_norm,
         check=_check_batch_norm,
         numpy=interp_linear.batch_norm_training,
     ),
     OpDef(
         "batch-norm-inference",
-        attributes=_NORM,
+        attributes="epsilon feature_index",
         shape=_like_first,
         check=_check_batch_norm,
         numpy=interp_linear.batch_norm_inference,
     ),
     OpDef(
         "batch-norm-grad",
-        attributes=_NORM,
+        attributes="epsilon feature_index",
         shape=_batch_norm,
         check=_check_batch_norm,
         numpy=interp_linear.batch_norm_grad,

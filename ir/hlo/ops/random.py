@@ -48,17 +48,17 @@ def _state_problem(i: Instruction) -> tuple[str, str]:
 
 
 DEFINITIONS = (
-    OpDef("rng", attributes=("distribution",), check=_check_rng, one_array=True),
+    OpDef("rng", attributes="distribution", check=_check_rng, one_array=True),
     OpDef(
         "rng-bit-generator",
-        attributes=("algorithm",),
+        attributes="algorithm",
         check=_check_random_bits,
         numpy=interp_random.rng_bit_generator,
         problem=_state_problem,
     ),
     OpDef(
         "rng-get-and-update-state",
-        attributes=("delta",),
+        attributes="delta",
         shape=_next_state,
         pattern=Pattern.LIBRARY,
     ),

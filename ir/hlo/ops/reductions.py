@@ -135,7 +135,8 @@ def _levels(count: int) -> float:
 DEFINITIONS = (
     OpDef(
         "reduce",
-        attributes=("dimensions", "to_apply"),
+        attributes="dimensions",
+        calls=("to_apply",),
         shape=_reduce,
         check=check_reducer,
         result_type=alike,
@@ -147,7 +148,8 @@ DEFINITIONS = (
     ),
     OpDef(
         "map",
-        attributes=("dimensions", "to_apply"),
+        attributes="dimensions",
+        calls=("to_apply",),
         shape=_map,
         check=_check_map,
         numpy=interp_reduce.map_,
@@ -157,7 +159,8 @@ DEFINITIONS = (
     ),
     OpDef(
         "sort",
-        attributes=("dimensions", "is_stable", "to_apply"),
+        attributes="dimensions is_stable?",
+        calls=("to_apply",),
         shape=_sort,
         check=_check_comparator,
         numpy=interp_sort.sort,
@@ -168,7 +171,7 @@ DEFINITIONS = (
     ),
     OpDef(
         "topk",
-        attributes=("k", "largest"),
+        attributes="k largest",
         shape=_topk,
         numpy=interp_sort.topk,
         work=_ranked,

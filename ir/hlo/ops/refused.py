@@ -6,28 +6,37 @@ the one operation that they are.
 
 from __future__ import annotations
 
+from .collectives import DEVICES, GATHERS
 from .definition import NO_CODE, ONE_DEVICE, QUEUE, OpDef
+from .linear import PAIRED
 
 _EXCHANGES = ("it exchanges values between devices", ONE_DEVICE)
 _OUTSIDE = ("it exchanges values with another program or the host", QUEUE)
+_CHANNEL = "channel_id? is_host_transfer?"
 
 _HALVES = (
-    *(f"async-{half}" for half in ("start", "update", "done")),
     *(
-        f"{whole}-{half}"
-        for whole in ("copy", "all-gather", "all-reduce", "collective-permute")
-        for half in ("start", "done")
+        OpDef(f"async-{half}", calls=("calls",), refused=NO_CODE)
+        for half in ("start", "update", "done")
+    ),
+    OpDef("all-gather-start", attributes=GATHERS, refused=NO_CODE),
+    OpDef("all-reduce-start", attributes=DEVICES, calls=("to_apply",), refused=NO_CODE),
+    OpDef("collective-permute-start", attributes=DEVICES, refused=NO_CODE),
+    OpDef("copy-start", refused=NO_CODE),
+    *(
+        OpDef(f"{whole}-done", refused=NO_CODE)
+        for whole in ("all-gather", "all-reduce", "collective-permute", "copy")
     ),
 )
 
 DEFINITIONS = (
     OpDef("infeed", refused=("it reads from a queue of the device", QUEUE), acts=True),
     OpDef("outfeed", refused=("it writes to a queue of the device", QUEUE), acts=True),
-    OpDef("send", refused=_OUTSIDE, acts=True),
-    OpDef("send-done", refused=_OUTSIDE),
-    OpDef("recv", refused=_OUTSIDE, acts=True),
-    OpDef("recv-done", refused=_OUTSIDE),
-    OpDef("ragged-all-to-all", refused=_EXCHANGES),
+    OpDef("send", attributes=_CHANNEL, refused=_OUTSIDE, acts=True),
+    OpDef("send-done", attributes=_CHANNEL, refused=_OUTSIDE),
+    OpDef("recv", attributes=_CHANNEL, refused=_OUTSIDE, acts=True),
+    OpDef("recv-done", attributes=_CHANNEL, refused=_OUTSIDE),
+    OpDef("ragged-all-to-all", attributes=DEVICES, refused=_EXCHANGES),
     OpDef("collective-reduce", refused=_EXCHANGES),
     OpDef(
         "shuffle",
@@ -35,11 +44,13 @@ DEFINITIONS = (
     ),
     OpDef(
         "ragged-dot",
-        refused=(
-            "this version has no code for ragged products",
-            "write it as dots and selects",
-        ),
+        attributes=PAIRED,
+        refused=("this version has no code for ragged products", "write it as dots and selects"),
     ),
-    OpDef("scaled-dot", refused=(NO_CODE[0], "scale the operands and use dot")),
-    *(OpDef(name, refused=NO_CODE) for name in _HALVES),
+    OpDef(
+        "scaled-dot",
+        attributes=PAIRED,
+        refused=(NO_CODE[0], "scale the operands and use dot"),
+    ),
+    *_HALVES,
 )

@@ -147,7 +147,7 @@ def _bitcast_problem(i: Instruction) -> tuple[str, str]:
 DEFINITIONS = (
     OpDef(
         "iota",
-        attributes=("iota_dimension",),
+        attributes="iota_dimension",
         check=_check_iota,
         one_array=True,
         numpy=interp_shaping.iota,
@@ -156,7 +156,7 @@ DEFINITIONS = (
     ),
     OpDef(
         "broadcast",
-        attributes=("dimensions",),
+        attributes="dimensions",
         left_out="dimensions",
         check=_check_broadcast,
         one_array=True,
@@ -207,7 +207,7 @@ DEFINITIONS = (
     ),
     OpDef(
         "transpose",
-        attributes=("dimensions",),
+        attributes="dimensions",
         shape=_transpose,
         numpy=interp_shaping.transpose,
         lifted=first,
@@ -222,7 +222,7 @@ DEFINITIONS = (
     ),
     OpDef(
         "reverse",
-        attributes=("dimensions",),
+        attributes="dimensions",
         shape=_reverse,
         numpy=interp_shaping.reverse,
         in_place=free,
@@ -234,7 +234,7 @@ DEFINITIONS = (
     ),
     OpDef(
         "slice",
-        attributes=("slice",),
+        attributes="slice",
         shape=_slice,
         numpy=interp_shaping.slice_,
         fit=interp_live.slice_,
@@ -248,7 +248,7 @@ DEFINITIONS = (
     ),
     OpDef(
         "pad",
-        attributes=("padding",),
+        attributes="padding",
         shape=_pad,
         numpy=interp_shaping.pad,
         in_place=two,
@@ -259,7 +259,7 @@ DEFINITIONS = (
     ),
     OpDef(
         "concatenate",
-        attributes=("dimensions",),
+        attributes="dimensions",
         shape=_concatenate,
         numpy=interp_shaping.concatenate,
         fit=interp_live.concatenate,
@@ -271,7 +271,7 @@ DEFINITIONS = (
     ),
     OpDef(
         "get-dimension-size",
-        attributes=("dimensions",),
+        attributes="dimensions",
         shape=_scalar_s32,
         check=_check_dimension_size,
         numpy=interp_shaping.get_dimension_size,
@@ -279,7 +279,7 @@ DEFINITIONS = (
     ),
     OpDef(
         "set-dimension-size",
-        attributes=("dimensions",),
+        attributes="dimensions",
         shape=_set_dimension_size,
         check=_check_dimension_size,
         numpy=interp_shaping.set_dimension_size,

@@ -132,12 +132,7 @@ DEFINITIONS = (
     OpDef(
         "convolution",
         attributes=(
-            "window",
-            "dim_labels",
-            "feature_group_count",
-            "batch_group_count",
-            "operand_precision",
-            "skips_holes",
+            "window dim_labels feature_group_count? batch_group_count? conv_kind? padding_type?"
         ),
         left_out="window",
         shape=_convolution,
@@ -151,7 +146,8 @@ DEFINITIONS = (
     ),
     OpDef(
         "reduce-window",
-        attributes=("window", "to_apply"),
+        attributes="window",
+        calls=("to_apply",),
         left_out="window",
         shape=_reduce_window,
         check=check_reducer,
@@ -165,7 +161,8 @@ DEFINITIONS = (
     ),
     OpDef(
         "select-and-scatter",
-        attributes=("window", "select", "scatter"),
+        attributes="window",
+        calls=("select", "scatter"),
         left_out="window",
         shape=_select_and_scatter,
         check=_check_select_and_scatter,

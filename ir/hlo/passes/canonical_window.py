@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..interp_values import simple_op
 from ..nodes import HloModule, Instruction, PadDim, Window
 from ..rewrite import map_computations, rebuild, with_attrs, with_operands
-from .match import all_static, combiner, is_splat, splat
+from .match import all_static, is_splat, splat
 
 
 def canonical_window(module: HloModule) -> HloModule:
@@ -47,7 +48,7 @@ def _harmless(i: Instruction, padded: Instruction) -> bool:
         return False
     if a.tobytes() == b.tobytes():
         return True
-    maximum = combiner(i.attrs["to_apply"]) == "maximum"
+    maximum = simple_op(i.attrs["to_apply"]) == "maximum"
     return maximum and bool(a == 0) and is_nonnegative(i.operands[0].operands[0])
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..nodes import Computation, Instruction, Shape
+from ..nodes import Instruction, Shape
 from ..ops.definition import Role
 from ..ops.registry import definition
 
@@ -59,15 +59,6 @@ def is_splat(i: Instruction, value: float) -> bool:
 def is_integral(i: Instruction) -> bool:
     """Whether elements are integers or truth values, so that ``x == x`` holds for all of them."""
     return i.array.dtype.kind in ("signed", "unsigned", "pred")
-
-
-def combiner(computation: Computation) -> str | None:
-    """The opcode of ``(a, b) -> a opcode b``, else None."""
-    root, parameters = computation.root, computation.parameters
-    if len(parameters) != 2 or set(root.operands) != set(parameters) or len(root.operands) != 2:
-        return None
-    commutes = ("add", "multiply", "maximum", "minimum", "and", "or", "xor")
-    return root.opcode if root.opcode in commutes else None
 
 
 def nonunit(dims: tuple[int, ...]) -> tuple[int, ...]:

@@ -8,11 +8,11 @@ from dataclasses import replace
 from ...dtypes import BY_NAME, DType, pred
 from ...elementwise import identity
 from ...errors import UnsupportedError
+from ..interp_values import simple_op
 from ..nodes import Computation, ConvLabels, Instruction, Shape, TupleShape, WindowDim
 from ..rewrite import assemble, make, parameter, with_attrs
 from . import build
 from .inline_calls import inline
-from .match import combiner
 from .pad_dynamic_moves import remade
 from .pad_dynamic_values import (
     Padded,
@@ -146,7 +146,7 @@ def _reduced(i: Instruction, operands: list[Padded], inside: Sizes, sizes: Sizes
     if not inside:
         value = remade(i, *values)
         return Padded(value, sizes) if single else _results(value, sizes, half)
-    op = combiner(i.attrs["to_apply"]) if single else None
+    op = simple_op(i.attrs["to_apply"]) if single else None
     same = {p.array.dtype for p in i.attrs["to_apply"].parameters} == {values[0].array.dtype}
     fill = neutral(op, values[0].array.dtype) if op is not None and same else None
     if fill is not None:
@@ -200,7 +200,7 @@ def select_and_scatter(i: Instruction, operands: list[Padded]) -> Padded:
     live_source = meet((source.sizes, settled(source.dims, fits)))
     dtype = x.value.array.dtype
     loser = _loser(i.attrs["select"], dtype.name)
-    op = combiner(i.attrs["scatter"])
+    op = simple_op(i.attrs["scatter"])
     nothing = neutral(op, dtype) if op is not None else None
     if (x.sizes and loser is None) or (live_source and nothing is None):
         raise refuse(i, "its `select` is no GE or LE, or its `scatter` has no neutral element")

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import to_numpy
+from ..interp_values import simple_op
 from ..nodes import HloModule, Instruction, PadDim, Shape, SliceDim
 from ..rewrite import make, map_computations, rebuild, with_attrs, with_operands
 from . import build
-from .match import all_static, combiner, is_splat, splat
+from .match import all_static, is_splat, splat
 
 Rule = Callable[[Instruction], Instruction | None]
 
@@ -205,7 +206,7 @@ def _reduce(i: Instruction) -> Instruction | None:
         return build.convert(build.broadcast(init, (), i.array.dims), i.array.dtype)
     unit = [d for d in axes if x.array.dims[d] == 1]
     same = {x.array.dtype, init.array.dtype, i.array.dtype} == {i.array.dtype}
-    op = combiner(i.attrs["to_apply"]) if same else None
+    op = simple_op(i.attrs["to_apply"]) if same else None
     if len(unit) < len(axes):
         return _reduce_nested(i, x, op) if not unit else _reduce_fewer(i, x, unit)
     if op is None:
@@ -227,7 +228,7 @@ def _reduce_nested(i: Instruction, x: Instruction, op: str | None) -> Instructio
     """reduce(reduce(x))  ->  reduce(x), for one operation with its identity as the inner init."""
     if x.opcode != "reduce" or len(x.operands) != 2 or op is None:
         return None
-    if combiner(x.attrs["to_apply"]) != op or not _is_identity(op, x.operands[1]):
+    if simple_op(x.attrs["to_apply"]) != op or not _is_identity(op, x.operands[1]):
         return None
     if x.operands[0].array.dtype != x.array.dtype:
         return None

@@ -10,11 +10,12 @@ from __future__ import annotations
 from math import prod
 
 from ...dtypes import f32
+from ..interp_values import simple_op
 from ..nodes import HloModule, Instruction, Shape
 from ..rewrite import make, map_computations, rebuild
 from . import build
 from .canonical_dot import sum_over
-from .match import all_static, combiner
+from .match import all_static
 
 LONG = 1024  # rows from which a sum is cut in two
 FIRST = 32  # rows of the first step at least
@@ -33,7 +34,7 @@ def _split(i: Instruction) -> Instruction | None:
     of, rows = x.array, prod(x.array.dims[d] for d in summed)
     if rows < LONG or not of.dtype.is_float or of.dtype.bits > 32 or of.rank - 1 in summed:
         return None
-    if combiner(i.attrs["to_apply"]) != "add" or i.array.dtype != of.dtype:
+    if simple_op(i.attrs["to_apply"]) != "add" or i.array.dtype != of.dtype:
         return None
     first = _first(of.dims, summed)
     if len(first) == len(summed):

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...dtypes import BY_NAME, DType, f16, f32, s8, s32, u8
+from ...elementwise import TABLE
 from ...formats import FORMATS, is_narrow
 from ..nodes import Computation, HloModule, Instruction, Shape, TupleShape
 from ..ops.registry import definition
@@ -25,9 +26,7 @@ from ..rewrite import (
 )
 from . import build
 
-OF_BITS = frozenset({"shift-left", "shift-right-logical", "popcnt", "count-leading-zeros"})
 INDEXED = {"dynamic-slice": 1, "dynamic-update-slice": 2, "gather": 1}
-COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"})
 
 
 def widen_narrow(module: HloModule) -> HloModule:
@@ -102,7 +101,7 @@ def _integer(i: Instruction, dtype: DType) -> Instruction:
         x, amount = i.operands
         signed = build.convert(build.convert(x, BY_NAME[f"s{dtype.bits}"]), s8)
         return build.convert(_again(i, (signed, build.convert(_bits(amount), s8)), s8), dtype)
-    if i.opcode in OF_BITS:
+    if i.opcode in TABLE and TABLE[i.opcode].of_bits:
         result = _again(i, [_bits(x) for x in i.operands], u8)
         if i.opcode == "count-leading-zeros":
             result = build.pointwise("subtract", result, build.full(spare, u8, i.array.dims))
@@ -269,7 +268,8 @@ def _simple(c: Computation) -> str | None:
         return x
 
     root = bare(c.root)
-    if root.opcode not in COMMUTATIVE or len(c.parameters) != 2:
+    commutes = root.opcode in TABLE and TABLE[root.opcode].commutative
+    if not commutes or len(c.parameters) != 2:
         return None
     whole = all(p.array.dtype == c.root.array.dtype for p in c.parameters)
     return root.opcode if whole and {bare(x) for x in root.operands} == {*c.parameters} else None

@@ -176,7 +176,7 @@ def _mirror_element(e: Emitter, x: Instruction, at: Index) -> Expr:
 def test_a_structured_operation_is_a_row_and_a_lowering(monkeypatch: pytest.MonkeyPatch) -> None:
     row = OpDef(
         "mirror",
-        attributes=("dimensions",),
+        attributes="dimensions",
         shape=_mirror_shape,
         numpy=_mirror_numpy,
         in_place=one,
