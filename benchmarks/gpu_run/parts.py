@@ -6,6 +6,7 @@ import math
 import traceback
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -90,7 +91,7 @@ def once(part: Part) -> None:
 def small(part: Part) -> None:
     """Small workloads of every kind against their references, and other libraries' arrays."""
     for work in workloads.every(True):
-        part.attempt(work.name, lambda work=work: _checked(part, work, 1))
+        part.attempt(work.name, partial(_checked, part, work, 1))
     part.attempt("other libraries' arrays", lambda: exchange(part))
 
 
@@ -112,7 +113,7 @@ def convolutions(part: Part) -> None:
 def _all(part: Part, works: Sequence[workloads.Work]) -> None:
     for n, work in enumerate(works):
         turns = len(works) - n
-        part.attempt(work.name, lambda work=work, turns=turns: _timed(part, work, turns))
+        part.attempt(work.name, partial(_timed, part, work, turns))
 
 
 def _checked(part: Part, work: workloads.Work, sets: int) -> tuple[Contender, list[Any]] | None:
@@ -140,7 +141,7 @@ def _timed(part: Part, work: workloads.Work, turns: int) -> None:
         part.write("skipped", work.name, why="wrong results are not timed")
         return
     mine, sets = found
-    facts = {"flops": work.flops, "bytes": work.bytes, "weight": work.weight}
+    facts: dict[str, Any] = {"flops": work.flops, "bytes": work.bytes, "weight": work.weight}
     facts |= _predicted(part, work)
     rows = medians([mine], 0.3)
     part.write("timed", work.name, contenders=rows, ratios={}, **facts)

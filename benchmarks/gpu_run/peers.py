@@ -80,17 +80,18 @@ def torch_contender(
 
     calls()  # compiles, and chooses algorithms
     torch.cuda.synchronize()
-    how, submit = "graph", calls
+    submit: Callable[[], object]
     try:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             held = calls()
 
-        def submit(kept: object = held) -> None:
+        def replayed(kept: object = held) -> None:
             graph.replay()
 
-        submit()
+        replayed()
         torch.cuda.synchronize()
+        how, submit = "graph", replayed
     except RuntimeError:
         how, submit = "calls", calls
 

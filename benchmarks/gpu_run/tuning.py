@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ def tuning(part: Part) -> None:
     )
     for n, work in enumerate(works):
         left = len(works) - n
-        part.attempt(work.name, lambda work=work, left=left: _tune(part, work, left), 20)
+        part.attempt(work.name, partial(_tune, part, work, left), 20)
 
 
 def _tune(part: Part, work: workloads.Work, turns: int) -> None:
