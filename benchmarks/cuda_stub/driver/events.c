@@ -44,14 +44,17 @@ API(cuEventRecord, cuEventRecord, CONTEXT, (void *event, void *stream), (event, 
 
 static bool is_done(const struct event *e) { return e->done == e->ticket; }
 
-API(cuEventQuery, cuEventQuery, CONTEXT, (void *event), (event)) {
+static CUresult waitable(void *event) {
     if (!handle_ok(event, EVENT))
         return CUDA_ERROR_INVALID_HANDLE;
+    return ((struct event *)event)->capture ? CUDA_ERROR_CAPTURED_EVENT : 0;
+}
+
+API(cuEventQuery, cuEventQuery, CONTEXT, (void *event), (event)) {
+    CUresult status = waitable(event);
     struct event *e = event;
-    if (e->capture)
-        return CUDA_ERROR_CAPTURED_EVENT;
-    if (is_done(e))
-        return 0;
+    if (status || is_done(e))
+        return status;
     if (!stream_ready(&e->asked))
         return CUDA_ERROR_NOT_READY;
     perform(e->stream, e->seq);
@@ -59,13 +62,11 @@ API(cuEventQuery, cuEventQuery, CONTEXT, (void *event), (event)) {
 }
 
 API(cuEventSynchronize, cuEventSynchronize, CONTEXT, (void *event), (event)) {
-    if (!handle_ok(event, EVENT))
-        return CUDA_ERROR_INVALID_HANDLE;
+    CUresult status = waitable(event);
     struct event *e = event;
-    if (e->capture)
-        return CUDA_ERROR_CAPTURED_EVENT;
-    if (!is_done(e))
-        perform(e->stream, e->seq);
+    if (status || is_done(e))
+        return status;
+    perform(e->stream, e->seq);
     return fault;
 }
 

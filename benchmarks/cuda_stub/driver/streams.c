@@ -199,13 +199,16 @@ API(cuStreamGetFlags, cuStreamGetFlags, CONTEXT, (void *stream, unsigned *flags)
     return 0;
 }
 
+/* A stream that may be asked or waited for now: a status where it may not. */
+static CUresult waitable(struct stream *stream) {
+    if (stream == NULL)
+        return CUDA_ERROR_INVALID_HANDLE;
+    return stream->capture ? capture_refuse(stream) : capture_legacy(stream);
+}
+
 API(cuStreamQuery, cuStreamQuery, CONTEXT, (void *stream), (stream)) {
     struct stream *s = stream_of(stream);
-    if (s == NULL)
-        return CUDA_ERROR_INVALID_HANDLE;
-    if (s->capture)
-        return capture_refuse(s);
-    CUresult status = capture_legacy(s);
+    CUresult status = waitable(s);
     if (status)
         return status;
     if (s->first && !stream_ready(&s->asked))
@@ -216,11 +219,7 @@ API(cuStreamQuery, cuStreamQuery, CONTEXT, (void *stream), (stream)) {
 
 API(cuStreamSynchronize, cuStreamSynchronize, CONTEXT, (void *stream), (stream)) {
     struct stream *s = stream_of(stream);
-    if (s == NULL)
-        return CUDA_ERROR_INVALID_HANDLE;
-    if (s->capture)
-        return capture_refuse(s);
-    CUresult status = capture_legacy(s);
+    CUresult status = waitable(s);
     if (status)
         return status;
     perform(s, last_seq);
