@@ -10,7 +10,7 @@ from typing import TypeAlias
 from ..ir.loop.build import as_int
 from ..ir.loop.nodes import Alloc, Block, Buffer, For, Func, If, Let, Seq, Stmt, Var
 from ..ir.loop.visit import children, seq
-from .errors import ScheduleError
+from .errors import ScheduleError, did_you_mean
 
 Path: TypeAlias = tuple[Stmt, ...]
 """The statements from the function's body down to a node, both ends included."""
@@ -99,9 +99,40 @@ def find_block(func: Func, ref: BlockRef, asked: str) -> Path:
     """The path to a block; a ``ScheduleError`` if there is none of that name."""
     path = nest(func).blocks.get(ref.name)
     if path is None:
-        have = ", ".join(nest(func).blocks)
-        raise ScheduleError(asked, f"there is no block `{ref.name}`", hint=f"blocks: {have}")
+        blocks = nest(func).blocks
+        near, have = did_you_mean(ref.name, blocks), f"blocks: {', '.join(blocks)}"
+        why = f"there is no block `{ref.name}`"
+        raise ScheduleError(asked, why, hint=f"{near} {have}" if near else have)
     return path
+
+
+def loop_named(func: Func, name: str, block: str | None = None) -> LoopRef:
+    """The loop of that name, of those around ``block`` where one is given.
+
+    A ``ScheduleError`` if there is none, or more than one.
+    """
+    asked = f"find loop `{name}`" + (f" around block `{block}`" if block is not None else "")
+    if block is None:
+        loops: Iterable[Var] = nest(func).loops
+    else:
+        loops = [x.var for x in loops_of(find_block(func, BlockRef(block), asked))]
+    found = [v for v in loops if v.name == name]
+    if len(found) == 1:
+        return LoopRef(found[0])
+    if not found:
+        names = list(dict.fromkeys(v.name for v in loops))
+        near, have = did_you_mean(name, names), f"loops: {', '.join(names) or 'none'}"
+        hint = f"{near} {have}" if near else have
+        raise ScheduleError(asked, "there is no loop of that name", hint=hint, nest=func)
+    paths = [nest(func).loops[v] for v in found]
+    first = ", ".join(f"`{block_of(blocks_under(p)[0]).name}`" for p in paths if blocks_under(p))
+    raise ScheduleError(
+        asked,
+        f"{len(found)} loops have that name",
+        hint=f'they are around blocks {first}: find_loop("{name}", block) tells them apart',
+        nest=func,
+        blame=tuple(p[-1] for p in paths),
+    )
 
 
 def consumers(func: Func, block: Block) -> tuple[Path, ...]:

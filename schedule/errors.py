@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..ir.errors import NestwrightError
@@ -50,6 +52,12 @@ class Reason:
     why: str
     blame: tuple[Stmt, ...] = ()
     hint: str = ""
+
+
+def did_you_mean(name: str, have: Iterable[str]) -> str:
+    """A hint at the name that was probably meant; empty where none is close."""
+    near = difflib.get_close_matches(name, list(have), n=1)
+    return f"did you mean `{near[0]}`?" if near else ""
 
 
 def require(func: Func, asked: str, *reasons: Reason | None) -> None:

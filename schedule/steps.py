@@ -17,52 +17,36 @@ MAX_TEXT = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
-    """A loop in a trace: the name of the result that it was."""
+class Result:
+    """A loop or block in a trace, by the name that the step gave it of which it is a result."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class BlockName:
-    """A block in a trace, where a loop could stand as well."""
-
-    name: str
-
-
-Argument: TypeAlias = "bool | int | str | Loop | BlockName | tuple[Argument, ...] | None"
+Argument: TypeAlias = "bool | int | str | Result | tuple[Argument, ...] | None"
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One primitive, its arguments, and the names of the loops that it gave."""
+    """One primitive, its arguments, and the names of what it gave.
+
+    Blocks that no step gave go by their own names, as strings.
+    """
 
     name: str
     arguments: tuple[Argument, ...]
     results: tuple[str, ...] = ()
 
-    def show(self) -> str:
-        """A line of Python that does it again."""
-        args = self.arguments
-        if self.name in ("fuse", "reorder") and args and isinstance(args[0], tuple):
-            args = args[0]
-        call = f"sch.{self.name}({', '.join(map(_text, args))})"
-        if not self.results:
-            return call
-        names = ", ".join(self.results)
-        if self.name != "fuse" and len(self.results) == 1:
-            names = f"({names},)"
-        return f"{names} = {call}"
 
-
-def _text(a: Argument) -> str:
+def argument_text(a: Argument) -> str:
+    """An argument as Python writes it."""
     match a:
         case tuple():
-            return f"[{', '.join(map(_text, a))}]"
-        case Loop(name=name):
+            return f"[{', '.join(map(argument_text, a))}]"
+        case Result(name=name):
             return name
-        case BlockName(name=text) | str(text):
-            return json.dumps(text, ensure_ascii=False)
+        case str():
+            return json.dumps(a, ensure_ascii=False)
         case _:
             return repr(a)
 
@@ -85,10 +69,8 @@ def _bad(why: str) -> ScheduleError:
 
 def _to_plain(a: Argument) -> Plain:
     match a:
-        case Loop(name=name):
-            return {"loop": name}
-        case BlockName(name=name):
-            return {"block": name}
+        case Result(name=name):
+            return {"result": name}
         case tuple():
             return [_to_plain(x) for x in a]
         case _:
@@ -121,10 +103,12 @@ def _from_plain(n: int, a: object, depth: int) -> Argument:
             return a
         case str() if len(a) <= MAX_TEXT:
             return a
+        case {"result": str(name), **rest} if not rest and _is_name(name):
+            return Result(name)
         case {"loop": str(name), **rest} if not rest and _is_name(name):
-            return Loop(name)
+            return Result(name)  # written up to version 0.1, which named no blocks
         case {"block": str(name), **rest} if not rest and len(name) <= MAX_TEXT:
-            return BlockName(name)
+            return name  # likewise, where a loop could stand as well
         case list() if len(a) <= MAX_ITEMS and depth < 4:
             return tuple(_from_plain(n, x, depth + 1) for x in a)
         case _:

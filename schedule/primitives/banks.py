@@ -7,6 +7,7 @@ from dataclasses import replace
 from ...ir.loop.nodes import Block, Buffer, Func, Scope
 from ...ir.loop.visit import replace_buffers
 from ..cursor import BlockRef, block_of, find_block
+from ..declare import primitive
 from ..errors import Reason, ScheduleError, require
 from ..legality import not_opaque
 
@@ -14,16 +15,27 @@ MAX_FACTOR = 1024  # elements
 SWIZZLES = (2, 4, 8)
 
 
+@primitive
 def storage_align(
-    func: Func, ref: BlockRef, index: int, dim: int, factor: int, offset: int
+    func: Func, block: BlockRef, index: int, dim: int, factor: int, offset: int
 ) -> Func:
-    """Stretch dimension ``dim`` of the shared buffer of write ``index``.
+    """Stretch a dimension of a block's shared write, to keep threads off each other's banks.
 
-    Its stride becomes the least one that is ``offset`` modulo ``factor``, in elements: see
-    ``nodes.Buffer``.
+    The stride of ``dim`` becomes the least one that is ``offset`` modulo ``factor``, in elements:
+    see ``nodes.Buffer``.
+
+    Refused:
+        - a buffer that is not in shared memory: others have no banks
+        - the last dimension, whose elements lie side by side
+        - a factor above 1024, an offset that is not below the factor, and a swizzled buffer
+
+    Example:
+        sch = product()
+        a = sch.cache_read("C", 1, "shared")
+        sch.storage_align(a, 0, 0, 8, 4)
     """
-    asked = f"align dimension {dim} of write {index} of block `{ref.name}`"
-    buffer = _shared(func, ref, index, asked)
+    asked = f"align dimension {dim} of write {index} of block `{block.name}`"
+    buffer = _shared(func, block, index, asked)
     rank = len(buffer.shape)
     if not -rank <= dim < rank or dim % max(rank, 1) == rank - 1:
         raise ScheduleError(
@@ -44,13 +56,23 @@ def storage_align(
     return _changed(func, buffer, replace(buffer, align=(dim % rank, factor, offset)))
 
 
-def swizzle(func: Func, ref: BlockRef, index: int, n: int) -> Func:
-    """Permute the 16-byte chunks in each row of the shared buffer of write ``index``.
+@primitive
+def swizzle(func: Func, block: BlockRef, index: int, n: int) -> Func:
+    """Permute the 16-byte chunks in each row of a block's shared write.
 
-    They stay within groups of ``n``: see ``nodes.Buffer``. 0 undoes it.
+    They stay within groups of ``n``, which is 2, 4 or 8: see ``nodes.Buffer``. 0 undoes it.
+
+    Refused:
+        - a buffer that is not in shared memory: others have no banks
+        - a buffer of one dimension, which has no rows, and an aligned one
+
+    Example:
+        sch = product()
+        a = sch.cache_read("C", 1, "shared")
+        sch.swizzle(a, 0, 2)
     """
-    asked = f"swizzle write {index} of block `{ref.name}`"
-    buffer = _shared(func, ref, index, asked)
+    asked = f"swizzle write {index} of block `{block.name}`"
+    buffer = _shared(func, block, index, asked)
     if n not in (0, *SWIZZLES):
         have = ", ".join(map(str, SWIZZLES))
         raise ScheduleError(asked, f"chunks cannot be permuted by {n}", hint=have, nest=func)

@@ -32,30 +32,44 @@ from ...ir.loop.visit import (
 )
 from ..concurrent import kinds_hold
 from ..cursor import BlockRef, Path, block_of, consumers, edit, find_block, nest, producers
+from ..declare import primitive
 from ..errors import Reason, ScheduleError, require
 from ..legality import computes_once, fed_within, not_an_output, not_opaque, reduces, sole_writer
 
 MAX_NODES = 2000  # of an inlined expression
 
 
-def compute_inline(func: Func, ref: BlockRef) -> Func:
-    """``B[i] = f(i); C = g(B[e])``  ->  ``C = g(f(e))`` in every consumer; ``B`` is gone."""
-    asked = f"inline block `{ref.name}` into its consumers"
-    path = find_block(func, ref, asked)
-    block = block_of(path)
-    users = consumers(func, block)
+@primitive
+def compute_inline(func: Func, block: BlockRef) -> Func:
+    """Compute a block's values where they are used, each time anew; the block is gone.
+
+    ``B[i] = f(i); C = g(B[e])``  ->  ``C = g(f(e))`` in every consumer.
+
+    Refused:
+        - a reduction, or a block that does more than store one value per point of its axes
+        - an output of the function, and what nothing reads
+        - a buffer that other blocks write as well
+
+    Example:
+        sch = chain()
+        sch.compute_inline("B")
+    """
+    asked = f"inline block `{block.name}` into its consumers"
+    path = find_block(func, block, asked)
+    node = block_of(path)
+    users = consumers(func, node)
     require(
         func,
         asked,
         not_opaque((path, *users)),
-        not_an_output(func, block),
-        computes_once(block),
-        sole_writer(func, block),
-        _no_reduction(block),
-        None if users else Reason(f"nothing reads what block `{block.name}` writes", (block,)),
-        _whole_elements(block),
+        not_an_output(func, node),
+        computes_once(node),
+        sole_writer(func, node),
+        _no_reduction(node),
+        None if users else Reason(f"nothing reads what block `{node.name}` writes", (node,)),
+        _whole_elements(node),
     )
-    store = store_of(block)
+    store = store_of(node)
     assert store is not None
 
     def change(s: Stmt) -> Stmt:
@@ -74,21 +88,34 @@ def compute_inline(func: Func, ref: BlockRef) -> Func:
     return _without(func, new, asked, store.buffer, [block_of(u) for u in users])
 
 
-def reverse_compute_inline(func: Func, ref: BlockRef) -> Func:
-    """``B[i] = f(i); C[i] = g(B[i])``  ->  ``C[i] = g(f(i))`` in the producer; ``B`` is gone."""
-    asked = f"inline block `{ref.name}` into its producer"
-    path = find_block(func, ref, asked)
-    block = block_of(path)
+@primitive
+def reverse_compute_inline(func: Func, block: BlockRef) -> Func:
+    """Let the producer store what a block makes of its values; the block is gone.
+
+    ``B[i] = f(i); C[i] = g(B[i])``  ->  ``C[i] = g(f(i))`` in the producer.
+
+    Refused:
+        - a producer that is a reduction: its value is right only after the last update
+        - a producer whose values other blocks read too, or that writes several buffers
+        - a block that reads its producer anywhere but at its own point
+
+    Example:
+        sch = chain()
+        sch.reverse_compute_inline("C")
+    """
+    asked = f"inline block `{block.name}` into its producer"
+    path = find_block(func, block, asked)
+    node = block_of(path)
     require(
         func,
         asked,
         not_opaque((path,)),
-        computes_once(block),
-        sole_writer(func, block),
-        _no_reduction(block),
-        _whole_elements(block, of_write=False),
+        computes_once(node),
+        sole_writer(func, node),
+        _no_reduction(node),
+        _whole_elements(node, of_write=False),
     )
-    feeder = _only_producer(func, block)
+    feeder = _only_producer(func, node)
     require(func, asked, feeder if isinstance(feeder, Reason) else None)
     assert not isinstance(feeder, Reason)
     source = block_of(feeder)
@@ -101,9 +128,9 @@ def reverse_compute_inline(func: Func, ref: BlockRef) -> Func:
         _whole_elements(source),
         not_an_output(func, source),
     )
-    given, taken = store_of(source), store_of(block)
+    given, taken = store_of(source), store_of(node)
     assert given is not None and taken is not None
-    by = _axes_by_index(block, given, {a.var: a.extent for a in source.axes})
+    by = _axes_by_index(node, given, {a.var: a.extent for a in source.axes})
     require(func, asked, by if isinstance(by, Reason) else None)
     assert not isinstance(by, Reason)
 
@@ -114,13 +141,11 @@ def reverse_compute_inline(func: Func, ref: BlockRef) -> Func:
 
     value = expr(substitute_expr(taken.value, by))
     index = tuple(substitute_expr(e, by) for e in taken.index)
-    writes = tuple(map_region(r, lambda e: substitute_expr(e, by)) for r in block.writes)
+    writes = tuple(map_region(r, lambda e: substitute_expr(e, by)) for r in node.writes)
     merged = replace(source, writes=writes)
     merged = with_body(func, asked, merged, Store(taken.buffer, index, value))
     new = edit(func, [(path, lambda _: None), (feeder, lambda _: merged)])
-    return _without(
-        func, new, asked, given.buffer, [merged, *map(block_of, consumers(func, block))]
-    )
+    return _without(func, new, asked, given.buffer, [merged, *map(block_of, consumers(func, node))])
 
 
 def _no_reduction(block: Block, why: str = "") -> Reason | None:

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from ...ir.loop.nodes import Block, For, Func, Kind, Stmt
 from ..concurrent import may_run_parallel, may_vectorize, nesting
 from ..cursor import BlockRef, Change, LoopRef, edit, find_block, find_loop, loop_of
+from ..declare import primitive
 from ..errors import Reason, ScheduleError, require
 from ..hints import no_pipeline, sensible
 from ..legality import MAX_UNROLL, constant_extent, plain_loops
@@ -17,32 +18,68 @@ MAX_NOTE = 1000
 Notes: TypeAlias = Mapping[str, int | str]
 
 
-def parallel(func: Func, ref: LoopRef) -> Func:
-    """``for i in range(n)``  ->  ``for i in parallel(n)``: the iterations are independent."""
-    asked = f"run loop `{ref.var.name}` in parallel"
-    path = find_loop(func, ref, asked)
-    loop = loop_of(path)
-    require(func, asked, plain_loops((loop,)), no_pipeline(loop), nesting(path, Kind.PARALLEL))
+@primitive
+def parallel(func: Func, loop: LoopRef) -> Func:
+    """Run the iterations of a loop on several threads of a CPU.
+
+    Refused:
+        - iterations that write the same elements, such as those of a reduction: ``rfactor`` gives
+          each its own
+        - a loop inside a parallel, vectorized or bound one
+        - a loop that is pipelined, or runs in another way already
+
+    Example:
+        sch = product()
+        i, j, k = sch.get_loops("C")
+        sch.parallel(i)
+    """
+    asked = f"run loop `{loop.var.name}` in parallel"
+    path = find_loop(func, loop, asked)
+    node = loop_of(path)
+    require(func, asked, plain_loops((node,)), no_pipeline(node), nesting(path, Kind.PARALLEL))
     require(func, asked, may_run_parallel(func, path))
     return edit(func, [(path, _with_kind(Kind.PARALLEL))])
 
 
-def vectorize(func: Func, ref: LoopRef) -> Func:
-    """``for i in range(n)``  ->  ``for i in vectorize(n)``: lanes of vectors."""
-    asked = f"vectorize loop `{ref.var.name}`"
-    path = find_loop(func, ref, asked)
-    loop = loop_of(path)
-    require(func, asked, plain_loops((loop,)), no_pipeline(loop), nesting(path, Kind.VECTOR))
+@primitive
+def vectorize(func: Func, loop: LoopRef) -> Func:
+    """Run the iterations of a loop as the lanes of vectors.
+
+    Refused:
+        - a loop of more than 1024 iterations, or of no constant number: ``split`` it
+        - iterations that depend on each other; a reduction whose updates can be exchanged is legal
+        - a loop with another vectorized or a parallel loop inside
+
+    Example:
+        sch = product()
+        i, j = sch.get_loops("D")
+        sch.vectorize(j)
+    """
+    asked = f"vectorize loop `{loop.var.name}`"
+    path = find_loop(func, loop, asked)
+    node = loop_of(path)
+    require(func, asked, plain_loops((node,)), no_pipeline(node), nesting(path, Kind.VECTOR))
     require(func, asked, may_vectorize(func, path))
     return edit(func, [(path, _with_kind(Kind.VECTOR))])
 
 
-def unroll(func: Func, ref: LoopRef) -> Func:
-    """``for i in range(n)``  ->  ``for i in unroll(n)``."""
-    asked = f"unroll loop `{ref.var.name}`"
-    path = find_loop(func, ref, asked)
-    loop = loop_of(path)
-    require(func, asked, plain_loops((loop,)), no_pipeline(loop), constant_extent(loop, MAX_UNROLL))
+@primitive
+def unroll(func: Func, loop: LoopRef) -> Func:
+    """Write the iterations of a loop out, one after the other.
+
+    Refused:
+        - a loop of more than 1024 iterations, or of no constant number: ``split`` it
+        - a loop that is pipelined, or runs in another way already
+
+    Example:
+        sch = product()
+        i, j, k = sch.get_loops("C")
+        sch.unroll(k)
+    """
+    asked = f"unroll loop `{loop.var.name}`"
+    path = find_loop(func, loop, asked)
+    node = loop_of(path)
+    require(func, asked, plain_loops((node,)), no_pipeline(node), constant_extent(node, MAX_UNROLL))
     return edit(func, [(path, _with_kind(Kind.UNROLLED))])
 
 
@@ -54,23 +91,44 @@ def _with_kind(kind: Kind) -> Change:
     return change
 
 
-def annotate(func: Func, ref: LoopRef | BlockRef, key: str, value: int | str) -> Func:
-    """Put a note on a loop or block; one of the same key is replaced.
+@primitive
+def annotate(func: Func, ref: BlockRef | LoopRef, key: str, value: int | str) -> Func:
+    """Put a note on a block or a loop; one of the same key is replaced.
 
-    Those that lowering for a GPU reads (see ``hints``) stand only where they make sense.
+    ``hints`` lists those that lowering for a GPU reads. Other keys mean nothing and may stand
+    anywhere.
+
+    Refused:
+        - a key that is empty or ``opaque``, and a value of more than 1000 characters
+        - ``pipeline``, ``async`` and ``min_blocks`` where they make no sense, or with values out of
+          their range
+
+    Example:
+        sch = chain()
+        sch.annotate("C", "reason", "the last one")
     """
     asked = f"annotate {_named(ref)} with {key!r}"
     if not key or len(key) > MAX_NOTE or key == "opaque":
         raise ScheduleError(asked, "the key is empty, too long, or `opaque`", nest=func)
-    if type(value) not in (int, str) or len(str(value)) > MAX_NOTE:
+    if len(str(value)) > MAX_NOTE:
         raise ScheduleError(asked, "a note is an int or a string of moderate length", nest=func)
     path = find_loop(func, ref, asked) if isinstance(ref, LoopRef) else find_block(func, ref, asked)
     require(func, asked, sensible(path, key, value))
     return _with_notes(func, asked, ref, lambda notes: {**notes, key: value})
 
 
-def unannotate(func: Func, ref: LoopRef | BlockRef, key: str) -> Func:
-    """Take a note away."""
+@primitive
+def unannotate(func: Func, ref: BlockRef | LoopRef, key: str) -> Func:
+    """Take a note away.
+
+    Refused:
+        - a note that is not there, and ``opaque``, which says what the block is
+
+    Example:
+        sch = chain()
+        sch.annotate("C", "reason", "the last one")
+        sch.unannotate("C", "reason")
+    """
     asked = f"remove the note {key!r} from {_named(ref)}"
 
     def without(notes: Notes) -> Notes:

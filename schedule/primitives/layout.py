@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 from ...ir.loop.build import add, as_int, floordiv, floormod, sub
 from ...ir.loop.nodes import Block, Buffer, Const, Expr, Func, Load, Range, Region, Stmt, Store
 from ...ir.loop.visit import map_expr, map_stmt, map_tuple
 from ..cursor import BlockRef, block_of, find_block, nest
+from ..declare import primitive
 from ..errors import Reason, require
 from ..legality import not_opaque
 from ..threads import still_shared
 
-Pack = Sequence[tuple[int, int]]
+Pack: TypeAlias = tuple[tuple[int, int], ...]
 MAX_RANK = 16
 
 
+@primitive
 def transform_layout(
-    func: Func, ref: BlockRef, index: int, order: Sequence[int] | None, pack: Pack = ()
+    func: Func,
+    block: BlockRef,
+    index: int,
+    order: tuple[int, ...] | None = None,
+    pack: Pack = (),
 ) -> Func:
     """Lay the intermediate buffer of a block's write ``index`` out in another way, everywhere.
 
@@ -26,28 +33,35 @@ def transform_layout(
     one of extent c is appended at the end. Then the dimensions are put in the given ``order`` (by
     number; None leaves them). ``[K, N]`` with pack ``[(1, 16)]`` and order ``[1, 0, 2]`` becomes
     ``[N/16, K, 16]``.
+
+    Refused:
+        - a parameter of the function: ``cache_read`` or ``cache_write`` makes a buffer to lay out
+        - an order that does not name each dimension once, and a dimension packed twice
+        - a buffer that is aligned or swizzled already: do this first
+
+    Example:
+        sch = product()
+        sch.transform_layout("C", 0, [1, 0, 2], [(1, 4)])
     """
-    asked = f"transform the layout of write {index} of block `{ref.name}`"
-    path = find_block(func, ref, asked)
-    block = block_of(path)
-    ok = 0 <= index < len(block.writes)
+    asked = f"transform the layout of write {index} of block `{block.name}`"
+    path = find_block(func, block, asked)
+    node = block_of(path)
+    ok = 0 <= index < len(node.writes)
     require(
         func,
         asked,
-        None
-        if ok
-        else Reason(f"block `{block.name}` writes {len(block.writes)} regions", (block,)),
+        None if ok else Reason(f"block `{node.name}` writes {len(node.writes)} regions", (node,)),
     )
-    buffer = block.writes[index].buffer
+    buffer = node.writes[index].buffer
     names = {*nest(func).writers.get(buffer, ()), *nest(func).readers.get(buffer, ())}
     require(
         func,
         asked,
-        Reason(f"`{buffer}` is a parameter of the function", (block,), "use cache_write first")
+        Reason(f"`{buffer}` is a parameter of the function", (node,), "use cache_write first")
         if buffer in func.params
         else None,
         not_opaque([nest(func).blocks[n] for n in sorted(names)]),
-        _unbanked(block, buffer),
+        _unbanked(node, buffer),
         _a_layout(buffer, order, pack),
     )
     steps = tuple(pack)

@@ -39,6 +39,7 @@ from ..cursor import (
     nest,
     producers,
 )
+from ..declare import primitive
 from ..errors import Reason, require
 from ..footprint import Interval, hull, reads_box, union, whole, writes_box
 from ..guards import lasting_guards
@@ -57,14 +58,15 @@ Domain = Mapping[Var, Interval]
 """For axes of a block: the values needed in one iteration of the loops around it."""
 
 
+@primitive
 def compute_at(
     func: Func,
-    ref: BlockRef,
-    at: LoopRef,
+    block: BlockRef,
+    loop: LoopRef,
     keep_unit_loops: bool = False,
-    multiples: Sequence[int] = (),
+    multiples: tuple[int, ...] = (),
 ) -> Func:
-    """Move a block into a loop of its consumers, computing there only what they need.
+    """Compute a block inside a loop of its consumers, as much as one iteration needs.
 
     New serial loops, one per axis of the block in the order of its axes, run over what is needed;
     an axis of which one value is needed gets none, unless ``keep_unit_loops``. What lies outside
@@ -72,29 +74,40 @@ def compute_at(
     ``multiples``, one per axis, round up how much is computed.
 
     Of a buffer that threads of a GPU share, what all of them need is computed (see ``sharing``).
+
+    Refused:
+        - a loop that is not around every consumer of the block: ``compute_inline`` serves several
+        - an output of the function that would no longer be written as a whole
+        - a block that runs after the loop, or is in it already
+        - a reduction whose init stands elsewhere
+
+    Example:
+        sch = product()
+        i, j = sch.get_loops("D")
+        sch.compute_at("C", i)
     """
-    asked = f"compute block `{ref.name}` at loop `{at.var.name}`"
-    path, target = find_block(func, ref, asked), find_loop(func, at, asked)
-    block = block_of(path)
+    asked = f"compute block `{block.name}` at loop `{loop.var.name}`"
+    path, target = find_block(func, block, asked), find_loop(func, loop, asked)
+    node = block_of(path)
     require(
         func,
         asked,
         not_opaque((path,)),
-        computes_once(block),
-        sole_writer(func, block),
+        computes_once(node),
+        sole_writer(func, node),
         _consumers_inside(func, path, target),
         _guards_last(path),
-        _one_per_axis(block, multiples),
-        depth_allows(target, len(block.axes)),
+        _one_per_axis(node, multiples),
+        depth_allows(target, len(node.axes)),
     )
-    users = consumers(func, block)
-    domain = _rounded(block, _needed_domain(block, users, target), multiples)
-    moved = regenerate(block, domain, keep_unit_loops, lasting_guards(path) or ())
+    users = consumers(func, node)
+    domain = _rounded(node, _needed_domain(node, users, target), multiples)
+    moved = regenerate(node, domain, keep_unit_loops, lasting_guards(path) or ())
     first = _first_child(target, users)
     new = edit(func, [(path, lambda _: None), (first, lambda s: seq(moved, s))])
     index = nest(new)
-    here = index.blocks[block.name]
-    feeders = [index.blocks[n] for r in block.reads for n in index.writers.get(r.buffer, ())]
+    here = index.blocks[node.name]
+    feeders = [index.blocks[n] for r in node.reads for n in index.writers.get(r.buffer, ())]
     users = tuple(index.blocks[block_of(u).name] for u in users)
     require(
         func,
@@ -274,40 +287,51 @@ def regenerate(
     return body
 
 
+@primitive
 def reverse_compute_at(
-    func: Func, ref: BlockRef, at: LoopRef, keep_unit_loops: bool = False
+    func: Func, block: BlockRef, loop: LoopRef, keep_unit_loops: bool = False
 ) -> Func:
-    """Move a block into a loop of its producer, after it, to use there what has just been written.
+    """Compute a block inside a loop of its producer, after it: as much as one iteration gives.
 
     The block's axes that index what the producer writes run over what one iteration wrote; the
     others over their whole extent.
+
+    Refused:
+        - a reduction loop of the producer: the result is not final there
+        - a loop that is around no producer of the block, or is around the block already
+        - what one iteration writes where it is not a box of the block's domain
+
+    Example:
+        sch = product()
+        i, j, k = sch.get_loops("C")
+        sch.reverse_compute_at("D", i)
     """
-    asked = f"compute block `{ref.name}` after its producer at loop `{at.var.name}`"
-    path, target = find_block(func, ref, asked), find_loop(func, at, asked)
-    block, loop = block_of(path), loop_of(target)
-    feeders = producers(func, block)
-    inside = [p for p in feeders if contains(p, loop)]
+    asked = f"compute block `{block.name}` after its producer at loop `{loop.var.name}`"
+    path, target = find_block(func, block, asked), find_loop(func, loop, asked)
+    node, host = block_of(path), loop_of(target)
+    feeders = producers(func, node)
+    inside = [p for p in feeders if contains(p, host)]
     require(
         func,
         asked,
         not_opaque((path,)),
-        computes_once(block),
-        sole_writer(func, block),
+        computes_once(node),
+        sole_writer(func, node),
         _after_producer(path, target, inside),
         _guards_last(path),
         _finished(inside, target, path),
-        depth_allows(target, len(block.axes)),
+        depth_allows(target, len(node.axes)),
     )
-    domain = _provided_domain(block, inside, len(target))
+    domain = _provided_domain(node, inside, len(target))
     require(func, asked, domain if isinstance(domain, Reason) else None)
     assert not isinstance(domain, Reason)
-    moved = regenerate(block, domain, keep_unit_loops, lasting_guards(path) or ())
+    moved = regenerate(node, domain, keep_unit_loops, lasting_guards(path) or ())
     last = _last_child(target, inside)
     new = edit(func, [(path, lambda _: None), (last, lambda s: seq(s, moved))])
     index = nest(new)
-    here = index.blocks[block.name]
+    here = index.blocks[node.name]
     again = [index.blocks[block_of(p).name] for p in feeders]
-    users = [index.blocks[block_of(u).name] for u in consumers(func, block)]
+    users = [index.blocks[block_of(u).name] for u in consumers(func, node)]
     require(
         func,
         asked,

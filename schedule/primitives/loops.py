@@ -24,6 +24,7 @@ from ..cursor import (
     loops_of,
     nest,
 )
+from ..declare import primitive
 from ..errors import Reason, ScheduleError, require
 from ..legality import (
     bound_vars,
@@ -45,21 +46,33 @@ MAX_EXTENT = 2**62
 MAX_INDEX = 500  # nodes of one index expression
 
 
+@primitive
 def split(
-    func: Func, ref: LoopRef, factors: Sequence[int | None]
+    func: Func, loop: LoopRef, factors: tuple[int | None, ...]
 ) -> tuple[Func, tuple[LoopRef, ...]]:
-    """``for i in range(n)``  ->  loops of the given extents, outer to inner.
+    """Replace a loop by loops of the given extents, outer to inner.
 
-    One factor may be None: the least that reaches ``n``. Where the product is more than ``n``, the
-    blocks below are guarded.
+    One factor may be None: the least that reaches the loop's extent. Where the product is more
+    than that, the blocks below are guarded.
+
+    Refused:
+        - a product of the factors below the extent: iterations would be missing
+        - a loop that is parallel, vectorized or bound: split first, then say how it runs
+        - factors that do not divide where anything but blocks stands below: it cannot be guarded
+        - a loop around an opaque block that is not one of its spatial axes alone
+
+    Example:
+        sch = chain()
+        (i,) = sch.get_loops("B")
+        sch.split(i, [None, 4])
     """
-    asked = f"split loop `{ref.var.name}` into {_listed(factors)}"
-    path = find_loop(func, ref, asked)
-    loop = loop_of(path)
+    asked = f"split loop `{loop.var.name}` into {_listed(factors)}"
+    path = find_loop(func, loop, asked)
+    node = loop_of(path)
     below = blocks_under(path)
-    require(func, asked, plain_loops((loop,)), opaque_apart(below, (loop,)))
-    extents = _extents(func, asked, loop, factors)
-    n = extent_of(loop)
+    require(func, asked, plain_loops((node,)), opaque_apart(below, (node,)))
+    extents = _extents(func, asked, node, factors)
+    n = extent_of(node)
     tail = n is None or prod(e for e in map(as_int, extents) if e is not None) != n
     require(
         func,
@@ -67,12 +80,12 @@ def split(
         *(depth_allows(p, len(factors) - 1) for p in below),
         only_blocks(path) if tail else None,
     )
-    names = [var(f"{loop.var.name}_{k}") for k in range(len(extents))]
+    names = [var(f"{node.var.name}_{k}") for k in range(len(extents))]
     value: Expr = names[0]
     for v, x in zip(names[1:], extents[1:], strict=True):
         value = add(mul(value, x), v)
-    guard = lt(value, loop.extent) if tail else None
-    body = _bind(func, asked, loop.body, {loop.var: value}, guard)
+    guard = lt(value, node.extent) if tail else None
+    body = _bind(func, asked, node.body, {node.var: value}, guard)
     for v, x in zip(reversed(names), reversed(extents), strict=True):
         body = For(v, x, body)
     inner = body
@@ -91,7 +104,7 @@ def _extents(func: Func, asked: str, loop: For, factors: Sequence[int | None]) -
         raise ScheduleError(
             asked, f"give 1 to {MAX_FACTORS} factors, at most one of them None", nest=func
         )
-    if any(type(f) is not int or f < 1 for f in known):
+    if any(f < 1 for f in known):
         raise ScheduleError(asked, "every factor is a positive integer or None", nest=func)
     whole, n = prod(known), extent_of(loop)
     if whole > MAX_EXTENT:
@@ -144,8 +157,23 @@ def _without_zeros(e: Expr) -> Expr:
             return e
 
 
-def fuse(func: Func, refs: Sequence[LoopRef]) -> tuple[Func, LoopRef]:
-    """``for i in range(m): for j in range(n)``  ->  ``for i_j in range(m * n)``."""
+@primitive
+def fuse(func: Func, *refs: LoopRef) -> tuple[Func, LoopRef]:
+    """Replace loops that follow one another, given outermost first, by one.
+
+    ``for i in range(m): for j in range(n)``  ->  ``for i_j in range(m * n)``.
+
+    Refused:
+        - loops with anything between them, or not in the order of the nest: reorder first
+        - a spatial and a reduction loop of one block: the fused loop would be neither
+        - loops whose extent depends on another one's variable, and loops that run otherwise than
+          in order
+
+    Example:
+        sch = product()
+        i, j, k = sch.get_loops("C")
+        sch.fuse(i, j)
+    """
     asked = f"fuse loops {', '.join(f'`{r.var.name}`' for r in refs)}"
     if not refs:
         raise ScheduleError(asked, "no loop was given", nest=func)
@@ -210,8 +238,21 @@ def _one_kind(block: Block, loops: Sequence[For]) -> Reason | None:
     )
 
 
-def reorder(func: Func, refs: Sequence[LoopRef]) -> Func:
-    """Loops of one chain, put in the given order; the others of the chain keep their places."""
+@primitive
+def reorder(func: Func, *refs: LoopRef) -> Func:
+    """Put loops of one chain into the given order; the others of the chain keep their places.
+
+    Refused:
+        - loops that are not around each other, with nothing else between them
+        - an order in which a value is read before it is written, or updates that cannot be
+          exchanged come in another order
+        - loops whose extent depends on another one's variable, and loops around opaque blocks
+
+    Example:
+        sch = product()
+        i, j, k = sch.get_loops("C")
+        sch.reorder(k, j)
+    """
     asked = f"reorder loops {', '.join(f'`{r.var.name}`' for r in refs)}"
     if not refs or len({r.var for r in refs}) != len(refs):
         raise ScheduleError(asked, "name each loop once", nest=func)
@@ -262,19 +303,40 @@ def _chain_paths(func: Func, loops: Sequence[For]) -> list[Path]:
     return [max((nest(func).loops[x.var] for x in loops), key=len)]
 
 
-def add_unit_loop(func: Func, ref: BlockRef) -> tuple[Func, LoopRef]:
-    """``B``  ->  ``for u in range(1): B``: a loop to bind, or to compute others in."""
-    asked = f"put block `{ref.name}` into a loop"
-    path = find_block(func, ref, asked)
+@primitive
+def add_unit_loop(func: Func, block: BlockRef) -> tuple[Func, LoopRef]:
+    """Put a block into a loop of one iteration, to be bound, or to compute other blocks in.
+
+    Refused:
+        - a nest that would become too deep
+
+    Example:
+        sch = chain()
+        sch.add_unit_loop("B")
+    """
+    asked = f"put block `{block.name}` into a loop"
+    path = find_block(func, block, asked)
     require(func, asked, depth_allows(path, 1))
     unit = var("u")
     return edit(func, [(path, lambda s: For(unit, Const(1), s))]), LoopRef(unit)
 
 
+@primitive
 def tile(
     func: Func, i: LoopRef, j: LoopRef, rows: int, columns: int
 ) -> tuple[Func, tuple[LoopRef, ...]]:
-    """``for i: for j``  ->  ``for i_0: for j_0: for i_1 in range(rows): for j_1: ...``."""
+    """Split two loops and put the inner ones innermost: ``[i_0, j_0, i_1, j_1]``.
+
+    ``i_1`` has the extent ``rows``, ``j_1`` the extent ``columns``.
+
+    Refused:
+        - what ``split`` or ``reorder`` refuse: the schedule is then as it was before both
+
+    Example:
+        sch = product()
+        i, j = sch.get_loops("D")
+        sch.tile(i, j, 4, 2)
+    """
     func, (i0, i1) = split(func, i, (None, rows))
     func, (j0, j1) = split(func, j, (None, columns))
-    return reorder(func, (i0, j0, i1, j1)), (i0, j0, i1, j1)
+    return reorder(func, i0, j0, i1, j1), (i0, j0, i1, j1)

@@ -28,6 +28,7 @@ from ...ir.loop.nodes import (
 )
 from ...ir.loop.visit import free_vars, seq, substitute_expr
 from ..cursor import BlockRef, Path, block_of, blocks_under, edit, find_block, fresh_name, loops_of
+from ..declare import primitive
 from ..errors import Reason, ScheduleError, require
 from ..guards import lasting_guards
 from ..legality import computes_once, not_opaque, plain_loops, sole_writer, update_of
@@ -95,36 +96,52 @@ def stripped(e: Expr) -> Expr:
     return stripped(e.value) if isinstance(e, Cast) and not e.bits else e
 
 
+@primitive
 def to_matmul(
-    func: Func, ref: BlockRef, multiples: Sequence[int], layouts: Sequence[str]
+    func: Func,
+    block: BlockRef,
+    multiples: tuple[int, ...] = (1, 1, 1),
+    layouts: tuple[str, ...] = ("mk", "nk"),
 ) -> tuple[Func, tuple[BlockRef, BlockRef, BlockRef]]:
-    """``C += A * B`` -> ``A_m = A; B_m = B; C_m[b, m, n] += A_m[b, m, k] * B_m[b, n, k]; C = C_m``.
+    """Make a sum of products a batched matrix product over copies of its operands.
+
+    ``C += A * B`` -> ``A_m = A; B_m = B; C_m[b, m, n] += A_m[b, m, k] * B_m[b, n, k]; C = C_m``.
+    Gives the blocks of the two copies and of the result.
 
     The axes of each role become one, in order, its extent rounded up to its multiple; the operands
     are 0 where there is nothing. ``layouts`` says in which order the dimensions after the batch
     stand: "mk" or "km", "nk" or "kn". The product keeps its name; the others are ``_a``, ``_b`` and
     ``_out``. A convolution becomes the product that im2col would give it; computed inside the
     product's loops, ``A_m`` is never there as a whole.
+
+    Refused:
+        - a block that is not a sum of products of two values, or does not begin with 0
+        - multiples that are not three positive integers, and other layouts
+        - a block that shares its loops with other ones: do this first
+
+    Example:
+        sch = product()
+        sch.to_matmul("C", [4, 4, 4])
     """
-    asked = f"make block `{ref.name}` a matrix product"
-    path = find_block(func, ref, asked)
-    block = block_of(path)
+    asked = f"make block `{block.name}` a matrix product"
+    path = find_block(func, block, asked)
+    node = block_of(path)
     require(
         func,
         asked,
         not_opaque((path,)),
-        computes_once(block),
-        sole_writer(func, block),
+        computes_once(node),
+        sole_writer(func, node),
         _asked_right(multiples, layouts),
-        _begins_with_zero(block),
+        _begins_with_zero(node),
         _alone(path),
     )
-    found = product_of(block)
+    found = product_of(node)
     if found is None:
-        why = f"block `{block.name}` is no sum of products of two values"
-        raise ScheduleError(asked, why, nest=func, blame=(block,))
-    require(func, asked, _moderate(block, found, multiples))
-    parts = _Parts(func, asked, block, found, dict(zip("mnk", multiples, strict=True)))
+        why = f"block `{node.name}` is no sum of products of two values"
+        raise ScheduleError(asked, why, nest=func, blame=(node,))
+    require(func, asked, _moderate(node, found, multiples))
+    parts = _Parts(func, asked, node, found, dict(zip("mnk", multiples, strict=True)))
     a, b = (
         parts.buffer("a", found.a.dtype, layouts[0]),
         parts.buffer("b", found.b.dtype, layouts[1]),
@@ -142,7 +159,7 @@ def to_matmul(
 
 
 def _asked_right(multiples: Sequence[int], layouts: Sequence[str]) -> Reason | None:
-    if len(multiples) != 3 or any(type(n) is not int or not 0 < n <= 2**20 for n in multiples):
+    if len(multiples) != 3 or any(not 0 < n <= 2**20 for n in multiples):
         return Reason("the multiples are no three positive integers, of m, n and k")
     if len(layouts) != 2 or any(x not in ok for x, ok in zip(layouts, LAYOUTS, strict=True)):
         hint = '("mk" or "km", "nk" or "kn")'

@@ -19,15 +19,28 @@ from ..cursor import (
     loop_of,
     nest,
 )
+from ..declare import primitive
 from ..errors import Reason, require
 from ..legality import constant_extent, fed_within, not_opaque, only_blocks, plain_loops
 
 
-def merge(func: Func, first: LoopRef, second: LoopRef) -> Func:
-    """``for i: A; for j: B``  ->  ``for i: A; B``, with ``i`` for ``j``.
+@primitive
+def merge(func: Func, first: LoopRef, second: LoopRef) -> tuple[Func, LoopRef]:
+    """Make two loops that follow each other and run equally often one, which is ``first``.
 
-    The loops stand in one sequence and run as often as each other. What stands between them has
-    nothing to do with ``B``; what ``B`` needs of ``A`` is there after the same iteration.
+    ``for i: A; for j: B``  ->  ``for i: A; B``, with ``i`` for ``j``. The loops stand in one
+    sequence. What stands between them has nothing to do with ``B``; what ``B`` needs of ``A`` is
+    there after the same iteration.
+
+    Refused:
+        - loops of different extents, or not in one sequence
+        - a second loop that reads what later iterations of the first one write
+        - two loops, or one of them and a block between, that write the same buffer
+
+    Example:
+        sch = chain()
+        (i,), (j,) = sch.get_loops("B"), sch.get_loops("C")
+        sch.merge(i, j)
     """
     asked = f"merge loop `{second.var.name}` into loop `{first.var.name}`"
     above, below = find_loop(func, first, asked), find_loop(func, second, asked)
@@ -54,7 +67,7 @@ def merge(func: Func, first: LoopRef, second: LoopRef) -> Func:
     new = edit(func, [(below, lambda _: None), (above, join)])
     paths = blocks_under(nest(new).loops[loop.var])
     require(func, asked, fed_within(new, paths), kinds_hold(new, paths))
-    return new
+    return new, first
 
 
 def _siblings(above: Path, below: Path) -> Reason | None:

@@ -54,6 +54,7 @@ from ..cursor import (
     nest,
     ranges_of,
 )
+from ..declare import primitive
 from ..errors import Reason, require
 from ..guards import starting_guard
 from ..legality import (
@@ -69,31 +70,42 @@ from ..legality import (
 from ..threads import is_shared
 
 
-def decompose_reduction(func: Func, ref: BlockRef, at: LoopRef) -> tuple[Func, BlockRef]:
-    """``for k: C (init, update)``  ->  ``C_init; for k: C (update)``.
+@primitive
+def decompose_reduction(func: Func, block: BlockRef, loop: LoopRef) -> tuple[Func, BlockRef]:
+    """Make the init of a reduction a block of its own before a loop; gives that block.
 
-    The init becomes a block of its own before the loop ``at``, under copies of the loops from
-    ``at`` inward that drive spatial axes.
+    ``for k: C (init, update)``  ->  ``C_init; for k: C (update)``. The new block stands under
+    copies of the loops from ``loop`` inward that drive spatial axes.
+
+    Refused:
+        - a block without an init
+        - a loop inside a reduction loop of the block: the init would run in each iteration
+        - a reduction that threads share: do this before ``bind``
+
+    Example:
+        sch = product()
+        i, j, k = sch.get_loops("C")
+        sch.decompose_reduction("C", k)
     """
-    asked = f"decompose the reduction `{ref.name}` at loop `{at.var.name}`"
-    path, target = find_block(func, ref, asked), find_loop(func, at, asked)
-    block = block_of(path)
-    require(func, asked, not_opaque((path,)), _initialises(block), _around(path, target))
+    asked = f"decompose the reduction `{block.name}` at loop `{loop.var.name}`"
+    path, target = find_block(func, block, asked), find_loop(func, loop, asked)
+    node = block_of(path)
+    require(func, asked, not_opaque((path,)), _initialises(node), _around(path, target))
     require(func, asked, _unshared(path))
     inner = loops_of(path)[len(loops_of(target)) - 1 :]
     require(
         func,
         asked,
-        _no_reduction_above(block, loops_of(target)[:-1]),
-        visits_once(block, loops_of(path), [x for x in inner if extent_of(x) != 1]),
-        _startable(block),
+        _no_reduction_above(node, loops_of(target)[:-1]),
+        visits_once(node, loops_of(path), [x for x in inner if extent_of(x) != 1]),
+        _startable(node),
     )
-    assert block.init is not None
-    block = _units_at_zero(block)
-    name = fresh_name(func, f"{block.name}_init")
-    start = _init_block(block, name, ranges_of(loops_of(path)))
-    clone = _under_copies(start, _spatial_loops(block, inner, start.predicate))
-    update = replace(block, init=None, reads=_with_own(block))
+    assert node.init is not None
+    node = _units_at_zero(node)
+    name = fresh_name(func, f"{node.name}_init")
+    start = _init_block(node, name, ranges_of(loops_of(path)))
+    clone = _under_copies(start, _spatial_loops(node, inner, start.predicate))
+    update = replace(node, init=None, reads=_with_own(node))
     new = edit(func, [(path, lambda _: update), (target, lambda s: seq(clone, s))])
     require(func, asked, kinds_hold(new, (nest(new).blocks[name],)))
     return new, BlockRef(name)
@@ -253,28 +265,40 @@ class _Parts:
     extents: Mapping[Var, int]  # of all loops around the block
 
 
-def rfactor(func: Func, ref: LoopRef, factor_axis: int = 0) -> tuple[Func, BlockRef]:
-    """``for k: C += f``  ->  ``for k: C_rf[k] += f; for k: C += C_rf[k]``.
+@primitive
+def rfactor(func: Func, loop: LoopRef, factor_axis: int = 0) -> tuple[Func, BlockRef]:
+    """Give each iteration of a reduction loop a partial result; gives the block of those.
 
-    Each iteration of the reduction loop gets a partial result of its own, in a new dimension
-    ``factor_axis`` of ``C_rf``; the block of that name stands in the old place and its loop is
-    spatial. The old block sums the partial results up right after the reduction's loops.
+    ``for k: C += f``  ->  ``for k: C_rf[k] += f; for k: C += C_rf[k]``. Partial results have a new
+    dimension ``factor_axis``; their block stands in the old place and its loop is spatial. The old
+    block sums them up right after the reduction's loops.
+
+    Refused:
+        - a loop that is not a reduction loop, or one of several blocks
+        - a reduction that is not a sum, product, maximum or minimum of one value: its partial
+          results cannot be combined
+        - a reduction whose init is a block of its own already, and one that threads share
+
+    Example:
+        sch = row_sums()
+        i, k = sch.get_loops("S")
+        sch.rfactor(k)
     """
-    asked = f"factor the reduction over loop `{ref.var.name}`"
-    path = find_loop(func, ref, asked)
+    asked = f"factor the reduction over loop `{loop.var.name}`"
+    path = find_loop(func, loop, asked)
     below = blocks_under(path)
-    loop = loop_of(path)
+    node = loop_of(path)
     require(
         func,
         asked,
         not_opaque(below),
-        plain_loops((loop,)),
-        constant_extent(loop),
-        _one_reduction(loop, below),
+        plain_loops((node,)),
+        constant_extent(node),
+        _one_reduction(node, below),
     )
-    mine = next(p for p in below if loop.var in bound_vars(block_of(p), AxisKind.REDUCE))
+    mine = next(p for p in below if node.var in bound_vars(block_of(p), AxisKind.REDUCE))
     require(func, asked, _unshared(mine))
-    parts = _parts(mine, loop)
+    parts = _parts(mine, node)
     require(func, asked, parts if isinstance(parts, Reason) else None)
     assert not isinstance(parts, Reason)
     rank = len(parts.store.index)
@@ -290,7 +314,7 @@ def rfactor(func: Func, ref: LoopRef, factor_axis: int = 0) -> tuple[Func, Block
     parts = replace(parts, block=_units_at_zero(parts.block))
     name = fresh_name(func, f"{parts.block.name}_rf")
     shape = list(parts.store.buffer.shape)
-    shape.insert(axis, extent_of(loop) or 1)
+    shape.insert(axis, extent_of(node) or 1)
     partial = Buffer(name, tuple(shape), parts.store.buffer.dtype)
     first, last = _partial_block(parts, name, partial, axis), _final_nest(parts, partial, axis)
     top = nest(func).loops[parts.inner[0].var]

@@ -36,6 +36,7 @@ from ..cursor import (
     loops_of,
     nest,
 )
+from ..declare import primitive
 from ..errors import Reason, require
 from ..footprint import Interval, hull, reads_box, whole, writes_box
 from ..launches import threads_hold
@@ -43,20 +44,34 @@ from ..legality import computes_once, fed_within, not_opaque, sole_writer
 from .locate import regenerate
 
 
+@primitive
 def cache_read(
-    func: Func, ref: BlockRef, index: int, scope: Scope, also: Sequence[BlockRef] = ()
+    func: Func,
+    block: BlockRef,
+    index: int,
+    scope: Scope = Scope.GLOBAL,
+    also: tuple[BlockRef, ...] = (),
 ) -> tuple[Func, BlockRef]:
-    """``C reads A``  ->  ``A_cache = A; C reads A_cache``.
+    """Copy what a block reads into a new buffer, for the blocks ``also`` too; gives the copy.
 
-    ``index`` counts the block's reads. The copy stands as far out as it can: before everything for
-    an input, else in the innermost loop shared with the block that writes the buffer. The blocks
-    ``also``, which follow, read the copy too.
+    ``C reads A``  ->  ``A_cache = A; C reads A_cache``. ``index`` counts the block's reads. The
+    copy stands as far out as it can: before everything for an input, else in the innermost loop
+    shared with the block that writes the buffer. The blocks ``also``, which follow, read it too.
+
+    Refused:
+        - an index beyond the block's reads
+        - a buffer that the block writes too: ``cache_write`` is for those
+        - a copy that would read elements which nothing has written
+
+    Example:
+        sch = product()
+        sch.cache_read("C", 1, "shared")
     """
-    asked = f"cache read {index} of block `{ref.name}`"
-    path = find_block(func, ref, asked)
-    block = block_of(path)
-    require(func, asked, not_opaque((path,)), _has(block.reads, index, block, "reads"))
-    buffer = block.reads[index].buffer
+    asked = f"cache read {index} of block `{block.name}`"
+    path = find_block(func, block, asked)
+    node = block_of(path)
+    require(func, asked, not_opaque((path,)), _has(node.reads, index, node, "reads"))
+    buffer = node.reads[index].buffer
     users = [path, *(find_block(func, r, asked) for r in also)]
     writers = [nest(func).blocks[n] for n in nest(func).writers.get(buffer, ())]
     require(func, asked, *(_only_reads(p, path, buffer) for p in users), not_opaque(users))
@@ -101,28 +116,41 @@ def _together(path: Path, first: Path, depth: int) -> Reason | None:
     )
 
 
-def cache_write(func: Func, ref: BlockRef, index: int, scope: Scope) -> tuple[Func, BlockRef]:
-    """``C = ...``  ->  ``C_cache = ...; C = C_cache``.
+@primitive
+def cache_write(
+    func: Func, block: BlockRef, index: int, scope: Scope = Scope.GLOBAL
+) -> tuple[Func, BlockRef]:
+    """Let a block write a new buffer, which is then copied; gives the block of the copy.
 
-    ``index`` counts the block's writes. The block keeps its name and writes the new buffer; the
-    copy ``C_store`` stands after it, in the innermost loop shared with the buffer's readers.
+    ``C = ...``  ->  ``C_cache = ...; C = C_cache``. ``index`` counts the block's writes. The block
+    keeps its name and writes the new buffer; the copy stands after it, in the innermost loop shared
+    with the buffer's readers.
+
+    Refused:
+        - an index beyond the block's writes
+        - a buffer that other blocks write as well
+        - a copy of elements that the block does not write
+
+    Example:
+        sch = chain()
+        sch.cache_write("C", 0, "register")
     """
-    asked = f"cache write {index} of block `{ref.name}`"
-    path = find_block(func, ref, asked)
-    block = block_of(path)
+    asked = f"cache write {index} of block `{block.name}`"
+    path = find_block(func, block, asked)
+    node = block_of(path)
     require(
         func,
         asked,
         not_opaque((path,)),
-        computes_once(block),
-        sole_writer(func, block),
-        _has(block.writes, index, block, "writes"),
+        computes_once(node),
+        sole_writer(func, node),
+        _has(node.writes, index, node, "writes"),
     )
-    buffer = block.writes[index].buffer
-    names = [n for n in nest(func).readers.get(buffer, ()) if n != block.name]
+    buffer = node.writes[index].buffer
+    names = [n for n in nest(func).readers.get(buffer, ()) if n != node.name]
     users = [nest(func).blocks[n] for n in names]
     depth = _shared(path, users)
-    box = _written(func, path, depth, block.writes[index], users)
+    box = _written(func, path, depth, node.writes[index], users)
     require(func, asked, box if isinstance(box, Reason) else None)
     assert not isinstance(box, Reason)
     require(func, asked, _fills(path, depth, buffer, box))
@@ -137,7 +165,7 @@ def cache_write(func: Func, ref: BlockRef, index: int, scope: Scope) -> tuple[Fu
         ],
     )
     new = replace(new, allocs=(*func.allocs, cache))
-    return _checked(func, new, asked, (block.name, name, *names)), BlockRef(name)
+    return _checked(func, new, asked, (node.name, name, *names)), BlockRef(name)
 
 
 def _has(regions: Sequence[Region], index: int, block: Block, verb: str) -> Reason | None:
@@ -218,20 +246,30 @@ def _checked(func: Func, new: Func, asked: str, names: Sequence[str]) -> Func:
     return new
 
 
-def set_scope(func: Func, ref: BlockRef, index: int, scope: Scope) -> Func:
-    """Say where an intermediate buffer lives; ``index`` counts the writes of the block.
+@primitive
+def set_scope(func: Func, block: BlockRef, index: int, scope: Scope) -> Func:
+    """Say in which memory the intermediate buffer of a block's write lives.
 
-    What kept threads off its banks in shared memory is dropped with the old place.
+    ``index`` counts the writes of the block. What kept threads off its banks in shared memory is
+    dropped with the old place.
+
+    Refused:
+        - a parameter of the function: ``cache_write`` makes a buffer that can be moved
+        - memory that threads which use the buffer do not share
+
+    Example:
+        sch = product()
+        sch.set_scope("C", 0, "register")
     """
-    asked = f"set the scope of write {index} of block `{ref.name}`"
-    path = find_block(func, ref, asked)
-    block = block_of(path)
-    require(func, asked, not_opaque((path,)), _has(block.writes, index, block, "writes"))
-    buffer = block.writes[index].buffer
+    asked = f"set the scope of write {index} of block `{block.name}`"
+    path = find_block(func, block, asked)
+    node = block_of(path)
+    require(func, asked, not_opaque((path,)), _has(node.writes, index, node, "writes"))
+    buffer = node.writes[index].buffer
     require(
         func,
         asked,
-        Reason(f"`{buffer}` is a parameter of the function", (block,), "use cache_write")
+        Reason(f"`{buffer}` is a parameter of the function", (node,), "use cache_write")
         if buffer in func.params
         else None,
     )

@@ -41,26 +41,41 @@ from ..cursor import (
     loops_of,
     ranges_of,
 )
+from ..declare import primitive
 from ..errors import Reason, require
 from ..legality import constant_extent, not_opaque, plain_loops, update_of
 from .inline import store_of
 from .matmul import is_zero
 
 
-def tensorize(func: Func, ref: LoopRef, name: str) -> Func:
-    """``for i: for j: C[i0 * 16 + i, j0 * 8 + j] = ...``  ->  ``name(C[i0 * 16 : + 16, ...])``.
+@primitive
+def tensorize(func: Func, loop: LoopRef, intrinsic: str) -> Func:
+    """Make the nest under a loop one operation of the hardware on boxes.
 
-    The loops from ``ref`` inward hold one block and run over just the box of the intrinsic. The
-    block keeps its name; its axes count boxes. What it computes has to be what the intrinsic means.
+    ``for i: for j: C[i0 * 16 + i, j0 * 8 + j] = ...``  ->  ``name(C[i0 * 16 : + 16, ...])``. The
+    loops from ``loop`` inward hold one block and run over just the box of the intrinsic. The block
+    keeps its name; its axes count boxes. What it computes has to be what the intrinsic means.
+
+    Refused:
+        - a nest of several blocks, a block with a guard or an init, and loops of other extents
+        - a block that computes something else, or on types or in memory that the hardware does not
+          take
+        - a loop inside one over ``threadIdx.x``, whose threads do the operation together
+
+    Example:
+        sch = fill()
+        sch.set_scope("C", 0, "warp")
+        i, j = sch.get_loops("C")
+        sch.tensorize(i, "mma_fill")
     """
-    asked = f"make loop `{ref.var.name}` the intrinsic {name!r}"
-    path = find_loop(func, ref, asked)
+    asked = f"make loop `{loop.var.name}` the intrinsic {intrinsic!r}"
+    path = find_loop(func, loop, asked)
     below = blocks_under(path)
     inner = loops_of(below[0])[len(loops_of(path)) - 1 :] if len(below) == 1 else ()
     require(
         func,
         asked,
-        _known(name),
+        _known(intrinsic),
         _one_block(path, below),
         plain_loops(inner),
         *(constant_extent(x) for x in inner),
@@ -72,7 +87,7 @@ def tensorize(func: Func, ref: LoopRef, name: str) -> Func:
     boxes = _boxes(block, loops_of(below[0]), inner)
     require(func, asked, boxes if isinstance(boxes, Reason) else None)
     assert not isinstance(boxes, Reason)
-    call = _call(func, block, boxes, name)
+    call = _call(func, block, boxes, intrinsic)
     require(func, asked, call if isinstance(call, Reason) else None)
     assert not isinstance(call, Reason)
     wrong = misfit(call)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from ...ir.loop.nodes import For, Func, Kind, Stmt
 from ..cursor import LoopRef, Path, blocks_under, edit, find_loop, loop_of, loops_of, nest
+from ..declare import primitive
 from ..errors import Reason, require
 from ..hints import no_pipeline
 from ..launches import threads_hold
@@ -13,24 +14,38 @@ from ..legality import constant_extent, plain_loops
 from ..threads import known_index, placed
 
 
-def bind(func: Func, ref: LoopRef, thread: str) -> Func:
-    """``for i in range(n)``  ->  ``for i in thread("threadIdx.x", n)``: one iteration a thread.
+@primitive
+def bind(func: Func, loop: LoopRef, thread: str) -> Func:
+    """Give each iteration of a loop to a thread, or to a block of threads, of a GPU.
 
-    ``thread`` is one of ``nodes.THREADS``. Inside a loop over the same index, the iterations are
-    shared among the same threads: what they do may not depend on the outer loop.
+    ``thread`` is one of ``blockIdx.x/y/z`` and ``threadIdx.x/y/z``. Inside a loop over the same
+    index, the iterations are shared among the same threads: what they do may not depend on the
+    outer loop.
+
+    Refused:
+        - a loop of no constant number of iterations, or more than the index can count
+        - a loop over the grid inside a loop over threads or a serial one
+        - threads that would read what another thread keeps in its registers, or write one element
+          together
+        - a reduction that is not over ``threadIdx.x``, or whose updates cannot be combined
+
+    Example:
+        sch = product()
+        i, j = sch.get_loops("D")
+        sch.bind(i, "blockIdx.x")
     """
-    asked = f"bind loop `{ref.var.name}` to {thread}"
-    path = find_loop(func, ref, asked)
-    loop = loop_of(path)
-    require(func, asked, known_index(thread), plain_loops((loop,)), no_pipeline(loop))
-    require(func, asked, constant_extent(loop), placed(path, thread), _only_threads(path))
+    asked = f"bind loop `{loop.var.name}` to {thread}"
+    path = find_loop(func, loop, asked)
+    node = loop_of(path)
+    require(func, asked, known_index(thread), plain_loops((node,)), no_pipeline(node))
+    require(func, asked, constant_extent(node), placed(path, thread), _only_threads(path))
 
     def change(s: Stmt) -> Stmt:
         assert isinstance(s, For)
         return replace(s, kind=Kind.THREAD, thread=thread)
 
     new = edit(func, [(path, change)])
-    require(new, asked, threads_hold(new, (nest(new).loops[loop.var],)))
+    require(new, asked, threads_hold(new, (nest(new).loops[node.var],)))
     return new
 
 

@@ -83,7 +83,7 @@ def test_a_loop_nobody_asked_for_is_introduced() -> None:
 def test_another_function_is_refused() -> None:
     a = te.placeholder((6,), name="A")
     func = te.create_func([a, te.compute((6,), lambda i: a[i] + 1.0, name="C")], name="other")
-    with pytest.raises(ScheduleError, match="gives 1 loops, not 3"):
+    with pytest.raises(ScheduleError, match="names 3 results, and there are 1"):
         scheduled().trace.replay(func)
 
 

@@ -1,0 +1,190 @@
+"""Declaring primitives: a decorated function is the method, its checks, its step and its page.
+
+    @primitive
+    def split(func: Func, loop: LoopRef, factors: tuple[int | None, ...]) -> ...:
+
+The first parameter is the function as it stands. The annotations of the others say what a call
+takes (see ``parameters``), the result what it gives: ``Func``, or ``tuple[Func, X]`` where ``X`` is
+a reference or a tuple of references, which a trace names. The docstring is the method's; below
+``Refused:`` it lists what is refused and why, below ``Example:`` the lines of an example, which
+``docs/primitives.md`` shows.
+"""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
+
+from ..ir.loop.nodes import Func
+from .errors import ScheduleError, did_you_mean
+from .parameters import MisfitError, Parameter, misfit
+from .steps import Step, argument_text
+
+F = TypeVar("F", bound=Callable[..., object])
+SECTIONS = ("Example:", "Refused:")
+
+
+@dataclass(frozen=True, slots=True)
+class Primitive:
+    """A declared primitive. ``result`` is the annotation of what it gives besides the function."""
+
+    name: str
+    function: Callable[..., Any]
+    parameters: tuple[Parameter, ...]
+    result: object
+    doc: str
+
+    @property
+    def variadic(self) -> bool:
+        """True if the last parameter takes any number of arguments."""
+        return bool(self.parameters) and self.parameters[-1].variadic
+
+    @property
+    def gives_list(self) -> bool:
+        """True if it gives any number of references."""
+        return get_origin(self.result) is tuple and get_args(self.result)[-1] is Ellipsis
+
+    @property
+    def gives_several(self) -> bool:
+        """True if it gives a list or a tuple of references."""
+        return get_origin(self.result) is tuple
+
+    def signature(self) -> str:
+        """The parameters and the result, as the method has them."""
+        parameters = ", ".join(p.spelled() for p in self.parameters)
+        return f"{self.name}({parameters}) -> {self.result_text()}"
+
+    def result_text(self) -> str:
+        """The type of what the method returns."""
+        if self.result is None:
+            return "None"
+        if not self.gives_several:
+            return _name(self.result)
+        items = get_args(self.result)
+        if self.gives_list:
+            return f"list[{_name(items[0])}]"
+        return f"tuple[{', '.join(map(_name, items))}]"
+
+    def arguments(
+        self, func: Func, args: Sequence[object], named: Mapping[str, object]
+    ) -> tuple[object, ...]:
+        """The checked arguments of a call, one per parameter; a ``ScheduleError`` for others."""
+        given = self._bound(args, named)
+        return tuple(self._fitted(func, p, given) for p in self.parameters)
+
+    def _bound(self, args: Sequence[object], named: Mapping[str, object]) -> dict[str, Any]:
+        try:
+            bound = inspect.signature(self.function).bind(None, *args, **named)
+        except TypeError as e:
+            raise ScheduleError(f"call {self.name}", str(e), hint=self.signature()) from None
+        return bound.arguments
+
+    def _fitted(self, func: Func, p: Parameter, given: Mapping[str, object]) -> object:
+        if p.name not in given:
+            return () if p.variadic else p.default
+        try:
+            return p.fitted(func, given[p.name])
+        except MisfitError:
+            call = f"call {self.name}"
+            raise misfit(call, self.signature(), p, given[p.name]) from None
+
+    def run(self, func: Func, arguments: Sequence[object]) -> tuple[Func, tuple[Any, ...]]:
+        """The function rewritten, and the references that come of it."""
+        if self.variadic:
+            *first, last = arguments
+            arguments = (*first, *cast("tuple[object, ...]", last))
+        found = self.function(func, *arguments)
+        if self.result is None:
+            return found, ()
+        new, given = found
+        return new, tuple(given) if self.gives_several else (given,)
+
+    def returned(self, given: Sequence[object]) -> Any:
+        """What the method returns: nothing, a reference, a list or a tuple of them."""
+        if self.result is None:
+            return None
+        if not self.gives_several:
+            return given[0]
+        return list(given) if self.gives_list else tuple(given)
+
+    def results_of(self, returned: Any) -> tuple[Any, ...]:
+        """The references among what the method returned."""
+        if self.result is None:
+            return ()
+        return tuple(returned) if self.gives_several else (returned,)
+
+    def summary(self) -> str:
+        """The docstring without its sections."""
+        return textwrap.dedent(_cut(self.doc)[""]).strip()
+
+    def section(self, title: str) -> str:
+        """The text below ``Example:`` or ``Refused:``; empty where there is none."""
+        return textwrap.dedent(_cut(self.doc).get(title, "")).strip()
+
+
+def _name(hint: object) -> str:
+    assert isinstance(hint, type)
+    return hint.__name__
+
+
+def _cut(doc: str) -> dict[str, str]:
+    """A docstring by sections, the beginning as ``""``."""
+    found, title = {"": ""}, ""
+    for line in doc.splitlines():
+        if line.strip() in SECTIONS:
+            title = line.strip()
+            found[title] = ""
+        else:
+            found[title] += line + "\n"
+    return found
+
+
+PRIMITIVES: dict[str, Primitive] = {}
+
+
+def primitive(function: F) -> F:
+    """Declare a primitive, and give the function back as it is."""
+    hints = get_type_hints(function)
+    shown = inspect.signature(function).parameters.values()
+    result = hints["return"]
+    PRIMITIVES[function.__name__] = Primitive(
+        function.__name__,
+        function,
+        tuple(_parameter(p, hints[p.name]) for p in list(shown)[1:]),
+        None if result is Func else get_args(result)[1],
+        inspect.cleandoc(function.__doc__ or ""),
+    )
+    return function
+
+
+def _parameter(p: inspect.Parameter, hint: Any) -> Parameter:
+    variadic = p.kind is inspect.Parameter.VAR_POSITIONAL
+    return Parameter(p.name, tuple[hint, ...] if variadic else hint, p.default, variadic)
+
+
+def declared(name: str, asked: str) -> Primitive:
+    """The primitive of that name; a ``ScheduleError`` if there is none."""
+    found = PRIMITIVES.get(name)
+    if found is None:
+        hint = did_you_mean(name, PRIMITIVES) or f"primitives: {', '.join(sorted(PRIMITIVES))}"
+        raise ScheduleError(asked, f"there is no primitive `{name}`", hint=hint)
+    return found
+
+
+def shown(step: Step) -> str:
+    """A line of Python that does a step again on ``sch``."""
+    known = PRIMITIVES.get(step.name)
+    args = step.arguments
+    if known and known.variadic and args:
+        last = args[-1]
+        args = (*args[:-1], *last) if isinstance(last, tuple) else args
+    call = f"sch.{step.name}({', '.join(map(argument_text, args))})"
+    if not step.results:
+        return call
+    names = ", ".join(step.results)
+    if len(step.results) == 1 and (known is None or known.gives_several):
+        names = f"({names},)"
+    return f"{names} = {call}"

@@ -1,0 +1,24 @@
+"""Asking for loops: get_loops, the one question that a trace holds, for the names it gives."""
+
+from __future__ import annotations
+
+from ...ir.loop.nodes import Func
+from ..cursor import BlockRef, LoopRef, find_block, loops_of
+from ..declare import primitive
+
+
+@primitive
+def get_loops(func: Func, block: BlockRef) -> tuple[Func, tuple[LoopRef, ...]]:
+    """Give the loops around a block, outermost first.
+
+    The trace holds it where it names loops that had no name yet.
+
+    Refused:
+        - a block that is not there
+
+    Example:
+        sch = product()
+        sch.get_loops("C")
+    """
+    path = find_block(func, block, f"get the loops of block `{block.name}`")
+    return func, tuple(LoopRef(x.var) for x in loops_of(path))
