@@ -62,7 +62,7 @@ def _disjoint(loop: For, path: Path, users: Sequence[Path], buffer: Buffer) -> R
             return Reason(
                 f"its iterations update the same elements of `{buffer}`",
                 (loop, block),
-                "it is a reduction loop: rfactor gives each iteration a result of its own",
+                hint="it is a reduction loop: rfactor gives each iteration a result of its own",
             )
     if len(users) == 1:
         return _spatial(loop, path, users[0], buffer)
@@ -73,7 +73,11 @@ def _disjoint(loop: For, path: Path, users: Sequence[Path], buffer: Buffer) -> R
     if loop.var in determined([Sum(terms) for _, terms in shared], extents, outer):
         return None
     blocks = tuple(block_of(u) for u in users)
-    return Reason(f"its iterations may meet in an element of `{buffer}`", (loop, *blocks))
+    return Reason(
+        f"its iterations may meet in an element of `{buffer}`",
+        (loop, *blocks),
+        hint="choose a loop further in or out, of which each iteration has its own elements",
+    )
 
 
 def _spatial(loop: For, path: Path, user: Path, buffer: Buffer) -> Reason | None:
@@ -85,7 +89,7 @@ def _spatial(loop: For, path: Path, user: Path, buffer: Buffer) -> Reason | None
     return Reason(
         f"its iterations may write the same element of `{buffer}`",
         (loop, block),
-        "it does not drive a spatial axis of the block",
+        hint="it does not drive a spatial axis of the block",
     )
 
 
@@ -112,6 +116,12 @@ def _heads(loop: For, path: Path, user: Path, buffer: Buffer) -> set[tuple[int, 
     return found or set()
 
 
+def _of_two(wanted: Kind, there: Kind) -> str:
+    if wanted is there:
+        return "fuse the two loops first"
+    return "vectors are innermost, and loops are either of a CPU or of a GPU"
+
+
 def nesting(path: Path, kind: Kind) -> Reason | None:
     """Vector loops hold only serial ones; parallel loops do not nest, nor go with threads."""
     loop = loop_of(path)
@@ -122,7 +132,7 @@ def nesting(path: Path, kind: Kind) -> Reason | None:
             return Reason(
                 f"loop `{x.var.name}` around it is already {KINDS[x.kind]}",
                 (x, loop),
-                "fuse the two loops first" if x.kind is kind else "",
+                hint=_of_two(kind, x.kind),
             )
     for p in blocks_under(path):
         for x in loops_of(p)[len(loops_of(path)) :]:
@@ -130,7 +140,7 @@ def nesting(path: Path, kind: Kind) -> Reason | None:
                 return Reason(
                     f"loop `{x.var.name}` inside it is already {KINDS[x.kind]}",
                     (loop, x),
-                    "fuse the two loops first" if x.kind is kind else "",
+                    hint=_of_two(kind, x.kind),
                 )
     return None
 
@@ -153,6 +163,7 @@ def may_vectorize(func: Func, path: Path) -> Reason | None:
             return Reason(
                 f"block `{block.name}` is no sum, product, maximum or minimum that lanes can share",
                 (loop, block),
+                hint="vectorize a spatial loop, or leave the reduction in order",
             )
         return sound_order(block, loops_of(below[0]))
     return lanes_disjoint(func, path, private=False)

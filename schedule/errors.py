@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..ir.errors import NestwrightError
 from ..ir.loop.nodes import Func, Stmt
@@ -47,11 +47,11 @@ class ScheduleError(NestwrightError):
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a rewrite is illegal: the answer of the predicates in ``legality``."""
+    """Why a rewrite is illegal, and what would work: what the predicates in ``legality`` give."""
 
     why: str
     blame: tuple[Stmt, ...] = ()
-    hint: str = ""
+    hint: str = field(kw_only=True)
 
 
 def did_you_mean(name: str, have: Iterable[str]) -> str:

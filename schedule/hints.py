@@ -37,7 +37,7 @@ def no_pipeline(loop: For) -> Reason | None:
     return Reason(
         f"the iterations of loop `{loop.var.name}` are pipelined",
         (loop,),
-        'unannotate "pipeline" first',
+        hint='unannotate "pipeline" first',
     )
 
 
@@ -45,7 +45,7 @@ def _between(key: str, value: int | str, low: int, high: int) -> Reason | None:
     if type(value) is int and low <= value <= high:
         return None
     want = str(low) if low == high else f"{low} to {high}"
-    return Reason(f"`{key}` takes {want}, not {value!r}")
+    return Reason(f"`{key}` takes {want}, not {value!r}", hint=f"sch.annotate(ref, {key!r}, {low})")
 
 
 def _serial(node: object) -> Reason | None:
@@ -53,21 +53,35 @@ def _serial(node: object) -> Reason | None:
         case For(kind=Kind.SERIAL):
             return None
         case For(var=var) as loop:
-            return Reason(f"loop `{var.name}` does not run its iterations in order", (loop,))
+            return Reason(
+                f"loop `{var.name}` does not run its iterations in order",
+                (loop,),
+                hint="pipeline a serial loop around the copies to shared memory",
+            )
         case _:
-            return Reason("only a loop can be pipelined")
+            return Reason(
+                "only a loop can be pipelined",
+                hint="give the loop around the copies to shared memory",
+            )
 
 
 def _over_grid(node: object) -> Reason | None:
     if isinstance(node, For) and node.thread == "blockIdx.x":
         return None
     blame = (node,) if isinstance(node, For | Block) else ()
-    return Reason("`min_blocks` stands on a loop bound to blockIdx.x", blame)
+    return Reason(
+        "`min_blocks` stands on a loop bound to blockIdx.x",
+        blame,
+        hint='sch.bind(loop, "blockIdx.x") first',
+    )
 
 
 def _copies_to_shared(node: object) -> Reason | None:
     if not isinstance(node, Block):
-        return Reason("only a block can copy asynchronously")
+        return Reason(
+            "only a block can copy asynchronously",
+            hint="give the block of a copy, as cache_read does",
+        )
     match node.body:
         case Store(buffer=target, value=value) if target.scope is Scope.SHARED:
             source = _copied(value)
@@ -76,7 +90,7 @@ def _copies_to_shared(node: object) -> Reason | None:
     return Reason(
         f"block `{node.name}` is no copy from global to shared memory",
         (node,),
-        "cache_read to shared makes one",
+        hint="cache_read to shared makes one",
     )
 
 

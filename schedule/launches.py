@@ -154,15 +154,15 @@ def _shares_iterations(path: Path, outer: For, loop: For) -> Reason | None:
             f"block `{block.name}` depends on loop `{outer.var.name}`, whose threads share the "
             f"iterations of loop `{loop.var.name}`, both over {thread}",
             (outer, loop, block),
-            "compute the block for all threads (its buffer in shared memory), or bind the inner "
-            "loop to another index",
+            hint="compute the block for all threads (its buffer in shared memory), or bind the "
+            "inner loop to another index",
         )
     if (extent_of(loop) or 0) > (extent_of(outer) or 0):
         return Reason(
             f"loop `{loop.var.name}` takes {extent_of(loop)} threads of {thread}, and only "
             f"{extent_of(outer)} come into loop `{outer.var.name}` around it",
             (outer, loop, block),
-            f"split it: sch.split({loop.var.name}, [None, {extent_of(outer)}])",
+            hint=f"split it: sch.split({loop.var.name}, [None, {extent_of(outer)}])",
         )
     return None
 
@@ -252,7 +252,7 @@ def _crosses(buffer: Buffer, thread: str, a: For, b: For | None, w: Path, r: Pat
         f"`{buffer}` is in {buffer.scope.value} memory, of which every {what} of {thread} has its "
         f"own: `{reader.name}` would use in one what `{writer.name}` writes in another",
         (a, writer, reader) if b is None or b is a else (a, b, writer, reader),
-        LAUNCHES
+        hint=LAUNCHES
         if is_grid(thread)
         else "set_scope to shared, or let the same thread do both: bind the reader's loop first",
     )
@@ -297,7 +297,7 @@ def _one_writer(buffer: Buffer, w: Path, loop: For, repeated: bool) -> Reason | 
     return Reason(
         f"the threads of {loop.thread} may write the same element of `{buffer}`",
         (loop, block),
-        hint,
+        hint=hint,
     )
 
 
@@ -321,8 +321,8 @@ def _unordered(buffer: Buffer, thread: str, loop: For | None, w: Path, r: Path) 
         f"threads of {thread} meet in `{buffer}`: one is at `{writer.name}` while another is at "
         f"`{reader.name}` in the same loop `{loop.var.name}`",
         (loop, writer, reader),
-        "give each of the two blocks a loop over the threads of its own; a barrier then stands "
-        "between them",
+        hint="give each of the two blocks a loop over the threads of its own; a barrier then "
+        "stands between them",
     )
 
 
@@ -347,6 +347,6 @@ def _apart(t: Traffic, indices: Sequence[str]) -> Reason | None:
                     f"one block of threads of {thread} may be at `{writer.name}` while another "
                     f"is at `{reader.name}`, and both touch `{t.buffer}`",
                     (*(x for x in (a, b) if x is not None), writer, reader),
-                    LAUNCHES,
+                    hint=LAUNCHES,
                 )
     return None

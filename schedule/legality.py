@@ -66,7 +66,7 @@ def not_opaque(paths: Iterable[Path]) -> Reason | None:
             return Reason(
                 f"block `{block.name}` is opaque",
                 (block,),
-                "an opaque block can only be annotated; schedule the blocks around it",
+                hint="an opaque block can only be annotated; schedule the blocks around it",
             )
     return None
 
@@ -86,7 +86,7 @@ def plain_loops(loops: Iterable[For]) -> Reason | None:
             return Reason(
                 f"loop `{loop.var.name}` is already {KINDS[loop.kind]}",
                 (loop,),
-                "split, fuse and rfactor first; parallel, vectorize and unroll come last",
+                hint="split, fuse and rfactor first; parallel, vectorize and unroll come last",
             )
     return None
 
@@ -110,7 +110,7 @@ def chain(paths: Sequence[Path]) -> tuple[For, ...] | Reason:
             return Reason(
                 f"loops `{a.var.name}` and `{b.var.name}` are not inside one another",
                 (a, b),
-                "only loops around the same block can be put in another order",
+                hint="only loops around the same block can be put in another order",
             )
     first = min(len(path) for path in paths) - 1
     for s in longest[first:]:
@@ -118,7 +118,7 @@ def chain(paths: Sequence[Path]) -> tuple[For, ...] | Reason:
             return Reason(
                 f"loop `{loop_of(longest).var.name}` is not alone in the body of the loop above it",
                 (longest[first], *(s.stmts if isinstance(s, Seq) else (s,))),
-                "move the other statements away first, or name loops below them",
+                hint="move the other statements away first, or name loops below them",
             )
     return tuple(s for s in longest[first:] if isinstance(s, For))
 
@@ -128,7 +128,11 @@ def rectangular(loops: Sequence[For]) -> Reason | None:
     for loop in loops:
         for v in walk_expr(loop.extent):
             if any(v is other.var for other in loops):
-                return Reason(f"the extent of loop `{loop.var.name}` depends on `{v}`", (loop,))
+                return Reason(
+                    f"the extent of loop `{loop.var.name}` depends on `{v}`",
+                    (loop,),
+                    hint="keep the loop inside of the one that its extent depends on",
+                )
     return None
 
 
@@ -136,12 +140,16 @@ def constant_extent(loop: For, limit: int | None = None) -> Reason | None:
     """The extent is a literal, at most ``limit``."""
     n = extent_of(loop)
     if n is None:
-        return Reason(f"the extent of loop `{loop.var.name}` is no constant", (loop,))
+        return Reason(
+            f"the extent of loop `{loop.var.name}` is no constant",
+            (loop,),
+            hint="only loops of a constant number of iterations can be treated so",
+        )
     if limit is not None and n > limit:
         return Reason(
             f"loop `{loop.var.name}` runs {n} times, more than {limit}",
             (loop,),
-            f"split it first: sch.split({loop.var.name}, [None, 8])",
+            hint=f"split it first: sch.split({loop.var.name}, [None, 8])",
         )
     return None
 
@@ -161,7 +169,15 @@ def only_blocks(path: Path) -> Reason | None:
                 return s
 
     bare = visit(path[-1])
-    return None if bare is None else Reason("a statement under it stands in no block", (bare,))
+    return (
+        None
+        if bare is None
+        else Reason(
+            "a statement under it stands in no block",
+            (bare,),
+            hint="let the factors divide the extent: then nothing needs a guard",
+        )
+    )
 
 
 # Blocks: what they compute and how loops bind them.
@@ -200,12 +216,16 @@ def computes_once(block: Block) -> Reason | None:
     own = {r.buffer for r in block.writes}
     reads_own = any(r.buffer in own for r in block.reads)
     if reads_own and not reduces(block):
-        return Reason(f"block `{block.name}` reads what it writes", (block,))
+        return Reason(
+            f"block `{block.name}` reads what it writes",
+            (block,),
+            hint="only a reduction with an init may read what it writes here",
+        )
     if reads_own and block.init is None:
         return Reason(
             f"block `{block.name}` only updates what another block initialises",
             (block,),
-            "do this before decompose_reduction",
+            hint="do this before decompose_reduction",
         )
     return None
 
@@ -218,7 +238,7 @@ def sole_writer(func: Func, block: Block) -> Reason | None:
             return Reason(
                 f"`{r.buffer}` is also written by block `{others[0]}`",
                 (block, nest(func).block(others[0])),
-                "do this before decompose_reduction",
+                hint="do this before decompose_reduction",
             )
     return None
 
@@ -230,7 +250,7 @@ def not_an_output(func: Func, block: Block) -> Reason | None:
             return Reason(
                 f"block `{block.name}` writes `{r.buffer}`, an output of the function",
                 (block,),
-                "cache_write gives it an intermediate buffer first",
+                hint="cache_write gives it an intermediate buffer first",
             )
     return None
 
@@ -253,6 +273,7 @@ def sound_order(block: Block, loops: Sequence[For], before: Sequence[For] = ()) 
             return Reason(
                 f"loop `{loop.var.name}` drives both spatial and reduction axes of `{block.name}`",
                 (loop, block),
+                hint="a loop for spatial axes and another for the reduction can be reordered",
             )
         if loop.var in reduce:
             inside = loop
@@ -261,6 +282,7 @@ def sound_order(block: Block, loops: Sequence[For], before: Sequence[For] = ()) 
                 f"loop `{loop.var.name}` only repeats block `{block.name}`; inside the reduction "
                 f"loop `{inside.var.name}` it would add every term again",
                 (inside, loop, block),
+                hint=f"keep `{loop.var.name}` outside of `{inside.var.name}`",
             )
     first = next((n for n, x in enumerate(loops) if x.var in reduce and extent_of(x) != 1), None)
     if first is not None:
@@ -275,6 +297,7 @@ def sound_order(block: Block, loops: Sequence[For], before: Sequence[For] = ()) 
                 f"block `{block.name}` is no sum, product, maximum or minimum: its updates must "
                 "stay in order",
                 (block,),
+                hint="leave its reduction loops in the order that they have",
             )
     return None
 
@@ -298,6 +321,7 @@ def visits_once(block: Block, loops: Sequence[For], inner: Sequence[For]) -> Rea
             return Reason(
                 f"loop `{loop.var.name}` may visit the same element of block `{block.name}` twice",
                 (loop, block),
+                hint="keep the loops of the reduction inside of those that repeat it",
             )
     return None
 
@@ -319,6 +343,7 @@ def fed_within(func: Func, paths: Sequence[Path]) -> Reason | None:
                 return Reason(
                     f"block `{block.name}` reads what `{buffer}` holds from an earlier iteration",
                     (block,),
+                    hint="keep loops in order that carry values to the next iteration",
                 )
             last = earlier[-1] if earlier else None
             if last is not None and not covers(last, reader, buffer):
@@ -326,6 +351,7 @@ def fed_within(func: Func, paths: Sequence[Path]) -> Reason | None:
                     f"block `{block.name}` reads elements of `{buffer}` that "
                     f"`{block_of(last).name}` writes in other iterations",
                     (block_of(last), block),
+                    hint="choose a loop in whose iterations everything is written that they read",
                 )
     return None
 
@@ -339,4 +365,6 @@ def depth_allows(path: Path, more: int) -> Reason | None:
     """Nests stay shallow enough to be walked."""
     if len(path) + more <= MAX_DEPTH:
         return None
-    return Reason(f"more than {MAX_DEPTH} loops around one block")
+    return Reason(
+        f"more than {MAX_DEPTH} loops around one block", hint="fuse loops, or split into fewer"
+    )

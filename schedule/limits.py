@@ -64,7 +64,7 @@ def _reasons(func: Func, gpu: Gpu) -> Iterator[Reason]:
             yield Reason(
                 f"nothing in the pipelined loop `{loop_of(path).var.name}` can run ahead",
                 (path[-1],),
-                "copies run ahead that fill shared buffers of an iteration from what the loop "
+                hint="copies run ahead that fill shared buffers of an iteration from what the loop "
                 "does not write",
             )
     tops = {id(top_of(p)[-1]): top_of(p) for p in nest(func).blocks.values()}
@@ -101,7 +101,7 @@ def _across_launches(func: Func) -> Iterator[Reason]:
                 f"`{b}` is in {b.scope.value} memory, which does not last from one launch to the "
                 "next",
                 tuple(map(block_of, paths)),
-                "compute_at or reverse_compute_at puts the blocks into one nest",
+                hint="compute_at or reverse_compute_at puts the blocks into one nest",
             )
 
 
@@ -113,7 +113,7 @@ def _of_launch(launch: Launch, top: Path, gpu: Gpu) -> Iterator[Reason]:
             f"a block of threads needs {have} bytes of shared memory; {gpu.arch} has "
             f"{gpu.shared_per_block}",
             (top[-1],),
-            "smaller tiles, or fewer stages of a pipeline",
+            hint="smaller tiles, or fewer stages of a pipeline",
         )
     for path in launch.blocks:
         yield from _all_present(launch, path)
@@ -134,13 +134,16 @@ def _too_many(launch: Launch, gpu: Gpu) -> Iterator[Reason]:
     most |= zip(("blockIdx.x", "blockIdx.y", "blockIdx.z"), gpu.grid_extents, strict=True)
     for name, n in launch.threads.items():
         if n > most[name]:
-            yield Reason(f"{name} has {n} iterations; {gpu.arch} takes {most[name]}")
+            yield Reason(
+                f"{name} has {n} iterations; {gpu.arch} takes {most[name]}",
+                hint="split a loop bound to it and bind less",
+            )
     total = prod(n for name, n in launch.threads.items() if not is_grid(name))
     if total > gpu.threads_per_block:
         yield Reason(
             f"a block has {total} threads; {gpu.arch} takes {gpu.threads_per_block}",
             (),
-            "split the loops and bind smaller ones",
+            hint="split the loops and bind smaller ones",
         )
 
 
@@ -181,7 +184,7 @@ def _of_one_kind(launch: Launch, path: Path) -> Iterator[Reason]:
             f"every thread of {several[0]} writes a `{one[0]}` of its own in block "
             f"`{block.name}`, and there is one `{other}` for all of them",
             (block,),
-            "set_scope puts both into the same memory",
+            hint="set_scope puts both into the same memory",
         )
 
 
@@ -190,7 +193,7 @@ def _absent(launch: Launch, part: For, blame: tuple[Stmt, ...]) -> Reason:
         f"threads wait for each other inside loop `{part.var.name}`, to which only "
         f"{extent_of(part)} of {launch.threads[part.thread]} threads of {part.thread} come",
         (part, *blame),
-        "give all loops over an index that stand around others the same extent",
+        hint="give all loops over an index that stand around others the same extent",
     )
 
 
@@ -204,7 +207,7 @@ def _repeated(t: Traffic) -> Iterator[Reason]:
                 yield Reason(
                     f"every thread of {thread} does all of block `{block_of(w).name}`",
                     (loop, block_of(w)),
-                    f"fuse and split its own loops, and bind one of them to {thread}",
+                    hint=f"fuse and split its own loops, and bind one of them to {thread}",
                 )
 
 
@@ -231,13 +234,13 @@ def _by_warps(t: Traffic) -> Iterator[Reason]:
             yield Reason(
                 f"`{t.buffer}` is spread over the threads of threadIdx.x, which touch it together",
                 (inner["threadIdx.x"], block),
-                "use the block outside of loops over threadIdx.x",
+                hint="use the block outside of loops over threadIdx.x",
             )
         elif not any(isinstance(s, Intrinsic) for s in walk(block.body)):
             yield Reason(
                 f"`{t.buffer}` is in warp memory, which only intrinsics touch",
                 (block,),
-                "tensorize the block",
+                hint="tensorize the block",
             )
 
 
@@ -248,6 +251,7 @@ def _whole_chunks(t: Traffic) -> Iterator[Reason]:
             f"rows of `{t.buffer}` have {row} bytes; swizzling by {t.buffer.swizzle} takes "
             f"multiples of {CHUNK * t.buffer.swizzle}",
             tuple(map(block_of, t.users)),
+            hint="lay the buffer out in longer rows, or swizzle by less",
         )
 
 

@@ -64,7 +64,7 @@ def from_json(data: object) -> tuple[Step, ...]:
 
 
 def _bad(why: str) -> ScheduleError:
-    return ScheduleError("read the trace", why)
+    return ScheduleError("read the trace", why, hint="a trace is what Trace.to_json gives")
 
 
 def _to_plain(a: Argument) -> Plain:

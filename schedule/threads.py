@@ -40,7 +40,9 @@ def known_index(thread: str) -> Reason | None:
     """``thread`` is the name of a thread index."""
     if thread in THREADS:
         return None
-    return Reason(f"there is no thread index {thread!r}", (), f"there are {', '.join(THREADS)}")
+    return Reason(
+        f"there is no thread index {thread!r}", (), hint=f"there are {', '.join(THREADS)}"
+    )
 
 
 def is_grid(thread: str) -> bool:
@@ -57,11 +59,15 @@ def placed(path: Path, thread: str) -> Reason | None:
         return Reason(
             f"loop `{loop.var.name}` runs {n} times; {thread} takes 1 to {most}",
             (loop,),
-            f"split it first: sch.split({loop.var.name}, [None, {min(most, 256)}])",
+            hint=f"split it first: sch.split({loop.var.name}, [None, {min(most, 256)}])",
         )
     for x in loops_of(path)[:-1]:
         if x.kind in (Kind.PARALLEL, Kind.VECTOR):
-            return Reason(f"loop `{x.var.name}` around it is already {KINDS[x.kind]}", (x, loop))
+            return Reason(
+                f"loop `{x.var.name}` around it is already {KINDS[x.kind]}",
+                (x, loop),
+                hint="loops are either of a CPU or of a GPU",
+            )
         if is_grid(thread):
             reason = _around_grid(x, loop, thread)
             if reason is not None:
@@ -80,8 +86,8 @@ def _alone(path: Path) -> Reason | None:
                 f"loop `{loop.var.name}` over {loop.thread or 'blocks of threads'} is not alone "
                 "in the launch",
                 (*(x for x in beside if all(x is not y for y in path)), loop),
-                "what blocks of threads do stands inside all loops over blockIdx: compute_at the "
-                "innermost of them",
+                hint="what blocks of threads do stands inside all loops over blockIdx: compute_at "
+                "the innermost of them",
             )
     return None
 
@@ -92,16 +98,20 @@ def _around_grid(outer: For, loop: For, thread: str) -> Reason | None:
         return Reason(
             f"loop `{name}` around it is no loop over blocks of threads",
             (outer, loop),
-            "loops over blockIdx stand outermost: reorder, or bind the outer loop",
+            hint="loops over blockIdx stand outermost: reorder, or bind the outer loop",
         )
     if not is_grid(outer.thread):
         return Reason(
             f"loop `{name}` around it is bound to {outer.thread}",
             (outer, loop),
-            "loops over blockIdx stand around those over threadIdx: reorder first",
+            hint="loops over blockIdx stand around those over threadIdx: reorder first",
         )
     if outer.thread == thread:
-        return Reason(f"loop `{name}` around it is already bound to {thread}", (outer, loop))
+        return Reason(
+            f"loop `{name}` around it is already bound to {thread}",
+            (outer, loop),
+            hint="fuse the two loops first, and bind the one",
+        )
     return None
 
 
@@ -115,7 +125,7 @@ def few_enough(sizes: Mapping[str, int], loop: For) -> Reason | None:
     return Reason(
         f"a block would have {listed} = {total} threads; {MAX_THREADS} is the most",
         (loop,),
-        "split the loop and bind a smaller one",
+        hint="split the loop and bind a smaller one",
     )
 
 
@@ -152,6 +162,7 @@ def _right_index(block: Block, loop: For) -> Reason | None:
         return Reason(
             f"loop `{loop.var.name}` drives both spatial and reduction axes of `{block.name}`",
             (loop, block),
+            hint="split off a loop of the reduction alone, and bind that",
         )
     if loop.thread == SHARING:
         return None
@@ -159,7 +170,7 @@ def _right_index(block: Block, loop: For) -> Reason | None:
         f"loop `{loop.var.name}` is a reduction loop of `{block.name}`; only the threads of "
         f"{SHARING} can put their results together",
         (loop, block),
-        f"bind it to {SHARING}, or rfactor gives each iteration a result of its own",
+        hint=f"bind it to {SHARING}, or rfactor gives each iteration a result of its own",
     )
 
 
@@ -171,7 +182,7 @@ def _one_share(block: Block, loop: For, inner: tuple[For, ...]) -> Reason | None
         f"loop `{other.var.name}` over {other.thread} is among the reduction loops of "
         f"`{block.name}`, whose result threads share",
         (other, loop, block),
-        "reorder it outward; fuse reduction loops that threads share",
+        hint="reorder it outward; fuse reduction loops that threads share",
     )
 
 
@@ -180,15 +191,15 @@ def _known_combiner(block: Block, loop: For, over: list[For]) -> Reason | None:
         return Reason(
             f"block `{block.name}` has no init of its own",
             (loop, block),
-            "bind before decompose_reduction",
+            hint="bind before decompose_reduction",
         )
     how = combiner_of(block)
     if how is None:
         return Reason(
             f"it is not known how two results of block `{block.name}` become one",
             (loop, block),
-            "sums, products, maxima, minima and associative combinations of several values can "
-            "be shared; anything else takes a serial loop",
+            hint="sums, products, maxima, minima and associative combinations of several values "
+            "can be shared; anything else takes a serial loop",
         )
     if how.commutes or loop is over[0]:
         return None
@@ -196,11 +207,15 @@ def _known_combiner(block: Block, loop: For, over: list[For]) -> Reason | None:
         f"the terms of block `{block.name}` must stay in order, and `{over[0].var.name}` is "
         f"outside of `{loop.var.name}`",
         (over[0], loop, block),
-        f"split so that `{loop.var.name}` is the outermost reduction loop",
+        hint=f"split so that `{loop.var.name}` is the outermost reduction loop",
     )
 
 
 def _guarded_throughout(block: Block) -> Reason | None:
     if starting_guard(block) != FALSE:
         return None
-    return Reason(f"the guard of block `{block.name}` is too involved", (block,))
+    return Reason(
+        f"the guard of block `{block.name}` is too involved",
+        (block,),
+        hint="bind before the splits that guard it",
+    )

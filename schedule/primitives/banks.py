@@ -77,7 +77,12 @@ def swizzle(func: Func, block: BlockRef, index: int, n: int) -> Func:
         have = ", ".join(map(str, SWIZZLES))
         raise ScheduleError(asked, f"chunks cannot be permuted by {n}", hint=have, nest=func)
     if n and len(buffer.shape) < 2:
-        raise ScheduleError(asked, f"`{buffer}` has no rows", nest=func)
+        raise ScheduleError(
+            asked,
+            f"`{buffer}` has no rows",
+            nest=func,
+            hint="transform_layout with a pack splits its only dimension",
+        )
     if n and buffer.align is not None:
         raise ScheduleError(asked, f"`{buffer}` is aligned", hint="one of both", nest=func)
     return _changed(func, buffer, replace(buffer, swizzle=n))
@@ -92,14 +97,18 @@ def _shared(func: Func, ref: BlockRef, index: int, asked: str) -> Buffer:
 
 def _in_shared(block: Block, index: int) -> Reason | None:
     if not 0 <= index < len(block.writes):
-        return Reason(f"block `{block.name}` writes {len(block.writes)} regions", (block,))
+        return Reason(
+            f"block `{block.name}` writes {len(block.writes)} regions",
+            (block,),
+            hint="count the writes from 0",
+        )
     buffer = block.writes[index].buffer
     if buffer.scope is Scope.SHARED:
         return None
     return Reason(
         f"`{buffer}` is in {buffer.scope.value} memory; only shared memory has banks",
         (block,),
-        "set_scope or cache_read to shared first",
+        hint="set_scope or cache_read to shared first",
     )
 
 

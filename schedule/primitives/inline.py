@@ -66,7 +66,13 @@ def compute_inline(func: Func, block: BlockRef) -> Func:
         computes_once(node),
         sole_writer(func, node),
         _no_reduction(node),
-        None if users else Reason(f"nothing reads what block `{node.name}` writes", (node,)),
+        None
+        if users
+        else Reason(
+            f"nothing reads what block `{node.name}` writes",
+            (node,),
+            hint="only a block whose values others read can be inlined",
+        ),
         _whole_elements(node),
     )
     store = store_of(node)
@@ -155,7 +161,7 @@ def _no_reduction(block: Block, why: str = "") -> Reason | None:
     return Reason(
         f"block `{block.name}` is a reduction{tail}",
         (block,),
-        "compute_at or reverse_compute_at moves whole blocks",
+        hint="compute_at or reverse_compute_at moves whole blocks",
     )
 
 
@@ -186,12 +192,20 @@ def _whole_elements(block: Block, of_write: bool = True) -> Reason | None:
     """The body is one store; where ``of_write``, at an index that is the axes themselves."""
     store = store_of(block)
     if store is None:
-        return Reason(f"block `{block.name}` does more than store one value", (block,))
+        return Reason(
+            f"block `{block.name}` does more than store one value",
+            (block,),
+            hint="compute_at or reverse_compute_at moves whole blocks",
+        )
     at = [e for e in store.index if as_int(e) is None]
     plain = all(isinstance(e, Var) for e in at) and len({*at}) == len(at)
     free = {a.var for a in block.axes if a.extent != 1} - {e for e in at if isinstance(e, Var)}
     if of_write and (not plain or free):
-        return Reason(f"block `{block.name}` does not write one element per axis point", (block,))
+        return Reason(
+            f"block `{block.name}` does not write one element per axis point",
+            (block,),
+            hint="compute_at or reverse_compute_at moves whole blocks",
+        )
     return None
 
 
@@ -202,7 +216,13 @@ def _mapped(s: Stmt, expr: ExprFn) -> Stmt:
 def with_body(func: Func, asked: str, block: Block, body: Stmt) -> Block:
     """A block with another body; its reads are what init and body then load."""
     if sum(_size(e) for x in walk(body) for e in exprs(x)) > 4 * MAX_NODES:
-        raise ScheduleError(asked, "the result would be too large", nest=func, blame=(block,))
+        raise ScheduleError(
+            asked,
+            "the result would be too large",
+            nest=func,
+            blame=(block,),
+            hint="compute one of the blocks at a loop of its consumer instead",
+        )
     ranges = {a.var: (0, max(a.extent - 1, 0)) for a in block.axes}
     found: dict[Region, None] = {}
     for s in (body,) if block.init is None else (block.init, body):
@@ -226,6 +246,7 @@ def _only_producer(func: Func, block: Block) -> Path | Reason:
     return Reason(
         f"no producer of `{block.name}` writes for it alone",
         (*map(block_of, found), block),
+        hint="compute_inline the producer, or reverse_compute_at keeps the block",
     )
 
 
@@ -239,7 +260,9 @@ def _axes_by_index(
         if isinstance(e, Load) and e.buffer is given.buffer
     }
     wrong = Reason(
-        f"block `{block.name}` does not read `{given.buffer}` at just its own point", (block,)
+        f"block `{block.name}` does not read `{given.buffer}` at just its own point",
+        (block,),
+        hint="reverse_compute_at moves the block instead",
     )
     if len(reads) != 1:
         return wrong

@@ -109,9 +109,19 @@ def annotate(func: Func, ref: BlockRef | LoopRef, key: str, value: int | str) ->
     """
     asked = f"annotate {_named(ref)} with {key!r}"
     if not key or len(key) > MAX_NOTE or key == "opaque":
-        raise ScheduleError(asked, "the key is empty, too long, or `opaque`", nest=func)
+        raise ScheduleError(
+            asked,
+            "the key is empty, too long, or `opaque`",
+            nest=func,
+            hint=f"a key is 1 to {MAX_NOTE} characters; what a block is stays as it is",
+        )
     if len(str(value)) > MAX_NOTE:
-        raise ScheduleError(asked, "a note is an int or a string of moderate length", nest=func)
+        raise ScheduleError(
+            asked,
+            "a note is an int or a string of moderate length",
+            nest=func,
+            hint=f"a value is at most {MAX_NOTE} characters long",
+        )
     path = find_loop(func, ref, asked) if isinstance(ref, LoopRef) else find_block(func, ref, asked)
     require(func, asked, sensible(path, key, value))
     return _with_notes(func, asked, ref, lambda notes: {**notes, key: value})
@@ -134,7 +144,10 @@ def unannotate(func: Func, ref: BlockRef | LoopRef, key: str) -> Func:
     def without(notes: Notes) -> Notes:
         if key not in notes or key == "opaque":
             have = ", ".join(sorted(notes)) or "none"
-            reason = Reason(f"there is no note {key!r} that could be removed; notes: {have}")
+            reason = Reason(
+                f"there is no note {key!r} that could be removed; notes: {have}",
+                hint="unannotate takes away what annotate put there",
+            )
             require(func, asked, reason)
         return {k: v for k, v in notes.items() if k != key}
 

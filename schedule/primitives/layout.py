@@ -50,14 +50,20 @@ def transform_layout(
     require(
         func,
         asked,
-        None if ok else Reason(f"block `{node.name}` writes {len(node.writes)} regions", (node,)),
+        None
+        if ok
+        else Reason(
+            f"block `{node.name}` writes {len(node.writes)} regions",
+            (node,),
+            hint="count the writes from 0",
+        ),
     )
     buffer = node.writes[index].buffer
     names = {*nest(func).writers.get(buffer, ()), *nest(func).readers.get(buffer, ())}
     require(
         func,
         asked,
-        Reason(f"`{buffer}` is a parameter of the function", (node,), "use cache_write first")
+        Reason(f"`{buffer}` is a parameter of the function", (node,), hint="use cache_write first")
         if buffer in func.params
         else None,
         not_opaque([nest(func).blocks[n] for n in sorted(names)]),
@@ -82,20 +88,26 @@ def _unbanked(block: Block, buffer: Buffer) -> Reason | None:
     if buffer.align is None and not buffer.swizzle:
         return None
     why = f"`{buffer}` is aligned or swizzled as it is laid out now"
-    return Reason(why, (block,), "do this first")
+    return Reason(why, (block,), hint="do this first")
 
 
 def _a_layout(buffer: Buffer, order: Sequence[int] | None, pack: Pack) -> Reason | None:
     rank = len(buffer.shape)
     if len(pack) + rank > MAX_RANK:
-        return Reason(f"more than {MAX_RANK} dimensions")
+        return Reason(f"more than {MAX_RANK} dimensions", hint="pack fewer dimensions")
     for d, c in pack:
         if not 0 <= d < rank or c < 1 or c > max(buffer.shape[d], 1):
-            return Reason(f"dimension {d} of `{buffer}` cannot be packed by {c}")
+            return Reason(
+                f"dimension {d} of `{buffer}` cannot be packed by {c}",
+                hint="name a dimension from 0 on, and a size of at most its extent",
+            )
     if len({d for d, _ in pack}) != len(pack):
-        return Reason("a dimension is packed twice")
+        return Reason("a dimension is packed twice", hint="pack it once, by the product of the two")
     if order is not None and sorted(order) != list(range(rank + len(pack))):
-        return Reason(f"the order does not name each of the {rank + len(pack)} dimensions once")
+        return Reason(
+            f"the order does not name each of the {rank + len(pack)} dimensions once",
+            hint=f"give a permutation of 0 to {rank + len(pack) - 1}",
+        )
     return None
 
 

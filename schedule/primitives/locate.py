@@ -122,7 +122,11 @@ def compute_at(
 def _one_per_axis(block: Block, multiples: Sequence[int]) -> Reason | None:
     if not multiples or (len(multiples) == len(block.axes) and all(c > 0 for c in multiples)):
         return None
-    return Reason(f"block `{block.name}` takes {len(block.axes)} positive multiples", (block,))
+    return Reason(
+        f"block `{block.name}` takes {len(block.axes)} positive multiples",
+        (block,),
+        hint=f"give one for each of the {len(block.axes)} axes, in order",
+    )
 
 
 def _rounded(block: Block, domain: Domain, multiples: Sequence[int]) -> Domain:
@@ -149,7 +153,11 @@ def _guards_last(path: Path) -> Reason | None:
     if lasting_guards(path) is not None:
         return None
     block = block_of(path)
-    return Reason(f"the guard of block `{block.name}` cannot be kept under other loops", (block,))
+    return Reason(
+        f"the guard of block `{block.name}` cannot be kept under other loops",
+        (block,),
+        hint="compute it before it is guarded: move it first, then split",
+    )
 
 
 def _distinct(paths: Sequence[Path]) -> list[Path]:
@@ -159,23 +167,31 @@ def _distinct(paths: Sequence[Path]) -> list[Path]:
 def _consumers_inside(func: Func, path: Path, target: Path) -> Reason | None:
     block, loop = block_of(path), loop_of(target)
     if contains(path, loop):
-        return Reason(f"the block is already inside loop `{loop.var.name}`", (loop, block))
+        return Reason(
+            f"the block is already inside loop `{loop.var.name}`",
+            (loop, block),
+            hint="choose a loop of its consumers that is not around it",
+        )
     users = consumers(func, block)
     outside = [u for u in users if not contains(u, loop)]
     if not users or len(outside) == len(users):
         return Reason(
             f"loop `{loop.var.name}` is around no consumer of `{block.name}`",
             (block, loop),
-            _loops_around(users),
+            hint=_loops_around(users),
         )
     if outside:
         return Reason(
             f"its consumer `{block_of(outside[0]).name}` is outside loop `{loop.var.name}`",
             (block, loop, block_of(outside[0])),
-            _loops_around(users) or "compute_inline puts it into each of its consumers",
+            hint=_loops_around(users),
         )
     if not is_before(path, target):
-        return Reason(f"loop `{loop.var.name}` runs before the block", (loop, block))
+        return Reason(
+            f"loop `{loop.var.name}` runs before the block",
+            (loop, block),
+            hint="choose a loop that comes after it",
+        )
     return None
 
 
@@ -184,7 +200,9 @@ def _loops_around(users: Sequence[Path]) -> str:
         return "nothing reads what the block writes"
     shared = [x for x in loops_of(users[0]) if all(contains(u, x) for u in users)]
     names = ", ".join(f"`{x.var.name}`" for x in shared)
-    return f"loops around all its consumers: {names}" if names else ""
+    if not names:
+        return "compute_inline puts it into each of its consumers"
+    return f"loops around all its consumers: {names}"
 
 
 def _first_child(target: Path, users: Sequence[Path]) -> Path:
@@ -317,7 +335,7 @@ def reverse_compute_at(
         not_opaque((path,)),
         computes_once(node),
         sole_writer(func, node),
-        _after_producer(path, target, inside),
+        _after_producer(path, target, feeders),
         _guards_last(path),
         _finished(inside, target, path),
         depth_allows(target, len(node.axes)),
@@ -342,16 +360,34 @@ def reverse_compute_at(
     return new
 
 
-def _after_producer(path: Path, target: Path, inside: Sequence[Path]) -> Reason | None:
+def _loops_of(feeders: Sequence[Path]) -> str:
+    if not feeders:
+        return "no block writes what this one reads"
+    names = dict.fromkeys(f"`{x.var.name}`" for p in feeders for x in loops_of(p))
+    return f"loops around its producers: {', '.join(names) or 'none'}"
+
+
+def _after_producer(path: Path, target: Path, feeders: Sequence[Path]) -> Reason | None:
     block, loop = block_of(path), loop_of(target)
+    inside = [p for p in feeders if contains(p, loop)]
     if contains(path, loop):
-        return Reason(f"the block is already inside loop `{loop.var.name}`", (loop, block))
+        return Reason(
+            f"the block is already inside loop `{loop.var.name}`",
+            (loop, block),
+            hint="choose a loop of its producer that is not around it",
+        )
     if not inside:
         return Reason(
-            f"loop `{loop.var.name}` is around no producer of `{block.name}`", (loop, block)
+            f"loop `{loop.var.name}` is around no producer of `{block.name}`",
+            (loop, block),
+            hint=_loops_of(feeders),
         )
     if not is_before(target, path):
-        return Reason(f"loop `{loop.var.name}` runs after the block", (loop, block))
+        return Reason(
+            f"loop `{loop.var.name}` runs after the block",
+            (loop, block),
+            hint="choose a loop that comes before it",
+        )
     return None
 
 
@@ -366,7 +402,7 @@ def _finished(inside: Sequence[Path], target: Path, path: Path) -> Reason | None
                     f"loop `{loop.var.name}` is a reduction loop of `{block.name}`: there the "
                     "result is not final",
                     (loop, block, path[-1]),
-                    f"move it to a loop outside of `{loop.var.name}`, or reorder first",
+                    hint=f"move it to a loop outside of `{loop.var.name}`, or reorder first",
                 )
     return None
 
@@ -404,6 +440,7 @@ def _provided_domain(block: Block, inside: Sequence[Path], depth: int) -> Domain
     return Reason(
         f"what {names} writes in one iteration is no box that `{block.name}` could follow",
         (*map(block_of, inside), block),
+        hint="choose a loop further out, or compute_at the producer inside of the block",
     )
 
 

@@ -102,13 +102,23 @@ def _extents(func: Func, asked: str, loop: For, factors: Sequence[int | None]) -
     known = [f for f in factors if f is not None]
     if not 1 <= len(factors) <= MAX_FACTORS or len(factors) - len(known) > 1:
         raise ScheduleError(
-            asked, f"give 1 to {MAX_FACTORS} factors, at most one of them None", nest=func
+            asked,
+            f"give 1 to {MAX_FACTORS} factors, at most one of them None",
+            nest=func,
+            hint="split again what comes of it",
         )
     if any(f < 1 for f in known):
-        raise ScheduleError(asked, "every factor is a positive integer or None", nest=func)
+        raise ScheduleError(
+            asked, "every factor is a positive integer or None", nest=func, hint="such as [None, 8]"
+        )
     whole, n = prod(known), extent_of(loop)
     if whole > MAX_EXTENT:
-        raise ScheduleError(asked, "the factors' product is too large", nest=func)
+        raise ScheduleError(
+            asked,
+            "the factors' product is too large",
+            nest=func,
+            hint="let one factor be None: it is as small as it can be",
+        )
     if len(known) == len(factors) and (n is None or whole < n):
         raise ScheduleError(
             asked,
@@ -132,7 +142,12 @@ def _bind(
             return e
         new = _without_zeros(new)
         if sum(1 for _ in walk_expr(new)) > MAX_INDEX:
-            raise ScheduleError(asked, "an index expression would grow too large", nest=func)
+            raise ScheduleError(
+                asked,
+                "an index expression would grow too large",
+                nest=func,
+                hint="fuse and split fewer times: each adds to the index",
+            )
         return new
 
     def go(x: Stmt) -> Stmt:
@@ -176,7 +191,9 @@ def fuse(func: Func, *refs: LoopRef) -> tuple[Func, LoopRef]:
     """
     asked = f"fuse loops {', '.join(f'`{r.var.name}`' for r in refs)}"
     if not refs:
-        raise ScheduleError(asked, "no loop was given", nest=func)
+        raise ScheduleError(
+            asked, "no loop was given", nest=func, hint="name one loop or more, outermost first"
+        )
     paths = [find_loop(func, r, asked) for r in refs]
     loops = tuple(loop_of(p) for p in paths)
     below = blocks_under(paths[-1])
@@ -197,7 +214,9 @@ def fuse(func: Func, *refs: LoopRef) -> tuple[Func, LoopRef]:
     for e in extents:
         total = mul(total, e)
     if (as_int(total) or 0) > MAX_EXTENT:
-        raise ScheduleError(asked, "the fused extent is too large", nest=func)
+        raise ScheduleError(
+            asked, "the fused extent is too large", nest=func, hint="fuse fewer of them"
+        )
     fused = var("_".join(loop.var.name for loop in loops)[:40])
     by: dict[Var, Expr] = {x.var: Const(0) for x in loops if extent_of(x) == 1}
     several = [x for x in loops if x.var not in by]
@@ -219,7 +238,7 @@ def _in_this_order(linked: Sequence[For], loops: Sequence[For]) -> Reason | None
     return Reason(
         "they do not follow one another directly, outermost first",
         tuple(linked),
-        f"the nest has {order}; reorder first",
+        hint=f"the nest has {order}; reorder first",
     )
 
 
@@ -234,7 +253,7 @@ def _one_kind(block: Block, loops: Sequence[For]) -> Reason | None:
     return Reason(
         f"the fused loop would drive both spatial and reduction axes of block `{block.name}`",
         (*loops, block),
-        "fuse loops of one kind",
+        hint="fuse loops of one kind",
     )
 
 
@@ -255,7 +274,9 @@ def reorder(func: Func, *refs: LoopRef) -> Func:
     """
     asked = f"reorder loops {', '.join(f'`{r.var.name}`' for r in refs)}"
     if not refs or len({r.var for r in refs}) != len(refs):
-        raise ScheduleError(asked, "name each loop once", nest=func)
+        raise ScheduleError(
+            asked, "name each loop once", nest=func, hint="such as sch.reorder(k, i, j)"
+        )
     paths = [find_loop(func, r, asked) for r in refs]
     linked = chain(paths)
     if isinstance(linked, Reason):
@@ -293,7 +314,11 @@ def reorder(func: Func, *refs: LoopRef) -> Func:
 def _complete(block: Block) -> Reason | None:
     own = {r.buffer for r in block.writes}
     if not reduces(block) and any(r.buffer in own for r in block.reads):
-        return Reason(f"block `{block.name}` reads what it writes", (block,))
+        return Reason(
+            f"block `{block.name}` reads what it writes",
+            (block,),
+            hint="only the loops of reductions can be reordered where a block reads its own result",
+        )
     return None
 
 

@@ -139,7 +139,13 @@ def to_matmul(
     found = product_of(node)
     if found is None:
         why = f"block `{node.name}` is no sum of products of two values"
-        raise ScheduleError(asked, why, nest=func, blame=(node,))
+        raise ScheduleError(
+            asked,
+            why,
+            nest=func,
+            blame=(node,),
+            hint="a product sums a * b over an axis that both operands use, into a spatial point",
+        )
     require(func, asked, _moderate(node, found, multiples))
     parts = _Parts(func, asked, node, found, dict(zip("mnk", multiples, strict=True)))
     a, b = (
@@ -160,10 +166,13 @@ def to_matmul(
 
 def _asked_right(multiples: Sequence[int], layouts: Sequence[str]) -> Reason | None:
     if len(multiples) != 3 or any(not 0 < n <= 2**20 for n in multiples):
-        return Reason("the multiples are no three positive integers, of m, n and k")
+        return Reason(
+            "the multiples are no three positive integers, of m, n and k",
+            hint="such as [16, 8, 16]",
+        )
     if len(layouts) != 2 or any(x not in ok for x, ok in zip(layouts, LAYOUTS, strict=True)):
         hint = '("mk" or "km", "nk" or "kn")'
-        return Reason(f"there are no layouts {tuple(layouts)!r}", (), hint)
+        return Reason(f"there are no layouts {tuple(layouts)!r}", (), hint=hint)
     return None
 
 
@@ -171,7 +180,11 @@ def _begins_with_zero(block: Block) -> Reason | None:
     init = block.init
     if isinstance(init, Store) and is_zero(init.value):
         return None
-    return Reason(f"block `{block.name}` does not begin with 0", (block,))
+    return Reason(
+        f"block `{block.name}` does not begin with 0",
+        (block,),
+        hint="only a sum that begins with 0 can take in padding",
+    )
 
 
 def is_zero(e: Expr) -> bool:
@@ -193,20 +206,32 @@ def _alone(path: Path) -> Reason | None:
         return Reason(
             f"block `{other.name}` stands under the same loops",
             (loops[0], other, block),
-            "do this before compute_at",
+            hint="do this before compute_at",
         )
     if lasting_guards(path) != ():
-        return Reason(f"block `{block.name}` is guarded", (block,))
+        return Reason(
+            f"block `{block.name}` is guarded",
+            (block,),
+            hint="do this before a split whose factors do not divide",
+        )
     return plain_loops(loops)
 
 
 def _moderate(block: Block, found: Product, multiples: Sequence[int]) -> Reason | None:
     points = {r: found.points(r) for r in ROLES}
     if 0 in points.values():
-        return Reason(f"block `{block.name}` has an axis of no extent", (block,))
+        return Reason(
+            f"block `{block.name}` has an axis of no extent",
+            (block,),
+            hint="there is nothing to compute",
+        )
     m, n, k = (points[r] + c for r, c in zip(ROLES[1:], multiples, strict=True))
     if points["b"] * max(m * n, m * k, n * k) > MAX_ELEMENTS:
-        return Reason(f"a padded operand would have more than {MAX_ELEMENTS} elements", (block,))
+        return Reason(
+            f"a padded operand would have more than {MAX_ELEMENTS} elements",
+            (block,),
+            hint="choose smaller multiples",
+        )
     return None
 
 

@@ -80,6 +80,7 @@ def _siblings(above: Path, below: Path) -> Reason | None:
     return Reason(
         f"loop `{other.var.name}` does not follow `{loop.var.name}` in the same body",
         (loop, other),
+        hint="give the earlier one first; compute_at moves a block into a nest",
     )
 
 
@@ -89,7 +90,7 @@ def _as_often(loop: For, other: For) -> Reason | None:
     return Reason(
         f"they run {extent_of(loop)} and {extent_of(other)} times",
         (loop, other),
-        "split the longer one, or compute_at makes of a block what another one needs",
+        hint="split the longer one, or compute_at makes of a block what another one needs",
     )
 
 
@@ -109,6 +110,7 @@ def _apart(above: Path, below: Path) -> Reason | None:
             return Reason(
                 f"block `{block_of(path).name}` writes what loop `{other.var.name}` writes",
                 (block_of(path), other),
+                hint="one buffer has one writer where loops are merged",
             )
     for path in between:
         if mine & _buffers((path,), False) or reads & _buffers((path,), True):
@@ -116,7 +118,7 @@ def _apart(above: Path, below: Path) -> Reason | None:
                 f"block `{block_of(path).name}` between the loops exchanges values with "
                 f"`{other.var.name}`",
                 (block_of(path), other),
-                "merge it first",
+                hint="merge it first",
             )
     return None
 

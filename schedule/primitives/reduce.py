@@ -123,7 +123,11 @@ def _units_at_zero(block: Block) -> Block:
 def _initialises(block: Block) -> Reason | None:
     if block.init is not None and reduces(block):
         return None
-    return Reason(f"block `{block.name}` is no reduction with an init", (block,))
+    return Reason(
+        f"block `{block.name}` is no reduction with an init",
+        (block,),
+        hint="decompose a reduction once, while its init is part of it",
+    )
 
 
 def _unshared(path: Path) -> Reason | None:
@@ -135,7 +139,7 @@ def _unshared(path: Path) -> Reason | None:
     return Reason(
         f"the threads of loop `{shared.var.name}` share the reduction `{block.name}`",
         (shared, block),
-        "do this before bind",
+        hint="do this before bind",
     )
 
 
@@ -145,7 +149,9 @@ def _around(path: Path, target: Path) -> Reason | None:
         return None
     names = ", ".join(f"`{x.var.name}`" for x in loops_of(path))
     return Reason(
-        f"loop `{loop.var.name}` is not around the block", (loop, path[-1]), f"around it: {names}"
+        f"loop `{loop.var.name}` is not around the block",
+        (loop, path[-1]),
+        hint=f"around it: {names}",
     )
 
 
@@ -157,7 +163,7 @@ def _no_reduction_above(block: Block, loops: Sequence[For]) -> Reason | None:
                 f"reduction loop `{loop.var.name}` is outside: the init would run in each of its "
                 "iterations",
                 (loop, block),
-                f"decompose at `{loop.var.name}` or further out",
+                hint=f"decompose at `{loop.var.name}` or further out",
             )
     return None
 
@@ -166,7 +172,11 @@ def _startable(block: Block) -> Reason | None:
     """Where the guard fails for the first term of an element, it fails for all of them."""
     if starting_guard(block) != FALSE:
         return None
-    return Reason(f"the guard of block `{block.name}` is too involved", (block,))
+    return Reason(
+        f"the guard of block `{block.name}` is too involved",
+        (block,),
+        hint="do this before the splits that guard it",
+    )
 
 
 def _spatial_loops(block: Block, loops: Sequence[For], guard: Expr | None) -> tuple[For, ...]:
@@ -306,7 +316,12 @@ def rfactor(func: Func, loop: LoopRef, factor_axis: int = 0) -> tuple[Func, Bloc
     require(
         func,
         asked,
-        None if 0 <= axis <= rank else Reason(f"the new buffer has {rank + 1} dimensions"),
+        None
+        if 0 <= axis <= rank
+        else Reason(
+            f"the new buffer has {rank + 1} dimensions",
+            hint=f"factor_axis is {-rank - 1} to {rank}",
+        ),
         *(constant_extent(x) for x in parts.others),
         visits_once(parts.block, loops_of(mine), [x for x in parts.inner if extent_of(x) != 1]),
         _startable(parts.block),
@@ -337,7 +352,9 @@ def _one_reduction(loop: For, below: Sequence[Path]) -> Reason | None:
     found = {v.name: None for b in blocks for v in bound_vars(b, AxisKind.REDUCE)}
     names = ", ".join(f"`{n}`" for n in sorted(found))
     return Reason(
-        f"loop `{loop.var.name}` {why}", (loop, *over), f"reduction loops: {names}" if names else ""
+        f"loop `{loop.var.name}` {why}",
+        (loop, *over),
+        hint=f"reduction loops: {names or 'none'}",
     )
 
 
@@ -348,15 +365,21 @@ def _parts(path: Path, loop: For) -> _Parts | Reason:
         return Reason(
             f"block `{block.name}` has no init of its own",
             (block,),
-            "rfactor before decompose_reduction",
+            hint="rfactor before decompose_reduction",
         )
     if update is None or not isinstance(block.init, Store):
         return Reason(
-            f"block `{block.name}` is no sum, product, maximum or minimum of one value", (block,)
+            f"block `{block.name}` is no sum, product, maximum or minimum of one value",
+            (block,),
+            hint="only updates B = B op term of such an operation can be combined in parts",
         )
     reduce = bound_vars(block, AxisKind.REDUCE)
     if loop.var in bound_vars(block, AxisKind.SPATIAL):
-        return Reason(f"loop `{loop.var.name}` also drives spatial axes", (loop, block))
+        return Reason(
+            f"loop `{loop.var.name}` also drives spatial axes",
+            (loop, block),
+            hint="split off a loop of the reduction alone",
+        )
     loops = loops_of(path)
     first = next(n for n, x in enumerate(loops) if x.var in reduce)
     others = tuple(x for x in loops if x.var in reduce and x is not loop)

@@ -99,9 +99,15 @@ def cache_read(
 def _only_reads(path: Path, first: Path, buffer: Buffer) -> Reason | None:
     block = block_of(path)
     if any(r.buffer is buffer for r in block.writes):
-        return Reason(f"block `{block.name}` also writes `{buffer}`", (block,), "use cache_write")
+        return Reason(
+            f"block `{block.name}` also writes `{buffer}`", (block,), hint="use cache_write"
+        )
     if path is not first and all(r.buffer is not buffer for r in block.reads):
-        return Reason(f"block `{block.name}` does not read `{buffer}`", (block,))
+        return Reason(
+            f"block `{block.name}` does not read `{buffer}`",
+            (block,),
+            hint="name only blocks that read it too",
+        )
     return None
 
 
@@ -113,6 +119,7 @@ def _together(path: Path, first: Path, depth: int) -> Reason | None:
     return Reason(
         f"block `{block.name}` does not follow `{block_of(first).name}` where the copy would stand",
         (block_of(first), block),
+        hint="give the first of the blocks, and those that come after it under the same loops",
     )
 
 
@@ -172,7 +179,7 @@ def _has(regions: Sequence[Region], index: int, block: Block, verb: str) -> Reas
     if 0 <= index < len(regions):
         return None
     have = ", ".join(f"{n} is `{r.buffer}`" for n, r in enumerate(regions)) or "there is none"
-    return Reason(f"block `{block.name}` {verb} {len(regions)} regions", (block,), have)
+    return Reason(f"block `{block.name}` {verb} {len(regions)} regions", (block,), hint=have)
 
 
 def _shared(path: Path, others: Sequence[Path]) -> int:
@@ -197,6 +204,7 @@ def _fills(writer: Path, depth: int, buffer: Buffer, need: Sequence[Interval]) -
             return Reason(
                 f"block `{block.name}` does not fill all of `{buffer}` that would be copied",
                 (block,),
+                hint="do this before the splits and moves that leave elements out",
             )
     return None
 
@@ -220,7 +228,9 @@ def _written(
     if box is not None:
         return box
     return Reason(
-        f"what block `{block_of(path).name}` writes in one iteration is no box", (path[-1],)
+        f"what block `{block_of(path).name}` writes in one iteration is no box",
+        (path[-1],),
+        hint="copy at a loop further out, where it is",
     )
 
 
@@ -269,7 +279,7 @@ def set_scope(func: Func, block: BlockRef, index: int, scope: Scope) -> Func:
     require(
         func,
         asked,
-        Reason(f"`{buffer}` is a parameter of the function", (node,), "use cache_write")
+        Reason(f"`{buffer}` is a parameter of the function", (node,), hint="use cache_write")
         if buffer in func.params
         else None,
     )

@@ -92,7 +92,17 @@ def tensorize(func: Func, loop: LoopRef, intrinsic: str) -> Func:
     assert not isinstance(call, Reason)
     wrong = misfit(call)
     why = f"block `{block.name}` does not fit: {wrong}"
-    require(func, asked, Reason(why, (block,)) if wrong else None)
+    require(
+        func,
+        asked,
+        Reason(
+            why,
+            (block,),
+            hint="split by what the intrinsic takes; set_scope says where its operands are",
+        )
+        if wrong
+        else None,
+    )
     done = replace(block, axes=boxes.axes, reads=call.reads, writes=call.writes, body=call)
     return edit(func, [(path, lambda _: done)])
 
@@ -102,14 +112,18 @@ def _known(name: str) -> Reason | None:
     if row is not None and row.tile is not None:
         return None
     have = ", ".join(n for n, r in TABLE.items() if r.tile is not None)
-    return Reason(f"there is no intrinsic {name!r} on tiles", (), f"there are {have}")
+    return Reason(f"there is no intrinsic {name!r} on tiles", (), hint=f"there are {have}")
 
 
 def _one_block(path: Path, below: Sequence[Path]) -> Reason | None:
     loop = loop_of(path)
     if len(below) == 1 and all(isinstance(s, For | Block) for s in below[0][len(path) - 1 :]):
         return None
-    return Reason(f"loop `{loop.var.name}` is not around one block alone", (loop,))
+    return Reason(
+        f"loop `{loop.var.name}` is not around one block alone",
+        (loop,),
+        hint="give a loop with nothing but loops and one block inside",
+    )
 
 
 def _outside_of_lanes(path: Path) -> Reason | None:
@@ -118,7 +132,7 @@ def _outside_of_lanes(path: Path) -> Reason | None:
             return Reason(
                 f"loop `{x.var.name}` is bound to threadIdx.x, whose threads do this together",
                 (x, loop_of(path)),
-                "bind the loops over warps to threadIdx.y and threadIdx.z",
+                hint="bind the loops over warps to threadIdx.y and threadIdx.z",
             )
     return None
 
@@ -128,11 +142,13 @@ def _unguarded(block: Block) -> Reason | None:
         return Reason(
             f"block `{block.name}` is guarded",
             (block,),
-            "pad it: to_matmul takes multiples, and so does compute_at",
+            hint="pad it: to_matmul takes multiples, and so does compute_at",
         )
     if block.init is not None:
         return Reason(
-            f"block `{block.name}` has an init", (block,), "decompose_reduction makes it a block"
+            f"block `{block.name}` has an init",
+            (block,),
+            hint="decompose_reduction makes it a block",
         )
     return None
 
@@ -182,12 +198,13 @@ def _boxes(block: Block, around: Sequence[For], inner: Sequence[For]) -> _Boxes 
             return Reason(
                 f"axis `{a.var.name}` of block `{block.name}` does not step by one loop's elements",
                 (*inner, block),
+                hint="split and reorder so that the loops inside step by one element",
             )
         if a.extent % n or any(k % n for k in (*rest.terms.values(), rest.constant)):
             return Reason(
                 f"axis `{a.var.name}` of block `{block.name}` does not start at multiples of {n}",
                 (*inner, block),
-                "split its loop by the extent of the box",
+                hint="split its loop by the extent of the box",
             )
         count = Linear({t: k // n for t, k in rest.terms.items()}, rest.constant // n)
         v = var(a.var.name)
@@ -197,7 +214,11 @@ def _boxes(block: Block, around: Sequence[For], inner: Sequence[For]) -> _Boxes 
     idle = [x for x in inner if mine[x.var] > 1 and used.count(x.var) != 1]
     if idle:
         why = f"loop `{idle[0].var.name}` does not run along one axis of block `{block.name}`"
-        return Reason(why, (idle[0], block))
+        return Reason(
+            why,
+            (idle[0], block),
+            hint="split and reorder: each loop inside runs along one axis, one element a step",
+        )
     return _Boxes(tuple(axes), spans)
 
 
@@ -209,28 +230,48 @@ def _call(func: Func, block: Block, boxes: _Boxes, name: str) -> Intrinsic | Rea
     """The intrinsic on the block's boxes, if that is what the block computes."""
     store, row = store_of(block), TABLE[name]
     if store is None:
-        return Reason(f"block `{block.name}` does more than store one value", (block,))
+        return Reason(
+            f"block `{block.name}` does more than store one value",
+            (block,),
+            hint="an intrinsic stores one value per element of its box",
+        )
     loads = [x for x in walk_expr(store.value) if isinstance(x, Load)]
     at = [e for index in (store.index, *(x.index for x in loads)) for e in index]
     if not all(map(boxes.steps, at)):
-        return Reason(f"block `{block.name}` does not touch its buffers in boxes", (block,))
+        return Reason(
+            f"block `{block.name}` does not touch its buffers in boxes",
+            (block,),
+            hint="index them by the axes themselves, each at most once",
+        )
     if row.matrix is not None:
         return _product(block, boxes, store, name)
     assert row.tile is not None
     if not row.tile.signatures[0].reads:
         if is_zero(store.value):
             return Intrinsic(name, (boxes.region(store.buffer, store.index),))
-        return Reason(f"block `{block.name}` does not store 0", (block,))
+        return Reason(
+            f"block `{block.name}` does not store 0",
+            (block,),
+            hint="mma_fill makes a tile 0: decompose_reduction gives such a block",
+        )
     return _copy(func, block, boxes, store, name)
 
 
 def _copy(func: Func, block: Block, boxes: _Boxes, store: Store, name: str) -> Intrinsic | Reason:
     source = store.value
     if not isinstance(source, Load):
-        return Reason(f"block `{block.name}` is no copy", (block,))
+        return Reason(
+            f"block `{block.name}` is no copy",
+            (block,),
+            hint="cache_read and cache_write make copies",
+        )
     order = [[e for e in index if boxes.wide(e)] for index in (store.index, source.index)]
     if order[0] != order[1]:
-        return Reason(f"block `{block.name}` copies a box to another order", (block,))
+        return Reason(
+            f"block `{block.name}` copies a box to another order",
+            (block,),
+            hint="lay one of the buffers out as the other: transform_layout",
+        )
     args: tuple[int, ...] = ()
     if name in _SIDES:
         turned = _turned(func, block, _SIDES[name])
@@ -238,6 +279,7 @@ def _copy(func: Func, block: Block, boxes: _Boxes, store: Store, name: str) -> I
             return Reason(
                 f"no matrix product takes `{store.buffer}` as its {_NAMES[_SIDES[name]]} operand",
                 (block, *map(block_of, consumers(func, block))),
+                hint="make the product of its consumer first: to_matmul, then tensorize that",
             )
         args = (turned,)
     to, of = (boxes.region(x.buffer, x.index) for x in (store, source))
@@ -295,12 +337,16 @@ def _product(block: Block, boxes: _Boxes, store: Store, name: str) -> Intrinsic 
         return Reason(
             f"block `{block.name}` is no update C[.., m, n] += a * b of matrices",
             (block,),
-            "to_matmul makes a sum of products one",
+            hint="to_matmul makes a sum of products one",
         )
     (a, a_turned), (b, b_turned) = operands
     depth = {x.index[-1 - turned] for x, turned in ((a, a_turned), (b, b_turned))}
     reduced = {x.var for x in block.axes if x.kind is AxisKind.REDUCE}
     if len(depth) != 1 or not reduced.issuperset(boxes.wide(next(iter(depth)))):
-        return Reason(f"the operands of block `{block.name}` do not share their depth", (block,))
+        return Reason(
+            f"the operands of block `{block.name}` do not share their depth",
+            (block,),
+            hint="both operands are indexed by one reduction axis: to_matmul makes it so",
+        )
     c, left, right = (boxes.region(x.buffer, x.index) for x in (store, a, b))
     return Intrinsic(name, (c,), (c, left, right), (a_turned, b_turned))

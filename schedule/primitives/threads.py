@@ -54,6 +54,8 @@ def _only_threads(path: Path) -> Reason | None:
         for x in loops_of(p)[len(loops_of(path)) :]:
             if x.kind is Kind.PARALLEL:
                 return Reason(
-                    f"loop `{x.var.name}` inside it runs in parallel on a CPU", (loop_of(path), x)
+                    f"loop `{x.var.name}` inside it runs in parallel on a CPU",
+                    (loop_of(path), x),
+                    hint="bind another loop, or leave out parallel, which is for a CPU",
                 )
     return None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -299,3 +301,26 @@ def test_opaque_blocks_take_notes() -> None:
     assert sch.block("S").notes["reason"] == "duplicate indices"
     with pytest.raises(ScheduleError):
         sch.unannotate("S", "opaque")
+
+
+FILES = sorted((Path(__file__).parents[2] / "schedule").rglob("*.py"))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda p: p.stem)
+def test_every_refusal_has_a_hint(file: Path) -> None:
+    """``Reason`` is not made without one, and errors that are raised directly have one too."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            named = {k.arg: k.value for k in node.keywords}
+            if node.func.id == "ScheduleError":
+                assert len(node.args) > 3 or "hint" in named, f"line {node.lineno}"
+            hint = named.get("hint")
+            assert not isinstance(hint, ast.Constant) or hint.value, f"line {node.lineno}"
+
+
+GOLDEN = sorted((Path(__file__).parents[1] / "golden/schedule").glob("test_refused-*.txt"))
+
+
+@pytest.mark.parametrize("file", GOLDEN, ids=lambda p: p.stem)
+def test_every_golden_refusal_ends_with_a_hint(file: Path) -> None:
+    assert file.read_text().splitlines()[-1].startswith("  hint: ")
