@@ -1,7 +1,8 @@
-"""The texts that follow from the declarations of primitives: ``methods.py`` and the page."""
+"""Texts that follow from the declarations of primitives: ``methods.py`` and the docs page."""
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterable
 
@@ -59,6 +60,50 @@ def _method(p: Primitive) -> str:
     if len(given) > 100:
         given = given.replace("(", "(\n            ").replace(")", "\n        )")
     return f"{head}\n{doc}\n{given}\n        return given\n"
+
+
+def page_text(primitives: Iterable[Primitive], old: str) -> str:
+    """``docs/primitives.md``: its introduction as in ``old``, then a table and a part for each.
+
+    What the examples print is left as it is in ``old``, where the same example stands there.
+    """
+    found = sorted(primitives, key=lambda p: p.name)
+    rows = (f"| [`{p.name}`](#{p.name}) | {_short(p)} |" for p in found)
+    table = "\n".join(["| primitive | |", "|---|---|", *rows])
+    parts = (_part(p, old) for p in found)
+    return "\n\n".join([old[: old.index(TABLE)] + TABLE, table, *parts]) + "\n"
+
+
+TABLE = "## All of them"
+
+
+def _part(p: Primitive, old: str) -> str:
+    example = _example(p)
+    before = re.search(re.escape(example) + r"\n\n```text\n(.*?)```", old, re.DOTALL)
+    printed = before[1] if before else ""
+    signature = f"`{p.signature()}`"
+    text = p.summary().replace("``", "`")
+    refused = "Refused:\n\n" + _items(p.section("Refused:").replace("``", "`"))
+    shown = f"{example}\n\n```text\n{printed}```"
+    return "\n\n".join([f"### {p.name}", signature, text, refused, shown])
+
+
+def _items(text: str) -> str:
+    """The items of a list, one a line."""
+    return re.sub(r"\n\s+", " ", text)
+
+
+def _example(p: Primitive) -> str:
+    """An example's lines, around the last of which the text of the function is taken."""
+    *lines, last = p.section("Example:").splitlines()
+    rows = [*lines, "before = sch.show()", last, "print(changes(before, sch.show()))"]
+    return "\n".join(["```python", *rows, "```"])
+
+
+def _short(p: Primitive) -> str:
+    """The first sentence, without what follows a colon."""
+    text = " ".join(p.summary().split("\n\n")[0].split())
+    return text.replace("``", "`").replace("|", "\\|")
 
 
 def _quoted(text: str) -> str:

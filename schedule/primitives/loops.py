@@ -59,7 +59,7 @@ def split(
         - a product of the factors below the extent: iterations would be missing
         - a loop that is parallel, vectorized or bound: split first, then say how it runs
         - factors that do not divide where anything but blocks stands below: it cannot be guarded
-        - a loop around an opaque block that is not one of its spatial axes alone
+        - a loop that drives a reduction axis of an opaque block
 
     Example:
         sch = chain()

@@ -63,10 +63,10 @@ def tensorize(func: Func, loop: LoopRef, intrinsic: str) -> Func:
         - a loop inside one over ``threadIdx.x``, whose threads do the operation together
 
     Example:
-        sch = fill()
-        sch.set_scope("C", 0, "warp")
-        i, j = sch.get_loops("C")
-        sch.tensorize(i, "mma_fill")
+        sch = tile()
+        sch.cache_write("C", 0, "warp")
+        init = sch.decompose_reduction("C", "i")
+        sch.tensorize(sch.get_loops(init)[0], "zero_matrix")
     """
     asked = f"make loop `{loop.var.name}` the intrinsic {intrinsic!r}"
     path = find_loop(func, loop, asked)
@@ -252,7 +252,7 @@ def _call(func: Func, block: Block, boxes: _Boxes, name: str) -> Intrinsic | Rea
         return Reason(
             f"block `{block.name}` does not store 0",
             (block,),
-            hint="mma_fill makes a tile 0: decompose_reduction gives such a block",
+            hint="zero_matrix makes a tile 0: decompose_reduction gives such a block",
         )
     return _copy(func, block, boxes, store, name)
 

@@ -16,7 +16,7 @@ from nestwright.schedule import cursor
 from nestwright.schedule.cursor import BlockRef, LoopRef
 from nestwright.schedule.declare import PRIMITIVES
 from nestwright.schedule.errors import ScheduleError
-from nestwright.schedule.listing import methods_text
+from nestwright.schedule.listing import methods_text, page_text
 from nestwright.schedule.primitives import matmul, reduce, stage
 from nestwright.schedule.schedule import Schedule
 from nestwright.schedule.trace import Trace
@@ -34,6 +34,15 @@ def product() -> Func:
 
 def test_methods_are_as_declared(request: pytest.FixtureRequest) -> None:
     file, text = ROOT / "schedule/methods.py", methods_text(PRIMITIVES.values())
+    if request.config.getoption("--bless"):
+        file.write_text(text)
+    assert file.read_text() == text, "pytest --bless tests/schedule writes it"
+
+
+def test_the_page_is_as_declared(request: pytest.FixtureRequest) -> None:
+    """What its examples print is compared by ``tests/docs``."""
+    file = ROOT / "docs/primitives.md"
+    text = page_text(PRIMITIVES.values(), file.read_text())
     if request.config.getoption("--bless"):
         file.write_text(text)
     assert file.read_text() == text, "pytest --bless tests/schedule writes it"
