@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .ir.library.registry import register_custom_call as register_custom_call
     from .ir.target import Target as Target
     from .schedule.schedule import Schedule as Schedule
+    from .schedule.sketches.sampled import schedule_rule as schedule_rule
 
 __version__ = "0.1.0"
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "load",
     "parse",
     "register_custom_call",
+    "schedule_rule",
     "show",
     "te",
     "tune",
@@ -58,6 +60,7 @@ _HOME = {
     "load": ".codegen.artifact",
     "parse": ".ir.hlo.text",
     "register_custom_call": ".ir.library.registry",
+    "schedule_rule": ".schedule.sketches.sampled",
     "show": ".ir.hlo.text",
     "te": ".te",
     "tune": ".autotune.api",

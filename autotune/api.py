@@ -45,7 +45,7 @@ def tune(
     """Search for faster schedules of a model's groups; what is found goes into a log.
 
     ``model``, ``example`` and ``excess_precision`` are as for ``build``; of a ``Schedule`` only the
-    function counts.
+    function counts, unless it has holes (``sample_tile``, ``sample_choice``): those are filled.
     ``trials`` is the total for this model in the log, trials of earlier calls included, unless
     ``resume`` is false: then they are new ones. ``seconds`` limits the wall time of the call, the
     final races included. ``constants`` maps parameter numbers or names to arrays that are known
@@ -98,8 +98,9 @@ def _tasks(
     """The model's name, its tasks, and what builds it as a whole (None for a single function)."""
     check_constants(constants)
     if isinstance(model, Func | Schedule):
-        func = model if isinstance(model, Func) else model.func
-        return func.name, from_func(func, target), None
+        name = model.name if isinstance(model, Func) else model.func.name
+        func = model.func if isinstance(model, Schedule) and not model.holes else None
+        return name, from_func(model if func is None else func, target), None
     known = as_model(model, example)
     module = as_module(known)
     name = module.name if isinstance(known, HloModule) else Path(known).stem

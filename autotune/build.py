@@ -183,20 +183,26 @@ def _build_func(
     log: str | os.PathLike[str] | None,
     schedules: Mapping[str, Trace],
 ) -> Kernel | DeviceKernel:
-    """A schedule as it is; a function with the log's schedule for it, else the default one."""
-    if isinstance(model, Schedule):
-        if target.is_gpu:
-            require_limits(model.func, target.gpu)
-        return _kernel(model.func, target)
+    """A schedule as it is; a function with the log's schedule for it, else the default one.
+
+    A schedule with holes counts as its function where the log has one for it.
+    """
     from .tasks import from_func  # the tuner's, which a model's build does without
 
-    tasks = from_func(model, target)
+    tasks = from_func(model, target) if isinstance(model, Func) or model.holes else ()
     trace = schedules.get(tasks[0].key) if tasks else None
-    if log is not None and trace is None:
-        text = _foreign(model.name, target, read(log))
-        warnings.warn(text, NestwrightWarning, stacklevel=3)
-    chosen = default_schedule(model, target) if trace is None else trace.replay(model)
-    return _kernel(chosen.func, target)
+    if log is not None and trace is None and (isinstance(model, Func) or model.holes):
+        name = model.name if isinstance(model, Func) else model.func.name
+        warnings.warn(_foreign(name, target, read(log)), NestwrightWarning, stacklevel=3)
+    if trace is not None:
+        made = trace.replay(model if isinstance(model, Func) else model.origin)
+    elif isinstance(model, Func):
+        made = default_schedule(model, target)
+    else:
+        made = model
+        if target.is_gpu:
+            require_limits(model.func, target.gpu)
+    return _kernel(made.func, target)
 
 
 def _kernel(func: Func, target: Target) -> Kernel | DeviceKernel:

@@ -14,8 +14,10 @@ from ..ir.hlo.nodes import Computation, HloModule, Instruction
 from ..ir.loop.nodes import Func
 from ..ir.loop.printer import show as show_loops
 from ..ir.target import Target
+from ..schedule.schedule import Schedule
 from ..schedule.sketches.analyze import blocks_of
 from ..schedule.sketches.generate import generate
+from ..schedule.sketches.sampled import written_sketch
 from .counting import certain_flops, flops, moved
 from .programs import Program
 from .reach import reaches
@@ -89,11 +91,13 @@ def _task(
     )  # fmt: skip
 
 
-def from_func(func: Func, target: Target) -> tuple[Task, ...]:
-    """The one task of a function written by hand."""
+def from_func(model: Func | Schedule, target: Target) -> tuple[Task, ...]:
+    """The one task of a function written by hand; of a schedule with holes, how to fill them."""
+    func = model if isinstance(model, Func) else model.origin
     text = show_loops(func)
     program = Program("loop", text)
-    space = Space(generate(program.func, target))
+    written = None if isinstance(model, Func) else written_sketch(model)
+    space = Space(generate(program.func, target) if written is None else (written,))
     if space.size() < 2:
         return ()
     work = sum(b.flops for b in blocks_of(program.func))

@@ -321,8 +321,10 @@ class Tuner:
 
     def _candidate(self, state: TaskState, proposal: Proposal) -> Candidate:
         point = proposal.point
-        name = state.task.space.sketches[point.sketch].name
-        return Candidate(name, cast("dict[str, Json]", state.task.space.choices(point)))
+        sketch, choices = state.task.space.sketches[point.sketch], state.task.space.choices(point)
+        trace = None if sketch.trace is None else sketch.trace(choices)
+        decisions = cast("dict[str, Json]", choices)
+        return Candidate(sketch.name, decisions, cast("list[Json] | None", trace))
 
     def _fit(self) -> None:
         if self.model is not None:

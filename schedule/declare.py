@@ -20,7 +20,8 @@ from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from ..ir.loop.nodes import Func
 from .errors import ScheduleError, did_you_mean
-from .parameters import MisfitError, Parameter, misfit
+from .holes import Choices, Hole
+from .parameters import MisfitError, Parameter, misfit, spelled
 from .steps import Step, argument_text
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -29,13 +30,17 @@ SECTIONS = ("Example:", "Refused:")
 
 @dataclass(frozen=True, slots=True)
 class Primitive:
-    """A declared primitive. ``result`` is the annotation of what it gives besides the function."""
+    """A declared primitive. ``result`` is the annotation of what it gives besides the function.
+
+    ``hole``, of one that samples, takes the same arguments and says what may be decided.
+    """
 
     name: str
     function: Callable[..., Any]
     parameters: tuple[Parameter, ...]
     result: object
     doc: str
+    hole: Callable[..., Hole] | None = None
 
     @property
     def variadic(self) -> bool:
@@ -68,6 +73,20 @@ class Primitive:
             return f"list[{_name(items[0])}]"
         return f"tuple[{', '.join(map(_name, items))}]"
 
+    def decided(
+        self, func: Func, arguments: Sequence[object], name: str, decisions: Choices
+    ) -> tuple[Hole, tuple[object, ...]]:
+        """The hole of a call that samples, and its arguments with a ``name`` and a ``decision``."""
+        assert self.hole is not None
+        given = dict(zip([p.name for p in self.parameters], arguments, strict=True))
+        given["name"] = given["name"] or name
+        hole = self.hole(func, **given)
+        hole.filled(f"sample `{given['name']}`", hole.default)
+        taken = [decisions.get(n, d) for n, d in zip(hole.names, hole.default, strict=True)]
+        values = hole.filled(f"sample `{given['name']}`", taken)
+        given["decision"] = values if self.gives_several else values[0]
+        return hole, tuple(given.values())
+
     def arguments(
         self, func: Func, args: Sequence[object], named: Mapping[str, object]
     ) -> tuple[object, ...]:
@@ -92,7 +111,7 @@ class Primitive:
             raise misfit(call, self.signature(), p, given[p.name]) from None
 
     def run(self, func: Func, arguments: Sequence[object]) -> tuple[Func, tuple[Any, ...]]:
-        """The function rewritten, and the references that come of it."""
+        """The function rewritten, and the references or values that come of it."""
         if self.variadic:
             *first, last = arguments
             arguments = (*first, *cast("tuple[object, ...]", last))
@@ -126,8 +145,7 @@ class Primitive:
 
 
 def _name(hint: object) -> str:
-    assert isinstance(hint, type)
-    return hint.__name__
+    return hint.__name__ if isinstance(hint, type) else spelled(hint)
 
 
 def _cut(doc: str) -> dict[str, str]:
@@ -147,6 +165,25 @@ PRIMITIVES: dict[str, Primitive] = {}
 
 def primitive(function: F) -> F:
     """Declare a primitive, and give the function back as it is."""
+    _declare(function, None)
+    return function
+
+
+def sampling(hole: Callable[..., Hole]) -> Callable[[F], F]:
+    """Declare a primitive that gives values, not references, which a tuner may decide.
+
+    ``hole`` takes the same arguments and says what the values may be. Two of the parameters are
+    ``name``, of the decision, and ``decision``, what it is unless the schedule is told otherwise.
+    """
+
+    def declare(function: F) -> F:
+        _declare(function, hole)
+        return function
+
+    return declare
+
+
+def _declare(function: Callable[..., object], hole: Callable[..., Hole] | None) -> None:
     hints = get_type_hints(function)
     shown = inspect.signature(function).parameters.values()
     result = hints["return"]
@@ -156,8 +193,8 @@ def primitive(function: F) -> F:
         tuple(_parameter(p, hints[p.name]) for p in list(shown)[1:]),
         None if result is Func else get_args(result)[1],
         inspect.cleandoc(function.__doc__ or ""),
+        hole,
     )
-    return function
 
 
 def _parameter(p: inspect.Parameter, hint: Any) -> Parameter:

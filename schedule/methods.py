@@ -116,6 +116,25 @@ class Methods:
         given: BlockRef = self.perform("rfactor", loop, factor_axis)
         return given
 
+    def sample_choice(
+        self, options: Sequence[int | str], name: str = "", decision: int | str | None = None
+    ) -> int | str:
+        """Give one of the options; which one is a decision of the tuner's."""
+        given: int | str = self.perform("sample_choice", options, name, decision)
+        return given
+
+    def sample_tile(
+        self,
+        loop: LoopRef | str,
+        n: int = 1,
+        most: int = 64,
+        name: str = "",
+        decision: Sequence[int] | None = None,
+    ) -> list[int]:
+        """Give extents for ``n`` inner loops of a loop, outer to inner; the tuner decides."""
+        given: list[int] = self.perform("sample_tile", loop, n, most, name, decision)
+        return given
+
     def set_scope(self, block: BlockRef | str, index: int, scope: Scope | str) -> None:
         """Say in which memory the intermediate buffer of a block's write lives."""
         self.perform("set_scope", block, index, scope)

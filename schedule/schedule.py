@@ -32,11 +32,13 @@ from .cursor import (
 )
 from .declare import PRIMITIVES, Primitive, declared, shown
 from .errors import ScheduleError, did_you_mean
+from .holes import Choices, Hole, SampledInt, SampledStr, plain, sampled
 from .methods import Methods
 from .steps import Argument, Plain, Result, Step
 
 Blockish: TypeAlias = BlockRef | str
 Ref: TypeAlias = LoopRef | BlockRef
+Given: TypeAlias = Ref | SampledInt | SampledStr
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +67,11 @@ class Trace:
         ``func`` is structurally equal to the one the trace was made from. A ``ScheduleError`` if a
         step is refused or makes no sense there.
         """
-        sch = Schedule(func)
-        known: dict[str, Ref] = {}
+        return self.onto(Schedule(func))
+
+    def onto(self, sch: Schedule) -> Schedule:
+        """``sch`` with every step done on it, and its own decisions where there are holes."""
+        known: dict[str, Given] = {}
         for n, step in enumerate(self.steps):
             _do(sch, known, n, step)
         return sch
@@ -78,13 +83,20 @@ class Schedule(Methods):
 
     ``func`` is the function as it stands. A primitive that is refused raises ``ScheduleError`` and
     leaves the schedule as it was. Blocks are given as references or by name, loops too where one
-    loop alone has the name.
+    loop alone has the name. ``origin`` is the function as it was at first, ``holes`` what was
+    sampled so far; ``decisions`` fills them by name.
     """
 
     func: Func
+    decisions: Choices = field(default_factory=dict)
+    holes: list[Hole] = field(default_factory=list)
+    origin: Func = field(init=False)
     _steps: list[Step] = field(default_factory=list)
     _names: dict[Ref, str] = field(default_factory=dict)
     _given: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.origin = self.func
 
     @property
     def trace(self) -> Trace:
@@ -97,12 +109,15 @@ class Schedule(Methods):
 
     def copy(self) -> Schedule:
         """An independent schedule in the same state. References serve both."""
-        return Schedule(self.func, list(self._steps), dict(self._names), Counter(self._given))
+        made = Schedule(self.origin)
+        made.become(self)
+        return made
 
     def become(self, other: Schedule) -> None:
         """Take over what was made of a copy."""
         self.func, self._steps = other.func, list(other._steps)
         self._names, self._given = dict(other._names), Counter(other._given)
+        self.holes, self.decisions = list(other.holes), dict(other.decisions)
 
     def blocks(self) -> list[BlockRef]:
         """All blocks in program order."""
@@ -153,13 +168,31 @@ class Schedule(Methods):
         """
         primitive = declared(name, f"call {name}")
         arguments = primitive.arguments(self.func, args, named)
-        func, given = primitive.run(self.func, arguments)
+        if primitive.hole is not None:
+            return self._sample(primitive, arguments)
+        func, given = primitive.run(self.func, tuple(map(plain, arguments)))
         fresh = [r for r in given if self._is_new(r)]
         if func is not self.func or fresh:
             noted = self._noted(primitive, arguments)  # before func changes
-            self._name_results(fresh)
+            for ref in fresh:
+                self._names[ref] = self._new_name("b" if isinstance(ref, BlockRef) else "l")
             self._steps.append(Step(name, noted, tuple(self._names[r] for r in given)))
             self.func = func
+        return primitive.returned(given)
+
+    def _sample(self, primitive: Primitive, arguments: Sequence[object]) -> Any:
+        """Fill a hole, as ``decisions`` says or by default, and note the step."""
+        name = f"hole{len(self.holes)}"
+        hole, decided = primitive.decided(self.func, arguments, name, self.decisions)
+        taken = {n for h in self.holes for n in h.names} & {*hole.names}
+        if taken:
+            asked = f"sample `{min(taken)}`"
+            raise ScheduleError(asked, "another hole has that name", hint="give it one of its own")
+        _, values = primitive.run(self.func, tuple(map(plain, decided)))
+        given = [sampled(v, self._new_name("v")) for v in values]
+        results = tuple(v.result for v in given)
+        self._steps.append(Step(primitive.name, self._noted(primitive, decided), results))
+        self.holes.append(hole)
         return primitive.returned(given)
 
     if not TYPE_CHECKING:
@@ -183,11 +216,9 @@ class Schedule(Methods):
             return True
         return ref not in self._names
 
-    def _name_results(self, fresh: Sequence[Ref]) -> None:
-        for ref in fresh:
-            letter = "b" if isinstance(ref, BlockRef) else "l"
-            self._names[ref] = f"{letter}{self._given[letter]}"
-            self._given[letter] += 1
+    def _new_name(self, letter: str) -> str:
+        self._given[letter] += 1
+        return f"{letter}{self._given[letter] - 1}"
 
     def _noted(self, primitive: Primitive, arguments: Sequence[object]) -> tuple[Argument, ...]:
         """Arguments as a trace holds them, without the last ones that are as by default."""
@@ -198,6 +229,8 @@ class Schedule(Methods):
 
     def _argument(self, a: object) -> Argument:
         match a:
+            case SampledInt() | SampledStr():
+                return Result(a.result)
             case LoopRef(var=var):
                 if a not in self._names:  # one that nobody asked for by name: introduce it
                     path = nest(self.func).loops[var]
@@ -219,7 +252,7 @@ def _name(block: Blockish) -> str:
     return block if isinstance(block, str) else block.name
 
 
-def _do(sch: Schedule, known: dict[str, Ref], n: int, step: Step) -> None:
+def _do(sch: Schedule, known: dict[str, Given], n: int, step: Step) -> None:
     """Do a step of a trace again, and keep its results under their names in ``known``."""
     asked = f"replay step {n}: {step.name}"
     primitive = declared(step.name, asked)
@@ -240,7 +273,7 @@ def _do(sch: Schedule, known: dict[str, Ref], n: int, step: Step) -> None:
             raise ScheduleError(asked, f"the name {name!r} is already taken", hint=hint)
 
 
-def _meant(asked: str, known: dict[str, Ref], a: Argument) -> object:
+def _meant(asked: str, known: dict[str, Given], a: Argument) -> object:
     match a:
         case Result(name=name):
             if name not in known:

@@ -35,7 +35,8 @@ def make_schedule(
             return default_schedule(func, target)
         sketch = sketches.get(c.sketch)
         if sketch is None:
-            raise Rejected(Outcome("invalid", note=f"this version has no sketch {c.sketch}"))
+            note = f"this version has no sketch {c.sketch}, or it refuses these decisions"
+            raise Rejected(Outcome("invalid", note=note))
         schedule = Schedule(func)
         sketch.apply(schedule, cast(Choices, dict(c.decisions)))
         return schedule

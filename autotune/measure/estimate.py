@@ -90,8 +90,12 @@ def _estimate(work: _Work, c: Candidate) -> Outcome:
 
 
 def _seconds(work: _Work, c: Candidate) -> float:
-    """The cost that the candidate's sketch gives; the default schedule is the first one's."""
+    """The cost that the candidate's sketch gives; the default schedule is the first one's.
+
+    Of a schedule that was written by hand nothing is known.
+    """
     if c.sketch == DEFAULT_SKETCH:
         first = next(iter(work.sketches.values()))
         return float(first.cost(first.default))
-    return float(work.sketches[c.sketch].cost(cast(Choices, dict(c.decisions))))
+    sketch = work.sketches.get(c.sketch)
+    return math.inf if sketch is None else float(sketch.cost(cast(Choices, dict(c.decisions))))

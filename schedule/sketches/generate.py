@@ -13,6 +13,7 @@ from .analyze import BlockInfo, blocks_of, frozen_inputs
 from .contraction import find_contraction
 from .gpu import generate as gpu
 from .rows import find_rows, rows_sketch
+from .sampled import rule_sketches
 from .space import Sketch, first_fit
 from .tiling import tiling_sketch
 from .total import find_total, total_sketch
@@ -24,9 +25,13 @@ def generate(func: Func, target: Target) -> tuple[Sketch, ...]:
     """The sketches of a function in default order, the preferred one first.
 
     Deterministic: the same function and target give the same sketches, decisions and defaults.
+    Rules that a user registered come last.
     """
-    if target.is_gpu:
-        return gpu.generate(func, target)
+    own = gpu.generate(func, target) if target.is_gpu else _generate(func, target)
+    return (*own, *rule_sketches(func, target, own[0].cost(own[0].default)))
+
+
+def _generate(func: Func, target: Target) -> tuple[Sketch, ...]:
     blocks = blocks_of(func)
     found: list[Sketch] = []
     anchor = _anchor(blocks)

@@ -6,15 +6,15 @@ import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from ...ir.loop.nodes import Func
 from ..errors import ScheduleError
+from ..holes import Choice as Choice
+from ..holes import Choices as Choices
 from ..schedule import Schedule
+from ..steps import Plain
 
 _log = logging.getLogger("nestwright.schedule")
-Choice: TypeAlias = int | str
-Choices: TypeAlias = Mapping[str, Choice]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,8 @@ class Sketch:
     in seconds, good for ranking only. ``apply`` runs the primitives and may raise
     ``ScheduleError``. ``default`` is a choice that needs no tuning to be decent. ``name`` carries
     a version: it changes when the meaning of a decision does, so that old log lines are not
-    misread.
+    misread. ``trace`` is what ``apply`` does, for a sketch that another process cannot make; None
+    where that is refused.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Sketch:
     apply: Callable[[Schedule, Choices], None]
     valid: Callable[[Choices], bool]
     cost: Callable[[Choices], float]
+    trace: Callable[[Choices], list[Plain] | None] | None = None
 
     def size(self) -> int:
         """Number of combinations, valid or not."""

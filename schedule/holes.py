@@ -1,0 +1,97 @@
+"""Holes of a schedule: decisions by name, with what may fill them; and values that came of one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from .errors import ScheduleError, did_you_mean
+
+Choice: TypeAlias = int | str
+Choices: TypeAlias = Mapping[str, Choice]
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """What one step samples: names, what each may be, and what it is unless somebody decides.
+
+    The product of numbers is at most ``limit``, where there is one.
+    """
+
+    names: tuple[str, ...]
+    domains: tuple[tuple[Choice, ...], ...]
+    default: tuple[Choice, ...]
+    limit: int | None = None
+
+    def allows(self, choices: Choices) -> bool:
+        """True if the choices fill the hole."""
+        values = [choices[n] for n in self.names]
+        if any(v not in d for v, d in zip(values, self.domains, strict=True)):
+            return False
+        return self.limit is None or math.prod(map(int, values)) <= self.limit
+
+    def filled(self, asked: str, decision: Sequence[Choice]) -> tuple[Choice, ...]:
+        """The decision; a ``ScheduleError`` if it is none that the hole allows."""
+        if len(decision) != len(self.names):
+            hint = f"such as {list(self.default)}"
+            raise ScheduleError(asked, f"it takes {len(self.names)} decisions", hint=hint)
+        if not self.allows(dict(zip(self.names, decision, strict=True))):
+            rows = (f"{n}: {list(d)}" for n, d in zip(self.names, self.domains, strict=True))
+            limit = "" if self.limit is None else f", with a product of at most {self.limit}"
+            why = f"{', '.join(map(repr, decision))} is none of its options"
+            raise ScheduleError(asked, why, hint="; ".join(rows) + limit)
+        return tuple(decision)
+
+
+def merged(holes: Sequence[Hole]) -> dict[str, tuple[Choice, ...]]:
+    """The domain of each decision."""
+    return {n: d for h in holes for n, d in zip(h.names, h.domains, strict=True)}
+
+
+def defaults(holes: Sequence[Hole]) -> dict[str, Choice]:
+    """The default of each decision."""
+    return {n: v for h in holes for n, v in zip(h.names, h.default, strict=True)}
+
+
+class SampledInt(int):
+    """A number that a hole was filled with; ``result`` is its name in the trace."""
+
+    result: str
+
+
+class SampledStr(str):
+    """A string that a hole was filled with; ``result`` is its name in the trace."""
+
+    __slots__ = ("result",)
+    result: str
+
+
+def sampled(value: Choice, result: str) -> SampledInt | SampledStr:
+    """A value that remembers of which step it came. What is computed with it does not."""
+    made = SampledInt(value) if isinstance(value, int) else SampledStr(value)
+    made.result = result
+    return made
+
+
+def plain(value: object) -> object:
+    """An argument with sampled values as ordinary ones."""
+    match value:
+        case SampledInt():
+            return int(value)
+        case SampledStr():
+            return str(value)
+        case tuple():
+            return tuple(map(plain, value))
+        case _:
+            return value
+
+
+def require_known(decisions: Choices, holes: Sequence[Hole]) -> None:
+    """A ``ScheduleError`` for a decision that no hole has."""
+    have = [n for h in holes for n in h.names]
+    for name in decisions:
+        if name not in have:
+            hint = did_you_mean(name, have) or f"holes: {', '.join(have) or 'none'}"
+            raise ScheduleError(f"decide `{name}`", "there is no hole of that name", hint=hint)

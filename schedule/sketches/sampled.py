@@ -1,0 +1,94 @@
+"""Sketches of schedules with holes: written by hand, or by a rule that a user registered."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TypeAlias
+
+from ...ir.loop.nodes import Func
+from ...ir.target import Target
+from ..errors import ScheduleError
+from ..holes import Choices, defaults, merged
+from ..schedule import Schedule
+from ..steps import Plain
+from .space import Sketch
+
+Rule: TypeAlias = Callable[[Schedule, Target], object]
+_log = logging.getLogger("nestwright.schedule")
+RULES: dict[str, Rule] = {}
+
+
+def schedule_rule(rule: Rule) -> Rule:
+    """Register a rule, which the tuner then tries for every task as it does the sketches here.
+
+    ``rule(sch, target)`` schedules ``sch``; what it asks of ``sch.sample_choice`` and
+    ``sch.sample_tile`` is for the tuner to decide. Where it does not fit, a primitive refuses, or
+    it raises a ``ScheduleError`` itself. In a log it goes by the function's name; another rule of
+    that name takes its place. What is built from a log needs no rule: a log has traces.
+    """
+    RULES[rule.__name__] = rule
+    return rule
+
+
+def rule_sketches(func: Func, target: Target, seconds: float) -> tuple[Sketch, ...]:
+    """The sketches of the rules that fit a function, in the order of their names.
+
+    What they cost is not known: ``seconds`` is taken for it.
+    """
+    made = (
+        sketch_of(f"rule:{name}", _for(rule, target), func, seconds)
+        for name, rule in sorted(RULES.items())
+    )
+    return tuple(sketch for sketch in made if sketch is not None)
+
+
+def _for(rule: Rule, target: Target) -> Callable[[Schedule], object]:
+    return lambda sch: rule(sch, target)
+
+
+def written_sketch(schedule: Schedule) -> Sketch | None:
+    """The sketch of a schedule written by hand; None where it has no holes."""
+    trace = schedule.trace
+    return sketch_of("written", trace.onto, schedule.origin) if schedule.holes else None
+
+
+def sketch_of(
+    name: str, make: Callable[[Schedule], object], func: Func, seconds: float = 1.0
+) -> Sketch | None:
+    """What ``make`` does to a schedule of ``func``, its holes as decisions; None if it refuses.
+
+    The holes are those of its own defaults: one that only other decisions lead to stays as it is
+    by default.
+    """
+    first = Schedule(func)
+    try:
+        make(first)
+    except ScheduleError:
+        return None
+    holes = tuple(first.holes)
+
+    def apply(sch: Schedule, choices: Choices) -> None:
+        made = Schedule(sch.func, choices)
+        make(made)
+        sch.become(made)
+
+    def trace(choices: Choices) -> list[Plain] | None:
+        made = Schedule(func)
+        try:
+            apply(made, choices)
+        except ScheduleError as refusal:
+            _log.debug("sketch %s refuses %s: %s", name, choices, refusal)
+            return None
+        return made.trace.to_json()
+
+    return Sketch(
+        name=name,
+        kind="sampled",
+        decisions=merged(holes),
+        default=defaults(holes),
+        apply=apply,
+        valid=lambda choices: all(h.allows(choices) for h in holes),
+        cost=lambda choices: seconds,
+        trace=trace,
+    )
