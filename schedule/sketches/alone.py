@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...ir.target import Target
 from ..schedule import Schedule
 from .analyze import BlockInfo
+from .matching import CPU, Work
 from .pointwise import PARALLEL_WORK, lanes_of, schedule_pointwise, work_of
 from .rows import LANE_ACCUMULATORS, reduce_columns
 from .space import Choices, Sketch
@@ -33,6 +34,12 @@ def _reduction(sch: Schedule, info: BlockInfo, target: Target, parallel: bool) -
         reduce_columns(sch, info.name, own, lanes_of(info, target) * LANE_ACCUMULATORS)
     if parallel and spatial:
         sch.parallel(spatial[0])
+
+
+@CPU.row(90)
+def match_alone(work: Work, target: Target) -> Sketch | None:
+    """Whatever there is."""
+    return alone_sketch(work.blocks, target)
 
 
 def alone_sketch(blocks: tuple[BlockInfo, ...], target: Target) -> Sketch:

@@ -16,9 +16,9 @@ import math
 from dataclasses import dataclass
 
 from ...ir.dtypes import DType
-from ...ir.loop.nodes import BlockAxis, Buffer, Var
+from ...ir.loop.nodes import BlockAxis, Buffer, Func, Var
 from ...ir.target import Target
-from .analyze import Access, BlockInfo, point_reads, product_operands
+from .analyze import Access, BlockInfo, frozen_inputs, point_reads, product_operands
 from .space import Choices
 
 PANEL, AHEAD = 1, 2  # when weights are packed: panel by panel as needed, or before any call
@@ -60,6 +60,45 @@ class Contraction:
     def depth(self) -> int:
         """Points of the reduction."""
         return math.prod(a.extent for a in self.anchor.reduce)
+
+
+def contraction_of(func: Func, blocks: tuple[BlockInfo, ...]) -> Contraction | None:
+    """The roles of the axes of a function's heaviest reduction; None if it has no such thing."""
+    anchor = _anchor(blocks)
+    if anchor is None:
+        return None
+    kept = all(s.buffer in func.allocs for s in anchor.stores)  # not an output as well
+    consumers = _consumers(blocks, anchor) if kept else ()
+    frozen = _read_once(blocks, frozen_inputs(func))
+    return find_contraction(anchor, consumers, _feeders(blocks, anchor), frozen)
+
+
+def _anchor(blocks: tuple[BlockInfo, ...]) -> BlockInfo | None:
+    """The heaviest reduction."""
+    reductions = [b for b in blocks if b.reduce and not b.opaque]
+    return max(reductions, key=lambda b: b.flops, default=None)
+
+
+def _read_once(blocks: tuple[BlockInfo, ...], buffers: frozenset[Buffer]) -> frozenset[Buffer]:
+    """Those that one block reads: a constant that others need as it is cannot be laid out anew."""
+    readers = [b for i in blocks for b in {a.buffer for a in i.loads}]
+    return frozenset(b for b in buffers if readers.count(b) == 1)
+
+
+def _feeders(blocks: tuple[BlockInfo, ...], info: BlockInfo) -> tuple[BlockInfo, ...]:
+    """Element-wise blocks over the anchor's input that nothing but the anchor reads."""
+    found = []
+    for b in blocks:
+        written = {s.buffer for s in b.stores}
+        readers = [r for r in blocks if any(a.buffer in written for a in r.loads)]
+        if readers == [info] and not b.reduce and not b.opaque and len(b.stores) == 1:
+            found.append(b)
+    return tuple(found)
+
+
+def _consumers(blocks: tuple[BlockInfo, ...], info: BlockInfo) -> tuple[BlockInfo, ...]:
+    written = {s.buffer for s in info.stores}
+    return tuple(b for b in blocks if b is not info and any(a.buffer in written for a in b.loads))
 
 
 def find_contraction(

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
-from ...ir.loop.nodes import Buffer, Func
+from ...ir.loop.nodes import Func
 from ...ir.target import Target
 from ..errors import ScheduleError
 from ..schedule import Schedule
-from .alone import alone_sketch, schedule_alone
-from .analyze import BlockInfo, blocks_of, frozen_inputs
-from .contraction import find_contraction
+from .alone import schedule_alone
+from .analyze import BlockInfo, blocks_of
 from .gpu import generate as gpu
-from .rows import find_rows, rows_sketch
+from .matching import CPU, Work, import_sketches
 from .sampled import rule_sketches
 from .space import Sketch, first_fit
-from .tiling import tiling_sketch
-from .total import find_total, total_sketch
 
 _log = logging.getLogger("nestwright.schedule")
+import_sketches(__package__, [str(Path(__file__).parent)])
 
 
 def generate(func: Func, target: Target) -> tuple[Sketch, ...]:
@@ -27,33 +26,8 @@ def generate(func: Func, target: Target) -> tuple[Sketch, ...]:
     Deterministic: the same function and target give the same sketches, decisions and defaults.
     Rules that a user registered come last.
     """
-    own = gpu.generate(func, target) if target.is_gpu else _generate(func, target)
+    own = gpu.generate(func, target) if target.is_gpu else CPU.matching(Work(func), target)
     return (*own, *rule_sketches(func, target, own[0].cost(own[0].default)))
-
-
-def _generate(func: Func, target: Target) -> tuple[Sketch, ...]:
-    blocks = blocks_of(func)
-    found: list[Sketch] = []
-    anchor = _anchor(blocks)
-    if anchor is not None:
-        kept = all(s.buffer in func.allocs for s in anchor.stores)  # not an output as well
-        consumers = _consumers(blocks, anchor) if kept else ()
-        feeders = _feeders(blocks, anchor)
-        frozen = _read_once(blocks, frozen_inputs(func))
-        contraction = find_contraction(anchor, consumers, feeders, frozen)
-        if contraction is not None:
-            parts = (anchor, contraction.consumer, *feeders)
-            others = tuple(b for b in blocks if all(b is not p for p in parts))
-            found.append(tiling_sketch(contraction, others, target))
-    if not found:
-        rows = find_rows(blocks)
-        if rows is not None:
-            found.append(rows_sketch(rows, target))
-        total = find_total(blocks)
-        if total is not None:
-            found.insert(0, total_sketch(total, target))
-    found.append(alone_sketch(blocks, target))
-    return tuple(found)
 
 
 def default_schedule(func: Func, target: Target) -> Schedule:
@@ -81,31 +55,3 @@ def _attempt(schedule: Schedule, info: BlockInfo, target: Target) -> Schedule:
         _log.debug("left as it was: %s", refusal)
         return schedule
     return trial
-
-
-def _anchor(blocks: tuple[BlockInfo, ...]) -> BlockInfo | None:
-    """The heaviest reduction."""
-    reductions = [b for b in blocks if b.reduce and not b.opaque]
-    return max(reductions, key=lambda b: b.flops, default=None)
-
-
-def _read_once(blocks: tuple[BlockInfo, ...], buffers: frozenset[Buffer]) -> frozenset[Buffer]:
-    """Those that one block reads: a constant that others need as it is cannot be laid out anew."""
-    readers = [b for i in blocks for b in {a.buffer for a in i.loads}]
-    return frozenset(b for b in buffers if readers.count(b) == 1)
-
-
-def _feeders(blocks: tuple[BlockInfo, ...], info: BlockInfo) -> tuple[BlockInfo, ...]:
-    """Element-wise blocks over the anchor's input that nothing but the anchor reads."""
-    found = []
-    for b in blocks:
-        written = {s.buffer for s in b.stores}
-        readers = [r for r in blocks if any(a.buffer in written for a in r.loads)]
-        if readers == [info] and not b.reduce and not b.opaque and len(b.stores) == 1:
-            found.append(b)
-    return tuple(found)
-
-
-def _consumers(blocks: tuple[BlockInfo, ...], info: BlockInfo) -> tuple[BlockInfo, ...]:
-    written = {s.buffer for s in info.stores}
-    return tuple(b for b in blocks if b is not info and any(a.buffer in written for a in b.loads))

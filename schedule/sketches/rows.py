@@ -18,6 +18,7 @@ from ..legality import update_of
 from ..schedule import Schedule
 from .analyze import BlockInfo
 from .lookup import below, extent
+from .matching import CPU, Work
 from .pointwise import PARALLEL_WORK, lanes_of, schedule_pointwise, work_of
 from .space import Choices, Sketch
 
@@ -172,6 +173,13 @@ def rows_cost(k: Rows, c: Choices, target: Target) -> float:
     threads = target.threads if c["parallel"] else 1
     ilp = 1.0 + 0.5 / int(c["accumulators"]) + 0.1 / int(c["unroll"])
     return k.work * ilp / (2e10 * threads) + (2e-6 if threads > 1 else 0.0)
+
+
+@CPU.row(30)
+def match_rows(work: Work, target: Target) -> Sketch | None:
+    """Blocks that share their leading axes."""
+    k = find_rows(work.blocks) if work.contraction is None else None
+    return None if k is None else rows_sketch(k, target)
 
 
 def rows_sketch(k: Rows, target: Target) -> Sketch:

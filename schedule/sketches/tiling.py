@@ -23,6 +23,7 @@ from .contraction import (
     tile_of,
 )
 from .lookup import block_node, extent, own_loops
+from .matching import CPU, Work
 from .pointwise import PARALLEL_WORK
 from .space import Choice, Choices, Sketch, cheapest
 
@@ -38,6 +39,17 @@ class _Nest:
     row: LoopRef | None
     vector: LoopRef | None
     lane: LoopRef
+
+
+@CPU.row(10)
+def match_tiling(work: Work, target: Target) -> Sketch | None:
+    """A heavy reduction whose last axis is contiguous."""
+    k = work.contraction
+    if k is None:
+        return None
+    parts = (k.anchor, k.consumer, *k.feeders)
+    others = tuple(b for b in work.blocks if all(b is not p for p in parts))
+    return tiling_sketch(k, others, target)
 
 
 def tiling_sketch(k: Contraction, others: tuple[BlockInfo, ...], target: Target) -> Sketch:

@@ -12,6 +12,7 @@ from ..schedule import Schedule
 from .alone import schedule_alone
 from .analyze import BlockInfo
 from .lookup import below, extent
+from .matching import CPU, Work
 from .pointwise import PARALLEL_WORK, lanes_of, work_of
 from .rows import LANE_ACCUMULATORS, reduce_columns
 from .space import Choices, Sketch
@@ -76,6 +77,13 @@ def apply_total(k: Total, sch: Schedule, c: Choices, target: Target) -> None:
     sch.parallel(piece)
     inside = below(sch, partial, piece)[len(k.anchor.spatial) :]
     reduce_columns(sch, partial.name, inside, width)
+
+
+@CPU.row(20)
+def match_total(work: Work, target: Target) -> Sketch | None:
+    """A heavy reduction to a few values."""
+    k = find_total(work.blocks) if work.contraction is None else None
+    return None if k is None else total_sketch(k, target)
 
 
 def total_sketch(k: Total, target: Target) -> Sketch:

@@ -10,6 +10,7 @@ from ...cursor import LoopRef
 from ...schedule import Schedule
 from ..analyze import BlockInfo, describe
 from ..lookup import below, own_loops
+from ..matching import Rows
 
 WIDE = 1 << 14  # points of a row from which a few rows alone are too little for a GPU
 FEW = 32  # rows
@@ -46,8 +47,17 @@ class Cluster:
         return all(self.columns(b) == 1 for b in self.blocks)
 
     @property
+    def elementwise(self) -> bool:
+        """Whether it is the same work for each element of the row."""
+        return not self.reduces and bool(self.count) and self.flat
+
+    @property
     def reduces(self) -> bool:
         return any(b.reduce for b in self.blocks)
+
+
+CLUSTERS: Rows[Cluster] = Rows()
+"""For a cluster. The one of least estimated cost is preferred, whatever its rank."""
 
 
 def passed_on(blocks: tuple[BlockInfo, ...]) -> frozenset[Buffer]:

@@ -18,7 +18,7 @@ from ...schedule import Schedule
 from ..analyze import BlockInfo, describe
 from ..lookup import below, own_loops
 from ..space import Choices, Sketch, cheapest
-from .clusters import Cluster, merged_rows, place, row_loops, stage_loops, sums_apart
+from .clusters import CLUSTERS, Cluster, merged_rows, place, row_loops, stage_loops, sums_apart
 from .direct import unroll_terms
 from .machine import (
     BARRIER,
@@ -74,6 +74,13 @@ def find_columns(k: Cluster) -> Columns | None:
     strides = [a.step(c.last.var) for a in c.anchor.inputs]
     fit = all(s in (0, 1) for s in strides) and 1 in strides and c.last.extent >= 8
     return c if fit and c.depth >= DEEP else None
+
+
+@CLUSTERS.row(40)
+def match_columns(k: Cluster, target: Target) -> Sketch | None:
+    """Reductions across contiguous memory."""
+    columns = None if k.elementwise else find_columns(k)
+    return None if columns is None else columns_sketch(columns, target)
 
 
 def columns_sketch(k: Columns, target: Target) -> Sketch:

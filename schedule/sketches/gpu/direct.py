@@ -15,7 +15,7 @@ from ...cursor import LoopRef
 from ...schedule import Schedule
 from ..analyze import Access, BlockInfo
 from ..space import Choices, Sketch, cheapest
-from .clusters import Cluster, place, row_loops, stage_loops, sums_apart
+from .clusters import CLUSTERS, Cluster, place, row_loops, stage_loops, sums_apart
 from .machine import LAUNCH, Launch, distinct, flops_of, launch_seconds, overlapped, waste
 from .threads import BLOCKS, X, powers
 
@@ -57,6 +57,12 @@ class Direct:
     def steps(self, info: BlockInfo, access: Access) -> int | None:
         along = self.axis(info)
         return 0 if along is None else access.step(along)
+
+
+@CLUSTERS.row(60)
+def match_direct(k: Cluster, target: Target) -> Sketch | None:
+    """Whatever is not element-wise throughout."""
+    return None if k.elementwise else direct_sketch(k, target)
 
 
 def direct_sketch(k: Cluster, target: Target) -> Sketch:

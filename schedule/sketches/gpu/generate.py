@@ -11,27 +11,24 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from ....ir.loop.nodes import Func
 from ....ir.target import Target
 from ...errors import ScheduleError
 from ...schedule import Schedule
 from ..analyze import blocks_of
+from ..matching import import_sketches
 from ..space import Choices, Sketch, first_fit
 from .alone import alone_sketch, schedule_alone
-from .clusters import Cluster, find_clusters
-from .columns import columns_sketch, find_columns
+from .clusters import CLUSTERS, Cluster, find_clusters
 from .contraction import matmul_sketches
-from .direct import direct_sketch
 from .inlining import inline_cheap
 from .machine import flops_of
 from .matmul import find_matmul
-from .pointwise import find_flat, flat_sketch
-from .rows import find_rows, rows_sketch
-from .total import find_total, total_sketch
-from .transpose import find_transpose, transpose_sketch
 
 _log = logging.getLogger("nestwright.schedule")
+import_sketches(__package__, [str(Path(__file__).parent)])
 
 
 def generate(func: Func, target: Target) -> tuple[Sketch, ...]:
@@ -74,27 +71,9 @@ def default_schedule(func: Func, target: Target) -> Schedule:
 
 def cluster_sketches(k: Cluster, target: Target) -> tuple[Sketch, ...]:
     """The ways to do a cluster, the one with the least estimated cost first."""
-    found: list[Sketch] = []
     if any(b.opaque for b in k.blocks):
         return ()
-    flat = find_flat(k)
-    if flat is not None:
-        found = [flat_sketch(flat, target)]
-        across = find_transpose(k.blocks[0]) if len(k.blocks) == 1 else None
-        if across is not None:
-            found.append(transpose_sketch(across, target))
-        return tuple(sorted(found, key=lambda s: s.cost(s.default)))
-    rows = find_rows(k)
-    if rows is not None:
-        found.append(rows_sketch(rows, target))
-    columns = find_columns(k)
-    if columns is not None:
-        found.append(columns_sketch(columns, target))
-    total = find_total(k)
-    if total is not None:
-        found.append(total_sketch(total, target))
-    found.append(direct_sketch(k, target))
-    return tuple(sorted(found, key=lambda s: s.cost(s.default)))
+    return tuple(sorted(CLUSTERS.matching(k, target), key=lambda s: s.cost(s.default)))
 
 
 def _weight(k: Cluster) -> float:

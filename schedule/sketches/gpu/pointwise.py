@@ -12,7 +12,7 @@ from ...schedule import Schedule
 from ..analyze import Access, BlockInfo
 from ..pointwise import trailing
 from ..space import Choices, Sketch, cheapest
-from .clusters import Cluster, place
+from .clusters import CLUSTERS, Cluster, place
 from .machine import Launch, access_bytes, flops_of, issue_seconds, launch_seconds
 from .threads import bind_flat, fused, powers
 
@@ -66,7 +66,7 @@ def _axes(info: BlockInfo) -> list[Var]:
 
 def find_flat(k: Cluster) -> Flat | None:
     """How the blocks of a cluster step through memory, if all are element-wise."""
-    if k.reduces or not k.count or not k.flat:
+    if not k.elementwise:
         return None
     joined = min(map(trailing, k.blocks))
     return Flat(k, 1 if k.passed else joined)  # what a vector passes on is a box of one axis
@@ -134,6 +134,13 @@ def flat_decisions(k: Flat) -> dict[str, tuple[int | str, ...]]:
         "threads": (128, 256, 512, 1024),
         "steps": (1, 2, 4, 8),
     }
+
+
+@CLUSTERS.row(10)
+def match_flat(k: Cluster, target: Target) -> Sketch | None:
+    """The same work for each element."""
+    flat = find_flat(k)
+    return None if flat is None else flat_sketch(flat, target)
 
 
 def flat_sketch(k: Flat, target: Target) -> Sketch:

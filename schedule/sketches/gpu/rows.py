@@ -21,7 +21,7 @@ from ...schedule import Schedule
 from ..analyze import BlockInfo, describe
 from ..lookup import below
 from ..space import Choices, Sketch, cheapest
-from .clusters import Cluster, place, row_loops, stage_loops
+from .clusters import CLUSTERS, Cluster, place, row_loops, stage_loops
 from .machine import (
     BARRIER,
     LATENCY,
@@ -127,6 +127,13 @@ def find_rows(k: Cluster) -> Rows | None:
 def _shared_sum(k: Cluster, info: BlockInfo) -> bool:
     """Whether threads can share a reduction: its terms, or else its columns."""
     return k.columns(info) > 1 or combiner_of(info.block) is not None
+
+
+@CLUSTERS.row(30)
+def match_rows(k: Cluster, target: Target) -> Sketch | None:
+    """Reductions along contiguous memory."""
+    rows = None if k.elementwise else find_rows(k)
+    return None if rows is None else rows_sketch(rows, target)
 
 
 def rows_sketch(r: Rows, target: Target) -> Sketch:

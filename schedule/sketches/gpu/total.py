@@ -16,7 +16,7 @@ from ...legality import update_of
 from ...schedule import Schedule
 from ..analyze import BlockInfo
 from ..space import Choices, Sketch, cheapest
-from .clusters import Cluster, place, row_loops, stage_loops
+from .clusters import CLUSTERS, Cluster, place, row_loops, stage_loops
 from .machine import (
     BARRIER,
     LATENCY,
@@ -66,6 +66,13 @@ def find_total(k: Cluster) -> Total | None:
     strides = [a.step(t.anchor.reduce[-1].var) for a in t.anchor.inputs]
     plain = all(s in (0, 1) for s in strides) and len(t.anchor.spatial) == k.count
     return t if plain and t.depth >= 4 * STRETCH else None
+
+
+@CLUSTERS.row(50)
+def match_total(k: Cluster, target: Target) -> Sketch | None:
+    """Reductions to a few values."""
+    total = None if k.elementwise else find_total(k)
+    return None if total is None else total_sketch(total, target)
 
 
 def total_sketch(t: Total, target: Target) -> Sketch:

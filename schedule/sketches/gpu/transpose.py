@@ -17,6 +17,7 @@ from ...schedule import Schedule
 from ..analyze import Access, BlockInfo
 from ..lookup import below, own_loops
 from ..space import Choices, Sketch, cheapest
+from .clusters import CLUSTERS, Cluster
 from .machine import Launch, access_bytes, bursts, flops_of, issue_seconds, launch_seconds
 from .threads import BLOCKS, X, Y, fused
 
@@ -62,6 +63,14 @@ def _crosses(info: BlockInfo, a: Access, axis: BlockAxis) -> bool:
     simple = all(form is not None and len(form) <= 1 for form in a.coefficients)
     steps = all(k == 1 for form in a.coefficients for k in (form or {}).values())
     return simple and steps and a.step(axis.var) == 1 and a.step(info.spatial[-1].var) != 0
+
+
+@CLUSTERS.row(20)
+def match_transpose(k: Cluster, target: Target) -> Sketch | None:
+    """One element-wise block that reads across what it writes."""
+    alone = k.elementwise and len(k.blocks) == 1
+    across = find_transpose(k.blocks[0]) if alone else None
+    return None if across is None else transpose_sketch(across, target)
 
 
 def transpose_sketch(t: Transpose, target: Target) -> Sketch:
