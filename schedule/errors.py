@@ -54,9 +54,9 @@ class Reason:
     hint: str = field(kw_only=True)
 
 
-def did_you_mean(name: str, have: Iterable[str]) -> str:
+def did_you_mean(name: str, have: Iterable[str], alike: float = 0.6) -> str:
     """A hint at the name that was probably meant; empty where none is close."""
-    near = difflib.get_close_matches(name, list(have), n=1)
+    near = difflib.get_close_matches(name, list(have), n=1, cutoff=alike)
     return f"did you mean `{near[0]}`?" if near else ""
 
 

@@ -10,29 +10,39 @@ from __future__ import annotations
 
 from ..ir.loop.nodes import Block, Const, Expr, For, Kind, Load, Op, Scope, Store
 from .cursor import Path
-from .errors import Reason
+from .errors import Reason, did_you_mean
+
+PIPELINE = "pipeline"
+ASYNC = "async"
+MIN_BLOCKS = "min_blocks"
+KEYS = (PIPELINE, ASYNC, MIN_BLOCKS)
+OPAQUE = "opaque"  # of a block that may only be annotated; te writes it
 
 MAX_STAGES = 8
 MAX_BLOCKS = 32
+ALIKE = 0.8  # of two keys, of which one is then taken to be misspelt
 
 
 def sensible(path: Path, key: str, value: int | str) -> Reason | None:
-    """The note may stand at the end of ``path``; so may any whose key means nothing here."""
+    """The note may stand at the end of ``path``; so may any whose key is nothing like these."""
     node = path[-1]
-    match key:
-        case "pipeline":
-            return _between(key, value, 2, MAX_STAGES) or _serial(node)
-        case "async":
-            return _between(key, value, 1, 1) or _copies_to_shared(node)
-        case "min_blocks":
-            return _between(key, value, 1, MAX_BLOCKS) or _over_grid(node)
-        case _:
-            return None
+    if key == PIPELINE:
+        return _between(key, value, 2, MAX_STAGES) or _serial(node)
+    if key == ASYNC:
+        return _between(key, value, 1, 1) or _copies_to_shared(node)
+    if key == MIN_BLOCKS:
+        return _between(key, value, 1, MAX_BLOCKS) or _over_grid(node)
+    near = did_you_mean(key, KEYS, ALIKE)
+    return (
+        Reason(f"`{key}` means nothing, but looks like a note that does", hint=near)
+        if near
+        else None
+    )
 
 
 def no_pipeline(loop: For) -> Reason | None:
     """A loop whose iterations are to overlap runs them in order."""
-    if "pipeline" not in loop.notes:
+    if PIPELINE not in loop.notes:
         return None
     return Reason(
         f"the iterations of loop `{loop.var.name}` are pipelined",

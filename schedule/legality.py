@@ -34,6 +34,7 @@ from .cursor import (
 )
 from .errors import Reason
 from .footprint import covers
+from .hints import OPAQUE
 
 MAX_UNROLL = 1024
 MAX_DEPTH = 64
@@ -41,7 +42,7 @@ MAX_DEPTH = 64
 
 def is_opaque(block: Block) -> bool:
     """Whether the block may only be annotated."""
-    return "opaque" in block.notes
+    return OPAQUE in block.notes
 
 
 def reduces(block: Block) -> bool:

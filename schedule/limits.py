@@ -39,6 +39,7 @@ from .cursor import (
 from .errors import Reason, require
 from .footprint import axis_values, hull, region_span
 from .guards import inner_limits
+from .hints import ASYNC, PIPELINE
 from .launches import BLOCK, Launch, Traffic, done_by_all, is_own, is_scratch, launch_of, top_of
 from .legality import writes
 from .owners import thread_loops, writing_loops
@@ -60,7 +61,7 @@ def require_limits(func: Func, gpu: Gpu) -> None:
 def _reasons(func: Func, gpu: Gpu) -> Iterator[Reason]:
     yield from _across_launches(func)
     for path in nest(func).loops.values():
-        if "pipeline" in loop_of(path).notes and not _runs_ahead(func, path):
+        if PIPELINE in loop_of(path).notes and not _runs_ahead(func, path):
             yield Reason(
                 f"nothing in the pipelined loop `{loop_of(path).var.name}` can run ahead",
                 (path[-1],),
@@ -291,11 +292,11 @@ def buffer_bytes(buffer: Buffer, users: Sequence[Path]) -> int:
 def _stages(loops: Sequence[For]) -> int:
     """Places of a buffer in the innermost loop that is pipelined: no more than iterations, and two
     unless copies are asynchronous."""
-    loop = next((x for x in reversed(loops) if "pipeline" in x.notes), None)
+    loop = next((x for x in reversed(loops) if PIPELINE in x.notes), None)
     if loop is None:
         return 1
-    ahead = any(isinstance(s, Block) and "async" in s.notes for s in walk(loop))
-    most, asked = extent_of(loop) or 1, loop.notes["pipeline"]
+    ahead = any(isinstance(s, Block) and ASYNC in s.notes for s in walk(loop))
+    most, asked = extent_of(loop) or 1, loop.notes[PIPELINE]
     return min(most, asked if ahead and isinstance(asked, int) else 2)
 
 

@@ -11,7 +11,7 @@ from ..concurrent import may_run_parallel, may_vectorize, nesting
 from ..cursor import BlockRef, Change, LoopRef, edit, find_block, find_loop, loop_of
 from ..declare import primitive
 from ..errors import Reason, ScheduleError, require
-from ..hints import no_pipeline, sensible
+from ..hints import OPAQUE, no_pipeline, sensible
 from ..legality import MAX_UNROLL, constant_extent, plain_loops
 
 MAX_NOTE = 1000
@@ -101,14 +101,14 @@ def annotate(func: Func, ref: BlockRef | LoopRef, key: str, value: int | str) ->
     Refused:
         - a key that is empty or ``opaque``, and a value of more than 1000 characters
         - ``pipeline``, ``async`` and ``min_blocks`` where they make no sense, or with values out of
-          their range
+          their range, and keys that look like one of those misspelt
 
     Example:
         sch = chain()
         sch.annotate("C", "reason", "the last one")
     """
     asked = f"annotate {_named(ref)} with {key!r}"
-    if not key or len(key) > MAX_NOTE or key == "opaque":
+    if not key or len(key) > MAX_NOTE or key == OPAQUE:
         raise ScheduleError(
             asked,
             "the key is empty, too long, or `opaque`",
@@ -142,7 +142,7 @@ def unannotate(func: Func, ref: BlockRef | LoopRef, key: str) -> Func:
     asked = f"remove the note {key!r} from {_named(ref)}"
 
     def without(notes: Notes) -> Notes:
-        if key not in notes or key == "opaque":
+        if key not in notes or key == OPAQUE:
             have = ", ".join(sorted(notes)) or "none"
             reason = Reason(
                 f"there is no note {key!r} that could be removed; notes: {have}",

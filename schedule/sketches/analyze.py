@@ -24,6 +24,7 @@ from ...ir.loop.nodes import (
     Var,
 )
 from ...ir.loop.visit import exprs, free_vars, walk, walk_expr
+from ..legality import is_opaque
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class BlockInfo:
 
     @property
     def opaque(self) -> bool:
-        return "opaque" in self.block.notes
+        return is_opaque(self.block)
 
     @property
     def points(self) -> int:

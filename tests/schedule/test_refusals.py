@@ -324,3 +324,11 @@ GOLDEN = sorted((Path(__file__).parents[1] / "golden/schedule").glob("test_refus
 @pytest.mark.parametrize("file", GOLDEN, ids=lambda p: p.stem)
 def test_every_golden_refusal_ends_with_a_hint(file: Path) -> None:
     assert file.read_text().splitlines()[-1].startswith("  hint: ")
+
+
+@pytest.mark.parametrize("key", ["pipelin", "minblocks", "asynch"])
+def test_a_misspelt_note_is_not_silent(key: str) -> None:
+    sch = Schedule(parse(MATMUL))
+    with pytest.raises(ScheduleError, match="did you mean `"):
+        sch.annotate("C", key, 1)
+    sch.annotate("C", "stage", 1)

@@ -14,6 +14,7 @@ from ....ir.loop.intrinsics import TABLE, WARP
 from ....ir.loop.nodes import CHUNK
 from ....ir.target import Target
 from ...cursor import LoopRef
+from ...hints import PIPELINE
 from ...schedule import Schedule
 from ..lookup import below
 from ..space import Choices
@@ -95,7 +96,7 @@ def apply_mma(k: Matmul, core: Core, sch: Schedule, c: Choices, target: Target) 
         early = ahead and can_copy_ahead(target)
         copy_tile(sch, block, step, side.x, side.layout, threads, early)
     if ahead:
-        sch.annotate(step, "pipeline", int(c["stages"]))
+        sch.annotate(step, PIPELINE, int(c["stages"]))
     if parts.total is None:
         finish_tile(k, sch, parts.last, at, threads)
     for block, x, side in zip((parts.left, parts.right), (k.left, k.right), sides, strict=True):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ....ir.target import Target
 from ...cursor import LoopRef
+from ...hints import PIPELINE
 from ...schedule import Schedule
 from ..lookup import below
 from ..space import Choices
@@ -59,7 +60,7 @@ def apply_simt(k: Matmul, sch: Schedule, c: Choices, target: Target) -> None:
         if not x.turned:
             sch.storage_align(block, 0, 1, BANKS, BANK_OFFSET * max(1, 4 // x.dtype.bytes))
     if ahead:
-        sch.annotate(step, "pipeline", int(c["stages"]))
+        sch.annotate(step, PIPELINE, int(c["stages"]))
 
 
 def _thread_tiles(

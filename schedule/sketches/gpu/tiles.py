@@ -11,6 +11,7 @@ from functools import cache
 
 from ....ir.target import Target
 from ...cursor import LoopRef
+from ...hints import ASYNC
 from ...schedule import Schedule
 from ..analyze import describe
 from ..lookup import below, own_loops
@@ -19,7 +20,7 @@ from .matmul import Matmul, Operand
 from .threads import BLOCKS, X, Y, Z, bind_flat, fused
 from .transpose import find_transpose, transpose_sketch
 
-ASYNC = (4, 8, 16)  # bytes that an asynchronous copy can take
+ASYNC_BYTES = (4, 8, 16)  # bytes that an asynchronous copy can take
 ASYNC_SM = 80
 MOST_UNROLLED = 16  # accesses of one thread that are written out
 FLAT = 256  # threads of a block where each makes its own elements
@@ -124,14 +125,14 @@ def copy_tile(
         sch.reorder(*loops)
     width = tile_vector(x, straight)
     share_out(sch, sch.fuse(*loops), threads, width)
-    if ahead and x.plain and width * x.dtype.bytes in ASYNC and (straight or width == 1):
-        sch.annotate(block, "async", 1)
+    if ahead and x.plain and width * x.dtype.bytes in ASYNC_BYTES and (straight or width == 1):
+        sch.annotate(block, ASYNC, 1)
 
 
 def tile_vector(x: Operand, straight: bool) -> int:
     """Elements of an operand that a thread copies at once. Single ones of four bytes can be copied
     to another order asynchronously; narrower ones are better loaded together."""
-    if not straight and x.plain and x.dtype.bytes in ASYNC:
+    if not straight and x.plain and x.dtype.bytes in ASYNC_BYTES:
         return 1
     return max(x.across, x.along)
 
