@@ -263,7 +263,7 @@ def _do(sch: Schedule, known: dict[str, Given], n: int, step: Step) -> None:
     returned = sch.perform(step.name, *args)
     results = primitive.results_of(returned)
     if not step.results and all(isinstance(r, BlockRef) for r in results):
-        return  # up to version 0.1 blocks were not named, and go by their own names
+        return  # older traces name no blocks, which go by their own names there
     if len(results) != len(step.results):
         why = f"it names {len(step.results)} results, and there are {len(results)}"
         raise ScheduleError(asked, why, hint="the trace is of another function")

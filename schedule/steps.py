@@ -106,9 +106,9 @@ def _from_plain(n: int, a: object, depth: int) -> Argument:
         case {"result": str(name), **rest} if not rest and _is_name(name):
             return Result(name)
         case {"loop": str(name), **rest} if not rest and _is_name(name):
-            return Result(name)  # written up to version 0.1, which named no blocks
+            return Result(name)  # as older traces have it
         case {"block": str(name), **rest} if not rest and len(name) <= MAX_TEXT:
-            return name  # likewise, where a loop could stand as well
+            return name  # likewise, of a block where a loop could stand as well
         case list() if len(a) <= MAX_ITEMS and depth < 4:
             return tuple(_from_plain(n, x, depth + 1) for x in a)
         case _:
