@@ -6,6 +6,7 @@ PROGRAM = "nw_program"  # runs a whole plan
 LIBRARY = "nw_library"  # the way out to functions of the host
 POLL = "nw_poll"  # asks whether the call has been interrupted
 SIMULATION_FAILED = "nw_sim_failed"  # asks whether a simulated run has a fault
+NO_MEMORY = 1  # the status of a program that got no arena
 FAILED = 2  # the status of a program after a library call that failed
 INTERRUPTED = 3  # the status of a program that was told to end
 

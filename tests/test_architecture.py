@@ -102,6 +102,20 @@ def test_every_package_is_shipped() -> None:
     assert listed == found
 
 
+def test_every_template_is_shipped() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    data = project["tool"]["setuptools"]["package-data"]
+    listed = set(project["tool"]["setuptools"]["packages"])
+    found = [
+        p for floor in FLOORS for end in ("ll", "j2") for p in (ROOT / floor).rglob(f"*.{end}")
+    ]
+    assert found
+    for path in found:
+        package = ".".join(["nestwright", *path.parent.relative_to(ROOT).parts])
+        patterns = [*data["*"], *data.get(package, ())]
+        assert package in listed and any(path.match(pattern) for pattern in patterns), path
+
+
 def test_face_is_light() -> None:
     """Importing the package loads neither LLVM, a tuner, nor the compiler under a second name."""
     code = (

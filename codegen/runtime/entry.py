@@ -1,12 +1,12 @@
 """The way from a Python call into native code: the table that the one C function for all reads.
 
 ``nw_call`` (its code is in ``entry_ir``) is a METH_FASTCALL function. What it calls for is in a
-table of words (``Entry`` builds it): the parameters' shapes and element formats, the function to
-run, the arena. It takes every argument but masked arrays through the buffer protocol and checks
-rank, dimensions, item size, format and contiguity; allocates the results; releases the GIL while
-the program runs, if the program is long enough for that to pay; and returns one array or a tuple.
-Whatever does not fit (another kind of argument, a keyword, a wrong shape) goes to the Python
-function ``slow``, which converts or raises.
+structure (``layout.ENTRY``; ``Entry`` fills it): the parameters' shapes and element formats, the
+function to run, the arena. It takes every argument but masked arrays through the buffer protocol
+and checks rank, dimensions, item size, format and contiguity; allocates the results; releases the
+GIL while the program runs, if the program is long enough for that to pay; and returns one array or
+a tuple. Whatever does not fit (another kind of argument, a keyword, a wrong shape) goes to the
+Python function ``slow``, which converts or raises.
 
 The arena is kept between calls. A call takes it out of its slot; one that finds the slot empty,
 because another thread is inside, makes an arena of its own.
@@ -24,6 +24,7 @@ import numpy as np
 
 from ...ir.dtypes import to_numpy
 from ..signature import ArraySpec
+from .layout import AS_TUPLE, ENTRY, PARAMETER, RELEASE_GIL, RESULT
 
 MAX_PARAMETERS = 4096  # their Py_buffer views stand on the C stack, 80 bytes each
 
@@ -53,12 +54,9 @@ def _method(name: str, call: int) -> _MethodDef:
     return _MethodDef(name.encode(), call, _METH_FASTCALL_KEYWORDS, None)
 
 
-_RELEASE_GIL, _AS_TUPLE = 1, 2
-
-
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """The words that ``nw_call`` and ``nw_run`` work by; keeps alive all they point to.
+    """What ``nw_call`` and ``nw_run`` work by: a structure in memory, and all that it points to.
 
     ``run`` is the address of ``i32 (ptr params, ptr results, ptr arena, ptr constants)``, which
     returns 0, or 2 where a library call failed: ``failure()`` then raises what that raised.
@@ -77,56 +75,59 @@ class Entry:
     threads: int
     release_gil: bool = True
     as_tuple: bool = False
-    words: np.ndarray[Any, np.dtype[np.int64]] = field(init=False)
+    table: np.ndarray[Any, np.dtype[Any]] = field(init=False)
     _keep: list[object] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
-        flags = _RELEASE_GIL * self.release_gil | _AS_TUPLE * self.as_tuple
-        words = [
-            len(self.params),
-            self._table([w for p in self.params for w in self._parameter(p)]),
-            len(self.results),
-            self._table([w for i in range(len(self.results)) for w in self._result(i)]),
-            self.run,
-            self.arena_bytes,
-            0,  # the arena's slot
-            self.constants,
-            self._object(self.slow),
-            self._object("dtype"),
-            flags,
-            self.threads,
-            self._object(self.failure),
-            object.__basicsize__ - 8,  # where an object's type stands: last in CPython's head
-            self._object(np.ndarray),
-            self._object(np.ma.MaskedArray),
-        ]
-        object.__setattr__(self, "words", np.array(words, np.int64))
+        parameters = PARAMETER.table([self._parameter(p) for p in self.params])
+        results = RESULT.table([self._result(i) for i in range(len(self.results))])
+        values = {
+            "parameters_count": len(self.params),
+            "parameters": self._kept(parameters),
+            "results_count": len(self.results),
+            "results": self._kept(results),
+            "run": self.run,
+            "arena_bytes": self.arena_bytes,
+            "arena": 0,
+            "constants": self.constants,
+            "slow": self._object(self.slow),
+            "dtype_name": self._object("dtype"),
+            "flags": RELEASE_GIL * self.release_gil | AS_TUPLE * self.as_tuple,
+            "threads": self.threads,
+            "failure": self._object(self.failure),
+            "type_offset": object.__basicsize__ - 8,  # an object's type is last in CPython's head
+            "ndarray": self._object(np.ndarray),
+            "masked_array": self._object(np.ma.MaskedArray),
+        }
+        object.__setattr__(self, "table", ENTRY.table([values]))
 
     @property
     def address(self) -> int:
-        """Where the words stand."""
-        return int(self.words.ctypes.data)
+        """Return where the structure is."""
+        return int(self.table.ctypes.data)
 
     def _object(self, value: object) -> int:
         self._keep.append(value)
         return id(value)
 
-    def _table(self, words: list[int]) -> int:
-        table = np.array(words or [0], np.int64)
-        self._keep.append(table)
-        return int(table.ctypes.data)
+    def _kept(self, array: np.ndarray[Any, Any]) -> int:
+        self._keep.append(array)
+        return int(array.ctypes.data)
 
-    def _parameter(self, spec: ArraySpec) -> tuple[int, ...]:
-        """Rank, item size, format characters, exact ``dtype`` object (or null), dimensions."""
+    def _parameter(self, spec: ArraySpec) -> dict[str, Any]:
         formats = _FORMATS.get(spec.dtype.name)
-        exact = 0 if formats else self._object(to_numpy(spec.dtype))
-        code = int.from_bytes((formats or "").encode(), "little")
-        return len(spec.dims), spec.dtype.bytes, code, exact, self._table(list(spec.dims))
+        return {
+            "rank": len(spec.dims),
+            "itemsize": spec.dtype.bytes,
+            "code": int.from_bytes((formats or "").encode(), "little"),
+            "dtype": 0 if formats else self._object(to_numpy(spec.dtype)),
+            "dims": self._kept(np.array(spec.dims, np.int64)),
+        }
 
-    def _result(self, i: int) -> tuple[int, ...]:
+    def _result(self, i: int) -> dict[str, Any]:
         spec = self.results[i]
-        shape, dtype = self._object(spec.dims), self._object(to_numpy(spec.dtype))
-        return self._object(self.allocators[i]), shape, dtype
+        arguments = self._object(spec.dims), self._object(to_numpy(spec.dtype))
+        return {"allocator": self._object(self.allocators[i]), "arguments": arguments}
 
     def callable(self, name: str, call: int, library: object) -> Callable[..., Any]:
         """A built-in function over ``nw_call``, at address ``call``. It keeps ``library`` alive."""

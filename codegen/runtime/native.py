@@ -54,7 +54,7 @@ class Native:
         self.library = self.linked({**shared.addresses, LIBRARY: self.host.address})
         self.entry = self._entry()
         free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(shared.addresses["nw_arena_free"])
-        weakref.finalize(self.entry, _free_arena, free, self.entry.words).atexit = False
+        weakref.finalize(self.entry, _free_arena, free, self.entry.table).atexit = False
         self.call: Callable[..., Any] = self._slow
         if _is_flat(self.plan) and len(self.plan.params) <= MAX_PARAMETERS:
             address = shared.addresses["nw_call"]
@@ -153,8 +153,8 @@ def _are_apart(targets: Sequence[Array], arrays: Sequence[Array]) -> bool:
     return True
 
 
-def _free_arena(free: Callable[[int], None], words: np.ndarray[Any, Any]) -> None:
-    free(int(words.ctypes.data))
+def _free_arena(free: Callable[[int], None], entry: np.ndarray[Any, Any]) -> None:
+    free(int(entry.ctypes.data))
 
 
 def _has_control(plan: Plan) -> bool:

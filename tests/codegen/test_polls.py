@@ -19,7 +19,6 @@ from nestwright.codegen.cpu_backend import shared_runtime
 from nestwright.codegen.kernel import compile_func
 from nestwright.codegen.program import BUDGET, LARGE_UNITS, module_text
 from nestwright.codegen.runtime.interrupts import WATCHED, means_interrupt
-from nestwright.codegen.runtime.interrupts_ir import RECORD, RECORD_BYTES
 from nestwright.codegen.runtime.process import SHARED, runtime
 from nestwright.ir.hlo import parse
 from nestwright.ir.library.registry import register_custom_call, unregister_custom_call
@@ -176,7 +175,3 @@ def test_what_stands_for_keyboard_interrupt() -> None:
 
         runner.run(look())
     assert handlers[0] is not signal.default_int_handler and means_interrupt(handlers[0])
-
-
-def test_the_record_is_as_large_as_its_fields() -> None:
-    assert max(RECORD.values()) + 8 <= RECORD_BYTES

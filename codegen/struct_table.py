@@ -1,0 +1,94 @@
+"""C structures that Python fills and LLVM IR reads: each field once, by name and type.
+
+A field's place follows from those before it, as in C. Python writes structures by name (``table``,
+``constant``) and reads them (``read``); the text of a template has a field's byte offset as
+``${struct.field}`` and the structure's size as ``${sizeof.struct}`` (see ``ll_template``).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+_KINDS = {"i32": np.int32, "i64": np.int64, "ptr": np.uint64}
+_ARRAY = re.compile(r"\[(\d+) x (\w+)\]")
+
+
+@dataclass(frozen=True)
+class Struct:
+    """A structure: the LLVM types of its fields by name, in order.
+
+    A type is one of ``i32``, ``i64`` and ``ptr``, or an array of them such as ``[2 x ptr]``.
+    """
+
+    name: str
+    fields: Mapping[str, str]
+
+    @cached_property
+    def _dtype(self) -> np.dtype[Any]:
+        return np.dtype([(name, _numpy(type_)) for name, type_ in self.fields.items()], align=True)
+
+    @property
+    def bytes(self) -> int:
+        """Return the size, padded to a multiple of the alignment."""
+        return self._dtype.itemsize
+
+    @cached_property
+    def offsets(self) -> Mapping[str, int]:
+        """Return the byte offset of each field."""
+        places = self._dtype.fields
+        assert places is not None
+        return MappingProxyType({name: places[name][1] for name in self.fields})
+
+    @cached_property
+    def names(self) -> Mapping[str, int]:
+        """Return what templates may use: ``struct.field`` and ``sizeof.struct``."""
+        fields = {f"{self.name}.{field}": offset for field, offset in self.offsets.items()}
+        return MappingProxyType(fields | {f"sizeof.{self.name}": self.bytes})
+
+    @property
+    def type(self) -> str:
+        """Return the LLVM type."""
+        return f"{{ {', '.join(self.fields.values())} }}"
+
+    def table(self, rows: Sequence[Mapping[str, Any]]) -> np.ndarray[Any, np.dtype[Any]]:
+        """Return an array of structures with these values, every field of each given."""
+        made = np.zeros(len(rows), self._dtype)
+        for n, row in enumerate(rows):
+            made[n] = tuple(self._in_order(row))
+        return made
+
+    def constant(self, values: Mapping[str, str]) -> str:
+        """Return an LLVM constant, its type first, of values without their types."""
+        typed = zip(self.fields.values(), self._in_order(values), strict=True)
+        return f"{self.type} {{ {', '.join(f'{type_} {value}' for type_, value in typed)} }}"
+
+    def constants(self, rows: Sequence[Mapping[str, str]]) -> str:
+        """Return an LLVM constant array of structures, its type first."""
+        items = ", ".join(self.constant(row) for row in rows)
+        return f"[{len(rows)} x {self.type}] [{items}]"
+
+    def read(self, address: int) -> dict[str, Any]:
+        """Return the values of a structure in memory, by field."""
+        row = np.frombuffer(ctypes.string_at(address, self.bytes), self._dtype)
+        return {field: row[field][0].tolist() for field in self.fields}
+
+    def _in_order(self, values: Mapping[str, Any]) -> Iterable[Any]:
+        if values.keys() != self.fields.keys():
+            wrong = sorted(values.keys() ^ self.fields.keys())
+            raise KeyError(f"{', '.join(wrong)}: missing in or unknown to struct {self.name}")
+        return (values[field] for field in self.fields)
+
+
+def _numpy(type_: str) -> np.dtype[Any]:
+    array = _ARRAY.fullmatch(type_)
+    if array is None:
+        return np.dtype(_KINDS[type_])
+    return np.dtype((_KINDS[array[2]], (int(array[1]),)))
