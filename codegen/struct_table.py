@@ -65,12 +65,12 @@ class Struct:
             made[n] = tuple(self._in_order(row))
         return made
 
-    def constant(self, values: Mapping[str, str]) -> str:
+    def constant(self, values: Mapping[str, object]) -> str:
         """Return an LLVM constant, its type first, of values without their types."""
         typed = zip(self.fields.values(), self._in_order(values), strict=True)
         return f"{self.type} {{ {', '.join(f'{type_} {value}' for type_, value in typed)} }}"
 
-    def constants(self, rows: Sequence[Mapping[str, str]]) -> str:
+    def constants(self, rows: Sequence[Mapping[str, object]]) -> str:
         """Return an LLVM constant array of structures, its type first."""
         items = ", ".join(self.constant(row) for row in rows)
         return f"[{len(rows)} x {self.type}] [{items}]"

@@ -390,7 +390,8 @@ done:
   ret ptr %tuple
 }
 
-; The same from Python. INTERRUPTED means that an exception is set. What runs with the GIL held never polls.
+; The same from Python. INTERRUPTED means that an exception is set. What runs with the GIL held
+; never polls.
 define internal i32 @run_program(ptr %table, ptr %params, ptr %results, i64 %flags) {
 entry:
   %record = alloca [${sizeof.record} x i8], align 8

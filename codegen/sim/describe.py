@@ -109,39 +109,42 @@ class Module:
         yield from self._buffers(f"{name}.buffers", x)
         yield from self._sites(f"{name}.sites", x)
         fields = {
-            "name": f"ptr {self.string(x.nest.symbol)}",
-            "body": f"ptr @{x.nest.symbol}.thread",
-            "suspends": f"i64 {int(x.suspends)}",
-            "shared_bytes": f"i64 {x.shared_bytes}",
-            "granule": f"i64 {x.granule}",
-            "count": f"i64 {len(x.buffers)}",
-            "buffers": f"ptr {name}.buffers",
-            "slots": f"i64 {x.slots}",
-            "sites": f"ptr {name}.sites",
+            "name": self.string(x.nest.symbol),
+            "body": f"@{x.nest.symbol}.thread",
+            "suspends": int(x.suspends),
+            "shared_bytes": x.shared_bytes,
+            "granule": x.granule,
+            "count": len(x.buffers),
+            "buffers": f"{name}.buffers",
+            "slots": x.slots,
+            "sites": f"{name}.sites",
         }
         for axis, grid, block in zip("xyz", x.nest.grid, x.nest.block, strict=True):
-            fields |= {f"grid.{axis}": f"i64 {grid}", f"block.{axis}": f"i64 {block}"}
-        yield f"{name} = constant {_struct([fields[f] for f in layout.LAUNCH])}"
+            fields |= {f"grid.{axis}": grid, f"block.{axis}": block}
+        yield f"{name} = constant {layout.LAUNCH.constant(fields)}"
 
     def _buffers(self, name: str, x: Described) -> Iterator[str]:
-        rows = []
-        for buffer, (arg, offset, written) in x.buffers.items():
-            size = prod(buffer.shape) * buffer.dtype.bytes
-            numbers = arg, offset, size, _log2(buffer.dtype.bytes), int(written and x.check)
-            row = [f"ptr {self.string(buffer.name)}", *(f"i64 {n}" for n in numbers)]
-            rows.append(_struct(row))
-        yield f"{name} = internal constant {_struct(rows)}"
+        rows = [
+            {
+                "name": self.string(buffer.name),
+                "arg": arg,
+                "offset": offset,
+                "bytes": prod(buffer.shape) * buffer.dtype.bytes,
+                "shift": _log2(buffer.dtype.bytes),
+                "shadowed": int(written and x.check),
+            }
+            for buffer, (arg, offset, written) in x.buffers.items()
+        ]
+        yield f"{name} = internal constant {layout.BUFFER.constants(rows)}"
 
     def _sites(self, name: str, x: Described) -> Iterator[str]:
         rows = []
         for number, site in enumerate(x.sites):
             action = f"{name}{number}" if site.calls else "null"
-            rows.append(
-                _struct([f"ptr {self.string(site.name)}", f"i64 {site.scope}", f"ptr {action}"])
-            )
+            rows.append({"name": self.string(site.name), "scope": site.scope, "action": action})
             if site.calls:
                 yield from _action(action, site)
-        yield f"{name} = internal constant {_struct(rows)}"
+        yield f"{name} = internal constant {layout.SITE.constants(rows)}"
 
     def _entry(self, pointers: int) -> str:
         params = ", ".join(f"ptr %p{n}" for n in range(pointers))
@@ -153,25 +156,6 @@ class Module:
         for n in range(len(self.launches)):
             lines.append(f"  call void @nw_sim_launch(ptr @{self.name}.launch{n}, ptr %args)")
         return "\n".join([*lines, "  ret void", "}", ""])
-
-
-def _struct(items: Sequence[str]) -> str:
-    """A constant structure as LLVM writes it, its type first."""
-    if not items:
-        return "{} zeroinitializer"
-    types = ", ".join(_type_of(item) for item in items)
-    return f"{{ {types} }} {{ {', '.join(items)} }}"
-
-
-def _type_of(item: str) -> str:
-    if not item.startswith("{"):
-        return item.split()[0]
-    depth = 0
-    for n, c in enumerate(item):
-        depth += (c == "{") - (c == "}")
-        if not depth:
-            return item[: n + 1]
-    raise AssertionError(item)
 
 
 def _action(name: str, site: Site) -> Iterator[str]:

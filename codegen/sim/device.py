@@ -38,7 +38,6 @@ from . import layout
 from .describe import Described, Module, Site
 from .exchange import check_group, combine_text, spread_text, tree_width
 from .matrix_ir import product_symbol, product_text
-from .shadow_ir import ALIGNED, PENDING, WRITES
 from .thread import Thread
 
 MOST = 64  # warp operations of one meeting
@@ -85,7 +84,7 @@ class Simulator(Device):
             if count > most:
                 place = f"{count} {what} in a block of {nest.symbol}"
                 raise UnsupportedError(place, f"{self.em.target.cpu} has at most {most}")
-        if threads * prod(nest.grid) >= PENDING and self.em.target.check:
+        if threads * prod(nest.grid) >= layout.PENDING and self.em.target.check:
             what = f"{threads * prod(nest.grid)} threads in {nest.symbol}"
             raise UnsupportedError(what, "so many cannot be watched", hint="target option -check=0")
 
@@ -112,10 +111,10 @@ class Simulator(Device):
         if self.here.suspends:
             lines += _COROUTINE
         for name in THREADS:
-            lines += _field(f"%at.{name}", layout.SIM[name])
+            lines += _field(f"%at.{name}", layout.SIM.offsets[name])
             lines.append(f"  %{name} = load i32, ptr %at.{name}")
         for field in ("args", "shared", "buffers"):
-            lines += _field(f"%at.{field}", layout.SIM[field])
+            lines += _field(f"%at.{field}", layout.SIM.offsets[field])
             lines.append(f"  %{field} = load ptr, ptr %at.{field}")
         for n, name in enumerate(args):
             lines.append(f"  %arg.{n} = getelementptr ptr, ptr %args, i64 {n}")
@@ -125,7 +124,7 @@ class Simulator(Device):
     def close_launch(self, nest: Nest) -> None:
         self.meet()
         for number in range(len(self.here.buffers)):
-            at = f"getelementptr i8, ptr %buffers, i64 {number * layout.RECORD_BYTES}"
+            at = f"getelementptr i8, ptr %buffers, i64 {number * layout.RECORD.bytes}"
             self.thread.prologue.append(f"  %record.{number} = {at}")
         kind = "#1" if self.here.suspends else "#0"
         self.em.finished.append(self.thread.text(kind, "internal "))
@@ -165,7 +164,7 @@ class Simulator(Device):
         if buffer.scope is Scope.GLOBAL and not self.here.watched(buffer):
             self._compare(buffer, record, pointer, size, depth)
             return
-        self._tell(record, pointer, size, WRITES if write else 0, depth)
+        self._tell(record, pointer, size, layout.WRITES if write else 0, depth)
 
     def _compare(self, buffer: Buffer, record: str, pointer: Value, size: int, depth: int) -> None:
         """The bounds of memory that is only read; the runtime is asked only to report."""
@@ -181,7 +180,7 @@ class Simulator(Device):
         t, name = self.thread, self._offset(buffer, pointer, depth)
         t.raw(f"%{name}.rest = and i64 %{name}.offset, {to - 1}", depth)
         t.raw(f"%{name}.odd = icmp ne i64 %{name}.rest, 0", depth)
-        self._report(name, record, pointer, to, ALIGNED, depth)
+        self._report(name, record, pointer, to, layout.ALIGNED, depth)
 
     def _offset(self, buffer: Buffer, pointer: Value, depth: int) -> str:
         """Compute how far an address lies in its buffer; the stem of the value's name."""

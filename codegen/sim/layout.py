@@ -1,8 +1,8 @@
-"""What the simulator's runtime and the code it runs agree on: offsets, states, kinds of fault.
+"""What the simulator's runtime and the code it runs agree on: structures, states, kinds of fault.
 
-All fields are 8 bytes wide. A kernel's module describes each launch and each of its buffers in
-constants; the runtime keeps a record of every buffer while the launch runs, tells the threads
-their numbers through ``%sim``, and leaves what went wrong in one report that Python reads.
+A kernel's module describes each launch and each of its buffers in constants; the runtime keeps a
+record of every buffer while the launch runs, tells the threads their numbers through ``%sim``, and
+leaves what went wrong in one report that Python reads.
 """
 
 from __future__ import annotations
@@ -12,31 +12,87 @@ from enum import IntEnum
 from types import MappingProxyType
 
 from ...ir.loop.nodes import THREADS
+from ..struct_table import Struct
 
-
-def _offsets(*names: str) -> Mapping[str, int]:
-    return MappingProxyType({name: 8 * i for i, name in enumerate(names)})
-
-
-SIM = _offsets(*THREADS, "args", "shared", "buffers")
+SIM = Struct(
+    "sim", {**dict.fromkeys(THREADS, "i64"), "args": "ptr", "shared": "ptr", "buffers": "ptr"}
+)
 """What a thread sees: its numbers, the kernel's arguments, the block's memory, the records."""
 
-LAUNCH = _offsets(
-    "name", "body", "grid.x", "grid.y", "grid.z", "block.x", "block.y", "block.z", "suspends",
-    "shared_bytes", "granule", "count", "buffers", "slots", "sites",
-)  # fmt: skip
+LAUNCH = Struct(
+    "launch",
+    {
+        "name": "ptr",
+        "body": "ptr",
+        **{f"{of}.{axis}": "i64" for of in ("grid", "block") for axis in "xyz"},
+        "suspends": "i64",
+        "shared_bytes": "i64",
+        "granule": "i64",
+        "count": "i64",
+        "buffers": "ptr",
+        "slots": "i64",
+        "sites": "ptr",
+    },
+)
 """A launch. ``granule`` is the logarithm of the bytes that the shadow of shared memory counts in;
 ``slots`` are the operands that one thread deposits at most."""
 
-BUFFER = _offsets("name", "arg", "offset", "bytes", "shift", "shadowed")
+BUFFER = Struct(
+    "buffer",
+    {
+        "name": "ptr",
+        "arg": "i64",
+        "offset": "i64",
+        "bytes": "i64",
+        "shift": "i64",
+        "shadowed": "i64",
+    },
+)
 """A buffer: ``arg`` is the number of the argument it lies in, -1 for shared memory."""
 
-RECORD = _offsets("base", "bytes", "cells", "shift", "static", "others")
+RECORD = Struct(
+    "sim_record",
+    {
+        "base": "ptr",
+        "bytes": "i64",
+        "cells": "ptr",
+        "shift": "i64",
+        "static": "ptr",
+        "others": "ptr",
+    },
+)
 """A buffer of the launch that runs. ``others`` points to the time since which threads of other
 blocks count as unordered."""
-RECORD_BYTES = 8 * len(RECORD)
 
-SITE = _offsets("name", "scope", "action")
+CELL = Struct(
+    "cell",
+    {"written": "i32", "by": "i32", "read": "i32", "one": "i32", "two": "i32", "part": "i32"},
+)
+"""The shadow of a granule of memory: when it was written and by whom (or by whom it is about to be,
+with ``PENDING``), when it was read last, two readers, and the buffer that the write was a part of.
+"""
+PENDING = 1 << 31
+
+QUEUE = Struct(
+    "queue",
+    {"entries": "ptr", "capacity": "i64", "first": "i64", "count": "i64", "group": "i64"},
+)
+"""A thread's asynchronous copies, a ring of ``COPY``; ``group`` is the one that is open."""
+
+COPY = Struct(
+    "copy",
+    {
+        "target": "ptr",
+        "source": "ptr",
+        "bytes": "i64",
+        "real": "i64",
+        "group": "i64",
+        "record": "ptr",
+    },
+)
+"""A copy under way; ``real`` bytes are there to be copied, the rest becomes zero."""
+
+SITE = Struct("site", {"name": "ptr", "scope": "i64", "action": "ptr"})
 """A place where threads wait for each other: ``scope`` is one of ``WARP`` and ``BLOCK``."""
 WARP, BLOCK, BARRIER = 0, 1, 2  # BARRIER is added where memory is ordered too
 
@@ -44,10 +100,26 @@ STOPPED = "nw_sim_stopped"  # a function of the runtime: whether the call was in
 
 DONE, READY, FIRST_SITE = 0, 1, 2  # states of a thread; from FIRST_SITE on it waits at a site
 
-REPORT = _offsets(
-    "kind", "launch", "subject", "element", "thread", "block", "other", "other_block", "write",
-    "other_write", "elements", "other_site",
-)  # fmt: skip
+WRITES, ALIGNED = 1, 2  # how an access is made
+
+REPORT = Struct(
+    "report",
+    {
+        "kind": "i64",
+        "launch": "ptr",
+        "subject": "ptr",
+        "element": "i64",
+        "thread": "i64",
+        "block": "i64",
+        "other": "i64",
+        "other_block": "i64",
+        "write": "i64",
+        "other_write": "i64",
+        "elements": "i64",
+        "other_site": "ptr",
+    },
+)
+"""What went wrong: ``kind`` is a ``Kind``, or 0 as long as nothing has."""
 
 
 class Kind(IntEnum):
@@ -61,14 +133,23 @@ class Kind(IntEnum):
     MISALIGNED = 6
 
 
-def constants() -> dict[str, str]:
-    """Every offset and number under the name that the runtime's text calls it by."""
-    tables = {"sim": SIM, "launch": LAUNCH, "buffer": BUFFER, "record": RECORD, "site": SITE}
-    tables["report"] = REPORT
-    found = {
-        f"{table}_{name.replace('.', '_')}": str(offset)
-        for table, offsets in tables.items()
-        for name, offset in offsets.items()
-    }
-    found |= {kind.name: str(kind.value) for kind in Kind}
-    return found | {"first_site": str(FIRST_SITE), "record_size": str(RECORD_BYTES)}
+_CODES = {
+    **{f"kind.{kind.name}": kind.value for kind in Kind},
+    "state.DONE": DONE,
+    "state.READY": READY,
+    "state.FIRST_SITE": FIRST_SITE,
+    "scope.BLOCK": BLOCK,
+    "scope.WARP_ORDERED": WARP + BARRIER,
+    "scope.BLOCK_ORDERED": BLOCK + BARRIER,
+    "how.WRITES": WRITES,
+    "how.ALIGNED": ALIGNED,
+    "how.WRITES_ALIGNED": WRITES | ALIGNED,
+    "PENDING_BIT": PENDING - (1 << 32),
+    "WRITER_BITS": PENDING - 1,
+}
+_STRUCTS = (SIM, LAUNCH, BUFFER, RECORD, CELL, QUEUE, COPY, SITE, REPORT)
+
+NAMES: Mapping[str, int] = MappingProxyType(
+    dict(item for table in (*(s.names for s in _STRUCTS), _CODES) for item in table.items())
+)
+"""Every offset and number under the name that the runtime's templates call it by."""

@@ -48,7 +48,6 @@ def watching(library: jit.Library) -> Iterator[None]:
         report = ctypes.CFUNCTYPE(ctypes.c_void_p)(library.address("nw_sim_report"))
         clear(start)
         yield
-        address = report() or 0
-        words = list((ctypes.c_int64 * len(REPORT)).from_address(address))
-        if words[0]:
-            raise error(words, start)
+        found = REPORT.read(report() or 0)
+        if found["kind"]:
+            raise error(found, start)

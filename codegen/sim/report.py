@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from ...ir.errors import SimulationError
-from .layout import LAUNCH, REPORT, Kind
+from .layout import LAUNCH, Kind
 
 
 class _Report:
-    """The report's words by name."""
+    """The report's fields by name."""
 
-    def __init__(self, words: Sequence[int]) -> None:
-        self.words = words
+    def __init__(self, fields: Mapping[str, int]) -> None:
+        self.fields = fields
 
     def __getitem__(self, name: str) -> int:
-        return self.words[REPORT[name] // 8]
+        return self.fields[name]
 
     def text(self, name: str) -> str:
         return _string(self[name])
 
     def launch(self, name: str) -> int:
         """A field of the launch's description."""
-        at = self["launch"] + LAUNCH[name]
-        return int(ctypes.c_int64.from_address(at).value)
+        return int(LAUNCH.read(self["launch"])[name])
 
     def who(self, thread: str, block: str) -> str:
         """A thread by its indices."""
@@ -44,9 +43,9 @@ def _string(address: int) -> str:
     return ctypes.string_at(address).decode()
 
 
-def error(words: Sequence[int], seed: int) -> SimulationError:
-    """The error that a report tells of."""
-    r = _Report(words)
+def error(fields: Mapping[str, int], seed: int) -> SimulationError:
+    """Return the error that a report (``layout.REPORT``) tells of."""
+    r = _Report(fields)
     where = f"kernel {_string(r.launch('name'))}, seed {seed}"
     what, why, hint = _told(r)
     return SimulationError(what, why, where, hint)

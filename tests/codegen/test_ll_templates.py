@@ -16,8 +16,11 @@ from nestwright.codegen import cpu, ll_template
 from nestwright.codegen.ll_template import render
 from nestwright.codegen.runtime import entry_ir, interrupts_ir, layout, pool
 from nestwright.codegen.runtime.jit import llvm_machine
+from nestwright.codegen.sim import layout as sim_layout
+from nestwright.codegen.sim import matrix_ir, runtime_ir
 from nestwright.codegen.struct_table import Struct
 from nestwright.ir.errors import VerifyError
+from nestwright.ir.loop.intrinsics import TABLE
 from nestwright.ir.target import Target
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,8 +34,13 @@ def templates() -> list[Path]:
 
 def modules(target: Target) -> Iterator[str]:
     """Yield every module that is made of templates."""
-    for module in (pool, entry_ir, interrupts_ir):
+    for module in (pool, entry_ir, interrupts_ir, runtime_ir):
         yield module.module_text(target)
+    for name, row in TABLE.items():
+        if row.matrix is not None:
+            product = matrix_ir.product_text(name, row.matrix)
+            assert "define internal" in product
+            yield product.replace("define internal", "define")
 
 
 @pytest.mark.parametrize("triple", TRIPLES)
@@ -58,17 +66,24 @@ def test_every_template_is_tested(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read == set(templates())
 
 
-def test_templates_say_what_they_are_for() -> None:
-    for path in templates():
-        assert path.read_text().startswith("; "), path
+@pytest.mark.parametrize("path", templates(), ids=lambda path: path.name)
+def test_templates_say_what_they_are_for(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    assert lines[0].startswith("; ")
+    assert max(map(len, lines)) <= 100
 
 
 def structs(*tables: ModuleType) -> list[Struct]:
     return [value for table in tables for value in vars(table).values() if type(value) is Struct]
 
 
-STRUCTS = structs(layout)
+STRUCTS = structs(layout, sim_layout)
 FOREIGN = {"Py_buffer"}  # CPython's: all fields are declared, whatever we use
+PYTHONS = {"launch.name"}  # what only Python reads, for a report
+
+
+def test_structures_have_names_of_their_own() -> None:
+    assert len({struct.name for struct in STRUCTS}) == len(STRUCTS)
 
 
 def test_every_field_is_used() -> None:
@@ -79,7 +94,7 @@ def test_every_field_is_used() -> None:
         if struct.name not in FOREIGN
         for field in struct.fields
     }
-    assert not declared - used
+    assert declared - used == PYTHONS
 
 
 PLACE = re.compile(r"(%[\w.]+) = getelementptr i8, ptr %[\w.]+, i64 \$\{([\w.]+)\}")
@@ -104,6 +119,15 @@ def test_fields_are_read_and_written_as_their_types() -> None:
     found = [pair for path in templates() for pair in accesses(path.read_text())]
     assert len(found) > 60
     assert [(name, type_) for name, type_ in found if types[name] != type_] == []
+
+
+def test_the_simulator_reads_whole_fields() -> None:
+    """Its accessors ``@field`` and ``@set_field`` take 8 bytes."""
+    types = {f"{s.name}.{field}": type_ for s in STRUCTS for field, type_ in s.fields.items()}
+    field = re.compile(r"field\(ptr [%@]\w+, i64 \$\{([\w.]+)\}")
+    found = [name for path in templates() for name in field.findall(path.read_text())]
+    assert len(found) > 60
+    assert [name for name in found if types[name] not in ("i64", "ptr")] == []
 
 
 @pytest.mark.parametrize("struct", STRUCTS, ids=lambda s: s.name)

@@ -1,34 +1,19 @@
-"""The records of a launch's buffers in LLVM IR: where each lies, and the cells of its shadow.
+; The records of a launch's buffers in LLVM IR: where each lies, and the cells of its shadow.
+;
+; Shared memory has one shadow for the whole block. Arguments that lie in the same place, as an
+; output made in place of an input does, share theirs.
 
-Shared memory has one shadow for the whole block. Arguments that lie in the same place, as an output
-made in place of an input does, share theirs.
-"""
-
-from __future__ import annotations
-
-from string import Template
-
-from .layout import constants
-from .shadow_ir import CELL
-
-
-def text() -> str:
-    """The functions' text."""
-    return Template(_RECORDS).substitute(constants(), cell=str(CELL))
-
-
-_RECORDS = """
 ; All records, in order.
 define internal void @open_records(ptr %launch, ptr %args) {
 entry:
-  %count = call i64 @field(ptr %launch, i64 $launch_count)
-  %table_n = call i64 @field(ptr %launch, i64 $launch_buffers)
+  %count = call i64 @field(ptr %launch, i64 ${launch.count})
+  %table_n = call i64 @field(ptr %launch, i64 ${launch.buffers})
   %table = inttoptr i64 %table_n to ptr
-  %bytes = mul i64 %count, $record_size
+  %bytes = mul i64 %count, ${sizeof.sim_record}
   %records = call ptr @nw_scratch(i64 %bytes)
   %records_n = ptrtoint ptr %records to i64
-  call void @set_field(ptr @sim, i64 $sim_buffers, i64 %records_n)
-  %shared_n = call i64 @field(ptr @sim, i64 $sim_shared)
+  call void @set_field(ptr @sim, i64 ${sim.buffers}, i64 %records_n)
+  %shared_n = call i64 @field(ptr @sim, i64 ${sim.shared})
   %shared_cells = call ptr @shared_cells(ptr %launch)
   br label %test
 test:
@@ -36,42 +21,42 @@ test:
   %more = icmp ult i64 %i, %count
   br i1 %more, label %one, label %out
 one:
-  %static = getelementptr [6 x i64], ptr %table, i64 %i
-  %record = getelementptr [6 x i64], ptr %records, i64 %i
+  %static = getelementptr [${sizeof.buffer} x i8], ptr %table, i64 %i
+  %record = getelementptr [${sizeof.sim_record} x i8], ptr %records, i64 %i
   %static_n = ptrtoint ptr %static to i64
-  %arg = call i64 @field(ptr %static, i64 $buffer_arg)
-  %offset = call i64 @field(ptr %static, i64 $buffer_offset)
-  %size = call i64 @field(ptr %static, i64 $buffer_bytes)
-  %shadowed = call i64 @field(ptr %static, i64 $buffer_shadowed)
-  call void @set_field(ptr %record, i64 $record_static, i64 %static_n)
-  call void @set_field(ptr %record, i64 $record_bytes, i64 %size)
+  %arg = call i64 @field(ptr %static, i64 ${buffer.arg})
+  %offset = call i64 @field(ptr %static, i64 ${buffer.offset})
+  %size = call i64 @field(ptr %static, i64 ${buffer.bytes})
+  %shadowed = call i64 @field(ptr %static, i64 ${buffer.shadowed})
+  call void @set_field(ptr %record, i64 ${sim_record.static}, i64 %static_n)
+  call void @set_field(ptr %record, i64 ${sim_record.bytes}, i64 %size)
   %is_shared = icmp slt i64 %arg, 0
   br i1 %is_shared, label %shared, label %global
 shared:
-  %granule = call i64 @field(ptr %launch, i64 $launch_granule)
+  %granule = call i64 @field(ptr %launch, i64 ${launch.granule})
   %base_s = add i64 %shared_n, %offset
   %first = lshr i64 %offset, %granule
-  %skip = mul i64 %first, $cell
+  %skip = mul i64 %first, ${sizeof.cell}
   %cells_s = getelementptr i8, ptr %shared_cells, i64 %skip
   %none = icmp eq ptr %shared_cells, null
   %cells_k = select i1 %none, ptr null, ptr %cells_s
   %cells_sn = ptrtoint ptr %cells_k to i64
-  call void @set_field(ptr %record, i64 $record_base, i64 %base_s)
-  call void @set_field(ptr %record, i64 $record_cells, i64 %cells_sn)
-  call void @set_field(ptr %record, i64 $record_shift, i64 %granule)
+  call void @set_field(ptr %record, i64 ${sim_record.base}, i64 %base_s)
+  call void @set_field(ptr %record, i64 ${sim_record.cells}, i64 %cells_sn)
+  call void @set_field(ptr %record, i64 ${sim_record.shift}, i64 %granule)
   %start = ptrtoint ptr @block_start to i64
-  call void @set_field(ptr %record, i64 $record_others, i64 %start)
+  call void @set_field(ptr %record, i64 ${sim_record.others}, i64 %start)
   br label %next
 global:
   %slot = getelementptr ptr, ptr %args, i64 %arg
   %from = load i64, ptr %slot
   %base_g = add i64 %from, %offset
-  %shift = call i64 @field(ptr %static, i64 $buffer_shift)
-  call void @set_field(ptr %record, i64 $record_base, i64 %base_g)
-  call void @set_field(ptr %record, i64 $record_cells, i64 0)
-  call void @set_field(ptr %record, i64 $record_shift, i64 %shift)
+  %shift = call i64 @field(ptr %static, i64 ${buffer.shift})
+  call void @set_field(ptr %record, i64 ${sim_record.base}, i64 %base_g)
+  call void @set_field(ptr %record, i64 ${sim_record.cells}, i64 0)
+  call void @set_field(ptr %record, i64 ${sim_record.shift}, i64 %shift)
   %begin = ptrtoint ptr @launch_start to i64
-  call void @set_field(ptr %record, i64 $record_others, i64 %begin)
+  call void @set_field(ptr %record, i64 ${sim_record.others}, i64 %begin)
   %wanted = icmp ne i64 %shadowed, 0
   br i1 %wanted, label %watch, label %next
 watch:
@@ -80,12 +65,12 @@ watch:
   br i1 %have, label %keep, label %make
 make:
   %granules = lshr i64 %size, %shift
-  %made = call ptr @calloc(i64 %granules, i64 $cell)
+  %made = call ptr @calloc(i64 %granules, i64 ${sizeof.cell})
   %made_n = ptrtoint ptr %made to i64
   br label %keep
 keep:
   %cells = phi i64 [ %known, %watch ], [ %made_n, %make ]
-  call void @set_field(ptr %record, i64 $record_cells, i64 %cells)
+  call void @set_field(ptr %record, i64 ${sim_record.cells}, i64 %cells)
   br label %next
 next:
   %i1 = add i64 %i, 1
@@ -96,15 +81,15 @@ out:
 
 define internal ptr @shared_cells(ptr %launch) {
 entry:
-  %bytes = call i64 @field(ptr %launch, i64 $launch_shared_bytes)
-  %granule = call i64 @field(ptr %launch, i64 $launch_granule)
+  %bytes = call i64 @field(ptr %launch, i64 ${launch.shared_bytes})
+  %granule = call i64 @field(ptr %launch, i64 ${launch.granule})
   %off = icmp slt i64 %granule, 0
   br i1 %off, label %no, label %yes
 no:
   ret ptr null
 yes:
   %count = lshr i64 %bytes, %granule
-  %size = mul i64 %count, $cell
+  %size = mul i64 %count, ${sizeof.cell}
   %cells = call ptr @nw_scratch(i64 %size)
   call void @llvm.memset.p0.i64(ptr %cells, i8 0, i64 %size, i1 false)
   ret ptr %cells
@@ -119,12 +104,12 @@ test:
   %more = icmp ult i64 %i, %count
   br i1 %more, label %one, label %none
 one:
-  %record = getelementptr [6 x i64], ptr %records, i64 %i
-  %other = call i64 @field(ptr %record, i64 $record_base)
+  %record = getelementptr [${sizeof.sim_record} x i8], ptr %records, i64 %i
+  %other = call i64 @field(ptr %record, i64 ${sim_record.base})
   %same = icmp eq i64 %other, %base
   br i1 %same, label %found, label %next
 found:
-  %cells = call i64 @field(ptr %record, i64 $record_cells)
+  %cells = call i64 @field(ptr %record, i64 ${sim_record.cells})
   %some = icmp ne i64 %cells, 0
   br i1 %some, label %take, label %next
 take:
@@ -138,10 +123,10 @@ none:
 
 define internal void @close_records(ptr %launch) {
 entry:
-  %count = call i64 @field(ptr %launch, i64 $launch_count)
-  %table_n = call i64 @field(ptr %launch, i64 $launch_buffers)
+  %count = call i64 @field(ptr %launch, i64 ${launch.count})
+  %table_n = call i64 @field(ptr %launch, i64 ${launch.buffers})
   %table = inttoptr i64 %table_n to ptr
-  %records_n = call i64 @field(ptr @sim, i64 $sim_buffers)
+  %records_n = call i64 @field(ptr @sim, i64 ${sim.buffers})
   %records = inttoptr i64 %records_n to ptr
   br label %test
 test:
@@ -150,14 +135,14 @@ test:
   br i1 %more, label %one, label %out
 one:
   %i = sub i64 %left, 1
-  %static = getelementptr [6 x i64], ptr %table, i64 %i
-  %record = getelementptr [6 x i64], ptr %records, i64 %i
-  %arg = call i64 @field(ptr %static, i64 $buffer_arg)
+  %static = getelementptr [${sizeof.buffer} x i8], ptr %table, i64 %i
+  %record = getelementptr [${sizeof.sim_record} x i8], ptr %records, i64 %i
+  %arg = call i64 @field(ptr %static, i64 ${buffer.arg})
   %is_global = icmp sge i64 %arg, 0
   br i1 %is_global, label %look, label %next
 look:
-  %base = call i64 @field(ptr %record, i64 $record_base)
-  %own_n = call i64 @field(ptr %record, i64 $record_cells)
+  %base = call i64 @field(ptr %record, i64 ${sim_record.base})
+  %own_n = call i64 @field(ptr %record, i64 ${sim_record.cells})
   %earlier = call i64 @cells_of(ptr %records, i64 %i, i64 %base)
   %shared = icmp eq i64 %earlier, %own_n
   br i1 %shared, label %next, label %drop
@@ -170,4 +155,3 @@ next:
 out:
   ret void
 }
-"""

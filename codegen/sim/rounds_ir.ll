@@ -1,23 +1,9 @@
-"""The threads of a block in LLVM IR: they are resumed in rounds, until all have ended.
+; The threads of a block in LLVM IR: they are resumed in rounds, until all have ended.
+;
+; Every thread that is ready is resumed once, in an order drawn anew for each round. When all of a
+; warp, or of the block, wait at the same place, what they are there for is done, and they go on.
+; Where nothing can go on although threads wait, they diverged.
 
-Every thread that is ready is resumed once, in an order drawn anew for each round. When all of a
-warp, or of the block, wait at the same place, what they are there for is done, and they go on.
-Where nothing can go on although threads wait, they diverged.
-"""
-
-from __future__ import annotations
-
-from string import Template
-
-from .layout import constants
-
-
-def text() -> str:
-    """The functions' text."""
-    return Template(_ROUNDS + _RESOLVE).substitute(constants())
-
-
-_ROUNDS = """
 ; Threads that never wait: each runs from its beginning to its end.
 define internal void @run_threads(ptr %launch) {
 entry:
@@ -25,7 +11,7 @@ entry:
   %order = call { i64, i64 } @order(i64 %threads)
   %first = extractvalue { i64, i64 } %order, 0
   %step = extractvalue { i64, i64 } %order, 1
-  %body_n = call i64 @field(ptr %launch, i64 $launch_body)
+  %body_n = call i64 @field(ptr %launch, i64 ${launch.body})
   %body = inttoptr i64 %body_n to ptr
   br label %next
 next:
@@ -51,7 +37,7 @@ entry:
   %order = call { i64, i64 } @order(i64 %threads)
   %first = extractvalue { i64, i64 } %order, 0
   %step = extractvalue { i64, i64 } %order, 1
-  %body_n = call i64 @field(ptr %launch, i64 $launch_body)
+  %body_n = call i64 @field(ptr %launch, i64 ${launch.body})
   %body = inttoptr i64 %body_n to ptr
   %handles = load ptr, ptr @handles
   br label %next
@@ -104,7 +90,7 @@ next:
   %t = phi i64 [ %first, %entry ], [ %after, %done ]
   %state_p = getelementptr i32, ptr %state, i64 %t
   %is = load i32, ptr %state_p
-  %ready = icmp eq i32 %is, 1
+  %ready = icmp eq i32 %is, ${state.READY}
   br i1 %ready, label %run, label %done
 run:
   call void @turn_to(i64 %t)
@@ -126,9 +112,7 @@ done:
 out:
   ret void
 }
-"""
 
-_RESOLVE = """
 ; The state that threads first .. last - 1 share, or -1 where they differ.
 define internal i32 @common(i64 %first, i64 %last) {
 entry:
@@ -152,11 +136,11 @@ out:
 
 define internal ptr @site(i32 %state) {
   %launch = load ptr, ptr @launch
-  %sites_n = call i64 @field(ptr %launch, i64 $launch_sites)
+  %sites_n = call i64 @field(ptr %launch, i64 ${launch.sites})
   %sites = inttoptr i64 %sites_n to ptr
-  %number32 = sub i32 %state, $first_site
+  %number32 = sub i32 %state, ${state.FIRST_SITE}
   %number = zext i32 %number32 to i64
-  %site = getelementptr [3 x i64], ptr %sites, i64 %number
+  %site = getelementptr [${sizeof.site} x i8], ptr %sites, i64 %number
   ret ptr %site
 }
 
@@ -164,8 +148,8 @@ define internal ptr @site(i32 %state) {
 define internal void @perform(i32 %at, i64 %first, i64 %last) {
 entry:
   %site = call ptr @site(i32 %at)
-  %scope = call i64 @field(ptr %site, i64 $site_scope)
-  %action_n = call i64 @field(ptr %site, i64 $site_action)
+  %scope = call i64 @field(ptr %site, i64 ${site.scope})
+  %action_n = call i64 @field(ptr %site, i64 ${site.action})
   %action = inttoptr i64 %action_n to ptr
   %acts = icmp ne i64 %action_n, 0
   br i1 %acts, label %act, label %order
@@ -178,7 +162,8 @@ act:
   call void %action(ptr %slots, i64 %bytes, i64 %count)
   br label %order
 order:
-  switch i64 %scope, label %release [ i64 2, label %warp i64 3, label %block ]
+  switch i64 %scope, label %release [ i64 ${scope.WARP_ORDERED}, label %warp
+      i64 ${scope.BLOCK_ORDERED}, label %block ]
 warp:
   %number = lshr i64 %first, 5
   call void @order_warp(i64 %number)
@@ -192,7 +177,7 @@ release:
 next:
   %t = phi i64 [ %first, %release ], [ %t1, %next ]
   %p = getelementptr i32, ptr %state, i64 %t
-  store i32 1, ptr %p
+  store i32 ${state.READY}, ptr %p
   %t1 = add i64 %t, 1
   %more = icmp ult i64 %t1, %last
   br i1 %more, label %next, label %out
@@ -205,11 +190,12 @@ define internal i1 @resolve() {
 entry:
   %threads = load i64, ptr @threads
   %all = call i32 @common(i64 0, i64 %threads)
-  switch i32 %all, label %meet [ i32 0, label %no i32 1, label %yes i32 -1, label %apart ]
+  switch i32 %all, label %meet [ i32 ${state.DONE}, label %no
+      i32 ${state.READY}, label %yes i32 -1, label %apart ]
 meet:
   %site = call ptr @site(i32 %all)
-  %scope = call i64 @field(ptr %site, i64 $site_scope)
-  %wide = and i64 %scope, 1
+  %scope = call i64 @field(ptr %site, i64 ${site.scope})
+  %wide = and i64 %scope, ${scope.BLOCK}
   %is_block = icmp ne i64 %wide, 0
   br i1 %is_block, label %together, label %apart
 together:
@@ -239,14 +225,15 @@ next:
   %end = add i64 %first, 32
   %last = call i64 @llvm.umin.i64(i64 %end, i64 %threads)
   %is = call i32 @common(i64 %first, i64 %last)
-  switch i32 %is, label %meet [ i32 0, label %no i32 1, label %yes i32 -1, label %mixed ]
+  switch i32 %is, label %meet [ i32 ${state.DONE}, label %no
+      i32 ${state.READY}, label %yes i32 -1, label %mixed ]
 mixed:
   %ready = call i1 @any_ready(i64 %first, i64 %last)
   br label %go
 meet:
   %site = call ptr @site(i32 %is)
-  %scope = call i64 @field(ptr %site, i64 $site_scope)
-  %wide = and i64 %scope, 1
+  %scope = call i64 @field(ptr %site, i64 ${site.scope})
+  %wide = and i64 %scope, ${scope.BLOCK}
   %is_block = icmp ne i64 %wide, 0
   br i1 %is_block, label %no, label %perform
 perform:
@@ -274,7 +261,7 @@ next:
   %t = phi i64 [ %first, %entry ], [ %t1, %next ]
   %p = getelementptr i32, ptr %state, i64 %t
   %is = load i32, ptr %p
-  %ready = icmp eq i32 %is, 1
+  %ready = icmp eq i32 %is, ${state.READY}
   %t1 = add i64 %t, 1
   %more = icmp ult i64 %t1, %last
   %quiet = xor i1 %ready, true
@@ -294,15 +281,15 @@ seek:
   %t = phi i64 [ 0, %entry ], [ %t1, %pass ]
   %p = getelementptr i32, ptr %state, i64 %t
   %is = load i32, ptr %p
-  %waits = icmp uge i32 %is, $first_site
+  %waits = icmp uge i32 %is, ${state.FIRST_SITE}
   br i1 %waits, label %found, label %pass
 pass:
   %t1 = add i64 %t, 1
   br label %seek
 found:
   %site = call ptr @site(i32 %is)
-  %scope = call i64 @field(ptr %site, i64 $site_scope)
-  %wide = and i64 %scope, 1
+  %scope = call i64 @field(ptr %site, i64 ${site.scope})
+  %wide = and i64 %scope, ${scope.BLOCK}
   %is_block = icmp ne i64 %wide, 0
   %warp_first = and i64 %t, -32
   %first = select i1 %is_block, i64 0, i64 %warp_first
@@ -315,25 +302,24 @@ other:
   %u1 = add i64 %u, 1
   br i1 %differs, label %tell, label %other
 tell:
-  %name = call i64 @field(ptr %site, i64 $site_name)
+  %name = call i64 @field(ptr %site, i64 ${site.name})
   %block = load i64, ptr @block
-  store i64 $DIVERGED, ptr @report
+  store i64 ${kind.DIVERGED}, ptr getelementptr (i8, ptr @report, i64 ${report.kind})
   %launch = load ptr, ptr @launch
   %launch_n = ptrtoint ptr %launch to i64
-  call void @set_field(ptr @report, i64 $report_launch, i64 %launch_n)
-  call void @set_field(ptr @report, i64 $report_subject, i64 %name)
-  call void @set_field(ptr @report, i64 $report_thread, i64 %t)
-  call void @set_field(ptr @report, i64 $report_block, i64 %block)
-  call void @set_field(ptr @report, i64 $report_other, i64 %u)
-  call void @set_field(ptr @report, i64 $report_other_block, i64 %block)
-  %ended = icmp ult i32 %there, $first_site
+  call void @set_field(ptr @report, i64 ${report.launch}, i64 %launch_n)
+  call void @set_field(ptr @report, i64 ${report.subject}, i64 %name)
+  call void @set_field(ptr @report, i64 ${report.thread}, i64 %t)
+  call void @set_field(ptr @report, i64 ${report.block}, i64 %block)
+  call void @set_field(ptr @report, i64 ${report.other}, i64 %u)
+  call void @set_field(ptr @report, i64 ${report.other_block}, i64 %block)
+  %ended = icmp ult i32 %there, ${state.FIRST_SITE}
   br i1 %ended, label %out, label %elsewhere
 elsewhere:
   %site2 = call ptr @site(i32 %there)
-  %name2 = call i64 @field(ptr %site2, i64 $site_name)
-  call void @set_field(ptr @report, i64 $report_other_site, i64 %name2)
+  %name2 = call i64 @field(ptr %site2, i64 ${site.name})
+  call void @set_field(ptr @report, i64 ${report.other_site}, i64 %name2)
   br label %out
 out:
   ret void
 }
-"""

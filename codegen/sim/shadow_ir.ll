@@ -1,40 +1,22 @@
-"""Shadow memory in LLVM IR: who touched what and when, and which accesses are out of order.
+; Shadow memory in LLVM IR: who touched what and when, and which accesses are out of order.
+;
+; ``i1 nw_sim_access(ptr record, ptr at, i64 size, i64 how)`` is called before an access of the
+; thread that runs; ``how`` is ``WRITES`` or 0, plus ``ALIGNED`` where the machine wants the address
+; to be a multiple of the size. True means that a fault was reported and the access must not be
+; made.
+;
+; A cell (``layout.CELL``) stands for every granule (the smallest element of the memory): when it
+; was written last, by whom and as part of which buffer, when it was read last, and up to two
+; readers. A thread is a number over the whole launch, from 1 on. Two accesses are unordered if the
+; later one's last barrier with the earlier thread lies before the earlier access: the block's for
+; threads of a block, the warp's for those of a warp, and for those of different blocks none but the
+; beginning of the launch. Shared memory also knows what nothing was written to since the block
+; began, or since it became another buffer's, and what a copy under way is going to write.
 
-``i1 nw_sim_access(ptr record, ptr at, i64 size, i64 how)`` is called before an access of the thread
-that runs; ``how`` is ``WRITES`` or 0, plus ``ALIGNED`` where the machine wants the address to be a
-multiple of the size. True means that a fault was reported and the access must not be made.
-
-A cell of 24 bytes stands for every granule (the smallest element of the memory): when it was
-written last, by whom and as part of which buffer, when it was read last, and up to two readers. A
-thread is a number over the whole launch, from 1 on. Two accesses are unordered if the later one's
-last barrier with the earlier thread lies before the earlier access: the block's for threads of a
-block, the warp's for those of a warp, and for those of different blocks none but the beginning of
-the launch. Shared memory also knows what nothing was written to since the block began, or since it
-became another buffer's, and what a copy under way is going to write.
-"""
-
-from __future__ import annotations
-
-from string import Template
-
-from .layout import constants
-
-WRITES, ALIGNED = 1, 2
-CELL = 24  # bytes: written at, by whom (and PENDING), read at, first reader, second reader, record
-PENDING = 1 << 31
-
-
-def text() -> str:
-    """The functions' text."""
-    names = constants() | {"cell": str(CELL), "pending_bit": str(PENDING - (1 << 32))}
-    return Template(_ACCESS + _TOUCH + _REPORT).substitute(names)
-
-
-_ACCESS = """
 define i1 @nw_sim_access(ptr %record, ptr %at, i64 %size, i64 %how) {
 entry:
-  %base = call i64 @field(ptr %record, i64 $record_base)
-  %bytes = call i64 @field(ptr %record, i64 $record_bytes)
+  %base = call i64 @field(ptr %record, i64 ${sim_record.base})
+  %bytes = call i64 @field(ptr %record, i64 ${sim_record.bytes})
   %at_n = ptrtoint ptr %at to i64
   %offset = sub i64 %at_n, %base
   %end = add i64 %offset, %size
@@ -43,10 +25,10 @@ entry:
   %outside = or i1 %above, %beyond
   br i1 %outside, label %bounds, label %inside
 bounds:
-  call void @tell(i64 $BOUNDS, ptr %record, i64 %offset, i64 %how, i32 1, i1 false)
+  call void @tell(i64 ${kind.BOUNDS}, ptr %record, i64 %offset, i64 %how, i32 1, i1 false)
   ret i1 true
 inside:
-  %strict = and i64 %how, 2
+  %strict = and i64 %how, ${how.ALIGNED}
   %free = icmp eq i64 %strict, 0
   br i1 %free, label %watch, label %check
 check:
@@ -55,27 +37,27 @@ check:
   %straight = icmp eq i64 %rest, 0
   br i1 %straight, label %watch, label %misaligned
 misaligned:
-  call void @tell(i64 $MISALIGNED, ptr %record, i64 %offset, i64 %how, i32 1, i1 false)
+  call void @tell(i64 ${kind.MISALIGNED}, ptr %record, i64 %offset, i64 %how, i32 1, i1 false)
   ret i1 true
 watch:
-  %cells_n = call i64 @field(ptr %record, i64 $record_cells)
+  %cells_n = call i64 @field(ptr %record, i64 ${sim_record.cells})
   %cells = inttoptr i64 %cells_n to ptr
   %none = icmp eq i64 %cells_n, 0
   %empty = icmp eq i64 %size, 0
   %idle = or i1 %none, %empty
   br i1 %idle, label %good, label %walk
 walk:
-  %shift = call i64 @field(ptr %record, i64 $record_shift)
+  %shift = call i64 @field(ptr %record, i64 ${sim_record.shift})
   %first = lshr i64 %offset, %shift
   %byte = sub i64 %end, 1
   %last = lshr i64 %byte, %shift
   %me = load i32, ptr @self
   %now = load i32, ptr @time
-  %w = and i64 %how, 1
+  %w = and i64 %how, ${how.WRITES}
   %reads = icmp eq i64 %w, 0
-  %place = select i1 %reads, i64 8, i64 0
+  %place = select i1 %reads, i64 ${cell.read}, i64 ${cell.written}
   %mark = call i32 @mark_of(ptr %record)
-  %others_n = call i64 @field(ptr %record, i64 $record_others)
+  %others_n = call i64 @field(ptr %record, i64 ${sim_record.others})
   %start_n = ptrtoint ptr @block_start to i64
   %is_shared = icmp eq i64 %others_n, %start_n
   %tile_read = and i1 %is_shared, %reads
@@ -85,12 +67,12 @@ walk:
   br label %next
 next:
   %i = phi i64 [ %first, %walk ], [ %i1, %step ]
-  %skip = mul i64 %i, $cell
+  %skip = mul i64 %i, ${sizeof.cell}
   %cell = getelementptr i8, ptr %cells, i64 %skip
-  %by_p = getelementptr i8, ptr %cell, i64 4
-  %one_p = getelementptr i8, ptr %cell, i64 12
-  %two_p = getelementptr i8, ptr %cell, i64 16
-  %part_p = getelementptr i8, ptr %cell, i64 20
+  %by_p = getelementptr i8, ptr %cell, i64 ${cell.by}
+  %one_p = getelementptr i8, ptr %cell, i64 ${cell.one}
+  %two_p = getelementptr i8, ptr %cell, i64 ${cell.two}
+  %part_p = getelementptr i8, ptr %cell, i64 ${cell.part}
   %by = load i32, ptr %by_p
   %one = load i32, ptr %one_p
   %two = load i32, ptr %two_p
@@ -108,8 +90,9 @@ quick:
   store i32 %now, ptr %slot
   br label %step
 other:
-  %written = load i32, ptr %cell
-  %read_p = getelementptr i8, ptr %cell, i64 8
+  %written_p = getelementptr i8, ptr %cell, i64 ${cell.written}
+  %written = load i32, ptr %written_p
+  %read_p = getelementptr i8, ptr %cell, i64 ${cell.read}
   %when = load i32, ptr %read_p
   br i1 %tile_read, label %tile, label %maybe_fresh
 tile: ; written in this block before the last barrier, as a part of this buffer, and landed?
@@ -139,7 +122,7 @@ maybe_fresh:
   %fresh = and i1 %never, %writes
   br i1 %fresh, label %first_touch, label %full
 first_touch:
-  store i32 %now, ptr %cell
+  store i32 %now, ptr %written_p
   store i32 %me, ptr %by_p
   store i32 %now, ptr %read_p
   store i32 %me, ptr %one_p
@@ -178,7 +161,7 @@ entry:
 skip:
   ret i1 false
 check:
-  %bad = call i1 @nw_sim_access(ptr %record, ptr %at, i64 %size, i64 2)
+  %bad = call i1 @nw_sim_access(ptr %record, ptr %at, i64 %size, i64 ${how.ALIGNED})
   ret i1 %bad
 }
 
@@ -203,7 +186,7 @@ near:
   %since_p = select i1 %same, ptr %warp_p, ptr @block_since
   br label %compare
 far:
-  %far_n = call i64 @field(ptr %record, i64 $record_others)
+  %far_n = call i64 @field(ptr %record, i64 ${sim_record.others})
   %far_p = inttoptr i64 %far_n to ptr
   br label %compare
 compare:
@@ -212,33 +195,32 @@ compare:
   %after = icmp uge i32 %when, %since
   ret i1 %after
 }
-"""
 
-_TOUCH = """
 define internal i1 @touch(ptr %record, ptr %cell, i64 %i, i64 %how) {
 entry:
   %me = load i32, ptr @self
-  %written = load i32, ptr %cell
-  %by_p = getelementptr i8, ptr %cell, i64 4
+  %written_p = getelementptr i8, ptr %cell, i64 ${cell.written}
+  %written = load i32, ptr %written_p
+  %by_p = getelementptr i8, ptr %cell, i64 ${cell.by}
   %by_all = load i32, ptr %by_p
-  %by = and i32 %by_all, 2147483647
+  %by = and i32 %by_all, ${WRITER_BITS}
   %start = load i32, ptr @block_start
   %old = icmp ult i32 %written, %start
   %mark = call i32 @mark_of(ptr %record)
-  %part_p = getelementptr i8, ptr %cell, i64 20
+  %part_p = getelementptr i8, ptr %cell, i64 ${cell.part}
   %part = load i32, ptr %part_p
   %elsewhere = icmp ne i32 %part, %mark
   %stale = or i1 %old, %elsewhere
-  %others_n = call i64 @field(ptr %record, i64 $record_others)
+  %others_n = call i64 @field(ptr %record, i64 ${sim_record.others})
   %start_n = ptrtoint ptr @block_start to i64
   %is_shared = icmp eq i64 %others_n, %start_n
-  %w = and i64 %how, 1
+  %w = and i64 %how, ${how.WRITES}
   %reads = icmp eq i64 %w, 0
   %raw = and i1 %stale, %is_shared
   %unwritten = and i1 %raw, %reads
   br i1 %unwritten, label %fresh, label %known
 fresh:
-  call void @tell_cell(i64 $UNWRITTEN, ptr %record, i64 %i, i64 %how, i32 %me, i1 false)
+  call void @tell_cell(i64 ${kind.UNWRITTEN}, ptr %record, i64 %i, i64 %how, i32 %me, i1 false)
   ret i1 true
 known:
   %under_way = icmp slt i32 %by_all, 0
@@ -246,7 +228,7 @@ known:
   %pending = and i1 %under_way, %current
   br i1 %pending, label %early, label %landed
 early:
-  call void @tell_cell(i64 $PENDING, ptr %record, i64 %i, i64 %how, i32 %by, i1 true)
+  call void @tell_cell(i64 ${kind.PENDING}, ptr %record, i64 %i, i64 %how, i32 %by, i1 true)
   ret i1 true
 landed:
   %ever = icmp ne i32 %written, 0
@@ -257,7 +239,7 @@ writer:
   %clash = call i1 @unordered(ptr %record, i32 %by, i32 %written)
   br i1 %clash, label %race, label %mine
 race:
-  call void @tell_cell(i64 $RACE, ptr %record, i64 %i, i64 %how, i32 %by, i1 true)
+  call void @tell_cell(i64 ${kind.RACE}, ptr %record, i64 %i, i64 %how, i32 %by, i1 true)
   ret i1 true
 mine:
   %now = load i32, ptr @time
@@ -270,13 +252,13 @@ write:
   %was_read = icmp sge i32 %reader, 0
   br i1 %was_read, label %behind, label %keep
 behind:
-  call void @tell_cell(i64 $RACE, ptr %record, i64 %i, i64 %how, i32 %reader, i1 false)
+  call void @tell_cell(i64 ${kind.RACE}, ptr %record, i64 %i, i64 %how, i32 %reader, i1 false)
   ret i1 true
 keep: ; who reads it next is compared with this write: earlier readers do not matter any more
-  %read_q = getelementptr i8, ptr %cell, i64 8
-  %one_q = getelementptr i8, ptr %cell, i64 12
-  %two_q = getelementptr i8, ptr %cell, i64 16
-  store i32 %now, ptr %cell
+  %read_q = getelementptr i8, ptr %cell, i64 ${cell.read}
+  %one_q = getelementptr i8, ptr %cell, i64 ${cell.one}
+  %two_q = getelementptr i8, ptr %cell, i64 ${cell.two}
+  store i32 %now, ptr %written_p
   store i32 %me, ptr %by_p
   store i32 %now, ptr %read_q
   store i32 %me, ptr %one_q
@@ -288,9 +270,9 @@ keep: ; who reads it next is compared with this write: earlier readers do not ma
 ; A reader of a cell, other than this thread, that a write would not be ordered after; else -1.
 define internal i32 @clashing_reader(ptr %record, ptr %cell, i32 %me) {
 entry:
-  %read_p = getelementptr i8, ptr %cell, i64 8
-  %one_p = getelementptr i8, ptr %cell, i64 12
-  %two_p = getelementptr i8, ptr %cell, i64 16
+  %read_p = getelementptr i8, ptr %cell, i64 ${cell.read}
+  %one_p = getelementptr i8, ptr %cell, i64 ${cell.one}
+  %two_p = getelementptr i8, ptr %cell, i64 ${cell.two}
   %when = load i32, ptr %read_p
   %one = load i32, ptr %one_p
   %two = load i32, ptr %two_p
@@ -320,9 +302,9 @@ none:
 ; this thread makes room.
 define internal void @note_reader(ptr %record, ptr %cell, i32 %me, i32 %now) {
 entry:
-  %read_p = getelementptr i8, ptr %cell, i64 8
-  %one_p = getelementptr i8, ptr %cell, i64 12
-  %two_p = getelementptr i8, ptr %cell, i64 16
+  %read_p = getelementptr i8, ptr %cell, i64 ${cell.read}
+  %one_p = getelementptr i8, ptr %cell, i64 ${cell.one}
+  %two_p = getelementptr i8, ptr %cell, i64 ${cell.two}
   %when = load i32, ptr %read_p
   %one = load i32, ptr %one_p
   %two = load i32, ptr %two_p
@@ -362,12 +344,10 @@ join:
 out:
   ret void
 }
-"""
 
-_REPORT = """
 define internal void @tell_cell(i64 %kind, ptr %record, i64 %i, i64 %how, i32 %other,
                                 i1 %wrote) alwaysinline {
-  %shift = call i64 @field(ptr %record, i64 $record_shift)
+  %shift = call i64 @field(ptr %record, i64 ${sim_record.shift})
   %offset = shl i64 %i, %shift
   call void @tell(i64 %kind, ptr %record, i64 %offset, i64 %how, i32 %other, i1 %wrote)
   ret void
@@ -376,12 +356,12 @@ define internal void @tell_cell(i64 %kind, ptr %record, i64 %i, i64 %how, i32 %o
 define internal void @tell(i64 %kind, ptr %record, i64 %offset, i64 %how, i32 %other, i1 %wrote) {
   %launch = load ptr, ptr @launch
   %launch_n = ptrtoint ptr %launch to i64
-  %static_n = call i64 @field(ptr %record, i64 $record_static)
+  %static_n = call i64 @field(ptr %record, i64 ${sim_record.static})
   %static = inttoptr i64 %static_n to ptr
-  %name = call i64 @field(ptr %static, i64 $buffer_name)
-  %shift = call i64 @field(ptr %static, i64 $buffer_shift)
+  %name = call i64 @field(ptr %static, i64 ${buffer.name})
+  %shift = call i64 @field(ptr %static, i64 ${buffer.shift})
   %element = ashr i64 %offset, %shift
-  %bytes = call i64 @field(ptr %static, i64 $buffer_bytes)
+  %bytes = call i64 @field(ptr %static, i64 ${buffer.bytes})
   %elements = lshr i64 %bytes, %shift
   %thread = load i64, ptr @thread
   %block = load i64, ptr @block
@@ -390,19 +370,18 @@ define internal void @tell(i64 %kind, ptr %record, i64 %offset, i64 %how, i32 %o
   %other64 = zext i32 %number to i64
   %other_thread = urem i64 %other64, %threads
   %other_block = udiv i64 %other64, %threads
-  %write = and i64 %how, 1
+  %write = and i64 %how, ${how.WRITES}
   %wrote64 = zext i1 %wrote to i64
-  store i64 %kind, ptr @report
-  call void @set_field(ptr @report, i64 $report_launch, i64 %launch_n)
-  call void @set_field(ptr @report, i64 $report_subject, i64 %name)
-  call void @set_field(ptr @report, i64 $report_element, i64 %element)
-  call void @set_field(ptr @report, i64 $report_elements, i64 %elements)
-  call void @set_field(ptr @report, i64 $report_thread, i64 %thread)
-  call void @set_field(ptr @report, i64 $report_block, i64 %block)
-  call void @set_field(ptr @report, i64 $report_other, i64 %other_thread)
-  call void @set_field(ptr @report, i64 $report_other_block, i64 %other_block)
-  call void @set_field(ptr @report, i64 $report_write, i64 %write)
-  call void @set_field(ptr @report, i64 $report_other_write, i64 %wrote64)
+  store i64 %kind, ptr getelementptr (i8, ptr @report, i64 ${report.kind})
+  call void @set_field(ptr @report, i64 ${report.launch}, i64 %launch_n)
+  call void @set_field(ptr @report, i64 ${report.subject}, i64 %name)
+  call void @set_field(ptr @report, i64 ${report.element}, i64 %element)
+  call void @set_field(ptr @report, i64 ${report.elements}, i64 %elements)
+  call void @set_field(ptr @report, i64 ${report.thread}, i64 %thread)
+  call void @set_field(ptr @report, i64 ${report.block}, i64 %block)
+  call void @set_field(ptr @report, i64 ${report.other}, i64 %other_thread)
+  call void @set_field(ptr @report, i64 ${report.other_block}, i64 %other_block)
+  call void @set_field(ptr @report, i64 ${report.write}, i64 %write)
+  call void @set_field(ptr @report, i64 ${report.other_write}, i64 %wrote64)
   ret void
 }
-"""
