@@ -15,6 +15,7 @@ import llvmlite.binding as llvm
 
 from ..ir.errors import TargetError, VerifyError
 from ..ir.target import Target
+from .ll_template import render
 from .runtime.jit import LOCK, OPTIMIZATION, llvm_machine
 
 LONGEST = 64 << 20  # characters of one module
@@ -79,21 +80,12 @@ def _splitting(target: Target) -> _Passes:
     return _Passes(builder, (builder.getModulePassManager(), tidy))
 
 
-_ENDING = """
-declare void @llvm.coro.end(ptr, i1, token)
-define void @end(ptr %frame) {
-  call void @llvm.coro.end(ptr %frame, i1 false, token none)
-  ret void
-}
-"""
-
-
 @cache
 def coroutine_end() -> str:
     """What ``llvm.coro.end`` returns: nothing, or in older versions of LLVM an i1."""
     with LOCK:
         try:
-            llvm.parse_assembly(_ENDING).verify()
+            llvm.parse_assembly(render(__package__, "coroutine_end.ll")).verify()
         except RuntimeError:
             return "i1"
         return "void"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
 
@@ -43,6 +44,7 @@ def render(
     return _NAME.sub(lambda match: str(known[match[1]]), text)
 
 
+@cache
 def source(package: str, file: str) -> str:
     """Return a template as it stands in its file."""
     return files(package).joinpath(file).read_text(encoding="utf-8")

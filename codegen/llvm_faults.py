@@ -15,18 +15,9 @@ from ..ir.loop.parser import parse
 from ..ir.target import Target
 from . import cpu
 from .kernel import compile_flat, load
+from .ll_template import render
 from .runtime import jit
 
-_ALONE = """
-define void @store_one(ptr %in, ptr %out) {
-  %wide = load <4 x i32>, ptr %in, align 4
-  %narrow = trunc <4 x i32> %wide to <4 x i16>
-  call void @llvm.masked.store.v4i16.p0(
-      <4 x i16> %narrow, ptr %out, i32 2, <4 x i1> <i1 true, i1 false, i1 false, i1 false>)
-  ret void
-}
-declare void @llvm.masked.store.v4i16.p0(<4 x i16>, ptr, i32, <4 x i1>)
-"""
 _OURS = """\
 @func(outputs=2)
 def nw_store_one(x: s32[4], bits: s64[2], out: s16[8]):
@@ -60,7 +51,7 @@ class MaskedStores:
 def masked_stores() -> MaskedStores:
     """Store one lane of a narrowed vector on this machine, in LLVM's own form and in ours."""
     host = Target.parse("cpu")
-    library = jit.load([cpu.compile(_ALONE, host)])
+    library = jit.load([cpu.compile(render(__package__, "llvm_faults.ll"), host)])
     alone = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(library.address("store_one"))
     kernel = load(compile_flat(parse(_OURS), host))
     x, bits = np.arange(11, 15, dtype=np.int32), np.zeros(2, np.int64)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 from ..ir.dtypes import f32, f64, s32
+from .ll_template import render
 from .llvm_ir_build import by_lane
 from .llvm_ir_core import Value, literal_text, round_f32
 from .vector_math_exp import exp_of_pair, times_exp
@@ -35,80 +36,23 @@ _NAME, _RESULT = "nw_quadrant_single", "{ i32, float, float }"
 _TWO_OVER_PI = (
     0x0, 0xA2F9836E, 0x4E441529, 0xFC2757D1, 0xF534DDC0, 0xDB629599, 0x3C439041, 0xFE5163AB,
 )  # fmt: skip
-_TEXT = """
-@nw_two_over_pi_single = internal unnamed_addr constant [{count} x i32] [{words}]
-define internal {result} @{name}(float %x) {{
-  %bits = bitcast float %x to i32
-  %biased = lshr i32 %bits, 23
-  %large = icmp ugt i32 %biased, 120
-  %field = select i1 %large, i32 %biased, i32 120
-  %fraction = and i32 %bits, 8388607
-  %significand = or i32 %fraction, 8388608
-  %m = zext i32 %significand to i64
-  %first = sub i32 %field, 120
-  %word = lshr i32 %first, 5
-  %by = and i32 %first, 31
-  %at = getelementptr [{count} x i32], ptr @nw_two_over_pi_single, i64 0, i32 %word
-  %at1 = getelementptr i32, ptr %at, i64 1
-  %at2 = getelementptr i32, ptr %at, i64 2
-  %at3 = getelementptr i32, ptr %at, i64 3
-  %t0 = load i32, ptr %at
-  %t1 = load i32, ptr %at1
-  %t2 = load i32, ptr %at2
-  %t3 = load i32, ptr %at3
-  %w0 = call i32 @llvm.fshl.i32(i32 %t0, i32 %t1, i32 %by)
-  %w1 = call i32 @llvm.fshl.i32(i32 %t1, i32 %t2, i32 %by)
-  %w2 = call i32 @llvm.fshl.i32(i32 %t2, i32 %t3, i32 %by)
-  %x1 = zext i32 %w1 to i64
-  %x2 = zext i32 %w2 to i64
-  %p0 = mul i32 %significand, %w0
-  %p1 = mul i64 %m, %x1
-  %p2 = mul i64 %m, %x2
-  %high = zext i32 %p0 to i64
-  %top = shl i64 %high, 32
-  %carry = lshr i64 %p2, 32
-  %middle = add i64 %p1, %carry
-  %turn = add i64 %top, %middle
-  %up = add i64 %turn, 2305843009213693952
-  %q = lshr i64 %up, 62
-  %quarters = shl i64 %q, 62
-  %left = sub i64 %turn, %quarters
-  %number = sitofp i64 %left to double
-  %angle = fmul double %number, {unit}
-  %r = fptrunc double %angle to float
-  %back = fpext float %r to double
-  %lost = fsub double %angle, %back
-  %rest = fptrunc double %lost to float
-  %q32 = trunc i64 %q to i32
-  %near = fcmp ole float %x, {eighth}
-  %number.all = select i1 %near, i32 0, i32 %q32
-  %r.near = select i1 %near, float %x, float %r
-  %rest.near = select i1 %near, float 0.0, float %rest
-  %finite = fcmp olt float %x, 0x7FF0000000000000
-  %r.all = select i1 %finite, float %r.near, float 0x7FF8000000000000
-  %a = insertvalue {result} poison, i32 %number.all, 0
-  %b = insertvalue {result} %a, float %r.all, 1
-  %c = insertvalue {result} %b, float %rest.near, 2
-  ret {result} %c
-}}
-"""
 
 
-def _text() -> str:
-    return _TEXT.format(
-        name=_NAME,
-        result=_RESULT,
-        count=len(_TWO_OVER_PI) + 1,
-        words=", ".join(f"i32 {w - (w >> 31 << 32)}" for w in (*_TWO_OVER_PI, 0)),
-        unit=literal_text(math.pi / 2 * 2.0**-62, f64),
-        eighth=literal_text(round_f32(math.pi / 4), f32),
-    )
+def quadrant_text() -> str:
+    """Return the function and its table."""
+    names = {
+        "count": len(_TWO_OVER_PI) + 1,
+        "words": ", ".join(f"i32 {w - (w >> 31 << 32)}" for w in (*_TWO_OVER_PI, 0)),
+        "unit": literal_text(math.pi / 2 * 2.0**-62, f64),
+        "eighth": literal_text(round_f32(math.pi / 4), f32),
+    }
+    return render(__package__, "vector_math_single.ll", names=names)
 
 
 def _quadrant(x: Num) -> tuple[Num, Num, Num]:
     """The quadrant's number modulo 4, and the rest in two parts, of ``x >= 0``."""
     b = x.b
-    b.declarations[_NAME] = _text()
+    b.declarations[_NAME] = quadrant_text()
     b.declare("llvm.fshl.i32", "i32", ["i32"] * 3)
 
     def part(k: int, v: Value) -> Value:
