@@ -17,6 +17,7 @@ from functools import cache
 import numpy as np
 
 from ..codegen import cpu
+from ..codegen.ll_template import render
 from ..codegen.runtime import jit
 from ..ir.dtypes import f32
 from ..ir.target import Target
@@ -57,7 +58,7 @@ def measure_peak(target: Target) -> Peak:
     if target.kind == "cuda":
         return Peak(1, target.gpu.f32_flops, _device_copies(), nominal=True)
     lanes = target.lanes(f32)
-    library = jit.load([cpu.compile(_text(target), target)])
+    library = jit.load([cpu.compile(module_text(target), target)])
     copy = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(
         library.address("peak_copy")
     )
@@ -88,7 +89,7 @@ def measure_rate(target: Target) -> float:
     lock = MachineLock()
     try:
         with lock.timing():
-            return _fma_rate(target, jit.load([cpu.compile(_text(target), target)]), QUICK)
+            return _fma_rate(target, jit.load([cpu.compile(module_text(target), target)]), QUICK)
     finally:
         lock.close()
 
@@ -147,73 +148,29 @@ def _repeat(call: Callable[[int], object], number: int, times: int, rates: list[
     rates[number] = times / (time.thread_time() - began)
 
 
-def _text(target: Target) -> str:
+def module_text(target: Target) -> str:
+    """Return the LLVM module of both loops."""
     lanes = target.lanes(f32)
-    return f'target triple = "{target.triple}"\n{_fma_text(lanes)}{_copy_text(lanes)}'
-
-
-def _fma_text(lanes: int) -> str:
     v = f"<{lanes} x float>"
-    splat = f"insertelement {v} poison, float"
-    phis = "\n".join(
-        f"  %a{n} = phi {v} [ %s{n}, %entry ], [ %b{n}, %loop ]" for n in range(CHAINS)
-    )
-    starts = "\n".join(
-        f"  %i{n} = {splat} %x, i32 0\n"
-        f"  %j{n} = shufflevector {v} %i{n}, {v} poison, <{lanes} x i32> zeroinitializer\n"
-        f"  %s{n} = fadd {v} %j{n}, {_constant(lanes, n)}"
-        for n in range(CHAINS)
-    )
-    steps = "\n".join(
-        f"  %b{n} = call {v} @llvm.fma.v{lanes}f32({v} %a{n}, {v} %j0, {v} %j1)"
-        for n in range(CHAINS)
-    )
-    stores = "\n".join(
-        f"  %p{n} = getelementptr {v}, ptr %sink, i64 {n}\n  store {v} %b{n}, ptr %p{n}, align 4"
-        for n in range(CHAINS)
-    )
-    return f"""
-declare {v} @llvm.fma.v{lanes}f32({v}, {v}, {v})
+    start = "  %s{n} = fadd {v} %j, {number}"
+    phi = "  %a{n} = phi {v} [ %s{n}, %entry ], [ %b{n}, %loop ]"
+    step = "  %b{n} = call {v} @llvm.fma.v{lanes}f32({v} %a{n}, {v} %j, {v} %j)"
+    store = "  %p{n} = getelementptr {v}, ptr %sink, i64 {n}\n  store {v} %b{n}, ptr %p{n}, align 4"
 
-define void @peak_fma(i64 %turns, ptr %sink) {{
-entry:
-  %x = load float, ptr %sink
-{starts}
-  br label %loop
-loop:
-  %k = phi i64 [ 0, %entry ], [ %next, %loop ]
-{phis}
-{steps}
-  %next = add i64 %k, 1
-  %more = icmp ult i64 %next, %turns
-  br i1 %more, label %loop, label %done
-done:
-{stores}
-  ret void
-}}
-"""
+    def chains(line: str) -> str:
+        numbers = (", ".join([f"float {n}.0"] * lanes) for n in range(CHAINS))
+        return "\n".join(
+            line.format(n=n, v=v, lanes=lanes, number=f"<{number}>")
+            for n, number in enumerate(numbers)
+        )
 
-
-def _constant(lanes: int, n: int) -> str:
-    return "<" + ", ".join([f"float {n}.0"] * lanes) + ">"
-
-
-def _copy_text(lanes: int) -> str:
-    v = f"<{lanes} x float>"
-    return f"""
-define void @peak_copy(ptr noalias %source, ptr noalias %goal, i64 %vectors) {{
-entry:
-  br label %loop
-loop:
-  %k = phi i64 [ 0, %entry ], [ %next, %loop ]
-  %p = getelementptr {v}, ptr %source, i64 %k
-  %q = getelementptr {v}, ptr %goal, i64 %k
-  %x = load {v}, ptr %p, align 4
-  store {v} %x, ptr %q, align 4
-  %next = add i64 %k, 1
-  %more = icmp ult i64 %next, %vectors
-  br i1 %more, label %loop, label %done
-done:
-  ret void
-}}
-"""
+    names = {
+        "triple": target.triple,
+        "v": v,
+        "lanes": lanes,
+        "starts": chains(start),
+        "phis": chains(phi),
+        "steps": chains(step),
+        "stores": chains(store),
+    }
+    return render(__package__, "peak.ll", names=names)

@@ -12,6 +12,7 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
+from nestwright.autotune import peak
 from nestwright.codegen import cpu, ll_template, vector_math_quadrant, vector_math_single
 from nestwright.codegen.ll_template import render
 from nestwright.codegen.llvm_ir_remainder import remainder_text
@@ -36,7 +37,7 @@ def templates() -> list[Path]:
 
 def modules(target: Target) -> Iterator[str]:
     """Yield every module that is made of templates."""
-    for module in (pool, entry_ir, interrupts_ir, runtime_ir):
+    for module in (pool, entry_ir, interrupts_ir, runtime_ir, peak):
         yield module.module_text(target)
     for name, row in TABLE.items():
         if row.matrix is not None:
