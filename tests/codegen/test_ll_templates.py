@@ -113,7 +113,7 @@ def structs(*tables: ModuleType) -> list[Struct]:
 
 STRUCTS = structs(layout, sim_layout)
 FOREIGN = {"Py_buffer"}  # CPython's: all fields are declared, whatever we use
-PYTHONS = {"launch.name"}  # what only Python reads, for a report
+READ_BY_PYTHON = {"launch.name"}  # for a report
 
 
 def test_structures_have_names_of_their_own() -> None:
@@ -128,7 +128,7 @@ def test_every_field_is_used() -> None:
         if struct.name not in FOREIGN
         for field in struct.fields
     }
-    assert declared - used == PYTHONS
+    assert declared - used == READ_BY_PYTHON
 
 
 PLACE = re.compile(r"(%[\w.]+) = getelementptr i8, ptr %[\w.]+, i64 \$\{([\w.]+)\}")
