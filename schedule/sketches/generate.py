@@ -12,7 +12,8 @@ from ..schedule import Schedule
 from .alone import schedule_alone
 from .analyze import BlockInfo, blocks_of
 from .gpu import generate as gpu
-from .matching import CPU, Work, import_sketches
+from .matching import CPU, Work
+from .registry import import_sketches
 from .sampled import rule_sketches
 from .space import Sketch, first_fit
 

@@ -10,7 +10,7 @@ from ...cursor import LoopRef
 from ...schedule import Schedule
 from ..analyze import BlockInfo, describe
 from ..lookup import below, own_loops
-from ..matching import Rows
+from ..registry import Rows
 
 WIDE = 1 << 14  # points of a row from which a few rows alone are too little for a GPU
 FEW = 32  # rows

@@ -18,7 +18,7 @@ from ....ir.target import Target
 from ...errors import ScheduleError
 from ...schedule import Schedule
 from ..analyze import blocks_of
-from ..matching import import_sketches
+from ..registry import import_sketches
 from ..space import Choices, Sketch, first_fit
 from .alone import alone_sketch, schedule_alone
 from .clusters import CLUSTERS, Cluster, find_clusters
