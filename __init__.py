@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from .autotune.build import build as build
     from .autotune.specialize import Specialized as Specialized
     from .autotune.specialize import jit as jit
-    from .codegen.artifact import load as load
-    from .codegen.counters import counters as counters
+    from .codegen.driver.artifact import load as load
+    from .codegen.plan.counters import counters as counters
     from .codegen.runtime.executable import Executable as Executable
     from .ir.hlo.text import parse as parse
     from .ir.hlo.text import show as show
     from .ir.library.call import LibraryCall as LibraryCall
     from .ir.library.registry import register_custom_call as register_custom_call
     from .ir.target import Target as Target
-    from .schedule.schedule import Schedule as Schedule
+    from .schedule.language.schedule import Schedule as Schedule
     from .schedule.sketches.sampled import schedule_rule as schedule_rule
 
 __version__ = "0.1.0"
@@ -50,14 +50,14 @@ __all__ = [
 _HOME = {
     "LibraryCall": ".ir.library.call",
     "Executable": ".codegen.runtime.executable",
-    "Schedule": ".schedule.schedule",
+    "Schedule": ".schedule.language.schedule",
     "Target": ".ir.target",
     "Specialized": ".autotune.specialize",
     "bench": ".autotune.bench",
     "build": ".autotune.build",
-    "counters": ".codegen.counters",
+    "counters": ".codegen.plan.counters",
     "jit": ".autotune.specialize",
-    "load": ".codegen.artifact",
+    "load": ".codegen.driver.artifact",
     "parse": ".ir.hlo.text",
     "register_custom_call": ".ir.library.registry",
     "schedule_rule": ".schedule.sketches.sampled",

@@ -7,20 +7,20 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from ..codegen.build import Builder
+from ..codegen.driver.build import Builder
 from ..ir.errors import ArgumentError, TargetError
+from ..ir.frontends.load import as_model, as_module
 from ..ir.hlo.nodes import HloModule
-from ..ir.load import as_model, as_module
 from ..ir.loop.nodes import Func
 from ..ir.target import Target
-from ..schedule.schedule import Schedule
+from ..schedule.language.schedule import Schedule
 from .budget import Budget
 from .build import Constants, ModelLike, check_constants, warn_of
-from .journal import Writer, read
+from .log.journal import Writer, read
 from .measure.estimate import Estimator
 from .measure.pool import Pool
 from .progress import Listener, TuneResult
-from .tasks import Task, extract, from_func
+from .tasks.extract import Task, extract, from_func
 from .tune import Plan, Tuner
 
 LOGS = Path("tuning_logs")

@@ -15,31 +15,31 @@ from typing import Any
 
 import numpy as np
 
-from ..codegen.build import Builder
-from ..codegen.bundle import write
-from ..codegen.oracle import reference
+from ..codegen.driver.build import Builder
+from ..codegen.driver.oracle import reference
+from ..codegen.plan.bundle import write
 from ..codegen.runtime.executable import Executable
 from ..ir.accuracy import relative_error
 from ..ir.errors import ArtifactError, NestwrightError, TargetError
-from ..ir.hlo.inputs import random_arguments
+from ..ir.frontends.load import as_module
+from ..ir.hlo.analysis.inputs import random_arguments
 from ..ir.hlo.nodes import HloModule
-from ..ir.load import as_module
 from ..ir.scratch import scratch
 from ..ir.target import Target
-from ..schedule.trace import Trace
+from ..schedule.language.trace import Trace
 from .api import default_log
 from .build import Constants, GraphLike
-from .compare import Comparison
-from .counting import flops as count_flops
-from .counting import moved
-from .journal import Log, read
+from .log.journal import Log, read
+from .log.records import DEFAULT_SKETCH, Best, device_id, quantile
+from .measure.compare import Comparison
 from .measure.pool import Pool
 from .measure.protocol import Candidate, Job, Limits
 from .modelrace import time_models
 from .peak import measure_peak
-from .records import DEFAULT_SKETCH, Best, device_id, quantile
 from .report import BenchReport, GroupBench, ModelBench
-from .tasks import Task, extract
+from .tasks.counting import flops as count_flops
+from .tasks.counting import moved
+from .tasks.extract import Task, extract
 
 SECONDS = 12.0  # that a model is timed at most, if it is not clear before
 Array = np.ndarray[Any, Any]

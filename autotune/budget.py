@@ -6,8 +6,8 @@ import math
 import time
 from collections.abc import Callable, Sequence
 
+from .log.units import counted
 from .measure.timing import Clock
-from .units import counted
 
 WINDOWS = (8, 32, 128)  # latest trials whose pace counts; the slowest and the fastest bound it
 SLACK = 1.25  # how much slower and faster than that things may go

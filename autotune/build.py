@@ -9,29 +9,29 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
-from ..codegen.build import build as build_module
-from ..codegen.build import build_or_load
-from ..codegen.kernel import Kernel, compile_func
+from ..codegen.driver.build import build as build_module
+from ..codegen.driver.build import build_or_load
+from ..codegen.driver.kernel import Kernel, compile_func
+from ..codegen.driver.schedules import Schedules
+from ..codegen.driver.stages import stage_text as _stage_text
+from ..codegen.driver.store import folder
 from ..codegen.runtime.executable import Executable
-from ..codegen.schedules import Schedules
-from ..codegen.stages import stage_text as _stage_text
-from ..codegen.store import folder
-from ..codegen.timings import timed
+from ..codegen.targets.timings import timed
 from ..ir.errors import ArgumentError, NestwrightWarning
 from ..ir.frontends.jax import JaxModel
-from ..ir.hlo.content import digest
+from ..ir.frontends.load import as_model, as_module
 from ..ir.hlo.nodes import HloModule
-from ..ir.load import as_model, as_module
+from ..ir.hlo.text.content import digest
 from ..ir.loop.nodes import Func
 from ..ir.target import Target
+from ..schedule.language.schedule import Schedule
+from ..schedule.language.trace import Trace
 from ..schedule.limits import require_limits
-from ..schedule.schedule import Schedule
 from ..schedule.sketches.generate import default_schedule
-from ..schedule.trace import Trace
-from .journal import Log, describe, read, schedules_of
+from .log.journal import Log, describe, read, schedules_of
 
 if TYPE_CHECKING:
-    from ..codegen.device_kernel import DeviceKernel
+    from ..codegen.driver.device_kernel import DeviceKernel
 
 GraphLike: TypeAlias = str | os.PathLike[str] | HloModule | JaxModel
 ModelLike: TypeAlias = GraphLike | Func | Schedule
@@ -84,7 +84,7 @@ def build(
     Groups that the log has nothing for get the default schedule; a log without a single record for
     this model and target draws a warning that says what it holds. ``timings`` is filled with the
     seconds of each stage. With ``cache`` a model that was built before, from the same content and
-    schedules by the same compiler, comes from disk (``codegen.store`` says where). With
+    schedules by the same compiler, comes from disk (``codegen.driver.store`` says where). With
     ``excess_precision`` (XLA's ``xla_allow_excess_precision``) floats of fewer than 32 bits stay
     f32 between the operations of a fused group and round where the group ends; without, after every
     operation. What is of the DSL becomes a ``Kernel``, on a GPU a ``DeviceKernel``, and computes
@@ -187,7 +187,7 @@ def _build_func(
 
     A schedule with holes counts as its function where the log has one for it.
     """
-    from .tasks import from_func  # the tuner's, which a model's build does without
+    from .tasks.extract import from_func  # the tuner's, which a model's build does without
 
     tasks = from_func(model, target) if isinstance(model, Func) or model.holes else ()
     trace = schedules.get(tasks[0].key) if tasks else None
@@ -207,7 +207,7 @@ def _build_func(
 
 def _kernel(func: Func, target: Target) -> Kernel | DeviceKernel:
     if target.kind == "cuda":
-        from ..codegen.device_kernel import DeviceKernel, compile_device
+        from ..codegen.driver.device_kernel import DeviceKernel, compile_device
 
         return DeviceKernel(compile_device(func, target))
     return compile_func(func, target)

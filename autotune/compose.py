@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from .compare import Comparison
+from .measure.compare import Comparison
 
 Kept: TypeAlias = frozenset[str]
 Race: TypeAlias = Callable[[Kept, Kept], Comparison | None]

@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
-from ..codegen.build import Builder
-from ..codegen.bundle import write
+from ..codegen.driver.build import Builder
+from ..codegen.plan.bundle import write
 from ..ir.errors import NestwrightError
 from ..ir.target import Target
-from ..schedule.trace import Trace
+from ..schedule.language.trace import Trace
 from .budget import Budget
-from .compare import Comparison
 from .compose import Composition, Kept, TimeUp, compose
+from .log.records import DEFAULT_SKETCH
+from .measure.compare import Comparison
 from .measure.lock import MachineLock
 from .measure.protocol import Candidate, Job, Limits, Measurer, Watch
-from .records import DEFAULT_SKETCH
 
 SECONDS = 6.0  # that two models are timed at most, if it is not clear before
 COMPOSING = 30.0  # seconds for finding which winners a model keeps

@@ -16,9 +16,9 @@ from functools import cache
 
 import numpy as np
 
-from ..codegen import cpu
-from ..codegen.ll_template import render
+from ..codegen.emit.llvm.template import render
 from ..codegen.runtime import jit
+from ..codegen.targets.cpu import toolchain as cpu
 from ..ir.dtypes import f32
 from ..ir.target import Target
 from .measure.lock import MachineLock

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from .records import Json, Verdict
+from .log.records import Json, Verdict
 
 
 @dataclass(frozen=True, slots=True)

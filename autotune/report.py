@@ -15,9 +15,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup
 
 from ..ir.files import whole_file
+from .log.records import quantile, ratios
+from .log.units import duration, rate, share
 from .peak import Peak
-from .records import quantile, ratios
-from .units import duration, rate, share
 
 WIDTH, HEIGHT, MARGIN = 640, 220, 44
 

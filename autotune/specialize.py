@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from threading import RLock
 from typing import Any, TypeAlias
 
-from ..codegen.counters import count
+from ..codegen.plan.counters import count
 from ..codegen.runtime.executable import Executable
 from ..ir.arrays import as_array
 from ..ir.dtypes import to_numpy

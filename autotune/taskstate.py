@@ -11,15 +11,15 @@ import numpy as np
 
 from ..ir.target import Target
 from ..schedule.errors import ScheduleError
-from ..schedule.schedule import Schedule
-from .features import Encoder
-from .journal import best_trial
-from .model import Blend, CostModel, Sample
+from ..schedule.language.schedule import Schedule
+from .cost.features import Encoder
+from .cost.model import Blend, CostModel, Sample
+from .log.journal import best_trial
+from .log.records import DEFAULT_SKETCH, Best, Json, Trial
 from .progress import TaskResult
-from .records import DEFAULT_SKETCH, Best, Json, Trial
 from .search.space import Point
 from .search.strategy import Proposal, Strategy
-from .tasks import Task
+from .tasks.extract import Task
 
 HOPELESS = 4  # trials without a success after which a task is left alone
 RECENT = 0.3  # weight of what the last round brought against what is still thought possible

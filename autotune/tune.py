@@ -17,22 +17,16 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TypeVar, cast
 
-from ..codegen.build import Builder
+from ..codegen.driver.build import Builder
 from ..ir.errors import UnsupportedError
 from ..ir.scratch import Scratch
 from ..ir.target import Target
-from ..schedule.trace import Trace
+from ..schedule.language.trace import Trace
 from .budget import Budget, advice
-from .compare import Comparison
 from .compose import TimeUp
-from .journal import Log, Writer, stamped
-from .measure.lock import MachineLock
-from .measure.protocol import Candidate, Job, Limits, Measurer, Outcome
-from .model import CostModel
-from .modelrace import ModelRacer, Unraceable, composition
-from .peak import measure_rate
-from .progress import Listener, Progress, TuneResult, TuningInterrupted, totals
-from .records import (
+from .cost.model import CostModel
+from .log.journal import Log, Writer, stamped
+from .log.records import (
     DEFAULT_SKETCH,
     Best,
     Device,
@@ -45,13 +39,19 @@ from .records import (
     estimates_id,
     typical,
 )
+from .log.units import counted
+from .measure.compare import Comparison
+from .measure.lock import MachineLock
+from .measure.protocol import Candidate, Job, Limits, Measurer, Outcome
+from .modelrace import ModelRacer, Unraceable, composition
+from .peak import measure_rate
+from .progress import Listener, Progress, TuneResult, TuningInterrupted, totals
 from .search.evolution import Evolution
 from .search.random import RandomSearch
 from .search.space import Space
 from .search.strategy import Proposal, Strategy
-from .tasks import Task
+from .tasks.extract import Task
 from .taskstate import TaskState
-from .units import counted
 
 T = TypeVar("T")
 

@@ -32,8 +32,8 @@ import numpy as np
 from accuracy_reference import ARITY, EXTENDED, FUNCTIONS, exact
 
 import nestwright as nw
-from nestwright.codegen import llvm_ir
-from nestwright.codegen.llvm_ir_expr import Emitter
+from nestwright.codegen.emit import module as llvm_ir
+from nestwright.codegen.emit.expr import Emitter
 from nestwright.ir.conversion import to_odd
 from nestwright.ir.dtypes import BY_NAME, DType, to_numpy
 from nestwright.ir.target import Target

@@ -13,7 +13,7 @@ import time
 from side_by_side import ROOT
 
 import nestwright as nw
-from nestwright.codegen.timings import STAGES
+from nestwright.codegen.targets.timings import STAGES
 
 MODELS = ROOT.parent / "shared/corpus/models"
 USUAL = (

@@ -81,7 +81,7 @@ def run_part(name: str, options: Namespace) -> None:
 
 def build(part: Part, text: str, options: str = "") -> tuple[Any, float]:
     """The executable of HLO text under the log's schedules, and the seconds it took."""
-    from nestwright.codegen.build import build as build_module
+    from nestwright.codegen.driver.build import build as build_module
     from nestwright.ir.hlo.text import parse
     from nestwright.ir.target import Target
 
@@ -104,7 +104,7 @@ def machine(part: Part) -> None:
             part.write("fact", package, value=version(package))
         except PackageNotFoundError:
             part.write("fact", package, value="not installed")
-    from nestwright.codegen import ptxas
+    from nestwright.codegen.targets.cuda import ptxas
 
     found = ptxas.find()
     part.write("fact", "ptxas", value=found.version if found else "not found")
@@ -137,7 +137,7 @@ def _copy_bandwidth() -> float:
 
 def small(part: Part) -> None:
     """Small models and kernels of every kind against the interpreter."""
-    from nestwright.ir.load import load_model
+    from nestwright.ir.frontends.load import load_model
 
     paths = sorted((ROOT / "examples").glob("*.hlo"))
     paths += sorted(part.options.corpus.glob("*.hlo")) if part.options.corpus else []
@@ -151,11 +151,11 @@ def small(part: Part) -> None:
 
 
 def _against_interpreter(part: Part, module: Any) -> None:
-    from nestwright.codegen.build import build as build_module
+    from nestwright.codegen.driver.build import build as build_module
     from nestwright.ir.accuracy import relative_error, tolerance
     from nestwright.ir.dtypes import from_numpy
-    from nestwright.ir.hlo.inputs import random_arguments
-    from nestwright.ir.hlo.interp import evaluate
+    from nestwright.ir.hlo.analysis.inputs import random_arguments
+    from nestwright.ir.hlo.interp.evaluate import evaluate
 
     exe = build_module(module, part.options.target)
     args = random_arguments(module.entry, 0)

@@ -16,7 +16,7 @@ import numpy as np
 from side_by_side import ROOT, medians, show_seconds
 
 import nestwright as nw
-from nestwright.ir.hlo.inputs import random_arguments
+from nestwright.ir.hlo.analysis.inputs import random_arguments
 
 REDUCERS = """
 larger {

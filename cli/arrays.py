@@ -16,7 +16,7 @@ from ..ir.files import whole_file
 from ..ir.npy import read_arrays
 
 if TYPE_CHECKING:  # `--help` needs no LLVM
-    from ..codegen.signature import ArraySpec
+    from ..codegen.plan.signature import ArraySpec
 
 Array: TypeAlias = np.ndarray[Any, Any]
 

@@ -64,7 +64,7 @@ def print_report(report: BenchReport) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from ..autotune.units import duration, rate
+    from ..autotune.log.units import duration, rate
 
     console = Console()
     if not console.is_terminal:

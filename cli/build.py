@@ -34,7 +34,7 @@ def build(
 ) -> None:
     """Build MODEL for a target. Nothing is measured."""
     from ..autotune.build import build as build_model
-    from ..codegen.code import DeviceCode
+    from ..codegen.plan.code import DeviceCode
 
     start = time.perf_counter()
     stages: dict[str, float] = {}

@@ -10,7 +10,7 @@ import click
 from .group import Suggesting
 
 if TYPE_CHECKING:
-    from ..autotune.journal import Log
+    from ..autotune.log.journal import Log
 
 
 @click.group(cls=Suggesting)
@@ -23,8 +23,8 @@ def log() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def show(paths: tuple[str, ...], as_json: bool) -> None:
     """List every trial."""
-    from ..autotune.journal import read
-    from ..autotune.units import duration
+    from ..autotune.log.journal import read
+    from ..autotune.log.units import duration
 
     held = read(*paths)
     if as_json:
@@ -59,11 +59,11 @@ def show(paths: tuple[str, ...], as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def best(paths: tuple[str, ...], target: str | None, form: str, as_json: bool) -> None:
     """Show each workload's best schedule."""
-    from ..autotune.journal import read
-    from ..autotune.records import holds_estimates, quantile
-    from ..autotune.units import duration
+    from ..autotune.log.journal import read
+    from ..autotune.log.records import holds_estimates, quantile
+    from ..autotune.log.units import duration
     from ..ir.target import Target
-    from ..schedule.schedule import Trace
+    from ..schedule.language.schedule import Trace
 
     held, key = read(*paths), None
     if target is not None:
@@ -108,7 +108,7 @@ def best(paths: tuple[str, ...], target: str | None, form: str, as_json: bool) -
 @click.option("-o", "--output", required=True, type=click.Path(), help="Where to write.")
 def merge(paths: tuple[str, ...], output: str) -> None:
     """Put logs together, each record once."""
-    from ..autotune.journal import merge as merge_logs
+    from ..autotune.log.journal import merge as merge_logs
 
     kept, dropped = merge_logs(paths, output)
     click.echo(f"{output}: {kept} records, {dropped} repeated ones dropped")
@@ -119,9 +119,9 @@ def merge(paths: tuple[str, ...], output: str) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def check(paths: tuple[str, ...], as_json: bool) -> int:
     """Look for broken lines and records that do not hang together; exit 1 if there are any."""
-    from ..autotune.journal import check as check_log
-    from ..autotune.journal import log_files
-    from ..autotune.units import counted
+    from ..autotune.log.journal import check as check_log
+    from ..autotune.log.journal import log_files
+    from ..autotune.log.units import counted
 
     files = log_files(*paths)
     found = [problem for path in files for problem in check_log(path)]
@@ -139,8 +139,8 @@ def check(paths: tuple[str, ...], as_json: bool) -> int:
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def stats(paths: tuple[str, ...], as_json: bool) -> None:
     """Count trials by status and source, and show each winner's gain."""
-    from ..autotune.journal import read
-    from ..autotune.journal import stats as count
+    from ..autotune.log.journal import read
+    from ..autotune.log.journal import stats as count
 
     facts = count(read(*paths))
     if as_json:

@@ -110,7 +110,7 @@ def _clash() -> Finding:
 
 def _llvm() -> Finding:
     """A form that some versions of LLVM get wrong, tried here as LLVM has it and as we emit it."""
-    from ..codegen.llvm_faults import masked_stores
+    from ..codegen.driver.llvm_faults import masked_stores
 
     found = masked_stores()
     return Finding("LLVM", found.ours, found.told)
@@ -171,7 +171,7 @@ def _gpu() -> Finding:
 
 
 def _ptxas() -> Finding:
-    from ..codegen import ptxas
+    from ..codegen.targets.cuda import ptxas
 
     found = ptxas.find()
     if found is None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # `--help` needs no LLVM
     from ..codegen.replay.shrink import Failing
     from ..ir.hlo.nodes import AnyShape, Computation, HloModule
     from ..ir.target import Target
-    from ..schedule.trace import Trace
+    from ..schedule.language.trace import Trace
 
 
 class _Replay(Suggesting):
@@ -130,12 +130,12 @@ def _case(
     constants: str | None,
     excess_precision: bool | None,
 ) -> Case:
-    from ..codegen.artifact import is_artifact, load
+    from ..codegen.driver.artifact import is_artifact, load
     from ..codegen.replay.archive import is_report, read
     from ..codegen.replay.run import Setting
-    from ..ir.hlo.passes.freeze_parameters import freeze
+    from ..ir.frontends.load import load_model
+    from ..ir.hlo.passes.prepare.freeze_parameters import freeze
     from ..ir.hlo.text import parse
-    from ..ir.load import load_model
     from ..ir.target import Target
 
     report = read(Path(model)) if is_report(Path(model)) else None
@@ -170,13 +170,13 @@ def _case(
 
 
 def _drawn(entry: Computation, seed: int) -> list[Array]:
-    from ..ir.hlo.inputs import random_arguments
+    from ..ir.hlo.analysis.inputs import random_arguments
 
     return list(random_arguments(entry, seed))
 
 
 def _read(path: str, entry: Computation) -> list[Array]:
-    from ..codegen.signature import ArraySpec
+    from ..codegen.plan.signature import ArraySpec
     from ..ir.hlo.nodes import Shape, TupleShape
 
     def specs(name: str, shape: AnyShape) -> list[ArraySpec]:

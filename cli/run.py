@@ -70,9 +70,9 @@ def _prepare(
 ) -> tuple[Executable, Callable[[], HloModule]]:
     """What runs, and how to get at the graph that it came from."""
     from ..autotune.build import build
-    from ..codegen.artifact import is_artifact, load
-    from ..ir.hlo.passes.freeze_parameters import freeze
-    from ..ir.load import load_model
+    from ..codegen.driver.artifact import is_artifact, load
+    from ..ir.frontends.load import load_model
+    from ..ir.hlo.passes.prepare.freeze_parameters import freeze
 
     given = {"--target": target, "--log": log, "--constants": constants,
              "--excess-precision": excess_precision}  # fmt: skip
@@ -122,7 +122,7 @@ def _arguments(
 def _check(
     module: HloModule, args: Sequence[Any], results: Sequence[Array], exe: Executable
 ) -> list[Comparison]:
-    from ..codegen.oracle import Oracle
+    from ..codegen.driver.oracle import Oracle
 
     oracle = Oracle.of(module, args, exe.bundle.excess_precision)
     return oracle.judge(results, exe.bundle.target.tf32)

@@ -23,7 +23,7 @@ class StageOption(click.Option):
     """An option whose help lists the stages, which load the compiler when help is asked for."""
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        from ..codegen.stages import STAGES
+        from ..codegen.driver.stages import STAGES
 
         self.help = f"{', '.join(STAGES)}.  [default: {DEFAULT}]"
         return super().get_help_record(ctx)
@@ -83,7 +83,7 @@ def _stage(
     excess_precision: bool,
 ) -> Answer:
     from ..autotune.build import stage_text
-    from ..codegen.stages import check_stage
+    from ..codegen.driver.stages import check_stage
     from ..ir.target import Target
 
     check_stage(stage, Target.parse(target), group)  # before a large model is read
@@ -103,8 +103,8 @@ def _dump(
     excess_precision: bool,
 ) -> Answer:
     from ..autotune.build import best_traces
-    from ..codegen.dump import dump_stages
-    from ..ir.load import load_model
+    from ..codegen.driver.dump import dump_stages
+    from ..ir.frontends.load import load_model
     from ..ir.target import Target
 
     machine = Target.parse(target)
@@ -116,10 +116,10 @@ def _dump(
 
 
 def _passes(model: str, constants: Constants | None) -> Answer:
-    from ..ir.hlo.passes.freeze_parameters import freeze
+    from ..ir.frontends.load import load_model
+    from ..ir.hlo.analysis.verify import verify
     from ..ir.hlo.passes.pipeline import PIPELINE, instructions, optimize
-    from ..ir.hlo.verify import verify
-    from ..ir.load import load_model
+    from ..ir.hlo.passes.prepare.freeze_parameters import freeze
     from ..ir.passes import Timing, Verify
 
     module = load_model(model)

@@ -104,7 +104,7 @@ def _facts(result: TuneResult, estimated: bool) -> dict[str, object]:
 
 def _told(result: TuneResult, estimated: bool) -> str:
     """The result for people: a line per task, then the whole, then what there is to note."""
-    from ..autotune.units import counted, duration
+    from ..autotune.log.units import counted, duration
 
     lines, sign = [], "~" if estimated else ""
     for t in sorted(result.tasks, key=lambda t: -(t.weight * (t.default_seconds or 0.0))):
@@ -121,9 +121,9 @@ def _told(result: TuneResult, estimated: bool) -> str:
 
 def _gain(result: TuneResult, sign: str) -> str:
     """What tuning brought: for the whole model where it was raced, else for its tasks."""
+    from ..autotune.log.records import quantile
+    from ..autotune.log.units import duration
     from ..autotune.progress import totals
-    from ..autotune.records import quantile
-    from ..autotune.units import duration
 
     verdict = result.verdict
     if verdict is None:

@@ -20,8 +20,8 @@ from math import prod
 from threading import Lock
 from typing import Any
 
-from nestwright.codegen import kernel
-from nestwright.codegen.plan import kernels
+from nestwright.codegen.driver import kernel
+from nestwright.codegen.plan.nodes import kernels
 from nestwright.codegen.runtime import jit
 from nestwright.codegen.runtime.native import Native
 from nestwright.codegen.runtime.process import SHARED

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...codegen.kernel import Kernel
+from ...codegen.driver.kernel import Kernel
 from ...ir.dtypes import to_numpy
 from ...ir.loop.nodes import Buffer
 from ...ir.target import Target

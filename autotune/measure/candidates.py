@@ -9,11 +9,11 @@ from ...ir.errors import NestwrightError
 from ...ir.loop.nodes import Func
 from ...ir.target import Target
 from ...schedule.errors import ScheduleError
-from ...schedule.schedule import Schedule
+from ...schedule.language.schedule import Schedule
+from ...schedule.language.trace import Trace
 from ...schedule.sketches.generate import default_schedule
-from ...schedule.sketches.space import Choices, Sketch
-from ...schedule.trace import Trace
-from ..records import DEFAULT_SKETCH
+from ...schedule.space.space import Choices, Sketch
+from ..log.records import DEFAULT_SKETCH
 from .protocol import Candidate, Outcome
 
 

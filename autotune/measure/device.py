@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ...codegen.code import DeviceCode
-from ...codegen.device_kernel import CompiledDevice, compile_device
-from ...codegen.packing import packers
+from ...codegen.driver.device_kernel import CompiledDevice, compile_device
+from ...codegen.driver.packing import packers
+from ...codegen.plan.code import DeviceCode
 from ...codegen.runtime.cuda.device import Device as Gpu
 from ...codegen.runtime.cuda.device import device
 from ...codegen.runtime.cuda.kernels import load
@@ -22,8 +22,8 @@ from ...codegen.runtime.cuda.staging import Staging
 from ...ir.dtypes import to_numpy
 from ...ir.loop.nodes import Buffer, Func
 from ...ir.target import Target
-from ..programs import Program
-from ..records import Json
+from ..log.records import Json
+from ..tasks.programs import Program
 from .cage import same_bytes
 from .candidates import Rejected
 from .machine import Array, Trial, copies

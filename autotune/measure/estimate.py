@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import cast
 
+from ...codegen.driver.prepack import split_packs
 from ...codegen.lower.pipeline import lower
-from ...codegen.prepack import split_packs
 from ...ir.errors import NestwrightError
 from ...ir.target import Target
 from ...schedule.sketches.generate import generate
-from ...schedule.sketches.space import Choices, Sketch
-from ..programs import Program
-from ..records import DEFAULT_SKETCH, Json
+from ...schedule.space.space import Choices, Sketch
+from ..log.records import DEFAULT_SKETCH, Json
+from ..tasks.programs import Program
 from .candidates import Rejected, in_short, make_schedule
 from .protocol import Candidate, Job, Outcome, Watch
 

@@ -16,9 +16,9 @@ from typing import cast
 from ...ir.errors import DeviceError, NestwrightError
 from ...ir.target import Target
 from ...schedule.sketches.generate import generate
-from ...schedule.sketches.space import Sketch
-from ..programs import Program
-from ..records import Json
+from ...schedule.space.space import Sketch
+from ..log.records import Json
+from ..tasks.programs import Program
 from .candidates import Rejected, in_short, make_schedule
 from .check import Wrong, check, check_again, racing
 from .lock import MachineLock

@@ -15,9 +15,9 @@ import numpy as np
 from ...ir.conversion import convert
 from ...ir.dtypes import DType, to_numpy
 from ...ir.formats import FORMATS
-from ...ir.hlo.inputs import Draw, draws
+from ...ir.hlo.analysis.inputs import Draw, draws
 from ...te.from_hlo.storage import stored
-from ..programs import Program
+from ..tasks.programs import Program
 
 Array: TypeAlias = np.ndarray[Any, Any]
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from ...ir.loop.nodes import Func
-from ..records import Json
+from ..log.records import Json
 from .timing import Clock
 
 Array: TypeAlias = np.ndarray[Any, Any]

@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from ...codegen.bundle import read
+from ...codegen.plan.bundle import read
 from ...codegen.runtime.executable import Executable
 from ...ir.target import Target
-from ..compare import settled
+from .compare import settled
 from .lock import MachineLock
 from .placement import placed
 from .protocol import Job, Outcome

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from ...codegen.kernel import Kernel, compile_func
+from ...codegen.driver.kernel import Kernel, compile_func
 from ...ir.dtypes import to_numpy
 from ...ir.loop.nodes import Buffer, Func
 from ...ir.target import Target
-from ..programs import Program
-from ..records import Json
+from ..log.records import Json
+from ..tasks.programs import Program
 from .cage import Cage, same_bytes
 from .machine import Array, Trial, copies
 from .placement import placed

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol, TypeAlias
 
-from ..records import Json
+from ..log.records import Json
 
 MAX_MESSAGE = 64 << 20
 OUT_OF_MEMORY = 77  # exit status of a child that cannot go on for lack of memory

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
-from ...codegen import cpu
-from ...codegen.kernel import Kernel, load
+from ...codegen.driver.kernel import Kernel, load
 from ...codegen.runtime import jit
 from ...codegen.runtime.process import runtime
+from ...codegen.targets.cpu import toolchain as cpu
 from ...ir.target import Target
 
 DEPTH = 256 << 10  # bytes of a stack that are filled: more than the frames of a kernel take

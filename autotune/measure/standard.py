@@ -24,7 +24,7 @@ from ...ir.hlo.bounds.evaluate import evaluate
 from ...ir.loop.nodes import Buffer
 from ...ir.target import Target
 from ...te.from_hlo.storage import restored
-from ..programs import Program
+from ..tasks.programs import Program
 from .inputs import FAR, LADDER, ORDINARY, WHOLE, far_apart, whole_numbers
 
 Array: TypeAlias = np.ndarray[Any, Any]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from ..records import quantile, typical
+from ..log.records import quantile, typical
 
 Call: TypeAlias = Callable[[int], None]
 Clock: TypeAlias = Callable[[], float]

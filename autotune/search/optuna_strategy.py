@@ -10,8 +10,8 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.trial import TrialState
 
 from ...ir.errors import UnsupportedError
-from ..journal import Log
-from ..records import Trial, canonical
+from ..log.journal import Log
+from ..log.records import Trial, canonical
 from .space import Point, Space
 from .strategy import Proposal, Scorer
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...schedule.sketches.space import Choice, Sketch
-from ..records import Json, canonical
+from ...schedule.space.space import Choice, Sketch
+from ..log.records import Json, canonical
 
 ENUMERABLE = 1 << 15  # combinations up to which a sketch is listed instead of sampled
 ATTEMPTS = 40  # draws per wanted point before a sampled sketch counts as exhausted

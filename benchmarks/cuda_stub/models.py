@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from nestwright.codegen.build import build
-from nestwright.codegen.bundle import Bundle
-from nestwright.codegen.code import Code, DeviceCode
+from nestwright.codegen.driver.build import build
+from nestwright.codegen.plan.bundle import Bundle
+from nestwright.codegen.plan.code import Code, DeviceCode
 from nestwright.codegen.runtime.executable import Executable
 from nestwright.ir.accuracy import relative_error, tolerance
 from nestwright.ir.dtypes import from_numpy
-from nestwright.ir.hlo.inputs import random_arguments
-from nestwright.ir.hlo.interp import evaluate
+from nestwright.ir.hlo.analysis.inputs import random_arguments
+from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.nodes import HloModule
 from nestwright.ir.hlo.text import parse
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from nestwright.codegen.build import build
-from nestwright.codegen.plan import kernels
+from nestwright.codegen.driver.build import build
+from nestwright.codegen.plan.nodes import kernels
 from nestwright.codegen.runtime.executable import Executable
-from nestwright.codegen.sim.process import watching
+from nestwright.codegen.runtime.sim.process import watching
 from nestwright.ir.hlo.nodes import HloModule
 from nestwright.ir.hlo.text import parse
 

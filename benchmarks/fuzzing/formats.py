@@ -22,20 +22,20 @@ from typing import Any
 import numpy as np
 
 import nestwright as nw
-from nestwright.autotune import journal
 from nestwright.autotune.build import best_traces
-from nestwright.autotune.programs import Program
+from nestwright.autotune.log import journal
+from nestwright.autotune.tasks.programs import Program
 from nestwright.cli.arrays import in_order, read_constants, read_npz
-from nestwright.codegen import bundle
-from nestwright.codegen.artifact import is_artifact
-from nestwright.codegen.build import build
+from nestwright.codegen.driver.artifact import is_artifact
+from nestwright.codegen.driver.build import build
+from nestwright.codegen.plan import bundle
 from nestwright.codegen.replay import archive
 from nestwright.ir.errors import NestwrightError
 from nestwright.ir.frontends.hlo_proto.writer import to_proto
+from nestwright.ir.frontends.load import read_model
+from nestwright.ir.hlo.analysis.verify import verify
 from nestwright.ir.hlo.nodes import HloModule
 from nestwright.ir.hlo.text import parse, show
-from nestwright.ir.hlo.verify import verify
-from nestwright.ir.load import read_model
 from nestwright.ir.loop.interp import run as run_loops
 from nestwright.ir.loop.nodes import Const, For, Func, Stmt
 from nestwright.ir.loop.parser import parse as parse_loops
@@ -43,7 +43,7 @@ from nestwright.ir.loop.printer import show as show_loops
 from nestwright.ir.loop.verify import verify as verify_loops
 from nestwright.ir.loop.visit import children
 from nestwright.ir.target import Target
-from nestwright.schedule.trace import Trace
+from nestwright.schedule.language.trace import Trace
 
 from .builder import Array
 from .malformed import random_hlo

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from nestwright.codegen.build import build
+from nestwright.codegen.driver.build import build
 from nestwright.ir.comparison import leaves
 from nestwright.ir.dtypes import BY_NAME, from_numpy, to_numpy
 from nestwright.ir.errors import UnsupportedError
-from nestwright.ir.hlo.interp import evaluate
+from nestwright.ir.hlo.analysis.verify import verify
+from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.nodes import HloModule
 from nestwright.ir.hlo.text import parse
-from nestwright.ir.hlo.verify import verify
 
 from . import xla
 from .builder import Array, Builder, Value

@@ -9,8 +9,8 @@ from nestwright.ir.loop.nodes import AxisKind, Kind
 from nestwright.ir.loop.verify import verify
 from nestwright.schedule.cursor import LoopRef, nest
 from nestwright.schedule.errors import ScheduleError
+from nestwright.schedule.language.schedule import Schedule
 from nestwright.schedule.legality import bound_vars
-from nestwright.schedule.schedule import Schedule
 
 
 class Draw:

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from nestwright.codegen.groups import fuse_module
-from nestwright.codegen.kernel import Kernel, compile_func
+from nestwright.codegen.driver.kernel import Kernel, compile_func
+from nestwright.codegen.plan.groups import fuse_module
 from nestwright.codegen.runtime.process import runtime
 from nestwright.ir.dtypes import to_numpy
 from nestwright.ir.errors import UnsupportedError
-from nestwright.ir.hlo.interp import evaluate_computation
+from nestwright.ir.hlo.interp.evaluate import evaluate_computation
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.loop.interp import run
@@ -28,7 +28,7 @@ from nestwright.ir.loop.printer import show
 from nestwright.ir.target import Target
 from nestwright.schedule.cursor import nest
 from nestwright.schedule.errors import ScheduleError
-from nestwright.schedule.schedule import Schedule
+from nestwright.schedule.language.schedule import Schedule
 from nestwright.schedule.sketches.generate import default_schedule, generate
 from nestwright.te.from_hlo import lower_group
 from nestwright.te.from_hlo.storage import stored

@@ -76,7 +76,7 @@ class Part:
         place: Path = self.options.kit / "kernels" / f"{name}.nw"
         if not self.on_gpu or self.options.log or not place.exists():
             return self.build(text, options)
-        from nestwright.codegen.artifact import load
+        from nestwright.codegen.driver.artifact import load
 
         start = time.perf_counter()
         return load(place), time.perf_counter() - start
@@ -84,7 +84,7 @@ class Part:
     def build(self, text: str, options: str = "") -> tuple[Any, float]:
         """The executable of HLO text under the log's schedules, and the seconds it took."""
         from nestwright.autotune.build import best_traces
-        from nestwright.codegen.build import build
+        from nestwright.codegen.driver.build import build
         from nestwright.ir.hlo.text import parse
 
         target = self.target(options)

@@ -39,7 +39,7 @@ def machine(part: Part) -> None:
             part.write("fact", package, value=version(package))
         except PackageNotFoundError:
             part.write("fact", package, value="not installed")
-    from nestwright.codegen import ptxas
+    from nestwright.codegen.targets.cuda import ptxas
 
     found = ptxas.find()
     part.write("fact", "ptxas", value=found.version if found else "not found")
@@ -212,7 +212,7 @@ def whole_models(part: Part) -> None:
 
 def _example(part: Part) -> None:
     """For a dry run, a kit with one small model."""
-    from nestwright.ir.hlo.interp import evaluate
+    from nestwright.ir.hlo.interp.evaluate import evaluate
     from nestwright.ir.hlo.text import parse
 
     work = workloads.layer_norm(16, 64)

@@ -92,7 +92,7 @@ def write(folder: Path, model: Prebuilt) -> None:
 
 def read(folder: Path) -> Prebuilt:
     """The model in a folder."""
-    from nestwright.codegen.artifact import load
+    from nestwright.codegen.driver.artifact import load
 
     facts = json.loads((folder / FACTS).read_text())
     recipes = tuple(Recipe(**{**r, "shape": tuple(r["shape"])}) for r in facts["recipes"])

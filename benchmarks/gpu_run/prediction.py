@@ -18,7 +18,7 @@ class Prediction:
 
 def predictions(module: Any, target: Any) -> dict[str, Prediction]:
     """By canonical key, the prediction for each distinct group that has a loop nest."""
-    from nestwright.codegen.build import Builder
+    from nestwright.codegen.driver.build import Builder
     from nestwright.ir.errors import NestwrightError
     from nestwright.te.from_hlo import lower_group
 
@@ -36,7 +36,7 @@ def predictions(module: Any, target: Any) -> dict[str, Prediction]:
 def _of(func: Any, target: Any) -> Prediction | None:
     """The prediction for the first sketch that applies, as the default schedule takes it."""
     from nestwright.schedule.sketches.generate import generate
-    from nestwright.schedule.sketches.space import first_fit
+    from nestwright.schedule.space.space import first_fit
 
     for sketch in generate(func, target):
         if first_fit([sketch], func) is not None:

@@ -20,7 +20,7 @@ TIMED = 1 << 24  # bytes from which a copy's speed says something
 
 def driver(site: Site) -> str:
     """What is here: every version that decides what can work."""
-    from nestwright.codegen import ptxas
+    from nestwright.codegen.targets.cuda import ptxas
 
     gpu, call = site.device, site.device.driver.call
     handle = call("cuDeviceGet", 0)

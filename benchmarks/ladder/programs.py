@@ -135,7 +135,7 @@ def _program(
 
 def build(program: Program, spec: str) -> Any:
     """The executable of a program for a target such as ``cuda -arch=sm_90``."""
-    from nestwright.codegen.build import build as build_module
+    from nestwright.codegen.driver.build import build as build_module
     from nestwright.ir.hlo.text import parse
     from nestwright.ir.target import Target
 
@@ -147,10 +147,10 @@ def build(program: Program, spec: str) -> Any:
 
 def forced(program: Program, target: Any) -> dict[str, Any]:
     """Traces that give a program's products on tensor cores its choices."""
-    from nestwright.codegen.groups import fuse_module
+    from nestwright.codegen.plan.groups import fuse_module
     from nestwright.ir.hlo.passes.pipeline import optimize
     from nestwright.ir.hlo.text import parse
-    from nestwright.schedule.schedule import Schedule
+    from nestwright.schedule.language.schedule import Schedule
     from nestwright.schedule.sketches.generate import generate
     from nestwright.te.from_hlo import lower_group
 
@@ -176,7 +176,7 @@ def save(program: Program, spec: str, folder: Path) -> Path:
 
 def load(program: Program, spec: str, folder: Path) -> Any | None:
     """The built program of a folder; None where there is none of this text for this target."""
-    from nestwright.codegen.artifact import load as load_artifact
+    from nestwright.codegen.driver.artifact import load as load_artifact
     from nestwright.ir.hlo.text import parse, show
     from nestwright.ir.target import Target
 

@@ -13,7 +13,6 @@ from types import MappingProxyType
 from ...ir.loop.nodes import Func
 from ...ir.loop.simplify import simplify_stmt
 from ...ir.target import Target
-from .flatten import flatten
 from .gpu.async_copies import copy_at_once, forget_notes, note_copies
 from .gpu.barriers import place_barriers
 from .gpu.bind import bind_threads
@@ -21,18 +20,19 @@ from .gpu.close_gaps import close_gaps
 from .gpu.cross_thread import combine_threads
 from .gpu.limits import check_limits
 from .gpu.matrix import lower_matrices
+from .gpu.memory_scopes import keep_own, settle_buffers
 from .gpu.narrow import narrow_shared
-from .gpu.settle import keep_own, settle_buffers
 from .gpu.software_pipeline import pipeline_loops
-from .hoist_init import hoist_init
-from .name_quotients import name_quotients
-from .open_blocks import open_blocks
-from .partition import partition
-from .place import compact, place_buffers
-from .promote import promote
-from .rebuild import with_body
-from .unroll import choose_unrolling
-from .workspace import workspace_bytes
+from .passes.flatten import flatten
+from .passes.hoist_init import hoist_init
+from .passes.lower_blocks import open_blocks
+from .passes.name_quotients import name_quotients
+from .passes.partition import partition
+from .passes.place import compact, place_buffers
+from .passes.promote import promote
+from .passes.rebuild import with_body
+from .passes.unroll import choose_unrolling
+from .passes.workspace import workspace_bytes
 
 Pass = Callable[[Func, Target], Func]
 

@@ -13,15 +13,15 @@ from typing import Any, Literal
 
 from ...ir.comparison import Comparison, compare_all
 from ...ir.errors import UnsupportedError
-from ...ir.hlo.fuse import Fusion, Group
-from ...ir.hlo.interp import evaluate, evaluate_computation
+from ...ir.hlo.fuse.fusion import Fusion, Group
+from ...ir.hlo.interp.evaluate import evaluate, evaluate_computation
 from ...ir.hlo.layouts import Orders, entry_orders
 from ...ir.hlo.nodes import Computation, HloModule, Instruction
-from ...ir.hlo.passes.freeze_parameters import freeze
 from ...ir.hlo.passes.pipeline import optimize
+from ...ir.hlo.passes.prepare.freeze_parameters import freeze
 from ...ir.hlo.rewrite import reachable
-from ..groups import fuse_module
-from ..oracle import stored
+from ..driver.oracle import stored
+from ..plan.groups import fuse_module
 from .run import Outcome, Setting, Values, replay
 
 RUNS = 4  # of one group, on the first values that come: a loop body meets many

@@ -8,11 +8,11 @@ from typing import Any, TypeAlias
 
 from ...ir.comparison import Comparison, compare_all
 from ...ir.hlo.nodes import HloModule
-from ...ir.hlo.passes.freeze_parameters import freeze
+from ...ir.hlo.passes.prepare.freeze_parameters import freeze
 from ...ir.target import Target
-from ...schedule.trace import Trace
-from ..build import build
-from ..oracle import Oracle
+from ...schedule.language.trace import Trace
+from ..driver.build import build
+from ..driver.oracle import Oracle
 
 Values: TypeAlias = Sequence[Any]
 Constants: TypeAlias = Mapping[int | str, Any]

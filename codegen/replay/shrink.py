@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...ir.errors import NestwrightError
-from ...ir.hlo.interp import evaluate_computation
+from ...ir.hlo.analysis.verify import verify
+from ...ir.hlo.interp.evaluate import evaluate_computation
 from ...ir.hlo.nodes import Computation, HloModule, Instruction, Shape
 from ...ir.hlo.rewrite import assemble, parameter, post_order, with_entry, with_operands
-from ...ir.hlo.verify import verify
 from .run import Outcome, Setting, Values, replay
 
 TRIALS = 400  # builds, at most

@@ -16,7 +16,7 @@ import numpy as np
 from ...ir.arrays import refuse_masked
 from ...ir.dtypes import DType, from_numpy, to_numpy
 from ...ir.errors import ArgumentError
-from ..signature import ArraySpec, Tree
+from ..plan.signature import ArraySpec, Tree
 
 Array: TypeAlias = np.ndarray[Any, Any]
 

@@ -1,6 +1,6 @@
 """Arguments and results with bounded dimensions: padded for a run, cut to their sizes after it.
 
-``codegen.signature`` says which slots such an array takes.
+``codegen.plan.signature`` says which slots such an array takes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ...ir.dtypes import to_numpy
-from ..signature import ArraySpec, bounded_dims, slots
+from ..plan.signature import ArraySpec, bounded_dims, slots
 from .outputs import allocator
 
 Array: TypeAlias = np.ndarray[Any, Any]

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.dtypes import to_numpy
-from ..signature import ArraySpec
+from ..plan.signature import ArraySpec
 from .layout import AS_TUPLE, ENTRY, PARAMETER, RELEASE_GIL, RESULT
 
 MAX_PARAMETERS = 4096  # their Py_buffer views stand on the C stack, 80 bytes each

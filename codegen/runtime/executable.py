@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...ir.errors import ArgumentError, ArtifactError, OutOfMemoryError
-from ..bundle import Bundle, write
-from ..loaded import Loaded, ThunkTime
-from ..plan import Plan, show
-from ..registry import load
+from ..plan.bundle import Bundle, write
+from ..plan.loaded import Loaded, ThunkTime
+from ..plan.nodes import Plan, show
+from ..targets.registry import load
 from .arguments import rebuild, refuse_keyword
 
 if TYPE_CHECKING:
@@ -107,12 +107,12 @@ class Executable:
     def random_arguments(self, seed: int = 0) -> list[Any]:
         """Arguments drawn from a seed, the same wherever the executable is loaded.
 
-        ``nestwright.ir.hlo.inputs`` says how. An argument is an array, or tuples of arrays as the
-        parameter says. ``ArtifactError`` where a saved executable does not tell.
+        ``nestwright.ir.hlo.analysis.inputs`` says how. An argument is an array, or tuples of arrays
+        as the parameter says. ``ArtifactError`` where a saved executable does not tell.
         """
         if not isinstance(seed, int) or seed < 0:
             raise ArgumentError(f"seed {seed!r}", "a seed is a whole number from 0 on", self.name)
-        from ...ir.hlo.inputs import Draw, draw_all
+        from ...ir.hlo.analysis.inputs import Draw, draw_all
 
         try:
             recipes = json.loads(self.bundle.notes.get("draws", ""))

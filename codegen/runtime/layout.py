@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..struct_table import Struct
+from ..plan.struct_table import Struct
 
 ENTRY = Struct(
     "entry",

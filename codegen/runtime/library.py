@@ -15,7 +15,7 @@ import numpy as np
 
 from ...ir.library.call import ArrayType, LibraryCall
 from ...ir.library.session import Session
-from ..plan import LibraryThunk
+from ..plan.nodes import LibraryThunk
 from .arguments import Array
 
 _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p)

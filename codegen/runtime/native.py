@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from ...ir.errors import TargetError
-from ..bundle import Bundle
-from ..code import polls
-from ..loaded import ThunkTime
-from ..plan import Plan, children, library_thunks
-from ..signature import Tree, is_bounded, slots
-from ..symbols import FAILED, LIBRARY, PROGRAM
+from ..plan.bundle import Bundle
+from ..plan.code import polls
+from ..plan.loaded import ThunkTime
+from ..plan.nodes import Plan, children, library_thunks
+from ..plan.signature import Tree, is_bounded, slots
+from ..plan.symbols import FAILED, LIBRARY, PROGRAM
 from . import jit
 from .arguments import Array, answer, check_outputs, convert_all, refuse_keyword
 from .bounded import empty, live, padded

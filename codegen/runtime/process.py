@@ -13,8 +13,8 @@ from threading import Lock
 from typing import Any
 
 from ...ir.target import Target
-from ..registry import backend
-from ..symbols import RUNTIME
+from ..plan.symbols import RUNTIME
+from ..targets.registry import backend
 from . import jit
 from .entry import builtin
 from .interrupts import Signals

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ..constants import aligned_zeros
-from ..loaded import ThunkTime
-from ..plan import BufferSlice, CopyThunk, KernelThunk, LibraryThunk, Thunk, accesses, walk
-from ..symbols import FAILED, step_symbol
+from ..plan.constants import aligned_zeros
+from ..plan.loaded import ThunkTime
+from ..plan.nodes import BufferSlice, CopyThunk, KernelThunk, LibraryThunk, Thunk, accesses, walk
+from ..plan.symbols import FAILED, step_symbol
 from .arguments import Array
 from .library import Library
 

@@ -15,8 +15,8 @@ from functools import wraps
 from typing import Any, NoReturn, Protocol, TypeAlias, runtime_checkable
 
 from ..errors import ArgumentError, NestwrightError, UnsupportedError
+from ..hlo.analysis.verify import verify
 from ..hlo.nodes import HloModule
-from ..hlo.verify import verify
 from .hlo_proto import reader as protos
 
 

@@ -8,17 +8,17 @@ from pathlib import Path
 from ...ir.loop.nodes import Func
 from ...ir.target import Target
 from ..errors import ScheduleError
-from ..schedule import Schedule
-from .alone import schedule_alone
-from .analyze import BlockInfo, blocks_of
+from ..language.schedule import Schedule
+from ..space.analyze import BlockInfo, blocks_of
+from ..space.registry import import_sketches
+from ..space.space import Sketch, first_fit
+from .cpu.fallback import schedule_alone
+from .cpu.matching import CPU, Work
 from .gpu import generate as gpu
-from .matching import CPU, Work
-from .registry import import_sketches
 from .sampled import rule_sketches
-from .space import Sketch, first_fit
 
 _log = logging.getLogger("nestwright.schedule")
-import_sketches(__package__, [str(Path(__file__).parent)])
+import_sketches(f"{__package__}.cpu", [str(Path(__file__).parent / "cpu")])
 
 
 def generate(func: Func, target: Target) -> tuple[Sketch, ...]:

@@ -10,9 +10,9 @@ from ...ir.loop.nodes import Func
 from ...ir.target import Target
 from ..errors import ScheduleError
 from ..holes import Choices, defaults, merged
-from ..schedule import Schedule
+from ..language.schedule import Schedule
+from ..space.space import Sketch
 from ..steps import Plain
-from .space import Sketch
 
 Rule: TypeAlias = Callable[[Schedule, Target], object]
 _log = logging.getLogger("nestwright.schedule")

@@ -10,9 +10,9 @@ import numpy as np
 from ...ir.dtypes import BY_NAME, DType, pred
 from ...ir.elementwise import DIRECTIONS, TABLE
 from ...ir.errors import Finding
+from ...ir.hlo.analysis.support import refusal
 from ...ir.hlo.nodes import Computation, Instruction, Shape
 from ...ir.hlo.sources import source
-from ...ir.hlo.support import refusal
 from ...ir.loop.build import FALSE, TRUE, cast, const, op, select
 from ...ir.loop.nodes import Cast, Const, Expr, Op
 

@@ -34,15 +34,15 @@ sys.path.insert(0, str(Path(__file__).parent))
 from mutants import KINDS, Fault, faults, plant
 from programs import TEXTS
 
+from nestwright.autotune.log.records import DEFAULT_SKETCH
 from nestwright.autotune.measure.candidates import Rejected, make_schedule
 from nestwright.autotune.measure.check import Wrong, check, check_again, racing
 from nestwright.autotune.measure.processor import NativeRun, Processor
 from nestwright.autotune.measure.protocol import Candidate
 from nestwright.autotune.measure.standard import Standard, make_standard
-from nestwright.autotune.programs import Program
-from nestwright.autotune.records import DEFAULT_SKETCH
-from nestwright.codegen import kernel as kernels
-from nestwright.codegen.kernel import Kernel
+from nestwright.autotune.tasks.programs import Program
+from nestwright.codegen.driver import kernel as kernels
+from nestwright.codegen.driver.kernel import Kernel
 from nestwright.codegen.lower.pipeline import lower
 from nestwright.ir.accuracy import relative_error
 from nestwright.ir.dtypes import to_numpy

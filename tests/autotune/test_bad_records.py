@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import nestwright as nw
-from nestwright.autotune.journal import Writer, check, read, stamped
-from nestwright.autotune.records import Best, device_id
-from nestwright.autotune.tasks import extract
+from nestwright.autotune.log.journal import Writer, check, read, stamped
+from nestwright.autotune.log.records import Best, device_id
+from nestwright.autotune.tasks.extract import extract
 from nestwright.ir.errors import NestwrightWarning
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.schedule.sketches.generate import default_schedule
@@ -89,7 +89,7 @@ def test_a_schedule_that_was_changed_is_not_used(tmp_path: Path, best: Best) -> 
 
 def test_a_record_with_fields_of_a_later_version_is_used(tmp_path: Path, best: Best) -> None:
     """The id covers fields that this version does not know."""
-    from nestwright.autotune.records import digest
+    from nestwright.autotune.log.records import digest
 
     path = log(tmp_path, best)
     *head, line = path.read_text().splitlines()

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from nestwright.autotune.log.records import DEFAULT_SKETCH
 from nestwright.autotune.measure.candidates import make_schedule
 from nestwright.autotune.measure.check import Wrong, check, check_again
 from nestwright.autotune.measure.guarded import PAGE, Guarded
@@ -16,9 +17,8 @@ from nestwright.autotune.measure.processor import NativeRun, Processor
 from nestwright.autotune.measure.protocol import Candidate
 from nestwright.autotune.measure.stain import stained
 from nestwright.autotune.measure.standard import Standard, judge, load_standard, make_standard
-from nestwright.autotune.programs import Program
-from nestwright.autotune.records import DEFAULT_SKETCH
-from nestwright.codegen.kernel import Kernel
+from nestwright.autotune.tasks.programs import Program
+from nestwright.codegen.driver.kernel import Kernel
 from nestwright.ir.loop.printer import show
 from nestwright.ir.target import Target
 from nestwright.schedule.sketches.generate import default_schedule

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from nestwright.autotune.compare import Comparison, interval, settled
+from nestwright.autotune.measure.compare import Comparison, interval, settled
 from nestwright.autotune.measure.timing import LOOK, Turns, compare
 
 

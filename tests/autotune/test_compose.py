@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nestwright.autotune.compare import Comparison
 from nestwright.autotune.compose import Composition, Kept, TimeUp, compose
+from nestwright.autotune.measure.compare import Comparison
 
 ROUNDS = 12
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from nestwright.autotune.log.records import DEFAULT_SKETCH
 from nestwright.autotune.measure.pool import Pool
 from nestwright.autotune.measure.protocol import Candidate, Job, Limits, Outcome
-from nestwright.autotune.records import DEFAULT_SKETCH
 
 HLO = """HloModule canonical
 
@@ -25,7 +25,7 @@ from dataclasses import replace
 import numpy as np
 from nestwright.autotune.measure import child, harness, processor
 from nestwright.autotune.measure.protocol import Candidate
-from nestwright.autotune.records import DEFAULT_SKETCH
+from nestwright.autotune.log.records import DEFAULT_SKETCH
 
 BYTES = 1200  # of each parameter
 

@@ -10,8 +10,8 @@ import pytest
 
 from nestwright.autotune.api import tune
 from nestwright.autotune.build import best_traces, build
-from nestwright.autotune.journal import check, read
-from nestwright.autotune.records import Trial, device_id, estimates_id
+from nestwright.autotune.log.journal import check, read
+from nestwright.autotune.log.records import Trial, device_id, estimates_id
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.target import Target
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nestwright.autotune.features import NAMES, Encoder, occupancy, roof
+from nestwright.autotune.cost.features import NAMES, Encoder, occupancy, roof
 from nestwright.autotune.search.space import Space
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.target import Target

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from nestwright.autotune.journal import Log, Writer
+from nestwright.autotune.log.journal import Log, Writer
+from nestwright.autotune.log.records import Json
 from nestwright.autotune.measure.protocol import Job, Outcome, Watch
-from nestwright.autotune.records import Json
-from nestwright.autotune.tasks import extract
+from nestwright.autotune.tasks.extract import extract
 from nestwright.autotune.tune import ROUND_GPU, Plan, Tuner
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse

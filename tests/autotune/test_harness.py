@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from nestwright.autotune.log.records import DEFAULT_SKETCH, typical
 from nestwright.autotune.measure import harness
 from nestwright.autotune.measure.harness import Harness
 from nestwright.autotune.measure.lock import MachineLock
@@ -27,9 +28,8 @@ from nestwright.autotune.measure.timing import (
     repeats,
     time_call,
 )
-from nestwright.autotune.programs import Program
-from nestwright.autotune.records import DEFAULT_SKETCH, typical
-from nestwright.codegen.build import Builder
+from nestwright.autotune.tasks.programs import Program
+from nestwright.codegen.driver.build import Builder
 from nestwright.ir.accuracy import relative_error
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.target import Target

@@ -10,11 +10,11 @@ import pytest
 
 import nestwright as nw
 from nestwright import te
-from nestwright.autotune.journal import read
-from nestwright.autotune.records import DEFAULT_SKETCH
+from nestwright.autotune.log.journal import read
+from nestwright.autotune.log.records import DEFAULT_SKETCH
 from nestwright.ir.loop.nodes import Func
 from nestwright.ir.target import Target
-from nestwright.schedule.schedule import Schedule
+from nestwright.schedule.language.schedule import Schedule
 from nestwright.schedule.sketches.sampled import RULES
 
 

@@ -12,17 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from nestwright.autotune import journal
-from nestwright.autotune.journal import Writer, check, describe, merge, read, stamped, stats
-from nestwright.autotune.records import (
-    Best,
-    Device,
-    Model,
-    Trial,
-    Verdict,
-    Workload,
-    device_id,
-)
+from nestwright.autotune.log import journal
+from nestwright.autotune.log.journal import Writer, check, describe, merge, read, stamped, stats
+from nestwright.autotune.log.records import Best, Device, Model, Trial, Verdict, Workload, device_id
 from nestwright.ir.errors import LogError
 from nestwright.ir.target import Target
 
@@ -106,8 +98,8 @@ def test_missing_and_foreign_files_say_so(tmp_path: Path) -> None:
 
 WRITER = """
 import sys
-from nestwright.autotune.journal import Writer, stamped
-from nestwright.autotune.records import Trial
+from nestwright.autotune.log.journal import Writer, stamped
+from nestwright.autotune.log.records import Trial
 with Writer(sys.argv[1]) as writer:
     for n in range(100_000):
         writer.append(stamped(Trial("w1", "d", "s", {"n": n}, "ok", "model", (1e-6,), [], ts=n)))

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from nestwright.autotune.journal import Writer, read
+from nestwright.autotune.log.journal import Writer, read
+from nestwright.autotune.log.records import Device
 from nestwright.autotune.measure import lock as locks
 from nestwright.autotune.measure.lock import MachineLock
-from nestwright.autotune.records import Device
 from nestwright.ir.errors import ArgumentError, LogError
 
 OTHER = 12345  # a user

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from nestwright.autotune.model import (
+from nestwright.autotune.cost.model import (
     Blend,
     CostModel,
     Neighbours,

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import nestwright as nw
+from nestwright.autotune.log.records import DEFAULT_SKETCH
 from nestwright.autotune.measure import models
 from nestwright.autotune.measure.lock import MachineLock
 from nestwright.autotune.measure.protocol import Candidate, Job
-from nestwright.autotune.records import DEFAULT_SKETCH
-from nestwright.codegen.bundle import read, write
+from nestwright.codegen.plan.bundle import read, write
 from nestwright.codegen.runtime.executable import Executable
 from nestwright.ir.hlo.text import parse
 

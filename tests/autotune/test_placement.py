@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from nestwright.autotune.counting import certain_flops, flops
 from nestwright.autotune.measure.processor import ROTATED, _counts
-from nestwright.autotune.reach import reaches
-from nestwright.codegen.groups import fuse_module
+from nestwright.autotune.tasks.counting import certain_flops, flops
+from nestwright.autotune.tasks.reach import reaches
+from nestwright.codegen.plan.groups import fuse_module
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.target import Target

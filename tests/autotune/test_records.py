@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nestwright.autotune.records import (
+from nestwright.autotune.log.records import (
     MAX_LINE,
     BadLine,
     Best,

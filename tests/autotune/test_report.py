@@ -11,6 +11,7 @@ import pytest
 
 from nestwright.autotune import bench as bench_module
 from nestwright.autotune.bench import bench
+from nestwright.autotune.log.units import duration
 from nestwright.autotune.peak import Peak
 from nestwright.autotune.report import (
     BenchReport,
@@ -19,7 +20,6 @@ from nestwright.autotune.report import (
     curve_picture,
     render,
 )
-from nestwright.autotune.units import duration
 from nestwright.ir.hlo.text import parse
 
 GROUP = GroupBench(

@@ -13,7 +13,7 @@ from nestwright.autotune.search.random import RandomSearch
 from nestwright.autotune.search.space import Point, Space, distance
 from nestwright.autotune.tune import make_strategy
 from nestwright.ir.errors import UnsupportedError
-from nestwright.schedule.sketches.space import Sketch
+from nestwright.schedule.space.space import Sketch
 
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 
@@ -213,8 +213,8 @@ def test_unknown_strategies_are_refused(name: str, space: Space) -> None:
 
 
 def test_a_log_becomes_a_study() -> None:
-    from nestwright.autotune.journal import Log, stamped
-    from nestwright.autotune.records import Trial
+    from nestwright.autotune.log.journal import Log, stamped
+    from nestwright.autotune.log.records import Trial
 
     log = Log(())
     for n, status in enumerate(["ok", "crash", "ok"]):

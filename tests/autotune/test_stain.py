@@ -10,7 +10,7 @@ import pytest
 from nestwright.autotune.measure.check import HUGE, NAN, Wrong, check
 from nestwright.autotune.measure.processor import NativeRun, Processor
 from nestwright.autotune.measure.standard import Standard, make_standard
-from nestwright.autotune.programs import Program
+from nestwright.autotune.tasks.programs import Program
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.target import Target
 

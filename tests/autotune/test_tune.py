@@ -17,11 +17,11 @@ import pytest
 from nestwright import te
 from nestwright.autotune.api import tune
 from nestwright.autotune.build import best_traces, build, stage_text
-from nestwright.autotune.journal import check, read
+from nestwright.autotune.log.journal import check, read
+from nestwright.autotune.log.records import DEFAULT_SKETCH
 from nestwright.autotune.measure.pool import Pool
 from nestwright.autotune.progress import Progress, TuningInterrupted
-from nestwright.autotune.records import DEFAULT_SKETCH
-from nestwright.autotune.tasks import LOOP_TRIPS, extract
+from nestwright.autotune.tasks.extract import LOOP_TRIPS, extract
 from nestwright.ir.errors import ArgumentError, LogError, TargetError
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse

@@ -12,15 +12,15 @@ import pytest
 
 from nestwright.autotune.budget import Budget
 from nestwright.autotune.build import best_traces, build
-from nestwright.autotune.journal import Log, Writer, check, read
+from nestwright.autotune.log.journal import Log, Writer, check, read
+from nestwright.autotune.log.records import DEFAULT_SKETCH, encode
 from nestwright.autotune.measure.estimate import Estimator
 from nestwright.autotune.measure.protocol import Job, Outcome, Watch
 from nestwright.autotune.progress import Progress, TuneResult
-from nestwright.autotune.records import DEFAULT_SKETCH, encode
-from nestwright.autotune.tasks import extract
+from nestwright.autotune.tasks.extract import extract
 from nestwright.autotune.tune import Plan, Tuner
-from nestwright.codegen.build import Builder
-from nestwright.codegen.bundle import read as read_bundle
+from nestwright.codegen.driver.build import Builder
+from nestwright.codegen.plan.bundle import read as read_bundle
 from nestwright.codegen.runtime.executable import Executable
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.target import Target

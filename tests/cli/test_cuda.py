@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from nestwright.cli import machine
-from nestwright.codegen import ptxas
 from nestwright.codegen.runtime.cuda import driver as driver_module
 from nestwright.codegen.runtime.cuda.driver import Driver
+from nestwright.codegen.targets.cuda import ptxas
 from nestwright.ir import gpus
 from nestwright.ir.gpus import runs_here
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import nestwright.autotune.build as api
-from nestwright.codegen.llvm_faults import MaskedStores
+from nestwright.codegen.driver.llvm_faults import MaskedStores
 
 COMMANDS = ("tune", "build", "run", "bench", "show", "log", "targets", "doctor")
 COMMAND = [sys.executable, "-m", "nestwright"]
@@ -130,7 +130,7 @@ def test_doctor_finds_masked_stores_that_are_wrong(nestwright, monkeypatch) -> N
     def wrong() -> MaskedStores:
         return MaskedStores(alone=False, ours=False)
 
-    monkeypatch.setattr("nestwright.codegen.llvm_faults.masked_stores", wrong)
+    monkeypatch.setattr("nestwright.codegen.driver.llvm_faults.masked_stores", wrong)
     said = nestwright("doctor")
     assert said.status == 1
     assert re.search(r"^BAD LLVM .*write too much", said.out, re.MULTILINE)

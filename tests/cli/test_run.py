@@ -11,9 +11,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import nestwright.codegen.oracle as oracle
+import nestwright.codegen.driver.oracle as oracle
 from nestwright.cli.arrays import in_order
-from nestwright.codegen.signature import ArraySpec
+from nestwright.codegen.plan.signature import ArraySpec
 from nestwright.ir.comparison import compare
 from nestwright.ir.dtypes import bf16, f32
 

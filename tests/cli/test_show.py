@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nestwright.codegen.stages import STAGES
+from nestwright.codegen.driver.stages import STAGES
 from nestwright.ir.hlo import parse, show
 from nestwright.ir.hlo.nodes import HloModule
 from nestwright.ir.hlo.passes import pipeline

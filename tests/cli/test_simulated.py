@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nestwright.codegen import llvm_ir
+from nestwright.codegen.targets.sim import backend
 from nestwright.ir.loop.nodes import Func, Intrinsic, Seq, Stmt
 from nestwright.ir.loop.visit import map_stmt
 
@@ -58,7 +58,7 @@ def test_stages_show(nestwright, product: Path, stage: str) -> None:
 def test_a_race_is_a_fault_of_ours(
     nestwright, product: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(llvm_ir, "roll", without_barriers)
+    monkeypatch.setattr(backend, "roll", without_barriers)
     said = nestwright("run", product, *TARGET, "--random", 0)
     assert said.status == 3
     assert not said.out

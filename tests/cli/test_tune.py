@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from nestwright.autotune.journal import read
+from nestwright.autotune.log.journal import read
+from nestwright.autotune.log.units import clock, span
 from nestwright.autotune.progress import Progress, TaskResult
-from nestwright.autotune.units import clock, span
 from nestwright.cli.live import Display, line, picture, spark
 from nestwright.cli.tune import LEAST
-from nestwright.codegen.stages import STAGES
+from nestwright.codegen.driver.stages import STAGES
 
 COMMAND = [sys.executable, "-m", "nestwright"]
 ONE = ("--target", "cpu -threads=1")

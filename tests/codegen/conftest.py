@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 
-from nestwright.codegen.build import build
-from nestwright.codegen.code import DeviceCode, Launch
-from nestwright.codegen.plan import kernels
+from nestwright.codegen.driver.build import build
+from nestwright.codegen.plan.code import DeviceCode, Launch
+from nestwright.codegen.plan.nodes import kernels
 from nestwright.codegen.runtime.cuda import device as device_module
 from nestwright.codegen.runtime.cuda.driver import Driver
 from nestwright.codegen.runtime.executable import Executable
-from nestwright.codegen.sim.process import watching
+from nestwright.codegen.runtime.sim.process import watching
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.target import Target
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestwright.codegen.llvm_ir_expr import Emitter
+from nestwright.codegen.emit.expr import Emitter
 from nestwright.ir.dtypes import BY_NAME, DType, bf16, f16, f32, f64
 from nestwright.ir.target import Target
 

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestwright.codegen import parallel
-from nestwright.codegen.artifact import load
-from nestwright.codegen.build import build
+from nestwright.codegen.driver import parallel
+from nestwright.codegen.driver.artifact import load
+from nestwright.codegen.driver.build import build
+from nestwright.codegen.plan.signature import ArraySpec
 from nestwright.codegen.runtime import bounded, native
-from nestwright.codegen.signature import ArraySpec
 from nestwright.ir.dtypes import to_numpy
 from nestwright.ir.errors import ArgumentError, UnsupportedError, VerifyError
-from nestwright.ir.hlo.interp import evaluate
+from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.nodes import HloModule, Shape
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse

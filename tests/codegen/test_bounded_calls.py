@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nestwright.codegen.build import build
+from nestwright.codegen.driver.build import build
 from nestwright.ir.errors import ArgumentError
 from nestwright.ir.frontends.stablehlo.reader import parse as read_stablehlo
-from nestwright.ir.hlo.interp import evaluate
+from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.text import parse
 
 SUM = """HloModule m

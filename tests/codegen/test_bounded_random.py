@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestwright.codegen import parallel
-from nestwright.codegen.build import build
+from nestwright.codegen.driver import parallel
+from nestwright.codegen.driver.build import build
 from nestwright.ir.dtypes import f32, pred, s32
 from nestwright.ir.errors import UnsupportedError
-from nestwright.ir.hlo.interp import evaluate
+from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.nodes import (
     Computation,
     HloModule,

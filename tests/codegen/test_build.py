@@ -8,21 +8,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nestwright.codegen import parallel
-from nestwright.codegen.artifact import load
-from nestwright.codegen.build import build
-from nestwright.codegen.code import KernelCode
-from nestwright.codegen.groups import Groups, fuse_module, symbol
-from nestwright.codegen.plan import CopyThunk, WhileThunk, walk
+from nestwright.codegen.driver import parallel
+from nestwright.codegen.driver.artifact import load
+from nestwright.codegen.driver.build import build
+from nestwright.codegen.plan.code import KernelCode
+from nestwright.codegen.plan.groups import Groups, fuse_module, symbol
+from nestwright.codegen.plan.nodes import CopyThunk, WhileThunk, walk
 from nestwright.codegen.runtime.executable import Executable
 from nestwright.ir.errors import ArgumentError, ArtifactError, UnsupportedError
-from nestwright.ir.hlo.canonical import canonical_text
-from nestwright.ir.hlo.inputs import random_arguments
-from nestwright.ir.hlo.interp import evaluate
+from nestwright.ir.hlo.analysis.inputs import random_arguments
+from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse
+from nestwright.ir.hlo.text.canonical import canonical_text
 from nestwright.ir.target import Target
-from nestwright.schedule.trace import Trace
+from nestwright.schedule.language.trace import Trace
 
 ADD = "add { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT c = f32[] add(a, b) }\n"
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import nestwright as nw
-from nestwright.autotune.programs import Program
+from nestwright.autotune.tasks.programs import Program
 from nestwright.ir.elementwise import TABLE
-from nestwright.ir.hlo.interp import evaluate
+from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.nodes import HloModule
-from nestwright.ir.hlo.passes.complex_elements import FORMULAS
+from nestwright.ir.hlo.passes.complex.elements import FORMULAS
 from nestwright.ir.hlo.text import parse
 
 Array = np.ndarray[Any, Any]

@@ -15,17 +15,18 @@ import numpy as np
 import pytest
 
 import nestwright as nw
-from nestwright.codegen import nvptx, parallel, ptxas
-from nestwright.codegen.artifact import load
-from nestwright.codegen.build import build, compile_groups
-from nestwright.codegen.code import DeviceCode, Launch, from_parts, parts
-from nestwright.codegen.device_kernel import DeviceKernel
-from nestwright.codegen.groups import fuse_module
+from nestwright.codegen.driver import parallel
+from nestwright.codegen.driver.artifact import load
+from nestwright.codegen.driver.build import build, compile_groups
+from nestwright.codegen.driver.device_kernel import DeviceKernel
+from nestwright.codegen.driver.stages import stage_text
+from nestwright.codegen.plan.code import DeviceCode, Launch, from_parts, parts
+from nestwright.codegen.plan.groups import fuse_module
 from nestwright.codegen.runtime.executable import Executable
-from nestwright.codegen.stages import stage_text
+from nestwright.codegen.targets.cuda import nvptx, ptxas
 from nestwright.ir.errors import ArgumentError, ArtifactError, TargetError
 from nestwright.ir.gpus import runs_here
-from nestwright.ir.hlo.inputs import random_arguments
+from nestwright.ir.hlo.analysis.inputs import random_arguments
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.target import Target
@@ -210,7 +211,7 @@ def test_the_stages_of_a_gpu(made: Executable) -> None:
 
 
 def test_stages_are_dumped_in_order(tmp_path: Path) -> None:
-    from nestwright.codegen.dump import dump_stages
+    from nestwright.codegen.driver.dump import dump_stages
 
     written = dump_stages(parse(TEXT), Target.parse(TARGET), tmp_path, {})
     names = [p.name.split("_", 1)[1] for p in written[-6:]]
@@ -290,7 +291,7 @@ def test_a_function_runs_over_the_driver(fake: Any) -> None:
 
 
 def test_values_begin_at_lines_of_the_gpus_cache(made: Executable) -> None:
-    from nestwright.codegen.plan import accesses, walk
+    from nestwright.codegen.plan.nodes import accesses, walk
 
     text = TEXT.replace("ROOT t = f32[64,32] tanh(d)", (
         "u = f32[32,50] parameter(2)\n  e = f32[64,50] dot(d, u), lhs_contracting_dims={1}, "

@@ -12,18 +12,18 @@ from gpu_run.kit import right
 from gpu_run.kit.contents import case_folders
 
 import nestwright as nw
-from nestwright.codegen.artifact import load
-from nestwright.codegen.build import build
+from nestwright.codegen.driver.artifact import load
+from nestwright.codegen.driver.build import build
 from nestwright.codegen.runtime.cuda.arrays import DeviceArray
 from nestwright.ir.accuracy import relative_error, tolerance
 from nestwright.ir.dtypes import from_numpy
 from nestwright.ir.errors import TargetError
+from nestwright.ir.frontends.load import load_model
 from nestwright.ir.gpus import capability
-from nestwright.ir.hlo.inputs import random_arguments
-from nestwright.ir.hlo.interp import evaluate
+from nestwright.ir.hlo.analysis.inputs import random_arguments
+from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.nodes import HloModule
 from nestwright.ir.hlo.text import parse
-from nestwright.ir.load import load_model
 
 ROOT = Path(__file__).parents[2]
 LARGE = 100_000  # characters of HLO: larger models are for the benchmark

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from nestwright.codegen.plan import kernels
+from nestwright.codegen.plan.nodes import kernels
 from nestwright.codegen.runtime.cuda import device as device_module
 from nestwright.codegen.runtime.cuda import driver as driver_module
 from nestwright.codegen.runtime.cuda.driver import STICKY, Driver, DriverError

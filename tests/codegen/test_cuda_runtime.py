@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestwright.codegen import ptxas
-from nestwright.codegen.plan import kernels
+from nestwright.codegen.plan.nodes import kernels
 from nestwright.codegen.runtime.cuda import device as device_module
 from nestwright.codegen.runtime.cuda import dlpack, strided
 from nestwright.codegen.runtime.cuda.arrays import DeviceArray
@@ -24,6 +23,7 @@ from nestwright.codegen.runtime.cuda.device import SYNC
 from nestwright.codegen.runtime.cuda.driver import Driver, DriverError
 from nestwright.codegen.runtime.cuda.staging import PIECE
 from nestwright.codegen.runtime.executable import Executable
+from nestwright.codegen.targets.cuda import ptxas
 from nestwright.ir.dtypes import bf16, f32, pred
 from nestwright.ir.errors import (
     ArgumentError,
@@ -32,7 +32,7 @@ from nestwright.ir.errors import (
     UnsupportedError,
     VerifyError,
 )
-from nestwright.ir.hlo.interp import evaluate
+from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.target import Target
 
 ADD = """HloModule add

@@ -21,7 +21,7 @@ import pytest
 
 import nestwright as nw
 from nestwright.cli.arrays import read_constants
-from nestwright.codegen.artifact import is_artifact, load
+from nestwright.codegen.driver.artifact import is_artifact, load
 from nestwright.codegen.replay import archive as reports
 from nestwright.ir.errors import ArgumentError, ArtifactError, NestwrightError
 

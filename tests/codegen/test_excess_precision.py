@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 import nestwright as nw
-from nestwright.autotune.tasks import extract
-from nestwright.codegen import store
-from nestwright.codegen.oracle import Oracle, reference
+from nestwright.autotune.tasks.extract import extract
+from nestwright.codegen.driver import store
+from nestwright.codegen.driver.oracle import Oracle, reference
 from nestwright.codegen.replay import archive
 from nestwright.codegen.replay.locate import locate
 from nestwright.codegen.replay.run import Setting, replay
-from nestwright.ir.hlo.interp import evaluate
+from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.target import Target
 
@@ -284,7 +284,7 @@ def test_the_oracle_of_a_module_without_narrow_floats_is_the_module() -> None:
 
 
 def test_the_oracle_judges_the_graph_passes_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    from nestwright.codegen import oracle
+    from nestwright.codegen.driver import oracle
 
     module, x = nw.parse(OVERFLOW), np.full(40, 0.5, np.float16)
     right = oracle.optimize

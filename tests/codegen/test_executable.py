@@ -19,15 +19,16 @@ import numpy as np
 import pytest
 
 import nestwright as nw
-from nestwright.codegen import cpu, program
-from nestwright.codegen.artifact import is_artifact, load
-from nestwright.codegen.bundle import Bundle
-from nestwright.codegen.cpu_backend import shared_runtime
-from nestwright.codegen.plan import BufferSlice, CopyThunk, KernelThunk, Plan
+from nestwright.codegen.driver.artifact import is_artifact, load
+from nestwright.codegen.plan.bundle import Bundle
+from nestwright.codegen.plan.nodes import BufferSlice, CopyThunk, KernelThunk, Plan
+from nestwright.codegen.plan.seal import seal
+from nestwright.codegen.plan.signature import ArraySpec, Tree
 from nestwright.codegen.runtime import native
 from nestwright.codegen.runtime.executable import Executable
-from nestwright.codegen.seal import seal
-from nestwright.codegen.signature import ArraySpec, Tree
+from nestwright.codegen.targets.cpu import program
+from nestwright.codegen.targets.cpu import toolchain as cpu
+from nestwright.codegen.targets.cpu.backend import shared_runtime
 from nestwright.ir.dtypes import ALL, BY_NAME, DType, f32, to_numpy
 from nestwright.ir.errors import (
     ArgumentError,

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestwright.codegen.llvm_ir_build import Builder
-from nestwright.codegen.llvm_ir_core import Value
-from nestwright.codegen.llvm_ir_fold import lane_literals
+from nestwright.codegen.emit.llvm.build import Builder
+from nestwright.codegen.emit.llvm.core import Value
+from nestwright.codegen.emit.llvm.fold import lane_literals
 from nestwright.ir.dtypes import BY_NAME, DType, pred, to_numpy
 from nestwright.ir.target import Target
 

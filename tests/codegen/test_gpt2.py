@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import nestwright as nw
-from nestwright.ir.hlo.interp import evaluate
-from nestwright.ir.load import as_module, load_model
+from nestwright.ir.frontends.load import as_module, load_model
+from nestwright.ir.hlo.interp.evaluate import evaluate
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MODEL = EXAMPLES / "gpt2_greedy.hlo"

@@ -18,14 +18,14 @@ import numpy as np
 import pytest
 
 import nestwright as nw
-from nestwright.codegen import nvptx, ptxas
-from nestwright.codegen.groups import Groups, fuse_module
-from nestwright.codegen.llvm_ir_device import launches
+from nestwright.codegen.driver.lowering import loops
+from nestwright.codegen.emit.launches import launches
 from nestwright.codegen.lower.pipeline import lower
-from nestwright.codegen.lowering import loops
-from nestwright.codegen.registry import emit
+from nestwright.codegen.plan.groups import Groups, fuse_module
+from nestwright.codegen.targets.cuda import nvptx, ptxas
+from nestwright.codegen.targets.registry import emit
+from nestwright.ir.frontends.load import load_model
 from nestwright.ir.hlo.passes.pipeline import optimize
-from nestwright.ir.load import load_model
 from nestwright.ir.loop.nodes import Func
 from nestwright.ir.loop.verify import verify
 from nestwright.ir.target import Target

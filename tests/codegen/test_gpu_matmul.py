@@ -10,22 +10,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestwright.codegen import nvptx, ptxas
-from nestwright.codegen.kernel import compile_func
+from nestwright.codegen.driver.kernel import compile_func
+from nestwright.codegen.driver.prepack import split_packs
 from nestwright.codegen.lower.pipeline import lower
-from nestwright.codegen.prepack import split_packs
-from nestwright.codegen.registry import emit
+from nestwright.codegen.targets.cuda import nvptx, ptxas
+from nestwright.codegen.targets.registry import emit
 from nestwright.ir.dtypes import to_numpy
-from nestwright.ir.hlo.fuse import fuse
+from nestwright.ir.hlo.fuse.fusion import fuse
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.loop.interp import run
 from nestwright.ir.loop.nodes import Func, Scope
 from nestwright.ir.target import Target
-from nestwright.schedule.schedule import Schedule
+from nestwright.schedule.language.schedule import Schedule
 from nestwright.schedule.sketches.gpu.contraction import matmul_sketches
 from nestwright.schedule.sketches.gpu.matmul import find_matmul
-from nestwright.schedule.sketches.space import Sketch
+from nestwright.schedule.space.space import Sketch
 from nestwright.te.from_hlo import lower_group
 
 SIMULATED = Target.parse("cuda-sim -arch=sm_80 -tf32=1")

@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pytest
 
+from nestwright.autotune.log.records import DEFAULT_SKETCH
 from nestwright.autotune.measure import device as measured
 from nestwright.autotune.measure.check import RUNS
 from nestwright.autotune.measure.harness import Harness
 from nestwright.autotune.measure.protocol import Candidate, Job
 from nestwright.autotune.measure.standard import make_standard
 from nestwright.autotune.measure.worker import Worker
-from nestwright.autotune.programs import KERNEL, Program
-from nestwright.autotune.records import DEFAULT_SKETCH
-from nestwright.codegen import ptxas
-from nestwright.codegen.device_kernel import compile_device
-from nestwright.codegen.kernel import compile_func
-from nestwright.codegen.packing import packers
+from nestwright.autotune.tasks.programs import KERNEL, Program
+from nestwright.codegen.driver.device_kernel import compile_device
+from nestwright.codegen.driver.kernel import compile_func
+from nestwright.codegen.driver.packing import packers
+from nestwright.codegen.targets.cuda import ptxas
 from nestwright.ir.target import Target
-from nestwright.schedule.schedule import Schedule
+from nestwright.schedule.language.schedule import Schedule
 from nestwright.schedule.sketches.generate import generate
 
 TEXT = """HloModule task

@@ -38,11 +38,11 @@ import numpy as np
 
 import guarded_memory
 import nestwright as nw
-from nestwright.codegen import llvm_ir_access as access
-from nestwright.codegen.llvm_ir_build import Builder
-from nestwright.codegen.llvm_ir_core import Function
-from nestwright.codegen.llvm_ir_index import Indices
-from nestwright.codegen.plan import KernelThunk, walk
+from nestwright.codegen.emit import access as access
+from nestwright.codegen.emit.llvm.build import Builder
+from nestwright.codegen.emit.llvm.core import Function
+from nestwright.codegen.emit.index import Indices
+from nestwright.codegen.plan.nodes import KernelThunk, walk
 
 TEXT = """
 HloModule guarded
@@ -82,9 +82,9 @@ def shift(by, storing):
         store_element(em, buffer, at, value)
         inside.pop()
 
-    from nestwright.codegen import llvm_ir_stmt, llvm_ir_vector
+    from nestwright.codegen.emit import stmt, vector
 
-    llvm_ir_stmt.store_element = llvm_ir_vector.store_element = store
+    stmt.store_element = vector.store_element = store
     Indices.pointer = shifted
 
 

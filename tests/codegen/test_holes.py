@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import nestwright as nw
-from nestwright.codegen.groups import fuse_module
+from nestwright.codegen.plan.groups import fuse_module
 from nestwright.ir.hlo import parse
 from nestwright.ir.hlo.holes import has_holes
-from nestwright.ir.hlo.interp import evaluate
+from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.nodes import WindowDim
 from nestwright.ir.hlo.passes.pipeline import optimize
 

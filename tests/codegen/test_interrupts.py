@@ -377,7 +377,7 @@ def f(A: f32[64], C: f32[64]):
 def test_kernels_by_themselves_are_left() -> None:
     passes(
         """
-from nestwright.codegen.kernel import compile_func
+from nestwright.codegen.driver.kernel import compile_func
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.target import Target
 for text in sys.argv[1:]:
@@ -425,7 +425,7 @@ def test_building_with_helpers_is_left_with_nothing_behind() -> None:
     """A terminal sends Ctrl-C to the whole group of processes; the helpers are not in it."""
     done = child(
         r"""
-from nestwright.codegen import parallel
+from nestwright.codegen.driver import parallel
 children = []
 start = parallel._Helper.__init__
 def started(self, queue):

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestwright.codegen import cpu
-from nestwright.codegen.kernel import compile_func, compile_object
+from nestwright.codegen.driver.kernel import compile_func, compile_object
 from nestwright.codegen.lower.pipeline import lower
-from nestwright.codegen.registry import emit
 from nestwright.codegen.runtime import jit
 from nestwright.codegen.runtime.process import runtime
+from nestwright.codegen.targets.cpu import toolchain as cpu
+from nestwright.codegen.targets.registry import emit
 from nestwright.ir.dtypes import to_numpy
 from nestwright.ir.errors import ArgumentError, TargetError, UnsupportedError, VerifyError
 from nestwright.ir.loop.interp import run

@@ -8,14 +8,14 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from nestwright.codegen.artifact import load
-from nestwright.codegen.build import build
+from nestwright.codegen.driver.artifact import load
+from nestwright.codegen.driver.build import build
+from nestwright.codegen.driver.stages import stage_text
+from nestwright.codegen.plan.signature import ArraySpec
 from nestwright.codegen.runtime.arguments import as_seen, as_stored
-from nestwright.codegen.signature import ArraySpec
-from nestwright.codegen.stages import stage_text
 from nestwright.ir.dtypes import f32
 from nestwright.ir.errors import ArgumentError
-from nestwright.ir.hlo.interp import evaluate
+from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.layouts import entry_orders
 from nestwright.ir.hlo.nodes import HloModule
 from nestwright.ir.hlo.text import parse

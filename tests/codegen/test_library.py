@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestwright.codegen.artifact import load
-from nestwright.codegen.build import build
-from nestwright.codegen.plan import from_json, to_json
+from nestwright.codegen.driver.artifact import load
+from nestwright.codegen.driver.build import build
+from nestwright.codegen.plan.nodes import from_json, to_json
 from nestwright.codegen.runtime.executable import Executable
 from nestwright.ir.errors import ArgumentError, ArtifactError, LibraryError, UnsupportedError
 from nestwright.ir.hlo import parse
-from nestwright.ir.hlo.interp import evaluate
+from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.library.call import LibraryCall
 from nestwright.ir.library.registry import register_custom_call, unregister_custom_call
 

@@ -17,8 +17,8 @@ from nestwright.ir.frontends.hlo_proto.writer import to_proto
 from nestwright.ir.hlo import parse
 from nestwright.ir.hlo.limits import ARRAY_BYTES, CALL_DEPTH, INSTRUCTIONS
 from nestwright.ir.hlo.nodes import HloModule
-from nestwright.ir.hlo.passes.fold_constants import fold_constants
 from nestwright.ir.hlo.passes.pipeline import optimize
+from nestwright.ir.hlo.passes.simplify.fold_constants import fold_constants
 
 HEAD = """add { a = f32[] parameter(0)
   b = f32[] parameter(1)
@@ -216,8 +216,8 @@ CHILD = """
 import json, resource, sys
 import nestwright as nw
 from nestwright.ir.errors import NestwrightError
-from nestwright.ir.load import read_model
-import nestwright.codegen.build
+from nestwright.ir.frontends.load import read_model
+import nestwright.codegen.driver.build
 nw.register_custom_call("which", lambda call, x: None)
 warm = "HloModule w ENTRY e { x = f32[8] parameter(0) ROOT y = f32[8] tanh(x) }"
 nw.build(nw.parse(warm), cache=False)

@@ -13,14 +13,18 @@ import numpy as np
 import pytest
 
 from nestwright.autotune import peak
-from nestwright.codegen import cpu, ll_template, vector_math_quadrant, vector_math_single
-from nestwright.codegen.ll_template import render
-from nestwright.codegen.llvm_ir_remainder import remainder_text
-from nestwright.codegen.runtime import entry_ir, interrupts_ir, layout, pool
+from nestwright.codegen.emit.llvm import template as ll_template
+from nestwright.codegen.emit.llvm.remainder import remainder_text
+from nestwright.codegen.emit.llvm.template import render
+from nestwright.codegen.math import quadrant as vector_math_quadrant
+from nestwright.codegen.math import single as vector_math_single
+from nestwright.codegen.plan.struct_table import Struct
+from nestwright.codegen.runtime import layout
 from nestwright.codegen.runtime.jit import llvm_machine
-from nestwright.codegen.sim import layout as sim_layout
-from nestwright.codegen.sim import matrix_ir, runtime_ir
-from nestwright.codegen.struct_table import Struct
+from nestwright.codegen.runtime.sim import layout as sim_layout
+from nestwright.codegen.targets.cpu import entry_ir, interrupts_ir, pool
+from nestwright.codegen.targets.cpu import toolchain as cpu
+from nestwright.codegen.targets.sim import matrix_ir, runtime_ir
 from nestwright.ir.dtypes import f32, f64
 from nestwright.ir.errors import VerifyError
 from nestwright.ir.loop.intrinsics import TABLE
@@ -51,7 +55,7 @@ def modules(target: Target) -> Iterator[str]:
         vector_math_single.quadrant_text(),
     ):
         yield INTRINSICS + function.replace("define internal", "define")
-    yield render("nestwright.codegen", "llvm_faults.ll")
+    yield render("nestwright.codegen.driver", "llvm_faults.ll")
 
 
 INTRINSICS = """
@@ -64,7 +68,7 @@ declare i32 @llvm.fshl.i32(i32, i32, i32)
 
 def test_the_end_of_a_coroutine_is_one_of_llvms() -> None:
     """The template is well formed in some versions of LLVM, and tells them from the others."""
-    text = render("nestwright.codegen", "coroutine_end.ll")
+    text = render("nestwright.codegen.targets.cpu", "coroutine_end.ll")
     assert cpu.coroutine_end() == ("void" if well_formed(text) else "i1")
     assert well_formed(text) != well_formed(text.replace("void @llvm", "i1 @llvm"))
 
@@ -97,7 +101,8 @@ def test_every_template_is_tested(monkeypatch: pytest.MonkeyPatch) -> None:
     for triple in TRIPLES:
         for _ in modules(Target.parse(f"llvm -mtriple={triple}")):
             pass
-    assert read == set(templates()) - {ROOT / "codegen" / "coroutine_end.ll"}  # has its own test
+    own_test = ROOT / "codegen/targets/cpu/coroutine_end.ll"
+    assert read == set(templates()) - {own_test}
 
 
 @pytest.mark.parametrize("path", templates(), ids=lambda path: path.name)

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pytest
 
-from nestwright.codegen.kernel import compile_func
+from nestwright.codegen.driver.kernel import compile_func
 from nestwright.ir import dtypes
 from nestwright.ir.dtypes import DType, to_numpy
 from nestwright.ir.elementwise import TABLE

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestwright.codegen.lower.flatten import flatten
-from nestwright.codegen.lower.hoist_init import hoist_init
-from nestwright.codegen.lower.name_quotients import name_quotients
-from nestwright.codegen.lower.open_blocks import open_blocks
-from nestwright.codegen.lower.partition import partition
+from nestwright.codegen.lower.passes.flatten import flatten
+from nestwright.codegen.lower.passes.hoist_init import hoist_init
+from nestwright.codegen.lower.passes.lower_blocks import open_blocks
+from nestwright.codegen.lower.passes.name_quotients import name_quotients
+from nestwright.codegen.lower.passes.partition import partition
+from nestwright.codegen.lower.passes.place import compact, place_buffers
+from nestwright.codegen.lower.passes.promote import promote
+from nestwright.codegen.lower.passes.unroll import choose_unrolling
+from nestwright.codegen.lower.passes.workspace import workspace_bytes
 from nestwright.codegen.lower.pipeline import lower, stages
-from nestwright.codegen.lower.place import compact, place_buffers
-from nestwright.codegen.lower.promote import promote
-from nestwright.codegen.lower.unroll import choose_unrolling
-from nestwright.codegen.lower.workspace import workspace_bytes
 from nestwright.ir.loop.interp import run
 from nestwright.ir.loop.nodes import Func
 from nestwright.ir.loop.parser import parse

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestwright.codegen.kernel import Kernel, compile_flat, load
-from nestwright.codegen.registry import emit
+from nestwright.codegen.driver.kernel import Kernel, compile_flat, load
+from nestwright.codegen.targets.registry import emit
 from nestwright.ir.conversion import convert
 from nestwright.ir.dtypes import ALL, BY_NAME, index, pred, to_numpy
 from nestwright.ir.formats import is_narrow

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestwright.codegen.kernel import compile_func
+from nestwright.codegen.driver.kernel import compile_func
 from nestwright.ir.dtypes import DType, f32, f64
 from nestwright.ir.loop.build import add, mul, op
 from nestwright.ir.loop.nodes import Buffer, Const, For, Func, Kind, Load, Store, Var

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestwright.codegen import llvm_ir
-from nestwright.codegen.kernel import compile_func
-from nestwright.codegen.llvm_ir_core import Value
-from nestwright.codegen.llvm_ir_expr import Emitter
+from nestwright.codegen.driver.kernel import compile_func
+from nestwright.codegen.emit import module as llvm_ir
+from nestwright.codegen.emit.expr import Emitter
+from nestwright.codegen.emit.llvm.core import Value
 from nestwright.ir.dtypes import DType, f32, f64, to_numpy
 from nestwright.ir.loop.build import op
 from nestwright.ir.loop.nodes import Buffer, Const, For, Func, Load, Store, Var

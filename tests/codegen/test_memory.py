@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nestwright.codegen.coalesce import coalesce
-from nestwright.codegen.memory import ALIGNMENT, Lifetime, assign, lifetimes, place
-from nestwright.codegen.plan import (
+from nestwright.codegen.plan.coalesce import coalesce
+from nestwright.codegen.plan.memory import ALIGNMENT, Lifetime, assign, lifetimes, place
+from nestwright.codegen.plan.nodes import (
     BufferSlice,
     ConditionalThunk,
     CopyThunk,

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 import nestwright as nw
-from nestwright.codegen.kernel import compile_func
+from nestwright.codegen.driver.kernel import compile_func
 from nestwright.ir.conversion import convert
 from nestwright.ir.dtypes import ALL, BY_NAME, DType, f16, f32, f64, to_numpy
 from nestwright.ir.formats import FORMATS, is_narrow
-from nestwright.ir.hlo.interp import evaluate
+from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.loop.nodes import Buffer, Cast, Const, For, Func, Kind, Load, Store, Var
 from nestwright.ir.loop.visit import seq

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from nestwright.codegen import nvptx, ptxas
-from nestwright.codegen.ptxas import Usage
-from nestwright.codegen.registry import emit
+from nestwright.codegen.targets.cuda import nvptx, ptxas
+from nestwright.codegen.targets.cuda.ptxas import Usage
+from nestwright.codegen.targets.registry import emit
 from nestwright.ir.errors import TargetError, UnsupportedError, VerifyError
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.target import Target

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
-from nestwright.codegen import nvptx, ptxas
-from nestwright.codegen.registry import emit
+from nestwright.codegen.targets.cuda import nvptx, ptxas
+from nestwright.codegen.targets.registry import emit
 from nestwright.ir import dtypes
 from nestwright.ir.dtypes import DType
 from nestwright.ir.elementwise import TABLE

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestwright.codegen.build import build
+from nestwright.codegen.driver.build import build
 from nestwright.ir.errors import UnsupportedError
-from nestwright.ir.hlo.inputs import random_arguments
-from nestwright.ir.hlo.interp import evaluate
+from nestwright.ir.hlo.analysis.inputs import random_arguments
+from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse, show
 

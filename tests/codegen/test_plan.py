@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nestwright.codegen.plan import (
+from nestwright.codegen.plan.nodes import (
     BufferSlice,
     ConditionalThunk,
     CopyThunk,
@@ -20,7 +20,7 @@ from nestwright.codegen.plan import (
     show,
     to_json,
 )
-from nestwright.codegen.signature import ArraySpec
+from nestwright.codegen.plan.signature import ArraySpec
 from nestwright.ir.dtypes import f32, s32
 from nestwright.ir.errors import ArtifactError
 

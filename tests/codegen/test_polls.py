@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestwright.codegen import polls
-from nestwright.codegen.build import build
-from nestwright.codegen.code import polls as code_polls
-from nestwright.codegen.cpu_backend import shared_runtime
-from nestwright.codegen.kernel import compile_func
-from nestwright.codegen.program import BUDGET, LARGE_UNITS, module_text
+from nestwright.codegen.driver.build import build
+from nestwright.codegen.driver.kernel import compile_func
+from nestwright.codegen.emit import polls
+from nestwright.codegen.plan.code import polls as code_polls
 from nestwright.codegen.runtime.interrupts import WATCHED, means_interrupt
 from nestwright.codegen.runtime.process import SHARED, runtime
+from nestwright.codegen.targets.cpu.backend import shared_runtime
+from nestwright.codegen.targets.cpu.program import BUDGET, LARGE_UNITS, module_text
 from nestwright.ir.hlo import parse
 from nestwright.ir.library.registry import register_custom_call, unregister_custom_call
 from nestwright.ir.loop.interp import run as interpret

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from nestwright.codegen import cpu
-from nestwright.codegen.runtime import jit, pool
+from nestwright.codegen.runtime import jit
 from nestwright.codegen.runtime.process import runtime
+from nestwright.codegen.targets.cpu import pool
+from nestwright.codegen.targets.cpu import toolchain as cpu
 from nestwright.ir.target import Target
 
 BODIES = """

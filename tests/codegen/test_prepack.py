@@ -18,29 +18,29 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestwright.codegen import parallel, worker
-from nestwright.codegen.build import build
-from nestwright.codegen.code import KernelCode
-from nestwright.codegen.groups import fuse_module
-from nestwright.codegen.kernel import compile_func, compile_object, load
-from nestwright.codegen.lowering import compile_text
-from nestwright.codegen.packing import packers
-from nestwright.codegen.plan import BufferSlice, KernelThunk, walk
-from nestwright.codegen.prepack import split_packs
+from nestwright.codegen.driver import parallel, worker
+from nestwright.codegen.driver.build import build
+from nestwright.codegen.driver.kernel import compile_func, compile_object, load
+from nestwright.codegen.driver.lowering import compile_text
+from nestwright.codegen.driver.packing import packers
+from nestwright.codegen.driver.prepack import split_packs
+from nestwright.codegen.plan.code import KernelCode
+from nestwright.codegen.plan.groups import fuse_module
+from nestwright.codegen.plan.nodes import BufferSlice, KernelThunk, walk
 from nestwright.codegen.runtime.executable import Executable
-from nestwright.ir.hlo.canonical import canonical_text
-from nestwright.ir.hlo.inputs import random_arguments
-from nestwright.ir.hlo.interp import evaluate
+from nestwright.ir.hlo.analysis.inputs import random_arguments
+from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.nodes import HloModule
-from nestwright.ir.hlo.passes.freeze_parameters import freeze
 from nestwright.ir.hlo.passes.pipeline import optimize
+from nestwright.ir.hlo.passes.prepare.freeze_parameters import freeze
 from nestwright.ir.hlo.text import parse
+from nestwright.ir.hlo.text.canonical import canonical_text
 from nestwright.ir.loop.nodes import Func
 from nestwright.ir.loop.parser import parse as parse_loops
 from nestwright.ir.loop.printer import show
 from nestwright.ir.loop.verify import verify
 from nestwright.ir.target import Target
-from nestwright.schedule.schedule import Schedule
+from nestwright.schedule.language.schedule import Schedule
 from nestwright.schedule.sketches.generate import generate
 from nestwright.te.from_hlo import lower_group
 
@@ -408,7 +408,7 @@ def test_the_stages_show_what_is_built() -> None:
 
 LOAD = """
 import hashlib, sys, numpy as np
-from nestwright.codegen.artifact import load
+from nestwright.codegen.driver.artifact import load
 exe = load(sys.argv[1])
 print(hashlib.sha256(exe(np.load(sys.argv[2])).tobytes()).hexdigest())
 """

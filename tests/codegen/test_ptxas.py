@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from nestwright.codegen import ptxas
-from nestwright.codegen.ptxas import Cubin, Ptxas, Usage
+from nestwright.codegen.targets.cuda import ptxas
+from nestwright.codegen.targets.cuda.ptxas import Cubin, Ptxas, Usage
 from nestwright.ir.errors import NestwrightWarning, TargetError
 
 TOLD = """\

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestwright.codegen.build import build
+from nestwright.codegen.driver.build import build
 from nestwright.ir.errors import UnsupportedError, VerifyError
-from nestwright.ir.hlo.interp import evaluate
+from nestwright.ir.hlo.analysis.verify import verify
+from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.nodes import HloModule
-from nestwright.ir.hlo.passes.expand_random_bits import expand_random_bits
+from nestwright.ir.hlo.passes.expand.random_bits import expand_random_bits
 from nestwright.ir.hlo.text import parse
-from nestwright.ir.hlo.verify import verify
 
 STATE = np.array([0x1234567890ABCDEF, 0xFFFFFFFFFFFFFFFF, 5], np.uint64)
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from nestwright.codegen import nvptx, ptxas
-from nestwright.codegen.build import build
-from nestwright.codegen.code import DeviceCode
-from nestwright.codegen.groups import fuse_module
-from nestwright.codegen.llvm_ir_device import launches, nests
+from nestwright.codegen.driver.build import build
+from nestwright.codegen.emit.launches import launches, nests
 from nestwright.codegen.lower.gpu.limits import reduction_bytes
 from nestwright.codegen.lower.pipeline import lower
-from nestwright.codegen.registry import emit
+from nestwright.codegen.plan.code import DeviceCode
+from nestwright.codegen.plan.groups import fuse_module
+from nestwright.codegen.targets.cuda import nvptx, ptxas
+from nestwright.codegen.targets.registry import emit
 from nestwright.ir.errors import UnsupportedError
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.loop.nodes import Func
 from nestwright.ir.target import Target
-from nestwright.schedule.schedule import Schedule
+from nestwright.schedule.language.schedule import Schedule
 from nestwright.schedule.sketches.generate import default_schedule, generate
 from nestwright.te.from_hlo import lower_group
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestwright.codegen.kernel import Kernel, compile_flat, load
-from nestwright.codegen.sim.process import SEED
+from nestwright.codegen.driver.kernel import Kernel, compile_flat, load
+from nestwright.codegen.runtime.sim.process import SEED
 from nestwright.ir.errors import ArgumentError, SimulationError, UnsupportedError
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.loop.verify import verify

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestwright.codegen.kernel import Kernel, compile_flat, load
+from nestwright.codegen.driver.kernel import Kernel, compile_flat, load
 from nestwright.ir.dtypes import DType, bf16, f16, f32, s8, to_numpy
 from nestwright.ir.errors import SimulationError, UnsupportedError
 from nestwright.ir.loop.intrinsics import tf32

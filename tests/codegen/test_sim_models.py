@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import nestwright as nw
-from nestwright.codegen.program import module_text
+from nestwright.codegen.plan.symbols import SIMULATION_FAILED
 from nestwright.codegen.runtime.native import Native
-from nestwright.codegen.sim.executable import Simulated
-from nestwright.codegen.sim.layout import Kind
-from nestwright.codegen.symbols import SIMULATION_FAILED
-from nestwright.ir.hlo.interp import evaluate
+from nestwright.codegen.runtime.sim.executable import Simulated
+from nestwright.codegen.runtime.sim.layout import Kind
+from nestwright.codegen.targets.cpu.program import module_text
+from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.target import Target
 
 TARGET = "cuda-sim -arch=sm_80"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import nestwright as nw
-from nestwright.codegen import store
+from nestwright.codegen.driver import store
 from nestwright.ir.errors import NestwrightWarning, ParseError
 from nestwright.ir.target import Target
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestwright.codegen.build import build
-from nestwright.codegen.plan import WhileThunk, from_json, to_json, walk
-from nestwright.ir.hlo.interp import evaluate
+from nestwright.codegen.driver.build import build
+from nestwright.codegen.plan.nodes import WhileThunk, from_json, to_json, walk
+from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.text import parse
 
 LOOP = """HloModule m

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from nestwright.codegen import nvptx, parallel, workers
-from nestwright.codegen.lowering import compile_text
+from nestwright.codegen.driver import parallel
+from nestwright.codegen.driver.lowering import compile_text
+from nestwright.codegen.targets import workers
+from nestwright.codegen.targets.cuda import nvptx
 from nestwright.ir.target import Target
 
 GIB = 1 << 30

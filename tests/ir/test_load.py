@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from nestwright.ir import load
 from nestwright.ir.errors import ParseError, UnsupportedError
+from nestwright.ir.frontends import load
 from nestwright.ir.frontends.hlo_proto.writer import to_proto
+from nestwright.ir.frontends.load import load_model
 from nestwright.ir.hlo.text import parse, show
-from nestwright.ir.load import load_model
 
 LAYOUT = ", entry_computation_layout={(f32[4]{0})->f32[4]{0}}"
 

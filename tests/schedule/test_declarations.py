@@ -16,10 +16,10 @@ from nestwright.schedule import cursor
 from nestwright.schedule.cursor import BlockRef, LoopRef
 from nestwright.schedule.declare import PRIMITIVES
 from nestwright.schedule.errors import ScheduleError
-from nestwright.schedule.listing import methods_text, page_text
+from nestwright.schedule.language.listing import methods_text, page_text
+from nestwright.schedule.language.schedule import Schedule
+from nestwright.schedule.language.trace import Trace
 from nestwright.schedule.primitives import matmul, reduce, stage
-from nestwright.schedule.schedule import Schedule
-from nestwright.schedule.trace import Trace
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,7 +33,7 @@ def product() -> Func:
 
 
 def test_methods_are_as_declared(request: pytest.FixtureRequest) -> None:
-    file, text = ROOT / "schedule/methods.py", methods_text(PRIMITIVES.values())
+    file, text = ROOT / "schedule/language/methods.py", methods_text(PRIMITIVES.values())
     if request.config.getoption("--bless"):
         file.write_text(text)
     assert file.read_text() == text, "pytest --bless tests/schedule writes it"

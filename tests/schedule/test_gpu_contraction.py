@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from nestwright.ir.dtypes import to_numpy
-from nestwright.ir.hlo.fuse import fuse
+from nestwright.ir.hlo.fuse.fusion import fuse
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.loop.interp import run
@@ -19,11 +19,11 @@ from nestwright.ir.loop.nodes import Func, Intrinsic, Kind
 from nestwright.ir.loop.verify import verify
 from nestwright.ir.loop.visit import equal, walk
 from nestwright.ir.target import Target
-from nestwright.schedule.schedule import Schedule, Trace
+from nestwright.schedule.language.schedule import Schedule, Trace
 from nestwright.schedule.sketches.generate import generate
 from nestwright.schedule.sketches.gpu.contraction import matmul_sketches
 from nestwright.schedule.sketches.gpu.matmul import Matmul, find_matmul
-from nestwright.schedule.sketches.space import Sketch
+from nestwright.schedule.space.space import Sketch
 from nestwright.te.from_hlo import lower_group
 
 SM80 = Target.parse("cuda -arch=sm_80")

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestwright.codegen.kernel import compile_func
-from nestwright.codegen.llvm_ir_device import launches
+from nestwright.codegen.driver.kernel import compile_func
+from nestwright.codegen.emit.launches import launches
 from nestwright.codegen.lower.pipeline import lower
 from nestwright.ir.dtypes import to_numpy
-from nestwright.ir.hlo.fuse import fuse
+from nestwright.ir.hlo.fuse.fusion import fuse
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.loop.interp import run
@@ -29,10 +29,10 @@ from nestwright.ir.loop.printer import show
 from nestwright.ir.loop.verify import verify
 from nestwright.ir.loop.visit import equal, exprs, walk, walk_expr
 from nestwright.ir.target import Target
-from nestwright.schedule.schedule import Schedule
+from nestwright.schedule.language.schedule import Schedule
+from nestwright.schedule.language.trace import Trace
 from nestwright.schedule.sketches.generate import default_schedule, generate
-from nestwright.schedule.sketches.space import Choices, Sketch
-from nestwright.schedule.trace import Trace
+from nestwright.schedule.space.space import Choices, Sketch
 from nestwright.te.from_hlo import lower_group
 
 Array = np.ndarray[Any, Any]

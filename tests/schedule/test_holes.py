@@ -14,7 +14,7 @@ from nestwright.ir.loop.nodes import Func
 from nestwright.ir.loop.visit import equal
 from nestwright.ir.target import Target
 from nestwright.schedule.errors import ScheduleError
-from nestwright.schedule.schedule import Schedule, Trace
+from nestwright.schedule.language.schedule import Schedule, Trace
 from nestwright.schedule.sketches.generate import default_schedule, generate
 from nestwright.schedule.sketches.sampled import RULES, written_sketch
 

@@ -16,7 +16,7 @@ from nestwright.ir.loop.printer import show
 from nestwright.ir.loop.verify import verify
 from nestwright.ir.loop.visit import equal
 from nestwright.schedule.errors import ScheduleError
-from nestwright.schedule.schedule import Schedule, Trace
+from nestwright.schedule.language.schedule import Schedule, Trace
 
 MATMUL = """\
 @func(outputs=1)

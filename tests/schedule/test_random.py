@@ -17,9 +17,9 @@ from nestwright.ir.loop.nodes import AxisKind, Block, For, Func, Kind
 from nestwright.ir.loop.printer import show
 from nestwright.ir.loop.visit import equal, walk
 from nestwright.ir.target import Target
+from nestwright.schedule.language.schedule import Schedule, Trace
 from nestwright.schedule.legality import bound_vars
 from nestwright.schedule.limits import check_limits
-from nestwright.schedule.schedule import Schedule, Trace
 
 GPU = Target.parse("cuda-sim -arch=sm_80").gpu
 Machine = Callable[[Func, list[np.ndarray[Any, Any]], int], list[np.ndarray[Any, Any]]]

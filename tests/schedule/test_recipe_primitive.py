@@ -14,9 +14,9 @@ from nestwright.ir.loop.visit import equal
 from nestwright.schedule.cursor import BlockRef, LoopRef
 from nestwright.schedule.declare import PRIMITIVES, primitive
 from nestwright.schedule.errors import ScheduleError
-from nestwright.schedule.listing import methods_text, page_text
+from nestwright.schedule.language.listing import methods_text, page_text
+from nestwright.schedule.language.schedule import Schedule, Trace
 from nestwright.schedule.primitives.loops import add_unit_loop, split
-from nestwright.schedule.schedule import Schedule, Trace
 
 
 @pytest.fixture

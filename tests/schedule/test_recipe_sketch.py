@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 import nestwright.te as te
-from nestwright.autotune.features import NAMES, Encoder
+from nestwright.autotune.cost.features import NAMES, Encoder
 from nestwright.autotune.search.space import Space
 from nestwright.ir.loop.nodes import Func
 from nestwright.ir.target import Target
-from nestwright.schedule.schedule import Schedule
+from nestwright.schedule.language.schedule import Schedule
+from nestwright.schedule.sketches.cpu.matching import CPU, Work
 from nestwright.schedule.sketches.generate import generate
 from nestwright.schedule.sketches.gpu.clusters import CLUSTERS, Cluster
-from nestwright.schedule.sketches.matching import CPU, Work
-from nestwright.schedule.sketches.space import Choices, Sketch
+from nestwright.schedule.space.space import Choices, Sketch
 
 HOST = Target.parse("cpu -mcpu=haswell -threads=2")
 GPU = Target.parse("cuda -arch=sm_90")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import nestwright.te as te
-from nestwright.codegen.kernel import compile_func
+from nestwright.codegen.driver.kernel import compile_func
 from nestwright.ir.loop.interp import run
 from nestwright.ir.loop.nodes import Block
 from nestwright.ir.loop.parser import parse
@@ -17,8 +17,8 @@ from nestwright.ir.loop.printer import show
 from nestwright.ir.loop.verify import verify
 from nestwright.ir.target import Target
 from nestwright.schedule.combiner import Combiner, combiner_of
-from nestwright.schedule.schedule import Schedule
-from nestwright.schedule.sketches.contraction import INLINE
+from nestwright.schedule.language.schedule import Schedule
+from nestwright.schedule.sketches.cpu.contraction import INLINE
 from nestwright.schedule.sketches.generate import generate
 
 Pair = Sequence[te.Value]

@@ -14,7 +14,7 @@ from nestwright.ir.errors import NestwrightError
 from nestwright.ir.loop.parser import parse
 from nestwright.schedule.cursor import LoopRef
 from nestwright.schedule.errors import ScheduleError
-from nestwright.schedule.schedule import Schedule
+from nestwright.schedule.language.schedule import Schedule
 
 MATMUL = """\
 @func(outputs=1)

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestwright.codegen.kernel import compile_func
+from nestwright.codegen.driver.kernel import compile_func
 from nestwright.ir.dtypes import to_numpy
-from nestwright.ir.hlo.fuse import fuse
+from nestwright.ir.hlo.fuse.fusion import fuse
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.loop.interp import run
@@ -28,12 +28,21 @@ from nestwright.ir.loop.printer import show
 from nestwright.ir.loop.verify import verify
 from nestwright.ir.loop.visit import equal, walk
 from nestwright.ir.target import Target
+from nestwright.schedule.language.schedule import Schedule
+from nestwright.schedule.language.trace import Trace
 from nestwright.schedule.legality import bound_vars
-from nestwright.schedule.schedule import Schedule
-from nestwright.schedule.sketches import alone, rows, tiling, total
+from nestwright.schedule.sketches.cpu import (
+    fallback as alone,
+)
+from nestwright.schedule.sketches.cpu import (
+    full_reduction as total,
+)
+from nestwright.schedule.sketches.cpu import (
+    rows,
+    tiling,
+)
 from nestwright.schedule.sketches.generate import default_schedule, generate
-from nestwright.schedule.sketches.space import Choices, Sketch
-from nestwright.schedule.trace import Trace
+from nestwright.schedule.space.space import Choices, Sketch
 from nestwright.te.from_hlo import lower_group
 
 Array = np.ndarray[Any, Any]

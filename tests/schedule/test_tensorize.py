@@ -17,7 +17,7 @@ from nestwright.ir.loop.verify import verify
 from nestwright.ir.loop.visit import equal, walk
 from nestwright.schedule.cursor import LoopRef
 from nestwright.schedule.errors import ScheduleError
-from nestwright.schedule.schedule import Schedule, Trace
+from nestwright.schedule.language.schedule import Schedule, Trace
 
 MATMUL = """\
 @func(outputs=1)

@@ -18,9 +18,9 @@ from nestwright.ir.loop.visit import equal
 from nestwright.ir.target import Target
 from nestwright.schedule.combiner import combiner_of
 from nestwright.schedule.cursor import nest
+from nestwright.schedule.language.schedule import Schedule, Trace
 from nestwright.schedule.launches import launch_of, top_of
 from nestwright.schedule.limits import check_limits, shared_bytes
-from nestwright.schedule.schedule import Schedule, Trace
 
 Array = np.ndarray[Any, Any]
 Machine = Callable[[Func, Sequence[Array], int], list[Array]]

@@ -13,8 +13,8 @@ from nestwright.ir.loop.nodes import Func
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.target import Target
 from nestwright.schedule.errors import ScheduleError
+from nestwright.schedule.language.schedule import Schedule
 from nestwright.schedule.limits import check_limits, require_limits
-from nestwright.schedule.schedule import Schedule
 
 GPU = Target.parse("cuda-sim -arch=sm_80").gpu
 Ask = Callable[[Schedule], object]

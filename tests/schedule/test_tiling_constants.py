@@ -12,23 +12,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestwright.codegen.kernel import compile_func
-from nestwright.codegen.prepack import split_packs
-from nestwright.ir.hlo.fuse import fuse
-from nestwright.ir.hlo.passes.freeze_parameters import freeze
+from nestwright.codegen.driver.kernel import compile_func
+from nestwright.codegen.driver.prepack import split_packs
+from nestwright.ir.hlo.fuse.fusion import fuse
 from nestwright.ir.hlo.passes.pipeline import optimize
+from nestwright.ir.hlo.passes.prepare.freeze_parameters import freeze
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.loop.interp import run
 from nestwright.ir.loop.nodes import Func
 from nestwright.ir.loop.verify import verify
 from nestwright.ir.loop.visit import equal
 from nestwright.ir.target import Target
-from nestwright.schedule.schedule import Schedule
-from nestwright.schedule.sketches import tiling
-from nestwright.schedule.sketches.contraction import AHEAD
+from nestwright.schedule.language.schedule import Schedule
+from nestwright.schedule.language.trace import Trace
+from nestwright.schedule.sketches.cpu import tiling
+from nestwright.schedule.sketches.cpu.contraction import AHEAD
 from nestwright.schedule.sketches.generate import generate
-from nestwright.schedule.sketches.space import Choices, Sketch
-from nestwright.schedule.trace import Trace
+from nestwright.schedule.space.space import Choices, Sketch
 from nestwright.te.from_hlo import lower_group
 
 Array = np.ndarray[Any, Any]

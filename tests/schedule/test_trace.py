@@ -13,8 +13,8 @@ from nestwright.ir.errors import NestwrightError
 from nestwright.ir.loop.nodes import Func
 from nestwright.ir.loop.visit import equal
 from nestwright.schedule.errors import ScheduleError
-from nestwright.schedule.schedule import Schedule
-from nestwright.schedule.trace import Trace
+from nestwright.schedule.language.schedule import Schedule
+from nestwright.schedule.language.trace import Trace
 
 
 def matmul() -> Func:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from nestwright.ir.dtypes import to_numpy
-from nestwright.ir.hlo.fuse import Group, fuse
-from nestwright.ir.hlo.interp import evaluate_computation
+from nestwright.ir.hlo.fuse.fusion import Group, fuse
+from nestwright.ir.hlo.interp.evaluate import evaluate_computation
 from nestwright.ir.hlo.nodes import Shape
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse

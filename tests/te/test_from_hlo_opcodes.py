@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nestwright.ir.dtypes import to_numpy
-from nestwright.ir.hlo.interp import evaluate
+from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.nodes import Shape
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.loop import interp

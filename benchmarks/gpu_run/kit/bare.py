@@ -31,7 +31,7 @@ nw.build({SOFTMAX!r}, target={ARCH!r})
 """
 BLEND = f"""
 import tempfile, nestwright as nw
-from nestwright.autotune.model import make_regressor
+from nestwright.autotune.cost.model import make_regressor
 print(make_regressor(0)[1] or "xgboost")
 with tempfile.TemporaryDirectory() as folder:
     nw.tune({SOFTMAX!r}, trials=14, log=folder + "/log.jsonl")

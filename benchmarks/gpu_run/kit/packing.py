@@ -67,9 +67,9 @@ def wheels(folder: Path) -> None:
 
 def corpus(folder: Path, source: Path | None = None) -> None:
     """Small models, each with the interpreter's results for the arguments of seed 0."""
-    from nestwright.ir.hlo.inputs import random_arguments
-    from nestwright.ir.hlo.interp import evaluate
-    from nestwright.ir.load import load_model
+    from nestwright.ir.frontends.load import load_model
+    from nestwright.ir.hlo.analysis.inputs import random_arguments
+    from nestwright.ir.hlo.interp.evaluate import evaluate
 
     models_of = contents.corpus() if source is None else source
     for path in sorted(models_of.glob("*.hlo")):
@@ -86,7 +86,7 @@ def corpus(folder: Path, source: Path | None = None) -> None:
 
 def kernels(folder: Path, small: bool = False) -> None:
     """Every workload: building them all takes longer than a part of gpu.py may."""
-    from nestwright.codegen.build import build
+    from nestwright.codegen.driver.build import build
     from nestwright.ir.hlo.text import parse
 
     for work in workloads.every(small):
@@ -107,7 +107,7 @@ def whole_model(name: str, model: models.Model) -> prebuilt.Prebuilt:
         from jax import export
     except ImportError as error:
         raise Refused(f"models need jax and flatbuffers to be packed: {error}") from None
-    from nestwright.codegen.build import build
+    from nestwright.codegen.driver.build import build
     from nestwright.ir.hlo.text import parse
     from nestwright.ir.target import Target
 

@@ -39,7 +39,7 @@ from ....ir.loop.nodes import (
 from ....ir.loop.simplify import simplify
 from ....ir.loop.visit import free_vars, map_stmt, seq, substitute_expr, walk
 from ....ir.target import Target
-from ..layout import offset
+from ..passes.layout import offset
 
 NOTE = "async"
 COMMIT = Intrinsic("commit_async")

@@ -37,8 +37,8 @@ from ....ir.loop.nodes import (
 )
 from ....ir.loop.printer import show
 from ....ir.loop.visit import exprs, free_vars, map_stmt, seq, substitute_expr, walk, walk_expr
-from ..layout import elements
-from ..rebuild import with_body
+from ..passes.layout import elements
+from ..passes.rebuild import with_body
 from .bind import thread_loops, written
 from .footprints import Access, Meeting, Threads
 

@@ -47,7 +47,7 @@ from ....ir.loop.visit import (
     walk,
     walk_expr,
 )
-from ..rebuild import with_body
+from ..passes.rebuild import with_body
 
 BLOCKS = tuple(t for t in THREADS if t.startswith("blockIdx"))
 UNPLACED = "unplaced"  # the note of buffers in shared memory that no schedule has put there

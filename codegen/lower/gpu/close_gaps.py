@@ -30,7 +30,7 @@ from ....ir.loop.nodes import (
 )
 from ....ir.loop.simplify import simplify
 from ....ir.loop.visit import children, exprs, map_expr, map_stmt, walk_expr
-from ..rebuild import with_body
+from ..passes.rebuild import with_body
 
 Ranges = Mapping[Var, Interval]
 

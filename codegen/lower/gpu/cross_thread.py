@@ -42,7 +42,7 @@ from ....ir.loop.visit import (
 )
 from ....schedule.combiner import Combiner, combiner_of
 from ....schedule.guards import starting_guard
-from ..rebuild import with_body
+from ..passes.rebuild import with_body
 from .bind import is_kept
 
 

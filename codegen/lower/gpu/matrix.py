@@ -35,8 +35,8 @@ from ....ir.loop.nodes import (
 )
 from ....ir.loop.simplify import simplify
 from ....ir.loop.visit import map_stmt, seq, walk
-from ..layout import offset
-from ..rebuild import with_body
+from ..passes.layout import offset
+from ..passes.rebuild import with_body
 
 WORDS = 4  # that a thread holds of each tile
 _BITS: Mapping[int, DType] = {1: u8, 2: u16, 4: u32}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ....ir.loop.nodes import Alloc, Buffer, Func, Intrinsic, Load, Scope, Seq, Stmt, Store
 from ....ir.loop.visit import exprs, map_stmt, seq, walk, walk_expr
-from ..rebuild import with_body
+from ..passes.rebuild import with_body
 
 
 def narrow_shared(func: Func) -> Func:

@@ -37,8 +37,8 @@ from ....ir.loop.nodes import (
 from ....ir.loop.printer import show
 from ....ir.loop.visit import exprs, map_stmt, seq, substitute, walk, walk_expr
 from ....ir.target import Target
-from ..copies import renamed
-from ..rebuild import with_body
+from ..passes.copies import renamed
+from ..passes.rebuild import with_body
 from .async_copies import COMMIT, Copies, is_async, noted
 from .barriers import BARRIER
 from .bind import written

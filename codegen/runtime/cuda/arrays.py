@@ -9,7 +9,7 @@ import numpy as np
 
 from ....ir.dtypes import from_numpy, to_numpy
 from ....ir.errors import ArgumentError, NestwrightError
-from ...signature import ArraySpec
+from ...plan.signature import ArraySpec
 from ..arguments import Array, as_seen
 from . import dlpack
 from .device import Device

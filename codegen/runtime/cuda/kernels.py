@@ -16,7 +16,7 @@ from ....ir.errors import (
     VerifyError,
 )
 from ....ir.target import Target
-from ...code import DeviceCode, Launch
+from ...plan.code import DeviceCode, Launch
 from .device import Device
 from .driver import DriverError
 

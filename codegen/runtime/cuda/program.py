@@ -18,11 +18,11 @@ from ....ir.arrays import as_array
 from ....ir.dtypes import from_numpy
 from ....ir.errors import ArgumentError, NestwrightError, TargetError, UnsupportedError
 from ....ir.library.session import Session
-from ...bundle import Bundle
-from ...code import DeviceCode
-from ...loaded import ThunkTime
-from ...plan import KernelThunk, LibraryThunk, Plan
-from ...signature import ArraySpec, is_bounded, slots
+from ...plan.bundle import Bundle
+from ...plan.code import DeviceCode
+from ...plan.loaded import ThunkTime
+from ...plan.nodes import KernelThunk, LibraryThunk, Plan
+from ...plan.signature import ArraySpec, is_bounded, slots
 from ..arguments import (
     Array,
     answer,

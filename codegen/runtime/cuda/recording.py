@@ -21,7 +21,7 @@ from warnings import warn
 import numpy as np
 
 from ....ir.errors import NestwrightWarning, OutOfMemoryError, UnsupportedError
-from ...plan import BufferSlice, CopyThunk, KernelThunk
+from ...plan.nodes import BufferSlice, CopyThunk, KernelThunk
 from .device import SYNC, Device
 from .driver import DriverError
 from .kernels import Kernel

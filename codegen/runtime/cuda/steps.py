@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from ...plan import (
+from ...plan.nodes import (
     BufferSlice,
     ConditionalThunk,
     CopyThunk,

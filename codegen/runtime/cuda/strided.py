@@ -10,7 +10,7 @@ import math
 from functools import cache
 
 from ....ir.errors import ArgumentError
-from ...code import DeviceCode, Launch
+from ...plan.code import DeviceCode, Launch
 from .device import Device
 from .driver import DriverError
 from .kernels import Kernel, load

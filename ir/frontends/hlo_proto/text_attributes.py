@@ -6,8 +6,8 @@ from typing import Any
 
 from ...errors import ParseError
 from ...hlo.lexer import Cursor
-from ...hlo.literals import show_literal
 from ...hlo.shape_text import show_shape
+from ...hlo.text.literals import show_literal
 from .schema import (
     ALIASING,
     BACKEND_CONFIG,

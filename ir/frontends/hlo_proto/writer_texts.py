@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Mapping
 
 from ...hlo.lexer import Cursor
-from ...hlo.literals import parse_literal
 from ...hlo.shape_text import parse_shape
+from ...hlo.text.literals import parse_literal
 from .encode import Writer, write_literal, write_shape
 from .schema import (
     ALIASING,

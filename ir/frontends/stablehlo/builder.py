@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ...errors import NestwrightError
-from ...hlo.interp import evaluate_computation
+from ...hlo.interp.evaluate import evaluate_computation
 from ...hlo.nodes import AnyShape, Computation, Instruction, Metadata, Shape, TupleShape
 from ...hlo.ops.registry import definition
 from ...hlo.rewrite import constant, make, with_operands

@@ -20,10 +20,10 @@ import numpy as np
 
 from ...dtypes import from_numpy
 from ...errors import VerifyError
+from ...hlo.analysis.verify import check_instruction
 from ...hlo.nodes import AnyShape, Computation, Instruction, Shape, TokenShape, TupleShape
 from ...hlo.ops.registry import definition, infer
 from ...hlo.shape_text import UNKNOWN, show_shape
-from ...hlo.verify import check_instruction
 from .builder import Array, Builder, hlo_name, is_cheap
 from .dense import dense_value
 from .lexer import Tokens

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ...hlo.custom_calls import MARKS
+from ...hlo.analysis.custom_calls import MARKS
 from ...hlo.nodes import Raw, Shape, TupleShape
 from ...hlo.shape_text import show_shape
 from .lower import Handler, Results, Site

@@ -78,7 +78,7 @@ def compare(i: Instruction, a: Bounded, b: Bounded) -> Bounded:
     """HLO ``compare``: uncertain where the operands are as near as their errors."""
     dtype, name = i.operands[0].array.dtype, DIRECTIONS[i.attrs["direction"]]
     if i.attrs.get("type") == "TOTALORDER" and dtype.is_float and not _plain(a, b):
-        from ..interp_pointwise import total_order
+        from ..meaning.pointwise import total_order
 
         x, y = (total_order(narrow(v, dtype)) for v in (a, b))
         value = np.asarray(_F[name](x, y))

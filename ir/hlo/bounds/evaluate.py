@@ -11,16 +11,26 @@ from typing import TypeAlias
 import numpy as np
 
 from ...dtypes import DType, f32, to_numpy
-from .. import (
-    interp_conv,
-    interp_indexing,
-    interp_linear,
-    interp_pointwise,
-    interp_shaping,
-    interp_window,
+from ..meaning import (
+    conv as interp_conv,
 )
-from ..interp_reduce import ufunc_of
-from ..interp_values import Handler, first, simple_op
+from ..meaning import (
+    indexing as interp_indexing,
+)
+from ..meaning import (
+    linear as interp_linear,
+)
+from ..meaning import (
+    pointwise as interp_pointwise,
+)
+from ..meaning import (
+    shaping as interp_shaping,
+)
+from ..meaning import (
+    window as interp_window,
+)
+from ..meaning.reduce import ufunc_of
+from ..meaning.values import Handler, first, simple_op
 from ..nodes import Computation, Instruction, Shape, TupleShape
 from ..ops.registry import definition
 from ..rewrite import needs, post_order

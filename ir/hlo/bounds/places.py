@@ -8,10 +8,12 @@ from typing import TypeAlias
 import numpy as np
 
 from ...dtypes import DType, to_numpy
-from .. import interp_indexing, interp_sort, interp_window
-from ..interp import evaluate_computation
-from ..interp_lift import Runner
-from ..interp_values import Value, simple_op
+from ..interp.evaluate import evaluate_computation
+from ..interp.lift import Runner
+from ..meaning import indexing as interp_indexing
+from ..meaning import sort as interp_sort
+from ..meaning import window as interp_window
+from ..meaning.values import Value, simple_op
 from ..nodes import Computation, Instruction, Shape, TupleShape
 from ..rewrite import needs, post_order
 from . import sums

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...dtypes import to_numpy
-from ..interp_values import Run, Value
+from ..meaning.values import Run, Value
 from ..nodes import AnyShape, HloModule, Instruction, Raw, TupleShape
 from ..shape_text import show_shape
 from ..signatures import Attrs, Shapes, alike, refuse, same_shape

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ...dtypes import pred, s32, to_numpy
-from ..interp_values import Run, Value, first
+from ..meaning.values import Run, Value, first
 from ..nodes import AnyShape, Computation, Instruction, Raw, Shape, TokenShape, TupleShape
 from ..shape_text import show_shape
 from ..signatures import (

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from ..interp_values import Handler, Value
+from ..meaning.values import Handler, Value
 from ..nodes import AnyShape, Computation, Instruction, Shape, TupleShape
 from ..signatures import Attrs, Likeness, Shapes
 

@@ -10,8 +10,9 @@ import numpy as np
 
 from ...dtypes import BY_NAME, pred
 from ...elementwise import TABLE, ElementwiseOp
-from .. import interp_live, interp_pointwise
-from ..interp_values import Run, Value
+from ..meaning import live as interp_live
+from ..meaning import pointwise as interp_pointwise
+from ..meaning.values import Run, Value
 from ..nodes import Computation, Instruction, Shape
 from ..shape_text import show_shape
 from ..signatures import Attrs, Shapes, array, attr, count, plain, refuse, same_dims

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .. import interp_indexing, interp_live
+from ..meaning import indexing as interp_indexing
+from ..meaning import live as interp_live
 from ..nodes import AnyShape, Computation, Instruction, Shape, TupleShape
 from ..shape_text import show_shape
 from ..signatures import (

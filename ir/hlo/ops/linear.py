@@ -6,7 +6,8 @@ from collections.abc import Callable
 from math import prod
 
 from ...dtypes import c64, c128, f32, f64
-from .. import interp_linear, interp_live
+from ..meaning import linear as interp_linear
+from ..meaning import live as interp_live
 from ..nodes import AnyShape, Computation, Instruction, Shape, TupleShape
 from ..shape_text import show_shape
 from ..signatures import (

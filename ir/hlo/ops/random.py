@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...dtypes import u64
-from .. import interp_random
+from ..meaning import random as interp_random
 from ..nodes import Instruction, Shape, TupleShape
 from ..shape_text import show_shape
 from ..signatures import Attrs, Shapes, array, arrays, attr, count, plain, refuse

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...dtypes import s32
-from .. import interp_live, interp_reduce, interp_sort
+from ..meaning import live as interp_live
+from ..meaning import reduce as interp_reduce
+from ..meaning import sort as interp_sort
 from ..nodes import AnyShape, Computation, Instruction, Shape, TupleShape
 from ..shape_text import show_shape
 from ..signatures import (

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from ...dtypes import s32
-from .. import interp_live, interp_pointwise, interp_shaping
-from ..interp_values import first
 from ..layouts import slowest_first
+from ..meaning import live as interp_live
+from ..meaning import pointwise as interp_pointwise
+from ..meaning import shaping as interp_shaping
+from ..meaning.values import first
 from ..nodes import AnyShape, Instruction, Shape
 from ..shape_text import show_shape
 from ..signatures import Attrs, Shapes, array, attr, count, dims_of, plain, refuse

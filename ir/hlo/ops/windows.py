@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-from .. import interp_conv, interp_live, interp_window
+from ..meaning import conv as interp_conv
+from ..meaning import live as interp_live
+from ..meaning import window as interp_window
 from ..nodes import AnyShape, Computation, ConvLabels, Instruction, Shape, TupleShape
 from ..shape_text import show_shape
 from ..signatures import (

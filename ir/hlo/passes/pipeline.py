@@ -5,38 +5,38 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...passes import Instrument, Pass, Pipeline, repeat
+from ..analysis.support import require_supported
+from ..analysis.verify import verify
 from ..limits import require_limits
 from ..nodes import HloModule
-from ..support import require_supported
-from ..verify import verify
-from .canonical_convolution import canonical_convolution
-from .canonical_dot import canonical_dot, expand_dots
-from .canonical_window import canonical_window
-from .cse import cse
-from .dce import dce
-from .expand_batch_norm import expand_batch_norm
-from .expand_custom_calls import expand_custom_calls
-from .expand_random_bits import expand_random_bits
-from .expand_rng import expand_rng
-from .expand_scan import expand_scan
-from .expand_stochastic_convert import expand_stochastic_convert
-from .fold_batch_norm import fold_batch_norm
-from .fold_constants import fold_constants
-from .inline_calls import inline_calls
-from .join_async import join_async
-from .keep_effects import keep_effects
-from .move_transposes import move_transposes
-from .pad_dynamic import pad_dynamic
-from .raise_erfc import raise_erfc
-from .settle_layouts import settle_layouts
-from .simplify_algebra import simplify_algebra
-from .simplify_shapes import simplify_shapes
-from .simplify_tuples import explicit_tuples, simplify_tuples
-from .single_replica import single_replica
-from .sink_reshapes import sink_reshapes
-from .split_complex import split_complex
-from .split_sums import split_sums
-from .widen_narrow import widen_narrow
+from .bounded.pad import pad_dynamic
+from .canonical.convolution import canonical_convolution
+from .canonical.dot import canonical_dot, expand_dots
+from .canonical.window import canonical_window
+from .complex.split import split_complex
+from .expand.batch_norm import expand_batch_norm
+from .expand.custom_calls import expand_custom_calls
+from .expand.random_bits import expand_random_bits
+from .expand.rng import expand_rng
+from .expand.scan import expand_scan
+from .expand.stochastic_convert import expand_stochastic_convert
+from .prepare.inline_calls import inline_calls
+from .prepare.join_async import join_async
+from .prepare.keep_effects import keep_effects
+from .prepare.settle_layouts import settle_layouts
+from .prepare.single_replica import single_replica
+from .prepare.widen_narrow import widen_narrow
+from .simplify.algebra import simplify_algebra
+from .simplify.cse import cse
+from .simplify.dce import dce
+from .simplify.fold_batch_norm import fold_batch_norm
+from .simplify.fold_constants import fold_constants
+from .simplify.move_transposes import move_transposes
+from .simplify.raise_erfc import raise_erfc
+from .simplify.shapes import simplify_shapes
+from .simplify.sink_reshapes import sink_reshapes
+from .simplify.split_sums import split_sums
+from .simplify.tuples import explicit_tuples, simplify_tuples
 
 SIMPLIFY: Pass[HloModule] = repeat(
     "simplify",

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from ....ir.loop.nodes import Buffer
 from ...cursor import LoopRef
-from ...schedule import Schedule
-from ..analyze import BlockInfo, describe
-from ..lookup import below, own_loops
-from ..registry import Rows
+from ...language.schedule import Schedule
+from ...space.analyze import BlockInfo, describe
+from ...space.lookup import below, own_loops
+from ...space.registry import Rows
 
 WIDE = 1 << 14  # points of a row from which a few rows alone are too little for a GPU
 FEW = 32  # rows

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from ....ir.loop.nodes import BlockAxis
 from ....ir.target import Target
 from ...cursor import BlockRef, LoopRef
+from ...language.schedule import Schedule
 from ...legality import update_of
-from ...schedule import Schedule
-from ..analyze import BlockInfo, describe
-from ..lookup import below, own_loops
-from ..space import Choices, Sketch, cheapest
+from ...space.analyze import BlockInfo, describe
+from ...space.lookup import below, own_loops
+from ...space.space import Choices, Sketch, cheapest
 from .clusters import CLUSTERS, Cluster, merged_rows, place, row_loops, stage_loops, sums_apart
 from .direct import unroll_terms
 from .machine import (

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from ....ir.loop.intrinsics import WARP
 from ....ir.target import Target
-from ...schedule import Schedule
-from ..space import Choice, Choices, Sketch, cheapest
+from ...language.schedule import Schedule
+from ...space.space import Choice, Choices, Sketch, cheapest
 from .machine import BARRIER, LATENCY, LAUNCH, REACHED, Launch, memory_seconds, resident
 from .matmul import Matmul, Operand
 from .mma import BANK_OFFSET, Core, apply_mma, find_core, is_slow, sides_of

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from ....ir.loop.nodes import BlockAxis, Var
 from ....ir.target import Target
 from ...cursor import LoopRef
-from ...schedule import Schedule
-from ..analyze import Access, BlockInfo
-from ..space import Choices, Sketch, cheapest
+from ...language.schedule import Schedule
+from ...space.analyze import Access, BlockInfo
+from ...space.space import Choices, Sketch, cheapest
 from .clusters import CLUSTERS, Cluster, place, row_loops, stage_loops, sums_apart
 from .machine import LAUNCH, Launch, distinct, flops_of, launch_seconds, overlapped, waste
 from .threads import BLOCKS, X, powers

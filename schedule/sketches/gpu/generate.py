@@ -16,13 +16,13 @@ from pathlib import Path
 from ....ir.loop.nodes import Func
 from ....ir.target import Target
 from ...errors import ScheduleError
-from ...schedule import Schedule
-from ..analyze import blocks_of
-from ..registry import import_sketches
-from ..space import Choices, Sketch, first_fit
-from .alone import alone_sketch, schedule_alone
+from ...language.schedule import Schedule
+from ...space.analyze import blocks_of
+from ...space.registry import import_sketches
+from ...space.space import Choices, Sketch, first_fit
 from .clusters import CLUSTERS, Cluster, find_clusters
 from .contraction import matmul_sketches
+from .fallback import alone_sketch, schedule_alone
 from .inlining import inline_cheap
 from .machine import flops_of
 from .matmul import find_matmul

@@ -6,8 +6,8 @@ from ....ir.loop.nodes import Block, Buffer, Load
 from ....ir.loop.visit import exprs, walk, walk_expr
 from ....ir.target import Target
 from ...errors import ScheduleError
-from ...schedule import Schedule
-from ..analyze import BlockInfo, blocks_of, describe
+from ...language.schedule import Schedule
+from ...space.analyze import BlockInfo, blocks_of, describe
 from .clusters import worth_one
 from .machine import LAUNCH, memory_seconds, shared_seconds, work_seconds
 

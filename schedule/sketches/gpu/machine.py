@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ....ir.loop.nodes import Var
 from ....ir.target import Target
-from ..analyze import Access, BlockInfo
+from ...space.analyze import Access, BlockInfo
 
 LAUNCH = 3e-6  # seconds from the end of one kernel to the start of the next
 LATENCY = 600e-9  # of memory

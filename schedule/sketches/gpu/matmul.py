@@ -11,9 +11,9 @@ from ....ir.loop.affine import linear
 from ....ir.loop.nodes import BlockAxis, Buffer, Const, Expr, Load, Op, Store, Var
 from ....ir.loop.visit import exprs, free_vars, walk, walk_expr
 from ...errors import ScheduleError
+from ...language.schedule import Schedule
 from ...primitives.matmul import Product, is_zero, product_of
-from ...schedule import Schedule
-from ..analyze import BlockInfo, describe, frozen_inputs, point_reads
+from ...space.analyze import BlockInfo, describe, frozen_inputs, point_reads
 from .inlining import LARGEST, may_inline, nodes_of
 
 LEAST = 16  # rows and columns below which tiles are mostly padding

@@ -15,9 +15,9 @@ from ....ir.loop.nodes import CHUNK
 from ....ir.target import Target
 from ...cursor import LoopRef
 from ...hints import PIPELINE
-from ...schedule import Schedule
-from ..lookup import below
-from ..space import Choices
+from ...language.schedule import Schedule
+from ...space.lookup import below
+from ...space.space import Choices
 from .matmul import Matmul, Operand
 from .threads import Y, Z
 from .tiles import (

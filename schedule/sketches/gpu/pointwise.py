@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from ....ir.loop.nodes import Var
 from ....ir.target import Target
 from ...cursor import LoopRef
-from ...schedule import Schedule
-from ..analyze import Access, BlockInfo
-from ..pointwise import trailing
-from ..space import Choices, Sketch, cheapest
+from ...language.schedule import Schedule
+from ...space.analyze import Access, BlockInfo
+from ...space.space import Choices, Sketch, cheapest
+from ..cpu.pointwise import trailing
 from .clusters import CLUSTERS, Cluster, place
 from .machine import Launch, access_bytes, flops_of, issue_seconds, launch_seconds
 from .threads import bind_flat, fused, powers

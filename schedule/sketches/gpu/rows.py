@@ -16,11 +16,11 @@ from ....ir.loop.nodes import Buffer, Var
 from ....ir.target import Target
 from ...combiner import combiner_of
 from ...cursor import BlockRef, LoopRef
+from ...language.schedule import Schedule
 from ...legality import update_of
-from ...schedule import Schedule
-from ..analyze import BlockInfo, describe
-from ..lookup import below
-from ..space import Choices, Sketch, cheapest
+from ...space.analyze import BlockInfo, describe
+from ...space.lookup import below
+from ...space.space import Choices, Sketch, cheapest
 from .clusters import CLUSTERS, Cluster, place, row_loops, stage_loops
 from .machine import (
     BARRIER,

@@ -10,9 +10,9 @@ from __future__ import annotations
 from ....ir.target import Target
 from ...cursor import LoopRef
 from ...hints import PIPELINE
-from ...schedule import Schedule
-from ..lookup import below
-from ..space import Choices
+from ...language.schedule import Schedule
+from ...space.lookup import below
+from ...space.space import Choices
 from .matmul import WIDEST, Matmul, Operand
 from .threads import X, Y
 from .tiles import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...cursor import LoopRef
-from ...schedule import Schedule
+from ...language.schedule import Schedule
 
 X, Y, Z = "threadIdx.x", "threadIdx.y", "threadIdx.z"
 BLOCKS = "blockIdx.x"

@@ -12,10 +12,10 @@ from functools import cache
 from ....ir.target import Target
 from ...cursor import LoopRef
 from ...hints import ASYNC
-from ...schedule import Schedule
-from ..analyze import describe
-from ..lookup import below, own_loops
-from ..space import Choices
+from ...language.schedule import Schedule
+from ...space.analyze import describe
+from ...space.lookup import below, own_loops
+from ...space.space import Choices
 from .matmul import Matmul, Operand
 from .threads import BLOCKS, X, Y, Z, bind_flat, fused
 from .transpose import find_transpose, transpose_sketch

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from ....ir.loop.nodes import BlockAxis, Buffer
 from ....ir.target import Target
 from ...cursor import LoopRef
-from ...schedule import Schedule
-from ..analyze import Access, BlockInfo
-from ..lookup import below, own_loops
-from ..space import Choices, Sketch, cheapest
+from ...language.schedule import Schedule
+from ...space.analyze import Access, BlockInfo
+from ...space.lookup import below, own_loops
+from ...space.space import Choices, Sketch, cheapest
 from .clusters import CLUSTERS, Cluster
 from .machine import Launch, access_bytes, bursts, flops_of, issue_seconds, launch_seconds
 from .threads import BLOCKS, X, Y, fused

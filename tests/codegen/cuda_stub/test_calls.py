@@ -13,7 +13,7 @@ import pytest
 from cuda_stub.control import Stub
 from cuda_stub.models import assert_right, leaves, prepared
 
-from nestwright.codegen.artifact import load
+from nestwright.codegen.driver.artifact import load
 from nestwright.codegen.runtime.cuda import device as devices
 from nestwright.codegen.runtime.cuda.arrays import DeviceArray
 from nestwright.codegen.runtime.cuda.staging import PIECE

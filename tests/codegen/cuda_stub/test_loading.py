@@ -17,7 +17,7 @@ from nestwright.ir.errors import NestwrightError, TargetError, UnsupportedError,
 
 CALL = """
 import nestwright as nw
-from nestwright.codegen.build import build
+from nestwright.codegen.driver.build import build
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.errors import TargetError
 exe = build(parse('HloModule m\\nENTRY e { x = f32[4] parameter(0) ROOT y = f32[4] add(x, x) }'),

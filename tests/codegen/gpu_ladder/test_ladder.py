@@ -18,7 +18,7 @@ from ladder import programs
 from ladder.rung import Needs, Wrong, expect_equal, expect_near
 from ladder.table import BY_NAME, RUNGS
 
-from nestwright.codegen import ptxas
+from nestwright.codegen.targets.cuda import ptxas
 from nestwright.ir.gpus import runs_here
 
 HERE = Path(__file__).parent

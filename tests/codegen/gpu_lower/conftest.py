@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pytest
 
-from nestwright.codegen.kernel import compile_flat, load
+from nestwright.codegen.driver.kernel import compile_flat, load
 from nestwright.codegen.lower.pipeline import lower
 from nestwright.ir.dtypes import to_numpy
 from nestwright.ir.loop.interp import run

@@ -7,12 +7,12 @@ from typing import TypeAlias
 
 import pytest
 
-from nestwright.codegen.code import Launch
-from nestwright.codegen.llvm_ir_device import launches
-from nestwright.codegen.lower.flatten import flatten
+from nestwright.codegen.emit.launches import launches
 from nestwright.codegen.lower.gpu.bind import bind_threads
+from nestwright.codegen.lower.passes.flatten import flatten
+from nestwright.codegen.lower.passes.place import compact, place_buffers
 from nestwright.codegen.lower.pipeline import lower
-from nestwright.codegen.lower.place import compact, place_buffers
+from nestwright.codegen.plan.code import Launch
 from nestwright.ir.errors import UnsupportedError
 from nestwright.ir.loop.nodes import Func
 from nestwright.ir.loop.parser import parse

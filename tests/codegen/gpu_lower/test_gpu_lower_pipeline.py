@@ -7,10 +7,10 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from nestwright.codegen.llvm_ir_device import launches
+from nestwright.codegen.emit.launches import launches
 from nestwright.codegen.lower.gpu.software_pipeline import pipeline_loops
+from nestwright.codegen.lower.passes.rebuild import with_body
 from nestwright.codegen.lower.pipeline import lower, stages
-from nestwright.codegen.lower.rebuild import with_body
 from nestwright.ir.errors import UnsupportedError
 from nestwright.ir.loop.interp import UndefinedError, run
 from nestwright.ir.loop.nodes import Func, Intrinsic, Seq, Stmt

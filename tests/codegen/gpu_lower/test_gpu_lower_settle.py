@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import pytest
 
-from nestwright.codegen.llvm_ir_device import launches
+from nestwright.codegen.emit.launches import launches
 from nestwright.codegen.lower.pipeline import lower
 from nestwright.ir.errors import UnsupportedError
 from nestwright.ir.loop.nodes import Alloc, Func, Scope
@@ -82,7 +82,7 @@ def test_what_is_too_much_for_shared_memory_is_in_the_workspace(target: Target) 
 def test_every_block_has_its_place_in_the_workspace(
     means_the_same: Lowered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settle = "nestwright.codegen.lower.gpu.settle"
+    settle = "nestwright.codegen.lower.gpu.memory_scopes"
     monkeypatch.setattr(f"{settle}._shared_bytes", lambda s: 1 << 30)
     flat = means_the_same(nest("j * 16 + t", "63 - j * 16 - t"))
     assert made(flat) == {"T": (Scope.GLOBAL, 256)}

@@ -11,9 +11,9 @@ from nestwright.ir.loop.nodes import For, Func, Kind, Scope, Stmt
 from nestwright.ir.loop.visit import children
 from nestwright.ir.target import Target
 from nestwright.schedule.cursor import nest
+from nestwright.schedule.language.schedule import Schedule
 from nestwright.schedule.launches import launch_of, top_of
 from nestwright.schedule.limits import SHARED_ALIGN, shared_bytes
-from nestwright.schedule.schedule import Schedule
 from nestwright.schedule.sketches.generate import generate
 
 TARGET = Target.parse("cuda-sim -arch=sm_80")

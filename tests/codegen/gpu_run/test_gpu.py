@@ -19,7 +19,7 @@ from gpu_run.part import Part, rows_of
 from gpu_run.table import table
 
 from nestwright.ir.gpus import runs_here
-from nestwright.ir.hlo.interp import evaluate
+from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.text import parse
 
 SCRIPT = Path(gpu.__file__)

@@ -18,16 +18,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestwright.codegen.build import build
-from nestwright.codegen.plan import library_thunks
+from nestwright.codegen.driver.build import build
+from nestwright.codegen.plan.nodes import library_thunks
 from nestwright.ir.comparison import compare_all
 from nestwright.ir.conversion import convert
 from nestwright.ir.dtypes import ALL, BY_NAME, DType, to_numpy
 from nestwright.ir.errors import UnsupportedError, VerifyError
-from nestwright.ir.hlo.interp import evaluate
-from nestwright.ir.hlo.support import findings
+from nestwright.ir.hlo.analysis.support import findings
+from nestwright.ir.hlo.analysis.verify import verify
+from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.text import parse
-from nestwright.ir.hlo.verify import verify
 from nestwright.ir.target import Target
 
 PAGE = Path(__file__).parents[3] / "docs" / "opcodes.md"

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 import numpy as np
 import pytest
 
-from nestwright.codegen.build import build
+from nestwright.codegen.driver.build import build
 from nestwright.ir.dtypes import BY_NAME, to_numpy
-from nestwright.ir.hlo.interp import evaluate
+from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.text import parse
 
 T = TypeVar("T")

@@ -10,9 +10,9 @@ import pytest
 
 from nestwright.ir.frontends.stablehlo.reader import parse
 from nestwright.ir.hlo import text as hlo
-from nestwright.ir.hlo.interp import evaluate
+from nestwright.ir.hlo.analysis.verify import verify
+from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.nodes import HloModule
-from nestwright.ir.hlo.verify import verify
 
 Compute = Callable[..., list[Any]]
 

@@ -18,12 +18,12 @@ from nestwright.ir.frontends.hlo_proto.reader import is_proto, parse
 from nestwright.ir.frontends.hlo_proto.wire import Message
 from nestwright.ir.frontends.hlo_proto.writer import to_proto
 from nestwright.ir.hlo import text
+from nestwright.ir.hlo.analysis.verify import verify
 from nestwright.ir.hlo.attributes import FREE_TEXT, show_attribute
-from nestwright.ir.hlo.interp import evaluate
+from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.nodes import HloModule, Instruction, Raw, Shape, TupleShape
 from nestwright.ir.hlo.shape_text import show_shape
 from nestwright.ir.hlo.sources import Sources
-from nestwright.ir.hlo.verify import verify
 
 FIXTURES = Path(__file__).parent / "hlo_proto"
 NAMES = ("control", "operations", "types")

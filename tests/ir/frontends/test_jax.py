@@ -13,9 +13,9 @@ import nestwright as nw
 from nestwright.autotune.build import stage_text
 from nestwright.ir.errors import ArgumentError, UnsupportedError, VerifyError
 from nestwright.ir.frontends.hlo_proto.writer import to_proto
-from nestwright.ir.hlo.interp import evaluate
+from nestwright.ir.frontends.load import as_model, as_module
+from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.text import parse, show
-from nestwright.ir.load import as_model, as_module
 
 MODULE = """HloModule jit_f
 ENTRY main { x = f32[4] parameter(0)  ROOT y = f32[4] negate(x) }

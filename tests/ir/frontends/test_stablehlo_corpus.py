@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from nestwright.ir.frontends.stablehlo.reader import parse
-from nestwright.ir.hlo.interp import evaluate
-from nestwright.ir.hlo.verify import verify
+from nestwright.ir.hlo.analysis.verify import verify
+from nestwright.ir.hlo.interp.evaluate import evaluate
 
 CORPUS = Path(__file__).parents[3].parent / "shared" / "corpus"
 CASES = CORPUS / "stablehlo_testdata"

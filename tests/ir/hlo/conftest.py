@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from nestwright.ir.hlo import parse
-from nestwright.ir.hlo.canonical import canonical_text
-from nestwright.ir.hlo.inputs import random_arguments
-from nestwright.ir.hlo.interp import evaluate
+from nestwright.ir.hlo.analysis.inputs import random_arguments
+from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.nodes import HloModule
+from nestwright.ir.hlo.text.canonical import canonical_text
 
 GraphPass = Callable[[HloModule], HloModule]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nestwright.codegen.kernel import compile_func
+from nestwright.codegen.driver.kernel import compile_func
 from nestwright.ir.dtypes import BY_NAME, to_numpy
+from nestwright.ir.hlo.analysis.inputs import random_arguments
 from nestwright.ir.hlo.bounds.bounded import Bounded, Rounding, beyond, largest, rounded, unit
 from nestwright.ir.hlo.bounds.evaluate import evaluate
-from nestwright.ir.hlo.inputs import random_arguments
-from nestwright.ir.hlo.interp import evaluate_computation
+from nestwright.ir.hlo.interp.evaluate import evaluate_computation
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.target import Target
 from nestwright.te.from_hlo import lower_group

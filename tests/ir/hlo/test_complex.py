@@ -11,13 +11,13 @@ import pytest
 from nestwright.ir import complex_functions
 from nestwright.ir.elementwise import TABLE
 from nestwright.ir.errors import VerifyError
-from nestwright.ir.hlo.interp import evaluate
+from nestwright.ir.hlo.analysis.verify import verify
+from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.nodes import HloModule
-from nestwright.ir.hlo.passes.complex_elements import FORMULAS
-from nestwright.ir.hlo.passes.complex_values import has_complex
-from nestwright.ir.hlo.passes.split_complex import split_complex
+from nestwright.ir.hlo.passes.complex.elements import FORMULAS
+from nestwright.ir.hlo.passes.complex.split import split_complex
+from nestwright.ir.hlo.passes.complex.values import has_complex
 from nestwright.ir.hlo.text import parse
-from nestwright.ir.hlo.verify import verify
 
 Array = np.ndarray[Any, Any]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nestwright.ir.hlo.content import digest, literal_size
 from nestwright.ir.hlo.text import parse
+from nestwright.ir.hlo.text.content import digest, literal_size
 
 MODULE = """HloModule m
 f { ROOT x = f32[2] parameter(0) }

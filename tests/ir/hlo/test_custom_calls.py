@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from nestwright.codegen.build import build
+from nestwright.codegen.driver.build import build
 from nestwright.ir.errors import UnsupportedError, VerifyError
 from nestwright.ir.hlo import parse
-from nestwright.ir.hlo.interp import evaluate
-from nestwright.ir.hlo.passes.expand_custom_calls import expand_custom_calls
+from nestwright.ir.hlo.interp.evaluate import evaluate
+from nestwright.ir.hlo.passes.expand.custom_calls import expand_custom_calls
 from nestwright.ir.library.registry import register_custom_call, unregister_custom_call
 
 Becomes = Callable[..., object]

@@ -6,14 +6,14 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from nestwright.codegen.oracle import reference
+from nestwright.codegen.driver.oracle import reference
 from nestwright.ir.hlo import parse
-from nestwright.ir.hlo.canonical import canonical_text
-from nestwright.ir.hlo.excess_precision import keep_wide, widened
-from nestwright.ir.hlo.fuse import fuse
-from nestwright.ir.hlo.interp import evaluate
+from nestwright.ir.hlo.analysis.verify import verify
+from nestwright.ir.hlo.fuse.excess_precision import keep_wide, widened
+from nestwright.ir.hlo.fuse.fusion import fuse
+from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.passes.pipeline import optimize
-from nestwright.ir.hlo.verify import verify
+from nestwright.ir.hlo.text.canonical import canonical_text
 
 ADD = "add_% { a = %[] parameter(0) b = %[] parameter(1) ROOT s = %[] add(a, b) }\n"
 MAX = "max_% { a = %[] parameter(0) b = %[] parameter(1) ROOT s = %[] maximum(a, b) }\n"

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from nestwright.ir.hlo import parse
-from nestwright.ir.hlo.fuse import Fusion, fuse, show_fusion
-from nestwright.ir.hlo.inputs import random_arguments
-from nestwright.ir.hlo.interp import evaluate_computation
+from nestwright.ir.hlo.analysis.inputs import random_arguments
+from nestwright.ir.hlo.fuse.fusion import Fusion, fuse, show_fusion
+from nestwright.ir.hlo.interp.evaluate import evaluate_computation
 from nestwright.ir.hlo.nodes import Computation, Instruction
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.rewrite import assemble, parameter, with_operands

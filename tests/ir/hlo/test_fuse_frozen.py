@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from nestwright.ir.hlo import parse
-from nestwright.ir.hlo.canonical import canonical_text, key
-from nestwright.ir.hlo.fuse import Group, fuse
-from nestwright.ir.hlo.passes.freeze_parameters import freeze
+from nestwright.ir.hlo.analysis.verify import verify
+from nestwright.ir.hlo.fuse.fusion import Group, fuse
 from nestwright.ir.hlo.passes.pipeline import optimize
-from nestwright.ir.hlo.printer import show
-from nestwright.ir.hlo.verify import verify
+from nestwright.ir.hlo.passes.prepare.freeze_parameters import freeze
+from nestwright.ir.hlo.text.canonical import canonical_text, key
+from nestwright.ir.hlo.text.printer import show
 from nestwright.ir.loop import parser, printer
 from nestwright.ir.loop.visit import equal
 from nestwright.te.from_hlo import lower_group

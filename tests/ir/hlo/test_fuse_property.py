@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nestwright.ir.dtypes import f32
-from nestwright.ir.hlo.fuse import Fusion, fuse
-from nestwright.ir.hlo.fuse_graph import Clusters
-from nestwright.ir.hlo.fuse_kinds import is_work
-from nestwright.ir.hlo.interp import evaluate_computation
+from nestwright.ir.hlo.fuse.fusion import Fusion, fuse
+from nestwright.ir.hlo.fuse.graph import Clusters
+from nestwright.ir.hlo.fuse.kinds import is_work
+from nestwright.ir.hlo.interp.evaluate import evaluate_computation
 from nestwright.ir.hlo.nodes import Computation, Instruction, Shape, TupleShape
-from nestwright.ir.hlo.passes import build
-from nestwright.ir.hlo.passes.canonical_dot import sum_over
+from nestwright.ir.hlo.passes.canonical.dot import sum_over
+from nestwright.ir.hlo.patterns import build
 from nestwright.ir.hlo.rewrite import assemble, make, parameter, with_operands
 
 N = 4

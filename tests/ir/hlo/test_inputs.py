@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from nestwright.ir.errors import UnsupportedError
-from nestwright.ir.hlo.inputs import draws, random_arguments
-from nestwright.ir.hlo.interp import evaluate
+from nestwright.ir.hlo.analysis.inputs import draws, random_arguments
+from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.text import parse
 
 TUPLES = """HloModule m

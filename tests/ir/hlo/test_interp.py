@@ -16,7 +16,7 @@ import pytest
 from nestwright.ir.dtypes import BY_NAME, to_numpy
 from nestwright.ir.errors import ArgumentError, UnsupportedError
 from nestwright.ir.hlo import parse
-from nestwright.ir.hlo.interp import evaluate
+from nestwright.ir.hlo.interp.evaluate import evaluate
 
 CORPUS = Path(__file__).parents[3].parent / "shared/corpus"
 

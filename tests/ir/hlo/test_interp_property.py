@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from nestwright.ir.hlo import parse
 from nestwright.ir.hlo.attributes import show_window
-from nestwright.ir.hlo.interp import evaluate
-from nestwright.ir.hlo.interp_sort import merge_order
+from nestwright.ir.hlo.interp.evaluate import evaluate
+from nestwright.ir.hlo.meaning.sort import merge_order
 from nestwright.ir.hlo.nodes import WindowDim
 from nestwright.ir.hlo.signatures import dilated, window_positions
 

@@ -12,18 +12,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nestwright.codegen.build import build
+from nestwright.codegen.driver.build import build
 from nestwright.ir.dtypes import f32
 from nestwright.ir.errors import VerifyError
-from nestwright.ir.hlo.fuse import fuse
-from nestwright.ir.hlo.interp import evaluate
-from nestwright.ir.hlo.interp_values import Run, Value
+from nestwright.ir.hlo.analysis.verify import check_instruction, verify
+from nestwright.ir.hlo.fuse.fusion import fuse
+from nestwright.ir.hlo.interp.evaluate import evaluate
+from nestwright.ir.hlo.meaning.values import Run, Value
 from nestwright.ir.hlo.nodes import Instruction, Shape
 from nestwright.ir.hlo.ops.definition import OpDef, Pattern, one
 from nestwright.ir.hlo.ops.registry import OPS
 from nestwright.ir.hlo.signatures import Attrs, Shapes, array, attr, plain
 from nestwright.ir.hlo.text import parse, show
-from nestwright.ir.hlo.verify import check_instruction, verify
 from nestwright.ir.loop.build import minimum, sub
 from nestwright.ir.loop.nodes import Expr
 from nestwright.te.from_hlo.emitter import Emitter, Index
@@ -34,15 +34,17 @@ FLOORS = ("ir", "te", "schedule", "codegen", "autotune", "cli")
 
 NAMES_OPCODES = {
     "ir/hlo/ops/": "the definitions",
-    "ir/hlo/interp_": "meanings in NumPy that definitions refer to",
+    "ir/hlo/meaning/": "meanings in NumPy that definitions refer to",
+    "ir/hlo/interp/expanded.py": "operations whose meaning is their expansion",
     "ir/hlo/bounds/": "error bounds, a rule beside each meaning",
     "ir/hlo/passes/": "rewrite patterns",
-    "ir/hlo/excess_precision.py": "rewrites groups around conversions",
-    "ir/hlo/asynchronous.py": "rewrites halves of an operation to the whole",
+    "ir/hlo/patterns/": "what rewrite patterns match and build",
+    "ir/hlo/fuse/excess_precision.py": "rewrites groups around conversions",
+    "ir/hlo/analysis/asynchronous.py": "rewrites halves of an operation to the whole",
     "ir/frontends/": "tables of other languages' names",
     "te/from_hlo/": "lowering to loops",
-    "codegen/sequence.py": "lowering to thunks of what stands outside every group",
-    "codegen/trips.py": "the pattern of a loop that counts",
+    "codegen/plan/sequence.py": "lowering to thunks of what stands outside every group",
+    "codegen/plan/trips.py": "the pattern of a loop that counts",
 }
 """Where an opcode may decide what is done, by the beginning of the path, and why."""
 
@@ -92,10 +94,10 @@ def named(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 HOMONYMS = {
-    ("codegen/sharing.py", "copy"): "a note of a block",
+    ("codegen/plan/sharing.py", "copy"): "a note of a block",
     ("ir/hlo/attributes.py", "pad"): "a field of a window",
     ("ir/hlo/attributes.py", "slice"): "an attribute",
-    ("ir/hlo/parser.py", "slice"): "an attribute",
+    ("ir/hlo/text/parser.py", "slice"): "an attribute",
 }
 """Words that are opcodes elsewhere."""
 
@@ -122,15 +124,15 @@ from nestwright.ir import elementwise
 row = elementwise.ElementwiseOp("triple", 1, "f", lambda a: a * 3, flops=2.0)
 elementwise.TABLE[row.name] = row  # the row
 
-from nestwright.codegen import llvm_ir_ops as emitters
+from nestwright.codegen.emit import ops as emitters
 
 emitters.FLOAT = {  # the emitter
     **emitters.FLOAT, row.name: lambda b, x: b.binary("fadd", b.binary("fadd", x, x), x)
 }
 
-from nestwright.codegen.build import build
-from nestwright.ir.hlo.fuse import fuse
-from nestwright.ir.hlo.interp import evaluate
+from nestwright.codegen.driver.build import build
+from nestwright.ir.hlo.fuse.fusion import fuse
+from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.ops.registry import work
 from nestwright.ir.hlo.text import parse, show
 

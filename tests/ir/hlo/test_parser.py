@@ -13,7 +13,8 @@ from nestwright.ir.errors import ParseError
 from nestwright.ir.frontends.hlo_proto.reader import parse as from_proto
 from nestwright.ir.frontends.hlo_proto.writer import to_proto
 from nestwright.ir.hlo import parse, show
-from nestwright.ir.hlo.interp import evaluate
+from nestwright.ir.hlo.analysis.verify import verify
+from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.nodes import (
     Computation,
     ConvLabels,
@@ -26,7 +27,6 @@ from nestwright.ir.hlo.nodes import (
     TupleShape,
     WindowDim,
 )
-from nestwright.ir.hlo.verify import verify
 
 CORPUS = Path(__file__).parents[3].parent / "shared/corpus"
 

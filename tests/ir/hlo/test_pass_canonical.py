@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from nestwright.ir.hlo import parse
-from nestwright.ir.hlo.passes.canonical_convolution import canonical_convolution, labels
-from nestwright.ir.hlo.passes.canonical_dot import canonical_dot, expand_dots, is_canonical
-from nestwright.ir.hlo.passes.canonical_window import canonical_window
-from nestwright.ir.hlo.passes.expand_batch_norm import expand_batch_norm
-from nestwright.ir.hlo.passes.move_transposes import move_transposes
-from nestwright.ir.hlo.passes.sink_reshapes import sink_reshapes
+from nestwright.ir.hlo.passes.canonical.convolution import canonical_convolution, labels
+from nestwright.ir.hlo.passes.canonical.dot import canonical_dot, expand_dots, is_canonical
+from nestwright.ir.hlo.passes.canonical.window import canonical_window
+from nestwright.ir.hlo.passes.expand.batch_norm import expand_batch_norm
+from nestwright.ir.hlo.passes.simplify.move_transposes import move_transposes
+from nestwright.ir.hlo.passes.simplify.sink_reshapes import sink_reshapes
 
 SUM = "sum { a = f32[] parameter(0) b = f32[] parameter(1) ROOT s = f32[] add(a, b) }\n"
 MAX = "max { a = f32[] parameter(0) b = f32[] parameter(1) ROOT s = f32[] maximum(a, b) }\n"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from nestwright.ir.hlo import parse
-from nestwright.ir.hlo.passes.ranges import interval
-from nestwright.ir.hlo.passes.simplify_algebra import simplify_algebra
-from nestwright.ir.hlo.passes.simplify_shapes import simplify_shapes
-from nestwright.ir.hlo.passes.simplify_tuples import explicit_tuples, simplify_tuples
+from nestwright.ir.hlo.passes.simplify.algebra import simplify_algebra
+from nestwright.ir.hlo.passes.simplify.shapes import simplify_shapes
+from nestwright.ir.hlo.passes.simplify.tuples import explicit_tuples, simplify_tuples
+from nestwright.ir.hlo.patterns.ranges import interval
 
 SUM = "sum { a = f32[] parameter(0) b = f32[] parameter(1) ROOT s = f32[] add(a, b) }\n"
 

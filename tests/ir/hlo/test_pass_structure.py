@@ -9,17 +9,17 @@ import pytest
 
 from nestwright.ir.errors import ArgumentError, VerifyError
 from nestwright.ir.hlo import parse, show
-from nestwright.ir.hlo.inputs import random_arguments
-from nestwright.ir.hlo.interp import evaluate
-from nestwright.ir.hlo.passes.cse import cse
-from nestwright.ir.hlo.passes.dce import dce
-from nestwright.ir.hlo.passes.drop_layouts import drop_layouts
-from nestwright.ir.hlo.passes.fold_batch_norm import fold_batch_norm
-from nestwright.ir.hlo.passes.fold_constants import fold_constants
-from nestwright.ir.hlo.passes.freeze_parameters import freeze
-from nestwright.ir.hlo.passes.inline_calls import inline_calls
+from nestwright.ir.hlo.analysis.inputs import random_arguments
+from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.passes.pipeline import optimize
-from nestwright.ir.hlo.passes.split_sums import split_sums
+from nestwright.ir.hlo.passes.prepare.drop_layouts import drop_layouts
+from nestwright.ir.hlo.passes.prepare.freeze_parameters import freeze
+from nestwright.ir.hlo.passes.prepare.inline_calls import inline_calls
+from nestwright.ir.hlo.passes.simplify.cse import cse
+from nestwright.ir.hlo.passes.simplify.dce import dce
+from nestwright.ir.hlo.passes.simplify.fold_batch_norm import fold_batch_norm
+from nestwright.ir.hlo.passes.simplify.fold_constants import fold_constants
+from nestwright.ir.hlo.passes.simplify.split_sums import split_sums
 from nestwright.ir.passes import BrokenPassError, Dump, Pass, Pipeline, Timing, Verify, repeat
 
 CORPUS = Path(__file__).parents[4] / "shared/corpus/models"

@@ -10,11 +10,11 @@ import pytest
 from nestwright.ir.dtypes import ALL, DType, to_numpy
 from nestwright.ir.formats import is_narrow
 from nestwright.ir.hlo import parse
-from nestwright.ir.hlo.interp import evaluate
+from nestwright.ir.hlo.analysis.verify import verify
+from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.nodes import HloModule, Instruction, Shape
 from nestwright.ir.hlo.passes.pipeline import optimize
-from nestwright.ir.hlo.passes.widen_narrow import widen_narrow
-from nestwright.ir.hlo.verify import verify
+from nestwright.ir.hlo.passes.prepare.widen_narrow import widen_narrow
 
 STORED = """
 parameter constant tuple get-tuple-element while conditional copy broadcast reshape transpose slice

@@ -7,9 +7,8 @@ import pytest
 
 from nestwright.ir.errors import VerifyError
 from nestwright.ir.hlo import parse, show
-from nestwright.ir.hlo.canonical import canonical_text, key
+from nestwright.ir.hlo.analysis.verify import verify
 from nestwright.ir.hlo.nodes import HloModule, Instruction, Raw
-from nestwright.ir.hlo.printer import show_computation
 from nestwright.ir.hlo.rewrite import (
     assemble,
     called,
@@ -22,7 +21,8 @@ from nestwright.ir.hlo.rewrite import (
     with_attrs,
     with_entry,
 )
-from nestwright.ir.hlo.verify import verify
+from nestwright.ir.hlo.text.canonical import canonical_text, key
+from nestwright.ir.hlo.text.printer import show_computation
 
 TEXT = """HloModule m
 r { a = f32[] parameter(0)

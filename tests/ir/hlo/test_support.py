@@ -7,11 +7,11 @@ import pickle
 import numpy as np
 import pytest
 
-from nestwright.codegen.build import build
-from nestwright.codegen.stages import stage_text
+from nestwright.codegen.driver.build import build
+from nestwright.codegen.driver.stages import stage_text
 from nestwright.ir.errors import Finding, UnsupportedError
-from nestwright.ir.hlo.interp import evaluate
-from nestwright.ir.hlo.support import KINDS, NAMED, refusal
+from nestwright.ir.hlo.analysis.support import KINDS, NAMED, refusal
+from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.text import parse
 
 X = np.arange(4, dtype=np.float32)

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from nestwright.ir.dtypes import ALL, BY_NAME, DType, is_numpys, to_numpy
 from nestwright.ir.errors import NestwrightError
 from nestwright.ir.hlo import parse, show
-from nestwright.ir.hlo.canonical import key
+from nestwright.ir.hlo.analysis.verify import verify
 from nestwright.ir.hlo.nodes import HloModule, Instruction, Metadata, Shape, TupleShape
 from nestwright.ir.hlo.rewrite import assemble, constant, make, parameter
-from nestwright.ir.hlo.verify import verify
+from nestwright.ir.hlo.text.canonical import key
 
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_.\-]{0,8}", fullmatch=True)
 DIMS = st.lists(st.integers(0, 4), max_size=3).map(tuple)

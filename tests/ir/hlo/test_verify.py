@@ -9,11 +9,11 @@ import pytest
 
 from nestwright.ir.errors import ParseError, VerifyError
 from nestwright.ir.hlo import parse
+from nestwright.ir.hlo.analysis.verify import verify
 from nestwright.ir.hlo.nodes import Computation, HloModule
 from nestwright.ir.hlo.ops.registry import opcodes
 from nestwright.ir.hlo.rewrite import make
 from nestwright.ir.hlo.shape_text import show_shape
-from nestwright.ir.hlo.verify import verify
 
 CORPUS = Path(__file__).parents[3].parent / "shared/corpus"
 

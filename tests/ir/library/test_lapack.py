@@ -12,8 +12,9 @@ import pytest
 
 import nestwright as nw
 from nestwright.ir.errors import LibraryError
-from nestwright.ir.hlo import custom_calls, parse
-from nestwright.ir.hlo.interp import evaluate
+from nestwright.ir.hlo import parse
+from nestwright.ir.hlo.analysis import custom_calls
+from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.library import lapack, solvers
 from nestwright.ir.library.call import ArrayType, LibraryCall
 from nestwright.ir.library.session import Session

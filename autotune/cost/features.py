@@ -1,0 +1,231 @@
+"""Features of schedules: numbers per point of a space, computed for thousands of points at once.
+
+A row describes the task, the machine, the decisions, and what the two make of them: how full the
+register tile is, how much of the last tile is wasted, which footprint fits which cache, how even
+the threads' shares are. Nothing is lowered to get them: they are closed forms of the
+decisions and of the unscheduled function's accesses. Quantities with a wide range enter as
+logarithms. A decision that a sketch does not have is NaN, which the model's trees can split.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ...ir.gpus import Gpu
+from ...ir.loop.nodes import Func
+from ...ir.target import Target
+from ...schedule.space.analyze import Access, BlockInfo, blocks_of
+from ...schedule.space.space import Choice
+from ..log.records import Json, canonical
+from ..search.space import Point, Space
+
+Array: TypeAlias = np.ndarray[Any, Any]
+Columns: TypeAlias = Mapping[str, Array]
+Code: TypeAlias = Mapping[str, Json]
+
+KINDS = ("dot", "convolution", "reduction", "row", "elementwise", "injective")
+DECISIONS = (
+    "rows", "vectors", "lanes", "unroll", "accumulators", "chunks", "grain", "order", "pack",
+    "parallel",
+)  # fmt: skip
+EXTRA = 12  # columns for decisions that are not in DECISIONS, in the sketch's order
+
+CLOCK = 3.0e9  # Hz; with the lanes it gives a scale for times, not a claim
+FMA_PER_CYCLE = 2
+BYTES_PER_SECOND = 2.0e10
+CACHED = 4.0  # times the bandwidth of a GPU's memory that its L2 gives
+SHORTEST = 1e-6  # seconds of a GPU's kernel that does next to nothing
+
+DESCRIPTORS = (
+    "flops", "bytes", "intensity", "points", "depth", "column", "row", "outer", "blocks", "loads",
+    "item", "slow", "contiguous", "broadcast", "weights", "machine_lanes", "threads", "l1", "l2",
+)  # fmt: skip
+DERIVED = (
+    "tile", "register_share", "latency_cover", "loads_per_fma", "row_waste", "column_waste",
+    "lane_waste", "panel_l1", "panel_l2", "block_l1", "weights_l2", "tiles", "code", "parallel",
+    "pieces", "imbalance",
+)  # fmt: skip
+NAMES: tuple[str, ...] = (
+    *DESCRIPTORS, *(f"is_{k}" for k in KINDS), *DECISIONS, *(f"extra{i}" for i in range(EXTRA)),
+    *DERIVED, "registers", "spills", "occupancy", "estimate", "estimate_over_roof",
+)  # fmt: skip
+COMPILED = NAMES.index("registers")  # the first of three that only the compiler knows
+
+
+def roof(flops: float, size: float, target: Target) -> float:
+    """Seconds that no program can beat by much: FLOPs over peak, or bytes over bandwidth.
+
+    On a GPU the peak is that of the fastest cores it has, and what is small may stay in its L2.
+    """
+    if target.is_gpu:
+        gpu = target.gpu
+        fastest = max(gpu.f32_flops, *gpu.tensor_flops.values())
+        cached = CACHED if size < gpu.l2 else 1.0
+        return max(flops / fastest, size / (gpu.bandwidth * cached), SHORTEST)
+    peak = target.vector_bits / 32 * FMA_PER_CYCLE * 2 * CLOCK * max(1, target.threads)
+    return max(flops / peak, size / (8 * BYTES_PER_SECOND), 1e-7)
+
+
+class Encoder:
+    """Turns points of one task's space into rows of features."""
+
+    def __init__(self, func: Func, space: Space, target: Target, flops: float, size: float) -> None:
+        self.space = space
+        self.target = target
+        self.roof = roof(flops, size, target)
+        self._blocks = blocks_of(func)
+        self._anchor = max(self._blocks, key=lambda b: b.flops, default=None)
+        self._facts = _describe(self._blocks, self._anchor, target, flops, size)
+
+    def encode(self, points: Sequence[Point], code: Sequence[Code] = ()) -> Array:
+        """``[len(points), len(NAMES)]`` in f32.
+
+        ``code`` has what a compiler said of each point, if they were compiled: ``registers`` of a
+        thread, bytes of ``spills``, bytes of ``shared`` memory and ``threads`` of a block, each a
+        number per launch.
+        """
+        out = np.full((len(points), len(NAMES)), np.nan, np.float32)
+        numbers = np.array([p.sketch for p in points], np.int64)
+        for number in np.unique(numbers):
+            rows = np.flatnonzero(numbers == number)
+            at = np.array([points[int(i)].at for i in rows], np.int64).reshape(len(rows), -1)
+            out[rows] = self._encode(int(number), at)
+        estimate = np.array([max(1e-12, self.space.cost(p)) for p in points])
+        for row, facts in enumerate(code):
+            out[row, COMPILED : COMPILED + 3] = self._compiled(facts)
+        out[:, -2] = np.log2(estimate)
+        out[:, -1] = np.log2(estimate / self.roof)
+        return out
+
+    def _encode(self, number: int, at: Array) -> Array:
+        sketch = self.space.sketches[number]
+        columns: dict[str, Array] = {}
+        for axis, (name, domain) in enumerate(sketch.decisions.items()):
+            columns[name] = _numeric(domain)[at[:, axis]]
+        others = [c for n, c in columns.items() if n not in DECISIONS][:EXTRA]
+        count = len(at)
+        missing = np.full(count, np.nan)
+        parts = [np.full(count, f) for f in self._facts]
+        parts += [np.full(count, float(sketch.kind == k)) for k in KINDS]
+        parts += [_log(columns[n]) if n in columns else missing for n in DECISIONS]
+        parts += [_log(c) for c in others] + [missing] * (EXTRA - len(others))
+        parts += self._derive(columns, count)
+        return np.stack([*parts, *[missing] * 5], axis=1).astype(np.float32)
+
+    def _compiled(self, facts: Code) -> tuple[float, float, float]:
+        """Most registers, most spills, least occupancy of the launches; NaN where unknown."""
+        names = ("registers", "spills", "shared", "threads")
+        launches = list(zip(*(_numbers(facts.get(k)) for k in names), strict=False))
+        if not launches or not self.target.is_gpu:
+            return math.nan, math.nan, math.nan
+        shares = [occupancy(self.target.gpu, r, s, t) for r, _, s, t in launches]
+        return max(r for r, *_ in launches), max(p for _, p, *_ in launches), min(shares)
+
+    def _derive(self, columns: Columns, count: int) -> list[Array]:
+        """The columns of ``DERIVED``; decisions that are absent count as 1."""
+
+        def of(name: str) -> Array:
+            return np.maximum(columns.get(name, np.ones(count)), 1.0)
+
+        a, t = self._anchor, self.target
+        if a is None or not a.spatial:
+            return [np.full(count, np.nan)] * len(DERIVED)
+        column, row, depth = _extents(a)
+        item = max((x.buffer.dtype.bytes for x in a.stores), default=4)
+        rows, vectors, lanes = of("rows"), of("vectors"), of("lanes")
+        tile, width = rows * vectors, vectors * lanes
+        tiles_i, tiles_j = np.ceil(row / rows), np.ceil(column / width)
+        outer = a.points / max(1, column * row * depth)
+        chunks = of("chunks")
+        by_column = columns.get("order", np.zeros(count)) == 0
+        pieces = chunks * np.where(by_column, tiles_j, 1.0)
+        wide = a.flops >= columns.get("grain", np.zeros(count))
+        parallel = columns["parallel"] > 0 if "parallel" in columns else wide
+        share = np.ceil(pieces / max(1, t.threads)) * max(1, t.threads) / pieces
+        weights = _weight_bytes(a)
+        return [
+            _log(tile), tile / t.registers, np.minimum(tile / 8, 4.0), (rows + vectors) / tile,
+            tiles_i * rows / max(1, row), tiles_j * width / max(1, column),
+            np.ceil(column / lanes) * lanes / max(1, column),
+            _log(depth * width * item / t.l1), _log(depth * width * item / t.l2),
+            _log(depth * rows * item / t.l1), np.full(count, math.log2(1 + weights / t.l2)),
+            _log(tiles_i * tiles_j * outer), _log(tile * of("unroll")), parallel.astype(float),
+            _log(pieces), np.where(parallel, share, max(1, t.threads)),
+        ]  # fmt: skip
+
+
+def occupancy(gpu: Gpu, registers: float, shared: float, threads: float) -> float:
+    """The share of a multiprocessor's warps that can be there at once, in [0, 1]."""
+    warps = -(-threads // gpu.warp)
+    held = warps * gpu.warp * max(1.0, -(-registers // 8) * 8)
+    fit = [gpu.blocks_per_multiprocessor, gpu.warps_per_multiprocessor // max(1, warps)]
+    fit += [gpu.registers_per_multiprocessor // max(1, held)]
+    if shared:
+        fit += [gpu.shared_per_multiprocessor // shared]
+    return min(1.0, min(fit) * warps / gpu.warps_per_multiprocessor)
+
+
+def _numbers(value: Json) -> list[float]:
+    items = value if isinstance(value, list) else []
+    return [float(x) for x in items if isinstance(x, int | float)]
+
+
+def _log(x: Array) -> Array:
+    return np.log2(np.maximum(x, 2.0**-20))
+
+
+def _numeric(domain: Sequence[Choice]) -> Array:
+    """A domain as numbers: itself where it is one of numbers, else the place in the domain."""
+    if all(isinstance(c, int | float) for c in domain):
+        return np.array([float(c) for c in domain])
+    ordered = sorted(domain, key=canonical)
+    return np.array([float(ordered.index(c)) for c in domain])
+
+
+def _extents(a: BlockInfo) -> tuple[int, int, int]:
+    """The anchor's last spatial extent, the next one that is not 1, and the reduction's points."""
+    column = a.spatial[-1].extent
+    row = next((x.extent for x in reversed(a.spatial[:-1]) if x.extent > 1), 1)
+    return column, row, math.prod(x.extent for x in a.reduce)
+
+
+def _weight_bytes(a: BlockInfo) -> float:
+    """Bytes of the largest input that is indexed by the column and a reduction axis."""
+    column = a.spatial[-1].var
+    sizes = [
+        math.prod(x.buffer.shape) * x.buffer.dtype.bytes
+        for x in a.inputs
+        if x.uses(column) and any(x.uses(r.var) for r in a.reduce)
+    ]
+    return float(max(sizes, default=0))
+
+
+def _strides(a: BlockInfo, accept: Callable[[int | None], bool]) -> int:
+    column = a.spatial[-1].var
+    access: Sequence[Access] = (*a.inputs, *a.stores)
+    return sum(accept(x.stride(column)) for x in access)
+
+
+def _describe(
+    blocks: Sequence[BlockInfo], a: BlockInfo | None, t: Target, flops: float, size: float
+) -> list[float]:
+    """The columns of ``DESCRIPTORS``."""
+    if a is None or not a.spatial:
+        anchor = [math.nan] * 5 + [float(len(blocks))] + [math.nan] * 6
+    else:
+        column, row, depth = _extents(a)
+        rest = a.points / max(1, column * row * depth)
+        anchor = [
+            math.log2(max(1, a.points)), math.log2(depth), math.log2(column), math.log2(row),
+            math.log2(max(1.0, rest)), float(len(blocks)), float(len(a.inputs)),
+            float(max(x.buffer.dtype.bytes for x in a.stores)), float(a.transcendental),
+            float(_strides(a, lambda s: s == 1)), float(_strides(a, lambda s: s == 0)),
+            math.log2(1 + _weight_bytes(a)),
+        ]  # fmt: skip
+    work = [math.log2(1 + flops), math.log2(1 + size), math.log2((1 + flops) / (1 + size))]
+    machine = [t.vector_bits / 32, float(t.threads), math.log2(t.l1), math.log2(t.l2)]
+    return [*work, *anchor, *machine]

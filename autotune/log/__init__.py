@@ -1,0 +1,1 @@
+"""The tuning log: records, the file, units for people."""

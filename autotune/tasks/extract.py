@@ -1,0 +1,135 @@
+"""Tasks: the different groups of a model that can be tuned, each once, with its weight."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...codegen.plan.groups import Groups, fuse_module
+from ...codegen.plan.sequence import called
+from ...codegen.plan.trips import trip_count
+from ...ir.errors import UnsupportedError
+from ...ir.hlo.fuse.fusion import Group
+from ...ir.hlo.nodes import Computation, HloModule, Instruction
+from ...ir.hlo.text.canonical import canonical_text
+from ...ir.loop.nodes import Func
+from ...ir.loop.printer import show as show_loops
+from ...ir.target import Target
+from ...schedule.language.schedule import Schedule
+from ...schedule.sketches.generate import generate
+from ...schedule.sketches.sampled import written_sketch
+from ...schedule.space.analyze import blocks_of
+from ..log.records import Workload, digest
+from ..search.space import Space
+from .counting import certain_flops, flops, moved
+from .programs import Program
+from .reach import reaches
+
+LOOP_TRIPS = 10.0  # assumed trip count of a loop whose HLO does not tell
+
+
+@dataclass(frozen=True)
+class Task:
+    """A program to tune. ``weight`` counts how often one run of the model executes it.
+
+    ``certain`` are the f32 operations that no code for it can do without, ``reach`` the bytes that
+    the model moves between two uses of each input (empty where there is no model round it).
+    """
+
+    key: str
+    name: str
+    kind: str
+    program: Program
+    weight: float
+    flops: float
+    bytes: float
+    space: Space
+    certain: float = 0.0
+    reach: tuple[float, ...] = ()
+
+    @property
+    def workload(self) -> Workload:
+        """The task as the log keeps it."""
+        p = self.program
+        return Workload(self.key, self.name, p.form, p.text, self.flops, self.bytes)
+
+
+def extract(
+    module: HloModule,
+    target: Target,
+    excess_precision: bool = True,
+    groups: Groups | None = None,
+) -> tuple[Task, ...]:
+    """The tasks of an optimized module, the heaviest work first.
+
+    ``groups`` are the module's, where they are known. Those that have only one schedule, such as
+    plain copies, are left out.
+    """
+    groups = fuse_module(module, excess_precision) if groups is None else groups
+    weights, reach = _occurrences(module, groups), reaches(groups)
+    found = (
+        _task(g, name, weights[name], target, reach[name]) for name, g in groups.distinct.items()
+    )
+    tasks = [t for t in found if t is not None]
+    return tuple(sorted(tasks, key=lambda t: -t.weight * (t.flops + 8 * t.bytes)))
+
+
+def _task(
+    group: Group, name: str, times: float, target: Target, reach: tuple[float, ...]
+) -> Task | None:
+    c = group.computation
+    program = Program("hlo", canonical_text(c))
+    try:
+        func = program.func
+    except UnsupportedError:
+        return None  # the code generator does without a loop nest, or says why it cannot
+    space = Space(generate(func, target))
+    if space.size() < 2:
+        return None
+    return Task(
+        name, group.name, group.kind, program, times, flops(c), moved(c), space,
+        certain_flops(c), reach,
+    )  # fmt: skip
+
+
+def from_func(model: Func | Schedule, target: Target) -> tuple[Task, ...]:
+    """The one task of a function written by hand; of a schedule with holes, how to fill them."""
+    func = model if isinstance(model, Func) else model.origin
+    text = show_loops(func)
+    program = Program("loop", text)
+    written = None if isinstance(model, Func) else written_sketch(model)
+    space = Space(generate(program.func, target) if written is None else (written,))
+    if space.size() < 2:
+        return ()
+    work = sum(b.flops for b in blocks_of(program.func))
+    size = float(sum(_bytes(b.shape) * b.dtype.bytes for b in program.func.params))
+    return (Task(digest(text), func.name, "loops", program, 1.0, work, size, space),)
+
+
+def _bytes(shape: tuple[int, ...]) -> int:
+    n = 1
+    for extent in shape:
+        n *= extent
+    return n
+
+
+def _occurrences(module: HloModule, groups: Groups) -> dict[str, float]:
+    """How often a run of the model executes each distinct group, by key."""
+    times: dict[str, float] = {}
+    waiting: list[tuple[Computation, float]] = [(module.entry, 1.0)]
+    while waiting:
+        computation, runs = waiting.pop()
+        for group in groups.fusions[computation].groups:
+            name = groups.keys[group]
+            times[name] = times.get(name, 0.0) + runs
+        for i in computation.instructions:
+            times_each = runs * _trips(i)
+            waiting += [(c, times_each) for c in called(i) if c in groups.fusions]
+    return times
+
+
+def _trips(i: Instruction) -> float:
+    """How often an instruction runs the computations that it calls, each time it runs itself."""
+    if i.opcode != "while":
+        return 1.0
+    count = trip_count(i)
+    return LOOP_TRIPS if count is None else float(count)

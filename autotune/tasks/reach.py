@@ -1,0 +1,44 @@
+"""How cold a group's inputs are when its turn comes: the bytes that pass between two uses.
+
+What a kernel finds in the caches decides how fast it is, so a trial should find there what the
+model leaves there. A weight was last used a whole run ago; the result of the group before is hot.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+from ...codegen.plan.groups import Groups
+from ...ir.hlo.fuse.fusion import Fusion
+from ...ir.hlo.nodes import Instruction
+from ...ir.hlo.ops.registry import definition
+from .counting import moved
+
+
+def reaches(groups: Groups) -> dict[str, tuple[float, ...]]:
+    """For each distinct group, by key, and each of its inputs: bytes that the model reads and
+    writes between the moment the input was last touched and the group's turn.
+
+    The mean over the places where the group stands. A computation's parameters and constants were
+    touched a run of it ago; a loop's body is such a run.
+    """
+    found: dict[str, list[tuple[float, ...]]] = {}
+    for fusion in groups.fusions.values():
+        for group, distances in zip(fusion.groups, _distances(fusion), strict=True):
+            found.setdefault(groups.keys[group], []).append(distances)
+    return {
+        key: tuple(sum(column) / len(column) for column in zip(*rows, strict=True))
+        for key, rows in found.items()
+    }
+
+
+def _distances(fusion: Fusion) -> list[tuple[float, ...]]:
+    passed = [0.0, *accumulate(moved(g.computation) for g in fusion.groups)]
+    made = {o: n for n, g in enumerate(fusion.groups) for o in g.outputs}
+
+    def distance(i: Instruction, at: int) -> float:
+        while i not in made and (i.opcode == "get-tuple-element" or definition(i.opcode).alias):
+            i = i.operands[0]
+        return passed[at] - passed[made[i] + 1] if i in made else passed[-1]
+
+    return [tuple(distance(i, n) for i in g.inputs) for n, g in enumerate(fusion.groups)]

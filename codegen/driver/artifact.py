@@ -1,0 +1,27 @@
+"""Saved executables: ``load`` reads what ``Executable.save`` wrote, and compiles nothing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ...ir.archive import opened
+from ...ir.errors import ArtifactError
+from ..plan.bundle import read
+from ..runtime.executable import Executable
+
+
+def load(path: str | os.PathLike[str]) -> Executable:
+    """The executable in a file. ``ArtifactError`` if it is damaged or for another machine."""
+    if not isinstance(path, str | os.PathLike):
+        raise ArtifactError(f"cannot load {path!r}", "it is no path")
+    return Executable(read(Path(path)))
+
+
+def is_artifact(path: str | os.PathLike[str]) -> bool:
+    """Is this file a saved executable (and not, say, HLO text)?"""
+    try:
+        with opened(path) as archive:
+            return "manifest.json" in archive
+    except ArtifactError:
+        return False

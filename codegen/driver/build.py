@@ -1,0 +1,282 @@
+"""A module becomes an executable: optimize, fuse, one kernel per distinct group, plan, load."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ...ir.errors import Finding, UnsupportedError
+from ...ir.hlo.analysis.inputs import drawable, draws
+from ...ir.hlo.analysis.support import together
+from ...ir.hlo.fuse.fusion import Group
+from ...ir.hlo.layouts import Orders, entry_orders
+from ...ir.hlo.limits import exhaustion
+from ...ir.hlo.nodes import HloModule
+from ...ir.hlo.ops.registry import work
+from ...ir.hlo.passes.pipeline import optimize
+from ...ir.hlo.passes.prepare.freeze_parameters import freeze
+from ...ir.hlo.sources import source
+from ...ir.hlo.text.canonical import canonical_text
+from ...ir.hlo.text.content import literal_size
+from ...ir.hlo.text.printer import show
+from ...ir.target import Target
+from ...schedule.language.trace import Trace
+from ...te.from_hlo import lower_group
+from ..plan.bundle import EXCESS_PRECISION, Bundle
+from ..plan.code import KernelCode
+from ..plan.compiled import Compiled
+from ..plan.constants import Constants
+from ..plan.counters import count
+from ..plan.groups import Groups, compiled, fuse_module, symbol
+from ..plan.memory import alignment
+from ..plan.nodes import Plan, accesses, walk
+from ..plan.seal import seal
+from ..plan.sequence import make_plan
+from ..runtime.executable import Executable
+from ..targets.registry import backend
+from ..targets.timings import timed
+from . import store
+from .packing import packers
+from .parallel import Job, compile_all
+from .schedules import for_groups
+from .stages import stage_text
+
+HLO_KEPT = 1 << 26  # characters of HLO text that a saved executable holds
+LITERALS_KEPT = 1 << 20  # elements of constants in it: printing more takes longer than compiling
+
+
+def build(
+    module: HloModule,
+    target: Target | str = "cpu",
+    schedules: Mapping[str, Trace] | None = None,
+    constants: Mapping[int | str, Any] | None = None,
+    timings: dict[str, float] | None = None,
+    excess_precision: bool = True,
+) -> Executable:
+    """Compile a module. Nothing is measured.
+
+    ``schedules`` are traces by a group's canonical key; a group without one, or whose trace no
+    longer applies (which is logged), gets the default schedule; ``Schedules`` also hold what won
+    for a model as a whole. ``constants`` are parameters to freeze, by number or name. ``timings``
+    is filled with seconds by stage. With ``excess_precision`` floats of fewer than 32 bits stay f32
+    between the operations of a group; without, every operation rounds. Raises
+    ``UnsupportedError``, which lists everything that cannot be compiled, and ``LimitError`` for
+    what asks for more than there is.
+    """
+    spent: dict[str, float] = {} if timings is None else timings
+    builder = Builder(module, target, constants, spent, excess_precision)
+    return builder.build({} if schedules is None else schedules)
+
+
+class Builder:
+    """A module made ready to be built under different schedules.
+
+    The passes run once, and a group's kernel is compiled once for each schedule it is given.
+    """
+
+    def __init__(
+        self,
+        module: HloModule,
+        target: Target | str = "cpu",
+        constants: Mapping[int | str, Any] | None = None,
+        timings: dict[str, float] | None = None,
+        excess_precision: bool = True,
+    ) -> None:
+        """As for ``build``; ``timings`` goes on being filled by ``build``."""
+        self.module = module
+        self.target = Target.parse(target)
+        self.constants = constants
+        self.excess_precision = excess_precision
+        self.timings: dict[str, float] = {} if timings is None else timings
+        self._kernels: dict[tuple[str, str], KernelCode] = {}
+        with exhaustion(module.name):
+            with timed(self.timings, "optimize"):
+                self.frozen = freeze(module, constants) if constants else module
+                self.optimized = optimize(self.frozen)
+            with timed(self.timings, "fuse"):
+                self.groups = fuse_module(self.optimized, excess_precision)
+
+    def build(self, schedules: Mapping[str, Trace]) -> Executable:
+        """The executable under these schedules; raises as ``build``."""
+        with exhaustion(self.module.name):
+            return self._build(schedules)
+
+    def _build(self, schedules: Mapping[str, Trace]) -> Executable:
+        spent, target, module = self.timings, self.target, self.module
+        keys = [*self.groups.distinct, *self.groups.extra]
+        kernels = self._compiled(for_groups(schedules, keys), keys)
+        with timed(spent, "plan"):
+            orders = entry_orders(self.frozen)
+            plan, pool = _plan(self.optimized, self.groups, kernels, target, orders)
+        codes = {symbol(k): kernels[k].code for k in kernels}
+        buffers = {symbol(k): kernels[k].buffers for k in kernels}
+        with timed(spent, "llvm"):
+            code = backend(target).finish(plan, seal(plan, codes, buffers), target, codes)
+        hlo = {} if self.constants else _hlo(module)
+        strict = {EXCESS_PRECISION: str(int(self.excess_precision))}
+        bundle = Bundle(
+            name=module.name,
+            target=target,
+            plan=plan,
+            kernels=codes,
+            buffers=buffers,
+            program=code.code,
+            runtime=code.runtime,
+            constants=pool.memory(),
+            costs=_costs(self.optimized, plan),
+            notes=_draws(self.frozen) | hlo | _scheduled(self.groups, schedules) | strict,
+        )
+        count(built=1, kernels=len(kernels))
+        with timed(spent, "link"):
+            return _executable(
+                bundle, lambda: module, schedules, self.constants, self.excess_precision
+            )
+
+    def _compiled(
+        self, schedules: Mapping[str, Trace], keys: Sequence[str]
+    ) -> dict[str, KernelCode]:
+        """The code of these groups by key, compiled where it is not there yet."""
+        names = {key: (key, _text(schedules.get(key))) for key in keys}
+        missing = [key for key, name in names.items() if name not in self._kernels]
+        if missing:
+            made = compile_groups(
+                self.groups, self.target, schedules, self.timings, self.module.name, missing
+            )
+            self._kernels |= {names[key]: kernel for key, kernel in made.items()}
+        return {key: self._kernels[name] for key, name in names.items()}
+
+
+def _text(trace: Trace | None) -> str:
+    return "" if trace is None else json.dumps(trace.to_json())
+
+
+def build_or_load(
+    digest: bytes,
+    module: Callable[[], HloModule],
+    target: Target,
+    schedules: Mapping[str, Trace],
+    constants: Mapping[int | str, Any] | None,
+    timings: dict[str, float],
+    excess_precision: bool = True,
+) -> Executable:
+    """What ``build`` makes, out of the store on disk if it is there, else kept there.
+
+    ``digest`` names the model by its content; ``module`` reads it, and is called where it must be.
+    """
+    with timed(timings, "cache"):
+        key = store.key(digest, target, schedules, constants, excess_precision)
+        bundle = store.get(key)
+    if bundle is None:
+        exe = build(module(), target, schedules, constants, timings, excess_precision)
+        with timed(timings, "cache"):
+            store.put(key, exe.bundle)
+        return exe
+    count(loaded=1)
+    with timed(timings, "link"):
+        return _executable(bundle, module, schedules, constants, excess_precision)
+
+
+def _executable(
+    bundle: Bundle,
+    module: Callable[[], HloModule],
+    schedules: Mapping[str, Trace],
+    constants: Mapping[int | str, Any] | None,
+    excess_precision: bool,
+) -> Executable:
+    def stages(stage: str) -> str:
+        return stage_text(
+            module(), bundle.target, stage, None, schedules, constants, excess_precision
+        )
+
+    return Executable(bundle, module, stages)
+
+
+def _scheduled(groups: Groups, schedules: Mapping[str, Trace]) -> dict[str, str]:
+    """How many groups a log has a schedule for, used or not."""
+    return {"scheduled": str(sum(name in schedules for name in groups.distinct))}
+
+
+def _hlo(module: HloModule) -> dict[str, str]:
+    if literal_size(module) > LITERALS_KEPT:
+        return {}
+    text = show(module)
+    return {"hlo": text} if len(text) <= HLO_KEPT else {}
+
+
+def _draws(module: HloModule) -> dict[str, str]:
+    """How to draw arguments, for an executable that does not hold its HLO."""
+    if not drawable(module.entry):
+        return {}
+    return {"draws": json.dumps([[d.scale, d.positive] for d in draws(module.entry)])}
+
+
+def _plan(
+    module: HloModule,
+    groups: Groups,
+    kernels: Mapping[str, KernelCode],
+    target: Target,
+    orders: Orders,
+) -> tuple[Plan, Constants]:
+    made = {
+        name: Compiled(symbol(name), name, k.workspace, k.sharing, packers(k.packs))
+        for name, k in kernels.items()
+    }
+
+    find = compiled(groups, made.__getitem__)
+    return make_plan(module, groups.fusions, find, orders, alignment(target))
+
+
+def compile_groups(
+    groups: Groups,
+    target: Target,
+    schedules: Mapping[str, Trace],
+    timings: dict[str, float],
+    name: str,
+    wanted: Collection[str] | None = None,
+) -> dict[str, KernelCode]:
+    """The code of the groups of module ``name`` and of its guards, by key; ``wanted`` ones only."""
+    known = {key: group.computation for key, group in groups.distinct.items()}
+    jobs = {
+        key: Job(canonical_text(c), symbol(key), schedules.get(key))
+        for key, c in (known | dict(groups.extra)).items()
+        if wanted is None or key in wanted
+    }
+    done, errors = compile_all(jobs, target, timings)
+    problems: list[UnsupportedError] = []
+    for key, error in errors.items():
+        if not isinstance(error, UnsupportedError) or key not in groups.distinct:
+            raise error
+        problems.append(_named(groups.distinct[key], error))
+    if problems:
+        raise together(problems, name)
+    return done
+
+
+def _named(group: Group, error: UnsupportedError) -> UnsupportedError:
+    """The error in terms of the model's own names: canonical text has neither names nor sources."""
+    try:
+        lower_group(group.computation, group.name)
+    except UnsupportedError as better:
+        return better
+    result = group.outputs[0]
+    name = group.computation.name
+    found = Finding(result.opcode, result.name, name, str(error), "", source(result))
+    return replace(error, where=error.where or f"{found}", findings=error.findings or (found,))
+
+
+def _costs(module: HloModule, plan: Plan) -> dict[str, float]:
+    """The numbers of ``cost_analysis`` for one run of an optimized module, loops of one turn.
+
+    Conventions of XLA's HloCostAnalysis: a multiply-add counts two, an element-wise operation one
+    per element, transcendental functions are counted apart. ``bytes accessed`` is what the plan's
+    kernels and copies read and write, so what fusion keeps in registers does not count.
+    """
+    counted = work(module.entry)
+    moved = sum(s.bytes for t in walk(plan.thunks) for part in accesses(t) for s in part)
+    return {
+        "flops": counted.flops,
+        "transcendentals": counted.transcendentals,
+        "bytes accessed": float(moved),
+    }

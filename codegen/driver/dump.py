@@ -1,0 +1,70 @@
+"""Every stage of a model as numbered files: what `nestwright show --dump` writes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ...ir.files import whole_file
+from ...ir.hlo.analysis.verify import verify
+from ...ir.hlo.layouts import entry_orders
+from ...ir.hlo.nodes import HloModule
+from ...ir.hlo.passes import pipeline
+from ...ir.hlo.passes.prepare.freeze_parameters import freeze
+from ...ir.hlo.text.printer import show
+from ...ir.passes import Dump, Verify
+from ...ir.target import Target
+from ...schedule.language.trace import Trace
+from ..plan.groups import fuse_module
+from .schedules import for_groups
+from .stages import fused_text, group_stages, plan_text, titled
+
+SUFFIXES = {
+    "fused": "hlo", "te": "txt", "loop": "txt", "scheduled": "txt", "flat": "txt",
+    "llvm": "ll", "ptx": "ptx", "asm": "s", "plan": "txt",
+}  # fmt: skip
+
+
+def dump_stages(
+    module: HloModule,
+    target: Target,
+    folder: Path,
+    schedules: Mapping[str, Trace],
+    constants: Mapping[int | str, Any] | None = None,
+    excess_precision: bool = True,
+) -> list[Path]:
+    """Write the input, each graph pass's result if it changed anything, and the later stages.
+
+    Passes keep their number in the pipeline, stages go on from there. Every file is written as
+    soon as it is known, so those before a failure are there to look at. Raises ``OSError``,
+    ``BrokenPassError`` for a pass that makes a module that is not well formed, and what
+    compilation raises.
+    """
+    frozen = freeze(module, constants) if constants else module
+    passes = Dump(show, folder, "hlo")
+    optimized = pipeline.optimize(frozen, instruments=(passes, Verify(verify)))
+    groups = fuse_module(optimized, excess_precision)
+    traces = for_groups(schedules, groups.distinct)
+    written = passes.written
+    numbers = itertools.count(len(pipeline.PIPELINE.passes) + 1)
+
+    def write(stage: str, text: str) -> None:
+        number = next(numbers)
+        path = folder / f"{number:02}_{stage}.{SUFFIXES[stage]}"
+        with whole_file(path) as file:
+            file.write(text.encode())
+        written.append(path)
+
+    write("fused", fused_text(groups))
+    distinct = groups.distinct
+    steps = [group_stages(g, key, target, traces.get(key)) for key, g in distinct.items()]
+    for row in zip(*steps, strict=True):  # all groups at one stage
+        parts = [
+            titled(g, key, text())
+            for (key, g), (_, text) in zip(distinct.items(), row, strict=True)
+        ]
+        write(row[0][0], "\n".join(parts))
+    write("plan", plan_text(optimized, groups, target, traces, entry_orders(frozen)))
+    return written

@@ -1,0 +1,90 @@
+"""One group from HLO to the target's code: the stages from ``te`` to ``asm``, in order."""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import replace
+
+from ...ir.errors import NestwrightError
+from ...ir.hlo.nodes import Computation
+from ...ir.hlo.text import parse
+from ...ir.loop.nodes import Func
+from ...ir.target import Target
+from ...schedule.language.schedule import Schedule
+from ...schedule.language.trace import Trace
+from ...schedule.sketches.generate import default_schedule
+from ...te.from_hlo import lower_group
+from ..lower.pipeline import lower
+from ..plan.code import KernelCode, PackCode, Sharing
+from ..plan.sharing import in_place_inputs, without_copies
+from ..targets.cpu import toolchain as cpu
+from ..targets.registry import backend
+from ..targets.timings import timed
+from .prepack import Pack, split_packs
+
+log = logging.getLogger("nestwright")
+
+
+def compile_text(
+    text: str, symbol: str, target: Target, trace: Trace | None, timings: dict[str, float]
+) -> KernelCode:
+    """Compile a group, given as canonical text; its kernel is called ``symbol``.
+
+    ``UnsupportedError`` if it cannot be compiled.
+    """
+    with timed(timings, "te"):
+        func, sharing = loops(parse(text).entry, symbol, trace)
+    with timed(timings, "schedule"):
+        scheduled = apply(func, target, trace)
+    main, packs = split_packs(scheduled.func)
+    with timed(timings, "lower"):
+        flat = lower(main, target)
+    code = backend(target).compile(flat, target, timings)
+    with timed(timings, "llvm"):
+        packed = tuple(map(pack_code, packs))
+    return KernelCode(code, buffer_sizes(main, flat), workspace_bytes(flat), sharing, packed)
+
+
+def pack_code(pack: Pack) -> PackCode:
+    """Compile a pack for the machine that builds, whatever the kernel's own target."""
+    host = Target.parse("cpu")
+    made = pack.func.params[1]
+    size = made.dtype.bytes * math.prod(made.shape)
+    code = cpu.compile(backend(host).emit(lower(pack.func, host), host), host)
+    return PackCode(pack.index, pack.func.name, size, code)
+
+
+def workspace_bytes(flat: Func) -> int:
+    """The workspace that a flat function's kernel takes."""
+    return int(flat.notes.get("workspace_bytes", 0))
+
+
+def buffer_sizes(func: Func, flat: Func) -> tuple[int, ...]:
+    """The bytes of every argument of a kernel: those of ``func``, and the workspace of ``flat``."""
+    work = workspace_bytes(flat)
+    sizes = (b.dtype.bytes * math.prod(map(int, b.shape)) for b in func.params)
+    return (*sizes, work) if work else tuple(sizes)
+
+
+def loops(computation: Computation, symbol: str, trace: Trace | None) -> tuple[Func, Sharing]:
+    """A group as loops, to be scheduled by ``trace`` or by default.
+
+    Traces are made for the function as ``lower_group`` gives it; by default, copies that only
+    start an update in place are left to the caller, who often needs none.
+    """
+    func = lower_group(computation, symbol)
+    in_place = in_place_inputs(computation)
+    if in_place:
+        return replace(func, notes={**func.notes, "in_place": 1}), Sharing(in_place)
+    return (func, Sharing()) if trace is not None else without_copies(func)
+
+
+def apply(func: Func, target: Target, trace: Trace | None) -> Schedule:
+    """The function under a trace, or under the default schedule if there is none that fits."""
+    if trace is not None:
+        try:
+            return trace.replay(func)
+        except NestwrightError as error:
+            log.warning("%s: its schedule no longer applies: %s", func.name, error)
+    return default_schedule(func, target)

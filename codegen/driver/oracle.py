@@ -1,0 +1,134 @@
+"""The interpreter's answer for a module as it is built: with excess precision, or without.
+
+Without, every operation rounds to its own type, and the interpreter runs the module as it came.
+With it, what is rounded depends on how the module was cut into groups, so the interpreter runs the
+fused module, each of whose groups says what it computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ...ir.comparison import Comparison, compare_all, leaves
+from ...ir.hlo.fuse.fusion import Fusion
+from ...ir.hlo.interp.evaluate import evaluate
+from ...ir.hlo.layouts import Order, entry_orders
+from ...ir.hlo.nodes import Computation, HloModule, Instruction
+from ...ir.hlo.passes.pipeline import optimize
+from ...ir.hlo.rewrite import assemble, make, relink, with_entry, with_operands
+from ..plan.groups import Groups, fuse_module
+from ..plan.sequence import called, in_order
+
+Values: TypeAlias = Sequence[Any]
+
+
+def reference(module: HloModule, args: Values, excess_precision: bool = True) -> Any:
+    """What a build of a module computes: an array or a tuple of arrays; errors as ``evaluate``."""
+    wide = _wide(module) if excess_precision else None
+    return evaluate(module, args) if wide is None else _run(wide, module, args)
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """The answer for one module and its arguments: ``strict`` if every operation rounds.
+
+    ``wide`` is the answer of the fused module, where that rounds less.
+    """
+
+    module: HloModule
+    args: Values
+    strict: Any
+    wide: Any = None
+
+    @staticmethod
+    def of(module: HloModule, args: Values, excess_precision: bool = True) -> Oracle:
+        """Run the interpreter; errors as ``evaluate``."""
+        strict = evaluate(module, args)
+        fused = _wide(module) if excess_precision else None
+        return Oracle(module, args, strict, fused and _run(fused, module, args))
+
+    def judge(self, results: Any, tf32: bool = False) -> list[Comparison]:
+        """A build's results held against the answer.
+
+        The fused module has been through the graph passes. So where the results differ from what
+        the module gave before them, the passes are judged too, by what they do to ``strict``.
+        """
+        as_given = compare_all(results, self.strict, tf32)
+        if self.wide is None:
+            return as_given
+        rows = compare_all(results, self.wide, tf32)
+        if all(r.ok for r in as_given) or not all(r.ok for r in rows):
+            return rows
+        optimized = _run(optimize(self.module), self.module, self.args)
+        right = all(r.ok for r in compare_all(optimized, self.strict, tf32))
+        return rows if right else as_given
+
+
+def _wide(module: HloModule) -> HloModule | None:
+    """The fused module with excess precision; None where that changes no group."""
+    optimized = optimize(module)
+    wide = fuse_module(optimized)
+    strict = fuse_module(optimized, excess_precision=False)
+    changed = wide.distinct.keys() != strict.distinct.keys()
+    return fused_module(optimized, wide) if changed else None
+
+
+def fused_module(module: HloModule, groups: Groups) -> HloModule:
+    """An optimized module with every group as one ``fusion`` instruction."""
+    done: dict[Computation, Computation] = {}
+
+    def visit(c: Computation) -> None:
+        for inner in (x for i in c.instructions for x in called(i)):
+            if inner not in done:
+                visit(inner)
+        done[c] = _fused(c, groups.fusions[c], done)
+
+    visit(module.entry)
+    return with_entry(module, done[module.entry])
+
+
+def _fused(c: Computation, fusion: Fusion, done: dict[Computation, Computation]) -> Computation:
+    owner = {o: g for g in fusion.groups for o in g.outputs}
+    new: dict[Instruction, Instruction] = {p: p for p in c.parameters}
+    for unit in in_order(c.root, owner):
+        if isinstance(unit, Instruction):
+            new[unit] = relink(with_operands(unit, tuple(new[o] for o in unit.operands)), done)
+            continue
+        inner = unit.computation
+        call = make(
+            "fusion", inner.root.shape, [new[i] for i in unit.inputs], name=unit.name,
+            kind="kLoop", calls=inner,
+        )  # fmt: skip
+        if len(unit.outputs) == 1:
+            new[unit.outputs[0]] = call
+            continue
+        for n, o in enumerate(unit.outputs):
+            new[o] = make("get-tuple-element", o.shape, (call,), name=o.name, index=n)
+    return assemble(c.name, [new[p] for p in c.parameters], new[c.root])
+
+
+def _run(optimized: HloModule, module: HloModule, args: Values) -> Any:
+    """The result of a module after the graph passes, in the layouts of the one before them."""
+    orders = entry_orders(module)
+    result = evaluate(optimized, stored(args, orders.params))
+    numbers = iter(range(len(leaves(result))))
+
+    def restored(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(map(restored, value))
+        n = next(numbers)
+        order = orders.results[n] if n < len(orders.results) else ()
+        return np.transpose(value, np.argsort(order)) if order else value
+
+    return restored(result)
+
+
+def stored(values: Any, orders: Sequence[Order]) -> list[Any]:
+    """The arrays in nested tuples, each with its dimensions as they lie in memory."""
+    arrays = leaves(values)
+    known = [*orders, *[()] * (len(arrays) - len(orders))]
+    return [np.transpose(a, o) if o else a for a, o in zip(arrays, known, strict=True)]

@@ -1,0 +1,43 @@
+"""Running packs: constants put into the layout that a kernel takes, once, when a model is built."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..plan.code import PackCode
+from ..plan.compiled import Packer
+from ..plan.constants import Bytes
+from ..runtime import jit
+from ..runtime.process import runtime
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedPack:
+    """A pack in this process. The code stays loaded as long as ``library`` is held."""
+
+    library: jit.Library
+    entry: Any
+    bytes: int
+
+    def __call__(self, literal: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> Bytes:
+        """The constant's bytes as the kernel takes them; padding is zero."""
+        source = np.ascontiguousarray(literal)
+        made = np.zeros(self.bytes, np.uint8)
+        runtime().guarded(self.entry, source.ctypes.data, made.ctypes.data)
+        return made
+
+
+def packers(packs: Sequence[PackCode]) -> Mapping[int, Packer]:
+    """For each packed input of a kernel, what makes its bytes out of a constant."""
+    return {p.index: _load(p) for p in packs}
+
+
+def _load(code: PackCode) -> LoadedPack:
+    library = jit.load([code.object], runtime().addresses)
+    entry = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(library.address(code.symbol))
+    return LoadedPack(library, entry, code.size)

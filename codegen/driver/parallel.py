@@ -1,0 +1,170 @@
+"""Kernels compiled by several processes: this one and helpers, from one queue of jobs.
+
+LLVM holds one lock, and lowering is Python, so threads do not help. A helper is a fresh
+interpreter (a fork would copy threads and locks in an unknown state) that takes a third of a second
+to start; until then, and all along, this process compiles too. A helper that fails or dies costs
+nothing but time: its job is done here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from threading import Thread
+from time import perf_counter
+
+from ...ir.errors import ArtifactError
+from ...ir.target import Target
+from ...schedule.language.trace import Trace
+from ..plan.code import KernelCode, PackCode, Sharing, from_parts
+from ..targets.workers import workers
+from .lowering import compile_text
+
+JOBS_PER_HELPER = 6  # fewer jobs do not pay for starting one
+DEVICE_WEIGHT = 2  # one for a GPU takes longer: LLVM and ptxas run in processes of their own
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A group to compile: canonical HLO text, the kernel's symbol, its schedule if it has one."""
+
+    text: str
+    symbol: str
+    trace: Trace | None
+
+
+@dataclass
+class Queue:
+    """Jobs to be done, and what is done."""
+
+    target: Target
+    jobs: Mapping[str, Job]
+    waiting: deque[str]
+    done: dict[str, KernelCode] = field(default_factory=dict)
+    timings: list[dict[str, float]] = field(default_factory=list)
+
+    def take(self) -> str | None:
+        """The next job's key, or None when all have been taken."""
+        try:
+            return self.waiting.popleft()
+        except IndexError:
+            return None
+
+
+def compile_all(
+    jobs: Mapping[str, Job], target: Target, timings: dict[str, float]
+) -> tuple[dict[str, KernelCode], dict[str, Exception]]:
+    """Object code by key, and the errors of the jobs that have none.
+
+    ``timings`` gets the wall time, shared out over the stages as they share the processors' time.
+    """
+    start = perf_counter()
+    queue = Queue(target, jobs, deque(jobs))
+    errors: dict[str, Exception] = {}
+    weight = DEVICE_WEIGHT if target.kind == "cuda" else 1
+    helpers = [_Helper(queue) for _ in range(_useful_helpers(weight * len(jobs)))]
+    try:
+        _compile_here(queue, errors)
+        for helper in helpers:
+            helper.thread.join()
+        _compile_here(queue, errors)  # what a helper gave back
+    finally:
+        for helper in helpers:
+            helper.stop()
+    busy = sum(sum(spent.values()) for spent in queue.timings) or 1.0
+    share = (perf_counter() - start) / busy
+    for spent in queue.timings:
+        for stage, seconds in spent.items():
+            timings[stage] = timings.get(stage, 0.0) + seconds * share
+    return queue.done, errors
+
+
+def _useful_helpers(jobs: int) -> int:
+    return max(0, min(workers() - 1, jobs // JOBS_PER_HELPER)) if sys.executable else 0
+
+
+def _compile_here(queue: Queue, errors: dict[str, Exception]) -> None:
+    timings: dict[str, float] = {}
+    queue.timings.append(timings)
+    while (key := queue.take()) is not None:
+        job = queue.jobs[key]
+        try:
+            queue.done[key] = compile_text(job.text, job.symbol, queue.target, job.trace, timings)
+        except Exception as error:
+            errors[key] = error
+
+
+class _Helper:
+    """A child process and the thread that feeds it."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        paths = os.pathsep.join(p for p in sys.path if p)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", f"{__package__}.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": paths},
+            process_group=0,  # a terminal's Ctrl-C is for this process, which then ends it
+        )
+        self.thread = Thread(target=self._feed, daemon=True)
+        self.thread.start()
+
+    def _feed(self) -> None:
+        while (key := self.queue.take()) is not None:
+            try:
+                kernel = self._ask(self.queue.jobs[key])
+            except (OSError, ValueError, LookupError, ArtifactError):
+                kernel = None
+            if kernel is None:
+                self.queue.waiting.append(key)
+                return
+            self.queue.done[key] = kernel
+
+    def _ask(self, job: Job) -> KernelCode | None:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        message = {
+            "text": job.text,
+            "symbol": job.symbol,
+            "target": self.queue.target.spec,
+            "trace": None if job.trace is None else job.trace.to_json(),
+        }
+        self.process.stdin.write(json.dumps(message).encode() + b"\n")
+        self.process.stdin.flush()
+        header = json.loads(self.process.stdout.readline() or b"{}")
+        if "parts" not in header:
+            return None
+        lengths = [size for _, size in header["parts"]] + [p[-1] for p in header["packs"]]
+        pieces = [self.process.stdout.read(size) for size in lengths]
+        if [len(p) for p in pieces] != lengths:
+            return None
+        self.queue.timings.append(header["timings"])
+        names = [name for name, _ in header["parts"]]
+        code = from_parts(dict(zip(names, pieces, strict=False)), self.queue.target)
+        packs = tuple(
+            PackCode(index, symbol, size, piece)
+            for (index, symbol, size, _), piece in zip(
+                header["packs"], pieces[len(names) :], strict=True
+            )
+        )
+        updates = tuple((o, i) for o, i in header["updates"])
+        sharing = Sharing(tuple(header["in_place"]), updates)
+        return KernelCode(code, tuple(header["buffers"]), header["workspace"], sharing, packs)
+
+    def stop(self) -> None:
+        """End the child, whatever it does."""
+        self.process.kill()
+        self.thread.join()
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        with suppress(BrokenPipeError):
+            self.process.stdin.close()
+        self.process.wait()

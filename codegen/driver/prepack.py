@@ -1,0 +1,82 @@
+"""Constants in the layout that a schedule wants: the copies that need not wait for a call.
+
+A schedule may copy a frozen input into another layout before everything else (``cache_read`` and
+``transform_layout``). Such a copy depends on nothing but a constant of the module, so it is cut out
+of the kernel, compiled apart, and run once when the model is built or loaded into the tuner.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ...ir.loop.nodes import Block, Buffer, Func, Load, Scope, Seq, Stmt, Store
+from ...ir.loop.visit import exprs, seq, walk, walk_expr
+from ...schedule.space.analyze import frozen_inputs
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """Input number ``index`` of a function arrives as ``func`` makes it from the constant."""
+
+    index: int
+    func: Func
+
+
+def split_packs(func: Func) -> tuple[Func, tuple[Pack, ...]]:
+    """``P = layout(W); C = f(x, P)``  ->  ``C = f(x, P)``, P a parameter; ``P = layout(W)``.
+
+    Only for a frozen W that nothing else reads and a P that nothing else writes, an update in
+    place, say; P takes W's place among the parameters.
+    """
+    frozen = frozen_inputs(func)
+    if not frozen:
+        return func, ()
+    stmts = func.body.stmts if isinstance(func.body, Seq) else (func.body,)
+    cut: dict[int, tuple[Buffer, Buffer]] = {}
+    for n, s in enumerate(stmts):
+        pair = _copy_of(s, frozen)
+        if pair is not None and pair[1] in func.allocs and _nowhere_else(func.body, *pair):
+            cut[n] = pair
+    if not cut or len(cut) == len(stmts):
+        return func, ()
+    swap = dict(cut.values())
+    packs = tuple(
+        Pack(func.params.index(source), _alone(func, stmts[n], source, made))
+        for n, (source, made) in cut.items()
+    )
+    main = replace(
+        func,
+        params=tuple(swap.get(p, p) for p in func.params),
+        body=seq(*(s for n, s in enumerate(stmts) if n not in cut)),
+        allocs=tuple(b for b in func.allocs if b not in swap.values()),
+    )
+    return main, packs
+
+
+def _copy_of(s: Stmt, frozen: frozenset[Buffer]) -> tuple[Buffer, Buffer] | None:
+    """(constant, result) of a nest that makes one buffer out of a frozen input and no other."""
+    blocks = [b for b in walk(s) if isinstance(b, Block)]
+    if len(blocks) != 1 or len(blocks[0].reads) != 1 or len(blocks[0].writes) != 1:
+        return None
+    source, made = blocks[0].reads[0].buffer, blocks[0].writes[0].buffer
+    if source not in frozen or made.scope is not Scope.GLOBAL:
+        return None
+    return (source, made) if _touched(s) <= {source, made} else None
+
+
+def _touched(s: Stmt) -> set[Buffer]:
+    parts = list(walk(s))
+    loads = {x.buffer for p in parts for e in exprs(p) for x in walk_expr(e) if isinstance(x, Load)}
+    return loads | {p.buffer for p in parts if isinstance(p, Store)}
+
+
+def _nowhere_else(body: Stmt, source: Buffer, made: Buffer) -> bool:
+    blocks = [b for b in walk(body) if isinstance(b, Block)]
+    readers = [b for b in blocks if any(r.buffer is source for r in b.reads)]
+    writers = [b for b in blocks if any(w.buffer is made for w in b.writes)]
+    return len(readers) == len(writers) == 1
+
+
+def _alone(func: Func, stmt: Stmt, source: Buffer, made: Buffer) -> Func:
+    name = f"{func.name}_pack{func.params.index(source)}"
+    return Func(name, (source, made), 1, stmt)

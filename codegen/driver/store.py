@@ -1,0 +1,186 @@
+"""Built models, kept on disk under a hash of everything that decides what they are.
+
+The key covers the model, the frozen constants, the schedules, the target, the versions of what
+generates the code and the compiler's own source. So nothing is ever out of date: what changed has
+another key. An entry holds its key, too: one that was kept for another model is not used, nor one
+that another user owns or may write to, which is told; the model is built, and takes its place. So
+is one that is damaged. ``NESTWRIGHT_CACHE`` names the folder, or says ``off``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from functools import cache
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...ir.archive import Archive
+from ...ir.arrays import as_array
+from ...ir.errors import ArtifactError, NestwrightError, NestwrightWarning
+from ...ir.files import cache_folder, distrust, open_own
+from ...ir.library.registry import registered
+from ...ir.target import Target
+from ...schedule.language.trace import Trace
+from ..plan.bundle import Bundle, from_archive, write
+from ..targets.cuda import ptxas
+from .schedules import identity
+
+VARIABLE = "NESTWRIGHT_CACHE"
+OFF = "off"
+LARGEST = 1 << 31  # bytes that the folder may hold
+ABANDONED = 3600  # seconds after which an unfinished file is nobody's
+_GENERATORS = ("llvmlite", "numpy", "ml-dtypes")
+_SUFFIX = ".nw"
+
+
+def folder() -> Path | None:
+    """Where built models are kept; None where they are not."""
+    named = os.environ.get(VARIABLE, "")
+    if named == OFF:
+        return None
+    return Path(named) if named else cache_folder() / "built"
+
+
+def key(
+    model: bytes,
+    target: Target,
+    schedules: Mapping[str, Trace],
+    constants: Mapping[int | str, Any] | None,
+    excess_precision: bool = True,
+) -> str:
+    """The name of what ``build`` makes of these; ``model`` is a digest of the model's own bytes."""
+    digest = sha256(model)
+    facts: dict[str, Any] = {
+        "compiler": _compiler(),
+        "target": asdict(target) | {"features": sorted(target.features)},
+        "ptxas": _assembler() if target.kind == "cuda" else "",
+        "schedules": identity(schedules),
+        "excess_precision": excess_precision,
+        "functions": registered(),  # a registered custom call is not expanded, nor refused
+    }
+    digest.update(json.dumps(facts, sort_keys=True).encode())
+    for name, value in sorted((constants or {}).items(), key=lambda item: repr(item[0])):
+        array = np.ascontiguousarray(as_array(value, f"constant {name!r}"))
+        digest.update(f"{name!r} {array.dtype} {array.shape}".encode())
+        digest.update(array.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def get(name: str) -> Bundle | None:
+    """The model that is kept under a key; a warning where what stands there is not to be used."""
+    place = _place(name, warns=True)
+    if place is None or not os.path.lexists(place):
+        return None
+    try:
+        with os.fdopen(open_own(place), "rb") as file:
+            bundle, kept_for = from_archive(Archive(file, str(place), "built model"))
+            if kept_for != name:
+                _refuse(place, "it was kept for another model")
+                return None
+            with suppress(OSError):
+                os.utime(place, follow_symlinks=False)  # the least recently used go first
+            return bundle
+    except PermissionError as error:
+        _refuse(place, error.strerror)
+    except NestwrightError:
+        with suppress(OSError):
+            place.unlink()
+    except (OSError, MemoryError):
+        pass  # it was dropped meanwhile, or is too large
+    return None
+
+
+def put(name: str, bundle: Bundle) -> None:
+    """Keep a model. Where that is impossible, or it is too large, nothing happens."""
+    where = folder()
+    if where is None or bundle.constants.nbytes > LARGEST // 8:
+        return
+    with suppress(OSError, ArtifactError):
+        where.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if (place := _place(name)) is None:  # the look-up has told why
+            return
+        write(bundle, place, durable=False, key=name)
+        if name.startswith("0"):  # now and then
+            _prune(where)
+
+
+def _place(name: str, warns: bool = False) -> Path | None:
+    """Where a model is kept; None where others own the folder or may write to it."""
+    where = folder()
+    if where is None:
+        return None
+    try:
+        why = distrust(os.stat(where))
+    except OSError:
+        return where / f"{name}{_SUFFIX}"  # there is none yet
+    if why:
+        if warns:
+            _refuse(where, why)
+        return None
+    return where / f"{name}{_SUFFIX}"
+
+
+def _refuse(place: Path, why: str | None) -> None:
+    text = f"cached model {place} is not used: {why}"
+    if place.suffix != _SUFFIX:
+        text = f"cache folder {place} is not used: {why}; {VARIABLE} names another, or says {OFF}"
+    warnings.warn(text, NestwrightWarning, stacklevel=2)
+
+
+def _prune(where: Path) -> None:
+    """Drop the least recently used until what is left takes at most ``LARGEST`` bytes, and what
+    writers that were killed left unfinished."""
+    found = []
+    for place in where.iterdir():
+        with suppress(FileNotFoundError):
+            found.append((place.lstat(), place))
+    unfinished = [(s, p) for s, p in found if p.name.startswith(".")]
+    for stat, place in unfinished:
+        if stat.st_mtime < time.time() - ABANDONED:
+            place.unlink(missing_ok=True)
+    models = [(s, p) for s, p in found if p.suffix == _SUFFIX and (s, p) not in unfinished]
+    total = sum(s.st_size for s, _ in models)
+    for stat, place in sorted(models, key=lambda item: item[0].st_mtime):
+        if total <= LARGEST:
+            return
+        place.unlink(missing_ok=True)
+        total -= stat.st_size
+
+
+@cache
+def _compiler() -> str:
+    """Names this compiler: its files by size and date, and the packages that shape its code."""
+    root = Path(__file__).parents[1]
+    digest = sha256()
+    for path, stat in _sources(root):
+        digest.update(f"{path} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+    for package in _GENERATORS:
+        with suppress(PackageNotFoundError):
+            digest.update(f"{package} {version(package)}\n".encode())
+    return digest.hexdigest()
+
+
+_FLOORS = ("ir", "te", "schedule", "codegen")  # what takes part in a build
+
+
+def _sources(root: Path) -> Iterator[tuple[str, os.stat_result]]:
+    for floor in _FLOORS:
+        for folder_, _, files in sorted(os.walk(root / floor)):
+            for file in sorted(f for f in files if f.endswith(".py")):
+                path = os.path.join(folder_, file)
+                yield os.path.relpath(path, root), os.stat(path)
+
+
+def _assembler() -> str:
+    found = ptxas.find()
+    return found.version if found is not None else "none"

@@ -1,0 +1,46 @@
+"""A compiling child process: jobs as JSON lines on stdin, code on stdout.
+
+A job is ``{"text": canonical HLO, "symbol": str, "target": spec, "trace": list or null}``. The
+answer is a JSON line, followed by the bytes of the code's parts and those of each pack; a job that
+fails is answered ``{"failed": true}``, and the parent, which does it again, meets the error itself.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any, BinaryIO
+
+from ...ir.target import Target
+from ...schedule.language.trace import Trace
+from ..plan.code import parts
+from .lowering import compile_text
+
+
+def serve(jobs: BinaryIO, answers: BinaryIO) -> None:
+    """Answer jobs until their stream ends."""
+    for line in jobs:
+        header, code = _answer(json.loads(line))
+        answers.write(json.dumps(header).encode() + b"\n" + code)
+        answers.flush()
+
+
+def _answer(job: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+    timings: dict[str, float] = {}
+    trace = None if job["trace"] is None else Trace.from_json(job["trace"])
+    try:
+        target = Target.parse(job["target"])
+        kernel = compile_text(job["text"], job["symbol"], target, trace, timings)
+    except Exception:
+        return {"failed": True}, b""
+    pieces = parts(kernel.code)
+    sizes = [(name, len(piece)) for name, piece in pieces.items()]
+    shared = {"in_place": kernel.sharing.in_place, "updates": kernel.sharing.updates}
+    packs = [(p.index, p.symbol, p.size, len(p.object)) for p in kernel.packs]
+    known = {"buffers": kernel.buffers, "workspace": kernel.workspace, "timings": timings}
+    header = {"parts": sizes, "packs": packs, **known, **shared}
+    return header, b"".join((*pieces.values(), *(p.object for p in kernel.packs)))
+
+
+if __name__ == "__main__":
+    serve(sys.stdin.buffer, sys.stdout.buffer)

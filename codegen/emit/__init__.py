@@ -1,0 +1,1 @@
+"""Flat loops as LLVM text."""

@@ -1,0 +1,203 @@
+"""Loads and stores: scalar, contiguous, reversed, strided, data-dependent; masked where need be.
+
+Every access states the alignment of one element: more is not known of a user's arrays, and costs
+nothing on machines with unaligned vectors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...ir.dtypes import DType, index, pred, s8, s32
+from ...ir.loop.nodes import Buffer, Expr, Scope
+from .index import Form, Indices
+from .llvm.convert import convert
+from .llvm.core import Value, mangle, memory_type
+from .llvm.fold import lane_literals
+from .llvm.opaque import opaque
+from .pairs import is_paired, load_paired
+from .scalarize import is_plain, load_apart, store_apart, store_one, stored_type
+
+SMALL = 2**31 - 1
+FAR = 2048  # bytes between the vectors of two iterations: the hardware does not follow
+AHEAD = 8  # iterations that a far vector is fetched before it is used
+
+
+def _size(buffer: Buffer) -> int:
+    return buffer.shape[0]
+
+
+def _loaded(em: Indices, x: Value, dtype: DType) -> Value:
+    return em.compare("ne", x, em.like(0, x)) if dtype == pred else x
+
+
+def load_element(em: Indices, buffer: Buffer, at: Expr) -> Value:
+    """The element of ``buffer`` at an index, per lane where the index depends on the lane."""
+    form = em.form(at)
+    if not is_plain(em, form):
+        return _loaded(em, load_apart(em, buffer, at, form), buffer.dtype)
+    if form is None:
+        return _gather(em, buffer, em.buffers[buffer], em.value(at))
+    if em.lanes is None or not form.lane:
+        return _load_scalar(em, buffer, form)
+    count = em.lanes.count
+    if form.lane == 1:
+        _fetch_ahead(em, buffer, form)
+        return _load_vector(em, buffer, em.pointer(buffer, form), em.alignment(buffer, at))
+    if form.lane == -1 and em.lanes.mask is None:
+        first = replace(form, constant=form.constant - count + 1)
+        x = _load_vector(em, buffer, em.pointer(buffer, first), buffer.dtype.bytes)
+        return em.shuffle(x, list(range(count - 1, -1, -1)))
+    if is_paired(em, buffer, form):
+        return _loaded(em, load_paired(em, buffer, form), buffer.dtype)
+    narrow = abs(form.lane) * count <= SMALL
+    steps = em.iota(s32 if narrow else index, count, form.lane)
+    return _gather(em, buffer, em.pointer(buffer, form), steps)
+
+
+def _fetch_ahead(em: Indices, buffer: Buffer, form: Form) -> None:
+    """Prefetch what the loop around reads some iterations later, if its steps are long.
+
+    Each row of a matrix may lie on a page of its own, where no hardware prefetcher follows.
+    """
+    region = em.function.here
+    if em.device is not None:
+        return
+    if not region.name.startswith("loop") or buffer in region.stored:
+        return
+    _, step = form.terms.get(f"%i.{region.name}", (None, 0))
+    if abs(step) * buffer.dtype.bytes < FAR:
+        return
+    later = replace(form, constant=form.constant + AHEAD * step)
+    name = "llvm.prefetch.p0"
+    em.declare(name, "void", ["ptr", "i32", "i32", "i32"])
+    pointer = em.pointer(buffer, later)
+    em.function.once(f"call void @{name}(ptr {pointer.text}, i32 0, i32 3, i32 1)")
+
+
+def _load_scalar(em: Indices, buffer: Buffer, form: Form) -> Value:
+    dtype = stored_type(buffer.dtype)
+    pointer = em.pointer(buffer, form)
+    if em.lanes is not None and em.lanes.mask is not None and not em.lanes.certain:
+        # No lane may be on: then there may be no such element, but there is a first one.
+        any_on = em.any_lane(em.lanes.mask)
+        start = em.buffers[buffer]
+        text = f"select {any_on}, ptr {pointer.text}, ptr {start.text}"
+        pointer = em.pure(text, index, 0, max(any_on.depth, pointer.depth, start.depth))
+    text = f"load {memory_type(buffer.dtype)}, ptr {pointer.text}, align {buffer.dtype.bytes}"
+    x = em.read(text, dtype, 0, buffer, pointer, pointer.depth)
+    return _loaded(em, x, buffer.dtype)
+
+
+def _load_vector(em: Indices, buffer: Buffer, pointer: Value, align: int) -> Value:
+    assert em.lanes is not None
+    dtype, count, mask = stored_type(buffer.dtype), em.lanes.count, em.lanes.mask
+    type_ = f"<{count} x {memory_type(buffer.dtype)}>"
+    if mask is None or buffer.scope is Scope.REGISTER:
+        text = f"load {type_}, ptr {pointer.text}, align {align}"
+        x = em.read(text, dtype, count, buffer, pointer, pointer.depth)
+        return _loaded(em, x, buffer.dtype)
+    name = f"llvm.masked.load.{mangle(dtype, count)}.p0"
+    em.declare(name, type_, ["ptr", "i32", mask.type, type_])
+    text = f"call {type_} @{name}(ptr {pointer.text}, i32 {align}, {mask}, {type_} zeroinitializer)"
+    depth = max(pointer.depth, mask.depth)
+    return _loaded(em, em.function.read(text, dtype, count, buffer, depth), buffer.dtype)
+
+
+def _narrowed(em: Indices, buffer: Buffer, steps: Value) -> Value:
+    """Indices in 32 bits where the buffer is small enough: half the registers of a gather."""
+    if steps.dtype == index and steps.lanes and _size(buffer) <= SMALL:
+        return convert(em, steps, s32)
+    return steps
+
+
+def _addresses(em: Indices, buffer: Buffer, start: Value, steps: Value) -> Value:
+    steps = _narrowed(em, buffer, steps)
+    text = f"getelementptr {memory_type(buffer.dtype)}, ptr {start.text}, {steps}"
+    return em.pure(text, index, steps.lanes, max(start.depth, steps.depth))
+
+
+def _gather(em: Indices, buffer: Buffer, start: Value, steps: Value) -> Value:
+    dtype, mask = stored_type(buffer.dtype), em.mask_text()
+    count = mask.lanes
+    type_ = f"<{count} x {memory_type(buffer.dtype)}>"
+    pointers = _addresses(em, buffer, start, steps)
+    name = f"llvm.masked.gather.{mangle(dtype, count)}.v{count}p0"
+    em.declare(name, type_, [f"<{count} x ptr>", "i32", mask.type, type_])
+    text = (
+        f"call {type_} @{name}(<{count} x ptr> {pointers.text}, i32 {buffer.dtype.bytes}, "
+        f"{mask}, {type_} zeroinitializer)"
+    )
+    depth = max(pointers.depth, mask.depth)
+    return _loaded(em, em.function.read(text, dtype, count, buffer, depth), buffer.dtype)
+
+
+def store_element(em: Indices, buffer: Buffer, at: Expr, value: Value) -> None:
+    """``buffer[at] = value``, in the lanes that are on."""
+    if value.dtype == pred:
+        value = em.cast("zext", value, s8)
+    form = em.form(at)
+    lanes = em.lanes
+    if lanes is not None and not is_plain(em, form):
+        store_apart(em, buffer, at, form, em.wide(value, lanes.count))
+    elif lanes is None or (form is not None and not form.lane):
+        assert form is not None
+        _store_uniform(em, buffer, form, value)
+    elif form is not None and form.lane == 1:
+        align = em.alignment(buffer, at)
+        _store_vector(em, buffer, em.pointer(buffer, form), em.wide(value, lanes.count), align)
+    elif form is not None:
+        narrow = abs(form.lane) * lanes.count <= SMALL
+        steps = em.iota(s32 if narrow else index, lanes.count, form.lane)
+        _scatter(em, buffer, em.pointer(buffer, form), steps, em.wide(value, lanes.count))
+    else:
+        value = em.wide(value, lanes.count)
+        _scatter(em, buffer, em.buffers[buffer], em.value(at), value)
+    em.function.forget(buffer)
+
+
+def _store_uniform(em: Indices, buffer: Buffer, form: Form, value: Value) -> None:
+    """The same element for every lane: the lanes agree, so any lane that is on will do."""
+    pointer = em.pointer(buffer, form)
+    one = em.lane(value, 0)
+    if em.lanes is None or em.lanes.mask is None or em.lanes.certain:
+        store_one(em, buffer, pointer, one)
+        return
+    em.function.open_arm()
+    store_one(em, buffer, pointer, one)
+    em.function.branch(em.any_lane(em.lanes.mask), em.function.close_arm(), None)
+
+
+def _store_vector(em: Indices, buffer: Buffer, pointer: Value, value: Value, align: int) -> None:
+    assert em.lanes is not None
+    mask, doubtful = em.lanes.mask, buffer in em.numbered
+    on = None if mask is None else lane_literals(mask)
+    if mask is not None and buffer.scope is Scope.REGISTER:  # what is masked is not promoted
+        kept = f"load {value.type}, ptr {pointer.text}, align {align}"
+        old = em.function.read(kept, value.dtype, value.lanes, buffer, pointer.depth)
+        value, mask = em.select(mask, value, old), None
+        doubtful = doubtful or on is None or sum(on) == 1
+    if mask is None:
+        value = opaque(em, value) if doubtful else value
+        line = f"store {value}, ptr {pointer.text}, align {align}"
+        em.change(line, buffer, pointer, value)
+    elif on is not None and sum(on) == 1:
+        lane, type_ = on.index(1), memory_type(buffer.dtype)
+        at = em.offset(pointer, em.const(lane, index), type_) if lane else pointer
+        store_one(em, buffer, at, em.lane(value, lane))
+    else:
+        value = opaque(em, value)
+        name = f"llvm.masked.store.{mangle(value.dtype, value.lanes)}.p0"
+        em.declare(name, "void", [value.type, "ptr", "i32", mask.type])
+        em.function.write(f"call void @{name}({value}, ptr {pointer.text}, i32 {align}, {mask})")
+
+
+def _scatter(em: Indices, buffer: Buffer, start: Value, steps: Value, value: Value) -> None:
+    mask, count = em.mask_text(), value.lanes
+    pointers = _addresses(em, buffer, start, steps)
+    name = f"llvm.masked.scatter.{mangle(value.dtype, count)}.v{count}p0"
+    em.declare(name, "void", [value.type, f"<{count} x ptr>", "i32", mask.type])
+    em.function.write(
+        f"call void @{name}({value}, <{count} x ptr> {pointers.text}, "
+        f"i32 {buffer.dtype.bytes}, {mask})"
+    )

@@ -1,0 +1,219 @@
+"""Loop-IR expressions as LLVM values, uniform or one per lane of the vector loop around."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import gcd
+
+from ...ir.dtypes import DType, index, pred, s32
+from ...ir.loop.affine import Interval, bounds
+from ...ir.loop.nodes import Buffer, Cast, Const, Expr, For, Load, Op, Scope, Stmt, Store, Var
+from ...ir.loop.visit import children, walk_expr
+from ...ir.target import Target
+from .access import SMALL, load_element
+from .align import multiple
+from .index import Indices, Small, fits
+from .launches import Device, awaits, own_stores
+from .llvm.convert import convert, reinterpret
+from .llvm.core import Value, register_type
+from .ops import apply
+
+_BEYOND = frozenset({"mulhi", "shift-right-logical", "count-leading-zeros", "popcnt"})
+"""What 32 bits give another result for, even if it is small."""
+VECTOR_BYTES = 16  # of a GPU's widest access; every buffer begins at a multiple
+
+
+class Emitter(Indices):
+    """A builder that knows what the names of the loop program stand for.
+
+    ``env`` has the variables in scope, ``ranges`` their values' bounds, ``multiples`` what divides
+    them.
+    ``parallel`` tells that this function is the body of a parallel loop, ``threaded`` that this is
+    inside a GPU's thread loops. ``exchanged`` are the buffers that other threads may change at a
+    barrier, ``shared`` the bytes of shared memory that are in use here. ``polls`` are the loops
+    that ask whether the call was interrupted (see ``polls``).
+    """
+
+    def __init__(self, target: Target) -> None:
+        super().__init__(target)
+        self.env: dict[Var, Value] = {}
+        self.ranges: dict[Var, Interval] = {}
+        self.multiples: dict[Var, int] = {}
+        self.parallel = False
+        self.workspace = 0
+        self.finished: list[str] = []
+        self.slots: dict[int, Value] = {}
+        # By the identity of the statement, which is kept so that it is not given to another.
+        self.plans: dict[int, tuple[For, int, list[Store]]] = {}
+        self.reductions: dict[int, tuple[Store, tuple[str, Expr] | None]] = {}
+        self.stored: dict[int, tuple[Stmt, frozenset[Buffer]]] = {}
+        self.exchanged: frozenset[Buffer] = frozenset()
+        self.threaded = False
+        self.shared = 0
+        self.polls: Mapping[int, int] = {}
+
+    def value(self, e: Expr) -> Value:
+        """The value of an expression."""
+        match e:
+            case Const(value=v, dtype=dtype):
+                return self.const(v, dtype)
+            case Var():
+                return self.variable(e)
+            case Op(name="add" | "subtract" | "multiply" | "negate", dtype=d) if d == index:
+                return self.linear(e)
+            case Op(name="floordiv" | "floormod" as name, args=(a, b), dtype=d) if d == index:
+                return self.quotient(e, name, a, b)
+            case Op(name="select", args=(c, a, b)):
+                return self.selection(e, c, a, b)
+            case Op(name=name, args=args):
+                return self.applied(e, name, tuple(self.value(a) for a in args))
+            case Cast(value=inner, dtype=dtype, bits=bits):
+                x = self.value(inner)
+                return reinterpret(self, x, dtype) if bits else self.converted(e, x, dtype)
+            case Load(buffer=buffer, index=(at,)):
+                return load_element(self, buffer, at)
+        raise AssertionError(f"not a flat expression: {e}")
+
+    def variable(self, var: Var) -> Value:
+        """A variable; that of the vector loop as one number per lane."""
+        lanes = self.lanes
+        if lanes is not None and var is lanes.var:
+            base = self.wide(lanes.base, lanes.count)
+            return self.binary("add", self.iota(index, lanes.count), base)
+        return self.env[var]
+
+    def alignment(self, buffer: Buffer, at: Expr) -> int:
+        """One element's size on a CPU, where more is not worth knowing; up to 16 on a GPU."""
+        if self.device is None:
+            return buffer.dtype.bytes
+        return gcd(VECTOR_BYTES, multiple(at, self.multiple) * buffer.dtype.bytes)
+
+    def multiple(self, var: Var) -> int:
+        """A number that divides a variable; in a vector loop, that of lane 0."""
+        lanes = self.lanes
+        vector = lanes is not None and var is lanes.var
+        value = lanes.base if lanes is not None and vector else self.env[var]
+        if isinstance(value.literal, int):
+            return abs(value.literal)
+        return lanes.count if lanes is not None and vector else self.multiples.get(var, 1)
+
+    def thread(self, device: Device, name: str, var: Var) -> Value:
+        """The number of this thread or block in a GPU's index, for ``var``."""
+        return self.widened(device.thread_index(name), *self.ranges[var])
+
+    def applied(self, e: Op, name: str, args: tuple[Value, ...]) -> Value:
+        """An operation on values; one on indices in 32 bits where a GPU can do with them."""
+        if self.device is None or args[-1].dtype != index or name in _BEYOND:
+            return apply(self, name, args)
+        low, high = bounds(e, self.ranges) if e.dtype == index else (0, 0)
+        known = [self.narrow(a) if a.dtype == index else None for a in args]
+        small = all(k or a.dtype == pred for k, a in zip(known, args, strict=True))
+        if not small or not fits(low, high):
+            result = apply(self, name, args)
+            if e.dtype == index and fits(low, high) and result.literal is None:
+                self.small[result.text] = Small(self.cast("trunc", result, s32), low, high)
+            return result
+        narrowed = tuple(k.value if k else a for k, a in zip(known, args, strict=True))
+        result = apply(self, name, narrowed)
+        return self.widened(result, low, high) if e.dtype == index else result
+
+    def converted(self, e: Cast, x: Value, dtype: DType) -> Value:
+        """A conversion; between indices and others by way of 32 bits where a GPU can."""
+        known = self.narrow(x) if x.dtype == index else None
+        if known is not None and dtype != index:
+            x = known.value
+        if self.device is not None and dtype == index and x.dtype == s32 and not x.lanes:
+            low, high = bounds(e, self.ranges)
+            return self.widened(x, max(low, -(1 << 31)), min(high, SMALL))
+        return convert(self, x, dtype)
+
+    def selection(self, e: Op, c: Expr, a: Expr, b: Expr) -> Value:
+        """Both arms are computed; which is taken is decided without a branch.
+
+        On a GPU what is not taken is not read either.
+        """
+        cond = self.value(c)
+        if isinstance(cond.literal, bool):
+            return self.value(a if cond.literal else b)
+        if self.device is None or not (_fetches(a) or _fetches(b)):
+            return self.applied(e, "select", (cond, self.value(a), self.value(b)))
+        if cond.lanes:
+            return self.select(cond, self.where(cond, a), self.where(self.negate_pred(cond), b))
+        return self.fetched(cond, a, b)
+
+    def where(self, mask: Value, e: Expr) -> Value:
+        """An expression in the lanes of a mask."""
+        lanes = self.lanes
+        assert lanes is not None
+        self.lanes = self.under(mask)
+        x = self.const(0, e.dtype, lanes.count) if self.lanes is None else self.value(e)
+        self.lanes = lanes
+        return x
+
+    def fetched(self, cond: Value, a: Expr, b: Expr) -> Value:
+        """One of two values, by a branch."""
+        count = 0 if self.lanes is None else self.lanes.count
+        type_, size = register_type(a.dtype, count), a.dtype.bytes * max(count, 1)
+        slot, arms = self.function.alloca(type_, size & -size), []
+        for e in (a, b):
+            self.function.open_arm()
+            x = self.value(e)
+            x = self.wide(x, count) if count and not x.lanes else x
+            self.function.write(f"store {x}, ptr {slot.text}, align {size & -size}")
+            arms.append(self.function.close_arm())
+        self.function.branch(cond, *arms)
+        text = f"load {type_}, ptr {slot.text}, align {size & -size}"
+        return self.function.result(text, a.dtype, count)
+
+    def linear(self, e: Op) -> Value:
+        """A sum or product of indices."""
+        form = self.form(e)
+        if form is None:
+            return apply(self, e.name, tuple(self.value(a) for a in e.args))
+        total = self.total(form)
+        if not form.lane or self.lanes is None:
+            return total
+        steps = self.iota(index, self.lanes.count, form.lane)
+        return self.binary("add", steps, self.wide(total, self.lanes.count))
+
+    def whole(self, e: Op, name: str, x: Value, y: Value) -> Value:
+        """A quotient or remainder on a GPU, unsigned where that is known to be right."""
+        a, b = self.narrow(x), self.narrow(y)
+        low, high = bounds(e, self.ranges)
+        if a is None or b is None or not fits(low, high):
+            return apply(self, name, (x, y))
+        if a.low < 0 or b.low < 1:
+            return self.widened(apply(self, name, (a.value, b.value)), low, high)
+        instruction = "udiv" if name == "floordiv" else "urem"
+        return self.widened(self.binary(instruction, a.value, b.value), low, high)
+
+    def quotient(self, e: Op, name: str, a: Expr, b: Expr) -> Value:
+        """A quotient or remainder; unsigned where the dividend is known not to be negative."""
+        x, y = self.value(a), self.value(b)
+        if self.device is not None and not (x.lanes or y.lanes):
+            return self.whole(e, name, x, y)
+        if bounds(a, self.ranges)[0] < 0:
+            return apply(self, name, (x, y))
+        x, y = self.even(x, y)
+        if not isinstance(y.literal, int) or y.literal & (y.literal - 1) == 0:
+            return apply(self, name, (x, y))
+        narrow = x.lanes and max(bounds(a, self.ranges)[1], bounds(b, self.ranges)[1]) <= SMALL
+        if narrow:  # vectors of 64-bit quotients are scalarized
+            x, y = (convert(self, v, s32) for v in (x, y))
+        result = self.binary("udiv" if name == "floordiv" else "urem", x, y)
+        return convert(self, result, index)
+
+    def stores(self, s: Stmt) -> frozenset[Buffer]:
+        """The buffers that a statement writes, or lets others' writes to them be seen."""
+        known = self.stored.get(id(s))
+        if known is None:
+            own = own_stores(s) | (self.exchanged if awaits(s) else set())
+            below = (self.stores(c) for c in children(s))
+            known = s, frozenset(own).union(*below)
+            self.stored[id(s)] = known
+        return known[1]
+
+
+def _fetches(e: Expr) -> bool:
+    """Whether computing an expression reads memory."""
+    return any(isinstance(x, Load) and x.buffer.scope is not Scope.REGISTER for x in walk_expr(e))

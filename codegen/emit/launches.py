@@ -1,0 +1,196 @@
+"""What code for a GPU has and code for a CPU has not: launches, threads, shared memory, exchange.
+
+A flat GPU function is a sequence of launches. The emitter writes what a thread does, as it writes
+CPU code; for the rest it asks a ``Device``. NVPTX is one (``targets.cuda.emit``), the simulator, in
+which every thread is a coroutine, the other.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ...ir.errors import UnsupportedError, VerifyError
+from ...ir.loop.nodes import (
+    SHARED_ALIGN,
+    THREADS,
+    Alloc,
+    AllReduce,
+    Buffer,
+    Const,
+    For,
+    Func,
+    Intrinsic,
+    Kind,
+    Load,
+    Scope,
+    Seq,
+    Stmt,
+    Store,
+)
+from ...ir.loop.visit import exprs, walk, walk_expr
+from ..lower.gpu.limits import memory
+from ..plan.code import Launch
+from .llvm.core import Value
+
+
+@dataclass(frozen=True)
+class Nest:
+    """One launch. ``body`` has the thread loops; ``around`` are the buffers made outside of it.
+
+    ``grid`` and ``block`` are extents of x, y, z. ``stored`` and ``loaded`` are the buffers that it
+    writes and reads; ``exchanged`` those through which its threads may tell each other something.
+    """
+
+    symbol: str
+    body: Stmt
+    around: tuple[Buffer, ...]
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    stored: frozenset[Buffer]
+    loaded: frozenset[Buffer]
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        x, y, z = self.block
+        return x * y * z
+
+    @property
+    def exchanged(self) -> frozenset[Buffer]:
+        if not any(isinstance(s, Intrinsic | AllReduce) for s in walk(self.body)):
+            return frozenset()
+        both = self.stored & self.loaded
+        return frozenset(b for b in both if b.scope in (Scope.SHARED, Scope.GLOBAL))
+
+
+class Device(ABC):
+    """How an emitter makes code for a GPU. An implementation holds the emitter that asks it."""
+
+    @abstractmethod
+    def open_launch(self, nest: Nest) -> None:
+        """Begin ``em.function`` for a launch; ``em.buffers`` gets the parameters' addresses."""
+
+    @abstractmethod
+    def close_launch(self, nest: Nest) -> None:
+        """The launch's body is written: put its functions into ``em.finished``."""
+
+    @abstractmethod
+    def module(self, nests: tuple[Nest, ...]) -> str:
+        """The module's text, once every launch is closed."""
+
+    @abstractmethod
+    def thread_index(self, name: str) -> Value:
+        """The number of this thread or block in ``name``, one of ``THREADS``, as an s32."""
+
+    @abstractmethod
+    def shared(self, buffer: Buffer, offset: int) -> Value:
+        """The address of a shared buffer that begins at ``offset`` of the block's memory."""
+
+    @abstractmethod
+    def intrinsic(self, s: Intrinsic) -> None:
+        """The code of a lane-level intrinsic."""
+
+    @abstractmethod
+    def all_reduce(self, s: AllReduce) -> None:
+        """The code of a reduction across threads."""
+
+    @abstractmethod
+    def access(self, buffer: Buffer, pointer: Value, size: int, write: bool, depth: int) -> None:
+        """An access of ``size`` bytes to global or shared memory comes next in region ``depth``.
+
+        Memory of one thread alone is not told of.
+        """
+
+
+def nests(func: Func) -> tuple[Nest, ...]:
+    """The launches of a flat function in order."""
+    found = []
+    for number, (body, around) in enumerate(_split(func.body, ())):
+        symbol = f"{func.name}_{number}" if number else func.name
+        found.append(_nest(symbol, body, around))
+    return tuple(found)
+
+
+def _threaded(s: Stmt) -> bool:
+    return any(isinstance(x, For) and x.kind is Kind.THREAD for x in walk(s))
+
+
+def _split(s: Stmt, around: tuple[Buffer, ...]) -> Iterator[tuple[Stmt, tuple[Buffer, ...]]]:
+    """Bodies of launches; what is bound to no thread is a launch of one thread."""
+    match s:
+        case Seq(stmts=stmts) if _threaded(s):
+            for x in stmts:
+                yield from _split(x, around)
+        case Alloc(buffer=buffer, body=body) if _threaded(s):
+            yield from _split(body, (*around, buffer))
+        case _:
+            yield s, around
+
+
+def _nest(symbol: str, body: Stmt, around: tuple[Buffer, ...]) -> Nest:
+    extents: dict[str, int] = {}
+    inner = body
+    while isinstance(inner, For) and inner.kind is Kind.THREAD:
+        known = list(map(THREADS.index, extents))
+        if not isinstance(inner.extent, Const) or THREADS.index(inner.thread) in known:
+            raise VerifyError(f"loop over {inner.thread} in {symbol}", "not in its flat form")
+        if known and THREADS.index(inner.thread) < known[-1]:
+            raise VerifyError(f"loop over {inner.thread} in {symbol}", "out of order")
+        assert isinstance(inner.extent.value, int)
+        extents[inner.thread] = inner.extent.value
+        inner = inner.body
+    if _threaded(inner):
+        raise UnsupportedError(
+            f"thread loops inside of other statements in {symbol}", "a launch has them outermost"
+        )
+
+    def of(index: str) -> tuple[int, int, int]:
+        x, y, z = (extents.get(f"{index}.{axis}", 1) for axis in "xyz")
+        return x, y, z
+
+    stored, loaded = touched(body)
+    return Nest(symbol, body, around, of("blockIdx"), of("threadIdx"), stored, loaded)
+
+
+def touched(s: Stmt) -> tuple[frozenset[Buffer], frozenset[Buffer]]:
+    """The buffers that a statement stores to and loads from."""
+    stored: set[Buffer] = set()
+    loaded: set[Buffer] = set()
+    for x in walk(s):
+        stored |= own_stores(x)
+        loaded |= {r.buffer for r in x.reads} if isinstance(x, Intrinsic) else set()
+        for e in exprs(x):
+            loaded |= {y.buffer for y in walk_expr(e) if isinstance(y, Load)}
+    return frozenset(stored), frozenset(loaded)
+
+
+def own_stores(s: Stmt) -> set[Buffer]:
+    """The buffers that a statement writes, those inside of it apart."""
+    match s:
+        case Store(buffer=buffer):
+            return {buffer}
+        case Intrinsic(writes=writes):
+            return {w.buffer for w in writes}
+        case AllReduce(values=values):
+            return set(values)
+        case _:
+            return set()
+
+
+def awaits(s: Stmt) -> bool:
+    """Whether other threads' writes may become visible at this statement itself."""
+    if isinstance(s, Intrinsic):
+        return not s.name.startswith(("mma.", "ldmatrix.", "copy_async", "commit_async"))
+    return isinstance(s, AllReduce)
+
+
+def launches(flat: Func) -> tuple[Launch, ...]:
+    """Return the launches of ``codegen.lower.pipeline.lower(func, target)`` for a GPU."""
+    return tuple(Launch(n.symbol, n.grid, n.block, shared_bytes(n.body)) for n in nests(flat))
+
+
+def shared_bytes(s: Stmt) -> int:
+    """Return the bytes of shared memory of a block; buffers that never coexist share a place."""
+    return memory(s, (Scope.SHARED,), SHARED_ALIGN)

@@ -1,0 +1,1 @@
+"""LLVM text itself: functions, values, typed instructions."""

@@ -1,0 +1,251 @@
+"""Typed LLVM instructions: constants, arithmetic, comparisons, conversions, shuffles, intrinsics.
+
+Operands are brought to the same number of lanes; what is known at once (a selection by a literal,
+arithmetic on integers that are known in every lane) is folded. Floats here are f16, f32 and f64;
+``bf16`` values are 16-bit integers to LLVM and must be extended first (see ``emit.llvm.convert``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ....ir.dtypes import DType, f32, f64, pred, s8, s16, s32, s64
+from ....ir.loop.nodes import Scalar
+from ....ir.target import Target
+from .core import Function, Value, element_type, literal_text, mangle, register_type
+from .fold import fold_binary, fold_cast, fold_compare, fold_select, lane_literals, wrap
+
+SIGNED = {8: s8, 16: s16, 32: s32, 64: s64}
+
+
+class Builder:
+    """Writes instructions into ``function``, the one that is open, and gathers declarations."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.processor = target.host if target.kind == "cuda-sim" else target
+        self.function: Function = Function("none", "", target)
+        self.declarations: dict[str, str] = {}
+        self.has_fma = "fma" in target.features or target.machine == "aarch64"
+        self.has_f16 = self.processor.machine != "x86_64" or "f16c" in self.processor.features
+        self.contracts = True  # whether a product and a sum may become one fma
+        self.libm = True  # whether code may call the C library
+        self.rounds_again: DType | None = None  # what the f32 result of an operation becomes
+        self.nvidia = False  # whether the machine is an NVIDIA GPU, with instructions of its own
+
+    # Operands.
+
+    def const(self, value: Scalar, dtype: DType, lanes: int = 0) -> Value:
+        """A literal, in every lane."""
+        text = literal_text(value, dtype)
+        if lanes:
+            text = f"splat ({register_type(dtype, 0)} {text})"
+        return Value(text, dtype, lanes, 0, value)
+
+    def known(self, numbers: Sequence[int], dtype: DType, lanes: int) -> Value:
+        """A literal whose lanes are these numbers; of ``pred``, whether they are not 0."""
+        if len(set(numbers)) == 1:
+            one = bool(numbers[0]) if dtype == pred else numbers[0]
+            return self.const(one, dtype, lanes)
+        type_ = register_type(dtype, 0)
+        items = ", ".join(f"{type_} {literal_text(n, dtype)}" for n in numbers)
+        return Value(f"<{items}>", dtype, lanes, each=tuple(numbers))
+
+    def like(self, value: Scalar, x: Value) -> Value:
+        """A literal of the type of ``x``."""
+        return self.const(value, x.dtype, x.lanes)
+
+    def wide(self, x: Value, lanes: int) -> Value:
+        """A scalar in every lane; a vector as it is."""
+        if not lanes or x.lanes:
+            return x
+        if x.literal is not None:
+            return self.const(x.literal, x.dtype, lanes)
+        type_ = register_type(x.dtype, lanes)
+        one = self.pure(f"insertelement {type_} poison, {x}, i64 0", x.dtype, lanes, x.depth)
+        text = f"shufflevector {one}, {type_} poison, <{lanes} x i32> zeroinitializer"
+        return self.pure(text, x.dtype, lanes, one.depth)
+
+    def even(self, *values: Value) -> tuple[Value, ...]:
+        """The values, all with the lanes of the widest."""
+        lanes = max(v.lanes for v in values)
+        return tuple(self.wide(v, lanes) for v in values)
+
+    def pure(self, text: str, dtype: DType, lanes: int, depth: int) -> Value:
+        """An instruction without effects."""
+        return self.function.pure(text, dtype, lanes, depth)
+
+    # Arithmetic.
+
+    def binary(self, name: str, a: Value, b: Value) -> Value:
+        """``name`` is LLVM's, flags included: ``fadd contract``."""
+        a, b = self.even(a, b)
+        folded = fold_binary(name, a, b)
+        if folded is not None:
+            return self.known(folded, a.dtype, a.lanes)
+        if (name == "add" and b.literal == 0) or (name in ("mul", "sdiv") and b.literal == 1):
+            return a
+        known, other = (a, b) if isinstance(a.literal, bool) else (b, a)
+        if name == "and" and isinstance(known.literal, bool):
+            return other if known.literal else known
+        text = f"{name} {a}, {b.text}"
+        return self.pure(text, a.dtype, a.lanes, max(a.depth, b.depth))
+
+    def unary(self, name: str, a: Value) -> Value:
+        """``fneg`` and the like."""
+        return self.pure(f"{name} {a}", a.dtype, a.lanes, a.depth)
+
+    def compare(self, name: str, a: Value, b: Value) -> Value:
+        """``name`` is LLVM's predicate: ``slt``, ``ult``, ``olt``, ``uno``, ..."""
+        a, b = self.even(a, b)
+        folded = fold_compare(name, a, b)
+        if folded is not None:
+            return self.known(folded, pred, a.lanes)
+        word = "icmp" if element_type(a.dtype).startswith("i") else "fcmp"
+        depth = max(a.depth, b.depth)
+        return self.pure(f"{word} {name} {a}, {b.text}", pred, a.lanes, depth)
+
+    def select(self, c: Value, a: Value, b: Value) -> Value:
+        """``a`` where ``c``, else ``b``."""
+        if isinstance(c.literal, bool):
+            a, b = self.even(a, b)
+            return a if c.literal else b
+        if a == b:
+            return a
+        lanes = max(a.lanes, b.lanes, c.lanes)
+        a, b = self.wide(a, lanes), self.wide(b, lanes)
+        c = self.wide(c, lanes)
+        folded = fold_select(c, a, b)
+        if folded is not None:
+            return self.known(folded, a.dtype, lanes)
+        depth = max(a.depth, b.depth, c.depth)
+        return self.pure(f"select {c}, {a}, {b}", a.dtype, lanes, depth)
+
+    def cast(self, name: str, a: Value, dtype: DType) -> Value:
+        """``name`` is LLVM's: ``zext``, ``fptrunc``, ``bitcast``, ..."""
+        type_ = register_type(dtype, a.lanes)
+        folded = fold_cast(name, a, dtype)
+        if folded is not None:
+            return self.known(folded, dtype, a.lanes)
+        if name == "bitcast" and type_ == a.type:
+            return Value(a.text, dtype, a.lanes, a.depth, None)
+        return self.pure(f"{name} {a} to {type_}", dtype, a.lanes, a.depth)
+
+    def negate_pred(self, c: Value) -> Value:
+        """``not c`` for a condition."""
+        if isinstance(c.literal, bool):
+            return self.const(not c.literal, pred, c.lanes)
+        return self.binary("xor", c, self.const(True, pred, c.lanes))
+
+    def fma(self, a: Value, b: Value, c: Value) -> Value:
+        """``a * b + c``, rounded once where the machine can."""
+        if not self.has_fma:
+            return self.binary("fadd", self.binary("fmul", a, b), c)
+        return self.intrinsic("llvm.fma", *self.even(a, b, c))
+
+    def ratio(self, x: Value, y: Value, endless: bool = False) -> Value:
+        """``x / y`` for values of middling size, ``y`` not 0, or infinite if ``endless``.
+
+        A GPU, which has no instruction for division, takes an estimate of ``1 / y`` and improves
+        it: the result is right but for one unit in the last place.
+        """
+        if not self.nvidia:
+            return self.binary("fdiv", x, y)
+        x, y = self.even(x, y)
+        name = f"llvm.nvvm.rcp.approx.ftz.{'d' if y.dtype == f64 else 'f'}"
+        if endless:
+            most = self.like(1e300 if y.dtype == f64 else 1e37, y)
+            y = self.select(self.compare("ogt", y, most), most, y)
+        one, minus = self.like(1.0, y), self.unary("fneg", y)
+        r = by_lane(self, (y,), lambda v: self.estimate(name, v))
+        for _ in range(2 if y.dtype == f64 else 0):
+            r = self.fma(r, self.fma(minus, r, one), r)
+        q = self.binary("fmul", x, r)
+        return self.fma(self.fma(minus, q, x), r, q)
+
+    def estimate(self, name: str, x: Value) -> Value:
+        """A GPU's instruction for an estimate of a function of one scalar."""
+        self.declare(name, x.type, [x.type])
+        return self.pure(f"call {x.type} @{name}({x})", x.dtype, 0, x.depth)
+
+    # Bits.
+
+    def bits(self, x: Value) -> Value:
+        """The bits of a float as signed integers."""
+        return self.cast("bitcast", x, SIGNED[x.dtype.bits])
+
+    def from_bits(self, x: Value) -> Value:
+        """The f32 or f64 with these bits."""
+        return self.cast("bitcast", x, {32: f32, 64: f64}[x.dtype.bits])
+
+    # Calls and shuffles.
+
+    def intrinsic(
+        self, name: str, *args: Value, result: DType | None = None, extra: str = "", over: str = ""
+    ) -> Value:
+        """A call of an overloaded intrinsic without effects.
+
+        ``extra`` is an immediate argument such as ``i1 false``; ``over`` replaces the suffix that
+        the first argument's type gives.
+        """
+        first = args[0]
+        dtype = result or first.dtype
+        full = f"{name}.{over or mangle(first.dtype, first.lanes)}"
+        types = [a.type for a in args] + ([extra.split()[0]] if extra else [])
+        type_ = register_type(dtype, first.lanes)
+        self.declare(full, type_, types)
+        operands = ", ".join([*map(str, args), *([extra] if extra else [])])
+        depth = max(a.depth for a in args)
+        return self.pure(f"call {type_} @{full}({operands})", dtype, first.lanes, depth)
+
+    def declare(self, name: str, result: str, params: list[str]) -> None:
+        """An external function of this module."""
+        self.declarations[name] = f"declare {result} @{name}({', '.join(params)})"
+
+    def shuffle(self, x: Value, lanes: list[int]) -> Value:
+        """The named lanes of ``x``, in order; -1 leaves one undefined."""
+        mask = ", ".join("i32 poison" if k < 0 else f"i32 {k}" for k in lanes)
+        text = f"shufflevector {x}, {x.type} poison, <{len(lanes)} x i32> <{mask}>"
+        return self.pure(text, x.dtype, len(lanes), x.depth)
+
+    def lane(self, x: Value, index: int) -> Value:
+        """One lane as a scalar; a scalar as it is."""
+        if not x.lanes:
+            return x
+        if x.literal is not None:
+            return self.const(x.literal, x.dtype)
+        if x.each is not None:
+            return self.known([x.each[index]], x.dtype, 0)
+        return self.pure(f"extractelement {x}, i64 {index}", x.dtype, 0, x.depth)
+
+    def iota(self, dtype: DType, lanes: int, step: int = 1) -> Value:
+        """0, step, 2 step, ..."""
+        return self.known([wrap(k * step, dtype) for k in range(lanes)], dtype, lanes)
+
+    def any_lane(self, mask: Value) -> Value:
+        """Whether any lane of a vector of conditions is on."""
+        numbers = lane_literals(mask)
+        if numbers is not None:
+            return self.const(any(numbers), pred)
+        name = f"llvm.vector.reduce.or.v{mask.lanes}i1"
+        self.declare(name, "i1", [mask.type])
+        return self.pure(f"call i1 @{name}({mask})", pred, 0, mask.depth)
+
+    def first_lanes(self, active: int, lanes: int) -> Value:
+        """A mask with the first ``active`` lanes on."""
+        return self.known([int(k < active) for k in range(lanes)], pred, lanes)
+
+
+def by_lane(b: Builder, args: tuple[Value, ...], one: Callable[..., Value]) -> Value:
+    """``one`` on the scalars of each lane, put together again."""
+    lanes = max(a.lanes for a in args)
+    if not lanes:
+        return one(*args)
+    result: Value | None = None
+    for k in range(lanes):
+        x = one(*(b.lane(a, k) for a in args))
+        so_far = f"{register_type(x.dtype, lanes)} poison" if result is None else str(result)
+        depth = x.depth if result is None else max(x.depth, result.depth)
+        result = b.pure(f"insertelement {so_far}, {x}, i64 {k}", x.dtype, lanes, depth)
+    assert result is not None
+    return result

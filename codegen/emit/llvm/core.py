@@ -1,0 +1,368 @@
+"""Text of LLVM functions: values, nested regions, and where an instruction is put.
+
+A function is a tree of regions: its body, loop bodies, and the arms of conditionals. An
+instruction without side effects is written once, into the outermost region where its operands are
+known: what does not change in a loop stands before the loop, and equal instructions share one
+value. A child region's lines are put into its parent when the child is closed, so that until then
+the parent's end is just before it.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from ....ir.dtypes import DType, bf16, f32, f64, pred, s64
+from ....ir.errors import UnsupportedError
+from ....ir.formats import code, is_narrow
+from ....ir.loop.nodes import Buffer, Scalar
+from ....ir.target import Target
+from ...plan.symbols import POLL
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """An operand: ``lanes`` of ``dtype`` (0: a scalar). ``depth`` is the region that defines it.
+
+    ``literal`` is the number, when it is one (the same in every lane); ``each`` has the numbers of
+    the lanes, when they are whole and known but differ.
+    """
+
+    text: str
+    dtype: DType
+    lanes: int = 0
+    depth: int = 0
+    literal: Scalar | None = None
+    each: tuple[int, ...] | None = None
+
+    @property
+    def type(self) -> str:
+        return register_type(self.dtype, self.lanes)
+
+    def __str__(self) -> str:
+        return f"{self.type} {self.text}"
+
+
+@dataclass(slots=True)
+class Region:
+    """Straight-line code and closed children. ``label`` is the basic block at its end.
+
+    ``stored`` are the buffers that the whole region writes. ``sure`` tells that it runs whenever
+    its parent does.
+    """
+
+    label: str
+    stored: frozenset[Buffer] = frozenset()
+    sure: bool = True
+    name: str = ""
+    lines: list[str] = field(default_factory=list)
+    known: dict[str, Value] = field(default_factory=dict)
+    loads: dict[Buffer, list[str]] = field(default_factory=dict)
+
+
+_SCALARS = {"pred": "i1", "f16": "half", "bf16": "i16", "f32": "float", "f64": "double"}
+
+
+def element_type(dtype: DType) -> str:
+    """The LLVM type of one element in a register. ``bf16`` and narrow types are their bits."""
+    if is_narrow(dtype):
+        return "i8"
+    if dtype.name in _SCALARS:
+        return _SCALARS[dtype.name]
+    if dtype.is_int:
+        return f"i{dtype.bits}"
+    raise UnsupportedError(
+        f"elements of type {dtype}",
+        "the code generator has no registers for them",
+        hint="convert to f32 first",
+    )
+
+
+def memory_type(dtype: DType) -> str:
+    """The LLVM type of one element in memory."""
+    return "i8" if dtype == pred else element_type(dtype)
+
+
+def register_type(dtype: DType, lanes: int) -> str:
+    """The LLVM type of a scalar (``lanes`` 0) or a vector."""
+    return f"<{lanes} x {element_type(dtype)}>" if lanes else element_type(dtype)
+
+
+def mangle(dtype: DType, lanes: int) -> str:
+    """A type as it stands in the name of an intrinsic: ``v16f32``, ``i64``."""
+    if is_narrow(dtype):
+        name = "i8"
+    else:
+        bits = 1 if dtype == pred else dtype.bits
+        name = f"f{bits}" if dtype.is_float and dtype != bf16 else f"i{bits}"
+    return f"v{lanes}{name}" if lanes else name
+
+
+def literal_text(value: Scalar, dtype: DType) -> str:
+    """A constant as LLVM writes it: floats by their bits."""
+    if dtype == pred:
+        return "true" if value else "false"
+    if isinstance(value, complex):
+        raise UnsupportedError("a complex constant", "the code generator has no complex type")
+    if is_narrow(dtype):
+        return str(code(value, dtype))
+    if not dtype.is_float:
+        bits = int(value) & ((1 << dtype.bits) - 1)
+        return str(bits - (1 << dtype.bits) if bits >> (dtype.bits - 1) else bits)
+    if dtype == bf16:
+        return str(bf16_bits(float(value)))
+    number = float(value)
+    if dtype == f64:
+        return f"0x{struct.unpack('<Q', struct.pack('<d', number))[0]:016X}"
+    if dtype == f32:
+        rounded = round_f32(number)
+        return f"0x{struct.unpack('<Q', struct.pack('<d', rounded))[0]:016X}"
+    try:
+        half = struct.pack("<e", number)
+    except OverflowError:
+        half = struct.pack("<e", math.copysign(math.inf, number))
+    return f"0xH{struct.unpack('<H', half)[0]:04X}"
+
+
+def round_f32(number: float) -> float:
+    """The nearest f32."""
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", number))[0])
+    except OverflowError:
+        return math.copysign(math.inf, number)
+
+
+def bf16_bits(number: float) -> int:
+    """The bits of the nearest bf16, as a signed 16-bit number."""
+    if math.isnan(number):
+        return 0x7FC0
+    bits = int(struct.unpack("<I", struct.pack("<f", round_f32(number)))[0])
+    bits = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    return bits - 0x10000 if bits & 0x8000 else bits
+
+
+class Function:
+    """One LLVM function being written. Regions are a stack; the last one is open.
+
+    ``poll`` is the function that tells whether to leave this one early, at the label ``leave``.
+    """
+
+    poll = POLL
+    leave = "leave"
+
+    def __init__(self, name: str, params: str, target: Target) -> None:
+        self.name = name
+        self.params = params
+        self.target = target
+        self.allocas: list[str] = []
+        self.returns = "void"
+        self.prologue: list[str] = []
+        self.epilogue: list[str] = ["  ret void"]
+        self.regions = [Region("entry")]
+        self.count = 0
+        self.leaves = False
+
+    @property
+    def depth(self) -> int:
+        """Index of the open region."""
+        return len(self.regions) - 1
+
+    @property
+    def here(self) -> Region:
+        return self.regions[-1]
+
+    def name_for(self, stem: str) -> str:
+        """A name that is not taken yet."""
+        self.count += 1
+        return f"{stem}{self.count}"
+
+    def arm(self) -> int:
+        """Depth of the innermost region that may not run although its parent does."""
+        return next((d for d in range(self.depth, 0, -1) if not self.regions[d].sure), 0)
+
+    def pure(self, text: str, dtype: DType, lanes: int, depth: int) -> Value:
+        """The result of an instruction without effects, in the region ``depth`` or a child's.
+
+        Integer scalars are put as far out as may be. The rest stays in its arm, since it costs.
+        """
+        if lanes or dtype.is_float:
+            depth = max(depth, self.arm())
+        return self._write(text, dtype, lanes, depth)
+
+    def _write(self, text: str, dtype: DType, lanes: int, depth: int) -> Value:
+        region = self.regions[depth]
+        found = region.known.get(text)
+        if found is None:
+            name = f"%{self.name_for('v')}"
+            region.lines.append(f"  {name} = {text}")
+            found = region.known[text] = Value(name, dtype, lanes, depth)
+        return found
+
+    def read(
+        self,
+        text: str,
+        dtype: DType,
+        lanes: int,
+        buffer: Buffer,
+        depth: int,
+        before: Callable[[int], None] = lambda depth: None,
+    ) -> Value:
+        """A load from ``buffer``, outside the loops that neither write it nor may be skipped.
+
+        ``before`` is called with the region where the load is put, if it was not there yet.
+        """
+        while depth < self.depth and any(
+            not r.sure or buffer in r.stored for r in self.regions[depth + 1 :]
+        ):
+            depth += 1
+        region = self.regions[depth]
+        fresh = text not in region.known
+        if fresh:
+            before(depth)
+        value = self._write(text, dtype, lanes, depth)
+        if fresh:
+            region.loads.setdefault(buffer, []).append(text)
+        return value
+
+    def forget(self, buffer: Buffer) -> None:
+        """``buffer`` has changed: what was loaded from it is to be loaded again."""
+        for region in self.regions:
+            for text in region.loads.pop(buffer, ()):
+                region.known.pop(text, None)
+
+    def write(self, line: str, depth: int = -1) -> None:
+        """An instruction with effects, here or at the present end of the region ``depth``."""
+        self.regions[depth].lines.append(f"  {line}")
+
+    def label(self, name: str) -> None:
+        """A basic block begins here; the lines before end the last one."""
+        self.here.lines.append(f"{name}:")
+        self.here.label = name
+
+    def once(self, line: str) -> None:
+        """An instruction with effects that need not be repeated in this region."""
+        if line not in self.here.known:
+            self.here.known[line] = Value("", s64)
+            self.write(line)
+
+    def result(self, text: str, dtype: DType, lanes: int = 0) -> Value:
+        """An instruction with effects and a result, here."""
+        name = f"%{self.name_for('v')}"
+        self.here.lines.append(f"  {name} = {text}")
+        return Value(name, dtype, lanes, self.depth)
+
+    def alloca(self, type_: str, align: int) -> Value:
+        """A slot of the stack frame."""
+        name = f"%{self.name_for('slot')}"
+        self.allocas.append(f"  {name} = alloca {type_}, align {align}")
+        return Value(name, s64)
+
+    def open_loop(self, stored: Iterable[Buffer], sure: bool) -> tuple[Value, str]:
+        """Begin a loop's body: its counter and the loop's name."""
+        name = self.name_for("loop")
+        changed = frozenset(stored)
+        for buffer in changed:
+            self.forget(buffer)
+        self.regions.append(Region(name, changed, sure, name))
+        return Value(f"%i.{name}", s64, 0, self.depth), name
+
+    def close_loop(
+        self, name: str, begin: str, end: str, step: int, bits: int = 64, every: int = 0
+    ) -> None:
+        """End the body: the counter runs from ``begin`` by ``step`` while it is below ``end``.
+
+        It counts in ``bits``, in which ``begin`` and ``end`` are given. If ``every`` is not 0, a
+        loop around it asks after so many iterations whether to leave the function.
+        """
+        body = self.regions.pop()
+        parent = self.here
+        for buffer in body.stored:
+            self.forget(buffer)
+        i, type_, widened = "i", f"i{bits}", []
+        if bits < 64:
+            i = "j"
+            widened = [f"  %i.{name} = zext nneg {type_} %j.{name} to i64"]
+        before, until, after = parent.label, end, f"x.{name}"
+        if every:
+            parent.lines += self._open_strip(name, begin, end, type_, before, step * every)
+            before, begin, until, after = f"o.{name}", f"%s.{name}", f"%u.{name}", f"d.{name}"
+        start = f"[ {begin}, %{before} ], [ %n.{name}, %{body.label} ]"
+        parent.lines += [
+            f"  br label %{name}",
+            f"{name}:",
+            f"  %{i}.{name} = phi {type_} {start}",
+            *widened,
+            *body.lines,
+            f"  %n.{name} = add nsw {type_} %{i}.{name}, {step}",
+            f"  %c.{name} = icmp slt {type_} %n.{name}, {until}",
+            f"  br i1 %c.{name}, label %{name}, label %{after}",
+        ]
+        if every:
+            parent.lines += self._close_strip(name, end, type_)
+        parent.lines.append(f"x.{name}:")
+        parent.label = f"x.{name}"
+
+    def _open_strip(
+        self, name: str, begin: str, end: str, type_: str, before: str, length: int
+    ) -> list[str]:
+        """The head of the loop around a loop that polls: where the inner one begins and ends."""
+        kind = f"{type_} {length}"
+        return [
+            f"  br label %o.{name}",
+            f"o.{name}:",
+            f"  %s.{name} = phi {type_} [ {begin}, %{before} ], [ %n.{name}, %a.{name} ]",
+            f"  %r.{name} = sub {type_} {end}, %s.{name}",
+            f"  %t.{name} = icmp ult {type_} %r.{name}, {length}",
+            f"  %l.{name} = select i1 %t.{name}, {type_} %r.{name}, {kind}",
+            f"  %u.{name} = add {type_} %s.{name}, %l.{name}",
+        ]
+
+    def _close_strip(self, name: str, end: str, type_: str) -> list[str]:
+        """Its end: ask, if there is more to do."""
+        self.leaves = True
+        return [
+            f"d.{name}:",
+            f"  %m.{name} = icmp slt {type_} %n.{name}, {end}",
+            f"  br i1 %m.{name}, label %a.{name}, label %x.{name}",
+            f"a.{name}:",
+            f"  %q.{name} = call i1 @{self.poll}()",
+            f"  br i1 %q.{name}, label %{self.leave}, label %o.{name}",
+        ]
+
+    def leave_if_told(self) -> None:
+        """Ask here whether to leave the function."""
+        self.leaves = True
+        name = self.name_for("go")
+        self.write(f"%q.{name} = call i1 @{self.poll}()")
+        self.write(f"br i1 %q.{name}, label %{self.leave}, label %{name}")
+        self.label(name)
+
+    def open_arm(self) -> None:
+        """Begin an arm of a conditional."""
+        name = self.name_for("arm")
+        self.regions.append(Region(name, frozenset(), False, name=name))
+
+    def close_arm(self) -> Region:
+        """End an arm; ``branch`` takes it."""
+        return self.regions.pop()
+
+    def branch(self, condition: Value, then: Region, otherwise: Region | None) -> None:
+        """``if condition: then else: otherwise``, both closed arms."""
+        parent, join = self.here, self.name_for("join")
+        other = join if otherwise is None else otherwise.name
+        parent.lines.append(f"  br i1 {condition.text}, label %{then.name}, label %{other}")
+        for arm in (then, otherwise):
+            if arm is not None:
+                parent.lines += [f"{arm.name}:", *arm.lines, f"  br label %{join}"]
+        parent.lines.append(f"{join}:")
+        parent.label = join
+
+    def text(self, attributes: str, linkage: str = "") -> str:
+        """The function's definition; ``linkage`` ends in a space when there is one."""
+        head = f"define {linkage}{self.returns} @{self.name}({self.params}) {attributes} {{"
+        body = [*self.allocas, *self.prologue, *self.regions[0].lines, *self.epilogue]
+        if self.leaves and self.leave == Function.leave:
+            body += [f"{self.leave}:", "  ret void"]
+        return "\n".join([head, "entry:", *body, "}", ""])

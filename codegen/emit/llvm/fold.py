@@ -1,0 +1,129 @@
+"""Integer arithmetic on operands whose lanes are all literals: lane numbers, masks of tails.
+
+The guards in a vector loop are comparisons of such numbers. Folded here, a mask that is on in every
+lane is no mask, and one that is off in every lane has no code. What is undefined (a division by 0,
+a shift by the width or more) stays: it may stand in a lane that is off.
+"""
+
+from __future__ import annotations
+
+from ....ir.dtypes import DType, pred
+from .core import Value
+
+Lanes = tuple[int, ...]
+_NATURAL = frozenset({"udiv", "urem", "lshr", "zext"})
+"""Operations on the bits as a number without a sign."""
+
+
+def lane_literals(x: Value) -> Lanes | None:
+    """The number in every lane (of a scalar, the one), or None where not all are known."""
+    if x.each is not None:
+        return x.each
+    if not isinstance(x.literal, int) or not (x.dtype.is_int or x.dtype == pred):
+        return None
+    return (int(x.literal),) * max(1, x.lanes)
+
+
+def fold_binary(name: str, a: Value, b: Value) -> Lanes | None:
+    """The lanes of LLVM's ``name`` (without flags), or None where they are not known."""
+    xs, ys = _numbers(a, name in _NATURAL), _numbers(b, name in _NATURAL)
+    if xs is None or ys is None:
+        return None
+    results = [_apply(name, x, y, _bits(a.dtype)) for x, y in zip(xs, ys, strict=True)]
+    known = tuple(wrap(r, a.dtype) for r in results if r is not None)
+    return known if len(known) == len(results) else None
+
+
+def fold_compare(name: str, a: Value, b: Value) -> Lanes | None:
+    """The lanes of ``icmp name`` as 0 and 1, or None where they are not known."""
+    xs, ys = _numbers(a, name[0] == "u"), _numbers(b, name[0] == "u")
+    if xs is None or ys is None:
+        return None
+    return tuple(int(_holds(name[-2:], x, y)) for x, y in zip(xs, ys, strict=True))
+
+
+def fold_select(c: Value, a: Value, b: Value) -> Lanes | None:
+    """The lanes of ``a`` where ``c``, else of ``b``, or None where they are not known."""
+    on, xs, ys = lane_literals(c), lane_literals(a), lane_literals(b)
+    if on is None or xs is None or ys is None:
+        return None
+    return tuple(x if first else y for first, x, y in zip(on, xs, ys, strict=True))
+
+
+def fold_cast(name: str, x: Value, to: DType) -> Lanes | None:
+    """The lanes of a change of an integer's width, or None where they are not known."""
+    kind = name.partition(" ")[0]  # "zext nneg" is a zext
+    xs = _numbers(x, kind in _NATURAL) if kind in ("trunc", "sext", "zext") else None
+    return tuple(wrap(v, to) for v in xs) if xs is not None and to.is_int else None
+
+
+def wrap(value: int, dtype: DType) -> int:
+    """A whole number as one of an integer type's; of ``pred``'s, 0 or 1."""
+    value &= (1 << _bits(dtype)) - 1
+    return _integer(value, dtype.bits) if dtype.kind == "signed" else value
+
+
+def _apply(name: str, x: int, y: int, bits: int) -> int | None:
+    match name:
+        case "add":
+            return x + y
+        case "sub":
+            return x - y
+        case "mul":
+            return x * y
+        case "and":
+            return x & y
+        case "or":
+            return x | y
+        case "xor":
+            return x ^ y
+        case "shl" if 0 <= y < bits:
+            return x << y
+        case "lshr" | "ashr" if 0 <= y < bits:
+            return x >> y
+        case "sdiv" | "udiv" if y:
+            return _quotient(x, y)
+        case "srem" | "urem" if y:
+            return x - y * _quotient(x, y)
+        case _:
+            return None
+
+
+def _quotient(x: int, y: int) -> int:
+    size = abs(x) // abs(y)
+    return size if (x < 0) == (y < 0) else -size
+
+
+def _holds(name: str, x: int, y: int) -> bool:
+    match name:
+        case "eq":
+            return x == y
+        case "ne":
+            return x != y
+        case "lt":
+            return x < y
+        case "le":
+            return x <= y
+        case "gt":
+            return x > y
+        case "ge":
+            return x >= y
+        case _:
+            raise AssertionError(f"no comparison: {name}")
+
+
+def _bits(dtype: DType) -> int:
+    return 1 if dtype == pred else dtype.bits
+
+
+def _integer(x: int, bits: int) -> int:
+    return x - (1 << bits) if x >> (bits - 1) & 1 else x
+
+
+def _numbers(x: Value, natural: bool) -> Lanes | None:
+    """The lanes as numbers with or without a sign, whatever the type says."""
+    found, bits = lane_literals(x), _bits(x.dtype)
+    if found is None:
+        return None
+    plain = (v & ((1 << bits) - 1) for v in found)
+    return tuple(plain) if natural else tuple(_integer(v, bits) for v in plain)

@@ -1,0 +1,230 @@
+"""LLVM code of the element-wise operations on integers, signed and unsigned.
+
+What LLVM leaves undefined is defined here as ``ir.elementwise`` says: division by zero, the
+overflow of INT_MIN / -1, and shifts by the width or more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from ....ir.dtypes import s64, u64
+from .build import Builder
+from .convert import int_range
+from .core import Value
+
+
+def signed(x: Value) -> bool:
+    return x.dtype.kind == "signed"
+
+
+def order(b: Builder, name: str, x: Value, y: Value) -> Value:
+    """``x name y`` for lt, le, gt, ge in the order of the element type."""
+    return b.compare(f"{'s' if signed(x) else 'u'}{name}", x, y)
+
+
+def _compare(name: str) -> Callable[..., Value]:
+    return lambda b, x, y: order(b, name, x, y)
+
+
+def _binary(name: str) -> Callable[..., Value]:
+    return lambda b, x, y: b.binary(name, x, y)
+
+
+def _extreme(name: str) -> Callable[..., Value]:
+    return lambda b, x, y: b.select(order(b, name, x, y), x, y)
+
+
+def _clamp(b: Builder, low: Value, x: Value, high: Value) -> Value:
+    raised = b.select(order(b, "lt", x, low), low, x)
+    return b.select(order(b, "gt", raised, high), high, raised)
+
+
+def _safe_divisor(b: Builder, y: Value) -> tuple[Value, Value]:
+    """A divisor that cannot trap, and whether ``y`` is zero."""
+    zero = b.compare("eq", y, b.like(0, y))
+    if not signed(y):
+        return b.select(zero, b.like(1, y), y), zero
+    bad = b.binary("or", zero, b.compare("eq", y, b.like(-1, y)))
+    return b.select(bad, b.like(1, y), y), zero
+
+
+def _divide(b: Builder, x: Value, y: Value) -> Value:
+    if isinstance(y.literal, int) and y.literal not in (0, -1):
+        return b.binary("sdiv" if signed(x) else "udiv", x, y)
+    safe, zero = _safe_divisor(b, y)
+    quotient = b.binary("sdiv" if signed(x) else "udiv", x, safe)
+    if signed(x):
+        negated = b.compare("eq", y, b.like(-1, y))
+        quotient = b.select(negated, b.binary("sub", b.like(0, x), x), quotient)
+    return b.select(zero, b.like(-1 if signed(x) else int_range(x.dtype)[1], x), quotient)
+
+
+def _remainder(b: Builder, x: Value, y: Value) -> Value:
+    if isinstance(y.literal, int) and y.literal not in (0, -1):
+        return b.binary("srem" if signed(x) else "urem", x, y)
+    safe, zero = _safe_divisor(b, y)
+    return b.select(zero, x, b.binary("srem" if signed(x) else "urem", x, safe))
+
+
+def _power_of_two(y: Value) -> int | None:
+    if isinstance(y.literal, int) and y.literal > 0 and y.literal & (y.literal - 1) == 0:
+        return y.literal.bit_length() - 1
+    return None
+
+
+def _positive(b: Builder, y: Value) -> Value:
+    """A divisor that does not trap: in a lane that is off it may be 0."""
+    if isinstance(y.literal, int):
+        return y
+    return b.select(b.compare("eq", y, b.like(0, y)), b.like(1, y), y)
+
+
+def floordiv(b: Builder, x: Value, y: Value) -> Value:
+    """``x // y`` rounding down, ``y`` positive."""
+    shift = _power_of_two(y)
+    if shift is not None:
+        return b.binary("ashr" if signed(x) else "lshr", x, b.like(shift, x)) if shift else x
+    y = _positive(b, y)
+    if not signed(x):
+        return b.binary("udiv", x, y)
+    quotient = b.binary("sdiv", x, y)
+    rest = b.binary("sub", x, b.binary("mul", quotient, y))
+    below = b.compare("slt", rest, b.like(0, x))
+    return b.binary("add", quotient, b.cast("sext", below, x.dtype))
+
+
+def floormod(b: Builder, x: Value, y: Value) -> Value:
+    """``x % y``, not negative, ``y`` positive."""
+    shift = _power_of_two(y)
+    if shift is not None:
+        return b.binary("and", x, b.like((1 << shift) - 1, x))
+    y = _positive(b, y)
+    if not signed(x):
+        return b.binary("urem", x, y)
+    rest = b.binary("srem", x, y)
+    below = b.compare("slt", rest, b.like(0, x))
+    return b.select(below, b.binary("add", rest, y), rest)
+
+
+def _mulhi(b: Builder, x: Value, y: Value) -> Value:
+    bits = x.dtype.bits
+    if bits < 64:
+        wide = s64 if signed(x) else u64
+        extend = "sext" if signed(x) else "zext"
+        product = b.binary("mul", b.cast(extend, x, wide), b.cast(extend, y, wide))
+        return b.cast("trunc", b.binary("lshr", product, b.like(bits, product)), x.dtype)
+    return _mulhi64(b, x, y)
+
+
+def _mulhi64(b: Builder, x: Value, y: Value) -> Value:
+    """By 32-bit halves (Warren, Hacker's Delight, 8-2), unsigned; then the signs' correction."""
+    half, low = b.like(32, x), b.like(0xFFFFFFFF, x)
+
+    def split(v: Value) -> tuple[Value, Value]:
+        return b.binary("and", v, low), b.binary("lshr", v, half)
+
+    (x0, x1), (y0, y1) = split(x), split(y)
+    carry = b.binary("lshr", b.binary("mul", x0, y0), half)
+    t0, t1 = split(b.binary("add", b.binary("mul", x1, y0), carry))
+    u1 = b.binary("lshr", b.binary("add", b.binary("mul", x0, y1), t0), half)
+    high = b.binary("add", b.binary("add", b.binary("mul", x1, y1), t1), u1)
+    if not signed(x):
+        return high
+    top = b.like(63, x)
+    high = b.binary("sub", high, b.binary("and", b.binary("ashr", x, top), y))
+    return b.binary("sub", high, b.binary("and", b.binary("ashr", y, top), x))
+
+
+def _shift(name: str) -> Callable[..., Value]:
+    def emit(b: Builder, x: Value, n: Value) -> Value:
+        bits = x.dtype.bits
+        if isinstance(n.literal, int) and 0 <= n.literal < bits:
+            return b.binary(name, x, n)
+        fits = b.compare("ult", n, b.like(bits, n))
+        if name == "ashr":
+            return b.binary(name, x, b.select(fits, n, b.like(bits - 1, n)))
+        shifted = b.binary(name, x, b.select(fits, n, b.like(0, n)))
+        return b.select(fits, shifted, b.like(0, x))
+
+    return emit
+
+
+def _abs(b: Builder, x: Value) -> Value:
+    if not signed(x):
+        return x
+    return b.select(b.compare("slt", x, b.like(0, x)), b.binary("sub", b.like(0, x), x), x)
+
+
+def _sign(b: Builder, x: Value) -> Value:
+    above = b.cast("zext", b.compare("sgt" if signed(x) else "ne", x, b.like(0, x)), x.dtype)
+    if not signed(x):
+        return above
+    below = b.cast("sext", b.compare("slt", x, b.like(0, x)), x.dtype)
+    return b.binary("or", above, below)
+
+
+def _power(b: Builder, x: Value, n: Value) -> Value:
+    """By squaring; a negative exponent leaves 1, -1 or 0."""
+    if isinstance(n.literal, int) and n.literal >= 0:
+        return _small_power(b, x, n.literal)
+    zero, one = b.like(0, x), b.like(1, x)
+    negative = b.compare("slt", n, zero) if signed(n) else b.compare("ne", n, n)
+    result, square, rest = one, x, b.select(negative, zero, n)
+    for _ in range(x.dtype.bits):
+        odd = b.compare("ne", b.binary("and", rest, one), zero)
+        result = b.select(odd, b.binary("mul", result, square), result)
+        square, rest = b.binary("mul", square, square), b.binary("lshr", rest, one)
+    if not signed(n):
+        return result
+    minus = b.like(-1, x)
+    odd = b.compare("ne", b.binary("and", n, one), zero)
+    of_minus = b.select(odd, minus, one)
+    inverse = b.select(b.compare("eq", x, minus), of_minus, zero)
+    inverse = b.select(b.compare("eq", x, one), one, inverse)
+    return b.select(negative, inverse, result)
+
+
+def _small_power(b: Builder, x: Value, n: int) -> Value:
+    result: Value = b.like(1, x)
+    for bit in bin(n)[2:]:
+        result = b.binary("mul", result, result)
+        result = b.binary("mul", result, x) if bit == "1" else result
+    return result
+
+
+INTEGER: Mapping[str, Callable[..., Value]] = MappingProxyType(
+    {
+        "add": _binary("add"),
+        "subtract": _binary("sub"),
+        "multiply": _binary("mul"),
+        "divide": _divide,
+        "remainder": _remainder,
+        "maximum": _extreme("gt"),
+        "minimum": _extreme("lt"),
+        "power": _power,
+        "floordiv": floordiv,
+        "floormod": floormod,
+        "mulhi": _mulhi,
+        "and": _binary("and"),
+        "or": _binary("or"),
+        "xor": _binary("xor"),
+        "not": lambda b, x: b.binary("xor", x, b.like(-1, x)),
+        "shift-left": _shift("shl"),
+        "shift-right-logical": _shift("lshr"),
+        "shift-right-arithmetic": _shift("ashr"),
+        "popcnt": lambda b, x: b.intrinsic("llvm.ctpop", x),
+        "count-leading-zeros": lambda b, x: b.intrinsic("llvm.ctlz", x, extra="i1 false"),
+        "eq": lambda b, x, y: b.compare("eq", x, y),
+        "ne": lambda b, x, y: b.compare("ne", x, y),
+        "lt": _compare("lt"),
+        "le": _compare("le"),
+        "gt": _compare("gt"),
+        "ge": _compare("ge"),
+        "clamp": _clamp,
+        "abs": _abs,
+        "negate": lambda b, x: b.binary("sub", b.like(0, x), x),
+        "sign": _sign,
+    }
+)

@@ -1,0 +1,74 @@
+"""One kernel as an LLVM module: ``void name(ptr, ..., [ptr workspace])``.
+
+Parameters are the function's buffers in order. A function that needs memory for intermediate
+buffers outside of parallel loops (``func.notes["workspace_bytes"]``) takes a pointer to it last.
+Buffers do not overlap, unless ``func.notes["in_place"]`` says that an output may be an input.
+For a GPU there is one kernel per launch (see ``emit.launches``), all with these parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from ...ir.dtypes import index
+from ...ir.errors import UnsupportedError
+from ...ir.loop.nodes import Func
+from ...ir.target import Target
+from ..lower.passes.workspace import workspace_bytes
+from .expr import Emitter
+from .launches import Device, nests
+from .llvm.core import Function, Value
+from .llvm.opaque import numbered
+from .stmt import emit_nest, emit_stmt
+
+NO_POLLS: Mapping[int, int] = MappingProxyType({})
+
+
+def function_module(func: Func, target: Target, polls: Mapping[int, int] = NO_POLLS) -> str:
+    """Return a flat function as one LLVM function; ``polls`` as ``polls.poll_points`` gives them.
+
+    ``UnsupportedError`` for element types and operations that there is no code for.
+    """
+    em = _emitter(func, target, polls)
+    apart = "" if func.notes.get("in_place") else "noalias "
+    params = [f"ptr {apart}%p{n}" for n in range(len(func.params))]
+    em.buffers = {b: Value(f"%p{n}", index) for n, b in enumerate(func.params)}
+    if workspace_bytes(func.body):
+        params.append("ptr noalias %workspace")
+    em.function = Function(func.name, ", ".join(params), target)
+    emit_stmt(em, func.body)
+    texts = [*em.finished, em.function.text("#0")]
+    declared = sorted(em.declarations.values())
+    attributes = f'attributes #0 = {{ nounwind "prefer-vector-width"="{target.vector_bits}" }}'
+    head = f'target triple = "{target.triple}"'
+    return "\n".join([head, "", *texts, *declared, "", attributes, ""])
+
+
+def launches_module(
+    func: Func,
+    target: Target,
+    device: Callable[[Emitter, Func], Device],
+    polls: Mapping[int, int] = NO_POLLS,
+) -> str:
+    """Return a flat GPU function as one kernel per launch, as ``device`` writes them.
+
+    ``UnsupportedError`` as ``function_module``.
+    """
+    em = _emitter(func, target, polls)
+    writer = device(em, func)
+    em.device, em.libm, em.has_fma = writer, False, True
+    launches = nests(func)
+    for nest in launches:
+        emit_nest(em, writer, nest)
+    return writer.module(launches)
+
+
+def _emitter(func: Func, target: Target, polls: Mapping[int, int]) -> Emitter:
+    if func.symbols:
+        names = ", ".join(v.name for v in func.symbols)
+        raise UnsupportedError(f"function {func.name} over symbols {names}", "bind them first")
+    em = Emitter(target)
+    em.numbered = numbered(func.body)
+    em.polls = polls
+    return em

@@ -1,0 +1,195 @@
+"""What LLVM code each element-wise operation of ``ir.elementwise.TABLE`` becomes.
+
+One table per kind of element. Floats of fewer than 32 bits are computed in f32 or wider; where
+the type's own rounding would see that f32 has rounded before it, f32 is rounded to odd.
+Sums and products of floats carry ``contract``, so that a product and a sum may become one fma;
+nothing else is assumed of floats.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from ...ir.dtypes import DType, f32, pred
+from ...ir.errors import UnsupportedError
+from ...ir.formats import is_narrow
+from ..math import functions as vector_math
+from .llvm.build import Builder, by_lane
+from .llvm.convert import narrow, widen
+from .llvm.core import Value
+from .llvm.int import INTEGER
+from .llvm.remainder import remainder
+
+Emit = Callable[..., Value]
+
+
+def apply(b: Builder, name: str, args: tuple[Value, ...]) -> Value:
+    """The operation ``name`` on operands of one kind, all scalars or brought to one width."""
+    dtype = args[-1].dtype
+    if name == "select":
+        return b.select(*args)
+    table = PRED if dtype == pred else FLOAT if dtype.is_float else INTEGER
+    emit = table.get(name)
+    if emit is None or (dtype.is_int and is_narrow(dtype)):
+        raise UnsupportedError(f"operation {name} on {dtype}", "the code generator has none for it")
+    args = b.even(*args)
+    if not dtype.is_float:
+        return emit(b, *args)
+    b.rounds_again = dtype if dtype.bits < 32 else None
+    result = emit(b, *(widen(b, a) for a in args))
+    b.rounds_again = None
+    return result if result.dtype == pred else narrow(b, result, dtype)
+
+
+def _binary(name: str) -> Emit:
+    return lambda b, x, y: b.binary(name, x, y)
+
+
+def _fusible(name: str) -> Emit:
+    return lambda b, x, y: b.binary(f"{name} contract" if b.contracts else name, x, y)
+
+
+def _compare(name: str) -> Emit:
+    return lambda b, x, y: b.compare(name, x, y)
+
+
+def _intrinsic(name: str) -> Emit:
+    return lambda b, x: b.intrinsic(name, x)
+
+
+def _number(x: Value) -> bool:
+    return isinstance(x.literal, int | float) and not math.isnan(x.literal)
+
+
+def _extreme(name: str, above: str) -> Emit:
+    """The greater or lesser; NaN if either is, and -0 below +0 (IEEE 754-2019, 9.6).
+
+    The two ways round of the machine's own instruction differ in zeros and NaNs alone: their bits
+    together make the lesser in all cases, what they share the greater in all but NaN. A literal
+    needs no look at NaN, and wins a tie if it is the zero that counts.
+    """
+    greatest = name == "maximum"
+
+    def emit(b: Builder, x: Value, y: Value) -> Value:
+        if b.nvidia and x.dtype == f32:
+            return b.intrinsic(f"llvm.{name}", *b.even(x, y))
+        if _number(x):
+            x, y = y, x
+        if _number(y):
+            ties = y.literal == 0 and (math.copysign(1, _real(y)) > 0) == greatest
+            return b.select(b.compare(above.replace("t", "e") if ties else above, y, x), y, x)
+        x, y = b.even(x, y)
+        one = b.bits(b.select(b.compare(above, x, y), x, y))
+        other = b.bits(b.select(b.compare(above, y, x), y, x))
+        if not greatest:
+            return b.from_bits(b.binary("or", one, other))
+        shared = b.from_bits(b.binary("and", one, other))
+        return b.select(b.compare("uno", x, y), b.like(math.nan, x), shared)
+
+    return emit
+
+
+def _real(x: Value) -> float:
+    assert isinstance(x.literal, int | float)
+    return float(x.literal)
+
+
+maximum, minimum = _extreme("maximum", "ogt"), _extreme("minimum", "olt")
+
+
+def _clamp(b: Builder, low: Value, x: Value, high: Value) -> Value:
+    return minimum(b, maximum(b, x, low), high)
+
+
+def _sign(b: Builder, x: Value) -> Value:
+    one = b.intrinsic("llvm.copysign", b.like(1.0, x), x)
+    return b.select(b.compare("one", x, b.like(0.0, x)), one, x)
+
+
+def _is_finite(b: Builder, x: Value) -> Value:
+    return b.compare("olt", b.intrinsic("llvm.fabs", x), b.like(math.inf, x))
+
+
+def _round_away(b: Builder, x: Value) -> Value:
+    whole = b.intrinsic("llvm.trunc", x)
+    rest = b.intrinsic("llvm.fabs", b.binary("fsub", x, whole))
+    away = b.binary("fadd", whole, b.intrinsic("llvm.copysign", b.like(1.0, x), x))
+    return b.select(b.compare("oge", rest, b.like(0.5, x)), away, whole)
+
+
+def _rsqrt(b: Builder, x: Value) -> Value:
+    if b.nvidia and x.dtype == f32:
+        near = by_lane(b, (x,), lambda v: b.estimate("llvm.nvvm.rsqrt.approx.f", v))
+    else:
+        near = b.binary("fdiv", b.like(1.0, x), b.intrinsic("llvm.sqrt", x))
+    return vector_math.improved_rsqrt(b, x, near) if b.has_fma else near
+
+
+def _remainder(b: Builder, x: Value, y: Value) -> Value:
+    return b.binary("frem", x, y) if b.libm else remainder(b, x, y)
+
+
+def _math(name: str) -> Emit:
+    return lambda b, *args: vector_math.call(b, name, *args)
+
+
+FLOAT: Mapping[str, Emit] = MappingProxyType(
+    {
+        "add": _fusible("fadd"),
+        "subtract": _fusible("fsub"),
+        "multiply": _fusible("fmul"),
+        "divide": _binary("fdiv"),
+        "remainder": _remainder,
+        "maximum": maximum,
+        "minimum": minimum,
+        "fma": lambda b, x, y, z: b.fma(x, y, z),
+        "eq": _compare("oeq"),
+        "ne": _compare("une"),
+        "lt": _compare("olt"),
+        "le": _compare("ole"),
+        "gt": _compare("ogt"),
+        "ge": _compare("oge"),
+        "is-finite": _is_finite,
+        "clamp": _clamp,
+        "abs": _intrinsic("llvm.fabs"),
+        "negate": lambda b, x: b.unary("fneg", x),
+        "sign": _sign,
+        "floor": _intrinsic("llvm.floor"),
+        "ceil": _intrinsic("llvm.ceil"),
+        "round-nearest-even": _intrinsic("llvm.rint"),
+        "round-nearest-afz": _round_away,
+        "sqrt": _intrinsic("llvm.sqrt"),
+        "rsqrt": _rsqrt,
+        **{name: _math(name) for name in vector_math.FUNCTIONS},
+    }
+)
+
+_OR, _AND = _binary("or"), _binary("and")
+
+PRED: Mapping[str, Emit] = MappingProxyType(
+    {
+        "add": _OR,
+        "multiply": _AND,
+        "maximum": _OR,
+        "minimum": _AND,
+        "and": _AND,
+        "or": _OR,
+        "xor": _binary("xor"),
+        "not": lambda b, x: b.negate_pred(x),
+        "eq": _compare("eq"),
+        "ne": _compare("ne"),
+        "lt": _compare("ult"),
+        "le": _compare("ule"),
+        "gt": _compare("ugt"),
+        "ge": _compare("uge"),
+        "clamp": lambda b, low, x, high: b.binary("and", b.binary("or", x, low), high),
+    }
+)
+
+
+def combines(name: str, dtype: DType) -> bool:
+    """Whether lanes may be combined by ``name`` in any order."""
+    table = PRED if dtype == pred else FLOAT if dtype.is_float else INTEGER
+    return name in table and name in ("add", "multiply", "maximum", "minimum", "and", "or", "xor")

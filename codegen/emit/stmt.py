@@ -1,0 +1,301 @@
+"""Loop-IR statements as LLVM code: stores, names, conditionals, loops, memory, parallel bodies.
+
+An unrolled loop is written out here, its variable a literal. A parallel loop's body becomes a
+function of its own that takes what it needs from a context on the caller's stack. Buffers outside
+of parallel loops lie in the ``workspace`` that the caller of the kernel provides (see
+``lower.workspace``); those inside belong to one thread: a stack slot if small, else scratch memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ...ir.dtypes import index, pred, s8
+from ...ir.errors import UnsupportedError
+from ...ir.loop.affine import bounds
+from ...ir.loop.nodes import (
+    SHARED_ALIGN,
+    Alloc,
+    AllReduce,
+    Block,
+    Buffer,
+    Expr,
+    For,
+    If,
+    Intrinsic,
+    Kind,
+    Let,
+    Scope,
+    Seq,
+    Stmt,
+    Store,
+    Var,
+)
+from ...ir.loop.visit import exprs, walk, walk_expr
+from ..lower.passes.workspace import ALIGN, buffer_bytes, is_tile
+from .access import store_element
+from .align import multiple
+from .expr import Emitter
+from .launches import Device, Nest
+from .llvm.core import Function, Value, memory_type
+from .pairs import store_paired
+from .polls import close_loop, leave_if_ended
+from .vector import narrow_counter, reduce_element, vector_loop
+
+OWN_ALIGN = 16  # bytes: of what a GPU's thread has for itself
+STACK = 8 << 10  # bytes of a thread's own buffer that still stands on its stack
+
+
+def emit_stmt(em: Emitter, s: Stmt) -> None:
+    """The code of a statement, at the end of the open region."""
+    match s:
+        case Store(buffer=buffer, index=(at,), value=value):
+            if not reduce_element(em, s):
+                store_element(em, buffer, at, em.value(value))
+        case Let(var=var, value=value, body=body):
+            em.env[var] = em.value(value)
+            if var.dtype == index:
+                em.ranges[var] = bounds(value, em.ranges)
+                if em.device is not None:
+                    em.multiples[var] = multiple(value, em.multiple)
+            emit_stmt(em, body)
+        case If():
+            _branch(em, s)
+        case Seq(stmts=stmts):
+            _sequence(em, stmts)
+        case For():
+            emit_loop(em, s)
+        case Alloc():
+            _alloc(em, s)
+        case Intrinsic() | AllReduce():
+            _together(em, s)
+        case Block(name=name):
+            raise AssertionError(f"block {name} was not opened")
+        case _:
+            raise AssertionError(f"not a flat statement: {s}")
+
+
+def _sequence(em: Emitter, stmts: Sequence[Stmt]) -> None:
+    """One after the other; two stores of neighbours together."""
+    n = 0
+    while n < len(stmts):
+        if n + 1 < len(stmts) and store_paired(em, stmts[n], stmts[n + 1]):
+            n += 2
+            continue
+        emit_stmt(em, stmts[n])
+        n += 1
+
+
+def _branch(em: Emitter, s: If) -> None:
+    cond = em.value(s.cond)
+    if isinstance(cond.literal, bool):
+        chosen = s.then if cond.literal else s.orelse
+        if chosen is not None:
+            emit_stmt(em, chosen)
+    elif cond.lanes:
+        _masked(em, s, cond)
+    else:
+        em.function.open_arm()
+        emit_stmt(em, s.then)
+        then, otherwise = em.function.close_arm(), None
+        if s.orelse is not None:
+            em.function.open_arm()
+            emit_stmt(em, s.orelse)
+            otherwise = em.function.close_arm()
+        em.function.branch(cond, then, otherwise)
+
+
+def _masked(em: Emitter, s: If, cond: Value) -> None:
+    """A conditional on which lanes differ: both arms, each under its mask."""
+    lanes = em.lanes
+    assert lanes is not None
+    for mask, arm in ((cond, s.then), (em.negate_pred(cond), s.orelse)):
+        if arm is not None:
+            em.lanes = em.under(mask)
+            if em.lanes is not None:
+                emit_stmt(em, arm)
+            em.lanes = lanes
+
+
+def emit_loop(em: Emitter, s: For) -> None:
+    """The code of a loop, by its kind."""
+    extent = em.value(s.extent)
+    em.ranges[s.var] = 0, max(bounds(s.extent, em.ranges)[1] - 1, 0)
+    count = extent.literal if isinstance(extent.literal, int) else None
+    if count is not None and count <= 0:
+        return
+    if count == 1:
+        em.env[s.var] = em.const(0, index)
+        em.threaded = em.threaded or s.kind is Kind.THREAD
+        emit_stmt(em, s.body)
+    elif s.kind is Kind.THREAD:
+        em.env[s.var] = em.thread(_device(em, f"loop bound to {s.thread}"), s.thread, s.var)
+        em.threaded = True
+        emit_stmt(em, s.body)
+    elif s.kind is Kind.UNROLLED and count is not None:
+        for k in range(count):
+            em.env[s.var] = em.const(k, index)
+            emit_stmt(em, s.body)
+    elif s.kind is Kind.VECTOR and count is not None and em.lanes is None:
+        vector_loop(em, s, count, emit_stmt)
+    elif s.kind is Kind.PARALLEL and not (em.parallel or em.device or em.lanes):
+        _parallel(em, s, extent)
+    else:
+        serial_loop(em, s, extent)
+
+
+def serial_loop(em: Emitter, s: For, extent: Value) -> None:
+    """A loop that counts from 0; around it a test, where it may have nothing to do."""
+    maybe = bounds(s.extent, em.ranges)[0] < 1
+    if maybe:
+        guard = em.compare("sgt", extent, em.const(0, index))
+        em.function.open_arm()
+    counter, name = em.function.open_loop(em.stores(s.body), True)
+    em.env[s.var] = counter
+    end = narrow_counter(em, counter, name, extent)
+    emit_stmt(em, s.body)
+    close_loop(em, s, name, "0", end.text, 1, end.dtype.bits)
+    if maybe:
+        em.function.branch(guard, em.function.close_arm(), None)
+
+
+def _device(em: Emitter, what: str) -> Device:
+    if em.device is None:
+        raise UnsupportedError(what, "code for a CPU has no GPU threads", hint="use target cuda")
+    return em.device
+
+
+def _together(em: Emitter, s: Intrinsic | AllReduce) -> None:
+    """What the threads of a block do together. After it, their writes may be seen."""
+    if isinstance(s, AllReduce):
+        _device(em, "a reduction across threads").all_reduce(s)
+    else:
+        _device(em, f"intrinsic {s.name}").intrinsic(s)
+    for buffer in em.stores(s):
+        em.function.forget(buffer)
+
+
+def _alloc_on_device(em: Emitter, s: Alloc, device: Device) -> None:
+    """Shared memory of the block, or a thread's own."""
+    buffer, before = s.buffer, em.shared
+    if buffer.scope is Scope.SHARED:
+        em.buffers[buffer] = device.shared(buffer, before)
+        em.shared += -(-buffer.shape[0] * buffer.dtype.bytes // SHARED_ALIGN) * SHARED_ALIGN
+    else:
+        type_ = f"[{buffer.shape[0]} x {memory_type(buffer.dtype)}]"
+        em.buffers[buffer] = em.function.alloca(type_, OWN_ALIGN)
+        em.private.add(buffer)
+    emit_stmt(em, s.body)
+    em.function.forget(buffer)
+    em.shared = before
+
+
+def _alloc(em: Emitter, s: Alloc) -> None:
+    buffer, function = s.buffer, em.function
+    if em.device is not None and (em.threaded or buffer.scope is not Scope.GLOBAL):
+        _alloc_on_device(em, s, em.device)
+        return
+    size, before = buffer_bytes(buffer), em.workspace
+    type_ = f"[{size // buffer.dtype.bytes} x {memory_type(buffer.dtype)}]"
+    if is_tile(buffer) or (em.parallel and size <= STACK):
+        em.buffers[buffer] = function.alloca(type_, ALIGN)
+    elif em.parallel:
+        em.declare("nw_scratch", "ptr", ["i64"])
+        name = f"%{function.name_for('own')}"
+        function.regions[0].lines.append(f"  {name} = call ptr @nw_scratch(i64 {size})")
+        em.buffers[buffer] = Value(name, index)
+    else:
+        em.workspace = place_in_workspace(em, buffer, before)
+    emit_stmt(em, s.body)
+    function.forget(buffer)  # its place may be another buffer's from here on
+    em.workspace = before
+
+
+def place_in_workspace(em: Emitter, buffer: Buffer, start: int) -> int:
+    """Let ``buffer`` begin at byte ``start`` of the workspace; its end."""
+    work = Value("%workspace", index)
+    em.buffers[buffer] = em.offset(work, em.const(start, index), "i8") if start else work
+    return start + buffer_bytes(buffer)
+
+
+def _free(s: For) -> tuple[set[Var], set[Buffer]]:
+    """Variables and buffers that a loop's body takes from outside, and others of its own."""
+    names: set[Var] = set()
+    buffers: set[Buffer] = set()
+
+    def look(e: Expr) -> None:
+        for x in walk_expr(e):
+            if isinstance(x, Var):
+                names.add(x)
+            elif hasattr(x, "buffer"):
+                buffers.add(x.buffer)
+
+    for x in walk(s.body):
+        for e in exprs(x):
+            look(e)
+        if isinstance(x, Store):
+            buffers.add(x.buffer)
+    return names, buffers
+
+
+def _parallel(em: Emitter, s: For, extent: Value) -> None:
+    """``for i in parallel(n): body``  ->  ``nw_parallel(&body, &context, n)``."""
+    names, buffers = _free(s)
+    taken: dict[Var | Buffer, Value] = {
+        k: v for k, v in em.env.items() if k in names and v.literal is None
+    }
+    taken |= {k: v for k, v in em.buffers.items() if k in buffers}
+    outer = em.function
+    name = f"{outer.name}.{outer.name_for('body')}"
+    context = outer.alloca(f"[{max(1, len(taken))} x i64]", 8)
+    for slot, (key, value) in enumerate(taken.items()):
+        at = em.offset(context, em.const(8 * slot, index), "i8") if slot else context
+        pointer = isinstance(key, Buffer)
+        wide = em.cast("zext", value, s8) if value.dtype == pred else value
+        kept = f"ptr {value.text}" if pointer else str(wide)
+        outer.write(f"store {kept}, ptr {at.text}, align 8")
+    em.declare("nw_parallel", "void", ["ptr", "ptr", "i64"])
+    outer.write(f"call void @nw_parallel(ptr @{name}, ptr {context.text}, {extent})")
+    _outline(em, s, name, taken)
+    leave_if_ended(em, s)
+    for buffer in em.stores(s.body):
+        outer.forget(buffer)
+
+
+def _outline(em: Emitter, s: For, name: str, taken: Mapping[Var | Buffer, Value]) -> None:
+    """The function that runs iterations ``begin`` to ``end - 1``."""
+    outer, env, buffers = em.function, em.env, em.buffers
+    em.function = Function(name, "ptr %context, i64 %begin, i64 %end", em.target)
+    em.env = {k: v for k, v in env.items() if v.literal is not None}
+    em.buffers, em.parallel = {}, True
+    context = Value("%context", index)
+    for slot, (key, value) in enumerate(taken.items()):
+        at = em.offset(context, em.const(8 * slot, index), "i8") if slot else context
+        if isinstance(key, Buffer):
+            text = em.function.result(f"load ptr, ptr {at.text}, align 8", index)
+            em.buffers[key] = text
+        else:
+            type_ = memory_type(value.dtype)
+            got = em.function.result(f"load {type_}, ptr {at.text}, align 8", value.dtype)
+            byte = replace(got, dtype=s8)
+            is_pred = value.dtype == pred
+            em.env[key] = em.compare("ne", byte, em.like(0, byte)) if is_pred else got
+    counter, loop = em.function.open_loop(em.stores(s.body), True)
+    em.env[s.var] = counter
+    emit_stmt(em, s.body)
+    close_loop(em, s, loop, "%begin", "%end", 1, index.bits)
+    em.finished.append(em.function.text("#0", "internal "))
+    em.function, em.env, em.buffers, em.parallel = outer, env, buffers, False
+
+
+def emit_nest(em: Emitter, device: Device, nest: Nest) -> None:
+    """The code of one launch on a GPU, into ``em.finished``."""
+    em.env, em.ranges, em.multiples, em.private = {}, {}, {}, set()
+    em.stored, em.exchanged, em.small = {}, nest.exchanged, {}
+    em.threaded, em.shared, em.workspace = False, 0, 0
+    device.open_launch(nest)
+    for buffer in nest.around:
+        em.workspace = place_in_workspace(em, buffer, em.workspace)
+    emit_stmt(em, nest.body)
+    device.close_launch(nest)

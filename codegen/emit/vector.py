@@ -1,0 +1,290 @@
+"""Vector loops: their iterations as lanes, in pieces of the machine's width.
+
+The last piece, if it is not full, is narrower where that is a power of two, else masked. A
+statement ``acc[i] = acc[i] op x`` whose element is the same in every lane is a reduction: the lanes
+are combined pairwise, the pieces before that lane by lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...ir.dtypes import DType, index, s32
+from ...ir.elementwise import identity
+from ...ir.loop.nodes import (
+    Alloc,
+    Cast,
+    Expr,
+    For,
+    If,
+    Kind,
+    Let,
+    Load,
+    Op,
+    Scope,
+    Seq,
+    Stmt,
+    Store,
+    Var,
+)
+from ...ir.loop.visit import children, exprs, walk, walk_expr
+from .access import store_element
+from .expr import VECTOR_BYTES, Emitter
+from .index import Lanes, Small
+from .launches import touched
+from .llvm.core import Value
+from .ops import apply, combines
+from .polls import close_loop
+
+WRITTEN_OUT = 64  # iterations that a GPU runs as straight-line code rather than as lanes
+PIECES = 16  # pieces of one vector loop that are written out; more become a loop
+
+EmitStmt = Callable[[Emitter, Stmt], None]
+
+
+def vector_loop(em: Emitter, s: For, count: int, emit: EmitStmt) -> None:
+    """The code of a vector loop of ``count`` iterations."""
+    lanes, sums = _plan(em, s)
+    if not lanes and em.device is not None and count <= WRITTEN_OUT:
+        for k in range(count):
+            em.env[s.var] = em.const(k, index)
+            emit(em, s.body)
+        return
+    if not lanes:
+        counter, name = em.function.open_loop(em.stores(s.body), True)
+        em.env[s.var] = counter
+        emit(em, s.body)
+        close_loop(em, s, name, "0", str(count), 1, index.bits)
+        return
+    full, rest = divmod(count, lanes)
+    joined = sums if full > 1 else []
+    for x in joined:
+        _open_sum(em, x, lanes)
+    if full > PIECES:
+        counter, name = em.function.open_loop(em.stores(s.body), True)
+        end = narrow_counter(em, counter, name, em.const(full * lanes, index))
+        _piece(em, s, counter, lanes, lanes, emit)
+        close_loop(em, s, name, "0", end.text, lanes, end.dtype.bits)
+    else:
+        for k in range(full):
+            _piece(em, s, em.const(k * lanes, index), lanes, lanes, emit)
+    for x in joined:
+        _close_sum(em, x, lanes)
+    if rest:
+        _piece(em, s, em.const(full * lanes, index), _round_up(rest), rest, emit)
+
+
+def _plan(em: Emitter, s: For) -> tuple[int, list[Store]]:
+    """Lanes of one piece (0 if the loop cannot be lanes), and the reductions to join over pieces.
+
+    Unrolled loops around ask again and again.
+    """
+    known = em.plans.get(id(s))
+    if known is None:
+        lanes = _lanes(em, s) if vectorizable(s) else 0
+        sums = [x for x in _top(s.body) if reduction(x, s.var) is not None]
+        known = em.plans[id(s)] = s, lanes, sums
+    return known[1:]
+
+
+def narrow_counter(em: Emitter, counter: Value, loop: str, end: Value) -> Value:
+    """The end that an open loop counts to; where 32 bits do, its counter has them too."""
+    small = em.narrow(end)
+    if small is None:
+        return end
+    own = Value(f"%j.{loop}", s32, 0, counter.depth)
+    em.small[counter.text] = Small(own, 0, max(0, small.high - 1))
+    return small.value
+
+
+def _lanes(em: Emitter, s: For) -> int:
+    """Lanes of a full piece. A GPU has no vectors to compute with: there its memory decides."""
+    if em.device is None:
+        return min(em.target.lanes(widest(s.body)), 64)
+    stored, loaded = touched(s.body)
+    moved = [b for b in stored | loaded if b.scope is not Scope.REGISTER]
+    return VECTOR_BYTES // min((b.dtype.bytes for b in moved or stored | loaded), default=4)
+
+
+def _round_up(n: int) -> int:
+    return 1 << (n - 1).bit_length()
+
+
+def _piece(em: Emitter, s: For, base: Value, lanes: int, active: int, emit: EmitStmt) -> None:
+    """``active`` iterations from ``base`` on, as ``lanes`` lanes."""
+    if lanes == 1:
+        em.env[s.var] = base
+    else:
+        mask = em.first_lanes(active, lanes) if active < lanes else None
+        em.lanes = Lanes(s.var, base, lanes, mask)
+    emit(em, s.body)
+    em.lanes = None
+
+
+def widest(s: Stmt) -> DType:
+    """The widest element type that the statement moves or computes."""
+    found: list[DType] = []
+
+    def look(e: Expr) -> None:
+        if isinstance(e, Load):
+            found.append(e.buffer.dtype)
+            return
+        if isinstance(e, Cast) or (isinstance(e, Op) and e.dtype != index):
+            found.append(e.dtype)
+        for x in _operands(e):
+            look(x)
+
+    for x in walk(s):
+        if isinstance(x, Store):
+            found.append(x.buffer.dtype)
+            look(x.value)
+        elif isinstance(x, Let):
+            look(x.value)
+    return max(found, key=lambda d: d.bytes)
+
+
+def _operands(e: Expr) -> tuple[Expr, ...]:
+    match e:
+        case Op(args=args):
+            return args
+        case Cast(value=value):
+            return (value,)
+        case _:
+            return ()
+
+
+def _top(s: Stmt) -> list[Store]:
+    """The stores that run once in each iteration, whatever it does besides."""
+    match s:
+        case Store():
+            return [s]
+        case Seq(stmts=stmts):
+            return [x for y in stmts for x in _top(y)]
+        case Let(body=body):
+            return _top(body)
+        case _:
+            return []
+
+
+def reduction(s: Store, var: Var) -> tuple[str, Expr] | None:
+    """The operation and operand of ``acc[i] = acc[i] op x`` with ``i`` free of ``var``."""
+    if any(x is var for e in s.index for x in walk_expr(e)):
+        return None
+    match s.value:
+        case Op(name=name, args=(a, b), dtype=dtype) if combines(name, dtype):
+            for own, other in ((a, b), (b, a)):
+                same = isinstance(own, Load) and own.buffer is s.buffer and own.index == s.index
+                again = any(isinstance(x, Load) and x.buffer is s.buffer for x in walk_expr(other))
+                if same and not again:
+                    return name, other
+    return None
+
+
+def vectorizable(s: For) -> bool:
+    """Whether the iterations can be lanes: what one element gets is clear, bounds are the same."""
+    varying: set[Var] = {s.var}
+
+    def differs(e: Expr) -> bool:
+        return any(isinstance(x, Var) and x in varying for x in walk_expr(e))
+
+    def ok(x: Stmt) -> bool:
+        match x:
+            case Store(index=at, value=value):
+                clear = any(map(differs, at)) or not differs(value)
+                if not clear and reduction(x, s.var) is None:
+                    return False
+            case Let(var=var, value=value):
+                if differs(value):
+                    varying.add(var)
+            case For(kind=kind, extent=extent):
+                if kind is Kind.THREAD or differs(extent):
+                    return False
+            case If() | Seq() | Alloc():
+                pass
+            case _:
+                return False
+        return all(map(ok, children(x)))
+
+    return ok(s.body) and not _carried(s)
+
+
+def _carried(s: For) -> bool:
+    """Whether a uniform element is both written and read other than by its own reduction."""
+    uniform = {x.buffer for x in walk(s.body) if isinstance(x, Store) and not any(
+        y is s.var for e in x.index for y in walk_expr(e))}  # fmt: skip
+    if not uniform:
+        return False
+    for x in walk(s.body):
+        found = reduction(x, s.var) if isinstance(x, Store) else None
+        for e in exprs(x) if found is None else (found[1],):
+            if any(isinstance(y, Load) and y.buffer in uniform for y in walk_expr(e)):
+                return True
+    return False
+
+
+# Reductions across lanes.
+
+
+def _open_sum(em: Emitter, s: Store, lanes: int) -> None:
+    """A vector of partial results, promoted to a register later."""
+    assert isinstance(s.value, Op)
+    start = em.const(identity(s.value.name, s.buffer.dtype), s.buffer.dtype, lanes)
+    slot = em.function.alloca(start.type, 64)
+    em.function.write(f"store {start}, ptr {slot.text}, align 64")
+    em.slots[id(s)] = slot
+
+
+def _close_sum(em: Emitter, s: Store, lanes: int) -> None:
+    assert isinstance(s.value, Op)
+    slot = em.slots.pop(id(s))
+    dtype = s.buffer.dtype
+    kind = em.const(0, dtype, lanes).type
+    partial = em.function.result(f"load {kind}, ptr {slot.text}, align 64", dtype, lanes)
+    _into_element(em, s, s.value.name, partial)
+
+
+def _into_element(em: Emitter, s: Store, name: str, partial: Value) -> None:
+    old = em.value(Load(s.buffer, s.index))
+    total = apply(em, name, (old, across(em, name, partial)))
+    lanes = em.lanes
+    if lanes is not None and lanes.certain:
+        em.lanes = None
+    store_element(em, s.buffer, s.index[0], total)  # where no lane is on, ``old`` is not its value
+    em.lanes = lanes
+
+
+def across(em: Emitter, name: str, x: Value) -> Value:
+    """All lanes of ``x`` combined, halves with halves."""
+    while x.lanes > 1:
+        half = x.lanes // 2
+        low = em.shuffle(x, list(range(half)))
+        high = em.shuffle(x, list(range(half, 2 * half)))
+        x = apply(em, name, (low, high))
+    return em.lane(x, 0)
+
+
+def reduce_element(em: Emitter, s: Store) -> bool:
+    """Emit ``s`` as a reduction over the lanes, if it is one; else False and nothing is done."""
+    lanes = em.lanes
+    if lanes is None:
+        return False
+    if id(s) not in em.reductions:
+        em.reductions[id(s)] = s, reduction(s, lanes.var)
+    found = em.reductions[id(s)][1]
+    if found is None:
+        return False
+    name, operand = found
+    x = em.value(operand)
+    if not x.lanes:
+        x = em.wide(x, lanes.count)
+    if lanes.mask is not None:
+        x = em.select(lanes.mask, x, em.like(identity(name, x.dtype), x))
+    slot = em.slots.get(id(s))
+    if slot is None:
+        _into_element(em, s, name, x)
+        return True
+    kind = x.type
+    old = em.function.result(f"load {kind}, ptr {slot.text}, align 64", x.dtype, x.lanes)
+    new = apply(em, name, (old, x))
+    em.function.write(f"store {new}, ptr {slot.text}, align 64")
+    return True

@@ -1,0 +1,247 @@
+"""Intermediate buffers of a launch that no schedule has placed: where they live.
+
+``bind_threads`` takes those that threads may share to shared memory. What each thread turns out to
+use alone becomes its own; what is too much for shared memory gets a place in the workspace for
+every block. Small buffers of a thread's own become registers, large ones go to the workspace too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from types import MappingProxyType
+
+from ....ir.dtypes import index
+from ....ir.errors import UnsupportedError
+from ....ir.loop.affine import bounds
+from ....ir.loop.build import add, as_int, mul
+from ....ir.loop.nodes import (
+    Alloc,
+    Buffer,
+    Const,
+    Expr,
+    For,
+    Func,
+    If,
+    Intrinsic,
+    Kind,
+    Let,
+    Load,
+    Scope,
+    Stmt,
+    Store,
+    Var,
+)
+from ....ir.loop.visit import (
+    children,
+    exprs,
+    map_stmt,
+    replace_buffers,
+    substitute_expr,
+    walk,
+    walk_expr,
+)
+from ....ir.target import Target
+from ..passes.layout import elements
+from ..passes.rebuild import with_body
+from .bind import UNPLACED
+from .footprints import Access, Meeting, Threads
+from .limits import reduction_bytes
+from .places import at_place
+
+FEW = 64  # elements that a thread may keep in registers
+OWN = 4096  # bytes of a buffer in a thread's own memory
+
+
+def keep_own(func: Func) -> Func:
+    """The function with the small buffers of its threads in registers, the large in the workspace.
+
+    A GPU sets a thread's own memory aside for all threads that it can hold.
+    """
+
+    def stmt(s: Stmt) -> Stmt:
+        if isinstance(s, For) and s.kind is Kind.THREAD:
+            return _with_own(s)
+        return map_stmt(s, stmt, lambda e: e)
+
+    return with_body(func, stmt(func.body))
+
+
+def _with_own(s: For) -> Stmt:
+    chain = [x for x in walk(s) if isinstance(x, For) and x.kind is Kind.THREAD]
+    large: list[Buffer] = []
+
+    def stmt(x: Stmt) -> Stmt:
+        x = map_stmt(x, stmt, lambda e: e)
+        if not isinstance(x, Alloc) or x.buffer.scope is not Scope.GLOBAL:
+            return x
+        if _bytes(x.buffer) > OWN:
+            large.append(x.buffer)
+        return _in_scope(x, Scope.REGISTER) if prod(x.buffer.shape) <= FEW else x
+
+    result = stmt(s)
+    for b in large:
+        result, outside = _to_workspace(result, b, chain)
+        result = Alloc(outside, result)
+    return result
+
+
+def settle_buffers(func: Func, target: Target) -> Func:
+    """The function with each of its launches' own buffers where it can live."""
+    names = str(func.notes.get(UNPLACED, "")).split(",")
+    notes = {k: v for k, v in func.notes.items() if k != UNPLACED}
+    func = replace(func, notes=MappingProxyType(notes))
+
+    def stmt(s: Stmt) -> Stmt:
+        if isinstance(s, For) and s.kind is Kind.THREAD:
+            return _Launch.of(s, func.name, frozenset(names), target).result(s)
+        return map_stmt(s, stmt, lambda e: e)
+
+    return with_body(func, stmt(func.body))
+
+
+@dataclass(frozen=True)
+class _Launch:
+    """One launch: its loops over blocks and threads, the buffers that nobody placed by name."""
+
+    name: str
+    blocks: tuple[For, ...]
+    threads: Threads
+    unplaced: frozenset[str]
+    limit: int
+
+    @staticmethod
+    def of(s: For, name: str, unplaced: frozenset[str], target: Target) -> _Launch:
+        chain = [x for x in walk(s) if isinstance(x, For) and x.kind is Kind.THREAD]
+        by = {x.thread: (x.var, as_int(x.extent) or 1) for x in chain}
+        threads = Threads(tuple(by.get(f"threadIdx.{d}", (None, 1)) for d in "xyz"))
+        blocks = tuple(x for x in chain if x.thread.startswith("blockIdx"))
+        return _Launch(name, blocks, threads, unplaced, target.gpu.shared_per_block)
+
+    def result(self, s: Stmt) -> Stmt:
+        s = self.settled(s, s)
+        outside: list[Buffer] = []
+        limit = self.limit - reduction_bytes(s, self.threads.count)
+        while _shared_bytes(s) > limit:
+            largest = max(self.movable(s), key=_bytes, default=None)
+            if largest is None:
+                break  # what the schedule placed is too much: said at the end
+            s, moved = _to_workspace(s, largest, self.blocks)
+            outside.append(moved)
+        for b in outside:
+            s = Alloc(b, s)
+        return s
+
+    def settled(self, s: Stmt, launch: Stmt) -> Stmt:
+        s = map_stmt(s, lambda c: self.settled(c, launch), lambda e: e)
+        if not isinstance(s, Alloc):
+            return s
+        b, scope = s.buffer, s.buffer.scope
+        if scope is Scope.REGISTER and self.passes_on(b, s.body):
+            raise UnsupportedError(
+                f"a thread reads what another one wrote to {b.name}",
+                "each has registers of its own",
+                f"function {self.name}",
+                "shared memory is for all threads of a block",
+            )
+        if scope is Scope.SHARED and b.name in self.unplaced and self.is_own(b, s.body):
+            return _in_scope(s, Scope.GLOBAL)
+        return s
+
+    def is_own(self, b: Buffer, body: Stmt) -> bool:
+        """Whether no thread touches what another one writes."""
+        found = [*accesses(body, b)]
+        writes = [a for a in found if a.write]
+        return all(self.threads.meet(w, a, 0) is Meeting.NONE for w in writes for a in found)
+
+    def passes_on(self, b: Buffer, body: Stmt) -> bool:
+        """Whether a thread reads an element that it never writes, and another thread does."""
+        found = [*accesses(body, b)]
+        writes = [a for a in found if a.write]
+        for r in (a for a in found if not a.write):
+            alone = all(self.threads.meet(w, r, 0) is Meeting.NONE for w in writes)
+            if not alone and self.threads.misses(r, writes):
+                return True
+        return False
+
+    def movable(self, s: Stmt) -> Iterator[Buffer]:
+        found = (x.buffer for x in walk(s) if isinstance(x, Alloc))
+        return (b for b in found if b.scope is Scope.SHARED and b.name in self.unplaced)
+
+
+def _to_workspace(s: Stmt, old: Buffer, loops: Sequence[For]) -> tuple[Stmt, Buffer]:
+    """``s`` with ``old`` as a part of a buffer outside that has one for every iteration."""
+    count = 1
+    number: Expr = Const(0)
+    for x in loops:
+        n = as_int(x.extent) or 1
+        count, number = count * n, add(mul(number, n), x.var)
+    new = Buffer(old.name, (count, *old.shape), old.dtype)
+    return _without(at_place(s, {old: new}, number), old), new
+
+
+def _in_scope(s: Alloc, scope: Scope) -> Alloc:
+    new = replace(s.buffer, scope=scope)
+    return Alloc(new, replace_buffers(s.body, {s.buffer: new}))
+
+
+def _bytes(b: Buffer) -> int:
+    return prod(b.shape) * b.dtype.bytes
+
+
+def _shared_bytes(s: Stmt) -> int:
+    """Shared memory that is in use at once."""
+    inner = max(map(_shared_bytes, children(s)), default=0)
+    if not isinstance(s, Alloc) or s.buffer.scope is not Scope.SHARED:
+        return inner
+    return inner + elements(s.buffer) * s.buffer.dtype.bytes
+
+
+def accesses(s: Stmt, b: Buffer) -> Iterator[Access]:
+    """Where ``s`` touches a buffer, under which of its own loops and conditions."""
+    yield from _accesses(s, b, (), (), {}, {})
+
+
+def _accesses(
+    s: Stmt,
+    b: Buffer,
+    loops: tuple[tuple[Var, int], ...],
+    guards: tuple[Expr, ...],
+    names: Mapping[Var, Expr],
+    ranges: dict[Var, tuple[int, int]],
+) -> Iterator[Access]:
+    def at(starts: tuple[Expr, ...], sizes: tuple[int, ...], write: bool) -> Access:
+        plain = tuple(substitute_expr(e, names) for e in starts)
+        return Access(b, plain, sizes, write, loops, guards)
+
+    one = (1,) * len(b.shape)
+    for e in exprs(s):
+        for x in walk_expr(e):
+            if isinstance(x, Load) and x.buffer is b:
+                yield at(x.index, one, False)
+    match s:
+        case Store(buffer=to, index=to_index) if to is b:
+            yield at(to_index, one, True)
+        case Intrinsic(writes=writes, reads=reads):
+            for regions, write in ((reads, False), (writes, True)):
+                for r in regions:
+                    if r.buffer is b:
+                        sizes = tuple(as_int(x.extent) or 1 for x in r.ranges)
+                        yield at(tuple(x.start for x in r.ranges), sizes, write)
+        case For(var=var, extent=extent):
+            high = max(bounds(extent, ranges)[1], 1)
+            ranges[var] = (0, high - 1)
+            loops = (*loops, (var, high))
+        case Let(var=var, value=value) if var.dtype == index:
+            names = {**names, var: substitute_expr(value, names)}
+        case If(cond=cond, orelse=None):
+            guards = (*guards, substitute_expr(cond, names))
+    for c in children(s):
+        yield from _accesses(c, b, loops, guards, names, ranges)
+
+
+def _without(s: Stmt, b: Buffer) -> Stmt:
+    if isinstance(s, Alloc) and s.buffer is b:
+        return s.body
+    return map_stmt(s, lambda c: _without(c, b), lambda e: e)

@@ -1,0 +1,1 @@
+"""Lowering passes that every kind of target takes."""

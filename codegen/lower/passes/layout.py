@@ -1,0 +1,56 @@
+"""Where the elements of a buffer stand: row-major, but for what its alignment and swizzle ask."""
+
+from __future__ import annotations
+
+from ....ir.loop.affine import Linear, linear, to_expr
+from ....ir.loop.build import add, as_int, floordiv, floormod, mul, op
+from ....ir.loop.nodes import CHUNK, Buffer, Const, Expr
+
+
+def strides(b: Buffer) -> tuple[int, ...]:
+    """The distance between neighbours in each dimension, in elements."""
+    found: list[int] = []
+    dense = 1
+    for d in reversed(range(len(b.shape))):
+        stride = dense
+        if b.align is not None and b.align[0] == d:
+            _, factor, offset = b.align
+            stride += (offset - stride) % factor
+        found.append(stride)
+        dense = stride * b.shape[d]
+    return tuple(reversed(found))
+
+
+def elements(b: Buffer) -> int:
+    """Elements of memory that a buffer takes, at least 1."""
+    return max(1, b.shape[0] * strides(b)[0]) if b.shape else 1
+
+
+def offset(b: Buffer, index: tuple[Expr, ...]) -> Expr:
+    """The position of an element, as a sum with one term per variable."""
+    index = _swizzled(b, index)
+    total: Expr | int = 0
+    for i, stride in zip(index, strides(b), strict=True):
+        total = add(total, mul(i, stride))
+    form: Linear = linear(total) if not isinstance(total, int) else Linear({}, total)
+    return to_expr(form)
+
+
+def is_swizzled(b: Buffer) -> bool:
+    """Whether a buffer asks for a swizzle, and its rows have chunks enough."""
+    if not b.swizzle or len(b.shape) < 2 or CHUNK % b.dtype.bytes:
+        return False
+    wide = b.shape[-1] * b.dtype.bytes
+    return wide % (CHUNK * b.swizzle) == 0
+
+
+def _swizzled(b: Buffer, index: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    if not is_swizzled(b):
+        return index
+    row, column = index[-2], index[-1]
+    each = CHUNK // b.dtype.bytes
+    turn = floormod(floordiv(row, 8 // b.swizzle), b.swizzle)
+    place = floordiv(column, each)
+    m, n = as_int(place), as_int(turn)
+    chunk = op("xor", place, turn) if m is None or n is None else Const(m ^ n)
+    return (*index[:-1], add(mul(chunk, each), floormod(column, each)))

@@ -1,0 +1,254 @@
+"""Split loops where their guards become certain: a main part without them, and the edges.
+
+``for i in range(5): for j in range(8): if i * 8 + j < 37: body``  ->
+``for i in range(4): for j in range(8): body`` and then ``for j in range(5): body`` for i = 4.
+
+A parallel loop is not split: its body asks which part an iteration belongs to; so is that of a
+name (see ``name_quotients``). A vector loop is only shortened; one that is to be pipelined stays
+whole. Copies are made as long as the function stays below ``weight.LIMIT`` lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from ....ir.dtypes import index
+from ....ir.loop.affine import Interval, Linear, bounds, bounds_of, linear, mentions
+from ....ir.loop.build import add, as_int, both, compare
+from ....ir.loop.nodes import Alloc, Const, Expr, For, Func, If, Kind, Let, Op, Stmt, Var
+from ....ir.loop.simplify import EMPTY, simplify_stmt
+from ....ir.loop.visit import exprs, map_stmt, seq, substitute, walk, walk_expr
+from ....ir.target import Target
+from .copies import renamed
+from .rebuild import with_body
+from .weight import GPU_COPIES, LIMIT, weight
+
+Ranges = dict[Var, Interval]
+
+
+def partition(func: Func, target: Target) -> Func:
+    """The function with its loops split, if any guard can be decided by it."""
+    spare = max(0, (GPU_COPIES if target.is_gpu else LIMIT) - weight(func.body, target))
+    return with_body(func, _Partition(target, spare).stmt(func.body, {}))
+
+
+@dataclass
+class _Partition:
+    target: Target
+    spare: int  # lines that copies may still cost
+
+    def stmt(self, s: Stmt, ranges: Ranges) -> Stmt:
+        match s:
+            case For():
+                return self.loop(s, ranges)
+            case Let(var=var, value=value) if var.dtype == index:
+                low, high = bounds(value, ranges)
+                return self.name(s, {**ranges, var: (low, high)}, low, high + 1)
+            case _:
+                return map_stmt(s, lambda c: self.stmt(c, ranges), lambda e: e)
+
+    def loop(self, s: For, ranges: Ranges) -> Stmt:
+        shorter = trimmed(s, ranges)
+        if shorter is not s:
+            return self.stmt(simplify_stmt(shorter, ranges), ranges)
+        count = as_int(s.extent)
+        high = bounds(s.extent, ranges)[1]
+        inside = {**ranges, s.var: (0, max(high - 1, 0))}
+        if count is None or count < 2 or s.kind is Kind.THREAD or "pipeline" in s.notes:
+            return self.inner(s, inside)
+        start, stop = certain(s.body, s.var, (0, count), inside)
+        if (start, stop) == (0, count) or start >= stop:
+            return self.inner(s, inside)
+        if s.kind is Kind.VECTOR:
+            return self.shortened(s, ranges, start, stop)
+        copies = (start > 0) + (stop < count)
+        if s.kind is not Kind.UNROLLED and not self.affords(s.body, copies):
+            return self.inner(s, inside)
+        if s.kind is Kind.PARALLEL:
+            return replace(s, body=self.parts(s.body, s.var, inside, (0, start, stop, count)))
+        pieces = [
+            self.piece(s, a, b, ranges)
+            for a, b in ((0, start), (start, stop), (stop, count))
+            if a < b
+        ]
+        return seq(*pieces)
+
+    def inner(self, s: For, inside: Ranges) -> Stmt:
+        body = self.stmt(s.body, inside)
+        return s if body is s.body else replace(s, body=body)
+
+    def affords(self, body: Stmt, copies: int) -> bool:
+        cost = copies * weight(body, self.target)
+        if cost > self.spare:
+            return False
+        self.spare -= cost
+        return True
+
+    def piece(self, s: For, start: int, stop: int, ranges: Ranges) -> Stmt:
+        """Iterations ``start`` to ``stop - 1`` as a loop of their own."""
+        part = renamed(s)
+        assert isinstance(part, For)
+        if start:
+            part = replace(part, body=substitute(part.body, {part.var: add(part.var, start)}))
+        made = simplify_stmt(replace(part, extent=Const(stop - start)), ranges)
+        return self.stmt(made, ranges)
+
+    def shortened(self, s: For, ranges: Ranges, start: int, stop: int) -> Stmt:
+        """A vector loop whose other iterations do nothing; else as it was, its lanes masked."""
+        count = as_int(s.extent)
+        inside = {**ranges, s.var: (stop, count - 1 if count else stop)}
+        if start > 0 or simplify_stmt(s.body, inside) != EMPTY:
+            return self.inner(s, {**ranges, s.var: (0, (count or 1) - 1)})
+        return self.piece(s, 0, stop, ranges)
+
+    def name(self, s: Let, inside: Ranges, low: int, end: int) -> Stmt:
+        start, stop = certain(s.body, s.var, (low, end), inside)
+        split = start < stop and (start, stop) != (low, end) and end - low < 2**31
+        if split and self.affords(s.body, (start > low) + (stop < end)):
+            return replace(s, body=self.parts(s.body, s.var, inside, (low, start, stop, end)))
+        body = self.stmt(s.body, inside)
+        return s if body is s.body else replace(s, body=body)
+
+    def parts(self, body: Stmt, var: Var, ranges: Ranges, cuts: tuple[int, int, int, int]) -> Stmt:
+        """``if start <= var < stop: body else: the edges``, each made for its values of ``var``."""
+        low, start, stop, end = cuts
+
+        def part(a: int, b: int) -> Stmt:
+            copy = renamed(body)
+            if b - a == 1:
+                copy = substitute(copy, {var: Const(a)})
+            inside = {**ranges, var: (a, b - 1)}
+            return self.stmt(simplify_stmt(copy, inside), inside)
+
+        main = part(start, stop)
+        before = part(low, start) if low < start else None
+        after = part(stop, end) if stop < end else None
+        edges = before if after is None else after
+        if before is not None and after is not None:
+            edges = If(compare("lt", var, start), before, after)
+        inside = both(
+            compare("le", start, var) if before is not None else None,
+            compare("lt", var, stop) if after is not None else None,
+        )
+        return main if inside is None else If(inside, main, None if edges == EMPTY else edges)
+
+
+def trimmed(s: For, ranges: Ranges) -> For:
+    """``s`` without the iterations in which the guard around its whole body never holds."""
+    count, body = as_int(s.extent), s.body
+    while isinstance(body, For | Let | Alloc):
+        body = body.body
+    if count is None or not isinstance(body, If) or body.orelse is not None:
+        return s
+    start, stop = 0, count
+    inner = _inner_ranges(s.body, {**ranges, s.var: (0, max(count - 1, 0))})
+    for cond in _conjuncts(body.cond):
+        form = _positive(cond)
+        k = None if form is None else form.terms.get(s.var)
+        if form is None or k is None or cond.name in ("eq", "ne"):
+            continue
+        high = bounds_of(form.plus(Linear({s.var: 1}), -k), inner)[1]
+        if k < 0:
+            stop = min(stop, max(-(-high // -k), 0))
+        else:
+            start = max(start, -high // k + 1)
+    if (start, stop) == (0, count):
+        return s
+    if start:
+        s = replace(s, body=substitute(s.body, {s.var: add(s.var, start)}))
+    return replace(s, extent=Const(max(stop - start, 0)))
+
+
+def _conjuncts(e: Expr) -> Iterator[Op]:
+    match e:
+        case Op(name="and", args=(a, b)):
+            yield from _conjuncts(a)
+            yield from _conjuncts(b)
+        case _:
+            yield from (c for c in _comparisons(e) if c is e)
+
+
+def certain(body: Stmt, var: Var, span: Interval, ranges: Ranges) -> Interval:
+    """The iterations in which every guard that depends on ``var`` is decided, as a half-open span.
+
+    The span is the given one if there is no such guard, and empty (start >= stop) if no iteration
+    decides them all.
+    """
+    start, stop = span
+    inner = _inner_ranges(body, ranges)
+    for cond in _guards(body):
+        form = _positive(cond)
+        if form is None or var not in form.terms:
+            continue
+        if any(a is not var and mentions(a, var) for a in form.terms):
+            continue
+        k = form.terms[var]
+        rest = form.plus(Linear({var: 1}), -k)
+        low, high = bounds_of(rest, inner)
+        if cond.name in ("eq", "ne"):
+            start, stop = _without_zero(k, low, high, (start, stop))
+        elif k < 0:
+            stop = min(stop, max(-(-low // -k), span[0]) if low > 0 else span[0])
+        else:
+            start = max(start, -low // k + 1)
+    return start, stop
+
+
+def _without_zero(k: int, low: int, high: int, span: Interval) -> Interval:
+    """The span less its first or last values, where ``k * v + rest`` may be zero."""
+    ends = sorted((-low // k, -high // k)) if k > 0 else sorted((low // -k, high // -k))
+    first, last = ends[0], ends[1] + 1
+    start, stop = span
+    if first <= start <= last < stop:
+        return last + (0 if (last * k + low > 0 or last * k + high < 0) else 1), stop
+    if start < first < stop <= last + 1:
+        return start, first
+    return span
+
+
+def _inner_ranges(body: Stmt, ranges: Ranges) -> Mapping[Var, Interval]:
+    """The ranges of the variables inside ``body`` and outside."""
+    known = dict(ranges)
+    for x in walk(body):
+        if isinstance(x, For):
+            known[x.var] = 0, max(bounds(x.extent, known)[1] - 1, 0)
+        elif isinstance(x, Let) and x.var.dtype == index:
+            known[x.var] = bounds(x.value, known)
+    return known
+
+
+def _guards(body: Stmt) -> Iterator[Op]:
+    """Comparisons of indices on which branches and selections depend."""
+    for x in walk(body):
+        if isinstance(x, If):
+            yield from _comparisons(x.cond)
+        for e in exprs(x):
+            for y in walk_expr(e):
+                if isinstance(y, Op) and y.name == "select":
+                    yield from _comparisons(y.args[0])
+
+
+def _comparisons(e: Expr) -> Iterator[Op]:
+    match e:
+        case Op(name="and" | "or" | "not", args=args):
+            for a in args:
+                yield from _comparisons(a)
+        case Op(name="lt" | "le" | "gt" | "ge" | "eq" | "ne", args=(a, _)) if a.dtype == index:
+            yield e
+
+
+def _positive(cond: Op) -> Linear | None:
+    """The form that is above 0 where ``cond`` holds (for eq and ne: the difference)."""
+    a, b = map(linear, cond.args)
+    match cond.name:
+        case "lt":
+            return b - a
+        case "le":
+            return b - a + Linear({}, 1)
+        case "gt":
+            return a - b
+        case "ge":
+            return a - b + Linear({}, 1)
+        case _:
+            return a - b

@@ -1,0 +1,246 @@
+"""Where intermediate buffers live, and how large they must be there.
+
+``place_buffers`` puts each of the function's ``allocs`` around the innermost statement that holds
+all its uses, but outside of the loops that carry it from one iteration to the next: those that a
+reduction into it runs over. ``compact`` then shrinks each to the box touched in that statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ....ir.dtypes import index
+from ....ir.loop.affine import Interval, bounds
+from ....ir.loop.build import as_int, sub
+from ....ir.loop.nodes import (
+    Alloc,
+    AxisKind,
+    Block,
+    Buffer,
+    Const,
+    Expr,
+    For,
+    Func,
+    If,
+    Intrinsic,
+    Let,
+    Load,
+    Op,
+    Range,
+    Region,
+    Scope,
+    Seq,
+    Stmt,
+    Store,
+    Var,
+)
+from ....ir.loop.regions import touched
+from ....ir.loop.visit import (
+    children,
+    exprs,
+    free_vars,
+    map_expr,
+    map_stmt,
+    seq,
+    substitute,
+    substitute_expr,
+    walk_expr,
+)
+from .rebuild import with_body
+
+Uses = dict[int, frozenset[Buffer]]
+
+
+def place_buffers(func: Func) -> Func:
+    """The function with an ``Alloc`` for each of its intermediate buffers, of full size."""
+    if not func.allocs:
+        return func
+    uses: Uses = {}
+    _uses(func.body, uses)
+    carried = _carried(func.body)
+    body = _placed(func.body, func.allocs, uses, carried)
+    return replace(func, body=body, allocs=())
+
+
+def _uses(s: Stmt, uses: Uses) -> frozenset[Buffer]:
+    """Which buffers each statement loads or stores, by the identity of the statement."""
+    own = {x.buffer for e in exprs(s) for x in walk_expr(e) if isinstance(x, Load)}
+    match s:
+        case Store(buffer=b):
+            own.add(b)
+        case Intrinsic(writes=writes, reads=reads):
+            own |= {r.buffer for r in (*writes, *reads)}
+    uses[id(s)] = frozenset(own).union(*(_uses(c, uses) for c in children(s)))
+    return uses[id(s)]
+
+
+def _carried(s: Stmt) -> dict[Buffer, set[Var]]:
+    """For each buffer the variables of the loops over which a reduction into it runs."""
+    found: dict[Buffer, set[Var]] = {}
+
+    def visit(x: Stmt, values: Mapping[Var, Expr]) -> None:
+        if isinstance(x, Let):
+            values = {**values, x.var: substitute_expr(x.value, values)}
+        if isinstance(x, Block):
+            over: set[Var] = set()
+            for a in x.axes:
+                if a.kind is AxisKind.REDUCE:
+                    over |= free_vars(substitute_expr(a.value, values))
+            for r in x.writes:
+                found.setdefault(r.buffer, set()).update(over)
+        for child in children(x):
+            visit(child, values)
+
+    visit(s, {})
+    return found
+
+
+def _placed(
+    s: Stmt, buffers: Sequence[Buffer], uses: Uses, carried: Mapping[Buffer, set[Var]]
+) -> Stmt:
+    """``s`` with the buffers, which nothing outside of it uses, made in it or around it."""
+    buffers = [b for b in buffers if b in uses[id(s)]]
+    if not buffers:
+        return s
+    match s:
+        case For(var=var, body=body):
+            inner = [b for b in buffers if var not in carried.get(b, ())]
+            result: Stmt = replace(s, body=_placed(body, inner, uses, carried))
+        case Let(body=body):
+            inner = [b for b in buffers if not _loads(s.value, b)]
+            result = replace(s, body=_placed(body, inner, uses, carried))
+        case If(cond=cond, then=then, orelse=None):
+            inner = [b for b in buffers if not _loads(cond, b)]
+            result = replace(s, then=_placed(then, inner, uses, carried))
+        case Seq(stmts=stmts):
+            return _in_sequence(stmts, buffers, uses, carried)
+        case Alloc(body=body):
+            return replace(s, body=_placed(body, buffers, uses, carried))
+        case _:
+            inner, result = [], s
+    return _around(result, [b for b in buffers if b not in inner])
+
+
+def _loads(e: Expr, buffer: Buffer) -> bool:
+    return any(isinstance(x, Load) and x.buffer is buffer for x in walk_expr(e))
+
+
+def _around(s: Stmt, buffers: Sequence[Buffer]) -> Stmt:
+    for b in reversed(buffers):
+        s = Alloc(b, s)
+    return s
+
+
+def _in_sequence(
+    stmts: tuple[Stmt, ...],
+    buffers: Sequence[Buffer],
+    uses: Uses,
+    carried: Mapping[Buffer, set[Var]],
+) -> Stmt:
+    """Each buffer around the statements from its first use to its last; overlaps are joined.
+
+    Shared memory is scarce: it is held for no longer than needed, whatever else lives on.
+    """
+    scarce = [b for b in buffers if b.scope is Scope.SHARED]
+    if scarce and len(scarce) < len(buffers):
+        made = _in_sequence(stmts, scarce, uses, carried)
+        _uses(made, uses)
+        rest = [b for b in buffers if b not in scarce]
+        inner = made.stmts if isinstance(made, Seq) else (made,)
+        return _in_sequence(inner, rest, uses, carried)
+    spans: list[tuple[int, int, list[Buffer]]] = []
+    for b in buffers:
+        at = [n for n, x in enumerate(stmts) if b in uses[id(x)]]
+        first, last, names = at[0], at[-1], [b]
+        for other in [x for x in spans if x[0] <= last and first <= x[1] and last > first]:
+            if other[0] == other[1]:
+                continue
+            spans.remove(other)
+            first, last = min(first, other[0]), max(last, other[1])
+            names = [*other[2], *names]
+        spans.append((first, last, names))
+    alone = [b for first, last, names in spans if first == last for b in names]
+    result = [_placed(x, alone, uses, carried) for x in stmts]
+    for first, last, names in sorted((x for x in spans if x[0] < x[1]), reverse=True):
+        result[first : last + 1] = [_around(seq(*result[first : last + 1]), names)]
+    return seq(*result)
+
+
+def compact(func: Func) -> Func:
+    """Each ``Alloc`` shrunk to what its body touches, indices counted from there.
+
+    Of a buffer that a GPU's threads share, to what all of them touch.
+    """
+    return with_body(func, _compacted(func.body, {v: (0, 2**31) for v in func.symbols}, ()))
+
+
+def _compacted(s: Stmt, ranges: dict[Var, Interval], threads: tuple[For, ...]) -> Stmt:
+    match s:
+        case For(var=var, extent=extent, body=body):
+            ranges[var] = 0, max(bounds(extent, ranges)[1] - 1, 0)
+            if s.thread.startswith("threadIdx"):
+                threads = (*threads, s)
+        case Let(var=var, value=value) if var.dtype == index:
+            ranges[var] = bounds(value, ranges)
+        case Alloc(buffer=buffer, body=body):
+            s = _shrunk(buffer, body, ranges, threads if buffer.scope is Scope.SHARED else ())
+    return map_stmt(s, lambda c: _compacted(c, ranges, threads), lambda e: e)
+
+
+def _shrunk(
+    buffer: Buffer, body: Stmt, ranges: Mapping[Var, Interval], threads: tuple[For, ...]
+) -> Stmt:
+    swept = body
+    for loop in threads:
+        swept = replace(loop, body=_narrowed(swept, loop))
+    outer = {v: r for v, r in ranges.items() if all(v is not x.var for x in threads)}
+    region = touched(swept, buffer, outer)
+    if region is None:
+        return body
+    shape = tuple(as_int(r.extent) for r in region.ranges)
+    starts = tuple(r.start for r in region.ranges)
+    extents = tuple(n for n in shape if n is not None)
+    if extents == buffer.shape or len(extents) < len(shape):
+        return Alloc(buffer, body)
+    small = replace(buffer, shape=extents)
+    return Alloc(small, _moved(body, buffer, small, starts))
+
+
+def _narrowed(s: Stmt, loop: For) -> Stmt:
+    """``s``, for what it touches: where only some threads of a loop get to, a loop over those."""
+    if isinstance(s, If) and s.orelse is None:
+        match s.cond:
+            case Op(name="lt", args=(v, Const() as count)) if v is loop.var:
+                some = Var(loop.var.name)
+                return For(some, count, substitute(s.then, {loop.var: some}))
+    return map_stmt(s, lambda c: _narrowed(c, loop), lambda e: e)
+
+
+def _moved(s: Stmt, old: Buffer, new: Buffer, starts: tuple[Expr, ...]) -> Stmt:
+    def shifted(at: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        return tuple(sub(i, start) for i, start in zip(at, starts, strict=True))
+
+    def expr(e: Expr) -> Expr:
+        e = map_expr(e, expr)
+        return Load(new, shifted(e.index)) if isinstance(e, Load) and e.buffer is old else e
+
+    def region(r: Region) -> Region:
+        if r.buffer is not old:
+            return r
+        at = shifted(tuple(x.start for x in r.ranges))
+        ranges = (Range(i, x.extent) for i, x in zip(at, r.ranges, strict=True))
+        return Region(new, tuple(ranges))
+
+    def stmt(x: Stmt) -> Stmt:
+        x = map_stmt(x, stmt, expr)
+        match x:
+            case Store(buffer=b, index=at) if b is old:
+                return replace(x, buffer=new, index=shifted(at))
+            case Intrinsic(writes=writes, reads=reads):
+                w, r = tuple(map(region, writes)), tuple(map(region, reads))
+                return replace(x, writes=w, reads=r)
+            case _:
+                return x
+
+    return stmt(s)

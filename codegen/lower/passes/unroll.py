@@ -1,0 +1,55 @@
+"""Which loops are written out: those over register tiles, and no more than a kernel can bear."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ....ir.loop.build import as_int
+from ....ir.loop.nodes import Expr, For, Func, Intrinsic, Kind, Load, Scope, Stmt, Store, Var
+from ....ir.loop.visit import exprs, free_vars, map_stmt, walk, walk_expr
+from ....ir.target import Target
+from .rebuild import with_body
+from .weight import LIMIT, weight
+
+LARGEST = 64  # iterations of a serial loop that is written out for its register tile
+
+
+def choose_unrolling(func: Func, target: Target) -> Func:
+    """Serial loops that index registers become unrolled; unrolled ones that are too long, loops."""
+
+    def stmt(s: Stmt) -> Stmt:
+        if isinstance(s, For):
+            s = _chosen(s, target)
+        return map_stmt(s, stmt, lambda e: e)
+
+    return with_body(func, stmt(func.body))
+
+
+def _chosen(s: For, target: Target) -> For:
+    count = as_int(s.extent)
+    if s.kind is Kind.UNROLLED and weight(s, target) > LIMIT:
+        return replace(s, kind=Kind.SERIAL)
+    if s.kind is not Kind.SERIAL or count is None or count > LARGEST:
+        return s
+    unrolled = replace(s, kind=Kind.UNROLLED)
+    return unrolled if _indexes_registers(s) and weight(unrolled, target) <= LIMIT else s
+
+
+def _indexes_registers(s: For) -> bool:
+    return any(s.var in names for x in walk(s.body) for names in _register_indices(x))
+
+
+def _register_indices(s: Stmt) -> list[frozenset[Var]]:
+    """The variables in each index of a register buffer that stands directly in ``s``."""
+    found: list[tuple[Expr, ...]] = []
+    if isinstance(s, Store) and s.buffer.scope is Scope.REGISTER:
+        found.append(s.index)
+    if isinstance(s, Intrinsic):
+        for r in (*s.writes, *s.reads):
+            if r.buffer.scope is Scope.REGISTER:
+                found.append(tuple(x.start for x in r.ranges))
+    for e in exprs(s):
+        for x in walk_expr(e):
+            if isinstance(x, Load) and x.buffer.scope is Scope.REGISTER:
+                found.append(x.index)
+    return [frozenset().union(*map(free_vars, at)) for at in found]

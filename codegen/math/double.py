@@ -1,0 +1,182 @@
+"""Exponentials, logarithms, powers and hyperbolic functions in f64, for machines without libm.
+
+The polynomials are the series themselves, long enough for the range that the arguments are brought
+to. Errors are at most 2 units in the last place or little more.
+"""
+
+from __future__ import annotations
+
+import math
+
+from . import exp as single
+from .exp import DOUBLE
+from .log import at_the_ends, power, power_at_the_ends
+from .num import Num, between, horner
+from .pair import Pair, added, constant, joined, multiplied
+
+_LN2, _LN2_REST = 0.693147180559945286, 2.31904681384629956e-17
+_THIRDS = 0.66666666666666663, 3.70074341541718792e-17  # 2/3
+_SINH = tuple(1 / math.factorial(2 * k + 3) for k in range(8))
+_LOG = tuple(2 / (2 * k + 3) for k in range(12))
+_ROOT_HALF_BITS = 0x3FE6A09E667F3BCD
+_LEAST_NORMAL = 2.0**-1022
+_TINY_SHIFT = 54
+
+
+def _scaled(x: Num, n: Num) -> Num:
+    half = n >> 1
+    return x * DOUBLE.power_of_two(half) * DOUBLE.power_of_two(n - half)
+
+
+def exp(x: Num) -> Num:
+    """e**x."""
+    _, n, r = DOUBLE.reduced(between(x, DOUBLE.least, DOUBLE.most))
+    return _scaled(DOUBLE.minus_one(r) + 1.0, n)
+
+
+def times_exp(factor: Num, rest: Num, high: Num, low: Num) -> Num:
+    """``(factor + rest) * e**(high + low)``; ``rest`` and ``low`` are below last places."""
+    value, _, n = DOUBLE.product(factor, rest, high, (high.abs() < 750.0).where(low, 0.0))
+    return _scaled(value, n)
+
+
+def expm1(x: Num) -> Num:
+    """e**x - 1."""
+    return single.expm1(x, DOUBLE)
+
+
+def logistic(x: Num) -> Num:
+    """1 / (1 + e**-x)."""
+    return single.logistic(x, DOUBLE)
+
+
+def tanh(x: Num) -> Num:
+    """Hyperbolic tangent."""
+    return single.tanh(x, DOUBLE)
+
+
+def _powers(x: Num) -> tuple[Num, Num, Num]:
+    """Of e**|x| / 2 the larger part and the rest, and half of e**-|x|; all times 2**-64."""
+    _, n, r = DOUBLE.reduced(between(x.abs(), 0.0, 711.0))
+    beyond = r * r * DOUBLE.beyond(r)
+    high = r + beyond + 1.0
+    low = (r - (high - 1.0)) + beyond
+    s = DOUBLE.power_of_two(n - 65)
+    capped = (n > 100).where(n.lift(100), n)
+    shrunk = high.lift(1.0).over(high) * DOUBLE.power_of_two(-65 - capped)
+    return s * high, s * low, shrunk
+
+
+def sinh(x: Num) -> Num:
+    """Hyperbolic sine."""
+    a, z = x.abs(), x * x
+    grown, rest, shrunk = _powers(x)
+    far = (grown + (rest - shrunk)) * 2.0**64
+    return (a < 0.55).where((a * z).fma(horner(z, *_SINH), a), far).copysign(x)
+
+
+def cosh(x: Num) -> Num:
+    """Hyperbolic cosine."""
+    grown, rest, shrunk = _powers(x)
+    return (grown + (rest + shrunk)) * 2.0**64
+
+
+def _split(x: Num) -> tuple[Num, Num]:
+    """The exponent, as f64, and the rest between the roots of 1/2 and 2, of ``x > 0``."""
+    tiny = x < _LEAST_NORMAL
+    bits = tiny.where(x * 2.0**_TINY_SHIFT, x).bits()
+    exponent = (bits - _ROOT_HALF_BITS) >> 52
+    rest = (bits - (exponent << 52)).floats()
+    return exponent.as_float() - tiny.where(x.lift(float(_TINY_SHIFT)), 0.0), rest
+
+
+def log(x: Num, rest: Num | None = None) -> Num:
+    """Natural logarithm: ``log(1 + f) = f - (h - s (h + R(s)))`` with ``h = f**2 / 2``.
+
+    ``rest``, small, is added to it.
+    """
+    e, m = _split(x)
+    f = m - 1.0
+    s = f.over(f + 2.0)
+    z = s * s
+    half = f * f * 0.5
+    low = e * DOUBLE.ln2_low
+    tail = s.fma(half + z * horner(z, *_LOG), low if rest is None else low + rest)
+    return at_the_ends(x, e * DOUBLE.ln2_high - ((half - tail) - f))
+
+
+def _log_pair(x: Num) -> Pair:
+    """Natural logarithm of ``x > 0`` to 64 bits: ``2 s + s z (2/3 + 2/5 z + ...)``, ``z = s s``."""
+    e, m = _split(x)
+    f, below = m - 1.0, added(m, 1.0)
+    quotient = f.over(below.high)
+    rest = (-quotient).fma(below.high, f) - quotient * below.low
+    s = Pair(quotient, rest.over(below.high))
+    z = s * s
+    u = constant(x, *_THIRDS) + Pair(z.high * horner(z.high, *_LOG[1:]), x.lift(0.0))
+    series = s * (constant(x, 2.0, 0.0) + z * u)
+    whole = multiplied(e, _LN2)
+    return joined(whole.high, e.fma(_LN2_REST, whole.low)) + series
+
+
+def pow(x: Num, y: Num) -> Num:
+    """x**y with the special cases of IEEE 754's pow."""
+    return power(x, y, _power_of_size)
+
+
+def _power_of_size(a: Num, y: Num) -> Num:
+    logarithm = _log_pair(a)
+    product = multiplied(logarithm.high, y)
+    low = logarithm.low.fma(y, product.low)
+    one, none = a.lift(1.0), a.lift(0.0)
+    return power_at_the_ends(a, y, times_exp(one, none, product.high, low))
+
+
+def log1p(x: Num) -> Num:
+    """log(1 + x): what the sum lost is put back."""
+    return _log1p(Pair(x, x.lift(0.0)))
+
+
+def _log1p(x: Pair) -> Num:
+    total = added(x.high, 1.0)
+    result = log(total.high, (total.low + x.low).over(total.high, endless=True))
+    result = (x.high < math.inf).where(result, x.high)
+    result = x.high.equals(-1.0).where(x.high.lift(-math.inf), result)
+    return x.high.equals(0.0).where(x.high, result)
+
+
+def root(s: Pair) -> Pair:
+    """The square root of a pair that is not negative, and not as small as a denormal's square."""
+    root = s.high.sqrt()
+    low = ((-root).fma(root, s.high) + s.low).over(root + root)
+    return Pair(root, s.high.equals(0.0).where(root.lift(0.0), low))
+
+
+def asinh(x: Num) -> Num:
+    """Inverse hyperbolic sine."""
+    a = x.abs()
+    square = a * a
+    near = _log1p(joined(a, square / ((square + 1.0).sqrt() + 1.0)))
+    return (a > 2.0**28).where(log(a) + _LN2, near).copysign(x)
+
+
+def acosh(x: Num) -> Num:
+    """Inverse hyperbolic cosine; NaN below 1."""
+    t, above = x - 1.0, added(x, 1.0)
+    square = multiplied(t, above.high)
+    leg = root(Pair(square.high, t.fma(above.low, square.low)))
+    whole = joined(leg.high, t)
+    near = _log1p(Pair(whole.high, whole.low + leg.low))
+    result = (x > 2.0**28).where(log(x) + _LN2, near)
+    return (x < 1.0).where(x.lift(math.nan), result)
+
+
+def atanh(x: Num) -> Num:
+    """Inverse hyperbolic tangent; NaN outside of -1 .. 1."""
+    a = x.abs()
+    left = added(-a, 1.0)
+    ratio = a * 2.0 / left.high
+    lost = (-ratio).fma(left.high, a * 2.0) - ratio * left.low
+    result = _log1p(Pair(ratio, lost / left.high)) * 0.5
+    result = (a > 1.0).where(a.lift(math.nan), result)
+    return a.equals(1.0).where(a.lift(math.inf), result).copysign(x)

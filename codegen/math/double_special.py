@@ -1,0 +1,223 @@
+"""Error functions, cube roots, sines and their inverses in f64, for machines without libm.
+
+``erf(x)`` is ``x + x * P(x**2)`` below 1; ``erfc(x)`` is ``exp(-x**2) * Q(q) / (1 + 2 x)`` with
+``q = (x - 4) / (x + 4)``.
+The polynomials interpolate at the Chebyshev nodes of their ranges, computed with 60 digits, but for
+sine and cosine, which are their series.
+"""
+
+from __future__ import annotations
+
+import math
+
+from .double import root, times_exp
+from .num import Num, between, horner
+from .pair import Pair, added, joined, multiplied
+from .quadrant import quadrant
+
+_ERF = (
+    0.1283791670955126, -0.3761263890318375, 0.11283791670954879, -0.026866170645076792,
+    0.0052239776248180145, -0.000854832698083379, 0.0001205533111164271,
+    -1.4925595266831182e-05, 1.6461000484121368e-06, -1.6350312701054695e-07,
+    1.4659775274047436e-08, -1.1372848856791674e-09, 5.957176147748911e-11,
+)  # fmt: skip
+_ERFC = (
+    1.2329951186255526, -0.13962111684056255, 0.015379652102619098, 0.06809705425469749,
+    -0.10103906603625828, 0.09373283499818684, -0.06633036581349587, 0.037167515539911176,
+    -0.016197734039638548, 0.005031969959410359, -0.000757773439017777, -0.0001992566217694988,
+    0.00015062245399856283, -2.4399309113143734e-05, -1.122462445098893e-05,
+    5.70937204107749e-06, 2.9938795233219766e-07, -8.235624390130805e-07, 6.717226326433025e-08,
+    1.06452649653259e-07, -1.2278425705830675e-08, -1.073184671014993e-08,
+)  # fmt: skip
+_ERFC_REST = -4.6253189210087175e-17  # of the first
+_ARCTANGENT = (
+    -0.3333333333333333, 0.199999999999998, -0.14285714285659326, 0.11111111105106704,
+    -0.09090908751076597, 0.07692296304973549, -0.0666642362805528, 0.058789145442614446,
+    -0.052303478721123314, 0.045511081226396584, -0.03455809246572812, 0.016271944664995413,
+)  # fmt: skip
+_SINE = tuple((-1) ** k / math.factorial(2 * k + 1) for k in range(1, 10))
+_COSINE = tuple((-1) ** k / math.factorial(2 * k) for k in range(2, 10))
+_CUBE_ROOT_BITS = 715094163  # two thirds of the exponent's bias, tuned (W. Kahan)
+_RIGHT, _RIGHT_REST = math.pi / 2, 6.123233995736766e-17
+
+
+def erf(x: Num) -> Num:
+    """Error function."""
+    a = x.abs()
+    small = x.fma(horner(x * x, *_ERF), x)
+    return (a < 1.0).where(small, (1.0 - _erfc_right(a)).copysign(x))
+
+
+def erfc(x: Num) -> Num:
+    """Complementary error function."""
+    near = added(-x, 1.0)
+    middle = near.high + (near.low - x * horner(x * x, *_ERF))
+    far = _erfc_right(x.abs())
+    far = (x < 0.0).where(2.0 - far, far)
+    return ((x > -1.0) & (x < 0.8)).where(middle, far)
+
+
+def _erfc_right(a: Num) -> Num:
+    """erfc of ``a >= 1/2``."""
+    a = between(a, 0.5, 27.5)
+    square = multiplied(a, a)
+    q, below = (a - 4.0).over(a + 4.0), added(a * 2.0, 1.0)
+    value = joined(q.lift(_ERFC[0]), q.fma(horner(q, *_ERFC[1:]), _ERFC_REST))
+    ratio = _divided(value, below)
+    return times_exp(ratio.high, ratio.low, -square.high, -square.low)
+
+
+def _divided(a: Pair, b: Pair) -> Pair:
+    """``a / b``, sizes middling."""
+    q = a.high.over(b.high)
+    lost = (-q).fma(b.high, a.high) + q.fma(-b.low, a.low)
+    return Pair(q, lost.over(b.high))
+
+
+def cbrt(x: Num) -> Num:
+    """Cube root: an estimate from the exponent, three of Halley's steps, one of Newton's."""
+    tiny = x.abs() < 2.0**-1000
+    d = tiny.where(x * 2.0**120, x).abs()
+    bits = d.bits()
+    third = bits >> 2
+    for shift in range(4, 18, 2):  # 1/4 + 1/16 + ... = 1/3
+        third = third + (bits >> shift)
+    guess = (third + (_CUBE_ROOT_BITS << 32)).floats()
+    d, guess = d * 0.125, guess * 0.5  # so that no sum overflows
+    for _ in range(3):
+        cube = guess * guess * guess
+        guess = guess * ((cube + d * 2.0) / (cube * 2.0 + d))
+    square = multiplied(guess, guess)
+    error = square.high.fma(guess, -d) + square.low * guess
+    root = (guess - error / (square.high * 3.0)) * 2.0
+    root = tiny.where(root * 2.0**-40, root)
+    plain = (x.abs() < math.inf) & (x.equals(0.0) ^ True)
+    return plain.where(root.copysign(x), x)
+
+
+def _parts(x: Num) -> tuple[Num, Pair, Pair]:
+    """The quadrant of ``|x|``, and sine and cosine of what is left."""
+    number, r, rest = quadrant(x.abs())
+    z = r * r
+    sine = joined(r, (r * z).fma(horner(z, *_SINE), rest * z.fma(-0.5, 1.0)))
+    half = z * 0.5
+    near = 1.0 - half
+    tail = (z * z).fma(horner(z, *_COSINE), -(r * rest))
+    return number, sine, joined(near, ((1.0 - near) - half) + tail)
+
+
+def _odd(number: Num) -> Num:
+    return (number & 1).equals(1)
+
+
+def _signed(value: Num, number: Num) -> Num:
+    """Negated in quadrants 2 and 3."""
+    return (number & 2).equals(2).where(-value, value)
+
+
+def _turned(value: Num, x: Num) -> Num:
+    """Negated where ``x`` is negative, zero included."""
+    return (x.bits() < 0).where(-value, value)
+
+
+def sin(x: Num) -> Num:
+    """Sine."""
+    number, sine, cosine = _parts(x)
+    return _turned(_signed(_odd(number).where(cosine.high, sine.high), number), x)
+
+
+def cos(x: Num) -> Num:
+    """Cosine."""
+    number, sine, cosine = _parts(x)
+    return _signed(_odd(number).where(sine.high, cosine.high), number + 1)
+
+
+def tan(x: Num) -> Num:
+    """Tangent."""
+    number, sine, cosine = _parts(x)
+    odd = _odd(number)
+    above = Pair(odd.where(-cosine.high, sine.high), odd.where(-cosine.low, sine.low))
+    below = Pair(odd.where(sine.high, cosine.high), odd.where(sine.low, cosine.low))
+    ratio = _divided(above, below)
+    return _turned(ratio.high + ratio.low, x)
+
+
+def _angle(y: Pair, x: Pair, left: Num | None = None) -> Num:
+    """The angle of the point (x, y), its mirror image if ``left``; both of middling size, >= 0.
+
+    It is a multiple of pi/4 and the arctangent of at most ``sqrt(2) - 1``.
+    """
+    steep = y.high > x.high
+    small = Pair(steep.where(x.high, y.high), steep.where(x.low, y.low))
+    large = Pair(steep.where(y.high, x.high), steep.where(y.low, x.low))
+    above = small.high > large.high * (math.sqrt(2) - 1)
+    less, more = added(small.high, -large.high), added(large.high, small.high)
+    ratio = _divided(
+        Pair(
+            above.where(less.high, small.high),
+            above.where(less.low + (small.low - large.low), small.low),
+        ),
+        Pair(
+            above.where(more.high, large.high),
+            above.where(more.low + (small.low + large.low), large.low),
+        ),
+    )
+    u, z = ratio.high, ratio.high * ratio.high
+    tail = (u * z).fma(horner(z, *_ARCTANGENT), ratio.low.fma(-z, ratio.low))
+    eighths = above.where(u.lift(1.0), 0.0)
+    eighths = steep.where(2.0 - eighths, eighths)
+    if left is None:
+        back = steep
+    else:
+        eighths = left.where(4.0 - eighths, eighths)
+        back = steep ^ left
+    base = joined(eighths * (_RIGHT / 2), back.where(-u, u))
+    return base.high + (base.low + eighths.fma(_RIGHT_REST / 2, back.where(-tail, tail)))
+
+
+def _exactly(x: Num) -> Pair:
+    return Pair(x, x.lift(0.0))
+
+
+def atan(x: Num) -> Num:
+    """Arctangent."""
+    a = x.abs()
+    return _angle(
+        _exactly((a > 2.0**90).where(x.lift(2.0**90), a)), _exactly(x.lift(1.0))
+    ).copysign(x)
+
+
+def _leg(a: Num) -> Pair:
+    """``sqrt((1 - a) (1 + a))``; NaN outside of 0 .. 1."""
+    less, more = added(-a, 1.0), added(a, 1.0)
+    square = multiplied(less.high, more.high)
+    rest = less.high.fma(more.low, square.low) + less.low * more.high
+    return root(Pair(square.high, rest))
+
+
+def asin(x: Num) -> Num:
+    """Arcsine; NaN outside of -1 .. 1."""
+    a = x.abs()
+    return _angle(_exactly(a), _leg(a)).copysign(x)
+
+
+def acos(x: Num) -> Num:
+    """Arccosine; NaN outside of -1 .. 1."""
+    a = x.abs()
+    return _angle(_leg(a), _exactly(a), x < 0.0)
+
+
+def atan2(y: Num, x: Num) -> Num:
+    """The angle of the point (x, y), in all quadrants and at infinity."""
+    p, q = y.abs(), x.abs()
+    one = x.lift(1.0)
+    large = (p > q).where(p, q)
+    scale = (large > 2.0**900).where(x.lift(2.0**-200), 1.0)
+    scale = (large < 2.0**-700).where(x.lift(2.0**300), scale)
+    endless, none = large.equals(math.inf), large.equals(0.0)
+    far_p = p.equals(math.inf).where(one, 0.0)
+    far_q = q.equals(math.inf).where(one, 0.0)
+    p = endless.where(far_p, p * scale)
+    q = endless.where(far_q, none.where(one, q * scale))
+    angle = _angle(_exactly(p), _exactly(q), x.bits() < 0)
+    return (x.is_nan() | y.is_nan()).where(x + y, angle.copysign(y))

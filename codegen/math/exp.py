@@ -1,0 +1,226 @@
+"""Exponentials: exp, expm1, logistic, tanh; and exp in f64 for results in f32.
+
+``exp(x) = 2**n * exp(r)`` with ``n = rint(x / ln 2)`` and ``|r| <= ln(2) / 2``. ``n * ln 2`` is
+taken off in two parts, the first exactly. ``exp(r) - 1 - r`` is ``r**2`` times a polynomial: in f32
+one that interpolates at the Chebyshev nodes of that range, in f64 the series. ``tanh`` has a
+minimax polynomial close to 0. Coefficients were computed with 50 digits or more.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from .num import Num, between, horner
+
+_SINGLE = (
+    0.500000001428622342, 0.166666666825343561, 0.041666456809677876,
+    0.00833331002422529243, 0.00139345419282702645, 0.000198919813139776902,
+)  # fmt: skip
+_DOUBLE = (
+    0.499999999997064499, 0.166666666666467806, 0.0416666669860885878, 0.00833333335497190123,
+    0.00138887950522081981, 0.000198412062747853621, 2.49036661734631749e-5,
+    2.76264660449350003e-6, -9.43137557885868945e-8,
+)  # fmt: skip
+_LOG2E = 1.44269504088896340736
+_LN2 = 0.693147180559945286
+_MAGIC_DOUBLE, _MAGIC_DOUBLE_BITS = 6755399441055744.0, 0x4338000000000000  # 1.5 * 2**52
+
+
+@dataclass(frozen=True, slots=True)
+class Exponential:
+    """What e**x takes in one float type.
+
+    ``series`` are the coefficients of ``(exp(r) - 1 - r) / r**2``; ``tanh`` those of
+    ``(tanh(x) / x - 1) / x**2`` in ``x**2``, for ``x < 0.55``. A number plus ``magic`` ends in the
+    bits of the integer next to it, above ``magic_bits``. ``place`` and ``bias`` are those of the
+    type's exponent. Below ``least`` e**x is 0; above ``full`` 1 + e**-x is 1. Logistic's sum is
+    made ``2**shift`` times smaller.
+    """
+
+    series: tuple[float, ...]
+    tanh: tuple[float, ...]
+    ln2_high: float
+    ln2_low: float
+    magic: float
+    magic_bits: int
+    place: int
+    bias: int
+    least: float
+    most: float
+    full: float
+    shift: int
+
+    def reduced(self, x: Num) -> tuple[Num, Num, Num]:
+        """``n`` as a float and as an integer, and ``r``."""
+        shifted = x.fma(_LOG2E, self.magic)
+        n = shifted - self.magic
+        r = n.fma(-self.ln2_low, n.fma(-self.ln2_high, x))
+        return n, shifted.bits() - self.magic_bits, r
+
+    def reduced_pair(self, x: Num, low: Num) -> tuple[Num, Num, Num, Num]:
+        """The same of ``x + low``, and what rounding took from ``r``."""
+        n, number, _ = self.reduced(x)
+        most, least = n.fma(-self.ln2_high, x), n.fma(-self.ln2_low, low)
+        r = most + least
+        return n, number, r, least - (r - most)
+
+    def beyond(self, r: Num) -> Num:
+        """``exp(r) - 1 - r`` over ``r**2``."""
+        return horner(r, *self.series)
+
+    def minus_one(self, r: Num) -> Num:
+        """``exp(r) - 1``."""
+        return (r * r).fma(self.beyond(r), r)
+
+    def product(self, factor: Num, rest: Num, x: Num, low: Num) -> tuple[Num, Num, Num]:
+        """``(factor + rest) * e**(x + low)`` without its power of two, and that."""
+        n, number, r, lost = self.reduced_pair(between(x, self.least, self.most), low)
+        beyond = (r * r).fma(self.beyond(r), lost)
+        small = factor.fma(beyond, rest.fma(r, rest))
+        return factor.fma(r, small) + factor, n, number  # the largest part is added last
+
+    def power_of_two(self, n: Num) -> Num:
+        """``2**n`` for integers whose result is a normal number."""
+        return ((n + self.bias) << self.place).floats()
+
+
+SINGLE = Exponential(
+    series=_SINGLE,
+    tanh=(
+        -0.33333316445350647, 0.13332541286945343, -0.0538469664752483368,
+        0.0210473589508907123, -0.00623690853336573681,
+    ),
+    ln2_high=0.693145751953125,  # 16 bits
+    ln2_low=1.42860682030941723212e-6,
+    magic=12582912.0, magic_bits=0x4B400000, place=23, bias=127,
+    least=-104.0, most=89.0, full=20.0, shift=48,
+)  # fmt: skip
+_LN2_TOP = math.ldexp(math.floor(math.ldexp(_LN2, 32)), -32)
+DOUBLE = Exponential(
+    series=tuple(1 / math.factorial(k) for k in range(2, 14)),
+    tanh=(
+        -0.3333333333333333, 0.13333333333333056, -0.053968253968035576, 0.02186948852752892,
+        -0.008863235329945617, 0.003592125079428993, -0.0014558051309193298,
+        0.000589828951685769, -0.00023819876829374675, 9.393090121515482e-05,
+        -3.291672911113663e-05, 7.419788413527752e-06,
+    ),
+    ln2_high=_LN2_TOP, ln2_low=(_LN2 - _LN2_TOP) + 2.31904681384629956e-17,
+    magic=_MAGIC_DOUBLE, magic_bits=_MAGIC_DOUBLE_BITS, place=52, bias=1023,
+    least=-746.0, most=710.0, full=40.0, shift=128,
+)  # fmt: skip
+
+
+def _scaled(x: Num, n: Num, number: Num) -> Num:
+    """``x * 2**n``, where the result may be infinite or denormal."""
+    b, type_ = x.b, x.v.type
+    if "avx512f" in b.target.features and x.v.lanes == 16:
+        name = "llvm.x86.avx512.mask.scalef.ps.512"
+        b.declare(name, type_, [type_, type_, type_, "i16", "i32"])
+        text = f"call {type_} @{name}({x.v}, {n.v}, {type_} zeroinitializer, i16 -1, i32 4)"
+        return Num(b, b.pure(text, x.dtype, 16, max(x.v.depth, n.v.depth)))
+    half = number >> 1
+    return x * SINGLE.power_of_two(half) * SINGLE.power_of_two(number - half)
+
+
+def exp(x: Num) -> Num:
+    """e**x, f32. What becomes 0 does so without the denormals on the way, which are slow."""
+    lost = x < SINGLE.least
+    x = lost.where(x.lift(0.0), x)
+    n, number, r = SINGLE.reduced((x > SINGLE.most).where(x.lift(SINGLE.most), x))
+    return lost.where(x.lift(0.0), _scaled(SINGLE.minus_one(r) + 1.0, n, number))
+
+
+def exp_of_pair(high: Num, low: Num) -> Num:
+    """e**(high + low), f32, where ``low`` is below the last place of ``high``."""
+    return times_exp(high.lift(1.0), high.lift(0.0), high, low)
+
+
+def times_exp(factor: Num, rest: Num, high: Num, low: Num) -> Num:
+    """``(factor + rest) * e**(high + low)``, f32; ``rest`` and ``low`` are below last places."""
+    value, n, number = SINGLE.product(factor, rest, high, (high.abs() < 150.0).where(low, 0.0))
+    return _scaled(value, n, number)
+
+
+def one_minus_exp(x: Num, y: Num) -> Num:
+    """``1 - e**(x y)``, f32, for -87 <= x y <= 0, without the rounding of the product."""
+    shifted = (x * y).fma(_LOG2E, SINGLE.magic)
+    n = shifted - SINGLE.magic
+    r = n.fma(-SINGLE.ln2_low, x.fma(y, n * -SINGLE.ln2_high))
+    scale = SINGLE.power_of_two(shifted.bits() - SINGLE.magic_bits)
+    return (-scale).fma(SINGLE.minus_one(r), 1.0 - scale)
+
+
+def expm1(x: Num, kind: Exponential = SINGLE) -> Num:
+    """e**x - 1: twice ``2**(n-1) * (exp(r) - 1) + (2**(n-1) - 1/2)``, without overflow.
+
+    What rounding takes from ``r``, from the second term and from their sum is added to the rest.
+    """
+    inside = between(x, -kind.full, kind.most)
+    n, number, r = kind.reduced(inside)
+    most = n.fma(-kind.ln2_high, inside)
+    rest = (r * r).fma(kind.beyond(r), n.fma(-kind.ln2_low, most - r))
+    half = kind.power_of_two(number - 1)
+    less = half - 0.5
+    total = half.fma(r, less)
+    lost = half.fma(r, less - total) + ((half - less) - 0.5)
+    result = (total + half.fma(rest, lost)) * 2.0
+    return (x.abs() < 2.0 ** -(kind.place + 2)).where(x, result)
+
+
+def _one_over(c: Num, s: Num, p: Num, lost: Num | None = None) -> Num:
+    """``1 / (c + s p + lost)``, ``c`` the largest of the three.
+
+    The quotient by the rounded sum is improved by what that sum and the division left.
+    """
+    total = s.fma(p, c)
+    low = s.fma(p, c - total)
+    low = low if lost is None else low + lost
+    v = total.lift(1.0).over(total)
+    return v.fma(low.fma(-v, (-v).fma(total, 1.0)), v)
+
+
+def logistic(x: Num, kind: Exponential = SINGLE) -> Num:
+    """1 / (1 + e**-x), whose sum is made so much smaller that it cannot overflow.
+
+    As in ``exp``, what becomes 0 does so without denormals on the way.
+    """
+    vanished = x < kind.least
+    minus = -vanished.where(x.lift(0.0), x)
+    _, number, r = kind.reduced((minus < -kind.full).where(x.lift(-kind.full), minus))
+    one, s = x.lift(2.0**-kind.shift), kind.power_of_two(number - kind.shift)
+    grows = s > one
+    large, small = grows.where(s, one), grows.where(one, s)
+    c = s + one
+    result = _one_over(c, s, kind.minus_one(r), small - (c - large)) * 2.0**-kind.shift
+    return vanished.where(x.lift(0.0), result)
+
+
+def tanh(x: Num, kind: Exponential = SINGLE) -> Num:
+    """Hyperbolic tangent: ``1 - 2 / (1 + e**(2 |x|))``; a polynomial near 0."""
+    a, z = x.abs(), x * x
+    _, number, r = kind.reduced((a > kind.full / 2).where(x.lift(kind.full / 2), a) * 2.0)
+    s = kind.power_of_two(number)
+    far = _one_over(s + 1.0, s, kind.minus_one(r)).fma(-2.0, 1.0)
+    return (a < 0.55).where((a * z).fma(horner(z, *kind.tanh), a), far).copysign(x)
+
+
+def _double_parts(x: Num) -> tuple[Num, Num]:
+    """``2**n`` and ``exp(r) - 1`` in f64, the latter to 2**-40."""
+    shifted = x.fma(_LOG2E, _MAGIC_DOUBLE)
+    n = shifted - _MAGIC_DOUBLE
+    r = n.fma(-2.319046813846299558e-17, n.fma(-_LN2, x))
+    power = ((shifted.bits() - (_MAGIC_DOUBLE_BITS - 1023)) << 52).floats()
+    return power, (r * r).fma(horner(r, *_DOUBLE), r)
+
+
+def exp_double(x: Num) -> Num:
+    """e**x in f64, -700 <= x <= 700, to a relative error of 2**-40: enough for results in f32."""
+    power, rest = _double_parts(x)
+    return (rest + 1.0) * power
+
+
+def expm1_double(x: Num) -> Num:
+    """e**x - 1 in f64, -700 <= x <= 700, to a relative error of about 2**-38."""
+    power, rest = _double_parts(x)
+    return power.fma(rest, power - 1.0)

@@ -1,0 +1,165 @@
+"""Operands with Python's operators, for writing numerical code down once for every width.
+
+Sums and products are rounded one by one, unless ``fma`` is asked for. Python numbers stand for
+literals of the other operand's type; comparisons give conditions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...ir.dtypes import DType, f32, f64
+from ..emit.llvm.build import SIGNED, Builder
+from ..emit.llvm.convert import to_odd
+from ..emit.llvm.core import Value
+
+
+@dataclass(frozen=True, slots=True)
+class Num:
+    """A number, one per lane, and the builder that its instructions go to."""
+
+    b: Builder
+    v: Value
+
+    @property
+    def dtype(self) -> DType:
+        return self.v.dtype
+
+    def lift(self, x: Num | float) -> Num:
+        """A literal of this type; an operand as it is."""
+        return x if isinstance(x, Num) else Num(self.b, self.b.like(x, self.v))
+
+    def _binary(self, name: str, other: Num | float) -> Num:
+        full = f"f{name}" if self.dtype.is_float else name
+        return Num(self.b, self.b.binary(full, self.v, self.lift(other).v))
+
+    def __add__(self, other: Num | float) -> Num:
+        return self._binary("add", other)
+
+    def __sub__(self, other: Num | float) -> Num:
+        return self._binary("sub", other)
+
+    def __rsub__(self, other: float) -> Num:
+        return self.lift(other) - self
+
+    def __mul__(self, other: Num | float) -> Num:
+        return self._binary("mul", other)
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __truediv__(self, other: Num | float) -> Num:
+        return self._binary("div", other)
+
+    def __rtruediv__(self, other: float) -> Num:
+        return self.lift(other) / self
+
+    def over(self, other: Num | float, endless: bool = False) -> Num:
+        """``self / other``, both of middling size, ``other`` not 0: fast on GPUs.
+
+        ``endless``: ``other`` may be infinite.
+        """
+        return Num(self.b, self.b.ratio(self.v, self.lift(other).v, endless))
+
+    def __neg__(self) -> Num:
+        return Num(self.b, self.b.unary("fneg", self.v))
+
+    def _compare(self, name: str, other: Num | float) -> Num:
+        full = f"o{name}" if self.dtype.is_float else f"s{name}"
+        return Num(self.b, self.b.compare(full, self.v, self.lift(other).v))
+
+    def __lt__(self, other: Num | float) -> Num:
+        return self._compare("lt", other)
+
+    def __gt__(self, other: Num | float) -> Num:
+        return self._compare("gt", other)
+
+    def equals(self, other: Num | float) -> Num:
+        """Whether both are numbers and equal."""
+        name = "oeq" if self.dtype.is_float else "eq"
+        return Num(self.b, self.b.compare(name, self.v, self.lift(other).v))
+
+    def is_nan(self) -> Num:
+        return Num(self.b, self.b.compare("uno", self.v, self.v))
+
+    def __and__(self, other: Num | int) -> Num:
+        return Num(self.b, self.b.binary("and", self.v, self.lift(other).v))
+
+    def __or__(self, other: Num | int) -> Num:
+        return Num(self.b, self.b.binary("or", self.v, self.lift(other).v))
+
+    def __xor__(self, other: Num | int) -> Num:
+        return Num(self.b, self.b.binary("xor", self.v, self.lift(other).v))
+
+    def __lshift__(self, bits: int) -> Num:
+        return Num(self.b, self.b.binary("shl", self.v, self.lift(bits).v))
+
+    def __rshift__(self, bits: int) -> Num:
+        """Arithmetic: the sign is kept."""
+        return Num(self.b, self.b.binary("ashr", self.v, self.lift(bits).v))
+
+    def fma(self, y: Num | float, z: Num | float) -> Num:
+        """``self * y + z``, rounded once where the machine can."""
+        return Num(self.b, self.b.fma(self.v, self.lift(y).v, self.lift(z).v))
+
+    def where(self, a: Num, b: Num | float) -> Num:
+        """``a`` where this condition holds, else ``b``."""
+        return Num(self.b, self.b.select(self.v, a.v, a.lift(b).v))
+
+    def _intrinsic(self, name: str, *others: Num) -> Num:
+        return Num(self.b, self.b.intrinsic(name, self.v, *(x.v for x in others)))
+
+    def abs(self) -> Num:
+        return self._intrinsic("llvm.fabs")
+
+    def sqrt(self) -> Num:
+        return self._intrinsic("llvm.sqrt")
+
+    def rint(self) -> Num:
+        return self._intrinsic("llvm.rint")
+
+    def floor(self) -> Num:
+        return self._intrinsic("llvm.floor")
+
+    def copysign(self, sign: Num) -> Num:
+        """This size with the sign of another number, zeros included."""
+        return self._intrinsic("llvm.copysign", sign)
+
+    def bits(self) -> Num:
+        """The bits of a float, as signed integers."""
+        return Num(self.b, self.b.bits(self.v))
+
+    def floats(self) -> Num:
+        """The floats that have these bits."""
+        return Num(self.b, self.b.from_bits(self.v))
+
+    def double(self) -> Num:
+        """An f32 as f64."""
+        return Num(self.b, self.b.cast("fpext", self.v, f64))
+
+    def single(self) -> Num:
+        """An f64 rounded to f32: to odd if that is to be rounded again."""
+        if self.b.rounds_again is not None:
+            return Num(self.b, to_odd(self.b, self.v, self.b.rounds_again))
+        return Num(self.b, self.b.cast("fptrunc", self.v, f32))
+
+    def as_float(self) -> Num:
+        """An integer as a float of the same width."""
+        return Num(self.b, self.b.cast("sitofp", self.v, f64 if self.dtype.bits == 64 else f32))
+
+    def low_half(self) -> Num:
+        """The low 32 bits of 64."""
+        return Num(self.b, self.b.cast("trunc", self.v, SIGNED[32]))
+
+
+def horner(x: Num, *coefficients: float) -> Num:
+    """The polynomial in ``x``, its constant term first."""
+    result = x.lift(coefficients[-1])
+    for c in reversed(coefficients[:-1]):
+        result = result.fma(x, c)
+    return result
+
+
+def between(x: Num, low: float, high: float) -> Num:
+    """``x`` limited to low .. high; NaN stays."""
+    x = (x < low).where(x.lift(low), x)
+    return (x > high).where(x.lift(high), x)

@@ -1,0 +1,74 @@
+; The multiple of pi/2 next to a double of any size, and what is left; see
+; ``math.quadrant.py``.
+
+@nw_two_over_pi = internal unnamed_addr constant [${count} x i64] [${words}]
+define internal { i64, double, double } @nw_quadrant(double %x) {
+  %bits = bitcast double %x to i64
+  %biased = lshr i64 %bits, 52
+  %large = icmp ugt i64 %biased, 1013
+  %field = select i1 %large, i64 %biased, i64 1013
+  %fraction = and i64 %bits, 4503599627370495
+  %m = or i64 %fraction, 4503599627370496
+  %first = sub i64 %field, 1013
+  %word = lshr i64 %first, 6
+  %capped = call i64 @llvm.umin.i64(i64 %word, i64 17)
+  %by = and i64 %first, 63
+  %at = getelementptr [${count} x i64], ptr @nw_two_over_pi, i64 0, i64 %capped
+  %at1 = getelementptr i64, ptr %at, i64 1
+  %at2 = getelementptr i64, ptr %at, i64 2
+  %at3 = getelementptr i64, ptr %at, i64 3
+  %t0 = load i64, ptr %at
+  %t1 = load i64, ptr %at1
+  %t2 = load i64, ptr %at2
+  %t3 = load i64, ptr %at3
+  %w0 = call i64 @llvm.fshl.i64(i64 %t0, i64 %t1, i64 %by)
+  %w1 = call i64 @llvm.fshl.i64(i64 %t1, i64 %t2, i64 %by)
+  %w2 = call i64 @llvm.fshl.i64(i64 %t2, i64 %t3, i64 %by)
+  %mw = zext i64 %m to i128
+  %w1w = zext i64 %w1 to i128
+  %w2w = zext i64 %w2 to i128
+  %p0 = mul i64 %m, %w0
+  %p1 = mul i128 %mw, %w1w
+  %p2 = mul i128 %mw, %w2w
+  %carry = lshr i128 %p2, 64
+  %middle = add i128 %p1, %carry
+  %p0w = zext i64 %p0 to i128
+  %p0s = shl i128 %p0w, 64
+  %turn = add i128 %middle, %p0s
+  %half = shl i128 1, 125
+  %up = add i128 %turn, %half
+  %q = lshr i128 %up, 126
+  %quarters = shl i128 %q, 126
+  %left = sub i128 %turn, %quarters
+  %topw = ashr i128 %left, 64
+  %top = trunc i128 %topw to i64
+  %low = trunc i128 %left to i64
+  %high = sitofp i64 %top to double
+  %back = fptosi double %high to i64
+  %lost = sub i64 %top, %back
+  %lostf = sitofp i64 %lost to double
+  %lowf = uitofp i64 %low to double
+  %lows = fmul double %lowf, ${below}
+  %rest = fadd double %lostf, %lows
+  %sum = fadd double %high, %rest
+  %diff = fsub double %sum, %high
+  %over = fsub double %rest, %diff
+  %f = fmul double %sum, ${unit}
+  %g = fmul double %over, ${unit}
+  %r = fmul double %f, ${right}
+  %minus = fneg double %r
+  %err = call double @llvm.fma.f64(double %f, double ${right}, double %minus)
+  %err1 = call double @llvm.fma.f64(double %f, double ${right_rest}, double %err)
+  %err2 = call double @llvm.fma.f64(double %g, double ${right}, double %err1)
+  %q64 = trunc i128 %q to i64
+  %near = fcmp ole double %x, ${eighth}
+  %number = select i1 %near, i64 0, i64 %q64
+  %r.near = select i1 %near, double %x, double %r
+  %e.near = select i1 %near, double 0.0, double %err2
+  %finite = fcmp olt double %x, 0x7FF0000000000000
+  %r.all = select i1 %finite, double %r.near, double 0x7FF8000000000000
+  %a = insertvalue { i64, double, double } poison, i64 %number, 0
+  %b = insertvalue { i64, double, double } %a, double %r.all, 1
+  %c = insertvalue { i64, double, double } %b, double %e.near, 2
+  ret { i64, double, double } %c
+}

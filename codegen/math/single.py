@@ -1,0 +1,153 @@
+"""Functions that f32 has by way of f64, in f32 alone: many GPUs are slow in f64.
+
+They need a fused multiply-add. Sines reduce their argument as ``math.quadrant`` does, with
+96 bits of 2/pi; powers take the logarithm as a pair of f32.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ...ir.dtypes import f32, f64, s32
+from ..emit.llvm.build import by_lane
+from ..emit.llvm.core import Value, literal_text, round_f32
+from ..emit.llvm.template import render
+from .exp import exp_of_pair, times_exp
+from .log import at_the_ends, log, power, power_at_the_ends
+from .num import Num, between, horner
+from .pair import Pair, added, constant, joined, multiplied
+from .special import ERF_SMALL
+
+_LN2 = round_f32(math.log(2))
+_LN2_REST = round_f32(math.log(2) - _LN2)
+_THIRDS = round_f32(2 / 3), round_f32(2 / 3 - round_f32(2 / 3))
+_LOG = tuple(2 / (2 * k + 5) for k in range(6))
+_ROOT_HALF_BITS = 0x3F3504F3
+_LEAST_NORMAL = 2.0**-126
+_SINE = tuple((-1) ** k / math.factorial(2 * k + 1) for k in range(1, 5))
+_COSINE = tuple((-1) ** k / math.factorial(2 * k) for k in range(2, 6))
+_ERFC = (
+    1.2530080578609228, -0.13562103335446135, -0.04756227092672625, 0.12964218489828214,
+    -0.11927424863540621, 0.06834159924963366, -0.0237610267647298, 0.0023808110684253227,
+    0.0018317768513934159, -0.0005202690613218077,
+)  # fmt: skip
+_ERFC_REST = _ERFC[0] - round_f32(_ERFC[0])
+_NAME, _RESULT = "nw_quadrant_single", "{ i32, float, float }"
+_TWO_OVER_PI = (
+    0x0, 0xA2F9836E, 0x4E441529, 0xFC2757D1, 0xF534DDC0, 0xDB629599, 0x3C439041, 0xFE5163AB,
+)  # fmt: skip
+
+
+def quadrant_text() -> str:
+    """Return the function and its table."""
+    names = {
+        "count": len(_TWO_OVER_PI) + 1,
+        "words": ", ".join(f"i32 {w - (w >> 31 << 32)}" for w in (*_TWO_OVER_PI, 0)),
+        "unit": literal_text(math.pi / 2 * 2.0**-62, f64),
+        "eighth": literal_text(round_f32(math.pi / 4), f32),
+    }
+    return render(__package__, "single.ll", names=names)
+
+
+def _quadrant(x: Num) -> tuple[Num, Num, Num]:
+    """The quadrant's number modulo 4, and the rest in two parts, of ``x >= 0``."""
+    b = x.b
+    b.declarations[_NAME] = quadrant_text()
+    b.declare("llvm.fshl.i32", "i32", ["i32"] * 3)
+
+    def part(k: int, v: Value) -> Value:
+        call = b.pure(f"call {_RESULT} @{_NAME}({v})", f32, 0, v.depth)
+        dtype = f32 if k else s32
+        return b.pure(f"extractvalue {_RESULT} {call.text}, {k}", dtype, 0, call.depth)
+
+    number, high, low = (by_lane(b, (x.v,), lambda v, k=k: part(k, v)) for k in range(3))
+    return Num(b, number), Num(b, high), Num(b, low)
+
+
+def _parts(x: Num) -> tuple[Num, Num, Num]:
+    number, r, rest = _quadrant(x.abs())
+    z = r * r
+    sine = (r * z).fma(horner(z, *_SINE), rest) + r
+    half = z * 0.5
+    near = 1.0 - half
+    lost = (-r).fma(rest, (1.0 - near) - half)
+    cosine = near + (z * z).fma(horner(z, *_COSINE), lost)
+    return number, sine, cosine
+
+
+def _odd(number: Num) -> Num:
+    return (number & 1).equals(1)
+
+
+def _signed(value: Num, number: Num) -> Num:
+    """Negated in quadrants 2 and 3."""
+    return (number & 2).equals(2).where(-value, value)
+
+
+def sin(x: Num) -> Num:
+    """Sine."""
+    number, sine, cosine = _parts(x)
+    result = _signed(_odd(number).where(cosine, sine), number)
+    return (x.bits() < 0).where(-result, result)
+
+
+def cos(x: Num) -> Num:
+    """Cosine."""
+    number, sine, cosine = _parts(x)
+    return _signed(_odd(number).where(sine, cosine), number + 1)
+
+
+def erfc(x: Num) -> Num:
+    """Complementary error function: ``exp(-x**2) P(q) / (1 + 2 x)`` for ``q = (x - 3) / (x + 3)``.
+
+    Below 0.7 it is ``1 - x`` less the rest of ``erf``.
+    """
+    a = between(x.abs(), 0.45, 10.2)
+    square = multiplied(a, a)
+    q, below = (a - 3.0).over(a + 3.0), added(a * 2.0, 1.0)
+    value = joined(q.lift(_ERFC[0]), q.fma(horner(q, *_ERFC[1:]), _ERFC_REST))
+    ratio = value.high.over(below.high)
+    lost = (-ratio).fma(below.high, value.high) - ratio.fma(below.low, -value.low)
+    far = times_exp(ratio, lost.over(below.high), -square.high, -square.low)
+    far = (x < 0.0).where(2.0 - far, far)
+    near = added(-x, 1.0)
+    near_zero = near.high + (near.low - x * horner(x * x, *ERF_SMALL))
+    return (x.abs() < 0.7).where(near_zero, far)
+
+
+def log1p(x: Num) -> Num:
+    """log(1 + x): what the sum lost is put back."""
+    total = added(x, 1.0)
+    result = log(total.high, total.low.over(total.high))
+    result = at_the_ends(total.high, result)
+    return x.equals(0.0).where(x, result)
+
+
+def pow(x: Num, y: Num) -> Num:
+    """x**y with the special cases of IEEE 754's pow."""
+    return power(x, y, _power_of_size)
+
+
+def _power_of_size(a: Num, y: Num) -> Num:
+    logarithm = _log_pair(a)
+    product = multiplied(logarithm.high, y)
+    low = logarithm.low.fma(y, product.low)
+    return power_at_the_ends(a, y, exp_of_pair(product.high, low))
+
+
+def _log_pair(x: Num) -> Pair:
+    """Natural logarithm of ``x > 0`` to 34 bits: ``2 s + s z (2/3 + 2/5 z + ...)``, ``z = s s``."""
+    tiny = x < _LEAST_NORMAL
+    bits = tiny.where(x * 2.0**24, x).bits()
+    exponent = (bits - _ROOT_HALF_BITS) >> 23
+    m = (bits - (exponent << 23)).floats()
+    e = exponent.as_float() - tiny.where(x.lift(24.0), 0.0)
+    f, below = m - 1.0, added(m, 1.0)
+    quotient = f.over(below.high)
+    rest = (-quotient).fma(below.high, f) - quotient * below.low
+    s = Pair(quotient, rest.over(below.high))
+    z = s * s
+    u = constant(x, *_THIRDS) + Pair(z.high * horner(z.high, *_LOG), x.lift(0.0))
+    series = s * (constant(x, 2.0, 0.0) + z * u)
+    whole = multiplied(e, _LN2)
+    return joined(whole.high, e.fma(_LN2_REST, whole.low)) + series

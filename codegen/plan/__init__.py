@@ -1,0 +1,1 @@
+"""What runs, as data: thunks, arena, constants, packs, bundles; no compiler in it."""

@@ -1,0 +1,233 @@
+"""What a built model consists of, and the one file that holds it.
+
+The file is a zip archive without compression of its members' order or dates that could vary: the
+same bundle gives the same bytes. ``manifest.json`` names the format's version, the target, what
+else a reader must agree on, and the digest of every member and of itself; ``plan.json`` is the
+plan; ``constants`` and the object code are raw bytes; a GPU's kernels are PTX, machine code and
+JSON that says how to launch them. Nothing in it is executed but that code, which only a matching
+target loads, and only with the plan that it was made for (``codegen.plan.seal``).
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...ir.archive import Archive, is_unicode, opened, parse_object
+from ...ir.errors import ArtifactError
+from ...ir.files import whole_file
+from ...ir.target import Target
+from .code import Code, code_bytes, from_parts, kinds, parts
+from .constants import aligned_zeros
+from .nodes import Plan, check_buffers, from_json, kernels
+from .seal import plan_bytes, seal
+
+FORMAT = 4
+_KIND = "nestwright executable"
+EXCESS_PRECISION = "excess_precision"
+"""The note that says whether narrow floats stay f32 inside of groups: "1" or "0"."""
+_DATE = (1980, 1, 1, 0, 0, 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Bundle:
+    """A built model: plain data. ``kernels`` is code by symbol, ``buffers`` the bytes of each
+    argument of a kernel.
+
+    ``costs`` are the numbers of ``cost_analysis``; ``notes`` say where it came from.
+    """
+
+    name: str
+    target: Target
+    plan: Plan
+    kernels: Mapping[str, Code]
+    buffers: Mapping[str, tuple[int, ...]]
+    program: bytes
+    runtime: tuple[bytes, ...]
+    constants: np.ndarray[Any, np.dtype[np.uint8]]
+    costs: Mapping[str, float] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def excess_precision(self) -> bool:
+        """Whether narrow floats stay f32 inside of groups."""
+        return self.notes.get(EXCESS_PRECISION) == "1"
+
+    @property
+    def code_bytes(self) -> int:
+        """Machine code of the kernels and the program; PTX where there is nothing better."""
+        return len(self.program) + sum(map(code_bytes, self.kernels.values()))
+
+
+def write(bundle: Bundle, path: Path, durable: bool = True, key: str = "") -> None:
+    """Write the file; it appears whole or not at all. ``ArtifactError`` where it cannot be.
+
+    With ``key``, which says what the cache keeps it for, the file is for this user alone.
+    """
+    try:
+        with whole_file(path, durable, bool(key)) as file, zipfile.ZipFile(file, "w") as archive:
+            for name, data in _members(bundle, key):
+                info = zipfile.ZipInfo(name, _DATE)
+                info.external_attr = 0o644 << 16
+                with archive.open(info, "w", force_zip64=True) as member:
+                    member.write(data)
+    except OSError as error:
+        raise ArtifactError(f"cannot write {path}", error.strerror or str(error)) from error
+    except ValueError as error:  # a NUL in the path
+        raise ArtifactError(f"cannot write {str(path)!r}", str(error)) from error
+
+
+def _members(bundle: Bundle, key: str) -> list[tuple[str, Any]]:
+    members: list[tuple[str, Any]] = [
+        ("plan.json", plan_bytes(bundle.plan)),
+        ("constants", bundle.constants.data),
+        ("program.o", bundle.program),
+        *((f"runtime/{i}.o", code) for i, code in enumerate(bundle.runtime)),
+        *(
+            (f"kernels/{symbol}.{kind}", piece)
+            for symbol, code in sorted(bundle.kernels.items())
+            for kind, piece in parts(code).items()
+        ),
+    ]
+    manifest = {
+        "kind": _KIND,
+        "format": FORMAT,
+        "name": bundle.name,
+        "key": key,
+        "target": bundle.target.spec,
+        "target_key": bundle.target.key,
+        "buffers": {symbol: list(sizes) for symbol, sizes in bundle.buffers.items()},
+        "costs": dict(bundle.costs),
+        "notes": dict(bundle.notes),
+        "seal": seal(bundle.plan, bundle.kernels, bundle.buffers).hex(),
+        "sha256": {name: sha256(data).hexdigest() for name, data in members},
+    }
+    manifest["digest"] = _digest(manifest)
+    return [("manifest.json", json.dumps(manifest, sort_keys=True, indent=1).encode()), *members]
+
+
+def _digest(manifest: Mapping[str, Any]) -> str:
+    """The digest of a manifest's other fields."""
+    rest = {name: value for name, value in manifest.items() if name != "digest"}
+    try:
+        return sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+    except RecursionError:
+        return ""
+
+
+def read(path: Path) -> Bundle:
+    """The bundle in a file; ``ArtifactError`` says what is wrong with one that cannot serve."""
+    with opened(path, "built model") as archive:
+        return from_archive(archive)[0]
+
+
+def from_archive(archive: Archive) -> tuple[Bundle, str]:
+    """The bundle in an archive, and the key that it was kept for; ``ArtifactError`` as ``read``."""
+    where = archive.where
+    manifest = archive.json("manifest.json")
+    target = _matching_target(manifest, where)
+    digests = _texts(manifest, "sha256", where)
+    if manifest.get("digest") != _digest(manifest):
+        archive.damaged("the manifest does not match its digest")
+
+    def data(name: str) -> bytes:
+        found = bytes(archive.read(name))
+        if sha256(found).hexdigest() != digests.get(name):
+            archive.damaged(f"{name} does not match its digest")
+        return found
+
+    plan = from_json(parse_object(data("plan.json"), "plan.json", where))
+    codes = {
+        symbol: from_parts(
+            {kind: data(f"kernels/{symbol}.{kind}") for kind in kinds(target)}, target
+        )
+        for symbol in sorted(kernels(plan))
+    }
+    buffers = _buffers(manifest, codes, where)
+    check_buffers(plan, buffers)
+    mark, program = seal(plan, codes, buffers), data("program.o")
+    if manifest.get("seal") != mark.hex() or (target.kind != "cuda" and mark not in program):
+        archive.damaged("its program and kernels were made for another plan")
+    return Bundle(
+        name=_text(manifest, "name", where),
+        target=target,
+        plan=plan,
+        kernels=codes,
+        buffers=buffers,
+        program=program,
+        runtime=tuple(map(data, sorted(n for n in digests if n.startswith("runtime/")))),
+        constants=_constants(plan, data("constants"), where),
+        costs=_costs(manifest, where),
+        notes=_texts(manifest, "notes", where),
+    ), _text(manifest, "key", where)
+
+
+def _constants(plan: Plan, raw: bytes, where: str) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    if len(raw) != plan.constant_bytes:
+        raise ArtifactError("the file is damaged", "the constants have another size", where)
+    constants = aligned_zeros(plan.constant_bytes)
+    constants[:] = np.frombuffer(raw, np.uint8)
+    return constants
+
+
+def _matching_target(manifest: Mapping[str, Any], where: str) -> Target:
+    """The target to run on: the recorded spec, if it means the same machine here."""
+    if manifest.get("kind") != _KIND:
+        raise ArtifactError("not a built model", "the manifest is another program's", where)
+    if manifest.get("format") != FORMAT:
+        raise ArtifactError(
+            f"format {manifest.get('format')!r}",
+            f"this version reads format {FORMAT}",
+            where,
+            "build the model again",
+        )
+    target = Target.parse(_text(manifest, "target", where))
+    recorded = _text(manifest, "target_key", where)
+    if target.key != recorded:
+        raise ArtifactError(
+            "built for another machine",
+            f"it needs target {recorded}, and {target.spec!r} is {target.key} here",
+            where,
+            "build it here, or name the machine at build time: target='cpu -mcpu=...'",
+        )
+    return target
+
+
+def _text(manifest: Mapping[str, Any], name: str, where: str) -> str:
+    value = manifest.get(name)
+    if not isinstance(value, str) or not is_unicode(value):
+        raise ArtifactError("the manifest is damaged", f"no usable {name}", where)
+    return value
+
+
+def _texts(manifest: Mapping[str, Any], name: str, where: str) -> dict[str, str]:
+    value = manifest.get(name)
+    if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
+        raise ArtifactError("the manifest is damaged", f"no usable {name}", where)
+    return value
+
+
+def _costs(manifest: Mapping[str, Any], where: str) -> dict[str, float]:
+    value = manifest.get("costs")
+    if not isinstance(value, dict) or not all(type(v) in (int, float) for v in value.values()):
+        raise ArtifactError("the manifest is damaged", "no usable costs", where)
+    return value
+
+
+def _buffers(
+    manifest: Mapping[str, Any], symbols: Iterable[str], where: str
+) -> dict[str, tuple[int, ...]]:
+    """The bytes of each argument of the kernels that are there."""
+    value = manifest.get("buffers")
+    found = value if isinstance(value, dict) else {}
+    sizes = {symbol: found.get(symbol) for symbol in symbols}
+    if any(not isinstance(s, list) or any(type(n) is not int for n in s) for s in sizes.values()):
+        raise ArtifactError("the manifest is damaged", "no usable buffers", where)
+    return {symbol: tuple(s) for symbol, s in sizes.items() if s is not None}

@@ -1,0 +1,171 @@
+"""Values that share a place: copies that need not be, and outputs that may overwrite inputs.
+
+Time is that of ``memory.lifetimes``: a step per thunk, one for a loop's test, one for its end.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from .memory import lifetimes, place
+from .nodes import (
+    BufferSlice,
+    ConditionalThunk,
+    CopyThunk,
+    KernelThunk,
+    Thunk,
+    WhileThunk,
+    accesses,
+)
+
+
+def coalesce(
+    thunks: Sequence[Thunk], sizes: Mapping[int, int], fixed: frozenset[int]
+) -> tuple[Thunk, ...]:
+    """``a = f(); copy a -> b``  ->  ``b = f()``, where nothing touches b while a lives.
+
+    And ``b = f(a)``  ->  ``a = f(a)``, where a dies and f can work in place. Values in ``fixed``
+    have a home of their own and are never a source that gives up its place.
+    """
+    steps = tuple(_steps(thunks))
+    ends = {v: life.end for v, life in lifetimes(thunks, sizes).items()}
+    merger = _Merger(steps, sizes, fixed, _touches(steps), ends)
+    dropped: set[int] = set()
+    for now, thunk in enumerate(steps):
+        if isinstance(thunk, CopyThunk) and merger.merge(thunk.source, thunk.target, now):
+            dropped.add(now)
+    for now, thunk in enumerate(steps):
+        if isinstance(thunk, KernelThunk) and thunk.in_place:
+            output = thunk.args[-1]
+            _ = any(
+                merger.may_overwrite(thunk, i) and merger.merge(thunk.args[i], output, now)
+                for i in thunk.in_place
+            )
+    return _rename(thunks, steps, merger.renamed, dropped)
+
+
+@dataclass
+class _Merger:
+    """Which value now stands for which, when each is touched, and the last step that needs it."""
+
+    steps: tuple[Thunk | None, ...]
+    sizes: Mapping[int, int]
+    fixed: frozenset[int]
+    touches: dict[int, list[int]]
+    ends: dict[int, int]
+    renamed: dict[int, int] = field(default_factory=dict)
+
+    def final(self, value: int) -> int:
+        while value in self.renamed:
+            value = self.renamed[value]
+        return value
+
+    def merge(self, a: BufferSlice, b: BufferSlice, now: int) -> bool:
+        """Let the value of ``a``, last needed at step ``now``, stand where ``b`` does if it may."""
+        if a.memory != "value" or b.memory != "value":
+            return False
+        source, target = self.final(a.index), self.final(b.index)
+        if source == target:
+            return True
+        whole = self.sizes[source] == self.sizes[target] == a.bytes
+        if not whole or source in self.fixed or self.ends[source] != now:
+            return False
+        start = self.touches[source][0]
+        for t in self.touches[target]:
+            if start <= t < now and not (t == start and self.in_place(t, source, target)):
+                return False
+        self.renamed[source] = target
+        self.touches[target] = sorted({*self.touches[source], *self.touches[target]})
+        self.ends[target] = max(self.ends[target], self.ends[source])
+        return True
+
+    def may_overwrite(self, thunk: KernelThunk, argument: int) -> bool:
+        """Is this argument's value read by the kernel only where it may be overwritten?
+
+        And the output's place is not that of another argument already.
+        """
+        *read, output = [self.final(s.index) if s.memory == "value" else -1 for s in thunk.args]
+        places = {i for i, v in enumerate(read) if v == read[argument]}
+        return output not in read and places <= set(thunk.in_place)
+
+    def in_place(self, step: int, source: int, target: int) -> bool:
+        """Is ``source`` made at this step from ``target``, and may it be made on top of it?"""
+        thunk = self.steps[step]
+        if isinstance(thunk, CopyThunk):
+            ends = thunk.source, thunk.target
+            return all(s.memory == "value" for s in ends) and (
+                [self.final(s.index) for s in ends] == [target, source]
+            )
+        if not isinstance(thunk, KernelThunk) or not thunk.in_place:
+            return False
+        values = [self.final(s.index) if s.memory == "value" else -1 for s in thunk.args]
+        reads = {i for i, v in enumerate(values[:-1]) if v == target}
+        return values[-1] == source and reads <= set(thunk.in_place)
+
+
+def _steps(thunks: Sequence[Thunk]) -> Iterator[Thunk | None]:
+    """One item per step of ``memory.lifetimes``'s time."""
+    for thunk in thunks:
+        match thunk:
+            case WhileThunk(condition=condition, body=body):
+                yield from _steps(condition)
+                yield thunk
+                yield from _steps(body)
+                yield None
+            case ConditionalThunk(branches=branches):
+                yield thunk
+                for branch in branches:
+                    yield from _steps(branch)
+                yield None
+            case _:
+                yield thunk
+
+
+def _touches(steps: Sequence[Thunk | None]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = defaultdict(list)
+    for now, thunk in enumerate(steps):
+        if thunk is not None:
+            for s in {s for part in accesses(thunk) for s in part if s.memory == "value"}:
+                found[s.index].append(now)
+    return found
+
+
+def _rename(
+    thunks: Sequence[Thunk], steps: Sequence[Thunk | None], renamed: Mapping[int, int],
+    dropped: set[int],
+) -> tuple[Thunk, ...]:  # fmt: skip
+    def final(value: int) -> int:
+        while value in renamed:
+            value = renamed[value]
+        return value
+
+    where = {v: BufferSlice("value", 0, 0, final(v)) for v in _touches(steps)}
+    number = iter(range(len(steps)))
+
+    def is_dropped(step: int, thunk: Thunk) -> bool:
+        if step in dropped or not isinstance(thunk, CopyThunk):
+            return step in dropped
+        a, b = thunk.source, thunk.target
+        return a.memory == b.memory == "value" and final(a.index) == final(b.index)
+
+    def keep(part: Sequence[Thunk]) -> tuple[Thunk, ...]:
+        kept: list[Thunk] = []
+        for thunk in part:
+            match thunk:
+                case WhileThunk(condition=condition, body=body):
+                    first = keep(condition)
+                    next(number)
+                    kept.append(replace(thunk, condition=first, body=keep(body)))
+                    next(number)
+                case ConditionalThunk(branches=branches):
+                    next(number)
+                    kept.append(replace(thunk, branches=tuple(map(keep, branches))))
+                    next(number)
+                case _:
+                    if not is_dropped(next(number), thunk):
+                        kept.append(thunk)
+        return tuple(kept)
+
+    return place(keep(thunks), where)

@@ -1,0 +1,172 @@
+"""What a compiled group is, and how its code travels: to another process, and into a file."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from ...ir.errors import ArtifactError
+from ...ir.gpus import Gpu
+from ...ir.target import Target
+from .symbols import POLL
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel. ``grid`` and ``block`` are extents of x, y and z.
+
+    It takes the function's parameters, and after them the workspace where there is one.
+    """
+
+    symbol: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+
+    @property
+    def threads(self) -> int:
+        """Threads of one block."""
+        x, y, z = self.block
+        return x * y * z
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCode:
+    """A group for a GPU: one module of kernels, and how to launch each of them in turn.
+
+    ``cubin`` is machine code for the target's architecture; it is empty where no ``ptxas`` was at
+    hand, and the driver then compiles ``ptx``. ``registers`` of one thread and ``spills`` in bytes
+    are ptxas's figures for each launch, if it was there.
+    """
+
+    ptx: str
+    launches: tuple[Launch, ...]
+    cubin: bytes = b""
+    registers: tuple[int, ...] = ()
+    spills: tuple[int, ...] = ()
+
+
+Code: TypeAlias = bytes | DeviceCode
+"""Object code for a processor, or kernels for a GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """Which memory a kernel's outputs may share with its inputs; all by number.
+
+    The only output may be written over each of ``in_place``. Each ``(output, input)`` of
+    ``updates`` is an update in place: the caller must put the input's value there first.
+    """
+
+    in_place: tuple[int, ...] = ()
+    updates: tuple[tuple[int, int], ...] = ()
+
+
+NOTHING_SHARED = Sharing()
+
+
+@dataclass(frozen=True, slots=True)
+class PackCode:
+    """Code for this machine that makes a kernel's input ``index`` out of a constant.
+
+    ``symbol`` takes the constant's address and that of ``size`` bytes for the result.
+    """
+
+    index: int
+    symbol: str
+    size: int
+    object: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCode:
+    """A compiled group: its code, what its caller hands it, its packs.
+
+    ``buffers`` are the bytes of every argument of the kernel, the inputs as the packs make them and
+    the workspace, if there is one, last.
+    """
+
+    code: Code
+    buffers: tuple[int, ...]
+    workspace: int = 0
+    sharing: Sharing = NOTHING_SHARED
+    packs: tuple[PackCode, ...] = ()
+
+
+def kinds(target: Target) -> tuple[str, ...]:
+    """The kinds of pieces that the code for a target has."""
+    return ("json", "ptx", "cubin") if target.kind == "cuda" else ("o",)
+
+
+def parts(code: Code) -> dict[str, bytes]:
+    """A kernel's code as pieces of bytes, by kind."""
+    if isinstance(code, bytes):
+        return {"o": code}
+    facts = {
+        "launches": [[x.symbol, x.grid, x.block, x.shared_bytes] for x in code.launches],
+        "registers": code.registers,
+        "spills": code.spills,
+    }
+    head = json.dumps(facts, sort_keys=True).encode()
+    return {"json": head, "ptx": code.ptx.encode(), "cubin": code.cubin}
+
+
+def code_bytes(code: Code) -> int:
+    """The size of a kernel's machine code, of its PTX where that is all there is."""
+    return len(code) if isinstance(code, bytes) else len(code.cubin or code.ptx)
+
+
+def polls(code: Code) -> bool:
+    """Whether a kernel polls for interrupts: it may then return early, its outputs half written."""
+    return isinstance(code, bytes) and POLL.encode() in code
+
+
+def from_parts(found: Mapping[str, bytes], target: Target) -> Code:
+    """The code that ``parts`` took apart. ``ArtifactError`` where it makes no sense."""
+    if target.kind != "cuda":
+        return found["o"]
+    try:
+        facts = json.loads(found["json"])
+        code = DeviceCode(
+            ptx=found["ptx"].decode("ascii"),
+            launches=tuple(_launch(x, target.gpu) for x in facts["launches"]),
+            cubin=found["cubin"],
+            registers=tuple(map(_count, facts["registers"])),
+            spills=tuple(map(_count, facts["spills"])),
+        )
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        why = f"{type(error).__name__}: {error}"
+        raise ArtifactError("a kernel cannot be read", why) from error
+    if not code.launches:
+        raise ArtifactError("a kernel cannot be read", "it launches nothing")
+    return code
+
+
+def _launch(data: Any, gpu: Gpu) -> Launch:
+    """A launch that the device can take; ``ValueError`` for others."""
+    symbol, grid, block, shared = data
+    if not (isinstance(symbol, str) and re.fullmatch(r"[A-Za-z_$][\w$]{0,511}", symbol)):
+        raise ValueError(f"{symbol!r} is no symbol")
+    g, b = _extents(grid, gpu.grid_extents), _extents(block, gpu.block_extents)
+    if math.prod(b) > gpu.threads_per_block:
+        raise ValueError(f"{math.prod(b)} threads in a block")
+    if _count(shared) > gpu.shared_per_block:
+        raise ValueError(f"{shared} bytes of shared memory")
+    return Launch(symbol, g, b, shared)
+
+
+def _extents(data: Any, most: tuple[int, int, int]) -> tuple[int, int, int]:
+    x, y, z = map(_count, data)
+    if not all(1 <= n <= limit for n, limit in zip((x, y, z), most, strict=True)):
+        raise ValueError(f"extents {data!r}, at most {most}")
+    return x, y, z
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 31:
+        raise ValueError(f"{value!r} is no count")
+    return value

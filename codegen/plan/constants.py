@@ -1,0 +1,76 @@
+"""The constants of an executable, in one piece of memory."""
+
+from __future__ import annotations
+
+import mmap
+import sys
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import TypeAlias
+
+import numpy as np
+
+from ...ir.errors import LimitError
+from .memory import ALIGNMENT
+from .nodes import BufferSlice
+
+CACHE_LINE = 64
+HUGE = 1 << 22  # bytes from which constants are put into huge pages
+HUGE_PAGE = 1 << 21
+
+Bytes: TypeAlias = np.ndarray[tuple[int], np.dtype[np.uint8]]
+
+
+def aligned_zeros(nbytes: int) -> Bytes:
+    """Zeroed bytes that begin at a multiple of 64; for memory that stays, such as constants."""
+    if nbytes >= HUGE and sys.platform == "linux":
+        return _huge_zeros(nbytes)
+    memory = np.zeros(nbytes + CACHE_LINE, np.uint8)
+    start = -int(memory.ctypes.data) % CACHE_LINE
+    return memory[start : start + nbytes]
+
+
+def _huge_zeros(nbytes: int) -> Bytes:
+    """Zeroed bytes, in huge pages where the system gives them: weights span many small ones."""
+    pages = mmap.mmap(-1, nbytes + HUGE_PAGE)
+    pages.madvise(mmap.MADV_HUGEPAGE)
+    memory = np.frombuffer(pages, np.uint8)
+    start = -int(memory.ctypes.data) % HUGE_PAGE
+    return memory[start : start + nbytes]
+
+
+@dataclass
+class Constants:
+    """The constants of an executable in one piece of memory; equal ones are stored once."""
+
+    alignment: int = ALIGNMENT
+    parts: list[Bytes] = field(default_factory=list)
+    size: int = 0
+    _found: dict[bytes, int] = field(default_factory=dict)
+
+    def add(self, literal: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> BufferSlice:
+        """A slice that holds the array's bytes, row-major."""
+        data = np.ascontiguousarray(literal).reshape(-1).view(np.uint8)
+        digest = sha256(data.data).digest()
+        if digest not in self._found:
+            self._found[digest] = self.size
+            self.parts.append(data)
+            self.size += -(-data.size // self.alignment) * self.alignment
+        return BufferSlice("constant", self._found[digest], data.size)
+
+    def memory(self) -> Bytes:
+        """All constants, aligned; what lies between them is zero."""
+        try:
+            blob = aligned_zeros(self.size)
+        except (MemoryError, OSError) as error:
+            raise LimitError(
+                f"{self.size} bytes of constants do not fit into memory",
+                str(error),
+                hint="compute them from smaller ones, or hand them in as arguments",
+                asked=self.size,
+            ) from error
+        at = 0
+        for part in self.parts:
+            blob[at : at + part.size] = part
+            at += -(-part.size // self.alignment) * self.alignment
+        return blob

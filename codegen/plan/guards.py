@@ -1,0 +1,174 @@
+"""Convolutions that may multiply the zeros of their padding, as long as their weights are finite.
+
+A kernel that copies its input between zeros is the fastest, and wrong where a weight that is
+infinite or NaN meets a hole (``ir.hlo.holes``). Weights that are constants are looked at when the
+model is built. Others are looked at when it runs, by a kernel of its own; a second form of the
+group, which skips the holes, is called where they are not finite.
+
+What such a weight makes of a hole is NaN, and most work on a result leaves it NaN. Where that is
+so, and the results are smaller than the weights, the results are looked at instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import numpy as np
+
+from ...ir.dtypes import f32, f64, pred, to_numpy
+from ...ir.hlo.fuse.fusion import Group
+from ...ir.hlo.holes import SKIPS, multiplies_holes
+from ...ir.hlo.interp.evaluate import evaluate_computation
+from ...ir.hlo.nodes import Computation, Instruction, Raw, Shape
+from ...ir.hlo.ops.definition import Role
+from ...ir.hlo.ops.registry import definition
+from ...ir.hlo.rewrite import (
+    assemble,
+    constant,
+    make,
+    parameter,
+    post_order,
+    rebuild,
+    with_attrs,
+    with_operands,
+)
+
+ALWAYS = 1 << 22
+"""Bytes that computing weights out of constants may always make."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Guard:
+    """What a group needs beside its own kernel.
+
+    ``skipping`` computes the same from the same inputs, its convolutions skipping their holes.
+    ``finite``, of the group's inputs of these numbers, or of its outputs if ``after``, says whether
+    the group's own kernel is right; None where it is known not to be.
+    """
+
+    skipping: Computation
+    finite: Computation | None = None
+    places: tuple[int, ...] = ()
+    after: bool = False
+
+    @property
+    def computations(self) -> tuple[Computation, ...]:
+        """What must be compiled for it."""
+        return (self.skipping,) if self.finite is None else (self.skipping, self.finite)
+
+
+def guard(group: Group) -> Guard | None:
+    """The guard of a group; None where its own kernel is always right."""
+    computation = group.computation
+    weights = [i.operands[1] for i in computation.instructions if multiplies_holes(i)]
+    known = {w: _are_finite(w, group) for w in weights}
+    unknown = [w for w, finite in known.items() if finite is None]
+    if all(known.values()):
+        return None
+    skipping = rebuild(computation, _skipping)
+    if not unknown or False in known.values():
+        return Guard(skipping)
+    risky = [i for i in computation.instructions if multiplies_holes(i)]
+    outputs = _showing([i for i in risky if i.operands[1] in unknown], computation)
+    results = _outputs(computation)
+    if outputs and sum(results[n].array.size for n in outputs) < sum(w.array.size for w in unknown):
+        made = [parameter(k, results[n].array, f"out{n}") for k, n in enumerate(outputs)]
+        return Guard(skipping, _test(made)[0], outputs, after=True)
+    found, inputs = _test(unknown)
+    return Guard(skipping, found, inputs)
+
+
+def _outputs(computation: Computation) -> tuple[Instruction, ...]:
+    root = computation.root
+    return root.operands if root.opcode == "tuple" else (root,)
+
+
+def _showing(risky: Sequence[Instruction], computation: Computation) -> tuple[int, ...]:
+    """Outputs, by number, one of which is NaN wherever one of these instructions is; or none."""
+    hidden, found = set(risky), []
+    for n, out in enumerate(_outputs(computation)):
+        shown, waiting = set[Instruction](), [out]
+        while waiting:
+            i = waiting.pop()
+            if i in shown or not isinstance(i.shape, Shape) or not _has_nan(i):
+                continue
+            shown.add(i)
+            if definition(i.opcode).keeps_nan:
+                waiting += [o for o in i.operands if o.array.size <= i.array.size]
+        if hidden & shown:
+            found.append(n)
+            hidden -= shown
+    return () if hidden else tuple(found)
+
+
+def _has_nan(i: Instruction) -> bool:
+    return i.array.dtype.is_float and i.array.dtype.bits >= 16
+
+
+def _skipping(i: Instruction) -> Instruction | None:
+    return with_attrs(i, **{SKIPS: True}) if multiplies_holes(i) else None
+
+
+def _are_finite(weights: Instruction, group: Group) -> bool | None:
+    """Whether weights are finite; None where that is known only when the model runs.
+
+    What moves elements about is looked through, what computes them is computed, unless it makes
+    much of little.
+    """
+    weights = _moved(weights)
+    used = [i for i in post_order([weights]) if i.opcode == "parameter"]
+    leaves = [group.inputs[p.attrs["number"]] for p in used]
+    if any(i.opcode != "constant" or isinstance(i.attrs["literal"], Raw) for i in leaves):
+        return None
+    inner = [i for i in post_order([weights]) if i.opcode not in ("parameter", "constant")]
+    if any(i.array.bytes > ALWAYS + sum(x.array.bytes for x in leaves) for i in inner):
+        return None
+    values = [np.asarray(i.attrs["literal"], to_numpy(i.array.dtype)) for i in leaves]
+    found = evaluate_computation(_renumbered("weights", weights, used), values)
+    with np.errstate(all="ignore"):
+        return bool(np.isfinite(np.asarray(found)).all())
+
+
+def _moved(i: Instruction) -> Instruction:
+    """What has the same elements, each perhaps another number of times; or more."""
+    while (op := definition(i.opcode)).role is Role.MOVES and not op.cuts:
+        i = i.operands[0]
+    return i
+
+
+def _renumbered(name: str, root: Instruction, used: Sequence[Instruction]) -> Computation:
+    """A computation of ``root`` whose parameters are those it uses, in this order."""
+    new: dict[Instruction, Instruction] = {
+        p: replace(p, attrs=MappingProxyType({**p.attrs, "number": n})) for n, p in enumerate(used)
+    }
+    for i in post_order([root]):
+        if i not in new:
+            new[i] = with_operands(i, tuple(new[o] for o in i.operands))
+    return assemble(name, [new[p] for p in used], new[root])
+
+
+def _test(weights: Sequence[Instruction]) -> tuple[Computation, tuple[int, ...]]:
+    """Whether all of these arrays are finite, and which of the group's inputs that takes."""
+    used = [i for i in post_order(weights) if i.opcode == "parameter"]
+    root, *others = _finite(weights)
+    for other in others:
+        root = make("and", root.shape, (root, other))
+    return _renumbered("finite", root, used), tuple(p.attrs["number"] for p in used)
+
+
+def _finite(weights: Sequence[Instruction]) -> Iterator[Instruction]:
+    """``sum(0 * w) == 0``: zero for finite numbers, NaN for all others."""
+    for w in weights:
+        dtype = w.array.dtype if w.array.dtype in (f32, f64) else f32
+        zero = constant(np.zeros((), to_numpy(dtype)))
+        scalar, shape = Shape(dtype), Shape(dtype, w.array.dims)
+        wide = w if w.array.dtype == dtype else make("convert", shape, (w,))
+        zeros = make("broadcast", shape, (zero,), dimensions=())
+        a, b = parameter(0, scalar, "a"), parameter(1, scalar, "b")
+        added = assemble("sum", (a, b), make("add", scalar, (a, b)))
+        terms = make("multiply", shape, (wide, zeros))
+        dims = tuple(range(w.array.rank))
+        total = make("reduce", scalar, (terms, zero), dimensions=dims, to_apply=added)
+        yield make("compare", Shape(pred), (total, zero), direction="EQ")

@@ -1,0 +1,157 @@
+"""Where values stand in the arena: lifetimes over the order of the thunks, then offsets.
+
+Time is the number of a step in the flat order of all thunks, control flow included. Two values
+that are alive at the same step never overlap. A value that a loop's thunks touch, but that exists
+before the loop, lives until the loop ends, since the next turn may read it again.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ...ir.target import Target
+from .nodes import (
+    BufferSlice,
+    ConditionalThunk,
+    CopyThunk,
+    KernelThunk,
+    LibraryThunk,
+    Thunk,
+    WhileThunk,
+    accesses,
+)
+
+ALIGNMENT = 64  # bytes at whose multiples values begin
+GPU_ALIGNMENT = 256  # there: whole lines of the cache, as the driver aligns what it gives
+
+
+def alignment(target: Target) -> int:
+    """Where values of a program for this target begin."""
+    return GPU_ALIGNMENT if target.is_gpu else ALIGNMENT
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetime:
+    """The steps, both included, between which a value must be kept."""
+
+    start: int
+    end: int
+    bytes: int
+
+    def meets(self, other: Lifetime) -> bool:
+        """Are both alive at some step?"""
+        return self.start <= other.end and other.start <= self.end
+
+
+def lifetimes(
+    thunks: Sequence[Thunk], sizes: Mapping[int, int], kept: Sequence[int] = ()
+) -> dict[int, Lifetime]:
+    """The lifetimes of the values that the thunks touch as ``value`` slices.
+
+    ``sizes`` gives a value's bytes by its number; those in ``kept`` live to the end.
+    """
+    spans: dict[int, list[int]] = {}
+    last = _scan(thunks, 0, spans)
+    for value in kept:
+        spans.setdefault(value, [last, last])[1] = last
+    return {v: Lifetime(start, end, sizes[v]) for v, (start, end) in spans.items()}
+
+
+def _scan(thunks: Sequence[Thunk], now: int, spans: dict[int, list[int]]) -> int:
+    """Note the first and last step that touches each value; gives the next free step."""
+    for thunk in thunks:
+        match thunk:
+            case WhileThunk(condition=condition, predicate=predicate, body=body):
+                before, begin = set(spans), now
+                now = _scan(condition, now, spans)
+                _touch((predicate,), now, spans)
+                now = _scan(body, now + 1, spans)
+                for value in before:
+                    if spans[value][1] >= begin:
+                        spans[value][1] = now
+                now += 1
+            case ConditionalThunk(selector=selector, branches=branches):
+                before, begin = set(spans), now
+                _touch((selector,), now, spans)
+                now += 1
+                for branch in branches:
+                    now = _scan(branch, now, spans)
+                for value in before:
+                    if spans[value][1] >= begin:
+                        spans[value][1] = now
+                now += 1
+            case KernelThunk() | CopyThunk() | LibraryThunk():
+                read, written = accesses(thunk)
+                _touch((*read, *written), now, spans)
+                now += 1
+    return now
+
+
+def _touch(slices: Sequence[BufferSlice], now: int, spans: dict[int, list[int]]) -> None:
+    for s in slices:
+        if s.memory == "value":
+            spans.setdefault(s.index, [now, now])[1] = now
+
+
+def assign(lives: Mapping[int, Lifetime], alignment: int = ALIGNMENT) -> tuple[dict[int, int], int]:
+    """An offset for every value, a multiple of ``alignment``, and the arena's size.
+
+    Largest first, each in the smallest gap that is left between the values it meets: the greedy
+    order of Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference" (2020).
+    """
+    placed: list[tuple[int, int, Lifetime]] = []  # (offset, padded bytes, lifetime), by offset
+    offsets: dict[int, int] = {}
+    total = 0
+    order = sorted(lives, key=lambda v: (-lives[v].bytes, lives[v].start, v))
+    for value in order:
+        life = lives[value]
+        room = -(-life.bytes // alignment) * alignment
+        offset = _smallest_gap(life, room, placed)
+        offsets[value] = offset
+        if room:
+            insort(placed, (offset, room, life), key=lambda p: p[:2])
+        total = max(total, offset + room)
+    return offsets, total
+
+
+def _smallest_gap(life: Lifetime, room: int, placed: Sequence[tuple[int, int, Lifetime]]) -> int:
+    best: tuple[int, int] | None = None
+    end = 0
+    for offset, size, other in placed:
+        if not life.meets(other):
+            continue
+        gap = offset - end
+        if gap >= room and (best is None or gap < best[0]):
+            best = (gap, end)
+        end = max(end, offset + size)
+    return end if best is None else best[1]
+
+
+def place(thunks: Sequence[Thunk], where: Mapping[int, BufferSlice]) -> tuple[Thunk, ...]:
+    """The thunks with every ``value`` slice replaced by its place in ``where``."""
+
+    def at(s: BufferSlice) -> BufferSlice:
+        if s.memory != "value":
+            return s
+        home = where[s.index]
+        return replace(home, offset=home.offset + s.offset, bytes=s.bytes)
+
+    def one(thunk: Thunk) -> Thunk:
+        match thunk:
+            case KernelThunk(args=args):
+                return replace(thunk, args=tuple(map(at, args)))
+            case CopyThunk(source=source, target=target):
+                return replace(thunk, source=at(source), target=at(target))
+            case LibraryThunk(operands=operands, results=results):
+                read, written = tuple(map(at, operands)), tuple(map(at, results))
+                return replace(thunk, operands=read, results=written)
+            case WhileThunk(condition=condition, predicate=predicate, body=body):
+                inner = tuple(map(one, condition)), tuple(map(one, body))
+                return replace(thunk, condition=inner[0], predicate=at(predicate), body=inner[1])
+            case ConditionalThunk(selector=selector, branches=branches):
+                new = tuple(tuple(map(one, branch)) for branch in branches)
+                return replace(thunk, selector=at(selector), branches=new)
+
+    return tuple(map(one, thunks))

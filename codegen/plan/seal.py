@@ -1,0 +1,29 @@
+"""The seal: one digest over a plan and its kernels, to tell that they belong together.
+
+The program that runs a plan was compiled from it, and its kernels touch memory as the plan lays it
+out. So a saved model whose plan or kernels were changed must not run, however well each part of it
+is formed. The seal is compiled into the program, which therefore fits one plan only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from hashlib import sha256
+
+from .code import Code, parts
+from .nodes import Plan, to_json
+
+
+def plan_bytes(plan: Plan) -> bytes:
+    """The plan as it stands in a file."""
+    return json.dumps(to_json(plan), sort_keys=True).encode()
+
+
+def seal(plan: Plan, kernels: Mapping[str, Code], buffers: Mapping[str, tuple[int, ...]]) -> bytes:
+    """The digest, 32 bytes. ``buffers`` are the bytes of each kernel's arguments."""
+    digest = sha256(plan_bytes(plan))
+    for symbol, code in sorted(kernels.items()):
+        pieces = {kind: sha256(piece).hexdigest() for kind, piece in parts(code).items()}
+        digest.update(f"\n{symbol} {list(buffers[symbol])} {pieces}".encode())
+    return digest.digest()

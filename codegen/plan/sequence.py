@@ -1,0 +1,457 @@
+"""From a fused module to a plan: the order of the work, then a place for every value.
+
+A value is one array that some thunk makes. Tuples exist only here: an instruction's result is a
+tree of slices, and tuple, get-tuple-element and whole-buffer reshapes cost nothing. The state of a
+loop is copied to places of its own, and the body's result is copied back; ``coalesce`` then drops
+the copies that can be dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+import numpy as np
+
+from ...ir.dtypes import to_numpy
+from ...ir.errors import LimitError, UnsupportedError
+from ...ir.hlo.fuse.fusion import Fusion, Group
+from ...ir.hlo.layouts import ROW_MAJOR, Order, Orders
+from ...ir.hlo.library import library_call
+from ...ir.hlo.limits import ARRAY_BYTES, require_bytes
+from ...ir.hlo.nodes import (
+    AnyShape,
+    Computation,
+    HloModule,
+    Instruction,
+    Shape,
+    TokenShape,
+    TupleShape,
+)
+from ...ir.hlo.ops.registry import definition
+from ...ir.hlo.shape_text import show_shape
+from .coalesce import coalesce
+from .compiled import Compiled, kernels
+from .constants import Constants
+from .memory import ALIGNMENT, assign, lifetimes, place
+from .nodes import (
+    BufferSlice,
+    ConditionalThunk,
+    CopyThunk,
+    KernelThunk,
+    LibraryThunk,
+    Plan,
+    Thunk,
+    WhileThunk,
+)
+from .signature import ArraySpec, Tree, slots
+from .trips import trip_count
+
+Slices: TypeAlias = BufferSlice | tuple["Slices", ...]
+
+STEPS, STEPS_EACH = 1 << 13, 8
+"""Instructions that a plan may be made of: so many, and so many for each of the module's own.
+Control flow that calls one computation twice has it twice in its plan."""
+
+SIZE_BYTES = 4
+"""Live sizes of bounded dimensions are s32."""
+
+
+def make_plan(
+    module: HloModule,
+    fusions: Mapping[Computation, Fusion],
+    kernel: Callable[[Group], Compiled],
+    orders: Orders = ROW_MAJOR,
+    alignment: int = ALIGNMENT,
+) -> tuple[Plan, Constants]:
+    """The plan of a module's entry, and its constants.
+
+    ``fusions`` has the entry and every computation that control flow calls; ``kernel`` says what a
+    group was compiled to. ``orders`` are the layouts that the module had before it was optimized.
+    Values and constants begin at multiples of ``alignment``.
+    """
+    maker = _Sequence(fusions, kernel, alignment)
+    entry = module.entry
+    params, bindings, param_tree = _parameters(entry, orders.params)
+    thunks, root = maker.run(entry, bindings)
+    results, result_tree = _results(entry.root.shape, orders.results)
+    for i, (source, spec) in enumerate(zip(leaves(root), slots(results), strict=True)):
+        home = maker.value(spec.bytes, entry.root.name)
+        maker.homes[home.index] = BufferSlice("result", 0, spec.bytes, i)
+        thunks.append(CopyThunk(source, home, f"result {i}"))
+    kept = coalesce(thunks, maker.sizes, frozenset(maker.homes))
+    lives = lifetimes(kept, maker.sizes)
+    inside = {v: life for v, life in lives.items() if v not in maker.homes}
+    offsets, arena_bytes = assign(inside, alignment)
+    if arena_bytes > ARRAY_BYTES:
+        largest = maker.names[max(inside, key=lambda v: maker.sizes[v])]
+        require_bytes(arena_bytes, "the arena", f"{module.name}, in which `{largest}` is largest")
+    homes = {v: BufferSlice("arena", at, maker.sizes[v]) for v, at in offsets.items()}
+    plan = Plan(
+        thunks=place(kept, homes | maker.homes),
+        arena_bytes=arena_bytes,
+        constant_bytes=maker.constants.size,
+        params=params,
+        results=results,
+        param_tree=param_tree,
+        result_tree=result_tree,
+    )
+    return plan, maker.constants
+
+
+def leaves(tree: Slices) -> Iterator[BufferSlice]:
+    """The slices of a tree, left to right."""
+    if isinstance(tree, BufferSlice):
+        yield tree
+    else:
+        for branch in tree:
+            yield from leaves(branch)
+
+
+def _spread(shape: AnyShape, make: Callable[[Shape], Slices]) -> Slices:
+    match shape:
+        case Shape():
+            return make(shape)
+        case TupleShape(elements=elements):
+            return tuple(_spread(e, make) for e in elements)
+        case TokenShape():
+            return ()
+
+
+def _parameters(
+    entry: Computation, orders: Sequence[Order]
+) -> tuple[tuple[ArraySpec, ...], list[Slices], Tree]:
+    specs: list[ArraySpec] = []
+    trees = tuple(_signature(p.shape, orders, specs, p.name) for p in entry.parameters)
+    numbers = iter(range(len(slots(specs))))
+
+    def leaf(shape: Shape) -> Slices:
+        require_bytes(shape.bytes, show_shape(shape), f"a parameter of `{entry.name}`")
+        number = next(numbers)
+        data = BufferSlice("param", 0, shape.bytes, number)
+        sizes = [BufferSlice("param", 0, SIZE_BYTES, next(numbers)) for _ in bounded(shape)]
+        return (data, *sizes) if sizes else data
+
+    return tuple(specs), [_spread(p.shape, leaf) for p in entry.parameters], trees
+
+
+def _results(shape: AnyShape, orders: Sequence[Order]) -> tuple[tuple[ArraySpec, ...], Tree]:
+    specs: list[ArraySpec] = []
+    tree = _signature(shape, orders, specs)
+    return tuple(specs), tree
+
+
+def _signature(
+    shape: AnyShape, orders: Sequence[Order], specs: list[ArraySpec], name: str = ""
+) -> Tree:
+    """How the arrays of a shape stand in tuples, by number; they are added to ``specs``."""
+    match shape:
+        case Shape():
+            number = len(specs)
+            order = orders[number] if number < len(orders) else ()
+            specs.append(_spec(name or f"result {number}", shape, order))
+            return number
+        case TupleShape(elements=elements):
+            return tuple(_signature(e, orders, specs, name) for e in elements)
+        case TokenShape():
+            return ()
+
+
+def _spec(name: str, stored: Shape, order: Order) -> ArraySpec:
+    """An array that the program has as ``stored``, as its caller sees it."""
+    if not order:
+        return ArraySpec(name, stored.dtype, stored.dims, (), stored.dynamic)
+    places = [order.index(d) for d in range(stored.rank)]
+    dynamic = tuple(stored.dynamic[k] for k in places) if stored.dynamic else ()
+    return ArraySpec(name, stored.dtype, tuple(stored.dims[k] for k in places), order, dynamic)
+
+
+def bounded(shape: Shape) -> list[int]:
+    """The dimensions of which only the bound is known."""
+    return [d for d, marked in enumerate(shape.dynamic) if marked]
+
+
+def _sizes(shape: Shape, tree: Slices) -> dict[int, Slices]:
+    """Where the sizes of an array with bounded dimensions stand; its tree has them after it."""
+    return dict(zip(bounded(shape), tree[1:] if isinstance(tree, tuple) else (), strict=True))
+
+
+def _resized(i: Instruction, tree: Slices, size: Slices) -> Slices:
+    """``set-dimension-size``: the array where it is, with one size more or less after it."""
+    (d,) = i.attrs["dimensions"]
+    sizes = {**_sizes(i.operands[0].array, tree), d: size}
+    data = tree[0] if isinstance(tree, tuple) else tree
+    kept = [sizes[k] for k in bounded(i.array)]
+    return (data, *kept) if kept else data
+
+
+class _Sequence:
+    """Makes thunks on ``value`` slices, computation by computation."""
+
+    def __init__(
+        self,
+        fusions: Mapping[Computation, Fusion],
+        kernel: Callable[[Group], Compiled],
+        alignment: int,
+    ) -> None:
+        self.fusions = fusions
+        self.units = 0
+        self.limit = STEPS + STEPS_EACH * sum(len(c.instructions) for c in fusions)
+        self.kernel = kernel
+        self.sizes: dict[int, int] = {}
+        self.names: dict[int, str] = {}
+        self.homes: dict[int, BufferSlice] = {}
+        self.constants = Constants(alignment)
+
+    def value(self, nbytes: int, name: str) -> BufferSlice:
+        """A new value; ``name`` is that of what makes it."""
+        require_bytes(nbytes, "its value", f"`{name}`")
+        number = len(self.sizes)
+        self.sizes[number], self.names[number] = nbytes, name
+        return BufferSlice("value", 0, nbytes, number)
+
+    def values(self, i: Instruction) -> Slices:
+        return _spread(i.shape, lambda s: self.value(s.bytes, i.name))
+
+    def run(
+        self, computation: Computation, bindings: Sequence[Slices]
+    ) -> tuple[list[Thunk], Slices]:
+        """The thunks of a computation, and where its root's value then stands."""
+        self.units += len(computation.instructions)
+        if self.units > self.limit:
+            raise LimitError(
+                f"its {len(computation.instructions)} instructions bring the plan to {self.units}",
+                f"the limit for this module is {self.limit}, each branch and body written out",
+                f"`{computation.name}`",
+                asked=self.units,
+                limit=self.limit,
+            )
+        thunks: list[Thunk] = []
+        trees: dict[Instruction, Slices] = {}
+        owner = {o: g for g in self.fusions[computation].groups for o in g.outputs}
+        order = tuple(in_order(computation.root, owner))
+        packed = self.only_packed(order, computation.root)
+        for unit in order:
+            if isinstance(unit, Instruction):
+                if unit in packed:
+                    trees[unit] = BufferSlice("constant", 0, unit.array.bytes)
+                else:
+                    trees[unit] = self.instruction(unit, trees, bindings, thunks)
+                continue
+            made = [self.values(o) for o in unit.outputs]
+            trees.update(zip(unit.outputs, made, strict=True))
+            read = [s for i in unit.inputs for s in leaves(trees[i])]
+            written = [s for tree in made for s in leaves(tree)]
+            thunks += self.call(unit, read, written)
+        return thunks, trees[computation.root]
+
+    def call(
+        self, group: Group, read: list[BufferSlice], written: list[BufferSlice]
+    ) -> list[Thunk]:
+        """The call of a group's kernel, or of the one of two that its guard chooses."""
+        compiled = self.kernel(group)
+        if (guarded := compiled.guarded) is None:
+            return self.call_one(compiled, group.name, group.inputs, read, written)
+        name = f"{group.name}.always"
+        always = self.call_one(guarded.always, name, group.inputs, read, written)
+        if guarded.test is None:
+            return always
+        if guarded.after:  # the inputs must be there still
+            compiled = replace(compiled, sharing=replace(compiled.sharing, in_place=()))
+        own = self.call_one(compiled, group.name, group.inputs, read, written)
+        looked_at = group.outputs if guarded.after else group.inputs
+        where, right = written if guarded.after else read, self.value(1, name)
+        test = self.call_one(
+            guarded.test,
+            f"{group.name}.test",
+            [looked_at[n] for n in guarded.places],
+            [where[n] for n in guarded.places],
+            [right],
+        )
+        if guarded.after:
+            return [*own, *test, ConditionalThunk(right, ((), tuple(always)), group.name)]
+        return [*test, ConditionalThunk(right, (tuple(own), tuple(always)), group.name)]
+
+    def call_one(
+        self,
+        compiled: Compiled,
+        name: str,
+        inputs: Sequence[Instruction],
+        read: Sequence[BufferSlice],
+        written: Sequence[BufferSlice],
+    ) -> list[Thunk]:
+        """The call of a kernel, after the copies that its updates in place start from."""
+        read = list(read)
+        thunks: list[Thunk] = []
+        for index, pack in compiled.packs.items():
+            source = inputs[index]
+            literal = np.asarray(source.attrs["literal"], to_numpy(source.array.dtype))
+            read[index] = self.constants.add(pack(literal))
+        for output, start in compiled.sharing.updates:
+            thunks.append(CopyThunk(read[start], written[output], f"{name} start"))
+            read[start] = written[output]
+        if compiled.workspace:
+            written = [*written, self.value(compiled.workspace, name)]
+        in_place = compiled.sharing.in_place if len(written) == 1 else ()
+        args = (*read, *written)
+        thunks.append(
+            KernelThunk(compiled.symbol, args, len(written), compiled.key, name, in_place)
+        )
+        return thunks
+
+    def only_packed(
+        self, order: Sequence[Instruction | Group], root: Instruction
+    ) -> frozenset[Instruction]:
+        """The constants that kernels take in layouts of their own and nothing takes as they are."""
+        plain, packed = {root}, set[Instruction]()
+        for unit in order:
+            if isinstance(unit, Instruction):
+                plain.update(unit.operands)
+                continue
+            for kernel, inputs in kernels(self.kernel(unit), unit.inputs):
+                for n, i in enumerate(inputs):
+                    (packed if n in kernel.packs else plain).add(i)
+        return frozenset(packed - plain)
+
+    def instruction(
+        self,
+        i: Instruction,
+        trees: Mapping[Instruction, Slices],
+        bindings: Sequence[Slices],
+        thunks: list[Thunk],
+    ) -> Slices:
+        operands = [trees[o] for o in i.operands]
+        match i.opcode:
+            case "parameter":
+                return bindings[int(i.attrs["number"])]
+            case "constant":
+                return self.constant(i.shape, i.attrs["literal"])
+            case "tuple":
+                return tuple(operands)
+            case "get-tuple-element":
+                tree = operands[0]
+                assert isinstance(tree, tuple)
+                return tree[int(i.attrs["index"])]
+            case "after-all":
+                return ()
+            case "get-dimension-size":
+                return _sizes(i.operands[0].array, operands[0])[i.attrs["dimensions"][0]]
+            case "set-dimension-size":
+                return _resized(i, *operands)
+            case "while":
+                return self.loop(i, operands[0], thunks)
+            case "conditional":
+                return self.branches(i, operands, thunks)
+            case "call":
+                inner, root = self.run(i.attrs["to_apply"], operands)
+                thunks.extend(inner)
+                return root
+            case opcode if definition(opcode).alias:
+                return operands[0]
+            case opcode if definition(opcode).is_library:
+                return self.library(i, operands, thunks)
+            case opcode:
+                raise UnsupportedError(f"{opcode} {i.name}", "it stands outside every group")
+
+    def library(self, i: Instruction, operands: Sequence[Slices], thunks: list[Thunk]) -> Slices:
+        made = self.values(i)
+        read = tuple(s for tree in operands for s in leaves(tree))
+        thunks.append(LibraryThunk(library_call(i), read, tuple(leaves(made)), i.name))
+        return made
+
+    def constant(self, shape: AnyShape, literal: object) -> Slices:
+        if isinstance(literal, tuple):
+            assert isinstance(shape, TupleShape)
+            return tuple(map(self.constant, shape.elements, literal))
+        assert isinstance(shape, Shape)
+        return self.constants.add(np.asarray(literal, to_numpy(shape.dtype)))
+
+    def loop(self, i: Instruction, start: Slices, thunks: list[Thunk]) -> Slices:
+        state = self.values(i)
+        for source, home in zip(leaves(start), leaves(state), strict=True):
+            thunks.append(CopyThunk(source, home, f"{i.name} start"))
+        condition, predicate = self.run(i.attrs["condition"], [state])
+        body, after = self.run(i.attrs["body"], [state])
+        assert isinstance(predicate, BufferSlice)
+        body += self.parallel_copy(list(leaves(after)), list(leaves(state)), f"{i.name} next")
+        trips = trip_count(i)
+        thunks.append(WhileThunk(tuple(condition), predicate, tuple(body), i.name, trips))
+        return state
+
+    def parallel_copy(
+        self, sources: Sequence[BufferSlice], targets: Sequence[BufferSlice], name: str
+    ) -> list[Thunk]:
+        """Copies as if at once: a source that is also a target goes by way of a new value."""
+        overwritten = {t.index for t in targets}
+        first: list[Thunk] = []
+        then: list[Thunk] = []
+        for source, target in zip(sources, targets, strict=True):
+            if source == target:
+                continue
+            if source.memory == "value" and source.index in overwritten:
+                saved = self.value(source.bytes, name)
+                first.append(CopyThunk(source, saved, name))
+                source = saved
+            then.append(CopyThunk(source, target, name))
+        return first + then
+
+    def branches(self, i: Instruction, operands: Sequence[Slices], thunks: list[Thunk]) -> Slices:
+        selector, *arguments = operands
+        assert isinstance(selector, BufferSlice)
+        result = self.values(i)
+        done: list[tuple[Thunk, ...]] = []
+        for computation, argument in zip(branch_computations(i), arguments, strict=True):
+            inner, root = self.run(computation, [argument])
+            for source, home in zip(leaves(root), leaves(result), strict=True):
+                inner.append(CopyThunk(source, home, i.name))
+            done.append(tuple(inner))
+        thunks.append(ConditionalThunk(selector, tuple(done), i.name))
+        return result
+
+
+def branch_computations(i: Instruction) -> tuple[Computation, ...]:
+    """A conditional's branches; of two-way ones the true branch first."""
+    if "branch_computations" in i.attrs:
+        found: tuple[Computation, ...] = i.attrs["branch_computations"]
+        return found
+    return i.attrs["true_computation"], i.attrs["false_computation"]
+
+
+def called(i: Instruction) -> tuple[Computation, ...]:
+    """The computations that control flow runs as code of its own."""
+    match i.opcode:
+        case "while":
+            return i.attrs["condition"], i.attrs["body"]
+        case "conditional":
+            return branch_computations(i)
+        case "call":
+            return (i.attrs["to_apply"],)
+        case _:
+            return ()
+
+
+def in_order(
+    root: Instruction, owner: Mapping[Instruction, Group]
+) -> Iterator[Instruction | Group]:
+    """Groups and the instructions outside them, each after what it needs; only what the root
+    needs."""
+    seen: set[Instruction | Group] = set()
+    stack: list[tuple[Instruction | Group, Iterator[Instruction]]] = []
+
+    def enter(i: Instruction) -> None:
+        unit = owner.get(i, i)
+        if unit not in seen:
+            seen.add(unit)
+            needs = unit.operands if isinstance(unit, Instruction) else unit.inputs
+            stack.append((unit, iter(needs)))
+
+    enter(root)
+    while stack:
+        unit, needs = stack[-1]
+        need = next(needs, None)
+        if need is not None:
+            enter(need)
+        else:
+            stack.pop()
+            yield unit

@@ -1,0 +1,55 @@
+"""Which memory a kernel's outputs may share with its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from ...ir.hlo.nodes import Computation, Instruction, Shape
+from ...ir.loop.nodes import Block, Buffer, Func, Seq, Stmt
+from ...ir.loop.visit import seq, walk
+from ...te.from_hlo.scalars import is_elementwise
+from .code import Sharing
+
+
+def in_place_inputs(computation: Computation) -> tuple[int, ...]:
+    """The parameters, by number, whose elements are needed only for the result's element at the
+    same place: the result may then be written over them.
+
+    ``out[i] = f(p[i], q[0])``  ->  p
+    """
+    root = computation.root
+    if not isinstance(root.shape, Shape):
+        return ()
+    dims = root.array.dims
+    unsafe: set[Instruction] = set()
+    for i in reversed(computation.instructions):
+        aligned = isinstance(i.shape, Shape) and i.shape.dims == dims and is_elementwise(i)
+        if i in unsafe or not (aligned or i.opcode in ("parameter", "constant")):
+            unsafe.update(i.operands)
+    return tuple(
+        n
+        for n, p in enumerate(computation.parameters)
+        if p not in unsafe and isinstance(p.shape, Shape) and p.shape.dims == dims and p is not root
+    )
+
+
+def without_copies(func: Func) -> tuple[Func, Sharing]:
+    """``out = p; out[i] = u``  ->  ``out[i] = u``, for outputs noted as updates of an input."""
+    inputs = len(func.params) - func.outputs
+    updates = tuple(
+        (o, i) for o in range(func.outputs) if isinstance(i := func.notes.get(f"alias{o}"), int)
+    )
+    if not updates or not isinstance(func.body, Seq):
+        return func, Sharing()
+    started = {func.params[inputs + o] for o, _ in updates}
+    kept = [s for s in func.body.stmts if not _is_copy(s, started)]
+    if len(kept) != len(func.body.stmts) - len(updates):
+        return func, Sharing()
+    notes = {k: v for k, v in func.notes.items() if not k.startswith("alias")}
+    return replace(func, body=seq(*kept), notes=notes), Sharing(updates=updates)
+
+
+def _is_copy(s: Stmt, targets: Collection[Buffer]) -> bool:
+    inside = [b for b in walk(s) if isinstance(b, Block)]
+    return len(inside) == 1 and "copy" in inside[0].notes and inside[0].writes[0].buffer in targets

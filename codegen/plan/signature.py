@@ -1,0 +1,77 @@
+"""The signature of an executable: its arrays as Python sees them, and as native code takes them.
+
+Native code takes an array of bounded dimensions at its bound, and each of its sizes as an s32 of
+its own, which follows the array in the order of the dimensions in memory. Together these are the
+array's slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from ...ir.dtypes import DType, s32
+
+Tree: TypeAlias = int | tuple["Tree", ...]  # how leaves, by number, are nested in tuples
+
+
+@dataclass(frozen=True, slots=True)
+class ArraySpec:
+    """An argument or a result as Python sees it.
+
+    ``order`` are its dimensions as they lie in memory, the slowest first; empty for row-major.
+    ``dynamic[d]`` tells that ``dims[d]`` is only the bound of a dimension, as in HLO's shapes.
+    """
+
+    name: str
+    dtype: DType
+    dims: tuple[int, ...]
+    order: tuple[int, ...] = ()
+    dynamic: tuple[bool, ...] = ()
+
+    def __str__(self) -> str:
+        marks = self.dynamic or (False,) * len(self.dims)
+        sizes = (f"<={d}" if m else str(d) for d, m in zip(self.dims, marks, strict=True))
+        return f"{self.dtype.name}[{','.join(sizes)}]"
+
+    def takes(self, shape: tuple[int, ...]) -> bool:
+        """Whether an array of this shape fits."""
+        if not self.dynamic:
+            return shape == self.dims
+        rows = zip(shape, self.dims, self.dynamic, strict=False)
+        return len(shape) == len(self.dims) and all(n == d or (m and n < d) for n, d, m in rows)
+
+    @property
+    def stored(self) -> tuple[int, ...]:
+        """The dimensions of the row-major array that has the same bytes."""
+        return tuple(self.dims[d] for d in self.order) if self.order else self.dims
+
+    @property
+    def bytes(self) -> int:
+        """Size of the array in bytes, at its bounds."""
+        size = self.dtype.bytes
+        for d in self.dims:
+            size *= d
+        return size
+
+
+def is_bounded(specs: Sequence[ArraySpec]) -> bool:
+    """Whether any array has a bounded dimension."""
+    return any(any(s.dynamic) for s in specs)
+
+
+def bounded_dims(spec: ArraySpec) -> list[int]:
+    """The dimensions, as they are stored, of which only the bound is known."""
+    order = spec.order or range(len(spec.dims))
+    return [k for k, d in enumerate(order) if spec.dynamic and spec.dynamic[d]]
+
+
+def slots(specs: Sequence[ArraySpec]) -> tuple[ArraySpec, ...]:
+    """What native code takes for these arrays: each at its bound, followed by its sizes."""
+    found: list[ArraySpec] = []
+    for spec in specs:
+        found.append(replace(spec, dynamic=()))
+        for d in bounded_dims(spec):
+            found.append(ArraySpec(f"size {d} of {spec.name}", s32, ()))
+    return tuple(found)

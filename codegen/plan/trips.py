@@ -1,0 +1,109 @@
+"""How often a loop runs, where its HLO says so: a counter from a constant to a constant.
+
+A host that knows need not ask the device after every turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from ...ir.hlo.nodes import Instruction, Shape
+
+HOLDS: Mapping[str, Callable[[int, int], bool]] = {
+    "LT": lambda a, b: a < b,
+    "LE": lambda a, b: a <= b,
+    "GT": lambda a, b: a > b,
+    "GE": lambda a, b: a >= b,
+    "NE": lambda a, b: a != b,
+}
+MIRRORED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE"}
+
+
+def trip_count(loop: Instruction) -> int | None:
+    """The number of turns of a ``while``; None where it depends on what is computed.
+
+    ``while (i < 10) i = i + 1``, from 3  ->  7
+    """
+    test = _test(loop.attrs["condition"].root)
+    if test is None:
+        return None
+    number, direction, limit = test
+    start = _constant(_element(loop.operands[0], number))
+    step = _step(loop.attrs["body"].root, number)
+    if start is None or not step:
+        return None
+    count = _count(start, step, direction, limit)
+    if count is None:
+        return None
+    shape = loop.attrs["condition"].root.operands[0].shape
+    assert isinstance(shape, Shape)
+    return count if _fits(start + count * step, shape) else None
+
+
+def _test(root: Instruction) -> tuple[int, str, int] | None:
+    """(number of the counter in the state, direction, limit) of ``counter <direction> limit``."""
+    if root.opcode != "compare" or root.attrs["direction"] not in HOLDS:
+        return None
+    left, right = root.operands
+    for counter, bound, direction in (
+        (left, right, root.attrs["direction"]),
+        (right, left, MIRRORED[root.attrs["direction"]]),
+    ):
+        number, limit = _number(counter), _constant(bound)
+        if number is not None and limit is not None:
+            return number, direction, limit
+    return None
+
+
+def _step(root: Instruction, number: int) -> int | None:
+    """What one turn adds to a counter of the state."""
+    after = _element(root, number)
+    if after is None or after.opcode not in ("add", "subtract"):
+        return None
+    left, right = after.operands
+    if _number(left) == number and (step := _constant(right)) is not None:
+        return step if after.opcode == "add" else -step
+    if after.opcode == "add" and _number(right) == number:
+        return _constant(left)
+    return None
+
+
+def _count(start: int, step: int, direction: str, limit: int) -> int | None:
+    """The turns until the test fails; None if it never does."""
+    if not HOLDS[direction](start, limit):
+        return 0
+    if direction == "NE":
+        turns, rest = divmod(limit - start, step)
+        return turns if turns > 0 and not rest else None
+    if (step > 0) != (direction in ("LT", "LE")):
+        return None  # away from the limit
+    last = direction in ("LE", "GE")  # the limit itself has a turn
+    return (abs(limit - start) + last + abs(step) - 1) // abs(step)
+
+
+def _fits(value: int, shape: Shape) -> bool:
+    """Can the counter hold its last value? Else it wraps around and the loop goes on."""
+    low = -(1 << shape.dtype.bits - 1) if shape.dtype.kind == "signed" else 0
+    high = (1 << shape.dtype.bits - (shape.dtype.kind == "signed")) - 1
+    return low <= value <= high
+
+
+def _number(x: Instruction) -> int | None:
+    """Which element of the computation's parameter this is."""
+    if x.opcode == "get-tuple-element" and x.operands[0].opcode == "parameter":
+        return int(x.attrs["index"])
+    return None
+
+
+def _element(state: Instruction, number: int) -> Instruction | None:
+    return state.operands[number] if state.opcode == "tuple" else None
+
+
+def _constant(x: Instruction | None) -> int | None:
+    if x is None or x.opcode != "constant" or not isinstance(x.shape, Shape):
+        return None
+    if x.shape.dims or not x.shape.dtype.is_int:
+        return None
+    return int(np.asarray(x.attrs["literal"]).item())

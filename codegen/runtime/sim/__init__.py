@@ -1,0 +1,1 @@
+"""What runs simulated GPU code: one run at a time, and what it found."""

@@ -1,0 +1,32 @@
+"""Executables whose kernels are simulated: native code that is asked, after a run, how it went."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...plan.bundle import Bundle
+from ...plan.loaded import ThunkTime
+from ..arguments import Array
+from ..native import Native
+from .process import watching
+
+
+def load(bundle: Bundle) -> Simulated:
+    """Load a bundle for a simulated GPU."""
+    return Simulated(bundle)
+
+
+class Simulated(Native):
+    """A bundle's simulated code, loaded. Runs come one after the other."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        super().__init__(bundle)
+        self.call = self._slow
+
+    def run_arrays(self, arrays: Sequence[Array], results: Sequence[Array]) -> None:
+        with watching(self.library):
+            super().run_arrays(arrays, results)
+
+    def profile(self, args: Sequence[object], rounds: int) -> tuple[ThunkTime, ...]:
+        with watching(self.library):
+            return super().profile(args, rounds)

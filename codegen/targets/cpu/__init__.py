@@ -1,0 +1,1 @@
+"""Processors: object code, the native program and its runtime."""

@@ -1,0 +1,51 @@
+"""The backend for processors: object code, and one native function that runs the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+
+from ....ir.loop.nodes import Func
+from ....ir.target import Target
+from ...emit.module import function_module
+from ...emit.polls import poll_points
+from ...plan.code import Code, polls
+from ...plan.nodes import Plan
+from ..registry import Backend, Program, Stage, backend
+from ..timings import timed
+from . import entry_ir, interrupts_ir, pool, program
+from . import toolchain as cpu
+
+
+@cache
+def shared_runtime(host: Target) -> tuple[bytes, ...]:
+    """Return the object code of what all executables of a process share."""
+    modules = (pool, entry_ir, interrupts_ir)
+    return tuple(cpu.compile(module.module_text(host), host) for module in modules)
+
+
+def emit(func: Func, target: Target) -> str:
+    """Return the LLVM text of a flat function; see ``registry.emit``."""
+    return function_module(func, target, poll_points(func, target))
+
+
+def compile_native(flat: Func, target: Target, timings: dict[str, float]) -> Code:
+    """Return the object code of a flat function, of a simulated GPU's as well."""
+    with timed(timings, "emit"):
+        text = backend(target).emit(flat, target)
+    with timed(timings, "llvm"):
+        return cpu.compile(text, target.host)
+
+
+def native_stages(text: str, target: Target) -> Iterator[Stage]:
+    """Yield the stages after LLVM's text: assembly."""
+    yield "asm", lambda: cpu.assembly(text, target.host)
+
+
+def _finish(plan: Plan, seal: bytes, target: Target, kernels: Mapping[str, Code]) -> Program:
+    polling = [symbol for symbol, code in kernels.items() if polls(code)]
+    text = program.module_text(plan, seal, target, polling=polling)
+    return Program(cpu.compile(text, target), shared_runtime(target))
+
+
+BACKEND = Backend(emit, compile_native, native_stages, _finish, shared_runtime)

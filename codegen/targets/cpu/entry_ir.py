@@ -1,0 +1,28 @@
+"""The C function behind every executable, ``nw_call``, in LLVM IR; see ``entry``."""
+
+from __future__ import annotations
+
+from ....ir.target import Target
+from ...emit.llvm.template import render
+from ...plan.symbols import FAILED, INTERRUPTED, NO_MEMORY
+from ...runtime.layout import AS_TUPLE, ENTRY, PARAMETER, PY_BUFFER, RECORD, RELEASE_GIL, RESULT
+
+_C_CONTIGUOUS, _FORMAT, _WRITABLE = 0x38, 0x4, 0x1  # CPython's flags of a buffer, PyBUF_...
+
+
+def module_text(target: Target) -> str:
+    """Return the entry's LLVM module; it is the same for every executable."""
+    names = {
+        "triple": target.triple,
+        "FAILED": FAILED,
+        "INTERRUPTED": INTERRUPTED,
+        "NO_MEMORY": NO_MEMORY,
+        "RELEASE_GIL": RELEASE_GIL,
+        "AS_TUPLE": AS_TUPLE,
+        "C_CONTIGUOUS": _C_CONTIGUOUS,
+        "WITH_FORMAT": _C_CONTIGUOUS | _FORMAT,
+        "WRITABLE": _WRITABLE,
+    }
+    tables = [s.names for s in (ENTRY, PARAMETER, RESULT, PY_BUFFER, RECORD)]
+    pages = "entry_ir_linux.ll" if "linux" in target.triple else "entry_ir_other.ll"
+    return render(__package__, "entry_ir.ll", tables, names) + render(__package__, pages)

@@ -1,0 +1,121 @@
+"""Launches as NVPTX kernels: ``ptx_kernel`` functions of one module, for LLVM's PTX back-end.
+
+Shared memory is one dynamic array for all kernels. A pointer is generic in the text; LLVM finds out
+which are global. A buffer that a launch only reads, and that no other overlaps, is read through the
+read-only cache.
+"""
+
+from __future__ import annotations
+
+from ....ir.dtypes import index, s32
+from ....ir.loop.nodes import AllReduce, Buffer, For, Func, Intrinsic, Kind, Scope, Stmt
+from ...emit.expr import Emitter
+from ...emit.launches import Device, Nest
+from ...emit.llvm.core import Function, Value
+from ...lower.passes.workspace import workspace_bytes
+from .lanes import emit_intrinsic
+from .reduce import Reducer
+
+PARAM_ALIGN = 16  # bytes: of every buffer of a caller
+WORKSPACE_ALIGN = 256
+_DYNAMIC = "@nw_shared = external addrspace(3) global [0 x i8], align 128"
+_REGISTERS = {"threadIdx": "tid", "blockIdx": "ctaid"}
+
+
+class Nvptx(Device):
+    """The device that writes PTX kernels."""
+
+    def __init__(self, em: Emitter, func: Func) -> None:
+        self.em, self.func = em, func
+        em.nvidia = True
+        self.nest: Nest | None = None
+        self.reducer: Reducer | None = None
+        self.globals: list[str] = [_DYNAMIC]
+        self.attributes: list[str] = []
+        self.notes: list[str] = []
+
+    def open_launch(self, nest: Nest) -> None:
+        em, func = self.em, self.func
+        self.nest, self.reducer = nest, Reducer(em, nest)
+        params = []
+        for n, buffer in enumerate(func.params):
+            params.append(f"ptr {self._promises(nest, buffer)}align {PARAM_ALIGN} %p{n}")
+        if workspace_bytes(func.body):
+            params.append(f"ptr {self._work(nest)}align {WORKSPACE_ALIGN} %workspace")
+        em.buffers = {b: Value(f"%p{n}", index) for n, b in enumerate(func.params)}
+        em.function = Function(nest.symbol, ", ".join(params), em.target)
+
+    def _promises(self, nest: Nest, buffer: Buffer) -> str:
+        """What is known of a parameter's memory in this launch."""
+        if self.func.notes.get("in_place") or buffer in nest.exchanged:
+            return ""
+        return "noalias " if buffer in nest.stored else "noalias readonly "
+
+    def _work(self, nest: Nest) -> str:
+        inside = set(nest.around)
+        if inside & nest.exchanged:
+            return ""
+        return "noalias " if inside & nest.stored else "noalias readonly "
+
+    def close_launch(self, nest: Nest) -> None:
+        number = len(self.attributes)
+        asked = {"nvvm.reqntid": ",".join(map(str, nest.block))}
+        if blocks := _notes(nest.body).get("min_blocks"):
+            asked["nvvm.minctasm"] = str(blocks)
+        words = " ".join(f'"{key}"="{value}"' for key, value in asked.items())
+        self.attributes.append(f"attributes #{number} = {{ nounwind {words} }}")
+        self.notes.append(_annotation(nest, blocks))
+        assert self.reducer is not None
+        self.globals += self.reducer.globals()
+        self.em.finished.append(self.em.function.text(f"#{number}", "ptx_kernel "))
+
+    def module(self, nests: tuple[Nest, ...]) -> str:
+        em = self.em
+        head = f'target triple = "{em.target.triple}"'
+        declared = sorted(em.declarations.values())
+        numbers = ", ".join(f"!{n}" for n in range(len(self.notes)))
+        notes = [f"!nvvm.annotations = !{{{numbers}}}"]
+        notes += [f"!{n} = !{{{text}}}" for n, text in enumerate(self.notes)]
+        parts = [head, "", *self.globals, "", *em.finished, *declared, "", *self.attributes, *notes]
+        return "\n".join([*parts, ""])
+
+    def thread_index(self, name: str) -> Value:
+        assert self.nest is not None
+        kind, _, axis = name.partition(".")
+        extents = self.nest.block if kind == "threadIdx" else self.nest.grid
+        call = f"llvm.nvvm.read.ptx.sreg.{_REGISTERS[kind]}.{axis}"
+        self.em.declare(call, "i32", [])
+        text = f"call range(i32 0, {extents['xyz'.index(axis)]}) i32 @{call}()"
+        return self.em.pure(text, s32, 0, 0)
+
+    def shared(self, buffer: Buffer, offset: int) -> Value:
+        assert buffer.scope is Scope.SHARED
+        place = f"getelementptr (i8, ptr addrspace(3) @nw_shared, i64 {offset})"
+        return Value(f"addrspacecast (ptr addrspace(3) {place} to ptr)", index)
+
+    def intrinsic(self, s: Intrinsic) -> None:
+        emit_intrinsic(self.em, s)
+
+    def all_reduce(self, s: AllReduce) -> None:
+        assert self.reducer is not None
+        self.reducer.emit(s)
+
+    def access(self, buffer: Buffer, pointer: Value, size: int, write: bool, depth: int) -> None:
+        """Nothing: the hardware sees to it."""
+
+
+def _annotation(nest: Nest, blocks: int | str | None) -> str:
+    """A launch's bounds as LLVM before 21 reads them."""
+    bounds = {f"reqntid{axis}": n for axis, n in zip("xyz", nest.block, strict=True)}
+    words = [f'!"{key}", i32 {value}' for key, value in bounds.items()]
+    words += [f'!"minctasm", i32 {blocks}'] if blocks else []
+    return ", ".join([f"ptr @{nest.symbol}", *words])
+
+
+def _notes(s: Stmt) -> dict[str, int | str]:
+    """The notes of a launch's thread loops."""
+    found: dict[str, int | str] = {}
+    while isinstance(s, For) and s.kind is Kind.THREAD:
+        found |= s.notes
+        s = s.body
+    return found

@@ -1,0 +1,138 @@
+"""Barriers, asynchronous copies and matrix instructions of a GPU's thread, as NVPTX intrinsics."""
+
+from __future__ import annotations
+
+from ....ir.dtypes import DType, f16, f32, index, s32, u32
+from ....ir.errors import UnsupportedError, VerifyError
+from ....ir.loop.intrinsics import TABLE, Matrix
+from ....ir.loop.nodes import Intrinsic, Load, Region
+from ...emit.expr import Emitter
+from ...emit.llvm.core import Value
+
+
+def emit_intrinsic(em: Emitter, s: Intrinsic) -> None:
+    """The code of one intrinsic. ``UnsupportedError`` where the architecture lacks it."""
+    row = TABLE.get(s.name)
+    if row is None or row.lane is None:
+        raise UnsupportedError(f"intrinsic {s.name}", "no thread can do it by itself")
+    if not row.on(em.target.gpu):
+        raise UnsupportedError(f"intrinsic {s.name} for {em.target.cpu}", f"it needs sm_{row.sm}")
+    match s.name.split("."):
+        case ["barrier"]:
+            _call(em, "llvm.nvvm.barrier0")
+        case ["warp_barrier"]:
+            _call(em, "llvm.nvvm.bar.warp.sync", "i32 -1")
+        case ["copy_async" | "copy_async_zfill"]:
+            _copy(em, s)
+        case ["commit_async"]:
+            _call(em, "llvm.nvvm.cp.async.commit.group")
+        case ["wait_async"]:
+            _call(em, "llvm.nvvm.cp.async.wait.group", f"i32 {s.args[0]}")
+        case ["ldmatrix", *how]:
+            _load_matrix(em, s, how)
+        case ["mma", shape, operands, _] if row.matrix is not None:
+            _mma(em, s, shape, operands, row.matrix)
+        case _:
+            raise UnsupportedError(f"intrinsic {s.name}", "there is no PTX for it")
+
+
+def _call(em: Emitter, name: str, *operands: str) -> None:
+    em.declare(name, "void", [" ".join(o.split()[:-1]) for o in operands])
+    em.function.write(f"call void @{name}({', '.join(operands)})")
+
+
+def _start(em: Emitter, r: Region) -> Value:
+    """The address of a box of a flat buffer."""
+    (only,) = r.ranges
+    form = em.form(only.start)
+    if form is None:
+        raise VerifyError(f"a box of {r.buffer.name}", "it begins elsewhere in every lane")
+    return em.pointer(r.buffer, form)
+
+
+def _in_space(em: Emitter, pointer: Value, space: int) -> str:
+    text = f"addrspacecast ptr {pointer.text} to ptr addrspace({space})"
+    cast = em.pure(text, index, 0, pointer.depth)
+    return f"ptr addrspace({space}) {cast.text}"
+
+
+def _copy(em: Emitter, s: Intrinsic) -> None:
+    (size,) = s.args
+    way = "cg" if size == 16 else "ca"  # past the first-level cache where that can be
+    name = f"llvm.nvvm.cp.async.{way}.shared.global.{size}"
+    operands = [_in_space(em, _start(em, s.writes[0]), 3), _in_space(em, _start(em, s.reads[0]), 1)]
+    if s.name == "copy_async_zfill":
+        count = s.reads[1]
+        operands.append(str(em.value(Load(count.buffer, (count.ranges[0].start,)))))
+        name += ".s"
+    _call(em, name, *operands)
+
+
+def _words(em: Emitter, r: Region, count: int, dtype: DType) -> list[Value]:
+    """The elements of a thread's own box, as ``dtype`` of as many bits."""
+    start, found = r.ranges[0].start, []
+    form = em.form(start)
+    assert form is not None
+    for k in range(count):
+        at = em.offset(em.pointer(r.buffer, form), em.const(k, index), _element(dtype))
+        text = f"load {_element(dtype)}, ptr {at.text}, align 4"
+        found.append(em.read(text, dtype, 0, r.buffer, at, at.depth))
+    return found
+
+
+def _element(dtype: DType) -> str:
+    return "float" if dtype == f32 else "i32"
+
+
+def _put_words(em: Emitter, r: Region, result: Value, type_: str, count: int) -> None:
+    start = _start(em, r)
+    element = type_.strip("{} ").split(", ")[0]
+    for k in range(count):
+        word = em.function.result(f"extractvalue {type_} {result.text}, {k}", s32)
+        at = em.offset(start, em.const(k, index), element)
+        em.function.write(f"store {element} {word.text}, ptr {at.text}, align 4")
+    em.function.forget(r.buffer)
+
+
+def _load_matrix(em: Emitter, s: Intrinsic, how: list[str]) -> None:
+    number, trans = how[0], ".trans" if how[1:] == ["trans"] else ""
+    count = {"x1": 1, "x2": 2, "x4": 4}[number]
+    name = f"llvm.nvvm.ldmatrix.sync.aligned.m8n8.{number}{trans}.b16.p3"
+    pointer = _in_space(em, _start(em, s.reads[0]), 3)
+    type_ = "i32" if count == 1 else f"{{ {', '.join(['i32'] * count)} }}"
+    em.declare(name, type_, ["ptr addrspace(3)"])
+    result = em.function.result(f"call {type_} @{name}({pointer})", s32)
+    if count == 1:
+        at = _start(em, s.writes[0])
+        em.function.write(f"store i32 {result.text}, ptr {at.text}, align 4")
+        em.function.forget(s.writes[0].buffer)
+    else:
+        _put_words(em, s.writes[0], result, type_, count)
+
+
+def _mma(em: Emitter, s: Intrinsic, shape: str, operands: str, matrix: Matrix) -> None:
+    """``mma.m16n8k16.bf16.f32``: C += A B for the tiles that the 32 threads hold together."""
+    sums, (a, b, c) = matrix.sums, matrix.words
+    kinds = f"{sums}.{sums}" if operands == "f16" else operands
+    name = f"llvm.nvvm.mma.{shape}.row.col.{kinds}"
+    words = [*_words(em, s.reads[1], a, u32), *_words(em, s.reads[2], b, u32)]
+    given = [*(_operand(em, w, operands) for w in words), *_words(em, s.reads[0], c, sums)]
+    type_ = f"{{ {', '.join([_element(sums)] * c)} }}"
+    em.declare(name, type_, [g.type for g in given])
+    call = f"call {type_} @{name}({', '.join(map(str, given))}) convergent"
+    result = em.function.result(call, sums)
+    _put_words(em, s.writes[0], result, type_, c)
+
+
+def _operand(em: Emitter, word: Value, operands: str) -> Value:
+    """A word of a matrix as the instruction takes it; f32 is rounded as ``tf32`` says."""
+    match operands:
+        case "f16":
+            return em.pure(f"bitcast i32 {word.text} to <2 x half>", f16, 2, word.depth)
+        case "tf32":
+            number = em.cast("bitcast", word, f32)
+            name = "llvm.nvvm.f2tf32.rna"
+            em.declare(name, "i32", ["float"])
+            return em.pure(f"call i32 @{name}({number})", u32, 0, number.depth)
+        case _:
+            return word

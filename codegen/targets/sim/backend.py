@@ -1,0 +1,45 @@
+"""The backend for simulated GPUs: their schedules as object code for this processor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+
+from ....ir.loop.nodes import Func
+from ....ir.target import Target
+from ...emit.module import launches_module
+from ...emit.polls import poll_points
+from ...plan.code import Code
+from ...plan.nodes import Plan
+from ...plan.symbols import SIMULATION_FAILED
+from ..cpu import program
+from ..cpu import toolchain as cpu
+from ..cpu.backend import compile_native, native_stages, shared_runtime
+from ..registry import Backend, Program
+from .device import Simulator
+from .roll import roll
+from .runtime_ir import module_text
+
+
+@cache
+def _own_runtime(host: Target) -> bytes:
+    return cpu.compile(module_text(host), host)
+
+
+def runtime(target: Target) -> tuple[bytes, ...]:
+    """Return what all executables share, and the simulator, whose state is per library."""
+    return (*shared_runtime(target.host), _own_runtime(target.host))
+
+
+def emit(func: Func, target: Target) -> str:
+    """Return the LLVM text of a flat function; see ``registry.emit``."""
+    rolled = roll(func)
+    return launches_module(rolled, target, Simulator, poll_points(rolled, target))
+
+
+def _finish(plan: Plan, seal: bytes, target: Target, kernels: Mapping[str, Code]) -> Program:
+    text = program.module_text(plan, seal, target.host, SIMULATION_FAILED)
+    return Program(cpu.compile(text, target.host), runtime(target))
+
+
+BACKEND = Backend(emit, compile_native, native_stages, _finish, runtime)

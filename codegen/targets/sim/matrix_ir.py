@@ -1,0 +1,139 @@
+"""Warp operations in LLVM IR: ``ldmatrix``, reductions across threads, and matrix products.
+
+What each thread deposited are addresses: ``slots`` is the first thread's, ``stride`` bytes lie
+between one thread's and the next. The first two are in ``matrix_ir.ll``; a product is written
+out for the modules that use it, its index maps taken from ``intrinsics.Matrix``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ....ir.dtypes import bf16, f16, s8
+from ....ir.loop.intrinsics import WARP, Matrix
+from ...emit.llvm.template import render
+
+
+def product_symbol(name: str) -> str:
+    """The function of a matrix product."""
+    return f"nw_sim_{name.replace('.', '_')}"
+
+
+def product_text(name: str, x: Matrix) -> str:
+    """A matrix product of one warp; each thread's slots: result, sums, a, b.
+
+    Operands are spread out as sums' type, row by row; then one vector of n sums for each row is
+    accumulated in order of k, products rounded once.
+    """
+    number = "i32" if x.operands == s8 else "float"
+    words = x.words
+    symbol = product_symbol(name)
+    parts = (("a", x.a, words[0] * x.per_word, x.k), ("b", x.b, words[1] * x.per_word, x.n))
+    tables = [
+        _table(f"{symbol}_{part}", place, count, width)
+        for part, place, count, width in (*parts, ("c", x.c, words[2], x.n))
+    ]
+    body = [
+        *_gather(symbol, "c", 8, words[2], 1, number, _plain(number)),
+        *_gather(symbol, "a", 16, words[0], x.per_word, number, _unpacked(x)),
+        *_gather(symbol, "b", 24, words[1], x.per_word, number, _unpacked(x)),
+    ]
+    whole = number == "i32"
+    names = {
+        "symbol": symbol,
+        "number": number,
+        "a": x.m * x.k,
+        "b": x.k * x.n,
+        "c": x.m * x.n,
+        "m": x.m,
+        "n": x.n,
+        "k": x.k,
+        "gather": "\n".join(f"  {line}" for line in body),
+        "scatter": "\n".join(f"  {line}" for line in _scatter(symbol, words[2], number)),
+        "mul": "mul" if whole else "fmul",
+        "add": "add" if whole else "fadd",
+    }
+    return "\n".join([*tables, render(__package__, "matrix_ir_product.ll", names=names)])
+
+
+def _table(name: str, place: Callable[[int, int], tuple[int, int]], count: int, width: int) -> str:
+    """Where in a matrix of so many columns the elements of each lane belong."""
+    pairs = (place(lane, e) for lane in range(WARP) for e in range(count))
+    items = ", ".join(f"i32 {row * width + column}" for row, column in pairs)
+    return f"@{name} = private constant [{WARP * count} x i32] [{items}]\n"
+
+
+def _plain(number: str) -> list[str]:
+    return [f"%$w.e0 = bitcast i32 %$w to {number}"]
+
+
+def _unpacked(x: Matrix) -> list[str]:
+    """The elements of the word ``%$w`` as ``%$w.e0``, ``%$w.e1``, ..."""
+    if x.operands == f16:
+        lines = ["%$w.h = bitcast i32 %$w to <2 x half>"]
+        for e in (0, 1):
+            lines.append(f"%$w.h{e} = extractelement <2 x half> %$w.h, i64 {e}")
+            lines.append(f"%$w.e{e} = fpext half %$w.h{e} to float")
+        return lines
+    if x.operands == bf16:
+        high = ["%$w.b0 = shl i32 %$w, 16", "%$w.b1 = and i32 %$w, -65536"]
+        return [*high, *(f"%$w.e{e} = bitcast i32 %$w.b{e} to float" for e in (0, 1))]
+    if x.operands == s8:
+        lines = ["%$w.v = bitcast i32 %$w to <4 x i8>"]
+        for e in range(4):
+            lines.append(f"%$w.b{e} = extractelement <4 x i8> %$w.v, i64 {e}")
+            lines.append(f"%$w.e{e} = sext i8 %$w.b{e} to i32")
+        return lines
+    return [  # f32, rounded to tf32: see intrinsics.tf32
+        "%$w.exp = and i32 %$w, 2139095040",
+        "%$w.odd = icmp eq i32 %$w.exp, 2139095040",
+        "%$w.up = add i32 %$w, 4096",
+        "%$w.cut = and i32 %$w.up, -8192",
+        "%$w.bits = select i1 %$w.odd, i32 %$w, i32 %$w.cut",
+        "%$w.e0 = bitcast i32 %$w.bits to float",
+    ]
+
+
+def _gather(
+    symbol: str, part: str, slot: int, words: int, per_word: int, number: str, unpack: list[str]
+) -> list[str]:
+    """A lane's words of one operand, into the matrix ``%m.{part}``."""
+    lines = [f"%{part} = call ptr @{symbol}_slot(ptr %slots, i64 %stride, i64 %lane, i64 {slot})"]
+    count = words * per_word
+    lines.append(f"%{part}.first = mul i64 %lane, {count}")
+    for word in range(words):
+        w = f"{part}{word}"
+        lines.append(f"%{w}.p = getelementptr i32, ptr %{part}, i64 {word}")
+        lines.append(f"%{w} = load i32, ptr %{w}.p")
+        lines += [line.replace("$w", w) for line in unpack]
+        for e in range(per_word):
+            at = word * per_word + e
+            lines += [
+                *_place(symbol, part, f"{w}.{e}", at),
+                f"%{w}.{e}.q = getelementptr {number}, ptr %m.{part}, i32 %{w}.{e}.at",
+                f"store {number} %{w}.e{e}, ptr %{w}.{e}.q",
+            ]
+    return lines
+
+
+def _place(symbol: str, part: str, name: str, element: int) -> list[str]:
+    return [
+        f"%{name}.t = getelementptr i32, ptr @{symbol}_{part}, i64 %{part}.first",
+        f"%{name}.tp = getelementptr i32, ptr %{name}.t, i64 {element}",
+        f"%{name}.at = load i32, ptr %{name}.tp",
+    ]
+
+
+def _scatter(symbol: str, words: int, number: str) -> list[str]:
+    lines = [f"%d = call ptr @{symbol}_slot(ptr %slots, i64 %stride, i64 %out.lane, i64 0)"]
+    lines.append(f"%c.first2 = mul i64 %out.lane, {words}")
+    for word in range(words):
+        place = [x.replace("%c.first", "%c.first2") for x in _place(symbol, "c", f"d{word}", word)]
+        lines += [
+            *place,
+            f"%d{word}.q = getelementptr {number}, ptr %m.c, i32 %d{word}.at",
+            f"%d{word}.x = load {number}, ptr %d{word}.q",
+            f"%d{word}.p = getelementptr {number}, ptr %d, i64 {word}",
+            f"store {number} %d{word}.x, ptr %d{word}.p",
+        ]
+    return lines

@@ -1,0 +1,128 @@
+"""The function of one simulated thread being written, and the operations it still owes its warp.
+
+Warp operations that follow one another need only one meeting of the lanes: they are gathered until
+something else has an effect, reads memory, or ends the region.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+from ....ir.dtypes import DType, s64
+from ....ir.loop.nodes import Buffer
+from ....ir.target import Target
+from ...emit.llvm.core import Function, Region, Value
+from ...runtime.sim.layout import STOPPED
+
+LARGE = 16 << 10  # bytes of a thread's own buffer that no longer stands on a stack
+_BYTES = {"i8": 1, "i16": 2, "half": 2, "i32": 4, "float": 4, "i64": 8, "double": 8}
+
+
+class Thread(Function):
+    """A function whose pending warp operations ``meet`` writes out before anything else happens.
+
+    ``told`` checks the alignment of the access that was just told of. The host itself is promised
+    none: a promise that does not hold is to be reported, and not to end the process.
+    """
+
+    poll = STOPPED
+    leave = "quit"
+
+    def __init__(self, name: str, target: Target, meet: Callable[[], None]) -> None:
+        super().__init__(name, "ptr %sim", target)
+        self.returns = "ptr"
+        self.meet = meet
+        self.told: Callable[[int, int], None] | None = None
+
+    def raw(self, line: str, depth: int = -1) -> None:
+        """A line that owes nothing to what is pending."""
+        self.regions[depth].lines.append(f"  {line}")
+
+    def block(self, name: str, depth: int = -1) -> None:
+        """A basic block begins at the end of a region."""
+        self.regions[depth].lines.append(f"{name}:")
+        self.regions[depth].label = name
+
+    def alloca(self, type_: str, align: int) -> Value:
+        """A slot of the frame, or memory from the scratch where it is large."""
+        size = _bytes(type_)
+        if size <= LARGE:
+            return super().alloca(type_, align)
+        name = f"%{self.name_for('own')}"
+        self.prologue.append(f"  {name} = call ptr @nw_scratch(i64 {size})")
+        return Value(name, s64)
+
+    def read(
+        self,
+        text: str,
+        dtype: DType,
+        lanes: int,
+        buffer: Buffer,
+        depth: int,
+        before: Callable[[int], None] = lambda depth: None,
+    ) -> Value:
+        self.meet()
+        promised = _promised(text)
+
+        def check(region: int) -> None:
+            self.told = None
+            before(region)
+            self._align(promised if lanes else 0, region)
+
+        return super().read(_plain(text, promised), dtype, lanes, buffer, depth, check)
+
+    def write(self, line: str, depth: int = -1) -> None:
+        self.meet()
+        promised = _promised(line) if line.startswith("store <") else 0
+        self._align(promised, depth)
+        super().write(_plain(line, promised), depth)
+
+    def _align(self, promised: int, depth: int) -> None:
+        """Check what a vector access promises of its address."""
+        told, self.told = self.told, None
+        if promised > 1 and told is not None:
+            told(promised, depth)
+
+    def result(self, text: str, dtype: DType, lanes: int = 0) -> Value:
+        self.meet()
+        return super().result(text, dtype, lanes)
+
+    def open_loop(self, stored: Iterable[Buffer], sure: bool) -> tuple[Value, str]:
+        self.meet()
+        return super().open_loop(stored, sure)
+
+    def close_loop(
+        self, name: str, begin: str, end: str, step: int, bits: int = 64, every: int = 0
+    ) -> None:
+        self.meet()
+        super().close_loop(name, begin, end, step, bits, every)
+
+    def open_arm(self) -> None:
+        self.meet()
+        super().open_arm()
+
+    def close_arm(self) -> Region:
+        self.meet()
+        return super().close_arm()
+
+
+_ALIGN = re.compile(r"(?<=, align )\d+$")
+
+
+def _promised(text: str) -> int:
+    """The alignment that a load or store states."""
+    found = _ALIGN.search(text)
+    return int(found[0]) if found else 0
+
+
+def _plain(text: str, promised: int) -> str:
+    return _ALIGN.sub("1", text) if promised > 1 else text
+
+
+def _bytes(type_: str) -> int:
+    """Bytes of an array type such as ``[64 x float]``; of any other, 0: it is small."""
+    if not type_.startswith("["):
+        return 0
+    count, _, element = type_[1:-1].partition(" x ")
+    return int(count) * _BYTES[element]

@@ -1,0 +1,1 @@
+"""FuseOps: which instructions become one group, and why."""

@@ -1,0 +1,126 @@
+"""FuseOps, first phase: dots, convolutions and windows take the element-wise work on their result.
+
+The latest anchor in program order is served first: where two results are added, the later product
+has the sum in its epilogue and finds the earlier one in memory.
+"""
+
+from __future__ import annotations
+
+from ..nodes import Instruction
+from ..ops.definition import Pattern
+from ..ops.registry import definition
+from .kinds import dims, is_view, pattern
+from .state import OUTPUTS, Growing, State
+
+
+def fuse_anchors(state: State) -> None:
+    """Start a group for each dot, convolution and reduce-window, and grow its epilogue."""
+    for i in reversed(state.computation.instructions):
+        if pattern(i) in (Pattern.OUT_FUSABLE, Pattern.WINDOW):
+            g = state.start("reduction" if pattern(i) is Pattern.WINDOW else i.opcode, i)
+            take_elements_of_tuple(state, g)
+            while _grow(state, g):
+                pass
+            if pattern(i) is Pattern.OUT_FUSABLE:
+                _take_final_view(state, g)
+
+
+def take_elements_of_tuple(state: State, g: Growing) -> None:
+    """The ``get-tuple-element`` users of a tuple-shaped anchor belong to its group."""
+    for u in state.users[g.anchor]:
+        if u.opcode == "get-tuple-element":
+            state.put(g, u, {"result"})
+
+
+def _grow(state: State, g: Growing) -> bool:
+    """Take one more epilogue instruction, or one region up to a post-dominator."""
+    grew = False
+    for tail in [i for i in g.members if state.is_output(g, i)]:
+        if region := _region(state, g, tail):
+            for i in region:
+                if why := state.refusal(g, i):
+                    state.reasons[tail, i] = why
+                    break
+                state.put(g, i, {"result"})
+                grew = True
+        elif _take_stored_users(state, g, tail):
+            grew = True
+    return grew
+
+
+def _region(state: State, g: Growing, tail: Instruction) -> list[Instruction]:
+    """All that ``tail`` flows into until it has flown together again; empty if that is too much.
+
+    The result is in program order, its last instruction post-dominates ``tail``, and each is
+    element-wise work on the anchor's shape.
+    """
+    if state.is_stored(tail):
+        return []
+    pending = {u for u in state.needed_by[tail] if u not in g.members}
+    region: list[Instruction] = []
+    inside = {tail, *g.members}
+    while pending:
+        first = min(pending, key=state.position)
+        pending.discard(first)
+        if not _is_epilogue(state, g, first):
+            return []
+        region.append(first)
+        inside.add(first)
+        after = set(state.needed_by[first]) - inside
+        if not pending and _is_closed(state, region, inside):
+            return region
+        if state.is_stored(first) or not after:
+            return []
+        pending |= after
+    return []
+
+
+def _is_closed(state: State, region: list[Instruction], inside: set[Instruction]) -> bool:
+    """Whether only the last instruction of a region is used outside of it."""
+    return all(
+        not state.is_stored(i) and all(u in inside for u in state.needed_by[i]) for i in region[:-1]
+    )
+
+
+def _is_epilogue(state: State, g: Growing, i: Instruction) -> bool:
+    """Whether ``i`` is element-wise work on the shape of the anchor that is legal in its group."""
+    if not state.is_free_to_join(i) or pattern(i) is not Pattern.ELEMENTWISE:
+        return False
+    return dims(i) == g.space
+
+
+def _take_stored_users(state: State, g: Growing, tail: Instruction) -> bool:
+    """Element-wise users that go to memory anyway become further results of the group."""
+    grew = False
+    for u in state.needed_by[tail]:
+        if not _is_epilogue(state, g, u) or not state.is_stored(u):
+            continue
+        if len(state.outputs(g)) >= OUTPUTS:
+            state.reasons[tail, u] = f"group has {OUTPUTS} results"
+        elif why := state.refusal(g, u):
+            state.reasons[tail, u] = why
+        else:
+            state.put(g, u, {"result"})
+            grew = True
+    return grew
+
+
+def _take_final_view(state: State, g: Growing) -> None:
+    """A transpose of the one result ends the group, with the reshapes before it."""
+    results = state.outputs(g)
+    if len(results) != 1 or results[0] not in g.members:
+        return
+    chain: list[Instruction] = []
+    tail = results[0]
+    while len(state.users[tail]) == 1 and tail is not state.computation.root:
+        (u,) = state.users[tail]
+        if not (is_view(u) or definition(u.opcode).permutes) or not state.is_free_to_join(u):
+            break
+        chain.append(u)
+        tail = u
+    while chain and not definition(chain[-1].opcode).permutes:
+        chain.pop()
+    for i in chain:
+        if state.refusal(g, i):
+            break
+        state.put(g, i, {"result"})

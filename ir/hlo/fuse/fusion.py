@@ -1,0 +1,51 @@
+"""FuseOps: cut a computation into groups, each of which becomes one kernel.
+
+Groups form around dots and convolutions first, then around reductions over the same rows, then
+along post-dominators for all the rest. Merges never make a cycle, and every edge says why it was
+fused or not. Runs after ``passes.pipeline.optimize``, whose canonical forms it relies on.
+"""
+
+from __future__ import annotations
+
+from ..nodes import Computation
+from ..text.printer import show_computation
+from .anchors import fuse_anchors
+from .groups import Edge as Edge
+from .groups import Fusion as Fusion
+from .groups import Group as Group
+from .groups import finish
+from .loops import fuse_loops
+from .rows import fuse_rows
+from .state import State
+
+
+def fuse(computation: Computation) -> Fusion:
+    """The groups of one computation, in topological order, with a reason for every edge.
+
+    Not in any group: parameters, constants, tuples, reshapes of whole buffers (views), and
+    control flow, whose bodies are fused as computations of their own.
+    """
+    state = State(computation)
+    fuse_anchors(state)
+    fuse_rows(state)
+    fuse_loops(state)
+    return finish(state)
+
+
+def show_fusion(fusion: Fusion) -> str:
+    """Groups with their kinds and bodies, then every edge that was not fused, with the reason."""
+    count = len(fusion.groups)
+    parts = [f"// {fusion.computation.name}: {count} group{'s' if count != 1 else ''}"]
+    for g in fusion.groups:
+        inputs = ", ".join(i.name for i in g.inputs)
+        outputs = ", ".join(i.name for i in g.outputs)
+        head = f"// {g.name}: {g.kind}, ({inputs}) -> {outputs}"
+        parts.append(f"{head}\n{show_computation(g.computation)}")
+    rows = [
+        f"//   {e.producer.name} -> {e.consumer.name}: {e.reason}"
+        for e in fusion.edges
+        if not e.fused
+    ]
+    last = "// edges that were not fused" if rows else "// every edge is fused"
+    parts.append("\n".join([last, *rows]))
+    return "\n\n".join(parts) + "\n"

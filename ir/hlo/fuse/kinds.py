@@ -1,0 +1,76 @@
+"""What FuseOps knows about single instructions: their pattern kind, cost and place in a group."""
+
+from __future__ import annotations
+
+from ..nodes import Instruction, Shape, TupleShape
+from ..ops.definition import Pattern
+from ..ops.registry import definition
+
+_OUTSIDE = (Pattern.ALIAS, Pattern.CONTROL, Pattern.LIBRARY)
+
+
+def pattern(i: Instruction) -> Pattern:
+    """The pattern kind of an instruction. What is not known is opaque."""
+    op = definition(i.opcode)
+    if op.pattern is not Pattern.ELEMENTWISE:
+        return op.pattern
+    same = all(isinstance(o.shape, Shape) and o.shape.dims == i.array.dims for o in i.operands)
+    return Pattern.ELEMENTWISE if same else op.elsewhere
+
+
+def is_work(i: Instruction) -> bool:
+    """Whether an instruction must be computed by a group. A reshape may turn out to be a view."""
+    return pattern(i) not in _OUTSIDE
+
+
+def is_free(i: Instruction) -> bool:
+    """Whether every group that uses ``i`` makes its own: scalars and splats of constants, iotas."""
+    if i.opcode == "constant":
+        return isinstance(i.shape, Shape) and i.shape.size == 1
+    if pattern(i) is Pattern.BROADCAST or is_view(i):
+        return not i.operands or is_free(i.operands[0])
+    return False
+
+
+def is_inlinable(i: Instruction) -> bool:
+    """Whether one element of ``i`` can be computed alone, where a consumer needs it."""
+    return pattern(i) in (Pattern.ELEMENTWISE, Pattern.BROADCAST, Pattern.INJECTIVE)
+
+
+def dims(i: Instruction) -> tuple[int, ...]:
+    """The dimensions of an array; of the first element, for a tuple."""
+    shape = i.shape
+    while isinstance(shape, TupleShape) and shape.elements:
+        shape = shape.elements[0]
+    return shape.dims if isinstance(shape, Shape) else ()
+
+
+def nonunit(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The dimensions other than 1."""
+    return tuple(d for d in shape if d != 1)
+
+
+def is_view(i: Instruction) -> bool:
+    """True if ``i`` is its operand's whole buffer under another shape."""
+    op = definition(i.opcode)
+    return op.alias and op.pattern is Pattern.INJECTIVE
+
+
+def is_unit_view(i: Instruction) -> bool:
+    """Whether ``i`` is a reshape that adds and drops dimensions of size 1 and does nothing else."""
+    return is_view(i) and nonunit(dims(i)) == nonunit(dims(i.operands[0]))
+
+
+def flops(i: Instruction) -> float:
+    """Work for one element of an inlinable instruction, in additions; moving data is free."""
+    return definition(i.opcode).in_place(i)
+
+
+def size(i: Instruction) -> int:
+    """Elements of an array; 0 for tuples and tokens."""
+    return i.shape.size if isinstance(i.shape, Shape) else 0
+
+
+def nbytes(i: Instruction) -> int:
+    """Bytes of an array; 0 for tuples and tokens."""
+    return i.shape.bytes if isinstance(i.shape, Shape) else 0

@@ -1,0 +1,222 @@
+"""What the phases of FuseOps share: groups under construction, and whether one may grow.
+
+Cheap producers of data (broadcasts, slices, iotas, splats, a little work on those or on one
+parameter) are *clones*: every group that uses one makes its own, so they neither tie groups
+together nor take memory. Edges of the group graph go from the sources of a clone to its users.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+from ..nodes import Computation, Instruction
+from ..ops.definition import Pattern
+from ..ops.registry import definition
+from ..rewrite import users
+from .graph import Clusters
+from .kinds import dims, flops, is_free, is_view, is_work, nbytes, pattern, size
+
+LIMIT = 128
+"""Most instructions that do arithmetic in one group: kernels must stay small."""
+
+OUTPUTS = 4
+"""Most results of one group."""
+
+CLONE_FLOPS = 4.0
+"""Most work for one element that is done again in every group rather than stored."""
+
+SMALL = 4096
+"""Elements that are worth computing once more or staging inside a kernel."""
+
+ACCESSES = 4
+"""Most different places at which a group may need one producer for one result element."""
+
+Key = Hashable
+
+
+@dataclass(slots=True)
+class Growing:
+    """One group under construction. ``kind`` as in ``Group``; ``space`` is what it loops over."""
+
+    kind: str
+    anchor: Instruction
+    space: tuple[int, ...]
+    axes: tuple[int, ...] = ()
+    members: dict[Instruction, set[Key]] = field(default_factory=dict)
+    work: int = 0
+
+
+class State:
+    """The groups of one computation while they grow."""
+
+    def __init__(self, computation: Computation) -> None:
+        self.computation = computation
+        self.users = users(computation)
+        self.clones = _clones(computation)
+        self.needs = {i: self._needs(i) for i in computation.instructions}
+        self.needed_by: dict[Instruction, list[Instruction]] = {
+            i: [] for i in computation.instructions
+        }
+        self._stored: dict[Instruction, bool] = {}
+        for i in reversed(computation.instructions):
+            self._stored[i] = self._is_stored(i)
+        for i, sources in self.needs.items():
+            if i not in self.clones or self._stored[i]:
+                for o in sources:
+                    self.needed_by[o].append(i)
+        self.clusters = Clusters(computation, self.needs)
+        self._position = {i: n for n, i in enumerate(computation.instructions)}
+        self.group_of: dict[Instruction, Growing] = {}
+        self.reasons: dict[tuple[Instruction, Instruction], str] = {}
+
+    def _needs(self, i: Instruction) -> tuple[Instruction, ...]:
+        found: dict[Instruction, None] = {}
+        for o in i.operands:
+            if o in self.clones and accepts_clone(i, o):
+                found.update(dict.fromkeys(self._needs(o)))
+            elif not is_free(o) or not accepts_clone(i, o):
+                found[o] = None
+        return tuple(found)
+
+    def position(self, i: Instruction) -> int:
+        """The place of an instruction in program order."""
+        return self._position[i]
+
+    def start(
+        self,
+        kind: str,
+        anchor: Instruction,
+        axes: tuple[int, ...] = (),
+        space: tuple[int, ...] | None = None,
+    ) -> Growing:
+        """A new group of one instruction."""
+        g = Growing(kind, anchor, dims(anchor) if space is None else space, axes)
+        g.members[anchor] = {"result"}
+        g.work = 1
+        self.group_of[anchor] = g
+        return g
+
+    def is_free_to_join(self, i: Instruction) -> bool:
+        """Whether an instruction is work that no group has taken."""
+        return i not in self.group_of and is_work(i)
+
+    def is_stored(self, i: Instruction) -> bool:
+        """Whether some user needs the whole of ``i`` in memory, whatever is fused."""
+        return self._stored[i]
+
+    def _is_stored(self, i: Instruction) -> bool:
+        if i is self.computation.root:
+            return True
+        return any(
+            not takes_elements(u, i) or (is_view(u) and self._stored[u]) for u in self.users[i]
+        )
+
+    def refusal(self, g: Growing, i: Instruction) -> str:
+        """Why ``i`` cannot be put into ``g`` for reasons of order or size; empty if it can."""
+        blocker = self.clusters.cycle(g.anchor, i)
+        if blocker is not None:
+            return f"would make a cycle through `{blocker.name}`"
+        if g.work + (flops(i) > 0) > LIMIT:
+            return f"group has {g.work} instructions"
+        return ""
+
+    def put(self, g: Growing, i: Instruction, keys: set[Key]) -> None:
+        """Add ``i`` to ``g``; ``refusal`` has been asked before."""
+        self.clusters.merge(g.anchor, i)
+        self.group_of[i] = g
+        g.members[i] = keys
+        g.work += flops(i) > 0
+
+    def unite(self, g: Growing, other: Growing) -> None:
+        """Put all of ``other`` into ``g``; the two anchors' clusters must be free to merge."""
+        self.clusters.merge(g.anchor, other.anchor)
+        for i, keys in other.members.items():
+            self.group_of[i] = g
+            g.members[i] = keys
+        g.work += other.work
+
+    def outputs(self, g: Growing) -> list[Instruction]:
+        """Members that something outside of the group uses."""
+        return [i for i in g.members if self.is_output(g, i)]
+
+    def is_output(self, g: Growing, i: Instruction) -> bool:
+        """Whether something outside of ``g`` uses its member ``i``, clones counted as users."""
+        if self.is_stored(i):
+            return True
+        return any(self.group_of.get(u) is not g for u in self.needed_by[i])
+
+    def keys(self, g: Growing, i: Instruction) -> set[Key]:
+        """Where the group needs elements of ``i``, one key per way of indexing."""
+        found: set[Key] = set()
+        for u in self.users[i]:
+            if u in g.members:
+                below = g.members[u]
+            elif u in self.clones:
+                below = self.keys(g, u)
+            else:
+                continue
+            found |= {_through(u, i, k) for k in below}
+        return found
+
+
+def accepts_clone(user: Instruction, clone: Instruction) -> bool:
+    """Whether ``user`` computes a clone in place instead of reading it from memory."""
+    return takes_elements(user, clone)
+
+
+def takes_elements(user: Instruction, operand: Instruction) -> bool:
+    """Whether ``user`` can have ``operand`` computed element by element inside its own loops."""
+    match pattern(user):
+        case Pattern.ELEMENTWISE | Pattern.BROADCAST | Pattern.INJECTIVE | Pattern.REDUCTION:
+            return True
+        case Pattern.OUT_FUSABLE | Pattern.WINDOW:
+            return is_free(operand)
+        case _:
+            return False
+
+
+def _clones(computation: Computation) -> dict[Instruction, float]:
+    """Instructions that every using group computes for itself, with their work per element."""
+    found: dict[Instruction, float] = {}
+    for i in computation.instructions:
+        match pattern(i):
+            case Pattern.BROADCAST:
+                found[i] = 0.0
+            case Pattern.ELEMENTWISE | Pattern.INJECTIVE if _is_cheap(i, found):
+                found[i] = flops(i) + sum(found.get(o, 0.0) for o in i.operands)
+            case _:
+                pass
+    return found
+
+
+def _is_cheap(i: Instruction, clones: dict[Instruction, float]) -> bool:
+    """Whether doing ``i`` again costs no more than reading its result would."""
+    again = definition(i.opcode).again
+    if again is not None:
+        return again
+    if is_view(i) and i.operands[0] in clones:
+        return True  # whatever its size: a view of what is in no buffer has none
+    if size(i) <= 1:
+        return False
+    if flops(i) + sum(clones.get(o, 0.0) for o in i.operands) > CLONE_FLOPS:
+        return False
+    rest = [o for o in i.operands if o not in clones and size(o) != 1]
+    if rest and pattern(i) is Pattern.INJECTIVE:
+        return False
+    return sum(nbytes(o) for o in rest) <= nbytes(i) and all(o.opcode == "parameter" for o in rest)
+
+
+def _through(user: Instruction, operand: Instruction, key: Key) -> Key:
+    """How ``operand`` is indexed where ``user`` is indexed by ``key``."""
+    match pattern(user):
+        case Pattern.ELEMENTWISE | Pattern.OUT_FUSABLE:
+            return key
+        case Pattern.REDUCTION:
+            return "full"
+        case _:
+            if is_view(user):
+                return (key, user.opcode, dims(user), dims(operand))
+            if pattern(user) is Pattern.BROADCAST or definition(user.opcode).permutes:
+                return (key, user.opcode, user.attrs.get("dimensions", ()))
+            return (key, user)

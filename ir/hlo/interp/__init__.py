@@ -1,0 +1,1 @@
+"""The interpreter of HLO, the oracle of every check."""

@@ -1,0 +1,25 @@
+"""Operations that mean a graph of others: the interpreter runs that graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..meaning.values import Handler, Run, Value
+from ..nodes import Instruction
+from ..passes.expand import rng as expand_rng
+from ..passes.expand import scan as expand_scan
+from ..rewrite import assemble, parameter, with_operands
+
+
+def _running(meaning: Callable[[Instruction], Instruction]) -> Handler:
+    def compute(i: Instruction, args: list[Value], run: Run) -> Value:
+        inputs = tuple(parameter(n, o.shape) for n, o in enumerate(i.operands))
+        return run(assemble("meaning", inputs, meaning(with_operands(i, inputs))), args)
+
+    return compute
+
+
+HANDLERS: dict[str, Handler] = {
+    "rng": _running(expand_rng.meaning),
+    "scan": _running(expand_scan.meaning),
+}

@@ -1,0 +1,1 @@
+"""The meaning of HLO's operations in NumPy."""

@@ -1,0 +1,205 @@
+"""Linear algebra: dot, batch norm, Cholesky, triangular solve, Fourier transforms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+import numpy as np
+
+from ...conversion import convert, is_narrow_int
+from ...dtypes import to_numpy
+from ..nodes import Instruction
+from .values import Array, Run, Value
+
+NpType = np.dtype[np.generic]
+
+
+def dot(i: Instruction, args: list[Value], run: Run) -> Value:
+    a, b = args
+    get = i.attrs.get
+    a_batch, b_batch = list(get("lhs_batch_dims", ())), list(get("rhs_batch_dims", ()))
+    a_sum, b_sum = list(get("lhs_contracting_dims", ())), list(get("rhs_contracting_dims", ()))
+    a_free = [d for d in range(a.ndim) if d not in a_batch + a_sum]
+    b_free = [d for d in range(b.ndim) if d not in b_batch + b_sum]
+    batch = [a.shape[d] for d in a_batch]
+    depth = prod(a.shape[d] for d in a_sum)
+    rows, columns = [a.shape[d] for d in a_free], [b.shape[d] for d in b_free]
+    left = a.transpose(a_batch + a_free + a_sum).reshape(*batch, prod(rows), depth)
+    right = b.transpose(b_batch + b_sum + b_free).reshape(*batch, depth, prod(columns))
+    out = matmul(left, right, to_numpy(i.array.dtype))
+    return out.reshape((*batch, *rows, *columns))
+
+
+def matmul(a: Array, b: Array, to: NpType) -> Array:
+    """``a @ b`` kept in a type wide enough, given as ``to``: f32 for narrow floats.
+
+    Integers wrap. They go through f64 where that is exact, since NumPy has no fast integer
+    product. Complex products are those of the parts: the library's own lose infinities.
+    """
+    if to.kind == "c":
+        return _complex_product(a, b).astype(to)
+    a, b = widen(a, b, a.shape[-1], to)
+    return narrow(np.matmul(a, b), to)
+
+
+def _complex_product(a: Array, b: Array) -> Array:
+    """``a @ b`` in c128; a real factor has no imaginary part, which is not the same as 0."""
+    (ar, ai), (br, bi) = _parts(a), _parts(b)
+    real = np.matmul(ar, br)
+    out = np.zeros(real.shape, np.complex128)
+    out.real = real
+    if bi is not None:
+        out.imag = np.matmul(ar, bi)
+    if ai is not None:
+        out.imag += np.matmul(ai, br)
+    if ai is not None and bi is not None:
+        out.real -= np.matmul(ai, bi)
+    return out
+
+
+def _parts(a: Array) -> tuple[Array, Array | None]:
+    wide = a.astype(np.complex128 if a.dtype.kind == "c" else np.float64)
+    return wide.real, wide.imag if a.dtype.kind == "c" else None
+
+
+def narrow(a: Array, to: NpType) -> Array:
+    """From the type that ``widen`` chose to the result's; integers wrap."""
+    whole = (to.kind in "iu" or is_narrow_int(to)) and a.dtype.kind == "f"
+    return convert(a.astype(np.int64) if whole else a, to)
+
+
+def widen(a: Array, b: Array, depth: int, to: NpType) -> tuple[Array, Array]:
+    """Both factors in the type in which sums of ``depth`` products are kept for a result ``to``."""
+    if to.kind == "c":
+        return a.astype(to), b.astype(to)
+    if to.kind in "biu" or is_narrow_int(to):
+        exact = to.kind == "b" or depth * _largest(a) * _largest(b) < 1 << 53
+        wide = np.float64 if exact else np.int64
+        return a.astype(wide), b.astype(wide)
+    double = np.float64 in (a.dtype, b.dtype, to)
+    kept = np.float64 if double else np.float32
+    return a.astype(kept, copy=False), b.astype(kept, copy=False)
+
+
+def _largest(a: Array) -> int:
+    if not a.size:
+        return 0
+    if is_narrow_int(a.dtype):
+        return 1 << 3 if a.dtype.name[0] == "i" else (1 << 4) - 1
+    return max(abs(int(a.max())), abs(int(a.min())))
+
+
+def batch_norm_inference(i: Instruction, args: list[Value], run: Run) -> Value:
+    """``(x - mean) / sqrt(variance + epsilon) * scale + offset``, per feature."""
+    x, scale, offset, mean, variance = args
+    kept, wide = x.dtype, _wide(x.dtype)
+    scale, offset, mean, variance = (
+        _per_feature(v.astype(wide), x.ndim, i.attrs["feature_index"])
+        for v in (scale, offset, mean, variance)
+    )
+    inverse = 1 / np.sqrt(variance + wide.type(i.attrs["epsilon"]))
+    return ((x.astype(wide) - mean) * inverse * scale + offset).astype(kept)
+
+
+def batch_norm_training(i: Instruction, args: list[Value], run: Run) -> Value:
+    x, scale, offset = args
+    f, wide = i.attrs["feature_index"], _wide(x.dtype)
+    axes = tuple(d for d in range(x.ndim) if d != f)
+    mean = x.astype(np.float64).mean(axes)
+    variance = x.astype(np.float64).var(axes)
+    values = [x, scale, offset, mean.astype(wide), variance.astype(wide)]
+    out = batch_norm_inference(i, values, run)
+    return out, mean.astype(x.dtype), variance.astype(x.dtype)
+
+
+def batch_norm_grad(i: Instruction, args: list[Value], run: Run) -> Value:
+    """Gradients with respect to operand, scale and offset, given the output's.
+
+    With ``n`` elements per feature, ``r = 1 / sqrt(variance + epsilon)``, ``c = x - mean``:
+    d_offset = sum(g), d_scale = sum(g c) r, d_x = scale r (g - d_offset / n - c r d_scale / n).
+    """
+    x, scale, mean, variance, grad = (a.astype(np.float64) for a in args)
+    f = i.attrs["feature_index"]
+    axes = tuple(d for d in range(x.ndim) if d != f)
+    n = prod(x.shape[d] for d in axes)
+    inverse = 1 / np.sqrt(variance + i.attrs["epsilon"])
+    centered = x - _per_feature(mean, x.ndim, f)
+    d_offset = grad.sum(axes)
+    d_scale = (grad * centered).sum(axes) * inverse
+    back = grad - _per_feature(d_offset / n, x.ndim, f)
+    back = back - centered * _per_feature(inverse * d_scale / n, x.ndim, f)
+    d_x = back * _per_feature(scale * inverse, x.ndim, f)
+    return tuple(v.astype(args[0].dtype) for v in (d_x, d_scale, d_offset))
+
+
+def _wide(dtype: NpType) -> NpType:
+    return dtype if dtype in (np.float32, np.float64) else np.dtype(np.float32)
+
+
+def _per_feature(v: Array, rank: int, feature: int) -> Array:
+    return v.reshape([-1 if d == feature else 1 for d in range(rank)])
+
+
+def _solver_type(dtype: NpType) -> NpType:
+    return dtype if dtype.kind == "c" else np.dtype(np.float64)
+
+
+def cholesky(i: Instruction, args: list[Value], run: Run) -> Value:
+    """The triangle asked for; a matrix that is not positive definite gives NaN."""
+    lower, a = i.attrs.get("lower", False), args[0]
+    a = a.astype(_solver_type(a.dtype))
+    half = np.tril(a) if lower else np.conj(np.swapaxes(np.triu(a), -1, -2))
+    full = half + np.conj(np.swapaxes(np.tril(half, -1), -1, -2))
+    flat = full.reshape(-1, *full.shape[-2:])
+    out = np.full(flat.shape, np.nan, a.dtype)
+    for k, matrix in enumerate(flat):
+        try:
+            out[k] = np.linalg.cholesky(matrix)
+        except np.linalg.LinAlgError:
+            continue
+    out = out.reshape(full.shape).astype(args[0].dtype)
+    return out if lower else np.conj(np.swapaxes(out, -1, -2))
+
+
+def triangular_solve(i: Instruction, args: list[Value], run: Run) -> Value:
+    """``op(a) x = b`` or ``x op(a) = b``; only one triangle of ``a`` is read."""
+    kept, wide = args[1].dtype, _solver_type(args[1].dtype)
+    a, b = (v.astype(wide) for v in args)
+    get = i.attrs.get
+    lower, left = get("lower", False), get("left_side", False)
+    match get("transpose_a", "NO_TRANSPOSE"):
+        case "TRANSPOSE":
+            a, lower = np.swapaxes(a, -1, -2), not lower
+        case "ADJOINT":
+            a, lower = np.conj(np.swapaxes(a, -1, -2)), not lower
+        case _:
+            pass
+    if not left:  # x a = b  is  a' x' = b'
+        a, b, lower = np.swapaxes(a, -1, -2), np.swapaxes(b, -1, -2), not lower
+    x = substitute(a, b, lower, get("unit_diagonal", False))
+    return (x if left else np.swapaxes(x, -1, -2)).astype(kept)
+
+
+def substitute(a: Array, b: Array, lower: bool, unit: bool) -> Array:
+    """Solve ``a x = b`` row by row; a zero on the diagonal gives infinities, no error."""
+    x = np.zeros_like(b)
+    n = a.shape[-1]
+    for r in range(n) if lower else reversed(range(n)):
+        known = slice(0, r) if lower else slice(r + 1, n)
+        rest = b[..., r, :] - np.matmul(a[..., r : r + 1, known], x[..., known, :])[..., 0, :]
+        x[..., r, :] = rest if unit else rest / a[..., r, r, None]
+    return x
+
+
+def fft(i: Instruction, args: list[Value], run: Run) -> Value:
+    lengths = list(i.attrs["fft_length"])
+    axes = list(range(-len(lengths), 0))
+    transforms: dict[str, Callable[..., Array]] = {
+        "FFT": np.fft.fftn,
+        "IFFT": np.fft.ifftn,
+        "RFFT": np.fft.rfftn,
+        "IRFFT": np.fft.irfftn,
+    }
+    transform = transforms[i.attrs["fft_type"]]
+    return np.asarray(transform(args[0], lengths, axes)).astype(to_numpy(i.array.dtype))

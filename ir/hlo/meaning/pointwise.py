@@ -1,0 +1,127 @@
+"""Operations of one element each that are not in the element-wise table: compare, conversions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...conversion import convert
+from ...dtypes import DType, from_numpy, to_numpy
+from ...elementwise import DIRECTIONS, TABLE
+from ...formats import FORMATS
+from ..nodes import Instruction
+from .values import Array, Run, Value
+
+
+def compare(i: Instruction, args: list[Value], run: Run) -> Value:
+    a, b = args
+    if i.attrs.get("type") == "TOTALORDER" and a.dtype.kind not in "biu":
+        a, b = total_order(a), total_order(b)
+    return np.asarray(TABLE[DIRECTIONS[i.attrs["direction"]]].numpy(a, b))
+
+
+def total_order(a: Array) -> Array:
+    """Floats as integers in IEEE 754's total order: -NaN < -inf < .. < -0 < 0 < .. < inf < NaN."""
+    own = from_numpy(a.dtype)
+    if own in FORMATS and not FORMATS[own].sign:
+        return np.asarray(a).view(np.uint8)
+    bits = np.asarray(a).view(f"i{a.dtype.itemsize}")
+    if own.bits < 8:
+        bits = bits << (8 - own.bits)
+    top = bits.dtype.type(np.iinfo(bits.dtype).max)
+    return np.asarray(bits ^ ((bits >> (8 * a.dtype.itemsize - 1)) & top))
+
+
+def conversion(i: Instruction, args: list[Value], run: Run) -> Value:
+    return convert(args[0], to_numpy(i.array.dtype))
+
+
+def bitcast_convert(i: Instruction, args: list[Value], run: Run) -> Value:
+    return reinterpret(args[0], i.operands[0].array.dtype, i.array.dtype)
+
+
+def reinterpret(value: Array, old: DType, new: DType) -> Array:
+    """Bits as another type; a narrower one gets a new last dimension, a wider one takes it."""
+    a, to = np.ascontiguousarray(value).reshape(value.shape), to_numpy(new)
+    have, want = old.bits, new.bits
+    if have == want:
+        return a.view(to)
+    if have < min(8, want):
+        a = packed(a.view(np.uint8), have, min(8, want))
+    if have < want <= 8:
+        return a[..., 0].view(to)
+    if want < 8:
+        return unpacked(a[..., None].view(np.uint8), min(8, have), want).view(to)
+    return a[..., None].view(to) if have > want else a.view(to)[..., 0]
+
+
+def packed(codes: Array, bits: int, whole: int) -> Array:
+    """Codes of a few bits, the first lowest, in bytes of ``whole`` bits: of the last dimension."""
+    parts = codes.reshape(*codes.shape[:-1], -1, whole // bits)
+    shifted = (parts & ((1 << bits) - 1)) << np.arange(0, whole, bits, dtype=np.uint8)
+    return np.asarray(np.bitwise_or.reduce(shifted, axis=-1))
+
+
+def unpacked(codes: Array, whole: int, bits: int) -> Array:
+    """What ``packed`` makes, apart again."""
+    parts = codes[..., None] >> np.arange(0, whole, bits, dtype=np.uint8)
+    return (parts & ((1 << bits) - 1)).reshape(*codes.shape[:-1], -1)
+
+
+def stochastic_convert(i: Instruction, args: list[Value], run: Run) -> Value:
+    """Magnitudes go up where the random bits, read as a fraction, are below what would be cut."""
+    x, bits = args[0].astype(np.float64), args[1].astype(np.uint64)
+    magnitude = np.abs(x)
+    whole = np.floor(magnitude)
+    part = np.ldexp(np.where(np.isfinite(x), magnitude - whole, 0.0), args[1].dtype.itemsize * 8)
+    rounded = whole + (bits < part.astype(np.uint64))
+    return convert(np.copysign(rounded, x), to_numpy(i.array.dtype))
+
+
+def reduce_precision(i: Instruction, args: list[Value], run: Run) -> Value:
+    """A float of 8 bits or fewer by way of f16, where that holds it: its denormals stay."""
+    exponent, mantissa = i.attrs["exponent_bits"], i.attrs["mantissa_bits"]
+    a = args[0]
+    if a.dtype.itemsize > 1:
+        return with_fewer_bits(a, exponent, mantissa)
+    wide = np.float16 if FORMATS[i.array.dtype].exponent <= 5 else np.float32
+    return convert(with_fewer_bits(a.astype(wide), exponent, mantissa), a.dtype)
+
+
+def with_fewer_bits(a: Array, exponent: int, mantissa: int) -> Array:
+    """Round floats to fewer bits: to nearest even, overflow to infinity, underflow to zero.
+
+    Values too small for the target's normal range become (signed) zeros, as XLA defines it.
+    """
+    own = FORMATS[from_numpy(a.dtype)]
+    own_mantissa, own_exponent = own.mantissa, own.exponent
+    u = np.dtype(f"u{a.dtype.itemsize}").type
+    bits = a.view(u)
+    sign = bits & (u(1) << u(own_mantissa + own_exponent))
+    if mantissa < own_mantissa:
+        drop = own_mantissa - mantissa
+        last = (bits >> u(drop)) & u(1)
+        bits = (bits + last + u((1 << (drop - 1)) - 1)) & ~u((1 << drop) - 1)
+    if exponent < own_exponent:
+        field = bits & u(((1 << own_exponent) - 1) << own_mantissa)
+        bias, own_bias = (1 << (exponent - 1)) - 1, (1 << (own_exponent - 1)) - 1
+        over = field > u((own_bias + bias) << own_mantissa)
+        under = field <= u((own_bias - bias) << own_mantissa)
+        infinity = u(((1 << own_exponent) - 1) << own_mantissa)
+        bits = np.where(over, sign | infinity, np.where(under, sign, bits))
+    return np.where(np.isnan(a), a, np.asarray(bits).view(a.dtype))
+
+
+def complex_(i: Instruction, args: list[Value], run: Run) -> Value:
+    out = np.empty(np.broadcast_shapes(*(a.shape for a in args)), to_numpy(i.array.dtype))
+    out.real, out.imag = args
+    return out
+
+
+def real(i: Instruction, args: list[Value], run: Run) -> Value:
+    return args[0].real.copy() if args[0].dtype.kind == "c" else args[0]
+
+
+def imag(i: Instruction, args: list[Value], run: Run) -> Value:
+    if args[0].dtype.kind == "c":
+        return args[0].imag.copy()
+    return convert(np.zeros(args[0].shape, np.float32), args[0].dtype)

@@ -1,0 +1,1 @@
+"""Bounded dimensions padded to their bounds."""

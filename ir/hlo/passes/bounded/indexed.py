@@ -1,0 +1,167 @@
+"""``pad_dynamic`` for ``gather`` and ``scatter``, and for operations on batches of matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ....dtypes import DType, s64, to_numpy
+from ...live_sizes import is_whole
+from ...nodes import Instruction, Shape, TupleShape
+from ...patterns import build
+from ...rewrite import make
+from .moves import remade
+from .reduce import refuse
+from .values import Padded, Scalar, Tree, arithmetic, live, meet, scalar, settled, static, zeroed
+
+
+def gather(i: Instruction, operands: list[Padded]) -> Padded:
+    """Slices are moved into the live part; those of whole dimensions have its size."""
+    x, indices = operands
+    attrs, vector = i.attrs, i.attrs["index_vector_dim"]
+    if vector in indices.sizes:
+        raise refuse(i, "the length of its index vectors is bounded")
+    extents, batching = attrs["slice_sizes"], attrs.get("operand_batching_dims", ())
+    gone = {*attrs["collapsed_slice_dims"], *batching}
+    kept = [d for d in range(len(x.dims)) if d not in gone]
+    inner = dict(zip(kept, attrs["offset_dims"], strict=True))
+    outer = [d for d in range(i.array.rank) if d not in attrs["offset_dims"]]
+    batch = dict(zip((d for d in range(len(indices.dims)) if d != vector), outer, strict=True))
+    parts = [{batch[d]: s for d, s in indices.sizes.items()}]
+    pairs = zip(batching, attrs.get("start_indices_batching_dims", ()), strict=True)
+    parts += [{batch[b]: x.sizes[d]} for d, b in pairs if d in x.sizes]
+    whole = [d for d in kept if is_whole(0, extents[d], 1, x.dims[d])]
+    parts.append({inner[d]: x.sizes[d] for d in whole if d in x.sizes})
+    moved = [d for d in x.sizes if d not in batching and d not in whole]
+    last = {d: _last_start(x.sizes[d], extents[d]) for d in moved}
+    limits = [last.get(d) for d in attrs["start_index_map"]]
+    at = indices.value
+    if any(n is not None for n in limits):
+        at = build.pointwise("minimum", at, _along(limits, at, vector))
+    return Padded(remade(i, zeroed(x, moved), at), meet(parts))
+
+
+def _last_start(size: Scalar, extent: int) -> Scalar:
+    return arithmetic("maximum", arithmetic("subtract", size, extent), 0)
+
+
+def _along(limits: Sequence[Scalar | None], at: Instruction, vector: int) -> Instruction:
+    """A limit for each component of the index vectors, in the shape of the indices."""
+    dtype, dims = at.array.dtype, at.array.dims
+    most = int(np.iinfo(to_numpy(dtype)).max)
+    values = [build.scalar(most, dtype) if n is None else _as_index(n, dtype) for n in limits]
+    if vector == len(dims):
+        return build.broadcast(values[0], (), dims)
+    rows = [build.reshape(v, (1,)) for v in values]
+    shape = Shape(dtype, (len(rows),))
+    joined = make("concatenate", shape, rows, dimensions=(0,)) if len(rows) > 1 else rows[0]
+    return build.broadcast(joined, (vector,), dims)
+
+
+def _as_index(size: Scalar, dtype: DType) -> Instruction:
+    """A size as an index, or the largest index if that is less."""
+    most = min(int(np.iinfo(to_numpy(dtype)).max), (1 << 31) - 1)
+    return build.convert(scalar(arithmetic("minimum", size, most)), dtype)
+
+
+def scatter(i: Instruction, operands: list[Padded]) -> Tree:
+    """Rows of padding, and windows that leave the live part, get an index out of bounds."""
+    n = len(operands) // 2
+    arrays, indices, updates = operands[:n], operands[n], operands[n + 1 :]
+    sizes = meet(a.sizes for a in arrays)
+    rows = _update_rows(i, indices, meet(u.sizes for u in updates), sizes, arrays[0].dims)
+    kept = window_dims(i, len(arrays[0].dims))
+    windows = zip(kept, (updates[0].dims[w] for w in i.attrs["update_window_dims"]), strict=True)
+    at = _valid(i, indices.value, rows, sizes, dict(windows))
+    value = remade(i, *(a.value for a in arrays), at, *(u.value for u in updates))
+    if not isinstance(i.shape, TupleShape):
+        return Padded(value, sizes)
+    return tuple(
+        Padded(make("get-tuple-element", static(e), (value,), index=k), sizes)
+        for k, e in enumerate(i.shape.elements)
+    )
+
+
+def _update_rows(
+    i: Instruction,
+    indices: Padded,
+    given: dict[int, Instruction],
+    sizes: dict[int, Instruction],
+    dims: tuple[int, ...],
+) -> dict[int, Scalar]:
+    """The live sizes of the indices' dimensions, after a look at those of the windows."""
+    vector, window = i.attrs["index_vector_dim"], i.attrs["update_window_dims"]
+    if vector in indices.sizes:
+        raise refuse(i, "the length of its index vectors is bounded")
+    for w, d in zip(window, window_dims(i, len(dims)), strict=True):
+        if w in given and given[w] is not sizes.get(d):
+            raise refuse(i, "its windows have a bounded size that is not the operand's")
+    rank = len(indices.dims) + len(window) - (vector < len(indices.dims))
+    outer = [d for d in range(rank) if d not in window]
+    own = [d for d in range(len(indices.dims)) if d != vector]
+    found = {b: {0: given[d]} for d, b in zip(outer, own, strict=True) if d in given}
+    rows: dict[int, Scalar] = {}
+    for b in own:
+        mine = {0: indices.sizes[b]} if b in indices.sizes else {}
+        if both := meet((mine, found.get(b, {}))):
+            rows[b] = both[0]
+    return rows
+
+
+def window_dims(i: Instruction, rank: int) -> list[int]:
+    """The operand's dimensions that a scatter's windows lie in."""
+    gone = {*i.attrs["inserted_window_dims"], *i.attrs.get("input_batching_dims", ())}
+    return [d for d in range(rank) if d not in gone]
+
+
+def _valid(
+    i: Instruction,
+    at: Instruction,
+    rows: dict[int, Scalar],
+    sizes: dict[int, Instruction],
+    extent: dict[int, int],
+) -> Instruction:
+    """The indices, -1 where there is nothing to scatter."""
+    indexed, vector = i.attrs["scatter_dims_to_operand_dims"], i.attrs["index_vector_dim"]
+    limits = [
+        arithmetic("subtract", sizes[d], extent.get(d, 1)) if d in sizes else None for d in indexed
+    ]
+    inside = live(at.array.dims, rows)
+    if inside is None and all(n is None for n in limits):
+        return at
+    if not indexed:
+        raise refuse(i, "it has no index that could tell padding")
+    wide = build.convert(at, s64)
+    if any(n is not None for n in limits):
+        fits = build.pointwise("compare", wide, _along(limits, wide, vector), direction="LE")
+        inside = fits if inside is None else build.pointwise("and", inside, fits)
+    assert inside is not None
+    return build.pointwise("select", inside, wide, build.full(-1, s64, wide.array.dims))
+
+
+def batches(i: Instruction, operands: list[Padded]) -> Padded:
+    """Matrices and transforms one by one: only dimensions outside of them may be bounded."""
+    inner = len(i.attrs["fft_length"]) if i.opcode == "fft" else 2
+    sizes = meet(o.sizes for o in operands)
+    if any(d >= len(operands[0].dims) - inner for d in sizes):
+        raise refuse(i, "a dimension that it works along is bounded")
+    return Padded(remade(i, *(o.value for o in operands)), settled(i.array.dims, sizes))
+
+
+def batch_norm(i: Instruction, operands: list[Padded]) -> Padded:
+    """Inference works on each element alone."""
+    x, *vectors = operands
+    if i.attrs["feature_index"] in x.sizes or any(v.sizes for v in vectors):
+        raise refuse(i, "the number of its features is bounded")
+    return Padded(remade(i, *(o.value for o in operands)), x.sizes)
+
+
+RULES = {
+    "gather": gather,
+    "scatter": scatter,
+    "fft": batches,
+    "cholesky": batches,
+    "triangular-solve": batches,
+    "batch-norm-inference": batch_norm,
+}

@@ -1,0 +1,221 @@
+"""``pad_dynamic`` for operations that place elements: slices, joins, views, sizes themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from ....dtypes import s32
+from ...live_sizes import is_whole, marks
+from ...nodes import Instruction, PadDim, Shape, SliceDim
+from ...patterns import build
+from ...rewrite import make
+from .values import Padded, Scalar, arithmetic, live, masked, meet, scalar, settled, static, zeroed
+
+Rule = Callable[[Instruction, list[Padded]], Padded]
+
+
+def remade(i: Instruction, *operands: Instruction) -> Instruction:
+    """The same operation on padded operands."""
+    return replace(i, operands=operands, shape=static(i.shape))
+
+
+def elementwise(i: Instruction, operands: list[Padded]) -> Padded:
+    """Live sizes are the operands' smallest; scalars have none."""
+    return Padded(remade(i, *(o.value for o in operands)), meet(o.sizes for o in operands))
+
+
+def broadcast(i: Instruction, operands: list[Padded]) -> Padded:
+    (x,) = operands
+    dims = i.attrs.get("dimensions", ())
+    return Padded(remade(i, x.value), {dims[d]: s for d, s in x.sizes.items()})
+
+
+def transpose(i: Instruction, operands: list[Padded]) -> Padded:
+    (x,) = operands
+    sizes = {k: x.sizes[d] for k, d in enumerate(i.attrs["dimensions"]) if d in x.sizes}
+    return Padded(remade(i, x.value), sizes)
+
+
+def reverse(i: Instruction, operands: list[Padded]) -> Padded:
+    """Backwards, the padding comes first: it is cut off."""
+    (x,) = operands
+    value = remade(i, x.value)
+    for d in i.attrs["dimensions"]:
+        if d in x.sizes:
+            skipped = arithmetic("subtract", x.dims[d], x.sizes[d])
+            value = _part(extended(value, d, x.dims[d]), {d: skipped}, x.dims)
+    return Padded(value, x.sizes)
+
+
+def extended(x: Instruction, d: int, by: int) -> Instruction:
+    """``x`` with zeros after its end along ``d``."""
+    rank = x.array.rank
+    padding = tuple(PadDim(0, by if k == d else 0) for k in range(rank))
+    dims = tuple(n + p.high for n, p in zip(x.array.dims, padding, strict=True))
+    zero = build.scalar(0, x.array.dtype)
+    return make("pad", Shape(x.array.dtype, dims), (x, zero), padding=padding)
+
+
+def _starts(starts: dict[int, Scalar], rank: int) -> tuple[Instruction, ...]:
+    return tuple(scalar(starts.get(k, 0)) for k in range(rank))
+
+
+def _part(x: Instruction, starts: dict[int, Scalar], sizes: tuple[int, ...]) -> Instruction:
+    """A ``dynamic-slice`` of ``x``; 0 where there is no start."""
+    operands = (x, *_starts(starts, len(sizes)))
+    shape = Shape(x.array.dtype, sizes)
+    return make("dynamic-slice", shape, operands, dynamic_slice_sizes=sizes)
+
+
+def concatenate(i: Instruction, operands: list[Padded]) -> Padded:
+    """Each part is written where the one before it ends, over that one's padding."""
+    (d,) = i.attrs["dimensions"]
+    sizes: dict[int, Scalar] = dict(
+        meet({k: s for k, s in o.sizes.items() if k != d} for o in operands)
+    )
+    ends: list[Scalar] = [0]
+    for o in operands:
+        ends.append(arithmetic("add", ends[-1], o.size(d)))
+    sizes[d] = ends[-1]
+    value = remade(i, *(o.value for o in operands))
+    if any(d in o.sizes for o in operands[:-1]):
+        value = build.full(0, i.array.dtype, i.array.dims)
+        for o, start in zip(operands, ends, strict=False):
+            starts = _starts({d: start}, i.array.rank)
+            operands_of = (value, o.value, *starts)
+            value = make("dynamic-update-slice", Shape(i.array.dtype, i.array.dims), operands_of)
+    return Padded(value, settled(i.array.dims, sizes))
+
+
+def slice_(i: Instruction, operands: list[Padded]) -> Padded:
+    """One element of a dimension has a fixed size; a longer part ends where the array does."""
+    (x,) = operands
+    sizes: dict[int, Scalar] = {}
+    fixed: list[int] = []
+    for d, size in x.sizes.items():
+        cut: SliceDim = i.attrs["slice"][d]
+        if is_whole(cut.start, cut.limit, cut.stride, x.dims[d]):
+            sizes[d] = size
+        elif i.array.dims[d] == 1 and not marks(i.array)[d]:
+            fixed.append(d)
+        else:
+            end = arithmetic("minimum", size, cut.limit)
+            sizes[d] = count(end, cut.start, cut.stride)
+    return Padded(remade(i, zeroed(x, fixed)), settled(i.array.dims, sizes))
+
+
+def count(end: Scalar, start: int, stride: int) -> Scalar:
+    """How many of start, start + stride, ... lie before ``end``."""
+    length = arithmetic("maximum", arithmetic("subtract", end, start), 0)
+    return arithmetic("divide", arithmetic("add", length, stride - 1), stride)
+
+
+def pad(i: Instruction, operands: list[Padded]) -> Padded:
+    """The old padding takes the value of the new one, which begins where the live part ends."""
+    x, fill = operands
+    sizes: dict[int, Scalar] = {}
+    for d, size in x.sizes.items():
+        p: PadDim = i.attrs["padding"][d]
+        gaps = arithmetic("maximum", arithmetic("subtract", size, 1), 0)
+        spread = arithmetic("add", size, arithmetic("multiply", gaps, p.interior))
+        sizes[d] = arithmetic("maximum", arithmetic("add", spread, p.low + p.high), 0)
+    value = remade(i, masked(x.value, x.sizes, fill.value), fill.value)
+    return Padded(value, settled(i.array.dims, sizes))
+
+
+def dynamic_slice(i: Instruction, operands: list[Padded]) -> Padded:
+    """A whole dimension keeps its size; a part is moved so that it lies in the live part."""
+    x, *given = operands
+    extents: tuple[int, ...] = i.attrs["dynamic_slice_sizes"]
+    starts: dict[int, Scalar] = {}
+    rest: dict[int, Scalar] = {}
+    for d, start in enumerate(_scalars(given, x.value.array.rank)):
+        starts[d] = _inside(start, arithmetic("subtract", x.size(d), extents[d]))
+        if d in x.sizes and extents[d] != x.dims[d]:
+            rest[d] = arithmetic("subtract", x.sizes[d], starts[d])
+    moved = remade(i, x.value, *_starts(starts, len(extents)))
+    sizes = {d: s for d, s in x.sizes.items() if d not in rest}
+    return Padded(masked(moved, rest, build.scalar(0, moved.array.dtype)), sizes)
+
+
+def _scalars(given: list[Padded], rank: int) -> list[Instruction]:
+    """Start indices as scalars, of the old form (one vector) too."""
+    first = given[0].value if given else None
+    if first is None or first.array.rank == 0:
+        return [g.value for g in given]
+    parts = []
+    for k in range(rank):
+        one = make("slice", Shape(first.array.dtype, (1,)), (first,), slice=(SliceDim(k, k + 1),))
+        parts.append(build.reshape(one, ()))
+    return parts
+
+
+def _inside(start: Instruction, last: Scalar) -> Instruction:
+    """A start index, as s32, between 0 and ``last``, or 0 if there is no such."""
+    dtype = start.array.dtype
+    if dtype != s32:
+        most = (1 << min(31, dtype.bits - (dtype.kind == "signed"))) - 1
+        ends = (build.scalar(0, dtype), build.scalar(most, dtype))
+        start = build.convert(build.pointwise("clamp", ends[0], start, ends[1]), s32)
+    return scalar(arithmetic("maximum", arithmetic("minimum", start, last), 0))
+
+
+def dynamic_update_slice(i: Instruction, operands: list[Padded]) -> Padded:
+    """The live part of the update goes to a place in the live part of the operand.
+
+    Where the update has live sizes, what it covers is read first, and its padding takes it over;
+    the operand is made longer for that time, so that the start can be where the live part ends.
+    """
+    x, update, *given = operands
+    rank = x.value.array.rank
+    starts: dict[int, Scalar] = {}
+    for d, start in enumerate(_scalars(given, rank)):
+        starts[d] = _inside(start, arithmetic("subtract", x.size(d), update.size(d)))
+    room, part = x.value, update.value
+    if (inside := live(update.dims, update.sizes)) is not None:
+        for d in update.sizes:
+            room = extended(room, d, update.dims[d])
+        part = build.pointwise("select", inside, part, _part(room, starts, update.dims))
+    operands_of = (room, part, *_starts(starts, rank))
+    value = make("dynamic-update-slice", room.array, operands_of, metadata=i.metadata)
+    if room is not x.value:
+        cut = tuple(SliceDim(0, n) for n in x.dims)
+        value = make("slice", x.value.array, (value,), slice=cut)
+    return Padded(value, x.sizes)
+
+
+def get_dimension_size(i: Instruction, operands: list[Padded]) -> Padded:
+    (d,) = i.attrs["dimensions"]
+    return Padded(build.convert(scalar(operands[0].size(d)), i.array.dtype))
+
+
+def set_dimension_size(i: Instruction, operands: list[Padded]) -> Padded:
+    """What comes beyond an old live size is 0. The new size is between 0 and the bound."""
+    x, given = operands
+    (d,) = i.attrs["dimensions"]
+    size = scalar(_inside(given.value, x.dims[d]))
+    value = zeroed(x, (d,))
+    sizes: dict[int, Scalar] = {**x.sizes, d: size}
+    return Padded(value, settled(x.dims, sizes))
+
+
+def bitcast_convert(i: Instruction, operands: list[Padded]) -> Padded:
+    """Another number of bits an element adds or takes the last dimension, which is static."""
+    (x,) = operands
+    return Padded(remade(i, x.value), x.sizes)
+
+
+RULES: dict[str, Rule] = {
+    "broadcast": broadcast,
+    "transpose": transpose,
+    "reverse": reverse,
+    "concatenate": concatenate,
+    "slice": slice_,
+    "pad": pad,
+    "dynamic-slice": dynamic_slice,
+    "dynamic-update-slice": dynamic_update_slice,
+    "get-dimension-size": get_dimension_size,
+    "set-dimension-size": set_dimension_size,
+    "bitcast-convert": bitcast_convert,
+}

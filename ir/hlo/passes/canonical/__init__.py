@@ -1,0 +1,1 @@
+"""Passes that give products, convolutions and windows one form."""

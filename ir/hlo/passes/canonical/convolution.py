@@ -1,0 +1,135 @@
+"""Every convolution as ``b01f_01io->b01f``, or as a dot where it is one.
+
+The labels are brought into place by transposes, reversed windows by reversing the weights, batch
+groups become feature groups, and a zero ``pad`` of the input becomes the window's own padding.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from ...nodes import ConvLabels, HloModule, Instruction, PadDim, Shape, Window, WindowDim
+from ...patterns import build
+from ...patterns.match import all_static, inverse, is_splat
+from ...rewrite import make, map_computations, rebuild, with_attrs, with_operands
+
+
+def canonical_convolution(module: HloModule) -> HloModule:
+    """Any ``convolution``  ->  one with ``dim_labels=b01f_01io->b01f``, or a ``dot``."""
+    return map_computations(module, lambda c: rebuild(c, _rewrite))
+
+
+def labels(spatial: int) -> ConvLabels:
+    """``b01f_01io->b01f`` for this number of spatial dimensions."""
+    s = tuple(range(1, spatial + 1))
+    w = tuple(range(spatial))
+    return ConvLabels(0, spatial + 1, s, spatial, spatial + 1, w, 0, spatial + 1, s)
+
+
+def _rewrite(i: Instruction) -> Instruction | None:
+    if i.opcode != "convolution" or not all_static(i):
+        return None
+    if not isinstance(i.attrs["dim_labels"], ConvLabels):
+        return None
+    window: Window = i.attrs.get("window", ())
+    if i.attrs["dim_labels"] != labels(len(window)):
+        return _relabelled(i, window)
+    if any(w.reversal for w in window):
+        plain = _unreversed(i, window)
+        return _rewrite(plain) or plain
+    if i.attrs.get("batch_group_count", 1) > 1:
+        plain = _grouped_by_feature(i)
+        return _rewrite(plain) or plain
+    if (unpadded := _without_pad(i, window)) is not None:
+        return _rewrite(unpadded) or unpadded
+    return _as_dot(i, window)
+
+
+def _relabelled(i: Instruction, window: Window) -> Instruction:
+    old: ConvLabels = i.attrs["dim_labels"]
+    x, w = i.operands
+    lhs = build.transpose(x, (old.lhs_batch, *old.lhs_spatial, old.lhs_feature))
+    rhs = build.transpose(w, (*old.rhs_spatial, old.rhs_input, old.rhs_output))
+    to_own = (old.out_batch, *old.out_spatial, old.out_feature)
+    shape = Shape(i.array.dtype, tuple(i.array.dims[d] for d in to_own))
+    attrs = {**i.attrs, "dim_labels": labels(len(window))}
+    new = make("convolution", shape, (lhs, rhs), name=i.name, metadata=i.metadata, **attrs)
+    return build.transpose(_rewrite(new) or new, inverse(to_own))
+
+
+def _unreversed(i: Instruction, window: Window) -> Instruction:
+    x, w = i.operands
+    axes = tuple(d for d, part in enumerate(window) if part.reversal and part.size > 1)
+    flipped = make("reverse", w.shape, (w,), dimensions=axes) if axes else w
+    plain = tuple(replace(part, reversal=False) for part in window)
+    return with_operands(with_attrs(i, window=plain), (x, flipped))
+
+
+def _grouped_by_feature(i: Instruction) -> Instruction:
+    """Batch ``g * n + k`` of group ``g``  ->  batch ``k``, features of group ``g``"""
+    x, w = i.operands
+    groups = i.attrs["batch_group_count"]
+    batch, *spatial, features = x.array.dims
+    split = build.reshape(x, (groups, batch // groups, *spatial, features))
+    last = split.array.rank - 1
+    moved = build.transpose(split, (*range(1, last), 0, last))
+    merged = build.reshape(moved, (batch // groups, *spatial, groups * features))
+    attrs = {k: v for k, v in i.attrs.items() if k != "batch_group_count"}
+    attrs["feature_group_count"] = groups
+    return make("convolution", i.shape, (merged, w), name=i.name, metadata=i.metadata, **attrs)
+
+
+def _without_pad(i: Instruction, window: Window) -> Instruction | None:
+    """convolution(pad(x, 0))  ->  convolution(x) that pads"""
+    x, w = i.operands
+    if x.opcode != "pad" or not is_splat(x.operands[1], 0):
+        return None
+    first, *spatial, last = x.attrs["padding"]
+    pairs = list(zip(spatial, window, strict=True))
+    if first != PadDim(0, 0) or last != PadDim(0, 0) or not all(_joins(p, d) for p, d in pairs):
+        return None
+    padded = tuple(_joined(p, d) for p, d in pairs)
+    return with_operands(with_attrs(i, window=padded), (x.operands[0], w))
+
+
+def _joins(p: PadDim, w: WindowDim) -> bool:
+    return p.low >= 0 and p.high >= 0 and w.lhs_dilate == 1
+
+
+def _joined(p: PadDim, w: WindowDim) -> WindowDim:
+    return replace(
+        w,
+        pad_low=w.pad_low + p.low,
+        pad_high=w.pad_high + p.high,
+        lhs_dilate=p.interior + 1,
+    )
+
+
+def _as_dot(i: Instruction, window: Window) -> Instruction | None:
+    """A window of 1, or one as large as the image  ->  dot of the pixels with the weights"""
+    x, w = i.operands
+    if i.attrs.get("feature_group_count", 1) != 1 or 0 in (*x.array.dims, *i.array.dims):
+        return None
+    spatial = x.array.dims[1:-1]
+    point = all(d == WindowDim(1) for d in window)
+    whole = all(
+        d.size == n and d.pad_low == d.pad_high == 0 and d.lhs_dilate == d.rhs_dilate == 1
+        for d, n in zip(window, spatial, strict=True)
+    )
+    if not point and not whole:
+        return None
+    *_, features, outputs = w.array.dims
+    k = features if point else math.prod(spatial) * features
+    m = x.array.size // k
+    rows, weights = build.reshape(x, (m, k)), build.reshape(w, (k, outputs))
+    dot = make(
+        "dot",
+        Shape(i.array.dtype, (m, outputs)),
+        (rows, weights),
+        name=i.name,
+        metadata=i.metadata,
+        lhs_contracting_dims=(1,),
+        rhs_contracting_dims=(0,),
+    )
+    return build.reshape(dot, i.array.dims)

@@ -1,0 +1,210 @@
+"""Every dot as ``[m, k] x [k, n]`` or ``[b, m, k] x [b, k, n]``.
+
+Dimensions are transposed into place and merged. Of the two ways, ``x y`` and ``(y' x')'``, the one
+that moves fewer bytes is taken, counting what cancels against transposes before and after.
+Products without a real contraction become multiplications, batched inner products of vectors a
+row reduction: both fuse better as such.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ...nodes import Computation, HloModule, Instruction, Shape
+from ...patterns import build
+from ...patterns.match import all_static, inverse
+from ...rewrite import assemble, make, map_computations, parameter, rebuild, users
+
+Dims = tuple[int, ...]
+
+
+def canonical_dot(module: HloModule) -> HloModule:
+    """Any ``dot``  ->  ``reshape(transpose(dot(reshape(transpose(x)), reshape(transpose(y)))))``"""
+    return map_computations(module, _canonical)
+
+
+def expand_dots(module: HloModule) -> HloModule:
+    """A ``dot`` that contracts nothing  ->  ``multiply(broadcast(x), broadcast(y))``"""
+    return map_computations(module, lambda c: rebuild(c, _expand))
+
+
+def _expand(i: Instruction) -> Instruction | None:
+    if i.opcode != "dot" or not all_static(i):
+        return None
+    p = _places(i)
+    return _outer_product(i, p) if _extent(i.operands[0], p.contracted[0]) == 1 else None
+
+
+def _canonical(computation: Computation) -> Computation:
+    if not any(i.opcode == "dot" for i in computation.instructions):
+        return computation
+    followers = users(computation)
+    written = iter(computation.instructions)  # in step with `rebuild`
+
+    def rule(i: Instruction) -> Instruction | None:
+        old = next(written)
+        if i.opcode != "dot" or not all_static(i) or is_canonical(i):
+            return None
+        return _rewrite(i, _following(followers[old]))
+
+    return rebuild(computation, rule)
+
+
+def is_canonical(i: Instruction) -> bool:
+    """Whether a dot has the form that this pass makes."""
+    p = _places(i)
+    lhs, rhs, rank = i.operands[0].array, i.operands[1].array, len(p.batch[0])
+    if rank > 1 or lhs.rank != rank + 2 or rhs.rank != rank + 2:
+        return False
+    first = tuple(range(rank))
+    placed = p.batch == (first, first) and p.contracted == ((rank + 1,), (rank,))
+    inner = rank == 1 and lhs.dims[1] == 1 and rhs.dims[2] == 1
+    return placed and lhs.dims[-1] > 1 and not inner and (rank == 0 or lhs.dims[0] != 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Positions of the batch, contracted and free dimensions; each for the left and the right."""
+
+    batch: tuple[Dims, Dims]
+    contracted: tuple[Dims, Dims]
+    free: tuple[Dims, Dims]
+
+
+def _places(i: Instruction) -> _Places:
+    batch = (i.attrs.get("lhs_batch_dims", ()), i.attrs.get("rhs_batch_dims", ()))
+    contracted = (
+        i.attrs.get("lhs_contracting_dims", ()),
+        i.attrs.get("rhs_contracting_dims", ()),
+    )
+    left, right = (
+        tuple(d for d in range(o.array.rank) if d not in b and d not in c)
+        for o, b, c in zip(i.operands, batch, contracted, strict=True)
+    )
+    return _Places(batch, contracted, (left, right))
+
+
+def _following(after: tuple[Instruction, ...]) -> Dims | None:
+    """The permutation of the one transpose that uses a value, if that is its one use."""
+    if len(after) == 1 and after[0].opcode == "transpose":
+        order: Dims = after[0].attrs["dimensions"]
+        return order
+    return None
+
+
+def _rewrite(i: Instruction, following: Dims | None) -> Instruction:
+    p = _places(i)
+    if _extent(i.operands[0], p.contracted[0]) == 1:
+        return _outer_product(i, p)
+    if p.batch[0] and all(_extent(o, f) == 1 for o, f in zip(i.operands, p.free, strict=True)):
+        return _inner_products(i, p)
+    straight, swapped = _cost(i, p, False, following), _cost(i, p, True, following)
+    return _product(i, p, swap=swapped < straight)
+
+
+def _extent(x: Instruction, dims: Dims) -> int:
+    return math.prod(x.array.dims[d] for d in dims)
+
+
+def _cost(i: Instruction, p: _Places, swap: bool, following: Dims | None) -> int:
+    """Bytes that transposes would move if the product were computed this way round."""
+    first, second = (1, 0) if swap else (0, 1)
+    total = 0
+    for side, order in (
+        (first, (p.batch[first], p.free[first], p.contracted[first])),
+        (second, (p.batch[second], p.contracted[second], p.free[second])),
+    ):
+        x = i.operands[side]
+        flat = sum(order, ())
+        if x.opcode == "transpose":
+            flat = tuple(x.attrs["dimensions"][d] for d in flat)
+            x = x.operands[0]
+        if _moves(flat, x.array.dims) and not _is_constant(x):
+            total += x.array.bytes
+    back = _back(p, swap)
+    if following is not None:
+        back = tuple(back[d] for d in following)
+    made = [i.array.dims[d] for d in inverse(_back(p, swap))]
+    return total + (i.array.bytes if _moves(back, tuple(made)) else 0)
+
+
+def _back(p: _Places, swap: bool) -> Dims:
+    """The permutation from the order (batch, m, n) in which it is computed to the dot's own."""
+    b, left, right = len(p.batch[0]), len(p.free[0]), len(p.free[1])
+    if not swap:
+        return tuple(range(b + left + right))
+    lefts, rights = range(b + right, b + right + left), range(b, b + right)
+    return (*range(b), *lefts, *rights)
+
+
+def _moves(order: Dims, dims: Dims) -> bool:
+    kept = [d for d in order if dims[d] != 1]
+    return kept != sorted(kept)
+
+
+def _is_constant(x: Instruction) -> bool:
+    while x.opcode in ("reshape", "transpose", "convert"):
+        x = x.operands[0]
+    return x.opcode == "constant"
+
+
+def _product(i: Instruction, p: _Places, *, swap: bool) -> Instruction:
+    first, second = (1, 0) if swap else (0, 1)
+    x, y = i.operands[first], i.operands[second]
+    batch, k = _extent(x, p.batch[first]), _extent(x, p.contracted[first])
+    m, n = _extent(x, p.free[first]), _extent(y, p.free[second])
+    lead = (batch,) if batch != 1 else ()
+    left = build.transpose(x, (*p.batch[first], *p.free[first], *p.contracted[first]))
+    right = build.transpose(y, (*p.batch[second], *p.contracted[second], *p.free[second]))
+    rank = len(lead)
+    attrs = {k: v for k, v in i.attrs.items() if not k.endswith("_dims")}
+    if swap and "operand_precision" in attrs:
+        del attrs["operand_precision"]
+    if lead:
+        attrs |= {"lhs_batch_dims": (0,)}
+    attrs |= {"lhs_contracting_dims": (rank + 1,)}
+    if lead:
+        attrs |= {"rhs_batch_dims": (0,)}
+    attrs |= {"rhs_contracting_dims": (rank,)}
+    operands = (build.reshape(left, (*lead, m, k)), build.reshape(right, (*lead, k, n)))
+    shape = Shape(i.array.dtype, (*lead, m, n))
+    dot = make("dot", shape, operands, name=i.name, metadata=i.metadata, **attrs)
+    made = tuple(i.array.dims[d] for d in inverse(_back(p, swap)))
+    return build.transpose(build.reshape(dot, made), _back(p, swap))
+
+
+def _outer_product(i: Instruction, p: _Places) -> Instruction:
+    """A contraction over nothing  ->  multiply(broadcast(x), broadcast(y))"""
+    b, left = len(p.batch[0]), len(p.free[0])
+    sides = []
+    for side, offset in ((0, b), (1, b + left)):
+        x, free = i.operands[side], p.free[side]
+        ordered = build.transpose(x, (*p.batch[side], *free, *p.contracted[side]))
+        small = build.reshape(ordered, ordered.array.dims[: b + len(free)])
+        mapped = (*range(b), *range(offset, offset + len(free)))
+        sides.append(build.broadcast(build.convert(small, i.array.dtype), mapped, i.array.dims))
+    return build.pointwise("multiply", *sides)
+
+
+def _inner_products(i: Instruction, p: _Places) -> Instruction:
+    """Batched vector . vector  ->  reduce(multiply(x, y))"""
+    sides = []
+    for side in (0, 1):
+        x = build.transpose(i.operands[side], (*p.batch[side], *p.free[side], *p.contracted[side]))
+        batch = _extent(x, tuple(range(len(p.batch[side]))))
+        rows = build.reshape(x, (batch, _extent(i.operands[side], p.contracted[side])))
+        sides.append(build.convert(rows, i.array.dtype))
+    products = build.pointwise("multiply", *sides)
+    total = sum_over(products, (1,))
+    return build.reshape(total, i.array.dims)
+
+
+def sum_over(x: Instruction, axes: Dims) -> Instruction:
+    """``reduce`` of ``x`` by addition over ``axes``."""
+    dtype = x.array.dtype
+    a, b = (parameter(n, Shape(dtype), name) for n, name in enumerate(("a", "b")))
+    body = assemble(f"sum_{dtype}", (a, b), make("add", Shape(dtype), (a, b)))
+    dims = tuple(d for k, d in enumerate(x.array.dims) if k not in axes)
+    operands = (x, build.scalar(0, dtype))
+    return make("reduce", Shape(dtype, dims), operands, dimensions=axes, to_apply=body)

@@ -1,0 +1,1 @@
+"""Complex arrays as pairs of real ones."""

@@ -1,0 +1,100 @@
+"""Complex sine, cosine, tangent, their hyperbolic kin and the logistic function on real parts."""
+
+from __future__ import annotations
+
+import math
+
+from ...patterns.numbers import Num, copysign, where
+from .arithmetic import Complex
+from .exponential import grown
+
+
+def _hyperbolic(x: Num) -> tuple[Num, Num, Num]:
+    """``(s, c, f)``: sinh(x) is ``s f``, cosh(x) is ``c f``; s and c last longer than they would.
+
+    Of ``e = expm1(|x|)``: sinh|x| is ``(e + e / (e + 1)) / 2``, cosh is ``1 + e**2 / (2 (e + 1))``.
+    """
+    size = abs(x)
+    large = size > x.format.precision * math.log(2.0)  # where exp(-x) no longer counts
+    e = where(large, 0.0, size).call("exponential-minus-one")
+    share = e / (e + 1.0)
+    half, more = grown(size)
+    half = half * 0.5
+    s = where(large, half, (e + share) * 0.5)
+    c = where(large, half, e * share * 0.5 + 1.0)
+    return copysign(s, x), c, where(large, more, 1.0)
+
+
+def _wave(x: Num, y: Num) -> tuple[Num, Num, Num, Num]:
+    """cosh x cos y, sinh x sin y, sinh x cos y, cosh x sin y; sin 0 is 0 times anything."""
+    s, c, f = _hyperbolic(x)
+    cosine, sine = y.call("cosine"), y.call("sine")
+    flat = y.equals(0)
+    return (
+        c * cosine * f,
+        where(flat, copysign(x.like(1.0), x) * y, s * sine * f),
+        s * cosine * f,
+        where(flat, y, c * sine * f),
+    )
+
+
+def cosh(z: Complex) -> Complex:
+    even, odd, _, _ = _wave(z.re, z.im)
+    return Complex(even, odd)
+
+
+def sinh(z: Complex) -> Complex:
+    _, _, re, im = _wave(z.re, z.im)
+    return Complex(re, im)
+
+
+def cos(z: Complex) -> Complex:
+    """``cosh(i z)``"""
+    even, odd, _, _ = _wave(z.im, z.re)
+    return Complex(even, -odd)
+
+
+def sin(z: Complex) -> Complex:
+    """``-i sinh(i z)``"""
+    _, _, im, re = _wave(z.im, z.re)
+    return Complex(re, im)
+
+
+def tanh(z: Complex) -> Complex:
+    """``(sinh(x) cosh(x) + i sin(y) cos(y)) / (sinh(x)**2 + cos(y)**2)``, and its limit far out."""
+    x, y = z.re, z.im
+    far = abs(x) > x.format.precision * math.log(2.0) / 2.0 + 1.0
+    s, c, _ = _hyperbolic(where(far, 0.0, x))
+    cosine, sine = y.call("cosine"), y.call("sine")
+    below = where(far, 1.0, s * s + cosine * cosine)
+    fade = (-abs(x)).call("exponential") * 2.0
+    faded = where(fade.equals(0), copysign(x.like(0.0), y), sine * fade * (cosine * fade))
+    re = where(far, copysign(x.like(1.0), x), s * c / below)
+    im = where(far, faded, sine * cosine / below)
+    return Complex(re, where(y.equals(0), y, im))
+
+
+def tan(z: Complex) -> Complex:
+    """``-i tanh(i z)``"""
+    turned = tanh(Complex(-z.im, z.re))
+    return Complex(turned.im, -turned.re)
+
+
+def logistic(z: Complex) -> Complex:
+    """``1 / (1 + exp(-z))``, by what does not grow: with ``e = exp(-|x|)`` and ``h`` half of y,
+
+    1 + e cos(y) = 2 e cos(h)**2 - expm1(-|x|)    e + cos(y) = expm1(-|x|) + 2 cos(h)**2
+    """
+    x, h = -abs(z.re), z.im * 0.5
+    e, less = x.call("exponential"), x.call("exponential-minus-one")
+    cosine, sine = h.call("cosine"), h.call("sine")
+    square = cosine * cosine * 2.0
+    one, other = e * square - less, less + square
+    swing = e * (sine * cosine * 2.0)
+    below = one * one + swing * swing
+    right = z.re >= 0
+    vanished = e.equals(0)
+    limit = where(right, x.like(1.0), 0.0)
+    re = where(vanished, limit, where(right, one, e * other) / below)
+    im = where(vanished, 0.0, swing / below)
+    return Complex(re, where(z.im.equals(0), z.im, im))

@@ -1,0 +1,1 @@
+"""Passes that write an operation out in simpler ones."""

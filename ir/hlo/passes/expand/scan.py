@@ -1,0 +1,122 @@
+"""``scan`` as a loop over the places of one dimension.
+
+``scan(inputs.., inits..)`` calls ``to_apply(slices.., carries..) -> (outputs.., carries..)`` for
+every place of a dimension, which the slices do not have; its results are the outputs side by side
+and the last carries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ....dtypes import pred, s64
+from ...nodes import AnyShape, Computation, HloModule, Instruction, Shape, TupleShape
+from ...patterns import build
+from ...rewrite import assemble, make, map_computations, parameter, rebuild
+
+Values = list[Instruction]
+
+
+def expand_scan(module: HloModule) -> HloModule:
+    """``scan(x, init)``  ->  ``while`` over the index, the carries and the outputs so far"""
+    return map_computations(module, lambda c: rebuild(c, _expand))
+
+
+def _expand(i: Instruction) -> Instruction | None:
+    return meaning(i) if i.opcode == "scan" else None
+
+
+def meaning(i: Instruction) -> Instruction:
+    """The same as a loop."""
+    carries = i.attrs.get("num_carries", 1)
+    inputs, inits = i.operands[: len(i.operands) - carries], i.operands[len(i.operands) - carries :]
+    shapes = i.shape.elements if isinstance(i.shape, TupleShape) else (i.shape,)
+    arrays = [s for s in shapes if isinstance(s, Shape)]
+    outputs = arrays[: len(arrays) - carries]
+    (dim,) = i.attrs["dimensions"]
+    extent = [*(x.array.dims[dim] for x in inputs), *(s.dims[dim] for s in outputs), 0][0]
+    blank = [build.full(0, s.dtype, s.dims) for s in outputs]
+    state = _tuple([build.scalar(0, s64), *blank, *inits, *inputs])
+    loop = make(
+        "while",
+        state.shape,
+        (state,),
+        name=i.name,
+        metadata=i.metadata,
+        condition=_condition(state.shape, extent),
+        body=_body(i, state.shape, len(outputs), carries, extent),
+    )
+    found = [_part(loop, n + 1) for n in range(len(arrays))]
+    return _tuple(found) if isinstance(i.shape, TupleShape) else found[0]
+
+
+def _tuple(values: Sequence[Instruction]) -> Instruction:
+    return make("tuple", TupleShape(tuple(v.shape for v in values)), values)
+
+
+def _part(x: Instruction, n: int) -> Instruction:
+    assert isinstance(x.shape, TupleShape)
+    return make("get-tuple-element", x.shape.elements[n], (x,), index=n)
+
+
+def _condition(shape: AnyShape, extent: int) -> Computation:
+    state = parameter(0, shape, "state")
+    test = (_part(state, 0), build.scalar(extent, s64))
+    return assemble("scan_more", (state,), make("compare", Shape(pred), test, direction="LT"))
+
+
+def _body(i: Instruction, shape: AnyShape, outputs: int, carries: int, extent: int) -> Computation:
+    """One turn: the slices at the index, the computation, its outputs put in their place."""
+    state = parameter(0, shape, "state")
+    turn, *values = (_part(state, n) for n in range(1 + outputs + len(i.operands)))
+    old, carried, inputs = values[:outputs], values[outputs:][:carries], values[outputs + carries :]
+    (dim,) = i.attrs["dimensions"]
+    at = turn
+    if i.attrs.get("is_reverse"):
+        at = build.pointwise("subtract", build.scalar(extent - 1, s64), turn)
+    slices = [_slice(x, at, dim) for x in inputs]
+    made = _results(i.attrs["to_apply"], (*slices, *carried))
+    new = [_put(o, m, at, dim) for o, m in zip(old, made[:outputs], strict=True)]
+    following = build.pointwise("add", turn, build.scalar(1, s64))
+    root = _tuple([following, *new, *made[outputs:], *inputs])
+    return assemble("scan_turn", (state,), root)
+
+
+def _results(called: Computation, values: Sequence[Instruction]) -> Values:
+    """What a computation gives for values, as instructions of the caller."""
+    new: dict[Instruction, Instruction] = {}
+    for x in called.instructions:
+        if x.opcode == "parameter":
+            new[x] = values[x.attrs["number"]]
+        else:
+            new[x] = make(
+                x.opcode,
+                x.shape,
+                [new[o] for o in x.operands],
+                name=x.name,
+                metadata=x.metadata,
+                **x.attrs,
+            )
+    root = new[called.root]
+    if not isinstance(root.shape, TupleShape):
+        return [root]
+    return [_part(root, n) for n in range(len(root.shape.elements))]
+
+
+def _starts(x: Instruction, at: Instruction, dim: int) -> list[Instruction]:
+    zero = build.scalar(0, s64)
+    return [at if d == dim else zero for d in range(x.array.rank)]
+
+
+def _slice(x: Instruction, at: Instruction, dim: int) -> Instruction:
+    sizes = tuple(1 if d == dim else n for d, n in enumerate(x.array.dims))
+    shape = Shape(x.array.dtype, sizes)
+    operands = (x, *_starts(x, at, dim))
+    cut = make("dynamic-slice", shape, operands, dynamic_slice_sizes=sizes)
+    return build.reshape(cut, sizes[:dim] + sizes[dim + 1 :])
+
+
+def _put(x: Instruction, value: Instruction, at: Instruction, dim: int) -> Instruction:
+    dims = value.array.dims
+    update = build.reshape(value, (*dims[:dim], 1, *dims[dim:]))
+    return make("dynamic-update-slice", x.array, (x, update, *_starts(x, at, dim)))

@@ -1,0 +1,1 @@
+"""Passes that make layouts, calls, effects and narrow types explicit."""

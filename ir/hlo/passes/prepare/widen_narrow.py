@@ -1,0 +1,275 @@
+"""Arithmetic on floats of 8 bits and fewer and integers of 2 and 4 bits, done in wider types.
+
+``add(f8, f8)`` becomes ``convert(add(convert, convert))`` in f32, integers go by way of 8 bits.
+After this pass such types are stored, moved, selected, converted and taken as bits, and nothing
+else. An operation rounds or wraps its result, as XLA has it; sums, dots and windows round once, at
+the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ....dtypes import BY_NAME, DType, f16, f32, s8, s32, u8
+from ....elementwise import TABLE
+from ....formats import FORMATS, is_narrow
+from ...nodes import Computation, HloModule, Instruction, Shape, TupleShape
+from ...ops.registry import definition
+from ...patterns import build
+from ...rewrite import (
+    assemble,
+    make,
+    map_computations,
+    parameter,
+    rebuild,
+    with_attrs,
+    with_operands,
+)
+
+INDEXED = {"dynamic-slice": 1, "dynamic-update-slice": 2, "gather": 1}
+
+
+def widen_narrow(module: HloModule) -> HloModule:
+    """Every operation that computes with a narrow type  ->  the same in a wider one"""
+    return map_computations(module, lambda c: rebuild(c, _rule))
+
+
+def _rule(i: Instruction) -> Instruction | None:
+    if not any(_narrow(x) for x in (i, *i.operands)):
+        return None
+    match i.opcode:
+        case "select":
+            return None
+        case "compare":
+            return _compare(i)
+        case "iota":
+            wide = make("iota", Shape(s32, i.array.dims), iota_dimension=i.attrs["iota_dimension"])
+            return build.convert(wide, i.array.dtype)
+        case "dot" | "convolution":
+            return _product(i)
+        case "reduce" | "reduce-window" | "scatter" | "select-and-scatter":
+            return _combining(_whole_indices(i))
+        case "dynamic-slice" | "dynamic-update-slice" | "gather":
+            return _whole_indices(i)
+        case "topk":
+            return _topk(i)
+        case opcode if definition(opcode).arithmetic or opcode == "reduce-precision":
+            return _elementwise(i)
+        case _:
+            return None
+
+
+def _narrow(i: Instruction) -> bool:
+    match i.shape:
+        case Shape(dtype=dtype):
+            return is_narrow(dtype)
+        case TupleShape(elements=elements):
+            return any(isinstance(e, Shape) and is_narrow(e.dtype) for e in elements)
+        case _:
+            return False
+
+
+def wide(dtype: DType) -> DType:
+    """The type in which elements of this one are computed; itself if it is not narrow."""
+    if not is_narrow(dtype):
+        return dtype
+    return f32 if dtype.is_float else s8 if dtype.kind == "signed" else u8
+
+
+def _widened(x: Instruction) -> Instruction:
+    return build.convert(x, wide(x.array.dtype)) if isinstance(x.shape, Shape) else x
+
+
+def _again(i: Instruction, operands: Sequence[Instruction], dtype: DType) -> Instruction:
+    """The same operation on other operands, computed in another type."""
+    return make(i.opcode, Shape(dtype, i.array.dims), operands, metadata=i.metadata, **i.attrs)
+
+
+def _elementwise(i: Instruction) -> Instruction:
+    dtype = i.array.dtype
+    if dtype.is_int and is_narrow(dtype):
+        return _integer(i, dtype)
+    if i.opcode == "reduce-precision" and FORMATS[dtype].exponent <= 5:
+        return build.convert(_again(i, [build.convert(i.operands[0], f16)], f16), dtype)
+    operands = [_widened(x) for x in i.operands]
+    return build.convert(_again(i, operands, wide(dtype)), dtype)
+
+
+def _integer(i: Instruction, dtype: DType) -> Instruction:
+    spare = 8 - dtype.bits
+    if i.opcode == "shift-right-arithmetic":
+        x, amount = i.operands
+        signed = build.convert(build.convert(x, BY_NAME[f"s{dtype.bits}"]), s8)
+        return build.convert(_again(i, (signed, build.convert(_bits(amount), s8)), s8), dtype)
+    if i.opcode in TABLE and TABLE[i.opcode].of_bits:
+        result = _again(i, [_bits(x) for x in i.operands], u8)
+        if i.opcode == "count-leading-zeros":
+            result = build.pointwise("subtract", result, build.full(spare, u8, i.array.dims))
+        return build.convert(result, dtype)
+    operands = [_widened(x) for x in i.operands]
+    if i.opcode == "mulhi":
+        product = build.pointwise("multiply", *operands)
+        down = "shift-right-arithmetic" if dtype.kind == "signed" else "shift-right-logical"
+        width = build.full(dtype.bits, product.array.dtype, i.array.dims)
+        return build.convert(build.pointwise(down, product, width), dtype)
+    return build.convert(_again(i, operands, wide(dtype)), dtype)
+
+
+def _bits(x: Instruction) -> Instruction:
+    """The bits of a narrow integer as an unsigned one of 8."""
+    return build.convert(build.convert(x, BY_NAME[f"u{x.array.dtype.bits}"]), u8)
+
+
+def _compare(i: Instruction) -> Instruction:
+    total = i.attrs.get("type") == "TOTALORDER" and i.operands[0].array.dtype.is_float
+    operands = [_total_order(x) if total else _widened(x) for x in i.operands]
+    return build.pointwise("compare", *operands, direction=i.attrs["direction"])
+
+
+def _total_order(x: Instruction) -> Instruction:
+    """Integers of 8 bits in the order of a float's bits, the sign reversing it."""
+    dtype, dims = x.array.dtype, x.array.dims
+    if not FORMATS[dtype].sign:
+        return make("bitcast-convert", Shape(u8, dims), (x,))
+    if dtype.bits == 8:
+        key = make("bitcast-convert", Shape(s8, dims), (x,))
+    else:
+        bits = _bits(make("bitcast-convert", Shape(BY_NAME[f"u{dtype.bits}"], dims), (x,)))
+        top = build.pointwise("shift-left", bits, build.full(8 - dtype.bits, u8, dims))
+        key = make("bitcast-convert", Shape(s8, dims), (top,))
+    return _reversed_below_zero(key)
+
+
+def _of_total_order(key: Instruction, dtype: DType) -> Instruction:
+    """The floats whose ``_total_order`` these integers are."""
+    shape = Shape(dtype, key.array.dims)
+    if not FORMATS[dtype].sign:
+        return make("bitcast-convert", shape, (key,))
+    code = _reversed_below_zero(key)
+    if dtype.bits == 8:
+        return make("bitcast-convert", shape, (code,))
+    top = make("bitcast-convert", Shape(u8, shape.dims), (code,))
+    spare = build.full(8 - dtype.bits, u8, shape.dims)
+    bits = build.pointwise("shift-right-logical", top, spare)
+    return make("bitcast-convert", shape, (build.convert(bits, BY_NAME[f"u{dtype.bits}"]),))
+
+
+def _reversed_below_zero(x: Instruction) -> Instruction:
+    """Each ``s8`` below zero with its other bits flipped; done twice, the same again."""
+    sign = build.pointwise("shift-right-arithmetic", x, build.full(7, s8, x.array.dims))
+    flip = build.pointwise("and", sign, build.full(0x7F, s8, x.array.dims))
+    return build.pointwise("xor", x, flip)
+
+
+def _product(i: Instruction) -> Instruction:
+    """A dot or convolution: integers in s8, which holds those of u4 too, summed in s32."""
+    dtype = i.array.dtype
+    kept = dtype if not is_narrow(dtype) else f32 if dtype.is_float else s32
+    floats = kept.is_float or any(x.array.dtype.is_float for x in i.operands)
+    other = [x.array.dtype for x in i.operands if not is_narrow(x.array.dtype)]
+    factor = other[0] if other else f32 if floats else s8
+    operands = [build.convert(x, factor) for x in i.operands]
+    return build.convert(_again(i, operands, kept), dtype)
+
+
+def _whole_indices(i: Instruction) -> Instruction:
+    """The same with start indices in s32 instead of a narrow type."""
+    first = len(i.operands) // 2 if i.opcode == "scatter" else INDEXED.get(i.opcode, 99)
+    last = len(i.operands) if i.opcode.startswith("dynamic") else first + 1
+    operands = [
+        build.convert(x, s32) if first <= n < last and is_narrow(x.array.dtype) else x
+        for n, x in enumerate(i.operands)
+    ]
+    return with_operands(i, tuple(operands))
+
+
+def _topk(i: Instruction) -> Instruction:
+    """Floats by the integers of their order: some types have one NaN, and it has the sign bit."""
+    (x,) = i.operands
+    assert isinstance(i.shape, TupleShape)
+    values, places = (e for e in i.shape.elements if isinstance(e, Shape))
+    key = _total_order(x) if values.dtype.is_float else _widened(x)
+    keys = Shape(key.array.dtype, values.dims)
+    found = make("topk", TupleShape((keys, places)), (key,), metadata=i.metadata, **i.attrs)
+    if not values.dtype.is_float:
+        return _tuple_of(found, i.shape)
+    first, second = (
+        make("get-tuple-element", s, (found,), index=n) for n, s in enumerate((keys, places))
+    )
+    return make("tuple", i.shape, (_of_total_order(first, values.dtype), second))
+
+
+def _tuple_of(found: Instruction, shape: TupleShape) -> Instruction:
+    """The elements of a wide tuple in the types of a narrow one."""
+    assert isinstance(found.shape, TupleShape)
+    parts = []
+    for n, (own, e) in enumerate(zip(found.shape.elements, shape.elements, strict=True)):
+        assert isinstance(e, Shape)
+        part = make("get-tuple-element", own, (found,), index=n)
+        parts.append(build.convert(part, e.dtype))
+    return make("tuple", shape, parts)
+
+
+def _combining(i: Instruction) -> Instruction:
+    """An operation that combines elements by a computation, which then takes wide ones."""
+    names = [n for n in ("to_apply", "select", "scatter") if n in i.attrs]
+    if i.opcode == "scatter" and not any(x.array.dtype.is_int and _narrow(x) for x in i.operands):
+        return i  # rounded at each update, as it is stored
+    changed = {n: _wide_computation(i.attrs[n]) for n in names}
+    operands = [_widened(x) for x in i.operands]
+    shape: Shape | TupleShape
+    if isinstance(i.shape, TupleShape):
+        shape = TupleShape(tuple(_wide_shape(e) for e in i.shape.elements if isinstance(e, Shape)))
+    else:
+        shape = _wide_shape(i.array)
+    found = make(i.opcode, shape, operands, metadata=i.metadata, **i.attrs)
+    found = with_attrs(found, **changed)
+    if isinstance(i.shape, TupleShape):
+        return _tuple_of(found, i.shape)
+    return build.convert(found, i.array.dtype)
+
+
+def _wide_shape(shape: Shape) -> Shape:
+    return Shape(wide(shape.dtype), shape.dims)
+
+
+def _wide_computation(c: Computation) -> Computation:
+    """A computation of scalars with wide parameters and results.
+
+    One commutative operation is done in the wide type; in all others each value is rounded.
+    """
+    if not any(_narrow(p) for p in c.parameters):
+        return c
+    parameters = [parameter(n, _wide_shape(p.array), p.name) for n, p in enumerate(c.parameters)]
+    simple = _simple(c)
+    if simple is not None:
+        return assemble(c.name, parameters, make(simple, parameters[0].shape, parameters))
+    env = {
+        old: build.convert(new, old.array.dtype)
+        for old, new in zip(c.parameters, parameters, strict=True)
+    }
+    for i in c.instructions:
+        if i not in env:
+            env[i] = with_operands(i, tuple(env[o] for o in i.operands))
+    root = env[c.root]
+    if root.opcode != "tuple":
+        return assemble(c.name, parameters, _widened(root))
+    parts = [_widened(x) for x in root.operands]
+    shape = TupleShape(tuple(p.shape for p in parts))
+    return assemble(c.name, parameters, make("tuple", shape, parts))
+
+
+def _simple(c: Computation) -> str | None:
+    """The operation of a rewritten computation that is one commutative operation, else None."""
+
+    def bare(x: Instruction) -> Instruction:
+        while x.opcode == "convert":
+            x = x.operands[0]
+        return x
+
+    root = bare(c.root)
+    commutes = root.opcode in TABLE and TABLE[root.opcode].commutative
+    if not commutes or len(c.parameters) != 2:
+        return None
+    whole = all(p.array.dtype == c.root.array.dtype for p in c.parameters)
+    return root.opcode if whole and {bare(x) for x in root.operands} == {*c.parameters} else None

@@ -1,0 +1,1 @@
+"""Passes that make a graph smaller and mean the same."""

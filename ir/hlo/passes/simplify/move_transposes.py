@@ -1,0 +1,104 @@
+"""Transposes moved down until they meet one that undoes them.
+
+A model in NCHW becomes a chain of NHWC convolutions: each canonical convolution ends in a
+transpose, which passes the element-wise work, pooling and padding that follows, and cancels
+against the one before the next convolution.
+"""
+
+from __future__ import annotations
+
+from ...nodes import HloModule, Instruction, Shape
+from ...ops.registry import definition
+from ...patterns import build
+from ...patterns.match import all_static, inverse, splat
+from ...rewrite import make, map_computations, rebuild
+
+Order = tuple[int, ...]
+
+
+def move_transposes(module: HloModule) -> HloModule:
+    """``op(transpose(x), transpose(y))``  ->  ``transpose(op(x, y))``"""
+    return map_computations(module, lambda c: rebuild(c, _sink))
+
+
+def _sink(i: Instruction) -> Instruction | None:
+    if not any(o.opcode == "transpose" for o in i.operands) or not all_static(i):
+        return None
+    match i.opcode:
+        case "reduce":
+            return _past_reduce(i)
+        case "reduce-window" | "pad":
+            return _past_padded(i)
+        case "slice" | "reverse" | "concatenate":
+            return _past_movement(i)
+        case opcode if definition(opcode).pointwise:
+            return _past_pointwise(i)
+        case _:
+            return None
+
+
+def _common_order(operands: tuple[Instruction, ...]) -> Order | None:
+    """The permutation of all operands that are transposes; None if others would have to move."""
+    orders: set[Order] = set()
+    for o in operands:
+        if o.opcode == "transpose":
+            orders.add(o.attrs["dimensions"])
+        elif o.opcode != "broadcast" and splat(o) is None:
+            return None
+    return orders.pop() if len(orders) == 1 else None
+
+
+def _past_pointwise(i: Instruction) -> Instruction | None:
+    order = _common_order(i.operands)
+    if order is None or any(o.array.dims != i.array.dims for o in i.operands):
+        return None
+    return _below(i, order, tuple(build.transpose(o, inverse(order)) for o in i.operands), {})
+
+
+def _below(
+    i: Instruction, order: Order, operands: tuple[Instruction, ...], changes: dict[str, object]
+) -> Instruction:
+    """``i`` on untransposed operands, its result transposed by ``order``."""
+    dims = tuple(i.array.dims[d] for d in inverse(order))
+    shape, attrs = Shape(i.array.dtype, dims), {**i.attrs, **changes}
+    new = make(i.opcode, shape, operands, name=i.name, metadata=i.metadata, **attrs)
+    return build.transpose(new, order)
+
+
+def _past_reduce(i: Instruction) -> Instruction | None:
+    """reduce(transpose(x))  ->  transpose(reduce(x)); the transpose of what is left is smaller"""
+    if len(i.operands) != 2:
+        return None
+    view, init = i.operands
+    order: Order = view.attrs["dimensions"]
+    axes = tuple(sorted(order[d] for d in i.attrs["dimensions"]))
+    kept = [d for d in range(len(order)) if d not in axes]
+    after = tuple(kept.index(order[d]) for d in range(len(order)) if order[d] not in axes)
+    x = view.operands[0]
+    shape = Shape(i.array.dtype, tuple(x.array.dims[d] for d in kept))
+    attrs = {**i.attrs, "dimensions": axes}
+    new = make("reduce", shape, (x, init), name=i.name, metadata=i.metadata, **attrs)
+    return build.transpose(new, after)
+
+
+def _past_padded(i: Instruction) -> Instruction | None:
+    """A window or padding has one entry per dimension, which moves with the dimension."""
+    if len(i.operands) != 2:
+        return None
+    view, value = i.operands
+    order: Order = view.attrs["dimensions"]
+    name = "window" if i.opcode == "reduce-window" else "padding"
+    moved = tuple(i.attrs[name][d] for d in inverse(order))
+    return _below(i, order, (view.operands[0], value), {name: moved})
+
+
+def _past_movement(i: Instruction) -> Instruction | None:
+    order = _common_order(i.operands)
+    if order is None or any(o.opcode != "transpose" for o in i.operands):
+        return None
+    operands = tuple(o.operands[0] for o in i.operands)
+    if i.opcode == "slice":
+        parts = tuple(i.attrs["slice"][d] for d in inverse(order))
+        return _below(i, order, operands, {"slice": parts})
+    moved = tuple(sorted(order[d] for d in i.attrs["dimensions"]))
+    return _below(i, order, operands, {"dimensions": moved})

@@ -1,0 +1,321 @@
+"""Data movement in its simplest form: reshapes, transposes, broadcasts, slices, pads and kin.
+
+Rules are tables from opcode to functions ``instruction -> simpler instruction or None``. After the
+pass, a broadcast has an operand without dimensions of size 1, an ``iota`` has one dimension, a
+transpose moves something, and no reduction goes over dimensions of size 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ....dtypes import to_numpy
+from ...meaning.values import simple_op
+from ...nodes import HloModule, Instruction, PadDim, Shape, SliceDim
+from ...patterns import build
+from ...patterns.match import all_static, is_splat, splat
+from ...rewrite import make, map_computations, rebuild, with_attrs, with_operands
+
+Rule = Callable[[Instruction], Instruction | None]
+
+
+def simplify_shapes(module: HloModule) -> HloModule:
+    """Merge, cancel and drop data movement: ``reshape(reshape(x))``  ->  ``reshape(x)``."""
+    return map_computations(module, lambda c: rebuild(c, simplify))
+
+
+def simplify(i: Instruction) -> Instruction | None:
+    """The simplest form of one instruction, None if it has it already."""
+    rule = RULES.get(i.opcode)
+    if rule is None or not all_static(i):
+        return None
+    new = rule(i)
+    return None if new is None or new is i else new
+
+
+def _reshape(i: Instruction) -> Instruction | None:
+    x = i.operands[0]
+    if x.array.dims == i.array.dims:
+        return x
+    if x.opcode in ("reshape", "constant", "broadcast"):
+        new = build.reshape(x, i.array.dims)
+        return None if new.opcode == "reshape" and new.operands[0] is x else new
+    return None
+
+
+def _transpose(i: Instruction) -> Instruction | None:
+    x, order = i.operands[0], i.attrs["dimensions"]
+    new = build.transpose(x, order)
+    same = new.opcode == "transpose" and new.operands[0] is x
+    return None if same else new
+
+
+def _broadcast(i: Instruction) -> Instruction | None:
+    x, mapped = i.operands[0], i.attrs.get("dimensions", ())
+    new = build.broadcast(x, mapped, i.array.dims)
+    same = new.opcode == "broadcast" and new.operands[0] is x
+    return None if same else new
+
+
+def _constant(i: Instruction) -> Instruction | None:
+    """constant of equal elements  ->  broadcast(scalar constant)"""
+    literal: np.ndarray[Any, Any] = i.attrs["literal"]
+    if literal.size < 2:
+        return None
+    flat = literal.reshape(-1).view(np.uint8).reshape(literal.size, -1)
+    if (flat[0] != flat[-1]).any() or (flat != flat[0]).any():
+        return None
+    return build.broadcast(build.scalar(literal.flat[0], i.array.dtype), (), i.array.dims)
+
+
+def _slice(i: Instruction) -> Instruction | None:
+    x, parts = i.operands[0], i.attrs["slice"]
+    if x.array.dims == i.array.dims:
+        return x
+    match x.opcode:
+        case "slice":
+            inner = x.attrs["slice"]
+            both = tuple(_compose(a, b) for a, b in zip(inner, parts, strict=True))
+            return with_operands(with_attrs(i, slice=both), (x.operands[0],))
+        case "broadcast":
+            return _slice_of_broadcast(i, x, parts)
+        case "concatenate":
+            return _slice_of_concatenate(i, x, parts)
+        case _:
+            return None
+
+
+def _compose(inner: SliceDim, outer: SliceDim) -> SliceDim:
+    start = inner.start + outer.start * inner.stride
+    count = -(-(outer.limit - outer.start) // outer.stride)
+    stride = inner.stride * outer.stride
+    return SliceDim(start, start + max(0, count - 1) * stride + min(1, count), stride)
+
+
+def _slice_of_broadcast(
+    i: Instruction, x: Instruction, parts: tuple[SliceDim, ...]
+) -> Instruction | None:
+    y, mapped = x.operands[0], x.attrs.get("dimensions", ())
+    if any(x.array.dims[d] != i.array.dims[d] for d in mapped):
+        return None
+    return build.broadcast(y, mapped, i.array.dims)
+
+
+def _slice_of_concatenate(
+    i: Instruction, x: Instruction, parts: tuple[SliceDim, ...]
+) -> Instruction | None:
+    """slice(concatenate(.., y, ..))  ->  slice(y), where the slice lies in ``y`` alone."""
+    (axis,) = x.attrs["dimensions"]
+    begin = 0
+    for y in x.operands:
+        end = begin + y.array.dims[axis]
+        p = parts[axis]
+        if begin <= p.start and p.limit <= end and p.start < p.limit:
+            moved = SliceDim(p.start - begin, p.limit - begin, p.stride)
+            inside = (*parts[:axis], moved, *parts[axis + 1 :])
+            new = with_operands(with_attrs(i, slice=inside), (y,))
+            return y if y.array.dims == i.array.dims else new
+        begin = end
+    return None
+
+
+def _pad(i: Instruction) -> Instruction | None:
+    x, value = i.operands
+    padding: tuple[PadDim, ...] = i.attrs["padding"]
+    if all(p.low == p.high == 0 and (p.interior == 0 or d < 2) for p, d in _dims(padding, x)):
+        return x
+    if x.array.size == 0:
+        return build.broadcast(value, (), i.array.dims)
+    a, b = splat(x), splat(value)
+    if a is not None and b is not None and a.tobytes() == b.tobytes():
+        return build.broadcast(value, (), i.array.dims)
+    if x.opcode == "pad" and _same_value(x.operands[1], value) and _plain(padding, x):
+        merged = tuple(
+            PadDim(a.low + b.low, a.high + b.high, a.interior)
+            for a, b in zip(x.attrs["padding"], padding, strict=True)
+        )
+        return with_operands(with_attrs(i, padding=merged), (x.operands[0], value))
+    return None
+
+
+def _dims(padding: tuple[PadDim, ...], x: Instruction) -> list[tuple[PadDim, int]]:
+    return list(zip(padding, x.array.dims, strict=True))
+
+
+def _plain(outer: tuple[PadDim, ...], inner: Instruction) -> bool:
+    """Whether a pad of a pad only adds to the edges, so that the two amounts can be summed."""
+    first = all(p.low >= 0 and p.high >= 0 and p.interior == 0 for p in outer)
+    return first and all(p.low >= 0 and p.high >= 0 for p in inner.attrs["padding"])
+
+
+def _same_value(a: Instruction, b: Instruction) -> bool:
+    x, y = splat(a), splat(b)
+    return a is b or (x is not None and y is not None and x.tobytes() == y.tobytes())
+
+
+def _concatenate(i: Instruction) -> Instruction | None:
+    (axis,) = i.attrs["dimensions"]
+    kept = tuple(o for o in i.operands if o.array.dims[axis] > 0)
+    if len(kept) == 1:
+        return kept[0]
+    values = {None if (v := splat(o)) is None else v.tobytes() for o in kept}
+    if kept and len(values) == 1 and None not in values:
+        return build.full(splat(kept[0]), i.array.dtype, i.array.dims)
+    if kept and len(kept) < len(i.operands):
+        return make("concatenate", i.shape, kept, name=i.name, **i.attrs)
+    return None
+
+
+def _reverse(i: Instruction) -> Instruction | None:
+    x = i.operands[0]
+    moved = tuple(d for d in i.attrs["dimensions"] if x.array.dims[d] > 1)
+    if not moved:
+        return x
+    if x.opcode == "reverse":
+        both = tuple(sorted(set(moved) ^ set(x.attrs["dimensions"])))
+        return with_operands(with_attrs(i, dimensions=both), (x.operands[0],))
+    if x.opcode == "broadcast":
+        mapped = x.attrs.get("dimensions", ())
+        if not set(moved) & set(mapped):
+            return x
+    return None if moved == i.attrs["dimensions"] else with_attrs(i, dimensions=moved)
+
+
+def _iota(i: Instruction) -> Instruction | None:
+    axis = i.attrs["iota_dimension"]
+    extent = i.array.dims[axis]
+    if extent == 1:
+        return build.full(0, i.array.dtype, i.array.dims)
+    if i.array.rank == 1:
+        return None
+    line = make("iota", Shape(i.array.dtype, (extent,)), iota_dimension=0)
+    return build.broadcast(line, (axis,), i.array.dims)
+
+
+def _reduce(i: Instruction) -> Instruction | None:
+    """Drop reduced dimensions of size 1; a reduction over nothing else combines with the init."""
+    if len(i.operands) != 2:
+        return None
+    x, init = i.operands
+    axes: tuple[int, ...] = i.attrs["dimensions"]
+    if 0 in x.array.dims:
+        return build.convert(build.broadcast(init, (), i.array.dims), i.array.dtype)
+    unit = [d for d in axes if x.array.dims[d] == 1]
+    same = {x.array.dtype, init.array.dtype, i.array.dtype} == {i.array.dtype}
+    op = simple_op(i.attrs["to_apply"]) if same else None
+    if len(unit) < len(axes):
+        return _reduce_nested(i, x, op) if not unit else _reduce_fewer(i, x, unit)
+    if op is None:
+        return None
+    single = build.reshape(x, i.array.dims)
+    if _is_identity(op, init):
+        return single
+    return build.pointwise(op, build.broadcast(init, (), i.array.dims), single)
+
+
+def _reduce_fewer(i: Instruction, x: Instruction, unit: list[int]) -> Instruction:
+    kept = [d for d in range(x.array.rank) if d not in unit]
+    axes = tuple(kept.index(d) for d in i.attrs["dimensions"] if d not in unit)
+    small = build.reshape(x, [x.array.dims[d] for d in kept])
+    return with_operands(with_attrs(i, dimensions=axes), (small, *i.operands[1:]))
+
+
+def _reduce_nested(i: Instruction, x: Instruction, op: str | None) -> Instruction | None:
+    """reduce(reduce(x))  ->  reduce(x), for one operation with its identity as the inner init."""
+    if x.opcode != "reduce" or len(x.operands) != 2 or op is None:
+        return None
+    if simple_op(x.attrs["to_apply"]) != op or not _is_identity(op, x.operands[1]):
+        return None
+    if x.operands[0].array.dtype != x.array.dtype:
+        return None
+    y, inner = x.operands[0], x.attrs["dimensions"]
+    kept = [d for d in range(y.array.rank) if d not in inner]
+    both = tuple(sorted((*inner, *(kept[d] for d in i.attrs["dimensions"]))))
+    return with_operands(with_attrs(i, dimensions=both), (y, i.operands[1]))
+
+
+def _is_identity(op: str, init: Instruction) -> bool:
+    value, kind = splat(init), init.array.dtype.kind
+    if value is None:
+        return False
+    match op:
+        case "add" | "or" | "xor":
+            return bool(value == 0)
+        case "multiply":
+            return bool(value == 1)
+        case "and":
+            return is_splat(init, -1 if kind == "signed" else 1) and kind in ("signed", "pred")
+        case _:
+            return is_extreme(init, low=op == "maximum")
+
+
+def is_extreme(x: Instruction, *, low: bool) -> bool:
+    """Whether every element of ``x`` is the lowest (else highest) value of its type."""
+    value, dtype = splat(x), x.array.dtype
+    if value is None or dtype.kind == "complex":
+        return False
+    if dtype.is_float:
+        return float(value) == (-math.inf if low else math.inf)
+    if dtype.kind == "pred":
+        return bool(value) is not low
+    limits = np.iinfo(to_numpy(dtype)) if dtype.bits >= 8 else None
+    return limits is not None and int(value) == (limits.min if low else limits.max)
+
+
+def _dynamic_slice(i: Instruction) -> Instruction | None:
+    """dynamic-slice(x, constants)  ->  slice(x), with the starts clamped as at run time."""
+    x, *starts = i.operands
+    if x.array.dims == i.array.dims:
+        return x
+    if len(starts) != x.array.rank:
+        return None
+    values = [splat(s) for s in starts]
+    parts: list[SliceDim] = []
+    for value, size, extent in zip(values, i.array.dims, x.array.dims, strict=True):
+        if value is None and size != extent:
+            return None
+        start = 0 if value is None else min(max(int(value), 0), extent - size)
+        parts.append(SliceDim(start, start + size))
+    return make("slice", i.shape, (x,), name=i.name, metadata=i.metadata, slice=tuple(parts))
+
+
+def _get_dimension_size(i: Instruction) -> Instruction | None:
+    (axis,) = i.attrs["dimensions"]
+    return build.scalar(i.operands[0].array.dims[axis], i.array.dtype)
+
+
+def _bitcast_convert(i: Instruction) -> Instruction | None:
+    x = i.operands[0]
+    return x if x.array.dtype == i.array.dtype and x.array.dims == i.array.dims else None
+
+
+def _spread_scalars(i: Instruction) -> Instruction | None:
+    """clamp(scalar, x, scalar)  ->  clamp(broadcast, x, broadcast), and so for ``select``"""
+    dims = i.array.dims
+    if all(o.array.dims == dims for o in i.operands):
+        return None
+    wide = (o if o.array.dims == dims else build.broadcast(o, (), dims) for o in i.operands)
+    return with_operands(i, tuple(wide))
+
+
+RULES: dict[str, Rule] = {
+    "clamp": _spread_scalars,
+    "select": _spread_scalars,
+    "reshape": _reshape,
+    "transpose": _transpose,
+    "broadcast": _broadcast,
+    "constant": _constant,
+    "slice": _slice,
+    "pad": _pad,
+    "concatenate": _concatenate,
+    "reverse": _reverse,
+    "iota": _iota,
+    "reduce": _reduce,
+    "dynamic-slice": _dynamic_slice,
+    "get-dimension-size": _get_dimension_size,
+    "bitcast-convert": _bitcast_convert,
+}

@@ -1,0 +1,1 @@
+"""What graph passes match and build."""

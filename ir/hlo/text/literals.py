@@ -1,0 +1,200 @@
+"""Values of ``constant`` as HLO text, both ways: ``{{1, 2}, {3, 4}}`` <-> NumPy array."""
+
+from __future__ import annotations
+
+import re
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ...dtypes import DType, to_numpy
+from ..lexer import MAX_DEPTH, Cursor
+from ..nodes import AnyShape, Raw, Shape, TupleShape
+from ..shape_text import show_shape
+
+Array: TypeAlias = np.ndarray[Any, Any]
+Literal: TypeAlias = "Array | Raw | tuple[Literal, ...]"
+
+ELIDED = Raw("{...}")
+"""The value of a constant that whoever wrote the text left out: it is not known."""
+
+MAX_SPLAT = 1 << 24
+MAX_FILLED = 1 << 28  # bytes of all constants of a text that are one number for many elements
+MAX_BRACES = 1 << 12  # in the text of an empty constant; beyond it is `{}`
+
+_SIMPLE = re.compile(r"\([^()\"'/]*\)")
+_COMMENT = re.compile(r"/\*.*?\*/", re.S)
+_TOKEN = re.compile(r"[^\s{},]+")
+_COMPLEX = re.compile(r"\(\s*([^\s,()]+)\s*,\s*([^\s,()]+)\s*\)")
+_PAYLOAD = re.compile(r"nan\(0x[0-9a-fA-F]+\)")
+_GAP = re.compile(r"\s+")
+_BOOL = {"true": True, "1": True, "false": False, "0": False}
+
+
+def parse_literal(cursor: Cursor, shape: AnyShape) -> Literal:
+    """Read ``(literal)``, the parentheses of ``constant`` included."""
+    start = cursor.pos
+    if found := cursor.match(_SIMPLE):
+        body = found.group()
+    else:
+        body = _COMMENT.sub("", cursor.balanced("constant"))
+    return _read(cursor, body[1:-1], shape, start, 0)
+
+
+def _read(cursor: Cursor, body: str, shape: AnyShape, start: int, depth: int) -> Literal:
+    match shape:
+        case TupleShape(elements=elements):
+            parts = _split(cursor, body, start)
+            if len(parts) != len(elements) or depth > MAX_DEPTH:
+                why = f"{len(parts)} values for {len(elements)} elements"
+                cursor.fail("tuple constant does not fit its shape", why, at=start)
+            return tuple(
+                _read(cursor, p, e, start, depth + 1) for p, e in zip(parts, elements, strict=True)
+            )
+        case Shape():
+            return _array(cursor, body, shape, start)
+        case _:
+            cursor.fail("a token has no literal", at=start)
+
+
+def _split(cursor: Cursor, body: str, start: int) -> list[str]:
+    body = body.strip()
+    if not (body.startswith("(") and body.endswith(")")):
+        cursor.fail("expected a tuple constant `( .., .. )`", at=start)
+    parts, depth, begin = [], 0, 1
+    for found in re.finditer(r"[(){},]", body):
+        match found.group():
+            case "(" | "{":
+                depth += 1
+            case ")" | "}":
+                depth -= 1
+            case _ if depth == 1:
+                parts.append(body[begin : found.start()])
+                begin = found.end()
+            case _:
+                pass
+    last = body[begin:-1]
+    return [*parts, last] if last.strip() or parts else []
+
+
+def _array(cursor: Cursor, body: str, shape: Shape, start: int) -> Array | Raw:
+    if body.strip() == "{...}":
+        return ELIDED
+    body = _PAYLOAD.sub("nan", body)
+    is_complex = shape.dtype.kind == "complex"
+    tokens: list[Any] = _COMPLEX.findall(body) if is_complex else _TOKEN.findall(body)
+    skeleton = _COMPLEX.sub("", body) if is_complex else _TOKEN.sub("", body)
+    skeleton = _GAP.sub("", skeleton)
+    splat = len(tokens) == 1 and not skeleton and 1 < shape.size <= MAX_SPLAT
+    if splat:  # one number for all elements
+        _take(cursor, shape, start)
+    elif len(tokens) != shape.size or not _fits(skeleton, shape.dims, len(tokens)):
+        why = f"{len(tokens)} values in {body.count('{')} braces for {show_shape(shape)}"
+        cursor.fail("constant does not fit its shape", why, at=start)
+    try:
+        values = _values(tokens, shape.dtype)
+    except (ValueError, OverflowError, KeyError) as error:
+        cursor.fail(f"not a constant of type {shape.dtype}", str(error), at=start)
+    return np.full(shape.dims, values[0]) if splat else values.reshape(shape.dims)
+
+
+def _take(cursor: Cursor, shape: Shape, start: int) -> None:
+    """Count the bytes of a constant that its text does not spell out."""
+    cursor.filled += shape.bytes
+    if cursor.filled > MAX_FILLED:
+        why = f"{show_shape(shape)} brings them to {cursor.filled} bytes, over {MAX_FILLED}"
+        hint = "broadcast a scalar constant"
+        cursor.fail("constants of one number each are too large", why, hint, at=start)
+
+
+def _fits(skeleton: str, dims: tuple[int, ...], tokens: int) -> bool:
+    """Whether braces and commas are those of an array of these dims.
+
+    Of an empty array XLA writes the dimensions up to the first that is zero. ``{}`` alone stands
+    for any empty array.
+    """
+    if tokens == 0 and skeleton == "{}":
+        return True
+    if 0 in dims:
+        dims = dims[: dims.index(0) + 1]
+    expected = ""
+    for d in reversed(dims):
+        if d * (len(expected) + 1) > len(skeleton):
+            return False
+        expected = "{" + ",".join([expected] * d) + "}"
+    return expected == skeleton
+
+
+def _values(tokens: list[Any], dtype: DType) -> Array:
+    match dtype.kind:
+        case "pred":
+            return np.array([_BOOL[t] for t in tokens], np.bool_)
+        case "signed" | "unsigned":
+            low = -(1 << (dtype.bits - 1)) if dtype.kind == "signed" else 0
+            numbers = [_integer(t) for t in tokens]
+            if numbers and (min(numbers) < low or max(numbers) >= low + (1 << dtype.bits)):
+                raise ValueError(f"a value is out of the range of {dtype}")
+            wide = np.array(numbers, np.uint64 if low == 0 else np.int64)
+            return wide.astype(to_numpy(dtype))
+        case "complex":
+            pairs = [complex(float(re_), float(im)) for re_, im in tokens]
+            return np.array(pairs, np.complex128).astype(to_numpy(dtype))
+        case _:
+            with np.errstate(over="ignore", invalid="ignore"):
+                return np.array([float(t) for t in tokens], np.float64).astype(to_numpy(dtype))
+
+
+def _integer(token: str) -> int:
+    if len(token) > 21:
+        raise ValueError(f"`{token[:21]}...` is out of range")
+    if token in ("true", "false"):
+        return int(token == "true")
+    return int(token)
+
+
+def show_literal(value: Literal) -> str:
+    """The text of a constant's value; floats in the fewest digits that read back the same."""
+    if isinstance(value, tuple):
+        return "(" + ", ".join(map(show_literal, value)) + ")"
+    if isinstance(value, Raw):
+        return value.text
+    if not value.size:
+        return _show_empty(value.shape)
+    flat = _words(value.reshape(-1))
+    for d in reversed(value.shape):
+        flat = ["{" + ", ".join(flat[i : i + d]) + "}" for i in range(0, len(flat), d)]
+    return flat[0]
+
+
+def _show_empty(dims: tuple[int, ...]) -> str:
+    """``{{}, {}}`` of [2,0,3]: braces down to the dimension that is zero, as XLA has them."""
+    outer = dims[: dims.index(0)]
+    if prod(outer) > MAX_BRACES:
+        return "{}"
+    text = "{}"
+    for d in reversed(outer):
+        text = "{" + ", ".join([text] * d) + "}"
+    return text
+
+
+def _words(flat: Array) -> list[str]:
+    match flat.dtype.kind:
+        case "b":
+            return ["true" if v else "false" for v in flat.tolist()]
+        case "i" | "u":
+            return list(map(str, flat.tolist()))
+        case "c":
+            pairs = zip(_words(flat.real), _words(flat.imag), strict=True)
+            return [f"({a}, {b})" for a, b in pairs]
+        case "f":
+            wide = flat if flat.dtype.itemsize > 2 else flat.astype(np.float32)
+            return [_float(t) for t in wide.astype(str).tolist()]
+        case _:  # ml_dtypes' own kinds: narrow floats and integers
+            if flat.dtype.name.startswith(("int", "uint")):
+                return list(map(str, flat.astype(np.int32).tolist()))
+            return _words(flat.astype(np.float32))
+
+
+def _float(text: str) -> str:
+    return text[:-2] if text.endswith(".0") else text

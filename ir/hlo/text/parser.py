@@ -1,0 +1,302 @@
+"""HLO text -> HloModule: the grammar that XLA prints, in all its styles.
+
+Operands may carry ``%`` and their shape, and may be instructions written in place. Layouts,
+metadata and file tables are kept. A computation must stand before its callers, an instruction
+before its users, as XLA prints them.
+"""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+from types import MappingProxyType
+from typing import Any
+
+from ...errors import NestwrightError, ParseError
+from ..attributes import parse_attribute
+from ..lexer import MAX_DEPTH, Cursor
+from ..limits import LEAVES, leaf_count
+from ..nodes import AnyShape, Computation, HloModule, Instruction, Metadata, Raw, Shape
+from ..ops.registry import OPS, definition, infer, is_known
+from ..shape_text import Cache, parse_shape, show_shape, starts_shape, too_large
+from .literals import parse_literal
+
+_MODULE_NAME = re.compile(r"[^\s,{}()]+")
+_TABLES = re.compile(
+    r"(?:(?:FileNames|FunctionNames|FileLocations|StackFrames)[ \t]*\n(?:\d+[ \t][^\n]*\n)*\s*)+"
+)
+_SIGNATURE_END = re.compile(r"->")
+_METADATA = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|[^\s"{}]+)')
+_RANGE = range(1 << 31)
+
+
+def parse(text: str, source: str = "<text>") -> HloModule:
+    """Read a module. ``ParseError`` says where it cannot be read (``source:line:column``)."""
+    if not isinstance(text, str):
+        raise ParseError("this is not HLO text", f"it is of type {type(text).__name__}", source)
+    return _Parser(Cursor(text, source)).module()
+
+
+class _Parser:
+    """One run over one text. ``computations`` are those read so far, by name."""
+
+    def __init__(self, cursor: Cursor) -> None:
+        self.cursor = cursor
+        self.computations: dict[str, Computation] = {}
+        self.shapes: Cache = {}
+        self.metadata: dict[str, Metadata] = {}
+        self.leaves: dict[int, int] = {}
+        self.depth = 0
+
+    def module(self) -> HloModule:
+        cursor = self.cursor
+        if not cursor.word("HloModule"):
+            cursor.fail(
+                "this is not HLO text",
+                _what_else(cursor.text),
+                "HLO text starts with `HloModule name`",
+            )
+        if (found := cursor.match(_MODULE_NAME)) is None:
+            cursor.fail("expected the name of the module", f"found {cursor.found()}")
+        attrs: dict[str, Any] = {}
+        while cursor.take(","):
+            name = cursor.attribute_name()
+            attrs[name] = Raw(cursor.raw_value())
+        tables = cursor.match(_TABLES)
+        entry: Computation | None = None
+        last: Computation | None = None
+        while cursor.pos < len(cursor.text):
+            if cursor.at("HloModule"):
+                cursor.fail("a second module in the same text", hint="one module per file")
+            start = cursor.pos
+            marked = cursor.word("ENTRY")
+            last = self.computation()
+            if marked and entry is not None:
+                cursor.fail("a second ENTRY computation", f"{entry.name} is one", at=start)
+            entry = last if marked else entry
+        if last is None:
+            cursor.fail("module has no computation", f"found {cursor.found()}")
+        everything = tuple(self.computations.values())
+        shown = tables.group().rstrip() if tables else ""
+        return HloModule(found.group(), everything, entry or last, MappingProxyType(attrs), shown)
+
+    def computation(self) -> Computation:
+        """``name [(params) -> shape] { instructions } [, execution_thread=".."]``"""
+        cursor, start = self.cursor, self.cursor.pos
+        name = cursor.name("a computation")
+        if name in self.computations:
+            cursor.fail(f"computation `{name}` is defined twice", at=start)
+        if cursor.at("("):
+            cursor.balanced("signature")
+            if cursor.match(_SIGNATURE_END) is None:
+                cursor.fail("expected `->` after the parameters", f"found {cursor.found()}")
+            parse_shape(cursor, self.shapes)
+        return self.body(name)
+
+    def body(self, name: str) -> Computation:
+        cursor, start = self.cursor, self.cursor.pos
+        cursor.expect("{", f"to open computation `{name}`")
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            cursor.fail("computations are nested too deep", f"over {MAX_DEPTH} levels", at=start)
+        scope: dict[str, Instruction] = {}
+        root: Instruction | None = None
+        while not cursor.take("}"):
+            if cursor.pos >= len(cursor.text):
+                cursor.fail(f"computation `{name}` has no closing brace", at=start)
+            at = cursor.pos
+            marked = cursor.word("ROOT")
+            instruction = self.instruction(scope)
+            if marked and root is not None:
+                why = f"`{root.name}` is ROOT already"
+                cursor.fail(f"computation `{name}` has two roots", why, at=at)
+            root = instruction if marked else root
+        self.depth -= 1
+        instructions = tuple(scope.values())
+        if not instructions:
+            cursor.fail(f"computation `{name}` is empty", "it needs a ROOT instruction", at=start)
+        parameters = self.parameters(name, instructions, start)
+        result = Computation(name, parameters, instructions, root or instructions[-1])
+        if cursor.take(","):  # execution_thread
+            cursor.attribute_name()
+            cursor.raw_value()
+        if name in self.computations:
+            cursor.fail(f"computation `{name}` is defined twice", at=start)
+        self.computations[name] = result
+        return result
+
+    def parameters(
+        self, name: str, instructions: tuple[Instruction, ...], start: int
+    ) -> tuple[Instruction, ...]:
+        found = [i for i in instructions if i.opcode == "parameter"]
+        found.sort(key=lambda i: int(i.attrs["number"]))
+        numbers = [i.attrs["number"] for i in found]
+        if numbers != list(range(len(found))):
+            why = f"numbers are {numbers[:20]}, they must be 0 to {len(found) - 1}, each once"
+            self.cursor.fail(f"parameters of `{name}` do not count up from 0", why, at=start)
+        return tuple(found)
+
+    def instruction(self, scope: dict[str, Instruction]) -> Instruction:
+        """``name = [shape] opcode(operands) [, attribute=value ..]``, added to ``scope``."""
+        cursor, start = self.cursor, self.cursor.pos
+        name = cursor.name("an instruction")
+        cursor.expect("=", f"after `{name}`")
+        if name in scope:
+            cursor.fail(f"instruction `{name}` is defined twice", at=start)
+        shape = parse_shape(cursor, self.shapes) if starts_shape(cursor) else None
+        opcode, operands, attrs = self.operation(scope, shape)
+        metadata: Metadata | None = None
+        while cursor.take(","):
+            at = cursor.pos
+            key = cursor.attribute_name()
+            if key in attrs:
+                cursor.fail(f"attribute `{key}` is given twice", at=at)
+            if key == "metadata":
+                metadata = self.metadata_value()
+            elif key in _OF_ONE and not definition(opcode.removesuffix("-start")).takes(key):
+                attrs[key] = Raw(cursor.raw_value())
+            else:
+                attrs[key] = parse_attribute(cursor, key, self.called)
+        result = self.finish(name, shape, opcode, operands, attrs, metadata, start)
+        scope[name] = result
+        return result
+
+    def finish(
+        self,
+        name: str,
+        shape: AnyShape | None,
+        opcode: str,
+        operands: tuple[Instruction, ...],
+        attrs: dict[str, Any],
+        metadata: Metadata | None,
+        start: int,
+    ) -> Instruction:
+        """The instruction, its shape inferred where the text has none."""
+        if left_out := definition(opcode).left_out:
+            attrs.setdefault(left_out, ())
+        if shape is None:
+            try:
+                shape = infer(opcode, tuple(o.shape for o in operands), attrs)
+            except NestwrightError as error:
+                what = f"`{name}` has no shape and none follows from its operands"
+                self.cursor.fail(what, str(error), "write the shape before the opcode", at=start)
+            if leaf_count(shape, self.leaves) > LEAVES:
+                why = f"it holds more than {LEAVES} arrays"
+                self.cursor.fail(f"the shape of `{name}` is too large", why, at=start)
+            if isinstance(shape, Shape) and too_large(shape.dims, shape.dtype.bytes):
+                self.cursor.fail(f"the shape of `{name}` is too large", show_shape(shape), at=start)
+        kept = MappingProxyType(attrs) if attrs else _EMPTY
+        return Instruction(name, opcode, shape, operands, kept, metadata)
+
+    def operation(
+        self, scope: dict[str, Instruction], shape: AnyShape | None, nested: int = 0
+    ) -> tuple[str, tuple[Instruction, ...], dict[str, Any]]:
+        """``opcode(operands)``; parameters and constants take a value there."""
+        cursor, start = self.cursor, self.cursor.pos
+        opcode = cursor.name("an opcode")
+        if not is_known(opcode):
+            close = get_close_matches(opcode, OPS, 1)
+            hint = f"did you mean `{close[0]}`?" if close else ""
+            cursor.fail(f"unknown opcode `{opcode}`", hint=hint, at=start)
+        if not cursor.at("("):
+            cursor.fail(f"expected `(` after `{opcode}`", f"found {cursor.found()}")
+        if opcode == "parameter":
+            cursor.take("(")
+            number = cursor.integer("the number of the parameter")
+            if number not in _RANGE:
+                cursor.fail(f"{number} is not the number of a parameter", at=start)
+            cursor.expect(")", "after the parameter's number")
+            return opcode, (), {"number": number}
+        if opcode == "constant":
+            if shape is None:
+                cursor.fail("a constant needs its shape", at=start)
+            return opcode, (), {"literal": parse_literal(cursor, shape)}
+        cursor.take("(")
+        operands: list[Instruction] = []
+        while not cursor.take(")"):
+            if operands:
+                cursor.expect(",", f"or `)` between the operands of `{opcode}`")
+            operands.append(self.operand(scope, nested))
+        return opcode, tuple(operands), {}
+
+    def operand(self, scope: dict[str, Instruction], nested: int) -> Instruction:
+        """``name``, ``shape name`` or, in place, ``[shape] opcode(operands)``."""
+        cursor, start = self.cursor, self.cursor.pos
+        shape = parse_shape(cursor, self.shapes) if starts_shape(cursor) else None
+        at = cursor.pos
+        name = cursor.name("an operand")
+        if not cursor.at("("):
+            if (known := scope.get(name)) is None:
+                close = get_close_matches(name, scope, 1)
+                hint = f"did you mean `{close[0]}`?" if close else ""
+                why = "no instruction above in this computation has this name"
+                cursor.fail(f"operand `{name}` is not defined", why, hint, at=at)
+            return known
+        if nested >= MAX_DEPTH:
+            cursor.fail("instructions are nested too deep", f"over {MAX_DEPTH} levels", at=start)
+        cursor.pos = at
+        opcode, operands, attrs = self.operation(scope, shape, nested + 1)
+        fresh, n = opcode, 0
+        while fresh in scope:
+            n += 1
+            fresh = f"{opcode}.{n}"
+        result = self.finish(fresh, shape, opcode, operands, attrs, None, start)
+        scope[fresh] = result
+        return result
+
+    def called(self, cursor: Cursor) -> Computation:
+        """The name of a computation defined above, or one written in place."""
+        if cursor.at("{"):
+            n = len(self.computations)
+            while f"nested.{n}" in self.computations:
+                n += 1
+            return self.body(f"nested.{n}")
+        start = cursor.pos
+        name = cursor.name("a computation")
+        if (known := self.computations.get(name)) is None:
+            close = get_close_matches(name, self.computations, 1)
+            hint = f"did you mean `{close[0]}`?" if close else ""
+            why = "it must stand before its callers"
+            cursor.fail(f"computation `{name}` is not defined", why, hint, at=start)
+        return known
+
+    def metadata_value(self) -> Metadata:
+        if not self.cursor.at("{"):
+            self.cursor.fail("metadata is not like `{op_name=..}`", f"found {self.cursor.found()}")
+        raw = self.cursor.balanced("metadata")
+        if (known := self.metadata.get(raw)) is None:
+            fields = dict(_METADATA.findall(raw))
+            line = fields.get("source_line", "0")
+            known = self.metadata[raw] = Metadata(
+                op_type=fields.get("op_type", "").strip('"'),
+                op_name=fields.get("op_name", "").strip('"'),
+                source_file=fields.get("source_file", "").strip('"'),
+                source_line=int(line) if line.isdecimal() and len(line) < 10 else 0,
+                raw=raw,
+            )
+        return known
+
+
+_EMPTY: MappingProxyType[str, Any] = MappingProxyType({})
+_OF_ONE = ("padding", "slice")
+"""Attributes with a syntax of their own, which in other operations is kept as text."""
+
+
+def _what_else(text: str) -> str:
+    """A guess at what a text that is no HLO may be."""
+    head = text[:4000]
+    if not text.strip():
+        return "the text is empty"
+    if head.startswith("ML\ufeffR") or head.startswith("MLïR"):
+        return "it looks like MLIR bytecode (a StableHLO portable artifact)"
+    if "\x00" in head or any(ord(c) < 9 for c in head):
+        return "it is binary, perhaps a protobuf (ONNX or a serialized HLO module)"
+    if re.search(r"stablehlo\.|mhlo\.|func\.func|^\s*module\b", head, re.M):
+        return "it looks like MLIR text (StableHLO), which is another language"
+    if re.search(r"^\s*\{?\s*lambda\b.*\blet\b", head):
+        return "it looks like a jaxpr"
+    if head.lstrip().startswith(("{", "[")):
+        return "it looks like JSON"
+    if re.search(r"^\s*(; ModuleID|define |target triple)", head, re.M):
+        return "it looks like LLVM IR"
+    return "it does not start with a module header"

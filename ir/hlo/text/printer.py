@@ -1,0 +1,90 @@
+"""HloModule -> HLO text that reads back as the same module.
+
+The style is XLA's short one: names without ``%``, shapes with layouts, metadata kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..attributes import show_attribute
+from ..nodes import Computation, HloModule, Instruction, Metadata
+from ..shape_text import show_shape
+from .literals import show_literal
+
+_INSIDE = frozenset({("number", "parameter"), ("literal", "constant")})
+
+
+def show(module: HloModule) -> str:
+    """The text of a module; ``parse`` reads it back, and showing that gives the same text."""
+    head = [f"HloModule {module.name}"]
+    head += [show_attribute(name, value) for name, value in module.attrs.items()]
+    parts = [", ".join(head)]
+    if module.tables:
+        parts.append(module.tables)
+    for c in module.computations:
+        parts.append(("ENTRY " if c is module.entry else "") + show_computation(c))
+    return "\n\n".join(parts) + "\n"
+
+
+def show_computation(computation: Computation) -> str:
+    """``name { instructions }``"""
+    rows = [f"{computation.name} {{"]
+    for i in computation.instructions:
+        rows.append(("  ROOT " if i is computation.root else "  ") + show_instruction(i))
+    return "\n".join([*rows, "}"])
+
+
+def show_instruction(instruction: Instruction) -> str:
+    """``name = shape opcode(operands), attribute=value, ..``"""
+    parts = [f"{instruction.name} = {show_operation(instruction)}"]
+    if instruction.metadata is not None:
+        parts.append(show_metadata(instruction.metadata))
+    return ", ".join(parts)
+
+
+def show_operation(
+    instruction: Instruction,
+    names: Mapping[Instruction, str] | None = None,
+    computations: Mapping[Computation, str] | None = None,
+    without: frozenset[str] = frozenset(),
+) -> str:
+    """``shape opcode(operands), attributes``: no name, no metadata.
+
+    ``names`` and ``computations`` rename what is referred to; attributes in ``without`` are
+    left out.
+    """
+    attrs = instruction.attrs
+    match instruction.opcode:
+        case "parameter":
+            inside = str(attrs["number"])
+        case "constant":
+            inside = show_literal(attrs["literal"])
+        case _:
+            own = instruction.operands
+            inside = ", ".join([o.name if names is None else names[o] for o in own])
+    parts = [f"{show_shape(instruction.shape)} {instruction.opcode}({inside})"]
+    for name, value in attrs.items():
+        if name == "window" and not value:
+            continue
+        if name not in without and (name, instruction.opcode) not in _INSIDE:
+            parts.append(show_attribute(name, value, computations))
+    return ", ".join(parts)
+
+
+def show_metadata(metadata: Metadata) -> str:
+    """``metadata={op_type=".." op_name=".." ..}``, as it was read where it was."""
+    if metadata.raw:
+        return f"metadata={metadata.raw}"
+    fields = [
+        f'{name}="{value}"'
+        for name, value in (
+            ("op_type", metadata.op_type),
+            ("op_name", metadata.op_name),
+            ("source_file", metadata.source_file),
+        )
+        if value
+    ]
+    if metadata.source_line:
+        fields.append(f"source_line={metadata.source_line}")
+    return "metadata={" + " ".join(fields) + "}"

@@ -1,0 +1,1 @@
+"""The scheduling language: the ``Schedule`` object, traces and how they are shown."""

@@ -1,0 +1,286 @@
+"""Schedule: rewrites a loop function primitive by primitive, and Trace: what was done, as data.
+
+The two are one file because each gives the other: ``schedule.trace`` and ``trace.replay(func)``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ...ir.loop.nodes import Block, For, Func
+from ...ir.loop.printer import show
+from .. import primitives as primitives  # declares them
+from .. import steps as data
+from ..cursor import (
+    BlockRef,
+    LoopRef,
+    block_of,
+    blocks_under,
+    consumers,
+    extent_of,
+    find_block,
+    find_loop,
+    loop_named,
+    loop_of,
+    nest,
+    producers,
+)
+from ..declare import PRIMITIVES, Primitive, declared, shown
+from ..errors import ScheduleError, did_you_mean
+from ..holes import Choices, Hole, SampledInt, SampledStr, plain, sampled
+from ..steps import Argument, Plain, Result, Step
+from .methods import Methods
+
+Blockish: TypeAlias = BlockRef | str
+Ref: TypeAlias = LoopRef | BlockRef
+Given: TypeAlias = Ref | SampledInt | SampledStr
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """The steps of a schedule, in order. Loops and new blocks go by the names of the results
+    that they were."""
+
+    steps: tuple[Step, ...] = ()
+
+    def show(self) -> str:
+        """Python that makes the same schedule from ``sch``, one line per step."""
+        return "".join(f"{shown(step)}\n" for step in self.steps)
+
+    def to_json(self) -> list[Plain]:
+        """Lists, dicts, strings and numbers: ``[name, [argument, ...], [result, ...]]`` each."""
+        return data.to_json(self.steps)
+
+    @staticmethod
+    def from_json(plain: object) -> Trace:
+        """The inverse of ``to_json``; a ``ScheduleError`` for anything else."""
+        return Trace(data.from_json(plain))
+
+    def replay(self, func: Func) -> Schedule:
+        """A schedule of ``func`` with every step done again.
+
+        ``func`` is structurally equal to the one the trace was made from. A ``ScheduleError`` if a
+        step is refused or makes no sense there.
+        """
+        return self.onto(Schedule(func))
+
+    def onto(self, sch: Schedule) -> Schedule:
+        """``sch`` with every step done on it, and its own decisions where there are holes."""
+        known: dict[str, Given] = {}
+        for n, step in enumerate(self.steps):
+            _do(sch, known, n, step)
+        return sch
+
+
+@dataclass(slots=True, eq=False)
+class Schedule(Methods):
+    """A function under rewriting. Every primitive is a method, checked and recorded.
+
+    ``func`` is the function as it stands. A primitive that is refused raises ``ScheduleError`` and
+    leaves the schedule as it was. Blocks are given as references or by name, loops too where one
+    loop alone has the name. ``origin`` is the function as it was at first, ``holes`` what was
+    sampled so far; ``decisions`` fills them by name.
+    """
+
+    func: Func
+    decisions: Choices = field(default_factory=dict)
+    holes: list[Hole] = field(default_factory=list)
+    origin: Func = field(init=False)
+    _steps: list[Step] = field(default_factory=list)
+    _names: dict[Ref, str] = field(default_factory=dict)
+    _given: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.origin = self.func
+
+    @property
+    def trace(self) -> Trace:
+        """What was done so far."""
+        return Trace(tuple(self._steps))
+
+    def show(self) -> str:
+        """The text of the function as it stands."""
+        return show(self.func)
+
+    def copy(self) -> Schedule:
+        """An independent schedule in the same state. References serve both."""
+        made = Schedule(self.origin)
+        made.become(self)
+        return made
+
+    def become(self, other: Schedule) -> None:
+        """Take over what was made of a copy."""
+        self.func, self._steps = other.func, list(other._steps)
+        self._names, self._given = dict(other._names), Counter(other._given)
+        self.holes, self.decisions = list(other.holes), dict(other.decisions)
+
+    def blocks(self) -> list[BlockRef]:
+        """All blocks in program order."""
+        return [BlockRef(name) for name in nest(self.func).blocks]
+
+    def get_block(self, name: str) -> BlockRef:
+        """The block of that name."""
+        return self._block(name, f"get block `{name}`")
+
+    def find_loop(self, name: str, block: Blockish | None = None) -> LoopRef:
+        """The loop of that name, of those around a block where one is given."""
+        return loop_named(self.func, name, None if block is None else _name(block))
+
+    def block(self, block: Blockish) -> Block:
+        """The node of a block as it stands."""
+        ref = self._block(block, f"look at block `{_name(block)}`")
+        return nest(self.func).block(ref.name)
+
+    def loop(self, loop: LoopRef | str) -> For:
+        """The node of a loop as it stands."""
+        ref = loop_named(self.func, loop) if isinstance(loop, str) else loop
+        return loop_of(find_loop(self.func, ref, f"look at loop `{ref.var.name}`"))
+
+    def extent(self, loop: LoopRef | str) -> int:
+        """The extent of a loop; a ``ScheduleError`` where it is no constant."""
+        node = self.loop(loop)
+        n = extent_of(node)
+        if n is None:
+            asked = f"tell the extent of loop `{node.var.name}`"
+            hint = "its loops of constant extent can be asked"
+            raise ScheduleError(asked, "it is not a constant", "", hint, self.func, (node,))
+        return n
+
+    def get_producers(self, block: Blockish) -> list[BlockRef]:
+        """The blocks that write what this one reads, in program order."""
+        ref = self._block(block, f"get the producers of block `{_name(block)}`")
+        return [BlockRef(block_of(p).name) for p in producers(self.func, self.block(ref))]
+
+    def get_consumers(self, block: Blockish) -> list[BlockRef]:
+        """The blocks that read what this one writes, in program order."""
+        ref = self._block(block, f"get the consumers of block `{_name(block)}`")
+        return [BlockRef(block_of(p).name) for p in consumers(self.func, self.block(ref))]
+
+    def perform(self, name: str, *args: object, **named: object) -> Any:
+        """Check a primitive's arguments, run it, take over its result and note the step.
+
+        What changes nothing and gives nothing new is not noted.
+        """
+        primitive = declared(name, f"call {name}")
+        arguments = primitive.arguments(self.func, args, named)
+        if primitive.hole is not None:
+            return self._sample(primitive, arguments)
+        func, given = primitive.run(self.func, tuple(map(plain, arguments)))
+        fresh = [r for r in given if self._is_new(r)]
+        if func is not self.func or fresh:
+            noted = self._noted(primitive, arguments)  # before func changes
+            for ref in fresh:
+                self._names[ref] = self._new_name("b" if isinstance(ref, BlockRef) else "l")
+            self._steps.append(Step(name, noted, tuple(self._names[r] for r in given)))
+            self.func = func
+        return primitive.returned(given)
+
+    def _sample(self, primitive: Primitive, arguments: Sequence[object]) -> Any:
+        """Fill a hole, as ``decisions`` says or by default, and note the step."""
+        name = f"hole{len(self.holes)}"
+        hole, decided = primitive.decided(self.func, arguments, name, self.decisions)
+        taken = {n for h in self.holes for n in h.names} & {*hole.names}
+        if taken:
+            asked = f"sample `{min(taken)}`"
+            raise ScheduleError(asked, "another hole has that name", hint="give it one of its own")
+        _, values = primitive.run(self.func, tuple(map(plain, decided)))
+        given = [sampled(v, self._new_name("v")) for v in values]
+        results = tuple(v.result for v in given)
+        self._steps.append(Step(primitive.name, self._noted(primitive, decided), results))
+        self.holes.append(hole)
+        return primitive.returned(given)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Callable[..., Any]:
+            """A primitive that was declared elsewhere, as a method."""
+            if name in PRIMITIVES:
+                return partial(self.perform, name)
+            have = [n for n in (*dir(type(self)), *PRIMITIVES) if not n.startswith("_")]
+            hint = did_you_mean(name, have) or f"primitives: {', '.join(sorted(PRIMITIVES))}"
+            raise AttributeError(f"a Schedule has no {name!r}; {hint}", name=name, obj=None)
+
+    def _block(self, block: Blockish, asked: str) -> BlockRef:
+        ref = BlockRef(_name(block))
+        find_block(self.func, ref, asked)
+        return ref
+
+    def _is_new(self, ref: Ref) -> bool:
+        """True for what has no name yet; the name of a block may have been another's before."""
+        if isinstance(ref, BlockRef) and ref.name not in nest(self.func).blocks:
+            return True
+        return ref not in self._names
+
+    def _new_name(self, letter: str) -> str:
+        self._given[letter] += 1
+        return f"{letter}{self._given[letter] - 1}"
+
+    def _noted(self, primitive: Primitive, arguments: Sequence[object]) -> tuple[Argument, ...]:
+        """Arguments as a trace holds them, without the last ones that are as by default."""
+        kept = list(zip(primitive.parameters, arguments, strict=True))
+        while kept and kept[-1][0].optional and kept[-1][0].default == kept[-1][1]:
+            kept.pop()
+        return tuple(self._argument(a) for _, a in kept)
+
+    def _argument(self, a: object) -> Argument:
+        match a:
+            case SampledInt() | SampledStr():
+                return Result(a.result)
+            case LoopRef(var=var):
+                if a not in self._names:  # one that nobody asked for by name: introduce it
+                    path = nest(self.func).loops[var]
+                    self.perform("get_loops", block_of(blocks_under(path)[0]).name)
+                return Result(self._names[a])
+            case BlockRef(name=name):
+                return Result(self._names[a]) if a in self._names else name
+            case tuple():
+                return tuple(map(self._argument, a))
+            case Enum(value=value):
+                return self._argument(value)
+            case None | bool() | int() | str():
+                return a
+            case _:
+                raise TypeError(f"{a!r} cannot be recorded")
+
+
+def _name(block: Blockish) -> str:
+    return block if isinstance(block, str) else block.name
+
+
+def _do(sch: Schedule, known: dict[str, Given], n: int, step: Step) -> None:
+    """Do a step of a trace again, and keep its results under their names in ``known``."""
+    asked = f"replay step {n}: {step.name}"
+    primitive = declared(step.name, asked)
+    args = tuple(_meant(asked, known, a) for a in step.arguments)
+    if primitive.variadic and args:
+        last = args[-1]
+        args = (*args[:-1], *last) if isinstance(last, tuple) else args
+    returned = sch.perform(step.name, *args)
+    results = primitive.results_of(returned)
+    if not step.results and all(isinstance(r, BlockRef) for r in results):
+        return  # older traces name no blocks, which go by their own names there
+    if len(results) != len(step.results):
+        why = f"it names {len(step.results)} results, and there are {len(results)}"
+        raise ScheduleError(asked, why, hint="the trace is of another function")
+    for name, ref in zip(step.results, results, strict=True):
+        if known.setdefault(name, ref) != ref:
+            hint = "each result of a trace has a name of its own"
+            raise ScheduleError(asked, f"the name {name!r} is already taken", hint=hint)
+
+
+def _meant(asked: str, known: dict[str, Given], a: Argument) -> object:
+    match a:
+        case Result(name=name):
+            if name not in known:
+                hint = f"so far there are {', '.join(known) or 'none'}"
+                raise ScheduleError(asked, f"no step before gives `{name}`", hint=hint)
+            return known[name]
+        case tuple():
+            return tuple(_meant(asked, known, x) for x in a)
+        case _:
+            return a

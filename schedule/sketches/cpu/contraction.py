@@ -1,0 +1,320 @@
+"""What a register-tiled reduction is: its axes' roles, its analytic cost, which tiles are valid.
+
+Matrix products, convolutions, pooling, sums down the columns.
+
+The reduction's last spatial axis is contiguous in memory and becomes vectors (the *columns*); a few
+neighbours on another axis become *rows*; rows x vectors of accumulators stay in registers while
+the reduction runs. A consumer that reads the result at its own point is computed on the tile while
+it is still in registers. The cost model is the usual one for such kernels: FMA and load ports
+inside a tile, then cache footprints (Low et al., Analytical Modeling Is Enough for High-Performance
+BLIS, TOMS 2016, for the shape of the argument; the constants are ours).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ....ir.dtypes import DType
+from ....ir.loop.nodes import BlockAxis, Buffer, Func, Var
+from ....ir.target import Target
+from ...space.analyze import Access, BlockInfo, frozen_inputs, point_reads, product_operands
+from ...space.space import Choices
+
+PANEL, AHEAD = 1, 2  # when weights are packed: panel by panel as needed, or before any call
+CHUNK, INLINE = 1, 2  # where feeders are computed: in each chunk's loop, or where they are read
+CYCLE = 1 / 3.0e9  # seconds; only ratios matter
+L2_BYTES_PER_CYCLE = 24.0
+L3_BYTES_PER_CYCLE = 8.0
+FORK_CYCLES = 6000.0
+MOST_FMAS = 96  # in the body of a tile: more does not fit the decoded-instruction cache
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """The roles of the axes around one reduction block.
+
+    ``column``, ``row``, ``outer`` and ``sweep`` are axes of the block that writes the result: the
+    consumer, or a copy that has the anchor's own axes. ``column`` is vectorized. ``row`` is the
+    register tile's other side (None when there is no second axis). Every iteration of ``outer`` has
+    its own panel of weights; ``sweep``, like the row, reuses them. ``anchor_column`` and
+    ``anchor_row`` are the axes of the anchor that column and row are (part of). ``frozen`` weights
+    are constants, which can be laid out ahead of time. ``feeders`` are blocks that only the anchor
+    reads, such as the padding of a convolution's input.
+    """
+
+    anchor: BlockInfo
+    consumer: BlockInfo | None
+    column: BlockAxis
+    row: BlockAxis | None
+    outer: tuple[BlockAxis, ...]
+    sweep: tuple[BlockAxis, ...]
+    anchor_column: Var
+    anchor_row: Var | None
+    weights: Access | None
+    frozen: bool
+    feeders: tuple[BlockInfo, ...]
+    dtype: DType
+
+    @property
+    def depth(self) -> int:
+        """Points of the reduction."""
+        return math.prod(a.extent for a in self.anchor.reduce)
+
+
+def contraction_of(func: Func, blocks: tuple[BlockInfo, ...]) -> Contraction | None:
+    """The roles of the axes of a function's heaviest reduction; None if it has no such thing."""
+    anchor = _anchor(blocks)
+    if anchor is None:
+        return None
+    kept = all(s.buffer in func.allocs for s in anchor.stores)  # not an output as well
+    consumers = _consumers(blocks, anchor) if kept else ()
+    frozen = _read_once(blocks, frozen_inputs(func))
+    return find_contraction(anchor, consumers, _feeders(blocks, anchor), frozen)
+
+
+def _anchor(blocks: tuple[BlockInfo, ...]) -> BlockInfo | None:
+    """The heaviest reduction."""
+    reductions = [b for b in blocks if b.reduce and not b.opaque]
+    return max(reductions, key=lambda b: b.flops, default=None)
+
+
+def _read_once(blocks: tuple[BlockInfo, ...], buffers: frozenset[Buffer]) -> frozenset[Buffer]:
+    """Those that one block reads: a constant that others need as it is cannot be laid out anew."""
+    readers = [b for i in blocks for b in {a.buffer for a in i.loads}]
+    return frozenset(b for b in buffers if readers.count(b) == 1)
+
+
+def _feeders(blocks: tuple[BlockInfo, ...], info: BlockInfo) -> tuple[BlockInfo, ...]:
+    """Element-wise blocks over the anchor's input that nothing but the anchor reads."""
+    found = []
+    for b in blocks:
+        written = {s.buffer for s in b.stores}
+        readers = [r for r in blocks if any(a.buffer in written for a in r.loads)]
+        if readers == [info] and not b.reduce and not b.opaque and len(b.stores) == 1:
+            found.append(b)
+    return tuple(found)
+
+
+def _consumers(blocks: tuple[BlockInfo, ...], info: BlockInfo) -> tuple[BlockInfo, ...]:
+    written = {s.buffer for s in info.stores}
+    return tuple(b for b in blocks if b is not info and any(a.buffer in written for a in b.loads))
+
+
+def find_contraction(
+    info: BlockInfo,
+    consumers: tuple[BlockInfo, ...],
+    feeders: tuple[BlockInfo, ...] = (),
+    frozen: frozenset[Buffer] = frozenset(),
+) -> Contraction | None:
+    """The roles of a reduction block's axes; None where its last axis is not contiguous.
+
+    None also where there is one term only: a loop of one turn is no loop to start apart.
+    """
+    if not info.reduce or not info.spatial or info.opaque or not _writes_in_order(info):
+        return None
+    if all(a.extent == 1 for a in info.reduce):
+        return None
+    last = info.spatial[-1]
+    strides = [a.stride(last.var) for a in info.inputs]
+    if any(s not in (0, 1) for s in strides) or 1 not in strides or last.extent < 2:
+        return None
+    consumer, axes, part = _result_axes(info, consumers)
+    columns = [a for a in axes if part.get(a.var) == (last.var, 1)]
+    if len(columns) != 1:
+        return None
+    column = columns[0]
+    weights = _weights(info, last.var)
+    used = [
+        a for a in axes
+        if a is not column and a.extent > 1 and weights is not None
+        and weights.uses(part[a.var][0])
+    ]  # fmt: skip
+    free = [a for a in axes if a is not column and a.extent > 1 and a not in used]
+    row = next((a for a in reversed(free) if part[a.var][1] == 1), None)
+    return Contraction(
+        anchor=info,
+        consumer=consumer,
+        column=column,
+        row=row,
+        outer=tuple(used),
+        sweep=tuple(a for a in free if a is not row),
+        anchor_column=last.var,
+        anchor_row=part[row.var][0] if row is not None else None,
+        weights=weights,
+        frozen=weights is not None and weights.buffer in frozen,
+        feeders=feeders,
+        dtype=info.stores[0].buffer.dtype,
+    )
+
+
+def _writes_in_order(info: BlockInfo) -> bool:
+    """Whether the block's one store has the spatial axes as its index, in order."""
+    if len(info.stores) != 1:
+        return False
+    store = info.stores[0]
+    if len(store.coefficients) != len(info.spatial):
+        return False
+    at = [{} if n == 1 else f for f, n in zip(store.coefficients, store.buffer.shape, strict=True)]
+    return at == [{a.var: 1} if a.extent > 1 else {} for a in info.spatial]
+
+
+def _result_axes(
+    info: BlockInfo, consumers: tuple[BlockInfo, ...]
+) -> tuple[BlockInfo | None, tuple[BlockAxis, ...], dict[Var, tuple[Var, int]]]:
+    """The consumer that can run on the tile (if any), the axes of the result, their meaning."""
+    if len(consumers) == 1:
+        part = point_reads(consumers[0], info)
+        if part is not None:
+            return consumers[0], consumers[0].spatial, part
+    return None, info.spatial, {a.var: (a.var, 1) for a in info.spatial}
+
+
+def _weights(info: BlockInfo, column: Var) -> Access | None:
+    """The operand of a product that runs along the columns."""
+    pair = product_operands(info) or ()
+    return next((a for a in reversed(pair) if a.uses(column)), None)
+
+
+def tile_of(c: Choices) -> tuple[int, int, int]:
+    """Rows of the register tile, vectors in a row, lanes in a vector."""
+    return int(c["rows"]), int(c["vectors"]), int(c["lanes"])
+
+
+def contraction_cost(k: Contraction, c: Choices, target: Target) -> float:
+    """Estimated seconds of one run of the anchor block."""
+    rows, vectors, lanes = tile_of(c)
+    row_extent = k.row.extent if k.row else 1
+    columns = k.column.extent
+    width = vectors * lanes
+    outer = math.prod(a.extent for a in k.outer)
+    sweep = math.prod(a.extent for a in k.sweep)
+    tiles_i, tiles_j = math.ceil(row_extent / rows), math.ceil(columns / width)
+    vectors_j = math.ceil(columns / lanes)
+    stencil = all(a.uses(k.anchor_column) for a in k.anchor.inputs)
+    loads = rows * vectors + vectors if stencil else rows + vectors
+    inner = max(rows * vectors / 2, loads / 2, 4.0) + 1.0 / int(c["unroll"])
+    # A ragged last tile runs at the latency bound: count it as it is, not as a full one.
+    share = (row_extent / (tiles_i * rows)) * (vectors_j / (tiles_j * vectors))
+    effective = max(inner * share, inner - 2.0 * (1.0 - share)) if share < 1 else inner
+    edge = (row_extent % rows > 0) + (columns % width > 0) + (columns % lanes > 0)
+    tiles = outer * sweep * tiles_i * tiles_j
+    compute = tiles * (k.depth * effective * (1 + 0.02 * edge) + 2.0 * rows * vectors + 20.0)
+    panel = k.depth * width * k.dtype.bytes
+    block = k.depth * rows * k.dtype.bytes
+    traffic = 0.0
+    if c["order"] == "column":
+        traffic += tiles_j * outer * sweep * tiles_i * block / L2_BYTES_PER_CYCLE
+        reload = panel if panel > 0.6 * target.l2 else panel * 0.5
+        if panel > 0.5 * target.l1:
+            traffic += tiles * reload / (L2_BYTES_PER_CYCLE * 2)
+    else:
+        rate = L2_BYTES_PER_CYCLE if tiles_j * panel < 0.6 * target.l2 else L3_BYTES_PER_CYCLE
+        traffic += tiles * panel / rate
+    memory = max(0.0, traffic - 0.7 * compute)
+    if c["pack"] == PANEL:
+        chunks = max(1, int(c["chunks"]))
+        memory += outer * tiles_j * panel * 2 / L3_BYTES_PER_CYCLE * chunks
+    elif c["pack"] != AHEAD:
+        memory += tiles * k.depth * _strided_step(k, vectors * lanes, target)
+    if k.feeders:
+        memory += _feeding_cycles(k, c, target)
+    return (compute + memory) * CYCLE * _imbalance(k, c, target)
+
+
+def _feeding_cycles(k: Contraction, c: Choices, target: Target) -> float:
+    """Cycles for making the anchor's input: once in memory, or chunk by chunk in cache.
+
+    Neighbouring chunks overlap by the reach of the first reduction axis: what lies there is made
+    twice.
+    """
+    size = float(sum(f.points * f.stores[0].buffer.dtype.bytes for f in k.feeders))
+    if c["inside"] == INLINE:
+        return 0.3 * size / L2_BYTES_PER_CYCLE  # conditions at the borders, and code for them
+    if not c["inside"]:
+        return 3.0 * size / L3_BYTES_PER_CYCLE
+    axis = chunk_axis(k)
+    span = axis.extent / int(c["chunks"]) if axis is not None else 1.0
+    overlap = 1.0 + (k.anchor.reduce[0].extent - 1) / max(span, 1.0)
+    fits = size / int(c["chunks"]) * overlap < target.l2 / 2
+    return 3.0 * size * overlap / (L2_BYTES_PER_CYCLE if fits else L3_BYTES_PER_CYCLE)
+
+
+def _strided_step(k: Contraction, width: int, target: Target) -> float:
+    """Cycles that one step of the reduction waits for a row of an unpacked panel of weights.
+
+    Rows far apart defeat the prefetcher, share few cache sets and each need a page of their own.
+    A panel that stays in L1 costs nothing after its first use.
+    """
+    if k.weights is None:
+        return 0.0
+    step = k.weights.stride(k.anchor.reduce[-1].var)
+    if step is None or step <= width:
+        return 0.0
+    lines = width * k.dtype.bytes / 64
+    stride = step * k.dtype.bytes
+    resident = k.depth * width * k.dtype.bytes <= target.l1 / 2
+    if resident and (stride % 4096 or k.depth <= 8):
+        return 0.0
+    return lines * (5.5 if stride >= 2048 else 2.0 if stride >= 512 else 0.5)
+
+
+def pieces(k: Contraction, c: Choices) -> int:
+    """Independent parts that the threads can share."""
+    _, vectors, lanes = tile_of(c)
+    outer = math.prod(a.extent for a in k.outer)
+    tiles_j = math.ceil(k.column.extent / (vectors * lanes))
+    return outer * int(c["chunks"]) * (tiles_j if c["order"] == "column" else 1)
+
+
+def _imbalance(k: Contraction, c: Choices, target: Target) -> float:
+    """Time of the slowest thread over that of one thread alone."""
+    if target.threads == 1 or not c["parallel"]:
+        return 1.0
+    n = pieces(k, c)
+    share = math.ceil(n / target.threads) / n
+    return share + FORK_CYCLES * (1 + n / 64) / max(k.anchor.flops / 16, 1.0)
+
+
+def contraction_valid(k: Contraction, c: Choices, target: Target) -> bool:
+    """Whether the tile fits the registers and the problem."""
+    rows, vectors, lanes = tile_of(c)
+    row_extent = k.row.extent if k.row else 1
+    if rows > row_extent or (vectors > 1 and (vectors - 1) * lanes >= k.column.extent):
+        return False
+    if rows * vectors + vectors + 1 > target.registers - 1 and rows * vectors > 1:
+        return False
+    if c["pack"] == PANEL and (c["order"] != "column" or row_extent <= rows):
+        return False
+    if (c["pack"] and k.weights is None) or (c["pack"] == AHEAD and not k.frozen):
+        return False
+    if c["pack"] and c["inside"] == INLINE and _made_by_feeder(k):
+        return False  # what is inlined leaves no buffer to copy
+    if int(c["chunks"]) > max(1, chunk_extent(k, rows)):
+        return False
+    if c["inside"] == CHUNK and not (c["order"] == "row" or k.column.extent <= vectors * lanes):
+        return False
+    unroll = int(c["unroll"])
+    ragged = row_extent % rows > 0 or k.column.extent % (vectors * lanes) > 0
+    if unroll > 1 and rows * vectors * unroll > (MOST_FMAS // 2 if ragged else MOST_FMAS):
+        return False
+    return unroll <= k.anchor.reduce[-1].extent
+
+
+def _made_by_feeder(k: Contraction) -> bool:
+    """Does a block of the same function compute the weights?"""
+    weights = None if k.weights is None else k.weights.buffer
+    return any(s.buffer is weights for info in k.feeders for s in info.stores)
+
+
+def chunk_axis(k: Contraction) -> BlockAxis | None:
+    """The axis whose range is cut into chunks for the threads."""
+    return next((a for a in k.sweep if a.extent > 1), k.row)
+
+
+def chunk_extent(k: Contraction, rows: int) -> int:
+    """How many chunks there can be: iterations of the loop that is cut."""
+    axis = chunk_axis(k)
+    if axis is None:
+        return 1
+    return math.ceil(axis.extent / rows) if axis is k.row else axis.extent

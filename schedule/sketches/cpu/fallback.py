@@ -1,0 +1,66 @@
+"""Blocks scheduled one by one: what surrounds an anchor, and what no sketch understands."""
+
+from __future__ import annotations
+
+from ....ir.target import Target
+from ...language.schedule import Schedule
+from ...space.analyze import BlockInfo
+from ...space.space import Choices, Sketch
+from .matching import CPU, Work
+from .pointwise import PARALLEL_WORK, lanes_of, schedule_pointwise, work_of
+from .rows import LANE_ACCUMULATORS, reduce_columns
+
+
+def schedule_alone(
+    sch: Schedule, info: BlockInfo, target: Target, unroll: int = 2, parallel: bool | None = None
+) -> None:
+    """Schedule one block by rule, whatever stands around it; opaque blocks stay as they are."""
+    if info.opaque:
+        return
+    shared = target.threads > 1 and work_of(info) >= PARALLEL_WORK
+    if parallel is not None:
+        shared = shared and parallel
+    if info.reduce:
+        _reduction(sch, info, target, shared)
+    else:
+        schedule_pointwise(sch, info, target, unroll, shared)
+
+
+def _reduction(sch: Schedule, info: BlockInfo, target: Target, parallel: bool) -> None:
+    loops = sch.get_loops(info.name)
+    spatial, own = loops[: len(info.spatial)], loops[len(info.spatial) :]
+    unit = [a.stride(info.reduce[-1].var) for a in info.inputs]
+    if all(s in (0, 1) for s in unit) and 1 in unit:
+        reduce_columns(sch, info.name, own, lanes_of(info, target) * LANE_ACCUMULATORS)
+    if parallel and spatial:
+        sch.parallel(spatial[0])
+
+
+@CPU.row(90)
+def match_alone(work: Work, target: Target) -> Sketch | None:
+    """Whatever there is."""
+    return alone_sketch(work.blocks, target)
+
+
+def alone_sketch(blocks: tuple[BlockInfo, ...], target: Target) -> Sketch:
+    """Every block by itself: vector width and threads are the only decisions."""
+    work = sum(work_of(b) for b in blocks)
+    shared = target.threads > 1 and any(work_of(b) >= PARALLEL_WORK for b in blocks)
+
+    def apply(sch: Schedule, c: Choices) -> None:
+        for info in blocks:
+            schedule_alone(sch, info, target, int(c["unroll"]), bool(c["parallel"]))
+
+    def cost(c: Choices) -> float:
+        threads = target.threads if c["parallel"] else 1
+        return work / (1e10 * threads) + (2e-6 if c["parallel"] else 0) + 1e-9 * int(c["unroll"])
+
+    return Sketch(
+        name="alone@1",
+        kind="elementwise",
+        decisions={"unroll": (1, 2, 4, 8), "parallel": (1, 0) if shared else (0,)},
+        default={"unroll": 2, "parallel": int(shared)},
+        apply=apply,
+        valid=lambda c: True,
+        cost=cost,
+    )

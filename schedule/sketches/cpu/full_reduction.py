@@ -1,0 +1,115 @@
+"""Reductions to a few values: sums of a whole array, shared among threads by partial results."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ....ir.target import Target
+from ...cursor import LoopRef
+from ...language.schedule import Schedule
+from ...legality import update_of
+from ...space.analyze import BlockInfo
+from ...space.lookup import below, extent
+from ...space.space import Choices, Sketch
+from .fallback import schedule_alone
+from .matching import CPU, Work
+from .pointwise import PARALLEL_WORK, lanes_of, work_of
+from .rows import LANE_ACCUMULATORS, reduce_columns
+
+SMALL = 64  # results up to which the threads share the reduction and not the results
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """``anchor`` reduces contiguous memory to at most ``SMALL`` results."""
+
+    anchor: BlockInfo
+    others: tuple[BlockInfo, ...]
+    collapse: bool
+
+    @property
+    def depth(self) -> int:
+        return math.prod(a.extent for a in self.anchor.reduce)
+
+
+def find_total(blocks: tuple[BlockInfo, ...]) -> Total | None:
+    """The heavy reduction of a group to a few values; None when there is no such thing."""
+    heavy = [b for b in blocks if b.reduce and not b.opaque and work_of(b) >= PARALLEL_WORK]
+    if len(heavy) != 1 or update_of(heavy[0].block) is None:
+        return None
+    anchor = heavy[0]
+    results = math.prod(a.extent for a in anchor.spatial)
+    strides = [a.stride(anchor.reduce[-1].var) for a in anchor.inputs]
+    if results > SMALL or any(s not in (0, 1) for s in strides):
+        return None
+    return Total(anchor, tuple(b for b in blocks if b is not anchor), _steps_together(anchor))
+
+
+def _steps_together(info: BlockInfo) -> bool:
+    """Whether every input steps through the reduction's axes as through one."""
+    for outer, inner in zip(info.reduce[:-1], info.reduce[1:], strict=True):
+        for a in info.inputs:
+            x, y = a.stride(outer.var), a.stride(inner.var)
+            if x is None or y is None or x != y * inner.extent:
+                return False
+    return True
+
+
+def apply_total(k: Total, sch: Schedule, c: Choices, target: Target) -> None:
+    """Give each piece of the reduction a partial result, in parallel and in vectors."""
+    name, lanes = k.anchor.name, lanes_of(k.anchor, target)
+    for info in k.others:
+        schedule_alone(sch, info, target)
+    loops = sch.get_loops(name)[len(k.anchor.spatial) :]
+    if k.collapse and len(loops) > 1:
+        loops = [sch.fuse(*loops)]
+    width = lanes * int(c["accumulators"])
+    pieces = int(c["pieces"])
+    if pieces <= 1 or extent(sch, loops[0]) < 2 * pieces:
+        reduce_columns(sch, name, loops, width)
+        return
+    piece, _ = sch.split(loops[0], [pieces, None])
+    partial = sch.rfactor(piece, 0)
+    order: list[LoopRef] = sch.get_loops(partial)
+    order.remove(piece)
+    sch.reorder(piece, *order)
+    sch.parallel(piece)
+    inside = below(sch, partial, piece)[len(k.anchor.spatial) :]
+    reduce_columns(sch, partial.name, inside, width)
+
+
+@CPU.row(20)
+def match_total(work: Work, target: Target) -> Sketch | None:
+    """A heavy reduction to a few values."""
+    k = find_total(work.blocks) if work.contraction is None else None
+    return None if k is None else total_sketch(k, target)
+
+
+def total_sketch(k: Total, target: Target) -> Sketch:
+    """The space of a reduction to a few values: pieces for the threads, partial sums a piece."""
+    work = work_of(k.anchor)
+    most = max(1, k.depth // 4096)
+    pieces = tuple(n for n in (1, 2, 4, 8, 16, 32, 64, 128, 256) if n <= most)
+    if target.threads == 1:
+        pieces = (1,)
+
+    def cost(c: Choices) -> float:
+        n = int(c["pieces"])
+        threads = min(target.threads, n)
+        ilp = 1.0 + 0.5 / int(c["accumulators"])
+        return work * ilp / (2e10 * threads) + (2e-6 + 1e-7 * n if threads > 1 else 0.0)
+
+    wanted = 8 * target.threads if target.threads > 1 else 1
+    return Sketch(
+        name="total@1",
+        kind="reduction",
+        decisions={"pieces": pieces, "accumulators": (1, 2, 4, 8)},
+        default={
+            "pieces": max(n for n in pieces if n <= wanted),
+            "accumulators": LANE_ACCUMULATORS,
+        },
+        apply=lambda sch, c: apply_total(k, sch, c, target),
+        valid=lambda c: True,
+        cost=cost,
+    )

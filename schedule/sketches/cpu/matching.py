@@ -1,0 +1,32 @@
+"""The table of sketches for CPUs, and what they ask of the function that is to be scheduled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from ....ir.loop.nodes import Func
+from ...space.analyze import BlockInfo, blocks_of
+from ...space.registry import Rows
+from .contraction import Contraction, contraction_of
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """A function that is to be scheduled for a CPU, and what sketches ask of it."""
+
+    func: Func
+
+    @cached_property
+    def blocks(self) -> tuple[BlockInfo, ...]:
+        """Its blocks in program order."""
+        return blocks_of(self.func)
+
+    @cached_property
+    def contraction(self) -> Contraction | None:
+        """Its heaviest reduction, where that can be tiled in registers."""
+        return contraction_of(self.func, self.blocks)
+
+
+CPU: Rows[Work] = Rows()
+"""For a whole function on a CPU. The first that applies is the default schedule."""

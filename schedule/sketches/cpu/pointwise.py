@@ -1,0 +1,101 @@
+"""Element-wise and data-moving blocks: one pass over memory, vectors along the last axis."""
+
+from __future__ import annotations
+
+import math
+
+from ....ir.target import Target
+from ...cursor import LoopRef
+from ...language.schedule import Schedule
+from ...space.analyze import BlockInfo
+
+PARALLEL_WORK = 1 << 15  # FLOP and moved elements below which a second thread costs more
+TOGETHER = 32  # rows of a transposition that are done together: two cache lines of f32
+
+
+def collapsible(info: BlockInfo, outer: int, inner: int) -> bool:
+    """Whether axes ``outer`` and ``inner`` (neighbours) can be one loop without divisions.
+
+    True when every access steps through the pair as through one axis.
+    """
+    a, b = info.spatial[outer], info.spatial[inner]
+    for access in (*info.loads, *info.stores):
+        x, y = access.stride(a.var), access.stride(b.var)
+        if x is None or y is None or x != y * b.extent:
+            return False
+    return True
+
+
+def trailing(info: BlockInfo) -> int:
+    """How many of the last axes collapse into one."""
+    n = len(info.spatial)
+    count = min(n, 1)
+    while count < n and collapsible(info, n - count - 1, n - count):
+        count += 1
+    return count
+
+
+def lanes_of(info: BlockInfo, target: Target) -> int:
+    """Lanes of the widest element type that the block touches."""
+    accesses = (*info.loads, *info.stores)
+    widest = max((a.buffer.dtype for a in accesses), key=lambda d: d.bytes, default=None)
+    return 1 if widest is None else max(1, target.lanes(widest))
+
+
+def work_of(info: BlockInfo) -> float:
+    """Rough cost of a block: FLOP plus twice the elements that it moves."""
+    return info.flops + 2.0 * info.points * (len(info.inputs) + len(info.stores))
+
+
+def schedule_pointwise(
+    sch: Schedule, info: BlockInfo, target: Target, unroll: int, parallel: bool
+) -> None:
+    """Collapse what steps together, vectorize the last axis, share the rest among threads.
+
+    Where a load steps along another axis (a transposition), ``TOGETHER`` neighbours on that axis
+    are done before the next vector, while the cache lines that they share are still there.
+    """
+    loops = list(sch.get_loops(info.name))
+    if not loops or info.reduce:
+        return
+    count = max(1, trailing(info))
+    last = loops[-1] if count == 1 else sch.fuse(*loops[-count:])
+    outer = loops[:-count]
+    extent = math.prod(a.extent for a in info.spatial[-count:])
+    lanes = lanes_of(info, target)
+    width = lanes * unroll if extent % (lanes * unroll) == 0 else lanes
+    if extent > width > 1:
+        rest, lane = sch.split(last, [None, width])
+        across = _transposed(info, count)
+        if across is not None:
+            rows = min(TOGETHER, sch.extent(outer[across]))
+            outer[across], near = sch.split(outer[across], [None, rows])
+            sch.reorder(*outer, rest, near, lane)
+        sch.vectorize(lane)
+        outer.append(rest)
+    elif extent > 1 and lanes > 1:
+        sch.vectorize(last)
+    else:
+        outer.append(last)
+    if outer and parallel:
+        sch.parallel(outer[0] if len(outer) == 1 else _fuse_some(sch, outer))
+
+
+def _transposed(info: BlockInfo, last: int) -> int | None:
+    """The axis along which some load is contiguous that is not so along the last axes."""
+    vectors = info.spatial[-1].var
+    for access in info.inputs:
+        if access.stride(vectors) not in (0, 1):
+            for n, axis in enumerate(info.spatial[:-last]):
+                if access.stride(axis.var) == 1 and axis.extent > 1:
+                    return n
+    return None
+
+
+def _fuse_some(sch: Schedule, outer: list[LoopRef]) -> LoopRef:
+    """Fuse outer loops until there are enough pieces: each fusion costs a division a piece."""
+    pieces, count = 1, 0
+    while count < len(outer) and pieces < 64:
+        pieces *= sch.extent(outer[count])
+        count += 1
+    return outer[0] if count == 1 else sch.fuse(*outer[:count])

@@ -1,0 +1,200 @@
+"""Groups that work row by row: softmax, layer norm, means, sums to a scalar.
+
+All blocks share their leading axes (the *row*); what follows is summed or mapped over the row's
+columns. Every stage runs inside one parallel loop over rows, so what passes between stages is one
+row long and stays in cache. A reduction along the contiguous axis is first split over the lanes of
+vector registers (``rfactor``), then summed across them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+
+from ....ir.target import Target
+from ...cursor import LoopRef
+from ...language.schedule import Schedule
+from ...legality import update_of
+from ...space.analyze import BlockInfo
+from ...space.lookup import below, extent
+from ...space.space import Choices, Sketch
+from .matching import CPU, Work
+from .pointwise import PARALLEL_WORK, lanes_of, schedule_pointwise, work_of
+
+LANE_ACCUMULATORS = 4  # vectors of partial sums that hide the latency of an addition
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """``count`` leading axes that the blocks of every part share.
+
+    A part is blocks that pass values to each other, in program order. ``others`` fill buffers
+    together with blocks beside them and stay outside.
+    """
+
+    parts: tuple[tuple[BlockInfo, ...], ...]
+    others: tuple[BlockInfo, ...]
+    count: int
+
+    @property
+    def rows(self) -> int:
+        return math.prod(a.extent for a in self.parts[0][-1].spatial[: self.count])
+
+    @property
+    def work(self) -> float:
+        return sum(work_of(b) for part in self.parts for b in part)
+
+
+def find_rows(blocks: tuple[BlockInfo, ...]) -> Rows | None:
+    """The leading axes that a group's blocks share; None when they share none or one is opaque."""
+    if any(b.opaque for b in blocks):
+        return None
+    writers = Counter(buffer for b in blocks for buffer in {s.buffer for s in b.stores})
+    shared = {buffer for buffer, count in writers.items() if count > 1}
+    apart = [not b.reduce and any(s.buffer in shared for s in b.stores) for b in blocks]
+    others = tuple(b for b, alone in zip(blocks, apart, strict=True) if alone)
+    mine = [b for b, alone in zip(blocks, apart, strict=True) if not alone]
+    if not any(b.reduce for b in mine):
+        return None
+    shapes = [tuple(a.extent for a in b.spatial) for b in mine]
+    count = 0
+    while all(len(s) > count for s in shapes) and len({s[count] for s in shapes}) == 1:
+        count += 1
+    return Rows(_parts(mine), others, count) if count else None
+
+
+def _parts(blocks: list[BlockInfo]) -> tuple[tuple[BlockInfo, ...], ...]:
+    """The blocks by who passes values to whom, directly or not."""
+    parts: list[list[BlockInfo]] = []
+    for block in blocks:
+        read = {a.buffer for a in block.inputs}
+        feeding = [p for p in parts if any(s.buffer in read for b in p for s in b.stores)]
+        parts = [p for p in parts if p not in feeding]
+        parts.append([b for b in blocks if b is block or any(b in p for p in feeding)])
+    return tuple(map(tuple, parts))
+
+
+def apply_rows(k: Rows, sch: Schedule, c: Choices, target: Target) -> None:
+    """Fuse the row axes, compute every stage inside, vectorize each stage's columns."""
+    for info in k.others:
+        schedule_pointwise(sch, info, target, int(c["unroll"]), bool(c["parallel"]))
+    for part in k.parts:
+        at = _row_loop(part, k.count, sch)
+        for info in part:
+            _vectorize_stage(info, sch, c, at, lanes_of(info, target))
+        if c["parallel"]:
+            sch.parallel(at)
+
+
+def _vectorize_stage(info: BlockInfo, sch: Schedule, c: Choices, at: LoopRef, lanes: int) -> None:
+    own = below(sch, info.name, at)
+    if info.reduce:
+        reduce_columns(sch, info.name, _reducing(info, own), lanes * int(c["accumulators"]))
+    else:
+        _map_columns(sch, own, lanes * int(c["unroll"]), lanes)
+
+
+def _row_loop(part: tuple[BlockInfo, ...], count: int, sch: Schedule) -> LoopRef:
+    """One loop over the rows with every stage of a part inside.
+
+    The loop is that of the last block, or, where several blocks are last, that of a block that all
+    of those depend on; what follows it is moved up, then what it and they need is moved down.
+    """
+    last = [b for n, b in enumerate(part) if not _follows((b,), part[n + 1 :])]
+    host = part[-1]
+    if len(last) > 1:
+        shared = [b for b in part if all(x in _follows((b,), part) for x in last)]
+        host = shared[-1] if shared else host
+    row = sch.get_loops(host.name)[:count]
+    at = row[0] if len(row) == 1 else sch.fuse(*row)
+    after = _follows((host,), part)
+    for info in after:
+        sch.reverse_compute_at(info.name, at)
+    for info in reversed(part):
+        if info is not host and info not in after:
+            sch.compute_at(info.name, at)
+    return at
+
+
+def _follows(start: tuple[BlockInfo, ...], part: tuple[BlockInfo, ...]) -> tuple[BlockInfo, ...]:
+    """The blocks of ``part`` that need a result of ``start``, directly or not, in order."""
+    written = {s.buffer for b in start for s in b.stores}
+    found: list[BlockInfo] = []
+    for block in part:
+        if block not in start and any(a.buffer in written for a in block.inputs):
+            written |= {s.buffer for s in block.stores}
+            found.append(block)
+    return tuple(found)
+
+
+def _map_columns(sch: Schedule, own: list[LoopRef], width: int, lanes: int) -> None:
+    if not own:
+        return
+    columns = extent(sch, own[-1])
+    step = width if columns > width and columns % width == 0 else lanes
+    if columns > step > 1:
+        _, lane = sch.split(own[-1], [None, step])
+        sch.vectorize(lane)
+    elif columns > 1:
+        sch.vectorize(own[-1])
+
+
+def _reducing(info: BlockInfo, own: list[LoopRef]) -> list[LoopRef]:
+    """The reduction loops, when no spatial loop stands among them; else nothing."""
+    return own if len(own) <= len(info.reduce) else []
+
+
+def reduce_columns(sch: Schedule, block: str, own: list[LoopRef], width: int) -> None:
+    """``for k: acc += x[k]``  ->  ``width`` partial sums over k, then one sum across them.
+
+    ``own`` are the block's reduction loops; the last one is contiguous in memory. The partial sums
+    stay in vector registers. Narrow reductions, and those of several values at once, are left as
+    they are.
+    """
+    if not own or any(extent(sch, x) < 1 for x in own) or update_of(sch.block(block)) is None:
+        return
+    columns = extent(sch, own[-1])
+    while width > 1 and columns < 2 * width:
+        width //= 2
+    if width < 4:
+        return
+    outer, lane = sch.split(own[-1], [None, width])
+    partial = sch.rfactor(lane, -1)
+    sch.set_scope(partial, 0, "register")
+    init = sch.decompose_reduction(partial, own[0] if len(own) > 1 else outer)
+    sch.vectorize(lane)
+    sch.vectorize(sch.get_loops(init)[-1])
+    sch.vectorize(sch.get_loops(block)[-1])
+
+
+def rows_cost(k: Rows, c: Choices, target: Target) -> float:
+    """Estimated seconds: work over vector throughput and threads, plus the fork."""
+    threads = target.threads if c["parallel"] else 1
+    ilp = 1.0 + 0.5 / int(c["accumulators"]) + 0.1 / int(c["unroll"])
+    return k.work * ilp / (2e10 * threads) + (2e-6 if threads > 1 else 0.0)
+
+
+@CPU.row(30)
+def match_rows(work: Work, target: Target) -> Sketch | None:
+    """Blocks that share their leading axes."""
+    k = find_rows(work.blocks) if work.contraction is None else None
+    return None if k is None else rows_sketch(k, target)
+
+
+def rows_sketch(k: Rows, target: Target) -> Sketch:
+    """The space of a row-wise group."""
+    shared = k.work >= PARALLEL_WORK and k.rows > 1 and target.threads > 1
+    return Sketch(
+        name="rows@1",
+        kind="reduction",
+        decisions={
+            "accumulators": (1, 2, 4, 8),
+            "unroll": (1, 2, 4),
+            "parallel": (1, 0) if shared else (0,),
+        },
+        default={"accumulators": LANE_ACCUMULATORS, "unroll": 2, "parallel": int(shared)},
+        apply=lambda sch, c: apply_rows(k, sch, c, target),
+        valid=lambda c: True,
+        cost=lambda c: rows_cost(k, c, target),
+    )

@@ -1,0 +1,253 @@
+"""The register-tiling sketch: tile, keep the accumulators in registers, finish on the tile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ....ir.loop.nodes import Var
+from ....ir.target import Target
+from ...cursor import BlockRef, LoopRef
+from ...language.schedule import Schedule
+from ...space.analyze import BlockInfo
+from ...space.lookup import block_node, extent, own_loops
+from ...space.space import Choice, Choices, Sketch, cheapest
+from .contraction import (
+    AHEAD,
+    CHUNK,
+    INLINE,
+    PANEL,
+    Contraction,
+    chunk_axis,
+    chunk_extent,
+    contraction_cost,
+    contraction_valid,
+    tile_of,
+)
+from .fallback import schedule_alone
+from .matching import CPU, Work
+from .pointwise import PARALLEL_WORK
+
+ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 28)
+
+
+@dataclass(frozen=True, slots=True)
+class _Nest:
+    """The loops around a tile, and those of the tile itself (None where there is none)."""
+
+    share: LoopRef
+    at: LoopRef
+    row: LoopRef | None
+    vector: LoopRef | None
+    lane: LoopRef
+
+
+@CPU.row(10)
+def match_tiling(work: Work, target: Target) -> Sketch | None:
+    """A heavy reduction whose last axis is contiguous."""
+    k = work.contraction
+    if k is None:
+        return None
+    parts = (k.anchor, k.consumer, *k.feeders)
+    others = tuple(b for b in work.blocks if all(b is not p for p in parts))
+    return tiling_sketch(k, others, target)
+
+
+def tiling_sketch(k: Contraction, others: tuple[BlockInfo, ...], target: Target) -> Sketch:
+    """The space of one register-tiled reduction; ``others`` are scheduled by rule."""
+    decisions = _decisions(k, target)
+
+    def valid(c: Choices) -> bool:
+        return contraction_valid(k, c, target)
+
+    def cost(c: Choices) -> float:
+        return contraction_cost(k, c, target)
+
+    def apply(sch: Schedule, c: Choices) -> None:
+        for info in others if c["inside"] else (*others, *k.feeders):
+            schedule_alone(sch, info, target)
+        if c["inside"] == INLINE:
+            for info in k.feeders:
+                sch.compute_inline(info.name)
+        apply_tiling(k, sch, c)
+
+    fixed: dict[str, Choice] = {
+        "lanes": decisions["lanes"][0],
+        "unroll": 1,
+        "parallel": decisions["parallel"][0],
+    }
+    # Inlined feeders mean code for every border; whether that pays is for the tuner to measure.
+    modest = {**decisions, "inside": tuple(x for x in decisions["inside"] if x != INLINE)}
+    default = cheapest(modest, valid, cost, fixed)
+    for unroll in (2, 4):
+        if valid({**default, "unroll": unroll}):
+            default = {**default, "unroll": unroll}
+    return Sketch(
+        name="tiling@1",
+        kind="contraction",
+        decisions=decisions,
+        default=default,
+        apply=apply,
+        valid=valid,
+        cost=cost,
+    )
+
+
+def _decisions(k: Contraction, target: Target) -> dict[str, tuple[Choice, ...]]:
+    full = max(1, target.lanes(k.dtype))
+    extent = k.column.extent
+    lanes: tuple[int, ...] = (full, full // 2) if extent > full // 2 > 1 else (full,)
+    if extent < full:
+        lanes = (extent,)
+    row_extent = k.row.extent if k.row else 1
+    chunks = [n for n in (1, 2, 4, 8, 16, 32, 64) if n <= chunk_extent(k, 1)]
+    packs = (0, PANEL) if k.weights is not None and k.row is not None else (0,)
+    return {
+        "rows": tuple(r for r in ROWS if r <= row_extent),
+        "vectors": tuple(v for v in (1, 2, 3, 4, 6) if v == 1 or (v - 1) * lanes[-1] < extent),
+        "lanes": lanes,
+        "order": ("column", "row"),
+        "chunks": tuple(chunks),
+        "pack": (AHEAD, *packs) if k.frozen else packs,
+        "unroll": (1, 2, 4, 8),
+        "inside": (0, CHUNK, INLINE) if k.feeders else (0,),
+        "parallel": (1, 0) if k.anchor.flops >= PARALLEL_WORK and target.threads > 1 else (0,),
+    }
+
+
+def apply_tiling(k: Contraction, sch: Schedule, c: Choices) -> None:
+    """Tile the output, compute the reduction on the tile in registers, vectorize both."""
+    anchor = k.anchor.name
+    if k.consumer is not None:
+        out = k.consumer.name
+        sch.set_scope(anchor, 0, "register")
+    else:
+        out = sch.cache_write(anchor, 0, "register").name
+    nest = _tile_output(k, sch, c, out)
+    sch.compute_at(anchor, nest.at)
+    if c["inside"] == CHUNK:
+        _feed_inside(k, sch, nest.share, int(c["lanes"]))
+    if c["pack"] == PANEL:
+        _pack_panel(k, sch, nest.share)
+    _tile_anchor(k, sch, c, nest.at)
+    if c["pack"] == AHEAD:
+        _pack_ahead(k, sch, c)
+    sch.vectorize(nest.lane)
+    for loop in (nest.row, nest.vector):
+        if loop is not None:
+            sch.unroll(loop)
+
+
+def _feed_inside(k: Contraction, sch: Schedule, at: LoopRef, lanes: int) -> None:
+    """Make what the anchor reads in one iteration of ``at`` right there, in vectors."""
+    for info in reversed(k.feeders):
+        sch.compute_at(info.name, at)
+    for info in k.feeders:
+        columns = own_loops(sch, info.name, at).get(info.spatial[-1].var)
+        if columns is None:
+            continue
+        if extent(sch, columns) > lanes:
+            _, columns = sch.split(columns, [None, lanes])
+        sch.vectorize(columns)
+
+
+def _tile_output(k: Contraction, sch: Schedule, c: Choices, out: str) -> _Nest:
+    """Split the output's loops and put them in order, the tile innermost."""
+    rows, vectors, lanes = tile_of(c)
+    loops = _roles(k, sch, out)
+    vector = None
+    if vectors > 1:
+        column, vector, lane = sch.split(loops[k.column.var], [None, vectors, lanes])
+    else:
+        column, lane = sch.split(loops[k.column.var], [None, lanes])
+    row = None
+    if k.row is not None and rows > 1:
+        loops[k.row.var], row = sch.split(loops[k.row.var], [None, rows])
+    chunk: list[LoopRef] = []
+    axis = chunk_axis(k)
+    if axis is not None and int(c["chunks"]) > 1:
+        first, loops[axis.var] = sch.split(loops[axis.var], [int(c["chunks"]), None])
+        chunk = [first]
+    outer = [loops[a.var] for a in k.outer if a.var in loops]
+    around = (*k.sweep, k.row) if k.row is not None else k.sweep
+    inside = [loops[a.var] for a in around if a.var in loops]
+    by_column = c["order"] == "column"
+    head = [*outer, *chunk, column] if by_column else [*outer, *chunk]
+    middle = inside if by_column else [*inside, column]
+    sch.reorder(*head, *middle, *(x for x in (row, vector, lane) if x is not None))
+    if not head:
+        head, middle = middle[:1], middle[1:]
+    share = head[0] if len(head) == 1 else sch.fuse(*head)
+    if c["parallel"]:
+        sch.parallel(share)
+    return _Nest(share, middle[-1] if middle else share, row, vector, lane)
+
+
+def _roles(k: Contraction, sch: Schedule, out: str) -> dict[Var, LoopRef]:
+    """The loop for each axis of the block that writes the result; unit axes may have none."""
+    own = own_loops(sch, out)
+    if k.consumer is not None:
+        return own
+    axes = block_node(sch, out).axes  # of the copy, in the order of the anchor's
+    return {a.var: own[b.var] for a, b in zip(k.anchor.spatial, axes, strict=True) if b.var in own}
+
+
+def _copy_weights(k: Contraction, sch: Schedule) -> BlockRef:
+    assert k.weights is not None
+    block = sch.get_block(k.anchor.name)
+    reads = [r.buffer for r in block_node(sch, block).reads]
+    return sch.cache_read(block, reads.index(k.weights.buffer), "global")
+
+
+def _pack_panel(k: Contraction, sch: Schedule, at: LoopRef) -> None:
+    """Copy the panel of weights that a column of tiles needs, contiguous, before it is used."""
+    packed = _copy_weights(k, sch)
+    sch.compute_at(packed, at)
+    sch.vectorize(sch.get_loops(packed)[-1])
+
+
+def _pack_ahead(k: Contraction, sch: Schedule, c: Choices) -> None:
+    """Lay the weights out as ``[..., columns / width, reduction ..., width]``, first of all."""
+    assert k.weights is not None
+    _, vectors, lanes = tile_of(c)
+    packed = _copy_weights(k, sch)
+    outer = {a.var for a in k.anchor.spatial if a.var != k.anchor_column}
+    forms = [form or {} for form in k.weights.coefficients]
+    column = next(d for d, form in enumerate(forms) if k.anchor_column in form)
+    width = min(vectors * lanes, k.weights.buffer.shape[column])
+    first = [d for d, form in enumerate(forms) if d != column and outer & form.keys()]
+    rest = [d for d in range(len(forms)) if d != column and d not in first]
+    order = [*first, column, *rest, len(forms)]
+    sch.transform_layout(packed, 0, order, [(column, width)])
+
+
+def _tile_anchor(k: Contraction, sch: Schedule, c: Choices, at: LoopRef) -> None:
+    """Run the reduction outside the tile; start it apart; unroll rows and vectors."""
+    _, vectors, lanes = tile_of(c)
+    own = own_loops(sch, k.anchor.name, at)
+    reduce = [own[a.var] for a in k.anchor.reduce if a.var in own]
+    inner: list[LoopRef] = []
+    if int(c["unroll"]) > 1 and reduce:
+        last, step = sch.split(reduce[-1], [None, int(c["unroll"])])
+        reduce = [*reduce[:-1], last]
+        inner = [step]
+    tile = [own[k.anchor_row]] if k.anchor_row in own and int(c["rows"]) > 1 else []
+    lane = own.get(k.anchor_column)
+    if lane is not None and vectors > 1:
+        vector, lane = sch.split(lane, [vectors, lanes])
+        tile.append(vector)
+    rest = [
+        own[a.var]
+        for a in k.anchor.spatial
+        if a.var in own and own[a.var] not in (*tile, lane) and a.var != k.anchor_column
+    ]
+    end = [lane] if lane is not None else []
+    sch.reorder(*rest, *reduce, *inner, *tile, *end)
+    init = sch.decompose_reduction(k.anchor.name, reduce[0])
+    started = list(sch.get_loops(init))[-len(tile) - len(end) :]
+    for group in ([*tile, *end], started):
+        if end:
+            sch.vectorize(group[-1])
+        for loop in group[: len(tile)]:
+            sch.unroll(loop)
+    for loop in inner:
+        sch.unroll(loop)

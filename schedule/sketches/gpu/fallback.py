@@ -1,0 +1,67 @@
+"""Blocks scheduled one by one, each in a launch of its own: what no other sketch understands."""
+
+from __future__ import annotations
+
+import logging
+
+from ....ir.target import Target
+from ...errors import ScheduleError
+from ...language.schedule import Schedule
+from ...space.analyze import BlockInfo
+from ...space.space import Choices, Sketch
+from ..cpu.pointwise import trailing
+from .clusters import Cluster
+from .machine import LAUNCH, flops_of, memory_seconds, work_seconds
+from .pointwise import Flat, flat_sketch
+from .threads import bind_flat, fused
+
+_log = logging.getLogger("nestwright.schedule")
+
+
+def schedule_alone(sch: Schedule, info: BlockInfo, target: Target, threads: int = 128) -> Schedule:
+    """One block scheduled by rule; the schedule as it was where a primitive refused."""
+    trial = sch.copy()
+    try:
+        if info.reduce or info.opaque or not info.spatial:
+            one_thread_each(trial, info, threads)
+        else:
+            sketch = flat_sketch(Flat(Cluster((info,), len(info.spatial)), trailing(info)), target)
+            sketch.apply(trial, sketch.default)
+    except ScheduleError as refusal:
+        _log.debug("left to one thread: %s", refusal)
+        return sch
+    return trial
+
+
+def one_thread_each(sch: Schedule, info: BlockInfo, threads: int) -> None:
+    """One thread for each independent element, everything else in order."""
+    one = fused(sch, list(sch.get_loops(info.name))[: len(info.spatial)])
+    if one is not None:
+        bind_flat(sch, one, threads)
+
+
+def alone_sketch(blocks: tuple[BlockInfo, ...], target: Target) -> Sketch:
+    """Every block by itself."""
+
+    def apply(sch: Schedule, c: Choices) -> None:
+        for info in blocks:
+            one_thread_each(sch, info, int(c["threads"]))
+
+    def cost(c: Choices) -> float:
+        work = sum(map(flops_of, blocks))
+        moved = sum(4.0 * b.points * (len(b.inputs) + len(b.stores)) for b in blocks)
+        busy = 0.5 if int(c["threads"]) < 128 else 1.0
+        return (
+            len(blocks) * LAUNCH
+            + (work_seconds(target, work) + 4 * memory_seconds(target, moved)) / busy
+        )
+
+    return Sketch(
+        name="gpu_alone@1",
+        kind="alone",
+        decisions={"threads": (32, 64, 128, 256)},
+        default={"threads": 128},
+        apply=apply,
+        valid=lambda c: True,
+        cost=cost,
+    )

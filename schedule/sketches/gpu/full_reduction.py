@@ -1,0 +1,166 @@
+"""Reductions to a few values: one pass of the whole GPU over memory, then one over partial sums.
+
+Every block of threads sums a stretch of its own: its threads take vectors side by side, keep a
+partial result per lane, and put them together. A second launch sums what the blocks have found, and
+does what is left of the group. The order of the additions is the same in every run.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ....ir.target import Target
+from ...cursor import LoopRef
+from ...language.schedule import Schedule
+from ...legality import update_of
+from ...space.analyze import BlockInfo
+from ...space.space import Choices, Sketch, cheapest
+from .clusters import CLUSTERS, Cluster, place, row_loops, stage_loops
+from .machine import (
+    BARRIER,
+    LATENCY,
+    LAUNCH,
+    Launch,
+    distinct,
+    flops_of,
+    issue_seconds,
+    launch_seconds,
+    resident,
+)
+from .threads import BLOCKS, ROW_OF_BLOCKS, X, fused, power_up, powers
+
+FEW = 512  # results
+WIDEST = 16  # bytes of one load
+STRETCH = 2048  # terms that a block of threads is worth
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """``anchor``, of the cluster, reduces contiguous memory to a few results."""
+
+    cluster: Cluster
+    anchor: BlockInfo
+
+    @property
+    def depth(self) -> int:
+        return math.prod(a.extent for a in self.anchor.reduce)
+
+    @property
+    def vector(self) -> int:
+        """The most terms that one thread can load at once."""
+        last = self.anchor.reduce[-1]
+        sizes = [a.buffer.dtype.bytes for a in self.anchor.inputs if a.step(last.var) == 1]
+        lanes = max(1, WIDEST // min(sizes)) if sizes else 1
+        while lanes > 1 and last.extent % lanes:
+            lanes //= 2
+        return lanes
+
+
+def find_total(k: Cluster) -> Total | None:
+    """The reduction of a cluster, if it has one, to few values and of many."""
+    heavy = [b for b in k.blocks if b.reduce]
+    if len(heavy) != 1 or k.rows > FEW or update_of(heavy[0].block) is None:
+        return None
+    t = Total(k, heavy[0])
+    strides = [a.step(t.anchor.reduce[-1].var) for a in t.anchor.inputs]
+    plain = all(s in (0, 1) for s in strides) and len(t.anchor.spatial) == k.count
+    return t if plain and t.depth >= 4 * STRETCH else None
+
+
+@CLUSTERS.row(50)
+def match_total(k: Cluster, target: Target) -> Sketch | None:
+    """Reductions to a few values."""
+    total = None if k.elementwise else find_total(k)
+    return None if total is None else total_sketch(total, target)
+
+
+def total_sketch(t: Total, target: Target) -> Sketch:
+    """The space of a reduction to a few values."""
+    most = min(power_up(t.depth // STRETCH), 4096)
+    whole = {n * target.gpu.multiprocessors for n in (1, 2, 4, 8)}
+    decisions: dict[str, tuple[int | str, ...]] = {
+        "blocks": tuple(sorted({*powers(2, most), *(n for n in whole if n <= most)})),
+        "threads": (128, 256, 512, 1024),
+        "vector": tuple(reversed(powers(1, t.vector))),
+        "unroll": (1, 2, 4, 8),
+    }
+
+    def valid(c: Choices) -> bool:
+        return int(c["blocks"]) * t.cluster.rows <= 1 << 16 and steps_of(t, c) >= int(c["unroll"])
+
+    def cost(c: Choices) -> float:
+        return total_cost(t, c, target)
+
+    return Sketch(
+        name="gpu_total@1",
+        kind="total",
+        decisions=decisions,
+        default=cheapest(decisions, valid, cost, {}),
+        apply=lambda sch, c: apply_total(t, sch, c),
+        valid=valid,
+        cost=cost,
+    )
+
+
+def steps_of(t: Total, c: Choices) -> int:
+    """Vectors that one thread takes."""
+    return -(-t.depth // (int(c["blocks"]) * int(c["threads"]) * int(c["vector"])))
+
+
+def apply_total(t: Total, sch: Schedule, c: Choices) -> None:
+    """Partial results of the blocks in one launch, the results and what needs them in another."""
+    name, rank = t.anchor.name, len(t.anchor.spatial)
+    loops = list(sch.get_loops(name))
+    terms = fused(sch, loops[rank:])
+    assert terms is not None
+    blocks, threads, lanes, times = (int(c[n]) for n in ("blocks", "threads", "vector", "unroll"))
+    each = -(-steps_of(t, c) // times)
+    piece, outer, inner, thread, lane = sch.split(terms, [blocks, each, times, threads, lanes])
+    sch.reorder(piece, *loops[:rank], thread, outer, inner, lane)
+    sch.rfactor(piece, 0)
+    sch.bind(piece, BLOCKS)
+    rows = fused(sch, loops[:rank])
+    if rows is not None:
+        sch.bind(rows, ROW_OF_BLOCKS)
+    sch.bind(thread, X)
+    sch.vectorize(lane)
+    sch.unroll(inner)
+    _finish(t, sch, blocks)
+
+
+def _finish(t: Total, sch: Schedule, blocks: int) -> None:
+    """Sum the partial results: a warp or more for each result."""
+    k = t.cluster
+    block, row = row_loops(k, sch, 1)
+    place(k, sch)
+    sch.bind(block, BLOCKS)
+    threads = min(1024, max(32, power_up(blocks)))
+    for info in k.blocks:
+        own: list[LoopRef] = stage_loops(k, sch, info, row)
+        if info is t.anchor and own:
+            _, thread = sch.split(own[-1], [None, threads])
+            sch.bind(thread, X)
+
+
+def total_cost(t: Total, c: Choices, target: Target) -> float:
+    """Estimated seconds of both launches."""
+    blocks, threads, lanes, times = (int(c[n]) for n in ("blocks", "threads", "vector", "unroll"))
+    info, gpu = t.anchor, target.gpu
+    moved = sum(distinct(info, a) * a.buffer.dtype.bytes for a in info.inputs)
+    size = max((a.buffer.dtype.bytes for a in info.inputs), default=4)
+    loads = max(1, len(info.inputs))
+    shape = Launch(
+        blocks * t.cluster.rows,
+        threads,
+        float(size * lanes * min(times, 4) * loads) / 2,
+        registers=24 + loads * lanes * times,
+    )
+    here = resident(target, shape)
+    if not here:
+        return math.inf
+    waves = max(1.0, blocks * t.cluster.rows / (here * gpu.multiprocessors))
+    together = waves * (LATENCY + BARRIER * math.log2(threads))
+    issue = issue_seconds(target, info.points * loads / lanes)
+    last = LAUNCH + 2 * LATENCY + blocks / 1024 * LATENCY
+    return launch_seconds(target, shape, moved, flops_of(info)) + together + issue + last

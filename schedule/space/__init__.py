@@ -1,0 +1,1 @@
+"""What sketches are made of: an analysis of the nest, lookups, spaces of decisions."""

@@ -1,0 +1,44 @@
+"""Tables of sketches: each file of a folder registers its rows, a rank and what it matches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Generic, TypeAlias, TypeVar
+
+from ...ir.target import Target
+from .space import Sketch
+
+S = TypeVar("S")
+Match: TypeAlias = "Callable[[S, Target], Sketch | None]"
+
+
+@dataclass(frozen=True, slots=True)
+class Rows(Generic[S]):
+    """What matches subjects of one kind: a row is a rank and a function that gives a sketch."""
+
+    rows: dict[str, tuple[int, Match[S]]] = field(default_factory=dict)
+
+    def row(self, rank: int) -> Callable[[Match[S]], Match[S]]:
+        """Register a function of a subject and a target: its sketch, or None if it does not fit."""
+
+        def add(match: Match[S]) -> Match[S]:
+            self.rows[f"{match.__module__}.{match.__name__}"] = rank, match
+            return match
+
+        return add
+
+    def matching(self, subject: S, target: Target) -> tuple[Sketch, ...]:
+        """The sketches of the rows that match, the least rank first."""
+        ranked = sorted(self.rows.items(), key=lambda item: (item[1][0], item[0]))
+        found = (match(subject, target) for _, (_, match) in ranked)
+        return tuple(sketch for sketch in found if sketch is not None)
+
+
+def import_sketches(package: str, path: list[str]) -> None:
+    """Import the files of a folder of sketches, each of which registers its rows."""
+    for found in iter_modules(path):
+        if not found.ispkg:
+            import_module(f"{package}.{found.name}")
