@@ -112,3 +112,24 @@ def test_stale_output_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "something else" not in after and "exp: for all vi0 < 16" in after
     with pytest.raises(AssertionError, match="is not shown"):
         run_page("```python\nprint(1)\n```\n")
+
+
+def test_the_map_names_what_is_there() -> None:
+    """Every path in the map exists, and every folder of the package is on it."""
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    named = set(re.findall(r"`((?:ir|te|schedule|codegen|autotune|cli|tests)/[\w./]*)`", text))
+    assert sorted(p for p in named if not (ROOT / p).exists()) == []
+    folders = {
+        f"{p.parent.relative_to(ROOT)}/"
+        for floor in ("ir", "te", "schedule", "codegen", "autotune", "cli")
+        for p in (ROOT / floor).rglob("__init__.py")
+    }
+    inner = ("ir/hlo/passes/", "ir/frontends/")  # the map names these rooms, not those inside
+    missing = {f for f in folders - named if not f.startswith(inner)}
+    assert missing == set()
+
+
+def test_every_decision_is_in_the_index() -> None:
+    folder = ROOT / "docs" / "decisions"
+    listed = set(re.findall(r"\]\((\S+\.md)\)", (folder / "README.md").read_text()))
+    assert listed == {p.name for p in folder.glob("*.md")} - {"README.md"}
