@@ -48,7 +48,7 @@ class Budget:
         return math.inf if self.seconds is None else self.began + self.seconds
 
     def start(self) -> None:
-        """The first trial begins now; what was before is no trial's time."""
+        """The first trial begins now; what was before is not a trial's time."""
         self._done = [self.clock()]
 
     def trial_done(self) -> None:

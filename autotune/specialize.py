@@ -53,7 +53,7 @@ class Specialized:
     def __call__(self, *args: Any, **named: Any) -> Any:
         """Run the model for these arguments: an array or a tuple of arrays, as its root says.
 
-        ``ArgumentError`` for what is no argument of such a model.
+        ``ArgumentError`` for what is not an argument of such a model.
         """
         try:
             known = self._known[tuple([(a.shape, a.dtype) for a in args])]

@@ -156,7 +156,7 @@ class Archive:
         data = bytes(self._bytes(self._end - tail, tail))
         place = data.rfind(_END, 0, max(0, tail - _END_BYTES + len(_END)))
         if place < 0:
-            raise ArtifactError(f"no {self.kind}", "it is no zip archive", self.where)
+            raise ArtifactError(f"no {self.kind}", "it is not a zip archive", self.where)
         end = self._end - tail + place
         count, size, at = struct.unpack_from("<H2L", data, place + 10)
         if end >= _LOCATOR_BYTES:
@@ -187,7 +187,7 @@ class Archive:
         try:
             name = raw.decode("utf-8" if flags & _UTF8 else "cp437")
         except UnicodeDecodeError:
-            self.damaged(f"{raw!r} is no name")
+            self.damaged(f"{raw!r} is not a name")
         if method not in (_STORED, _DEFLATED) or flags & _ENCRYPTED:
             self.damaged(f"{name} is encrypted, or packed by method {method}")
         extra = data[start + name_bytes : start + name_bytes + extra_bytes]
@@ -248,7 +248,7 @@ def parse_object(data: bytes | bytearray, name: str, where: str) -> dict[str, An
         why = f"{name}: {str(error) or type(error).__name__}"
         raise ArtifactError("the file is damaged", why, where) from error
     if not isinstance(value, dict):
-        raise ArtifactError("the file is damaged", f"{name} is no object", where)
+        raise ArtifactError("the file is damaged", f"{name} is not an object", where)
     return value
 
 

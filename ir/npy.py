@@ -97,10 +97,10 @@ def _shape(text: str) -> tuple[int, ...]:
     if len(parts) > 1 and not parts[-1].strip():
         parts.pop()
     elif len(parts) == 1 and parts[0].strip():
-        raise ValueError(f"{text} is no shape")
+        raise ValueError(f"{text} is not a shape")
     matches = [_DIM.fullmatch(p) for p in parts if p.strip() or len(parts) > 1]
     if None in matches or len(matches) > MOST_DIMS:
-        raise ValueError(f"{text} is no shape of at most {MOST_DIMS} dimensions")
+        raise ValueError(f"{text} is not a shape of at most {MOST_DIMS} dimensions")
     dims = tuple(int(m[1]) for m in matches if m is not None)
     if math.prod(max(1, d) for d in dims) >= 1 << 62:
         raise ValueError(f"{text} has too many elements")

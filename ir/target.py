@@ -264,7 +264,7 @@ def _triple(text: str) -> str:
         near = _near(machine, known) or f"known: {', '.join(known)}"
         raise TargetError(f"unknown architecture {machine!r} in triple {text!r}", hint=near)
     if not dash or not rest.replace("-", "").replace("_", "").replace(".", "").isalnum():
-        raise TargetError(f"{text!r} is no triple", hint="for example aarch64-linux-gnu")
+        raise TargetError(f"{text!r} is not a triple", hint="for example aarch64-linux-gnu")
     return f"{machine}-{rest}"
 
 

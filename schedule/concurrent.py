@@ -161,7 +161,8 @@ def may_vectorize(func: Func, path: Path) -> Reason | None:
         block = block_of(below[0])
         if update_of(block) is None:
             return Reason(
-                f"block `{block.name}` is no sum, product, maximum or minimum that lanes can share",
+                f"block `{block.name}` is not a sum, product, maximum or minimum that lanes can "
+                "share",
                 (loop, block),
                 hint="vectorize a spatial loop, or leave the reduction in order",
             )

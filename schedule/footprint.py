@@ -241,7 +241,7 @@ def writes_box(
     path: Path, depth: int, region: Region, reader: Block | None = None
 ) -> tuple[Interval, ...] | None:
     """The box of which the block writes every element (and no other) while the loops on
-    ``path[:depth]`` stand still; None when that is no box or not known to be one.
+    ``path[:depth]`` stand still; None when that is not a box or not known to be one.
 
     Elements may be missing where the ``reader``'s guard fails on the loops that stand still, and
     off the axes: there a buffer has none, or the reader does not read it.

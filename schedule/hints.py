@@ -98,7 +98,7 @@ def _copies_to_shared(node: object) -> Reason | None:
             if source is not None and source.buffer.scope is Scope.GLOBAL:
                 return None
     return Reason(
-        f"block `{node.name}` is no copy from global to shared memory",
+        f"block `{node.name}` is not a copy from global to shared memory",
         (node,),
         hint="cache_read to shared makes one",
     )

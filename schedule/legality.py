@@ -142,7 +142,7 @@ def constant_extent(loop: For, limit: int | None = None) -> Reason | None:
     n = extent_of(loop)
     if n is None:
         return Reason(
-            f"the extent of loop `{loop.var.name}` is no constant",
+            f"the extent of loop `{loop.var.name}` is not a constant",
             (loop,),
             hint="only loops of a constant number of iterations can be treated so",
         )
@@ -245,7 +245,7 @@ def sole_writer(func: Func, block: Block) -> Reason | None:
 
 
 def not_an_output(func: Func, block: Block) -> Reason | None:
-    """What the block writes is no parameter of the function."""
+    """What the block writes is not a parameter of the function."""
     for r in block.writes:
         if r.buffer in func.params:
             return Reason(
@@ -295,7 +295,7 @@ def sound_order(block: Block, loops: Sequence[For], before: Sequence[For] = ()) 
         new = [x.var for x in loops if x.var in reduce and extent_of(x) != 1]
         if any(a is not b for a, b in zip(old, new, strict=True)):
             return Reason(
-                f"block `{block.name}` is no sum, product, maximum or minimum: its updates must "
+                f"block `{block.name}` is not a sum, product, maximum or minimum: its updates must "
                 "stay in order",
                 (block,),
                 hint="leave its reduction loops in the order that they have",

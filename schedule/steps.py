@@ -59,7 +59,7 @@ def to_json(steps: Sequence[Step]) -> list[Plain]:
 def from_json(data: object) -> tuple[Step, ...]:
     """The inverse of ``to_json``; a ``ScheduleError`` for anything else."""
     if not isinstance(data, list) or len(data) > MAX_STEPS:
-        raise _bad(f"it is no list of at most {MAX_STEPS} steps")
+        raise _bad(f"it is not a list of at most {MAX_STEPS} steps")
     return tuple(_step(n, item) for n, item in enumerate(data))
 
 

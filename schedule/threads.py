@@ -96,7 +96,7 @@ def _around_grid(outer: For, loop: For, thread: str) -> Reason | None:
     name = outer.var.name
     if outer.kind is not Kind.THREAD:
         return Reason(
-            f"loop `{name}` around it is no loop over blocks of threads",
+            f"loop `{name}` around it is not a loop over blocks of threads",
             (outer, loop),
             hint="loops over blockIdx stand outermost: reorder, or bind the outer loop",
         )

@@ -246,7 +246,7 @@ def constant(value: Number, dtype: DType) -> Const:
         "complex": True,
     }.get(dtype.kind, isinstance(value, int) and not isinstance(value, bool))
     if not fits:
-        raise ArgumentError(f"{value!r} is no literal of type {dtype}", hint="use te.cast")
+        raise ArgumentError(f"{value!r} is not a literal of type {dtype}", hint="use te.cast")
     if dtype.is_float:
         return Const(float(value), dtype)  # type: ignore[arg-type]
     return Const(value, dtype)

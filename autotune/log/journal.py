@@ -315,7 +315,7 @@ class Writer:
                 self._write(encode(Header(tool, time.time())))
 
     def _refuse_foreign(self) -> None:
-        """A file that is no log must not lose its last line."""
+        """A file that is not a log must not lose its last line."""
         with open(self.path, "rb") as file:
             _, first = next(_lines(file))
         try:

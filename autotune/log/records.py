@@ -301,7 +301,7 @@ def encode(record: Record) -> str:
 def decode(line: bytes) -> Record | None:
     """The record on a line; None for a kind that this version does not know.
 
-    Raises ``UnknownVersion`` for another version, ``BadLine`` for what is no record.
+    Raises ``UnknownVersion`` for another version, ``BadLine`` for what is not a record.
     """
     return record_of(fields_of(line))
 

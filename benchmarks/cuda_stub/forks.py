@@ -64,7 +64,7 @@ class Forks:
 def main() -> None:
     """Serve the requests."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what functions print is no answer
+    os.dup2(2, 1)  # what functions print is not an answer
     library = Path(sys.argv[1])
     for line in sys.stdin:
         request = json.loads(line)

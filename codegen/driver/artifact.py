@@ -14,7 +14,7 @@ from ..runtime.executable import Executable
 def load(path: str | os.PathLike[str]) -> Executable:
     """The executable in a file. ``ArtifactError`` if it is damaged or for another machine."""
     if not isinstance(path, str | os.PathLike):
-        raise ArtifactError(f"cannot load {path!r}", "it is no path")
+        raise ArtifactError(f"cannot load {path!r}", "it is not a path")
     return Executable(read(Path(path)))
 
 

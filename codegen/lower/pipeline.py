@@ -13,19 +13,19 @@ from types import MappingProxyType
 from ...ir.loop.nodes import Func
 from ...ir.loop.simplify import simplify_stmt
 from ...ir.target import Target
-from .gpu.async_copies import copy_at_once, forget_notes, note_copies
+from .gpu.async_copies import copy_at_once, mark_async_copies, strip_annotations
 from .gpu.barriers import place_barriers
 from .gpu.bind import bind_threads
 from .gpu.close_gaps import close_gaps
 from .gpu.cross_thread import combine_threads
 from .gpu.limits import check_limits
 from .gpu.matrix import lower_matrices
-from .gpu.memory_scopes import keep_own, settle_buffers
+from .gpu.memory_scopes import assign_memory_scopes, privatize
 from .gpu.narrow import narrow_shared
 from .gpu.software_pipeline import pipeline_loops
 from .passes.flatten import flatten
 from .passes.hoist_init import hoist_init
-from .passes.lower_blocks import open_blocks
+from .passes.lower_blocks import lower_blocks
 from .passes.name_quotients import name_quotients
 from .passes.partition import partition
 from .passes.place import compact, place_buffers
@@ -43,7 +43,7 @@ def _simplify(func: Func, target: Target) -> Func:
 
 PASSES: tuple[tuple[str, Pass], ...] = (
     ("place_buffers", lambda f, t: place_buffers(f)),
-    ("open_blocks", lambda f, t: open_blocks(f)),
+    ("lower_blocks", lambda f, t: lower_blocks(f)),
     ("simplify", _simplify),
     ("compact", lambda f, t: compact(f)),
     ("simplify_compact", _simplify),
@@ -58,17 +58,17 @@ PASSES: tuple[tuple[str, Pass], ...] = (
 """What a function for a CPU goes through."""
 
 GPU_PASSES: tuple[tuple[str, Pass], ...] = (
-    ("note_copies", lambda f, t: note_copies(f)),
+    ("mark_async_copies", lambda f, t: mark_async_copies(f)),
     ("place_buffers", lambda f, t: place_buffers(f)),
     ("bind_threads", lambda f, t: bind_threads(f)),
     ("combine_threads", lambda f, t: combine_threads(f)),
-    ("open_blocks", lambda f, t: open_blocks(f)),
+    ("lower_blocks", lambda f, t: lower_blocks(f)),
     ("simplify", _simplify),
     ("compact", lambda f, t: compact(f)),
-    ("settle_buffers", settle_buffers),
+    ("assign_memory_scopes", assign_memory_scopes),
     ("compact_settled", lambda f, t: compact(f)),
     ("close_gaps", lambda f, t: close_gaps(f)),
-    ("keep_own", lambda f, t: keep_own(f)),
+    ("privatize", lambda f, t: privatize(f)),
     ("simplify_compact", _simplify),
     ("hoist_init", lambda f, t: hoist_init(f)),
     ("name_quotients", lambda f, t: name_quotients(f)),
@@ -82,7 +82,7 @@ GPU_PASSES: tuple[tuple[str, Pass], ...] = (
     ("unroll", choose_unrolling),
     ("flatten", lambda f, t: flatten(f)),
     ("simplify_flat", _simplify),
-    ("forget_notes", lambda f, t: forget_notes(f)),
+    ("strip_annotations", lambda f, t: strip_annotations(f)),
     ("check_limits", check_limits),
 )
 """What a function for a GPU goes through."""

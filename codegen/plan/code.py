@@ -150,7 +150,7 @@ def _launch(data: Any, gpu: Gpu) -> Launch:
     """A launch that the device can take; ``ValueError`` for others."""
     symbol, grid, block, shared = data
     if not (isinstance(symbol, str) and re.fullmatch(r"[A-Za-z_$][\w$]{0,511}", symbol)):
-        raise ValueError(f"{symbol!r} is no symbol")
+        raise ValueError(f"{symbol!r} is not a symbol")
     g, b = _extents(grid, gpu.grid_extents), _extents(block, gpu.block_extents)
     if math.prod(b) > gpu.threads_per_block:
         raise ValueError(f"{math.prod(b)} threads in a block")
@@ -168,5 +168,5 @@ def _extents(data: Any, most: tuple[int, int, int]) -> tuple[int, int, int]:
 
 def _count(value: Any) -> int:
     if type(value) is not int or not 0 <= value < 1 << 31:
-        raise ValueError(f"{value!r} is no count")
+        raise ValueError(f"{value!r} is not a count")
     return value

@@ -170,11 +170,11 @@ def _show_slots(memory: str, specs: Sequence[ArraySpec]) -> Iterator[str]:
     number = 0
     for spec in specs:
         name = f" {spec.name}" if memory == "param" else ""
-        yield f"{memory} {number}{name}: {spec}{_lies(spec)}"
+        yield f"{memory} {number}{name}: {spec}{_layout_text(spec)}"
         number += len(slots((spec,)))
 
 
-def _lies(spec: ArraySpec) -> str:
+def _layout_text(spec: ArraySpec) -> str:
     """A layout as HLO writes it, the fastest dimension first; nothing for the row-major one."""
     return "{" + ",".join(map(str, reversed(spec.order))) + "}" if spec.order else ""
 
@@ -327,13 +327,13 @@ def accesses(thunk: Thunk) -> tuple[tuple[BufferSlice, ...], tuple[BufferSlice, 
 
 def _size(value: Any) -> int:
     if type(value) is not int or not 0 <= value < 1 << 62:
-        raise ValueError(f"{value!r} is no size")
+        raise ValueError(f"{value!r} is not a size")
     return value
 
 
 def _name(value: Any) -> str:
     if not isinstance(value, str) or not is_unicode(value):
-        raise ValueError(f"{value!r} is no name")
+        raise ValueError(f"{value!r} is not a name")
     return value
 
 
@@ -355,7 +355,7 @@ def _whole_tree(data: Any, count: int) -> Tree:
     """A tree in which every array stands once, in order."""
     tree = _tree_from_json(data, count)
     if tuple(_leaves(tree)) != tuple(range(count)):
-        raise ValueError(f"{data!r} is no tree of {count} arrays")
+        raise ValueError(f"{data!r} is not a tree of {count} arrays")
     return tree
 
 
@@ -412,7 +412,7 @@ def _thunk_from_json(data: Any, depth: int) -> Thunk:
             body = _thunks_from_json(data["body"], depth + 1)
             trips, predicate = data.get("trips"), _slice_from_json(data["predicate"])
             if predicate.bytes != 1:
-                raise ValueError(f"{predicate} is no pred")
+                raise ValueError(f"{predicate} is not a pred")
             return WhileThunk(
                 condition, predicate, body, _name(data["name"]),
                 None if trips is None else _size(trips),

@@ -136,7 +136,7 @@ class Executable:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one file that ``nestwright.load`` reads; it appears whole or not at all."""
         if not isinstance(path, str | os.PathLike):
-            raise ArtifactError(f"cannot write {path!r}", "it is no path")
+            raise ArtifactError(f"cannot write {path!r}", "it is not a path")
         write(self.bundle, Path(path))
 
     def cost_analysis(self) -> dict[str, float]:

@@ -63,7 +63,7 @@ def recognize(data: bytes, name: str) -> Format:
 
 
 def _other(data: bytes, name: str) -> tuple[str, str] | None:
-    """What a file is that is no model of ours, and what to do."""
+    """What a file is that is not a model of ours, and what to do."""
     for mark, kind, hint in _OTHERS:
         if data.startswith(mark):
             return kind, hint

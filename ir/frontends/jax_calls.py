@@ -42,7 +42,7 @@ class JaxFunction:
         """The leaves that are no static arguments, and what names the rest of a call: its tree and
         the static values; None where the leaves are the arguments.
 
-        ``ArgumentError`` for a static argument without a hash and for what is no tree.
+        ``ArgumentError`` for a static argument without a hash and for what is not a tree.
         """
         jax = import_jax(self.name)
         dynamic = tuple(a for n, a in enumerate(args) if n not in self.numbers)

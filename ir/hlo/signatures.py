@@ -115,7 +115,7 @@ def same_shape(a: AnyShape, b: AnyShape, types: Likeness = operator.eq) -> bool:
 
 
 def leaves(shape: AnyShape) -> tuple[AnyShape, ...]:
-    """The parts of a result, one if it is no tuple."""
+    """The parts of a result, one if it is not a tuple."""
     return shape.elements if isinstance(shape, TupleShape) else (shape,)
 
 

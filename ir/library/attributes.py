@@ -116,7 +116,7 @@ class _Reader:
             return self.items(">", depth) if self.take(":") else self.nothing(">")
         if kind == "number":
             return _number(text, self.next()[1] if self.take(":") else "")
-        raise ValueError(f"{text!r} is no value")
+        raise ValueError(f"{text!r} is not a value")
 
     def nothing(self, end: str) -> tuple[Attribute, ...]:
         self.expect(end)

@@ -106,4 +106,4 @@ def _attribute(value: Any, depth: int = 0) -> Attribute:
         return {str(k): _attribute(v, depth + 1) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return tuple(_attribute(v, depth + 1) for v in value)
-    raise ValueError(f"{value!r} is no attribute")
+    raise ValueError(f"{value!r} is not an attribute")

@@ -36,7 +36,7 @@ class Flags:
         value = self.call.attribute(name, place, 0)
         if isinstance(value, int) and 65 <= value <= 90:
             return chr(value)
-        raise LibraryError(self.call.target, f"{name}={value!r} is no letter")
+        raise LibraryError(self.call.target, f"{name}={value!r} is not a letter")
 
     def truth(self, name: str, place: int) -> bool:
         """True or false."""
@@ -50,7 +50,7 @@ class Flags:
         value = self.call.attribute(name, place, 0)
         if isinstance(value, int):
             return value
-        raise LibraryError(self.call.target, f"{name}={value!r} is no integer")
+        raise LibraryError(self.call.target, f"{name}={value!r} is not an integer")
 
 
 def _routine(a: Array, name: str) -> Any:

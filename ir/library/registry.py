@@ -43,7 +43,7 @@ def register_custom_call(target: str, function: Function | None = None) -> Any:
 
     def register(given: Function) -> Function:
         if not callable(given):
-            raise ArgumentError(f"custom call {target!r}", f"{given!r} is no function")
+            raise ArgumentError(f"custom call {target!r}", f"{given!r} is not a function")
         _registered[target] = given
         return given
 

@@ -96,7 +96,7 @@ class Compiler:
     def bind_let(self, var: Var, value: Expr) -> tuple[int, Closure]:
         """The slot of a name, and its value."""
         v = self.expr(value)
-        self.at_once[var] = self.hangs_on(value)
+        self.at_once[var] = self.depends_on(value)
         return self.bind(var, bounds(value, self.ranges) if var.dtype == index else None), v
 
     # Statements
@@ -245,7 +245,7 @@ class Compiler:
                 slot = self.bind(a.var)
                 binds.append((slot, value))
             self.ranges[a.var] = known
-            self.at_once[a.var] = self.hangs_on(a.value)
+            self.at_once[a.var] = self.depends_on(a.value)
             if known[0] < 0 or known[1] >= a.extent:
                 checks.append((slot, a.extent, a.var.name))
             if a.kind is AxisKind.REDUCE:
@@ -265,7 +265,7 @@ class Compiler:
         self.where, self.sums = outside, around
         return _bound(binds, action)
 
-    def hangs_on(self, e: Expr) -> frozenset[Var]:
+    def depends_on(self, e: Expr) -> frozenset[Var]:
         return frozenset().union(*(self.at_once.get(v, _NONE) for v in free_vars(e)))
 
     # Expressions

@@ -77,7 +77,7 @@ def linear(e: Expr) -> Linear:
 def gather(e: Expr, k: int, terms: dict[Expr, int], atom: AtomFn) -> int:
     """Add ``k * e`` to ``terms`` and return the constant part; ``e`` is an index.
 
-    ``atom(terms, e, k)`` does the same for what is no sum and no multiple.
+    ``atom(terms, e, k)`` does the same for what is not a sum and no multiple.
     """
     if isinstance(e, Op):
         match e.name, e.args:

@@ -137,7 +137,7 @@ class _Reader:
         params = tuple(b for _, b in new if isinstance(b, Buffer))
         symbols = tuple(v for _, v in new if isinstance(v, Var))
         if not isinstance(outputs, int) or not 0 <= outputs <= len(params):
-            self.fail(f, f"outputs={outputs} is no number of parameters")
+            self.fail(f, f"outputs={outputs} is not a number of parameters")
         allocs, body = self.allocs(f.body)
         with self.names(f, *new, *((b.name, b) for b in allocs)):
             inner = self.suite(body)
@@ -192,7 +192,7 @@ class _Reader:
     def dtype(self, node: ast.expr) -> DType:
         if isinstance(node, ast.Name) and node.id in BY_NAME:
             return BY_NAME[node.id]
-        self.fail(node, f"{ast.unparse(node)[:40]} is no element type")
+        self.fail(node, f"{ast.unparse(node)[:40]} is not an element type")
 
     def integer(self, node: ast.expr) -> int:
         match node:
@@ -397,7 +397,7 @@ class _Reader:
         found = self.scope.get(name)
         if not isinstance(found, kind):
             word = "variable" if kind is Var else "buffer"
-            self.fail(node, f"{ast.unparse(node)[:40]} is no {word} that is known here")
+            self.fail(node, f"{ast.unparse(node)[:40]} is not a {word} that is known here")
         return found
 
     def expr(self, node: ast.expr) -> Expr:
@@ -466,7 +466,7 @@ class _Reader:
                 return Const(self.scalar(node, BY_NAME[name]), BY_NAME[name])
             case _, args if name in _NAMED:
                 return self.op(node, _NAMED[name], *map(self.expr, args))
-        self.fail(node, f"{name or ast.unparse(node.func)[:40]} is no operation")
+        self.fail(node, f"{name or ast.unparse(node.func)[:40]} is not an operation")
 
     def scalar(self, node: ast.Call, dtype: DType) -> Scalar:
         """The value in ``f32(1.0)``, ``c64(0.0, 1.0)`` or ``u8(7)``."""

@@ -343,7 +343,7 @@ def quoted(value: int | str) -> str:
 
 
 def keywords(notes: Mapping[str, int | str], taken: Collection[str] = ()) -> list[str]:
-    """Notes as keyword arguments; those whose key is no free identifier in one ``**{...}``."""
+    """Notes as keyword arguments; those whose key is not a free identifier in one ``**{...}``."""
     plain = {
         k: v
         for k, v in notes.items()

@@ -328,7 +328,7 @@ class _Checker:
                 self.visible(e)
             case Const(value=value, dtype=dtype):
                 if not isinstance(value, _SCALARS[dtype.kind]):
-                    self.fail(f"literal {value!r} is no {dtype}")
+                    self.fail(f"literal {value!r} is not an {dtype}")
             case Load(buffer=buffer, index=ix):
                 self.element(buffer, ix)
             case Cast(value=value, dtype=dtype, bits=bits):

@@ -142,7 +142,7 @@ class Schedule(Methods):
         return loop_of(find_loop(self.func, ref, f"look at loop `{ref.var.name}`"))
 
     def extent(self, loop: LoopRef | str) -> int:
-        """The extent of a loop; a ``ScheduleError`` where it is no constant."""
+        """The extent of a loop; a ``ScheduleError`` where it is not a constant."""
         node = self.loop(loop)
         n = extent_of(node)
         if n is None:

@@ -438,7 +438,7 @@ def _provided_domain(block: Block, inside: Sequence[Path], depth: int) -> Domain
             return axes_from_box(block, kept, box)
     names = ", ".join(f"`{block_of(p).name}`" for p in inside)
     return Reason(
-        f"what {names} writes in one iteration is no box that `{block.name}` could follow",
+        f"what {names} writes in one iteration is not a box that `{block.name}` could follow",
         (*map(block_of, inside), block),
         hint="choose a loop further out, or compute_at the producer inside of the block",
     )

@@ -138,7 +138,7 @@ def to_matmul(
     )
     found = product_of(node)
     if found is None:
-        why = f"block `{node.name}` is no sum of products of two values"
+        why = f"block `{node.name}` is not a sum of products of two values"
         raise ScheduleError(
             asked,
             why,

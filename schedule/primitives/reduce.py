@@ -124,7 +124,7 @@ def _initialises(block: Block) -> Reason | None:
     if block.init is not None and reduces(block):
         return None
     return Reason(
-        f"block `{block.name}` is no reduction with an init",
+        f"block `{block.name}` is not a reduction with an init",
         (block,),
         hint="decompose a reduction once, while its init is part of it",
     )
@@ -348,7 +348,7 @@ def _one_reduction(loop: For, below: Sequence[Path]) -> Reason | None:
     over = [b for b in blocks if loop.var in bound_vars(b, AxisKind.REDUCE)]
     if len(over) == 1:
         return None
-    why = "is no reduction loop" if not over else "drives several reductions"
+    why = "is not a reduction loop" if not over else "drives several reductions"
     found = {v.name: None for b in blocks for v in bound_vars(b, AxisKind.REDUCE)}
     names = ", ".join(f"`{n}`" for n in sorted(found))
     return Reason(
@@ -369,7 +369,7 @@ def _parts(path: Path, loop: For) -> _Parts | Reason:
         )
     if update is None or not isinstance(block.init, Store):
         return Reason(
-            f"block `{block.name}` is no sum, product, maximum or minimum of one value",
+            f"block `{block.name}` is not a sum, product, maximum or minimum of one value",
             (block,),
             hint="only updates B = B op term of such an operation can be combined in parts",
         )

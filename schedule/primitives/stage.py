@@ -228,7 +228,7 @@ def _written(
     if box is not None:
         return box
     return Reason(
-        f"what block `{block_of(path).name}` writes in one iteration is no box",
+        f"what block `{block_of(path).name}` writes in one iteration is not a box",
         (path[-1],),
         hint="copy at a loop further out, where it is",
     )

@@ -261,7 +261,7 @@ def _copy(func: Func, block: Block, boxes: _Boxes, store: Store, name: str) -> I
     source = store.value
     if not isinstance(source, Load):
         return Reason(
-            f"block `{block.name}` is no copy",
+            f"block `{block.name}` is not a copy",
             (block,),
             hint="cache_read and cache_write make copies",
         )
@@ -335,7 +335,7 @@ def _product(block: Block, boxes: _Boxes, store: Store, name: str) -> Intrinsic 
     operands = _operands(block)
     if operands is None:
         return Reason(
-            f"block `{block.name}` is no update C[.., m, n] += a * b of matrices",
+            f"block `{block.name}` is not an update C[.., m, n] += a * b of matrices",
             (block,),
             hint="to_matmul makes a sum of products one",
         )

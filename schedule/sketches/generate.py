@@ -12,7 +12,7 @@ from ..language.schedule import Schedule
 from ..space.analyze import BlockInfo, blocks_of
 from ..space.registry import import_sketches
 from ..space.space import Sketch, first_fit
-from .cpu.fallback import schedule_alone
+from .cpu.fallback import schedule_fallback
 from .cpu.matching import CPU, Work
 from .gpu import generate as gpu
 from .sampled import rule_sketches
@@ -51,7 +51,7 @@ def _attempt(schedule: Schedule, info: BlockInfo, target: Target) -> Schedule:
     """One block scheduled by rule, or the schedule as it was where a primitive refused."""
     trial = schedule.copy()
     try:
-        schedule_alone(trial, info, target)
+        schedule_fallback(trial, info, target)
     except ScheduleError as refusal:
         _log.debug("left as it was: %s", refusal)
         return schedule

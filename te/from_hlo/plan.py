@@ -74,7 +74,7 @@ class _Planner:
         again = sum(ways.values()) >= 2 * max(x.array.size, 1)
         return again and cost.heavy and is_computed(x)
 
-    def hand_down(self, x: Instruction, n: int, operand: Instruction) -> None:
+    def propagate_demand(self, x: Instruction, n: int, operand: Instruction) -> None:
         """Ask of an operand what is asked of ``x``, along the way that ``x`` indexes it."""
         here = is_computed(x)
         for way, times in self.demands[x].items():
@@ -123,7 +123,7 @@ def make_plan(computation: Computation) -> Plan:
             planner.expect(x)
         else:
             for n, operand in enumerate(x.operands):
-                planner.hand_down(x, n, operand)
+                planner.propagate_demand(x, n, operand)
     return Plan(_anchors_late(computation, reversed(stages)), outputs)
 
 

@@ -171,9 +171,9 @@ def test_yardstick_tells_a_slow_machine_from_a_slow_kernel() -> None:
     m.slow = 2.5
     assert stick.drift(m.clock) == pytest.approx(2.5)
     m.slow = 60.0
-    assert stick.drift(m.clock) == BURST, "an interruption is no slow machine"
+    assert stick.drift(m.clock) == BURST, "an interruption is not a slow machine"
     stick.offer(m.call, [3e-4])
-    assert stick.seconds == pytest.approx(1e-4), "a slower kernel is no yardstick"
+    assert stick.seconds == pytest.approx(1e-4), "a slower kernel is not a yardstick"
     m.slow = 0.5
     assert stick.drift(m.clock) == 1.0
     m.slow = 1.0

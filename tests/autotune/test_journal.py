@@ -191,7 +191,7 @@ def test_best_prefers_the_latest_race_then_the_fastest_trial() -> None:
     slow = trial(1, 4e-6, sketch="default", decisions={})
     log.add(slow)
     log.add(trial(2, 3.99e-6))
-    assert log.best("d")["w1"].trial == slow.id, "2 % faster is no gain to trust"
+    assert log.best("d")["w1"].trial == slow.id, "2 % faster is not a gain to trust"
     log.add(trial(3, 2e-6))
     assert log.best("d")["w1"].decisions == {"rows": 3}
     race = Best("w1", "d", "t", "tiled@1", {"rows": 2}, [], (3e-6,), (4e-6,), 0.0, 50.0)

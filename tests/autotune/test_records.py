@@ -1,4 +1,4 @@
-"""The log's lines: what goes in comes out, and what is no record is refused, never guessed."""
+"""The log's lines: what goes in comes out, and what is not a record is refused, never guessed."""
 
 from __future__ import annotations
 

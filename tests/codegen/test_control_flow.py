@@ -206,7 +206,7 @@ class Body:
         return make("get-tuple-element", shape, (done,), index=2)
 
     def count(self) -> Instruction:
-        """A loop of which the state is no tuple: up to a limit, or none."""
+        """A loop of which the state is not a tuple: up to a limit, or none."""
         i = parameter(0, INT, "i")
         less = make("compare", FLAG, (i, constant(np.int32(4))), direction="LT")
         more = make("add", INT, (i, constant(np.int32(2))))

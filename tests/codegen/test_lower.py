@@ -10,7 +10,7 @@ import pytest
 
 from nestwright.codegen.lower.passes.flatten import flatten
 from nestwright.codegen.lower.passes.hoist_init import hoist_init
-from nestwright.codegen.lower.passes.lower_blocks import open_blocks
+from nestwright.codegen.lower.passes.lower_blocks import lower_blocks
 from nestwright.codegen.lower.passes.name_quotients import name_quotients
 from nestwright.codegen.lower.passes.partition import partition
 from nestwright.codegen.lower.passes.place import compact, place_buffers
@@ -63,7 +63,7 @@ def f(A: f32[9, 4], C: f32[9]):
                 C[vi] = C[vi] + A[vi, vk]
 """
     assert (
-        after(open_blocks, before)
+        after(lower_blocks, before)
         == """\
 @func(outputs=1)
 def f(A: f32[9, 4], C: f32[9]):
@@ -236,7 +236,7 @@ def f(A: f32[9, 4, 5], C: f32[9]):
 def test_no_guard_no_change() -> None:
     func = parse(HEAD + "    for i in range(37):\n        C[i] = A[i]\n")
     assert partition(func, TARGET) is func
-    assert open_blocks(func) is func
+    assert lower_blocks(func) is func
     assert hoist_init(func) is func
     assert name_quotients(func) is func
     assert promote(func) is func

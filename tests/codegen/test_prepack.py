@@ -116,7 +116,7 @@ def test_a_copy_of_a_constant_is_cut_out() -> None:
 
 
 NOT_CUT = {
-    "the input is no constant": BEFORE.replace('frozen="1"', 'frozen="0"'),
+    "the input is not a constant": BEFORE.replace('frozen="1"', 'frozen="0"'),
     "nothing is known of the inputs": BEFORE.replace(', frozen="1"', ""),
     "another block reads the constant": BEFORE.replace(
         "reads(X[vi], P[vi, vj])", "reads(X[vi], P[vi, vj], W[vj, vi])"

@@ -1,4 +1,4 @@
-"""Models from files: what is no model says so, with the place and a way out."""
+"""Models from files: what is not a model says so, with the place and a way out."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def test_threads_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         ("cpu -mcpu=", "has no value"),
         ("cpu -mcpu=x86-64 -mcpu=x86-64", "stands twice"),
         ("llvm -mtriple=sparc-sun-solaris", "unknown architecture 'sparc'"),
-        ("llvm -mtriple=x86_64", "is no triple"),
+        ("llvm -mtriple=x86_64", "is not a triple"),
         ("llvm -mtriple=x86_64-linux-gnu -mattr=avx2", "bad feature 'avx2'"),
         ("cuda -arch=sm_91", "did you mean 'sm_90"),
         ("cuda -arch=sm_70", "too old"),

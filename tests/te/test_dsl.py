@@ -159,7 +159,7 @@ K = te.reduce_axis(4, "k")
         (lambda: A[0, 1.5], "`A` is indexed with float: an index is an integer"),
         (lambda: A[0, A[0, 0]], "`A` is indexed with f32"),
         (lambda: A[0, 0] + N[0, 0], "cannot add: one operand is f32, another s32"),
-        (lambda: N[0, 0] + 1.5, "1.5 is no literal of type s32"),
+        (lambda: N[0, 0] + 1.5, "1.5 is not a literal of type s32"),
         (lambda: N[0, 0] / N[0, 0], "`/` of integers"),
         (lambda: A[0, 0] & A[0, 0], "there is no `and` of f32 values"),
         (lambda: A[0, 0] + A, "cannot add the tensor `A`"),

@@ -1,8 +1,8 @@
 """Integer arithmetic on operands whose lanes are all literals: lane numbers, masks of tails.
 
 The guards in a vector loop are comparisons of such numbers. Folded here, a mask that is on in every
-lane is no mask, and one that is off in every lane has no code. What is undefined (a division by 0,
-a shift by the width or more) stays: it may stand in a lane that is off.
+lane needs no mask, and one that is off in every lane has no code. What is undefined (a division by
+0, a shift by the width or more) stays: it may be in a lane that is off.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ _SIZES = (4, 8, 16)
 _LEAST = 80  # the architecture from which on there are such copies
 
 
-def note_copies(func: Func) -> Func:
+def mark_async_copies(func: Func) -> Func:
     """The function with the names of the buffers that its asynchronous blocks fill in a note."""
     found = {
         r.buffer.name: None
@@ -68,7 +68,7 @@ def noted(func: Func, target: Target) -> frozenset[str]:
     return frozenset(text.split(",")) - {""}
 
 
-def forget_notes(func: Func) -> Func:
+def strip_annotations(func: Func) -> Func:
     """The function without what this pass has noted."""
     notes = {k: v for k, v in func.notes.items() if k != NOTE}
     return replace(func, notes=MappingProxyType(notes)) if len(notes) < len(func.notes) else func

@@ -40,7 +40,7 @@ from ....ir.loop.visit import exprs, free_vars, map_stmt, seq, substitute_expr, 
 from ..passes.layout import elements
 from ..passes.rebuild import with_body
 from .bind import thread_loops, written
-from .footprints import Access, Meeting, Threads
+from .footprints import Access, Conflict, Threads
 
 SHORT = 6  # iterations of a loop that are compared pair by pair
 BARRIER, WARP_BARRIER = Intrinsic("barrier"), Intrinsic("warp_barrier")
@@ -130,7 +130,7 @@ class _Placer:
     ) -> None:
         self.name, self.threads, self.tracked, self.ranges = name, threads, tracked, ranges
         self.lanes = frozenset(v for v, _ in threads.vars if v is not None)
-        self.met: dict[tuple[Access, Access, int], Meeting] = {}
+        self.met: dict[tuple[Access, Access, int], Conflict] = {}
 
     def stmt(self, s: Stmt, c: _Context) -> Span:
         match s:
@@ -206,10 +206,10 @@ class _Placer:
         for x in s.stmts:
             span = self.stmt(x, c)
             how = self.meeting(pending, span.head, len(c.loops))
-            if how is Meeting.IN_BLOCK:
+            if how is Conflict.IN_BLOCK:
                 done.append(BARRIER)
                 pending, waits = (), True
-            elif how is Meeting.IN_WARP or span.stmt == WARP_BARRIER:
+            elif how is Conflict.IN_WARP or span.stmt == WARP_BARRIER:
                 done += [WARP_BARRIER] if span.stmt != WARP_BARRIER else []
                 pending, parted = _parted(pending), True
             if not waits:
@@ -227,9 +227,9 @@ class _Placer:
         span = self.stmt(s.body, inner)
         body, head, tail, waits = span.stmt, span.head, span.tail, span.waits
         how = self.carried(s.var, high, span, len(c.loops))
-        if how is Meeting.IN_BLOCK:
+        if how is Conflict.IN_BLOCK:
             body, tail, waits = seq(body, BARRIER), (), True
-        elif how is Meeting.IN_WARP:
+        elif how is Conflict.IN_WARP:
             body = seq(body, WARP_BARRIER)
             tail = _parted(tail)
         if body is not s.body and not self.is_uniform(s.extent, c):
@@ -240,18 +240,18 @@ class _Placer:
             return Span(new, (*first, *head), (*first, *head, *tail), False)
         return Span(new, (*first, *head), tail if waits else (*first, *tail), waits)
 
-    def carried(self, var: Var, extent: int, span: Span, depth: int) -> Meeting:
+    def carried(self, var: Var, extent: int, span: Span, depth: int) -> Conflict:
         """Who may meet when one iteration of a loop follows on another.
 
         Iterations of short loops are looked at pair by pair; where each of them waits, neighbours.
         """
         if extent <= 1:
-            return Meeting.NONE
+            return Conflict.NONE
         how = self.meeting(span.tail, span.head, depth)
-        if how is Meeting.NONE or extent > SHORT:
+        if how is Conflict.NONE or extent > SHORT:
             return how
         pairs = [(i, j) for j in range(1, extent) for i in range(j)]
-        worst = Meeting.NONE
+        worst = Conflict.NONE
         for i, j in pairs:
             if span.waits and j > i + 1:
                 continue
@@ -304,43 +304,43 @@ class _Placer:
             "let the threads share that work in another way, or put it into a launch of its own",
         )
 
-    def meeting(self, before: tuple[Touch, ...], after: tuple[Touch, ...], depth: int) -> Meeting:
+    def meeting(self, before: tuple[Touch, ...], after: tuple[Touch, ...], depth: int) -> Conflict:
         """How far apart the threads are that may meet when ``after`` follows on ``before``."""
-        worst = Meeting.NONE
+        worst = Conflict.NONE
         for x in before:
             for y in after:
                 found = self.meet(x, y, depth)
-                if found is Meeting.IN_WARP and (x.apart or y.apart):
+                if found is Conflict.IN_WARP and (x.apart or y.apart):
                     continue
-                if found is Meeting.IN_BLOCK:
+                if found is Conflict.IN_BLOCK:
                     return found
                 worst = max(worst, found)
         return worst
 
-    def meet(self, x: Touch, y: Touch, depth: int) -> Meeting:
+    def meet(self, x: Touch, y: Touch, depth: int) -> Conflict:
         a, b = x.access, y.access
         if not (a.write or b.write):
-            return Meeting.NONE
+            return Conflict.NONE
         if a.buffer is not b.buffer:
             if x.place is None or y.place is None:
-                return Meeting.NONE
+                return Conflict.NONE
             apart = x.place[1] <= y.place[0] or y.place[1] <= x.place[0]
-            return Meeting.NONE if apart else self.widest()
+            return Conflict.NONE if apart else self.widest()
         key = a, b, depth
         if key not in self.met:
             self.met[key] = self.narrowed(self.threads.meet(a, b, depth))
         return self.met[key]
 
-    def widest(self) -> Meeting:
-        return self.narrowed(Meeting.IN_BLOCK)
+    def widest(self) -> Conflict:
+        return self.narrowed(Conflict.IN_BLOCK)
 
-    def narrowed(self, how: Meeting) -> Meeting:
+    def narrowed(self, how: Conflict) -> Conflict:
         """Blocks of one warp need no more than its barrier; broken warps always the block's."""
-        if how is Meeting.NONE:
+        if how is Conflict.NONE:
             return how
         if self.threads.count == WARP:
-            return Meeting.IN_WARP
-        return how if self.threads.count % WARP == 0 else Meeting.IN_BLOCK
+            return Conflict.IN_WARP
+        return how if self.threads.count % WARP == 0 else Conflict.IN_BLOCK
 
 
 def _in_iteration(touches: tuple[Touch, ...], var: Var, n: int) -> tuple[Touch, ...]:

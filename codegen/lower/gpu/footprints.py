@@ -23,11 +23,11 @@ from ....ir.loop.simplify import simplify
 from ....ir.loop.visit import free_vars, substitute_expr, walk_expr
 
 Array: TypeAlias = np.ndarray[Any, Any]
-MOST = 1 << 20  # points that are looked at; beyond, threads are taken to meet
+MOST = 1 << 20  # points that are looked at; beyond, threads are taken to conflict
 
 
-class Meeting(IntEnum):
-    """How far apart threads that touch one element may be."""
+class Conflict(IntEnum):
+    """The widest scope in which two threads may touch one element."""
 
     NONE = 0
     IN_WARP = 1
@@ -67,7 +67,7 @@ class Threads:
     def count(self) -> int:
         return int(np.prod([n for _, n in self.vars]))
 
-    def meet(self, a: Access, b: Access, depth: int) -> Meeting:
+    def meet(self, a: Access, b: Access, depth: int) -> Conflict:
         """Whether two threads may touch one element, ``a`` and ``b`` in the same iteration of the
         first ``depth`` loops around them; one of the accesses writes."""
         outer = dict(a.loops[:depth])
@@ -88,7 +88,7 @@ class Threads:
         one = self.points(a, [(e, m) for e, m, _, _ in dims], depth)
         two = self.points(b, [(e, n) for _, _, e, n in dims], depth)
         if one is None or two is None:
-            return Meeting.IN_BLOCK
+            return Conflict.IN_BLOCK
         return _compared(one, two)
 
     def together(self, a: Access, b: Access, depth: int) -> tuple[Expr, int, Expr, int] | None:
@@ -199,11 +199,11 @@ def _where_true(
     return flat[1 : 1 + len(where)], flat[0]
 
 
-def _compared(one: tuple[list[Array], Array], two: tuple[list[Array], Array]) -> Meeting:
+def _compared(one: tuple[list[Array], Array], two: tuple[list[Array], Array]) -> Conflict:
     """Whether an element of ``one`` is also in ``two``, with another thread."""
     (a, s), (b, t) = one, two
     if not len(s) or not len(t):
-        return Meeting.NONE
+        return Conflict.NONE
     p, q = _numbered([[*a, np.zeros_like(s)], [*b, np.zeros_like(t)]])
     size = int(max(p.max(), q.max())) + 1
     if size > 8 * MOST:
@@ -211,8 +211,8 @@ def _compared(one: tuple[list[Array], Array], two: tuple[list[Array], Array]) ->
         p, q, size = names[: len(p)], names[len(p) :], len(names)
     if not _apart(p, s, q, t, size):
         same_warp = _apart(p, s // WARP, q, t // WARP, size)
-        return Meeting.IN_WARP if same_warp else Meeting.IN_BLOCK
-    return Meeting.NONE
+        return Conflict.IN_WARP if same_warp else Conflict.IN_BLOCK
+    return Conflict.NONE
 
 
 def _numbered(lists: Sequence[Sequence[Array]]) -> list[Array]:
@@ -294,4 +294,4 @@ def _value(e: Expr, by: Mapping[Var, Array]) -> Array:
             result: Array = _OPS[name](*(_value(a, by) for a in args))
             return result
         case _:
-            raise AssertionError(f"{as_int(e)} is no plain index")
+            raise AssertionError(f"{as_int(e)} is not a plain index")

@@ -46,7 +46,7 @@ from ....ir.target import Target
 from ..passes.layout import elements
 from ..passes.rebuild import with_body
 from .bind import UNPLACED
-from .footprints import Access, Meeting, Threads
+from .footprints import Access, Conflict, Threads
 from .limits import reduction_bytes
 from .places import at_place
 
@@ -54,7 +54,7 @@ FEW = 64  # elements that a thread may keep in registers
 OWN = 4096  # bytes of a buffer in a thread's own memory
 
 
-def keep_own(func: Func) -> Func:
+def privatize(func: Func) -> Func:
     """The function with the small buffers of its threads in registers, the large in the workspace.
 
     A GPU sets a thread's own memory aside for all threads that it can hold.
@@ -87,7 +87,7 @@ def _with_own(s: For) -> Stmt:
     return result
 
 
-def settle_buffers(func: Func, target: Target) -> Func:
+def assign_memory_scopes(func: Func, target: Target) -> Func:
     """The function with each of its launches' own buffers where it can live."""
     names = str(func.notes.get(UNPLACED, "")).split(",")
     notes = {k: v for k, v in func.notes.items() if k != UNPLACED}
@@ -153,14 +153,14 @@ class _Launch:
         """Whether no thread touches what another one writes."""
         found = [*accesses(body, b)]
         writes = [a for a in found if a.write]
-        return all(self.threads.meet(w, a, 0) is Meeting.NONE for w in writes for a in found)
+        return all(self.threads.meet(w, a, 0) is Conflict.NONE for w in writes for a in found)
 
     def passes_on(self, b: Buffer, body: Stmt) -> bool:
         """Whether a thread reads an element that it never writes, and another thread does."""
         found = [*accesses(body, b)]
         writes = [a for a in found if a.write]
         for r in (a for a in found if not a.write):
-            alone = all(self.threads.meet(w, r, 0) is Meeting.NONE for w in writes)
+            alone = all(self.threads.meet(w, r, 0) is Conflict.NONE for w in writes)
             if not alone and self.threads.misses(r, writes):
                 return True
         return False

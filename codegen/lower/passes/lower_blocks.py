@@ -14,7 +14,7 @@ from ....ir.loop.visit import map_stmt, seq, substitute, substitute_expr
 from .rebuild import with_body
 
 
-def open_blocks(func: Func) -> Func:
+def lower_blocks(func: Func) -> Func:
     """The function without blocks; the same object if it has none."""
     return with_body(func, _opened(func.body))
 

@@ -23,7 +23,7 @@ def shape_of(site: Site, n: int) -> Shape:
         return like
     dims = site.sizes(sizes, "the shape of its result")
     if any(d < 0 for d in dims) or too_large(dims, like.dtype.bytes):
-        site.fail(f"{list(dims)[:16]} is no shape")
+        site.fail(f"{list(dims)[:16]} is not a shape")
     fits = len(dims) == like.rank and all(
         w in (UNKNOWN, d) or (like.dynamic and d <= w) for w, d in zip(like.dims, dims, strict=True)
     )

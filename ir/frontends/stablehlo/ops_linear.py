@@ -205,7 +205,7 @@ ALGORITHMS = {"DEFAULT": "rng_default", "THREE_FRY": "rng_three_fry", "PHILOX": 
 def rng_bit_generator(site: Site) -> Results:
     word = site.word("rng_algorithm")
     if word not in ALGORITHMS:
-        site.fail(f"`{word}` is no algorithm", f"known: {', '.join(ALGORITHMS)}")
+        site.fail(f"`{word}` is not an algorithm", f"known: {', '.join(ALGORITHMS)}")
     value = site.make("rng-bit-generator", operands(site, 1), algorithm=ALGORITHMS[word])
     return site.results(value)
 
@@ -215,7 +215,7 @@ def rng(site: Site) -> Results:
     low, high, size = operands(site, 3)
     word = site.word("rng_distribution")
     if word not in ("UNIFORM", "NORMAL"):
-        site.fail(f"`{word}` is no distribution", "known: UNIFORM, NORMAL")
+        site.fail(f"`{word}` is not a distribution", "known: UNIFORM, NORMAL")
     known = site.builder.known(size)
     shape = site.element()
     if known is not None:

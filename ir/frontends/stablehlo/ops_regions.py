@@ -141,7 +141,7 @@ def groups(site: Site, name: str = "replica_groups") -> Raw:
         site.refuse("groups of a mesh are not read", "give the groups as lists of devices")
     dims = value.type.dims
     if len(dims) != 2 or value.type.size > 1 << 20:
-        site.fail(f"`{name}` is no list of groups")
+        site.fail(f"`{name}` is not a list of groups")
     rows = np.broadcast_to(site.dense(value), dims).tolist()
     shown = ("{" + ",".join(str(n) for n in row if n >= 0) + "}" for row in rows)
     return Raw("{" + ",".join(shown) + "}")

@@ -127,7 +127,7 @@ def products(terms: Callable[[Instruction], int]) -> Count:
 
 
 def one_term(i: Instruction) -> int:
-    """An element of the result is no sum."""
+    """An element of the result is not a sum."""
     return 1
 
 

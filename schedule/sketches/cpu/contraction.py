@@ -109,7 +109,7 @@ def find_contraction(
 ) -> Contraction | None:
     """The roles of a reduction block's axes; None where its last axis is not contiguous.
 
-    None also where there is one term only: a loop of one turn is no loop to start apart.
+    None also where there is one term only: a loop of one turn is not a loop to start apart.
     """
     if not info.reduce or not info.spatial or info.opaque or not _writes_in_order(info):
         return None

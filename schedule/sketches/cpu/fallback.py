@@ -11,7 +11,7 @@ from .pointwise import PARALLEL_WORK, lanes_of, schedule_pointwise, work_of
 from .rows import LANE_ACCUMULATORS, reduce_columns
 
 
-def schedule_alone(
+def schedule_fallback(
     sch: Schedule, info: BlockInfo, target: Target, unroll: int = 2, parallel: bool | None = None
 ) -> None:
     """Schedule one block by rule, whatever stands around it; opaque blocks stay as they are."""
@@ -49,7 +49,7 @@ def alone_sketch(blocks: tuple[BlockInfo, ...], target: Target) -> Sketch:
 
     def apply(sch: Schedule, c: Choices) -> None:
         for info in blocks:
-            schedule_alone(sch, info, target, int(c["unroll"]), bool(c["parallel"]))
+            schedule_fallback(sch, info, target, int(c["unroll"]), bool(c["parallel"]))
 
     def cost(c: Choices) -> float:
         threads = target.threads if c["parallel"] else 1

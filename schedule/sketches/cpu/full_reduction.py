@@ -12,7 +12,7 @@ from ...legality import update_of
 from ...space.analyze import BlockInfo
 from ...space.lookup import below, extent
 from ...space.space import Choices, Sketch
-from .fallback import schedule_alone
+from .fallback import schedule_fallback
 from .matching import CPU, Work
 from .pointwise import PARALLEL_WORK, lanes_of, work_of
 from .rows import LANE_ACCUMULATORS, reduce_columns
@@ -60,7 +60,7 @@ def apply_total(k: Total, sch: Schedule, c: Choices, target: Target) -> None:
     """Give each piece of the reduction a partial result, in parallel and in vectors."""
     name, lanes = k.anchor.name, lanes_of(k.anchor, target)
     for info in k.others:
-        schedule_alone(sch, info, target)
+        schedule_fallback(sch, info, target)
     loops = sch.get_loops(name)[len(k.anchor.spatial) :]
     if k.collapse and len(loops) > 1:
         loops = [sch.fuse(*loops)]

@@ -23,7 +23,7 @@ from .contraction import (
     contraction_valid,
     tile_of,
 )
-from .fallback import schedule_alone
+from .fallback import schedule_fallback
 from .matching import CPU, Work
 from .pointwise import PARALLEL_WORK
 
@@ -64,7 +64,7 @@ def tiling_sketch(k: Contraction, others: tuple[BlockInfo, ...], target: Target)
 
     def apply(sch: Schedule, c: Choices) -> None:
         for info in others if c["inside"] else (*others, *k.feeders):
-            schedule_alone(sch, info, target)
+            schedule_fallback(sch, info, target)
         if c["inside"] == INLINE:
             for info in k.feeders:
                 sch.compute_inline(info.name)

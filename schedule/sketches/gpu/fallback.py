@@ -18,7 +18,9 @@ from .threads import bind_flat, fused
 _log = logging.getLogger("nestwright.schedule")
 
 
-def schedule_alone(sch: Schedule, info: BlockInfo, target: Target, threads: int = 128) -> Schedule:
+def schedule_fallback(
+    sch: Schedule, info: BlockInfo, target: Target, threads: int = 128
+) -> Schedule:
     """One block scheduled by rule; the schedule as it was where a primitive refused."""
     trial = sch.copy()
     try:

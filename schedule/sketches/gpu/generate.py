@@ -22,7 +22,7 @@ from ...space.registry import import_sketches
 from ...space.space import Choices, Sketch, first_fit
 from .clusters import CLUSTERS, Cluster, find_clusters
 from .contraction import matmul_sketches
-from .fallback import alone_sketch, schedule_alone
+from .fallback import alone_sketch, schedule_fallback
 from .inlining import inline_cheap
 from .machine import flops_of
 from .matmul import find_matmul
@@ -65,7 +65,7 @@ def default_schedule(func: Func, target: Target) -> Schedule:
         return schedule
     schedule = Schedule(func)
     for info in blocks_of(func):
-        schedule = schedule_alone(schedule, info, target)
+        schedule = schedule_fallback(schedule, info, target)
     return schedule
 
 
@@ -105,5 +105,5 @@ def _by_rule(sch: Schedule, k: Cluster, target: Target) -> Schedule:
         except ScheduleError as refusal:
             _log.debug("sketch %s does not fit: %s", sketch.name, refusal)
     for info in k.blocks:
-        sch = schedule_alone(sch, info, target)
+        sch = schedule_fallback(sch, info, target)
     return sch

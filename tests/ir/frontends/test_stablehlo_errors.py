@@ -103,7 +103,7 @@ def test_values_from_around_a_reducer_must_be_constant() -> None:
   }) : (tensor<3xf32>, tensor<f32>) -> tensor<f32>
   return %r : tensor<f32>
 }"""
-    with pytest.raises(UnsupportedError, match="uses `%y` from around it, which is no constant"):
+    with pytest.raises(UnsupportedError, match="uses `%y` from around it, which is not a constant"):
         parse(text)
 
 

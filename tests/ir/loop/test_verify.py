@@ -119,7 +119,7 @@ STORE = Store(C, (IV,), ZERO)
         (For(IV, Const(8, s32), STORE), "the extent is s32, not s64"),
         (For(IV, Const(-1), STORE), "the extent is negative"),
         (Store(C, (Const(0),), Const(1, s32)), "the value stored to C is s32, not f32"),
-        (Store(C, (Const(0),), Const("x", f32)), "literal 'x' is no f32"),  # type: ignore[arg-type]
+        (Store(C, (Const(0),), Const("x", f32)), "literal 'x' is not an f32"),  # type: ignore[arg-type]
         (Store(C, (Const(8),), ZERO), "index 8 of C is out of bounds"),
         (Store(Buffer("D", (8,), f32), (Const(0),), ZERO), "buffer D is not defined here"),
         (Store(C, (Const(0),), Op("frob", (ZERO,), f32)), "there is no operation 'frob'"),
