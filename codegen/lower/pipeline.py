@@ -1,17 +1,19 @@
 """Lowering: a scheduled function becomes plain loops over flat buffers, pass by pass.
 
-Every pass takes and gives a function that means the same; ``stages`` gives each one's result, for
-tests and dumps.
+Every pass takes and gives a function that means the same. Its row says what holds once it has run,
+which is why the rows stand in this order, and which invariants it establishes (``invariants``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 
 from ...ir.loop.nodes import Func
 from ...ir.loop.simplify import simplify_stmt
+from ...ir.passes import Instrument, Pass, Pipeline
 from ...ir.target import Target
 from .gpu.async_copies import copy_at_once, mark_async_copies, strip_annotations
 from .gpu.barriers import place_barriers
@@ -23,6 +25,7 @@ from .gpu.matrix import lower_matrices
 from .gpu.memory_scopes import assign_memory_scopes, privatize
 from .gpu.narrow import narrow_shared
 from .gpu.software_pipeline import pipeline_loops
+from .invariants import FLAT, NO_BLOCKS, NO_FRAGMENTS, PLACED, Established, Invariant, asked
 from .passes.flatten import flatten
 from .passes.hoist_init import hoist_init
 from .passes.lower_blocks import lower_blocks
@@ -34,76 +37,144 @@ from .passes.rebuild import with_body
 from .passes.unroll import choose_unrolling
 from .passes.workspace import workspace_bytes
 
-Pass = Callable[[Func, Target], Func]
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A pass, what holds once it has run, and what may not occur from then on."""
+
+    name: str
+    run: Callable[[Func, Target], Func]
+    then: str
+    establishes: tuple[Invariant, ...] = ()
 
 
-def _simplify(func: Func, target: Target) -> Func:
+def _whatever(run: Callable[[Func], Func]) -> Callable[[Func, Target], Func]:
+    """A pass that does not ask for the target."""
+    return lambda func, target: run(func)
+
+
+def _simplified(func: Func) -> Func:
     return with_body(func, simplify_stmt(func.body))
 
 
-PASSES: tuple[tuple[str, Pass], ...] = (
-    ("place_buffers", lambda f, t: place_buffers(f)),
-    ("lower_blocks", lambda f, t: lower_blocks(f)),
-    ("simplify", _simplify),
-    ("compact", lambda f, t: compact(f)),
-    ("simplify_compact", _simplify),
-    ("hoist_init", lambda f, t: hoist_init(f)),
-    ("name_quotients", lambda f, t: name_quotients(f)),
-    ("partition", partition),
-    ("promote", lambda f, t: promote(f)),
-    ("unroll", choose_unrolling),
-    ("flatten", lambda f, t: flatten(f)),
-    ("simplify_flat", _simplify),
+_PLACE = Row(
+    "place_buffers", _whatever(place_buffers),
+    "Every intermediate buffer is allocated around its uses, at full size.", (PLACED,),
+)  # fmt: skip
+_BLOCKS = Row(
+    "lower_blocks", _whatever(lower_blocks),
+    "Axes are the values of loops and guards are conditions, so bounds can be derived.",
+    (NO_BLOCKS,),
+)  # fmt: skip
+_SIMPLIFY = Row(
+    "simplify", _whatever(_simplified), "Conditions and indices are in normal form for compact."
 )
+_COMPACT = Row(
+    "compact",
+    _whatever(compact),
+    "Each buffer is as large as the box that its scope touches.",
+)
+_SIMPLIFY_COMPACT = Row(
+    "simplify_compact", _whatever(_simplified), "Indices relative to those boxes are short again."
+)
+_EDGES = (
+    Row("hoist_init", _whatever(hoist_init),
+        "A reduction begins before its loop, so no iteration asks whether it is the first."),
+    Row("name_quotients", _whatever(name_quotients),
+        "Parts of fused indices have names, so guards over them can be decided."),
+    Row("partition", partition,
+        "Main parts of loops have no guards; only the edges keep them."),
+    Row("promote", _whatever(promote),
+        "What a loop updates is in a register while the loop runs."),
+)  # fmt: skip
+_UNROLL = Row("unroll", choose_unrolling, "Loops over register tiles are marked to be written out.")
+_FLATTEN = Row(
+    "flatten",
+    _whatever(flatten),
+    "Buffers have one dimension; layouts are arithmetic.",
+    (FLAT,),
+)
+_SIMPLIFY_FLAT = Row(
+    "simplify_flat", _whatever(_simplified), "Addresses are in the form that the emitter matches."
+)
+
+PASSES: tuple[Row, ...] = (
+    _PLACE, _BLOCKS, _SIMPLIFY, _COMPACT, _SIMPLIFY_COMPACT, *_EDGES, _UNROLL, _FLATTEN,
+    _SIMPLIFY_FLAT,
+)  # fmt: skip
 """What a function for a CPU goes through."""
 
-GPU_PASSES: tuple[tuple[str, Pass], ...] = (
-    ("mark_async_copies", lambda f, t: mark_async_copies(f)),
-    ("place_buffers", lambda f, t: place_buffers(f)),
-    ("bind_threads", lambda f, t: bind_threads(f)),
-    ("combine_threads", lambda f, t: combine_threads(f)),
-    ("lower_blocks", lambda f, t: lower_blocks(f)),
-    ("simplify", _simplify),
-    ("compact", lambda f, t: compact(f)),
-    ("assign_memory_scopes", assign_memory_scopes),
-    ("compact_settled", lambda f, t: compact(f)),
-    ("close_gaps", lambda f, t: close_gaps(f)),
-    ("privatize", lambda f, t: privatize(f)),
-    ("simplify_compact", _simplify),
-    ("hoist_init", lambda f, t: hoist_init(f)),
-    ("name_quotients", lambda f, t: name_quotients(f)),
-    ("partition", partition),
-    ("promote", lambda f, t: promote(f)),
-    ("pipeline_loops", pipeline_loops),
-    ("copy_at_once", copy_at_once),
-    ("narrow_shared", lambda f, t: narrow_shared(f)),
-    ("place_barriers", lambda f, t: place_barriers(f)),
-    ("lower_matrices", lambda f, t: lower_matrices(f)),
-    ("unroll", choose_unrolling),
-    ("flatten", lambda f, t: flatten(f)),
-    ("simplify_flat", _simplify),
-    ("strip_annotations", lambda f, t: strip_annotations(f)),
-    ("check_limits", check_limits),
-)
+GPU_PASSES: tuple[Row, ...] = (
+    Row("mark_async_copies", _whatever(mark_async_copies),
+        "Copies that may be asynchronous are marked, while blocks still tell what they copy."),
+    _PLACE,
+    Row("bind_threads", _whatever(bind_threads),
+        "Each launch is one chain of thread loops around what every thread does."),
+    Row("combine_threads", _whatever(combine_threads),
+        "A reduction over threads is a partial result each and one exchange."),
+    _BLOCKS, _SIMPLIFY, _COMPACT,
+    Row("assign_memory_scopes", assign_memory_scopes,
+        "Every buffer of a launch is in registers, shared memory or the workspace."),
+    Row("compact_assigned", _whatever(compact),
+        "What became a thread's own is as large as one thread needs it."),
+    Row("close_gaps", _whatever(close_gaps),
+        "A thread's own buffers have no room for other threads' elements."),
+    Row("privatize", _whatever(privatize),
+        "What one thread alone touches is not in shared memory."),
+    _SIMPLIFY_COMPACT, *_EDGES,
+    Row("pipeline_loops", pipeline_loops,
+        "Copies for later iterations are started while a pipelined loop computes."),
+    Row("copy_at_once", copy_at_once,
+        "Marked copies are asynchronous instructions where their place allows it."),
+    Row("narrow_shared", _whatever(narrow_shared),
+        "Shared buffers are allocated around their uses alone, so that they can share places."),
+    Row("place_barriers", _whatever(place_barriers),
+        "No thread touches what another one may still write or read."),
+    Row("lower_matrices", _whatever(lower_matrices),
+        "Matrix tiles are the words that each lane holds.", (NO_FRAGMENTS,)),
+    _UNROLL, _FLATTEN, _SIMPLIFY_FLAT,
+    Row("strip_annotations", _whatever(strip_annotations),
+        "Notes for the passes above are gone."),
+    Row("check_limits", check_limits, "Every launch fits the GPU."),
+)  # fmt: skip
 """What a function for a GPU goes through."""
 
 
+def rows(target: Target) -> tuple[Row, ...]:
+    """Return the passes that a function for a target goes through, in order."""
+    return GPU_PASSES if target.is_gpu else PASSES
+
+
+def pipeline(target: Target) -> Pipeline[Func]:
+    """Return the same as a pipeline, for instruments to watch."""
+    return Pipeline(tuple(Pass(row.name, partial(_run, row, target)) for row in rows(target)))
+
+
+def _run(row: Row, target: Target, func: Func) -> Func:
+    return row.run(func, target)
+
+
+def established(target: Target) -> Established:
+    """Return the instrument that checks what each pass establishes."""
+    return Established(tuple(row.establishes for row in rows(target)))
+
+
 def stages(func: Func, target: Target) -> Iterator[tuple[str, Func]]:
-    """The name and the result of each pass, in order."""
-    for name, run in GPU_PASSES if target.is_gpu else PASSES:
-        func = run(func, target)
-        yield name, func
+    """Yield the name and the result of each pass, in order."""
+    for step in pipeline(target).passes:
+        func = step.run(func)
+        yield step.name, func
 
 
-def lower(func: Func, target: Target) -> Func:
-    """The flat function: no blocks, buffers of one dimension made where they are used.
+def lower(func: Func, target: Target, instruments: Sequence[Instrument[Func]] = ()) -> Func:
+    """Return the flat function: no blocks, buffers of one dimension made where they are used.
 
     For a GPU it is a sequence of launches: chains of thread loops, each once and in the order of
     ``nodes.THREADS``, around what every thread does.
-    ``notes["workspace_bytes"]`` is the memory that its caller must give it (see ``llvm_ir``).
+    ``notes["workspace_bytes"]`` is the memory that its caller must give it (see ``emit.module``).
     """
-    for _, result in stages(func, target):
-        func = result
+    checks = (established(target),) if asked() else ()
+    func = pipeline(target).run(func, (*instruments, *checks))
     size = workspace_bytes(func.body)
     notes = {k: v for k, v in func.notes.items() if k != "workspace_bytes"}
     if size:
