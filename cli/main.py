@@ -33,6 +33,7 @@ class Commands(LazyGroup):
         "show": ".show",
         "log": ".log",
         "replay": ".replay",
+        "opt": ".opt",
         "targets": ".machine",
         "doctor": ".machine",
     }

@@ -19,12 +19,17 @@ Contra = TypeVar("Contra", contravariant=True)
 class Pass(Generic[IR]):
     """A named step. ``run`` returns the same object where it has nothing to do.
 
-    ``parts`` names the steps inside a pass that repeats others.
+    ``steps`` are those inside a pass that repeats others.
     """
 
     name: str
     run: Callable[[IR], IR]
-    parts: tuple[str, ...] = ()
+    steps: tuple[Pass[IR], ...] = ()
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names of the steps inside."""
+        return tuple(step.name for step in self.steps)
 
 
 class Instrument(Protocol[Contra]):
@@ -41,6 +46,16 @@ class Pipeline(Generic[IR]):
     """Passes in order."""
 
     passes: tuple[Pass[IR], ...]
+
+    def named(self) -> dict[str, Pass[IR]]:
+        """Return every pass by its name, those inside of others included."""
+        found: dict[str, Pass[IR]] = {}
+        waiting = list(self.passes)
+        while waiting:
+            step = waiting.pop(0)
+            found.setdefault(step.name, step)
+            waiting += step.steps
+        return found
 
     def run(self, ir: IR, instruments: Sequence[Instrument[IR]] = ()) -> IR:
         """Every pass in order; the instruments see the input and each result."""
@@ -72,7 +87,7 @@ def repeat(name: str, passes: Iterable[Pass[IR]], limit: int) -> Pass[IR]:
                 break
         return ir
 
-    return Pass(name, run, tuple(step.name for step in steps))
+    return Pass(name, run, steps)
 
 
 @dataclass(frozen=True, slots=True)
