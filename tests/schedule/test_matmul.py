@@ -192,7 +192,7 @@ def refused(text: str, *, multiples: Any = (1, 1, 1), layouts: Any = ("mk", "nk"
 
 
 def test_refusals_say_why() -> None:
-    assert "no sum of products" in refused(MATMUL.replace(" * ", " + "))
+    assert "not a sum of products" in refused(MATMUL.replace(" * ", " + "))
     assert "does not begin with 0" in refused(MATMUL.replace("f32(0.0)", "f32(1.0)"))
     assert "does not begin with 0" in refused(MATMUL.replace("f32(0.0)", "f32(-0.0)"))
     assert "three positive integers" in refused(MATMUL, multiples=(0, 1, 1))

@@ -240,7 +240,7 @@ def test_what_needs_scipy_is_refused_without_it(monkeypatch: pytest.MonkeyPatch)
     "name, flags, results, why",
     [
         ("sgesdd", (79,), 5, "mode O"),
-        ("sgesdd", (7,), 5, "no letter"),
+        ("sgesdd", (7,), 5, "not a letter"),
         ("sgetrf", (), 2, "do not fit"),
         ("sorgqr", (), 1, "takes 2 operands"),
         ("sgesvd", (79,), 5, "mode O"),
