@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from .errors import ScheduleError, did_you_mean
+from .errors import ScheduleError
 
 Choice: TypeAlias = int | str
 Choices: TypeAlias = Mapping[str, Choice]
@@ -86,12 +86,3 @@ def plain(value: object) -> object:
             return tuple(map(plain, value))
         case _:
             return value
-
-
-def require_known(decisions: Choices, holes: Sequence[Hole]) -> None:
-    """A ``ScheduleError`` for a decision that no hole has."""
-    have = [n for h in holes for n in h.names]
-    for name in decisions:
-        if name not in have:
-            hint = did_you_mean(name, have) or f"holes: {', '.join(have) or 'none'}"
-            raise ScheduleError(f"decide `{name}`", "there is no hole of that name", hint=hint)

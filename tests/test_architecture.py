@@ -109,7 +109,7 @@ def test_no_circle_of_folders() -> None:
     assert circle(graph) == []
 
 
-def test_circles_are_found(tmp_path: Path) -> None:
+def test_circles_are_found() -> None:
     a, b, c = (ROOT / name for name in "abc")
     assert circle({a: {b}, b: {c}, c: {b}}) == ["b", "c", "b"]
     assert circle({a: {b, c}, b: {c}, c: set()}) == []

@@ -148,8 +148,6 @@ def _substituted(i: Instruction, of: Callable[[Computation], Work]) -> Work:
 PAIRED = "lhs_batch_dims? lhs_contracting_dims rhs_batch_dims? rhs_contracting_dims"
 """The attributes of a product: which dimensions of its operands go together."""
 
-_NORM = "epsilon feature_index"
-
 DEFINITIONS = (
     OpDef(
         "dot",
