@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from ..codegen.driver.build import Builder
+from ..codegen.driver.build import PreparedModule
 from ..ir.errors import ArgumentError, TargetError
 from ..ir.frontends.load import as_model, as_module
 from ..ir.hlo.nodes import HloModule
@@ -94,7 +94,7 @@ def _tasks(
     constants: Constants | None,
     example: Any,
     excess_precision: bool,
-) -> tuple[str, tuple[Task, ...], Builder | None]:
+) -> tuple[str, tuple[Task, ...], PreparedModule | None]:
     """The model's name, its tasks, and what builds it as a whole (None for a single function)."""
     check_constants(constants)
     if isinstance(model, Func | Schedule):
@@ -105,7 +105,7 @@ def _tasks(
     module = as_module(known)
     name = module.name if isinstance(known, HloModule) else Path(known).stem
     frozen = dict(constants) if constants else None
-    builder = Builder(module, target, frozen, excess_precision=excess_precision)
+    builder = PreparedModule(module, target, frozen, excess_precision=excess_precision)
     return name, extract(builder.optimized, target, groups=builder.groups), builder
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..codegen.driver.build import Builder
+from ..codegen.driver.build import PreparedModule
 from ..codegen.driver.oracle import reference
 from ..codegen.plan.bundle import write
 from ..codegen.runtime.executable import Executable
@@ -120,7 +120,7 @@ def _bench_model(
     path = Path(log) if log is not None else default_log(name, target)
     history = read(path) if log is not None or path.exists() else Log(())
     began = time.perf_counter()
-    builder = Builder(
+    builder = PreparedModule(
         module, target, dict(constants) if constants else None, excess_precision=excess_precision
     )
     plain = builder.build({})

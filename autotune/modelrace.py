@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
-from ..codegen.driver.build import Builder
+from ..codegen.driver.build import PreparedModule
 from ..codegen.plan.bundle import write
 from ..ir.errors import NestwrightError
 from ..ir.target import Target
@@ -34,7 +34,7 @@ class ModelRacer:
 
     def __init__(
         self,
-        builder: Builder,
+        builder: PreparedModule,
         traces: Mapping[str, Trace],
         measurer: Measurer,
         lock: MachineLock,

@@ -94,7 +94,7 @@ def measure_rate(target: Target) -> float:
         lock.close()
 
 
-def _fma_rate(target: Target, library: jit.Library, repeats: int = REPEATS) -> float:
+def _fma_rate(target: Target, library: jit.JitLibrary, repeats: int = REPEATS) -> float:
     fma = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p)(library.address("peak_fma"))
     sink = [np.zeros(1024, np.float32) for _ in range(target.threads)]
     rate = _rate(lambda n: fma(TURNS, sink[n].ctypes.data), target.threads, repeats)

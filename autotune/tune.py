@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TypeVar, cast
 
-from ..codegen.driver.build import Builder
+from ..codegen.driver.build import PreparedModule
 from ..ir.errors import UnsupportedError
 from ..ir.scratch import Scratch
 from ..ir.target import Target
@@ -118,7 +118,7 @@ class Tuner:
         log: Log,
         pool: Measurer,
         listener: Listener | None,
-        builder: Builder | None = None,
+        builder: PreparedModule | None = None,
         budget: Budget | None = None,
     ) -> None:
         """``builder`` makes the whole model, where there is one; ``budget`` has begun already."""

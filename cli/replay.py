@@ -19,7 +19,7 @@ from .options import excess_precision_option
 if TYPE_CHECKING:  # `--help` needs no LLVM
     from ..codegen.replay.archive import Report
     from ..codegen.replay.locate import Fault
-    from ..codegen.replay.run import Outcome, Setting
+    from ..codegen.replay.run import ReplayResult, Setting
     from ..codegen.replay.shrink import Failing
     from ..ir.hlo.nodes import AnyShape, Computation, HloModule
     from ..ir.target import Target
@@ -245,7 +245,7 @@ def _write_smallest(case: Case, setting: Setting, found: Failing | None, output:
     return output
 
 
-def _report(case: Case, outcome: Outcome, frozen: bool = False) -> Report:
+def _report(case: Case, outcome: ReplayResult, frozen: bool = False) -> Report:
     """What is packed of a case; ``frozen``: its constants are in the module already."""
     from ..codegen.replay.archive import Report, machine, versions
     from ..ir.hlo.text import show
@@ -272,7 +272,7 @@ class Answer:
 
     model: str
     against: str
-    outcome: Outcome
+    outcome: ReplayResult
     fault: Fault | None
     smallest: Failing | None
     written: str

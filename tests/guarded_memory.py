@@ -129,7 +129,7 @@ def install(side: str) -> None:
         raise ValueError(f"buffers are guarded at their end or start, not {side!r}")
     plain_linked, plain_load = Native.linked, kernel.load
 
-    def linked(self: Native, symbols: Mapping[str, int]) -> jit.Library:
+    def linked(self: Native, symbols: Mapping[str, int]) -> jit.JitLibrary:
         if self.bundle.target.is_gpu:
             return plain_linked(self, symbols)
         guarded = []

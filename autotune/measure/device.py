@@ -16,7 +16,7 @@ from ...codegen.plan.code import DeviceCode
 from ...codegen.runtime.cuda.device import Device as Gpu
 from ...codegen.runtime.cuda.device import device
 from ...codegen.runtime.cuda.kernels import load
-from ...codegen.runtime.cuda.memory import Memory
+from ...codegen.runtime.cuda.memory import DeviceMemory
 from ...codegen.runtime.cuda.recording import LaunchOp, launch_op, record, submit
 from ...codegen.runtime.cuda.staging import Staging
 from ...ir.dtypes import to_numpy
@@ -40,7 +40,7 @@ MARGIN = 1 << 12  # bytes watched on either side of each buffer that a candidate
 class Watched:
     """``size`` bytes in the middle of memory, with a margin on either side."""
 
-    memory: Memory
+    memory: DeviceMemory
     size: int
 
     @property
@@ -69,7 +69,7 @@ class Device:
                     self.staging.upload(value, memory.address)
             self.cage = [Watched(self.gpu.allocate(n + 2 * MARGIN), n) for n in sizes]
 
-    def fill(self, memory: Memory, pattern: int) -> None:
+    def fill(self, memory: DeviceMemory, pattern: int) -> None:
         """Fill memory with a byte."""
         gpu, size = self.gpu, max(1, memory.bytes)
         gpu.driver.call("cuMemsetD8Async", memory.address, pattern, size, gpu.stream)
@@ -119,7 +119,7 @@ class DeviceRun:
         self._graph: Any = None
         self._turn = 0
 
-    def _upload(self, made: Array) -> Memory:
+    def _upload(self, made: Array) -> DeviceMemory:
         """An argument as the kernel takes it, in memory of its own: constants are packed ahead."""
         memory = self._gpu.allocate(made.size)
         with self._gpu:

@@ -182,7 +182,7 @@ _REPLACED = {
 class Stain:
     """The loaded functions: ``begin(byte)`` before a run, ``damaged()`` after it."""
 
-    library: jit.Library
+    library: jit.JitLibrary
     begin: Callable[[int], None]
     damaged: Callable[[], int]
 
@@ -230,7 +230,7 @@ class _Held:
     """A function of a library, which it keeps in memory."""
 
     function: Callable[..., None]
-    library: jit.Library
+    library: jit.JitLibrary
 
     def __call__(self, *addresses: int) -> None:
         self.function(*addresses)

@@ -18,12 +18,12 @@ class Prediction:
 
 def predictions(module: Any, target: Any) -> dict[str, Prediction]:
     """By canonical key, the prediction for each distinct group that has a loop nest."""
-    from nestwright.codegen.driver.build import Builder
+    from nestwright.codegen.driver.build import PreparedModule
     from nestwright.ir.errors import NestwrightError
     from nestwright.te.from_hlo import lower_group
 
     found = {}
-    for key, group in Builder(module, target).groups.distinct.items():
+    for key, group in PreparedModule(module, target).groups.distinct.items():
         try:
             func = lower_group(group.computation, "kernel")
         except NestwrightError:

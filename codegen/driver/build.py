@@ -39,7 +39,7 @@ from ..targets.registry import backend
 from ..targets.timings import timed
 from . import store
 from .packing import packers
-from .parallel import Job, compile_all
+from .parallel import CompileJob, compile_all
 from .schedules import for_groups
 from .stages import stage_text
 
@@ -66,11 +66,11 @@ def build(
     what asks for more than there is.
     """
     spent: dict[str, float] = {} if timings is None else timings
-    builder = Builder(module, target, constants, spent, excess_precision)
+    builder = PreparedModule(module, target, constants, spent, excess_precision)
     return builder.build({} if schedules is None else schedules)
 
 
-class Builder:
+class PreparedModule:
     """A module made ready to be built under different schedules.
 
     The passes run once, and a group's kernel is compiled once for each schedule it is given.
@@ -239,7 +239,7 @@ def compile_groups(
     """The code of the groups of module ``name`` and of its guards, by key; ``wanted`` ones only."""
     known = {key: group.computation for key, group in groups.distinct.items()}
     jobs = {
-        key: Job(canonical_text(c), symbol(key), schedules.get(key))
+        key: CompileJob(canonical_text(c), symbol(key), schedules.get(key))
         for key, c in (known | dict(groups.extra)).items()
         if wanted is None or key in wanted
     }

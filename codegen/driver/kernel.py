@@ -75,7 +75,7 @@ class Kernel:
     """A loaded kernel: ``kernel(*inputs)`` gives the output, or a tuple of several."""
 
     compiled: Compiled
-    library: jit.Library
+    library: jit.JitLibrary
     entry: Any
     packs: Mapping[int, Packer] = field(default_factory=dict)
 

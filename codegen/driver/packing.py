@@ -20,7 +20,7 @@ from ..runtime.process import runtime
 class LoadedPack:
     """A pack in this process. The code stays loaded as long as ``library`` is held."""
 
-    library: jit.Library
+    library: jit.JitLibrary
     entry: Any
     bytes: int
 

@@ -31,7 +31,7 @@ DEVICE_WEIGHT = 2  # one for a GPU takes longer: LLVM and ptxas run in processes
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class CompileJob:
     """A group to compile: canonical HLO text, the kernel's symbol, its schedule if it has one."""
 
     text: str
@@ -44,7 +44,7 @@ class Queue:
     """Jobs to be done, and what is done."""
 
     target: Target
-    jobs: Mapping[str, Job]
+    jobs: Mapping[str, CompileJob]
     waiting: deque[str]
     done: dict[str, KernelCode] = field(default_factory=dict)
     timings: list[dict[str, float]] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Queue:
 
 
 def compile_all(
-    jobs: Mapping[str, Job], target: Target, timings: dict[str, float]
+    jobs: Mapping[str, CompileJob], target: Target, timings: dict[str, float]
 ) -> tuple[dict[str, KernelCode], dict[str, Exception]]:
     """Object code by key, and the errors of the jobs that have none.
 
@@ -127,7 +127,7 @@ class _Helper:
                 return
             self.queue.done[key] = kernel
 
-    def _ask(self, job: Job) -> KernelCode | None:
+    def _ask(self, job: CompileJob) -> KernelCode | None:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         message = {

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from ...ir.dtypes import DType, index, pred, s8, s32
 from ...ir.loop.nodes import Buffer, Expr, Scope
-from .index import Form, Indices
+from .index import Indices, LinearForm
 from .llvm.convert import convert
 from .llvm.core import Value, mangle, memory_type
 from .llvm.fold import lane_literals
@@ -55,7 +55,7 @@ def load_element(em: Indices, buffer: Buffer, at: Expr) -> Value:
     return _gather(em, buffer, em.pointer(buffer, form), steps)
 
 
-def _fetch_ahead(em: Indices, buffer: Buffer, form: Form) -> None:
+def _fetch_ahead(em: Indices, buffer: Buffer, form: LinearForm) -> None:
     """Prefetch what the loop around reads some iterations later, if its steps are long.
 
     Each row of a matrix may lie on a page of its own, where no hardware prefetcher follows.
@@ -75,7 +75,7 @@ def _fetch_ahead(em: Indices, buffer: Buffer, form: Form) -> None:
     em.function.once(f"call void @{name}(ptr {pointer.text}, i32 0, i32 3, i32 1)")
 
 
-def _load_scalar(em: Indices, buffer: Buffer, form: Form) -> Value:
+def _load_scalar(em: Indices, buffer: Buffer, form: LinearForm) -> Value:
     dtype = stored_type(buffer.dtype)
     pointer = em.pointer(buffer, form)
     if em.lanes is not None and em.lanes.mask is not None and not em.lanes.certain:
@@ -156,7 +156,7 @@ def store_element(em: Indices, buffer: Buffer, at: Expr, value: Value) -> None:
     em.function.forget(buffer)
 
 
-def _store_uniform(em: Indices, buffer: Buffer, form: Form, value: Value) -> None:
+def _store_uniform(em: Indices, buffer: Buffer, form: LinearForm, value: Value) -> None:
     """The same element for every lane: the lanes agree, so any lane that is on will do."""
     pointer = em.pointer(buffer, form)
     one = em.lane(value, 0)

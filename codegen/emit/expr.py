@@ -12,8 +12,8 @@ from ...ir.loop.visit import children, walk_expr
 from ...ir.target import Target
 from .access import SMALL, load_element
 from .align import multiple
-from .index import Indices, Small, fits
-from .launches import Device, awaits, own_stores
+from .index import Indices, NarrowIndex, fits
+from .launches import DeviceEmitter, awaits, own_stores
 from .llvm.convert import convert, reinterpret
 from .llvm.core import Value, register_type
 from .ops import apply
@@ -97,7 +97,7 @@ class Emitter(Indices):
             return abs(value.literal)
         return lanes.count if lanes is not None and vector else self.multiples.get(var, 1)
 
-    def thread(self, device: Device, name: str, var: Var) -> Value:
+    def thread(self, device: DeviceEmitter, name: str, var: Var) -> Value:
         """The number of this thread or block in a GPU's index, for ``var``."""
         return self.widened(device.thread_index(name), *self.ranges[var])
 
@@ -111,7 +111,7 @@ class Emitter(Indices):
         if not small or not fits(low, high):
             result = apply(self, name, args)
             if e.dtype == index and fits(low, high) and result.literal is None:
-                self.small[result.text] = Small(self.cast("trunc", result, s32), low, high)
+                self.small[result.text] = NarrowIndex(self.cast("trunc", result, s32), low, high)
             return result
         narrowed = tuple(k.value if k else a for k, a in zip(known, args, strict=True))
         result = apply(self, name, narrowed)

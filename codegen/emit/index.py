@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from ...ir.dtypes import DType, index, pred, s32
 from ...ir.loop.nodes import Buffer, Const, Expr, Op, Var
 from ...ir.target import Target
-from .launches import Device
-from .llvm.build import Builder
+from .launches import DeviceEmitter
+from .llvm.build import IRBuilder
 from .llvm.core import Value, memory_type
 from .llvm.fold import lane_literals
 
@@ -34,7 +34,7 @@ class Lanes:
 
 
 @dataclass(frozen=True, slots=True)
-class Small:
+class NarrowIndex:
     """An index as 32 bits, and what it lies between."""
 
     value: Value
@@ -43,7 +43,7 @@ class Small:
 
 
 @dataclass(slots=True)
-class Form:
+class LinearForm:
     """``sum of value * factor + lane * (number of the lane) + constant``."""
 
     terms: dict[str, tuple[Value, int]] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Form:
             self.terms.pop(value.text, None)
 
 
-class Indices(Builder):
+class Indices(IRBuilder):
     """A builder that evaluates index expressions; ``buffers`` has the pointers.
 
     ``numbered`` are the buffers of ``emit.llvm.opaque.numbered``.
@@ -75,10 +75,10 @@ class Indices(Builder):
         super().__init__(target)
         self.buffers: dict[Buffer, Value] = {}
         self.lanes: Lanes | None = None
-        self.device: Device | None = None
+        self.device: DeviceEmitter | None = None
         self.private: set[Buffer] = set()
         self.numbered: frozenset[Buffer] = frozenset()
-        self.small: dict[str, Small] = {}
+        self.small: dict[str, NarrowIndex] = {}
 
     @abstractmethod
     def value(self, e: Expr) -> Value:
@@ -88,12 +88,12 @@ class Indices(Builder):
     def alignment(self, buffer: Buffer, at: Expr) -> int:
         """Bytes that the address of an element (that of lane 0) is surely a multiple of."""
 
-    def form(self, e: Expr) -> Form | None:
+    def form(self, e: Expr) -> LinearForm | None:
         """The linear form of an index expression; None where lanes differ in another way."""
-        result = Form()
+        result = LinearForm()
         return result if self._gather(e, 1, result) else None
 
-    def _gather(self, e: Expr, k: int, into: Form) -> bool:
+    def _gather(self, e: Expr, k: int, into: LinearForm) -> bool:
         match e:
             case Const(value=int(c)):
                 into.constant += k * c
@@ -116,7 +116,7 @@ class Indices(Builder):
         into.add(value, k)
         return True
 
-    def _product(self, a: Expr, b: Expr, k: int, into: Form) -> bool:
+    def _product(self, a: Expr, b: Expr, k: int, into: LinearForm) -> bool:
         x, y = self.form(a), self.form(b)
         if x is None or y is None:
             return False
@@ -134,12 +134,12 @@ class Indices(Builder):
             into.add(value, k * factor)
         return True
 
-    def narrow(self, x: Value) -> Small | None:
+    def narrow(self, x: Value) -> NarrowIndex | None:
         """A scalar index as 32 bits, on a GPU and where they are enough."""
         if self.device is None or x.lanes:
             return None
         if isinstance(x.literal, int) and fits(x.literal, x.literal):
-            return Small(self.const(x.literal, s32), x.literal, x.literal)
+            return NarrowIndex(self.const(x.literal, s32), x.literal, x.literal)
         return self.small.get(x.text)
 
     def widened(self, x: Value, low: int, high: int) -> Value:
@@ -147,7 +147,7 @@ class Indices(Builder):
         if isinstance(x.literal, int):
             return self.const(x.literal, index)
         wide = self.cast("zext nneg" if low >= 0 else "sext", x, index)
-        self.small[wide.text] = Small(x, low, high)
+        self.small[wide.text] = NarrowIndex(x, low, high)
         return wide
 
     def _times(self, a: Value, b: Value) -> Value:
@@ -158,7 +158,7 @@ class Indices(Builder):
                 return self.widened(self.binary("mul", x.value, y.value), min(ends), max(ends))
         return self.binary("mul", a, b)
 
-    def _small_total(self, form: Form) -> Value | None:
+    def _small_total(self, form: LinearForm) -> Value | None:
         low = high = form.constant
         total: Value | None = None
         parts = [(self.narrow(value), k) for value, k in _outside_in(form)]
@@ -175,7 +175,7 @@ class Indices(Builder):
         assert total is not None
         return self.widened(self.binary("add", total, self.const(form.constant, s32)), low, high)
 
-    def total(self, form: Form) -> Value:
+    def total(self, form: LinearForm) -> Value:
         """The scalar part of a form as one value."""
         small = self._small_total(form)
         if small is not None:
@@ -187,7 +187,7 @@ class Indices(Builder):
         constant = self.const(form.constant, index)
         return constant if total is None else self.binary("add", total, constant)
 
-    def pointer(self, buffer: Buffer, form: Form) -> Value:
+    def pointer(self, buffer: Buffer, form: LinearForm) -> Value:
         """The address of the element at ``form``, of lane 0 in a vector loop."""
         at = self.buffers[buffer]
         type_ = memory_type(buffer.dtype)
@@ -196,7 +196,7 @@ class Indices(Builder):
             depth = terms[0][0].depth
             same = {v.text: (v, k) for v, k in terms if v.depth == depth}
             terms = [(v, k) for v, k in terms if v.depth != depth]
-            at = self.offset(at, self.total(Form(same)), type_)
+            at = self.offset(at, self.total(LinearForm(same)), type_)
         return self.offset(at, self.const(form.constant, index), type_) if form.constant else at
 
     def offset(self, at: Value, by: Value, type_: str) -> Value:
@@ -249,6 +249,6 @@ def fits(low: int, high: int) -> bool:
     return low >= -(1 << 31) and high < 1 << 31
 
 
-def _outside_in(form: Form) -> list[tuple[Value, int]]:
+def _outside_in(form: LinearForm) -> list[tuple[Value, int]]:
     """The terms, those of outer regions first."""
     return sorted(form.terms.values(), key=lambda t: t[0].depth)

@@ -1,8 +1,8 @@
-"""What code for a GPU has and code for a CPU has not: launches, threads, shared memory, exchange.
+"""The part of emission that only GPU code has: launches, threads, shared memory, exchange.
 
-A flat GPU function is a sequence of launches. The emitter writes what a thread does, as it writes
-CPU code; for the rest it asks a ``Device``. NVPTX is one (``targets.cuda.emit``), the simulator, in
-which every thread is a coroutine, the other.
+A flat GPU function is a sequence of launches. The emitter writes the code of one thread as it
+writes CPU code and leaves the rest to a ``DeviceEmitter``. There are two: NVPTX
+(``targets.cuda.emit``) and the simulator, in which every thread is a coroutine.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from ...ir.loop.nodes import (
 )
 from ...ir.loop.visit import exprs, walk, walk_expr
 from ..lower.gpu.limits import memory
-from ..plan.code import Launch
+from ..plan.code import LaunchConfig
 from .llvm.core import Value
 
 
 @dataclass(frozen=True)
-class Nest:
+class LaunchNest:
     """One launch. ``body`` has the thread loops; ``around`` are the buffers made outside of it.
 
     ``grid`` and ``block`` are extents of x, y, z. ``stored`` and ``loaded`` are the buffers that it
@@ -65,19 +65,19 @@ class Nest:
         return frozenset(b for b in both if b.scope in (Scope.SHARED, Scope.GLOBAL))
 
 
-class Device(ABC):
+class DeviceEmitter(ABC):
     """How an emitter makes code for a GPU. An implementation holds the emitter that asks it."""
 
     @abstractmethod
-    def open_launch(self, nest: Nest) -> None:
+    def open_launch(self, nest: LaunchNest) -> None:
         """Begin ``em.function`` for a launch; ``em.buffers`` gets the parameters' addresses."""
 
     @abstractmethod
-    def close_launch(self, nest: Nest) -> None:
+    def close_launch(self, nest: LaunchNest) -> None:
         """The launch's body is written: put its functions into ``em.finished``."""
 
     @abstractmethod
-    def module(self, nests: tuple[Nest, ...]) -> str:
+    def module(self, nests: tuple[LaunchNest, ...]) -> str:
         """The module's text, once every launch is closed."""
 
     @abstractmethod
@@ -104,7 +104,7 @@ class Device(ABC):
         """
 
 
-def nests(func: Func) -> tuple[Nest, ...]:
+def nests(func: Func) -> tuple[LaunchNest, ...]:
     """The launches of a flat function in order."""
     found = []
     for number, (body, around) in enumerate(_split(func.body, ())):
@@ -129,7 +129,7 @@ def _split(s: Stmt, around: tuple[Buffer, ...]) -> Iterator[tuple[Stmt, tuple[Bu
             yield s, around
 
 
-def _nest(symbol: str, body: Stmt, around: tuple[Buffer, ...]) -> Nest:
+def _nest(symbol: str, body: Stmt, around: tuple[Buffer, ...]) -> LaunchNest:
     extents: dict[str, int] = {}
     inner = body
     while isinstance(inner, For) and inner.kind is Kind.THREAD:
@@ -151,7 +151,7 @@ def _nest(symbol: str, body: Stmt, around: tuple[Buffer, ...]) -> Nest:
         return x, y, z
 
     stored, loaded = touched(body)
-    return Nest(symbol, body, around, of("blockIdx"), of("threadIdx"), stored, loaded)
+    return LaunchNest(symbol, body, around, of("blockIdx"), of("threadIdx"), stored, loaded)
 
 
 def touched(s: Stmt) -> tuple[frozenset[Buffer], frozenset[Buffer]]:
@@ -186,9 +186,9 @@ def awaits(s: Stmt) -> bool:
     return isinstance(s, AllReduce)
 
 
-def launches(flat: Func) -> tuple[Launch, ...]:
+def launches(flat: Func) -> tuple[LaunchConfig, ...]:
     """Return the launches of ``codegen.lower.pipeline.lower(func, target)`` for a GPU."""
-    return tuple(Launch(n.symbol, n.grid, n.block, shared_bytes(n.body)) for n in nests(flat))
+    return tuple(LaunchConfig(n.symbol, n.grid, n.block, shared_bytes(n.body)) for n in nests(flat))
 
 
 def shared_bytes(s: Stmt) -> int:

@@ -17,7 +17,7 @@ from ...ir.loop.nodes import Func
 from ...ir.target import Target
 from ..lower.passes.workspace import workspace_bytes
 from .expr import Emitter
-from .launches import Device, nests
+from .launches import DeviceEmitter, nests
 from .llvm.core import Function, Value
 from .llvm.opaque import numbered
 from .stmt import emit_nest, emit_stmt
@@ -48,7 +48,7 @@ def function_module(func: Func, target: Target, polls: Mapping[int, int] = NO_PO
 def launches_module(
     func: Func,
     target: Target,
-    device: Callable[[Emitter, Func], Device],
+    device: Callable[[Emitter, Func], DeviceEmitter],
     polls: Mapping[int, int] = NO_POLLS,
 ) -> str:
     """Return a flat GPU function as one kernel per launch, as ``device`` writes them.

@@ -16,7 +16,7 @@ from ...ir.dtypes import DType, f32, pred
 from ...ir.errors import UnsupportedError
 from ...ir.formats import is_narrow
 from ..math import functions as vector_math
-from .llvm.build import Builder, by_lane
+from .llvm.build import IRBuilder, by_lane
 from .llvm.convert import narrow, widen
 from .llvm.core import Value
 from .llvm.int import INTEGER
@@ -25,7 +25,7 @@ from .llvm.remainder import remainder
 Emit = Callable[..., Value]
 
 
-def apply(b: Builder, name: str, args: tuple[Value, ...]) -> Value:
+def apply(b: IRBuilder, name: str, args: tuple[Value, ...]) -> Value:
     """The operation ``name`` on operands of one kind, all scalars or brought to one width."""
     dtype = args[-1].dtype
     if name == "select":
@@ -72,7 +72,7 @@ def _extreme(name: str, above: str) -> Emit:
     """
     greatest = name == "maximum"
 
-    def emit(b: Builder, x: Value, y: Value) -> Value:
+    def emit(b: IRBuilder, x: Value, y: Value) -> Value:
         if b.nvidia and x.dtype == f32:
             return b.intrinsic(f"llvm.{name}", *b.even(x, y))
         if _number(x):
@@ -99,27 +99,27 @@ def _real(x: Value) -> float:
 maximum, minimum = _extreme("maximum", "ogt"), _extreme("minimum", "olt")
 
 
-def _clamp(b: Builder, low: Value, x: Value, high: Value) -> Value:
+def _clamp(b: IRBuilder, low: Value, x: Value, high: Value) -> Value:
     return minimum(b, maximum(b, x, low), high)
 
 
-def _sign(b: Builder, x: Value) -> Value:
+def _sign(b: IRBuilder, x: Value) -> Value:
     one = b.intrinsic("llvm.copysign", b.like(1.0, x), x)
     return b.select(b.compare("one", x, b.like(0.0, x)), one, x)
 
 
-def _is_finite(b: Builder, x: Value) -> Value:
+def _is_finite(b: IRBuilder, x: Value) -> Value:
     return b.compare("olt", b.intrinsic("llvm.fabs", x), b.like(math.inf, x))
 
 
-def _round_away(b: Builder, x: Value) -> Value:
+def _round_away(b: IRBuilder, x: Value) -> Value:
     whole = b.intrinsic("llvm.trunc", x)
     rest = b.intrinsic("llvm.fabs", b.binary("fsub", x, whole))
     away = b.binary("fadd", whole, b.intrinsic("llvm.copysign", b.like(1.0, x), x))
     return b.select(b.compare("oge", rest, b.like(0.5, x)), away, whole)
 
 
-def _rsqrt(b: Builder, x: Value) -> Value:
+def _rsqrt(b: IRBuilder, x: Value) -> Value:
     if b.nvidia and x.dtype == f32:
         near = by_lane(b, (x,), lambda v: b.estimate("llvm.nvvm.rsqrt.approx.f", v))
     else:
@@ -127,7 +127,7 @@ def _rsqrt(b: Builder, x: Value) -> Value:
     return vector_math.improved_rsqrt(b, x, near) if b.has_fma else near
 
 
-def _remainder(b: Builder, x: Value, y: Value) -> Value:
+def _remainder(b: IRBuilder, x: Value, y: Value) -> Value:
     return b.binary("frem", x, y) if b.libm else remainder(b, x, y)
 
 

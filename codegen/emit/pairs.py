@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...ir.loop.nodes import Buffer, Const, Stmt, Store, Var
-from .index import Form, Indices
+from .index import Indices, LinearForm
 from .llvm.core import Value, memory_type
 from .llvm.opaque import opaque
 from .scalarize import stored_type
 
 
-def is_paired(em: Indices, buffer: Buffer, form: Form) -> bool:
+def is_paired(em: Indices, buffer: Buffer, form: LinearForm) -> bool:
     """Whether lanes have every second element, and the elements between them are there too."""
     if em.device is not None or em.lanes is None or em.lanes.mask is not None or form.lane != 2:
         return False
@@ -22,7 +22,7 @@ def is_paired(em: Indices, buffer: Buffer, form: Form) -> bool:
     return within and all(factor % 2 == 0 for _, factor in form.terms.values())
 
 
-def load_paired(em: Indices, buffer: Buffer, form: Form) -> Value:
+def load_paired(em: Indices, buffer: Buffer, form: LinearForm) -> Value:
     """Every second element, of two loads that the elements between share."""
     assert em.lanes is not None
     dtype, count, odd = stored_type(buffer.dtype), em.lanes.count, form.constant % 2

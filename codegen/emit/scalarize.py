@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ...ir.dtypes import DType, pred, s8
 from ...ir.loop.nodes import Buffer, Expr
-from .index import Form, Indices
+from .index import Indices, LinearForm
 from .llvm.core import Value, memory_type, register_type
 
 
@@ -30,7 +30,7 @@ def store_one(em: Indices, buffer: Buffer, pointer: Value, value: Value) -> None
     em.change(line, buffer, pointer, value)
 
 
-def is_plain(em: Indices, form: Form | None) -> bool:
+def is_plain(em: Indices, form: LinearForm | None) -> bool:
     """Whether the lanes are one access: all on, and neighbours or the same element."""
     lanes = em.lanes
     if em.device is None or lanes is None:
@@ -40,7 +40,7 @@ def is_plain(em: Indices, form: Form | None) -> bool:
     return lanes.mask is None or (form.lane == 0 and lanes.certain)
 
 
-def load_apart(em: Indices, buffer: Buffer, at: Expr, form: Form | None) -> Value:
+def load_apart(em: Indices, buffer: Buffer, at: Expr, form: LinearForm | None) -> Value:
     """The elements at an index of which each lane has its own, or that some lanes may not read."""
     lanes = em.lanes
     assert lanes is not None
@@ -60,7 +60,9 @@ def load_apart(em: Indices, buffer: Buffer, at: Expr, form: Form | None) -> Valu
     return result
 
 
-def store_apart(em: Indices, buffer: Buffer, at: Expr, form: Form | None, value: Value) -> None:
+def store_apart(
+    em: Indices, buffer: Buffer, at: Expr, form: LinearForm | None, value: Value
+) -> None:
     """Write the lanes that are on, in their order."""
     assert em.lanes is not None
     if form is not None and not form.lane:
@@ -71,7 +73,7 @@ def store_apart(em: Indices, buffer: Buffer, at: Expr, form: Form | None, value:
         _store_guarded(em, buffer, pointer, em.lane(value, k), _on(em, k))
 
 
-def _pointers(em: Indices, buffer: Buffer, at: Expr, form: Form | None) -> list[Value]:
+def _pointers(em: Indices, buffer: Buffer, at: Expr, form: LinearForm | None) -> list[Value]:
     assert em.lanes is not None
     numbers = range(em.lanes.count)
     if form is not None:

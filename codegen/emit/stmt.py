@@ -37,7 +37,7 @@ from ..lower.passes.workspace import ALIGN, buffer_bytes, is_tile
 from .access import store_element
 from .align import multiple
 from .expr import Emitter
-from .launches import Device, Nest
+from .launches import DeviceEmitter, LaunchNest
 from .llvm.core import Function, Value, memory_type
 from .pairs import store_paired
 from .polls import close_loop, leave_if_ended
@@ -160,7 +160,7 @@ def serial_loop(em: Emitter, s: For, extent: Value) -> None:
         em.function.branch(guard, em.function.close_arm(), None)
 
 
-def _device(em: Emitter, what: str) -> Device:
+def _device(em: Emitter, what: str) -> DeviceEmitter:
     if em.device is None:
         raise UnsupportedError(what, "code for a CPU has no GPU threads", hint="use target cuda")
     return em.device
@@ -176,7 +176,7 @@ def _together(em: Emitter, s: Intrinsic | AllReduce) -> None:
         em.function.forget(buffer)
 
 
-def _alloc_on_device(em: Emitter, s: Alloc, device: Device) -> None:
+def _alloc_on_device(em: Emitter, s: Alloc, device: DeviceEmitter) -> None:
     """Shared memory of the block, or a thread's own."""
     buffer, before = s.buffer, em.shared
     if buffer.scope is Scope.SHARED:
@@ -289,7 +289,7 @@ def _outline(em: Emitter, s: For, name: str, taken: Mapping[Var | Buffer, Value]
     em.function, em.env, em.buffers, em.parallel = outer, env, buffers, False
 
 
-def emit_nest(em: Emitter, device: Device, nest: Nest) -> None:
+def emit_nest(em: Emitter, device: DeviceEmitter, nest: LaunchNest) -> None:
     """The code of one launch on a GPU, into ``em.finished``."""
     em.env, em.ranges, em.multiples, em.private = {}, {}, {}, set()
     em.stored, em.exchanged, em.small = {}, nest.exchanged, {}

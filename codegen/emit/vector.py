@@ -30,7 +30,7 @@ from ...ir.loop.nodes import (
 from ...ir.loop.visit import children, exprs, walk, walk_expr
 from .access import store_element
 from .expr import VECTOR_BYTES, Emitter
-from .index import Lanes, Small
+from .index import Lanes, NarrowIndex
 from .launches import touched
 from .llvm.core import Value
 from .ops import apply, combines
@@ -93,7 +93,7 @@ def narrow_counter(em: Emitter, counter: Value, loop: str, end: Value) -> Value:
     if small is None:
         return end
     own = Value(f"%j.{loop}", s32, 0, counter.depth)
-    em.small[counter.text] = Small(own, 0, max(0, small.high - 1))
+    em.small[counter.text] = NarrowIndex(own, 0, max(0, small.high - 1))
     return small.value
 
 

@@ -11,8 +11,8 @@ import math
 from . import exp as single
 from .exp import DOUBLE
 from .log import at_the_ends, power, power_at_the_ends
-from .num import Num, between, horner
-from .pair import Pair, added, constant, joined, multiplied
+from .num import ArithValue, between, horner
+from .pair import DoubleWord, constant, fast_two_sum, two_prod, two_sum
 
 _LN2, _LN2_REST = 0.693147180559945286, 2.31904681384629956e-17
 _THIRDS = 0.66666666666666663, 3.70074341541718792e-17  # 2/3
@@ -23,39 +23,41 @@ _LEAST_NORMAL = 2.0**-1022
 _TINY_SHIFT = 54
 
 
-def _scaled(x: Num, n: Num) -> Num:
+def _scaled(x: ArithValue, n: ArithValue) -> ArithValue:
     half = n >> 1
     return x * DOUBLE.power_of_two(half) * DOUBLE.power_of_two(n - half)
 
 
-def exp(x: Num) -> Num:
+def exp(x: ArithValue) -> ArithValue:
     """e**x."""
     _, n, r = DOUBLE.reduced(between(x, DOUBLE.least, DOUBLE.most))
     return _scaled(DOUBLE.minus_one(r) + 1.0, n)
 
 
-def times_exp(factor: Num, rest: Num, high: Num, low: Num) -> Num:
+def times_exp(
+    factor: ArithValue, rest: ArithValue, high: ArithValue, low: ArithValue
+) -> ArithValue:
     """``(factor + rest) * e**(high + low)``; ``rest`` and ``low`` are below last places."""
     value, _, n = DOUBLE.product(factor, rest, high, (high.abs() < 750.0).where(low, 0.0))
     return _scaled(value, n)
 
 
-def expm1(x: Num) -> Num:
+def expm1(x: ArithValue) -> ArithValue:
     """e**x - 1."""
     return single.expm1(x, DOUBLE)
 
 
-def logistic(x: Num) -> Num:
+def logistic(x: ArithValue) -> ArithValue:
     """1 / (1 + e**-x)."""
     return single.logistic(x, DOUBLE)
 
 
-def tanh(x: Num) -> Num:
+def tanh(x: ArithValue) -> ArithValue:
     """Hyperbolic tangent."""
     return single.tanh(x, DOUBLE)
 
 
-def _powers(x: Num) -> tuple[Num, Num, Num]:
+def _powers(x: ArithValue) -> tuple[ArithValue, ArithValue, ArithValue]:
     """Of e**|x| / 2 the larger part and the rest, and half of e**-|x|; all times 2**-64."""
     _, n, r = DOUBLE.reduced(between(x.abs(), 0.0, 711.0))
     beyond = r * r * DOUBLE.beyond(r)
@@ -67,7 +69,7 @@ def _powers(x: Num) -> tuple[Num, Num, Num]:
     return s * high, s * low, shrunk
 
 
-def sinh(x: Num) -> Num:
+def sinh(x: ArithValue) -> ArithValue:
     """Hyperbolic sine."""
     a, z = x.abs(), x * x
     grown, rest, shrunk = _powers(x)
@@ -75,13 +77,13 @@ def sinh(x: Num) -> Num:
     return (a < 0.55).where((a * z).fma(horner(z, *_SINH), a), far).copysign(x)
 
 
-def cosh(x: Num) -> Num:
+def cosh(x: ArithValue) -> ArithValue:
     """Hyperbolic cosine."""
     grown, rest, shrunk = _powers(x)
     return (grown + (rest + shrunk)) * 2.0**64
 
 
-def _split(x: Num) -> tuple[Num, Num]:
+def _split(x: ArithValue) -> tuple[ArithValue, ArithValue]:
     """The exponent, as f64, and the rest between the roots of 1/2 and 2, of ``x > 0``."""
     tiny = x < _LEAST_NORMAL
     bits = tiny.where(x * 2.0**_TINY_SHIFT, x).bits()
@@ -90,7 +92,7 @@ def _split(x: Num) -> tuple[Num, Num]:
     return exponent.as_float() - tiny.where(x.lift(float(_TINY_SHIFT)), 0.0), rest
 
 
-def log(x: Num, rest: Num | None = None) -> Num:
+def log(x: ArithValue, rest: ArithValue | None = None) -> ArithValue:
     """Natural logarithm: ``log(1 + f) = f - (h - s (h + R(s)))`` with ``h = f**2 / 2``.
 
     ``rest``, small, is added to it.
@@ -105,78 +107,78 @@ def log(x: Num, rest: Num | None = None) -> Num:
     return at_the_ends(x, e * DOUBLE.ln2_high - ((half - tail) - f))
 
 
-def _log_pair(x: Num) -> Pair:
+def _log_pair(x: ArithValue) -> DoubleWord:
     """Natural logarithm of ``x > 0`` to 64 bits: ``2 s + s z (2/3 + 2/5 z + ...)``, ``z = s s``."""
     e, m = _split(x)
-    f, below = m - 1.0, added(m, 1.0)
+    f, below = m - 1.0, two_sum(m, 1.0)
     quotient = f.over(below.high)
     rest = (-quotient).fma(below.high, f) - quotient * below.low
-    s = Pair(quotient, rest.over(below.high))
+    s = DoubleWord(quotient, rest.over(below.high))
     z = s * s
-    u = constant(x, *_THIRDS) + Pair(z.high * horner(z.high, *_LOG[1:]), x.lift(0.0))
+    u = constant(x, *_THIRDS) + DoubleWord(z.high * horner(z.high, *_LOG[1:]), x.lift(0.0))
     series = s * (constant(x, 2.0, 0.0) + z * u)
-    whole = multiplied(e, _LN2)
-    return joined(whole.high, e.fma(_LN2_REST, whole.low)) + series
+    whole = two_prod(e, _LN2)
+    return fast_two_sum(whole.high, e.fma(_LN2_REST, whole.low)) + series
 
 
-def pow(x: Num, y: Num) -> Num:
+def pow(x: ArithValue, y: ArithValue) -> ArithValue:
     """x**y with the special cases of IEEE 754's pow."""
     return power(x, y, _power_of_size)
 
 
-def _power_of_size(a: Num, y: Num) -> Num:
+def _power_of_size(a: ArithValue, y: ArithValue) -> ArithValue:
     logarithm = _log_pair(a)
-    product = multiplied(logarithm.high, y)
+    product = two_prod(logarithm.high, y)
     low = logarithm.low.fma(y, product.low)
     one, none = a.lift(1.0), a.lift(0.0)
     return power_at_the_ends(a, y, times_exp(one, none, product.high, low))
 
 
-def log1p(x: Num) -> Num:
+def log1p(x: ArithValue) -> ArithValue:
     """log(1 + x): what the sum lost is put back."""
-    return _log1p(Pair(x, x.lift(0.0)))
+    return _log1p(DoubleWord(x, x.lift(0.0)))
 
 
-def _log1p(x: Pair) -> Num:
-    total = added(x.high, 1.0)
+def _log1p(x: DoubleWord) -> ArithValue:
+    total = two_sum(x.high, 1.0)
     result = log(total.high, (total.low + x.low).over(total.high, endless=True))
     result = (x.high < math.inf).where(result, x.high)
     result = x.high.equals(-1.0).where(x.high.lift(-math.inf), result)
     return x.high.equals(0.0).where(x.high, result)
 
 
-def root(s: Pair) -> Pair:
+def root(s: DoubleWord) -> DoubleWord:
     """The square root of a pair that is not negative, and not as small as a denormal's square."""
     root = s.high.sqrt()
     low = ((-root).fma(root, s.high) + s.low).over(root + root)
-    return Pair(root, s.high.equals(0.0).where(root.lift(0.0), low))
+    return DoubleWord(root, s.high.equals(0.0).where(root.lift(0.0), low))
 
 
-def asinh(x: Num) -> Num:
+def asinh(x: ArithValue) -> ArithValue:
     """Inverse hyperbolic sine."""
     a = x.abs()
     square = a * a
-    near = _log1p(joined(a, square / ((square + 1.0).sqrt() + 1.0)))
+    near = _log1p(fast_two_sum(a, square / ((square + 1.0).sqrt() + 1.0)))
     return (a > 2.0**28).where(log(a) + _LN2, near).copysign(x)
 
 
-def acosh(x: Num) -> Num:
+def acosh(x: ArithValue) -> ArithValue:
     """Inverse hyperbolic cosine; NaN below 1."""
-    t, above = x - 1.0, added(x, 1.0)
-    square = multiplied(t, above.high)
-    leg = root(Pair(square.high, t.fma(above.low, square.low)))
-    whole = joined(leg.high, t)
-    near = _log1p(Pair(whole.high, whole.low + leg.low))
+    t, above = x - 1.0, two_sum(x, 1.0)
+    square = two_prod(t, above.high)
+    leg = root(DoubleWord(square.high, t.fma(above.low, square.low)))
+    whole = fast_two_sum(leg.high, t)
+    near = _log1p(DoubleWord(whole.high, whole.low + leg.low))
     result = (x > 2.0**28).where(log(x) + _LN2, near)
     return (x < 1.0).where(x.lift(math.nan), result)
 
 
-def atanh(x: Num) -> Num:
+def atanh(x: ArithValue) -> ArithValue:
     """Inverse hyperbolic tangent; NaN outside of -1 .. 1."""
     a = x.abs()
-    left = added(-a, 1.0)
+    left = two_sum(-a, 1.0)
     ratio = a * 2.0 / left.high
     lost = (-ratio).fma(left.high, a * 2.0) - ratio * left.low
-    result = _log1p(Pair(ratio, lost / left.high)) * 0.5
+    result = _log1p(DoubleWord(ratio, lost / left.high)) * 0.5
     result = (a > 1.0).where(a.lift(math.nan), result)
     return a.equals(1.0).where(a.lift(math.inf), result).copysign(x)

@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 
 from .double import root, times_exp
-from .num import Num, between, horner
-from .pair import Pair, added, joined, multiplied
+from .num import ArithValue, between, horner
+from .pair import DoubleWord, fast_two_sum, two_prod, two_sum
 from .quadrant import quadrant
 
 _ERF = (
@@ -41,40 +41,40 @@ _CUBE_ROOT_BITS = 715094163  # two thirds of the exponent's bias, tuned (W. Kaha
 _RIGHT, _RIGHT_REST = math.pi / 2, 6.123233995736766e-17
 
 
-def erf(x: Num) -> Num:
+def erf(x: ArithValue) -> ArithValue:
     """Error function."""
     a = x.abs()
     small = x.fma(horner(x * x, *_ERF), x)
     return (a < 1.0).where(small, (1.0 - _erfc_right(a)).copysign(x))
 
 
-def erfc(x: Num) -> Num:
+def erfc(x: ArithValue) -> ArithValue:
     """Complementary error function."""
-    near = added(-x, 1.0)
+    near = two_sum(-x, 1.0)
     middle = near.high + (near.low - x * horner(x * x, *_ERF))
     far = _erfc_right(x.abs())
     far = (x < 0.0).where(2.0 - far, far)
     return ((x > -1.0) & (x < 0.8)).where(middle, far)
 
 
-def _erfc_right(a: Num) -> Num:
+def _erfc_right(a: ArithValue) -> ArithValue:
     """erfc of ``a >= 1/2``."""
     a = between(a, 0.5, 27.5)
-    square = multiplied(a, a)
-    q, below = (a - 4.0).over(a + 4.0), added(a * 2.0, 1.0)
-    value = joined(q.lift(_ERFC[0]), q.fma(horner(q, *_ERFC[1:]), _ERFC_REST))
+    square = two_prod(a, a)
+    q, below = (a - 4.0).over(a + 4.0), two_sum(a * 2.0, 1.0)
+    value = fast_two_sum(q.lift(_ERFC[0]), q.fma(horner(q, *_ERFC[1:]), _ERFC_REST))
     ratio = _divided(value, below)
     return times_exp(ratio.high, ratio.low, -square.high, -square.low)
 
 
-def _divided(a: Pair, b: Pair) -> Pair:
+def _divided(a: DoubleWord, b: DoubleWord) -> DoubleWord:
     """``a / b``, sizes middling."""
     q = a.high.over(b.high)
     lost = (-q).fma(b.high, a.high) + q.fma(-b.low, a.low)
-    return Pair(q, lost.over(b.high))
+    return DoubleWord(q, lost.over(b.high))
 
 
-def cbrt(x: Num) -> Num:
+def cbrt(x: ArithValue) -> ArithValue:
     """Cube root: an estimate from the exponent, three of Halley's steps, one of Newton's."""
     tiny = x.abs() < 2.0**-1000
     d = tiny.where(x * 2.0**120, x).abs()
@@ -87,7 +87,7 @@ def cbrt(x: Num) -> Num:
     for _ in range(3):
         cube = guess * guess * guess
         guess = guess * ((cube + d * 2.0) / (cube * 2.0 + d))
-    square = multiplied(guess, guess)
+    square = two_prod(guess, guess)
     error = square.high.fma(guess, -d) + square.low * guess
     root = (guess - error / (square.high * 3.0)) * 2.0
     root = tiny.where(root * 2.0**-40, root)
@@ -95,69 +95,69 @@ def cbrt(x: Num) -> Num:
     return plain.where(root.copysign(x), x)
 
 
-def _parts(x: Num) -> tuple[Num, Pair, Pair]:
+def _parts(x: ArithValue) -> tuple[ArithValue, DoubleWord, DoubleWord]:
     """The quadrant of ``|x|``, and sine and cosine of what is left."""
     number, r, rest = quadrant(x.abs())
     z = r * r
-    sine = joined(r, (r * z).fma(horner(z, *_SINE), rest * z.fma(-0.5, 1.0)))
+    sine = fast_two_sum(r, (r * z).fma(horner(z, *_SINE), rest * z.fma(-0.5, 1.0)))
     half = z * 0.5
     near = 1.0 - half
     tail = (z * z).fma(horner(z, *_COSINE), -(r * rest))
-    return number, sine, joined(near, ((1.0 - near) - half) + tail)
+    return number, sine, fast_two_sum(near, ((1.0 - near) - half) + tail)
 
 
-def _odd(number: Num) -> Num:
+def _odd(number: ArithValue) -> ArithValue:
     return (number & 1).equals(1)
 
 
-def _signed(value: Num, number: Num) -> Num:
+def _signed(value: ArithValue, number: ArithValue) -> ArithValue:
     """Negated in quadrants 2 and 3."""
     return (number & 2).equals(2).where(-value, value)
 
 
-def _turned(value: Num, x: Num) -> Num:
+def _turned(value: ArithValue, x: ArithValue) -> ArithValue:
     """Negated where ``x`` is negative, zero included."""
     return (x.bits() < 0).where(-value, value)
 
 
-def sin(x: Num) -> Num:
+def sin(x: ArithValue) -> ArithValue:
     """Sine."""
     number, sine, cosine = _parts(x)
     return _turned(_signed(_odd(number).where(cosine.high, sine.high), number), x)
 
 
-def cos(x: Num) -> Num:
+def cos(x: ArithValue) -> ArithValue:
     """Cosine."""
     number, sine, cosine = _parts(x)
     return _signed(_odd(number).where(sine.high, cosine.high), number + 1)
 
 
-def tan(x: Num) -> Num:
+def tan(x: ArithValue) -> ArithValue:
     """Tangent."""
     number, sine, cosine = _parts(x)
     odd = _odd(number)
-    above = Pair(odd.where(-cosine.high, sine.high), odd.where(-cosine.low, sine.low))
-    below = Pair(odd.where(sine.high, cosine.high), odd.where(sine.low, cosine.low))
+    above = DoubleWord(odd.where(-cosine.high, sine.high), odd.where(-cosine.low, sine.low))
+    below = DoubleWord(odd.where(sine.high, cosine.high), odd.where(sine.low, cosine.low))
     ratio = _divided(above, below)
     return _turned(ratio.high + ratio.low, x)
 
 
-def _angle(y: Pair, x: Pair, left: Num | None = None) -> Num:
+def _angle(y: DoubleWord, x: DoubleWord, left: ArithValue | None = None) -> ArithValue:
     """The angle of the point (x, y), its mirror image if ``left``; both of middling size, >= 0.
 
     It is a multiple of pi/4 and the arctangent of at most ``sqrt(2) - 1``.
     """
     steep = y.high > x.high
-    small = Pair(steep.where(x.high, y.high), steep.where(x.low, y.low))
-    large = Pair(steep.where(y.high, x.high), steep.where(y.low, x.low))
+    small = DoubleWord(steep.where(x.high, y.high), steep.where(x.low, y.low))
+    large = DoubleWord(steep.where(y.high, x.high), steep.where(y.low, x.low))
     above = small.high > large.high * (math.sqrt(2) - 1)
-    less, more = added(small.high, -large.high), added(large.high, small.high)
+    less, more = two_sum(small.high, -large.high), two_sum(large.high, small.high)
     ratio = _divided(
-        Pair(
+        DoubleWord(
             above.where(less.high, small.high),
             above.where(less.low + (small.low - large.low), small.low),
         ),
-        Pair(
+        DoubleWord(
             above.where(more.high, large.high),
             above.where(more.low + (small.low + large.low), large.low),
         ),
@@ -171,15 +171,15 @@ def _angle(y: Pair, x: Pair, left: Num | None = None) -> Num:
     else:
         eighths = left.where(4.0 - eighths, eighths)
         back = steep ^ left
-    base = joined(eighths * (_RIGHT / 2), back.where(-u, u))
+    base = fast_two_sum(eighths * (_RIGHT / 2), back.where(-u, u))
     return base.high + (base.low + eighths.fma(_RIGHT_REST / 2, back.where(-tail, tail)))
 
 
-def _exactly(x: Num) -> Pair:
-    return Pair(x, x.lift(0.0))
+def _exactly(x: ArithValue) -> DoubleWord:
+    return DoubleWord(x, x.lift(0.0))
 
 
-def atan(x: Num) -> Num:
+def atan(x: ArithValue) -> ArithValue:
     """Arctangent."""
     a = x.abs()
     return _angle(
@@ -187,27 +187,27 @@ def atan(x: Num) -> Num:
     ).copysign(x)
 
 
-def _leg(a: Num) -> Pair:
+def _leg(a: ArithValue) -> DoubleWord:
     """``sqrt((1 - a) (1 + a))``; NaN outside of 0 .. 1."""
-    less, more = added(-a, 1.0), added(a, 1.0)
-    square = multiplied(less.high, more.high)
+    less, more = two_sum(-a, 1.0), two_sum(a, 1.0)
+    square = two_prod(less.high, more.high)
     rest = less.high.fma(more.low, square.low) + less.low * more.high
-    return root(Pair(square.high, rest))
+    return root(DoubleWord(square.high, rest))
 
 
-def asin(x: Num) -> Num:
+def asin(x: ArithValue) -> ArithValue:
     """Arcsine; NaN outside of -1 .. 1."""
     a = x.abs()
     return _angle(_exactly(a), _leg(a)).copysign(x)
 
 
-def acos(x: Num) -> Num:
+def acos(x: ArithValue) -> ArithValue:
     """Arccosine; NaN outside of -1 .. 1."""
     a = x.abs()
     return _angle(_leg(a), _exactly(a), x < 0.0)
 
 
-def atan2(y: Num, x: Num) -> Num:
+def atan2(y: ArithValue, x: ArithValue) -> ArithValue:
     """The angle of the point (x, y), in all quadrants and at infinity."""
     p, q = y.abs(), x.abs()
     one = x.lift(1.0)

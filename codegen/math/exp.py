@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from .num import Num, between, horner
+from .num import ArithValue, between, horner
 
 _SINGLE = (
     0.500000001428622342, 0.166666666825343561, 0.041666456809677876,
@@ -51,36 +51,40 @@ class Exponential:
     full: float
     shift: int
 
-    def reduced(self, x: Num) -> tuple[Num, Num, Num]:
+    def reduced(self, x: ArithValue) -> tuple[ArithValue, ArithValue, ArithValue]:
         """``n`` as a float and as an integer, and ``r``."""
         shifted = x.fma(_LOG2E, self.magic)
         n = shifted - self.magic
         r = n.fma(-self.ln2_low, n.fma(-self.ln2_high, x))
         return n, shifted.bits() - self.magic_bits, r
 
-    def reduced_pair(self, x: Num, low: Num) -> tuple[Num, Num, Num, Num]:
+    def reduced_pair(
+        self, x: ArithValue, low: ArithValue
+    ) -> tuple[ArithValue, ArithValue, ArithValue, ArithValue]:
         """The same of ``x + low``, and what rounding took from ``r``."""
         n, number, _ = self.reduced(x)
         most, least = n.fma(-self.ln2_high, x), n.fma(-self.ln2_low, low)
         r = most + least
         return n, number, r, least - (r - most)
 
-    def beyond(self, r: Num) -> Num:
+    def beyond(self, r: ArithValue) -> ArithValue:
         """``exp(r) - 1 - r`` over ``r**2``."""
         return horner(r, *self.series)
 
-    def minus_one(self, r: Num) -> Num:
+    def minus_one(self, r: ArithValue) -> ArithValue:
         """``exp(r) - 1``."""
         return (r * r).fma(self.beyond(r), r)
 
-    def product(self, factor: Num, rest: Num, x: Num, low: Num) -> tuple[Num, Num, Num]:
+    def product(
+        self, factor: ArithValue, rest: ArithValue, x: ArithValue, low: ArithValue
+    ) -> tuple[ArithValue, ArithValue, ArithValue]:
         """``(factor + rest) * e**(x + low)`` without its power of two, and that."""
         n, number, r, lost = self.reduced_pair(between(x, self.least, self.most), low)
         beyond = (r * r).fma(self.beyond(r), lost)
         small = factor.fma(beyond, rest.fma(r, rest))
         return factor.fma(r, small) + factor, n, number  # the largest part is added last
 
-    def power_of_two(self, n: Num) -> Num:
+    def power_of_two(self, n: ArithValue) -> ArithValue:
         """``2**n`` for integers whose result is a normal number."""
         return ((n + self.bias) << self.place).floats()
 
@@ -111,19 +115,19 @@ DOUBLE = Exponential(
 )  # fmt: skip
 
 
-def _scaled(x: Num, n: Num, number: Num) -> Num:
+def _scaled(x: ArithValue, n: ArithValue, number: ArithValue) -> ArithValue:
     """``x * 2**n``, where the result may be infinite or denormal."""
     b, type_ = x.b, x.v.type
     if "avx512f" in b.target.features and x.v.lanes == 16:
         name = "llvm.x86.avx512.mask.scalef.ps.512"
         b.declare(name, type_, [type_, type_, type_, "i16", "i32"])
         text = f"call {type_} @{name}({x.v}, {n.v}, {type_} zeroinitializer, i16 -1, i32 4)"
-        return Num(b, b.pure(text, x.dtype, 16, max(x.v.depth, n.v.depth)))
+        return ArithValue(b, b.pure(text, x.dtype, 16, max(x.v.depth, n.v.depth)))
     half = number >> 1
     return x * SINGLE.power_of_two(half) * SINGLE.power_of_two(number - half)
 
 
-def exp(x: Num) -> Num:
+def exp(x: ArithValue) -> ArithValue:
     """e**x, f32. What becomes 0 does so without the denormals on the way, which are slow."""
     lost = x < SINGLE.least
     x = lost.where(x.lift(0.0), x)
@@ -131,18 +135,20 @@ def exp(x: Num) -> Num:
     return lost.where(x.lift(0.0), _scaled(SINGLE.minus_one(r) + 1.0, n, number))
 
 
-def exp_of_pair(high: Num, low: Num) -> Num:
+def exp_of_pair(high: ArithValue, low: ArithValue) -> ArithValue:
     """e**(high + low), f32, where ``low`` is below the last place of ``high``."""
     return times_exp(high.lift(1.0), high.lift(0.0), high, low)
 
 
-def times_exp(factor: Num, rest: Num, high: Num, low: Num) -> Num:
+def times_exp(
+    factor: ArithValue, rest: ArithValue, high: ArithValue, low: ArithValue
+) -> ArithValue:
     """``(factor + rest) * e**(high + low)``, f32; ``rest`` and ``low`` are below last places."""
     value, n, number = SINGLE.product(factor, rest, high, (high.abs() < 150.0).where(low, 0.0))
     return _scaled(value, n, number)
 
 
-def one_minus_exp(x: Num, y: Num) -> Num:
+def one_minus_exp(x: ArithValue, y: ArithValue) -> ArithValue:
     """``1 - e**(x y)``, f32, for -87 <= x y <= 0, without the rounding of the product."""
     shifted = (x * y).fma(_LOG2E, SINGLE.magic)
     n = shifted - SINGLE.magic
@@ -151,7 +157,7 @@ def one_minus_exp(x: Num, y: Num) -> Num:
     return (-scale).fma(SINGLE.minus_one(r), 1.0 - scale)
 
 
-def expm1(x: Num, kind: Exponential = SINGLE) -> Num:
+def expm1(x: ArithValue, kind: Exponential = SINGLE) -> ArithValue:
     """e**x - 1: twice ``2**(n-1) * (exp(r) - 1) + (2**(n-1) - 1/2)``, without overflow.
 
     What rounding takes from ``r``, from the second term and from their sum is added to the rest.
@@ -168,7 +174,9 @@ def expm1(x: Num, kind: Exponential = SINGLE) -> Num:
     return (x.abs() < 2.0 ** -(kind.place + 2)).where(x, result)
 
 
-def _one_over(c: Num, s: Num, p: Num, lost: Num | None = None) -> Num:
+def _one_over(
+    c: ArithValue, s: ArithValue, p: ArithValue, lost: ArithValue | None = None
+) -> ArithValue:
     """``1 / (c + s p + lost)``, ``c`` the largest of the three.
 
     The quotient by the rounded sum is improved by what that sum and the division left.
@@ -180,7 +188,7 @@ def _one_over(c: Num, s: Num, p: Num, lost: Num | None = None) -> Num:
     return v.fma(low.fma(-v, (-v).fma(total, 1.0)), v)
 
 
-def logistic(x: Num, kind: Exponential = SINGLE) -> Num:
+def logistic(x: ArithValue, kind: Exponential = SINGLE) -> ArithValue:
     """1 / (1 + e**-x), whose sum is made so much smaller that it cannot overflow.
 
     As in ``exp``, what becomes 0 does so without denormals on the way.
@@ -196,7 +204,7 @@ def logistic(x: Num, kind: Exponential = SINGLE) -> Num:
     return vanished.where(x.lift(0.0), result)
 
 
-def tanh(x: Num, kind: Exponential = SINGLE) -> Num:
+def tanh(x: ArithValue, kind: Exponential = SINGLE) -> ArithValue:
     """Hyperbolic tangent: ``1 - 2 / (1 + e**(2 |x|))``; a polynomial near 0."""
     a, z = x.abs(), x * x
     _, number, r = kind.reduced((a > kind.full / 2).where(x.lift(kind.full / 2), a) * 2.0)
@@ -205,7 +213,7 @@ def tanh(x: Num, kind: Exponential = SINGLE) -> Num:
     return (a < 0.55).where((a * z).fma(horner(z, *kind.tanh), a), far).copysign(x)
 
 
-def _double_parts(x: Num) -> tuple[Num, Num]:
+def _double_parts(x: ArithValue) -> tuple[ArithValue, ArithValue]:
     """``2**n`` and ``exp(r) - 1`` in f64, the latter to 2**-40."""
     shifted = x.fma(_LOG2E, _MAGIC_DOUBLE)
     n = shifted - _MAGIC_DOUBLE
@@ -214,13 +222,13 @@ def _double_parts(x: Num) -> tuple[Num, Num]:
     return power, (r * r).fma(horner(r, *_DOUBLE), r)
 
 
-def exp_double(x: Num) -> Num:
+def exp_double(x: ArithValue) -> ArithValue:
     """e**x in f64, -700 <= x <= 700, to a relative error of 2**-40: enough for results in f32."""
     power, rest = _double_parts(x)
     return (rest + 1.0) * power
 
 
-def expm1_double(x: Num) -> Num:
+def expm1_double(x: ArithValue) -> ArithValue:
     """e**x - 1 in f64, -700 <= x <= 700, to a relative error of about 2**-38."""
     power, rest = _double_parts(x)
     return power.fma(rest, power - 1.0)

@@ -1,6 +1,6 @@
 """Elementary functions on vectors: what is called by the name of an element-wise operation.
 
-LLVM has none for vectors. For f32 each is straight-line code over ``Num`` (an operand with
+LLVM has none for vectors. For f32 each is straight-line code over ``ArithValue`` (an operand with
 Python's operators), scalar or of any width; the other files of this folder hold them by family.
 Errors are at most 2 units in the last place; results at infinities, NaN, zeros of either sign and
 denormals are those of IEEE. f64, which few models use, is computed lane by lane: by the machine's
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from ...ir.dtypes import f16, f64
-from ..emit.llvm.build import Builder, by_lane
+from ..emit.llvm.build import IRBuilder, by_lane
 from ..emit.llvm.core import Value
 from . import double as double
 from . import double_special as double_special
@@ -24,37 +24,39 @@ from . import log as log
 from . import single as single
 from . import special as special
 from . import trig as trig
-from .num import Num
+from .num import ArithValue
 
-FUNCTIONS: Mapping[str, tuple[str, Callable[..., Num], Callable[..., Num]]] = MappingProxyType(
-    {
-        "exponential": ("exp", exp.exp, double.exp),
-        "exponential-minus-one": ("expm1", exp.expm1, double.expm1),
-        "logistic": ("", exp.logistic, double.logistic),
-        "log": ("log", log.log, double.log),
-        "log-plus-one": ("log1p", log.log1p, double.log1p),
-        "power": ("pow", log.power_single, double.pow),
-        "cbrt": ("cbrt", special.cbrt, double_special.cbrt),
-        "erf": ("erf", special.erf, double_special.erf),
-        "erfc": ("erfc", special.erfc, double_special.erfc),
-        "tanh": ("tanh", exp.tanh, double.tanh),
-        "sinh": ("sinh", hyperbolic.sinh, double.sinh),
-        "cosh": ("cosh", hyperbolic.cosh, double.cosh),
-        "asinh": ("asinh", hyperbolic.asinh, double.asinh),
-        "acosh": ("acosh", hyperbolic.acosh, double.acosh),
-        "atanh": ("atanh", hyperbolic.atanh, double.atanh),
-        "sine": ("sin", trig.sin, double_special.sin),
-        "cosine": ("cos", trig.cos, double_special.cos),
-        "tan": ("tan", trig.tan, double_special.tan),
-        "asin": ("asin", trig.asin, double_special.asin),
-        "acos": ("acos", trig.acos, double_special.acos),
-        "atan": ("atan", trig.atan, double_special.atan),
-        "atan2": ("atan2", trig.atan2, double_special.atan2),
-    }
+FUNCTIONS: Mapping[str, tuple[str, Callable[..., ArithValue], Callable[..., ArithValue]]] = (
+    MappingProxyType(
+        {
+            "exponential": ("exp", exp.exp, double.exp),
+            "exponential-minus-one": ("expm1", exp.expm1, double.expm1),
+            "logistic": ("", exp.logistic, double.logistic),
+            "log": ("log", log.log, double.log),
+            "log-plus-one": ("log1p", log.log1p, double.log1p),
+            "power": ("pow", log.power_single, double.pow),
+            "cbrt": ("cbrt", special.cbrt, double_special.cbrt),
+            "erf": ("erf", special.erf, double_special.erf),
+            "erfc": ("erfc", special.erfc, double_special.erfc),
+            "tanh": ("tanh", exp.tanh, double.tanh),
+            "sinh": ("sinh", hyperbolic.sinh, double.sinh),
+            "cosh": ("cosh", hyperbolic.cosh, double.cosh),
+            "asinh": ("asinh", hyperbolic.asinh, double.asinh),
+            "acosh": ("acosh", hyperbolic.acosh, double.acosh),
+            "atanh": ("atanh", hyperbolic.atanh, double.atanh),
+            "sine": ("sin", trig.sin, double_special.sin),
+            "cosine": ("cos", trig.cos, double_special.cos),
+            "tan": ("tan", trig.tan, double_special.tan),
+            "asin": ("asin", trig.asin, double_special.asin),
+            "acos": ("acos", trig.acos, double_special.acos),
+            "atan": ("atan", trig.atan, double_special.atan),
+            "atan2": ("atan2", trig.atan2, double_special.atan2),
+        }
+    )
 )
 """By operation: the function's name in libm, and our code for f32 and for f64."""
 
-SINGLE: Mapping[str, Callable[..., Num]] = MappingProxyType(
+SINGLE: Mapping[str, Callable[..., ArithValue]] = MappingProxyType(
     {
         "sine": single.sin,
         "cosine": single.cos,
@@ -65,7 +67,7 @@ SINGLE: Mapping[str, Callable[..., Num]] = MappingProxyType(
 )
 """What f32 takes on GPUs instead."""
 
-HALF: Mapping[str, Callable[..., Num]] = MappingProxyType(
+HALF: Mapping[str, Callable[..., ArithValue]] = MappingProxyType(
     {
         "exponential": half.exp,
         "exponential-minus-one": half.expm1,
@@ -87,7 +89,7 @@ OURS = frozenset(
 """Functions of f64 that are ours on CPUs too: whole vectors, and nearer than most libraries'."""
 
 
-def call(b: Builder, name: str, *args: Value) -> Value:
+def call(b: IRBuilder, name: str, *args: Value) -> Value:
     """The function ``name`` of f32 or f64 operands, in line."""
     args = b.even(*args)
     symbol, code, wide = FUNCTIONS[name]
@@ -95,23 +97,25 @@ def call(b: Builder, name: str, *args: Value) -> Value:
         if b.libm and symbol and not (name in OURS and b.has_fma):
             return _libm(b, symbol, args)
         if name in BY_LANE:
-            return by_lane(b, args, lambda *xs: wide(*(Num(b, x) for x in xs)).v)
-        return wide(*(Num(b, a) for a in args)).v
+            return by_lane(b, args, lambda *xs: wide(*(ArithValue(b, x) for x in xs)).v)
+        return wide(*(ArithValue(b, a) for a in args)).v
     if b.rounds_again is not None and name == "power" and b.libm:
-        return wide(*(Num(b, a).double() for a in args)).single().v  # exact where that is a tie
+        return (
+            wide(*(ArithValue(b, a).double() for a in args)).single().v
+        )  # exact where that is a tie
     if not b.libm:
         code = SINGLE.get(name, code)
     elif b.rounds_again == f16:
         code = HALF.get(name, code)
-    return code(*(Num(b, a) for a in args)).v
+    return code(*(ArithValue(b, a) for a in args)).v
 
 
-def improved_rsqrt(b: Builder, x: Value, near: Value) -> Value:
+def improved_rsqrt(b: IRBuilder, x: Value, near: Value) -> Value:
     """An estimate of ``1 / sqrt(x)``, good to a few units in the last place, made the nearest."""
-    return special.improved_rsqrt(Num(b, x), Num(b, near)).v
+    return special.improved_rsqrt(ArithValue(b, x), ArithValue(b, near)).v
 
 
-def _libm(b: Builder, symbol: str, args: tuple[Value, ...]) -> Value:
+def _libm(b: IRBuilder, symbol: str, args: tuple[Value, ...]) -> Value:
     """A call for each lane."""
     b.declare(symbol, "double", ["double"] * len(args))
     depth = max(a.depth for a in args)

@@ -8,34 +8,34 @@ from __future__ import annotations
 
 from .exp import exp_double, expm1_double
 from .log import at_the_ends, log_double
-from .num import Num, between, horner
+from .num import ArithValue, between, horner
 from .special import ERF_SMALL, erfc_double
 
 _LEAST, _MOST = -20.0, 20.0  # what is beyond is 0 or infinite in f16
 
 
-def exp(x: Num) -> Num:
+def exp(x: ArithValue) -> ArithValue:
     """e**x."""
     return exp_double(between(x.double(), _LEAST, _MOST)).single()
 
 
-def expm1(x: Num) -> Num:
+def expm1(x: ArithValue) -> ArithValue:
     """e**x - 1."""
     return x.equals(0.0).where(x, expm1_double(between(x.double(), _LEAST, _MOST)).single())
 
 
-def log(x: Num) -> Num:
+def log(x: ArithValue) -> ArithValue:
     """Natural logarithm."""
     return at_the_ends(x, log_double(x.double()).single())
 
 
-def logistic(x: Num) -> Num:
+def logistic(x: ArithValue) -> ArithValue:
     """1 / (1 + e**-x)."""
     grown = exp_double(between(-x.double(), _LEAST, _MOST))
     return grown.lift(1.0).over(grown + 1.0).single()
 
 
-def erf(x: Num) -> Num:
+def erf(x: ArithValue) -> ArithValue:
     """Error function."""
     d, a = x.double(), x.double().abs()
     small = d.fma(horner(d * d, *ERF_SMALL), d)

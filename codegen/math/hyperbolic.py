@@ -9,16 +9,16 @@ import math
 
 from .exp import exp_double
 from .log import log_double
-from .num import Num, between, horner
+from .num import ArithValue, between, horner
 
 
-def _powers(x: Num) -> tuple[Num, Num]:
+def _powers(x: ArithValue) -> tuple[ArithValue, ArithValue]:
     """e**|x| and its inverse, f64; beyond 100 both are out of the range of f32 in any case."""
     grown = exp_double(between(x.double().abs(), 0.0, 100.0))
     return grown, grown.lift(1.0).over(grown)
 
 
-def sinh(x: Num) -> Num:
+def sinh(x: ArithValue) -> ArithValue:
     """Hyperbolic sine, f32."""
     grown, shrunk = _powers(x)
     d = x.double().abs()
@@ -26,13 +26,13 @@ def sinh(x: Num) -> Num:
     return (d < 0.02).where(series, (grown - shrunk) * 0.5).single().copysign(x)
 
 
-def cosh(x: Num) -> Num:
+def cosh(x: ArithValue) -> ArithValue:
     """Hyperbolic cosine, f32."""
     grown, shrunk = _powers(x)
     return ((grown + shrunk) * 0.5).single()
 
 
-def asinh(x: Num) -> Num:
+def asinh(x: ArithValue) -> ArithValue:
     """Inverse hyperbolic sine, f32."""
     d = x.double().abs()
     series = d * horner(d * d, 1.0, -1 / 6, 3 / 40)
@@ -41,7 +41,7 @@ def asinh(x: Num) -> Num:
     return (d < math.inf).where(result, d).single().copysign(x)
 
 
-def acosh(x: Num) -> Num:
+def acosh(x: ArithValue) -> ArithValue:
     """Inverse hyperbolic cosine, f32; NaN below 1."""
     d = x.double()
     result = log_double(d + ((d - 1.0) * (d + 1.0)).sqrt()).single()
@@ -49,7 +49,7 @@ def acosh(x: Num) -> Num:
     return (x < 1.0).where(x.lift(math.nan), result)
 
 
-def atanh(x: Num) -> Num:
+def atanh(x: ArithValue) -> ArithValue:
     """Inverse hyperbolic tangent, f32; NaN outside of -1 .. 1."""
     d = x.double().abs()
     series = d * horner(d * d, 1.0, 1 / 3, 1 / 5)

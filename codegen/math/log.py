@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 
 from .exp import exp_double
-from .num import Num, between, horner
+from .num import ArithValue, between, horner
 
 _SINGLE = (
     0.333333311800300481, -0.24999996957950882, 0.200007157488921017, -0.166678023195012541,
@@ -28,7 +28,7 @@ _LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440054690583e-4
 _LEAST_NORMAL = 1.17549435082228751e-38
 
 
-def log(x: Num, rest: Num | None = None) -> Num:
+def log(x: ArithValue, rest: ArithValue | None = None) -> ArithValue:
     """Natural logarithm, f32; ``rest``, small, is added to it."""
     tiny = x < _LEAST_NORMAL
     bits = tiny.where(x * 8388608.0, x).bits()
@@ -42,14 +42,14 @@ def log(x: Num, rest: Num | None = None) -> Num:
     return at_the_ends(x, result)
 
 
-def at_the_ends(x: Num, result: Num) -> Num:
+def at_the_ends(x: ArithValue, result: ArithValue) -> ArithValue:
     """A logarithm's values at 0, below, at infinity and NaN."""
     result = (x < math.inf).where(result, x)  # infinity and NaN give themselves
     result = x.equals(0.0).where(x.lift(-math.inf), result)
     return (x < 0.0).where(x.lift(math.nan), result)
 
 
-def log_double(x: Num) -> Num:
+def log_double(x: ArithValue) -> ArithValue:
     """Natural logarithm in f64 of positive normal numbers, to a relative error of 2**-45."""
     bits = x.bits()
     exponent = (bits - _ROOT_HALF_DOUBLE_BITS) >> 52
@@ -60,7 +60,7 @@ def log_double(x: Num) -> Num:
     return exponent.as_float().fma(math.log(2), m)
 
 
-def log1p(x: Num) -> Num:
+def log1p(x: ArithValue) -> ArithValue:
     """log(1 + x), f32."""
     d = x.double()
     by_log = log_double(d + 1.0).single()
@@ -69,12 +69,14 @@ def log1p(x: Num) -> Num:
     return (x.abs() < 1e-3).where(x.equals(0.0).where(x, series), result)
 
 
-def power_single(x: Num, y: Num) -> Num:
+def power_single(x: ArithValue, y: ArithValue) -> ArithValue:
     """x**y, f32."""
     return power(x, y, power_of_size)
 
 
-def power(x: Num, y: Num, of_size: Callable[[Num, Num], Num]) -> Num:
+def power(
+    x: ArithValue, y: ArithValue, of_size: Callable[[ArithValue, ArithValue], ArithValue]
+) -> ArithValue:
     """x**y with the special cases of IEEE 754's pow; ``of_size(|x|, y)`` computes the size."""
     a = x.abs()
     regular = of_size(a, y)
@@ -89,13 +91,13 @@ def power(x: Num, y: Num, of_size: Callable[[Num, Num], Num]) -> Num:
     return one.where(x.lift(1.0), result)
 
 
-def power_of_size(a: Num, y: Num) -> Num:
+def power_of_size(a: ArithValue, y: ArithValue) -> ArithValue:
     """a**y for f32 ``a >= 0``, by way of f64."""
     exponent = y.double() * log_double(a.double())
     return power_at_the_ends(a, y, exp_double(between(exponent, -300.0, 300.0)).single())
 
 
-def power_at_the_ends(a: Num, y: Num, result: Num) -> Num:
+def power_at_the_ends(a: ArithValue, y: ArithValue, result: ArithValue) -> ArithValue:
     """A power's values for a base of 0 or infinity, and for NaN."""
     grows = y > 0.0
     zero, infinite = a.lift(0.0), a.lift(math.inf)

@@ -7,46 +7,46 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .num import Num
+from .num import ArithValue
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class DoubleWord:
     """``high + low``."""
 
-    high: Num
-    low: Num
+    high: ArithValue
+    low: ArithValue
 
-    def __add__(self, other: Pair) -> Pair:
-        total = added(self.high, other.high)
-        return joined(total.high, total.low + (self.low + other.low))
+    def __add__(self, other: DoubleWord) -> DoubleWord:
+        total = two_sum(self.high, other.high)
+        return fast_two_sum(total.high, total.low + (self.low + other.low))
 
-    def __mul__(self, other: Pair) -> Pair:
-        product = multiplied(self.high, other.high)
+    def __mul__(self, other: DoubleWord) -> DoubleWord:
+        product = two_prod(self.high, other.high)
         cross = self.high.fma(other.low, self.low * other.high)
-        return joined(product.high, product.low + cross)
+        return fast_two_sum(product.high, product.low + cross)
 
 
-def joined(high: Num, low: Num) -> Pair:
+def fast_two_sum(high: ArithValue, low: ArithValue) -> DoubleWord:
     """The pair of two numbers, the first not smaller in size."""
     total = high + low
-    return Pair(total, low - (total - high))
+    return DoubleWord(total, low - (total - high))
 
 
-def added(a: Num, b: Num | float) -> Pair:
+def two_sum(a: ArithValue, b: ArithValue | float) -> DoubleWord:
     """``a + b`` exactly."""
     b = a.lift(b)
     total = a + b
     part = total - a
-    return Pair(total, (a - (total - part)) + (b - part))
+    return DoubleWord(total, (a - (total - part)) + (b - part))
 
 
-def multiplied(a: Num, b: Num | float) -> Pair:
+def two_prod(a: ArithValue, b: ArithValue | float) -> DoubleWord:
     """``a * b`` exactly."""
     product = a * b
-    return Pair(product, a.fma(b, -product))
+    return DoubleWord(product, a.fma(b, -product))
 
 
-def constant(like: Num, high: float, low: float) -> Pair:
+def constant(like: ArithValue, high: float, low: float) -> DoubleWord:
     """A number known to more digits than one f64 has."""
-    return Pair(like.lift(high), like.lift(low))
+    return DoubleWord(like.lift(high), like.lift(low))

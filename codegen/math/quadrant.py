@@ -8,10 +8,10 @@ product is right to 2**-137.
 from __future__ import annotations
 
 from ...ir.dtypes import f64, s64
-from ..emit.llvm.build import Builder
+from ..emit.llvm.build import IRBuilder
 from ..emit.llvm.core import Value, literal_text
 from ..emit.llvm.template import render
-from .num import Num
+from .num import ArithValue
 
 _NAME, _RESULT = "nw_quadrant", "{ i64, double, double }"
 _TWO_OVER_PI = (  # after a word of zeros, so that small arguments find their bits too
@@ -41,7 +41,7 @@ def quadrant_text() -> str:
     return render(__package__, "quadrant.ll", names=names)
 
 
-def quadrant(x: Num) -> tuple[Num, Num, Num]:
+def quadrant(x: ArithValue) -> tuple[ArithValue, ArithValue, ArithValue]:
     """The quadrant's number modulo 4, and the rest in two parts, of one ``x >= 0``."""
     b, v = x.b, x.v
     b.declarations[_NAME] = quadrant_text()
@@ -50,12 +50,12 @@ def quadrant(x: Num) -> tuple[Num, Num, Num]:
     b.declare("llvm.fshl.i64", "i64", ["i64"] * 3)
     call = b.pure(f"call {_RESULT} @{_NAME}({v})", f64, 0, v.depth)
     return (
-        Num(b, _part(b, call, 0)),
-        Num(b, _part(b, call, 1)),
-        Num(b, _part(b, call, 2)),
+        ArithValue(b, _part(b, call, 0)),
+        ArithValue(b, _part(b, call, 1)),
+        ArithValue(b, _part(b, call, 2)),
     )
 
 
-def _part(b: Builder, call: Value, k: int) -> Value:
+def _part(b: IRBuilder, call: Value, k: int) -> Value:
     text = f"extractvalue {_RESULT} {call.text}, {k}"
     return b.pure(text, f64 if k else s64, 0, call.depth)

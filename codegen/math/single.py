@@ -14,8 +14,8 @@ from ..emit.llvm.core import Value, literal_text, round_f32
 from ..emit.llvm.template import render
 from .exp import exp_of_pair, times_exp
 from .log import at_the_ends, log, power, power_at_the_ends
-from .num import Num, between, horner
-from .pair import Pair, added, constant, joined, multiplied
+from .num import ArithValue, between, horner
+from .pair import DoubleWord, constant, fast_two_sum, two_prod, two_sum
 from .special import ERF_SMALL
 
 _LN2 = round_f32(math.log(2))
@@ -49,7 +49,7 @@ def quadrant_text() -> str:
     return render(__package__, "single.ll", names=names)
 
 
-def _quadrant(x: Num) -> tuple[Num, Num, Num]:
+def _quadrant(x: ArithValue) -> tuple[ArithValue, ArithValue, ArithValue]:
     """The quadrant's number modulo 4, and the rest in two parts, of ``x >= 0``."""
     b = x.b
     b.declarations[_NAME] = quadrant_text()
@@ -61,10 +61,10 @@ def _quadrant(x: Num) -> tuple[Num, Num, Num]:
         return b.pure(f"extractvalue {_RESULT} {call.text}, {k}", dtype, 0, call.depth)
 
     number, high, low = (by_lane(b, (x.v,), lambda v, k=k: part(k, v)) for k in range(3))
-    return Num(b, number), Num(b, high), Num(b, low)
+    return ArithValue(b, number), ArithValue(b, high), ArithValue(b, low)
 
 
-def _parts(x: Num) -> tuple[Num, Num, Num]:
+def _parts(x: ArithValue) -> tuple[ArithValue, ArithValue, ArithValue]:
     number, r, rest = _quadrant(x.abs())
     z = r * r
     sine = (r * z).fma(horner(z, *_SINE), rest) + r
@@ -75,79 +75,79 @@ def _parts(x: Num) -> tuple[Num, Num, Num]:
     return number, sine, cosine
 
 
-def _odd(number: Num) -> Num:
+def _odd(number: ArithValue) -> ArithValue:
     return (number & 1).equals(1)
 
 
-def _signed(value: Num, number: Num) -> Num:
+def _signed(value: ArithValue, number: ArithValue) -> ArithValue:
     """Negated in quadrants 2 and 3."""
     return (number & 2).equals(2).where(-value, value)
 
 
-def sin(x: Num) -> Num:
+def sin(x: ArithValue) -> ArithValue:
     """Sine."""
     number, sine, cosine = _parts(x)
     result = _signed(_odd(number).where(cosine, sine), number)
     return (x.bits() < 0).where(-result, result)
 
 
-def cos(x: Num) -> Num:
+def cos(x: ArithValue) -> ArithValue:
     """Cosine."""
     number, sine, cosine = _parts(x)
     return _signed(_odd(number).where(sine, cosine), number + 1)
 
 
-def erfc(x: Num) -> Num:
+def erfc(x: ArithValue) -> ArithValue:
     """Complementary error function: ``exp(-x**2) P(q) / (1 + 2 x)`` for ``q = (x - 3) / (x + 3)``.
 
     Below 0.7 it is ``1 - x`` less the rest of ``erf``.
     """
     a = between(x.abs(), 0.45, 10.2)
-    square = multiplied(a, a)
-    q, below = (a - 3.0).over(a + 3.0), added(a * 2.0, 1.0)
-    value = joined(q.lift(_ERFC[0]), q.fma(horner(q, *_ERFC[1:]), _ERFC_REST))
+    square = two_prod(a, a)
+    q, below = (a - 3.0).over(a + 3.0), two_sum(a * 2.0, 1.0)
+    value = fast_two_sum(q.lift(_ERFC[0]), q.fma(horner(q, *_ERFC[1:]), _ERFC_REST))
     ratio = value.high.over(below.high)
     lost = (-ratio).fma(below.high, value.high) - ratio.fma(below.low, -value.low)
     far = times_exp(ratio, lost.over(below.high), -square.high, -square.low)
     far = (x < 0.0).where(2.0 - far, far)
-    near = added(-x, 1.0)
+    near = two_sum(-x, 1.0)
     near_zero = near.high + (near.low - x * horner(x * x, *ERF_SMALL))
     return (x.abs() < 0.7).where(near_zero, far)
 
 
-def log1p(x: Num) -> Num:
+def log1p(x: ArithValue) -> ArithValue:
     """log(1 + x): what the sum lost is put back."""
-    total = added(x, 1.0)
+    total = two_sum(x, 1.0)
     result = log(total.high, total.low.over(total.high))
     result = at_the_ends(total.high, result)
     return x.equals(0.0).where(x, result)
 
 
-def pow(x: Num, y: Num) -> Num:
+def pow(x: ArithValue, y: ArithValue) -> ArithValue:
     """x**y with the special cases of IEEE 754's pow."""
     return power(x, y, _power_of_size)
 
 
-def _power_of_size(a: Num, y: Num) -> Num:
+def _power_of_size(a: ArithValue, y: ArithValue) -> ArithValue:
     logarithm = _log_pair(a)
-    product = multiplied(logarithm.high, y)
+    product = two_prod(logarithm.high, y)
     low = logarithm.low.fma(y, product.low)
     return power_at_the_ends(a, y, exp_of_pair(product.high, low))
 
 
-def _log_pair(x: Num) -> Pair:
+def _log_pair(x: ArithValue) -> DoubleWord:
     """Natural logarithm of ``x > 0`` to 34 bits: ``2 s + s z (2/3 + 2/5 z + ...)``, ``z = s s``."""
     tiny = x < _LEAST_NORMAL
     bits = tiny.where(x * 2.0**24, x).bits()
     exponent = (bits - _ROOT_HALF_BITS) >> 23
     m = (bits - (exponent << 23)).floats()
     e = exponent.as_float() - tiny.where(x.lift(24.0), 0.0)
-    f, below = m - 1.0, added(m, 1.0)
+    f, below = m - 1.0, two_sum(m, 1.0)
     quotient = f.over(below.high)
     rest = (-quotient).fma(below.high, f) - quotient * below.low
-    s = Pair(quotient, rest.over(below.high))
+    s = DoubleWord(quotient, rest.over(below.high))
     z = s * s
-    u = constant(x, *_THIRDS) + Pair(z.high * horner(z.high, *_LOG), x.lift(0.0))
+    u = constant(x, *_THIRDS) + DoubleWord(z.high * horner(z.high, *_LOG), x.lift(0.0))
     series = s * (constant(x, 2.0, 0.0) + z * u)
-    whole = multiplied(e, _LN2)
-    return joined(whole.high, e.fma(_LN2_REST, whole.low)) + series
+    whole = two_prod(e, _LN2)
+    return fast_two_sum(whole.high, e.fma(_LN2_REST, whole.low)) + series

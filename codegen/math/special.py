@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from .exp import exp_double, one_minus_exp
-from .num import Num, between, horner
+from .num import ArithValue, between, horner
 
 ERF_SMALL = (
     0.12837916662064427, -0.376126335171408079, 0.112836915197330973, -0.0268591514724389839,
@@ -28,7 +28,7 @@ _ERFC = (
 _CUBE_ROOT_BITS = 715094163  # two thirds of the exponent's bias, tuned (W. Kahan)
 
 
-def erf(x: Num) -> Num:
+def erf(x: ArithValue) -> ArithValue:
     """Error function, f32."""
     a = between(x.abs(), 0.0, 3.95)
     small = x.fma(horner(x * x, *ERF_SMALL), x)
@@ -36,19 +36,19 @@ def erf(x: Num) -> Num:
     return (a < 0.72).where(small, large)
 
 
-def erfc(x: Num) -> Num:
+def erfc(x: ArithValue) -> ArithValue:
     """Complementary error function, f32."""
     right = erfc_double(between(x.double().abs(), 0.0, 10.2))
     return (x < 0.0).where((2.0 - right).single(), right.single())
 
 
-def erfc_double(d: Num) -> Num:
+def erfc_double(d: ArithValue) -> ArithValue:
     """Complementary error function of ``0 <= d <= 10.2`` in f64, for results in f32."""
     ratio = (d - 2.0).over(d + 2.0)
     return exp_double(-(d * d)) * horner(ratio, *_ERFC)
 
 
-def improved_rsqrt(x: Num, near: Num) -> Num:
+def improved_rsqrt(x: ArithValue, near: ArithValue) -> ArithValue:
     """``1 / sqrt(x)`` of any float type: a step of Newton's, its residual without rounding."""
     product = x * near
     lost = x.fma(near, -product)
@@ -57,7 +57,7 @@ def improved_rsqrt(x: Num, near: Num) -> Num:
     return residual.is_nan().where(near, better)  # at 0 and infinity
 
 
-def cbrt(x: Num) -> Num:
+def cbrt(x: ArithValue) -> ArithValue:
     """Cube root, f32: an estimate from the exponent, two of Halley's steps in f64."""
     d = x.double().abs()
     bits = d.bits()

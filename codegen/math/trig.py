@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from .num import Num, horner
+from .num import ArithValue, horner
 
 _TWO_OVER_PI = tuple(
     map(
@@ -37,7 +37,7 @@ _ARCTANGENT = (
 _MAGIC = 6755399441055744.0  # 1.5 * 2**52: a sum ends in an integer's bits
 
 
-def _quadrant(x: Num) -> tuple[Num, Num]:
+def _quadrant(x: ArithValue) -> tuple[ArithValue, ArithValue]:
     """The multiple of pi/2 next to ``x`` (two low bits count), and what is left, f64."""
     d = x.double()
     total = d.lift(0.0)
@@ -54,7 +54,7 @@ def _quadrant(x: Num) -> tuple[Num, Num]:
     return shifted.bits().low_half(), fraction * (math.pi / 2)
 
 
-def _parts(r: Num) -> tuple[Num, Num]:
+def _parts(r: ArithValue) -> tuple[ArithValue, ArithValue]:
     """Sine and cosine of ``|r| <= pi / 4``, f64."""
     z = r * r
     sine = (r * z).fma(horner(z, *_SINE), r)
@@ -62,16 +62,16 @@ def _parts(r: Num) -> tuple[Num, Num]:
     return sine, cosine
 
 
-def _odd(quadrant: Num) -> Num:
+def _odd(quadrant: ArithValue) -> ArithValue:
     return (quadrant & 1).equals(1)
 
 
-def _signed(value: Num, quadrant: Num) -> Num:
+def _signed(value: ArithValue, quadrant: ArithValue) -> ArithValue:
     """Negated in quadrants 2 and 3."""
     return (quadrant & 2).equals(2).where(-value, value)
 
 
-def sin(x: Num) -> Num:
+def sin(x: ArithValue) -> ArithValue:
     """Sine, f32."""
     quadrant, r = _quadrant(x)
     sine, cosine = _parts(r)
@@ -79,14 +79,14 @@ def sin(x: Num) -> Num:
     return (x.abs() < 1e-10).where(x, result)
 
 
-def cos(x: Num) -> Num:
+def cos(x: ArithValue) -> ArithValue:
     """Cosine, f32."""
     quadrant, r = _quadrant(x)
     sine, cosine = _parts(r)
     return _signed(_odd(quadrant).where(sine, cosine), quadrant + 1).single()
 
 
-def tan(x: Num) -> Num:
+def tan(x: ArithValue) -> ArithValue:
     """Tangent, f32."""
     quadrant, r = _quadrant(x)
     sine, cosine = _parts(r)
@@ -95,7 +95,7 @@ def tan(x: Num) -> Num:
     return (x.abs() < 1e-10).where(x, result)
 
 
-def _atan_double(t: Num) -> Num:
+def _atan_double(t: ArithValue) -> ArithValue:
     """Arctangent of ``t >= 0`` in f64, to a relative error of 2**-44."""
     steep = t > 1.0
     u = steep.where(t.lift(1.0).over(t, endless=True), t)
@@ -107,24 +107,24 @@ def _atan_double(t: Num) -> Num:
     return steep.where(math.pi / 2 - angle, angle)
 
 
-def atan(x: Num) -> Num:
+def atan(x: ArithValue) -> ArithValue:
     """Arctangent, f32."""
     return _atan_double(x.double().abs()).single().copysign(x)
 
 
-def asin(x: Num) -> Num:
+def asin(x: ArithValue) -> ArithValue:
     """Arcsine, f32; NaN outside of -1 .. 1."""
     a = x.double().abs()
     return _atan_double(a / ((1.0 - a) * (a + 1.0)).sqrt()).single().copysign(x)
 
 
-def acos(x: Num) -> Num:
+def acos(x: ArithValue) -> ArithValue:
     """Arccosine, f32; NaN outside of -1 .. 1."""
     d = x.double()
     return (_atan_double(((1.0 - d) / (d + 1.0)).sqrt()) * 2.0).single()
 
 
-def atan2(y: Num, x: Num) -> Num:
+def atan2(y: ArithValue, x: ArithValue) -> ArithValue:
     """The angle of the point (x, y), f32, in all quadrants and at infinity."""
     p, q = y.double().abs(), x.double().abs()
     steep = p > q

@@ -16,7 +16,7 @@ from .symbols import POLL
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class LaunchConfig:
     """One kernel. ``grid`` and ``block`` are extents of x, y and z.
 
     It takes the function's parameters, and after them the workspace where there is one.
@@ -44,7 +44,7 @@ class DeviceCode:
     """
 
     ptx: str
-    launches: tuple[Launch, ...]
+    launches: tuple[LaunchConfig, ...]
     cubin: bytes = b""
     registers: tuple[int, ...] = ()
     spills: tuple[int, ...] = ()
@@ -146,7 +146,7 @@ def from_parts(found: Mapping[str, bytes], target: Target) -> Code:
     return code
 
 
-def _launch(data: Any, gpu: Gpu) -> Launch:
+def _launch(data: Any, gpu: Gpu) -> LaunchConfig:
     """A launch that the device can take; ``ValueError`` for others."""
     symbol, grid, block, shared = data
     if not (isinstance(symbol, str) and re.fullmatch(r"[A-Za-z_$][\w$]{0,511}", symbol)):
@@ -156,7 +156,7 @@ def _launch(data: Any, gpu: Gpu) -> Launch:
         raise ValueError(f"{math.prod(b)} threads in a block")
     if _count(shared) > gpu.shared_per_block:
         raise ValueError(f"{shared} bytes of shared memory")
-    return Launch(symbol, g, b, shared)
+    return LaunchConfig(symbol, g, b, shared)
 
 
 def _extents(data: Any, most: tuple[int, int, int]) -> tuple[int, int, int]:

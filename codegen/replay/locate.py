@@ -22,7 +22,7 @@ from ...ir.hlo.passes.prepare.freeze_parameters import freeze
 from ...ir.hlo.rewrite import reachable
 from ..driver.oracle import stored
 from ..plan.groups import fuse_module
-from .run import Outcome, Setting, Values, replay
+from .run import ReplayResult, Setting, Values, replay
 
 RUNS = 4  # of one group, on the first values that come: a loop body meets many
 
@@ -155,7 +155,7 @@ class _Groups:
             raise _FoundError(group.name, _failure(outcome), frozen, given)
 
 
-def _failure(outcome: Outcome) -> str:
+def _failure(outcome: ReplayResult) -> str:
     return (
         str(outcome) if outcome.error is not None else _told([r for r in outcome.rows if not r.ok])
     )

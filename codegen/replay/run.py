@@ -30,7 +30,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ReplayResult:
     """``rows`` compares each result; ``error`` is what building or running raised instead."""
 
     rows: tuple[Comparison, ...] = ()
@@ -42,7 +42,7 @@ class Outcome:
         """Is every result right?"""
         return self.error is None and all(r.ok for r in self.rows)
 
-    def is_like(self, other: Outcome) -> bool:
+    def is_like(self, other: ReplayResult) -> bool:
         """Did both fail, and in the same manner?"""
         return not self.ok and not other.ok and type(self.error) is type(other.error)
 
@@ -52,7 +52,7 @@ class Outcome:
         return "\n".join(f"out{r.output}: {r}" for r in self.rows)
 
 
-def replay(module: HloModule, args: Values, setting: Setting, wanted: Any = None) -> Outcome:
+def replay(module: HloModule, args: Values, setting: Setting, wanted: Any = None) -> ReplayResult:
     """Build a module, run it, and compare it with ``wanted``, or else with the interpreter.
 
     What the interpreter raises is raised: without a reference there is no answer.
@@ -66,6 +66,6 @@ def replay(module: HloModule, args: Values, setting: Setting, wanted: Any = None
         )
         results = exe(*args)
     except Exception as error:  # a fault of any kind is what is looked for
-        return Outcome(error=error)
+        return ReplayResult(error=error)
     rows = oracle.judge(results, tf32) if oracle else compare_all(results, wanted, tf32)
-    return Outcome(tuple(rows), results)
+    return ReplayResult(tuple(rows), results)

@@ -18,7 +18,7 @@ from ...ir.hlo.analysis.verify import verify
 from ...ir.hlo.interp.evaluate import evaluate_computation
 from ...ir.hlo.nodes import Computation, HloModule, Instruction, Shape
 from ...ir.hlo.rewrite import assemble, parameter, post_order, with_entry, with_operands
-from .run import Outcome, Setting, Values, replay
+from .run import ReplayResult, Setting, Values, replay
 
 TRIALS = 400  # builds, at most
 
@@ -29,7 +29,7 @@ class Failing:
 
     module: HloModule
     arguments: Values
-    outcome: Outcome
+    outcome: ReplayResult
 
     @property
     def size(self) -> int:

@@ -45,7 +45,7 @@ def llvm_machine(target: Target) -> Any:
 
 
 @dataclass(frozen=True)
-class Library:
+class JitLibrary:
     """Loaded code. It stays in memory as long as this object, or an address's user, keeps it."""
 
     name: str
@@ -84,7 +84,7 @@ def _jit(number: int) -> Any:
     return llvm.create_lljit_compiler(llvm_machine(Target.parse("cpu")))
 
 
-def load(objects: Sequence[bytes], symbols: Mapping[str, int] | None = None) -> Library:
+def load(objects: Sequence[bytes], symbols: Mapping[str, int] | None = None) -> JitLibrary:
     """Link object code with each other and with this process (libc, libm), and load it.
 
     ``symbols`` are addresses of what the code may call beside that, such as the thread pool's.
@@ -104,4 +104,4 @@ def load(objects: Sequence[bytes], symbols: Mapping[str, int] | None = None) -> 
             tracker = builder.link(jit, name)
         except RuntimeError as e:
             raise VerifyError("object code cannot be loaded", str(e).strip()) from None
-        return Library(name, [tracker], jit)
+        return JitLibrary(name, [tracker], jit)

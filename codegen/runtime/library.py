@@ -21,7 +21,7 @@ from .arguments import Array
 _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p)
 
 
-class Library:
+class LibraryCalls:
     """The library calls of one executable, by number, as one native function."""
 
     def __init__(self, thunks: Sequence[LibraryThunk], where: str) -> None:

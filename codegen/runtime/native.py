@@ -24,7 +24,7 @@ from . import jit
 from .arguments import Array, answer, check_outputs, convert_all, refuse_keyword
 from .bounded import empty, live, padded
 from .entry import MAX_PARAMETERS, Entry
-from .library import Library
+from .library import LibraryCalls
 from .outputs import allocator
 from .process import SHARED, runtime
 from .profile import profile
@@ -50,7 +50,7 @@ class Native:
         self.bundle = bundle
         self.plan = bundle.plan
         shared = runtime(bundle.runtime[:SHARED])
-        self.host = Library(library_thunks(self.plan), bundle.name)
+        self.host = LibraryCalls(library_thunks(self.plan), bundle.name)
         self.library = self.linked({**shared.addresses, LIBRARY: self.host.address})
         self.entry = self._entry()
         free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(shared.addresses["nw_arena_free"])
@@ -60,7 +60,7 @@ class Native:
             address = shared.addresses["nw_call"]
             self.call = self.entry.callable(bundle.name, address, self.library)
 
-    def linked(self, symbols: Mapping[str, int]) -> jit.Library:
+    def linked(self, symbols: Mapping[str, int]) -> jit.JitLibrary:
         """The kernels and the program that calls them, in memory; ``symbols`` is what they call."""
         kernels = [code for code in self.bundle.kernels.values() if isinstance(code, bytes)]
         own = self.bundle.runtime[SHARED:]

@@ -16,7 +16,7 @@ from ..plan.loaded import ThunkTime
 from ..plan.nodes import BufferSlice, CopyThunk, KernelThunk, LibraryThunk, Thunk, accesses, walk
 from ..plan.symbols import FAILED, step_symbol
 from .arguments import Array
-from .library import Library
+from .library import LibraryCalls
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class _Memories:
 def profile(
     thunks: Sequence[Thunk],
     address: Callable[[str], int],
-    library: Library,
+    library: LibraryCalls,
     params: Sequence[Array],
     results: Sequence[Array],
     arena_bytes: int,
@@ -87,7 +87,7 @@ def _is_library(thunk: Thunk) -> bool:
 
 
 def _library(
-    number: int, thunk: LibraryThunk, library: Library, memories: _Memories
+    number: int, thunk: LibraryThunk, library: LibraryCalls, memories: _Memories
 ) -> Callable[[], Any]:
     places = [memories.address(s) for s in (*thunk.operands, *thunk.results)]
     return lambda: library.run(number, places)
@@ -97,7 +97,7 @@ def _call(
     number: int,
     thunk: Thunk,
     address: Callable[[str], int],
-    library: Library,
+    library: LibraryCalls,
     memories: _Memories,
     guarded: Callable[..., Any],
 ) -> Callable[[], Any]:

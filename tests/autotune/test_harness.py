@@ -29,7 +29,7 @@ from nestwright.autotune.measure.timing import (
     time_call,
 )
 from nestwright.autotune.tasks.programs import Program
-from nestwright.codegen.driver.build import Builder
+from nestwright.codegen.driver.build import PreparedModule
 from nestwright.ir.accuracy import relative_error
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.target import Target
@@ -276,7 +276,7 @@ def test_programs_are_made_ready_while_nothing_is_timed(job: Job, monkeypatch) -
 
 def test_whole_models_are_raced_from_their_files(job: Job, tmp_path: Path) -> None:
     target = Target.parse("cpu -threads=1")
-    builder = Builder(parse(HLO), target)
+    builder = PreparedModule(parse(HLO), target)
     exe = builder.build({})
     for name in ("a.nw", "b.nw"):
         exe.save(tmp_path / name)

@@ -19,7 +19,7 @@ from nestwright.autotune.measure.protocol import Job, Outcome, Watch
 from nestwright.autotune.progress import Progress, TuneResult
 from nestwright.autotune.tasks.extract import extract
 from nestwright.autotune.tune import Plan, Tuner
-from nestwright.codegen.driver.build import Builder
+from nestwright.codegen.driver.build import PreparedModule
 from nestwright.codegen.plan.bundle import read as read_bundle
 from nestwright.codegen.runtime.executable import Executable
 from nestwright.ir.hlo.text import parse
@@ -96,7 +96,7 @@ class Bench(Estimator):
 
 
 def tune(path: Path, bench: Bench, trials: int = 12, listener=None) -> TuneResult:
-    builder = Builder(parse(MODEL), TARGET)
+    builder = PreparedModule(parse(MODEL), TARGET)
     tasks = extract(builder.optimized, TARGET, builder.groups)
     assert len(tasks) == 2
     plan = Plan("pair", TARGET, tasks, trials, strategy="random")
@@ -192,10 +192,10 @@ def test_a_verdict_is_about_its_model_alone(tmp_path: Path) -> None:
     assert all(plain()[s] != code for s, code in made.items()), (
         "the group's own record counts in a model that was not raced"
     )
-    keys = Builder(parse(MODEL), TARGET).groups.distinct
+    keys = PreparedModule(parse(MODEL), TARGET).groups.distinct
     held = read(log)
     assert held.winners(TARGET, keys) == {} and len(held.winners(TARGET)) == 2
-    other = Builder(parse(OTHER), TARGET).groups.distinct
+    other = PreparedModule(parse(OTHER), TARGET).groups.distinct
     assert len(held.winners(TARGET, other)) == 1
     one = Target.parse("cpu -threads=1")
     assert held.winners(one, keys) == {}, "another number of threads has no record of its own"
@@ -203,7 +203,7 @@ def test_a_verdict_is_about_its_model_alone(tmp_path: Path) -> None:
 
 def test_nothing_is_raced_when_the_time_is_up(tmp_path: Path) -> None:
     log, bench = tmp_path / "l.jsonl", Bench(serial=0.5)
-    builder = Builder(parse(MODEL), TARGET)
+    builder = PreparedModule(parse(MODEL), TARGET)
     now = [0.0]
     budget = Budget(100.0, clock=lambda: now[0])
 

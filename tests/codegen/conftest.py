@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from nestwright.codegen.driver.build import build
-from nestwright.codegen.plan.code import DeviceCode, Launch
+from nestwright.codegen.plan.code import DeviceCode, LaunchConfig
 from nestwright.codegen.plan.nodes import kernels
 from nestwright.codegen.runtime.cuda import device as device_module
 from nestwright.codegen.runtime.cuda.driver import Driver
@@ -141,7 +141,7 @@ class FakeApi:
             function.words = len(thunk.args)  # type: ignore[attr-defined]
             function.library = library  # type: ignore[attr-defined]
             self.kernels[symbol] = function
-            plain = Launch(symbol, (2 + number, 1, 1), (32, 2, 1), 512)
+            plain = LaunchConfig(symbol, (2 + number, 1, 1), (32, 2, 1), 512)
             codes[symbol] = DeviceCode("// the PTX", (replace(plain, **launch),))
         bundle = replace(
             native.bundle, target=Target.parse("cuda -arch=sm_90"), kernels=codes, program=b"",

@@ -378,7 +378,7 @@ def _compiled_with(
 ) -> dict[str, KernelCode]:
     monkeypatch.setattr(parallel, "_useful_helpers", lambda jobs: helpers)
     jobs = {
-        f"{key}{n}": parallel.Job(canonical_text(g.computation), f"{symbol(key)}_{n}", None)
+        f"{key}{n}": parallel.CompileJob(canonical_text(g.computation), f"{symbol(key)}_{n}", None)
         for key, g in groups.distinct.items()
         for n in range(2)
     }

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestwright.codegen.emit.llvm.build import Builder
+from nestwright.codegen.emit.llvm.build import IRBuilder
 from nestwright.codegen.emit.llvm.core import Value
 from nestwright.codegen.emit.llvm.fold import lane_literals
 from nestwright.ir.dtypes import BY_NAME, DType, pred, to_numpy
@@ -16,7 +16,7 @@ from nestwright.ir.target import Target
 Array = np.ndarray[Any, Any]
 WHOLE = [BY_NAME[f"{kind}{bits}"] for kind in "su" for bits in (8, 16, 32, 64)]
 LANES = 16
-BUILDER = Builder(Target.parse("llvm -mtriple=x86_64-linux-gnu -mcpu=haswell"))
+BUILDER = IRBuilder(Target.parse("llvm -mtriple=x86_64-linux-gnu -mcpu=haswell"))
 
 
 def numbers(dtype: DType, seed: int) -> Array:

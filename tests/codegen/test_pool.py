@@ -88,12 +88,12 @@ Launch = Callable[[np.ndarray, int, int], None]
 
 
 @pytest.fixture(scope="module")
-def library() -> jit.Library:
+def library() -> jit.JitLibrary:
     code = cpu.compile(BODIES, Target.parse("cpu"))
     return jit.load([code], runtime().addresses)
 
 
-def launcher(library: jit.Library, symbol: str) -> Launch:
+def launcher(library: jit.JitLibrary, symbol: str) -> Launch:
     call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(
         library.address(symbol)
     )
@@ -101,7 +101,7 @@ def launcher(library: jit.Library, symbol: str) -> Launch:
 
 
 @pytest.fixture
-def launch(library: jit.Library) -> Launch:
+def launch(library: jit.JitLibrary) -> Launch:
     return launcher(library, "flat")
 
 
@@ -134,7 +134,7 @@ def test_launches_after_sleep(launch: Launch, threads: int) -> None:
     assert (counts == 20).all()
 
 
-def test_nested_launches_run_and_keep_their_scratch(library: jit.Library, threads: int) -> None:
+def test_nested_launches_run_and_keep_their_scratch(library: jit.JitLibrary, threads: int) -> None:
     nested = launcher(library, "nested")
     counts = np.zeros(40 * 16, np.int64)
     for _ in range(100):

@@ -429,19 +429,19 @@ def test_a_saved_model_gives_the_same_bits_in_another_process(tmp_path: Path) ->
 # ---- helpers --------------------------------------------------------------------------------
 
 
-def answer() -> tuple[parallel.Job, bytes]:
+def answer() -> tuple[parallel.CompileJob, bytes]:
     """A job with a packed constant, and what a worker answers."""
     module = model(MODELS["dot"])
     groups = fuse_module(optimize(freeze(module, {1: arguments(module)[1]})))
     (group,) = groups.distinct.values()
-    job = parallel.Job(canonical_text(group.computation), "k", None)
+    job = parallel.CompileJob(canonical_text(group.computation), "k", None)
     line = {"text": job.text, "symbol": job.symbol, "target": HOST.spec, "trace": None}
     answers = io.BytesIO()
     worker.serve(io.BytesIO(json.dumps(line).encode() + b"\n"), answers)
     return job, answers.getvalue()
 
 
-def asked(job: parallel.Job, answers: bytes) -> KernelCode | None:
+def asked(job: parallel.CompileJob, answers: bytes) -> KernelCode | None:
     """What the parent makes of a worker's bytes."""
     helper = object.__new__(parallel._Helper)
     helper.queue = parallel.Queue(HOST, {"k": job}, parallel.deque())

@@ -12,7 +12,7 @@ import nestwright as nw
 from nestwright.codegen.plan.symbols import SIMULATION_FAILED
 from nestwright.codegen.runtime.native import Native
 from nestwright.codegen.runtime.sim.executable import Simulated
-from nestwright.codegen.runtime.sim.layout import Kind
+from nestwright.codegen.runtime.sim.layout import FaultKind
 from nestwright.codegen.targets.cpu.program import module_text
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.target import Target
@@ -91,4 +91,4 @@ def test_a_fault_ends_a_loop(tmp_path: Path) -> None:
 def _fail(native: Simulated) -> None:
     address = ctypes.CFUNCTYPE(ctypes.c_void_p)(native.library.address("nw_sim_report"))()
     assert address is not None
-    ctypes.c_int64.from_address(address).value = Kind.RACE
+    ctypes.c_int64.from_address(address).value = FaultKind.RACE

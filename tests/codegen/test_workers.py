@@ -69,7 +69,7 @@ def test_a_model_for_a_gpu_takes_all_cores(
 
     monkeypatch.setattr(parallel, "_Helper", Helper)
     monkeypatch.setattr(parallel, "compile_text", lambda *args: compile_text)
-    jobs = {str(n): parallel.Job("", f"k{n}", None) for n in range(56)}
+    jobs = {str(n): parallel.CompileJob("", f"k{n}", None) for n in range(56)}
     made: Any
     made, errors = parallel.compile_all(jobs, Target.parse(spec), {})
     assert len(asked) == helpers and set(made) == set(jobs) and not errors

@@ -18,7 +18,7 @@ from .fold import fold_binary, fold_cast, fold_compare, fold_select, lane_litera
 SIGNED = {8: s8, 16: s16, 32: s32, 64: s64}
 
 
-class Builder:
+class IRBuilder:
     """Writes instructions into ``function``, the one that is open, and gathers declarations."""
 
     def __init__(self, target: Target) -> None:
@@ -236,7 +236,7 @@ class Builder:
         return self.known([int(k < active) for k in range(lanes)], pred, lanes)
 
 
-def by_lane(b: Builder, args: tuple[Value, ...], one: Callable[..., Value]) -> Value:
+def by_lane(b: IRBuilder, args: tuple[Value, ...], one: Callable[..., Value]) -> Value:
     """``one`` on the scalars of each lane, put together again."""
     lanes = max(a.lanes for a in args)
     if not lanes:

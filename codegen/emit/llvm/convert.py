@@ -14,7 +14,7 @@ from __future__ import annotations
 from ....ir.dtypes import DType, bf16, f16, f32, f64, pred, s8, s16, s32, u8
 from ....ir.errors import UnsupportedError
 from ....ir.formats import is_narrow
-from .build import SIGNED, Builder
+from .build import SIGNED, IRBuilder
 from .core import Value, element_type, register_type
 from .fold import wrap
 from .narrow import narrow_float, narrow_int, widen_float, widen_int
@@ -22,7 +22,7 @@ from .narrow import narrow_float, narrow_int, widen_float, widen_int
 QUIET = 0x400000  # the bit of an f32 that makes a NaN quiet
 
 
-def widen(b: Builder, x: Value) -> Value:
+def widen(b: IRBuilder, x: Value) -> Value:
     """A float of fewer than 32 bits as f32, a narrow integer in 8 bits; others as they are."""
     if is_narrow(x.dtype):
         return widen_float(b, x) if x.dtype.is_float else widen_int(b, x)
@@ -41,7 +41,7 @@ def widen(b: Builder, x: Value) -> Value:
     return x
 
 
-def narrow(b: Builder, x: Value, dtype: DType) -> Value:
+def narrow(b: IRBuilder, x: Value, dtype: DType) -> Value:
     """An f32 rounded to ``dtype``; an f64 as it is."""
     if dtype == bf16:
         return _to_bf16(b, x)
@@ -50,7 +50,7 @@ def narrow(b: Builder, x: Value, dtype: DType) -> Value:
     return b.cast("fptrunc", x, f16) if dtype == f16 else x
 
 
-def _to_bf16(b: Builder, x: Value) -> Value:
+def _to_bf16(b: IRBuilder, x: Value) -> Value:
     if b.nvidia:
         type_ = _native_bf16(x.lanes)
         near = b.pure(f"fptrunc {x} to {type_}", bf16, x.lanes, x.depth)
@@ -71,7 +71,7 @@ def _native_bf16(lanes: int) -> str:
     return f"<{lanes} x bfloat>" if lanes else "bfloat"
 
 
-def to_odd(b: Builder, x: Value, to: DType) -> Value:
+def to_odd(b: IRBuilder, x: Value, to: DType) -> Value:
     """An f64 as f32, truncated, the last bit set where that lost something.
 
     So the nearest number of type ``to`` is the nearest one to ``x`` as well. f16 ends far above
@@ -94,7 +94,7 @@ def to_odd(b: Builder, x: Value, to: DType) -> Value:
     return b.from_bits(b.select(inexact, odd, bits))
 
 
-def convert(b: Builder, x: Value, to: DType) -> Value:
+def convert(b: IRBuilder, x: Value, to: DType) -> Value:
     """``x`` as an element of type ``to``."""
     element_type(to)  # refuses what has no registers
     if x.dtype == to:
@@ -118,7 +118,7 @@ def convert(b: Builder, x: Value, to: DType) -> Value:
     return narrow(b, b.cast("sitofp" if signed else "uitofp", x, wide_type), to)
 
 
-def _to_narrow_int(b: Builder, x: Value, to: DType) -> Value:
+def _to_narrow_int(b: IRBuilder, x: Value, to: DType) -> Value:
     """By way of 8 bits: floats saturate there first and to the type's own range then."""
     eight = convert(b, x, s8 if to.kind == "signed" else u8)
     if x.dtype.is_float:
@@ -126,7 +126,7 @@ def _to_narrow_int(b: Builder, x: Value, to: DType) -> Value:
     return narrow_int(b, eight, to)
 
 
-def _float_to_float(b: Builder, x: Value, to: DType) -> Value:
+def _float_to_float(b: IRBuilder, x: Value, to: DType) -> Value:
     if x.dtype == f64 and to in (f32, bf16):
         return narrow(b, b.cast("fptrunc", x, f32), to)
     if x.dtype == f64:
@@ -135,7 +135,7 @@ def _float_to_float(b: Builder, x: Value, to: DType) -> Value:
     return b.cast("fpext", wide, f64) if to == f64 else narrow(b, wide, to)
 
 
-def _float_to_int(b: Builder, x: Value, to: DType) -> Value:
+def _float_to_int(b: IRBuilder, x: Value, to: DType) -> Value:
     wide = widen(b, x)
     name = "llvm.fptosi.sat" if to.kind == "signed" else "llvm.fptoui.sat"
     bits = max(to.bits, 32)  # narrower results are saturated by hand: LLVM scalarizes them
@@ -147,7 +147,7 @@ def _float_to_int(b: Builder, x: Value, to: DType) -> Value:
     return Value(value.text, to, value.lanes, value.depth)
 
 
-def _saturate(b: Builder, x: Value, to: DType) -> Value:
+def _saturate(b: IRBuilder, x: Value, to: DType) -> Value:
     """An integer brought into the range of a type of the same sign."""
     low, high = int_range(to)
     small, large = b.like(low, x), b.like(high, x)
@@ -168,7 +168,7 @@ def int_range(dtype: DType) -> tuple[int, int]:
     return 0, (1 << dtype.bits) - 1
 
 
-def _int_to_int(b: Builder, x: Value, to: DType) -> Value:
+def _int_to_int(b: IRBuilder, x: Value, to: DType) -> Value:
     have = 1 if x.dtype == pred else x.dtype.bits
     if have == to.bits:
         return Value(x.text, to, x.lanes, x.depth, None)
@@ -177,7 +177,7 @@ def _int_to_int(b: Builder, x: Value, to: DType) -> Value:
     return b.cast("sext" if x.dtype.kind == "signed" else "zext", x, to)
 
 
-def reinterpret(b: Builder, x: Value, to: DType) -> Value:
+def reinterpret(b: IRBuilder, x: Value, to: DType) -> Value:
     """The bits of ``x`` as an element of type ``to``, of the same width."""
     if pred in (x.dtype, to):
         if x.dtype == to:

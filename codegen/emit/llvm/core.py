@@ -46,7 +46,7 @@ class Value:
 
 
 @dataclass(slots=True)
-class Region:
+class CodeRegion:
     """Straight-line code and closed children. ``label`` is the basic block at its end.
 
     ``stored`` are the buffers that the whole region writes. ``sure`` tells that it runs whenever
@@ -160,7 +160,7 @@ class Function:
         self.returns = "void"
         self.prologue: list[str] = []
         self.epilogue: list[str] = ["  ret void"]
-        self.regions = [Region("entry")]
+        self.regions = [CodeRegion("entry")]
         self.count = 0
         self.leaves = False
 
@@ -170,7 +170,7 @@ class Function:
         return len(self.regions) - 1
 
     @property
-    def here(self) -> Region:
+    def here(self) -> CodeRegion:
         return self.regions[-1]
 
     def name_for(self, stem: str) -> str:
@@ -265,7 +265,7 @@ class Function:
         changed = frozenset(stored)
         for buffer in changed:
             self.forget(buffer)
-        self.regions.append(Region(name, changed, sure, name))
+        self.regions.append(CodeRegion(name, changed, sure, name))
         return Value(f"%i.{name}", s64, 0, self.depth), name
 
     def close_loop(
@@ -342,13 +342,13 @@ class Function:
     def open_arm(self) -> None:
         """Begin an arm of a conditional."""
         name = self.name_for("arm")
-        self.regions.append(Region(name, frozenset(), False, name=name))
+        self.regions.append(CodeRegion(name, frozenset(), False, name=name))
 
-    def close_arm(self) -> Region:
+    def close_arm(self) -> CodeRegion:
         """End an arm; ``branch`` takes it."""
         return self.regions.pop()
 
-    def branch(self, condition: Value, then: Region, otherwise: Region | None) -> None:
+    def branch(self, condition: Value, then: CodeRegion, otherwise: CodeRegion | None) -> None:
         """``if condition: then else: otherwise``, both closed arms."""
         parent, join = self.here, self.name_for("join")
         other = join if otherwise is None else otherwise.name

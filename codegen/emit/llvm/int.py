@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from ....ir.dtypes import s64, u64
-from .build import Builder
+from .build import IRBuilder
 from .convert import int_range
 from .core import Value
 
@@ -19,7 +19,7 @@ def signed(x: Value) -> bool:
     return x.dtype.kind == "signed"
 
 
-def order(b: Builder, name: str, x: Value, y: Value) -> Value:
+def order(b: IRBuilder, name: str, x: Value, y: Value) -> Value:
     """``x name y`` for lt, le, gt, ge in the order of the element type."""
     return b.compare(f"{'s' if signed(x) else 'u'}{name}", x, y)
 
@@ -36,12 +36,12 @@ def _extreme(name: str) -> Callable[..., Value]:
     return lambda b, x, y: b.select(order(b, name, x, y), x, y)
 
 
-def _clamp(b: Builder, low: Value, x: Value, high: Value) -> Value:
+def _clamp(b: IRBuilder, low: Value, x: Value, high: Value) -> Value:
     raised = b.select(order(b, "lt", x, low), low, x)
     return b.select(order(b, "gt", raised, high), high, raised)
 
 
-def _safe_divisor(b: Builder, y: Value) -> tuple[Value, Value]:
+def _safe_divisor(b: IRBuilder, y: Value) -> tuple[Value, Value]:
     """A divisor that cannot trap, and whether ``y`` is zero."""
     zero = b.compare("eq", y, b.like(0, y))
     if not signed(y):
@@ -50,7 +50,7 @@ def _safe_divisor(b: Builder, y: Value) -> tuple[Value, Value]:
     return b.select(bad, b.like(1, y), y), zero
 
 
-def _divide(b: Builder, x: Value, y: Value) -> Value:
+def _divide(b: IRBuilder, x: Value, y: Value) -> Value:
     if isinstance(y.literal, int) and y.literal not in (0, -1):
         return b.binary("sdiv" if signed(x) else "udiv", x, y)
     safe, zero = _safe_divisor(b, y)
@@ -61,7 +61,7 @@ def _divide(b: Builder, x: Value, y: Value) -> Value:
     return b.select(zero, b.like(-1 if signed(x) else int_range(x.dtype)[1], x), quotient)
 
 
-def _remainder(b: Builder, x: Value, y: Value) -> Value:
+def _remainder(b: IRBuilder, x: Value, y: Value) -> Value:
     if isinstance(y.literal, int) and y.literal not in (0, -1):
         return b.binary("srem" if signed(x) else "urem", x, y)
     safe, zero = _safe_divisor(b, y)
@@ -74,14 +74,14 @@ def _power_of_two(y: Value) -> int | None:
     return None
 
 
-def _positive(b: Builder, y: Value) -> Value:
+def _positive(b: IRBuilder, y: Value) -> Value:
     """A divisor that does not trap: in a lane that is off it may be 0."""
     if isinstance(y.literal, int):
         return y
     return b.select(b.compare("eq", y, b.like(0, y)), b.like(1, y), y)
 
 
-def floordiv(b: Builder, x: Value, y: Value) -> Value:
+def floordiv(b: IRBuilder, x: Value, y: Value) -> Value:
     """``x // y`` rounding down, ``y`` positive."""
     shift = _power_of_two(y)
     if shift is not None:
@@ -95,7 +95,7 @@ def floordiv(b: Builder, x: Value, y: Value) -> Value:
     return b.binary("add", quotient, b.cast("sext", below, x.dtype))
 
 
-def floormod(b: Builder, x: Value, y: Value) -> Value:
+def floormod(b: IRBuilder, x: Value, y: Value) -> Value:
     """``x % y``, not negative, ``y`` positive."""
     shift = _power_of_two(y)
     if shift is not None:
@@ -108,7 +108,7 @@ def floormod(b: Builder, x: Value, y: Value) -> Value:
     return b.select(below, b.binary("add", rest, y), rest)
 
 
-def _mulhi(b: Builder, x: Value, y: Value) -> Value:
+def _mulhi(b: IRBuilder, x: Value, y: Value) -> Value:
     bits = x.dtype.bits
     if bits < 64:
         wide = s64 if signed(x) else u64
@@ -118,7 +118,7 @@ def _mulhi(b: Builder, x: Value, y: Value) -> Value:
     return _mulhi64(b, x, y)
 
 
-def _mulhi64(b: Builder, x: Value, y: Value) -> Value:
+def _mulhi64(b: IRBuilder, x: Value, y: Value) -> Value:
     """By 32-bit halves (Warren, Hacker's Delight, 8-2), unsigned; then the signs' correction."""
     half, low = b.like(32, x), b.like(0xFFFFFFFF, x)
 
@@ -138,7 +138,7 @@ def _mulhi64(b: Builder, x: Value, y: Value) -> Value:
 
 
 def _shift(name: str) -> Callable[..., Value]:
-    def emit(b: Builder, x: Value, n: Value) -> Value:
+    def emit(b: IRBuilder, x: Value, n: Value) -> Value:
         bits = x.dtype.bits
         if isinstance(n.literal, int) and 0 <= n.literal < bits:
             return b.binary(name, x, n)
@@ -151,13 +151,13 @@ def _shift(name: str) -> Callable[..., Value]:
     return emit
 
 
-def _abs(b: Builder, x: Value) -> Value:
+def _abs(b: IRBuilder, x: Value) -> Value:
     if not signed(x):
         return x
     return b.select(b.compare("slt", x, b.like(0, x)), b.binary("sub", b.like(0, x), x), x)
 
 
-def _sign(b: Builder, x: Value) -> Value:
+def _sign(b: IRBuilder, x: Value) -> Value:
     above = b.cast("zext", b.compare("sgt" if signed(x) else "ne", x, b.like(0, x)), x.dtype)
     if not signed(x):
         return above
@@ -165,7 +165,7 @@ def _sign(b: Builder, x: Value) -> Value:
     return b.binary("or", above, below)
 
 
-def _power(b: Builder, x: Value, n: Value) -> Value:
+def _power(b: IRBuilder, x: Value, n: Value) -> Value:
     """By squaring; a negative exponent leaves 1, -1 or 0."""
     if isinstance(n.literal, int) and n.literal >= 0:
         return _small_power(b, x, n.literal)
@@ -186,7 +186,7 @@ def _power(b: Builder, x: Value, n: Value) -> Value:
     return b.select(negative, inverse, result)
 
 
-def _small_power(b: Builder, x: Value, n: int) -> Value:
+def _small_power(b: IRBuilder, x: Value, n: int) -> Value:
     result: Value = b.like(1, x)
     for bit in bin(n)[2:]:
         result = b.binary("mul", result, result)

@@ -12,7 +12,7 @@ import math
 
 from ....ir.dtypes import DType, f16, f32, s8, s16, s32, u8
 from ....ir.formats import FORMATS, Format
-from .build import Builder
+from .build import IRBuilder
 from .core import Value
 
 INFINITY = 0x7F800000  # the bits of f32's infinity
@@ -20,7 +20,7 @@ NAN = 0x7FC00000
 SIGN, MAGNITUDE = 0x80000000, 0x7FFFFFFF
 
 
-def widen_int(b: Builder, x: Value) -> Value:
+def widen_int(b: IRBuilder, x: Value) -> Value:
     """An integer of 2 or 4 bits as one of 8, of the same sign."""
     to = s8 if x.dtype.kind == "signed" else u8
     byte = Value(x.text, to, x.lanes, x.depth)
@@ -30,13 +30,13 @@ def widen_int(b: Builder, x: Value) -> Value:
     return b.binary("ashr", b.binary("shl", byte, spare), spare)
 
 
-def narrow_int(b: Builder, x: Value, to: DType) -> Value:
+def narrow_int(b: IRBuilder, x: Value, to: DType) -> Value:
     """The low bits of an integer of 8 bits."""
     kept = b.binary("and", x, b.like((1 << to.bits) - 1, x))
     return Value(kept.text, to, kept.lanes, kept.depth)
 
 
-def widen_float(b: Builder, x: Value) -> Value:
+def widen_float(b: IRBuilder, x: Value) -> Value:
     """A narrow float, or f16, as f32, which holds every value of it."""
     f = FORMATS[x.dtype]
     code = b.bits(x) if x.dtype == f16 else Value(x.text, u8, x.lanes, x.depth)
@@ -63,7 +63,7 @@ def widen_float(b: Builder, x: Value) -> Value:
     return b.from_bits(result)
 
 
-def _special(b: Builder, f: Format, size: Value, place: Value, result: Value) -> Value:
+def _special(b: IRBuilder, f: Format, size: Value, place: Value, result: Value) -> Value:
     """Infinities and NaNs in their places."""
     if f.special == "fn":
         top = b.compare("eq", size, b.like(f.largest + 1, size))
@@ -73,7 +73,7 @@ def _special(b: Builder, f: Format, size: Value, place: Value, result: Value) ->
     return b.select(over, top, result)
 
 
-def _widen_scale(b: Builder, bits: Value) -> Value:
+def _widen_scale(b: IRBuilder, bits: Value) -> Value:
     """A power of two; the least is a denormal of f32."""
     least = b.compare("eq", bits, b.like(0, bits))
     value = b.binary("shl", bits, b.like(23, bits))
@@ -82,7 +82,7 @@ def _widen_scale(b: Builder, bits: Value) -> Value:
     return b.from_bits(b.select(nan, b.like(NAN, bits), value))
 
 
-def narrow_float(b: Builder, x: Value, to: DType) -> Value:
+def narrow_float(b: IRBuilder, x: Value, to: DType) -> Value:
     """An f32 rounded to a narrow float, or f16, to nearest even.
 
     What is too large becomes infinity, NaN or the largest number, as the format has it.
@@ -102,7 +102,7 @@ def narrow_float(b: Builder, x: Value, to: DType) -> Value:
     return Value(byte.text, to, byte.lanes, byte.depth)
 
 
-def _rounded(b: Builder, f: Format, size: Value) -> Value:
+def _rounded(b: IRBuilder, f: Format, size: Value) -> Value:
     """The code of a magnitude, as if exponents had no end."""
     drop = 23 - f.mantissa
     place = b.like(drop, size)
@@ -119,7 +119,7 @@ def _rounded(b: Builder, f: Format, size: Value) -> Value:
     return b.select(b.compare("slt", size, least), small, normal)
 
 
-def _bounded(b: Builder, f: Format, size: Value, code: Value) -> Value:
+def _bounded(b: IRBuilder, f: Format, size: Value, code: Value) -> Value:
     """The code, or what stands for all that is larger than the largest number."""
     past = {"ieee": f.infinity, "fn": f.largest + 1, "fnuz": f.sign, "finite": f.largest}[f.special]
     over = b.compare("sgt", code, b.like(f.largest, code))
@@ -129,7 +129,7 @@ def _bounded(b: Builder, f: Format, size: Value, code: Value) -> Value:
     return b.select(nan, b.like(quiet, code), code)
 
 
-def _signed(b: Builder, f: Format, bits: Value, size: Value, code: Value) -> Value:
+def _signed(b: IRBuilder, f: Format, bits: Value, size: Value, code: Value) -> Value:
     down = b.like(31 - (f.exponent + f.mantissa), bits)
     sign = b.binary("and", b.binary("lshr", bits, down), b.like(f.sign, bits))
     if f.special == "fnuz":  # neither zero nor NaN has a sign
@@ -139,7 +139,7 @@ def _signed(b: Builder, f: Format, bits: Value, size: Value, code: Value) -> Val
     return b.binary("xor", code, sign)
 
 
-def _narrow_scale(b: Builder, bits: Value) -> Value:
+def _narrow_scale(b: IRBuilder, bits: Value) -> Value:
     """The nearest power of two of a positive number, NaN for all others.
 
     Of two that are as near it is the greater, and all between the least one and the next become

@@ -15,13 +15,13 @@ from collections.abc import Iterator
 
 from ....ir.loop.nodes import Buffer, Cast, Expr, For, Kind, Let, Load, Op, Stmt, Store, Var
 from ....ir.loop.visit import exprs, walk, walk_expr
-from .build import Builder
+from .build import IRBuilder
 from .core import Value, element_type
 
 _LEAST = 128  # bits of a vector register
 
 
-def opaque(b: Builder, x: Value) -> Value:
+def opaque(b: IRBuilder, x: Value) -> Value:
     """``x``, of which LLVM does not know how it was made; as it is where that does no harm."""
     bits = {"i8": 8, "i16": 16, "i32": 32}.get(element_type(x.dtype), 0)
     known = x.literal is not None or x.each is not None

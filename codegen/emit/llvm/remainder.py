@@ -7,7 +7,7 @@ dividend as fit into 64 are brought down at a time.
 from __future__ import annotations
 
 from ....ir.dtypes import DType, f32
-from .build import Builder, by_lane
+from .build import IRBuilder, by_lane
 from .core import Value, element_type
 from .template import render
 
@@ -33,7 +33,7 @@ def remainder_text(name: str, dtype: DType) -> str:
     return render(__package__, "remainder.ll", names=names)
 
 
-def remainder(b: Builder, x: Value, y: Value) -> Value:
+def remainder(b: IRBuilder, x: Value, y: Value) -> Value:
     """Return what is left of ``x`` after whole multiples of ``y``, with the sign of ``x``."""
     dtype = x.dtype
     name, t = f"nw_remainder_{dtype}", element_type(dtype)

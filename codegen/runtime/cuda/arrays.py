@@ -13,7 +13,7 @@ from ...plan.signature import ArraySpec
 from ..arguments import Array, as_seen
 from . import dlpack
 from .device import Device
-from .memory import Memory
+from .memory import DeviceMemory
 from .staging import Staging
 from .strided import gather
 
@@ -30,7 +30,7 @@ class DeviceArray:
     def __init__(
         self,
         device: Device,
-        memory: Memory,
+        memory: DeviceMemory,
         spec: ArraySpec,
         staging: Staging,
     ) -> None:

@@ -31,7 +31,7 @@ from ....ir.errors import (
 from ..interrupts import end_elsewhere
 from ..process import runtime
 from .driver import Driver, DriverError, driver
-from .memory import NO_TIMING, Heap, Memory
+from .memory import NO_TIMING, DeviceMemory, Heap
 
 NON_BLOCKING = 1  # a flag of cuStreamCreate
 BRIEF = 2e-3  # seconds of a wait during which it does not sleep
@@ -157,7 +157,7 @@ class Device:
         self.fault = self.fault or made
         return made
 
-    def allocate(self, nbytes: int, what: str = "memory") -> Memory:
+    def allocate(self, nbytes: int, what: str = "memory") -> DeviceMemory:
         """Memory of at least ``nbytes``; its contents are undefined. ``OutOfMemoryError``."""
         with self.during(f"no memory for {what}"):
             return self.heap.allocate(nbytes, what)

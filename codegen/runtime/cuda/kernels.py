@@ -16,7 +16,7 @@ from ....ir.errors import (
     VerifyError,
 )
 from ....ir.target import Target
-from ...plan.code import DeviceCode, Launch
+from ...plan.code import DeviceCode, LaunchConfig
 from .device import Device
 from .driver import DriverError
 
@@ -30,7 +30,7 @@ class Kernel:
     """A function on the device and its launch. It works as long as its ``module`` is held."""
 
     function: Any
-    launch: Launch
+    launch: LaunchConfig
     module: Module
 
 
@@ -107,7 +107,7 @@ def _first(code: DeviceCode) -> str:
     return f"kernel {code.launches[0].symbol}"
 
 
-def _kernel(launch: Launch, module: Module, device: Device) -> Kernel:
+def _kernel(launch: LaunchConfig, module: Module, device: Device) -> Kernel:
     call, constant = device.driver.call, device.driver.constant
     try:
         function = call("cuModuleGetFunction", module.handle, launch.symbol.encode())
@@ -123,7 +123,7 @@ def _kernel(launch: Launch, module: Module, device: Device) -> Kernel:
     return Kernel(function, launch, module)
 
 
-def _check_shared(launch: Launch, static: int, device: Device) -> None:
+def _check_shared(launch: LaunchConfig, static: int, device: Device) -> None:
     """``UnsupportedError`` where a block would not fit, which a launch tells as no more than an
     invalid value."""
     if static + launch.shared_bytes > device.shared_per_block:

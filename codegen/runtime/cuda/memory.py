@@ -25,7 +25,7 @@ NO_SUCH_CALL = (-1, 500, 801)  # the bindings have none, NOT_FOUND, NOT_SUPPORTE
 
 
 @dataclass(slots=True, eq=False)
-class Block:
+class Allocation:
     """An allocation. It is ``lent`` once another library was told its address."""
 
     address: int
@@ -33,12 +33,12 @@ class Block:
     lent: bool = False
 
 
-class Memory:
+class DeviceMemory:
     """Bytes on a device. They are given back when nothing refers to this any more."""
 
     __slots__ = ("__weakref__", "address", "block", "bytes")
 
-    def __init__(self, block: Block, nbytes: int) -> None:
+    def __init__(self, block: Allocation, nbytes: int) -> None:
         self.block = block
         self.address = block.address
         self.bytes = nbytes
@@ -60,16 +60,16 @@ class Heap:
         self.driver = driver
         self.context = context
         self.name = name
-        self.returned: deque[Block] = deque()
+        self.returned: deque[Allocation] = deque()
         self.total = 0  # bytes of the device
         self._dispose = dispose
         self._free: dict[int, list[int]] = {}  # addresses by size, the last returned size last
         self._kept = 0  # bytes of them
-        self._apart: deque[tuple[Any, list[Block]]] = deque()  # lent, and the events after it
+        self._apart: deque[tuple[Any, list[Allocation]]] = deque()  # lent, and the events after it
         self._dropped: set[int] = set()  # sizes that were given back to the driver
         self._recurring: set[int] = set()  # those of them that were asked for again
 
-    def allocate(self, nbytes: int, what: str) -> Memory:
+    def allocate(self, nbytes: int, what: str) -> DeviceMemory:
         """Memory of at least ``nbytes``; its contents are undefined. ``OutOfMemoryError``."""
         size = max(1, -(-nbytes // GRANULE)) * GRANULE
         self.collect()
@@ -79,8 +79,8 @@ class Heap:
             self._kept -= size
         else:
             address = self._fresh(size, what)
-        block = Block(address, size)
-        memory = Memory(block, nbytes)
+        block = Allocation(address, size)
+        memory = DeviceMemory(block, nbytes)
         weakref.finalize(memory, self.returned.append, block).atexit = False
         return memory
 
@@ -142,13 +142,13 @@ class Heap:
             f"{self.name} has no room for {what}", f"it takes {size} bytes; {left}"
         )
 
-    def _keep(self, block: Block) -> None:
+    def _keep(self, block: Allocation) -> None:
         waiting = self._free.pop(block.bytes, [])
         waiting.append(block.address)
         self._free[block.bytes] = waiting
         self._kept += block.bytes
 
-    def _set_apart(self, lent: list[Block]) -> None:
+    def _set_apart(self, lent: list[Allocation]) -> None:
         """Keep them until all that any stream of the context has been given is done.
 
         An event on the consumer's stream would not do: the stream may be gone by now, and the

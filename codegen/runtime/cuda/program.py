@@ -40,10 +40,10 @@ from .arrays import DeviceArray, Placed, is_on_gpu, take
 from .device import Device, device
 from .driver import DriverError
 from .kernels import load_all
-from .memory import Memory
+from .memory import DeviceMemory
 from .recording import Places, Recorder
 from .staging import Pinned, Staging
-from .steps import Branch, Call, Loop, Repeat, Run, Step, chosen, steps
+from .steps import Branch, Call, Loop, Repeat, Segment, Step, chosen, steps
 
 DECISION_BYTES = 8
 
@@ -67,7 +67,7 @@ class DeviceProgram:
             self._decision = Pinned(on, DECISION_BYTES)
         self.steps = steps(self.plan.thunks)
         self._session = Session()
-        self._homes: dict[tuple[str, int], Memory] = {}
+        self._homes: dict[tuple[str, int], DeviceMemory] = {}
         self._recorder = Recorder(on, self.kernels, self._decision.address, bundle.name)
         self.params, self.results = slots(self.plan.params), slots(self.plan.results)
         self._sizes = tuple(p.bytes for p in self.params), tuple(r.bytes for r in self.results)
@@ -168,13 +168,13 @@ class DeviceProgram:
 
         ``UnsupportedError`` for a model whose run needs decisions of the host.
         """
-        if not all(isinstance(s, Run) and s.decision is None for s in self.steps):
+        if not all(isinstance(s, Segment) and s.decision is None for s in self.steps):
             raise UnsupportedError(f"{self.bundle.name} as one graph", "it has loops or branches")
-        runs: list[tuple[Run, Places]] = []
+        runs: list[tuple[Segment, Places]] = []
         for params, results in calls:
             bases = self.arena.address, self.constants.address
             places = Places([p.address for p in params], [r.address for r in results], *bases)
-            runs += [(s, places) for s in self.steps if isinstance(s, Run)]
+            runs += [(s, places) for s in self.steps if isinstance(s, Segment)]
         with self._call:
             graph = self._recorder.together(runs)
 
@@ -275,7 +275,7 @@ class DeviceProgram:
         memory = self.device.allocate(spec.bytes, spec.name)
         return DeviceArray(self.device, memory, spec, self.staging)
 
-    def _home(self, kind: str, number: int, spec: ArraySpec) -> Memory:
+    def _home(self, kind: str, number: int, spec: ArraySpec) -> DeviceMemory:
         """The memory on the device that an argument or result of the host always has."""
         if (kind, number) not in self._homes:
             what = f"{spec.name} of {self.bundle.name}"
@@ -304,7 +304,7 @@ class DeviceProgram:
     def _run_steps(self, todo: Sequence[Step], places: Places) -> None:
         for step in todo:
             match step:
-                case Run():
+                case Segment():
                     self._recorder.submit(step, places)
                     if step.decision is not None:
                         self._wait()

@@ -25,7 +25,7 @@ from ...plan.nodes import BufferSlice, CopyThunk, KernelThunk
 from .device import SYNC, Device
 from .driver import DriverError
 from .kernels import Kernel
-from .steps import Run
+from .steps import Segment
 
 KEPT = 8  # sets of addresses per run
 ATTEMPTS = 3  # to record a run, of which each may fail for what others do
@@ -103,7 +103,7 @@ def launch_op(kernel: Kernel, addresses: Sequence[int], name: str) -> LaunchOp:
 
 
 def operations(
-    run: Run, kernels: Mapping[str, tuple[Kernel, ...]], places: Places, decision: int
+    run: Segment, kernels: Mapping[str, tuple[Kernel, ...]], places: Places, decision: int
 ) -> list[Op]:
     """What a run does; its decision goes to the host's memory at address ``decision``."""
     found: list[Op] = []
@@ -146,9 +146,9 @@ class Recorder:
     kernels: Mapping[str, tuple[Kernel, ...]]
     decision: int
     where: str
-    _known: dict[Run, _Known] = field(default_factory=dict)
+    _known: dict[Segment, _Known] = field(default_factory=dict)
 
-    def submit(self, run: Run, places: Places) -> None:
+    def submit(self, run: Segment, places: Places) -> None:
         """Submit a run on memories at these places."""
         self.device.under_way[self.where] = None
         if run not in self._known:
@@ -178,7 +178,7 @@ class Recorder:
         else:
             found.graph.launch(self.where)
 
-    def together(self, runs: Sequence[tuple[Run, Places]]) -> Graph:
+    def together(self, runs: Sequence[tuple[Segment, Places]]) -> Graph:
         """One graph that does all of these in turn."""
         ops = [
             op
@@ -265,14 +265,14 @@ class Graph:
             raise self.device.failed(error, "a graph cannot be launched", where) from error
 
 
-def _outside(run: Run, params: int) -> Callable[[list[int]], object]:
+def _outside(run: Segment, params: int) -> Callable[[list[int]], object]:
     """What picks, from the addresses of all arguments and results, those that a run touches."""
     found = {s.index for s in _slices(run) if s.memory == "param"}
     found |= {params + s.index for s in _slices(run) if s.memory == "result"}
     return itemgetter(*sorted(found)) if found else lambda addresses: None
 
 
-def _slices(run: Run) -> list[BufferSlice]:
+def _slices(run: Segment) -> list[BufferSlice]:
     found = [] if run.decision is None else [run.decision]
     for thunk in run.thunks:
         match thunk:

@@ -26,7 +26,7 @@ from ...plan.nodes import (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Run:
+class Segment:
     """Kernels and copies in order; at the end ``decision``, if there is one, is read."""
 
     thunks: tuple[KernelThunk | CopyThunk, ...]
@@ -65,7 +65,7 @@ class Call:
 
 INLINED = 64  # kernels and copies of a counted loop that become part of the run around it
 
-Step: TypeAlias = Run | Call | Loop | Repeat | Branch
+Step: TypeAlias = Segment | Call | Loop | Repeat | Branch
 
 
 def steps(thunks: Sequence[Thunk], decision: BufferSlice | None = None) -> tuple[Step, ...]:
@@ -98,7 +98,7 @@ def steps(thunks: Sequence[Thunk], decision: BufferSlice | None = None) -> tuple
                 straight.append(thunk)
     if straight or decision is not None:
         plain = tuple(t for t in straight if isinstance(t, KernelThunk | CopyThunk))
-        found.append(Run(plain, decision))
+        found.append(Segment(plain, decision))
     return tuple(found)
 
 

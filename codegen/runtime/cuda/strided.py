@@ -10,7 +10,7 @@ import math
 from functools import cache
 
 from ....ir.errors import ArgumentError
-from ...plan.code import DeviceCode, Launch
+from ...plan.code import DeviceCode, LaunchConfig
 from .device import Device
 from .driver import DriverError
 from .kernels import Kernel, load
@@ -81,7 +81,7 @@ def merged(
 
 @cache
 def _kernels(device: Device) -> dict[int, Kernel]:
-    launches = tuple(Launch(f"nw_gather_{w}", (1, 1, 1), (THREADS, 1, 1), 0) for w in _WIDTHS)
+    launches = tuple(LaunchConfig(f"nw_gather_{w}", (1, 1, 1), (THREADS, 1, 1), 0) for w in _WIDTHS)
     with device:
         loaded = load(DeviceCode(module(), launches), _SM, device)
     return dict(zip(_WIDTHS, loaded, strict=True))

@@ -119,10 +119,10 @@ REPORT = Struct(
         "other_site": "ptr",
     },
 )
-"""What went wrong: ``kind`` is a ``Kind``, or 0 as long as nothing has."""
+"""What went wrong: ``kind`` is a ``FaultKind``, or 0 as long as nothing has."""
 
 
-class Kind(IntEnum):
+class FaultKind(IntEnum):
     """What went wrong."""
 
     RACE = 1
@@ -134,7 +134,7 @@ class Kind(IntEnum):
 
 
 _CODES = {
-    **{f"kind.{kind.name}": kind.value for kind in Kind},
+    **{f"kind.{kind.name}": kind.value for kind in FaultKind},
     "state.DONE": DONE,
     "state.READY": READY,
     "state.FIRST_SITE": FIRST_SITE,

@@ -31,7 +31,7 @@ def seed() -> int:
 
 
 @contextmanager
-def watching(library: jit.Library) -> Iterator[None]:
+def watching(library: jit.JitLibrary) -> Iterator[None]:
     """Run simulated code of a library inside; ``SimulationError`` if it did something undefined.
 
     ``UnsupportedError`` where a launch of the library is under way in this thread: a signal handler

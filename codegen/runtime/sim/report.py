@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Mapping
 
 from ....ir.errors import SimulationError
-from .layout import LAUNCH, Kind
+from .layout import LAUNCH, FaultKind
 
 
 class _Report:
@@ -53,23 +53,23 @@ def error(fields: Mapping[str, int], seed: int) -> SimulationError:
 
 def _told(r: _Report) -> tuple[str, str, str]:
     """What happened, the details, and what to do."""
-    kind, name = Kind(r["kind"]), r.text("subject")
+    kind, name = FaultKind(r["kind"]), r.text("subject")
     who = r.who("thread", "block")
-    if kind is Kind.DIVERGED:
+    if kind is FaultKind.DIVERGED:
         there = f"waits at {r.text('other_site')}" if r["other_site"] else "has ended"
         why = f"{who} waits, {r.who('other', 'other_block')} {there}"
         return f"not all threads reach {name}", why, "no barrier may stand in a divergent branch"
     place, verb = f"{name}[{r['element']}]", "writes" if r["write"] else "reads"
     match kind:
-        case Kind.RACE:
+        case FaultKind.RACE:
             return _race(r, place, who, verb)
-        case Kind.UNWRITTEN:
+        case FaultKind.UNWRITTEN:
             hint = "nothing writes it, or a barrier is missing behind what does"
             return f"{place} is read before anything is written there", f"by {who}", hint
-        case Kind.BOUNDS:
+        case FaultKind.BOUNDS:
             why = f"{who} {verb} it; {name} has {r['elements']} elements"
             return f"{place} is out of bounds", why, ""
-        case Kind.PENDING:
+        case FaultKind.PENDING:
             why = f"{who} {verb} it, {r.who('other', 'other_block')} started the copy"
             hint = "wait_async before the access, and a barrier if others copied"
             return f"{place} is touched while an asynchronous copy to it is under way", why, hint

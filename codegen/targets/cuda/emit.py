@@ -10,7 +10,7 @@ from __future__ import annotations
 from ....ir.dtypes import index, s32
 from ....ir.loop.nodes import AllReduce, Buffer, For, Func, Intrinsic, Kind, Scope, Stmt
 from ...emit.expr import Emitter
-from ...emit.launches import Device, Nest
+from ...emit.launches import DeviceEmitter, LaunchNest
 from ...emit.llvm.core import Function, Value
 from ...lower.passes.workspace import workspace_bytes
 from .lanes import emit_intrinsic
@@ -22,19 +22,19 @@ _DYNAMIC = "@nw_shared = external addrspace(3) global [0 x i8], align 128"
 _REGISTERS = {"threadIdx": "tid", "blockIdx": "ctaid"}
 
 
-class Nvptx(Device):
+class Nvptx(DeviceEmitter):
     """The device that writes PTX kernels."""
 
     def __init__(self, em: Emitter, func: Func) -> None:
         self.em, self.func = em, func
         em.nvidia = True
-        self.nest: Nest | None = None
+        self.nest: LaunchNest | None = None
         self.reducer: Reducer | None = None
         self.globals: list[str] = [_DYNAMIC]
         self.attributes: list[str] = []
         self.notes: list[str] = []
 
-    def open_launch(self, nest: Nest) -> None:
+    def open_launch(self, nest: LaunchNest) -> None:
         em, func = self.em, self.func
         self.nest, self.reducer = nest, Reducer(em, nest)
         params = []
@@ -45,19 +45,19 @@ class Nvptx(Device):
         em.buffers = {b: Value(f"%p{n}", index) for n, b in enumerate(func.params)}
         em.function = Function(nest.symbol, ", ".join(params), em.target)
 
-    def _promises(self, nest: Nest, buffer: Buffer) -> str:
+    def _promises(self, nest: LaunchNest, buffer: Buffer) -> str:
         """What is known of a parameter's memory in this launch."""
         if self.func.notes.get("in_place") or buffer in nest.exchanged:
             return ""
         return "noalias " if buffer in nest.stored else "noalias readonly "
 
-    def _work(self, nest: Nest) -> str:
+    def _work(self, nest: LaunchNest) -> str:
         inside = set(nest.around)
         if inside & nest.exchanged:
             return ""
         return "noalias " if inside & nest.stored else "noalias readonly "
 
-    def close_launch(self, nest: Nest) -> None:
+    def close_launch(self, nest: LaunchNest) -> None:
         number = len(self.attributes)
         asked = {"nvvm.reqntid": ",".join(map(str, nest.block))}
         if blocks := _notes(nest.body).get("min_blocks"):
@@ -69,7 +69,7 @@ class Nvptx(Device):
         self.globals += self.reducer.globals()
         self.em.finished.append(self.em.function.text(f"#{number}", "ptx_kernel "))
 
-    def module(self, nests: tuple[Nest, ...]) -> str:
+    def module(self, nests: tuple[LaunchNest, ...]) -> str:
         em = self.em
         head = f'target triple = "{em.target.triple}"'
         declared = sorted(em.declarations.values())
@@ -104,7 +104,7 @@ class Nvptx(Device):
         """Nothing: the hardware sees to it."""
 
 
-def _annotation(nest: Nest, blocks: int | str | None) -> str:
+def _annotation(nest: LaunchNest, blocks: int | str | None) -> str:
     """A launch's bounds as LLVM before 21 reads them."""
     bounds = {f"reqntid{axis}": n for axis, n in zip("xyz", nest.block, strict=True)}
     words = [f'!"{key}", i32 {value}' for key, value in bounds.items()]

@@ -17,7 +17,7 @@ from ....ir.loop.intrinsics import WARP, warp_results
 from ....ir.loop.nodes import AllReduce, Const, Load, Op
 from ...emit.access import store_element
 from ...emit.expr import Emitter
-from ...emit.launches import Nest
+from ...emit.launches import LaunchNest
 from ...emit.llvm.core import Value, memory_type
 
 DIRECT = 4  # warps whose results every thread reads itself, rather than by shuffles
@@ -27,7 +27,7 @@ BARRIER = "llvm.nvvm.barrier0"
 class Reducer:
     """Writes the reductions of one launch."""
 
-    def __init__(self, em: Emitter, nest: Nest) -> None:
+    def __init__(self, em: Emitter, nest: LaunchNest) -> None:
         self.em, self.nest = em, nest
         self.bytes = [0, 0]  # of each copy of the scratch memory
         self.turn = 0

@@ -12,7 +12,7 @@ from math import prod
 
 from ....ir.loop.nodes import Buffer, Scope
 from ....ir.target import Target
-from ...emit.launches import Nest
+from ...emit.launches import LaunchNest
 from ...runtime.sim import layout
 from ..cpu.toolchain import coroutine_end
 
@@ -30,7 +30,7 @@ class Site:
 class Described:
     """A launch. ``buffers`` are those that are told of: argument, byte offset, whether written."""
 
-    nest: Nest
+    nest: LaunchNest
     suspends: bool
     shared_bytes: int
     check: bool = True

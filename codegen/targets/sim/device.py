@@ -30,7 +30,7 @@ from ....ir.loop.nodes import (
 )
 from ....ir.loop.visit import children, walk
 from ...emit.expr import Emitter
-from ...emit.launches import Device, Nest, shared_bytes
+from ...emit.launches import DeviceEmitter, LaunchNest, shared_bytes
 from ...emit.llvm.core import Function, Value
 from ...lower.passes.workspace import buffer_bytes, workspace_bytes
 from ...runtime.sim import layout
@@ -43,7 +43,7 @@ from .thread import Thread
 MOST = 64  # warp operations of one meeting
 
 
-class Simulator(Device):
+class Simulator(DeviceEmitter):
     """The device that writes coroutines."""
 
     def __init__(self, em: Emitter, func: Func) -> None:
@@ -54,7 +54,7 @@ class Simulator(Device):
 
     # Launches.
 
-    def open_launch(self, nest: Nest) -> None:
+    def open_launch(self, nest: LaunchNest) -> None:
         em, func = self.em, self.func
         self._check(nest)
         self.nest, self.waiting = nest, []
@@ -70,10 +70,10 @@ class Simulator(Device):
         inside = self._in_workspace(nest)
         self.arg_of |= {b: (len(func.params), at) for b, at in inside.items()}
 
-    def _suspends(self, nest: Nest) -> bool:
+    def _suspends(self, nest: LaunchNest) -> bool:
         return any(_meets(s) for s in walk(nest.body))
 
-    def _check(self, nest: Nest) -> None:
+    def _check(self, nest: LaunchNest) -> None:
         """``UnsupportedError`` for what the GPU does not hold, or the shadow cannot count."""
         gpu, threads = self.em.target.gpu, prod(nest.block)
         shared = shared_bytes(nest.body)
@@ -88,7 +88,7 @@ class Simulator(Device):
             what = f"{threads * prod(nest.grid)} threads in {nest.symbol}"
             raise UnsupportedError(what, "so many cannot be watched", hint="target option -check=0")
 
-    def _in_workspace(self, nest: Nest) -> dict[Buffer, int]:
+    def _in_workspace(self, nest: LaunchNest) -> dict[Buffer, int]:
         found: dict[Buffer, int] = {}
         start = 0
         for b in nest.around:
@@ -121,7 +121,7 @@ class Simulator(Device):
             lines.append(f"  {name} = load ptr, ptr %arg.{n}")
         self.thread.epilogue = _end() if self.here.suspends else _RETURN
 
-    def close_launch(self, nest: Nest) -> None:
+    def close_launch(self, nest: LaunchNest) -> None:
         self.meet()
         for number in range(len(self.here.buffers)):
             at = f"getelementptr i8, ptr %buffers, i64 {number * layout.RECORD.bytes}"
@@ -130,7 +130,7 @@ class Simulator(Device):
         self.em.finished.append(self.thread.text(kind, "internal "))
         self.out.launches.append(self.here)
 
-    def module(self, nests: tuple[Nest, ...]) -> str:
+    def module(self, nests: tuple[LaunchNest, ...]) -> str:
         pointers = len(self.func.params) + bool(workspace_bytes(self.func.body))
         return self.out.text(self.em.finished, self.em.declarations, pointers)
 

@@ -12,12 +12,12 @@ from ....ir.errors import UnsupportedError
 from ....ir.loop.intrinsics import WARP
 from ....ir.loop.nodes import AllReduce
 from ...emit.expr import Emitter
-from ...emit.launches import Nest
+from ...emit.launches import LaunchNest
 from ...emit.llvm.core import Value, memory_type
 from ..cuda.reduce import DIRECT
 
 
-def check_group(s: AllReduce, nest: Nest) -> None:
+def check_group(s: AllReduce, nest: LaunchNest) -> None:
     """``UnsupportedError`` for a group of threads that the hardware does not reduce across."""
     n, extent = s.threads, nest.block[0]
     whole = n % WARP == 0 if n > WARP else n & (n - 1) == 0

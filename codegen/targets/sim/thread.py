@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from ....ir.dtypes import DType, s64
 from ....ir.loop.nodes import Buffer
 from ....ir.target import Target
-from ...emit.llvm.core import Function, Region, Value
+from ...emit.llvm.core import CodeRegion, Function, Value
 from ...runtime.sim.layout import STOPPED
 
 LARGE = 16 << 10  # bytes of a thread's own buffer that no longer stands on a stack
@@ -102,7 +102,7 @@ class Thread(Function):
         self.meet()
         super().open_arm()
 
-    def close_arm(self) -> Region:
+    def close_arm(self) -> CodeRegion:
         self.meet()
         return super().close_arm()
 

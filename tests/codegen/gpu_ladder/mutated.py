@@ -98,7 +98,7 @@ def strides_ignored() -> None:
 def lent_memory_used_at_once() -> None:
     from nestwright.codegen.runtime.cuda import memory
 
-    replaced(memory.Memory, "lend", lambda plain: lambda self: None)
+    replaced(memory.DeviceMemory, "lend", lambda plain: lambda self: None)
 
 
 def other_stream_not_waited_for() -> None:

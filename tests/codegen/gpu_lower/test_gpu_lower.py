@@ -12,7 +12,7 @@ from nestwright.codegen.lower.gpu.bind import bind_threads
 from nestwright.codegen.lower.passes.flatten import flatten
 from nestwright.codegen.lower.passes.place import compact, place_buffers
 from nestwright.codegen.lower.pipeline import lower
-from nestwright.codegen.plan.code import Launch
+from nestwright.codegen.plan.code import LaunchConfig
 from nestwright.ir.errors import UnsupportedError
 from nestwright.ir.loop.nodes import Func
 from nestwright.ir.loop.parser import parse
@@ -58,8 +58,8 @@ def f(A: f32[1000], C: f32[1000]):
 def test_nests_become_launches_around_which_their_buffers_live(means_the_same: Lowered) -> None:
     flat = means_the_same(TWO)
     assert launches(flat) == (
-        Launch("f", (4, 1, 1), (64, 1, 1), 0),
-        Launch("f_1", (8, 1, 1), (128, 1, 1), 0),
+        LaunchConfig("f", (4, 1, 1), (64, 1, 1), 0),
+        LaunchConfig("f_1", (8, 1, 1), (128, 1, 1), 0),
     )
     assert flat.notes["workspace_bytes"] == 63 * 64
     assert show(flat).split("\n")[2:9] == [
