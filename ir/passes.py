@@ -38,7 +38,8 @@ class Instrument(Protocol[Contra]):
     ``seconds`` are those of the pass alone, 0 for the input.
     """
 
-    def after(self, number: int, name: str, ir: Contra, changed: bool, seconds: float) -> None: ...
+    def after(self, number: int, name: str, ir: Contra, changed: bool, seconds: float) -> None:
+        """See the result of pass ``number``, called ``name``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ def repeat(name: str, passes: Iterable[Pass[IR]], limit: int) -> Pass[IR]:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What one pass did: ``size`` is that of its result, in whatever unit the pipeline counts."""
+    """The effect of one pass; ``size`` is that of its result, in the unit the pipeline counts."""
 
     number: int
     name: str

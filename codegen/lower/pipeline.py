@@ -39,7 +39,7 @@ from .passes.workspace import workspace_bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class LoweringPass:
     """A pass, what holds once it has run, and what may not occur from then on."""
 
     name: str
@@ -57,90 +57,92 @@ def _simplified(func: Func) -> Func:
     return with_body(func, simplify_stmt(func.body))
 
 
-_PLACE = Row(
+_PLACE = LoweringPass(
     "place_buffers", _whatever(place_buffers),
     "Every intermediate buffer is allocated around its uses, at full size.", (PLACED,),
 )  # fmt: skip
-_BLOCKS = Row(
+_BLOCKS = LoweringPass(
     "lower_blocks", _whatever(lower_blocks),
     "Axes are the values of loops and guards are conditions, so bounds can be derived.",
     (NO_BLOCKS,),
 )  # fmt: skip
-_SIMPLIFY = Row(
+_SIMPLIFY = LoweringPass(
     "simplify", _whatever(_simplified), "Conditions and indices are in normal form for compact."
 )
-_COMPACT = Row(
+_COMPACT = LoweringPass(
     "compact",
     _whatever(compact),
     "Each buffer is as large as the box that its scope touches.",
 )
-_SIMPLIFY_COMPACT = Row(
+_SIMPLIFY_COMPACT = LoweringPass(
     "simplify_compact", _whatever(_simplified), "Indices relative to those boxes are short again."
 )
 _EDGES = (
-    Row("hoist_init", _whatever(hoist_init),
+    LoweringPass("hoist_init", _whatever(hoist_init),
         "A reduction begins before its loop, so no iteration asks whether it is the first."),
-    Row("name_quotients", _whatever(name_quotients),
+    LoweringPass("name_quotients", _whatever(name_quotients),
         "Parts of fused indices have names, so guards over them can be decided."),
-    Row("partition", partition,
+    LoweringPass("partition", partition,
         "Main parts of loops have no guards; only the edges keep them."),
-    Row("promote", _whatever(promote),
+    LoweringPass("promote", _whatever(promote),
         "What a loop updates is in a register while the loop runs."),
 )  # fmt: skip
-_UNROLL = Row("unroll", choose_unrolling, "Loops over register tiles are marked to be written out.")
-_FLATTEN = Row(
+_UNROLL = LoweringPass(
+    "unroll", choose_unrolling, "Loops over register tiles are marked to be written out."
+)
+_FLATTEN = LoweringPass(
     "flatten",
     _whatever(flatten),
     "Buffers have one dimension; layouts are arithmetic.",
     (FLAT,),
 )
-_SIMPLIFY_FLAT = Row(
+_SIMPLIFY_FLAT = LoweringPass(
     "simplify_flat", _whatever(_simplified), "Addresses are in the form that the emitter matches."
 )
 
-PASSES: tuple[Row, ...] = (
+PASSES: tuple[LoweringPass, ...] = (
     _PLACE, _BLOCKS, _SIMPLIFY, _COMPACT, _SIMPLIFY_COMPACT, *_EDGES, _UNROLL, _FLATTEN,
     _SIMPLIFY_FLAT,
 )  # fmt: skip
 """What a function for a CPU goes through."""
 
-GPU_PASSES: tuple[Row, ...] = (
-    Row("mark_async_copies", _whatever(mark_async_copies),
+GPU_PASSES: tuple[LoweringPass, ...] = (
+    LoweringPass("mark_async_copies", _whatever(mark_async_copies),
         "Copies that may be asynchronous are marked, while blocks still tell what they copy."),
     _PLACE,
-    Row("bind_threads", _whatever(bind_threads),
+    LoweringPass("bind_threads", _whatever(bind_threads),
         "Each launch is one chain of thread loops around what every thread does."),
-    Row("combine_threads", _whatever(combine_threads),
+    LoweringPass("combine_threads", _whatever(combine_threads),
         "A reduction over threads is a partial result each and one exchange."),
     _BLOCKS, _SIMPLIFY, _COMPACT,
-    Row("assign_memory_scopes", assign_memory_scopes,
+    LoweringPass("assign_memory_scopes", assign_memory_scopes,
         "Every buffer of a launch is in registers, shared memory or the workspace."),
-    Row("compact_assigned", _whatever(compact),
+    LoweringPass("compact_assigned", _whatever(compact),
         "What became a thread's own is as large as one thread needs it."),
-    Row("close_gaps", _whatever(close_gaps),
+    LoweringPass("close_gaps", _whatever(close_gaps),
         "A thread's own buffers have no room for other threads' elements."),
-    Row("privatize", _whatever(privatize),
+    LoweringPass("privatize", _whatever(privatize),
         "What one thread alone touches is not in shared memory."),
     _SIMPLIFY_COMPACT, *_EDGES,
-    Row("pipeline_loops", pipeline_loops,
+    LoweringPass("pipeline_loops", pipeline_loops,
         "Copies for later iterations are started while a pipelined loop computes."),
-    Row("copy_at_once", copy_at_once,
+    LoweringPass("copy_at_once", copy_at_once,
         "Marked copies are asynchronous instructions where their place allows it."),
-    Row("narrow_shared", _whatever(narrow_shared),
+    LoweringPass("narrow_shared", _whatever(narrow_shared),
         "Shared buffers are allocated around their uses alone, so that they can share places."),
-    Row("place_barriers", _whatever(place_barriers),
+    LoweringPass("place_barriers", _whatever(place_barriers),
         "No thread touches what another one may still write or read."),
-    Row("lower_matrices", _whatever(lower_matrices),
+    LoweringPass("lower_matrices", _whatever(lower_matrices),
         "Matrix tiles are the words that each lane holds.", (NO_FRAGMENTS,)),
     _UNROLL, _FLATTEN, _SIMPLIFY_FLAT,
-    Row("strip_annotations", _whatever(strip_annotations),
+    LoweringPass("strip_annotations", _whatever(strip_annotations),
         "Notes for the passes above are gone."),
-    Row("check_limits", check_limits, "Every launch fits the GPU."),
+    LoweringPass("check_limits", check_limits, "Every launch fits the GPU."),
 )  # fmt: skip
 """What a function for a GPU goes through."""
 
 
-def rows(target: Target) -> tuple[Row, ...]:
+def rows(target: Target) -> tuple[LoweringPass, ...]:
     """Return the passes that a function for a target goes through, in order."""
     return GPU_PASSES if target.is_gpu else PASSES
 
@@ -150,7 +152,7 @@ def pipeline(target: Target) -> Pipeline[Func]:
     return Pipeline(tuple(Pass(row.name, partial(_run, row, target)) for row in rows(target)))
 
 
-def _run(row: Row, target: Target, func: Func) -> Func:
+def _run(row: LoweringPass, target: Target, func: Func) -> Func:
     return row.run(func, target)
 
 

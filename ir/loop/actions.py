@@ -80,6 +80,7 @@ class Compiler:
         return self.data[buffer]
 
     def bind(self, var: Var, values: Interval | None = None) -> int:
+        """Return a new slot for a variable, whose ``values`` are noted where they are known."""
         self.slots[var] = self.size
         if values is not None:
             self.ranges[var] = values
@@ -102,6 +103,7 @@ class Compiler:
     # Statements
 
     def stmt(self, s: Stmt) -> Action:
+        """Return the action of a statement."""
         match s:
             case Store():
                 return self.store(s)
@@ -122,11 +124,12 @@ class Compiler:
             case Intrinsic():
                 return self.intrinsic(s)
             case AllReduce():
-                raise UndefinedError("threads meet where there are none", "no launch", self.where)
+                raise UndefinedError("all_reduce outside of a GPU launch", "", self.where)
             case _:
                 assert_never(s)
 
     def store(self, s: Store) -> Action:
+        """Return the action of a store, boxed to the buffer's element type."""
         data, dtype = self.items(s.buffer), s.buffer.dtype
         at, value = self.offset(s.buffer, s.index), self.expr(s.value)
         if self.watch is not None:
@@ -144,6 +147,7 @@ class Compiler:
         return run
 
     def alloc(self, buffer: Buffer, body: Stmt) -> Action:
+        """Return the action of a body in which ``buffer`` starts unwritten."""
         size = math.prod(buffer.shape)
         data = self.data[buffer] = [None] * size
         action, watch = self.stmt(body), self.watch
@@ -157,6 +161,7 @@ class Compiler:
         return run
 
     def loop(self, s: For) -> Action:
+        """Return the action of a loop, watched where its iterations may run at once."""
         slot, extent = self.bind_loop(s)
         body = self.stmt(s.body)
         values = _numbers(extent, self.order if s.kind is Kind.PARALLEL else None)
@@ -174,13 +179,14 @@ class Compiler:
         """A tile form: matrices in, a matrix out."""
         row = TABLE.get(s.name)
         if row is None or row.tile is None or row.tile.meaning is None or len(s.writes) != 1:
-            raise UndefinedError(f"intrinsic {s.name} stands in no launch", "", self.where)
+            raise UndefinedError(f"intrinsic {s.name} is outside of a GPU launch", "", self.where)
         reads = [self.matrix(r) for r in s.reads]
         return self.written(s.writes[0], reads, row.tile.meaning, s.args)
 
     def written(
         self, r: Region, reads: list[Closure], meaning: Meaning, args: tuple[int, ...]
     ) -> Action:
+        """Return the action that writes ``meaning`` of the values of ``reads`` into a box."""
         data, box, watch, where = self.items(r.buffer), self.box(r), self.watch, self.where
         dtype, sums = to_numpy(r.buffer.dtype), self.sums.get(r.buffer, _NONE)
 
@@ -231,6 +237,7 @@ class Compiler:
         return run
 
     def block(self, s: Block) -> Action:
+        """Return the action of one instance of a block, its axes bound."""
         outside, self.where = self.where, f"block {s.name}"
         around = self.sums
         binds: list[tuple[int, Closure]] = []
@@ -266,11 +273,13 @@ class Compiler:
         return _bound(binds, action)
 
     def depends_on(self, e: Expr) -> frozenset[Var]:
+        """Return the variables of concurrent loops that a value depends on."""
         return frozenset().union(*(self.at_once.get(v, _NONE) for v in free_vars(e)))
 
     # Expressions
 
     def expr(self, e: Expr) -> Closure:
+        """Return the closure that computes an expression."""
         match e:
             case Var():
                 return _fetch(self.slots[e])
@@ -292,6 +301,7 @@ class Compiler:
                 assert_never(e)
 
     def load(self, buffer: Buffer, ix: tuple[Expr, ...]) -> Closure:
+        """Return the closure that reads an element; ``UndefinedError`` if nothing wrote it."""
         data, at, where = self.items(buffer), self.offset(buffer, ix), self.where
         if self.watch is not None:
             at = self.watch.reading(buffer, at, where, self.sums.get(buffer, _NONE))
@@ -369,7 +379,7 @@ def extents_of(r: Region, where: str) -> tuple[int, ...]:
 
 
 def _plain(e: Expr) -> bool:
-    """Whether the value of ``e`` is always a NumPy scalar of its own type."""
+    """True if the value of ``e`` is always a NumPy scalar of its own type."""
     match e:
         case Load():
             return True

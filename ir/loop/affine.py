@@ -1,7 +1,7 @@
 """Index expressions as linear forms, and the interval of values that one can take.
 
 A linear form is ``sum of coefficient * atom + constant``. An atom is a variable or whatever is not
-linear (a quotient, a remainder, a minimum, a load), kept as it stands.
+linear (a quotient, a remainder, a minimum, a load), kept unchanged.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def _wrap(k: int) -> int:
 
 
 def mentions(e: Expr, var: Var) -> bool:
-    """Whether ``var`` occurs in ``e``."""
+    """True if ``var`` occurs in ``e``."""
     match e:
         case Var():
             return e is var
@@ -148,7 +148,7 @@ def bounds_of(form: Linear, ranges: Ranges, splits: int = 3) -> Interval:
     """The interval of a linear form.
 
     A minimum, maximum or selection is opened into its cases at most ``splits`` deep, because what
-    stands beside it may cancel: ``i * 8 + min(8, 61 - i * 8)`` is at most 61.
+    is beside it may cancel: ``i * 8 + min(8, 61 - i * 8)`` is at most 61.
     """
     if splits and len(form.terms) > 1:
         for atom, k in form.terms.items():

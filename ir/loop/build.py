@@ -33,7 +33,7 @@ def as_int(e: Expr | int) -> int | None:
 
 
 def add(a: Expr | int, b: Expr | int) -> Expr:
-    """``a + b`` for indices; literals stand on the right and are gathered."""
+    """``a + b`` for indices; literals go to the right and are gathered."""
     a, b = as_expr(a), as_expr(b)
     x, y = as_int(a), as_int(b)
     if x is not None and y is not None:

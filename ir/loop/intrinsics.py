@@ -1,4 +1,4 @@
-"""What an ``Intrinsic`` may be: the operations of GPUs that are no loops over elements.
+"""The table of intrinsics: the operations of GPUs that are not loops over elements.
 
 An intrinsic has up to two forms. In a *tile* form, that of schedules, its operands are boxes in
 logical coordinates, the last two dimensions a matrix; one warp does it, and what it means is a
@@ -32,7 +32,7 @@ BLOCK = 0  # threads of a form: all of the block
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A box: the extents of its last dimensions, those before being 1, and where it may stand.
+    """A box: the extents of its last dimensions, those before being 1, and the scopes it may be in.
 
     ``dtypes`` of None are any; ``bytes`` is the size of a box of any shape.
     """
@@ -48,7 +48,7 @@ class Operand:
         return f"{size} in {' or '.join(s.value for s in self.scopes)}"
 
     def takes(self, r: Region) -> bool:
-        """Whether a region of constant extents fits."""
+        """True if a region of constant extents fits."""
         extents = [as_int(x.extent) or 0 for x in r.ranges]
         b = r.buffer
         if b.scope not in self.scopes or (self.dtypes and b.dtype not in self.dtypes):
@@ -69,7 +69,7 @@ class Signature:
     alike: bool = False
 
     def takes(self, s: Intrinsic) -> bool:
-        """Whether a call fits."""
+        """True if a call fits."""
         pairs = ((self.writes, s.writes), (self.reads, s.reads))
         if s.args != self.args or any(len(a) != len(b) for a, b in pairs):
             return False
@@ -80,7 +80,7 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How an intrinsic is called at one level.
+    """The operands and the meaning of an intrinsic at one level.
 
     ``threads`` do it together: 1, the neighbours of a warp, those of several warps, or ``BLOCK``.
     """
@@ -91,7 +91,7 @@ class Form:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class IntrinsicDef:
     """An intrinsic. ``sm`` is the least architecture; ``exact`` ones exist on that number alone."""
 
     name: str
@@ -102,7 +102,7 @@ class Row:
     matrix: Matrix | None = None
 
     def on(self, gpu: Gpu) -> bool:
-        """Whether an architecture has it."""
+        """True if an architecture has it."""
         return gpu.exact and gpu.sm == self.sm if self.exact else gpu.sm >= self.sm
 
     def form(self, s: Intrinsic) -> Form | None:
@@ -179,7 +179,7 @@ def _copy(source: Array, *args: int) -> Array:
 
 
 def multiply(c: Array, a: Array, b: Array, a_transposed: int, b_transposed: int) -> Array:
-    """``c + a b``, where b stands as [n, k] unless transposed; products of integers are exact."""
+    """``c + a b``, where b is [n, k] unless transposed; products of integers are exact."""
     left = (a.T if a_transposed else a).astype(c.dtype)
     right = (b if b_transposed else b.T).astype(c.dtype)
     return np.asarray(c + left @ right, c.dtype)
@@ -214,7 +214,7 @@ def _stores() -> Form:
     return Form((Signature((), (to,), (of,), alike=True),), WARP, _copy)
 
 
-def _product(name: str, x: Matrix) -> Row:
+def _product(name: str, x: Matrix) -> IntrinsicDef:
     c = Operand(_WARP, (x.m, x.n), (x.sums,))
     tiles = []
     for turned in product((0, 1), (0, 1)):
@@ -226,7 +226,9 @@ def _product(name: str, x: Matrix) -> Row:
     own = Operand(_REGISTER, (x.words[2],), (x.sums,))
     a, b = (Operand(_REGISTER, (words,), (u32,)) for words in x.words[:2])
     lanes = Signature((), (own,), (own, a, b))
-    return Row(name, 80, Form(tuple(tiles), WARP, multiply), Form((lanes,), WARP), matrix=x)
+    return IntrinsicDef(
+        name, 80, Form(tuple(tiles), WARP, multiply), Form((lanes,), WARP), matrix=x
+    )
 
 
 def _copy_async(filled: bool) -> Form:
@@ -250,28 +252,28 @@ def _waits(most: int) -> Form:
 
 _EMPTY = (Signature(),)
 _ROWS = (
-    Row("zero_matrix", 80, tile=_zeros()),
-    Row("load_matrix_a", 80, tile=_loads(16)),
-    Row("load_matrix_b", 80, tile=_loads(16)),
+    IntrinsicDef("zero_matrix", 80, tile=_zeros()),
+    IntrinsicDef("load_matrix_a", 80, tile=_loads(16)),
+    IntrinsicDef("load_matrix_b", 80, tile=_loads(16)),
     _product("mma.m16n8k16.f16.f32", Matrix(16, 8, 16, f16, f32)),
     _product("mma.m16n8k16.bf16.f32", Matrix(16, 8, 16, bf16, f32)),
     _product("mma.m16n8k8.tf32.f32", Matrix(16, 8, 8, f32, f32)),
     _product("mma.m16n8k32.s8.s32", Matrix(16, 8, 32, s8, s32)),
-    Row("store_matrix", 80, tile=_stores()),
-    Row("barrier", 75, lane=Form(_EMPTY, BLOCK)),
-    Row("warp_barrier", 75, lane=Form(_EMPTY, WARP)),
-    Row("copy_async", 80, lane=_copy_async(filled=False)),
-    Row("copy_async_zfill", 80, lane=_copy_async(filled=True)),
-    Row("commit_async", 80, lane=Form(_EMPTY, 1)),
-    Row("wait_async", 80, lane=_waits(15)),
+    IntrinsicDef("store_matrix", 80, tile=_stores()),
+    IntrinsicDef("barrier", 75, lane=Form(_EMPTY, BLOCK)),
+    IntrinsicDef("warp_barrier", 75, lane=Form(_EMPTY, WARP)),
+    IntrinsicDef("copy_async", 80, lane=_copy_async(filled=False)),
+    IntrinsicDef("copy_async_zfill", 80, lane=_copy_async(filled=True)),
+    IntrinsicDef("commit_async", 80, lane=Form(_EMPTY, 1)),
+    IntrinsicDef("wait_async", 80, lane=_waits(15)),
     *(
-        Row(f"ldmatrix.x{words}{turned}", 75, lane=_ldmatrix(words))
+        IntrinsicDef(f"ldmatrix.x{words}{turned}", 75, lane=_ldmatrix(words))
         for words in (1, 2, 4)
         for turned in ("", ".trans")
     ),
 )
 
-TABLE: Mapping[str, Row] = MappingProxyType({row.name: row for row in _ROWS})
+TABLE: Mapping[str, IntrinsicDef] = MappingProxyType({row.name: row for row in _ROWS})
 """Every intrinsic by name."""
 
 

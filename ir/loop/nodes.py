@@ -1,7 +1,7 @@
 """Loop IR: what a loop nest is made of.
 
 A function works on buffers. Its body is a tree of loops, blocks and stores. Before scheduling and
-through it, every store stands in a *block*: a unit of work over named axes, with its reads and
+through it, every store is in a *block*: a unit of work over named axes, with its reads and
 writes declared, so that a rewrite of the loops around it need not look inside. Lowering opens the
 blocks and flattens the buffers; what is left is plain loops.
 
@@ -94,6 +94,7 @@ class Load:
 
     @property
     def dtype(self) -> DType:
+        """The element type of the buffer."""
         return self.buffer.dtype
 
 
@@ -101,7 +102,7 @@ Expr: TypeAlias = Var | Const | Op | Cast | Load
 
 
 class Scope(Enum):
-    """Where a buffer lives."""
+    """The memory that a buffer lives in."""
 
     GLOBAL = "global"  # memory: an argument, the arena, or a thread's own scratch
     REGISTER = "register"  # registers of one thread; every index is constant once unrolled
@@ -113,10 +114,10 @@ class Scope(Enum):
 class Buffer:
     """A row-major array. ``shape`` extents are ints, or expressions over symbols.
 
-    Where it stands in shared memory, two things keep threads off each other's banks. ``align`` is
+    In shared memory, two things keep threads off each other's banks. ``align`` is
     (dimension, factor, offset): that dimension's stride is the least one, not below the dense one,
     that is ``offset`` modulo ``factor``, in elements. ``swizzle`` n (2, 4 or 8) permutes the chunks
-    of ``CHUNK`` bytes of the last dimension: chunk c of row r stands at
+    of ``CHUNK`` bytes of the last dimension: chunk c of row r is at
     c xor ((r // (8 // n)) mod n). Neither changes what an index means; flattening applies them.
     """
 
@@ -148,7 +149,7 @@ class Region:
 
 
 class Kind(Enum):
-    """How the iterations of a loop run."""
+    """The order in which the iterations of a loop run, and on what."""
 
     SERIAL = "range"  # in order
     PARALLEL = "parallel"  # in any order, by several threads
@@ -165,11 +166,11 @@ THREADS = (
     "threadIdx.y",
     "threadIdx.x",
 )
-"""What ``For.thread`` may be, in the order in which a kernel's loops stand once lowered."""
+"""The values of ``For.thread``, in the order in which a kernel's loops are nested once lowered."""
 
 
 class AxisKind(Enum):
-    """What a block's axis ranges over."""
+    """The role of a block's axis."""
 
     SPATIAL = "spatial"
     REDUCE = "reduce"

@@ -96,7 +96,7 @@ def show(node: Node) -> str:
     """The text of a function or statement (lines end in a newline), or of an expression."""
     if not isinstance(node, Expr):
         return "".join(f"{text}\n" for text, _ in lines(node))
-    return _Writer().expr(node)
+    return _LoopPrinter().expr(node)
 
 
 def lines(node: Func | Stmt) -> list[Line]:
@@ -104,7 +104,7 @@ def lines(node: Func | Stmt) -> list[Line]:
 
     A line that begins none, such as ``reads(...)`` or ``else:``, comes with None.
     """
-    writer = _Writer()
+    writer = _LoopPrinter()
     if isinstance(node, Func):
         writer.func(node)
     else:
@@ -112,7 +112,7 @@ def lines(node: Func | Stmt) -> list[Line]:
     return writer.lines
 
 
-class _Writer:
+class _LoopPrinter:
     """Collects lines; remembers the name of every variable and buffer."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Which box of a buffer a statement touches while its own loops run over their whole range.
+"""The box of a buffer that a statement touches while its own loops run over their whole range.
 
 A box has, per dimension, a start over the variables from outside the statement and a constant
 extent. It covers every access, those under a guard or in a selection too, and may be too large:
@@ -207,6 +207,7 @@ class Spans:
         return total
 
     def of_atom(self, e: Expr) -> Span | None:
+        """Return the values of an atom, or None where they are unknown."""
         if isinstance(e, Var) and e in self.inner:
             low, high = self.inner[e]
             return Span(Linear({}, low), high - low) if high < HIGH else None

@@ -84,7 +84,7 @@ def operation(name: str, dtypes: tuple[DType, ...], args: tuple[Closure, ...]) -
 
 
 def _native(dtype: DType) -> bool:
-    """Whether NumPy scalars of this type compute as the table says."""
+    """True if NumPy scalars of this type compute as the table says."""
     return dtype.kind in ("float", "signed", "unsigned") and dtype.bits >= 32
 
 

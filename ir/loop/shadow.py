@@ -20,7 +20,7 @@ SHARED_UNIT = 128  # each array of shared memory begins at a multiple of this ma
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class ThreadAccess:
     """One access: by which thread of which block, after how many barriers, in which statement."""
 
     block: tuple[int, ...]
@@ -30,8 +30,8 @@ class Access:
     warp_barriers: int
     statement: str
 
-    def before(self, other: Access) -> bool:
-        """Whether a barrier stands between this and a later access, or one thread did both."""
+    def before(self, other: ThreadAccess) -> bool:
+        """True if a barrier is between this and a later access, or one thread did both."""
         if self.block != other.block:
             return False
         if self.thread == other.thread or self.barriers != other.barriers:
@@ -41,15 +41,15 @@ class Access:
 
 @dataclass(slots=True)
 class _Seen:
-    """What is known of an element: its last writer and up to two readers since."""
+    """The last writer of an element, and up to two readers since."""
 
-    writer: Access | None = None
-    readers: list[Access] = field(default_factory=list)
-    copier: Access | None = None
+    writer: ThreadAccess | None = None
+    readers: list[ThreadAccess] = field(default_factory=list)
+    copier: ThreadAccess | None = None
 
 
 def shared_offsets(s: Stmt) -> dict[Buffer, int]:
-    """Where the shared arrays under ``s`` begin: one after the other as they enclose each other."""
+    """Return the byte offsets of the shared arrays under ``s``: consecutive as they are nested."""
     found: dict[Buffer, int] = {}
 
     def visit(x: Stmt, free: int) -> None:
@@ -128,13 +128,14 @@ class Shadow:
             self.seen[place].copier = None
         self.write(buffer, position, statement)
 
-    def now(self, statement: str) -> Access:
+    def now(self, statement: str) -> ThreadAccess:
+        """Return an access of the running thread by a statement."""
         warp = self.thread // 32
         at = self.warp_barriers.get(warp, 0)
-        return Access(self.block, self.thread, warp, self.barriers, at, statement)
+        return ThreadAccess(self.block, self.thread, warp, self.barriers, at, statement)
 
     def places(self, buffer: Buffer, position: int) -> list[Place]:
-        """Where an element is kept; nothing of a thread's own memory."""
+        """Return the places that keep an element; none for a thread's own memory."""
         if buffer in self.own or buffer.scope not in (Scope.SHARED, Scope.GLOBAL):
             return []
         if buffer not in self.offsets:
@@ -147,8 +148,8 @@ class Shadow:
         self,
         buffer: Buffer,
         position: int,
-        now: Access,
-        others: tuple[Access | None, ...],
+        now: ThreadAccess,
+        others: tuple[ThreadAccess | None, ...],
         verb: str,
     ) -> None:
         """``others``: a copy under way, the last writer, readers."""
@@ -162,7 +163,7 @@ class Shadow:
             why += f"in `{other.statement}`"
             raise UndefinedError(what, why, hint=_remedy(now, other, under_way=n == 0))
 
-    def name(self, a: Access, beside: Access) -> str:
+    def name(self, a: ThreadAccess, beside: ThreadAccess) -> str:
         """``thread 3`` or ``thread (3, 1, 0)``, with its block where two blocks meet."""
         place, rest = [], a.thread
         for n in self.extents:
@@ -173,15 +174,15 @@ class Shadow:
         return text if a.block == beside.block else f"{text} of block {list(a.block)}"
 
 
-def _kept(readers: list[Access], now: Access) -> list[Access]:
+def _kept(readers: list[ThreadAccess], now: ThreadAccess) -> list[ThreadAccess]:
     """Up to two readers, of two blocks or two threads, that a writer may still meet."""
     rest = [r for r in readers if r.block != now.block or not r.before(now)]
     return [*rest[:1], now]
 
 
-def _remedy(now: Access, other: Access, under_way: bool) -> str:
+def _remedy(now: ThreadAccess, other: ThreadAccess, under_way: bool) -> str:
     if under_way:
         return "the copy is not waited for"
     if now.block != other.block:
         return "blocks of one launch cannot wait for each other"
-    return "no barrier stands in between"
+    return "there is no barrier in between"

@@ -2,7 +2,7 @@
 
 The normal form of an index expression is the linear form of ``affine``; that of a comparison is
 ``lt``, ``eq`` or ``ne`` with what is common to both sides cancelled. Arithmetic on other element
-types is left as it stands: it wraps, or rounds.
+types is left unchanged: it wraps, or rounds.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def simplify(e: Expr, ranges: Ranges) -> Expr:
 
 
 def prove(cond: Expr, ranges: Ranges) -> bool | None:
-    """Whether a condition always (True) or never (False) holds; None where that is unknown."""
+    """Return True if a condition always holds, False if it never does, None if unknown."""
     result = Simplifier(ranges).expr(cond)
     return bool(result.value) if isinstance(result, Const) else None
 
@@ -289,6 +289,7 @@ class Simplifier:
                 return _with_args(e, args)
 
     def negation(self, a: Expr, e: Op) -> Expr:
+        """Return ``not a``; ``e`` is that node before its operand was simplified."""
         match a:
             case Const(value=value):
                 return FALSE if value else TRUE
@@ -326,6 +327,7 @@ class Simplifier:
         return _ordered("lt", form)
 
     def equality(self, name: str, form: Linear) -> Expr:
+        """Return ``form == 0`` or ``form != 0``, divided by what its coefficients share."""
         form = _sorted(form)
         low, high = bounds_of(form, self.ranges)
         g = gcd(*form.terms.values())
@@ -338,10 +340,11 @@ class Simplifier:
         return _ordered(name, form)
 
     def may_wrap(self, *forms: Linear) -> bool:
-        """Whether s64 data of unknown size takes part: then differences may overflow."""
+        """True if s64 data of unknown size takes part: then differences may overflow."""
         return any(self.is_data(a) for form in forms for a in form.terms)
 
     def is_data(self, e: Expr) -> bool:
+        """True if an atom is s64 data of unknown size rather than index arithmetic."""
         match e:
             case Var():
                 return self.ranges.get(e) == ANYTHING
@@ -382,7 +385,7 @@ def _sorted(form: Linear) -> Linear:
 
 
 def _ordered(name: str, form: Linear) -> Expr:
-    """``form name 0`` with nothing negative on either side; a literal stands on the right."""
+    """``form name 0`` with nothing negative on either side; a literal is on the right."""
     plus = Linear({a: k for a, k in form.terms.items() if k > 0})
     minus = Linear({a: -k for a, k in form.terms.items() if k < 0})
     if not plus.terms and name != "lt":
@@ -398,20 +401,20 @@ def simplify_stmt(s: Stmt, ranges: Ranges = MappingProxyType({})) -> Stmt:
     ``ranges`` are those of the variables and symbols from outside. What has nothing to do becomes
     the empty ``Seq``. A thread-bound loop stays, whatever its extent. Same object if unchanged.
     """
-    return _Nest(dict(ranges)).stmt(s)
+    return _NestSimplifier(dict(ranges)).stmt(s)
 
 
-class _Nest:
+class _NestSimplifier:
     """Walks a nest with the ranges of all variables that are in scope."""
 
     def __init__(self, ranges: dict[Var, Interval]) -> None:
         self.ranges = ranges
         self.simple = Simplifier(ranges)
 
-    def under(self, cond: Expr | None) -> _Nest:
+    def under(self, cond: Expr | None) -> _NestSimplifier:
         """The same, knowing that ``cond`` holds."""
         refined = self.ranges if cond is None else refine(self.ranges, cond)
-        return self if refined is self.ranges else _Nest(dict(refined))
+        return self if refined is self.ranges else _NestSimplifier(dict(refined))
 
     def stmt(self, s: Stmt) -> Stmt:
         match s:
@@ -478,7 +481,7 @@ class _Nest:
             return EMPTY
         guard = None if guard == TRUE else guard
         inside = self.under(guard)
-        inside = _Nest(dict(inside.ranges)) if inside is self else inside
+        inside = _NestSimplifier(dict(inside.ranges)) if inside is self else inside
         for a in axes:
             low, high = inside.ranges[a.var]
             low, high = max(low, 0), min(high, a.extent - 1)

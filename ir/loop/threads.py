@@ -120,6 +120,7 @@ class ThreadCompiler(Compiler):
         return lambda env: data
 
     def alloc(self, buffer: Buffer, body: Stmt) -> Action:
+        """Return the action of a body in which each thread makes the buffer anew."""
         slot, make = self.make(buffer)
         action = self.stmt(body)
 
@@ -130,6 +131,7 @@ class ThreadCompiler(Compiler):
         return run
 
     def store(self, s: Store) -> Action:
+        """Return the action of a store, which the shadow memory sees."""
         data, at, value = self.held(s.buffer), self.offset(s.buffer, s.index), self.expr(s.value)
         buffer, dtype, shadow, text = s.buffer, s.buffer.dtype, self.shadow, _text(s)
 
@@ -142,10 +144,12 @@ class ThreadCompiler(Compiler):
         return run
 
     def stmt(self, s: Stmt) -> Action:
+        """Return the action of a statement, whose text names it in errors."""
         self.where = _text(s)
         return super().stmt(s)
 
     def load(self, buffer: Buffer, ix: tuple[Expr, ...]) -> Closure:
+        """Return the closure that reads an element, which the shadow memory sees."""
         data, at, where = self.held(buffer), self.offset(buffer, ix), self.where
         shadow = self.shadow
 
@@ -159,7 +163,7 @@ class ThreadCompiler(Compiler):
         return run
 
     def unwritten(self, buffer: Buffer, position: int, where: str) -> Any:
-        """Stands for a value that was never written; where others may write, an error later."""
+        """Return a placeholder for a value never written; where others may write, fail later."""
         error = unwritten(buffer, position, where)
         if self.shadow is None or not self.shadow.places(buffer, position):
             raise error
@@ -197,6 +201,7 @@ class ThreadCompiler(Compiler):
     # Asynchronous copies
 
     def intrinsic(self, s: Intrinsic) -> Action:
+        """Return the action of an asynchronous copy, its commit or its wait, for one thread."""
         me = self.me
         match s.name:
             case "copy_async" | "copy_async_zfill":
@@ -252,6 +257,7 @@ class ThreadCompiler(Compiler):
         return begin
 
     def bytes_copied(self, s: Intrinsic, where: str) -> Closure:
+        """Return the closure that counts the bytes that a copy reads."""
         if len(s.reads) == 1:
             whole = s.args[0]
             return lambda env: whole
@@ -261,6 +267,7 @@ class ThreadCompiler(Compiler):
     # What threads do together
 
     def together(self, s: Intrinsic) -> Callable[[list[Thread]], None]:
+        """Return the action of an intrinsic on the threads that do it together."""
         shadow, row = self.shadow, TABLE[s.name]
         if s.name.startswith("ldmatrix"):
             return self.whole_warps(s, self.load_matrices(s))
@@ -278,6 +285,8 @@ class ThreadCompiler(Compiler):
     def whole_warps(
         self, s: Intrinsic, act: Callable[[list[Thread]], None]
     ) -> Callable[[list[Thread]], None]:
+        """Return ``act``, which refuses threads that are not a whole warp."""
+
         def run(threads: list[Thread]) -> None:
             if len(threads) != 32:
                 why = f"the last one has {len(threads)} threads"
@@ -287,7 +296,7 @@ class ThreadCompiler(Compiler):
         return run
 
     def load_matrices(self, s: Intrinsic) -> Callable[[list[Thread]], None]:
-        """Each row is read on behalf of other threads, too: a neighbour stands for them."""
+        """Return the action; a row is read for other threads, too: a neighbour represents them."""
         words, turned = extents_of(s.writes[0], s.name)[0], s.name.endswith(".trans")
         read, write = self.reader(s.reads[0], _text(s)), self.writer(s.writes[0])
 
@@ -303,6 +312,7 @@ class ThreadCompiler(Compiler):
         return run
 
     def multiply(self, s: Intrinsic) -> Callable[[list[Thread]], None]:
+        """Return the action of a matrix product on the fragments of a warp's threads."""
         matrix = TABLE[s.name].matrix
         assert matrix is not None
         reads, write = [self.reader(r, _text(s)) for r in s.reads], self.writer(s.writes[0])
@@ -315,7 +325,7 @@ class ThreadCompiler(Compiler):
         return run
 
     def as_thread(self, thread: Thread, read: Closure, env: Env) -> Any:
-        """What ``read`` gives, the access being that thread's."""
+        """Return what ``read`` gives, the access being that thread's."""
         if self.shadow is not None:
             self.shadow.thread = thread.number
         return read(env)

@@ -117,7 +117,7 @@ class _Checker:
             case Seq(stmts=stmts):
                 for x in stmts:
                     if isinstance(x, Seq):
-                        self.fail("a Seq stands directly in a Seq", "", "build it with visit.seq")
+                        self.fail("a Seq is directly in a Seq", "", "build it with visit.seq")
                     self.stmt(x)
             case For():
                 self.loop(s)
@@ -160,7 +160,7 @@ class _Checker:
             self.fail(f"intrinsic {s.name} is called amiss", why)
         tile = INTRINSICS[s.name].form(s) is INTRINSICS[s.name].tile
         if tile and "threadIdx.x" in self.threads:
-            self.fail("it stands in a loop over threadIdx.x", "a whole warp does it together")
+            self.fail("it is in a loop over threadIdx.x", "a whole warp does it together")
         self.path.pop()
 
     def all_reduce(self, s: AllReduce) -> None:
@@ -274,7 +274,7 @@ class _Checker:
                     self.fail(f"its body {verb} {show_region(box)}", f"not among its {verb}")
 
     def contains(self, outer: Region, inner: Region) -> bool:
-        """Whether the box lies in the declared region; a whole dimension contains anything."""
+        """True if the box lies in the declared region; a whole dimension contains anything."""
         for x, y, size in zip(outer.ranges, inner.ranges, outer.buffer.shape, strict=True):
             if as_int(x.start) == 0 and as_int(x.extent) == size:
                 continue

@@ -127,7 +127,7 @@ def _map_block(s: Block, f: StmtFn, g: ExprFn) -> Block:
 
 
 def seq(*stmts: Stmt) -> Stmt:
-    """Statements in order, flat; a single one stands alone."""
+    """Return statements in order, flat; a single one as itself."""
     flat: list[Stmt] = []
     for s in stmts:
         flat.extend(s.stmts if isinstance(s, Seq) else (s,))
@@ -159,7 +159,7 @@ def walk(s: Stmt) -> Iterator[Stmt]:
 
 
 def exprs(s: Stmt) -> tuple[Expr, ...]:
-    """The expressions that stand directly in ``s`` (a block's regions included)."""
+    """Return the expressions directly in ``s`` (a block's regions included)."""
     match s:
         case Store(index=index, value=value):
             return (*index, value)
@@ -212,7 +212,7 @@ def substitute(s: Stmt, by: Mapping[Var, Expr]) -> Stmt:
 
 
 def replace_buffers(s: Stmt, by: Mapping[Buffer, Buffer]) -> Stmt:
-    """``s`` with buffers replaced wherever they stand; indices stay."""
+    """Return ``s`` with buffers replaced wherever they occur; indices stay."""
 
     def expr(e: Expr) -> Expr:
         e = map_expr(e, expr)
@@ -244,7 +244,7 @@ def free_vars(e: Expr) -> frozenset[Var]:
 
 
 def equal(a: Func | Stmt | Expr, b: Func | Stmt | Expr) -> bool:
-    """Whether ``a`` and ``b`` are the same program up to renaming variables and buffers.
+    """True if ``a`` and ``b`` are the same program up to renaming variables and buffers.
 
     NaN literals are equal to each other, and 0.0 differs from -0.0.
     """

@@ -1,4 +1,4 @@
-"""What the 32 threads of a warp do together, on arrays with a row for each: matrix operations."""
+"""Matrix operations that the 32 threads of a warp do together, on arrays with a row for each."""
 
 from __future__ import annotations
 

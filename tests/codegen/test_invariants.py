@@ -8,7 +8,7 @@ import pytest
 
 from nestwright.codegen.lower import pipeline
 from nestwright.codegen.lower.invariants import FLAT, NO_BLOCKS, PLACED
-from nestwright.codegen.lower.pipeline import GPU_PASSES, PASSES, Row, lower, rows
+from nestwright.codegen.lower.pipeline import GPU_PASSES, PASSES, LoweringPass, lower, rows
 from nestwright.ir.loop.nodes import Func
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.passes import BrokenPassError, Timing
@@ -77,7 +77,7 @@ def test_instruments_see_every_pass() -> None:
 @pytest.mark.parametrize(
     "row", {r.name: r for r in (*PASSES, *GPU_PASSES)}.values(), ids=lambda r: r.name
 )
-def test_every_row_says_what_holds_after_it(row: Row) -> None:
+def test_every_row_says_what_holds_after_it(row: LoweringPass) -> None:
     assert row.then.endswith(".") and len(row.then) < 100
 
 

@@ -2,7 +2,7 @@
 
 ``for v in vectorize(8): S[.., v] = G[.., v]``  ->  ``copy_async(S[.., 0:8], G[.., 0:8])``; with a
 value of ``select(inside, G[..], 0)`` the copy fills with zeros. What is not a stretch of 4, 8 or 16
-bytes that stands at a multiple of its size stays as it is.
+bytes that begins at a multiple of its size stays as it is.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def strip_annotations(func: Func) -> Func:
 
 
 def is_async(s: Stmt) -> bool:
-    """Whether any copy in ``s`` is under way when ``s`` is done."""
+    """True if a copy in ``s`` is still under way when ``s`` is done."""
     return any(isinstance(x, Intrinsic) and x.name.startswith("copy_async") for x in walk(s))
 
 

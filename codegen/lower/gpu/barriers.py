@@ -40,7 +40,7 @@ from ....ir.loop.visit import exprs, free_vars, map_stmt, seq, substitute_expr, 
 from ..passes.layout import elements
 from ..passes.rebuild import with_body
 from .bind import thread_loops, written
-from .footprints import Access, Conflict, Threads
+from .footprints import BlockThreads, Conflict, ElementAccess
 
 SHORT = 6  # iterations of a loop that are compared pair by pair
 BARRIER, WARP_BARRIER = Intrinsic("barrier"), Intrinsic("warp_barrier")
@@ -54,13 +54,13 @@ class Touch:
     ``apart`` says that a barrier of the warp does. ``place`` are the bytes of shared memory.
     """
 
-    access: Access
+    access: ElementAccess
     place: tuple[int, int] | None
     apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class SyncSpan:
     """A statement with its barriers: what it touches before the first one and after the last one.
 
     ``waits`` says that every thread surely comes by one.
@@ -85,7 +85,7 @@ def place_barriers(func: Func) -> Func:
 
 def _in_launch(s: Stmt, name: str) -> Stmt:
     indices = {x.thread: (x.var, as_int(x.extent) or 1) for x in thread_loops(s)}
-    threads = Threads(tuple(indices.get(f"threadIdx.{d}", (None, 1)) for d in "xyz"))
+    threads = BlockThreads(tuple(indices.get(f"threadIdx.{d}", (None, 1)) for d in "xyz"))
     if threads.count == 1:
         return s
     body = s
@@ -105,7 +105,7 @@ def _in_launch(s: Stmt, name: str) -> Stmt:
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """What stands around a statement: loops, conditions, named values, bytes of shared memory."""
+    """The surroundings of a statement: loops, conditions, named values, bytes of shared memory."""
 
     loops: tuple[tuple[Var, int], ...] = ()
     guards: tuple[Expr, ...] = ()
@@ -124,15 +124,15 @@ class _Placer:
     def __init__(
         self,
         name: str,
-        threads: Threads,
+        threads: BlockThreads,
         tracked: frozenset[Buffer],
         ranges: dict[Var, tuple[int, int]],
     ) -> None:
         self.name, self.threads, self.tracked, self.ranges = name, threads, tracked, ranges
         self.lanes = frozenset(v for v, _ in threads.vars if v is not None)
-        self.met: dict[tuple[Access, Access, int], Conflict] = {}
+        self.met: dict[tuple[ElementAccess, ElementAccess, int], Conflict] = {}
 
-    def stmt(self, s: Stmt, c: _Context) -> Span:
+    def stmt(self, s: Stmt, c: _Context) -> SyncSpan:
         match s:
             case Seq():
                 return self.sequence(s, c)
@@ -153,19 +153,19 @@ class _Placer:
             case Alloc(body=body):
                 return self.under(s, self.stmt(body, c), (), c)
             case Intrinsic(name="barrier"):
-                return Span(s, waits=True)
+                return SyncSpan(s, waits=True)
             case _:
                 return self.leaf(s, c)
 
-    def under(self, s: Stmt, inner: Span, also: tuple[Expr, ...], c: _Context) -> Span:
+    def under(self, s: Stmt, inner: SyncSpan, also: tuple[Expr, ...], c: _Context) -> SyncSpan:
         """``s`` around a body that is done; it reads ``also`` before."""
         assert isinstance(s, Let | Alloc)
         first = self.loads(also, c)
         new = s if inner.stmt is s.body else replace(s, body=inner.stmt)
         tail = inner.tail if inner.waits else (*first, *inner.tail)
-        return Span(new, (*first, *inner.head), tail, inner.waits)
+        return SyncSpan(new, (*first, *inner.head), tail, inner.waits)
 
-    def leaf(self, s: Stmt, c: _Context) -> Span:
+    def leaf(self, s: Stmt, c: _Context) -> SyncSpan:
         found = list(self.loads(exprs(s), c))
         match s:
             case Store(buffer=b, index=at):
@@ -176,7 +176,7 @@ class _Placer:
                         found += self.touch(r.buffer, r.ranges, write, c)
             case AllReduce():
                 pass
-        return Span(s, tuple(found), tuple(found))
+        return SyncSpan(s, tuple(found), tuple(found))
 
     def loads(self, es: tuple[Expr, ...], c: _Context) -> tuple[Touch, ...]:
         found: list[Touch] = []
@@ -195,10 +195,10 @@ class _Placer:
         sizes = tuple(1 if element else as_int(r.extent) or 1 for r in at)
         starts = tuple(c.value(r.start) for r in at)
         guards = tuple(map(c.value, c.guards))
-        access = Access(b, starts, sizes, write, c.loops, guards)
+        access = ElementAccess(b, starts, sizes, write, c.loops, guards)
         return (Touch(access, dict(c.places).get(b)),)
 
-    def sequence(self, s: Seq, c: _Context) -> Span:
+    def sequence(self, s: Seq, c: _Context) -> SyncSpan:
         done: list[Stmt] = []
         head: tuple[Touch, ...] = ()
         pending: tuple[Touch, ...] = ()
@@ -218,9 +218,9 @@ class _Placer:
             pending = span.tail if span.waits else (*pending, *span.tail)
             waits = waits or span.waits
         same = len(done) == len(s.stmts) and all(map(operator.is_, done, s.stmts))
-        return Span(s if same else seq(*done), head, pending, waits)
+        return SyncSpan(s if same else seq(*done), head, pending, waits)
 
-    def loop(self, s: For, c: _Context) -> Span:
+    def loop(self, s: For, c: _Context) -> SyncSpan:
         low, high = bounds(s.extent, self.ranges)
         self.ranges[s.var] = (0, max(high - 1, 0))
         inner = replace(c, loops=(*c.loops, (s.var, max(high, 1))))
@@ -237,10 +237,10 @@ class _Placer:
         first = self.loads((s.extent,), c)
         new = s if body is s.body else replace(s, body=body)
         if waits and low < 1:
-            return Span(new, (*first, *head), (*first, *head, *tail), False)
-        return Span(new, (*first, *head), tail if waits else (*first, *tail), waits)
+            return SyncSpan(new, (*first, *head), (*first, *head, *tail), False)
+        return SyncSpan(new, (*first, *head), tail if waits else (*first, *tail), waits)
 
-    def carried(self, var: Var, extent: int, span: Span, depth: int) -> Conflict:
+    def carried(self, var: Var, extent: int, span: SyncSpan, depth: int) -> Conflict:
         """Who may meet when one iteration of a loop follows on another.
 
         Iterations of short loops are looked at pair by pair; where each of them waits, neighbours.
@@ -261,11 +261,11 @@ class _Placer:
                 break
         return worst
 
-    def branch(self, s: If, c: _Context) -> Span:
+    def branch(self, s: If, c: _Context) -> SyncSpan:
         cond = c.value(s.cond)
         then = self.stmt(s.then, replace(c, guards=(*c.guards, cond)))
         no = replace(c, guards=(*c.guards, op("not", cond)))
-        other = Span(Seq(())) if s.orelse is None else self.stmt(s.orelse, no)
+        other = SyncSpan(Seq(())) if s.orelse is None else self.stmt(s.orelse, no)
         orelse = None if s.orelse is None else other.stmt
         waits = _waits(then.stmt) or _waits(other.stmt)
         if waits and not self.is_uniform(s.cond, c):
@@ -277,7 +277,7 @@ class _Placer:
         tail = (*then.tail, *other.tail)
         if waits and not surely:
             tail += (*then.head, *other.head)
-        return Span(
+        return SyncSpan(
             new, (*first, *then.head, *other.head), tail if surely else (*first, *tail), surely
         )
 
@@ -291,7 +291,7 @@ class _Placer:
         return then if s.orelse is None else seq(then, _under(op("not", s.cond), s.orelse))
 
     def is_uniform(self, e: Expr, c: _Context) -> bool:
-        """Whether all threads of a block find the same value."""
+        """True if all threads of a block find the same value."""
         e = c.value(e)
         names = free_vars(e)
         return not _loads(e) and names <= self.ranges.keys() - self.lanes
@@ -305,7 +305,7 @@ class _Placer:
         )
 
     def meeting(self, before: tuple[Touch, ...], after: tuple[Touch, ...], depth: int) -> Conflict:
-        """How far apart the threads are that may meet when ``after`` follows on ``before``."""
+        """Return how far apart the threads are that may meet when ``after`` follows ``before``."""
         worst = Conflict.NONE
         for x in before:
             for y in after:
@@ -374,7 +374,7 @@ def _loads(e: Expr) -> frozenset[Buffer]:
 
 
 def _waits(s: Stmt) -> bool:
-    """Whether all threads have to come by a place in ``s``."""
+    """True if all threads have to come by a place in ``s``."""
     for x in walk(s):
         if isinstance(x, AllReduce) or (isinstance(x, Intrinsic) and x.name in _SYNC):
             return True

@@ -57,7 +57,7 @@ _SHORT = {t: f"{t[0]}{t[-1]}" for t in THREADS}
 def bind_threads(func: Func) -> Func:
     """The function as a sequence of launches, with the buffers that outlive one around them."""
     unplaced: list[str] = []
-    result = with_body(func, _Function(func.name, unplaced).top(func.body))
+    result = with_body(func, _FunctionBinder(func.name, unplaced).top(func.body))
     if not unplaced:
         return result
     notes = {**func.notes, UNPLACED: ",".join(unplaced)}
@@ -70,22 +70,22 @@ def thread_loops(s: Stmt) -> Iterator[For]:
 
 
 def is_bound(s: Stmt) -> bool:
-    """Whether any part of a statement runs on threads."""
+    """True if any part of a statement runs on threads."""
     return next(thread_loops(s), None) is not None
 
 
 def is_warps(s: Intrinsic) -> bool:
-    """Whether a whole warp does an operation on its tiles."""
+    """True if a whole warp does an operation on its tiles."""
     return any(r.buffer.scope is Scope.WARP for r in (*s.writes, *s.reads))
 
 
 def is_kept(buffer: Buffer) -> bool:
-    """Whether a buffer is a thread's own, or its warp's, wherever it is made."""
+    """True if a buffer is a thread's own, or its warp's, wherever it is made."""
     return buffer.scope in (Scope.REGISTER, Scope.WARP)
 
 
 @dataclass(frozen=True)
-class _Function:
+class _FunctionBinder:
     """``name`` is the function's: errors say where they are. ``unplaced`` gets names of buffers."""
 
     name: str
@@ -137,7 +137,7 @@ class _Function:
         self.check(s)
         names = {t: Var(_SHORT[t]) for t in extents}
         notes = {t: x.notes for t, x in loops.items()}
-        body = _Launch(names, extents, self.unplaced).stmt(s, frozenset(), frozenset())
+        body = _LaunchBinder(names, extents, self.unplaced).stmt(s, frozenset(), frozenset())
         for t in reversed(extents):
             body = For(names[t], Const(extents[t]), body, Kind.THREAD, t, notes.get(t, {}))
         return body
@@ -155,11 +155,11 @@ class _Function:
         return max(n for n, _ in found if n is not None)
 
     def check(self, s: Stmt, inside: bool = False) -> None:
-        """Loops over blocks stand in thread loops only: blocks cannot wait for each other."""
+        """Refuse loops over blocks inside of other statements: blocks cannot wait for blocks."""
         grid = isinstance(s, For) and s.kind is Kind.THREAD and s.thread in BLOCKS
         if isinstance(s, For) and grid and inside:
             raise UnsupportedError(
-                f"loop {s.var.name} over {s.thread} stands inside of other statements",
+                f"loop {s.var.name} over {s.thread} is inside of other statements",
                 "all blocks of a launch run at once",
                 f"function {self.name}",
                 "reorder the loops over blockIdx outermost",
@@ -170,7 +170,7 @@ class _Function:
 
 
 def _reduces_over(s: Stmt, thread: str) -> bool:
-    """Whether a reduction in ``s`` runs over a thread index."""
+    """True if a reduction in ``s`` runs over a thread index."""
     over = {x.var for x in thread_loops(s) if x.thread == thread}
     blocks = (x for x in walk(s) if isinstance(x, Block))
     axes = (a for b in blocks for a in b.axes if a.kind is AxisKind.REDUCE)
@@ -206,8 +206,8 @@ def _serial(s: Stmt) -> Stmt:
 
 
 @dataclass(frozen=True)
-class _Launch:
-    """Rewrites what stands in a launch. ``names`` and ``extents`` are those of its indices."""
+class _LaunchBinder:
+    """Rewrites the body of a launch. ``names`` and ``extents`` are those of its indices."""
 
     names: Mapping[str, Var]
     extents: Mapping[str, int]
@@ -242,7 +242,7 @@ class _Launch:
         return _serial(map_stmt(s, lambda c: self.stmt(c, bound, own), lambda e: e))
 
     def fills_shared(self, s: Stmt) -> bool:
-        """Whether parts of ``s`` fill shared memory, of which each has to be looked at."""
+        """True if parts of ``s`` fill shared memory, of which each has to be looked at."""
         parts = isinstance(s, Seq | For | If | Alloc)
         return parts and any(b in self.made for b in written(s))
 
@@ -261,12 +261,12 @@ class _Launch:
         return frozenset(t for t in around if self.names[t] not in asked and t not in BLOCKS)
 
     def by_all(self, s: Stmt, own: frozenset[Buffer]) -> bool:
-        """Whether ``s`` writes nothing that others see."""
+        """True if ``s`` writes nothing that others see."""
         mine = own | _made_in(s)
         return all(is_kept(b) or b in mine for b in written(s))
 
     def by_one(self, s: Stmt, own: frozenset[Buffer]) -> bool:
-        """Whether ``s`` leaves nothing behind in a thread's own buffers."""
+        """True if ``s`` leaves nothing behind in a thread's own buffers."""
         outside = written(s) - _made_in(s)
         warps = not isinstance(s, Intrinsic) and any(isinstance(x, Intrinsic) for x in walk(s))
         return not warps and not any(is_kept(b) or b in own for b in outside)

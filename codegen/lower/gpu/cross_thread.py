@@ -70,7 +70,7 @@ def _in_launch(s: For, name: str) -> Stmt:
         chain.append(body)
         body = body.body
     threads = {x.thread: x for x in chain if x.thread.startswith("threadIdx")}
-    launch = _Launch(name, threads)
+    launch = _ReducingLaunch(name, threads)
     for block in [x for x in walk(body) if isinstance(x, Block)]:
         over = reduce_vars(block) & {x.var for x in threads.values()}
         if over:
@@ -81,7 +81,7 @@ def _in_launch(s: For, name: str) -> Stmt:
 
 
 @dataclass(frozen=True)
-class _Launch:
+class _ReducingLaunch:
     """``threads`` are the loops over the threads of a block, by index."""
 
     name: str
@@ -127,7 +127,7 @@ class _Launch:
 class _Reduction:
     """One reduction: ``root``, under the loops ``above``, is what runs all its terms."""
 
-    launch: _Launch
+    launch: _ReducingLaunch
     block: Block
     combiner: Combiner
     lane: For
@@ -155,7 +155,7 @@ class _Reduction:
         return body
 
     def place(self) -> tuple[Expr, ...]:
-        """Where a partial result stands: counted by loops, since a guarded element may be none."""
+        """Return the index of a partial result, counted by loops: guards may leave elements out."""
         return tuple(x.var for x in self.spatial_loops()) or (Const(0),)
 
     def values(self) -> dict[Var, Expr]:
@@ -211,7 +211,7 @@ class _Reduction:
         return body
 
     def guard(self) -> Expr | None:
-        """Where the block has a result at all."""
+        """Return the condition under which the block has a result at all."""
         loops = [x for x in _path(self.root, self.block) if isinstance(x, For)]
         extents = {x.var: as_int(x.extent) or 1 for x in (*self.above, self.lane, *loops)}
         values = {a.var: a.value for a in self.block.axes}
@@ -275,7 +275,7 @@ def _under_copies(s: Stmt, loops: Sequence[For]) -> Stmt:
 
 
 def _in_order(block: Block, lane: Var) -> bool:
-    """Whether each thread takes terms that come right after those of the thread before it."""
+    """True if each thread takes terms that come right after those of the thread before it."""
     values = [a.value for a in block.axes if a.kind is AxisKind.REDUCE and free_vars(a.value)]
     if len(values) != 1:
         return False

@@ -1,4 +1,4 @@
-"""Which elements the threads of a block touch, thread by thread: who may meet whom.
+"""The elements that the threads of a block touch, thread by thread: who may meet whom.
 
 The question is whether two accesses, in the same iteration of the loops around both, may touch one
 element from different threads. It is answered by going through all threads and all iterations of
@@ -35,7 +35,7 @@ class Conflict(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Access:
+class ElementAccess:
     """A box of a buffer (``starts`` and ``sizes``) that each thread touches.
 
     ``loops`` are those around it in the launch, outermost first, with their extents; ``guards`` the
@@ -49,7 +49,7 @@ class Access:
     loops: tuple[tuple[Var, int], ...]
     guards: tuple[Expr, ...]
 
-    def at(self, var: Var, value: int) -> Access:
+    def at(self, var: Var, value: int) -> ElementAccess:
         """The same in one iteration of an outer loop."""
         by: Mapping[Var, Expr] = {var: Const(value)}
         starts = tuple(substitute_expr(e, by) for e in self.starts)
@@ -58,18 +58,19 @@ class Access:
 
 
 @dataclass(frozen=True)
-class Threads:
+class BlockThreads:
     """The threads of a block: the variables of threadIdx.x, .y and .z, each with its extent."""
 
     vars: tuple[tuple[Var | None, int], ...]
 
     @property
     def count(self) -> int:
+        """The number of threads."""
         return int(np.prod([n for _, n in self.vars]))
 
-    def meet(self, a: Access, b: Access, depth: int) -> Conflict:
-        """Whether two threads may touch one element, ``a`` and ``b`` in the same iteration of the
-        first ``depth`` loops around them; one of the accesses writes."""
+    def meet(self, a: ElementAccess, b: ElementAccess, depth: int) -> Conflict:
+        """Return the conflict of two accesses, one of which writes, in the same iteration of the
+        first ``depth`` loops around them."""
         outer = dict(a.loops[:depth])
         dims = []
         whole = self.together(a, b, depth)
@@ -91,9 +92,13 @@ class Threads:
             return Conflict.IN_BLOCK
         return _compared(one, two)
 
-    def together(self, a: Access, b: Access, depth: int) -> tuple[Expr, int, Expr, int] | None:
-        """Where elements stand in a whole buffer, if that tells more than each index alone: indices
-        may be the digits of one number."""
+    def together(
+        self, a: ElementAccess, b: ElementAccess, depth: int
+    ) -> tuple[Expr, int, Expr, int] | None:
+        """Return positions in the whole buffer, if they tell more than each index alone.
+
+        Indices may be the digits of one number.
+        """
         if any(n != 1 for n in (*a.sizes, *b.sizes)) or len(a.sizes) < 2:
             return None
         parts = [self.without_outer(x, self.number(x), depth) for x in (a, b)]
@@ -101,7 +106,7 @@ class Threads:
             return None
         return parts[0][0], 1, parts[1][0], 1
 
-    def number(self, a: Access) -> Expr:
+    def number(self, a: ElementAccess) -> Expr:
         """The number of an element in a buffer without padding."""
         total: Expr = Const(0)
         for e, n in zip(a.starts, a.buffer.shape, strict=True):
@@ -109,8 +114,8 @@ class Threads:
         inside = (*self.vars, *a.loops)
         return simplify(total, {v: (0, n - 1) for v, n in inside if v is not None})
 
-    def misses(self, read: Access, writes: Sequence[Access]) -> bool:
-        """Whether a thread reads an element that it does not write. False where it is unknown."""
+    def misses(self, read: ElementAccess, writes: Sequence[ElementAccess]) -> bool:
+        """True if a thread reads an element that it does not write. False where it is unknown."""
         known: list[tuple[list[Array], Array]] = []
         rests: set[tuple[Expr, ...]] = set()
         for a in (read, *writes):
@@ -129,8 +134,8 @@ class Threads:
         there = np.concatenate([np.zeros(0, np.int64), *others])
         return bool(len(mine)) and not bool(np.isin(mine, there).all())
 
-    def without_outer(self, a: Access, e: Expr, depth: int) -> tuple[Expr, Linear] | None:
-        """An index as a part over threads and inner loops, and one over what stands outside."""
+    def without_outer(self, a: ElementAccess, e: Expr, depth: int) -> tuple[Expr, Linear] | None:
+        """An index as a part over threads and inner loops, and one over what is outside."""
         inside = {v for v, _ in (*self.vars, *a.loops[depth:]) if v is not None}
         form = linear(e)
         inner, rest = Linear({}, form.constant), Linear({})
@@ -147,7 +152,7 @@ class Threads:
         return to_expr(inner), rest
 
     def points(
-        self, a: Access, dims: list[tuple[Expr, int]], depth: int, every: bool = False
+        self, a: ElementAccess, dims: list[tuple[Expr, int]], depth: int, every: bool = False
     ) -> tuple[list[Array], Array] | None:
         """For all threads and inner iterations the elements touched, and the thread's number.
 
@@ -200,7 +205,7 @@ def _where_true(
 
 
 def _compared(one: tuple[list[Array], Array], two: tuple[list[Array], Array]) -> Conflict:
-    """Whether an element of ``one`` is also in ``two``, with another thread."""
+    """True if an element of ``one`` is also in ``two``, with another thread."""
     (a, s), (b, t) = one, two
     if not len(s) or not len(t):
         return Conflict.NONE
@@ -228,7 +233,7 @@ def _numbered(lists: Sequence[Sequence[Array]]) -> list[Array]:
 
 
 def _apart(p: Array, s: Array, q: Array, t: Array, size: int) -> bool:
-    """Whether each element in both lists is touched by one and the same thread."""
+    """True if each element in both lists is touched by one and the same thread."""
     first = np.full(size, -1, np.int64)
     first[p] = s
     several = np.zeros(size, bool)

@@ -1,4 +1,4 @@
-"""What a launch may ask of a GPU: threads, blocks, shared memory, a thread's own memory."""
+"""Check a launch against the GPU: threads, blocks, shared memory, a thread's own memory."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Matrix tiles of a warp become the words that each of its threads holds.
 
 A warp's buffer becomes registers, four words for every tile; ``load_matrix`` becomes ``ldmatrix``,
-whose rows the lanes point to (or loads of single elements, where rows stand the wrong way);
+whose rows the lanes point to (or loads of single elements, where rows are the wrong way round);
 ``store_matrix`` becomes stores of pairs. Who holds what is PTX's business (``intrinsics.Matrix``).
 """
 
@@ -65,7 +65,7 @@ def _in_launch(s: For, name: str) -> Stmt:
 class Tiles:
     """A warp's buffer cut into tiles of ``rows`` x ``columns``; ``words`` holds them.
 
-    ``turned`` says that a tile of operands stands with k first.
+    ``turned`` says that a tile of operands has k first.
     """
 
     role: str  # a, b or c
@@ -203,7 +203,7 @@ class _Lanes:
         return Intrinsic(name, (words,), (Region(of.buffer, box),))
 
     def row(self, t: Tiles, each: int) -> tuple[Expr, Expr]:
-        """Where in the tile the row begins that this lane points to.
+        """Return the index in the tile at which the row begins that this lane points to.
 
         The four matrices of ``ldmatrix`` are the words' in order; their 16-byte rows lie along the
         tile's rows.

@@ -46,7 +46,7 @@ from ....ir.target import Target
 from ..passes.layout import elements
 from ..passes.rebuild import with_body
 from .bind import UNPLACED
-from .footprints import Access, Conflict, Threads
+from .footprints import BlockThreads, Conflict, ElementAccess
 from .limits import reduction_bytes
 from .places import at_place
 
@@ -95,29 +95,29 @@ def assign_memory_scopes(func: Func, target: Target) -> Func:
 
     def stmt(s: Stmt) -> Stmt:
         if isinstance(s, For) and s.kind is Kind.THREAD:
-            return _Launch.of(s, func.name, frozenset(names), target).result(s)
+            return _LaunchScopes.of(s, func.name, frozenset(names), target).result(s)
         return map_stmt(s, stmt, lambda e: e)
 
     return with_body(func, stmt(func.body))
 
 
 @dataclass(frozen=True)
-class _Launch:
+class _LaunchScopes:
     """One launch: its loops over blocks and threads, the buffers that nobody placed by name."""
 
     name: str
     blocks: tuple[For, ...]
-    threads: Threads
+    threads: BlockThreads
     unplaced: frozenset[str]
     limit: int
 
     @staticmethod
-    def of(s: For, name: str, unplaced: frozenset[str], target: Target) -> _Launch:
+    def of(s: For, name: str, unplaced: frozenset[str], target: Target) -> _LaunchScopes:
         chain = [x for x in walk(s) if isinstance(x, For) and x.kind is Kind.THREAD]
         by = {x.thread: (x.var, as_int(x.extent) or 1) for x in chain}
-        threads = Threads(tuple(by.get(f"threadIdx.{d}", (None, 1)) for d in "xyz"))
+        threads = BlockThreads(tuple(by.get(f"threadIdx.{d}", (None, 1)) for d in "xyz"))
         blocks = tuple(x for x in chain if x.thread.startswith("blockIdx"))
-        return _Launch(name, blocks, threads, unplaced, target.gpu.shared_per_block)
+        return _LaunchScopes(name, blocks, threads, unplaced, target.gpu.shared_per_block)
 
     def result(self, s: Stmt) -> Stmt:
         s = self.settled(s, s)
@@ -150,13 +150,13 @@ class _Launch:
         return s
 
     def is_own(self, b: Buffer, body: Stmt) -> bool:
-        """Whether no thread touches what another one writes."""
+        """True if no thread touches what another one writes."""
         found = [*accesses(body, b)]
         writes = [a for a in found if a.write]
         return all(self.threads.meet(w, a, 0) is Conflict.NONE for w in writes for a in found)
 
     def passes_on(self, b: Buffer, body: Stmt) -> bool:
-        """Whether a thread reads an element that it never writes, and another thread does."""
+        """True if a thread reads an element that it never writes, and another thread does."""
         found = [*accesses(body, b)]
         writes = [a for a in found if a.write]
         for r in (a for a in found if not a.write):
@@ -198,8 +198,8 @@ def _shared_bytes(s: Stmt) -> int:
     return inner + elements(s.buffer) * s.buffer.dtype.bytes
 
 
-def accesses(s: Stmt, b: Buffer) -> Iterator[Access]:
-    """Where ``s`` touches a buffer, under which of its own loops and conditions."""
+def accesses(s: Stmt, b: Buffer) -> Iterator[ElementAccess]:
+    """Yield each access of ``s`` to a buffer, with its own loops and conditions around it."""
     yield from _accesses(s, b, (), (), {}, {})
 
 
@@ -210,10 +210,10 @@ def _accesses(
     guards: tuple[Expr, ...],
     names: Mapping[Var, Expr],
     ranges: dict[Var, tuple[int, int]],
-) -> Iterator[Access]:
-    def at(starts: tuple[Expr, ...], sizes: tuple[int, ...], write: bool) -> Access:
+) -> Iterator[ElementAccess]:
+    def at(starts: tuple[Expr, ...], sizes: tuple[int, ...], write: bool) -> ElementAccess:
         plain = tuple(substitute_expr(e, names) for e in starts)
-        return Access(b, plain, sizes, write, loops, guards)
+        return ElementAccess(b, plain, sizes, write, loops, guards)
 
     one = (1,) * len(b.shape)
     for e in exprs(s):

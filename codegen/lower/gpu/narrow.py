@@ -1,8 +1,8 @@
 """Shared buffers that are not needed at the same time lie in the same place.
 
 ``with alloc(C): with alloc(A): (f(A); g(C)); h(C)``  ->  ``with alloc(A): f(A); with alloc(C):
-(g(C); h(C))``: each stands around the statements that use it. What a thread keeps for itself costs
-nothing where it stands, and is made further out.
+(g(C); h(C))``: each is around the statements that use it. What a thread keeps for itself costs
+nothing where it is, and is made further out.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def _hoisted(s: Stmt) -> Stmt:
 
 
 def _first(body: Stmt, var: Var) -> tuple[Stmt, Stmt] | None:
-    """What the body begins with where ``var`` is 0, and the body without it."""
+    """Return what the body begins with where ``var`` is 0, and the body without it."""
     match body:
         case If(cond=guard, then=then, orelse=None):
             inner = _first(then, var)

@@ -1,4 +1,4 @@
-"""Where the elements of a buffer stand: row-major, but for what its alignment and swizzle ask."""
+"""The offset of an element in its buffer: row-major, then alignment and swizzle."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def offset(b: Buffer, index: tuple[Expr, ...]) -> Expr:
 
 
 def is_swizzled(b: Buffer) -> bool:
-    """Whether a buffer asks for a swizzle, and its rows have chunks enough."""
+    """True if a buffer asks for a swizzle, and its rows have chunks enough."""
     if not b.swizzle or len(b.shape) < 2 or CHUNK % b.dtype.bytes:
         return False
     wide = b.shape[-1] * b.dtype.bytes

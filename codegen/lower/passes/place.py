@@ -1,4 +1,4 @@
-"""Where intermediate buffers live, and how large they must be there.
+"""Allocate intermediate buffers around their uses, as large as they must be there.
 
 ``place_buffers`` puts each of the function's ``allocs`` around the innermost statement that holds
 all its uses, but outside of the loops that carry it from one iteration to the next: those that a
@@ -64,7 +64,7 @@ def place_buffers(func: Func) -> Func:
 
 
 def _uses(s: Stmt, uses: Uses) -> frozenset[Buffer]:
-    """Which buffers each statement loads or stores, by the identity of the statement."""
+    """Return the buffers that each statement loads or stores, by the identity of the statement."""
     own = {x.buffer for e in exprs(s) for x in walk_expr(e) if isinstance(x, Load)}
     match s:
         case Store(buffer=b):

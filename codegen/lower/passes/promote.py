@@ -1,7 +1,7 @@
 """Keep what a loop updates in a register while the loop runs.
 
 ``for k: C[i] = C[i] + x``  ->  ``r[0] = C[i]; for k: r[0] = r[0] + x; C[i] = r[0]``. Where the
-update stands in a vector loop of its own, one partial result per lane is kept, and they are put
+update is in a vector loop of its own, one partial result per lane is kept, and they are put
 together in the end: ``r[l] = 0; for k: for l in vectorize: r[l] = r[l] + x;
 for l in vectorize: C[i] = C[i] + r[l]``.
 """
@@ -40,7 +40,7 @@ WIDEST = 256  # partial results kept for one element
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """``store`` runs in every iteration; ``lanes`` is the vector loop inside that it stands in."""
+    """``store`` runs in every iteration; ``lanes`` is the vector loop inside that holds it."""
 
     store: Store
     lanes: For | None
@@ -83,7 +83,7 @@ def _updates(s: Stmt, lanes: For | None) -> Iterator[Update]:
 
 
 def _is_private(s: For, update: Update) -> bool:
-    """Whether the loop touches the updated buffer at that one element only."""
+    """True if the loop touches the updated buffer at that one element only."""
     store = update.store
     inside = {s.var} | {x.var for x in walk(s.body) if isinstance(x, For | Let)}
     if any(free_vars(i) & inside for i in store.index):

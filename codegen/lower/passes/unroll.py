@@ -1,4 +1,4 @@
-"""Which loops are written out: those over register tiles, and no more than a kernel can bear."""
+"""Mark loops to be unrolled: those over register tiles, and no more than a kernel can bear."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _indexes_registers(s: For) -> bool:
 
 
 def _register_indices(s: Stmt) -> list[frozenset[Var]]:
-    """The variables in each index of a register buffer that stands directly in ``s``."""
+    """Return the variables in each index of a register buffer that is directly in ``s``."""
     found: list[tuple[Expr, ...]] = []
     if isinstance(s, Store) and s.buffer.scope is Scope.REGISTER:
         found.append(s.index)

@@ -1,4 +1,4 @@
-"""How many lines of LLVM code a statement becomes, roughly: what unrolling and copying cost."""
+"""Estimate the lines of LLVM code a statement becomes: the cost of unrolling and copying it."""
 
 from __future__ import annotations
 

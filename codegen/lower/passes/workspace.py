@@ -11,7 +11,7 @@ from ....ir.loop.nodes import Alloc, Buffer, For, Kind, Scope, Stmt
 from ....ir.loop.visit import children
 
 ALIGN = 64  # of every buffer that we make
-TILE = 32 << 10  # bytes of a register tile that may stand on a stack; a larger one is memory
+TILE = 32 << 10  # bytes of a register tile that may be on a stack; a larger one is memory
 
 
 def buffer_bytes(buffer: Buffer) -> int:
@@ -36,5 +36,5 @@ def workspace_bytes(s: Stmt, parallel: bool = False) -> int:
 
 
 def is_tile(buffer: Buffer) -> bool:
-    """Whether a buffer is meant for registers, and not so large that it cannot be."""
+    """True if a buffer is meant for registers, and not so large that it cannot be."""
     return buffer.scope is Scope.REGISTER and buffer_bytes(buffer) <= TILE

@@ -66,7 +66,7 @@ def test_a_missing_barrier_is_named(between: str) -> None:
     message = race(REVERSE.format(between=between), [numbers(128)])
     assert "meet at element" in message and "of S" in message
     assert "`S[t] = A[b * 64 + t]`" in message and "`C[b * 64 + t] = S[63 - t]`" in message
-    assert "no barrier stands in between" in message
+    assert "there is no barrier in between" in message
     one, other = re.findall(r"thread (\d+)", message)
     assert int(one) + int(other) == 63
 
@@ -285,5 +285,5 @@ def test_a_part_of_a_warp_cannot_multiply() -> None:
 
 def test_what_single_threads_do_needs_a_launch() -> None:
     text = '@func(outputs=1)\ndef f(C: f32[1]):\n    C[0] = f32(0.0)\n    intrinsic("barrier")\n'
-    with pytest.raises(UndefinedError, match="intrinsic barrier stands in no launch"):
+    with pytest.raises(UndefinedError, match="intrinsic barrier is outside of a GPU launch"):
         run(parse(text), [])

@@ -113,7 +113,7 @@ STORE = Store(C, (IV,), ZERO)
     ("body", "message"),
     [
         (STORE, "variable i is not defined here"),
-        (For(IV, Const(8), Seq((STORE, Seq((STORE,))))), "a Seq stands directly in a Seq"),
+        (For(IV, Const(8), Seq((STORE, Seq((STORE,))))), "a Seq is directly in a Seq"),
         (For(IV, Const(8), For(IV, Const(8), STORE)), "variable i is introduced twice"),
         (For(IV, Const(8), STORE, Kind.THREAD), "a loop names a thread index exactly if"),
         (For(IV, Const(8, s32), STORE), "the extent is s32, not s64"),
@@ -176,7 +176,7 @@ def test_good_gpu_code_passes() -> None:
     ("parts", "message"),
     [
         ({"index": "threadIdx.w"}, "there is no thread index 'threadIdx.w'"),
-        ({"index": "threadIdx.x"}, "it stands in a loop over threadIdx.x"),
+        ({"index": "threadIdx.x"}, "it is in a loop over threadIdx.x"),
         ({"scope": "global"}, "buffer S is laid out for shared memory: it is global"),
         ({"align": "2, 32, 8"}, "buffer S has no alignment (2, 32, 8)"),
         ({"align": "0, 8, 8"}, "buffer S has no alignment (0, 8, 8)"),
