@@ -21,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 RELEASES = ("12.8", "12.9", "13.0", "newest")
-TESTS = "tests/codegen/cuda_stub"
+TESTS = "tests/codegen/runtime/cuda/stub"
 
 
 def environment(folder: Path, release: str) -> Path:

@@ -68,7 +68,7 @@ def checks(cases: Sequence[str], wheels: bool) -> tuple[Check, ...]:
         Check("a strategy that is not there", ("-c", OPTUNA), ("optuna is not installed",)),
         Check("ladder", ("benchmarks/gpu_ladder.py", "--dry-run")),
         Check("gpu.py", ("benchmarks/gpu.py", "--dry-run", "--out", "dry"), (" 0 wrong",)),
-        Check("cases", (*collect, "tests/codegen/test_cuda_device.py"), tuple(cases)),
+        Check("cases", (*collect, "tests/codegen/runtime/cuda/test_device.py"), tuple(cases)),
     )
 
 

@@ -26,7 +26,7 @@ class Item:
 ITEMS = (
     Item("wheels/platformdirs-*.whl", "wheels", "where caches are on each system"),
     Item("wheels/xgboost_cpu-*.whl", "wheels", "the tuner's cost model"),
-    Item("corpus/*.hlo", "corpus", "small models of the corpus, for test_cuda_device.py"),
+    Item("corpus/*.hlo", "corpus", "small models of the corpus, for the tests on a GPU"),
     Item("corpus/*.right.npz", "corpus", "the interpreter's results for them"),
     Item("kernels/*.nw", "kernels", "gpu.py's workloads at full size, built for sm_90"),
     Item("models/*/model.nw", "models", "PTX and machine code for sm_90, weights as arguments"),

@@ -45,7 +45,7 @@ STEPS = (
   > $O/machine.txt 2>&1
 timeout 170 python3 {LADDER} --out $O; ladder=$?
 timeout 240 python3 -m pytest -q -n 6 -p no:cacheprovider --durations=5 \\
-  tests/codegen/test_cuda_device.py 2>&1 | tee $O/test.txt; tests=$?
+  tests/codegen/runtime/cuda/test_device.py 2>&1 | tee $O/test.txt; tests=$?
 echo "ladder $ladder, tests $tests"; exit $((ladder | tests))
 """,
         "which mechanism works: one line a rung; then whole models against the interpreter",

@@ -1,0 +1,46 @@
+"""Real models from text to native code: built by default, run, and held against XLA's results."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nestwright as nw
+
+CORPUS = Path(__file__).parents[3].parent / "shared" / "corpus"
+TOO_LARGE = {"vit_base_forward"}  # whose operations vit_tiny_forward has
+MODELS = sorted({p.stem for p in (CORPUS / "models").glob("*.hlo")} - TOO_LARGE)
+
+pytestmark = [
+    pytest.mark.corpus,
+    pytest.mark.skipif(not MODELS, reason="the corpus is not beside this checkout"),
+]
+
+
+@pytest.fixture(scope="module")
+def tools() -> Iterator[Any]:
+    """Imports the corpus's own tools, which make the arguments and judge the results."""
+    sys.path.insert(0, str(CORPUS / "tools"))
+    yield import_module
+    sys.path.remove(str(CORPUS / "tools"))
+    for name in ("reference", "make_inputs"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize("name", MODELS or ["none"])
+def test_a_model_gives_its_stored_results(name: str, tools: Any) -> None:
+    reference, make_inputs = tools("reference"), tools("make_inputs")
+    path = CORPUS / "models" / f"{name}.hlo"
+    spec = json.loads(path.with_suffix(".json").read_text())
+    out = nw.build(path)(*make_inputs.make_inputs(spec))
+    with np.load(path.with_suffix(".expected.npz")) as stored:
+        expected = dict(stored)
+    results = list(out) if isinstance(out, tuple) else [out]
+    assert not reference.compare(expected, reference.summarize(results), spec["tolerance"])

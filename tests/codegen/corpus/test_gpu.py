@@ -1,0 +1,110 @@
+"""Real models for GPUs: every group gets a schedule and code; small ones run on a simulated GPU.
+
+Of the groups a part, the same in every run, is made into PTX and assembled; all of them where
+``NESTWRIGHT_WHOLE_CORPUS`` is set.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nestwright as nw
+from nestwright.codegen.driver.lowering import loops
+from nestwright.codegen.emit.launches import launches
+from nestwright.codegen.lower.pipeline import lower
+from nestwright.codegen.plan.groups import Groups, fuse_module
+from nestwright.codegen.targets.cuda import nvptx, ptxas
+from nestwright.codegen.targets.registry import emit
+from nestwright.ir.frontends.load import load_model
+from nestwright.ir.hlo.passes.pipeline import optimize
+from nestwright.ir.loop.nodes import Func
+from nestwright.ir.loop.verify import verify
+from nestwright.ir.target import Target
+from nestwright.schedule.sketches.generate import default_schedule
+
+CORPUS = Path(__file__).parents[3].parent / "shared" / "corpus"
+MODELS = sorted({p.stem for p in (CORPUS / "models").glob("*.hlo")})
+LARGE = {
+    "bert_base_forward", "vit_base_forward", "resnet50_keras_forward",
+    "mobilenet_v2_keras_forward", "mnist_mlp_train_step", "mnist_mlp_train_step_metadata",
+}  # fmt: skip
+SMALL = [name for name in MODELS if name not in LARGE]
+ARCHS = ("sm_80", "sm_90")
+PART = 1 if os.environ.get("NESTWRIGHT_WHOLE_CORPUS") else 12  # one group in so many
+
+pytestmark = [
+    pytest.mark.corpus,
+    pytest.mark.skipif(not MODELS, reason="the corpus is not beside this checkout"),
+]
+
+
+def groups_of(name: str) -> Groups:
+    return fuse_module(optimize(load_model(CORPUS / "models" / f"{name}.hlo")))
+
+
+def flat_groups(name: str, target: Target, part: int = 1) -> Iterator[tuple[str, Func]]:
+    """Each distinct group's key, and its function under the default schedule, lowered."""
+    for key, group in groups_of(name).distinct.items():
+        if int(key[:8], 16) % part:
+            continue
+        func, _ = loops(group.computation, "main", None)
+        scheduled = default_schedule(func, target).func
+        verify(scheduled)
+        yield key, lower(scheduled, target)
+
+
+@pytest.mark.parametrize("name", MODELS or ["none"])
+def test_every_group_gets_code(name: str) -> None:
+    target = Target.parse("cuda -arch=sm_80")
+    for _, flat in flat_groups(name, target):
+        assert emit(flat, target)
+        for launch in launches(flat):
+            assert 1 <= launch.threads <= target.gpu.threads_per_block
+            assert launch.shared_bytes <= target.gpu.shared_per_block
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_code_assembles(arch: str) -> None:
+    if ptxas.find() is None:
+        pytest.skip("no ptxas here")
+    target = Target.parse(f"cuda -arch={arch}")
+    seen: set[str] = set()
+    for name in MODELS:
+        for key, flat in flat_groups(name, target, PART):
+            if key not in seen:
+                seen.add(key)
+                cubin = ptxas.assemble(nvptx.compile(emit(flat, target), target), arch)
+                for usage in cubin.kernels.values():
+                    assert usage.spill_stores < 256, f"group {key} of {name} spills: {usage}"
+    assert len(seen) >= 200 / PART
+
+
+@pytest.fixture(scope="module")
+def tools() -> Iterator[Any]:
+    """Imports the corpus's own tools, which make the arguments and judge the results."""
+    sys.path.insert(0, str(CORPUS / "tools"))
+    yield import_module
+    sys.path.remove(str(CORPUS / "tools"))
+    for name in ("reference", "make_inputs"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize("name", SMALL or ["none"])
+def test_a_model_gives_its_stored_results_on_a_simulated_gpu(name: str, tools: Any) -> None:
+    reference, make_inputs = tools("reference"), tools("make_inputs")
+    path = CORPUS / "models" / f"{name}.hlo"
+    spec = json.loads(path.with_suffix(".json").read_text())
+    out = nw.build(path, target="cuda-sim -arch=sm_80")(*make_inputs.make_inputs(spec))
+    with np.load(path.with_suffix(".expected.npz")) as stored:
+        expected = dict(stored)
+    results = list(out) if isinstance(out, tuple) else [out]
+    assert not reference.compare(expected, reference.summarize(results), spec["tolerance"])

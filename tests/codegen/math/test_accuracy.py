@@ -1,0 +1,177 @@
+"""What `docs/accuracy.md` promises, by `benchmarks/accuracy.py` on fewer numbers.
+
+Every 16,411th f32, all f16 and bf16, samples of f64 and of pairs, and the numbers at which whole
+sweeps found the largest errors of the code before and after it was made exact.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nestwright.codegen.emit.expr import Emitter
+from nestwright.ir.dtypes import BY_NAME, DType, bf16, f16, f32, f64
+from nestwright.ir.target import Target
+
+FOLDER = Path(__file__).parents[3] / "benchmarks"
+HOST = Target.parse("cpu")
+FORMS = ["cpu", "cpu (bare)"]
+if HOST.machine == "x86_64":
+    FORMS.append("cpu -mcpu=haswell")
+ONE = [
+    "exponential", "exponential-minus-one", "log", "log-plus-one", "logistic", "tanh", "erf",
+    "erfc", "rsqrt", "sqrt", "cbrt", "sine", "cosine", "tan", "sinh", "cosh", "asin", "acos",
+    "atan", "asinh", "acosh", "atanh",
+]  # fmt: skip
+TWO = ["power", "atan2", "divide", "remainder"]
+STRIDE = 16411
+
+pytestmark = pytest.mark.skipif(
+    not Emitter(HOST).has_fma, reason="the errors are those of machines with fused multiply-add"
+)
+
+
+@pytest.fixture(scope="module")
+def script() -> Iterator[Any]:
+    """``benchmarks/accuracy.py`` as a module, whatever a checkout's folder is called."""
+    spec = importlib.util.spec_from_file_location("accuracy_script", FOLDER / "accuracy.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(FOLDER))
+    sys.modules[spec.name] = module  # its dataclasses look there
+    try:
+        spec.loader.exec_module(module)
+        yield module
+    finally:
+        del sys.modules[spec.name]
+        sys.path.remove(str(FOLDER))
+
+
+def measured(script: Any, op: str, dtype: DType, target: str = "cpu", samples: int = 1) -> Any:
+    row = script.Row(op, dtype.name, target, STRIDE if dtype.bits == 32 else 1, samples, 7)
+    script.sweep(row, dtype, None)
+    return row
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("op", ONE)
+def test_f32_is_within_one_unit(op: str, form: str, script: Any) -> None:
+    """What GPUs have for ``erfc`` is the exception."""
+    if "haswell" in form and not Target.parse(form).is_host:
+        pytest.skip("this machine lacks AVX2")
+    row = measured(script, op, f32, form)
+    allowed = 1.1 if (op, form) == ("erfc", "cpu (bare)") else 1.0
+    assert script.acceptable(row, f32, allowed), row.show()
+    assert row.count >= (1 << 32) // STRIDE
+
+
+@pytest.mark.parametrize("op", ["rsqrt", "sqrt", "cbrt", "sine", "cosine", "tan", "acos", "sinh"])
+def test_f32_that_is_as_good_as_nearest(op: str, script: Any) -> None:
+    row = measured(script, op, f32)
+    assert row.most < 0.5001, row.show()
+
+
+@pytest.mark.parametrize("dtype", [f16, bf16], ids=str)
+@pytest.mark.parametrize("op", ONE)
+def test_narrow_results_are_the_nearest(op: str, dtype: DType, script: Any) -> None:
+    row = measured(script, op, dtype)
+    assert row.count == 1 << 16
+    assert row.misrounded == 0 and not row.classes, row.show()
+
+
+@pytest.mark.parametrize("dtype", [f16, bf16], ids=str)
+@pytest.mark.parametrize("op", TWO)
+def test_narrow_pairs(op: str, dtype: DType, script: Any) -> None:
+    row = measured(script, op, dtype, samples=1 << 18)
+    assert row.misrounded == 0 and not row.classes, row.show()
+
+
+@pytest.mark.parametrize("op", TWO)
+def test_f32_pairs(op: str, script: Any) -> None:
+    row = measured(script, op, f32, samples=1 << 18)
+    assert row.most < 0.5001 and not row.classes, row.show()
+
+
+@pytest.mark.parametrize("form", FORMS[:2])
+@pytest.mark.parametrize("op", [*ONE, *TWO])
+def test_f64_is_within_two_units(
+    op: str, form: str, script: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not script.EXTENDED:
+        pytest.skip("no extended precision to compare with")
+    monkeypatch.setattr(script, "CHUNK", 1 << 15)
+    row = measured(script, op, f64, form, 1 << 16)
+    assert script.acceptable(row, f64, 1.3 if row.target != "cpu" else 2.0), row.show()
+
+
+HARD: list[tuple[str, str, float]] = [
+    ("logistic", "f32", -1.1463605165481567), ("logistic", "f32", -87.71183776855469),
+    ("logistic", "f32", -103.97), ("tanh", "f32", 3.8123860359191895),
+    ("tanh", "f32", 0.8695305585861206), ("tanh", "f32", 0.5500000715255737),
+    ("exponential-minus-one", "f32", 17.011775970458984),
+    ("exponential-minus-one", "f32", 1.401298464324817e-45),
+    ("exponential-minus-one", "f32", -22.02206802368164), ("erf", "f32", 0.9245631098747253),
+    ("erf", "f32", 1.0740622282028198), ("rsqrt", "f32", 5.202059423008783e-26),
+    ("rsqrt", "f32", 1.401298464324817e-45), ("exponential", "f32", 59.27500534057617),
+    ("log", "f32", 1.4136420488357544), ("logistic", "f64", -709.8005406005835),
+    ("logistic", "f64", -745.1), ("tanh", "f64", 0.2309428178735624),
+    ("cbrt", "f64", -9.602296204275416e-05), ("erfc", "f64", 1.232795231806728),
+    ("erfc", "f64", 15.540578208019744), ("acosh", "f64", 1.001840991030717),
+    ("exponential", "f16", 0.0226898193359375), ("logistic", "f16", 0.0107421875),
+    ("sine", "f16", 300.0), ("cosh", "f16", 0.03125), ("cbrt", "f16", 8.112192153930664e-05),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("op", sorted({op for op, _, _ in HARD}))
+def test_where_the_largest_errors_were(op: str, script: Any) -> None:
+    for name in ("f16", "f32", "f64"):
+        points = [x for o, n, x in HARD if (o, n) == (op, name)]
+        if not points or (name == "f64" and not script.EXTENDED):
+            continue
+        dtype = BY_NAME[name]
+        x = np.resize(np.array(points), 64).astype(script.to_numpy(dtype))
+        row = script.Row(op, name, "cpu", 1, 64, 1)
+        script.judge(row, (x,), np.asarray(script.build(op, dtype, "cpu", 64)(x)), dtype)
+        assert script.acceptable(row, dtype, 2.0 if name == "f64" else 1.0), row.show()
+
+
+def test_zeros_and_ends(script: Any) -> None:
+    """Signs of zeros, infinities, NaN, what overflows and what becomes 0."""
+    for op in ONE:
+        for dtype in (f32, f64):
+            if dtype == f64 and not script.EXTENDED:
+                continue
+            x = np.resize(script.special(dtype, 1)[0], 64)
+            row = script.Row(op, dtype.name, "cpu", 1, 64, 1)
+            script.judge(row, (x,), np.asarray(script.build(op, dtype, "cpu", 64)(x)), dtype)
+            assert script.acceptable(row, dtype, 2.0), row.show()
+
+
+def test_the_judge_sees_what_is_wrong(script: Any) -> None:
+    """A unit too much, another sign of zero, a lost subnormal, NaN, infinity."""
+    x = np.array([1.0, 0.0, 2.0**-140, 4.0, 9.0, 0.25], np.float32)
+    got = np.sqrt(x)
+    row = script.Row("sqrt", "f32", "cpu", 1, 1, 1)
+    script.judge(row, (x,), got, f32)
+    assert (row.most, row.misrounded, row.classes) == (0.5, 0, {})
+    bad = np.array([np.nextafter(got[0], np.float32(2)), -0.0, 0.0, np.nan, np.inf, 0.5])
+    script.judge(row, (x,), bad.astype(np.float32), f32)
+    assert row.classes == {"nan": 1, "infinity": 1, "zero": 1, "flushed": 1}
+    assert row.misrounded >= 2 and row.examples["flushed"][0] == 2.0**-140
+    assert not script.acceptable(row, f32, 1e9)
+
+
+def test_the_script_goes_on_where_it_was(tmp_path: Path) -> None:
+    """Its status is the answer, and a finished row is not measured again."""
+    command = [sys.executable, FOLDER / "accuracy.py", "--op", "exponential"]
+    command += ["--stride", "1048573", "--json", tmp_path]
+    first = subprocess.run(command, capture_output=True, text=True, check=True)
+    again = subprocess.run([*command, "--most", "0.6"], capture_output=True, text=True)
+    assert first.stdout == again.stdout and again.returncode == 1
