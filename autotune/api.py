@@ -16,12 +16,12 @@ from ..ir.target import Target
 from ..schedule.language.schedule import Schedule
 from .budget import Budget
 from .build import Constants, ModelLike, check_constants, warn_of
-from .log.journal import Writer, read
+from .log.journal import LogWriter, read
 from .measure.estimate import Estimator
 from .measure.pool import Pool
 from .progress import Listener, TuneResult
 from .tasks.extract import Task, extract, from_func
-from .tune import Plan, Tuner
+from .tune import Tuner, TuningPlan
 
 LOGS = Path("tuning_logs")
 
@@ -64,7 +64,7 @@ def tune(
     _check_budget(trials, seconds)
     tool = _tool()
     with (
-        Writer(path, tool) as writer,
+        LogWriter(path, tool) as writer,
         Estimator() if simulate_cost else Pool(machine.threads, workers) as measurer,
     ):
         before = read(path)
@@ -72,7 +72,7 @@ def tune(
         known = {t.key for t in tasks}
         if not resume:
             trials += sum(t.workload in known for t in before.trials)
-        plan = Plan(
+        plan = TuningPlan(
             name, machine, tasks, trials, seconds, seed, strategy, workers, tuple(tool.items()),
             simulate_cost,
         )  # fmt: skip

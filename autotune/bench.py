@@ -31,7 +31,7 @@ from .api import default_log
 from .build import Constants, GraphLike
 from .log.journal import Log, read
 from .log.records import DEFAULT_SKETCH, Best, device_id, quantile
-from .measure.compare import Comparison
+from .measure.compare import SpeedComparison
 from .measure.pool import Pool
 from .measure.protocol import Candidate, Job, Limits
 from .modelrace import time_models
@@ -151,7 +151,7 @@ def _bench_model(
 
 def _compare(
     plain: Executable, tuned: Executable, pool: Pool, folder: Path, seed: int
-) -> Comparison:
+) -> SpeedComparison:
     """Both timed in turns in a measuring child. The same code twice is timed once: 1.00 exactly."""
     places = folder / "default.nw", folder / "tuned.nw"
     for exe, place in zip((plain, tuned), places, strict=True):
@@ -162,7 +162,7 @@ def _compare(
     found = time_models(pair, target, pool, seed, SECONDS)
     if isinstance(found, str):
         raise ArtifactError("cannot time the model", found)
-    return Comparison(found.default_runs, found.default_runs) if same else found
+    return SpeedComparison(found.default_runs, found.default_runs) if same else found
 
 
 def _code(exe: Executable) -> tuple[object, ...]:

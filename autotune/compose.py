@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from .measure.compare import Comparison
+from .measure.compare import SpeedComparison
 
 Kept: TypeAlias = frozenset[str]
-Race: TypeAlias = Callable[[Kept, Kept], Comparison | None]
+Race: TypeAlias = Callable[[Kept, Kept], SpeedComparison | None]
 """Times the model with two sets of tuned groups, the others by default.
 
 None where the second cannot be built or run. Raises ``TimeUp``.
@@ -25,7 +25,7 @@ class Composition:
     """
 
     kept: Kept = NOTHING
-    found: Comparison | None = None
+    found: SpeedComparison | None = None
     cut: bool = False
 
 

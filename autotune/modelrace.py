@@ -15,7 +15,7 @@ from ..schedule.language.trace import Trace
 from .budget import Budget
 from .compose import Composition, Kept, TimeUp, compose
 from .log.records import DEFAULT_SKETCH
-from .measure.compare import Comparison
+from .measure.compare import SpeedComparison
 from .measure.lock import MachineLock
 from .measure.protocol import Candidate, Job, Limits, Measurer, Watch
 
@@ -59,7 +59,7 @@ class ModelRacer:
 
     def race(
         self, first: frozenset[str], second: frozenset[str], seconds: float = SECONDS
-    ) -> Comparison | None:
+    ) -> SpeedComparison | None:
         """The model with the second set of groups tuned, held against that with the first.
 
         None where the second cannot be built or run. ``Unraceable`` where the first cannot, nor
@@ -80,7 +80,7 @@ class ModelRacer:
             raise Unraceable(alone)
         return None if isinstance(found, str) else found
 
-    def _timed(self, base: Path, other: Path, seconds: float) -> Comparison | str:
+    def _timed(self, base: Path, other: Path, seconds: float) -> SpeedComparison | str:
         target = self._builder.target
         return time_models(
             (base, other), target, self._measurer, self._seed, seconds, self._until, self._watch
@@ -110,7 +110,7 @@ def composition(racer: ModelRacer, changed: Sequence[str], budget: Budget) -> Co
     """
     ends, raced = budget.clock() + COMPOSING, 0
 
-    def race(first: Kept, second: Kept) -> Comparison | None:
+    def race(first: Kept, second: Kept) -> SpeedComparison | None:
         nonlocal raced
         left = min(budget.left, ends - budget.clock())
         if left <= budget.reserve(0, 1):
@@ -133,7 +133,7 @@ def time_models(
     seconds: float,
     until: float = math.inf,
     watch: Watch | None = None,
-) -> Comparison | str:
+) -> SpeedComparison | str:
     """Two built models, in files, timed in turns for at most ``seconds``; else what went wrong.
 
     ``TimeUp`` at ``until``.
@@ -148,5 +148,5 @@ def time_models(
         if bad is not None:
             return f"{bad.status}: {bad.note}"
         default, other = (o.runs for o in outcomes)
-        return Comparison(default, other)
+        return SpeedComparison(default, other)
     raise TimeUp("there was no time left")

@@ -25,11 +25,11 @@ from ..schedule.language.trace import Trace
 from .budget import Budget, advice
 from .compose import TimeUp
 from .cost.model import CostModel
-from .log.journal import Log, Writer, stamped
+from .log.journal import Log, LogWriter, stamped
 from .log.records import (
     DEFAULT_SKETCH,
     Best,
-    Device,
+    DeviceRecord,
     Json,
     Model,
     Trial,
@@ -40,7 +40,7 @@ from .log.records import (
     typical,
 )
 from .log.units import counted
-from .measure.compare import Comparison
+from .measure.compare import SpeedComparison
 from .measure.lock import MachineLock
 from .measure.protocol import Candidate, Job, Limits, Measurer, Outcome
 from .modelrace import ModelRacer, Unraceable, composition
@@ -66,7 +66,7 @@ RUN_LIMIT = 20.0  # seconds for a candidate of which nothing is known
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TuningPlan:
     """What to tune, for how long, and how. ``estimate``: nothing is measured."""
 
     model: str
@@ -113,8 +113,8 @@ class Tuner:
 
     def __init__(
         self,
-        plan: Plan,
-        writer: Writer,
+        plan: TuningPlan,
+        writer: LogWriter,
         log: Log,
         pool: Measurer,
         listener: Listener | None,
@@ -165,7 +165,7 @@ class Tuner:
                 "cpu": target.cpu, "vector_bits": target.vector_bits, "cores": target.cores,
                 "threads": target.threads, "l1": target.l1, "l2": target.l2, "l3": target.l3,
             }  # fmt: skip
-            self.writer.append(Device(self.device, target.spec, facts))
+            self.writer.append(DeviceRecord(self.device, target.spec, facts))
         if self._model.id not in {m.id for m in log.models}:
             self.writer.append(self._model)
         for t in plan.tasks:
@@ -432,7 +432,7 @@ class Tuner:
             self._note(f"the whole model was not raced: {e}")
             return
         picks = tuple((k, w.trial if k in made.kept else "") for k, w in known.items())
-        found = made.found or Comparison((), ())
+        found = made.found or SpeedComparison((), ())
         self.verdict = stamped(
             Verdict(
                 self._model.id, self.device, picks, found.runs, found.default_runs, made.cut,

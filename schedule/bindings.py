@@ -75,7 +75,7 @@ Limits: TypeAlias = Mapping[tuple[Term, ...], int]
 
 def parse(e: Expr, extents: Mapping[Var, int], limits: Limits | None = None) -> Sum | None:
     """``e`` as a sum of digits; None if it depends on something of unknown bounds."""
-    return _Parser(extents, limits or {}).sum(e)
+    return _DigitParser(extents, limits or {}).sum(e)
 
 
 def limits_of(predicate: Expr | None, extents: Mapping[Var, int]) -> Limits:
@@ -103,7 +103,7 @@ ZERO = Sum(())
 _LINEAR = frozenset(("add", "subtract", "multiply", "floordiv", "floormod"))
 
 
-class _Parser:
+class _DigitParser:
     def __init__(self, extents: Mapping[Var, int], limits: Limits) -> None:
         self.extents = extents
         self.limits = limits

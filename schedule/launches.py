@@ -42,7 +42,7 @@ LAUNCHES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class ThreadLaunch:
     """A top-level nest with loops over threads; ``sizes`` has the largest extent of each index."""
 
     func: Func
@@ -75,7 +75,7 @@ def top_of(path: Path) -> Path:
     return path[:2] if isinstance(path[0], Seq) and len(path) > 1 else path[:1]
 
 
-def launch_of(func: Func, top: Path) -> Launch | None:
+def launch_of(func: Func, top: Path) -> ThreadLaunch | None:
     """The launch that a top-level nest is; None where no loop in it is bound to threads."""
     blocks = blocks_under(top)
     sizes: dict[str, int] = {}
@@ -83,7 +83,7 @@ def launch_of(func: Func, top: Path) -> Launch | None:
         for x in loops_of(p):
             if x.kind is Kind.THREAD:
                 sizes[x.thread] = max(sizes.get(x.thread, 1), extent_of(x) or 1)
-    return Launch(func, blocks, sizes) if sizes else None
+    return ThreadLaunch(func, blocks, sizes) if sizes else None
 
 
 def threads_hold(func: Func, paths: Iterable[Path]) -> Reason | None:
@@ -104,7 +104,7 @@ def threads_hold(func: Func, paths: Iterable[Path]) -> Reason | None:
     return None
 
 
-def _holds(launch: Launch, changed: Collection[Path]) -> Reason | None:
+def _holds(launch: ThreadLaunch, changed: Collection[Path]) -> Reason | None:
     reason = _all_placed(launch)
     for path in changed:
         reason = reason or _block_holds(path)
@@ -119,7 +119,7 @@ def _holds(launch: Launch, changed: Collection[Path]) -> Reason | None:
     return None
 
 
-def _all_placed(launch: Launch) -> Reason | None:
+def _all_placed(launch: ThreadLaunch) -> Reason | None:
     seen: set[int] = set()
     threads = launch.threads
     for path in launch.blocks:
@@ -171,7 +171,7 @@ def _shares_iterations(path: Path, outer: For, loop: For) -> Reason | None:
 class Traffic:
     """Who touches a buffer in a launch, and what is known of it, as far as was asked."""
 
-    launch: Launch
+    launch: ThreadLaunch
     buffer: Buffer
     users: list[Path]
     _owned: frozenset[str] | None = None
@@ -195,7 +195,7 @@ class Traffic:
         return [(w, r) for w in own for r in self.users if r is not w]
 
 
-def _buffer_holds(launch: Launch, buffer: Buffer) -> Reason | None:
+def _buffer_holds(launch: ThreadLaunch, buffer: Buffer) -> Reason | None:
     t = Traffic(launch, buffer, launch.users(buffer))
     match buffer.scope:
         case Scope.REGISTER | Scope.WARP:
@@ -208,7 +208,7 @@ def _buffer_holds(launch: Launch, buffer: Buffer) -> Reason | None:
             return _exchanged(t, BLOCK) or _apart(t, GRID)
 
 
-def is_scratch(launch: Launch, buffer: Buffer) -> bool:
+def is_scratch(launch: ThreadLaunch, buffer: Buffer) -> bool:
     """Whether an intermediate buffer is a thread's own: the loops over threads around all that
     touch it are the same, so that it may be made inside of them."""
     index = nest(launch.func)
@@ -220,7 +220,7 @@ def is_scratch(launch: Launch, buffer: Buffer) -> bool:
     return all(x == loops[0] for x in loops)
 
 
-def is_own(launch: Launch, buffer: Buffer) -> bool:
+def is_own(launch: ThreadLaunch, buffer: Buffer) -> bool:
     """Whether each thread has a buffer of its own."""
     if buffer.scope is Scope.GLOBAL:
         return is_scratch(launch, buffer)

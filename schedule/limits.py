@@ -40,7 +40,16 @@ from .errors import Reason, require
 from .footprint import axis_values, hull, region_span
 from .guards import inner_limits
 from .hints import ASYNC, PIPELINE
-from .launches import BLOCK, Launch, Traffic, done_by_all, is_own, is_scratch, launch_of, top_of
+from .launches import (
+    BLOCK,
+    ThreadLaunch,
+    Traffic,
+    done_by_all,
+    is_own,
+    is_scratch,
+    launch_of,
+    top_of,
+)
 from .legality import writes
 from .owners import thread_loops, writing_loops
 from .threads import is_grid, is_shared
@@ -106,7 +115,7 @@ def _across_launches(func: Func) -> Iterator[Reason]:
             )
 
 
-def _of_launch(launch: Launch, top: Path, gpu: Gpu) -> Iterator[Reason]:
+def _of_launch(launch: ThreadLaunch, top: Path, gpu: Gpu) -> Iterator[Reason]:
     yield from _too_many(launch, gpu)
     have = shared_bytes(launch, top[-1])
     if have > gpu.shared_per_block:
@@ -130,7 +139,7 @@ def _of_launch(launch: Launch, top: Path, gpu: Gpu) -> Iterator[Reason]:
             yield from _whole_chunks(traffic)
 
 
-def _too_many(launch: Launch, gpu: Gpu) -> Iterator[Reason]:
+def _too_many(launch: ThreadLaunch, gpu: Gpu) -> Iterator[Reason]:
     most = dict(zip(("threadIdx.x", "threadIdx.y", "threadIdx.z"), gpu.block_extents, strict=True))
     most |= zip(("blockIdx.x", "blockIdx.y", "blockIdx.z"), gpu.grid_extents, strict=True)
     for name, n in launch.threads.items():
@@ -148,7 +157,7 @@ def _too_many(launch: Launch, gpu: Gpu) -> Iterator[Reason]:
         )
 
 
-def _partial(launch: Launch, loops: Sequence[For]) -> For | None:
+def _partial(launch: ThreadLaunch, loops: Sequence[For]) -> For | None:
     """A loop into which only some of the threads of a block come."""
     return next(
         (
@@ -162,7 +171,7 @@ def _partial(launch: Launch, loops: Sequence[For]) -> For | None:
     )
 
 
-def _all_present(launch: Launch, path: Path) -> Iterator[Reason]:
+def _all_present(launch: ThreadLaunch, path: Path) -> Iterator[Reason]:
     """Where threads put results together, all of them come."""
     loops = loops_of(path)
     for n, x in enumerate(loops):
@@ -171,7 +180,7 @@ def _all_present(launch: Launch, path: Path) -> Iterator[Reason]:
             yield _absent(launch, part, (x, block_of(path)))
 
 
-def _of_one_kind(launch: Launch, path: Path) -> Iterator[Reason]:
+def _of_one_kind(launch: ThreadLaunch, path: Path) -> Iterator[Reason]:
     """What a block writes is either for one thread to see or for all: each of the threads writes
     the one, only the first of them the other."""
     block, inner = block_of(path), thread_loops(path)
@@ -189,7 +198,7 @@ def _of_one_kind(launch: Launch, path: Path) -> Iterator[Reason]:
         )
 
 
-def _absent(launch: Launch, part: For, blame: tuple[Stmt, ...]) -> Reason:
+def _absent(launch: ThreadLaunch, part: For, blame: tuple[Stmt, ...]) -> Reason:
     return Reason(
         f"threads wait for each other inside loop `{part.var.name}`, to which only "
         f"{extent_of(part)} of {launch.threads[part.thread]} threads of {part.thread} come",
@@ -300,7 +309,7 @@ def _stages(loops: Sequence[For]) -> int:
     return min(most, asked if ahead and isinstance(asked, int) else 2)
 
 
-def shared_bytes(launch: Launch, top: Stmt) -> int:
+def shared_bytes(launch: ThreadLaunch, top: Stmt) -> int:
     """What a block of threads needs of shared memory; buffers that are never alive at the same
     time take the same place."""
     sizes: dict[Buffer, int] = {}

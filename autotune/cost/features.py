@@ -18,7 +18,7 @@ import numpy as np
 from ...ir.gpus import Gpu
 from ...ir.loop.nodes import Func
 from ...ir.target import Target
-from ...schedule.space.analyze import Access, BlockInfo, blocks_of
+from ...schedule.space.analyze import AccessPattern, BlockInfo, blocks_of
 from ...schedule.space.space import Choice
 from ..log.records import Json, canonical
 from ..search.space import Point, Space
@@ -206,7 +206,7 @@ def _weight_bytes(a: BlockInfo) -> float:
 
 def _strides(a: BlockInfo, accept: Callable[[int | None], bool]) -> int:
     column = a.spatial[-1].var
-    access: Sequence[Access] = (*a.inputs, *a.stores)
+    access: Sequence[AccessPattern] = (*a.inputs, *a.stores)
     return sum(accept(x.stride(column)) for x in access)
 
 

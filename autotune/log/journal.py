@@ -30,7 +30,7 @@ from .records import (
     MAX_LINE,
     BadLine,
     Best,
-    Device,
+    DeviceRecord,
     Header,
     Json,
     Model,
@@ -62,7 +62,7 @@ class Log:
 
     paths: tuple[Path, ...]
     workloads: dict[str, Workload] = field(default_factory=dict)
-    devices: dict[str, Device] = field(default_factory=dict)
+    devices: dict[str, DeviceRecord] = field(default_factory=dict)
     models: list[Model] = field(default_factory=list)
     trials: list[Trial] = field(default_factory=list)
     bests: list[Best] = field(default_factory=list)
@@ -82,7 +82,7 @@ class Log:
         match record:
             case Workload():
                 self.workloads[record.id] = record
-            case Device():
+            case DeviceRecord():
                 self.devices[record.id] = record
             case Model():
                 self.models.append(record)
@@ -287,7 +287,7 @@ def _advice(path: Path, error: OSError) -> str:
     return ""
 
 
-class Writer:
+class LogWriter:
     """Appends records to a log. Use as a context manager; safe beside other writers."""
 
     def __init__(self, path: PathLike, tool: dict[str, str] | None = None) -> None:
@@ -402,7 +402,7 @@ class Writer:
                 if opened >= 0:
                     os.close(opened)
 
-    def __enter__(self) -> Writer:
+    def __enter__(self) -> LogWriter:
         return self
 
     def __exit__(self, *_: object) -> None:

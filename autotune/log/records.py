@@ -56,7 +56,7 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class DeviceRecord:
     """What a target key stands for: the specification that parses to it, and facts for people."""
 
     id: str
@@ -176,7 +176,7 @@ class Verdict:
         return quantile(ratios(self.default_runs, self.runs), 0.5) if self.runs else 1.0
 
 
-Record: TypeAlias = Header | Workload | Device | Model | Trial | Best | Verdict
+Record: TypeAlias = Header | Workload | DeviceRecord | Model | Trial | Best | Verdict
 
 
 def device_id(target: Target) -> str:
@@ -239,7 +239,7 @@ def _body(record: Record) -> dict[str, Any]:
         case Workload(id=key, name=name, form=form, text=text, flops=flops, bytes=size):
             return {"id": key, "name": name, "form": form, "text": text, "flops": flops,
                     "bytes": size}  # fmt: skip
-        case Device(id=key, spec=spec, facts=facts):
+        case DeviceRecord(id=key, spec=spec, facts=facts):
             return {"id": key, "spec": spec, "facts": dict(facts)}
         case Model(name=name, device=device, tasks=tasks):
             return {"name": name, "d": device, "tasks": [list(t) for t in tasks]}
@@ -283,7 +283,7 @@ def _verdict_body(v: Verdict) -> dict[str, Any]:
 def identify(record: Record) -> str:
     """The id of a record: as given for workloads and devices, else the hash of its content."""
     match record:
-        case Workload(id=key) | Device(id=key):
+        case Workload(id=key) | DeviceRecord(id=key):
             return key
         case _:
             return digest(_body(record))
@@ -291,8 +291,7 @@ def identify(record: Record) -> str:
 
 def encode(record: Record) -> str:
     """One line, without its line feed."""
-    kind = type(record).__name__.lower()
-    head: dict[str, Any] = {"k": kind, "v": VERSION}
+    head: dict[str, Any] = {"k": _KINDS[type(record)], "v": VERSION}
     if not isinstance(record, Header):
         head["id"] = identify(record)
     return json.dumps(head | _body(record), separators=(",", ":"), allow_nan=False)
@@ -404,8 +403,10 @@ def _read_workload(v: dict[str, Any]) -> Workload:
     )  # fmt: skip
 
 
-def _read_device(v: dict[str, Any]) -> Device:
-    return Device(_text(v["id"], "id"), _text(v["spec"], "spec"), _mapping(v["facts"], "facts"))
+def _read_device(v: dict[str, Any]) -> DeviceRecord:
+    return DeviceRecord(
+        _text(v["id"], "id"), _text(v["spec"], "spec"), _mapping(v["facts"], "facts")
+    )
 
 
 def _read_model(v: dict[str, Any]) -> Model:
@@ -451,6 +452,15 @@ def _read_verdict(v: dict[str, Any]) -> Verdict:
     )  # fmt: skip
 
 
+_KINDS: dict[type[Record], str] = {
+    Header: "header",
+    Workload: "workload",
+    DeviceRecord: "device",
+    Model: "model",
+    Trial: "trial",
+    Best: "best",
+    Verdict: "verdict",
+}
 _READERS: dict[str, Callable[[dict[str, Any]], Record]] = {
     "header": _read_header,
     "workload": _read_workload,

@@ -11,8 +11,8 @@ from ...codegen.driver.kernel import Kernel
 from ...ir.dtypes import to_numpy
 from ...ir.loop.nodes import Buffer
 from ...ir.target import Target
-from .guarded import Guarded
-from .machine import Array, Trial
+from .guarded import GuardedMemory
+from .machine import Array, CheckedRun
 from .stain import stain
 
 WORKSPACE = 64  # bytes: the alignment of a workspace of this processor's
@@ -25,11 +25,13 @@ class Cage:
     def __init__(self, params: Sequence[Buffer], target: Target) -> None:
         self._params = params
         self._simulated = target.is_gpu
-        self._cells = [Guarded(math.prod(b.shape) * b.dtype.bytes) for b in params]
-        self._packed: dict[int, Guarded] = {}
-        self._work = Guarded(0)
+        self._cells = [GuardedMemory(math.prod(b.shape) * b.dtype.bytes) for b in params]
+        self._packed: dict[int, GuardedMemory] = {}
+        self._work = GuardedMemory(0)
 
-    def run(self, kernel: Kernel, arguments: Sequence[Array], pattern: int, upper: bool) -> Trial:
+    def run(
+        self, kernel: Kernel, arguments: Sequence[Array], pattern: int, upper: bool
+    ) -> CheckedRun:
         """One run on these inputs; everything else holds the byte ``pattern``."""
         views = [self._view(n, pattern, upper) for n in range(len(self._params))]
         given = [np.ascontiguousarray(a).reshape(-1).view(np.uint8) for a in arguments]
@@ -49,7 +51,7 @@ class Cage:
             v.view(to_numpy(b.dtype)).reshape(b.shape)
             for v, b in zip(views[len(given) :], self._params[len(given) :], strict=True)
         ]
-        return Trial(results, damage)
+        return CheckedRun(results, damage)
 
     def _view(self, number: int, pattern: int, upper: bool) -> Array:
         cell, b = self._cells[number], self._params[number]
@@ -58,14 +60,14 @@ class Cage:
 
     def _workspace(self, size: int, pattern: int, upper: bool) -> Array:
         if size > self._work.size:
-            self._work = Guarded(size)
+            self._work = GuardedMemory(size)
         alignment = SIMULATED[1] if self._simulated else WORKSPACE
         return self._work.place(size, alignment, upper, pattern)
 
     def _pack(self, number: int, value: Array, pattern: int, upper: bool) -> Array:
         cell = self._packed.get(number)
         if cell is None or cell.size < value.size:
-            cell = self._packed[number] = Guarded(value.size)
+            cell = self._packed[number] = GuardedMemory(value.size)
         view = cell.place(value.size, WORKSPACE, upper, pattern)
         view[:] = value
         return view

@@ -18,8 +18,8 @@ from ...ir.errors import SimulationError
 from ...ir.loop.nodes import Func
 from ...schedule.concurrent import kinds_hold
 from ...schedule.cursor import nest
-from .machine import Runnable, Trial
-from .standard import Case, Standard, judge
+from .machine import CheckedRun, Runnable
+from .reference import Reference, ReferenceCase, judge
 
 NAN, HUGE = 0xFF, 0x7F
 """Bytes of which a float is NaN or near the largest; integers of them are -1 or large."""
@@ -43,44 +43,46 @@ class Wrong(Exception):
     """A candidate's result, or what it did besides, is wrong."""
 
 
-def check(run: Runnable, standard: Standard, say: Say) -> float:
+def check(run: Runnable, reference: Reference, say: Say) -> float:
     """Run on every case; ``Wrong`` where one fails.
 
     Returns the largest error on ordinary values, relative to the root mean square of the output.
     ``say`` is told beforehand what is about to run, for whoever finds it dead.
     """
     worst = 0.0
-    for number, pattern, upper in RUNS[: len(standard.cases)]:
-        case = standard.cases[number]
+    for number, pattern, upper in RUNS[: len(reference.cases)]:
+        case = reference.cases[number]
         where = "end at" if upper else "begin behind"
         say(f"on {case.name} in buffers that {where} a guard page")
         trial = partial(run.trial, case.arguments, pattern, upper)
-        error = _accept(trial, case, standard, case.name)
-        worst = error if case is standard.ordinary else worst
+        error = _accept(trial, case, reference, case.name)
+        worst = error if case is reference.ordinary else worst
     return worst
 
 
-def check_again(run: Runnable, standard: Standard, say: Say) -> None:
+def check_again(run: Runnable, reference: Reference, say: Say) -> None:
     """Run again after the timed runs, a short one often; ``Wrong`` if it fails now.
 
     Threads that get into each other's way do so now and then.
     """
     say("after it was timed")
-    case, began = standard.ordinary, time.perf_counter()
+    case, began = reference.ordinary, time.perf_counter()
     for _ in range(REPEATS):
-        _accept(partial(run.again, NAN), case, standard, f"{case.name}, after it was timed")
+        _accept(partial(run.again, NAN), case, reference, f"{case.name}, after it was timed")
         if time.perf_counter() - began > SHORT:
             break
 
 
-def _accept(run: Callable[[], Trial], case: Case, standard: Standard, name: str) -> float:
+def _accept(
+    run: Callable[[], CheckedRun], case: ReferenceCase, reference: Reference, name: str
+) -> float:
     try:
         trial = run()
     except SimulationError as e:
         raise Wrong(f"{str(e).splitlines()[0]} ({name})") from None
     if trial.damage:
         raise Wrong(f"{trial.damage} ({name})")
-    error, told = judge(trial.results, case, standard.outputs)
+    error, told = judge(trial.results, case, reference.outputs)
     if told:
         raise Wrong(f"{told} ({name})")
     return error

@@ -19,7 +19,7 @@ NARROW = 0.01  # relative width of an interval that needs no more rounds
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class SpeedComparison:
     """Seconds per call of a default and of another program, round by round."""
 
     default_runs: tuple[float, ...]
@@ -71,7 +71,7 @@ def settled(runs: Sequence[Sequence[float]]) -> bool:
     """
     first, *others = (tuple(r) for r in runs)
     for other in others:
-        low, high = Comparison(first, other).interval
+        low, high = SpeedComparison(first, other).interval
         narrow = high - low <= NARROW * low
         if not narrow and any(low < bound <= high for bound in (CLEAR, 1 / CLEAR)):
             return False

@@ -26,7 +26,7 @@ from ..log.records import Json
 from ..tasks.programs import Program
 from .cage import same_bytes
 from .candidates import Rejected
-from .machine import Array, Trial, copies
+from .machine import Array, CheckedRun, copies
 from .protocol import Outcome
 from .timing import Clock
 
@@ -49,7 +49,7 @@ class Watched:
         return self.memory.address + MARGIN
 
 
-class Device:
+class GpuMachine:
     """A program's buffers in a GPU's memory. Kernels of this process run there."""
 
     def __init__(self, program: Program, arguments: Sequence[Array], target: Target) -> None:
@@ -101,7 +101,7 @@ class Device:
 class DeviceRun:
     """Kernels bound to sets of buffers."""
 
-    def __init__(self, machine: Device, compiled: CompiledDevice) -> None:
+    def __init__(self, machine: GpuMachine, compiled: CompiledDevice) -> None:
         self.facts: Mapping[str, Json] = facts(compiled.code)
         self._machine = machine
         self._gpu = gpu = machine.gpu
@@ -132,7 +132,7 @@ class DeviceRun:
             places.append(self._work.address)
         return [launch_op(kernel, places, "") for kernel in self._kernels]
 
-    def trial(self, arguments: Sequence[Array], pattern: int, upper: bool) -> Trial:
+    def trial(self, arguments: Sequence[Array], pattern: int, upper: bool) -> CheckedRun:
         """One run in buffers with margins that are compared afterwards, on either side."""
         machine, gpu = self._machine, self._gpu
         given = [np.ascontiguousarray(a) for a in arguments]
@@ -153,9 +153,9 @@ class DeviceRun:
             for i, made in packed.items():
                 if not same_bytes(machine.fetch(held[i].address, made.shape, made.dtype), made):
                     damage = damage or f"it overwrites the packed constant {i}"
-            return Trial(self._results(addresses), damage or self._beside(pattern))
+            return CheckedRun(self._results(addresses), damage or self._beside(pattern))
 
-    def again(self, pattern: int) -> Trial:
+    def again(self, pattern: int) -> CheckedRun:
         """One more run on the first of the sets that timing rotates through."""
         machine, gpu = self._machine, self._gpu
         memories = machine.sets[0]
@@ -165,7 +165,9 @@ class DeviceRun:
             self._submit(0)
             gpu.synchronize("a candidate", str(self._runs[0][0]))
             addresses = [m.address for m in memories]
-            return Trial(self._results(addresses), self._overwritten(addresses, machine.arguments))
+            return CheckedRun(
+                self._results(addresses), self._overwritten(addresses, machine.arguments)
+            )
 
     def _results(self, addresses: Sequence[int]) -> list[Array]:
         wanted = self._machine.program.outputs

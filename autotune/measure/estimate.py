@@ -28,7 +28,7 @@ KEPT = 64  # programs whose sketches stay in memory
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class _ScheduledTask:
     """A program and what it may be scheduled by."""
 
     program: Program
@@ -40,7 +40,7 @@ class Estimator:
     """Stands where a pool of measuring children stands; needs no machine but this process."""
 
     def __init__(self) -> None:
-        self._works: OrderedDict[tuple[str, str], _Work] = OrderedDict()
+        self._works: OrderedDict[tuple[str, str], _ScheduledTask] = OrderedDict()
 
     def run(
         self, jobs: Iterable[Job], until: float = math.inf, watch: Watch | None = None
@@ -50,14 +50,14 @@ class Estimator:
             work = self._work(job)
             yield job, tuple(_estimate(work, c) for c in job.candidates)
 
-    def _work(self, job: Job) -> _Work:
+    def _work(self, job: Job) -> _ScheduledTask:
         name = job.key, job.target
         if name not in self._works:
             while len(self._works) >= KEPT:
                 self._works.popitem(last=False)
             program, target = Program(job.form, job.text), Target.parse(job.target)
             sketches = {s.name: s for s in generate(program.func, target)}
-            self._works[name] = _Work(program, target, sketches)
+            self._works[name] = _ScheduledTask(program, target, sketches)
         self._works.move_to_end(name)
         return self._works[name]
 
@@ -73,7 +73,7 @@ class Estimator:
         self._works.clear()
 
 
-def _estimate(work: _Work, c: Candidate) -> Outcome:
+def _estimate(work: _ScheduledTask, c: Candidate) -> Outcome:
     try:
         schedule = make_schedule(work.program.func, work.sketches, work.target, c)
     except Rejected as e:
@@ -89,7 +89,7 @@ def _estimate(work: _Work, c: Candidate) -> Outcome:
     return Outcome("estimated", (seconds,), trace)
 
 
-def _seconds(work: _Work, c: Candidate) -> float:
+def _seconds(work: _ScheduledTask, c: Candidate) -> float:
     """The cost that the candidate's sketch gives; the default schedule is the first one's.
 
     Of a schedule that was written by hand nothing is known.

@@ -15,7 +15,7 @@ PAGE = mmap.PAGESIZE
 NO_ACCESS = 0  # PROT_NONE
 
 
-class Guarded:
+class GuardedMemory:
     """Room for ``size`` bytes. Who touches the page before it or the page behind it is killed."""
 
     def __init__(self, size: int) -> None:

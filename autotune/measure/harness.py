@@ -24,23 +24,23 @@ from .check import Wrong, check, check_again, racing
 from .lock import MachineLock
 from .machine import Array, Machine, Runnable
 from .models import race_models
-from .processor import Processor
+from .processor import CpuMachine
 from .protocol import Candidate, Job, Outcome, Phase
-from .standard import Standard, load_standard
+from .reference import Reference, load_reference
 from .timing import ROUNDS, Call, Turns, Yardstick, read_off
 
 KEPT = 4  # programs whose inputs and sketches stay in memory
 
 
 @dataclass(slots=True)
-class Loaded:
+class LoadedTask:
     """A program made ready: its sketches, its buffers on the machine, the right results."""
 
     program: Program
     target: Target
     sketches: dict[str, Sketch]
     machine: Machine
-    standard: Standard
+    reference: Reference
     yardstick: Yardstick = field(default_factory=Yardstick)
 
 
@@ -68,7 +68,7 @@ class Harness:
     def __init__(self, tell: Callable[[Phase], object]) -> None:
         self._tell_phase = tell
         self._current: int | None = None
-        self._loaded: OrderedDict[tuple[str, str, int], Loaded] = OrderedDict()
+        self._loaded: OrderedDict[tuple[str, str, int], LoadedTask] = OrderedDict()
         self._lock = MachineLock()
 
     def run(self, job: Job) -> tuple[Outcome, ...]:
@@ -107,7 +107,7 @@ class Harness:
     def _running(self, doing: str) -> None:
         self._enter("run", doing)
 
-    def _load(self, job: Job) -> Loaded:
+    def _load(self, job: Job) -> LoadedTask:
         """The job's program, made ready beside other builders but never beside a timed run."""
         name = (job.key, job.target, job.seed)
         if name not in self._loaded:
@@ -120,7 +120,7 @@ class Harness:
         self._loaded.move_to_end(name)
         return self._loaded[name]
 
-    def _measure(self, job: Job, loaded: Loaded, number: int) -> Outcome:
+    def _measure(self, job: Job, loaded: LoadedTask, number: int) -> Outcome:
         self._about(number)
         try:
             built = self._build(loaded, job.candidates[number])
@@ -143,7 +143,7 @@ class Harness:
         loaded.yardstick.offer(call, reading[0])
         return built.outcome(*reading)
 
-    def _compile_only(self, job: Job, loaded: Loaded, number: int) -> Outcome:
+    def _compile_only(self, job: Job, loaded: LoadedTask, number: int) -> Outcome:
         """What the compiler says of a candidate; nothing is run."""
         self._about(number)
         self._enter("wait")
@@ -156,29 +156,29 @@ class Harness:
             except Rejected as e:
                 return e.outcome
 
-    def _build(self, loaded: Loaded, c: Candidate) -> Built:
+    def _build(self, loaded: LoadedTask, c: Candidate) -> Built:
         """Schedule, compile and check; ``Rejected`` where one of these fails."""
         self._enter("wait")
         with self._lock.building():
             self._enter("build")
             run, trace, seconds = self._compile(loaded, c)
             try:
-                error = check(run, loaded.standard, self._running)
+                error = check(run, loaded.reference, self._running)
             except Wrong as e:
                 raise Rejected(Outcome("wrong", (), trace, 0.0, str(e), seconds)) from None
             return Built(run, trace, error, seconds)
 
-    def _check_again(self, loaded: Loaded, built: Built) -> None:
+    def _check_again(self, loaded: LoadedTask, built: Built) -> None:
         """Run once more after timing; ``Rejected`` if that fails."""
         self._enter("wait")
         with self._lock.building():
             try:
-                check_again(built.run, loaded.standard, self._running)
+                check_again(built.run, loaded.reference, self._running)
             except Wrong as e:
                 outcome = Outcome("wrong", (), built.trace, 0.0, str(e), built.seconds)
                 raise Rejected(outcome) from None
 
-    def _compile(self, loaded: Loaded, c: Candidate) -> tuple[Runnable, list[Json], float]:
+    def _compile(self, loaded: LoadedTask, c: Candidate) -> tuple[Runnable, list[Json], float]:
         """A candidate's code, its trace, and the seconds that it took."""
         began = time.perf_counter()
         schedule = make_schedule(loaded.program.func, loaded.sketches, loaded.target, c)
@@ -194,7 +194,7 @@ class Harness:
             raise Rejected(Outcome("build", (), trace, note=in_short(e), build=seconds)) from None
         return run, trace, time.perf_counter() - began
 
-    def _race(self, job: Job, loaded: Loaded) -> tuple[Outcome, ...]:
+    def _race(self, job: Job, loaded: LoadedTask) -> tuple[Outcome, ...]:
         """Every candidate in turn, again and again, in alternating order."""
         outcomes: dict[int, Outcome] = {}
         built: dict[int, Built] = {}
@@ -215,7 +215,7 @@ class Harness:
         return tuple(outcomes[n] for n in range(len(job.candidates)))
 
     def _raced(
-        self, loaded: Loaded, built: dict[int, Built], fill: float
+        self, loaded: LoadedTask, built: dict[int, Built], fill: float
     ) -> dict[int, list[float]]:
         """Seconds per call of each, timed in turns.
 
@@ -249,13 +249,13 @@ class Harness:
         return named
 
 
-def _load(job: Job) -> Loaded:
+def _load(job: Job) -> LoadedTask:
     program = Program(job.form, job.text)
     target = Target.parse(job.target)
     sketches = {s.name: s for s in generate(program.func, target)}
-    standard = load_standard(program, target, job.seed, Path(job.reference))
-    machine = _machine(program, standard.ordinary.arguments, target, job.reach)
-    return Loaded(program, target, sketches, machine, standard)
+    reference = load_reference(program, target, job.seed, Path(job.reference))
+    machine = _machine(program, reference.ordinary.arguments, target, job.reach)
+    return LoadedTask(program, target, sketches, machine, reference)
 
 
 def _machine(
@@ -263,7 +263,7 @@ def _machine(
 ) -> Machine:
     """The machine of a target, with sets of the program's buffers on it."""
     if target.kind == "cuda":
-        from .device import Device  # what it brings is an extra
+        from .device import GpuMachine  # what it brings is an extra
 
-        return Device(program, arguments, target)
-    return Processor(program, arguments, target, reach)
+        return GpuMachine(program, arguments, target)
+    return CpuMachine(program, arguments, target, reach)

@@ -17,7 +17,7 @@ Array: TypeAlias = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class CheckedRun:
     """One run on trial: every output, valid until the next run, and what it did that it may not
     ("": nothing)."""
 
@@ -30,14 +30,14 @@ class Runnable(Protocol):
 
     facts: Mapping[str, Json]
 
-    def trial(self, arguments: Sequence[Array], pattern: int, upper: bool) -> Trial:
+    def trial(self, arguments: Sequence[Array], pattern: int, upper: bool) -> CheckedRun:
         """One run in buffers of its own, of which all but the inputs hold the byte ``pattern``.
 
         What lies beside them is watched or may not be touched at all: behind them with ``upper``,
         else before them.
         """
 
-    def again(self, pattern: int) -> Trial:
+    def again(self, pattern: int) -> CheckedRun:
         """One more run where timing ran, in a workspace as that left it."""
 
     def call(self, times: int) -> None:

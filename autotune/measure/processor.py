@@ -16,7 +16,7 @@ from ...ir.target import Target
 from ..log.records import Json
 from ..tasks.programs import Program
 from .cage import Cage, same_bytes
-from .machine import Array, Trial, copies
+from .machine import Array, CheckedRun, copies
 from .placement import placed
 from .stain import stained
 from .timing import Clock, clock_for
@@ -26,7 +26,7 @@ COPIES = 256  # most sets of buffers that timing rotates through
 ROTATED = 128 << 20  # bytes that all of them take at most, but for one set of each
 
 
-class Processor:
+class CpuMachine:
     """A program's buffers in memory. Kernels run in this process."""
 
     def __init__(
@@ -59,7 +59,7 @@ class NativeRun:
 
     facts: Mapping[str, Json] = {}
 
-    def __init__(self, kernel: Kernel, tried: Kernel, machine: Processor) -> None:
+    def __init__(self, kernel: Kernel, tried: Kernel, machine: CpuMachine) -> None:
         """``tried`` is the same code as it runs on trial."""
         self.kernel, self._tried = kernel, tried
         self._machine = machine
@@ -79,11 +79,11 @@ class NativeRun:
             self._sets.append((*places, *extra))
             self._held.append(copies)
 
-    def trial(self, arguments: Sequence[Array], pattern: int, upper: bool) -> Trial:
+    def trial(self, arguments: Sequence[Array], pattern: int, upper: bool) -> CheckedRun:
         """One run between guard pages, on stacks that are filled."""
         return self._machine.cage.run(self._tried, arguments, pattern, upper)
 
-    def again(self, pattern: int) -> Trial:
+    def again(self, pattern: int) -> CheckedRun:
         """One more run in the first of the sets that timing rotates through."""
         buffers, given = self._machine.sets[0], self._machine.arguments
         outputs = buffers[len(given) :]
@@ -92,7 +92,7 @@ class NativeRun:
         self.kernel.execute(self._bound, self._work.ctypes.data)
         pairs = zip(buffers, given, strict=False)
         spoiled = [n for n, (b, a) in enumerate(pairs) if not same_bytes(b, a)]
-        return Trial(outputs, f"it overwrites input {spoiled[0]}" if spoiled else "")
+        return CheckedRun(outputs, f"it overwrites input {spoiled[0]}" if spoiled else "")
 
     def call(self, times: int) -> None:
         """Run so many times, on one set of buffers after the other."""

@@ -147,7 +147,7 @@ def to_matmul(
             hint="a product sums a * b over an axis that both operands use, into a spatial point",
         )
     require(func, asked, _moderate(node, found, multiples))
-    parts = _Parts(func, asked, node, found, dict(zip("mnk", multiples, strict=True)))
+    parts = _MatmulBlocks(func, asked, node, found, dict(zip("mnk", multiples, strict=True)))
     a, b = (
         parts.buffer("a", found.a.dtype, layouts[0]),
         parts.buffer("b", found.b.dtype, layouts[1]),
@@ -236,7 +236,7 @@ def _moderate(block: Block, found: Product, multiples: Sequence[int]) -> Reason 
 
 
 @dataclass(frozen=True, slots=True)
-class _Parts:
+class _MatmulBlocks:
     """Makes the blocks of the matrix product."""
 
     func: Func

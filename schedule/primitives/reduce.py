@@ -262,7 +262,7 @@ def _with_own(block: Block) -> tuple[Region, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Parts:
+class _RfactorParts:
     """What rfactor needs to know of the reduction it takes apart."""
 
     block: Block
@@ -358,7 +358,7 @@ def _one_reduction(loop: For, below: Sequence[Path]) -> Reason | None:
     )
 
 
-def _parts(path: Path, loop: For) -> _Parts | Reason:
+def _parts(path: Path, loop: For) -> _RfactorParts | Reason:
     block = block_of(path)
     update = update_of(block)
     if block.init is None:
@@ -384,7 +384,7 @@ def _parts(path: Path, loop: For) -> _Parts | Reason:
     first = next(n for n, x in enumerate(loops) if x.var in reduce)
     others = tuple(x for x in loops if x.var in reduce and x is not loop)
     store, name, term = update
-    return _Parts(block, loop, store, name, term, others, loops[first:], ranges_of(loops))
+    return _RfactorParts(block, loop, store, name, term, others, loops[first:], ranges_of(loops))
 
 
 def _spread(ix: Sequence[Expr], axis: int, at: Expr) -> tuple[Expr, ...]:
@@ -395,7 +395,7 @@ def _point(buffer: Buffer, ix: Sequence[Expr]) -> Region:
     return Region(buffer, tuple(Range(e, Const(1)) for e in ix))
 
 
-def _partial_block(parts: _Parts, name: str, partial: Buffer, axis: int) -> Block:
+def _partial_block(parts: _RfactorParts, name: str, partial: Buffer, axis: int) -> Block:
     block, loop = parts.block, parts.loop
     spatial = tuple(a for a in block.axes if a.kind is AxisKind.SPATIAL)
     axes = [replace(a, var=var(a.var.name)) for a in spatial]
@@ -435,7 +435,7 @@ def _with_store(body: Stmt, store: Store) -> Stmt:
     return replace(body, body=_with_store(body.body, store)) if isinstance(body, Let) else store
 
 
-def _final_nest(parts: _Parts, partial: Buffer, axis: int) -> Stmt:
+def _final_nest(parts: _RfactorParts, partial: Buffer, axis: int) -> Stmt:
     block, loop = parts.block, parts.loop
     again = var(loop.var.name)
     lane = BlockAxis(var(f"v{loop.var.name}"), extent_of(loop) or 1, AxisKind.REDUCE, again)

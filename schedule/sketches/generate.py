@@ -13,7 +13,7 @@ from ..space.analyze import BlockInfo, blocks_of
 from ..space.registry import import_sketches
 from ..space.space import Sketch, first_fit
 from .cpu.fallback import schedule_fallback
-from .cpu.matching import CPU, Work
+from .cpu.matching import CPU, FuncInfo
 from .gpu import generate as gpu
 from .sampled import rule_sketches
 
@@ -27,7 +27,7 @@ def generate(func: Func, target: Target) -> tuple[Sketch, ...]:
     Deterministic: the same function and target give the same sketches, decisions and defaults.
     Rules that a user registered come last.
     """
-    own = gpu.generate(func, target) if target.is_gpu else CPU.matching(Work(func), target)
+    own = gpu.generate(func, target) if target.is_gpu else CPU.matching(FuncInfo(func), target)
     return (*own, *rule_sketches(func, target, own[0].cost(own[0].default)))
 
 

@@ -28,7 +28,7 @@ from ..legality import is_opaque
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class AccessPattern:
     """A load or store: the buffer and one linear form per dimension.
 
     ``coefficients[d]`` maps axis variables to their integer coefficient in dimension d; None
@@ -66,8 +66,8 @@ class BlockInfo:
     block: Block
     spatial: tuple[BlockAxis, ...]
     reduce: tuple[BlockAxis, ...]
-    loads: tuple[Access, ...]
-    stores: tuple[Access, ...]
+    loads: tuple[AccessPattern, ...]
+    stores: tuple[AccessPattern, ...]
     flops: float
     transcendental: bool
 
@@ -88,7 +88,7 @@ class BlockInfo:
         return n
 
     @property
-    def inputs(self) -> tuple[Access, ...]:
+    def inputs(self) -> tuple[AccessPattern, ...]:
         """Loads of anything but what the block itself writes."""
         own = {s.buffer for s in self.stores}
         return tuple(a for a in self.loads if a.buffer not in own)
@@ -101,8 +101,8 @@ def _form(e: Expr) -> dict[Var, int] | None:
     return form if len(form) == len(terms) else None
 
 
-def _access(buffer: Buffer, index: tuple[Expr, ...]) -> Access:
-    return Access(buffer, tuple(map(_form, index)), _steps(buffer, index))
+def _access(buffer: Buffer, index: tuple[Expr, ...]) -> AccessPattern:
+    return AccessPattern(buffer, tuple(map(_form, index)), _steps(buffer, index))
 
 
 def _steps(buffer: Buffer, index: tuple[Expr, ...]) -> dict[Var, int | None]:
@@ -136,8 +136,8 @@ def _stmt_flops(s: Stmt) -> tuple[float, bool]:
 
 def describe(block: Block) -> BlockInfo:
     """Axes, accesses and work of one block."""
-    loads: dict[tuple[object, ...], Access] = {}
-    stores: list[Access] = []
+    loads: dict[tuple[object, ...], AccessPattern] = {}
+    stores: list[AccessPattern] = []
     for s in walk(block.body):
         for e in exprs(s):
             for x in walk_expr(e):
@@ -172,7 +172,7 @@ def blocks_of(func: Func) -> tuple[BlockInfo, ...]:
     return tuple(describe(s) for s in walk(func.body) if isinstance(s, Block))
 
 
-def product_operands(info: BlockInfo) -> tuple[Access, Access] | None:
+def product_operands(info: BlockInfo) -> tuple[AccessPattern, AccessPattern] | None:
     """The two operands of ``C += A * B`` (conversions allowed); None for any other block."""
     match _plain_store(info.block.body):
         case Store(buffer=out, value=Op(name="add", args=(Load(buffer=acc), product))) if (

@@ -16,7 +16,7 @@ Match: TypeAlias = "Callable[[S, Target], Sketch | None]"
 
 
 @dataclass(frozen=True, slots=True)
-class Rows(Generic[S]):
+class SketchTable(Generic[S]):
     """What matches subjects of one kind: a row is a rank and a function that gives a sketch."""
 
     rows: dict[str, tuple[int, Match[S]]] = field(default_factory=dict)

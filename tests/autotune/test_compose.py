@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nestwright.autotune.compose import Composition, Kept, TimeUp, compose
-from nestwright.autotune.measure.compare import Comparison
+from nestwright.autotune.measure.compare import SpeedComparison
 
 ROUNDS = 12
 
@@ -18,13 +18,13 @@ class Model:
     def seconds(self, kept: Kept) -> float:
         return 10.0 * len(self.gains) - sum(self.gains[g] for g in kept)
 
-    def race(self, first: Kept, second: Kept) -> Comparison | None:
+    def race(self, first: Kept, second: Kept) -> SpeedComparison | None:
         if len(self.races) == self.limit:
             raise TimeUp
         self.races.append((first, second))
         if "broken" in second:
             return None
-        return Comparison((self.seconds(first),) * ROUNDS, (self.seconds(second),) * ROUNDS)
+        return SpeedComparison((self.seconds(first),) * ROUNDS, (self.seconds(second),) * ROUNDS)
 
 
 def test_what_helps_as_a_whole_is_kept_in_one_race() -> None:

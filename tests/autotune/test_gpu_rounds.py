@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from nestwright.autotune.log.journal import Log, Writer
+from nestwright.autotune.log.journal import Log, LogWriter
 from nestwright.autotune.log.records import Json
 from nestwright.autotune.measure.protocol import Job, Outcome, Watch
 from nestwright.autotune.tasks.extract import extract
-from nestwright.autotune.tune import ROUND_GPU, Plan, Tuner
+from nestwright.autotune.tune import ROUND_GPU, Tuner, TuningPlan
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.target import Target
@@ -58,8 +58,8 @@ class Bench:
 def test_twice_as_many_are_compiled_as_are_measured(tmp_path: Path) -> None:
     tasks = extract(optimize(parse(MODEL)), TARGET)
     bench = Bench()
-    with Writer(tmp_path / "log.jsonl") as writer:
-        tuner = Tuner(Plan("product", TARGET, tasks, 100), writer, Log(()), bench, None)
+    with LogWriter(tmp_path / "log.jsonl") as writer:
+        tuner = Tuner(TuningPlan("product", TARGET, tasks, 100), writer, Log(()), bench, None)
         try:
             result = tuner.run()
         finally:

@@ -12,13 +12,13 @@ import pytest
 
 from nestwright.autotune.budget import Budget
 from nestwright.autotune.build import best_traces, build
-from nestwright.autotune.log.journal import Log, Writer, check, read
+from nestwright.autotune.log.journal import Log, LogWriter, check, read
 from nestwright.autotune.log.records import DEFAULT_SKETCH, encode
 from nestwright.autotune.measure.estimate import Estimator
 from nestwright.autotune.measure.protocol import Job, Outcome, Watch
 from nestwright.autotune.progress import Progress, TuneResult
 from nestwright.autotune.tasks.extract import extract
-from nestwright.autotune.tune import Plan, Tuner
+from nestwright.autotune.tune import Tuner, TuningPlan
 from nestwright.codegen.driver.build import PreparedModule
 from nestwright.codegen.plan.bundle import read as read_bundle
 from nestwright.codegen.runtime.executable import Executable
@@ -99,9 +99,9 @@ def tune(path: Path, bench: Bench, trials: int = 12, listener=None) -> TuneResul
     builder = PreparedModule(parse(MODEL), TARGET)
     tasks = extract(builder.optimized, TARGET, builder.groups)
     assert len(tasks) == 2
-    plan = Plan("pair", TARGET, tasks, trials, strategy="random")
+    plan = TuningPlan("pair", TARGET, tasks, trials, strategy="random")
     before = read(path) if path.exists() else Log(())
-    with Writer(path) as writer:
+    with LogWriter(path) as writer:
         tuner = Tuner(plan, writer, before, bench, listener, builder, Budget())
         try:
             return tuner.run()
@@ -211,8 +211,8 @@ def test_nothing_is_raced_when_the_time_is_up(tmp_path: Path) -> None:
         now[0] = 200.0 if p.phase == "racing groups" else now[0]
 
     tasks = extract(builder.optimized, TARGET, builder.groups)
-    plan = Plan("pair", TARGET, tasks, 12, strategy="random", seconds=100.0)
-    with Writer(log) as writer:
+    plan = TuningPlan("pair", TARGET, tasks, 12, strategy="random", seconds=100.0)
+    with LogWriter(log) as writer:
         tuner = Tuner(plan, writer, Log(()), bench, late, builder, budget)
         try:
             result = tuner.run()

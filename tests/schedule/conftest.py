@@ -42,7 +42,7 @@ from nestwright.ir.loop.nodes import (
 )
 from nestwright.schedule.combiner import Combiner, combiner_of
 from nestwright.schedule.cursor import Path, extent_of, loops_of, nest
-from nestwright.schedule.launches import Launch, done_by_all, is_scratch, launch_of, top_of
+from nestwright.schedule.launches import ThreadLaunch, done_by_all, is_scratch, launch_of, top_of
 from nestwright.schedule.legality import bound_vars
 from nestwright.schedule.owners import thread_loops
 from nestwright.schedule.threads import is_grid, is_shared
@@ -125,7 +125,7 @@ class Machine:
             out[at] = self.memory.get((b, (), at), math.nan)
         return out
 
-    def _launch(self, launch: Launch | None, s: Stmt) -> None:
+    def _launch(self, launch: ThreadLaunch | None, s: Stmt) -> None:
         sizes = {} if launch is None else launch.sizes
         self.launch = launch
         self.scratch = set()

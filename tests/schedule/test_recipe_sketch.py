@@ -13,7 +13,7 @@ from nestwright.autotune.search.space import Space
 from nestwright.ir.loop.nodes import Func
 from nestwright.ir.target import Target
 from nestwright.schedule.language.schedule import Schedule
-from nestwright.schedule.sketches.cpu.matching import CPU, Work
+from nestwright.schedule.sketches.cpu.matching import CPU, FuncInfo
 from nestwright.schedule.sketches.generate import generate
 from nestwright.schedule.sketches.gpu.clusters import CLUSTERS, Cluster
 from nestwright.schedule.space.space import Choices, Sketch
@@ -45,7 +45,7 @@ def registered() -> Iterator[None]:
     before = dict(CPU.rows), dict(CLUSTERS.rows)
 
     @CPU.row(5)
-    def match_toy(work: Work, target: Target) -> Sketch | None:
+    def match_toy(work: FuncInfo, target: Target) -> Sketch | None:
         return toy("toy@1", 1e-6) if len(work.blocks) == 1 else None
 
     @CLUSTERS.row(5)

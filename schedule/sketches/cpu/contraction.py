@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from ....ir.dtypes import DType
 from ....ir.loop.nodes import BlockAxis, Buffer, Func, Var
 from ....ir.target import Target
-from ...space.analyze import Access, BlockInfo, frozen_inputs, point_reads, product_operands
+from ...space.analyze import AccessPattern, BlockInfo, frozen_inputs, point_reads, product_operands
 from ...space.space import Choices
 
 PANEL, AHEAD = 1, 2  # when weights are packed: panel by panel as needed, or before any call
@@ -51,7 +51,7 @@ class Contraction:
     sweep: tuple[BlockAxis, ...]
     anchor_column: Var
     anchor_row: Var | None
-    weights: Access | None
+    weights: AccessPattern | None
     frozen: bool
     feeders: tuple[BlockInfo, ...]
     dtype: DType
@@ -170,7 +170,7 @@ def _result_axes(
     return None, info.spatial, {a.var: (a.var, 1) for a in info.spatial}
 
 
-def _weights(info: BlockInfo, column: Var) -> Access | None:
+def _weights(info: BlockInfo, column: Var) -> AccessPattern | None:
     """The operand of a product that runs along the columns."""
     pair = product_operands(info) or ()
     return next((a for a in reversed(pair) if a.uses(column)), None)

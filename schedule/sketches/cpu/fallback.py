@@ -6,7 +6,7 @@ from ....ir.target import Target
 from ...language.schedule import Schedule
 from ...space.analyze import BlockInfo
 from ...space.space import Choices, Sketch
-from .matching import CPU, Work
+from .matching import CPU, FuncInfo
 from .pointwise import PARALLEL_WORK, lanes_of, schedule_pointwise, work_of
 from .rows import LANE_ACCUMULATORS, reduce_columns
 
@@ -37,7 +37,7 @@ def _reduction(sch: Schedule, info: BlockInfo, target: Target, parallel: bool) -
 
 
 @CPU.row(90)
-def match_alone(work: Work, target: Target) -> Sketch | None:
+def match_alone(work: FuncInfo, target: Target) -> Sketch | None:
     """Whatever there is."""
     return alone_sketch(work.blocks, target)
 

@@ -13,7 +13,7 @@ from ...space.analyze import BlockInfo
 from ...space.lookup import below, extent
 from ...space.space import Choices, Sketch
 from .fallback import schedule_fallback
-from .matching import CPU, Work
+from .matching import CPU, FuncInfo
 from .pointwise import PARALLEL_WORK, lanes_of, work_of
 from .rows import LANE_ACCUMULATORS, reduce_columns
 
@@ -21,7 +21,7 @@ SMALL = 64  # results up to which the threads share the reduction and not the re
 
 
 @dataclass(frozen=True, slots=True)
-class Total:
+class CpuFullReduction:
     """``anchor`` reduces contiguous memory to at most ``SMALL`` results."""
 
     anchor: BlockInfo
@@ -33,7 +33,7 @@ class Total:
         return math.prod(a.extent for a in self.anchor.reduce)
 
 
-def find_total(blocks: tuple[BlockInfo, ...]) -> Total | None:
+def find_full_reduction(blocks: tuple[BlockInfo, ...]) -> CpuFullReduction | None:
     """The heavy reduction of a group to a few values; None when there is no such thing."""
     heavy = [b for b in blocks if b.reduce and not b.opaque and work_of(b) >= PARALLEL_WORK]
     if len(heavy) != 1 or update_of(heavy[0].block) is None:
@@ -43,7 +43,9 @@ def find_total(blocks: tuple[BlockInfo, ...]) -> Total | None:
     strides = [a.stride(anchor.reduce[-1].var) for a in anchor.inputs]
     if results > SMALL or any(s not in (0, 1) for s in strides):
         return None
-    return Total(anchor, tuple(b for b in blocks if b is not anchor), _steps_together(anchor))
+    return CpuFullReduction(
+        anchor, tuple(b for b in blocks if b is not anchor), _steps_together(anchor)
+    )
 
 
 def _steps_together(info: BlockInfo) -> bool:
@@ -56,7 +58,7 @@ def _steps_together(info: BlockInfo) -> bool:
     return True
 
 
-def apply_total(k: Total, sch: Schedule, c: Choices, target: Target) -> None:
+def apply_full_reduction(k: CpuFullReduction, sch: Schedule, c: Choices, target: Target) -> None:
     """Give each piece of the reduction a partial result, in parallel and in vectors."""
     name, lanes = k.anchor.name, lanes_of(k.anchor, target)
     for info in k.others:
@@ -80,13 +82,13 @@ def apply_total(k: Total, sch: Schedule, c: Choices, target: Target) -> None:
 
 
 @CPU.row(20)
-def match_total(work: Work, target: Target) -> Sketch | None:
+def match_full_reduction(work: FuncInfo, target: Target) -> Sketch | None:
     """A heavy reduction to a few values."""
-    k = find_total(work.blocks) if work.contraction is None else None
-    return None if k is None else total_sketch(k, target)
+    k = find_full_reduction(work.blocks) if work.contraction is None else None
+    return None if k is None else full_reduction_sketch(k, target)
 
 
-def total_sketch(k: Total, target: Target) -> Sketch:
+def full_reduction_sketch(k: CpuFullReduction, target: Target) -> Sketch:
     """The space of a reduction to a few values: pieces for the threads, partial sums a piece."""
     work = work_of(k.anchor)
     most = max(1, k.depth // 4096)
@@ -109,7 +111,7 @@ def total_sketch(k: Total, target: Target) -> Sketch:
             "pieces": max(n for n in pieces if n <= wanted),
             "accumulators": LANE_ACCUMULATORS,
         },
-        apply=lambda sch, c: apply_total(k, sch, c, target),
+        apply=lambda sch, c: apply_full_reduction(k, sch, c, target),
         valid=lambda c: True,
         cost=cost,
     )

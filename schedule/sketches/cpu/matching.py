@@ -7,12 +7,12 @@ from functools import cached_property
 
 from ....ir.loop.nodes import Func
 from ...space.analyze import BlockInfo, blocks_of
-from ...space.registry import Rows
+from ...space.registry import SketchTable
 from .contraction import Contraction, contraction_of
 
 
 @dataclass(frozen=True, eq=False)
-class Work:
+class FuncInfo:
     """A function that is to be scheduled for a CPU, and what sketches ask of it."""
 
     func: Func
@@ -28,5 +28,5 @@ class Work:
         return contraction_of(self.func, self.blocks)
 
 
-CPU: Rows[Work] = Rows()
+CPU: SketchTable[FuncInfo] = SketchTable()
 """For a whole function on a CPU. The first that applies is the default schedule."""

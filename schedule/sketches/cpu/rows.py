@@ -19,14 +19,14 @@ from ...legality import update_of
 from ...space.analyze import BlockInfo
 from ...space.lookup import below, extent
 from ...space.space import Choices, Sketch
-from .matching import CPU, Work
+from .matching import CPU, FuncInfo
 from .pointwise import PARALLEL_WORK, lanes_of, schedule_pointwise, work_of
 
 LANE_ACCUMULATORS = 4  # vectors of partial sums that hide the latency of an addition
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class RowwiseGroup:
     """``count`` leading axes that the blocks of every part share.
 
     A part is blocks that pass values to each other, in program order. ``others`` fill buffers
@@ -46,7 +46,7 @@ class Rows:
         return sum(work_of(b) for part in self.parts for b in part)
 
 
-def find_rows(blocks: tuple[BlockInfo, ...]) -> Rows | None:
+def find_rows(blocks: tuple[BlockInfo, ...]) -> RowwiseGroup | None:
     """The leading axes that a group's blocks share; None when they share none or one is opaque."""
     if any(b.opaque for b in blocks):
         return None
@@ -61,7 +61,7 @@ def find_rows(blocks: tuple[BlockInfo, ...]) -> Rows | None:
     count = 0
     while all(len(s) > count for s in shapes) and len({s[count] for s in shapes}) == 1:
         count += 1
-    return Rows(_parts(mine), others, count) if count else None
+    return RowwiseGroup(_parts(mine), others, count) if count else None
 
 
 def _parts(blocks: list[BlockInfo]) -> tuple[tuple[BlockInfo, ...], ...]:
@@ -75,7 +75,7 @@ def _parts(blocks: list[BlockInfo]) -> tuple[tuple[BlockInfo, ...], ...]:
     return tuple(map(tuple, parts))
 
 
-def apply_rows(k: Rows, sch: Schedule, c: Choices, target: Target) -> None:
+def apply_rows(k: RowwiseGroup, sch: Schedule, c: Choices, target: Target) -> None:
     """Fuse the row axes, compute every stage inside, vectorize each stage's columns."""
     for info in k.others:
         schedule_pointwise(sch, info, target, int(c["unroll"]), bool(c["parallel"]))
@@ -168,7 +168,7 @@ def reduce_columns(sch: Schedule, block: str, own: list[LoopRef], width: int) ->
     sch.vectorize(sch.get_loops(block)[-1])
 
 
-def rows_cost(k: Rows, c: Choices, target: Target) -> float:
+def rows_cost(k: RowwiseGroup, c: Choices, target: Target) -> float:
     """Estimated seconds: work over vector throughput and threads, plus the fork."""
     threads = target.threads if c["parallel"] else 1
     ilp = 1.0 + 0.5 / int(c["accumulators"]) + 0.1 / int(c["unroll"])
@@ -176,13 +176,13 @@ def rows_cost(k: Rows, c: Choices, target: Target) -> float:
 
 
 @CPU.row(30)
-def match_rows(work: Work, target: Target) -> Sketch | None:
+def match_rows(work: FuncInfo, target: Target) -> Sketch | None:
     """Blocks that share their leading axes."""
     k = find_rows(work.blocks) if work.contraction is None else None
     return None if k is None else rows_sketch(k, target)
 
 
-def rows_sketch(k: Rows, target: Target) -> Sketch:
+def rows_sketch(k: RowwiseGroup, target: Target) -> Sketch:
     """The space of a row-wise group."""
     shared = k.work >= PARALLEL_WORK and k.rows > 1 and target.threads > 1
     return Sketch(

@@ -24,14 +24,14 @@ from .contraction import (
     tile_of,
 )
 from .fallback import schedule_fallback
-from .matching import CPU, Work
+from .matching import CPU, FuncInfo
 from .pointwise import PARALLEL_WORK
 
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 28)
 
 
 @dataclass(frozen=True, slots=True)
-class _Nest:
+class _TileLoops:
     """The loops around a tile, and those of the tile itself (None where there is none)."""
 
     share: LoopRef
@@ -42,7 +42,7 @@ class _Nest:
 
 
 @CPU.row(10)
-def match_tiling(work: Work, target: Target) -> Sketch | None:
+def match_tiling(work: FuncInfo, target: Target) -> Sketch | None:
     """A heavy reduction whose last axis is contiguous."""
     k = work.contraction
     if k is None:
@@ -150,7 +150,7 @@ def _feed_inside(k: Contraction, sch: Schedule, at: LoopRef, lanes: int) -> None
         sch.vectorize(columns)
 
 
-def _tile_output(k: Contraction, sch: Schedule, c: Choices, out: str) -> _Nest:
+def _tile_output(k: Contraction, sch: Schedule, c: Choices, out: str) -> _TileLoops:
     """Split the output's loops and put them in order, the tile innermost."""
     rows, vectors, lanes = tile_of(c)
     loops = _roles(k, sch, out)
@@ -179,7 +179,7 @@ def _tile_output(k: Contraction, sch: Schedule, c: Choices, out: str) -> _Nest:
     share = head[0] if len(head) == 1 else sch.fuse(*head)
     if c["parallel"]:
         sch.parallel(share)
-    return _Nest(share, middle[-1] if middle else share, row, vector, lane)
+    return _TileLoops(share, middle[-1] if middle else share, row, vector, lane)
 
 
 def _roles(k: Contraction, sch: Schedule, out: str) -> dict[Var, LoopRef]:

@@ -10,7 +10,7 @@ from ...cursor import LoopRef
 from ...language.schedule import Schedule
 from ...space.analyze import BlockInfo, describe
 from ...space.lookup import below, own_loops
-from ...space.registry import Rows
+from ...space.registry import SketchTable
 
 WIDE = 1 << 14  # points of a row from which a few rows alone are too little for a GPU
 FEW = 32  # rows
@@ -56,7 +56,7 @@ class Cluster:
         return any(b.reduce for b in self.blocks)
 
 
-CLUSTERS: Rows[Cluster] = Rows()
+CLUSTERS: SketchTable[Cluster] = SketchTable()
 """For a cluster. The one of least estimated cost is preferred, whatever its rank."""
 
 

@@ -24,7 +24,7 @@ from .machine import (
     BARRIER,
     LATENCY,
     LAUNCH,
-    Launch,
+    LaunchShape,
     bursts,
     distinct,
     flops_of,
@@ -225,7 +225,7 @@ def columns_cost(k: Columns, c: Choices, target: Target) -> float:
     moved = narrow * sum(
         distinct(info, a) * a.buffer.dtype.bytes * waste(a, k.last.var, lanes) for a in info.inputs
     )
-    shape = Launch(
+    shape = LaunchShape(
         groups,
         columns * share,
         float(size * lanes * min(times, 4) * loads) / 2,

@@ -16,13 +16,13 @@ from ....ir.loop.intrinsics import WARP
 from ....ir.target import Target
 from ...language.schedule import Schedule
 from ...space.space import Choice, Choices, Sketch, cheapest
-from .machine import BARRIER, LATENCY, LAUNCH, REACHED, Launch, memory_seconds, resident
-from .matmul import Matmul, Operand
+from .machine import BARRIER, LATENCY, LAUNCH, REACHED, LaunchShape, memory_seconds, resident
+from .matmul import Matmul, MatmulOperand
 from .mma import BANK_OFFSET, Core, apply_mma, find_core, is_slow, sides_of
 from .simt import BANK_OFFSET as SIMT_OFFSET
 from .simt import BANKS, LAYOUTS, apply_simt, threads_of
 from .threads import power_up, powers
-from .tiles import Threads, can_copy_ahead, even_threads, tile_vector
+from .tiles import BlockDim, can_copy_ahead, even_threads, tile_vector
 
 L2_BYTES = 48.0  # that L2 gives a multiprocessor in a cycle
 SHARED_BYTES = 128.0  # that shared memory gives in a cycle
@@ -39,16 +39,16 @@ Decisions = Mapping[str, tuple[Choice, ...]]
 
 def matmul_sketches(k: Matmul, target: Target) -> tuple[Sketch, ...]:
     """The ways to do a matrix product, the one with the least estimated cost first."""
-    plans = [Plan(k, target, None)]
+    plans = [MatmulSpace(k, target, None)]
     core = find_core(k, target)
     if core is not None:
-        plans.append(Plan(k, target, core))
+        plans.append(MatmulSpace(k, target, core))
     sketches = [s for p in plans if (s := p.sketch()) is not None]
     return tuple(sorted(sketches, key=lambda s: s.cost(s.default)))
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MatmulSpace:
     """A product on one kind of core: tensor cores, or ordinary ones where ``core`` is None."""
 
     k: Matmul
@@ -110,18 +110,18 @@ class Plan:
             "pack": (0, 1) if [*self._slow()] else (0,),
         }  # fmt: skip
 
-    def _slow(self) -> Iterator[Operand]:
+    def _slow(self) -> Iterator[MatmulOperand]:
         """The operands that packing would make faster to copy."""
         core = self.core
         pairs = zip((self.k.left, self.k.right), core.layouts, strict=True) if core else ()
         return (x for x, layout in pairs if is_slow(x, layout))
 
-    def threads(self, c: Choices) -> Threads:
+    def threads(self, c: Choices) -> BlockDim:
         if self.core is None:
             return threads_of(c)
-        return Threads(int(c["warps_m"]), int(c["warps_n"]), WARP)
+        return BlockDim(int(c["warps_m"]), int(c["warps_n"]), WARP)
 
-    def operands(self, c: Choices) -> Iterator[tuple[Operand, str, bool]]:
+    def operands(self, c: Choices) -> Iterator[tuple[MatmulOperand, str, bool]]:
         """Each operand, the tile's extent along its rows, whether it is copied in order."""
         pairs = [*zip((self.k.left, self.k.right), LAYOUTS, strict=True)]
         if self.core is not None:
@@ -180,8 +180,10 @@ class Plan:
     def resident(self, c: Choices) -> int:
         return resident(self.target, self.launch(c))
 
-    def launch(self, c: Choices) -> Launch:
-        return Launch(self.blocks(c), self.threads(c).count, 0.0, self.shared(c), self.registers(c))
+    def launch(self, c: Choices) -> LaunchShape:
+        return LaunchShape(
+            self.blocks(c), self.threads(c).count, 0.0, self.shared(c), self.registers(c)
+        )
 
     def grid(self, c: Choices) -> tuple[int, int]:
         m, n = (-(-self.k.extents[r] // int(c[f"tile_{r}"])) for r in "mn")
@@ -293,7 +295,7 @@ class Plan:
         return LAUNCH + LATENCY + memory_seconds(self.target, kept * parts + self.k.result.bytes)
 
 
-def copy_cycles(x: Operand, straight: bool) -> float:
+def copy_cycles(x: MatmulOperand, straight: bool) -> float:
     """Cycles of shared memory that the copy of one element takes.
 
     A warp stores up to four bytes of each thread in a cycle; what is turned goes element by

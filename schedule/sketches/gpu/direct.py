@@ -13,10 +13,10 @@ from ....ir.loop.nodes import BlockAxis, Var
 from ....ir.target import Target
 from ...cursor import LoopRef
 from ...language.schedule import Schedule
-from ...space.analyze import Access, BlockInfo
+from ...space.analyze import AccessPattern, BlockInfo
 from ...space.space import Choices, Sketch, cheapest
 from .clusters import CLUSTERS, Cluster, place, row_loops, stage_loops, sums_apart
-from .machine import LAUNCH, Launch, distinct, flops_of, launch_seconds, overlapped, waste
+from .machine import LAUNCH, LaunchShape, distinct, flops_of, launch_seconds, overlapped, waste
 from .threads import BLOCKS, X, powers
 
 WIDEST = 16  # bytes of one load
@@ -54,7 +54,7 @@ class Direct:
             lanes //= 2
         return lanes
 
-    def steps(self, info: BlockInfo, access: Access) -> int | None:
+    def steps(self, info: BlockInfo, access: AccessPattern) -> int | None:
         along = self.axis(info)
         return 0 if along is None else access.step(along)
 
@@ -145,7 +145,7 @@ def direct_cost(d: Direct, c: Choices, target: Target) -> float:
             requests += units * depth * apart
             cached += units * depth * lanes * size * lost
     blocks = -(-units // threads)
-    shape = Launch(blocks, threads, 8.0 * lanes, registers=32 + 8 * lanes)
+    shape = LaunchShape(blocks, threads, 8.0 * lanes, registers=32 + 8 * lanes)
     used = max(1, min(gpu.multiprocessors, blocks))
     busy = min(1.0, units / used / 512) ** 0.5  # threads that hide what a cache takes
     caches = (requests / 32 + cached / 64) / (used * gpu.clock * busy)

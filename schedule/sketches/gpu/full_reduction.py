@@ -21,7 +21,7 @@ from .machine import (
     BARRIER,
     LATENCY,
     LAUNCH,
-    Launch,
+    LaunchShape,
     distinct,
     flops_of,
     issue_seconds,
@@ -36,7 +36,7 @@ STRETCH = 2048  # terms that a block of threads is worth
 
 
 @dataclass(frozen=True, slots=True)
-class Total:
+class GpuFullReduction:
     """``anchor``, of the cluster, reduces contiguous memory to a few results."""
 
     cluster: Cluster
@@ -57,25 +57,25 @@ class Total:
         return lanes
 
 
-def find_total(k: Cluster) -> Total | None:
+def find_full_reduction(k: Cluster) -> GpuFullReduction | None:
     """The reduction of a cluster, if it has one, to few values and of many."""
     heavy = [b for b in k.blocks if b.reduce]
     if len(heavy) != 1 or k.rows > FEW or update_of(heavy[0].block) is None:
         return None
-    t = Total(k, heavy[0])
+    t = GpuFullReduction(k, heavy[0])
     strides = [a.step(t.anchor.reduce[-1].var) for a in t.anchor.inputs]
     plain = all(s in (0, 1) for s in strides) and len(t.anchor.spatial) == k.count
     return t if plain and t.depth >= 4 * STRETCH else None
 
 
 @CLUSTERS.row(50)
-def match_total(k: Cluster, target: Target) -> Sketch | None:
+def match_full_reduction(k: Cluster, target: Target) -> Sketch | None:
     """Reductions to a few values."""
-    total = None if k.elementwise else find_total(k)
-    return None if total is None else total_sketch(total, target)
+    total = None if k.elementwise else find_full_reduction(k)
+    return None if total is None else full_reduction_sketch(total, target)
 
 
-def total_sketch(t: Total, target: Target) -> Sketch:
+def full_reduction_sketch(t: GpuFullReduction, target: Target) -> Sketch:
     """The space of a reduction to a few values."""
     most = min(power_up(t.depth // STRETCH), 4096)
     whole = {n * target.gpu.multiprocessors for n in (1, 2, 4, 8)}
@@ -90,25 +90,25 @@ def total_sketch(t: Total, target: Target) -> Sketch:
         return int(c["blocks"]) * t.cluster.rows <= 1 << 16 and steps_of(t, c) >= int(c["unroll"])
 
     def cost(c: Choices) -> float:
-        return total_cost(t, c, target)
+        return full_reduction_cost(t, c, target)
 
     return Sketch(
         name="gpu_total@1",
         kind="total",
         decisions=decisions,
         default=cheapest(decisions, valid, cost, {}),
-        apply=lambda sch, c: apply_total(t, sch, c),
+        apply=lambda sch, c: apply_full_reduction(t, sch, c),
         valid=valid,
         cost=cost,
     )
 
 
-def steps_of(t: Total, c: Choices) -> int:
+def steps_of(t: GpuFullReduction, c: Choices) -> int:
     """Vectors that one thread takes."""
     return -(-t.depth // (int(c["blocks"]) * int(c["threads"]) * int(c["vector"])))
 
 
-def apply_total(t: Total, sch: Schedule, c: Choices) -> None:
+def apply_full_reduction(t: GpuFullReduction, sch: Schedule, c: Choices) -> None:
     """Partial results of the blocks in one launch, the results and what needs them in another."""
     name, rank = t.anchor.name, len(t.anchor.spatial)
     loops = list(sch.get_loops(name))
@@ -129,7 +129,7 @@ def apply_total(t: Total, sch: Schedule, c: Choices) -> None:
     _finish(t, sch, blocks)
 
 
-def _finish(t: Total, sch: Schedule, blocks: int) -> None:
+def _finish(t: GpuFullReduction, sch: Schedule, blocks: int) -> None:
     """Sum the partial results: a warp or more for each result."""
     k = t.cluster
     block, row = row_loops(k, sch, 1)
@@ -143,14 +143,14 @@ def _finish(t: Total, sch: Schedule, blocks: int) -> None:
             sch.bind(thread, X)
 
 
-def total_cost(t: Total, c: Choices, target: Target) -> float:
+def full_reduction_cost(t: GpuFullReduction, c: Choices, target: Target) -> float:
     """Estimated seconds of both launches."""
     blocks, threads, lanes, times = (int(c[n]) for n in ("blocks", "threads", "vector", "unroll"))
     info, gpu = t.anchor, target.gpu
     moved = sum(distinct(info, a) * a.buffer.dtype.bytes for a in info.inputs)
     size = max((a.buffer.dtype.bytes for a in info.inputs), default=4)
     loads = max(1, len(info.inputs))
-    shape = Launch(
+    shape = LaunchShape(
         blocks * t.cluster.rows,
         threads,
         float(size * lanes * min(times, 4) * loads) / 2,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ....ir.loop.nodes import Var
 from ....ir.target import Target
-from ...space.analyze import Access, BlockInfo
+from ...space.analyze import AccessPattern, BlockInfo
 
 LAUNCH = 3e-6  # seconds from the end of one kernel to the start of the next
 LATENCY = 600e-9  # of memory
@@ -25,7 +25,7 @@ SPECIAL = 8.0  # FLOP that a transcendental function counts for
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class LaunchShape:
     """The shape of a launch: blocks, threads of one, bytes that a thread asks for at once, and
     what one block or thread holds."""
 
@@ -36,7 +36,7 @@ class Launch:
     registers: int = 32
 
 
-def resident(target: Target, shape: Launch) -> int:
+def resident(target: Target, shape: LaunchShape) -> int:
     """Blocks that run on a multiprocessor at once; 0 where not even one fits."""
     gpu = target.gpu
     warps = -(-shape.threads // gpu.warp)
@@ -52,7 +52,7 @@ def resident(target: Target, shape: Launch) -> int:
     return most if fits else 0
 
 
-def launch_seconds(target: Target, shape: Launch, bytes_: float, flops: float) -> float:
+def launch_seconds(target: Target, shape: LaunchShape, bytes_: float, flops: float) -> float:
     """Estimated time of one launch that moves so many bytes and does so much work."""
     gpu, here = target.gpu, resident(target, shape)
     if not here:
@@ -98,7 +98,7 @@ def flops_of(info: BlockInfo) -> float:
     return info.flops * (SPECIAL if info.transcendental else 1.0)
 
 
-def access_bytes(info: BlockInfo, a: Access, along: Var | None, lanes: int) -> float:
+def access_bytes(info: BlockInfo, a: AccessPattern, along: Var | None, lanes: int) -> float:
     """Bytes that an access moves when neighbours in a warp step along an axis.
 
     ``lanes`` elements of the axis are one thread's. An access that stands still along the axis is
@@ -118,13 +118,13 @@ def overlapped(*seconds: float) -> float:
     return longest + 0.15 * (sum(seconds) - longest)
 
 
-def distinct(info: BlockInfo, access: Access) -> float:
+def distinct(info: BlockInfo, access: AccessPattern) -> float:
     """How many elements an access touches, repetitions that caches serve left out."""
     own = math.prod(a.extent for a in info.block.axes if access.uses(a.var))
     return float(min(own, math.prod(access.buffer.shape) if access.buffer.shape else 1))
 
 
-def waste(access: Access, along: Var | None, lanes: int) -> float:
+def waste(access: AccessPattern, along: Var | None, lanes: int) -> float:
     """Bytes moved per byte used."""
     size = access.buffer.dtype.bytes
     step = access.step(along) if along is not None else 1

@@ -24,7 +24,7 @@ WIDEST = 16  # bytes of the widest access
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class MatmulOperand:
     """One of the factors.
 
     ``across`` elements can be taken at once along the rows (of the left operand; the columns of the
@@ -47,7 +47,7 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class MatmulResult:
     """The block that writes what comes of the sums, and its axes by role, outermost first.
 
     Vectors of ``vector`` elements run along the last axis of the role ``last``. ``spatial`` are all
@@ -69,10 +69,10 @@ class Matmul:
     anchor: str
     feeders: tuple[str, ...]
     extents: Mapping[str, int]
-    left: Operand
-    right: Operand
+    left: MatmulOperand
+    right: MatmulOperand
     sums: DType
-    result: Result
+    result: MatmulResult
 
     @property
     def covered(self) -> frozenset[str]:
@@ -149,10 +149,10 @@ def _inline_feeders(sch: Schedule, anchor: str) -> tuple[str, ...]:
 
 def _operand(
     e: Expr, rows: Sequence[BlockAxis], depth: Sequence[BlockAxis], constants: frozenset[Buffer]
-) -> Operand:
+) -> MatmulOperand:
     loads = [x for x in walk_expr(e) if isinstance(x, Load)]
     buffers = {x.buffer: None for x in loads}
-    return Operand(
+    return MatmulOperand(
         dtype=e.dtype,
         across=_width(e, rows),
         along=_width(e, depth),
@@ -212,7 +212,7 @@ def aligned(buffer: Buffer, index: Sequence[Expr], axis: Var, width: int) -> int
 
 def _result(
     sch: Schedule, blocks: Sequence[BlockInfo], anchor: BlockInfo, found: Product
-) -> Result:
+) -> MatmulResult:
     """Who finishes the tiles: the one reader of the sums if it reads each at its own point, else a
     copy of the sums."""
     buffer = found.store.buffer
@@ -235,7 +235,7 @@ def _unshared(blocks: Sequence[BlockInfo], consumer: BlockInfo) -> bool:
 
 def _of_consumer(
     consumer: BlockInfo, part: Mapping[Var, tuple[Var, int]], found: Product, sums: Buffer
-) -> Result:
+) -> MatmulResult:
     axes: dict[str, tuple[Var, ...]] = {}
     for role in "bmn":
         mine: list[Var] = []
@@ -261,7 +261,7 @@ def _described(
     info: BlockInfo,
     axes: Mapping[str, tuple[Var, ...]],
     accesses: Sequence[Store | Load],
-) -> Result:
+) -> MatmulResult:
     """Vectors go along the last axis if it is the last of the rows or of the columns."""
     by = {a.var: a for a in info.spatial}
     end = [a.var for a in info.spatial if a.extent > 1][-1:]
@@ -275,4 +275,4 @@ def _described(
         width = aligned(x.buffer, x.index, axes[last][-1], width)
     buffers = {x.buffer: None for x in accesses}
     moved = float(sum(math.prod(b.shape) * b.dtype.bytes for b in buffers))
-    return Result(consumer, tuple(by), axes, last, width, moved)
+    return MatmulResult(consumer, tuple(by), axes, last, width, moved)

@@ -18,10 +18,10 @@ from ...hints import PIPELINE
 from ...language.schedule import Schedule
 from ...space.lookup import below
 from ...space.space import Choices
-from .matmul import Matmul, Operand
+from .matmul import Matmul, MatmulOperand
 from .threads import Y, Z
 from .tiles import (
-    Threads,
+    BlockDim,
     add_up,
     can_copy_ahead,
     copy_tile,
@@ -61,7 +61,7 @@ def find_core(k: Matmul, target: Target) -> Core | None:
     return None
 
 
-def _layout(x: Operand, row: str) -> str:
+def _layout(x: MatmulOperand, row: str) -> str:
     """Fragments of two-byte elements are turned while they are loaded; others lie depth last."""
     return f"k{row}" if x.turned and x.dtype.bytes == 2 else f"{row}k"
 
@@ -70,7 +70,7 @@ def apply_mma(k: Matmul, core: Core, sch: Schedule, c: Choices, target: Target) 
     """The whole schedule of a product on tensor cores."""
     sides = sides_of(k, core, c)
     parts = make_product(k, sch, c, (sides[0].layout, sides[1].layout))
-    threads = Threads(int(c["warps_m"]), int(c["warps_n"]), WARP)
+    threads = BlockDim(int(c["warps_m"]), int(c["warps_n"]), WARP)
     if parts.total is None:
         b, m, n = result_loops(k, sch, parts.last)
         at = spread_tiles(sch, b, m, n, c)
@@ -108,7 +108,7 @@ def apply_mma(k: Matmul, core: Core, sch: Schedule, c: Choices, target: Target) 
 class Side:
     """An operand as its tiles are copied, and with which instruction's help they are loaded."""
 
-    x: Operand
+    x: MatmulOperand
     layout: str
     packed: bool
     load: str
@@ -126,7 +126,7 @@ def sides_of(k: Matmul, core: Core, c: Choices) -> tuple[Side, Side]:
     return left, right
 
 
-def _side(x: Operand, layout: str, may_pack: bool, load: str) -> Side:
+def _side(x: MatmulOperand, layout: str, may_pack: bool, load: str) -> Side:
     if not (may_pack and is_slow(x, layout)):
         return Side(x, layout, False, load)
     row = layout.replace("k", "")
@@ -134,7 +134,7 @@ def _side(x: Operand, layout: str, may_pack: bool, load: str) -> Side:
     return Side(replace(x, across=1, along=width, plain=True), f"{row}k", True, load)
 
 
-def is_slow(x: Operand, layout: str) -> bool:
+def is_slow(x: MatmulOperand, layout: str) -> bool:
     """Whether a tile is not copied by vectors of full width as it lies in memory."""
     straight = x.turned == (layout[1] != "k")
     return not straight or tile_vector(x, straight) * x.dtype.bytes < CHUNK

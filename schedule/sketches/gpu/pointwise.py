@@ -9,11 +9,11 @@ from ....ir.loop.nodes import Var
 from ....ir.target import Target
 from ...cursor import LoopRef
 from ...language.schedule import Schedule
-from ...space.analyze import Access, BlockInfo
+from ...space.analyze import AccessPattern, BlockInfo
 from ...space.space import Choices, Sketch, cheapest
 from ..cpu.pointwise import trailing
 from .clusters import CLUSTERS, Cluster, place
-from .machine import Launch, access_bytes, flops_of, issue_seconds, launch_seconds
+from .machine import LaunchShape, access_bytes, flops_of, issue_seconds, launch_seconds
 from .threads import bind_flat, fused, powers
 
 WIDEST = 16  # bytes of one load
@@ -40,10 +40,10 @@ class Flat:
         return math.prod(a.extent for a in axes[len(axes) - self.joined :])
 
     @property
-    def accesses(self) -> tuple[tuple[BlockInfo, Access], ...]:
+    def accesses(self) -> tuple[tuple[BlockInfo, AccessPattern], ...]:
         """What goes to and comes from memory, once for each buffer and way of indexing."""
         passed = self.cluster.passed
-        found: dict[object, tuple[BlockInfo, Access]] = {}
+        found: dict[object, tuple[BlockInfo, AccessPattern]] = {}
         for b in self.cluster.blocks:
             for a in (*b.inputs, *b.stores):
                 if a.buffer not in passed or a in b.stores:
@@ -115,7 +115,7 @@ def flat_cost(k: Flat, c: Choices, target: Target) -> float:
     size = max((a.buffer.dtype.bytes for _, a in k.accesses), default=4)
     stored = {s.buffer for b in k.cluster.blocks for s in b.stores}
     loads = max(sum(a.buffer not in stored for _, a in k.accesses), 1)
-    shape = Launch(
+    shape = LaunchShape(
         blocks=-(-units // (threads * steps)),
         threads=threads,
         in_flight=float(lanes * steps * size * loads),

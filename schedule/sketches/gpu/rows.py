@@ -25,7 +25,7 @@ from .clusters import CLUSTERS, Cluster, place, row_loops, stage_loops
 from .machine import (
     BARRIER,
     LATENCY,
-    Launch,
+    LaunchShape,
     bursts,
     distinct,
     flops_of,
@@ -40,7 +40,7 @@ WIDEST = 16  # bytes of one load
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class RowwiseCluster:
     """A cluster whose rows several threads share."""
 
     cluster: Cluster
@@ -117,9 +117,9 @@ class Rows:
         )
 
 
-def find_rows(k: Cluster) -> Rows | None:
+def find_rows(k: Cluster) -> RowwiseCluster | None:
     """The rows of a cluster, if threads can share them; None where they have nothing to share."""
-    r = Rows(k)
+    r = RowwiseCluster(k)
     fit = all(b.reduce == () or _shared_sum(k, b) for b in k.blocks)
     return r if r.widest > 1 and fit and not any(b.opaque for b in k.blocks) else None
 
@@ -136,7 +136,7 @@ def match_rows(k: Cluster, target: Target) -> Sketch | None:
     return None if rows is None else rows_sketch(rows, target)
 
 
-def rows_sketch(r: Rows, target: Target) -> Sketch:
+def rows_sketch(r: RowwiseCluster, target: Target) -> Sketch:
     """The space of a cluster with several threads a row."""
     most = min(1024, power_up(r.widest))
     decisions: dict[str, tuple[int | str, ...]] = {
@@ -163,7 +163,7 @@ def rows_sketch(r: Rows, target: Target) -> Sketch:
     )
 
 
-def rows_valid(r: Rows, c: Choices, target: Target) -> bool:
+def rows_valid(r: RowwiseCluster, c: Choices, target: Target) -> bool:
     """Whole blocks of rows, within what a block of threads may have."""
     threads, rows = int(c["threads"]), int(c["rows"])
     shared = r.shared(c) + r.met(c)
@@ -185,7 +185,7 @@ def _is_box(k: Cluster, rows: int) -> bool:
     return rows == 1
 
 
-def apply_rows(r: Rows, sch: Schedule, c: Choices) -> None:
+def apply_rows(r: RowwiseCluster, sch: Schedule, c: Choices) -> None:
     """A block of threads for some rows; every stage shares the row among ``threadIdx.x``."""
     k, rows = r.cluster, int(c["rows"])
     block, row = row_loops(k, sch, rows)
@@ -204,7 +204,7 @@ def apply_rows(r: Rows, sch: Schedule, c: Choices) -> None:
         _share(sch, info, own, int(c["threads"]), r.vector(info, int(c["vector"])))
 
 
-def _kept_rows(r: Rows, sch: Schedule, row: LoopRef) -> list[BlockRef]:
+def _kept_rows(r: RowwiseCluster, sch: Schedule, row: LoopRef) -> list[BlockRef]:
     """Copies in shared memory of the rows that several stages read."""
     copies = []
     for buffer, (first, *others) in r.again:
@@ -243,7 +243,7 @@ def _share(sch: Schedule, info: BlockInfo, own: list[LoopRef], threads: int, lan
         sch.vectorize(lane)
 
 
-def rows_cost(r: Rows, c: Choices, target: Target) -> float:
+def rows_cost(r: RowwiseCluster, c: Choices, target: Target) -> float:
     """Estimated seconds: memory once, caches for what is read again, and what every stage waits."""
     k, threads, rows, gpu = r.cluster, int(c["threads"]), int(c["rows"]), target.gpu
     moved, again, cached = _row_traffic(r, c)
@@ -257,7 +257,7 @@ def rows_cost(r: Rows, c: Choices, target: Target) -> float:
     steps = math.ceil(r.widest / threads)
     lanes = max(r.vector(b, int(c["vector"])) for b in k.blocks)
     under_way = 4.0 * lanes * min(-(-steps // lanes), 2)
-    shape = Launch(k.rows // rows, threads * rows, under_way, r.shared(c))
+    shape = LaunchShape(k.rows // rows, threads * rows, under_way, r.shared(c))
     here = resident(target, shape)
     if not here:
         return math.inf
@@ -276,7 +276,7 @@ def rows_cost(r: Rows, c: Choices, target: Target) -> float:
     )
 
 
-def _row_traffic(r: Rows, c: Choices) -> tuple[float, float, float]:
+def _row_traffic(r: RowwiseCluster, c: Choices) -> tuple[float, float, float]:
     """Bytes read or written for the first time, bytes read again, and what the caches give in all,
     more where it is asked for in small pieces."""
     moved = again = cached = 0.0

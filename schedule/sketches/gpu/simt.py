@@ -13,11 +13,11 @@ from ...hints import PIPELINE
 from ...language.schedule import Schedule
 from ...space.lookup import below
 from ...space.space import Choices
-from .matmul import WIDEST, Matmul, Operand
+from .matmul import WIDEST, Matmul, MatmulOperand
 from .threads import X, Y
 from .tiles import (
-    Parts,
-    Threads,
+    BlockDim,
+    MatmulBlocks,
     add_up,
     can_copy_ahead,
     copy_tile,
@@ -31,9 +31,9 @@ BANKS = 32
 BANK_OFFSET = 4  # of rows of a tile that is turned while it is copied, in elements
 
 
-def threads_of(c: Choices) -> Threads:
+def threads_of(c: Choices) -> BlockDim:
     """The threads of a block: one for each small tile."""
-    return Threads(1, int(c["tile_m"]) // int(c["rows"]), int(c["tile_n"]) // int(c["columns"]))
+    return BlockDim(1, int(c["tile_m"]) // int(c["rows"]), int(c["tile_n"]) // int(c["columns"]))
 
 
 def apply_simt(k: Matmul, sch: Schedule, c: Choices, target: Target) -> None:
@@ -84,7 +84,7 @@ def _thread_tiles(
     return x
 
 
-def _sums(k: Matmul, sch: Schedule, parts: Parts, thread: LoopRef, c: Choices) -> LoopRef:
+def _sums(k: Matmul, sch: Schedule, parts: MatmulBlocks, thread: LoopRef, c: Choices) -> LoopRef:
     """The depth in steps, the small tile innermost; the loop over steps."""
     m, n, depth = below(sch, parts.product, thread)
     step, at = sch.split(depth, [None, int(c["tile_k"])])
@@ -98,7 +98,7 @@ def _sums(k: Matmul, sch: Schedule, parts: Parts, thread: LoopRef, c: Choices) -
 
 
 def _near(
-    sch: Schedule, product: str, operand: str, x: Operand, step: LoopRef, at: LoopRef
+    sch: Schedule, product: str, operand: str, x: MatmulOperand, step: LoopRef, at: LoopRef
 ) -> None:
     """Copy an operand's tile to shared memory, and a thread's part of it to registers."""
     sch.set_scope(operand, 0, "shared")

@@ -16,7 +16,7 @@ from ...language.schedule import Schedule
 from ...space.analyze import describe
 from ...space.lookup import below, own_loops
 from ...space.space import Choices
-from .matmul import Matmul, Operand
+from .matmul import Matmul, MatmulOperand
 from .threads import BLOCKS, X, Y, Z, bind_flat, fused
 from .transpose import find_transpose, transpose_sketch
 
@@ -28,7 +28,7 @@ BATCH = "blockIdx.z"
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class MatmulBlocks:
     """The blocks of a product: the copies of its operands, itself, what adds up the parts of a
     depth that was split (if it was), and what writes the result."""
 
@@ -40,7 +40,7 @@ class Parts:
 
 
 @dataclass(frozen=True, slots=True)
-class Threads:
+class BlockDim:
     """How many threads a block has along threadIdx.z, y and x."""
 
     z: int
@@ -52,7 +52,7 @@ class Threads:
         return self.z * self.y * self.x
 
 
-def make_product(k: Matmul, sch: Schedule, c: Choices, layouts: tuple[str, str]) -> Parts:
+def make_product(k: Matmul, sch: Schedule, c: Choices, layouts: tuple[str, str]) -> MatmulBlocks:
     """Make the anchor a matrix product, or one for each part of the depth."""
     for name in k.feeders:
         sch.compute_inline(name)
@@ -64,10 +64,10 @@ def make_product(k: Matmul, sch: Schedule, c: Choices, layouts: tuple[str, str])
         sch.compute_inline(out)
         last = k.result.consumer.name
     if split == 1:
-        return Parts(a.name, b.name, k.anchor, None, last)
+        return MatmulBlocks(a.name, b.name, k.anchor, None, last)
     part, _ = sch.split(sch.get_loops(k.anchor)[-1], [split, None])
     partial = sch.rfactor(part, 0).name
-    return Parts(a.name, b.name, partial, k.anchor, last)
+    return MatmulBlocks(a.name, b.name, partial, k.anchor, last)
 
 
 def result_loops(k: Matmul, sch: Schedule, block: str) -> tuple[LoopRef | None, LoopRef, LoopRef]:
@@ -111,7 +111,13 @@ def spread_tiles(sch: Schedule, b: LoopRef | None, m: LoopRef, n: LoopRef, c: Ch
 
 
 def copy_tile(
-    sch: Schedule, block: str, at: LoopRef, x: Operand, layout: str, threads: Threads, ahead: bool
+    sch: Schedule,
+    block: str,
+    at: LoopRef,
+    x: MatmulOperand,
+    layout: str,
+    threads: BlockDim,
+    ahead: bool,
 ) -> None:
     """Share the copying of an operand's tile, made in each iteration of ``at``, among all threads.
 
@@ -129,7 +135,7 @@ def copy_tile(
         sch.annotate(block, ASYNC, 1)
 
 
-def tile_vector(x: Operand, straight: bool) -> int:
+def tile_vector(x: MatmulOperand, straight: bool) -> int:
     """Elements of an operand that a thread copies at once. Single ones of four bytes can be copied
     to another order asynchronously; narrower ones are better loaded together."""
     if not straight and x.plain and x.dtype.bytes in ASYNC_BYTES:
@@ -137,7 +143,7 @@ def tile_vector(x: Operand, straight: bool) -> int:
     return max(x.across, x.along)
 
 
-def share_out(sch: Schedule, loop: LoopRef, threads: Threads, width: int) -> None:
+def share_out(sch: Schedule, loop: LoopRef, threads: BlockDim, width: int) -> None:
     """The iterations of a loop among all threads, neighbours together, ``width`` at once."""
     step, z, y, x, lane = sch.split(loop, [None, threads.z, threads.y, threads.x, width])
     for part, index in ((z, Z), (y, Y), (x, X)):
@@ -148,7 +154,7 @@ def share_out(sch: Schedule, loop: LoopRef, threads: Threads, width: int) -> Non
         sch.unroll(step)
 
 
-def finish_tile(k: Matmul, sch: Schedule, block: str, at: LoopRef, threads: Threads) -> None:
+def finish_tile(k: Matmul, sch: Schedule, block: str, at: LoopRef, threads: BlockDim) -> None:
     """What is made of a tile of sums in shared memory, by all threads."""
     loops = below(sch, block, at)
     if k.result.last == "m":
@@ -157,7 +163,7 @@ def finish_tile(k: Matmul, sch: Schedule, block: str, at: LoopRef, threads: Thre
     share_out(sch, sch.fuse(*loops), threads, k.result.vector)
 
 
-def add_up(k: Matmul, sch: Schedule, parts: Parts) -> None:
+def add_up(k: Matmul, sch: Schedule, parts: MatmulBlocks) -> None:
     """A launch that adds up the parts of the depth in order and finishes each element."""
     assert parts.total is not None
     b, m, n = result_loops(k, sch, parts.last)

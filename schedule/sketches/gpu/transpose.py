@@ -14,11 +14,11 @@ from ....ir.loop.nodes import BlockAxis, Buffer
 from ....ir.target import Target
 from ...cursor import LoopRef
 from ...language.schedule import Schedule
-from ...space.analyze import Access, BlockInfo
+from ...space.analyze import AccessPattern, BlockInfo
 from ...space.lookup import below, own_loops
 from ...space.space import Choices, Sketch, cheapest
 from .clusters import CLUSTERS, Cluster
-from .machine import Launch, access_bytes, bursts, flops_of, issue_seconds, launch_seconds
+from .machine import LaunchShape, access_bytes, bursts, flops_of, issue_seconds, launch_seconds
 from .threads import BLOCKS, X, Y, fused
 
 LEAST = 8  # elements along an axis for which a tile is worth its barrier
@@ -58,7 +58,7 @@ def find_transpose(info: BlockInfo) -> Transpose | None:
     return None
 
 
-def _crosses(info: BlockInfo, a: Access, axis: BlockAxis) -> bool:
+def _crosses(info: BlockInfo, a: AccessPattern, axis: BlockAxis) -> bool:
     """Whether an access is contiguous along ``axis`` and each of its dimensions is one axis."""
     simple = all(form is not None and len(form) <= 1 for form in a.coefficients)
     steps = all(k == 1 for form in a.coefficients for k in (form or {}).values())
@@ -153,7 +153,7 @@ def transpose_cost(t: Transpose, c: Choices, target: Target) -> float:
     full = tiles * tile * tile / info.points
     narrow = bursts(tile * min(b.dtype.bytes for b in t.crossing))
     steps = tile * tile / threads
-    shape = Launch(tiles, threads, min(steps, 4) * t.width, tile * (tile + 1) * t.width)
+    shape = LaunchShape(tiles, threads, min(steps, 4) * t.width, tile * (tile + 1) * t.width)
     moved = sum(
         math.prod(a.extent for a in info.spatial) * a.buffer.dtype.bytes
         for a in (*info.inputs, *info.stores)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import nestwright as nw
-from nestwright.autotune.log.journal import Writer, check, read, stamped
+from nestwright.autotune.log.journal import LogWriter, check, read, stamped
 from nestwright.autotune.log.records import Best, device_id
 from nestwright.autotune.tasks.extract import extract
 from nestwright.ir.errors import NestwrightWarning
@@ -40,7 +40,7 @@ def best() -> Best:
 
 def log(tmp_path: Path, *records: Best) -> Path:
     path = tmp_path / "log.jsonl"
-    with Writer(path) as writer:
+    with LogWriter(path) as writer:
         for record in records:
             found = stamped(record)
             assert isinstance(found, Best)

@@ -13,8 +13,16 @@ from pathlib import Path
 import pytest
 
 from nestwright.autotune.log import journal
-from nestwright.autotune.log.journal import Writer, check, describe, merge, read, stamped, stats
-from nestwright.autotune.log.records import Best, Device, Model, Trial, Verdict, Workload, device_id
+from nestwright.autotune.log.journal import LogWriter, check, describe, merge, read, stamped, stats
+from nestwright.autotune.log.records import (
+    Best,
+    DeviceRecord,
+    Model,
+    Trial,
+    Verdict,
+    Workload,
+    device_id,
+)
 from nestwright.ir.errors import LogError
 from nestwright.ir.target import Target
 
@@ -28,8 +36,8 @@ def trial(n: int, cost: float = 1e-6, status: str = "ok", device: str = "d", **m
 
 
 def write(path: Path, *records) -> Path:
-    with Writer(path, {"nestwright": "test"}) as writer:
-        writer.append(WORK, Device("d", "cpu", {}), *records)
+    with LogWriter(path, {"nestwright": "test"}) as writer:
+        writer.append(WORK, DeviceRecord("d", "cpu", {}), *records)
     return path
 
 
@@ -47,7 +55,7 @@ def test_partial_last_line_is_ignored_and_cut_off_before_the_next_append(tmp_pat
     log = read(path)
     assert [t.decisions["rows"] for t in log.trials] == [1]
     assert log.notes == [f"{path}:5: unfinished last line ignored"]
-    with Writer(path) as writer:
+    with LogWriter(path) as writer:
         writer.append(trial(3))
     assert [t.decisions["rows"] for t in read(path).trials] == [1, 3]
     assert check(path) == []
@@ -56,7 +64,7 @@ def test_partial_last_line_is_ignored_and_cut_off_before_the_next_append(tmp_pat
 def test_a_whole_last_line_without_its_line_feed_is_kept(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", trial(1))
     path.write_bytes(path.read_bytes()[:-1])
-    with Writer(path) as writer:
+    with LogWriter(path) as writer:
         writer.append(trial(2))
     assert [t.decisions["rows"] for t in read(path).trials] == [1, 2]
 
@@ -71,7 +79,7 @@ def test_broken_middle_line_is_skipped_and_reported_by_check(tmp_path: Path) -> 
 
 def test_check_finds_changed_and_dangling_records(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    with Writer(path) as writer:
+    with LogWriter(path) as writer:
         writer.append(trial(1), trial(2))
     before, changed, after = path.read_text().rpartition('"seed":0')
     path.write_text(before + changed.replace("0", "1") + after)
@@ -98,9 +106,9 @@ def test_missing_and_foreign_files_say_so(tmp_path: Path) -> None:
 
 WRITER = """
 import sys
-from nestwright.autotune.log.journal import Writer, stamped
+from nestwright.autotune.log.journal import LogWriter, stamped
 from nestwright.autotune.log.records import Trial
-with Writer(sys.argv[1]) as writer:
+with LogWriter(sys.argv[1]) as writer:
     for n in range(100_000):
         writer.append(stamped(Trial("w1", "d", "s", {"n": n}, "ok", "model", (1e-6,), [], ts=n)))
         print(n, flush=True)
@@ -113,7 +121,7 @@ with Writer(sys.argv[1]) as writer:
 def test_a_file_that_is_no_log_is_never_changed(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "model"
     path.write_bytes(data)
-    for use in (Writer, read):
+    for use in (LogWriter, read):
         with pytest.raises(LogError, match="not a tuning log"):
             use(path)
     assert path.read_bytes() == data
@@ -123,7 +131,7 @@ def test_a_header_cut_short_is_begun_again(tmp_path: Path) -> None:
     path = tmp_path / "l.jsonl"
     path.write_bytes(b'{"k":"hea')
     assert read(path).notes
-    with Writer(path) as writer:
+    with LogWriter(path) as writer:
         writer.append(trial(0))
     assert len(read(path).trials) == 1
 
@@ -138,14 +146,14 @@ def test_killed_writer_loses_nothing_it_had_appended(tmp_path: Path) -> None:
         done += [int(n) for n in process.stdout.read().split("\n") if n]
     kept = [t.decisions["n"] for t in read(path).trials]
     assert kept[: len(done)] == done
-    with Writer(path) as writer:
+    with LogWriter(path) as writer:
         writer.append(trial(1))
     assert len(read(path).trials) == len(kept) + 1
 
 
 def test_two_writers_do_not_mix_their_lines(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    with Writer(path) as a, Writer(path) as b:
+    with LogWriter(path) as a, LogWriter(path) as b:
         for n in range(40):
             (a if n % 2 else b).append(trial(n))
     assert [t.decisions["rows"] for t in read(path).trials] == list(range(40))
@@ -160,7 +168,7 @@ def test_full_disk_is_one_clear_error_and_leaves_the_log_whole(tmp_path, monkeyp
             return real(fd, data[: len(data) // 2])
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with Writer(path) as writer:
+    with LogWriter(path) as writer:
         monkeypatch.setattr(journal.os, "write", half)
         with pytest.raises(LogError, match="No space left on device") as error:
             writer.append(trial(2))
@@ -172,7 +180,7 @@ def test_full_disk_is_one_clear_error_and_leaves_the_log_whole(tmp_path, monkeyp
 def test_unwritable_place_is_a_log_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(LogError, match="cannot write the log"):
-        Writer(tmp_path / "file" / "a.jsonl")
+        LogWriter(tmp_path / "file" / "a.jsonl")
 
 
 def test_merge_drops_repeated_records_and_keeps_unknown_fields(tmp_path: Path) -> None:
@@ -204,7 +212,7 @@ def test_winners_fall_back_to_another_number_of_threads() -> None:
     one, two = Target.parse("cpu -threads=1"), Target.parse("cpu -threads=2")
     log = journal.Log(())
     for target, rows in ((one, 1), (two, 2)):
-        log.add(Device(device_id(target), target.spec, {}))
+        log.add(DeviceRecord(device_id(target), target.spec, {}))
         log.add(trial(rows, device=device_id(target)))
     assert log.winners(one)["w1"].decisions == {"rows": 1}
     assert log.winners(two)["w1"].decisions == {"rows": 2}
@@ -227,7 +235,7 @@ def test_a_verdict_decides_for_its_model_and_is_dropped_where_it_lost_a_pick() -
     target = Target.parse("cpu -threads=2")
     here = device_id(target)
     log = journal.Log(())
-    log.add(Device(here, target.spec, {}))
+    log.add(DeviceRecord(here, target.spec, {}))
     first, second = trial(1, 2e-6, device=here), trial(2, 1e-6, device=here)
     for t in (first, second):
         log.add(t)
@@ -248,11 +256,11 @@ def test_a_verdict_decides_for_its_model_and_is_dropped_where_it_lost_a_pick() -
 def test_a_verdict_for_other_threads_serves_where_there_is_nothing_better() -> None:
     one, two = Target.parse("cpu -threads=1"), Target.parse("cpu -threads=2")
     log = journal.Log(())
-    log.add(Device(device_id(two), two.spec, {}))
+    log.add(DeviceRecord(device_id(two), two.spec, {}))
     log.add(trial(1, device=device_id(two)))
     log.add(replace(verdict(1.0, w1=""), device=device_id(two)))
     assert log.winners(one, {"w1"}) == {}
-    log.add(Device(device_id(one), one.spec, {}))
+    log.add(DeviceRecord(device_id(one), one.spec, {}))
     own = trial(2, device=device_id(one))
     log.add(own)
     assert log.winners(one, {"w1"})["w1"].trial == own.id

@@ -14,7 +14,7 @@ from nestwright.autotune.log.records import (
     MAX_LINE,
     BadLine,
     Best,
-    Device,
+    DeviceRecord,
     Header,
     Model,
     Trial,
@@ -44,7 +44,7 @@ TRIAL = Trial(
 )
 RECORDS = [
     Workload("w" * 8, "dot_add", "hlo", "HloModule canonical\n", 2e6, 3e4),
-    Device("cpu-test-t2", "cpu", {"threads": 2}),
+    DeviceRecord("cpu-test-t2", "cpu", {"threads": 2}),
     TRIAL,
     replace(TRIAL, status="crash", runs=(), trace=None, note="SIGSEGV in run"),
     Best("w" * 8, "d", "t", "tiled@1", {"rows": 4}, [], (1e-6,), (2e-6,), 1e-7, 13.0),

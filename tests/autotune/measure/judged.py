@@ -37,9 +37,9 @@ from programs import TEXTS
 from nestwright.autotune.log.records import DEFAULT_SKETCH
 from nestwright.autotune.measure.candidates import Rejected, make_schedule
 from nestwright.autotune.measure.check import Wrong, check, check_again, racing
-from nestwright.autotune.measure.processor import NativeRun, Processor
+from nestwright.autotune.measure.processor import CpuMachine, NativeRun
 from nestwright.autotune.measure.protocol import Candidate
-from nestwright.autotune.measure.standard import Standard, make_standard
+from nestwright.autotune.measure.reference import Reference, make_reference
 from nestwright.autotune.tasks.programs import Program
 from nestwright.codegen.driver import kernel as kernels
 from nestwright.codegen.driver.kernel import Kernel
@@ -65,15 +65,17 @@ class Subject:
 
     program: Program
     target: Target
-    standard: Standard
-    machine: Processor
+    reference: Reference
+    machine: CpuMachine
 
     @staticmethod
     def of(text: str, target: Target) -> Subject:
         program = Program("hlo", text)
-        standard = Standard(program.outputs, tuple(c for c, _ in make_standard(program, target, 0)))
+        reference = Reference(
+            program.outputs, tuple(c for c, _ in make_reference(program, target, 0))
+        )
         return Subject(
-            program, target, standard, Processor(program, standard.ordinary.arguments, target)
+            program, target, reference, CpuMachine(program, reference.ordinary.arguments, target)
         )
 
     def scheduled(self, r: random.Random) -> Func:
@@ -100,9 +102,9 @@ def asked(subject: Subject, func: Func, barrier: int | None) -> str:
         return f"rejected: {told}"
     run = compiled(subject, func, barrier)
     try:
-        check(run, subject.standard, lambda doing: None)
+        check(run, subject.reference, lambda doing: None)
         run.call(3)
-        check_again(run, subject.standard, lambda doing: None)
+        check_again(run, subject.reference, lambda doing: None)
     except Wrong as e:
         return f"rejected: {e}"
     return "accepted"

@@ -12,11 +12,11 @@ import pytest
 from nestwright.autotune.log.records import DEFAULT_SKETCH
 from nestwright.autotune.measure.candidates import make_schedule
 from nestwright.autotune.measure.check import Wrong, check, check_again
-from nestwright.autotune.measure.guarded import PAGE, Guarded
-from nestwright.autotune.measure.processor import NativeRun, Processor
+from nestwright.autotune.measure.guarded import PAGE, GuardedMemory
+from nestwright.autotune.measure.processor import CpuMachine, NativeRun
 from nestwright.autotune.measure.protocol import Candidate
+from nestwright.autotune.measure.reference import Reference, judge, load_reference, make_reference
 from nestwright.autotune.measure.stain import stained
-from nestwright.autotune.measure.standard import Standard, judge, load_standard, make_standard
 from nestwright.autotune.tasks.programs import Program
 from nestwright.codegen.driver.kernel import Kernel
 from nestwright.ir.loop.printer import show
@@ -55,13 +55,13 @@ NIBBLES = hlo(" x = s4[13] parameter(0)\n ROOT y = s4[13] reverse(x), dimensions
 Spoil = Callable[[list[np.ndarray], list[np.ndarray], int], None]
 
 
-def subject(text: str) -> tuple[Processor, Standard]:
+def subject(text: str) -> tuple[CpuMachine, Reference]:
     program = Program("hlo", text)
-    standard = Standard(program.outputs, tuple(c for c, _ in make_standard(program, TARGET, 0)))
-    return Processor(program, standard.ordinary.arguments, TARGET), standard
+    reference = Reference(program.outputs, tuple(c for c, _ in make_reference(program, TARGET, 0)))
+    return CpuMachine(program, reference.ordinary.arguments, TARGET), reference
 
 
-def spoiled(machine: Processor, func, spoil: Spoil) -> NativeRun:
+def spoiled(machine: CpuMachine, func, spoil: Spoil) -> NativeRun:
     """The default kernel, each run of which is followed by ``spoil`` on the bytes it worked on."""
     kernel = machine.compile(func).kernel
     params, inputs = kernel.compiled.params, len(kernel.compiled.params) - kernel.compiled.outputs
@@ -84,14 +84,14 @@ def spoiled(machine: Processor, func, spoil: Spoil) -> NativeRun:
 
 
 def verdict(text: str, spoil: Spoil) -> str:
-    machine, standard = subject(text)
+    machine, reference = subject(text)
     program = Program("hlo", text)
     schedule = make_schedule(program.func, {}, TARGET, Candidate(DEFAULT_SKETCH, {}))
     run = spoiled(machine, schedule.func, spoil)
     try:
-        check(run, standard, lambda doing: None)
+        check(run, reference, lambda doing: None)
         run.call(3)
-        check_again(run, standard, lambda doing: None)
+        check_again(run, reference, lambda doing: None)
     except Wrong as e:
         return str(e)
     return ""
@@ -191,18 +191,18 @@ def test_a_function_of_loops_is_exact_on_whole_numbers() -> None:
     text = "HloModule t\nENTRY e {\n x = f32[9,20] parameter(0)\n w = f32[20,7] parameter(1)\n"
     text += " ROOT y = f32[9,7] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n"
     program = Program("loop", show(Program("hlo", text).func))
-    cases = [case for case, _ in make_standard(program, TARGET, 0)]
+    cases = [case for case, _ in make_reference(program, TARGET, 0)]
     assert [case.wanted[0].bound is None for case in cases] == [False, True, False]
-    standard = Standard(program.outputs, tuple(cases))
-    machine = Processor(program, cases[0].arguments, TARGET)
+    reference = Reference(program.outputs, tuple(cases))
+    machine = CpuMachine(program, cases[0].arguments, TARGET)
     run = machine.compile(default_schedule(program.func, TARGET).func)
-    assert check(run, standard, lambda doing: None) < 1e-6
+    assert check(run, reference, lambda doing: None) < 1e-6
 
 
 def test_a_standard_is_the_same_from_its_file(tmp_path) -> None:
     program = Program("hlo", POWERS)
-    path = tmp_path / "standard.npz"
-    made, read = (load_standard(program, TARGET, 3, path) for _ in range(2))
+    path = tmp_path / "reference.npz"
+    made, read = (load_reference(program, TARGET, 3, path) for _ in range(2))
     for a, b in zip(made.cases, read.cases, strict=True):
         assert a.name == b.name
         assert all(np.array_equal(x, y) for x, y in zip(a.arguments, b.arguments, strict=True))
@@ -211,7 +211,7 @@ def test_a_standard_is_the_same_from_its_file(tmp_path) -> None:
 
 
 def test_guarded_memory_lies_against_its_pages() -> None:
-    cell = Guarded(PAGE + 10)
+    cell = GuardedMemory(PAGE + 10)
     low = cell.place(PAGE + 10, 4, upper=False, pattern=7)
     start = low.ctypes.data
     assert start % PAGE == 0 and cell.intact and (low == 7).all()
@@ -219,4 +219,4 @@ def test_guarded_memory_lies_against_its_pages() -> None:
     assert high.ctypes.data % 4 == 0 and start + 2 * PAGE - (high.ctypes.data + high.size) < 4
     ctypes.memset(high.ctypes.data - 1, 9, 1)
     assert not cell.intact
-    assert Guarded(0).place(0, 64, upper=True, pattern=1).size == 0
+    assert GuardedMemory(0).place(0, 64, upper=True, pattern=1).size == 0

@@ -7,12 +7,12 @@ import random
 
 import pytest
 
-from nestwright.autotune.measure.compare import Comparison, interval, settled
+from nestwright.autotune.measure.compare import SpeedComparison, interval, settled
 from nestwright.autotune.measure.timing import LOOK, Turns, compare
 
 
-def comparison(ratios: list[float]) -> Comparison:
-    return Comparison(tuple(ratios), (1.0,) * len(ratios))
+def comparison(ratios: list[float]) -> SpeedComparison:
+    return SpeedComparison(tuple(ratios), (1.0,) * len(ratios))
 
 
 @pytest.mark.parametrize(("n", "low", "high"), [(8, 0, 7), (12, 1, 10), (20, 3, 16), (50, 15, 34)])
@@ -77,9 +77,9 @@ def test_a_comparison_sees_five_percent_through_interruptions() -> None:
     for seed in range(10):
         m = Machine(seed)
         runs = compare([m.kernel(6e-5), m.kernel(5.7e-5)], m.clock, 5.0, settled)
-        assert Comparison(tuple(runs[0]), tuple(runs[1])).faster
+        assert SpeedComparison(tuple(runs[0]), tuple(runs[1])).faster
         runs = compare([m.kernel(6e-5), m.kernel(6e-5)], m.clock, 5.0, settled)
-        assert not Comparison(tuple(runs[0]), tuple(runs[1])).faster
+        assert not SpeedComparison(tuple(runs[0]), tuple(runs[1])).faster
 
 
 def test_a_comparison_ends_with_its_time() -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from nestwright.autotune.log.journal import Writer, read
-from nestwright.autotune.log.records import Device
+from nestwright.autotune.log.journal import LogWriter, read
+from nestwright.autotune.log.records import DeviceRecord
 from nestwright.autotune.measure import lock as locks
 from nestwright.autotune.measure.lock import MachineLock
 from nestwright.ir.errors import ArgumentError, LogError
@@ -117,16 +117,16 @@ def test_a_named_file_that_is_none_is_an_error(tmp_path: Path) -> None:
 def test_the_lock_beside_a_log_follows_no_link(tmp_path: Path) -> None:
     (tmp_path / "log.jsonl.lock").symlink_to(tmp_path / "target")
     with pytest.raises(LogError, match="cannot write the log"):
-        Writer(tmp_path / "log.jsonl")
+        LogWriter(tmp_path / "log.jsonl")
     assert not (tmp_path / "target").exists()
 
 
 def test_threads_that_share_a_writer_take_turns(tmp_path: Path) -> None:
-    with Writer(tmp_path / "log.jsonl") as writer:
+    with LogWriter(tmp_path / "log.jsonl") as writer:
 
         def work(number: int) -> None:
             for n in range(20):
-                writer.append(Device(f"{number}-{n}", "cpu", {"text": "x" * 500}))
+                writer.append(DeviceRecord(f"{number}-{n}", "cpu", {"text": "x" * 500}))
 
         threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
         for t in threads:
@@ -140,4 +140,4 @@ def test_threads_that_share_a_writer_take_turns(tmp_path: Path) -> None:
 def test_a_log_where_no_file_can_be_made_is_an_error_at_once() -> None:
     for path in ("/proc/nestwright.jsonl", "a\0b"):
         with pytest.raises(LogError, match="cannot write the log"):
-            Writer(path)
+            LogWriter(path)

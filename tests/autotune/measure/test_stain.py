@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from nestwright.autotune.measure.check import HUGE, NAN, Wrong, check
-from nestwright.autotune.measure.processor import NativeRun, Processor
-from nestwright.autotune.measure.standard import Standard, make_standard
+from nestwright.autotune.measure.processor import CpuMachine, NativeRun
+from nestwright.autotune.measure.reference import Reference, make_reference
 from nestwright.autotune.tasks.programs import Program
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.target import Target
@@ -34,7 +34,7 @@ FAULTS = {"right": (0, "k"), "behind the end": (0, "k + 1"), "before the start":
 FAULTS["never written"] = (1, "k")
 
 
-def run_of(memory: str, threads: int, fault: str) -> tuple[NativeRun, Standard]:
+def run_of(memory: str, threads: int, fault: str) -> tuple[NativeRun, Reference]:
     """A kernel with a fault, and what the right one computes."""
     target = Target.parse(f"cpu -threads={threads}")
     loop, n, scope = MEMORY[memory]
@@ -44,27 +44,27 @@ def run_of(memory: str, threads: int, fault: str) -> tuple[NativeRun, Standard]:
         return FUNC.substitute(loop=loop, n=n, scope=scope, written=n - less, read=read)
 
     program = Program("loop", text("right"))
-    standard = Standard(program.outputs, tuple(c for c, _ in make_standard(program, target, 0)))
-    machine = Processor(program, standard.ordinary.arguments, target)
-    return machine.compile(parse(text(fault))), standard
+    reference = Reference(program.outputs, tuple(c for c, _ in make_reference(program, target, 0)))
+    machine = CpuMachine(program, reference.ordinary.arguments, target)
+    return machine.compile(parse(text(fault))), reference
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("memory", MEMORY)
 def test_what_nobody_wrote_shows(memory: str, threads: int) -> None:
     for fault in FAULTS:
-        run, standard = run_of(memory, threads, fault)
+        run, reference = run_of(memory, threads, fault)
         if fault == "right":
-            assert check(run, standard, lambda doing: None) == 0.0
+            assert check(run, reference, lambda doing: None) == 0.0
         else:
             with pytest.raises(Wrong, match="nan instead of"):
-                check(run, standard, lambda doing: None)
+                check(run, reference, lambda doing: None)
 
 
 @pytest.mark.parametrize("memory", MEMORY)
 def test_the_two_runs_find_different_bytes(memory: str) -> None:
-    run, standard = run_of(memory, 2, "never written")
-    arguments, huge = standard.ordinary.arguments, np.frombuffer(bytes([HUGE] * 4), np.float32)[0]
+    run, reference = run_of(memory, 2, "never written")
+    arguments, huge = reference.ordinary.arguments, np.frombuffer(bytes([HUGE] * 4), np.float32)[0]
     assert np.isnan(run.trial(arguments, NAN, True).results[0][:, -1]).all()
     assert (run.trial(arguments, HUGE, False).results[0][:, -1] == huge).all()
 
@@ -75,8 +75,8 @@ def test_writes_beside_scratch_memory_are_found(place: str) -> None:
     text = FUNC.substitute(loop="parallel", n=3000, scope="", written=3000, read="k")
     program = Program("loop", text)
     target = Target.parse("cpu -threads=2")
-    case = make_standard(program, target, 0)[0][0]
-    machine = Processor(program, case.arguments, target)
+    case = make_reference(program, target, 0)[0][0]
+    machine = CpuMachine(program, case.arguments, target)
     run = machine.compile(parse(text + f"        t[{place}] = f32(1.0)\n"))
     assert "beside its scratch memory" in run.trial(case.arguments, NAN, True).damage
     right = machine.compile(parse(text + "        t[0] = f32(1.0)\n"))

@@ -15,7 +15,7 @@ from nestwright.autotune.measure import device as measured
 from nestwright.autotune.measure.check import RUNS
 from nestwright.autotune.measure.harness import Harness
 from nestwright.autotune.measure.protocol import Candidate, Job
-from nestwright.autotune.measure.standard import make_standard
+from nestwright.autotune.measure.reference import make_reference
 from nestwright.autotune.measure.worker import Worker
 from nestwright.autotune.tasks.programs import KERNEL, Program
 from nestwright.codegen.driver.device_kernel import compile_device
@@ -166,7 +166,7 @@ def test_a_constant_is_packed_for_a_kernel_that_takes_it_so(harness, fake, tmp_p
     schedule = Schedule(program.func)
     sketch.apply(schedule, choices)
     [pack] = compile_device(schedule.func, target).packs
-    first = make_standard(program, target, 0)[RUNS[0][0]][0]
+    first = make_reference(program, target, 0)[RUNS[0][0]][0]
     wanted = packers([pack])[1](first.arguments[1])
     found = []
 

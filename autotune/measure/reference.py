@@ -36,7 +36,7 @@ HUGE = 1 << 21  # the same from which floats are not tried on values far apart
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ExpectedOutput:
     """One output: its right elements, the bound of each (None: all must be equal), its size.
 
     ``value`` is f64 for an output of f64, f32 for other floats, else of the output's own type.
@@ -49,36 +49,36 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ReferenceCase:
     """One set of inputs with what comes of them."""
 
     name: str
     arguments: tuple[Array, ...]
-    wanted: tuple[Wanted, ...]
+    wanted: tuple[ExpectedOutput, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Standard:
+class Reference:
     """All that a candidate of a task is held against: the case of ordinary values, that of whole
     numbers, and, where time allows, that of values far apart."""
 
     outputs: tuple[Buffer, ...]
-    cases: tuple[Case, ...]
+    cases: tuple[ReferenceCase, ...]
 
     @property
-    def ordinary(self) -> Case:
+    def ordinary(self) -> ReferenceCase:
         """The case whose arguments timing uses too."""
         return self.cases[0]
 
 
-def load_standard(program: Program, target: Target, seed: int, path: Path) -> Standard:
+def load_reference(program: Program, target: Target, seed: int, path: Path) -> Reference:
     """From the file if an earlier job left it there, else computed and left there."""
     if path.exists():
         with np.load(path, allow_pickle=False) as file:
             names = [n.removeprefix("case ") for n in file.files if n.startswith("case ")]
             cases = [_read(file, name, int(file[f"case {name}"]), program, seed) for name in names]
-        return Standard(program.outputs, tuple(cases))
-    made = make_standard(program, target, seed)
+        return Reference(program.outputs, tuple(cases))
+    made = make_reference(program, target, seed)
     arrays: dict[str, Array] = {}
     for case, largest in made:
         arrays[f"case {case.name}"] = np.array(largest)
@@ -90,14 +90,14 @@ def load_standard(program: Program, target: Target, seed: int, path: Path) -> St
     temporary = path.with_name(f"{path.stem}.{os.getpid()}.tmp.npz")
     np.savez(temporary, **arrays)  # type: ignore[arg-type]
     temporary.replace(path)
-    return Standard(program.outputs, tuple(case for case, _ in made))
+    return Reference(program.outputs, tuple(case for case, _ in made))
 
 
-def make_standard(program: Program, target: Target, seed: int) -> list[tuple[Case, int]]:
+def make_reference(program: Program, target: Target, seed: int) -> list[tuple[ReferenceCase, int]]:
     """Each case, and the largest of its whole numbers."""
     rounding = Rounding(TF32 if target.tf32 else 0.0, steady=target.kind != "cuda")
     ordinary = _case(program, ORDINARY, program.arguments(seed), rounding)
-    best: tuple[Case, int] | None = None
+    best: tuple[ReferenceCase, int] | None = None
     size = sum(math.prod(b.shape) for b in program.func.params)
     for largest in LADDER if size < LARGE else LADDER[-2:-1]:
         case = _case(program, WHOLE, whole_numbers(program, seed, largest), rounding)
@@ -111,12 +111,12 @@ def make_standard(program: Program, target: Target, seed: int) -> list[tuple[Cas
     return [(ordinary, 0), best, (_case(program, FAR, far_apart(program, seed), rounding), 0)]
 
 
-def _inexact(case: Case) -> int:
+def _inexact(case: ReferenceCase) -> int:
     """How many elements may be off."""
     return sum(int(np.count_nonzero(w.bound)) for w in case.wanted if w.bound is not None)
 
 
-def _case(program: Program, name: str, arguments: list[Array], rounding: Rounding) -> Case:
+def _case(program: Program, name: str, arguments: list[Array], rounding: Rounding) -> ReferenceCase:
     if program.computation is None:
         wanted = _by_loops(program, arguments)
     else:
@@ -124,10 +124,10 @@ def _case(program: Program, name: str, arguments: list[Array], rounding: Roundin
         given = [restored(a, s) for a, s in zip(arguments, shapes, strict=True)]
         found = evaluate(program.computation, given, rounding)
         wanted = [_wanted(x, b) for x, b in zip(found, program.outputs, strict=True)]
-    return Case(name, tuple(arguments), tuple(wanted))
+    return ReferenceCase(name, tuple(arguments), tuple(wanted))
 
 
-def _by_loops(program: Program, arguments: list[Array]) -> list[Wanted]:
+def _by_loops(program: Program, arguments: list[Array]) -> list[ExpectedOutput]:
     """A function of loops: by the older rule, but exact where its own types and f64 agree."""
     own = program.expect(arguments)
     wide = program.expect_wide(arguments)
@@ -145,35 +145,39 @@ def _agree(a: Array, b: Array) -> bool:
     return np.array_equal(a.astype(np.float64), b.astype(np.float64), equal_nan=True)
 
 
-def _wanted(x: Bounded, out: Buffer) -> Wanted:
+def _wanted(x: Bounded, out: Buffer) -> ExpectedOutput:
     value, error = x.value, None if x.certain else x.errors
     if value.dtype.kind == "c":  # as it lies in memory: two parts, each of them as far off
         error = None if error is None else np.repeat(error[..., None], 2, -1)
         value = np.stack([value.real, value.imag], -1)
     if not out.dtype.is_float:
         kept = None if error is None else error.astype(np.float32)
-        return Wanted(np.ascontiguousarray(value, to_numpy(out.dtype)), kept)
+        return ExpectedOutput(np.ascontiguousarray(value, to_numpy(out.dtype)), kept)
     with np.errstate(all="ignore"):
         finite = value[np.isfinite(value)]
         rms = math.sqrt(float(np.mean(finite**2))) if finite.size else 0.0
         if error is not None:
             error = np.where(np.isinf(error), tolerance(out.dtype) * rms, error)
         if out.dtype == f64:
-            return Wanted(np.ascontiguousarray(value), None if error is None else error, rms)
+            return ExpectedOutput(
+                np.ascontiguousarray(value), None if error is None else error, rms
+            )
         near = np.ascontiguousarray(value, np.float32)
         off = np.where(np.isfinite(value), np.abs(near.astype(np.float64) - value), 0.0)
         if error is None and not off.any():
-            return Wanted(near, None, rms)
+            return ExpectedOutput(near, None, rms)
         bound = (0.0 if error is None else error) + off
         above = np.nextafter(bound.astype(np.float32), np.float32(np.inf))
-    return Wanted(near, np.where(bound == 0, np.float32(0), above), rms)
+    return ExpectedOutput(near, np.where(bound == 0, np.float32(0), above), rms)
 
 
 def _raw(a: Array) -> Array:
     return np.ascontiguousarray(a).reshape(-1).view(np.uint8)
 
 
-def _read(file: Mapping[str, Array], name: str, largest: int, program: Program, seed: int) -> Case:
+def _read(
+    file: Mapping[str, Array], name: str, largest: int, program: Program, seed: int
+) -> ReferenceCase:
     match name:
         case "ordinary values":
             arguments = program.arguments(seed)
@@ -186,8 +190,8 @@ def _read(file: Mapping[str, Array], name: str, largest: int, program: Program, 
         dtype = _kept(out.dtype)
         value = file[f"{name} {n} value"].view(dtype).reshape(out.shape)
         bound = file.get(f"{name} {n} bound")
-        wanted.append(Wanted(value, bound, float(file[f"{name} {n} rms"])))
-    return Case(name, tuple(arguments), tuple(wanted))
+        wanted.append(ExpectedOutput(value, bound, float(file[f"{name} {n} rms"])))
+    return ReferenceCase(name, tuple(arguments), tuple(wanted))
 
 
 def _kept(dtype: DType) -> np.dtype[Any]:
@@ -197,7 +201,9 @@ def _kept(dtype: DType) -> np.dtype[Any]:
     return np.dtype(np.float64 if dtype == f64 else np.float32)
 
 
-def judge(results: Sequence[Array], case: Case, outputs: Sequence[Buffer]) -> tuple[float, str]:
+def judge(
+    results: Sequence[Array], case: ReferenceCase, outputs: Sequence[Buffer]
+) -> tuple[float, str]:
     """The largest error, in root mean squares of its output, and what is wrong ("": nothing)."""
     worst = 0.0
     for n, (got, want, out) in enumerate(zip(results, case.wanted, outputs, strict=True)):
@@ -209,7 +215,7 @@ def judge(results: Sequence[Array], case: Case, outputs: Sequence[Buffer]) -> tu
     return worst, ""
 
 
-def _judge(got: Array, want: Wanted, dtype: DType) -> tuple[float, str]:
+def _judge(got: Array, want: ExpectedOutput, dtype: DType) -> tuple[float, str]:
     if not got.size:
         return 0.0, ""
     if not dtype.is_float:
@@ -225,7 +231,7 @@ def _judge(got: Array, want: Wanted, dtype: DType) -> tuple[float, str]:
     return (largest / want.rms if want.rms else 0.0), ""
 
 
-def _judge_whole(got: Array, want: Wanted, dtype: DType) -> str:
+def _judge_whole(got: Array, want: ExpectedOutput, dtype: DType) -> str:
     """Integers and truth values, with the bits that a byte has beyond those of its type."""
     raw = got.reshape(-1).view(np.uint8)
     if dtype.kind == "pred" and bool((raw > 1).any()):
@@ -244,7 +250,7 @@ def _judge_whole(got: Array, want: Wanted, dtype: DType) -> str:
     return _told(got, want, wrong)
 
 
-def _told(got: Array, want: Wanted, wrong: Array) -> str:
+def _told(got: Array, want: ExpectedOutput, wrong: Array) -> str:
     at = np.unravel_index(int(np.argmax(wrong)), got.shape)
     place = list(map(int, at))
     bound = "" if want.bound is None else f" +- {float(want.bound[at]):.2g}"
