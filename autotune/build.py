@@ -18,7 +18,6 @@ from ..codegen.driver.store import folder
 from ..codegen.runtime.executable import Executable
 from ..codegen.targets.timings import timed
 from ..ir.errors import ArgumentError, NestwrightWarning
-from ..ir.frontends.jax import JaxModel
 from ..ir.frontends.load import as_model, as_module
 from ..ir.hlo.nodes import HloModule
 from ..ir.hlo.text.content import digest
@@ -33,22 +32,12 @@ from .log.journal import Log, describe, read, schedules_of
 if TYPE_CHECKING:
     from ..codegen.driver.device_kernel import DeviceKernel
 
-GraphLike: TypeAlias = str | os.PathLike[str] | HloModule | JaxModel
-ModelLike: TypeAlias = GraphLike | Func | Schedule
+GraphLike: TypeAlias = Any
+"""A path, an ``HloModule``, or an object that a row of ``ir.frontends.registry`` reads."""
+
+ModelLike: TypeAlias = Any
+"""A ``GraphLike``, or a function or schedule of the DSL."""
 Constants: TypeAlias = Mapping[int | str, Any]
-
-
-@overload
-def build(
-    model: GraphLike,
-    target: str | Target = ...,
-    log: str | os.PathLike[str] | None = ...,
-    constants: Constants | None = ...,
-    timings: dict[str, float] | None = ...,
-    cache: bool = ...,
-    example: Any = ...,
-    excess_precision: bool = ...,
-) -> Executable: ...
 
 
 @overload
@@ -62,6 +51,19 @@ def build(
     example: Any = ...,
     excess_precision: bool = ...,
 ) -> Kernel | DeviceKernel: ...
+
+
+@overload
+def build(
+    model: GraphLike,
+    target: str | Target = ...,
+    log: str | os.PathLike[str] | None = ...,
+    constants: Constants | None = ...,
+    timings: dict[str, float] | None = ...,
+    cache: bool = ...,
+    example: Any = ...,
+    excess_precision: bool = ...,
+) -> Executable: ...
 
 
 def build(

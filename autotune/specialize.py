@@ -16,7 +16,7 @@ from ..codegen.runtime.executable import Executable
 from ..ir.arrays import as_array
 from ..ir.dtypes import to_numpy
 from ..ir.errors import ArgumentError
-from ..ir.frontends.jax_calls import JaxFunction
+from ..ir.frontends.jax.calls import JaxFunction
 from ..ir.hlo.nodes import HloModule
 from ..ir.target import Target
 from .build import build

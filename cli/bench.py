@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .arrays import read_constants
-from .options import excess_precision_option
+from .options import ModelCommand, excess_precision_option
 
 if TYPE_CHECKING:
     from ..autotune.report import BenchReport
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 PIPED = 120  # columns where there is no terminal
 
 
-@click.command()
+@click.command(cls=ModelCommand)
 @click.argument("models", nargs=-1, required=True, type=click.Path())
 @click.option("--target", default="cpu", show_default=True, help="What to run on.")
 @click.option("--log", type=click.Path(), help="Tuning log (default: each model's own).")

@@ -8,10 +8,10 @@ import time
 import click
 
 from .arrays import read_constants
-from .options import excess_precision_option
+from .options import ModelCommand, excess_precision_option
 
 
-@click.command()
+@click.command(cls=ModelCommand)
 @click.argument("model", type=click.Path())
 @click.option("--target", default="cpu", show_default=True, help="What to build for.")
 @click.option("--log", type=click.Path(), help="Tuning log whose best schedules are used.")

@@ -8,6 +8,17 @@ from typing import Any
 import click
 
 
+class ModelCommand(click.Command):
+    """A command that takes a MODEL; its help ends with the formats that are read."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the formats, as the rows of the front-ends have them now."""
+        from ..ir.frontends.registry import readable_files
+
+        self.epilog = f"MODEL is a file of {readable_files()}."
+        super().format_epilog(ctx, formatter)
+
+
 def excess_precision_option(default: bool | None = True) -> Callable[[Any], Any]:
     """``--excess-precision / --no-excess-precision``; without a default what is read decides."""
     return click.option(

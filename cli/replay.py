@@ -14,7 +14,7 @@ from ..ir.comparison import leaves
 from ..ir.errors import ArgumentError
 from .arrays import Array, in_order, read_constants, read_npz
 from .group import Suggesting
-from .options import excess_precision_option
+from .options import ModelCommand, excess_precision_option
 
 if TYPE_CHECKING:  # `--help` needs no LLVM
     from ..codegen.replay.archive import Report
@@ -58,7 +58,7 @@ def _given(f: Any) -> Any:
     return f
 
 
-@replay.command()
+@replay.command(cls=ModelCommand)
 @_given
 @click.option(
     "--against", type=click.Choice(["interpreter", "bundle"]), default="interpreter",
@@ -94,7 +94,7 @@ def run(
     return 0 if outcome.ok else 1
 
 
-@replay.command()
+@replay.command(cls=ModelCommand)
 @_given
 @click.option("-o", "--output", type=click.Path(), required=True, help="Where to write it.")
 def pack(model: str, output: str, **given: Any) -> None:

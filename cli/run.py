@@ -13,14 +13,14 @@ import click
 from ..ir.comparison import Comparison, leaves
 from ..ir.errors import ArgumentError
 from .arrays import Array, in_order, read_constants, read_npz, write_npz
-from .options import excess_precision_option
+from .options import ModelCommand, excess_precision_option
 
 if TYPE_CHECKING:
     from ..codegen.runtime.executable import Executable
     from ..ir.hlo.nodes import HloModule
 
 
-@click.command()
+@click.command(cls=ModelCommand)
 @click.argument("model", type=click.Path())
 @click.option("--inputs", type=click.Path(), help="Arguments as .npz (arg0, arg1, ...).")
 @click.option("--random", "seed", type=click.IntRange(0), help="Draw the arguments from this seed.")
@@ -43,7 +43,7 @@ def run(
     excess_precision: bool | None,
     as_json: bool,
 ) -> int:
-    """Run MODEL (HLO or StableHLO) or OUT (a built model) once.
+    """Run MODEL, or OUT (a built model), once.
 
     A built model of which parameters were frozen can be checked where it was built only.
     """

@@ -11,7 +11,7 @@ import click
 
 from ..ir.errors import ArgumentError
 from .arrays import Array, read_constants
-from .options import excess_precision_option
+from .options import ModelCommand, excess_precision_option
 
 if TYPE_CHECKING:  # the command line is read before a compiler is needed
     from ..ir.passes import Ran
@@ -29,7 +29,7 @@ class StageOption(click.Option):
         return super().get_help_record(ctx)
 
 
-@click.command()
+@click.command(cls=ModelCommand)
 @click.argument("model", type=click.Path())
 @click.option("--stage", cls=StageOption)
 @click.option("--passes", is_flag=True, help="List the graph passes: effect, size, time.")

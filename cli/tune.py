@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .arrays import read_constants
-from .options import excess_precision_option
+from .options import ModelCommand, excess_precision_option
 
 if TYPE_CHECKING:
     from ..autotune.progress import TuneResult
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 LEAST = 1e-3  # seconds given to tuning where starting has used them up
 
 
-@click.command()
+@click.command(cls=ModelCommand)
 @click.argument("model", type=click.Path())
 @click.option("--target", default="cpu", show_default=True, help="What to tune for.")
 @click.option("--trials", default=500, show_default=True, help="Budget, earlier trials included.")

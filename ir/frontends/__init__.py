@@ -1,1 +1,1 @@
-"""Ways into HLO other than its text: each front-end makes an ``HloModule`` and nothing else."""
+"""Ways into HLO: a folder for each front-end, which makes an ``HloModule`` and nothing else."""

@@ -48,24 +48,6 @@ def parse(data: bytes, source: str = "<proto>") -> HloModule:
     return _Reader(_module(Message(data, source))).module()
 
 
-def is_proto(data: bytes) -> bool:
-    """Whether bytes begin as a module's proto does, or one that holds a module's.
-
-    The first field is the name of a module, or a message whose first field is.
-    """
-    at = 0
-    for _ in range(3):
-        if len(data) < at + 2 or data[at] != 0x0A:
-            return False
-        at += 2
-        while at < len(data) and data[at - 1] > 127:
-            at += 1
-        name = data[at : at + data[at - 1]]
-        if data[at - 1] <= 127 and name and all(32 < c < 127 for c in name):
-            return True
-    return False
-
-
 def _module(message: Message) -> Message:
     """The module's message: this one, or one that stands first in it."""
     outer = message

@@ -14,9 +14,10 @@ import pytest
 
 from nestwright.ir.errors import NestwrightError, ParseError, UnsupportedError
 from nestwright.ir.frontends.hlo_proto.encode import Writer, varint, write_shape
-from nestwright.ir.frontends.hlo_proto.reader import is_proto, parse
+from nestwright.ir.frontends.hlo_proto.reader import parse
 from nestwright.ir.frontends.hlo_proto.wire import Message
 from nestwright.ir.frontends.hlo_proto.writer import to_proto
+from nestwright.ir.frontends.signatures import is_hlo_proto
 from nestwright.ir.hlo import text
 from nestwright.ir.hlo.analysis.verify import verify
 from nestwright.ir.hlo.attributes import FREE_TEXT, show_attribute
@@ -161,7 +162,7 @@ def test_module_inside_other_messages(wrap: int) -> None:
         outer.message(1, data)
         outer.message(3, write_shape(Shape(module.entry.root.operands[0].array.dtype)))
         data = bytes(outer.data)
-    assert is_proto(data)
+    assert is_hlo_proto(data)
     assert text.show(parse(data)) == text.show(module)
 
 

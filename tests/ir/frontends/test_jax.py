@@ -103,8 +103,8 @@ def double(x: Any) -> Any:
         (3, None, "not a model: a builtins.int"),
         (Lowered, None, "not a model: a builtins.type"),
         (double, None, "cannot build the function double: no example arguments"),
-        (3, (X,), "example arguments are those of a function"),
-        ("m.hlo", (X,), "example arguments are those of a function"),
+        (3, (X,), "only a function takes example arguments"),
+        ("m.hlo", (X,), "only a function takes example arguments"),
     ],
 )
 def test_what_is_no_model(model: Any, example: Any, why: str) -> None:

@@ -11,9 +11,10 @@ import inspect
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ..errors import ArgumentError
-from ..hlo.nodes import HloModule, Shape
-from .jax import import_jax, keeping_all, lowered_module, told_by_jax
+from ...errors import ArgumentError
+from ...hlo.analysis.verify import verify
+from ...hlo.nodes import HloModule, Shape
+from .lower import import_jax, jax_errors, keeping_all, lowered_module
 
 
 class JaxFunction:
@@ -31,7 +32,9 @@ class JaxFunction:
         names = {static_argnames} if isinstance(static_argnames, str) else set(static_argnames)
         order = _positional(function)
         if any(n < 0 and n + len(order) < 0 for n in numbers):
-            raise ArgumentError(f"static_argnums={static_argnums}", f"{self.name} has no such one")
+            raise ArgumentError(
+                f"static_argnums={static_argnums}", f"{self.name} has no such argument"
+            )
         numbers = {n + len(order) if n < 0 else n for n in numbers}
         self.names = names | {order[n] for n in numbers if n < len(order)}
         self.numbers = numbers | {n for n, name in enumerate(order) if name in names}
@@ -39,10 +42,10 @@ class JaxFunction:
     def flatten(
         self, args: Sequence[Any], named: Mapping[str, Any]
     ) -> tuple[list[Any], Hashable | None]:
-        """The leaves that are no static arguments, and what names the rest of a call: its tree and
-        the static values; None where the leaves are the arguments.
+        """Return the leaves of the arguments that are not static, and a key of the rest.
 
-        ``ArgumentError`` for a static argument without a hash and for what is not a tree.
+        The key is the tree and the static values; None where the leaves are the arguments.
+        ``ArgumentError`` for a static argument that is not hashable and for what is not a tree.
         """
         jax = import_jax(self.name)
         dynamic = tuple(a for n, a in enumerate(args) if n not in self.numbers)
@@ -56,21 +59,24 @@ class JaxFunction:
             key = tree, tuple((place, type(value), value) for place, value in fixed)
             hash(key)
         except Exception as e:  # a registered class may raise anything
-            what = f"the arguments of {self.name}"
             raise ArgumentError(
-                what, f"{type(e).__name__}: {_line(e)}",
-                hint="static arguments, and what a tree holds beside its leaves, need a hash",
-            ) from e  # fmt: skip
+                f"the arguments of {self.name}",
+                f"{type(e).__name__}: {_line(e)}",
+                hint="static arguments and the nodes of a tree have to be hashable",
+            ) from e
         plain = not fixed and tree == jax.tree.structure(((0,) * len(args), {}))
         return leaves, None if plain else key
 
     def lower(
         self, args: Sequence[Any], named: Mapping[str, Any]
     ) -> tuple[HloModule, Callable[[Any], Any] | None]:
-        """What JAX lowers for such a call: a module of the leaves that ``flatten`` gives, and what
-        makes the function's result of the module's; None where that is the same."""
+        """Lower the function for such a call.
+
+        Returns a module, which takes the leaves that ``flatten`` returns, and a function that makes
+        the call's result of the module's results; None where the two are the same.
+        """
         jax = import_jax(self.name)
-        with told_by_jax(self.name):
+        with jax_errors(self.name):
             keeping = keeping_all(
                 self.function,
                 static_argnums=tuple(sorted(self.numbers)),
@@ -79,6 +85,7 @@ class JaxFunction:
             lowered = keeping.lower(*args, **named)
             tree = jax.tree.structure(lowered.out_info)
         module = lowered_module(lowered)
+        verify(module)
         root = module.entry.root.shape
         same = 0 if isinstance(root, Shape) else (0,) * len(getattr(root, "elements", ()))
         if tree == jax.tree.structure(same):

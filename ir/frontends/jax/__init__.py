@@ -1,0 +1,1 @@
+"""Objects of JAX: recognized by their methods, lowered by JAX, read as HLO protos or StableHLO."""

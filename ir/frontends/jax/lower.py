@@ -1,0 +1,109 @@
+"""Lowering by JAX: of its traced, lowered and exported objects, and of functions.
+
+Only a plain function needs JAX to be importable, as ``jax.jit`` lowers it. Arguments and results
+are the leaves of the function's pytrees in JAX's order: a module's parameters are
+``jax.tree.leaves(args)``, its results ``jax.tree.leaves(result)``. JAX drops arguments that an
+object's function does not use; a function that is lowered here keeps them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+
+from ...errors import ArgumentError, NestwrightError, UnsupportedError
+from ...hlo.nodes import HloModule
+from ..hlo_proto import reader as protos
+from ..stablehlo import reader as stablehlo
+from .objects import Exported, Lowered, Traced
+
+
+def staged_module(model: Traced | Lowered | Exported, example: None = None) -> HloModule:
+    """Return the module of what JAX traced, lowered or exported."""
+    staged = model.lower() if isinstance(model, Traced) else model
+    if isinstance(staged, Lowered):
+        return lowered_module(staged)
+    return stablehlo.parse(str(staged.mlir_module()), f"<{_kind(staged)}>")
+
+
+def function_module(function: Callable[..., Any], example: Any) -> HloModule:
+    """Return the module of a function: a parameter for every leaf of the arguments, used or not.
+
+    ``ArgumentError`` without example arguments and where JAX cannot lower the function with them;
+    ``UnsupportedError`` where JAX is not installed.
+    """
+    name = getattr(function, "__name__", None)
+    if example is None:
+        raise ArgumentError(
+            f"cannot build the function {name or _kind(function)}",
+            "no example arguments are given",
+            hint="build(f, example=(x, w)); shapes will do: jax.ShapeDtypeStruct",
+        )
+    arguments = tuple(example) if isinstance(example, tuple | list) else (example,)
+    return _from_function(function, arguments, name or "main")
+
+
+def _kind(model: object) -> str:
+    return f"{type(model).__module__}.{type(model).__qualname__}"
+
+
+def lowered_module(lowered: Lowered) -> HloModule:
+    """Return the module of what JAX lowered, by its HLO proto, which holds every constant."""
+    computation = lowered.compiler_ir("hlo")
+    return protos.parse(bytes(computation.as_serialized_hlo_module_proto()), f"<{_kind(lowered)}>")
+
+
+def _from_function(function: Callable[..., Any], example: tuple[Any, ...], name: str) -> HloModule:
+    jax = import_jax(name)
+    keeping = keeping_all(function)
+    with jax_errors(name):
+        if not hasattr(function, "lower"):
+            return lowered_module(keeping.lower(*example))
+        lowered = function.lower(*example)
+        module = lowered_module(lowered)
+        if len(module.entry.parameters) < len(jax.tree.leaves(lowered.in_avals)):
+            module = lowered_module(keeping.lower(*example))
+        return module
+
+
+def import_jax(name: str) -> Any:
+    """Import JAX to lower a function; ``UnsupportedError`` where it is not installed."""
+    try:
+        import jax
+    except ImportError:
+        raise UnsupportedError(
+            f"cannot build the Python function {name}",
+            "JAX has to lower it, and is not installed",
+            hint="pip install jax; or give the HLO that another machine made",
+        ) from None
+    return jax
+
+
+def keeping_all(function: Callable[..., Any], **static: Any) -> Any:
+    """Return the function under ``jax.jit``, with the arguments that it does not use kept."""
+    import jax
+
+    @wraps(function)  # for the names of its parameters
+    def whole(*args: Any, **named: Any) -> Any:
+        return function(*args, **named)
+
+    return jax.jit(whole, keep_unused=True, **static)
+
+
+@contextmanager
+def jax_errors(name: str) -> Iterator[None]:
+    """Raise what JAX, or the function while it is traced, raises as an ``ArgumentError``."""
+    try:
+        yield
+    except NestwrightError:
+        raise
+    except Exception as e:
+        told = str(e).strip().split("\n")[0]
+        raise ArgumentError(
+            f"JAX cannot lower {name}",
+            f"{type(e).__name__}: {told}",
+            hint="does it run on the example arguments? A function with static ones has to be "
+            "jax.jit(f, static_argnums=.., keep_unused=True)",
+        ) from e

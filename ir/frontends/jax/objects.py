@@ -1,0 +1,43 @@
+"""JAX's objects by their methods, so that JAX need not be imported to recognize one."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, runtime_checkable
+
+
+@runtime_checkable
+class Lowered(Protocol):
+    """``jax.jit(f).lower(x)``: a ``jax.stages.Lowered``."""
+
+    def compiler_ir(self, dialect: str | None = None) -> Any:
+        """Return the module in a dialect; for ``"hlo"`` an XLA computation."""
+
+
+@runtime_checkable
+class Traced(Protocol):
+    """``jax.jit(f).trace(x)``: a ``jax.stages.Traced``."""
+
+    @property
+    def jaxpr(self) -> Any:
+        """Return the traced program."""
+
+    def lower(self) -> Any:
+        """Lower the traced program; return a ``Lowered``."""
+
+
+@runtime_checkable
+class Exported(Protocol):
+    """``jax.export.export(jax.jit(f))(x)``: a ``jax.export.Exported``."""
+
+    def mlir_module(self) -> str:
+        """Return the module as StableHLO text."""
+
+
+def is_staged(model: object) -> bool:
+    """True for what JAX traced, lowered or exported; false for a class of such objects."""
+    return isinstance(model, Lowered | Traced | Exported) and not isinstance(model, type)
+
+
+def is_function(model: object) -> bool:
+    """True for anything callable that is not a class."""
+    return callable(model) and not isinstance(model, type)

@@ -1,0 +1,186 @@
+"""The front-ends: a row for each format of files and each kind of Python object.
+
+A row names the function that reads the model as ``module:function``, relative to this package; it
+is imported when the first such model is read. A row without one is a format that is recognized and
+refused, with a hint of what to give instead. The first row that recognizes a model has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from .jax.objects import is_function, is_staged
+from .signatures import (
+    STABLEHLO,
+    is_hlo_proto,
+    is_onnx,
+    is_safetensors,
+    is_tflite,
+    is_torch_archive,
+    starts_with,
+    text_matches,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileFrontend:
+    """A format of files.
+
+    ``recognizes`` is asked with the bytes of a file. A file that no row recognizes goes by its
+    name's ``endings``. ``read(content, source)`` returns an ``HloModule``; the content is a string
+    if ``text`` is set, else bytes. ``hint`` says how such a file is made, or, where the format is
+    refused, what to do instead.
+    """
+
+    name: str
+    recognizes: Callable[[bytes], bool]
+    read: str = ""
+    hint: str = ""
+    endings: tuple[str, ...] = ()
+    text: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectFrontend:
+    """A kind of Python object.
+
+    ``read(model, example)`` returns an ``HloModule``; ``example`` is None unless ``takes_example``
+    is set: then it may be a tuple of arguments. ``hint`` is what a user writes to give such a
+    model, or, where it is refused, what to do instead.
+    """
+
+    name: str
+    recognizes: Callable[[object], bool]
+    read: str = ""
+    hint: str = ""
+    takes_example: bool = False
+
+
+def instance_of(package: str, *names: str) -> Callable[[object], bool]:
+    """Return a predicate: true for instances of classes of a package, which is not imported."""
+
+    def recognizes(model: object) -> bool:
+        return any(
+            c.__name__ in names and c.__module__.split(".")[0] == package
+            for c in type(model).__mro__
+        )
+
+    return recognizes
+
+
+_UNPACK = "unpack it first"
+_PICKLE = "pickles are never read; export the model"
+_TORCH = "export it to StableHLO, e.g. with torchax"
+_KERAS = (
+    "tf.function(model, jit_compile=True).experimental_get_compiler_ir(x)(stage='hlo_serialized') "
+    "gives an HLO proto"
+)
+
+FILES: tuple[FileFrontend, ...] = (
+    FileFrontend(
+        name="HLO text",
+        recognizes=text_matches(rb"HloModule"),
+        read="..hlo.text.parser:parse",
+        hint='jax.jit(f).lower(*args).as_text("hlo")',
+        endings=(".hlo", ".txt"),
+        text=True,
+    ),
+    FileFrontend(
+        name="StableHLO text",
+        recognizes=text_matches(STABLEHLO),
+        read=".stablehlo.reader:parse",
+        hint="jax.jit(f).lower(*args).as_text()",
+        endings=(".mlir",),
+        text=True,
+    ),
+    FileFrontend(
+        name="StableHLO bytecode",
+        recognizes=starts_with(b"ML\xefR"),
+        hint="give StableHLO text: print the module, e.g. with "
+        "`jax.export.deserialize(data).mlir_module()`",
+    ),
+    FileFrontend(name="an object file", recognizes=starts_with(b"\x7fELF")),
+    FileFrontend(name="a gzip archive", recognizes=starts_with(b"\x1f\x8b"), hint=_UNPACK),
+    FileFrontend(name="a bzip2 archive", recognizes=starts_with(b"BZh"), hint=_UNPACK),
+    FileFrontend(name="an xz archive", recognizes=starts_with(b"\xfd7zXZ"), hint=_UNPACK),
+    FileFrontend(name="a zstd archive", recognizes=starts_with(b"\x28\xb5\x2f\xfd"), hint=_UNPACK),
+    FileFrontend(name="an HDF5 file (Keras weights?)", recognizes=starts_with(b"\x89HDF")),
+    FileFrontend(
+        name="a NumPy array",
+        recognizes=starts_with(b"\x93NUMPY"),
+        hint="arrays are inputs, not models",
+    ),
+    FileFrontend(
+        name="a Python pickle",
+        recognizes=starts_with(b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"),
+        hint=_PICKLE,
+    ),
+    FileFrontend(name="LLVM bitcode", recognizes=starts_with(b"BC\xc0\xde")),
+    FileFrontend(name="LLVM IR", recognizes=starts_with(b"; ModuleID")),
+    FileFrontend(name="JSON", recognizes=starts_with(b"{")),
+    FileFrontend(name="a saved torch model", recognizes=is_torch_archive, hint=_TORCH),
+    FileFrontend(
+        name="a zip archive (a built model cut short? an npz file? a Keras model?)",
+        recognizes=starts_with(b"PK\x03\x04"),
+    ),
+    FileFrontend(name="a TensorFlow Lite model", recognizes=is_tflite),
+    FileFrontend(name="an ONNX model", recognizes=is_onnx, endings=(".onnx",)),
+    FileFrontend(
+        name="a safetensors file",
+        recognizes=is_safetensors,
+        hint="arrays are constants, not models",
+    ),
+    FileFrontend(
+        name="an HLO proto",
+        recognizes=is_hlo_proto,
+        read=".hlo_proto.reader:parse",
+        hint='jax.jit(f).lower(*args).compiler_ir("hlo").as_serialized_hlo_module_proto()',
+        endings=(".pb", ".hlo_pb", ".hlo_proto", ".binpb"),
+    ),
+)
+
+OBJECTS: tuple[ObjectFrontend, ...] = (
+    ObjectFrontend(
+        name="a PyTorch model",
+        recognizes=instance_of("torch", "Module", "ExportedProgram"),
+        hint=_TORCH,
+    ),
+    ObjectFrontend(
+        name="a Keras model", recognizes=instance_of("keras", "Model", "Layer"), hint=_KERAS
+    ),
+    ObjectFrontend(name="an ONNX model", recognizes=instance_of("onnx", "ModelProto")),
+    ObjectFrontend(
+        name="what JAX traced, lowered or exported",
+        recognizes=is_staged,
+        read=".jax.lower:staged_module",
+        hint="jax.jit(f).lower(x)",
+    ),
+    ObjectFrontend(
+        name="a JAX function",
+        recognizes=is_function,
+        read=".jax.lower:function_module",
+        hint="a JAX function with example=",
+        takes_example=True,
+    ),
+)
+
+
+def reader(row: FileFrontend | ObjectFrontend) -> Callable[[Any, Any], Any]:
+    """Return the function that reads what a row recognizes; import its module if need be."""
+    module, _, name = row.read.partition(":")
+    found: Callable[[Any, Any], Any] = getattr(import_module(module, __package__), name)
+    return found
+
+
+def alternatives(parts: Iterable[str]) -> str:
+    """Return ``a, b or c``."""
+    *first, last = parts
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def readable_files() -> str:
+    """Return the names of the formats that are read, as in "HLO text or an HLO proto"."""
+    return alternatives(row.name for row in FILES if row.read)

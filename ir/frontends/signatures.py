@@ -1,0 +1,70 @@
+"""Formats by their bytes: predicates on the whole content of a file, which look at its start."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TypeAlias
+
+Predicate: TypeAlias = Callable[[bytes], bool]
+
+HEAD = 4096
+_COMMENTS = re.compile(rb"(?:\s+|//[^\n]*\n|/\*.*?\*/)+", re.S)
+STABLEHLO = rb'module\b|"?builtin\.module|"?func\.func|[#!][\w.\-]+ *=|\{-#|"?(?:stablehlo|mhlo)\.'
+
+
+def text_start(data: bytes) -> bytes:
+    """Return the first bytes of a text, without the space and comments before them."""
+    head = data[:HEAD]
+    start = _COMMENTS.match(head)
+    return head[start.end() :] if start else head
+
+
+def text_matches(pattern: bytes) -> Predicate:
+    """Return a predicate: true if a regular expression matches at the start of the text."""
+    compiled = re.compile(pattern)
+    return lambda data: compiled.match(text_start(data)) is not None
+
+
+def starts_with(*marks: bytes) -> Predicate:
+    """Return a predicate: true for data that starts with one of the marks."""
+    return lambda data: data.startswith(marks)
+
+
+def is_hlo_proto(data: bytes) -> bool:
+    """True if the bytes start like an HLO module's proto, or like one that wraps it.
+
+    The first field is the name of a module, or a message whose first field is.
+    """
+    at = 0
+    for _ in range(3):
+        if len(data) < at + 2 or data[at] != 0x0A:
+            return False
+        at += 2
+        while at < len(data) and data[at - 1] > 127:
+            at += 1
+        name = data[at : at + data[at - 1]]
+        if data[at - 1] <= 127 and name and all(32 < c < 127 for c in name):
+            return True
+    return False
+
+
+def is_torch_archive(data: bytes) -> bool:
+    """True for what ``torch.save`` or ``torch.export.save`` wrote."""
+    zipped = data.startswith(b"PK\x03\x04")
+    return zipped and any(part in data[:HEAD] for part in (b"/data.pkl", b"/version"))
+
+
+def is_onnx(data: bytes) -> bool:
+    """True for an ONNX model that names ONNX near its start, as its producers do."""
+    return data.startswith(b"\x08") and b"onnx" in data[:HEAD].lower()
+
+
+def is_tflite(data: bytes) -> bool:
+    """True for a TensorFlow Lite model."""
+    return data[4:8] == b"TFL3"
+
+
+def is_safetensors(data: bytes) -> bool:
+    """True for a safetensors file: the length of a header, and a JSON object."""
+    return data[8:10] == b'{"' and int.from_bytes(data[:8], "little") < len(data)

@@ -1,0 +1,89 @@
+"""The rows of the front-ends: what they name exists, and what is refused says what to do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nestwright.cli.main import main
+from nestwright.ir.errors import UnsupportedError
+from nestwright.ir.frontends.load import as_model, recognize
+from nestwright.ir.frontends.registry import (
+    FILES,
+    OBJECTS,
+    FileFrontend,
+    ObjectFrontend,
+    readable_files,
+    reader,
+)
+
+ROOT = Path(__file__).parents[3]
+READ = [row for row in (*FILES, *OBJECTS) if row.read]
+
+
+@pytest.mark.parametrize("row", READ, ids=lambda row: row.name)
+def test_what_is_read_has_a_reader_and_a_hint(row: FileFrontend | ObjectFrontend) -> None:
+    assert callable(reader(row)) and row.hint
+
+
+@pytest.mark.parametrize("row", READ, ids=lambda row: row.name)
+def test_the_readme_names_what_is_read(row: FileFrontend | ObjectFrontend) -> None:
+    assert row.name in (ROOT / "README.md").read_text().replace("\n", " ")
+
+
+def test_endings_are_of_one_row_each() -> None:
+    endings = [e for row in FILES for e in row.endings]
+    assert len(endings) == len(set(endings)) and all(e.startswith(".") for e in endings)
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [("m.mlir", "StableHLO text"), ("m.hlo_pb", "an HLO proto"), ("m", "HLO text")],
+)
+def test_an_ending_decides_where_the_content_does_not(name: str, row: str) -> None:
+    assert recognize(b"\xff\xff", name).name == row
+
+
+def test_an_ending_does_not_hide_the_content() -> None:
+    assert recognize(b"HloModule m", "m.onnx").name == "HLO text"
+    with pytest.raises(UnsupportedError, match="an ONNX model"):
+        recognize(b"\x08\x07", "m.onnx")
+
+
+def test_each_command_that_takes_a_model_says_what_is_read(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for command in ("build", "run", "tune", "bench", "show", "replay run", "replay pack"):
+        assert main([*command.split(), "--help"]) == 0
+        assert readable_files() in " ".join(capsys.readouterr().out.split()), command
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "told"),
+    [
+        ("torch.nn.modules.linear", "Module", "a PyTorch model(.|\n)*export it to StableHLO"),
+        ("keras.src.models", "Model", "a Keras model(.|\n)*hlo_serialized"),
+        ("onnx.onnx_ml_pb2", "ModelProto", "an ONNX model(.|\n)*give a path, an HloModule"),
+    ],
+)
+def test_objects_of_other_frameworks_are_refused_by_name(
+    package: str, name: str, told: str
+) -> None:
+    base = type(name, (), {"__module__": package, "__call__": lambda self: None})
+    model = type("Mine", (base,), {})()
+    for example in (None, (1.0,)):
+        with pytest.raises(UnsupportedError, match=told):
+            as_model(model, example)
+
+
+def test_no_reader_is_loaded_before_it_is_needed() -> None:
+    code = (
+        "import sys, nestwright.ir.frontends.load; "
+        "print(*(m for m in sys.modules if '.frontends.' in m))"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    found = {m.partition(".frontends.")[2] for m in out.stdout.split()}
+    assert found == {"load", "registry", "signatures", "jax", "jax.objects"}
