@@ -24,7 +24,7 @@ from ..plan.nodes import BufferSlice, KernelThunk, Plan
 from ..plan.signature import ArraySpec
 from ..runtime.cuda.program import DeviceProgram, load
 from ..targets.registry import backend
-from .lowering import pack_code, workspace_bytes
+from .compile_group import pack_code, workspace_bytes
 from .packing import packers
 from .prepack import split_packs
 

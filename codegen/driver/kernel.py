@@ -25,7 +25,7 @@ from ..runtime.process import SHARED, runtime
 from ..runtime.sim.process import watching
 from ..targets.cpu import toolchain as cpu
 from ..targets.registry import backend
-from .lowering import pack_code
+from .compile_group import pack_code
 from .packing import packers
 from .prepack import split_packs
 

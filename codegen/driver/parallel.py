@@ -24,7 +24,7 @@ from ...ir.target import Target
 from ...schedule.language.trace import Trace
 from ..plan.code import KernelCode, PackCode, Sharing, from_parts
 from ..targets.workers import workers
-from .lowering import compile_text
+from .compile_group import compile_text
 
 JOBS_PER_HELPER = 6  # fewer jobs do not pay for starting one
 DEVICE_WEIGHT = 2  # one for a GPU takes longer: LLVM and ptxas run in processes of their own

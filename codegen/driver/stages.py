@@ -27,7 +27,7 @@ from ..plan.memory import alignment
 from ..plan.nodes import show as show_plan
 from ..plan.sequence import make_plan
 from ..targets.registry import backend
-from .lowering import apply, loops, pack_code, workspace_bytes
+from .compile_group import apply, loops, pack_code, workspace_bytes
 from .packing import packers
 from .prepack import split_packs
 from .schedules import for_groups

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 from ...ir.target import Target
 from ...schedule.language.trace import Trace
 from ..plan.code import parts
-from .lowering import compile_text
+from .compile_group import compile_text
 
 
 def serve(jobs: BinaryIO, answers: BinaryIO) -> None:

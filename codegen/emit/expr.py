@@ -31,7 +31,7 @@ class Emitter(Indices):
     ``parallel`` tells that this function is the body of a parallel loop, ``threaded`` that this is
     inside a GPU's thread loops. ``exchanged`` are the buffers that other threads may change at a
     barrier, ``shared`` the bytes of shared memory that are in use here. ``polls`` are the loops
-    that ask whether the call was interrupted (see ``polls``).
+    that ask whether the call was interrupted (see ``interrupt_polls``).
     """
 
     def __init__(self, target: Target) -> None:

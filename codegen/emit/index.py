@@ -14,7 +14,7 @@ from ...ir.dtypes import DType, index, pred, s32
 from ...ir.loop.nodes import Buffer, Const, Expr, Op, Var
 from ...ir.target import Target
 from .launches import DeviceEmitter
-from .llvm.build import IRBuilder
+from .llvm.builder import IRBuilder
 from .llvm.core import Value, memory_type
 from .llvm.fold import lane_literals
 

@@ -26,8 +26,9 @@ NO_POLLS: Mapping[int, int] = MappingProxyType({})
 
 
 def function_module(func: Func, target: Target, polls: Mapping[int, int] = NO_POLLS) -> str:
-    """Return a flat function as one LLVM function; ``polls`` as ``polls.poll_points`` gives them.
+    """Return a flat function as one LLVM function.
 
+    ``polls`` is the result of ``interrupt_polls.poll_points``.
     ``UnsupportedError`` for element types and operations that there is no code for.
     """
     em = _emitter(func, target, polls)

@@ -16,7 +16,7 @@ from ...ir.dtypes import DType, f32, pred
 from ...ir.errors import UnsupportedError
 from ...ir.formats import is_narrow
 from ..math import functions as vector_math
-from .llvm.build import IRBuilder, by_lane
+from .llvm.builder import IRBuilder, by_lane
 from .llvm.convert import narrow, widen
 from .llvm.core import Value
 from .llvm.int import INTEGER

@@ -37,10 +37,10 @@ from ..lower.passes.workspace import ALIGN, buffer_bytes, is_tile
 from .access import store_element
 from .align import multiple
 from .expr import Emitter
+from .interrupt_polls import close_loop, leave_if_ended
 from .launches import DeviceEmitter, LaunchNest
 from .llvm.core import Function, Value, memory_type
 from .pairs import store_paired
-from .polls import close_loop, leave_if_ended
 from .vector import narrow_counter, reduce_element, vector_loop
 
 OWN_ALIGN = 16  # bytes: of what a GPU's thread has for itself

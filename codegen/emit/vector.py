@@ -31,10 +31,10 @@ from ...ir.loop.visit import children, exprs, walk, walk_expr
 from .access import store_element
 from .expr import VECTOR_BYTES, Emitter
 from .index import Lanes, NarrowIndex
+from .interrupt_polls import close_loop
 from .launches import touched
 from .llvm.core import Value
 from .ops import apply, combines
-from .polls import close_loop
 
 WRITTEN_OUT = 64  # iterations that a GPU runs as straight-line code rather than as lanes
 PIECES = 16  # pieces of one vector loop that are written out; more become a loop

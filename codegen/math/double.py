@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 
 from . import exp as single
+from .arith_value import ArithValue, between, horner
+from .double_word import DoubleWord, constant, fast_two_sum, two_prod, two_sum
 from .exp import DOUBLE
 from .log import at_the_ends, power, power_at_the_ends
-from .num import ArithValue, between, horner
-from .pair import DoubleWord, constant, fast_two_sum, two_prod, two_sum
 
 _LN2, _LN2_REST = 0.693147180559945286, 2.31904681384629956e-17
 _THIRDS = 0.66666666666666663, 3.70074341541718792e-17  # 2/3

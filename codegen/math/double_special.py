@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 
+from .arith_value import ArithValue, between, horner
 from .double import root, times_exp
-from .num import ArithValue, between, horner
-from .pair import DoubleWord, fast_two_sum, two_prod, two_sum
+from .double_word import DoubleWord, fast_two_sum, two_prod, two_sum
 from .quadrant import quadrant
 
 _ERF = (

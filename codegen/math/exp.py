@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from .num import ArithValue, between, horner
+from .arith_value import ArithValue, between, horner
 
 _SINGLE = (
     0.500000001428622342, 0.166666666825343561, 0.041666456809677876,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from ...ir.dtypes import f16, f64
-from ..emit.llvm.build import IRBuilder, by_lane
+from ..emit.llvm.builder import IRBuilder, by_lane
 from ..emit.llvm.core import Value
 from . import double as double
 from . import double_special as double_special
@@ -24,7 +24,7 @@ from . import log as log
 from . import single as single
 from . import special as special
 from . import trig as trig
-from .num import ArithValue
+from .arith_value import ArithValue
 
 FUNCTIONS: Mapping[str, tuple[str, Callable[..., ArithValue], Callable[..., ArithValue]]] = (
     MappingProxyType(

@@ -6,9 +6,9 @@ it is on the right one for every f16, as a test shows that tries them all.
 
 from __future__ import annotations
 
+from .arith_value import ArithValue, between, horner
 from .exp import exp_double, expm1_double
 from .log import at_the_ends, log_double
-from .num import ArithValue, between, horner
 from .special import ERF_SMALL, erfc_double
 
 _LEAST, _MOST = -20.0, 20.0  # what is beyond is 0 or infinite in f16

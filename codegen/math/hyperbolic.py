@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 
+from .arith_value import ArithValue, between, horner
 from .exp import exp_double
 from .log import log_double
-from .num import ArithValue, between, horner
 
 
 def _powers(x: ArithValue) -> tuple[ArithValue, ArithValue]:

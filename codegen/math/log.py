@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from .arith_value import ArithValue, between, horner
 from .exp import exp_double
-from .num import ArithValue, between, horner
 
 _SINGLE = (
     0.333333311800300481, -0.24999996957950882, 0.200007157488921017, -0.166678023195012541,

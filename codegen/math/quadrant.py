@@ -8,10 +8,10 @@ product is right to 2**-137.
 from __future__ import annotations
 
 from ...ir.dtypes import f64, s64
-from ..emit.llvm.build import IRBuilder
+from ..emit.llvm.builder import IRBuilder
 from ..emit.llvm.core import Value, literal_text
 from ..emit.llvm.template import render
-from .num import ArithValue
+from .arith_value import ArithValue
 
 _NAME, _RESULT = "nw_quadrant", "{ i64, double, double }"
 _TWO_OVER_PI = (  # after a word of zeros, so that small arguments find their bits too

@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 
 from ...ir.dtypes import f32, f64, s32
-from ..emit.llvm.build import by_lane
+from ..emit.llvm.builder import by_lane
 from ..emit.llvm.core import Value, literal_text, round_f32
 from ..emit.llvm.template import render
+from .arith_value import ArithValue, between, horner
+from .double_word import DoubleWord, constant, fast_two_sum, two_prod, two_sum
 from .exp import exp_of_pair, times_exp
 from .log import at_the_ends, log, power, power_at_the_ends
-from .num import ArithValue, between, horner
-from .pair import DoubleWord, constant, fast_two_sum, two_prod, two_sum
 from .special import ERF_SMALL
 
 _LN2 = round_f32(math.log(2))

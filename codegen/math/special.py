@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 
+from .arith_value import ArithValue, between, horner
 from .exp import exp_double, one_minus_exp
-from .num import ArithValue, between, horner
 
 ERF_SMALL = (
     0.12837916662064427, -0.376126335171408079, 0.112836915197330973, -0.0268591514724389839,

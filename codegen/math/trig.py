@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from .num import ArithValue, horner
+from .arith_value import ArithValue, horner
 
 _TWO_OVER_PI = tuple(
     map(

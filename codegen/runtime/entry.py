@@ -1,7 +1,7 @@
 """The way from a Python call into native code: the table that the one C function for all reads.
 
 ``nw_call`` (its code is in ``entry_ir``) is a METH_FASTCALL function. What it calls for is in a
-structure (``layout.ENTRY``; ``Entry`` fills it): the parameters' shapes and element formats, the
+structure (``structs.ENTRY``; ``Entry`` fills it): the parameters' shapes and element formats, the
 function to run, the arena. It takes every argument but masked arrays through the buffer protocol
 and checks rank, dimensions, item size, format and contiguity; allocates the results; releases the
 GIL while the program runs, if the program is long enough for that to pay; and returns one array or
@@ -24,7 +24,7 @@ import numpy as np
 
 from ...ir.dtypes import to_numpy
 from ..plan.signature import ArraySpec
-from .layout import AS_TUPLE, ENTRY, PARAMETER, RELEASE_GIL, RESULT
+from .structs import AS_TUPLE, ENTRY, PARAMETER, RELEASE_GIL, RESULT
 
 MAX_PARAMETERS = 4096  # their Py_buffer views stand on the C stack, 80 bytes each
 

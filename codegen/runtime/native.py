@@ -24,7 +24,7 @@ from . import jit
 from .arguments import Array, answer, check_outputs, convert_all, refuse_keyword
 from .bounded import empty, live, padded
 from .entry import MAX_PARAMETERS, Entry
-from .library import LibraryCalls
+from .library_calls import LibraryCalls
 from .outputs import allocator
 from .process import SHARED, runtime
 from .profile import profile

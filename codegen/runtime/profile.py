@@ -16,7 +16,7 @@ from ..plan.loaded import ThunkTime
 from ..plan.nodes import BufferSlice, CopyThunk, KernelThunk, LibraryThunk, Thunk, accesses, walk
 from ..plan.symbols import FAILED, step_symbol
 from .arguments import Array
-from .library import LibraryCalls
+from .library_calls import LibraryCalls
 
 
 @dataclass(frozen=True)

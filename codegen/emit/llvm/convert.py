@@ -14,7 +14,7 @@ from __future__ import annotations
 from ....ir.dtypes import DType, bf16, f16, f32, f64, pred, s8, s16, s32, u8
 from ....ir.errors import UnsupportedError
 from ....ir.formats import is_narrow
-from .build import SIGNED, IRBuilder
+from .builder import SIGNED, IRBuilder
 from .core import Value, element_type, register_type
 from .fold import wrap
 from .narrow import narrow_float, narrow_int, widen_float, widen_int

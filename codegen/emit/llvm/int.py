@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from ....ir.dtypes import s64, u64
-from .build import IRBuilder
+from .builder import IRBuilder
 from .convert import int_range
 from .core import Value
 

@@ -12,7 +12,7 @@ import math
 
 from ....ir.dtypes import DType, f16, f32, s8, s16, s32, u8
 from ....ir.formats import FORMATS, Format
-from .build import IRBuilder
+from .builder import IRBuilder
 from .core import Value
 
 INFINITY = 0x7F800000  # the bits of f32's infinity

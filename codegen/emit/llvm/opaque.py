@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from ....ir.loop.nodes import Buffer, Cast, Expr, For, Kind, Let, Load, Op, Stmt, Store, Var
 from ....ir.loop.visit import exprs, walk, walk_expr
-from .build import IRBuilder
+from .builder import IRBuilder
 from .core import Value, element_type
 
 _LEAST = 128  # bits of a vector register

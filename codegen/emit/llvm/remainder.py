@@ -7,7 +7,7 @@ dividend as fit into 64 are brought down at a time.
 from __future__ import annotations
 
 from ....ir.dtypes import DType, f32
-from .build import IRBuilder, by_lane
+from .builder import IRBuilder, by_lane
 from .core import Value, element_type
 from .template import render
 

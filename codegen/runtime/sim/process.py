@@ -14,8 +14,8 @@ from threading import RLock
 
 from ....ir.errors import ArgumentError, UnsupportedError
 from .. import jit
-from .layout import REPORT
 from .report import error
+from .structs import REPORT
 
 SEED = "NESTWRIGHT_SIM_SEED"
 

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Mapping
 
 from ....ir.errors import SimulationError
-from .layout import LAUNCH, FaultKind
+from .structs import LAUNCH, FaultKind
 
 
 class _Report:

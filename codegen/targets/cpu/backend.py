@@ -7,8 +7,8 @@ from functools import cache
 
 from ....ir.loop.nodes import Func
 from ....ir.target import Target
+from ...emit.interrupt_polls import poll_points
 from ...emit.module import function_module
-from ...emit.polls import poll_points
 from ...plan.code import Code, polls
 from ...plan.nodes import Plan
 from ..registry import Backend, Program, Stage, backend

@@ -1,5 +1,5 @@
 ; The C function behind every executable in LLVM IR: ``nw_call``; see ``entry.py``. ``%table`` is an
-; entry, ``%view`` a Py_buffer; both are declared in ``runtime/layout.py``.
+; entry, ``%view`` a Py_buffer; both are declared in ``runtime/structs.py``.
 target triple = "${triple}"
 
 declare ptr @PyTuple_GetItem(ptr, i64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....ir.target import Target
 from ...emit.llvm.template import render
 from ...plan.symbols import FAILED, INTERRUPTED, NO_MEMORY
-from ...runtime.layout import AS_TUPLE, ENTRY, PARAMETER, PY_BUFFER, RECORD, RELEASE_GIL, RESULT
+from ...runtime.structs import AS_TUPLE, ENTRY, PARAMETER, PY_BUFFER, RECORD, RELEASE_GIL, RESULT
 
 _C_CONTIGUOUS, _FORMAT, _WRITABLE = 0x38, 0x4, 0x1  # CPython's flags of a buffer, PyBUF_...
 

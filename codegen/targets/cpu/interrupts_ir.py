@@ -38,7 +38,7 @@ from __future__ import annotations
 
 from ....ir.target import Target
 from ...emit.llvm.template import render
-from ...runtime.layout import RECORD
+from ...runtime.structs import RECORD
 
 PERIOD = 20_000_000  # nanoseconds between two looks at the handlers
 

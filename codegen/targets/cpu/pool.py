@@ -30,7 +30,7 @@ from types import MappingProxyType
 
 from ....ir.target import Target
 from ...emit.llvm.template import render
-from ...runtime.layout import JOB, RECORD, SEGMENT
+from ...runtime.structs import JOB, RECORD, SEGMENT
 
 SPINS = 2000  # turns that an idle worker spins before it sleeps, about 20 microseconds
 _HEADER = 64  # bytes in front of a segment's memory, so that it is aligned

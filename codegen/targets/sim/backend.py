@@ -7,8 +7,8 @@ from functools import cache
 
 from ....ir.loop.nodes import Func
 from ....ir.target import Target
+from ...emit.interrupt_polls import poll_points
 from ...emit.module import launches_module
-from ...emit.polls import poll_points
 from ...plan.code import Code
 from ...plan.nodes import Plan
 from ...plan.symbols import SIMULATION_FAILED
@@ -16,9 +16,9 @@ from ..cpu import program
 from ..cpu import toolchain as cpu
 from ..cpu.backend import compile_native, native_stages, shared_runtime
 from ..registry import Backend, Program
-from .device import Simulator
 from .roll import roll
 from .runtime_ir import module_text
+from .simulator import Simulator
 
 
 @cache

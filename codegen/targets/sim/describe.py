@@ -13,7 +13,7 @@ from math import prod
 from ....ir.loop.nodes import Buffer, Scope
 from ....ir.target import Target
 from ...emit.launches import LaunchNest
-from ...runtime.sim import layout
+from ...runtime.sim import structs
 from ..cpu.toolchain import coroutine_end
 
 
@@ -50,7 +50,7 @@ class Described:
     def site(self, site: Site) -> int:
         """The state of a thread that waits at a new site."""
         self.sites.append(site)
-        return layout.FIRST_SITE + len(self.sites) - 1
+        return structs.FIRST_SITE + len(self.sites) - 1
 
     @property
     def granule(self) -> int:
@@ -121,7 +121,7 @@ class Module:
         }
         for axis, grid, block in zip("xyz", x.nest.grid, x.nest.block, strict=True):
             fields |= {f"grid.{axis}": grid, f"block.{axis}": block}
-        yield f"{name} = constant {layout.LAUNCH.constant(fields)}"
+        yield f"{name} = constant {structs.LAUNCH.constant(fields)}"
 
     def _buffers(self, name: str, x: Described) -> Iterator[str]:
         rows = [
@@ -135,7 +135,7 @@ class Module:
             }
             for buffer, (arg, offset, written) in x.buffers.items()
         ]
-        yield f"{name} = internal constant {layout.BUFFER.constants(rows)}"
+        yield f"{name} = internal constant {structs.BUFFER.constants(rows)}"
 
     def _sites(self, name: str, x: Described) -> Iterator[str]:
         rows = []
@@ -144,7 +144,7 @@ class Module:
             rows.append({"name": self.string(site.name), "scope": site.scope, "action": action})
             if site.calls:
                 yield from _action(action, site)
-        yield f"{name} = internal constant {layout.SITE.constants(rows)}"
+        yield f"{name} = internal constant {structs.SITE.constants(rows)}"
 
     def _entry(self, pointers: int) -> str:
         params = ", ".join(f"ptr %p{n}" for n in range(pointers))

@@ -13,7 +13,7 @@ from __future__ import annotations
 from ....ir.target import Target
 from ...emit.llvm.template import render
 from ...plan.symbols import POLL
-from ...runtime.sim.layout import NAMES, STOPPED
+from ...runtime.sim.structs import NAMES, STOPPED
 
 _BELOW = (5, 17, 65, 99, 107, 135, 153, 185, 209, 267, 299, 315, 353, 369, 387, 419)
 _STEPS = tuple(2**32 - k for k in _BELOW)

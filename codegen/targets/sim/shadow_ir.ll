@@ -5,7 +5,7 @@
 ; to be a multiple of the size. True means that a fault was reported and the access must not be
 ; made.
 ;
-; A cell (``layout.CELL``) stands for every granule (the smallest element of the memory): when it
+; A cell (``structs.CELL``) stands for every granule (the smallest element of the memory): when it
 ; was written last, by whom and as part of which buffer, when it was read last, and up to two
 ; readers. A thread is a number over the whole launch, from 1 on. Two accesses are unordered if the
 ; later one's last barrier with the earlier thread lies before the earlier access: the block's for

@@ -13,7 +13,7 @@ from ....ir.dtypes import DType, s64
 from ....ir.loop.nodes import Buffer
 from ....ir.target import Target
 from ...emit.llvm.core import CodeRegion, Function, Value
-from ...runtime.sim.layout import STOPPED
+from ...runtime.sim.structs import STOPPED
 
 LARGE = 16 << 10  # bytes of a thread's own buffer that no longer stands on a stack
 _BYTES = {"i8": 1, "i16": 2, "half": 2, "i32": 4, "float": 4, "i64": 8, "double": 8}

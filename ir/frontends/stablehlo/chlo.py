@@ -14,7 +14,6 @@ from ...elementwise import named
 from ...hlo.nodes import Instruction, Shape, TupleShape
 from ...hlo.shape_text import show_shape
 from . import special
-from .lower import Handler, Results, Site
 from .ops_plain import (
     array_of,
     broadcast_to,
@@ -29,6 +28,7 @@ from .ops_plain import (
 )
 from .syntax import Dense
 from .terms import Term
+from .to_hlo import Handler, Results, Site
 
 
 def formula(function: Callable[..., Term], arity: int = 1) -> Handler:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ...elementwise import named
 from . import chlo, ops_bits, ops_calls, ops_dynamic, ops_linear, ops_older, ops_plain, ops_regions
-from .lower import Handler, Results, Site
+from .to_hlo import Handler, Results, Site
 
 _BOTH: dict[str, Handler] = {
     **ops_plain.TABLE,

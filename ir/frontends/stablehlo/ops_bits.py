@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from ...dtypes import BY_NAME, pred
 from ...hlo.nodes import Shape
 from ...hlo.shape_text import UNKNOWN, show_shape
-from .lower import Handler, Results, Site
 from .ops_plain import array_of, operands
 from .ops_regions import applied
 from .terms import Term
+from .to_hlo import Handler, Results, Site
 
 
 def bitcast_convert(site: Site) -> Results:

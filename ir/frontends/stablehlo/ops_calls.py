@@ -12,8 +12,8 @@ from typing import Any
 from ...hlo.analysis.custom_calls import MARKS
 from ...hlo.nodes import Raw, Shape, TupleShape
 from ...hlo.shape_text import show_shape
-from .lower import Handler, Results, Site
 from .syntax import Dictionary
+from .to_hlo import Handler, Results, Site
 
 VERSIONS = {
     2: "API_VERSION_STATUS_RETURNING",

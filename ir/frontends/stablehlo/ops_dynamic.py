@@ -8,9 +8,9 @@ from dataclasses import replace
 from ...dtypes import s32
 from ...hlo.nodes import Instruction, PadDim, Shape, SliceDim
 from ...hlo.shape_text import UNKNOWN, too_large
-from .lower import Handler, Results, Site, is_settled
 from .ops_linear import convolve, gather_of
 from .ops_plain import broadcast_to, operands
+from .to_hlo import Handler, Results, Site, is_settled
 
 
 def shape_of(site: Site, n: int) -> Shape:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...hlo.nodes import ConvLabels, Raw, Shape, Window, WindowDim
-from .lower import Handler, Results, Site
 from .ops_plain import array_of, operands
 from .syntax import Dialect
+from .to_hlo import Handler, Results, Site
 
 
 def precision(site: Site) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from typing import Any
 
 from ...hlo.nodes import Instruction, Shape
 from ...hlo.shape_text import show_shape
-from .lower import Handler, Results, Site
 from .ops_plain import array_of, operands, scalar
 from .ops_regions import applied
+from .to_hlo import Handler, Results, Site
 
 
 def einsum(site: Site) -> Results:

@@ -12,8 +12,8 @@ from ...dtypes import to_numpy
 from ...elementwise import named
 from ...hlo.nodes import Instruction, PadDim, Shape, SliceDim, TokenShape, TupleShape
 from ...hlo.shape_text import show_shape
-from .lower import Handler, Results, Site
 from .syntax import Dense
+from .to_hlo import Handler, Results, Site
 
 
 def elementwise(site: Site) -> Results:

@@ -10,9 +10,9 @@ import numpy as np
 from ...dtypes import DType, pred, u32
 from ...hlo.nodes import Computation, Instruction, Raw, Shape, TokenShape, TupleShape
 from ...hlo.shape_text import show_shape
-from .lower import Handler, Results, Site, fits_type, is_open
 from .ops_plain import array_of, operands
 from .syntax import Dense, Dialect, Op, Region
+from .to_hlo import Handler, Results, Site, fits_type, is_open
 from .types import show_type
 
 

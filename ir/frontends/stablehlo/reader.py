@@ -11,11 +11,11 @@ from ...hlo.rewrite import reachable
 from .builder import hlo_name
 from .header import header
 from .lexer import Tokens
-from .lower import Lowering, is_settled
 from .operations import TABLE
 from .parser import Parser
 from .pretty import pretty
 from .syntax import ForeignType, Function, FunctionType, Module
+from .to_hlo import Lowering, is_settled
 from .types import show_type
 
 

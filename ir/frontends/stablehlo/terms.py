@@ -10,8 +10,8 @@ import numpy as np
 
 from ...dtypes import to_numpy
 from ...hlo.nodes import Instruction, Shape
-from .lower import Site
 from .ops_plain import splat
+from .to_hlo import Site
 
 Number: TypeAlias = "float | int"
 

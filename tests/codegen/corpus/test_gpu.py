@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import nestwright as nw
-from nestwright.codegen.driver.lowering import loops
+from nestwright.codegen.driver.compile_group import loops
 from nestwright.codegen.emit.launches import launches
 from nestwright.codegen.lower.pipeline import lower
 from nestwright.codegen.plan.groups import Groups, fuse_module

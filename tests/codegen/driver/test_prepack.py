@@ -20,8 +20,8 @@ import pytest
 
 from nestwright.codegen.driver import parallel, worker
 from nestwright.codegen.driver.build import build
+from nestwright.codegen.driver.compile_group import compile_text
 from nestwright.codegen.driver.kernel import compile_func, compile_object, load
-from nestwright.codegen.driver.lowering import compile_text
 from nestwright.codegen.driver.packing import packers
 from nestwright.codegen.driver.prepack import split_packs
 from nestwright.codegen.plan.code import KernelCode

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nestwright.codegen.driver import parallel
-from nestwright.codegen.driver.lowering import compile_text
+from nestwright.codegen.driver.compile_group import compile_text
 from nestwright.codegen.targets import workers
 from nestwright.codegen.targets.cuda import nvptx
 from nestwright.ir.target import Target

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestwright.codegen.emit.llvm.build import IRBuilder
+from nestwright.codegen.emit.llvm.builder import IRBuilder
 from nestwright.codegen.emit.llvm.core import Value
 from nestwright.codegen.emit.llvm.fold import lane_literals
 from nestwright.ir.dtypes import BY_NAME, DType, pred, to_numpy

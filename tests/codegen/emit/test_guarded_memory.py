@@ -39,7 +39,7 @@ import numpy as np
 import guarded_memory
 import nestwright as nw
 from nestwright.codegen.emit import access as access
-from nestwright.codegen.emit.llvm.build import Builder
+from nestwright.codegen.emit.llvm.builder import IRBuilder
 from nestwright.codegen.emit.llvm.core import Function
 from nestwright.codegen.emit.index import Indices
 from nestwright.codegen.plan.nodes import KernelThunk, walk
@@ -65,7 +65,7 @@ ENTRY main {
   ROOT r = bf16[5,7] convert(v)
 }
 """
-pointer, first_lanes = Indices.pointer, Builder.first_lanes
+pointer, first_lanes = Indices.pointer, IRBuilder.first_lanes
 store_element, load_element = access.store_element, access.load_element
 
 
@@ -90,7 +90,7 @@ def shift(by, storing):
 
 def plant(fault):
     if fault == "a lane too many":
-        Builder.first_lanes = lambda b, active, lanes: first_lanes(b, active + 1, lanes)
+        IRBuilder.first_lanes = lambda b, active, lanes: first_lanes(b, active + 1, lanes)
     elif fault == "reads one behind":
         shift(1, False)
     elif fault == "reads one before":

@@ -19,9 +19,9 @@ from nestwright.codegen.emit.llvm.template import render
 from nestwright.codegen.math import quadrant as vector_math_quadrant
 from nestwright.codegen.math import single as vector_math_single
 from nestwright.codegen.plan.struct_table import Struct
-from nestwright.codegen.runtime import layout
+from nestwright.codegen.runtime import structs
 from nestwright.codegen.runtime.jit import llvm_machine
-from nestwright.codegen.runtime.sim import layout as sim_layout
+from nestwright.codegen.runtime.sim import structs as sim_structs
 from nestwright.codegen.targets.cpu import entry_ir, interrupts_ir, pool
 from nestwright.codegen.targets.cpu import toolchain as cpu
 from nestwright.codegen.targets.sim import matrix_ir, runtime_ir
@@ -112,11 +112,11 @@ def test_templates_say_what_they_are_for(path: Path) -> None:
     assert max(map(len, lines)) <= 100
 
 
-def structs(*tables: ModuleType) -> list[Struct]:
+def structs_of(*tables: ModuleType) -> list[Struct]:
     return [value for table in tables for value in vars(table).values() if type(value) is Struct]
 
 
-STRUCTS = structs(layout, sim_layout)
+STRUCTS = structs_of(structs, sim_structs)
 FOREIGN = {"Py_buffer"}  # CPython's: all fields are declared, whatever we use
 READ_BY_PYTHON = {"launch.name"}  # for a report
 
@@ -183,11 +183,11 @@ def test_offsets_are_those_of_llvm(struct: Struct, triple: str) -> None:
 
 def test_the_view_of_memory_is_cpythons() -> None:
     x = np.zeros((3, 5, 2), np.float32)
-    view = (ctypes.c_char * layout.PY_BUFFER.bytes)()
+    view = (ctypes.c_char * structs.PY_BUFFER.bytes)()
     get = ctypes.pythonapi.PyObject_GetBuffer
     get.argtypes = [ctypes.py_object, ctypes.c_void_p, ctypes.c_int]
     get(x, ctypes.addressof(view), 0x1C)  # PyBUF_FULL_RO less writable: format, shape, strides
-    fields = layout.PY_BUFFER.read(ctypes.addressof(view))
+    fields = structs.PY_BUFFER.read(ctypes.addressof(view))
     ctypes.pythonapi.PyBuffer_Release(ctypes.byref(view))
     assert fields["buf"] == x.ctypes.data and fields["obj"] == id(x)
     assert (fields["len"], fields["itemsize"]) == (x.nbytes, 4)

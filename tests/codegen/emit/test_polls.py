@@ -14,7 +14,7 @@ import pytest
 
 from nestwright.codegen.driver.build import build
 from nestwright.codegen.driver.kernel import compile_func
-from nestwright.codegen.emit import polls
+from nestwright.codegen.emit import interrupt_polls
 from nestwright.codegen.plan.code import polls as code_polls
 from nestwright.codegen.runtime.interrupts import WATCHED, means_interrupt
 from nestwright.codegen.runtime.process import SHARED, runtime
@@ -59,12 +59,12 @@ def test_loops_that_poll_do_all_their_iterations(
     name: str, n: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the number of iterations between two polls."""
-    monkeypatch.setattr(polls, "LONG", 0.0)
+    monkeypatch.setattr(interrupt_polls, "LONG", 0.0)
     func = parse_loops(STRIPS[name].format(n=n))
     x = np.random.default_rng(n).integers(-8, 8, n).astype(np.float32)
     want = interpret(func, [x])[0]
     for step in (0.5, 7.0, 100.0):
-        monkeypatch.setattr(polls, "STEP", step)
+        monkeypatch.setattr(interrupt_polls, "STEP", step)
         kernel = compile_func(func, HOST)
         assert n < 1000 or "nw_poll" in kernel.compiled.text
         assert np.array_equal(kernel(x), want)

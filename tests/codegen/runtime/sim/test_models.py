@@ -12,7 +12,7 @@ import nestwright as nw
 from nestwright.codegen.plan.symbols import SIMULATION_FAILED
 from nestwright.codegen.runtime.native import Native
 from nestwright.codegen.runtime.sim.executable import Simulated
-from nestwright.codegen.runtime.sim.layout import FaultKind
+from nestwright.codegen.runtime.sim.structs import FaultKind
 from nestwright.codegen.targets.cpu.program import module_text
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.target import Target

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...ir.dtypes import DType, f32, f64
-from ..emit.llvm.build import SIGNED, IRBuilder
+from ..emit.llvm.builder import SIGNED, IRBuilder
 from ..emit.llvm.convert import to_odd
 from ..emit.llvm.core import Value
 

@@ -33,7 +33,7 @@ from ...emit.expr import Emitter
 from ...emit.launches import DeviceEmitter, LaunchNest, shared_bytes
 from ...emit.llvm.core import Function, Value
 from ...lower.passes.workspace import buffer_bytes, workspace_bytes
-from ...runtime.sim import layout
+from ...runtime.sim import structs
 from ..cpu.toolchain import coroutine_end
 from .describe import Described, Module, Site
 from .exchange import check_group, combine_text, spread_text, tree_width
@@ -84,7 +84,7 @@ class Simulator(DeviceEmitter):
             if count > most:
                 place = f"{count} {what} in a block of {nest.symbol}"
                 raise UnsupportedError(place, f"{self.em.target.cpu} has at most {most}")
-        if threads * prod(nest.grid) >= layout.PENDING and self.em.target.check:
+        if threads * prod(nest.grid) >= structs.PENDING and self.em.target.check:
             what = f"{threads * prod(nest.grid)} threads in {nest.symbol}"
             raise UnsupportedError(what, "so many cannot be watched", hint="target option -check=0")
 
@@ -111,10 +111,10 @@ class Simulator(DeviceEmitter):
         if self.here.suspends:
             lines += _COROUTINE
         for name in THREADS:
-            lines += _field(f"%at.{name}", layout.SIM.offsets[name])
+            lines += _field(f"%at.{name}", structs.SIM.offsets[name])
             lines.append(f"  %{name} = load i32, ptr %at.{name}")
         for field in ("args", "shared", "buffers"):
-            lines += _field(f"%at.{field}", layout.SIM.offsets[field])
+            lines += _field(f"%at.{field}", structs.SIM.offsets[field])
             lines.append(f"  %{field} = load ptr, ptr %at.{field}")
         for n, name in enumerate(args):
             lines.append(f"  %arg.{n} = getelementptr ptr, ptr %args, i64 {n}")
@@ -124,7 +124,7 @@ class Simulator(DeviceEmitter):
     def close_launch(self, nest: LaunchNest) -> None:
         self.meet()
         for number in range(len(self.here.buffers)):
-            at = f"getelementptr i8, ptr %buffers, i64 {number * layout.RECORD.bytes}"
+            at = f"getelementptr i8, ptr %buffers, i64 {number * structs.RECORD.bytes}"
             self.thread.prologue.append(f"  %record.{number} = {at}")
         kind = "#1" if self.here.suspends else "#0"
         self.em.finished.append(self.thread.text(kind, "internal "))
@@ -164,7 +164,7 @@ class Simulator(DeviceEmitter):
         if buffer.scope is Scope.GLOBAL and not self.here.watched(buffer):
             self._compare(buffer, record, pointer, size, depth)
             return
-        self._tell(record, pointer, size, layout.WRITES if write else 0, depth)
+        self._tell(record, pointer, size, structs.WRITES if write else 0, depth)
 
     def _compare(self, buffer: Buffer, record: str, pointer: Value, size: int, depth: int) -> None:
         """The bounds of memory that is only read; the runtime is asked only to report."""
@@ -180,7 +180,7 @@ class Simulator(DeviceEmitter):
         t, name = self.thread, self._offset(buffer, pointer, depth)
         t.raw(f"%{name}.rest = and i64 %{name}.offset, {to - 1}", depth)
         t.raw(f"%{name}.odd = icmp ne i64 %{name}.rest, 0", depth)
-        self._report(name, record, pointer, to, layout.ALIGNED, depth)
+        self._report(name, record, pointer, to, structs.ALIGNED, depth)
 
     def _offset(self, buffer: Buffer, pointer: Value, depth: int) -> str:
         """Compute how far an address lies in its buffer; the stem of the value's name."""
@@ -249,7 +249,7 @@ class Simulator(DeviceEmitter):
             calls.append(self._warp_call(name, slot))
             slot += len(operands)
         names = list(dict.fromkeys(name for name, _ in found))
-        self.suspend(self.here.site(Site(", ".join(names), layout.WARP, tuple(calls))))
+        self.suspend(self.here.site(Site(", ".join(names), structs.WARP, tuple(calls))))
 
     def _warp_call(self, name: str, slot: int) -> str:
         start = f"getelementptr i8, ptr %slots, i64 {8 * slot}"
@@ -278,9 +278,9 @@ class Simulator(DeviceEmitter):
         self.meet()
         match name:
             case "barrier":
-                self._barrier(name, layout.BLOCK)
+                self._barrier(name, structs.BLOCK)
             case "warp_barrier":
-                self._barrier(name, layout.WARP)
+                self._barrier(name, structs.WARP)
             case "copy_async" | "copy_async_zfill":
                 self._copy(s)
             case "commit_async":
@@ -289,12 +289,12 @@ class Simulator(DeviceEmitter):
             case "wait_async":
                 self.em.declare("nw_sim_wait_async", "void", ["i64"])
                 self.thread.raw(f"call void @nw_sim_wait_async(i64 {s.args[0]})")
-                self.suspend(layout.READY)
+                self.suspend(structs.READY)
             case _:
                 raise UnsupportedError(f"intrinsic {name}", "the simulator does not know it")
 
     def _barrier(self, name: str, scope: int) -> None:
-        self.suspend(self.here.site(Site(name, scope + layout.BARRIER)))
+        self.suspend(self.here.site(Site(name, scope + structs.BARRIER)))
 
     def _warp_operation(self, s: Intrinsic) -> None:
         if self.nest.threads % WARP:
@@ -373,7 +373,7 @@ class Simulator(DeviceEmitter):
         sizes = f"i64 %stride, i64 %count, i64 {s.threads}, i64 {tree_width(s.threads)}"
         args = f"ptr $, {sizes}, ptr @{combine}, ptr @{spread}"
         call = f"getelementptr i8, ptr %slots, i64 0|void @nw_sim_all_reduce({args})"
-        self.suspend(self.here.site(Site("all_reduce", layout.BLOCK, (call,))))
+        self.suspend(self.here.site(Site("all_reduce", structs.BLOCK, (call,))))
 
 
 def _size(buffer: Buffer) -> int:

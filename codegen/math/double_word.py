@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .num import ArithValue
+from .arith_value import ArithValue
 
 
 @dataclass(frozen=True, slots=True)
