@@ -191,6 +191,8 @@ def _build_func(
     """
     from .tasks.extract import from_func  # the tuner's, which a model's build does without
 
+    if isinstance(model, Schedule):
+        model.require_decisions()
     tasks = from_func(model, target) if isinstance(model, Func) or model.holes else ()
     trace = schedules.get(tasks[0].key) if tasks else None
     if log is not None and trace is None and (isinstance(model, Func) or model.holes):

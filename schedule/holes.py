@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from .errors import ScheduleError
+from .errors import ScheduleError, did_you_mean
 
 Choice: TypeAlias = int | str
 Choices: TypeAlias = Mapping[str, Choice]
@@ -53,6 +53,20 @@ def merged(holes: Sequence[Hole]) -> dict[str, tuple[Choice, ...]]:
 def defaults(holes: Sequence[Hole]) -> dict[str, Choice]:
     """The default of each decision."""
     return {n: v for h in holes for n, v in zip(h.names, h.default, strict=True)}
+
+
+def require_holes(decisions: Choices, holes: Sequence[Hole]) -> None:
+    """Raise a ``ScheduleError`` if a decision names none of the holes."""
+    known = defaults(holes)
+    for name, value in decisions.items():
+        if name not in known:
+            there = f"the holes are {', '.join(known)}" if known else "it has no holes"
+            hint = did_you_mean(name, known) or "leave the decision out, or sample under that name"
+            raise ScheduleError(
+                f"decide `{name}` = {value!r}",
+                f"the schedule has no hole of that name; {there}",
+                hint=hint,
+            )
 
 
 class SampledInt(int):

@@ -32,7 +32,7 @@ from ..cursor import (
 )
 from ..declare import PRIMITIVES, Primitive, declared, shown
 from ..errors import ScheduleError, did_you_mean
-from ..holes import Choices, Hole, SampledInt, SampledStr, plain, sampled
+from ..holes import Choices, Hole, SampledInt, SampledStr, plain, require_holes, sampled
 from ..steps import Argument, Plain, Result, Step
 from .methods import Methods
 
@@ -61,16 +61,22 @@ class Trace:
         """The inverse of ``to_json``; a ``ScheduleError`` for anything else."""
         return Trace(data.from_json(plain))
 
-    def replay(self, func: Func) -> Schedule:
-        """A schedule of ``func`` with every step done again.
+    def replay(self, func: Func, decisions: Choices | None = None) -> Schedule:
+        """Return a schedule of ``func`` with every step done again.
 
-        ``func`` is structurally equal to the one the trace was made from. A ``ScheduleError`` if a
-        step is refused or makes no sense there.
+        ``func`` is structurally equal to the one the trace was made from. ``decisions`` fill the
+        holes that they name, the trace's own the others. A ``ScheduleError`` if a step is refused
+        or makes no sense there, or a decision names no hole.
         """
-        return self.onto(Schedule(func))
+        sch = self.onto(Schedule(func, {} if decisions is None else decisions))
+        sch.require_decisions()
+        return sch
 
     def onto(self, sch: Schedule) -> Schedule:
-        """``sch`` with every step done on it, and its own decisions where there are holes."""
+        """Do every step on ``sch``, with its own decisions where there are holes, and return it.
+
+        Decisions that name no hole so far are left for the steps to come.
+        """
         known: dict[str, Given] = {}
         for n, step in enumerate(self.steps):
             _do(sch, known, n, step)
@@ -118,6 +124,10 @@ class Schedule(Methods):
         self.func, self._steps = other.func, list(other._steps)
         self._names, self._given = dict(other._names), Counter(other._given)
         self.holes, self.decisions = list(other.holes), dict(other.decisions)
+
+    def require_decisions(self) -> None:
+        """Raise a ``ScheduleError`` if one of ``decisions`` names no hole; for a whole schedule."""
+        require_holes(self.decisions, self.holes)
 
     def blocks(self) -> list[BlockRef]:
         """All blocks in program order."""

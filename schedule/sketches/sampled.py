@@ -9,7 +9,7 @@ from typing import TypeAlias
 from ...ir.loop.nodes import Func
 from ...ir.target import Target
 from ..errors import ScheduleError
-from ..holes import Choices, defaults, merged
+from ..holes import Choices, defaults, merged, require_holes
 from ..language.schedule import Schedule
 from ..space.space import Sketch
 from ..steps import Plain
@@ -48,7 +48,11 @@ def _for(rule: Rule, target: Target) -> Callable[[Schedule], object]:
 
 
 def written_sketch(schedule: Schedule) -> Sketch | None:
-    """The sketch of a schedule written by hand; None where it has no holes."""
+    """Return the sketch of a schedule written by hand; None where it has no holes.
+
+    ``ScheduleError`` if one of its decisions names no hole.
+    """
+    schedule.require_decisions()
     trace = schedule.trace
     return sketch_of("written", trace.onto, schedule.origin) if schedule.holes else None
 
@@ -71,6 +75,7 @@ def sketch_of(
     def apply(sch: Schedule, choices: Choices) -> None:
         made = Schedule(sch.func, choices)
         make(made)
+        require_holes(choices, (*holes, *made.holes))
         sch.become(made)
 
     def trace(choices: Choices) -> list[Plain] | None:

@@ -16,7 +16,7 @@ from nestwright.ir.target import Target
 from nestwright.schedule.errors import ScheduleError
 from nestwright.schedule.language.schedule import Schedule, Trace
 from nestwright.schedule.sketches.generate import default_schedule, generate
-from nestwright.schedule.sketches.sampled import RULES, written_sketch
+from nestwright.schedule.sketches.sampled import RULES, sketch_of, written_sketch
 
 CPU = Target.parse("cpu -mcpu=haswell -threads=2")
 
@@ -56,11 +56,48 @@ def test_holes_stand_in_the_trace_and_replay() -> None:
 
 def test_other_decisions_fill_the_holes_of_a_trace() -> None:
     first = tiled(Schedule(product())).trace
-    other = first.onto(Schedule(product(), {"rows": 4, "columns_0": 2, "columns_1": 4}))
+    other = first.replay(product(), {"rows": 4, "columns_0": 2, "columns_1": 4})
     by_hand = tiled(Schedule(product(), {"rows": 4, "columns_0": 2, "columns_1": 4}))
     assert equal(other.func, by_hand.func)
     assert [other.extent(n) for n in ("i_1", "j_1", "j_2")] == [4, 2, 4]
     assert '"rows", [4])' in other.trace.show()
+
+
+def test_a_decision_that_names_no_hole_is_refused() -> None:
+    told = "cannot decide `row` = 4: .* the holes are rows, columns_0, columns_1, inner, hole3\n"
+    first = tiled(Schedule(product()))
+    sketch = written_sketch(first)
+    assert sketch is not None
+    wrong = tiled(Schedule(product(), {"row": 4}))
+    for use in (
+        lambda: first.trace.replay(product(), {"row": 4}),
+        lambda: nw.build(wrong),
+        lambda: nw.tune(wrong, trials=1, simulate_cost=True),
+        lambda: sketch.apply(Schedule(product()), {**sketch.default, "row": 4}),
+    ):
+        with pytest.raises(ScheduleError, match=told + "  hint: did you mean `rows`") as e:
+            use()
+        assert e.value.where == ""
+    with pytest.raises(ScheduleError, match="it has no holes"):
+        nw.build(Schedule(product(), {"rows": 4}))
+
+
+def test_a_decision_may_be_for_a_hole_that_others_lead_to() -> None:
+    def rule(sch: Schedule) -> None:
+        if sch.sample_choice(["plain", "tiled"], "how") == "plain":
+            sch.split("i", [None, sch.sample_choice([2, 4], "width")])
+
+    sketch = sketch_of("rule", rule, product())
+    assert sketch is not None and list(sketch.decisions) == ["how", "width"]
+    sketch.apply(Schedule(product()), {"how": "tiled", "width": 4})
+
+
+def test_decisions_left_over_by_a_trace_are_for_the_steps_to_come() -> None:
+    first = Schedule(product())
+    first.sample_choice([1, 2], "a")
+    sch = first.trace.onto(Schedule(product(), {"a": 2, "b": 3}))
+    assert sch.sample_choice([1, 3], "b") == 3
+    sch.require_decisions()
 
 
 def test_a_copy_is_independent() -> None:
