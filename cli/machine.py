@@ -11,23 +11,15 @@ from dataclasses import dataclass
 
 import click
 
-SPECS = (
-    ("cpu", "this machine"),
-    ("cpu -mcpu=NAME", "this architecture, another processor (znver4, skylake-avx512, ...)"),
-    ("llvm -mtriple=TRIPLE -mcpu=NAME", "another architecture, as object code"),
-    ("cuda", "this machine's NVIDIA GPU"),
-    ("cuda -arch=NAME", "an NVIDIA GPU that need not be here (sm_80, sm_90, sm_90a, ...)"),
-    ("cuda-sim -arch=NAME", "a GPU's code, simulated on this processor: slow, finds races"),
-)
-
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def targets(as_json: bool) -> None:
     """List the targets and what was detected on this machine."""
-    from ..ir.target import Target
+    from ..ir.target import HERE, Target, kinds
 
-    host = Target.parse("cpu")
+    host = Target.parse(HERE)
+    known = {spec: meaning for kind in kinds() for spec, meaning in kind.specs.items()}
     facts = {
         "key": host.key,
         "triple": host.triple,
@@ -42,11 +34,10 @@ def targets(as_json: bool) -> None:
     }
     gpu = _gpu()
     if as_json:
-        specs = [s for s, _ in SPECS]
-        known = {"targets": specs, "host": facts, "gpu": gpu.told if gpu.ok else None}
-        click.echo(json.dumps({"version": 1, **known}))
+        told = {"targets": list(known), "host": facts, "gpu": gpu.told if gpu.ok else None}
+        click.echo(json.dumps({"version": 1, **told}))
         return
-    for spec, meaning in SPECS:
+    for spec, meaning in known.items():
         click.echo(f"{spec:<34} {meaning}")
     click.echo("\nthis machine, as `cpu` sees it:")
     for name, value in facts.items():

@@ -38,17 +38,17 @@ from .expr import Emitter
 LONG = 400_000.0  # nanoseconds of a kernel that polls
 STEP = 200_000.0  # nanoseconds between two polls
 MOST = 1 << 24  # iterations between two polls
-_SIMULATED = 20.0  # times as long takes what a simulated thread does
 _GATHERED = 5.0  # nanoseconds of one element whose place is read from memory
 _EXCHANGED = 100.0  # nanoseconds of what threads of a simulated GPU do together
 
 
-def poll_points(func: Func, target: Target) -> Mapping[int, int]:
-    """The loops of a flat function that poll, by identity: after how many iterations each.
+def poll_points(func: Func, target: Target, slow: float = 1.0) -> Mapping[int, int]:
+    """Return the loops of a flat function that poll, by identity: after how many iterations each.
 
-    They belong to code for a processor, a simulated GPU's included.
+    ``target`` is the processor that runs it, where every access takes ``slow`` times as long as in
+    a function of that processor's own.
     """
-    clock = _Clock(target)
+    clock = _Clock(target, slow)
     found: dict[int, int] = {}
     if clock.time(func.body) >= LONG:
         _place(func.body, clock, found)
@@ -75,6 +75,7 @@ class _Clock:
     """Estimates in nanoseconds. ``ranges`` are those of the variables met so far."""
 
     target: Target
+    slow: float
     ranges: dict[Var, Interval] = field(default_factory=dict)
     known: dict[int, float] = field(default_factory=dict)
 
@@ -93,7 +94,7 @@ class _Clock:
             case For():
                 return self._loop(s)
             case Store(index=index, value=value):
-                return self._slow * (1.0 + sum(map(_gathered, index)) + self._of(value))
+                return self.slow * (1.0 + sum(map(_gathered, index)) + self._of(value))
             case Let(var=var, value=value, body=body):
                 self.ranges[var] = bounds(value, self.ranges)
                 return self._of(value) + self.time(body)
@@ -119,16 +120,12 @@ class _Clock:
 
     def _lanes(self, s: For) -> int:
         stored = [x.buffer.dtype for x in walk(s.body) if isinstance(x, Store)]
-        return min(map(self.target.host.lanes, stored), default=1)
-
-    @property
-    def _slow(self) -> float:
-        return 1.0 if self.target.kind == "cpu" else _SIMULATED
+        return min(map(self.target.lanes, stored), default=1)
 
     def _of(self, e: Expr) -> float:
         match e:
             case Load(index=index):
-                return self._slow * (1.0 + sum(map(_gathered, index)))
+                return self.slow * (1.0 + sum(map(_gathered, index)))
             case Op(name=name, args=args):
                 return max(1.0, TABLE[name].flops) + sum(map(self._of, args))
             case Cast(value=value):

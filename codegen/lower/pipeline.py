@@ -35,6 +35,7 @@ from .passes.place import compact, place_buffers
 from .passes.promote import promote
 from .passes.rebuild import with_body
 from .passes.unroll import choose_unrolling
+from .passes.weight import GPU_COPIES, LIMIT
 from .passes.workspace import workspace_bytes
 
 
@@ -77,16 +78,22 @@ _COMPACT = LoweringPass(
 _SIMPLIFY_COMPACT = LoweringPass(
     "simplify_compact", _whatever(_simplified), "Indices relative to those boxes are short again."
 )
-_EDGES = (
-    LoweringPass("hoist_init", _whatever(hoist_init),
-        "A reduction begins before its loop, so no iteration asks whether it is the first."),
-    LoweringPass("name_quotients", _whatever(name_quotients),
-        "Parts of fused indices have names, so guards over them can be decided."),
-    LoweringPass("partition", partition,
-        "Main parts of loops have no guards; only the edges keep them."),
-    LoweringPass("promote", _whatever(promote),
-        "What a loop updates is in a register while the loop runs."),
-)  # fmt: skip
+
+
+def _edges(limit: int) -> tuple[LoweringPass, ...]:
+    """Passes that take guards out of loops; copies may make a function ``limit`` lines long."""
+    return (
+        LoweringPass("hoist_init", _whatever(hoist_init),
+            "A reduction begins before its loop, so no iteration asks whether it is the first."),
+        LoweringPass("name_quotients", _whatever(name_quotients),
+            "Parts of fused indices have names, so guards over them can be decided."),
+        LoweringPass("partition", partial(partition, limit=limit),
+            "Main parts of loops have no guards; only the edges keep them."),
+        LoweringPass("promote", _whatever(promote),
+            "What a loop updates is in a register while the loop runs."),
+    )  # fmt: skip
+
+
 _UNROLL = LoweringPass(
     "unroll", choose_unrolling, "Loops over register tiles are marked to be written out."
 )
@@ -101,7 +108,7 @@ _SIMPLIFY_FLAT = LoweringPass(
 )
 
 PASSES: tuple[LoweringPass, ...] = (
-    _PLACE, _BLOCKS, _SIMPLIFY, _COMPACT, _SIMPLIFY_COMPACT, *_EDGES, _UNROLL, _FLATTEN,
+    _PLACE, _BLOCKS, _SIMPLIFY, _COMPACT, _SIMPLIFY_COMPACT, *_edges(LIMIT), _UNROLL, _FLATTEN,
     _SIMPLIFY_FLAT,
 )  # fmt: skip
 """What a function for a CPU goes through."""
@@ -123,7 +130,7 @@ GPU_PASSES: tuple[LoweringPass, ...] = (
         "A thread's own buffers have no room for other threads' elements."),
     LoweringPass("privatize", _whatever(privatize),
         "What one thread alone touches is not in shared memory."),
-    _SIMPLIFY_COMPACT, *_EDGES,
+    _SIMPLIFY_COMPACT, *_edges(GPU_COPIES),
     LoweringPass("pipeline_loops", pipeline_loops,
         "Copies for later iterations are started while a pipelined loop computes."),
     LoweringPass("copy_at_once", copy_at_once,

@@ -36,7 +36,7 @@ def test_a_cpu_is_no_gpu() -> None:
     t = Target.parse("cpu")
     assert not t.is_gpu
     assert t.host is t
-    with pytest.raises(TargetError, match="is no GPU"):
+    with pytest.raises(TargetError, match="is not a GPU"):
         t.gpu  # noqa: B018
 
 
@@ -63,7 +63,7 @@ def test_keys_of_gpus_differ() -> None:
     [(75, "sm_75"), (87, "sm_86"), (90, "sm_90a"), (103, "sm_103a"), (121, "sm_120"), (70, "")],
 )
 def test_the_gpu_that_is_here(monkeypatch: pytest.MonkeyPatch, number: int, arch: str) -> None:
-    monkeypatch.setattr("nestwright.ir.target.capability", lambda: number)
+    monkeypatch.setattr("nestwright.ir.targets.cuda.capability", lambda: number)
     if arch:
         assert Target.parse("cuda").spec == f"cuda -arch={arch}"
     else:
@@ -125,7 +125,7 @@ def test_threads_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         ("cpu -mcpu=znver9", "did you mean 'znver"),
         ("cpu -mcp=znver4", "did you mean 'mcpu'"),
         ("cpu -mcpu=", "has no value"),
-        ("cpu -mcpu=x86-64 -mcpu=x86-64", "stands twice"),
+        ("cpu -mcpu=x86-64 -mcpu=x86-64", "is given twice"),
         ("llvm -mtriple=sparc-sun-solaris", "unknown architecture 'sparc'"),
         ("llvm -mtriple=x86_64", "is not a triple"),
         ("llvm -mtriple=x86_64-linux-gnu -mattr=avx2", "bad feature 'avx2'"),

@@ -23,7 +23,7 @@ class IRBuilder:
 
     def __init__(self, target: Target) -> None:
         self.target = target
-        self.processor = target.host if target.kind == "cuda-sim" else target
+        self.processor = target.processor
         self.function: Function = Function("none", "", target)
         self.declarations: dict[str, str] = {}
         self.has_fma = "fma" in target.features or target.machine == "aarch64"

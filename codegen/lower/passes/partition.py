@@ -5,7 +5,7 @@
 
 A parallel loop is not split: its body asks which part an iteration belongs to; so is that of a
 name (see ``name_quotients``). A vector loop is only shortened; one that is to be pipelined stays
-whole. Copies are made as long as the function stays below ``weight.LIMIT`` lines.
+whole. Copies are made as long as the function stays within a limit of lines.
 """
 
 from __future__ import annotations
@@ -22,14 +22,17 @@ from ....ir.loop.visit import exprs, map_stmt, seq, substitute, walk, walk_expr
 from ....ir.target import Target
 from .copies import renamed
 from .rebuild import with_body
-from .weight import GPU_COPIES, LIMIT, weight
+from .weight import LIMIT, weight
 
 Ranges = dict[Var, Interval]
 
 
-def partition(func: Func, target: Target) -> Func:
-    """The function with its loops split, if any guard can be decided by it."""
-    spare = max(0, (GPU_COPIES if target.is_gpu else LIMIT) - weight(func.body, target))
+def partition(func: Func, target: Target, limit: int = LIMIT) -> Func:
+    """Return the function with its loops split where guards can be decided by it.
+
+    Copies are made as long as it has at most ``limit`` lines.
+    """
+    spare = max(0, limit - weight(func.body, target))
     return with_body(func, _Partition(target, spare).stmt(func.body, {}))
 
 

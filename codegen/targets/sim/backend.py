@@ -20,6 +20,8 @@ from .roll import roll
 from .runtime_ir import module_text
 from .simulator import Simulator
 
+SLOW = 20.0  # times as long takes an access of a simulated thread
+
 
 @cache
 def _own_runtime(host: Target) -> bytes:
@@ -34,7 +36,8 @@ def runtime(target: Target) -> tuple[bytes, ...]:
 def emit(func: Func, target: Target) -> str:
     """Return the LLVM text of a flat function; see ``registry.emit``."""
     rolled = roll(func)
-    return launches_module(rolled, target, Simulator, poll_points(rolled, target))
+    points = poll_points(rolled, target.host, SLOW)
+    return launches_module(rolled, target, Simulator, points)
 
 
 def _finish(plan: Plan, seal: bytes, target: Target, kernels: Mapping[str, Code]) -> Program:

@@ -1,0 +1,197 @@
+"""Processors: ``cpu`` is this machine, asked through LLVM and sysfs.
+
+With ``-mcpu`` or ``-mtriple`` nothing of this machine is needed: a processor's widest vectors
+follow from the table below, and its caches are taken to be of common sizes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+
+from ..errors import TargetError
+from ..target import Kind, Target, did_you_mean
+
+_V2 = frozenset({"sse", "sse2", "sse3", "ssse3", "sse4.1", "sse4.2", "popcnt"})
+_V3 = _V2 | {"avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe"}
+_V4 = _V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
+_ICE = _V4 | {"avx512vnni", "avx512vbmi", "avx512ifma"}
+_BF16 = _ICE | {"avx512bf16"}
+_NEON = frozenset({"neon", "fp-armv8"})
+_ARM = _NEON | {"fullfp16", "dotprod"}
+
+_X86: Mapping[str, frozenset[str]] = MappingProxyType(
+    dict.fromkeys(("x86-64",), frozenset({"sse", "sse2"}))
+    | dict.fromkeys(("x86-64-v2", "nehalem", "westmere", "silvermont"), _V2)
+    | dict.fromkeys(("sandybridge", "ivybridge"), _V2 | {"avx"})
+    | dict.fromkeys(("x86-64-v3", "haswell", "broadwell", "skylake", "alderlake"), _V3)
+    | dict.fromkeys(("raptorlake", "arrowlake", "znver1", "znver2", "znver3"), _V3)
+    | dict.fromkeys(("x86-64-v4", "skylake-avx512", "cascadelake"), _V4)
+    | dict.fromkeys(("icelake-client", "icelake-server", "tigerlake", "rocketlake"), _ICE)
+    | dict.fromkeys(("cooperlake", "sapphirerapids", "emeraldrapids", "graniterapids"), _BF16)
+    | dict.fromkeys(("znver4", "znver5"), _BF16)
+)
+_AARCH64: Mapping[str, frozenset[str]] = MappingProxyType(
+    dict.fromkeys(("generic", "cortex-a53", "cortex-a57", "cortex-a72"), _NEON)
+    | dict.fromkeys(("cortex-a76", "cortex-a78", "cortex-x1", "cortex-x2"), _ARM)
+    | dict.fromkeys(("neoverse-n1", "neoverse-n2", "neoverse-v1", "neoverse-v2"), _ARM)
+    | dict.fromkeys(("apple-m1", "apple-m2", "apple-m3", "apple-m4"), _ARM)
+)
+_PROCESSORS: Mapping[str, Mapping[str, frozenset[str]]] = MappingProxyType(
+    {"x86_64": _X86, "aarch64": _AARCH64}
+)
+_BASELINE: Mapping[str, str] = MappingProxyType({"x86_64": "x86-64", "aarch64": "generic"})
+_ARCHITECTURE: Mapping[str, str] = MappingProxyType({"amd64": "x86_64", "arm64": "aarch64"})
+_BUILDS_ON: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"avx": ("avx", "fma", "f16c"), "avx2": ("avx2", "avx512"), "avx512f": ("avx512",)}
+)
+"""Without the feature, LLVM drops those that begin like this too."""
+_CACHES = (32 << 10, 1 << 20, 16 << 20)  # L1 data, L2, L3 where nothing is known
+
+
+def _parse(spec: str, options: Mapping[str, str]) -> Target:
+    named = options.keys() & {"mtriple", "mcpu", "mattr"}
+    threads = _threads(options.get("threads"))
+    if not named:
+        triple, cpu, attributes, features = _host()
+        cores, caches = _cores(), _host_caches()
+    else:
+        triple = _triple(options["mtriple"]) if "mtriple" in options else _host_triple()
+        machine = triple.partition("-")[0]
+        cpu = options.get("mcpu", _BASELINE[machine])
+        attributes = options.get("mattr", "")
+        features = _features(machine, cpu, attributes)
+        cores, caches = threads, _CACHES
+    wide = "avx512f" in features
+    many = wide or triple.startswith("aarch64-")
+    return Target(
+        spec=spec,
+        kind=KIND.name,
+        triple=triple,
+        cpu=cpu,
+        attributes=attributes,
+        features=features,
+        vector_bits=512 if wide else 256 if "avx" in features else 128,
+        registers=32 if many else 16,
+        cores=cores,
+        threads=threads,
+        l1=caches[0],
+        l2=caches[1],
+        l3=caches[2],
+    )
+
+
+def _triple(text: str) -> str:
+    machine, dash, rest = text.partition("-")
+    machine = _ARCHITECTURE.get(machine, machine)
+    if machine not in _PROCESSORS:
+        known = tuple(_PROCESSORS)
+        near = did_you_mean(machine, known) or f"known: {', '.join(known)}"
+        raise TargetError(f"unknown architecture {machine!r} in triple {text!r}", hint=near)
+    if not dash or not rest.replace("-", "").replace("_", "").replace(".", "").isalnum():
+        raise TargetError(f"{text!r} is not a triple", hint="for example aarch64-linux-gnu")
+    return f"{machine}-{rest}"
+
+
+def _features(machine: str, cpu: str, attributes: str) -> frozenset[str]:
+    table = _PROCESSORS[machine]
+    if cpu not in table:
+        near = did_you_mean(cpu, tuple(table)) or f"known for {machine}: {', '.join(sorted(table))}"
+        raise TargetError(f"unknown processor {cpu!r} for {machine}", hint=near)
+    features = set(table[cpu])
+    for item in attributes.split(",") if attributes else ():
+        name = item[1:]
+        if item[:1] not in ("+", "-") or not name.replace(".", "").replace("-", "").isalnum():
+            raise TargetError(f"bad feature {item!r} in -mattr", hint="-mattr=+avx2,-avx512f")
+        if item[0] == "+":
+            features.add(name)
+        else:
+            gone = _BUILDS_ON.get(name, ())
+            features = {f for f in features if f != name and not f.startswith(gone)}
+    return frozenset(features)
+
+
+def _threads(asked: str | None) -> int:
+    text = asked if asked is not None else os.environ.get("NESTWRIGHT_NUM_THREADS", "")
+    if not text:
+        return _cores()
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:6]) <= 1024):
+        where = "-threads" if asked is not None else "NESTWRIGHT_NUM_THREADS"
+        raise TargetError(f"{where}={text!r}", "it must be a whole number from 1 to 1024")
+    return int(text)
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@cache
+def _host() -> tuple[str, str, str, frozenset[str]]:
+    """Triple, processor, LLVM's feature list and the features that are there."""
+    import llvmlite.binding as llvm
+
+    cpu = llvm.get_host_cpu_name()
+    attributes = llvm.get_host_cpu_features().flatten()
+    features = frozenset(a[1:] for a in attributes.split(",") if a.startswith("+"))
+    return _host_triple(), cpu, attributes, features
+
+
+@cache
+def _host_triple() -> str:
+    import llvmlite.binding as llvm
+
+    return str(llvm.get_process_triple())
+
+
+def _runs_here(target: Target) -> bool:
+    here, _, _, there = _host()
+    a, b = here.split("-"), target.triple.split("-")
+    return a[0] == b[0] and ("linux" in a) == ("linux" in b) and target.features <= there
+
+
+def _key(target: Target) -> str:
+    text = f"{target.triple} {target.cpu} {','.join(sorted(target.features))}"
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    return f"{target.kind}-{target.machine}-{target.cpu}-{digest}"
+
+
+@cache
+def _host_caches() -> tuple[int, int, int]:
+    """Bytes of L1 data, L2 and L3 of the first core, as Linux tells; else common sizes."""
+    found = dict(enumerate(_CACHES, 1))
+    for index in range(8):
+        folder = Path(f"/sys/devices/system/cpu/cpu0/cache/index{index}")
+        level, kind, size = (_word(folder / name) for name in ("level", "type", "size"))
+        if level in ("1", "2", "3") and kind in ("Data", "Unified") and size[:-1].isdigit():
+            unit = {"K": 1 << 10, "M": 1 << 20}.get(size[-1], 0)
+            if unit and len(size) < 10:
+                found[int(level)] = max(int(size[:-1]) * unit, 1 << 10)
+    return found[1], found[2], found[3]
+
+
+def _word(path: Path) -> str:
+    try:
+        with path.open(encoding="ascii", errors="replace") as file:
+            return file.read(64).strip()
+    except OSError:
+        return ""
+
+
+KIND = Kind(
+    name="cpu",
+    options=("mtriple", "mcpu", "mattr", "threads"),
+    specs={
+        "cpu": "this machine",
+        "cpu -mcpu=NAME": "this architecture, another processor (znver4, skylake-avx512, ...)",
+        "llvm -mtriple=TRIPLE -mcpu=NAME": "another architecture, as object code",
+    },
+    parse=_parse,
+    key=_key,
+    runs_here=_runs_here,
+)

@@ -1,0 +1,35 @@
+"""Simulated GPUs: ``cuda-sim -arch=sm_80`` is an NVIDIA GPU played by this machine's processor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..target import Kind, Target
+from .cuda import caller, gpu_key, gpu_of, gpu_target, known_arch
+
+ARCH = "sm_80"  # where none is named: the least with asynchronous copies
+
+
+def _parse(spec: str, options: Mapping[str, str]) -> Target:
+    return gpu_target(KIND.name, options, known_arch(options.get("arch", ARCH)))
+
+
+def _key(target: Target) -> str:
+    """The GPU, and the processor that plays it."""
+    return f"{gpu_key(target)}-{target.host.key.rpartition('-')[2]}"
+
+
+KIND = Kind(
+    name="cuda-sim",
+    options=("arch", "tf32", "check"),
+    specs={
+        "cuda-sim -arch=NAME": "a GPU's code, simulated on this processor: slow, finds races",
+    },
+    parse=_parse,
+    key=_key,
+    runs_here=lambda target: True,
+    host=caller,
+    gpu=gpu_of,
+    work="launches",
+    simulated=True,
+)
