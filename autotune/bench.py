@@ -29,7 +29,8 @@ from ..ir.target import Target
 from ..schedule.language.trace import Trace
 from .api import default_log
 from .build import Constants, GraphLike
-from .log.journal import Log, read
+from .log.contents import Log
+from .log.journal import read
 from .log.records import DEFAULT_SKETCH, Best, device_id, quantile
 from .measure.compare import SpeedComparison
 from .measure.pool import Pool

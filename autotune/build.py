@@ -27,7 +27,8 @@ from ..schedule.language.schedule import Schedule
 from ..schedule.language.trace import Trace
 from ..schedule.limits import require_limits
 from ..schedule.sketches.generate import default_schedule
-from .log.journal import Log, describe, read, schedules_of
+from .log.contents import Log, describe, schedules_of
+from .log.journal import read
 
 if TYPE_CHECKING:
     from ..codegen.driver.device_kernel import DeviceKernel

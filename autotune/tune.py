@@ -25,7 +25,8 @@ from ..schedule.language.trace import Trace
 from .budget import Budget, advice
 from .compose import TimeUp
 from .cost.model import CostModel
-from .log.journal import Log, LogWriter, stamped
+from .log.contents import Log
+from .log.journal import LogWriter, stamped
 from .log.records import (
     DEFAULT_SKETCH,
     Best,

@@ -10,7 +10,7 @@ import click
 from .group import Suggesting
 
 if TYPE_CHECKING:
-    from ..autotune.log.journal import Log
+    from ..autotune.log.contents import Log
 
 
 @click.group(cls=Suggesting)
@@ -139,8 +139,8 @@ def check(paths: tuple[str, ...], as_json: bool) -> int:
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def stats(paths: tuple[str, ...], as_json: bool) -> None:
     """Count trials by status and source, and show each winner's gain."""
+    from ..autotune.log.contents import stats as count
     from ..autotune.log.journal import read
-    from ..autotune.log.journal import stats as count
 
     facts = count(read(*paths))
     if as_json:

@@ -19,6 +19,7 @@ FLOORS = {"ir": 0, "te": 1, "schedule": 1, "codegen": 2, "autotune": 3, "cli": 4
 APART = {frozenset({("ir", "hlo"), ("ir", "loop")})}
 VAGUE = {"utils", "helpers", "common", "misc"}
 ROOM = 26  # files straight in a folder that a reader can take in at once
+LONGEST = 600  # lines of a test file
 RUNS = ("ir", "codegen/plan", "codegen/runtime", "codegen/targets/registry.py")
 """What running a built model may import: plan data and what is below it, no emitter."""
 
@@ -119,6 +120,11 @@ def test_rooms_are_small() -> None:
     files = [*package_files(), *(ROOT / "tests").rglob("*.py")]
     rooms = Counter(p.parent for p in files if p.name != "__init__.py")
     assert {str(r.relative_to(ROOT)): n for r, n in rooms.items() if n > ROOM} == {}
+
+
+def test_tests_are_short_enough_to_read() -> None:
+    lines = {p: len(p.read_text().splitlines()) for p in (ROOT / "tests").rglob("*.py")}
+    assert {str(p.relative_to(ROOT)): n for p, n in lines.items() if n > LONGEST} == {}
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "codegen" / "runtime").rglob("*.py")), ids=str)

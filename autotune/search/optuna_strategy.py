@@ -10,7 +10,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.trial import TrialState
 
 from ...ir.errors import UnsupportedError
-from ..log.journal import Log
+from ..log.contents import Log
 from ..log.records import Trial, canonical
 from .space import Point, Space
 from .strategy import Proposal, Scorer

@@ -23,7 +23,7 @@ import numpy as np
 
 import nestwright as nw
 from nestwright.autotune.build import best_traces
-from nestwright.autotune.log import journal
+from nestwright.autotune.log import contents, journal
 from nestwright.autotune.tasks.programs import Program
 from nestwright.cli.arrays import in_order, read_constants, read_npz
 from nestwright.codegen.driver.artifact import is_artifact
@@ -243,8 +243,8 @@ def log() -> Format:
         if len(data) % 16 == 0:  # building takes longer than reading
             nw.build(model, log=place, cache=False)
         held = journal.read(place)
-        journal.stats(held)
-        journal.describe(held)
+        contents.stats(held)
+        contents.describe(held)
         journal.check(place)
         journal.merge([place], place.with_suffix(".merged"))
 

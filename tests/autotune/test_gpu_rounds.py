@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from nestwright.autotune.log.journal import Log, LogWriter
+from nestwright.autotune.log.contents import Log
+from nestwright.autotune.log.journal import LogWriter
 from nestwright.autotune.log.records import Json
 from nestwright.autotune.measure.protocol import Job, Outcome, Watch
 from nestwright.autotune.tasks.extract import extract

@@ -12,7 +12,8 @@ import pytest
 
 from nestwright.autotune.budget import Budget
 from nestwright.autotune.build import best_traces, build
-from nestwright.autotune.log.journal import Log, LogWriter, check, read
+from nestwright.autotune.log.contents import Log
+from nestwright.autotune.log.journal import LogWriter, check, read
 from nestwright.autotune.log.records import DEFAULT_SKETCH, encode
 from nestwright.autotune.measure.estimate import Estimator
 from nestwright.autotune.measure.protocol import Job, Outcome, Watch

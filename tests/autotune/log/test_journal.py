@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from nestwright.autotune.log import journal
-from nestwright.autotune.log.journal import LogWriter, check, describe, merge, read, stamped, stats
+from nestwright.autotune.log.contents import Log, describe, stats
+from nestwright.autotune.log.journal import LogWriter, check, merge, read, stamped
 from nestwright.autotune.log.records import (
     Best,
     DeviceRecord,
@@ -195,7 +196,7 @@ def test_merge_drops_repeated_records_and_keeps_unknown_fields(tmp_path: Path) -
 
 
 def test_best_prefers_the_latest_race_then_the_fastest_trial() -> None:
-    log = journal.Log(())
+    log = Log(())
     slow = trial(1, 4e-6, sketch="default", decisions={})
     log.add(slow)
     log.add(trial(2, 3.99e-6))
@@ -210,7 +211,7 @@ def test_best_prefers_the_latest_race_then_the_fastest_trial() -> None:
 
 def test_winners_fall_back_to_another_number_of_threads() -> None:
     one, two = Target.parse("cpu -threads=1"), Target.parse("cpu -threads=2")
-    log = journal.Log(())
+    log = Log(())
     for target, rows in ((one, 1), (two, 2)):
         log.add(DeviceRecord(device_id(target), target.spec, {}))
         log.add(trial(rows, device=device_id(target)))
@@ -234,7 +235,7 @@ def test_check_finds_what_a_verdict_refers_to_in_vain(tmp_path: Path) -> None:
 def test_a_verdict_decides_for_its_model_and_is_dropped_where_it_lost_a_pick() -> None:
     target = Target.parse("cpu -threads=2")
     here = device_id(target)
-    log = journal.Log(())
+    log = Log(())
     log.add(DeviceRecord(here, target.spec, {}))
     first, second = trial(1, 2e-6, device=here), trial(2, 1e-6, device=here)
     for t in (first, second):
@@ -255,7 +256,7 @@ def test_a_verdict_decides_for_its_model_and_is_dropped_where_it_lost_a_pick() -
 
 def test_a_verdict_for_other_threads_serves_where_there_is_nothing_better() -> None:
     one, two = Target.parse("cpu -threads=1"), Target.parse("cpu -threads=2")
-    log = journal.Log(())
+    log = Log(())
     log.add(DeviceRecord(device_id(two), two.spec, {}))
     log.add(trial(1, device=device_id(two)))
     log.add(replace(verdict(1.0, w1=""), device=device_id(two)))

@@ -213,7 +213,8 @@ def test_unknown_strategies_are_refused(name: str, space: Space) -> None:
 
 
 def test_a_log_becomes_a_study() -> None:
-    from nestwright.autotune.log.journal import Log, stamped
+    from nestwright.autotune.log.contents import Log
+    from nestwright.autotune.log.journal import stamped
     from nestwright.autotune.log.records import Trial
 
     log = Log(())

@@ -30,7 +30,7 @@ from nestwright.ir.errors import (
 )
 
 from ...conftest import Handle, Status
-from .test_runtime import ADD, CHAIN, Foreign, assert_right
+from .models import ADD, CHAIN, Foreign, assert_right
 
 if TYPE_CHECKING:
     from ...conftest import FakeApi

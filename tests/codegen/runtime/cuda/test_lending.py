@@ -17,7 +17,7 @@ from nestwright.codegen.runtime.cuda.device import Device
 from nestwright.ir.dtypes import BY_NAME, f32, to_numpy
 from nestwright.ir.errors import ArgumentError, DeviceError, OutOfMemoryError
 
-from .test_runtime import ADD, aligned
+from .models import ADD, aligned
 
 if TYPE_CHECKING:
     from ...conftest import FakeApi

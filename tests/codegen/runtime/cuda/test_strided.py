@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from nestwright.codegen.runtime.cuda import strided
+from nestwright.codegen.targets.cuda import ptxas
 
 MASK = (1 << 64) - 1
 
@@ -134,3 +135,17 @@ def test_elements_that_stand_askew_are_copied_by_bytes(monkeypatch: pytest.Monke
     strided.gather(device, target.ctypes.data, source.ctypes.data, 4, (4, 3), (1, 4))
     np.testing.assert_array_equal(target, source.reshape(3, 4).T)
     assert device.driver.launched == ["nw_gather_1"]
+
+
+def test_dimensions_merge() -> None:
+    assert strided.merged((4, 1, 5, 6), (30, 99, 6, 1)) == ((120,), (1,))
+    assert strided.merged((4, 5, 6), (5, 1, 20)) == ((20, 6), (1, 20))
+    assert strided.merged((3, 2), (-2, -1)) == ((6,), (-1,))
+
+
+@pytest.mark.skipif(ptxas.find() is None, reason="no ptxas here")
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_100"])
+def test_the_strided_copy_assembles(arch: str) -> None:
+    usage = ptxas.assemble(strided.module(), arch).kernels
+    assert set(usage) == {f"nw_gather_{w}" for w in (1, 2, 4, 8)}
+    assert all(u.registers <= 32 and not u.spill_stores for u in usage.values())

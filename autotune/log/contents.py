@@ -1,0 +1,197 @@
+"""What tuning logs hold: records in file order, the winners among them, counts for people."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ...codegen.driver.schedules import Schedules, fitting
+from ...ir.target import Target
+from ...schedule.errors import ScheduleError
+from ...schedule.language.trace import Trace
+from .records import (
+    DEFAULT_SKETCH,
+    Best,
+    DeviceRecord,
+    Header,
+    Json,
+    Model,
+    Record,
+    Trial,
+    Verdict,
+    Workload,
+    clearly_faster,
+    device_id,
+    estimates_id,
+    identify,
+)
+from .units import counted
+
+
+@dataclass(slots=True)
+class Log:
+    """What one or more log files hold, in file order. ``problems`` are lines that were skipped."""
+
+    paths: tuple[Path, ...]
+    workloads: dict[str, Workload] = field(default_factory=dict)
+    devices: dict[str, DeviceRecord] = field(default_factory=dict)
+    models: list[Model] = field(default_factory=list)
+    trials: list[Trial] = field(default_factory=list)
+    bests: list[Best] = field(default_factory=list)
+    verdicts: list[Verdict] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    seen: set[str] = field(default_factory=set)
+
+    def add(self, record: Record) -> bool:
+        """Take in a record; False when it was there already."""
+        if isinstance(record, Header):
+            return False
+        key = f"{type(record).__name__}:{getattr(record, 'id', '') or identify(record)}"
+        if key in self.seen:
+            return False
+        self.seen.add(key)
+        match record:
+            case Workload():
+                self.workloads[record.id] = record
+            case DeviceRecord():
+                self.devices[record.id] = record
+            case Model():
+                self.models.append(record)
+            case Trial():
+                self.trials.append(record)
+            case Best():
+                self.bests.append(record)
+            case Verdict():
+                self.verdicts.append(record)
+        return True
+
+    def trials_of(self, workload: str, device: str) -> list[Trial]:
+        """The trials of one workload on one device."""
+        return [t for t in self.trials if t.workload == workload and t.device == device]
+
+    def winners(self, target: Target, keys: Collection[str] | None = None) -> dict[str, Best]:
+        """The winner of each workload for a target, or for a model that has the workloads ``keys``.
+
+        Where a workload was tuned only with another number of threads, that winner serves; where it
+        was not measured at all, the best by estimate. Those that the model as a whole runs no
+        faster with are left out: they get the default schedule.
+        """
+        found = self.best(estimates_id(target))
+        for device in self._measured(target):
+            found |= self.best(device)
+        if keys is None:
+            return found
+        picks: Mapping[str, Best | None] = fitting(self.composed(target), keys)
+        chosen = {**found, **picks}
+        return {w: b for w, b in chosen.items() if b is not None and w in keys}
+
+    def composed(self, target: Target) -> list[dict[str, Best | None]]:
+        """What won the races of whole models for a target: a winner for each of a model's
+        workloads, None for the default schedule. Oldest first.
+
+        A race with another number of threads counts where none of its workloads was tuned with
+        the target's. A verdict that picks what the log has lost is left out.
+        """
+        own = self.best(device_id(target)).keys()
+        schedules = {b.trial: b for b in self.bests} | {
+            t.id: best_trial([t]) for t in self.trials if t.ran
+        }
+        found = []
+        for device in self._measured(target):
+            for v in sorted(self.verdicts, key=lambda v: v.ts):
+                keys, picks = {w for w, _ in v.picks}, [pick for _, pick in v.picks if pick]
+                serves = device == device_id(target) or not keys & own
+                if v.device == device and serves and all(pick in schedules for pick in picks):
+                    found.append({w: schedules[pick] if pick else None for w, pick in v.picks})
+        return found
+
+    def _measured(self, target: Target) -> list[str]:
+        """The devices on which the target was tuned, that with its number of threads last."""
+        exact = device_id(target)
+        others = {d for d in self.devices if d.rpartition("-t")[0] == target.key} - {exact}
+        return [*sorted(others), exact]
+
+    def best(self, device: str) -> dict[str, Best]:
+        """The winner of each workload on a device: of the latest race, else of the plain trials."""
+        winners: dict[str, Best] = {}
+        for b in self.bests:
+            if b.device == device and (b.workload not in winners or b.ts >= winners[b.workload].ts):
+                winners[b.workload] = b
+        fallback: dict[str, list[Trial]] = {}
+        for t in self.trials:
+            if t.device == device and t.ran and t.workload not in winners:
+                fallback.setdefault(t.workload, []).append(t)
+        return winners | {w: best_trial(ts) for w, ts in fallback.items()}
+
+
+def schedules_of(log: Log, target: Target) -> tuple[Schedules, list[str]]:
+    """What a log holds for building for a target, and the workloads whose schedule is none."""
+    broken: list[str] = []
+
+    def trace(best: Best) -> Trace | None:
+        try:
+            return Trace.from_json(best.trace)
+        except ScheduleError:
+            broken.append(best.workload)
+            return None
+
+    found = {key: trace(b) for key, b in log.winners(target).items()}
+    groups = {key: made for key, made in found.items() if made is not None}
+    models = [
+        {w: None if b is None else trace(b) for w, b in picks.items()}
+        for picks in log.composed(target)
+    ]
+    return Schedules(groups, models), [*dict.fromkeys(broken)]
+
+
+def best_trial(trials: Sequence[Trial]) -> Best:
+    """The fastest of some trials that ran; the default where nothing is clearly faster."""
+    fastest = min(trials, key=lambda t: t.cost)
+    default = next((t for t in trials if t.sketch == DEFAULT_SKETCH), fastest)
+    winner = fastest if clearly_faster(fastest.cost, default.cost) else default
+    return Best(
+        workload=winner.workload,
+        device=winner.device,
+        trial=winner.id,
+        sketch=winner.sketch,
+        decisions=winner.decisions,
+        trace=winner.trace or [],
+        runs=winner.runs,
+        default_runs=default.runs,
+        error=0.0,
+        ts=winner.ts,
+    )
+
+
+def stats(log: Log) -> dict[str, Json]:
+    """Counts of a log: trials by status and source, and the speed-up of each winner."""
+    statuses = Counter(t.status for t in log.trials)
+    sources = Counter(t.source for t in log.trials)
+    gains: dict[str, Json] = {
+        f"{w[:16]} {d}": b.default_seconds / b.seconds
+        for d in log.devices
+        for w, b in log.best(d).items()
+    }
+    return {
+        "trials": len(log.trials),
+        "status": dict(statuses),
+        "source": dict(sources),
+        "workloads": len(log.workloads),
+        "devices": [*sorted(log.devices)],
+        "models": [*sorted({m.name for m in log.models})],
+        "races": len(log.bests),
+        "verdicts": len(log.verdicts),
+        "speedup": gains,
+    }
+
+
+def describe(log: Log) -> str:
+    """What a log holds, in one line for people."""
+    models = sorted({f"{m.name} for {m.device}" for m in log.models})
+    held = ", ".join(models[:6]) or "no model"
+    more = f" and {len(models) - 6} more" if len(models) > 6 else ""
+    trials, works = counted(len(log.trials), "trial"), counted(len(log.workloads), "workload")
+    return f"{trials} of {works}; {held}{more}"
