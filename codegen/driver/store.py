@@ -160,9 +160,8 @@ def _prune(where: Path) -> None:
 @cache
 def _compiler() -> str:
     """Names this compiler: its files by size and date, and the packages that shape its code."""
-    root = Path(__file__).parents[1]
     digest = sha256()
-    for path, stat in _sources(root):
+    for path, stat in _sources(Path(__file__).parents[2]):
         digest.update(f"{path} {stat.st_size} {stat.st_mtime_ns}\n".encode())
     for package in _GENERATORS:
         with suppress(PackageNotFoundError):
@@ -171,12 +170,13 @@ def _compiler() -> str:
 
 
 _FLOORS = ("ir", "te", "schedule", "codegen")  # what takes part in a build
+_ENDINGS = (".py", ".ll")
 
 
 def _sources(root: Path) -> Iterator[tuple[str, os.stat_result]]:
     for floor in _FLOORS:
         for folder_, _, files in sorted(os.walk(root / floor)):
-            for file in sorted(f for f in files if f.endswith(".py")):
+            for file in sorted(f for f in files if f.endswith(_ENDINGS)):
                 path = os.path.join(folder_, file)
                 yield os.path.relpath(path, root), os.stat(path)
 

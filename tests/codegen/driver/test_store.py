@@ -15,6 +15,7 @@ from nestwright.codegen.driver import store
 from nestwright.ir.errors import NestwrightWarning, ParseError
 from nestwright.ir.target import Target
 
+ROOT = Path(__file__).parents[3]
 ADD = """HloModule plus
 ENTRY main {
   x = f32[8] parameter(0)
@@ -64,6 +65,20 @@ def test_a_module_is_found_by_its_content(kept: Path) -> None:
     assert counted(nw.parse(ADD))[1:] == (1, 0)
     assert counted(nw.parse(ADD))[1:] == (0, 1)
     assert counted(nw.parse(ADD.replace("add", "multiply")))[1:] == (1, 0)
+
+
+@pytest.mark.parametrize("source", ["ir/hlo/ops/linear.py", "codegen/math/single.ll"])
+def test_another_compiler_makes_other_models(
+    kept: Path, plus: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    assert counted(plus)[1:] == (1, 0)
+    files = dict(store._sources(ROOT))
+    changed = os.stat_result((*files[source][:6], files[source].st_size + 1, *files[source][7:]))
+    monkeypatch.setattr(store, "_sources", lambda root: (files | {source: changed}).items())
+    store._compiler.cache_clear()
+    assert counted(plus)[1:] == (1, 0)
+    monkeypatch.undo()
+    store._compiler.cache_clear()
 
 
 def test_target_constants_and_threads_make_other_models(kept: Path, plus: Path) -> None:
