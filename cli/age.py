@@ -1,4 +1,4 @@
-"""How long this process has been running, so that a time limit covers its start."""
+"""The age of this process, so that a time limit covers its start."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _IMPORTED = time.monotonic()
 
 
 def process_age() -> float:
-    """Seconds since this process was started; where the system does not tell, since this import."""
+    """Return the seconds since this process started, or since this import if that is unknown."""
     since_import = time.monotonic() - _IMPORTED
     try:
         fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()

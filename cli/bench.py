@@ -83,15 +83,25 @@ def print_report(report: BenchReport) -> None:
         for name in ("group", "kind", "default", "tuned", "gain", "GFLOP/s", "GB/s", "error"):
             table.add_column(name, justify="left" if name in ("group", "kind") else "right")
         table.add_row(
-            "whole model", "", duration(m.default_seconds), duration(m.tuned_seconds),
-            f"{m.speedup:.2f}x", rate(m.flops / m.tuned_seconds),
-            rate(m.bytes / m.tuned_seconds), error,
-        )  # fmt: skip
+            "whole model",
+            "",
+            duration(m.default_seconds),
+            duration(m.tuned_seconds),
+            f"{m.speedup:.2f}x",
+            rate(m.flops / m.tuned_seconds),
+            rate(m.bytes / m.tuned_seconds),
+            error,
+        )
         for g in sorted(m.groups, key=lambda g: -g.weight * g.tuned_seconds):
             gain = g.default_seconds / g.tuned_seconds if g.tuned_seconds else 1.0
             table.add_row(
-                f"{g.name} x{g.weight:g}", g.kind, duration(g.default_seconds),
-                duration(g.tuned_seconds), f"{gain:.2f}x", rate(g.flops / g.tuned_seconds),
-                rate(g.bytes / g.tuned_seconds), f"{g.error:.1e}",
-            )  # fmt: skip
+                f"{g.name} x{g.weight:g}",
+                g.kind,
+                duration(g.default_seconds),
+                duration(g.tuned_seconds),
+                f"{gain:.2f}x",
+                rate(g.flops / g.tuned_seconds),
+                rate(g.bytes / g.tuned_seconds),
+                f"{g.error:.1e}",
+            )
         console.print(table)

@@ -40,9 +40,14 @@ def build(
     stages: dict[str, float] = {}
     frozen = read_constants(constants)
     exe = build_model(
-        model, target=target, log=log, constants=frozen, timings=stages, cache=not no_cache,
+        model,
+        target=target,
+        log=log,
+        constants=frozen,
+        timings=stages,
+        cache=not no_cache,
         excess_precision=excess_precision,
-    )  # fmt: skip
+    )
     if output is not None:
         exe.save(output)
     total = time.perf_counter() - start

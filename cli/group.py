@@ -16,6 +16,7 @@ class Suggesting(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Resolve a command; a usage error suggests the nearest known name."""
         known = self.list_commands(ctx)
         if args and args[0] not in known:
             near = difflib.get_close_matches(args[0], known, n=1)
@@ -33,9 +34,11 @@ class LazyGroup(Suggesting):
     homes: ClassVar[Mapping[str, str]] = {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the commands, without loading them."""
         return list(self.homes)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Load and return a command; None for an unknown name."""
         home = self.homes.get(cmd_name)
         if home is None:
             return None

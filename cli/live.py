@@ -16,13 +16,15 @@ from ..autotune.progress import Progress, TaskResult
 
 BARS = "▁▂▃▄▅▆▇█"
 BAR = 24  # columns
+COLUMNS = ("task", "trials", "default", "best", "gain", "best so far")
+TEXTS = ("task", "best so far")  # columns that are not numbers
 ROWS = 12  # tasks shown; the heaviest first
 FANCY_EVERY = 0.25  # seconds between redrawings for what is not news
 PLAIN_EVERY = 5.0  # seconds between plain lines that are not news
 
 
 class Display:
-    """Listens to a tuner and shows where it stands. Use as a context manager."""
+    """Listens to a tuner and shows its progress. Use as a context manager."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True)
@@ -59,12 +61,12 @@ class Display:
 
 
 def line(p: Progress) -> str:
-    """One line: where tuning stands, and what just happened."""
-    return f"{standing(p)}  {p.text}" if p.text else standing(p)
+    """Return the state of tuning and what just happened, as one line."""
+    return f"{state(p)}  {p.text}" if p.text else state(p)
 
 
-def standing(p: Progress) -> str:
-    """Time, phase, trials, gain so far, and failures."""
+def state(p: Progress) -> str:
+    """Return time, phase, trials, gain so far, and failures."""
     gain = f"{p.default_seconds / p.best_seconds:.2f}x" if p.best_seconds else "-"
     failed = ", ".join(f"{n} {kind}" for kind, n in sorted(p.failures.items()) if n)
     left = f", {span(p.left)} left" if p.left is not None else ""
@@ -76,29 +78,30 @@ def standing(p: Progress) -> str:
 
 
 def picture(p: Progress) -> RenderableType:
-    """The redrawn view: a bar, the heaviest tasks with their curves, the failures by kind."""
+    """Return the view that is redrawn: a bar, and the heaviest tasks with their curves."""
     table = Table(box=None, pad_edge=False)
-    for name, justify in (
-        ("task", "left"), ("trials", "right"), ("default", "right"), ("best", "right"),
-        ("gain", "right"), ("best so far", "left"),
-    ):  # fmt: skip
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for name in COLUMNS:
+        table.add_column(name, justify="left" if name in TEXTS else "right")
     heavy = sorted(p.tasks, key=lambda t: -(t.weight * (t.default_seconds or 0.0)))
     for t in heavy[:ROWS]:
         table.add_row(
-            t.name, str(t.trials), duration(t.default_seconds), duration(t.best_seconds),
-            f"{t.speedup:.2f}x", spark(t),
-        )  # fmt: skip
+            t.name,
+            str(t.trials),
+            duration(t.default_seconds),
+            duration(t.best_seconds),
+            f"{t.speedup:.2f}x",
+            spark(t),
+        )
     if len(heavy) > ROWS:
         table.add_row(f"... and {len(heavy) - ROWS} more", "", "", "", "", "")
     bar = ProgressBar(total=max(1, p.budget), completed=p.trials, width=BAR)
     head = Table.grid(padding=(0, 2))
-    head.add_row(bar, Text(standing(p), no_wrap=True, overflow="ellipsis"))
+    head.add_row(bar, Text(state(p), no_wrap=True, overflow="ellipsis"))
     return Group(head, Text(p.text, no_wrap=True, overflow="ellipsis"), table)
 
 
 def spark(t: TaskResult) -> str:
-    """The task's best speed after each trial, as a row of bars."""
+    """Return the task's best speed after each trial, as a row of bars."""
     if len(t.curve) < 2:
         return ""
     speeds = [1.0 / seconds for _, seconds in t.curve[-24:]]

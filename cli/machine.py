@@ -49,8 +49,8 @@ def targets(as_json: bool) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One line of the doctor's answer."""
+class Check:
+    """A thing that the doctor checked: its name, if it is well, and what was found."""
 
     name: str
     ok: bool
@@ -72,42 +72,42 @@ def doctor(as_json: bool) -> int:
     return 0 if all(f.ok for f in findings) else 1
 
 
-def _python() -> Finding:
-    return Finding("python", True, f"{platform.python_version()} on {platform.machine()}")
+def _python() -> Check:
+    return Check("python", True, f"{platform.python_version()} on {platform.machine()}")
 
 
-def _packages() -> list[Finding]:
+def _packages() -> list[Check]:
     needed = ("nestwright", "numpy", "llvmlite", "ml-dtypes", "click", "rich", "jinja2")
     found = []
     for name in (*needed, "platformdirs"):
         try:
-            found.append(Finding(name, True, metadata.version(name)))
+            found.append(Check(name, True, metadata.version(name)))
         except metadata.PackageNotFoundError:
-            found.append(Finding(name, False, f"not installed: pip install {name}"))
+            found.append(Check(name, False, f"not installed: pip install {name}"))
     return found
 
 
-def _clash() -> Finding:
+def _clash() -> Check:
     """Both distributions of xgboost write the same folder; removing one breaks the other."""
     owners = sorted(set(metadata.packages_distributions().get("xgboost", [])))
     if len(owners) > 1:
         told = f"{' and '.join(owners)} overwrite each other: uninstall both, then install one"
-        return Finding("xgboost", False, told)
+        return Check("xgboost", False, told)
     if not owners:
         told = "not installed: tuning ranks by its analytic model only (extra: tune or tune-cpu)"
-        return Finding("xgboost", True, told)
-    return Finding("xgboost", True, f"{owners[0]} {metadata.version(owners[0])}")
+        return Check("xgboost", True, told)
+    return Check("xgboost", True, f"{owners[0]} {metadata.version(owners[0])}")
 
 
-def _llvm() -> Finding:
+def _llvm() -> Check:
     """A form that some versions of LLVM get wrong, tried here as LLVM has it and as we emit it."""
     from ..codegen.driver.llvm_faults import masked_stores
 
     found = masked_stores()
-    return Finding("LLVM", found.ours, found.told)
+    return Check("LLVM", found.ours, found.told)
 
 
-def _compiles() -> Finding:
+def _compiles() -> Check:
     """Build and run `x + y` through every floor."""
     import numpy as np
 
@@ -122,15 +122,15 @@ def _compiles() -> Finding:
     try:
         got = build(parse(text))(x, x)
     except Exception as e:  # whatever is wrong here is the answer
-        return Finding("compile and run", False, f"{type(e).__name__}: {e}")
+        return Check("compile and run", False, f"{type(e).__name__}: {e}")
     ok = bool(np.array_equal(got, x + x))
-    return Finding("compile and run", ok, "x + y is right" if ok else f"x + y came out as {got}")
+    return Check("compile and run", ok, "x + y is right" if ok else f"x + y came out as {got}")
 
 
-def _cuda() -> list[Finding]:
-    """What target cuda needs to run. Nothing of it is wrong to lack."""
+def _cuda() -> list[Check]:
+    """Check what target cuda needs to run; all of it is optional."""
     gpu = _gpu()
-    return [Finding("cuda-python", True, _bindings()), Finding("NVIDIA GPU", True, gpu.told)]
+    return [Check("cuda-python", True, _bindings()), Check("NVIDIA GPU", True, gpu.told)]
 
 
 def _bindings() -> str:
@@ -141,7 +141,7 @@ def _bindings() -> str:
     return "not installed: target cuda builds, but does not run (extra: cuda)"
 
 
-def _gpu() -> Finding:
+def _gpu() -> Check:
     """The GPU that target cuda means; not ok where there is none."""
     from ..codegen.runtime.cuda.driver import DriverError, driver
     from ..ir.errors import TargetError
@@ -153,24 +153,24 @@ def _gpu() -> Finding:
         name = api.call("cuDeviceGetName", 128, handle).split(b"\0")[0].decode(errors="replace")
         number, version = capability(), int(api.call("cuDriverGetVersion"))
     except TargetError as error:
-        return Finding("NVIDIA GPU", False, f"none: {error.why}")
+        return Check("NVIDIA GPU", False, f"none: {error.why}")
     except DriverError as error:
-        return Finding("NVIDIA GPU", False, f"none that works: {error.why}")
+        return Check("NVIDIA GPU", False, f"none that works: {error.why}")
     arch = best_arch(number) or "too old"
     driven = f"driver for CUDA {version // 1000}.{version % 1000 // 10}"
-    return Finding("NVIDIA GPU", True, f"{name} ({arch}), {driven}")
+    return Check("NVIDIA GPU", True, f"{name} ({arch}), {driven}")
 
 
-def _ptxas() -> Finding:
+def _ptxas() -> Check:
     from ..codegen.targets.cuda import ptxas
 
     found = ptxas.find()
     if found is None:
         told = "not found: builds for cuda hold PTX only (pip install 'nestwright[ptx]')"
-        return Finding("ptxas", True, told)
-    return Finding("ptxas", True, f"{found.version} at {found.path}")
+        return Check("ptxas", True, told)
+    return Check("ptxas", True, f"{found.version} at {found.path}")
 
 
-def _settings() -> list[Finding]:
+def _settings() -> list[Check]:
     names = sorted(n for n in os.environ if n.startswith("NESTWRIGHT_"))
-    return [Finding(n, True, f"{os.environ[n]!r} (environment)") for n in names]
+    return [Check(n, True, f"{os.environ[n]!r} (environment)") for n in names]

@@ -43,7 +43,7 @@ def replay() -> None:
 
 
 def _given(f: Any) -> Any:
-    """The options that both commands take."""
+    """Add the options that both commands take."""
     options = (
         click.argument("model", type=click.Path()),
         click.option("--inputs", type=click.Path(), help="Arguments as .npz (arg0, arg1, ...)."),
@@ -61,9 +61,12 @@ def _given(f: Any) -> Any:
 @replay.command(cls=ModelCommand)
 @_given
 @click.option(
-    "--against", type=click.Choice(["interpreter", "bundle"]), default="interpreter",
-    show_default=True, help="What is right: the interpreter, or the results in the report.",
-)  # fmt: skip
+    "--against",
+    type=click.Choice(["interpreter", "bundle"]),
+    default="interpreter",
+    show_default=True,
+    help="What is right: the interpreter, or the results in the report.",
+)
 @click.option("--bisect", is_flag=True, help="Shrink a failing model; write what is left.")
 @click.option("-o", "--output", type=click.Path(), help="Where --bisect writes its report.")
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
@@ -89,7 +92,7 @@ def run(
     setting = fault.setting if fault is not None else case.setting
     small = output or f"{Path(model).stem}-small.zip"
     written = _write_smallest(case, setting, smallest, small)
-    answer = Answer(model, against, outcome, fault, smallest, written)
+    answer = ReplayAnswer(model, against, outcome, fault, smallest, written)
     click.echo(json.dumps(answer.facts()) if as_json else answer.text())
     return 0 if outcome.ok else 1
 
@@ -110,7 +113,7 @@ def pack(model: str, output: str, **given: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Case:
+class ReplayCase:
     """A model with its arguments and options; ``report`` is what they were read from, if any."""
 
     module: HloModule
@@ -129,7 +132,7 @@ def _case(
     log: str | None,
     constants: str | None,
     excess_precision: bool | None,
-) -> Case:
+) -> ReplayCase:
     from ..codegen.driver.artifact import is_artifact, load
     from ..codegen.replay.archive import is_report, read
     from ..codegen.replay.run import Setting
@@ -166,7 +169,7 @@ def _case(
         raise ArgumentError(
             "both --inputs and --random", "arguments come from one place", hint="give one of them"
         )
-    return Case(module, args, seed if inputs is None else None, setting, records, report)
+    return ReplayCase(module, args, seed if inputs is None else None, setting, records, report)
 
 
 def _drawn(entry: Computation, seed: int) -> list[Array]:
@@ -192,7 +195,7 @@ def _read(path: str, entry: Computation) -> list[Array]:
 
 
 def _schedules(records: bytes, target: Target) -> Mapping[str, Trace]:
-    """The best schedules of a log's text."""
+    """Return the best schedules of a log's text."""
     from ..autotune.build import best_traces
     from ..ir.scratch import scratch
 
@@ -204,7 +207,7 @@ def _schedules(records: bytes, target: Target) -> Mapping[str, Trace]:
         return best_traces(path, target)
 
 
-def _stored(case: Case, model: str) -> tuple[Array, ...]:
+def _stored(case: ReplayCase, model: str) -> tuple[Array, ...]:
     if case.report is None or case.report.results is None:
         raise ArgumentError(
             f"{model} holds no results to compare with",
@@ -214,8 +217,8 @@ def _stored(case: Case, model: str) -> tuple[Array, ...]:
     return tuple(case.report.results)
 
 
-def _right_here(case: Case) -> bool:
-    """Does the model agree with the interpreter here, whatever another machine computed?"""
+def _right_here(case: ReplayCase) -> bool:
+    """True if the model agrees with the interpreter on this machine."""
     from ..codegen.replay.run import replay as again
 
     return again(case.module, case.args, case.setting).ok
@@ -230,23 +233,23 @@ def _shrink(fault: Fault) -> Failing | None:
     return Shrinker(fault.setting, tell).shrink(fault.module, fault.arguments)
 
 
-def _write_smallest(case: Case, setting: Setting, found: Failing | None, output: str) -> str:
-    """Write a report and its HLO; where, or nothing if there is none."""
+def _write_smallest(case: ReplayCase, setting: Setting, found: Failing | None, output: str) -> str:
+    """Write a report and its HLO; return its path, empty if there is nothing to write."""
     from ..codegen.replay.archive import write
     from ..ir.files import whole_file
     from ..ir.hlo.text import show
 
     if found is None:
         return ""
-    small = Case(found.module, list(found.arguments), None, setting, case.records, None)
+    small = ReplayCase(found.module, list(found.arguments), None, setting, case.records, None)
     write(_report(small, found.outcome, frozen=True), Path(output))
     with whole_file(Path(output).with_suffix(".hlo")) as file:
         file.write(show(found.module).encode())
     return output
 
 
-def _report(case: Case, outcome: ReplayResult, frozen: bool = False) -> Report:
-    """What is packed of a case; ``frozen``: its constants are in the module already."""
+def _report(case: ReplayCase, outcome: ReplayResult, frozen: bool = False) -> Report:
+    """Return what is packed of a case; with ``frozen`` its constants are in the module."""
     from ..codegen.replay.archive import Report, machine, versions
     from ..ir.hlo.text import show
 
@@ -267,8 +270,8 @@ def _report(case: Case, outcome: ReplayResult, frozen: bool = False) -> Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What a replay found."""
+class ReplayAnswer:
+    """The outcome of a replay, and the fault that was found, if any."""
 
     model: str
     against: str
@@ -278,7 +281,7 @@ class Answer:
     written: str
 
     def text(self) -> str:
-        """The answer for people."""
+        """Return the answer as text for people."""
         of = "the interpreter" if self.against == "interpreter" else "the report's results"
         head = f"{self.model}: " + ("agrees with" if self.outcome.ok else "DIFFERS from") + f" {of}"
         lines = [head, *(f"  {row}" for row in str(self.outcome).splitlines())]
@@ -292,12 +295,17 @@ class Answer:
         return "\n".join(lines)
 
     def facts(self) -> dict[str, object]:
-        """The answer for programs."""
+        """Return the answer as plain data for JSON."""
         rows = [
-            {"output": r.output, "ok": r.ok, "error": r.error, "tolerance": r.tolerance,
-             "mismatch": r.mismatch}
+            {
+                "output": r.output,
+                "ok": r.ok,
+                "error": r.error,
+                "tolerance": r.tolerance,
+                "mismatch": r.mismatch,
+            }
             for r in self.outcome.rows
-        ]  # fmt: skip
+        ]
         error = self.outcome.error
         fault = self.fault
         return {

@@ -56,7 +56,7 @@ def run(
     if outputs is not None:
         write_npz(outputs, results)
     rows = _check(module(), args, results, exe) if check else None
-    answer = Answer(model, seconds, results, rows)
+    answer = RunAnswer(model, seconds, results, rows)
     click.echo(json.dumps(answer.facts()) if as_json else answer.text())
     return 0 if answer.ok else 1
 
@@ -68,29 +68,37 @@ def _prepare(
     constants: str | None,
     excess_precision: bool | None,
 ) -> tuple[Executable, Callable[[], HloModule]]:
-    """What runs, and how to get at the graph that it came from."""
+    """Return the executable, and a function that returns the graph it was built from."""
     from ..autotune.build import build
     from ..codegen.driver.artifact import is_artifact, load
     from ..ir.frontends.load import load_model
     from ..ir.hlo.passes.prepare.freeze_parameters import freeze
 
-    given = {"--target": target, "--log": log, "--constants": constants,
-             "--excess-precision": excess_precision}  # fmt: skip
+    given = {
+        "--target": target,
+        "--log": log,
+        "--constants": constants,
+        "--excess-precision": excess_precision,
+    }
     if is_artifact(model):
         for option, value in given.items():
             if value is not None:
                 raise ArgumentError(
-                    f"{option} has no use for {model}", "it is a built model already",
+                    f"{option} has no use for {model}",
+                    "it is a built model already",
                     hint=f"give {option} to `nestwright build`",
-                )  # fmt: skip
+                )
         loaded = load(model)
         return loaded, lambda: loaded.module
     frozen = read_constants(constants)
     module = load_model(model)
     exe = build(
-        module, target=target or "cpu", log=log, constants=frozen,
+        module,
+        target=target or "cpu",
+        log=log,
+        constants=frozen,
         excess_precision=excess_precision is not False,
-    )  # fmt: skip
+    )
     return exe, lambda: freeze(module, frozen) if frozen else module
 
 
@@ -100,7 +108,7 @@ def _arguments(
     inputs: str | None,
     seed: int | None,
 ) -> list[Any]:
-    """One value per parameter: an array, or a tuple where the parameter is one."""
+    """Return one value per parameter: an array, or a tuple where the parameter is one."""
     from ..codegen.runtime.arguments import rebuild
 
     params = exe.plan.params
@@ -129,8 +137,8 @@ def _check(
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What a run gave; ``rows`` is None where nothing was checked."""
+class RunAnswer:
+    """The results of a run; ``rows`` compares them, None if nothing was checked."""
 
     model: str
     seconds: float
@@ -139,11 +147,11 @@ class Answer:
 
     @property
     def ok(self) -> bool:
-        """Is nothing known to be wrong?"""
+        """True if no result is known to be wrong."""
         return all(r.ok for r in self.rows or ())
 
     def text(self) -> str:
-        """The answer for people."""
+        """Return the answer as text for people."""
         lines = [f"ran {self.model} in {self.seconds * 1e3:.3f} ms (first call)"]
         for i, a in enumerate(self.results):
             verdict = f"  {self.rows[i]}" if self.rows is not None else ""
@@ -155,16 +163,24 @@ class Answer:
         return "\n".join(lines)
 
     def facts(self) -> dict[str, object]:
-        """The answer for programs."""
+        """Return the answer as plain data for JSON."""
         outs = [{"dtype": str(a.dtype), "shape": list(a.shape)} for a in self.results]
         facts: dict[str, object] = {
-            "version": 1, "model": self.model, "seconds": self.seconds, "outputs": outs
-        }  # fmt: skip
+            "version": 1,
+            "model": self.model,
+            "seconds": self.seconds,
+            "outputs": outs,
+        }
         if self.rows is not None:
             facts["checks"] = [
-                {"output": r.output, "ok": r.ok, "error": r.error, "tolerance": r.tolerance,
-                 "mismatch": r.mismatch}
+                {
+                    "output": r.output,
+                    "ok": r.ok,
+                    "error": r.error,
+                    "tolerance": r.tolerance,
+                    "mismatch": r.mismatch,
+                }
                 for r in self.rows
-            ]  # fmt: skip
+            ]
             facts["ok"] = self.ok
         return facts

@@ -23,6 +23,7 @@ class StageOption(click.Option):
     """An option whose help lists the stages, which load the compiler when help is asked for."""
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Return the help with the names of all stages."""
         from ..codegen.driver.stages import STAGES
 
         self.help = f"{', '.join(STAGES)}.  [default: {DEFAULT}]"
@@ -69,7 +70,7 @@ def show(
     click.echo(text)
 
 
-Answer = tuple[dict[str, Any], str]  # for programs, for people
+Shown = tuple[dict[str, Any], str]  # for programs, for people
 Constants = Mapping[int | str, Array]
 
 
@@ -81,16 +82,21 @@ def _stage(
     log: str | None,
     constants: Constants | None,
     excess_precision: bool,
-) -> Answer:
+) -> Shown:
     from ..autotune.build import stage_text
     from ..codegen.driver.stages import check_stage
     from ..ir.target import Target
 
     check_stage(stage, Target.parse(target), group)  # before a large model is read
     text = stage_text(
-        model, stage, group=group, target=target, log=log, constants=constants,
+        model,
+        stage,
+        group=group,
+        target=target,
+        log=log,
+        constants=constants,
         excess_precision=excess_precision,
-    )  # fmt: skip
+    )
     return {"stage": stage, "text": text}, text
 
 
@@ -101,7 +107,7 @@ def _dump(
     log: str | None,
     constants: Constants | None,
     excess_precision: bool,
-) -> Answer:
+) -> Shown:
     from ..autotune.build import best_traces
     from ..codegen.driver.dump import dump_stages
     from ..ir.frontends.load import load_model
@@ -115,7 +121,7 @@ def _dump(
     return {"written": written}, "\n".join(written)
 
 
-def _passes(model: str, constants: Constants | None) -> Answer:
+def _passes(model: str, constants: Constants | None) -> Shown:
     from ..ir.frontends.load import load_model
     from ..ir.hlo.analysis.verify import verify
     from ..ir.hlo.passes.pipeline import PIPELINE, instructions, optimize

@@ -80,7 +80,7 @@ def tune(
 
 
 def _facts(result: TuneResult, estimated: bool) -> dict[str, object]:
-    """The result for programs."""
+    """Return the result as plain data for JSON."""
     from ..autotune.progress import totals
 
     before, after = totals(result.tasks)
@@ -103,7 +103,7 @@ def _facts(result: TuneResult, estimated: bool) -> dict[str, object]:
 
 
 def _told(result: TuneResult, estimated: bool) -> str:
-    """The result for people: a line per task, then the whole, then what there is to note."""
+    """Return the result as text: a line per task, the whole, the notes."""
     from ..autotune.log.units import counted, duration
 
     lines, sign = [], "~" if estimated else ""
@@ -120,7 +120,7 @@ def _told(result: TuneResult, estimated: bool) -> str:
 
 
 def _gain(result: TuneResult, sign: str) -> str:
-    """What tuning brought: for the whole model where it was raced, else for its tasks."""
+    """Return the speedup as text: of the whole model if it was raced, else of its tasks."""
     from ..autotune.log.records import quantile
     from ..autotune.log.units import duration
     from ..autotune.progress import totals

@@ -32,7 +32,7 @@ from .wire import Message
 def read_attributes(
     message: Message, opcode: str, operands: tuple[Instruction, ...], called: list[Computation]
 ) -> dict[str, Any]:
-    """What the text of this instruction has after its operands, but for metadata."""
+    """Return the attributes that the text has after the operands, without metadata."""
     attrs: dict[str, Any] = {}
     for word in definition(opcode).attributes.split():
         name = word.rstrip("?")
@@ -117,10 +117,16 @@ def _labels(message: Message | None) -> ConvLabels | None:
     if message is None:
         return None
     labels = ConvLabels(
-        message.integer(7), message.integer(8), message.integers(11),
-        message.integer(3), message.integer(4), message.integers(6),
-        message.integer(9), message.integer(10), message.integers(12),
-    )  # fmt: skip
+        message.integer(7),
+        message.integer(8),
+        message.integers(11),
+        message.integer(3),
+        message.integer(4),
+        message.integers(6),
+        message.integer(9),
+        message.integer(10),
+        message.integers(12),
+    )
     for part in (
         (labels.lhs_batch, labels.lhs_feature, *labels.lhs_spatial),
         (labels.rhs_input, labels.rhs_output, *labels.rhs_spatial),

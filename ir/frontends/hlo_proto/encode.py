@@ -20,7 +20,7 @@ _TILING = re.compile(r"T((?:\([\d,*]+\))+)|([LESM])\((\d+)\)")
 _MARKS = {"L": 16, "E": 7, "S": 8, "M": 15}
 
 
-class Writer:
+class WireWriter:
     """The bytes of a message, field after field; what has proto3's default is left out."""
 
     __slots__ = ("data",)
@@ -29,18 +29,22 @@ class Writer:
         self.data = bytearray()
 
     def integer(self, number: int, value: int) -> None:
+        """Write a varint."""
         if value:
             self.data += varint(number << 3) + varint(value)
 
     def float32(self, number: int, value: float) -> None:
+        """Write a float of 32 bits."""
         if value:
             self.data += varint(number << 3 | 5) + struct.pack("<f", value)
 
     def raw(self, number: int, value: bytes | bytearray) -> None:
+        """Write bytes."""
         if value:
             self.message(number, value)
 
     def text(self, number: int, value: str) -> None:
+        """Write a string."""
         self.raw(number, value.encode())
 
     def message(self, number: int, value: bytes | bytearray) -> None:
@@ -48,6 +52,7 @@ class Writer:
         self.data += varint(number << 3 | 2) + varint(len(value)) + value
 
     def integers(self, number: int, values: Iterable[int]) -> None:
+        """Write packed varints."""
         self.raw(number, b"".join(map(varint, values)))
 
 
@@ -64,7 +69,7 @@ def varint(value: int) -> bytes:
 
 def write_shape(shape: AnyShape) -> bytes:
     """``ShapeProto``; an array without a layout gets the row-major one."""
-    out = Writer()
+    out = WireWriter()
     match shape:
         case TupleShape(elements=elements):
             out.integer(2, TUPLE)
@@ -84,13 +89,13 @@ def write_shape(shape: AnyShape) -> bytes:
 
 
 def _layout(order: tuple[int, ...], tiling: str) -> bytes:
-    out = Writer()
+    out = WireWriter()
     out.integers(1, order)
     for tiles, letter, value in _TILING.findall(tiling):
         if letter:
             out.integer(_MARKS[letter], int(value))
         for tile in re.findall(r"\(([^()]*)\)", tiles):
-            part = Writer()
+            part = WireWriter()
             part.integers(1, [UNBOUNDED if d == "*" else int(d) for d in tile.split(",")])
             out.message(6, part.data)
     return bytes(out.data)
@@ -98,7 +103,7 @@ def _layout(order: tuple[int, ...], tiling: str) -> bytes:
 
 def write_literal(value: Any, shape: AnyShape) -> bytes:
     """``LiteralProto``; ``UnsupportedError`` for a value that its text left out."""
-    out = Writer()
+    out = WireWriter()
     if isinstance(value, Raw):
         why = "the text that it was read from left its value out"
         raise UnsupportedError("cannot write a constant", why, show_shape(shape))

@@ -45,7 +45,7 @@ _NOT_A_NAME = re.compile(r"[^\w.\-]", re.ASCII)
 
 def parse(data: bytes, source: str = "<proto>") -> HloModule:
     """Read a module. ``ParseError`` says at which byte it cannot be read (``source:byte n``)."""
-    return _Reader(_module(Message(data, source))).module()
+    return _ModuleReader(_module(Message(data, source))).module()
 
 
 def _module(message: Message) -> Message:
@@ -79,7 +79,7 @@ _HINT = (
 )
 
 
-class _Reader:
+class _ModuleReader:
     """One run over one module. ``computations`` are those read so far, by id."""
 
     def __init__(self, message: Message) -> None:

@@ -1,4 +1,4 @@
-"""Where HLO's facts stand in XLA's protocol buffers: numbers of fields, of types and of words.
+"""The schema of XLA's protocol buffers: numbers of fields, of types and of enumerators.
 
 The numbers are those of ``xla/service/hlo.proto`` and ``xla/xla_data.proto`` (OpenXLA, as of jaxlib
 0.10.2); they never change their meaning, new ones are added. Reader and writer both go by this
@@ -9,30 +9,29 @@ from __future__ import annotations
 
 from types import MappingProxyType as Table
 
-TYPES = Table(
-    {
-        "pred": 1, "s2": 26, "s4": 21, "s8": 2, "s16": 3, "s32": 4, "s64": 5,
-        "u2": 27, "u4": 22, "u8": 6, "u16": 7, "u32": 8, "u64": 9,
-        "f16": 10, "bf16": 16, "f32": 11, "f64": 12, "f8e5m2": 19, "f8e4m3": 28, "f8e4m3fn": 20,
-        "f8e4m3b11fnuz": 23, "f8e3m4": 29, "f8e5m2fnuz": 24, "f8e4m3fnuz": 25, "f4e2m1fn": 32,
-        "f8e8m0fnu": 33, "c64": 15, "c128": 18,
-    }
-)  # fmt: skip
+
+def _numbered(text: str) -> Table[str, int]:
+    """Return the table of a text of names, each with the number after it."""
+    words = text.split()
+    return Table(dict(zip(words[::2], map(int, words[1::2]), strict=True)))
+
+
+TYPES = _numbered(
+    "pred 1 s2 26 s4 21 s8 2 s16 3 s32 4 s64 5 u2 27 u4 22 u8 6 u16 7 u32 8 u64 9 f16 10 bf16 16 "
+    "f32 11 f64 12 f8e5m2 19 f8e4m3 28 f8e4m3fn 20 f8e4m3b11fnuz 23 f8e3m4 29 f8e5m2fnuz 24 "
+    "f8e4m3fnuz 25 f4e2m1fn 32 f8e8m0fnu 33 c64 15 c128 18"
+)
 """``PrimitiveType`` of each element type."""
 
 TUPLE, OPAQUE, TOKEN, BUFFER = 13, 14, 17, 34
 UNBOUNDED = -(1 << 63)
 """The size of a dimension that no bound is known of."""
 
-LITERALS = Table(
-    {
-        "pred": 2, "s2": 26, "s4": 21, "s8": 15, "u2": 27, "u4": 22, "u8": 3,
-        "s32": 4, "s64": 5, "u32": 6, "u64": 7, "f32": 8, "f64": 9, "c64": 12, "c128": 18,
-        "f16": 11, "bf16": 13, "u16": 16, "s16": 17, "f4e2m1fn": 32, "f8e3m4": 29,
-        "f8e4m3b11fnuz": 23, "f8e4m3fn": 20, "f8e4m3fnuz": 25, "f8e4m3": 28, "f8e5m2fnuz": 24,
-        "f8e5m2": 19, "f8e8m0fnu": 33,
-    }
-)  # fmt: skip
+LITERALS = _numbered(
+    "pred 2 s2 26 s4 21 s8 15 u2 27 u4 22 u8 3 s32 4 s64 5 u32 6 u64 7 f32 8 f64 9 c64 12 c128 18 "
+    "f16 11 bf16 13 u16 16 s16 17 f4e2m1fn 32 f8e3m4 29 f8e4m3b11fnuz 23 f8e4m3fn 20 "
+    "f8e4m3fnuz 25 f8e4m3 28 f8e5m2fnuz 24 f8e5m2 19 f8e8m0fnu 33"
+)
 """The field of ``LiteralProto`` that holds the elements of a type."""
 
 VARINTS = frozenset({"pred", "s32", "s64", "u32", "u64"})
@@ -50,18 +49,10 @@ REPLICATION = 61
 """Fields of an instruction that no attribute's path below says."""
 
 METADATA_TEXTS = Table({"op_type": 1, "op_name": 2, "source_file": 3})
-METADATA_NUMBERS = Table(
-    {
-        "source_line": 4, "source_end_line": 17, "source_column": 18, "source_end_column": 19,
-        "stack_frame_id": 15,
-    }
-)  # fmt: skip
-LOCATION = Table(
-    {
-        "file_name_id": 1, "function_name_id": 2, "line": 3, "end_line": 5, "column": 4,
-        "end_column": 6,
-    }
-)  # fmt: skip
+METADATA_NUMBERS = _numbered(
+    "source_line 4 source_end_line 17 source_column 18 source_end_column 19 stack_frame_id 15"
+)
+LOCATION = _numbered("file_name_id 1 function_name_id 2 line 3 end_line 5 column 4 end_column 6")
 """Fields of ``OpMetadata`` and of a ``FileLocation``, in the order of text."""
 
 MODULE_ENTRY, MODULE_COMPUTATIONS, MODULE_PROGRAM, MODULE_ENTRY_ID, MODULE_SCHEDULE = 2, 3, 4, 6, 7
@@ -70,32 +61,46 @@ COMPUTATION_INSTRUCTIONS, COMPUTATION_PROGRAM, COMPUTATION_ID, COMPUTATION_ROOT 
 COMPUTATION_FUSED = 7
 """Fields of ``HloModuleProto`` and ``HloComputationProto``; the name is field 1 of each."""
 
+_PLAIN = _numbered(
+    "index 13 number 9 feature_group_count 50 batch_group_count 58 exponent_bits 18 "
+    "mantissa_bits 19 dynamic_slice_sizes 20 distribution 23 epsilon 24 feature_index 25 "
+    "channel_id 26 custom_call_target 28 fft_type 31 fft_length 32 direction 63 type 72 "
+    "is_stable 60 indices_are_sorted 67 unique_indices 69 algorithm 70 kind 11 k 81 largest 85 "
+    "delta 66 num_carries 95 is_reverse 94 is_associative 96 is_composite 89 "
+    "use_global_device_ids 71 is_host_transfer 47 constrain_layout 56 "
+    "custom_call_has_side_effect 65 api_version 77 schedule 76 conv_kind 97 padding_type 75 "
+    "slice_sizes 34"
+)
+"""Attributes that are fields of the instruction itself."""
+
+_NESTED = {
+    GATHER: _numbered(
+        "offset_dims 1 collapsed_slice_dims 2 start_index_map 3 operand_batching_dims 5 "
+        "start_indices_batching_dims 6"
+    ),
+    SCATTER: _numbered(
+        "update_window_dims 1 inserted_window_dims 2 scatter_dims_to_operand_dims 3 "
+        "input_batching_dims 5 scatter_indices_batching_dims 6"
+    ),
+    DOT: _numbered(
+        "lhs_contracting_dims 1 rhs_contracting_dims 2 lhs_batch_dims 3 rhs_batch_dims 4"
+    ),
+    TRIANGULAR: _numbered("left_side 1 lower 2 unit_diagonal 3 transpose_a 4"),
+}
+"""Attributes that are fields of a message of the instruction, by the message's field."""
+
 PLACES: Table[str, tuple[int, ...]] = Table(
     {
-        "dimensions": (DIMENSIONS,), "iota_dimension": (DIMENSIONS,), "index": (13,),
-        "number": (9,), "window": (WINDOW,), "dim_labels": (CONVOLUTION,), "slice": (SLICES,),
-        "padding": (PADDING,), "feature_group_count": (50,), "batch_group_count": (58,),
-        "exponent_bits": (18,), "mantissa_bits": (19,), "dynamic_slice_sizes": (20,),
-        "distribution": (23,), "epsilon": (24,), "feature_index": (25,), "channel_id": (26,),
-        "custom_call_target": (28,), "fft_type": (31,), "fft_length": (32,), "direction": (63,),
-        "type": (72,), "is_stable": (60,), "indices_are_sorted": (67,), "unique_indices": (69,),
-        "algorithm": (70,), "kind": (11,), "k": (81,), "largest": (85,), "delta": (66,),
-        "num_carries": (95,), "is_reverse": (94,), "is_associative": (96,), "is_composite": (89,),
-        "use_global_device_ids": (71,), "is_host_transfer": (47,), "constrain_layout": (56,),
-        "custom_call_has_side_effect": (65,), "api_version": (77,), "schedule": (76,),
-        "conv_kind": (97,), "padding_type": (75,), "slice_sizes": (34,),
-        "offset_dims": (GATHER, 1), "collapsed_slice_dims": (GATHER, 2),
-        "start_index_map": (GATHER, 3), "operand_batching_dims": (GATHER, 5),
-        "start_indices_batching_dims": (GATHER, 6),
-        "update_window_dims": (SCATTER, 1), "inserted_window_dims": (SCATTER, 2),
-        "scatter_dims_to_operand_dims": (SCATTER, 3), "input_batching_dims": (SCATTER, 5),
-        "scatter_indices_batching_dims": (SCATTER, 6),
-        "lhs_contracting_dims": (DOT, 1), "rhs_contracting_dims": (DOT, 2),
-        "lhs_batch_dims": (DOT, 3), "rhs_batch_dims": (DOT, 4),
-        "left_side": (TRIANGULAR, 1), "lower": (TRIANGULAR, 2), "unit_diagonal": (TRIANGULAR, 3),
-        "transpose_a": (TRIANGULAR, 4),
+        "dimensions": (DIMENSIONS,),
+        "iota_dimension": (DIMENSIONS,),
+        "window": (WINDOW,),
+        "dim_labels": (CONVOLUTION,),
+        "slice": (SLICES,),
+        "padding": (PADDING,),
+        **{name: (field,) for name, field in _PLAIN.items()},
+        **{name: (outer, n) for outer, inner in _NESTED.items() for name, n in inner.items()},
     }
-)  # fmt: skip
+)
 """The path of field numbers from an instruction to an attribute."""
 
 PLACES_OF: Table[tuple[str, str], tuple[int, ...]] = Table(
@@ -104,15 +109,12 @@ PLACES_OF: Table[tuple[str, str], tuple[int, ...]] = Table(
         ("scatter", "index_vector_dim"): (SCATTER, 4),
         ("dot", "algorithm"): (PRECISION, 2),
         ("cholesky", "lower"): (CHOLESKY, 1),
-        **{
-            ("ragged-dot", f"{side}_{what}_dims"): (RAGGED, 1, number)
-            for side, what, number in (
-                ("lhs", "contracting", 1), ("rhs", "contracting", 2),
-                ("lhs", "batch", 3), ("rhs", "batch", 4),
-            )
-        },
+        ("ragged-dot", "lhs_contracting_dims"): (RAGGED, 1, 1),
+        ("ragged-dot", "rhs_contracting_dims"): (RAGGED, 1, 2),
+        ("ragged-dot", "lhs_batch_dims"): (RAGGED, 1, 3),
+        ("ragged-dot", "rhs_batch_dims"): (RAGGED, 1, 4),
     }
-)  # fmt: skip
+)
 """Attributes whose path depends on the operation."""
 
 _DOT_ALGORITHMS = (
@@ -151,4 +153,4 @@ TRISTATE = (96,)
 """A path whose value is 0 for nothing said, 1 for true, 2 for false."""
 
 DEFAULTS = Table({"feature_group_count": 1, "batch_group_count": 1})
-"""What an attribute means that is left out, where it is neither zero, false nor empty."""
+"""Defaults of attributes that are left out, other than zero, false and empty."""

@@ -167,7 +167,7 @@ def _bare_or_quoted(data: bytes) -> str:
 
 
 def escaped(text: str) -> str:
-    """What stands between the quotes of a string in HLO text."""
+    """Return a string as HLO text has it between quotes."""
     return _printable(text.encode()) if not text.isascii() or _SPECIAL & set(text) else text
 
 

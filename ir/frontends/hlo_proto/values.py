@@ -51,7 +51,7 @@ def read_shape(message: Message) -> AnyShape:
 
 
 def _tiling(layout: Message) -> str:
-    """What a layout says beyond the order of dimensions; ``*`` joins a dimension to the next."""
+    """Return the tiles of a layout as text; ``*`` joins a dimension to the next."""
     tiles = [
         f"({','.join('*' if d == UNBOUNDED else str(d) for d in m.integers(1))})"
         for m in layout.messages(6)
@@ -92,7 +92,7 @@ def read_literal(message: Message, shape: AnyShape) -> Literal:
 def _array(
     message: Message, dtype: DType, dims: tuple[int, ...], layout: tuple[int, ...] | None
 ) -> Array:
-    """Elements stand in the order of the literal's own layout."""
+    """Return the elements in the order of the literal's own layout."""
     size = int(np.prod(dims, dtype=object)) if dims else 1
     values = _elements(message, dtype, size)
     if values.size != size:

@@ -104,6 +104,7 @@ class Message:
         self.fail("not an HLO proto", f"field {number} is of another kind than HLO's")
 
     def has(self, number: int) -> bool:
+        """True if the field is present."""
         return number in self.fields
 
     def integer(self, number: int) -> int:
@@ -111,6 +112,7 @@ class Message:
         return _signed(self._one(number, int) or 0)
 
     def boolean(self, number: int) -> bool:
+        """Return a bool; false where the field is absent."""
         return bool(self._one(number, int))
 
     def float32(self, number: int) -> float:

@@ -21,12 +21,11 @@ from ...hlo.nodes import (
     Metadata,
     Raw,
     TupleShape,
-    WindowDim,
 )
 from ...hlo.ops.registry import definition
 from ...hlo.rewrite import called
 from ...hlo.shape_text import parse_shape
-from .encode import Writer, write_literal, write_shape
+from .encode import WireWriter, write_literal, write_shape
 from .schema import (
     API_VERSION,
     CALLED,
@@ -70,16 +69,14 @@ def to_proto(module: HloModule) -> bytes:
     Instructions whose names stand in other computations too get other names there: XLA wants each
     name once.
     """
-    out = Writer()
+    out = WireWriter()
     out.text(1, module.name)
     out.text(MODULE_ENTRY, module.entry.name)
     numbers = {c: n for n, c in enumerate(module.computations, 1)}
-    fused = {
-        c for m in module.computations for i in m.instructions if i.opcode == "fusion"
-        for c in called(i)
-    }  # fmt: skip
+    instructions = (i for m in module.computations for i in m.instructions)
+    fused = {c for i in instructions if i.opcode == "fusion" for c in called(i)}
     names: set[str] = set()
-    schedule = Writer()
+    schedule = WireWriter()
     for computation, number in numbers.items():
         out.message(
             MODULE_COMPUTATIONS, _computation(computation, numbers, computation in fused, names)
@@ -99,7 +96,7 @@ def to_proto(module: HloModule) -> bytes:
 
 
 def _program(params: tuple[AnyShape, ...], result: AnyShape, names: list[str]) -> bytes:
-    out = Writer()
+    out = WireWriter()
     for shape in params:
         out.message(1, write_shape(shape))
     out.message(2, write_shape(result))
@@ -123,7 +120,7 @@ def _entry_layout(module: HloModule, text: str | None) -> bytes:
 
 def _sequence(computation: Computation, number: int) -> bytes:
     """One computation's entry in a schedule."""
-    ids, out = Writer(), Writer()
+    ids, out = WireWriter(), WireWriter()
     ids.integers(1, [_id(number, n) for n in range(len(computation.instructions))])
     out.integer(1, number)
     out.message(2, ids.data)
@@ -137,7 +134,7 @@ def _id(computation: int, place: int) -> int:
 def _computation(
     computation: Computation, numbers: Mapping[Computation, int], fused: bool, names: set[str]
 ) -> bytes:
-    out, number = Writer(), numbers[computation]
+    out, number = WireWriter(), numbers[computation]
     places = {i: _id(number, n) for n, i in enumerate(computation.instructions)}
     out.text(1, computation.name)
     for i in computation.instructions:
@@ -161,7 +158,7 @@ def _computation(
 def _instruction(
     i: Instruction, name: str, places: Mapping[Instruction, int], numbers: Mapping[Computation, int]
 ) -> bytes:
-    out = Writer()
+    out = WireWriter()
     out.text(1, name)
     out.text(2, i.opcode)
     out.message(SHAPE, write_shape(i.shape))
@@ -180,7 +177,7 @@ def _instruction(
         found = {o.name: n for o, n in places.items()}
         words = re.findall(r"[\w.\-]+", before.text)
         out.integers(CONTROL, [found[w] for w in words if w in found])
-    typed: dict[int, Writer] = {DOT: Writer()} if i.opcode == "dot" else {}
+    typed: dict[int, WireWriter] = {DOT: WireWriter()} if i.opcode == "dot" else {}
     for attribute, value in i.attrs.items():
         _attribute(out, typed, i.opcode, attribute, value)
     for field, inner in typed.items():
@@ -189,15 +186,17 @@ def _instruction(
     return bytes(out.data)
 
 
-def _attribute(out: Writer, inner: dict[int, Writer], opcode: str, name: str, value: Any) -> None:
+def _attribute(
+    out: WireWriter, inner: dict[int, WireWriter], opcode: str, name: str, value: Any
+) -> None:
     """One attribute that has a path of numbers; ``inner`` collects the messages on the way."""
     path = PLACES_OF.get((opcode, name)) or PLACES.get(name)
     if path is None or isinstance(value, Computation):
         return
     if len(path) > 1:
-        out = inner.setdefault(path[0], Writer())
+        out = inner.setdefault(path[0], WireWriter())
         if len(path) > 2:
-            part = Writer()
+            part = WireWriter()
             part.integers(path[2], value)
             out.message(path[1], part.data)
             return
@@ -225,34 +224,34 @@ def _attribute(out: Writer, inner: dict[int, Writer], opcode: str, name: str, va
             _rows(out, field, name, value)
 
 
-def _rows(out: Writer, field: int, name: str, value: tuple[Any, ...]) -> None:
+_ROWS = {
+    "window": ("size", "stride", "pad_low", "pad_high", "rhs_dilate", "lhs_dilate", "reversal"),
+    "slice": ("start", "limit", "stride"),
+    "padding": ("low", "high", "interior"),
+}
+"""The parts of a row of an attribute, in the order of the fields of its message."""
+
+
+def _rows(out: WireWriter, field: int, name: str, value: tuple[Any, ...]) -> None:
     """Windows and paddings are messages of messages, slices are repeated themselves."""
     rows = []
     for item in value:
-        row = Writer()
-        numbers = (
-            (item.size, item.stride, item.pad_low, item.pad_high, item.rhs_dilate,
-             item.lhs_dilate, int(item.reversal))
-            if isinstance(item, WindowDim)
-            else (item.start, item.limit, item.stride)
-            if name == "slice"
-            else (item.low, item.high, item.interior)
-        )  # fmt: skip
-        for number, one in enumerate(numbers, 1):
-            row.integer(number, one)
+        row = WireWriter()
+        for number, part in enumerate(_ROWS[name], 1):
+            row.integer(number, int(getattr(item, part)))
         rows.append(row.data)
     if name == "slice":
         for data in rows:
             out.message(field, data)
         return
-    whole = Writer()
+    whole = WireWriter()
     for data in rows:
         whole.message(1, data)
     out.message(field, whole.data)
 
 
 def _labels(labels: ConvLabels) -> bytes:
-    out = Writer()
+    out = WireWriter()
     out.integer(3, labels.rhs_input)
     out.integer(4, labels.rhs_output)
     out.integers(6, labels.rhs_spatial)
@@ -274,7 +273,7 @@ def _metadata(metadata: Metadata | None) -> bytes:
         "source_file": f'"{metadata.source_file}"',
         "source_line": str(metadata.source_line),
     }
-    out = Writer()
+    out = WireWriter()
     for name, number in (METADATA_TEXTS | METADATA_NUMBERS).items():
         text = fields.get(name, "0")
         if text.startswith('"'):
@@ -286,7 +285,7 @@ def _metadata(metadata: Metadata | None) -> bytes:
 
 def _tables(text: str) -> bytes:
     """``StackFrameIndexProto`` of the module's tables."""
-    out, section = Writer(), ""
+    out, section = WireWriter(), ""
     for line in text.splitlines():
         _, _, value = line.strip().partition(" ")
         if not value:
@@ -295,7 +294,7 @@ def _tables(text: str) -> bytes:
         if value.startswith('"'):
             out.message(1 if section == "FileNames" else 2, unescaped(value[1:-1]))
             continue
-        part = Writer()
+        part = WireWriter()
         for name, number in re.findall(r"(\w+)=(\d+)", value):
             if section == "FileLocations":
                 part.integer(LOCATION[name], int(number))

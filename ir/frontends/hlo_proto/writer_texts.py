@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from ...hlo.lexer import Cursor
 from ...hlo.shape_text import parse_shape
 from ...hlo.text.literals import parse_literal
-from .encode import Writer, write_literal, write_shape
+from .encode import WireWriter, write_literal, write_shape
 from .schema import (
     ALIASING,
     BACKEND_CONFIG,
@@ -69,28 +69,28 @@ def _numbers(text: str | None) -> list[int]:
     return [int(n) for n in (text or "").split(",") if n.strip()]
 
 
-def write_texts(out: Writer, attrs: Mapping[str, str]) -> None:
+def write_texts(out: WireWriter, attrs: Mapping[str, str]) -> None:
     """Every attribute that has a place in the proto; ``attrs`` gives them as text."""
     for name, text in attrs.items():
         if (write := _WRITERS.get(name)) is not None:
             write(out, text)
     if ragged := {k: v for k, v in attrs.items() if k in ("lhs_ragged_dims", "rhs_group_dims")}:
-        part = Writer()
+        part = WireWriter()
         part.integers(2, _numbers(ragged.get("lhs_ragged_dims", "").strip("{}")))
         part.integers(3, _numbers(ragged.get("rhs_group_dims", "").strip("{}")))
         out.message(RAGGED, part.data)
 
 
-def _precision(out: Writer, text: str) -> None:
-    part = Writer()
+def _precision(out: WireWriter, text: str) -> None:
+    part = WireWriter()
     words = {word: number for number, word in PRECISIONS.items()}
     part.integers(1, [words.get(w.strip(), 0) for w in text.strip("{}").split(",")])
     out.message(PRECISION, part.data)
 
 
-def _replica_groups(out: Writer, text: str) -> None:
+def _replica_groups(out: WireWriter, text: str) -> None:
     if iota := _IOTA.fullmatch(text):
-        part = Writer()
+        part = WireWriter()
         part.integer(1, int(iota.group(1)))
         part.integer(2, int(iota.group(2)))
         part.integers(3, _numbers(iota.group(3)))
@@ -101,25 +101,25 @@ def _replica_groups(out: Writer, text: str) -> None:
         out.message(MESH_GROUPS, _mesh(mesh.group(1), mesh.group(2)))
     else:
         for group in _INTS.findall(text[1:-1]):
-            part = Writer()
+            part = WireWriter()
             part.integers(1, _numbers(group))
             out.message(REPLICA_GROUPS, part.data)
 
 
 def _mesh(axes: str, used: str) -> bytes:
-    mesh, out, names = Writer(), Writer(), []
+    mesh, out, names = WireWriter(), WireWriter(), []
     for name, size, _, _ in _AXIS.findall(axes):
-        axis = Writer()
+        axis = WireWriter()
         axis.text(1, name)
         axis.integer(2, int(size))
         mesh.message(1, axis.data)
         names.append(name)
     out.message(1, mesh.data)
     for name, _, before, size in _AXIS.findall(used):
-        axis = Writer()
+        axis = WireWriter()
         axis.integer(1, names.index(name))
         if size:
-            cut = Writer()
+            cut = WireWriter()
             cut.integer(1, int(before))
             cut.integer(2, int(size))
             axis.message(2, cut.data)
@@ -127,15 +127,15 @@ def _mesh(axes: str, used: str) -> bytes:
     return bytes(out.data)
 
 
-def _pairs(out: Writer, text: str) -> None:
+def _pairs(out: WireWriter, text: str) -> None:
     for pair in _INTS.findall(text[1:-1]):
-        part = Writer()
+        part = WireWriter()
         for field, value in enumerate(_numbers(pair), 1):
             part.integer(field, value)
         out.message(SOURCE_TARGETS, part.data)
 
 
-def _constraints(out: Writer, text: str) -> None:
+def _constraints(out: WireWriter, text: str) -> None:
     out.integer(CONSTRAINED, 1)
     cursor = Cursor(text, "operand_layout_constraints")
     cursor.expect("{", "first")
@@ -144,34 +144,34 @@ def _constraints(out: Writer, text: str) -> None:
         cursor.take(",")
 
 
-def _operand_aliases(out: Writer, text: str) -> None:
+def _operand_aliases(out: WireWriter, text: str) -> None:
     for index, operand, inner, _ in _ALIAS.findall(text):
-        part = Writer()
+        part = WireWriter()
         part.integers(1, _numbers(index))
         part.integer(2, int(operand))
         part.integers(3, _numbers(inner))
         out.message(ALIASING, part.data)
 
 
-def _literal(out: Writer, text: str) -> None:
+def _literal(out: WireWriter, text: str) -> None:
     cursor = Cursor(text, "literal")
     shape = parse_shape(cursor, {})
     value = parse_literal(Cursor(f"({cursor.text[cursor.pos :]})", "literal"), shape)
     out.message(LITERAL, write_literal(value, shape))
 
 
-def _replication(out: Writer, text: str) -> None:
-    part = Writer()
+def _replication(out: WireWriter, text: str) -> None:
+    part = WireWriter()
     part.integers(1, [int(w.strip() == "true") for w in text.strip("{}").split(",") if w.strip()])
     out.message(REPLICATION, part.data)
 
 
 def frontend_attributes(text: str) -> bytes:
     """``FrontendAttributes`` of ``{key="value",..}``."""
-    out, cursor = Writer(), Cursor(text, "frontend_attributes")
+    out, cursor = WireWriter(), Cursor(text, "frontend_attributes")
     cursor.expect("{", "first")
     while (key := cursor.match(_KEY)) is not None:
-        part = Writer()
+        part = WireWriter()
         part.text(1, key.group(1))
         part.raw(2, _bytes(cursor.raw_value()))
         out.message(1, part.data)
@@ -181,9 +181,9 @@ def frontend_attributes(text: str) -> bytes:
 
 def aliases(text: str) -> bytes:
     """``HloInputOutputAliasProto`` of ``{ {0}: (1, {}, may-alias) }``."""
-    out = Writer()
+    out = WireWriter()
     for index, parameter, inner, kind in _ALIAS.findall(text):
-        part = Writer()
+        part = WireWriter()
         part.integers(1, _numbers(index))
         part.integer(2, int(parameter))
         part.integers(3, _numbers(inner))
@@ -194,16 +194,16 @@ def aliases(text: str) -> bytes:
 
 def donors(text: str) -> bytes:
     """``HloBufferDonorProto`` of ``{ (0, {}) }``."""
-    out = Writer()
+    out = WireWriter()
     for parameter, inner in _DONOR.findall(text):
-        part = Writer()
+        part = WireWriter()
         part.integer(1, int(parameter))
         part.integers(2, _numbers(inner))
         out.message(1, part.data)
     return bytes(out.data)
 
 
-_WRITERS: Mapping[str, Callable[[Writer, str], None]] = {
+_WRITERS: Mapping[str, Callable[[WireWriter, str], None]] = {
     "operand_precision": _precision,
     "replica_groups": _replica_groups,
     "source_target_pairs": _pairs,

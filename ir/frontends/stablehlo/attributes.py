@@ -256,10 +256,16 @@ class Attributes:
                 why = "each part must have its two letters and the spatial numbers, each once"
                 tokens.fail_at(place, "dimension numbers of a convolution are not readable", why)
         return ConvLabels(
-            lhs.index("b"), lhs.index("f"), tuple(lhs.index(i) for i in spatial),
-            rhs.index("i"), rhs.index("o"), tuple(rhs.index(i) for i in spatial),
-            out.index("b"), out.index("f"), tuple(out.index(i) for i in spatial),
-        )  # fmt: skip
+            lhs.index("b"),
+            lhs.index("f"),
+            tuple(lhs.index(i) for i in spatial),
+            rhs.index("i"),
+            rhs.index("o"),
+            tuple(rhs.index(i) for i in spatial),
+            out.index("b"),
+            out.index("f"),
+            tuple(out.index(i) for i in spatial),
+        )
 
     def _raw_labels(self) -> ConvLabels:
         """``input_batch_dimension = 0, .., output_spatial_dimensions = [1, 2]``"""

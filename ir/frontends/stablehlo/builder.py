@@ -20,16 +20,28 @@ MAX_KNOWN = 1024  # elements of a value that is evaluated while reading
 MAX_STEPS = 100_000  # instructions of one computation that are
 CHEAP = 64  # elements of a constant that is written again rather than handed on
 
-_FOLDABLE = frozenset({
-    "constant", "iota", "broadcast", "reshape", "transpose", "convert", "concatenate", "slice",
-    "compare", "reverse", "pad", "bitcast-convert",
-})  # fmt: skip
+_FOLDABLE = frozenset(
+    {
+        "constant",
+        "iota",
+        "broadcast",
+        "reshape",
+        "transpose",
+        "convert",
+        "concatenate",
+        "slice",
+        "compare",
+        "reverse",
+        "pad",
+        "bitcast-convert",
+    }
+)
 _PLUMBING = frozenset({"parameter", "tuple", "get-tuple-element"})
 _STRANGE = re.compile(r"[^\w.\-]", re.ASCII)
 _RESERVED = frozenset({"ROOT", "ENTRY", "HloModule"})
 
 
-class Builder:
+class GraphBuilder:
     """One computation. ``values`` are the values of the text by their names there."""
 
     def __init__(self, name: str) -> None:
@@ -82,6 +94,7 @@ class Builder:
         return self.add("tuple", TupleShape(tuple(v.shape for v in values)), values)
 
     def finish(self, results: Sequence[Instruction]) -> Computation:
+        """Return the computation with these results; several become a tuple."""
         root = self.pack(results)
         return Computation(self.name, tuple(self.parameters), tuple(self.instructions), root)
 
@@ -126,7 +139,7 @@ class Builder:
                 return None
 
     def _called(self, computation: Computation, operands: list[Any]) -> Any:
-        """What a computation of plain arithmetic gives, as long as the allowance lasts."""
+        """Evaluate a computation of plain arithmetic; None once the allowance is used up."""
         self._steps -= _weight(computation, {})
         if self._steps < 0:
             return None
@@ -148,7 +161,7 @@ class Builder:
 
 
 def is_cheap(value: Instruction) -> bool:
-    """Whether a value is rather made again than handed into a loop or a branch."""
+    """True if a value is cheaper to compute again inside a loop or branch than to pass in."""
     match value:
         case Instruction(opcode="constant", shape=Shape() as shape):
             return shape.size <= CHEAP
@@ -188,7 +201,7 @@ def _is_foldable(i: Instruction) -> bool:
 
 
 def _weight(computation: Computation, known: dict[Computation, int]) -> int:
-    """How many instructions run; beyond any allowance where one is not plain arithmetic."""
+    """Count the instructions that run; over ``MAX_STEPS`` if one is not plain arithmetic."""
     if computation not in known:
         known[computation] = MAX_STEPS + 1  # until it is counted
         total = 0

@@ -28,13 +28,13 @@ from .ops_plain import (
 )
 from .syntax import Dense
 from .terms import Term
-from .to_hlo import Handler, Results, Site
+from .to_hlo import Handler, OpSite, Results
 
 
 def formula(function: Callable[..., Term], arity: int = 1) -> Handler:
     """The operation that a formula of floats means."""
 
-    def handler(site: Site) -> Results:
+    def handler(site: OpSite) -> Results:
         operands(site, arity)
         shape = array_of(site, 0)
         if not shape.dtype.is_float:
@@ -46,7 +46,7 @@ def formula(function: Callable[..., Term], arity: int = 1) -> Handler:
     return handler
 
 
-def square(site: Site) -> Results:
+def square(site: OpSite) -> Results:
     """Of a complex number (x - y)(x + y) + 2xyi, whose real part is 0 on the diagonals."""
     value = operands(site, 1)[0]
     if array_of(site, 0).dtype.kind != "complex":
@@ -57,7 +57,7 @@ def square(site: Site) -> Results:
     return site.infer("complex", [real.value, (x * y * 2).value])
 
 
-def conj(site: Site) -> Results:
+def conj(site: OpSite) -> Results:
     """Of a real array the array itself."""
     value = operands(site, 1)[0]
     if array_of(site, 0).dtype.kind != "complex":
@@ -66,7 +66,7 @@ def conj(site: Site) -> Results:
     return site.infer("complex", [real, site.infer("negate", [imag])])
 
 
-def is_inf(site: Site) -> Results:
+def is_inf(site: OpSite) -> Results:
     """Also with a sign: ``is_pos_inf``, ``is_neg_inf``."""
     x = Term(site, operands(site, 1)[0])
     if not array_of(site, 0).dtype.is_float:
@@ -80,7 +80,7 @@ def is_inf(site: Site) -> Results:
             return x.do("abs").equals(inf).value
 
 
-def next_after(site: Site) -> Results:
+def next_after(site: OpSite) -> Results:
     """The neighbour of x towards y, by its bits: one up away from zero, one down towards it.
 
     From zero it is the smallest number of y's sign; equal numbers give y, NaN gives NaN.
@@ -101,7 +101,7 @@ def next_after(site: Site) -> Results:
     return (x.differs(x) | y.differs(y)).select(x + y, value).value
 
 
-def top_k(site: Site) -> Results:
+def top_k(site: OpSite) -> Results:
     """The largest of the last dimension and their places."""
     array = array_of(site, 0)
     k = site.integer("k")
@@ -116,7 +116,7 @@ def top_k(site: Site) -> Results:
     return [values, places]
 
 
-def constant_like(site: Site) -> Results:
+def constant_like(site: OpSite) -> Results:
     """A number for every element of the operand."""
     like, value = array_of(site, 0), site.attr("value")
     if isinstance(value, Dense):
@@ -126,7 +126,7 @@ def constant_like(site: Site) -> Results:
     return scalar(site, value, Shape(site.element().dtype, like.dims, None, like.dynamic))
 
 
-def _together(site: Site, arrays: Sequence[Instruction]) -> list[Instruction]:
+def _together(site: OpSite, arrays: Sequence[Instruction]) -> list[Instruction]:
     """Arrays broadcast to one shape: as NumPy does, or along ``broadcast_dimensions``."""
     shapes = [a.array for a in arrays]
     rank = max(s.rank for s in shapes)
@@ -155,7 +155,7 @@ def _together(site: Site, arrays: Sequence[Instruction]) -> list[Instruction]:
 def broadcasting(inner: Handler) -> Handler:
     """The operation ``broadcast_x``: its operands get one shape, then ``x``."""
 
-    def handler(site: Site) -> Results:
+    def handler(site: OpSite) -> Results:
         for n in range(len(site.operands)):
             array_of(site, n)
         site.operands = _together(site, site.operands)
@@ -165,13 +165,13 @@ def broadcasting(inner: Handler) -> Handler:
 
 
 def _binary(opcode: str) -> Handler:
-    def handler(site: Site) -> Results:
+    def handler(site: OpSite) -> Results:
         return site.infer(opcode, operands(site, 2))
 
     return handler
 
 
-def scan(site: Site) -> Results:
+def scan(site: OpSite) -> Results:
     """Outputs for every step along one dimension, and what is carried to the end."""
     sizes, results = site.ints("operandSegmentSizes"), site.ints("resultSegmentSizes")
     if len(sizes) != 2 or sum(sizes) != len(site.operands) or len(results) != 2:
@@ -202,10 +202,23 @@ _FORMULAS: dict[str, Handler] = {
     "polygamma": formula(special.polygamma, 2),
 }
 
-_ARITHMETIC = (
-    "add", "atan2", "divide", "maximum", "minimum", "multiply", "power", "remainder", "shift_left",
-    "shift_right_arithmetic", "shift_right_logical", "subtract", "and", "or", "xor",
-)  # fmt: skip
+_ARITHMETIC = [
+    "add",
+    "atan2",
+    "divide",
+    "maximum",
+    "minimum",
+    "multiply",
+    "power",
+    "remainder",
+    "shift_left",
+    "shift_right_arithmetic",
+    "shift_right_logical",
+    "subtract",
+    "and",
+    "or",
+    "xor",
+]
 
 TABLE: Mapping[str, Handler] = {
     **dict.fromkeys(named("chlo"), elementwise),

@@ -113,7 +113,7 @@ def _numbers(text: str, kind: Shape) -> Array:
 
 
 def _fits(skeleton: str, dims: tuple[int, ...]) -> bool:
-    """Whether brackets and commas are those of an array of these dims."""
+    """True if the brackets and commas are those of an array of these dimensions."""
     if 0 in dims and not skeleton:
         return True
     expected = "x"

@@ -1,4 +1,4 @@
-"""What a text says of the whole module: devices, layouts, arguments that results may overwrite."""
+"""Attributes of the whole module: devices, layouts, arguments that results may overwrite."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 from ...hlo.layouts import HEADER
 from ...hlo.layouts import header as layout_header
 from ...hlo.nodes import AnyShape, Computation, Raw, Shape, TupleShape
-from .syntax import Dense, Function, Module
+from .syntax import Dense, MlirFunction, MlirModule
 
 DEVICES = {"mhlo.num_replicas": "replica_count", "mhlo.num_partitions": "num_partitions"}
 WHOLE = "mhlo.xla_entry_computation_"
 
 
-def header(module: Module, entry: Function, computation: Computation) -> Mapping[str, Any]:
+def header(module: MlirModule, entry: MlirFunction, computation: Computation) -> Mapping[str, Any]:
     """The attributes of the HLO module's header."""
     found: dict[str, Any] = {}
     if (layouts := _layouts(module, entry, computation)) is not None:
@@ -28,7 +28,7 @@ def header(module: Module, entry: Function, computation: Computation) -> Mapping
     return MappingProxyType({**found, **_shared(entry)})
 
 
-def _shared(entry: Function) -> dict[str, Any]:
+def _shared(entry: MlirFunction) -> dict[str, Any]:
     """Arguments whose memory results may take."""
     aliases: list[str] = []
     donors: list[str] = []
@@ -44,7 +44,7 @@ def _shared(entry: Function) -> dict[str, Any]:
     return {name: Raw("{ " + ", ".join(items) + " }") for name, items in rows.items() if items}
 
 
-def _layouts(module: Module, entry: Function, computation: Computation) -> Raw | None:
+def _layouts(module: MlirModule, entry: MlirFunction, computation: Computation) -> Raw | None:
     """``entry_computation_layout`` where anything lies otherwise than row-major."""
     params = [p.shape for p in computation.parameters]
     root = computation.root.shape

@@ -34,7 +34,7 @@ _INTEGER = re.compile(r"-?\d+|0x[0-9A-Fa-f]+")
 
 
 class Tokens:
-    """The tokens of a text and where the reader stands among them."""
+    """The tokens of a text, and the position of the reader among them."""
 
     __slots__ = ("at", "depth", "source", "starts", "text", "tokens")
 
@@ -82,7 +82,7 @@ class Tokens:
 
     @property
     def place(self) -> int:
-        """Where the token here starts, in characters."""
+        """Return where the token here starts, in characters."""
         return self.starts[self.at]
 
     def where(self, place: int) -> str:
@@ -91,6 +91,7 @@ class Tokens:
         return f"{self.source}:{line}:{place - self.text.rfind(chr(10), 0, place)}"
 
     def fail_at(self, place: int, what: str, why: str = "", hint: str = "") -> NoReturn:
+        """Raise a ``ParseError`` about a position in the text."""
         raise ParseError(what, why, self.where(place), hint)
 
     def refuse_at(self, place: int, what: str, why: str = "", hint: str = "") -> NoReturn:
@@ -102,6 +103,7 @@ class Tokens:
         self.fail_at(self.place, what, why or f"found {self.found()}", hint)
 
     def found(self) -> str:
+        """Return the token here as a message quotes it."""
         token = self.next
         return f"`{token[:40]}`" if token else "the end of the text"
 
@@ -121,6 +123,7 @@ class Tokens:
         return True
 
     def expect(self, token: str, where: str) -> None:
+        """Go past ``token``; a ``ParseError`` if another is here."""
         if not self.take(token):
             self.fail(f"expected `{token}` {where}")
 
@@ -142,6 +145,7 @@ class Tokens:
             self.fail(f"{what} is nested too deep", f"over {MAX_DEPTH} levels")
 
     def leave(self) -> None:
+        """Take back one level of nesting."""
         self.depth -= 1
 
     def balanced(self, what: str) -> str:
@@ -169,7 +173,10 @@ def _decimal(token: str) -> int | None:
 
 
 def unquoted(token: str) -> str:
-    """What a quoted token says, its escapes (``\\n``, ``\\"``, two hex digits) resolved."""
+    """Return the text of a quoted token.
+
+    Its escapes (``\\n``, ``\\"``, two hex digits) are resolved.
+    """
     inside = token[1:-1]
     if "\\" not in inside:
         return inside

@@ -1,4 +1,4 @@
-"""What each operation becomes: one table over the dialects."""
+"""The handlers of all operations: one table over the dialects."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ...elementwise import named
 from . import chlo, ops_bits, ops_calls, ops_dynamic, ops_linear, ops_older, ops_plain, ops_regions
-from .to_hlo import Handler, Results, Site
+from .to_hlo import Handler, OpSite, Results
 
 _BOTH: dict[str, Handler] = {
     **ops_plain.TABLE,
@@ -26,7 +26,7 @@ _MHLO_ONLY: dict[str, Handler] = {
 
 
 def _refused(why: str, hint: str) -> Handler:
-    def handler(site: Site) -> Results:
+    def handler(site: OpSite) -> Results:
         site.refuse(why, hint)
 
     return handler
@@ -66,10 +66,12 @@ TABLE: Mapping[str, Handler] = {
     "sdy.named_computation": ops_regions.manual_computation,
     **dict.fromkeys(
         (
-            "sdy.sharding_constraint", "sdy.reshard", "sdy.data_flow_edge",
+            "sdy.sharding_constraint",
+            "sdy.reshard",
+            "sdy.data_flow_edge",
             "sdy.propagation_barrier",
         ),
         ops_plain.identity,
     ),
-}  # fmt: skip
+}
 """By the operation's full name."""

@@ -10,10 +10,10 @@ from ...hlo.shape_text import UNKNOWN, show_shape
 from .ops_plain import array_of, operands
 from .ops_regions import applied
 from .terms import Term
-from .to_hlo import Handler, Results, Site
+from .to_hlo import Handler, OpSite, Results
 
 
-def bitcast_convert(site: Site) -> Results:
+def bitcast_convert(site: OpSite) -> Results:
     """The bits of each element; where widths differ, a last dimension holds the narrow ones."""
     old, new = array_of(site, 0), site.element()
     bits = {old.dtype.bits if old.dtype != pred else 1, new.dtype.bits if new.dtype != pred else 1}
@@ -30,13 +30,13 @@ def bitcast_convert(site: Site) -> Results:
     return site.add("bitcast-convert", new, operands(site, 1))
 
 
-def _word(site: Site, bits: int) -> Shape:
+def _word(site: OpSite, bits: int) -> Shape:
     if f"u{bits}" not in BY_NAME or bits < 8:
         site.refuse(f"single bits cannot make a value of {bits} bits")
     return Shape(BY_NAME[f"u{bits}"])
 
 
-def _joined(site: Site, bits: int) -> Results:
+def _joined(site: OpSite, bits: int) -> Results:
     """``pred[.., n]``, the lowest bit first, as one value of n bits."""
     old, word = array_of(site, 0), _word(site, bits)
     if old.dims[-1:] != (bits,):
@@ -50,7 +50,7 @@ def _joined(site: Site, bits: int) -> Results:
     return Term(site, whole).to(site.element(), "bitcast-convert").value
 
 
-def _parted(site: Site, bits: int) -> Results:
+def _parted(site: OpSite, bits: int) -> Results:
     """A value of n bits as ``pred[.., n]``, the lowest bit first."""
     word = _word(site, bits)
     value = Term(site, operands(site, 1)[0]).to(word, "bitcast-convert")

@@ -13,7 +13,7 @@ from ...hlo.analysis.custom_calls import MARKS
 from ...hlo.nodes import Raw, Shape, TupleShape
 from ...hlo.shape_text import show_shape
 from .syntax import Dictionary
-from .to_hlo import Handler, Results, Site
+from .to_hlo import Handler, OpSite, Results
 
 VERSIONS = {
     2: "API_VERSION_STATUS_RETURNING",
@@ -22,7 +22,8 @@ VERSIONS = {
 }
 
 
-def custom_call(site: Site) -> Results:
+def custom_call(site: OpSite) -> Results:
+    """Drop a marker, read an operation in disguise, or make a ``custom-call``."""
     target = site.attr("call_target_name")
     if not isinstance(target, str):
         site.fail("attribute `call_target_name` is not a name")
@@ -35,7 +36,7 @@ def custom_call(site: Site) -> Results:
     return foreign(site, str(target))
 
 
-def marked(site: Site, target: str) -> Results:
+def marked(site: OpSite, target: str) -> Results:
     """The operands themselves; their shapes must be the results'."""
     for n, value in enumerate(site.operands[: len(site.op.result_types)]):
         if site.declared(n) != value.shape:
@@ -44,7 +45,7 @@ def marked(site: Site, target: str) -> Results:
     return list(site.operands[: len(site.op.result_types)])
 
 
-def assertion(site: Site) -> Results:
+def assertion(site: OpSite) -> Results:
     """A claim about sizes: true, or the sizes of this text do not fit it."""
     known = site.builder.known(site.operands[0]) if site.operands else None
     if known is None:
@@ -55,7 +56,7 @@ def assertion(site: Site) -> Results:
     return []
 
 
-def disguised(site: Site, name: str) -> Results:
+def disguised(site: OpSite, name: str) -> Results:
     """An operation as a call, ``@mhlo.erf(..) {mhlo.attributes = {..}}``."""
     attrs: dict[str, Any] = {}
     for key, value in site.op.attrs.items():
@@ -68,10 +69,10 @@ def disguised(site: Site, name: str) -> Results:
             site.fail(f"there is no function `{called}`")
         regions = (*regions, function.body)
     inner = replace(op, name=name, attrs=attrs, regions=regions)
-    return site.low.table[name](Site(site.low, site.builder, inner))
+    return site.low.table[name](OpSite(site.low, site.builder, inner))
 
 
-def foreign(site: Site, target: str) -> Results:
+def foreign(site: OpSite, target: str) -> Results:
     """A call of something outside: HLO keeps it, whoever runs it must know the target."""
     attrs: dict[str, Any] = {"custom_call_target": target.replace('"', "_")}
     if layouts := _layouts(site, "operand_layouts", [o.shape for o in site.operands]):
@@ -96,7 +97,7 @@ def foreign(site: Site, target: str) -> Results:
     return site.results(site.add("custom-call", shape, site.operands, **attrs))
 
 
-def _called(site: Site, name: Any) -> Any:
+def _called(site: OpSite, name: Any) -> Any:
     function = site.low.module.functions.get(name) if isinstance(name, str) else None
     if function is None:
         site.fail(f"there is no function `{name}`")
@@ -108,7 +109,7 @@ def _called(site: Site, name: Any) -> Any:
     return site.low.function(function, shapes, site.op.place)
 
 
-def _layouts(site: Site, name: str, shapes: list[Any]) -> list[Any]:
+def _layouts(site: OpSite, name: str, shapes: list[Any]) -> list[Any]:
     """The shapes with the layouts of a list of literals, minor to major; none if none is given."""
     rows = site.op.attrs.get(name)
     if not isinstance(rows, tuple) or len(rows) != len(shapes):
@@ -122,7 +123,7 @@ def _layouts(site: Site, name: str, shapes: list[Any]) -> list[Any]:
     return found
 
 
-def _config(site: Site) -> str:
+def _config(site: OpSite) -> str:
     """``backend_config`` as HLO text has it: a string in quotes, or a dictionary."""
     attrs = site.op.attrs
     value = attrs.get("mhlo.backend_config", attrs.get("backend_config"))

@@ -10,10 +10,10 @@ from ...hlo.nodes import Instruction, PadDim, Shape, SliceDim
 from ...hlo.shape_text import UNKNOWN, too_large
 from .ops_linear import convolve, gather_of
 from .ops_plain import broadcast_to, operands
-from .to_hlo import Handler, Results, Site, is_settled
+from .to_hlo import Handler, OpSite, Results, is_settled
 
 
-def shape_of(site: Site, n: int) -> Shape:
+def shape_of(site: OpSite, n: int) -> Shape:
     """The shape that operand ``n`` lists, in the result's element type.
 
     A result whose type is complete has that shape, whatever the operand turns out to be.
@@ -32,7 +32,7 @@ def shape_of(site: Site, n: int) -> Shape:
     return Shape(like.dtype, dims)
 
 
-def live_sizes(site: Site, n: int) -> list[Instruction]:
+def live_sizes(site: OpSite, n: int) -> list[Instruction]:
     """The sizes that operand ``n`` lists, if they are known at run time only, within bounds."""
     like, given = site.element(), site.operands[n]
     if not is_settled(like) or not like.dynamic or site.builder.known(given) is not None:
@@ -46,7 +46,7 @@ def live_sizes(site: Site, n: int) -> list[Instruction]:
     return found
 
 
-def resized(site: Site, value: Instruction, sizes: Sequence[Instruction]) -> Instruction:
+def resized(site: OpSite, value: Instruction, sizes: Sequence[Instruction]) -> Instruction:
     """``value``, which is as large as the bounds, with the live sizes that its type asks for."""
     like = site.element()
     for d, size in enumerate(sizes):
@@ -58,13 +58,15 @@ def resized(site: Site, value: Instruction, sizes: Sequence[Instruction]) -> Ins
     return value
 
 
-def dynamic_reshape(site: Site) -> Results:
+def dynamic_reshape(site: OpSite) -> Results:
+    """Make a ``reshape``, or a ``dynamic-reshape`` where sizes are known at run time only."""
     if sizes := live_sizes(site, 1):
         return site.add("dynamic-reshape", site.element(), (*operands(site, 2)[:1], *sizes))
     return site.add("reshape", shape_of(site, 1), operands(site, 2)[:1])
 
 
-def dynamic_broadcast_in_dim(site: Site) -> Results:
+def dynamic_broadcast_in_dim(site: OpSite) -> Results:
+    """Broadcast to the bounds, then set the sizes that are known at run time only."""
     value = operands(site, 2)[0]
     if sizes := live_sizes(site, 1):
         bound = replace(site.element(), dynamic=())
@@ -73,7 +75,8 @@ def dynamic_broadcast_in_dim(site: Site) -> Results:
     return broadcast_to(site, value, shape_of(site, 1), site.ints("broadcast_dimensions"))
 
 
-def dynamic_iota(site: Site) -> Results:
+def dynamic_iota(site: OpSite) -> Results:
+    """Make an ``iota`` of the bounds, then set the sizes that are known at run time only."""
     operands(site, 1)
     if sizes := live_sizes(site, 0):
         bound, d = replace(site.element(), dynamic=()), site.integer("iota_dimension")
@@ -81,7 +84,7 @@ def dynamic_iota(site: Site) -> Results:
     return site.add("iota", shape_of(site, 0), iota_dimension=site.integer("iota_dimension"))
 
 
-def _columns(site: Site, first: int, what: str) -> Sequence[tuple[int, ...]]:
+def _columns(site: OpSite, first: int, what: str) -> Sequence[tuple[int, ...]]:
     """The lists that the operands from ``first`` on are known to hold, all of one length."""
     columns = [site.sizes(o, what) for o in site.operands[first:]]
     if len({len(c) for c in columns}) != 1:
@@ -89,23 +92,27 @@ def _columns(site: Site, first: int, what: str) -> Sequence[tuple[int, ...]]:
     return columns
 
 
-def dynamic_pad(site: Site) -> Results:
+def dynamic_pad(site: OpSite) -> Results:
+    """Make a ``pad`` whose padding is known from constants."""
     columns = _columns(site, 2, "its padding") if operands(site, 5) else ()
     rows = tuple(PadDim(*row) for row in zip(*columns, strict=True))
     return site.make("pad", site.operands[:2], padding=rows)
 
 
-def real_dynamic_slice(site: Site) -> Results:
+def real_dynamic_slice(site: OpSite) -> Results:
+    """Make a ``slice`` whose range is known from constants."""
     columns = _columns(site, 1, "its range") if operands(site, 4) else ()
     cuts = tuple(SliceDim(*row) for row in zip(*columns, strict=True))
     return site.make("slice", site.operands[:1], slice=cuts)
 
 
-def dynamic_gather(site: Site) -> Results:
+def dynamic_gather(site: OpSite) -> Results:
+    """Make a ``gather`` whose slice sizes are known from constants."""
     return gather_of(site, site.sizes(operands(site, 3)[2], "the size of its slices"))
 
 
-def dynamic_conv(site: Site) -> Results:
+def dynamic_conv(site: OpSite) -> Results:
+    """Make a ``convolution`` whose padding is known from constants."""
     return convolve(site, site.sizes(operands(site, 3)[2], "its padding"))
 
 

@@ -8,10 +8,10 @@ from typing import Any
 from ...hlo.nodes import ConvLabels, Raw, Shape, Window, WindowDim
 from .ops_plain import array_of, operands
 from .syntax import Dialect
-from .to_hlo import Handler, Results, Site
+from .to_hlo import Handler, OpSite, Results
 
 
-def precision(site: Site) -> dict[str, Any]:
+def precision(site: OpSite) -> dict[str, Any]:
     """``operand_precision`` where it is not the default."""
     config = site.op.attrs.get("precision_config", ())
     words = [v.fields.get("", "") if isinstance(v, Dialect) else v for v in config or ()]
@@ -20,7 +20,8 @@ def precision(site: Site) -> dict[str, Any]:
     return {"operand_precision": Raw("{" + ",".join(words).lower() + "}")}
 
 
-def dot_general(site: Site) -> Results:
+def dot_general(site: OpSite) -> Results:
+    """Make a ``dot``; older texts give its dimension numbers as attributes of the operation."""
     operands(site, 2)
     names = ("lhs_batching", "rhs_batching", "lhs_contracting", "rhs_contracting")
     fields = (
@@ -36,7 +37,7 @@ def dot_general(site: Site) -> Results:
     return site.make("dot", site.operands, **attrs, **precision(site))
 
 
-def dot(site: Site) -> Results:
+def dot(site: OpSite) -> Results:
     """The older form: the last dimension of the left, the first of the right."""
     operands(site, 2)
     last = array_of(site, 0).rank - 1
@@ -47,7 +48,7 @@ def dot(site: Site) -> Results:
 
 
 def window(
-    site: Site,
+    site: OpSite,
     sizes: tuple[int, ...],
     names: Mapping[str, str],
     padding: tuple[int, ...] | None = None,
@@ -90,12 +91,13 @@ WINDOW = {
 }
 
 
-def convolution(site: Site) -> Results:
+def convolution(site: OpSite) -> Results:
+    """Make a ``convolution`` with the padding of its attribute."""
     operands(site, 2)
     return convolve(site, None)
 
 
-def convolve(site: Site, padding: tuple[int, ...] | None) -> Results:
+def convolve(site: OpSite, padding: tuple[int, ...] | None) -> Results:
     """A convolution of the first two operands; the padding may be given apart."""
     labels, kernel = site.attr("dimension_numbers"), array_of(site, 1)
     if not isinstance(labels, ConvLabels) or kernel.rank != len(labels.rhs_spatial) + 2:
@@ -112,7 +114,8 @@ def convolve(site: Site, padding: tuple[int, ...] | None) -> Results:
     )
 
 
-def reduce_window(site: Site) -> Results:
+def reduce_window(site: OpSite) -> Results:
+    """Make a ``reduce-window`` of one or several arrays."""
     sizes = site.ints("window_dimensions")
     reducer = site.scalars(site.region(0), "window")
     value = site.make(
@@ -124,7 +127,8 @@ def reduce_window(site: Site) -> Results:
     return site.results(value)
 
 
-def select_and_scatter(site: Site) -> Results:
+def select_and_scatter(site: OpSite) -> Results:
+    """Make a ``select-and-scatter``; its window is 1 in each dimension by default."""
     operands(site, 3)
     rank = array_of(site, 0).rank
     sizes = site.ints("window_dimensions", (1,) * rank)
@@ -136,7 +140,7 @@ def select_and_scatter(site: Site) -> Results:
     )
 
 
-def _numbers(site: Site, attr: str, required: str, optional: str) -> dict[str, Any]:
+def _numbers(site: OpSite, attr: str, required: str, optional: str) -> dict[str, Any]:
     """Dimension numbers; lists that are only for batches are left out when empty."""
     fields = site.fields(attr)
     found: dict[str, Any] = {n: site.as_ints(fields.get(n, ()), n) for n in required.split()}
@@ -162,18 +166,21 @@ SCATTER = (
 )
 
 
-def gather(site: Site) -> Results:
+def gather(site: OpSite) -> Results:
+    """Make a ``gather`` with the slice sizes of its attribute."""
     return gather_of(site, site.ints("slice_sizes"))
 
 
-def gather_of(site: Site, sizes: tuple[int, ...]) -> Results:
+def gather_of(site: OpSite, sizes: tuple[int, ...]) -> Results:
+    """Make a ``gather`` of the first two operands with the given slice sizes."""
     attrs = _numbers(site, *GATHER)
     if site.flag("indices_are_sorted"):
         attrs["indices_are_sorted"] = True
     return site.make("gather", site.operands[:2], slice_sizes=sizes, **attrs)
 
 
-def scatter(site: Site) -> Results:
+def scatter(site: OpSite) -> Results:
+    """Make a ``scatter`` of one or several arrays."""
     attrs = _numbers(site, *SCATTER)
     for name in ("indices_are_sorted", "unique_indices"):
         if site.flag(name):
@@ -182,16 +189,19 @@ def scatter(site: Site) -> Results:
     return site.results(site.make("scatter", site.operands, **attrs, to_apply=combiner))
 
 
-def fft(site: Site) -> Results:
+def fft(site: OpSite) -> Results:
+    """Make an ``fft``."""
     kind, length = site.word("fft_type"), site.ints("fft_length")
     return site.make("fft", operands(site, 1), fft_type=kind, fft_length=length)
 
 
-def cholesky(site: Site) -> Results:
+def cholesky(site: OpSite) -> Results:
+    """Make a ``cholesky``."""
     return site.make("cholesky", operands(site, 1), lower=site.flag("lower"))
 
 
-def triangular_solve(site: Site) -> Results:
+def triangular_solve(site: OpSite) -> Results:
+    """Make a ``triangular-solve``."""
     attrs: dict[str, Any] = {n: site.flag(n) for n in ("left_side", "lower", "unit_diagonal")}
     attrs["transpose_a"] = site.word("transpose_a", "NO_TRANSPOSE")
     if attrs["transpose_a"] == "TRANSPOSE_INVALID":
@@ -202,7 +212,8 @@ def triangular_solve(site: Site) -> Results:
 ALGORITHMS = {"DEFAULT": "rng_default", "THREE_FRY": "rng_three_fry", "PHILOX": "rng_philox"}
 
 
-def rng_bit_generator(site: Site) -> Results:
+def rng_bit_generator(site: OpSite) -> Results:
+    """Make an ``rng-bit-generator``, whose results are the new state and the bits."""
     word = site.word("rng_algorithm")
     if word not in ALGORITHMS:
         site.fail(f"`{word}` is not an algorithm", f"known: {', '.join(ALGORITHMS)}")
@@ -210,7 +221,7 @@ def rng_bit_generator(site: Site) -> Results:
     return site.results(value)
 
 
-def rng(site: Site) -> Results:
+def rng(site: OpSite) -> Results:
     """Random numbers of a distribution; the third operand is the shape of the result."""
     low, high, size = operands(site, 3)
     word = site.word("rng_distribution")
@@ -225,7 +236,8 @@ def rng(site: Site) -> Results:
     return site.add("rng", shape, [low, high], distribution=f"rng_{word.lower()}")
 
 
-def batch_norm(site: Site) -> Results:
+def batch_norm(site: OpSite) -> Results:
+    """Make a batch normalization for training or inference, or its gradient."""
     opcode = site.op.name.partition(".")[2].replace("_", "-")
     epsilon = site.attr("epsilon")
     if not isinstance(epsilon, int | float):

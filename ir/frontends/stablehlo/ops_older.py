@@ -9,10 +9,10 @@ from ...hlo.nodes import Instruction, Shape
 from ...hlo.shape_text import show_shape
 from .ops_plain import array_of, operands, scalar
 from .ops_regions import applied
-from .to_hlo import Handler, Results, Site
+from .to_hlo import Handler, OpSite, Results
 
 
-def einsum(site: Site) -> Results:
+def einsum(site: OpSite) -> Results:
     """``ab,bc->ac``; letters that one side alone has, and the result lacks, are summed before."""
     sides, result = _config(site, 2)
     first, second = operands(site, 2)
@@ -31,14 +31,14 @@ def einsum(site: Site) -> Results:
     return _ordered(site, product, [*batch, *own], result)
 
 
-def unary_einsum(site: Site) -> Results:
+def unary_einsum(site: OpSite) -> Results:
     """``ab->b``: letters that the result lacks are summed."""
     sides, result = _config(site, 1)
     value, letters = _summed(site, operands(site, 1)[0], sides[0], result)
     return _ordered(site, value, list(letters), result)
 
 
-def _config(site: Site, count: int) -> tuple[list[str], str]:
+def _config(site: OpSite, count: int) -> tuple[list[str], str]:
     text = site.word("einsum_config").replace(" ", "")
     left, arrow, result = text.partition("->")
     sides = left.split(",")
@@ -54,7 +54,7 @@ def _config(site: Site, count: int) -> tuple[list[str], str]:
     return sides, result
 
 
-def _summed(site: Site, value: Instruction, letters: str, kept: str) -> tuple[Instruction, str]:
+def _summed(site: OpSite, value: Instruction, letters: str, kept: str) -> tuple[Instruction, str]:
     """Summed over the dimensions whose letters are not ``kept``; what is left of the letters."""
     gone = tuple(k for k, c in enumerate(letters) if c not in kept)
     if not gone:
@@ -66,14 +66,14 @@ def _summed(site: Site, value: Instruction, letters: str, kept: str) -> tuple[In
     return total, "".join(c for k, c in enumerate(letters) if k not in gone)
 
 
-def _ordered(site: Site, value: Instruction, have: Sequence[str], want: str) -> Instruction:
+def _ordered(site: OpSite, value: Instruction, have: Sequence[str], want: str) -> Instruction:
     order = tuple(have.index(c) for c in want)
     if order == tuple(range(len(order))):
         return value
     return site.infer("transpose", [value], dimensions=order)
 
 
-def torch_index_select(site: Site) -> Results:
+def torch_index_select(site: OpSite) -> Results:
     """Rows of one dimension by their numbers; leading ``batch_dims`` dimensions go together."""
     operands(site, 2)
     array, index = array_of(site, 0), array_of(site, 1)

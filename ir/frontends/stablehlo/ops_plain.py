@@ -13,15 +13,16 @@ from ...elementwise import named
 from ...hlo.nodes import Instruction, PadDim, Shape, SliceDim, TokenShape, TupleShape
 from ...hlo.shape_text import show_shape
 from .syntax import Dense
-from .to_hlo import Handler, Results, Site
+from .to_hlo import Handler, OpSite, Results
 
 
-def elementwise(site: Site) -> Results:
+def elementwise(site: OpSite) -> Results:
+    """Make the element-wise instruction of the same name."""
     opcode = site.op.name.partition(".")[2].replace("_", "-")
     return site.make(opcode, site.operands)
 
 
-def extreme(site: Site) -> Results:
+def extreme(site: OpSite) -> Results:
     """``maximum`` and ``minimum``; complex numbers compare by their real, then imaginary part."""
     shape = array_of(site, 0)
     if shape.dtype.kind != "complex":
@@ -34,14 +35,14 @@ def extreme(site: Site) -> Results:
     return site.infer("select", [first, *site.operands])
 
 
-def operands(site: Site, count: int) -> Sequence[Instruction]:
+def operands(site: OpSite, count: int) -> Sequence[Instruction]:
     """The operands, which must be ``count``."""
     if len(site.operands) != count:
         site.fail(f"it takes {count} operands and has {len(site.operands)}")
     return site.operands
 
 
-def array_of(site: Site, n: int) -> Shape:
+def array_of(site: OpSite, n: int) -> Shape:
     """The shape of operand ``n``, an array."""
     if n >= len(site.operands):
         site.fail(f"operand {n} is missing")
@@ -51,7 +52,7 @@ def array_of(site: Site, n: int) -> Shape:
     return shape
 
 
-def constant(site: Site) -> Results:
+def constant(site: OpSite) -> Results:
     """A literal; one number for many elements is a scalar, broadcast."""
     value = site.attr("value")
     if not isinstance(value, Dense):
@@ -63,7 +64,7 @@ def constant(site: Site) -> Results:
     return literal(site, value)
 
 
-def literal(site: Site, value: Dense) -> Instruction:
+def literal(site: OpSite, value: Dense) -> Instruction:
     """An instruction that gives a literal."""
     array = site.dense(value)
     found = site.constant(array)
@@ -73,13 +74,13 @@ def literal(site: Site, value: Dense) -> Instruction:
     return site.add("broadcast", value.type, [found], dimensions=())
 
 
-def scalar(site: Site, number: Any, like: Shape) -> Instruction:
+def scalar(site: OpSite, number: Any, like: Shape) -> Instruction:
     """A number in the element type of ``like``, for every element of it."""
     found = site.constant(np.asarray(number).astype(to_numpy(like.dtype)))
     return splat(site, found, like)
 
 
-def splat(site: Site, value: Instruction, like: Shape) -> Instruction:
+def splat(site: OpSite, value: Instruction, like: Shape) -> Instruction:
     """A scalar for every element of ``like``."""
     if not like.dims:
         return value
@@ -87,38 +88,44 @@ def splat(site: Site, value: Instruction, like: Shape) -> Instruction:
     return site.add("broadcast", wide, [value], dimensions=())
 
 
-def iota(site: Site) -> Results:
+def iota(site: OpSite) -> Results:
+    """Make an ``iota``."""
     return site.add("iota", site.array(), iota_dimension=site.integer("iota_dimension"))
 
 
-def convert(site: Site) -> Results:
+def convert(site: OpSite) -> Results:
+    """Make a ``convert`` to the declared element type."""
     operands(site, 1)
     return site.add("convert", like_operand(site), site.operands)
 
 
-def like_operand(site: Site) -> Shape:
+def like_operand(site: OpSite) -> Shape:
     """The declared element type with the operand's dimensions."""
     return replace(array_of(site, 0), dtype=site.element().dtype, layout=None)
 
 
-def reshape(site: Site) -> Results:
+def reshape(site: OpSite) -> Results:
+    """Make a ``reshape`` to the declared shape."""
     return site.add("reshape", site.array(), operands(site, 1))
 
 
-def transpose(site: Site) -> Results:
+def transpose(site: OpSite) -> Results:
+    """Make a ``transpose``."""
     return site.make("transpose", operands(site, 1), dimensions=site.ints("permutation"))
 
 
-def reverse(site: Site) -> Results:
+def reverse(site: OpSite) -> Results:
+    """Make a ``reverse``."""
     return site.make("reverse", operands(site, 1), dimensions=site.ints("dimensions"))
 
 
-def broadcast_in_dim(site: Site) -> Results:
+def broadcast_in_dim(site: OpSite) -> Results:
+    """Make a ``broadcast`` to the declared shape."""
     operands(site, 1)
     return broadcast_to(site, site.operands[0], site.array(), site.ints("broadcast_dimensions"))
 
 
-def broadcast_to(site: Site, value: Instruction, to: Shape, dims: Sequence[int]) -> Instruction:
+def broadcast_to(site: OpSite, value: Instruction, to: Shape, dims: Sequence[int]) -> Instruction:
     """HLO's broadcast of StableHLO's: dimensions in order, and none of one element stretched."""
     old = value.array
     if len(dims) != old.rank or len(set(dims)) != len(dims):
@@ -139,7 +146,7 @@ def broadcast_to(site: Site, value: Instruction, to: Shape, dims: Sequence[int])
     return site.add("broadcast", to, [value], dimensions=tuple(dims))
 
 
-def broadcast(site: Site) -> Results:
+def broadcast(site: OpSite) -> Results:
     """The older form: new dimensions in front."""
     old, sizes = array_of(site, 0), site.ints("broadcast_sizes")
     to = Shape(old.dtype, (*sizes, *old.dims))
@@ -147,14 +154,16 @@ def broadcast(site: Site) -> Results:
     return site.add("broadcast", to, operands(site, 1), dimensions=dims)
 
 
-def concatenate(site: Site) -> Results:
+def concatenate(site: OpSite) -> Results:
+    """Make a ``concatenate``; of one operand the operand itself."""
     dimension = site.integer("dimension")
     if len(site.operands) == 1:
         return site.operands[0]
     return site.make("concatenate", site.operands, dimensions=(dimension,))
 
 
-def slice_(site: Site) -> Results:
+def slice_(site: OpSite) -> Results:
+    """Make a ``slice``."""
     names = ("start_indices", "limit_indices", "strides")
     columns = [site.ints(n) for n in names]
     if len({len(c) for c in columns}) != 1:
@@ -163,16 +172,19 @@ def slice_(site: Site) -> Results:
     return site.make("slice", operands(site, 1), slice=cuts)
 
 
-def dynamic_slice(site: Site) -> Results:
+def dynamic_slice(site: OpSite) -> Results:
+    """Make a ``dynamic-slice``."""
     sizes = site.ints("slice_sizes")
     return site.make("dynamic-slice", site.operands, dynamic_slice_sizes=sizes)
 
 
-def dynamic_update_slice(site: Site) -> Results:
+def dynamic_update_slice(site: OpSite) -> Results:
+    """Make a ``dynamic-update-slice``."""
     return site.make("dynamic-update-slice", site.operands)
 
 
-def pad(site: Site) -> Results:
+def pad(site: OpSite) -> Results:
+    """Make a ``pad``."""
     names = ("edge_padding_low", "edge_padding_high", "interior_padding")
     columns = [site.ints(n) for n in names]
     if len({len(c) for c in columns}) != 1:
@@ -181,21 +193,23 @@ def pad(site: Site) -> Results:
     return site.make("pad", operands(site, 2), padding=rows)
 
 
-def select(site: Site) -> Results:
+def select(site: OpSite) -> Results:
+    """Make a ``select``; a scalar predicate is broadcast."""
     choice, *rest = operands(site, 3)
     if isinstance(choice.shape, Shape) and not choice.shape.dims:
         choice = splat(site, choice, array_of(site, 1))
     return site.make("select", [choice, *rest])
 
 
-def compare(site: Site) -> Results:
+def compare(site: OpSite) -> Results:
+    """Make a ``compare``, of floats in total order if the text says so."""
     attrs: dict[str, Any] = {"direction": site.word("comparison_direction")}
     if site.word("compare_type", "NOTYPE") == "TOTALORDER":
         attrs["type"] = "TOTALORDER"
     return site.infer("compare", operands(site, 2), **attrs)
 
 
-def complex_part(site: Site) -> Results:
+def complex_part(site: OpSite) -> Results:
     """``real`` and ``imag``; of a real array the array itself, and zeros."""
     old = array_of(site, 0)
     if old.dtype.kind == "complex":
@@ -203,11 +217,13 @@ def complex_part(site: Site) -> Results:
     return site.operands[0] if site.op.name.endswith("real") else scalar(site, 0, old)
 
 
-def complex_(site: Site) -> Results:
+def complex_(site: OpSite) -> Results:
+    """Make a ``complex`` of real and imaginary parts."""
     return site.infer("complex", operands(site, 2))
 
 
-def reduce_precision(site: Site) -> Results:
+def reduce_precision(site: OpSite) -> Results:
+    """Make a ``reduce-precision``."""
     return site.make(
         "reduce-precision",
         operands(site, 1),
@@ -216,15 +232,18 @@ def reduce_precision(site: Site) -> Results:
     )
 
 
-def tuple_(site: Site) -> Results:
+def tuple_(site: OpSite) -> Results:
+    """Make a ``tuple``."""
     return site.infer("tuple", site.operands)
 
 
-def get_tuple_element(site: Site) -> Results:
+def get_tuple_element(site: OpSite) -> Results:
+    """Make a ``get-tuple-element``."""
     return site.infer("get-tuple-element", operands(site, 1), index=site.integer("index"))
 
 
-def optimization_barrier(site: Site) -> Results:
+def optimization_barrier(site: OpSite) -> Results:
+    """Make an ``opt-barrier``; several operands go through it as a tuple."""
     if len(site.operands) == 1:
         return site.infer("opt-barrier", site.operands)
     shapes = tuple(o.shape for o in site.operands)
@@ -232,11 +251,13 @@ def optimization_barrier(site: Site) -> Results:
     return site.builder.unpack(site.infer("opt-barrier", [packed]), len(shapes))
 
 
-def after_all(site: Site) -> Results:
+def after_all(site: OpSite) -> Results:
+    """Make an ``after-all`` of tokens."""
     return site.add("after-all", TokenShape(), site.operands)
 
 
-def get_dimension_size(site: Site) -> Results:
+def get_dimension_size(site: OpSite) -> Results:
+    """Return the size of a dimension: a constant, unless it is dynamic."""
     shape, dimension = array_of(site, 0), site.integer("dimension")
     if not 0 <= dimension < shape.rank:
         site.fail(f"dimension {dimension} of {show_shape(shape)}")
@@ -245,7 +266,7 @@ def get_dimension_size(site: Site) -> Results:
     return site.constant(np.asarray(shape.dims[dimension], np.int32))
 
 
-def set_dimension_size(site: Site) -> Results:
+def set_dimension_size(site: OpSite) -> Results:
     """The size becomes a value; a dimension that had it already stays as it is."""
     shape, dimension = array_of(site, 0), site.integer("dimension")
     if not 0 <= dimension < shape.rank:
@@ -257,12 +278,13 @@ def set_dimension_size(site: Site) -> Results:
     return site.infer("set-dimension-size", site.operands, dimensions=(dimension,))
 
 
-def identity(site: Site) -> Results:
-    """What changes nothing here: casts between types that say more or less of the sizes."""
+def identity(site: OpSite) -> Results:
+    """Return the operands as they are: a cast between types that know more or less of the sizes."""
     return site.operands[0] if len(site.operands) == 1 else list(site.operands)
 
 
-def index_of_device(site: Site) -> Results:
+def index_of_device(site: OpSite) -> Results:
+    """Make a ``replica-id`` or ``partition-id``."""
     return site.add(site.op.name.partition(".")[2].replace("_", "-"), site.array())
 
 

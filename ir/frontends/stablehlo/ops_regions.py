@@ -11,12 +11,12 @@ from ...dtypes import DType, pred, u32
 from ...hlo.nodes import Computation, Instruction, Raw, Shape, TokenShape, TupleShape
 from ...hlo.shape_text import show_shape
 from .ops_plain import array_of, operands
-from .syntax import Dense, Dialect, Op, Region
-from .to_hlo import Handler, Results, Site, fits_type, is_open
+from .syntax import Dense, Dialect, MlirOp, MlirRegion
+from .to_hlo import Handler, OpSite, Results, fits_type, is_open
 from .types import show_type
 
 
-def while_(site: Site) -> Results:
+def while_(site: OpSite) -> Results:
     """The state is a tuple of the loop's values and of what its regions use from around it."""
     condition, body = site.region(0), site.region(1)
     taken, copied = site.captured(condition, body)
@@ -37,7 +37,7 @@ def while_(site: Site) -> Results:
     return site.builder.unpack(loop, len(state))[:count]
 
 
-def case(site: Site) -> Results:
+def case(site: OpSite) -> Results:
     """``if`` and ``case``: each branch takes what it uses from around it."""
     if not site.op.regions:
         site.fail("it has no branches")
@@ -64,7 +64,7 @@ def case(site: Site) -> Results:
     return site.builder.unpack(value, len(value.shape.elements))
 
 
-def reduce(site: Site) -> Results:
+def reduce(site: OpSite) -> Results:
     """With a region, or with the name of an operation of two scalars."""
     if "applies" in site.op.attrs:
         reducer = applied(site, site.word("applies"), array_of(site, 0).dtype)
@@ -74,20 +74,21 @@ def reduce(site: Site) -> Results:
     return site.results(value)
 
 
-def applied(site: Site, name: str, dtype: DType) -> Computation:
+def applied(site: OpSite, name: str, dtype: DType) -> Computation:
     """The reducer ``name(a, b)`` of scalars, made once."""
     kind = Shape(dtype)
     key = (name, kind)
     if key not in site.low.reducers:
-        result = Op(name, ("%a", "%b"), {}, (), None, (kind,), ("%c",), site.op.place)
-        end = Op("stablehlo.return", ("%c",), {}, (), None, (), (), site.op.place)
-        region = Region((("%a", kind), ("%b", kind)), (result, end), site.op.place)
+        result = MlirOp(name, ("%a", "%b"), {}, (), None, (kind,), ("%c",), site.op.place)
+        end = MlirOp("stablehlo.return", ("%c",), {}, (), None, (), (), site.op.place)
+        region = MlirRegion((("%a", kind), ("%b", kind)), (result, end), site.op.place)
         label = f"{name.partition('.')[2]}_{kind.dtype}"
         site.low.reducers[key] = site.scalars(region, label)
     return site.low.reducers[key]
 
 
-def sort(site: Site) -> Results:
+def sort(site: OpSite) -> Results:
+    """Make a ``sort`` of one or several arrays with the comparator of its region."""
     rank = array_of(site, 0).rank
     dimension = site.integer("dimension", -1)
     comparator = site.scalars(site.region(0), "compare")
@@ -101,18 +102,20 @@ def sort(site: Site) -> Results:
     return site.results(value)
 
 
-def map_(site: Site) -> Results:
+def map_(site: OpSite) -> Results:
+    """Make a ``map`` of its region over arrays."""
     body = site.scalars(site.region(0), "map")
     rank = array_of(site, 0).rank
     dims = site.ints("dimensions", tuple(range(rank)))
     return site.make("map", site.operands, dimensions=dims, to_apply=body)
 
 
-def call(site: Site) -> Results:
+def call(site: OpSite) -> Results:
+    """Make a ``call`` of a function of the module."""
     return call_function(site, site.attr("callee"), site.operands)
 
 
-def call_function(site: Site, name: Any, given: Sequence[Instruction]) -> Results:
+def call_function(site: OpSite, name: Any, given: Sequence[Instruction]) -> Results:
     """The results of a function of the module."""
     function = site.low.module.functions.get(name) if isinstance(name, str) else None
     if function is None:
@@ -129,12 +132,12 @@ def call_function(site: Site, name: Any, given: Sequence[Instruction]) -> Result
     return found if count == 1 else site.builder.unpack(found, count)
 
 
-def composite(site: Site) -> Results:
+def composite(site: OpSite) -> Results:
     """A composite means its decomposition."""
     return call_function(site, site.attr("decomposition"), site.operands)
 
 
-def groups(site: Site, name: str = "replica_groups") -> Raw:
+def groups(site: OpSite, name: str = "replica_groups") -> Raw:
     """``{{0,1},{2,3}}`` of a literal of rows; -1 fills a row that is shorter."""
     value = site.attr(name)
     if not isinstance(value, Dense) or not isinstance(value.type, Shape):
@@ -147,7 +150,7 @@ def groups(site: Site, name: str = "replica_groups") -> Raw:
     return Raw("{" + ",".join(shown) + "}")
 
 
-def channel(site: Site) -> dict[str, Any]:
+def channel(site: OpSite) -> dict[str, Any]:
     """``channel_id`` where there is one."""
     handle = site.op.attrs.get("channel_handle")
     if not isinstance(handle, Dialect):
@@ -159,7 +162,7 @@ def channel(site: Site) -> dict[str, Any]:
     return found
 
 
-def all_reduce(site: Site) -> Results:
+def all_reduce(site: OpSite) -> Results:
     """Also ``reduce_scatter``, ``collective_reduce`` and the older ``cross-replica-sum``."""
     name = site.op.name.partition(".")[2]
     attrs: dict[str, Any] = {"replica_groups": groups(site), **channel(site)}
@@ -173,13 +176,14 @@ def all_reduce(site: Site) -> Results:
     return site.results(site.make(opcode, site.operands, **attrs))
 
 
-def all_gather(site: Site) -> Results:
+def all_gather(site: OpSite) -> Results:
+    """Make an ``all-gather`` of each operand."""
     dimension = site.integer("all_gather_dim")
     attrs = {"replica_groups": groups(site), **channel(site), "dimensions": (dimension,)}
     return site.results(site.make("all-gather", site.operands, **attrs))
 
 
-def all_to_all(site: Site) -> Results:
+def all_to_all(site: OpSite) -> Results:
     """Over one device nothing moves; over several, pieces stay in the dimension they are cut."""
     split, joined = site.integer("split_dimension"), site.integer("concat_dimension")
     if site.integer("split_count") == 1:
@@ -190,19 +194,21 @@ def all_to_all(site: Site) -> Results:
     return site.results(site.make("all-to-all", site.operands, **attrs))
 
 
-def collective_permute(site: Site) -> Results:
+def collective_permute(site: OpSite) -> Results:
+    """Make a ``collective-permute``."""
     pairs = groups(site, "source_target_pairs")
     return site.make(
         "collective-permute", site.operands, source_target_pairs=pairs, **channel(site)
     )
 
 
-def collective_broadcast(site: Site) -> Results:
+def collective_broadcast(site: OpSite) -> Results:
+    """Make a ``collective-broadcast``."""
     attrs = {"replica_groups": groups(site), **channel(site)}
     return site.results(site.make("collective-broadcast", site.operands, **attrs))
 
 
-def infeed(site: Site) -> Results:
+def infeed(site: OpSite) -> Results:
     """``(data.., token)``, in HLO a pair of a tuple of data and the token."""
     shapes = tuple(site.settled(n) for n in range(len(site.op.result_types)))
     data = TupleShape(shapes[:-1])
@@ -211,19 +217,21 @@ def infeed(site: Site) -> Results:
     return [*site.builder.unpack(packed, len(data.elements)), token]
 
 
-def _data_and_token(site: Site) -> tuple[Instruction, Instruction]:
-    """What is sent, as one value, and the token that comes last."""
+def _data_and_token(site: OpSite) -> tuple[Instruction, Instruction]:
+    """Return the data to send, as one value, and the token, which comes last."""
     if not site.operands:
         site.fail("it has no token")
     return site.builder.pack(site.operands[:-1]), site.operands[-1]
 
 
-def outfeed(site: Site) -> Results:
+def outfeed(site: OpSite) -> Results:
+    """Make an ``outfeed``; several values go as a tuple."""
     packed, token = _data_and_token(site)
     return site.add("outfeed", TokenShape(), [packed, token])
 
 
-def send(site: Site) -> Results:
+def send(site: OpSite) -> Results:
+    """Make a ``send`` and its ``send-done``."""
     packed, token = _data_and_token(site)
     attrs = {**channel(site), "is_host_transfer": site.flag("is_host_transfer")}
     pending = TupleShape((packed.shape, Shape(u32), TokenShape()))
@@ -231,7 +239,8 @@ def send(site: Site) -> Results:
     return site.add("send-done", TokenShape(), [begun], **attrs)
 
 
-def recv(site: Site) -> Results:
+def recv(site: OpSite) -> Results:
+    """Make a ``recv`` and its ``recv-done``; return the data and the token."""
     shapes = tuple(site.settled(n) for n in range(len(site.op.result_types)))
     data = shapes[0] if len(shapes) == 2 else TupleShape(shapes[:-1])
     attrs = {**channel(site), "is_host_transfer": site.flag("is_host_transfer")}
@@ -244,7 +253,7 @@ def recv(site: Site) -> Results:
     return [*site.builder.unpack(packed, len(shapes) - 1), token]
 
 
-def manual_computation(site: Site) -> Results:
+def manual_computation(site: OpSite) -> Results:
     """Shardy's regions: over one device, what stands in them."""
     region = site.region(0)
     for (name, kind), value in zip(region.arguments, site.operands, strict=False):

@@ -1,6 +1,6 @@
-"""MLIR text -> ``Module``: modules, functions, regions and the generic form of operations.
+"""MLIR text -> ``MlirModule``: modules, functions, regions and the generic form of operations.
 
-What an operation prints in a form of its own is read by ``pretty``; either way the same ``Op``
+What an operation prints in a form of its own is read by ``pretty``; either way the same ``MlirOp``
 comes out, under the attribute names of the generic form.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from .attributes import Attributes, symbol_name
 from .lexer import Tokens, unquoted
 from .locations import parse_location
-from .syntax import Function, FunctionType, Location, Module, Op, Region, Type
+from .syntax import FunctionType, Location, MlirFunction, MlirModule, MlirOp, MlirRegion, Type
 from .types import Cache, parse_function_type, parse_group, parse_type, parse_types
 
 _RESULT = re.compile(r"(%[^#:]+)(?::(\d{1,6}))?")
@@ -22,7 +22,7 @@ _BLOB = re.compile(r"(?:[0-9A-Fa-f]{2})*")
 MAX_RESULTS = 100_000
 
 Values: TypeAlias = tuple[str, ...]
-Pretty: TypeAlias = "Callable[[Parser, str, Values, int], Op]"
+Pretty: TypeAlias = "Callable[[Parser, str, Values, int], MlirOp]"
 """Reads what follows the name of an operation in its own form: name, results, place."""
 
 
@@ -35,10 +35,10 @@ class Parser:
         self.types: Cache = {}
         self.attributes = Attributes(self.tokens, self.types)
         self.locations: dict[str, Location] = {}
-        self.functions: dict[str, Function] = {}
+        self.functions: dict[str, MlirFunction] = {}
         self.resources: dict[str, bytes] = {}
 
-    def module(self) -> Module:
+    def module(self) -> MlirModule:
         """The whole text: one module, or functions on their own; aliases before and after."""
         tokens = self.tokens
         name = ""
@@ -59,7 +59,7 @@ class Parser:
                 self.member(self.operation(), place)
         if not self.functions:
             tokens.fail("the module has no function")
-        return Module(name, attrs, self.functions, self.resources, self.locations)
+        return MlirModule(name, attrs, self.functions, self.resources, self.locations)
 
     def alias(self) -> None:
         """``#name = attribute``, ``#loc1 = loc(..)`` or ``!name = type``"""
@@ -102,6 +102,7 @@ class Parser:
         self.resources[name] = bytes.fromhex(token[11:-1])
 
     def one_module(self) -> tuple[str, Mapping[str, Any]]:
+        """Read a module in either form; return its name and attributes."""
         tokens, place = self.tokens, self.tokens.place
         if tokens.next.startswith('"'):
             module = self.operation()
@@ -122,11 +123,11 @@ class Parser:
         self.location()
         return name, attrs
 
-    def member(self, op: Op | Function, place: int) -> None:
-        """What stands at the top of a module: functions, and the meshes of Shardy."""
-        if isinstance(op, Op) and op.name == "func.func":
+    def member(self, op: MlirOp | MlirFunction, place: int) -> None:
+        """Take a member of a module: a function, or a mesh of Shardy, which is ignored."""
+        if isinstance(op, MlirOp) and op.name == "func.func":
             op = self.generic_function(op)
-        if isinstance(op, Op):
+        if isinstance(op, MlirOp):
             if op.name != "sdy.mesh":
                 self.tokens.refuse_at(place, f"`{op.name}` outside a function", "it has no meaning")
             return
@@ -134,7 +135,7 @@ class Parser:
             self.tokens.fail_at(op.place, f"function `{op.name}` is defined twice")
         self.functions[op.name] = op
 
-    def generic_function(self, op: Op) -> Function:
+    def generic_function(self, op: MlirOp) -> MlirFunction:
         """A function from ``"func.func"() <{..}> ({ .. })``."""
         name, kind = op.attrs.get("sym_name"), op.attrs.get("function_type")
         if not isinstance(name, str) or not isinstance(kind, FunctionType) or not op.regions:
@@ -148,9 +149,9 @@ class Parser:
         body = op.regions[0]
         if tuple(t for _, t in body.arguments) != kind.inputs:
             self.tokens.fail_at(op.place, f"the arguments of `{name}` do not fit its type")
-        return Function(name, body, kind, public, own[0], own[1], op.place)
+        return MlirFunction(name, body, kind, public, own[0], own[1], op.place)
 
-    def function(self) -> Function:
+    def function(self) -> MlirFunction:
         """``func.func public @name(%arg: type {attrs}, ..) -> (type {attrs}, ..) { .. }``"""
         tokens, place = self.tokens, self.tokens.place
         tokens.advance()
@@ -179,7 +180,7 @@ class Parser:
         body = self.region(tuple(arguments))
         self.location()
         kind = FunctionType(tuple(t for _, t in arguments), results)
-        return Function(name, body, kind, public, tuple(argument_attrs), result_attrs, place)
+        return MlirFunction(name, body, kind, public, tuple(argument_attrs), result_attrs, place)
 
     def function_results(self) -> tuple[tuple[Type, ...], tuple[Mapping[str, Any], ...]]:
         """``-> type`` or ``-> (type {attributes}, ..)`` or nothing"""
@@ -230,6 +231,7 @@ class Parser:
         return tuple(found)
 
     def optional_attributes(self) -> Mapping[str, Any]:
+        """Read ``{name = value, ..}`` if it follows; an empty mapping otherwise."""
         return self.attributes.dictionary() if self.tokens.next == "{" else {}
 
     def location(self) -> Location | None:
@@ -238,7 +240,7 @@ class Parser:
             return parse_location(self.tokens)
         return None
 
-    def region(self, arguments: tuple[tuple[str, Type], ...] = ()) -> Region:
+    def region(self, arguments: tuple[tuple[str, Type], ...] = ()) -> MlirRegion:
         """``{ operations }``, with the arguments of its one block unless they are given."""
         tokens, place = self.tokens, self.tokens.place
         tokens.expect("{", "to open a region")
@@ -248,18 +250,19 @@ class Parser:
             if tokens.take("("):
                 arguments = self.block_arguments()
             tokens.expect(":", "after the label of a block")
-        ops: list[Op] = []
+        ops: list[MlirOp] = []
         while not tokens.take("}"):
             if tokens.next.startswith("^"):
                 tokens.refuse_at(tokens.place, "a region of several blocks", "HLO has no jumps")
             op = self.operation()
-            if not isinstance(op, Op):
+            if not isinstance(op, MlirOp):
                 tokens.fail_at(op.place, "a function inside a function")
             ops.append(op)
         tokens.leave()
-        return Region(arguments, tuple(ops), place)
+        return MlirRegion(arguments, tuple(ops), place)
 
     def block_arguments(self) -> tuple[tuple[str, Type], ...]:
+        """Read ``%name: type, ..)``, after the opening parenthesis."""
         found: list[tuple[str, Type]] = []
         while not self.tokens.take(")"):
             if found:
@@ -269,7 +272,7 @@ class Parser:
         return tuple(found)
 
     def operation(self) -> Any:
-        """One operation: an ``Op``, or a ``Function``."""
+        """One operation: an ``MlirOp``, or a ``MlirFunction``."""
         tokens = self.tokens
         results = self.results()
         name, place = tokens.next, tokens.place
@@ -306,7 +309,7 @@ class Parser:
         tokens.expect("=", "after the names of results")
         return tuple(found)
 
-    def generic(self, name: str, results: Values, place: int) -> Op:
+    def generic(self, name: str, results: Values, place: int) -> MlirOp:
         """``"name"(%a) <{properties}> ({regions}) {attributes} : (types) -> types``"""
         tokens = self.tokens
         tokens.expect("(", f"after `{name}`")
@@ -319,7 +322,7 @@ class Parser:
             tokens.advance()
             attrs.update(self.attributes.dictionary())
             tokens.expect(">", "after properties")
-        regions: list[Region] = []
+        regions: list[MlirRegion] = []
         if tokens.next == "(" and tokens.ahead() in ("{", ")"):
             tokens.advance()
             while not tokens.take(")"):
@@ -337,11 +340,11 @@ class Parser:
         name: str,
         operands: Values,
         attrs: Mapping[str, Any],
-        regions: tuple[Region, ...],
+        regions: tuple[MlirRegion, ...],
         kind: FunctionType | tuple[Type, ...],
         results: Values,
         place: int,
-    ) -> Op:
+    ) -> MlirOp:
         """An operation of a type, or of the types that stand for operands and results alike."""
         if isinstance(kind, FunctionType):
             inputs: tuple[Type, ...] | None = kind.inputs
@@ -355,7 +358,7 @@ class Parser:
             why = f"{len(results)} results are named, the type has {len(types)}"
             self.tokens.fail_at(place, f"the type of `{name}` does not fit", why)
         location = self.location()
-        return Op(name, operands, attrs, regions, inputs, types, results, place, location)
+        return MlirOp(name, operands, attrs, regions, inputs, types, results, place, location)
 
     def signature(self) -> FunctionType | tuple[Type, ...]:
         """``: (types) -> types`` or ``: types -> types`` or ``: types`` or nothing"""

@@ -12,7 +12,7 @@ from typing import Any
 
 from .lexer import unquoted
 from .parser import Parser, Values
-from .syntax import Dense, Dialect, FunctionType, Op, Region, Symbol, Type, Word
+from .syntax import Dense, Dialect, FunctionType, MlirOp, MlirRegion, Symbol, Type, Word
 from .types import parse_type
 
 KEYS: Mapping[tuple[str, str], str] = {
@@ -56,7 +56,7 @@ _FORMAT = re.compile(r"e(\d{1,3})m(\d{1,3})")
 _WORD = re.compile(r"[A-Za-z_][\w$]*")
 
 
-def pretty(p: Parser, name: str, results: Values, place: int) -> Op:
+def pretty(p: Parser, name: str, results: Values, place: int) -> MlirOp:
     """The operation ``name``, whose own form stands here."""
     if name in ("call", "return"):
         name = f"func.{name}"
@@ -65,7 +65,7 @@ def pretty(p: Parser, name: str, results: Values, place: int) -> Op:
     return FORMS.get(name.partition(".")[2], _plain)(p, name, results, place)
 
 
-def _plain(p: Parser, name: str, results: Values, place: int) -> Op:
+def _plain(p: Parser, name: str, results: Values, place: int) -> MlirOp:
     """``%a, %b, key = value, .. {attributes} : types``, the first part perhaps in parentheses"""
     operands: list[str] = []
     attrs: dict[str, Any] = {}
@@ -136,16 +136,16 @@ def _finish(
     name: str,
     operands: list[str],
     attrs: dict[str, Any],
-    regions: tuple[Region, ...],
+    regions: tuple[MlirRegion, ...],
     results: Values,
     place: int,
-) -> Op:
+) -> MlirOp:
     """Attributes and types, which every form ends with."""
     attrs.update(p.optional_attributes())
     return p.op(name, tuple(operands), attrs, regions, p.signature(), results, place)
 
 
-def _constant(p: Parser, name: str, results: Values, place: int) -> Op:
+def _constant(p: Parser, name: str, results: Values, place: int) -> MlirOp:
     """``dense<..> : type`` or, as it was once printed, ``() {value = ..} : () -> type``"""
     tokens = p.tokens
     if tokens.take("("):
@@ -158,7 +158,7 @@ def _constant(p: Parser, name: str, results: Values, place: int) -> Op:
     return p.op(name, (), attrs, (), (value.type,), results, place)
 
 
-def _slice(p: Parser, name: str, results: Values, place: int) -> Op:
+def _slice(p: Parser, name: str, results: Values, place: int) -> MlirOp:
     """``%a [0:2, 4:8:2]``"""
     tokens = p.tokens
     operand = p.value()
@@ -176,7 +176,7 @@ def _slice(p: Parser, name: str, results: Values, place: int) -> Op:
     return _finish(p, name, [operand], attrs, (), results, place)
 
 
-def _get_tuple_element(p: Parser, name: str, results: Values, place: int) -> Op:
+def _get_tuple_element(p: Parser, name: str, results: Values, place: int) -> MlirOp:
     """``%a[0]``"""
     operand = p.value()
     p.tokens.expect("[", "before the number of an element")
@@ -185,7 +185,7 @@ def _get_tuple_element(p: Parser, name: str, results: Values, place: int) -> Op:
     return _finish(p, name, [operand], {"index": index}, (), results, place)
 
 
-def _named(p: Parser, name: str, results: Values, place: int) -> Op:
+def _named(p: Parser, name: str, results: Values, place: int) -> MlirOp:
     """``@target(%a, ..)`` of a call, ``"name" %a, ..`` of a composite"""
     tokens, short = p.tokens, name.partition(".")[2]
     token = tokens.next
@@ -204,7 +204,7 @@ def _named(p: Parser, name: str, results: Values, place: int) -> Op:
     return _finish(p, name, operands, {key: Symbol(target)}, (), results, place)
 
 
-def _reduce(p: Parser, name: str, results: Values, place: int) -> Op:
+def _reduce(p: Parser, name: str, results: Values, place: int) -> MlirOp:
     """``(%a init: %b), .. applies op across dimensions = [..]``, or with a reducer after it"""
     tokens = p.tokens
     arrays: list[str] = []
@@ -230,7 +230,7 @@ def _reduce(p: Parser, name: str, results: Values, place: int) -> Op:
     return p.op(name, (*arrays, *inits), attrs, (region,), kind, results, place)
 
 
-def _reducer(p: Parser) -> Region:
+def _reducer(p: Parser) -> MlirRegion:
     """``reducer(%a: t, %b: t) (%c: t, %d: t) { .. }``: pairs of what was and what comes"""
     tokens = p.tokens
     tokens.expect("reducer", "or `applies` in a reduction")
@@ -243,7 +243,7 @@ def _reducer(p: Parser) -> Region:
     return p.region((*(a for a, _ in pairs), *(b for _, b in pairs)))
 
 
-def _while(p: Parser, name: str, results: Values, place: int) -> Op:
+def _while(p: Parser, name: str, results: Values, place: int) -> MlirOp:
     """``(%state = %init, ..) : types cond { .. } do { .. }``"""
     tokens = p.tokens
     names: list[str] = []
@@ -271,7 +271,7 @@ def _while(p: Parser, name: str, results: Values, place: int) -> Op:
     return p.op(name, tuple(operands), attrs, (condition, body), types, results, place)
 
 
-def _scan(p: Parser, name: str, results: Values, place: int) -> Op:
+def _scan(p: Parser, name: str, results: Values, place: int) -> MlirOp:
     """``(%a, ..) inits (%b, ..) dimension=0 attributes {..} { .. } : types``"""
     tokens = p.tokens
     groups: list[Values] = []
@@ -293,14 +293,14 @@ def _scan(p: Parser, name: str, results: Values, place: int) -> Op:
     return p.op(name, (*inputs, *inits), attrs, (region,), p.signature(), results, place)
 
 
-def _return(p: Parser, name: str, results: Values, place: int) -> Op:
+def _return(p: Parser, name: str, results: Values, place: int) -> MlirOp:
     """``%a, %b : types``"""
     operands = p.values()
     attrs = p.optional_attributes()
     return p.op(name, operands, attrs, (), p.signature(), results, place)
 
 
-def _cast(p: Parser, name: str, results: Values, place: int) -> Op:
+def _cast(p: Parser, name: str, results: Values, place: int) -> MlirOp:
     """``%a : type to type``"""
     operand = p.value()
     attrs = p.optional_attributes()
@@ -311,7 +311,7 @@ def _cast(p: Parser, name: str, results: Values, place: int) -> Op:
     return p.op(name, (operand,), attrs, (), kind, results, place)
 
 
-def _shardy(p: Parser, name: str, results: Values, place: int) -> Op:
+def _shardy(p: Parser, name: str, results: Values, place: int) -> MlirOp:
     """Any operation of Shardy: what it says of shardings is gone over."""
     tokens = p.tokens
     if name == "sdy.mesh":
@@ -335,13 +335,13 @@ def _shardy(p: Parser, name: str, results: Values, place: int) -> Op:
             tokens.balanced("sharding")
         elif tokens.advance() == "=" and tokens.next == "{":
             tokens.balanced("axes")
-    regions: tuple[Region, ...] = ()
+    regions: tuple[MlirRegion, ...] = ()
     if tokens.take("("):
         regions = (p.region(p.block_arguments()),)
     return _finish(p, name, list(operands), {}, regions, results, place)
 
 
-FORMS: Mapping[str, Callable[[Parser, str, Values, int], Op]] = {
+FORMS: Mapping[str, Callable[[Parser, str, Values, int], MlirOp]] = {
     "constant": _constant,
     "slice": _slice,
     "get_tuple_element": _get_tuple_element,

@@ -14,7 +14,7 @@ from .lexer import Tokens
 from .operations import TABLE
 from .parser import Parser
 from .pretty import pretty
-from .syntax import ForeignType, Function, FunctionType, Module
+from .syntax import ForeignType, FunctionType, MlirFunction, MlirModule
 from .to_hlo import Lowering, is_settled
 from .types import show_type
 
@@ -38,7 +38,7 @@ def parse(text: str, source: str = "<text>") -> HloModule:
     return HloModule(hlo_name(name), order, computation, header(module, entry, computation))
 
 
-def _entry(module: Module, tokens: Tokens) -> Function:
+def _entry(module: MlirModule, tokens: Tokens) -> MlirFunction:
     functions = module.functions
     if "main" in functions:
         return functions["main"]
@@ -50,7 +50,7 @@ def _entry(module: Module, tokens: Tokens) -> Function:
     tokens.fail_at(next(iter(functions.values())).place, "the module has no entry", why)
 
 
-def _argument(tokens: Tokens, entry: Function, n: int) -> AnyShape:
+def _argument(tokens: Tokens, entry: MlirFunction, n: int) -> AnyShape:
     """The shape of an argument of the entry."""
     match entry.body.arguments[n]:
         case (_, Shape() | TupleShape() | TokenShape() as shape) if is_settled(shape):

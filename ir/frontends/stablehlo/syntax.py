@@ -75,7 +75,7 @@ class Location:
 
 
 @dataclass(frozen=True, slots=True)
-class Op:
+class MlirOp:
     """One operation. ``operands`` and ``results`` are the names of values (``%4#1``).
 
     ``operand_types`` is None where the text gives one type for operands and results alike.
@@ -84,7 +84,7 @@ class Op:
     name: str
     operands: tuple[str, ...]
     attrs: Mapping[str, Any]
-    regions: tuple[Region, ...]
+    regions: tuple[MlirRegion, ...]
     operand_types: tuple[Type, ...] | None
     result_types: tuple[Type, ...]
     results: tuple[str, ...]
@@ -93,20 +93,20 @@ class Op:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Region:
+class MlirRegion:
     """One block: the names and types of its arguments, and its operations."""
 
     arguments: tuple[tuple[str, Type], ...]
-    ops: tuple[Op, ...]
+    ops: tuple[MlirOp, ...]
     place: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Function:
+class MlirFunction:
     """``func.func``, with the attributes of each argument and each result."""
 
     name: str
-    body: Region
+    body: MlirRegion
     type: FunctionType
     public: bool
     argument_attrs: tuple[Mapping[str, Any], ...]
@@ -115,11 +115,11 @@ class Function:
 
 
 @dataclass(frozen=True, slots=True)
-class Module:
+class MlirModule:
     """Everything that one text says. ``resources`` are blobs by name, ``locations`` aliases."""
 
     name: str
     attrs: Mapping[str, Any]
-    functions: Mapping[str, Function]
+    functions: Mapping[str, MlirFunction]
     resources: Mapping[str, bytes]
     locations: Mapping[str, Location]

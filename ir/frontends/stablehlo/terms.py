@@ -11,7 +11,7 @@ import numpy as np
 from ...dtypes import to_numpy
 from ...hlo.nodes import Instruction, Shape
 from .ops_plain import splat
-from .to_hlo import Site
+from .to_hlo import OpSite
 
 Number: TypeAlias = "float | int"
 
@@ -20,11 +20,12 @@ Number: TypeAlias = "float | int"
 class Term:
     """An array while a formula is written. Numbers become arrays of its shape and element type."""
 
-    site: Site
+    site: OpSite
     value: Instruction
 
     @property
     def shape(self) -> Shape:
+        """Return the shape of the array."""
         return self.value.array
 
     def number(self, number: Number) -> Term:
@@ -82,9 +83,11 @@ class Term:
         return self.do("compare", other, direction="GT")
 
     def equals(self, other: Term | Number) -> Term:
+        """Return a pred array: true where this equals the other."""
         return self.do("compare", other, direction="EQ")
 
     def differs(self, other: Term | Number) -> Term:
+        """Return a pred array: true where this differs from the other; NaN does from itself."""
         return self.do("compare", other, direction="NE")
 
     def select(self, yes: Term | Number, no: Term | Number) -> Term:

@@ -1,4 +1,4 @@
-"""``Module`` -> ``HloModule``: functions and regions become computations, operations instructions.
+"""StableHLO -> HLO: functions and regions become computations, operations instructions.
 
 What an operation becomes is in the table of ``operations``; here is what all of them share. A
 region may use values from around it; HLO's computations may not, so that loops and branches get
@@ -24,15 +24,15 @@ from ...hlo.analysis.verify import check_instruction
 from ...hlo.nodes import AnyShape, Computation, Instruction, Shape, TokenShape, TupleShape
 from ...hlo.ops.registry import definition, infer
 from ...hlo.shape_text import UNKNOWN, show_shape
-from .builder import Array, Builder, hlo_name, is_cheap
+from .builder import Array, GraphBuilder, hlo_name, is_cheap
 from .dense import dense_value
 from .lexer import Tokens
 from .locations import Origins
-from .syntax import Dense, Dialect, Function, Module, Op, Region, Type
+from .syntax import Dense, Dialect, MlirFunction, MlirModule, MlirOp, MlirRegion, Type
 from .types import show_type
 
 Results: TypeAlias = "Instruction | Sequence[Instruction]"
-Handler: TypeAlias = "Callable[[Site], Results]"
+Handler: TypeAlias = "Callable[[OpSite], Results]"
 
 MAX_NESTED = 128
 RETURNS = frozenset({"stablehlo.return", "mhlo.return", "func.return", "sdy.return", "chlo.return"})
@@ -41,7 +41,7 @@ RETURNS = frozenset({"stablehlo.return", "mhlo.return", "func.return", "sdy.retu
 class Lowering:
     """One module on its way. ``table`` says what becomes of each operation."""
 
-    def __init__(self, module: Module, tokens: Tokens, table: Mapping[str, Handler]) -> None:
+    def __init__(self, module: MlirModule, tokens: Tokens, table: Mapping[str, Handler]) -> None:
         self.module = module
         self.tokens = tokens
         self.table = table
@@ -52,7 +52,7 @@ class Lowering:
         self._running: list[str] = []
         self._depth = 0
         self._names: dict[str, int] = {}
-        self._free: dict[Region, tuple[str, ...]] = {}
+        self._free: dict[MlirRegion, tuple[str, ...]] = {}
 
     def name(self, base: str) -> str:
         """A name that no computation of the module has."""
@@ -62,12 +62,13 @@ class Lowering:
         return clean if not count else self.name(f"{clean}.{count}")
 
     def done(self, computation: Computation) -> Computation:
+        """Add a finished computation to the module, and return it."""
         self.computations.append(computation)
         return computation
 
     def function(
         self,
-        function: Function,
+        function: MlirFunction,
         shapes: Sequence[AnyShape],
         place: int,
         known: Sequence[Array | None] = (),
@@ -83,7 +84,7 @@ class Lowering:
         if function.name in self._running:
             self.tokens.refuse_at(place, f"`{function.name}` calls itself", "HLO cannot")
         self._running.append(function.name)
-        builder = Builder(self.name(function.name))
+        builder = GraphBuilder(self.name(function.name))
         for (name, _), shape, value in zip(function.body.arguments, shapes, values, strict=True):
             argument = builder.parameter(shape, name)
             if value is not None:
@@ -95,7 +96,8 @@ class Lowering:
         made = self._functions[key] = self.done(builder.finish(results))
         return made
 
-    def check_results(self, function: Function, results: Sequence[Instruction]) -> None:
+    def check_results(self, function: MlirFunction, results: Sequence[Instruction]) -> None:
+        """Raise a ``ParseError`` if a function's results do not fit its type."""
         wanted = function.type.results
         fits = len(wanted) == len(results) and all(
             fits_type(r.shape, t) for r, t in zip(results, wanted, strict=True)
@@ -105,19 +107,20 @@ class Lowering:
             why = f"it returns ({given}), its type says ({', '.join(map(show_type, wanted))})"
             self.tokens.fail_at(function.place, f"the type of `{function.name}` does not fit", why)
 
-    def define(self, builder: Builder, name: str, value: Instruction, place: int) -> None:
+    def define(self, builder: GraphBuilder, name: str, value: Instruction, place: int) -> None:
+        """Name a value; a ``ParseError`` if the name is taken."""
         if name in builder.values:
             self.tokens.fail_at(place, f"`{name}` is defined twice")
         builder.values[name] = value
 
-    def block(self, builder: Builder, region: Region) -> list[Instruction]:
+    def block(self, builder: GraphBuilder, region: MlirRegion) -> list[Instruction]:
         """Write the operations of a region; what it returns."""
         self._depth += 1
         if self._depth > MAX_NESTED:
             what = "regions and calls are nested too deep"
             self.tokens.fail_at(region.place, what, f"over {MAX_NESTED} levels")
         for n, op in enumerate(region.ops):
-            site = Site(self, builder, op)
+            site = OpSite(self, builder, op)
             if op.name in RETURNS:
                 if n + 1 < len(region.ops):
                     self.tokens.fail_at(op.place, f"`{op.name}` is not the last operation")
@@ -129,7 +132,7 @@ class Lowering:
             site.bind(handler(site))
         self.tokens.fail_at(region.place, "a region returns nothing", "it must end in a `return`")
 
-    def free(self, region: Region) -> tuple[str, ...]:
+    def free(self, region: MlirRegion) -> tuple[str, ...]:
         """The names that a region uses and does not define, in order."""
         if (known := self._free.get(region)) is None:
             own = {name for name, _ in region.arguments}
@@ -142,13 +145,13 @@ class Lowering:
         return known
 
 
-def is_open(function: Function) -> bool:
-    """Whether a function's type leaves a size open."""
+def is_open(function: MlirFunction) -> bool:
+    """True if a function's type leaves a size open."""
     return not all(map(is_settled, function.type.inputs + function.type.results))
 
 
 def fits_type(shape: AnyShape, kind: Type) -> bool:
-    """Whether a value of a shape may be of a type: the same but for sizes that the type leaves."""
+    """True if a shape is of a type: the same, but for sizes that the type leaves open."""
     match shape, kind:
         case Shape(dtype=a, dims=m), Shape(dtype=b, dims=n) if a == b and len(m) == len(n):
             return m == n or all(y in (UNKNOWN, x) for x, y in zip(m, n, strict=True))
@@ -159,7 +162,7 @@ def fits_type(shape: AnyShape, kind: Type) -> bool:
 
 
 def is_settled(kind: Type) -> bool:
-    """Whether a type is a shape of HLO whose sizes are all known."""
+    """True if a type is a shape of HLO whose sizes are all known."""
     match kind:
         case Shape(dims=dims):
             return UNKNOWN not in dims
@@ -169,10 +172,10 @@ def is_settled(kind: Type) -> bool:
             return isinstance(kind, TokenShape)
 
 
-class Site:
+class OpSite:
     """One operation while it becomes instructions: its operands and attributes, and errors."""
 
-    def __init__(self, low: Lowering, builder: Builder, op: Op) -> None:
+    def __init__(self, low: Lowering, builder: GraphBuilder, op: MlirOp) -> None:
         self.low = low
         self.builder = builder
         self.op = op
@@ -183,6 +186,7 @@ class Site:
             self.check_type(self.operands[n], kind, f"`{op.operands[n]}`")
 
     def check_type(self, value: Instruction, kind: Type, what: str) -> None:
+        """Raise a ``ParseError`` if a value does not fit the type that the text gives it."""
         if not fits_type(value.shape, kind):
             self.fail(f"{what} is {show_shape(value.shape)}, the type says {show_type(kind)}")
 
@@ -207,6 +211,7 @@ class Site:
         self.low.tokens.refuse_at(self.op.place, f"`{self.op.name}` cannot be read", why, hint)
 
     def unknown(self) -> NoReturn:
+        """Raise an error for an operation that the table does not have."""
         dialect = self.op.name.partition(".")[0]
         if dialect in ("stablehlo", "mhlo", "chlo"):
             close = get_close_matches(self.op.name, self.low.table, 1)
@@ -230,6 +235,7 @@ class Site:
         return self.as_ints(self.attr(name, default), name)
 
     def as_ints(self, value: Any, name: str) -> tuple[int, ...]:
+        """Return an attribute of any form as a flat tuple of integers."""
         if isinstance(value, Dense):
             shape = value.type
             if not isinstance(shape, Shape) or shape.size > 1 << 20:
@@ -247,12 +253,14 @@ class Site:
         return tuple(flat)
 
     def integer(self, name: str, default: int | None = None) -> int:
+        """Return an integer attribute."""
         value = self.attr(name, default)
         if not isinstance(value, int):
             self.fail(f"attribute `{name}` is not an integer")
         return int(value)
 
     def flag(self, name: str, default: bool = False) -> bool:
+        """Return a Boolean attribute."""
         value = self.attr(name, default)
         if not isinstance(value, bool):
             self.fail(f"attribute `{name}` is neither true nor false")
@@ -275,6 +283,7 @@ class Site:
         return value.fields
 
     def dense(self, value: Dense) -> Array:
+        """Return the array of a literal."""
         return dense_value(self.low.tokens, value, self.low.module.resources)
 
     # results
@@ -294,6 +303,7 @@ class Site:
         return kind
 
     def open_type(self, kind: Type) -> NoReturn:
+        """Raise an ``UnsupportedError`` for a type with open sizes, or that HLO does not have."""
         if isinstance(kind, Shape | TupleShape):
             why = f"{show_type(kind)} has a size that does not follow from constants"
             self.refuse(why, "export the model with the shapes of its arguments known")
@@ -387,15 +397,16 @@ class Site:
 
     # regions
 
-    def region(self, n: int) -> Region:
+    def region(self, n: int) -> MlirRegion:
+        """Return region ``n``; a ``ParseError`` if it is missing."""
         if n >= len(self.op.regions):
             self.fail(f"region {n} is missing")
         return self.op.regions[n]
 
-    def scalars(self, region: Region, name: str) -> Computation:
+    def scalars(self, region: MlirRegion, name: str) -> Computation:
         """The computation of a region that sees only its arguments and constants."""
         low = self.low
-        builder = Builder(low.name(name))
+        builder = GraphBuilder(low.name(name))
         for argument, kind in region.arguments:
             if not is_settled(kind):
                 self.open_type(kind)
@@ -406,7 +417,7 @@ class Site:
             low.define(builder, free, self._inside(builder, free), self.op.place)
         return low.done(builder.finish(low.block(builder, region)))
 
-    def _inside(self, builder: Builder, name: str) -> Instruction:
+    def _inside(self, builder: GraphBuilder, name: str) -> Instruction:
         value = self.value(name)
         if is_cheap(value):
             return builder.copy(value)
@@ -417,7 +428,7 @@ class Site:
         shape = Shape(from_numpy(known.dtype), known.shape)
         return builder.add("constant", shape, like=name, attrs={"literal": known})
 
-    def captured(self, *regions: Region) -> tuple[list[str], list[str]]:
+    def captured(self, *regions: MlirRegion) -> tuple[list[str], list[str]]:
         """The names that regions use from around: those to be handed in, those to be copied."""
         names = dict.fromkeys(n for r in regions for n in self.low.free(r))
         cheap = [n for n in names if is_cheap(self.value(n))]
@@ -425,17 +436,17 @@ class Site:
 
     def state(
         self,
-        region: Region,
+        region: MlirRegion,
         name: str,
         shapes: Sequence[AnyShape],
         taken: Sequence[str],
         copied: Sequence[str],
-    ) -> tuple[Builder, list[Instruction]]:
+    ) -> tuple[GraphBuilder, list[Instruction]]:
         """A computation of one value, of which the region's arguments and ``taken`` are parts.
 
         Returns it unfinished, with the values that the region returns.
         """
-        low, builder = self.low, Builder(self.low.name(name))
+        low, builder = self.low, GraphBuilder(self.low.name(name))
         names = [*(n for n, _ in region.arguments), *taken]
         if len(names) != len(shapes):
             self.fail(f"a region takes {len(region.arguments)} values, not {len(shapes)}")

@@ -39,7 +39,7 @@ def element_type(name: str) -> DType | None:
 
 
 def is_scalar_type(word: str) -> bool:
-    """Whether a word names an element type on its own, as in ``1 : i64``."""
+    """True if a word is an element type on its own, as in ``1 : i64``."""
     return _SCALAR.fullmatch(word) is not None
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from nestwright.ir.errors import NestwrightError, ParseError, UnsupportedError
-from nestwright.ir.frontends.hlo_proto.encode import Writer, varint, write_shape
+from nestwright.ir.frontends.hlo_proto.encode import WireWriter, varint, write_shape
 from nestwright.ir.frontends.hlo_proto.reader import parse
 from nestwright.ir.frontends.hlo_proto.wire import Message
 from nestwright.ir.frontends.hlo_proto.writer import to_proto
@@ -158,7 +158,7 @@ def test_module_inside_other_messages(wrap: int) -> None:
     """An ``HloProto`` has the module as its field 1, a snapshot the ``HloProto`` as its own."""
     module, data = both("control")[0], (FIXTURES / "control.pb").read_bytes()
     for _ in range(wrap):
-        outer = Writer()
+        outer = WireWriter()
         outer.message(1, data)
         outer.message(3, write_shape(Shape(module.entry.root.operands[0].array.dtype)))
         data = bytes(outer.data)
@@ -167,7 +167,7 @@ def test_module_inside_other_messages(wrap: int) -> None:
 
 
 def test_unpacked_numbers_read_as_packed_ones() -> None:
-    out = Writer()
+    out = WireWriter()
     for number in (3, -1, 1 << 40):
         out.integer(4, number)
     out.integers(4, (5, -(1 << 63)))
@@ -178,7 +178,7 @@ def test_unpacked_numbers_read_as_packed_ones() -> None:
 
 def module_with(**changes: Any) -> bytes:
     """A module of one instruction, some of its fields other than they should be."""
-    instruction = Writer()
+    instruction = WireWriter()
     fields = {"name": "x", "opcode": "parameter", "operands": (), "called": (), "shape": None}
     fields |= changes
     instruction.text(1, fields["name"])
@@ -189,7 +189,7 @@ def module_with(**changes: Any) -> bytes:
     instruction.integers(36, fields["operands"])
     instruction.integers(38, fields["called"])
     instruction.data += fields.get("more", b"")
-    computation, module = Writer(), Writer()
+    computation, module = WireWriter(), WireWriter()
     computation.text(1, "main")
     for _ in range(fields.get("copies", 1)):
         computation.message(2, instruction.data)
@@ -203,7 +203,7 @@ def module_with(**changes: Any) -> bytes:
 
 
 def shape_of(kind: int, *dims: int, layout: tuple[int, ...] = ()) -> bytes:
-    out, inner = Writer(), Writer()
+    out, inner = WireWriter(), WireWriter()
     out.integer(2, kind)
     out.integers(3, dims)
     inner.integers(1, layout)
@@ -214,7 +214,7 @@ def shape_of(kind: int, *dims: int, layout: tuple[int, ...] = ()) -> bytes:
 def deep_shape(levels: int) -> bytes:
     data = shape_of(11)
     for _ in range(levels):
-        out = Writer()
+        out = WireWriter()
         out.integer(2, 13)
         out.message(4, data)
         data = bytes(out.data)
@@ -226,7 +226,7 @@ def deep_shape(levels: int) -> bytes:
     [((1, 0), [[1, 2, 3], [4, 5, 6]]), ((0, 1), [[1, 3, 5], [2, 4, 6]])],
 )
 def test_constants_stand_in_the_order_of_their_layout(layout: Any, value: Any) -> None:
-    literal, more = Writer(), Writer()
+    literal, more = WireWriter(), WireWriter()
     literal.message(1, shape_of(11, 2, 3, layout=layout))
     literal.message(8, np.arange(1, 7, dtype="<f4").tobytes())
     more.message(8, literal.data)
@@ -289,7 +289,7 @@ def test_bad_protos(data: bytes, why: str) -> None:
     ],
 )
 def test_constants_that_do_not_fit(kind: int, dims: Any, field: int, data: bytes, why: str) -> None:
-    literal, more = Writer(), Writer()
+    literal, more = WireWriter(), WireWriter()
     literal.message(1, shape_of(kind, *dims))
     literal.message(field, data)
     more.message(8, literal.data)
