@@ -57,10 +57,11 @@ def _graph_passes() -> dict[str, str]:
 
 
 def _lowering_passes(target: str) -> dict[str, str]:
-    from ..codegen.lower.pipeline import rows
+    from ..codegen.targets.registry import backend
     from ..ir.target import Target
 
-    return {row.name: row.then for row in rows(Target.parse(target))}
+    machine = Target.parse(target)
+    return {row.name: row.then for row in backend(machine).lowering.rows}
 
 
 def _through_graph(text: str, source: str, names: Iterable[str]) -> str:
@@ -76,13 +77,14 @@ def _through_graph(text: str, source: str, names: Iterable[str]) -> str:
 
 
 def _through_lowering(text: str, names: Iterable[str], target: str) -> str:
-    from ..codegen.lower.pipeline import pipeline
+    from ..codegen.targets.registry import backend
     from ..ir.loop.parser import parse
     from ..ir.loop.printer import show
     from ..ir.target import Target
 
     func = parse(text)
-    for step in _chosen(pipeline(Target.parse(target)).named(), names):
+    machine = Target.parse(target)
+    for step in _chosen(backend(machine).lowering.pipeline(machine).named(), names):
         func = step.run(func)
     return show(func)
 

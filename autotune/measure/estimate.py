@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import cast
 
 from ...codegen.driver.prepack import split_packs
-from ...codegen.lower.pipeline import lower
+from ...codegen.targets.registry import lower
 from ...ir.errors import NestwrightError
 from ...ir.target import Target
 from ...schedule.sketches.generate import generate

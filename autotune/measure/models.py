@@ -9,6 +9,7 @@ from typing import Any
 
 from ...codegen.plan.bundle import read
 from ...codegen.runtime.executable import Executable
+from ...codegen.targets.registry import codec
 from ...ir.target import Target
 from .compare import settled
 from .lock import MachineLock
@@ -25,7 +26,7 @@ def race_models(job: Job, enter: Callable[[str], object], lock: MachineLock) -> 
     enter("wait")
     with lock.building():
         enter("load")
-        models = [Executable(read(Path(c.bundle))) for c in job.candidates]
+        models = [Executable(read(Path(c.bundle), codec)) for c in job.candidates]
         arguments = models[0].random_arguments(job.seed)
         calls = [_call(m, arguments) for m in models]
         enter("run")

@@ -30,6 +30,7 @@ from nestwright.codegen.driver.artifact import is_artifact
 from nestwright.codegen.driver.build import build
 from nestwright.codegen.plan import bundle
 from nestwright.codegen.replay import archive
+from nestwright.codegen.targets.registry import codec
 from nestwright.ir.errors import NestwrightError
 from nestwright.ir.frontends.hlo_proto.writer import to_proto
 from nestwright.ir.frontends.load import read_model
@@ -366,7 +367,7 @@ def nw_bundle() -> Format:
         place = scratch()
         place.write_bytes(data)
         is_artifact(place)
-        bundle.read(place)
+        bundle.read(place, codec)
 
     return Format("nw", make, read)
 

@@ -9,13 +9,14 @@ from ...ir.archive import opened
 from ...ir.errors import ArtifactError
 from ..plan.bundle import read
 from ..runtime.executable import Executable
+from ..targets.registry import codec
 
 
 def load(path: str | os.PathLike[str]) -> Executable:
-    """The executable in a file. ``ArtifactError`` if it is damaged or for another machine."""
+    """Return the executable in a file. ``ArtifactError`` if it is damaged or of another machine."""
     if not isinstance(path, str | os.PathLike):
         raise ArtifactError(f"cannot load {path!r}", "it is not a path")
-    return Executable(read(Path(path)))
+    return Executable(read(Path(path), codec))
 
 
 def is_artifact(path: str | os.PathLike[str]) -> bool:

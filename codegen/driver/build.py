@@ -30,7 +30,6 @@ from ..plan.compiled import Compiled
 from ..plan.constants import Constants
 from ..plan.counters import count
 from ..plan.groups import Groups, compiled, fuse_module, symbol
-from ..plan.memory import alignment
 from ..plan.nodes import Plan, accesses, walk
 from ..plan.seal import seal
 from ..plan.sequence import make_plan
@@ -225,7 +224,7 @@ def _plan(
     }
 
     find = compiled(groups, made.__getitem__)
-    return make_plan(module, groups.fusions, find, orders, alignment(target))
+    return make_plan(module, groups.fusions, find, orders, backend(target).alignment)
 
 
 def compile_groups(

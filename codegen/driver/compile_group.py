@@ -15,11 +15,10 @@ from ...schedule.language.schedule import Schedule
 from ...schedule.language.trace import Trace
 from ...schedule.sketches.generate import default_schedule
 from ...te.from_hlo import lower_group
-from ..lower.pipeline import lower
 from ..plan.code import KernelCode, PackCode, Sharing
 from ..plan.sharing import in_place_inputs, without_copies
 from ..targets.cpu import toolchain as cpu
-from ..targets.registry import backend
+from ..targets.registry import backend, lower
 from ..targets.timings import timed
 from .prepack import Pack, split_packs
 

@@ -16,14 +16,13 @@ from ...ir.dtypes import u8
 from ...ir.errors import TargetError
 from ...ir.loop.nodes import Buffer, Func
 from ...ir.target import Target
-from ..lower.pipeline import lower
 from ..plan.bundle import Bundle
 from ..plan.code import DeviceCode, PackCode
 from ..plan.compiled import Packer
 from ..plan.nodes import BufferSlice, KernelThunk, Plan
 from ..plan.signature import ArraySpec
 from ..runtime.cuda.program import DeviceProgram, load
-from ..targets.registry import backend
+from ..targets.registry import backend, lower
 from .compile_group import pack_code, workspace_bytes
 from .packing import packers
 from .prepack import split_packs

@@ -16,7 +16,6 @@ from ...ir.dtypes import from_numpy, to_numpy
 from ...ir.errors import ArgumentError, TargetError
 from ...ir.loop.nodes import Buffer, Func
 from ...ir.target import Target
-from ..lower.pipeline import lower
 from ..plan.code import PackCode
 from ..plan.compiled import Packer
 from ..plan.constants import Bytes
@@ -24,7 +23,7 @@ from ..runtime import jit
 from ..runtime.process import SHARED, runtime
 from ..runtime.sim.process import watching
 from ..targets.cpu import toolchain as cpu
-from ..targets.registry import backend
+from ..targets.registry import backend, lower
 from .compile_group import pack_code
 from .packing import packers
 from .prepack import split_packs

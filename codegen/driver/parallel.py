@@ -22,12 +22,12 @@ from time import perf_counter
 from ...ir.errors import ArtifactError
 from ...ir.target import Target
 from ...schedule.language.trace import Trace
-from ..plan.code import KernelCode, PackCode, Sharing, from_parts
+from ..plan.code import KernelCode, PackCode, Sharing
+from ..targets.registry import backend, codec
 from ..targets.workers import workers
 from .compile_group import compile_text
 
 JOBS_PER_HELPER = 6  # fewer jobs do not pay for starting one
-DEVICE_WEIGHT = 2  # one for a GPU takes longer: LLVM and ptxas run in processes of their own
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def compile_all(
     start = perf_counter()
     queue = Queue(target, jobs, deque(jobs))
     errors: dict[str, Exception] = {}
-    weight = DEVICE_WEIGHT if target.kind == "cuda" else 1
+    weight = backend(target).weight
     helpers = [_Helper(queue) for _ in range(_useful_helpers(weight * len(jobs)))]
     try:
         _compile_here(queue, errors)
@@ -147,7 +147,8 @@ class _Helper:
             return None
         self.queue.timings.append(header["timings"])
         names = [name for name, _ in header["parts"]]
-        code = from_parts(dict(zip(names, pieces, strict=False)), self.queue.target)
+        found = dict(zip(names, pieces, strict=False))
+        code = codec(self.queue.target).join(found, self.queue.target)
         packs = tuple(
             PackCode(index, symbol, size, piece)
             for (index, symbol, size, _), piece in zip(

@@ -20,21 +20,20 @@ from ...ir.loop.printer import show as show_loops
 from ...ir.loop.visit import walk
 from ...ir.target import Target
 from ...schedule.language.trace import Trace
-from ..lower.pipeline import lower
 from ..plan.compiled import Compiled
 from ..plan.groups import Groups, compiled, fuse_module, symbol
-from ..plan.memory import alignment
 from ..plan.nodes import show as show_plan
 from ..plan.sequence import make_plan
-from ..targets.registry import backend
+from ..targets.registry import backend, lower
 from .compile_group import apply, loops, pack_code, workspace_bytes
 from .packing import packers
 from .prepack import split_packs
 from .schedules import for_groups
 
+LISTINGS = ("ptx", "asm")  # of code, as the targets here have them
 STAGES = (
-    *("hlo", "optimized", "fused", "te", "loop", "scheduled", "flat"),
-    *("llvm", "ptx", "asm", "plan"),
+    *("hlo", "optimized", "fused", "te", "loop", "scheduled", "flat", "llvm"),
+    *(*LISTINGS, "plan"),
 )
 WHOLE = ("hlo", "optimized", "fused", "plan")  # stages that show the model as one
 
@@ -79,13 +78,14 @@ def stage_text(
 
 def check_stage(stage: str, target: Target, group: str | None = None) -> None:
     """``ArgumentError`` for a stage that does not exist, or has no groups where one is wanted."""
-    if stage == "ptx" and target.kind != "cuda":
+    listings = backend(target).listings
+    if stage in LISTINGS and stage not in listings:
         raise ArgumentError(
-            "no stage 'ptx' here",
-            f"target {target.spec!r} runs on a processor",
-            hint="its code is stage asm",
+            f"no stage {stage!r} here",
+            f"code for target {target.spec!r} is never that",
+            hint=f"its code is stage {' or '.join(listings)}",
         )
-    if stage not in STAGES:
+    if stage not in STAGES and stage not in listings:
         near = difflib.get_close_matches(stage, STAGES, n=1)
         hint = (f"did you mean {near[0]!r}? " if near else "") + f"stages: {', '.join(STAGES)}"
         raise ArgumentError(f"no stage {stage!r}", hint=hint)
@@ -184,7 +184,6 @@ def plan_text(
         size = workspace_bytes(lower(main, target))
         made = packers(tuple(map(pack_code, packs)))
         found[key] = Compiled(symbol(key), key, size, sharing, made)
-    place = alignment(target)
     find = compiled(groups, found.__getitem__)
-    plan, _ = make_plan(module, groups.fusions, find, orders, place)
+    plan, _ = make_plan(module, groups.fusions, find, orders, backend(target).alignment)
     return show_plan(plan)

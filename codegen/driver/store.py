@@ -32,7 +32,7 @@ from ...ir.library.registry import registered
 from ...ir.target import Target
 from ...schedule.language.trace import Trace
 from ..plan.bundle import Bundle, from_archive, write
-from ..targets.cuda import ptxas
+from ..targets.registry import assembler, codec
 from .schedules import identity
 
 VARIABLE = "NESTWRIGHT_CACHE"
@@ -63,7 +63,7 @@ def key(
     facts: dict[str, Any] = {
         "compiler": _compiler(),
         "target": asdict(target) | {"features": sorted(target.features)},
-        "ptxas": _assembler() if target.kind == "cuda" else "",
+        "assembler": assembler(target),
         "schedules": identity(schedules),
         "excess_precision": excess_precision,
         "functions": registered(),  # a registered custom call is not expanded, nor refused
@@ -83,7 +83,7 @@ def get(name: str) -> Bundle | None:
         return None
     try:
         with os.fdopen(open_own(place), "rb") as file:
-            bundle, kept_for = from_archive(Archive(file, str(place), "built model"))
+            bundle, kept_for = from_archive(Archive(file, str(place), "built model"), codec)
             if kept_for != name:
                 _refuse(place, "it was kept for another model")
                 return None
@@ -179,8 +179,3 @@ def _sources(root: Path) -> Iterator[tuple[str, os.stat_result]]:
             for file in sorted(f for f in files if f.endswith(_ENDINGS)):
                 path = os.path.join(folder_, file)
                 yield os.path.relpath(path, root), os.stat(path)
-
-
-def _assembler() -> str:
-    found = ptxas.find()
-    return found.version if found is not None else "none"

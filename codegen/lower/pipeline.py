@@ -149,43 +149,43 @@ GPU_PASSES: tuple[LoweringPass, ...] = (
 """What a function for a GPU goes through."""
 
 
-def rows(target: Target) -> tuple[LoweringPass, ...]:
-    """Return the passes that a function for a target goes through, in order."""
-    return GPU_PASSES if target.is_gpu else PASSES
+@dataclass(frozen=True, slots=True)
+class Lowering:
+    """The passes that functions for a kind of target go through, in order."""
 
+    rows: tuple[LoweringPass, ...]
 
-def pipeline(target: Target) -> Pipeline[Func]:
-    """Return the same as a pipeline, for instruments to watch."""
-    return Pipeline(tuple(Pass(row.name, partial(_run, row, target)) for row in rows(target)))
+    def pipeline(self, target: Target) -> Pipeline[Func]:
+        """Return the same as a pipeline, for instruments to watch."""
+        return Pipeline(tuple(Pass(row.name, partial(_run, row, target)) for row in self.rows))
+
+    def established(self) -> Established:
+        """Return the instrument that checks what each pass establishes."""
+        return Established(tuple(row.establishes for row in self.rows))
+
+    def stages(self, func: Func, target: Target) -> Iterator[tuple[str, Func]]:
+        """Yield the name and the result of each pass, in order."""
+        for step in self.pipeline(target).passes:
+            func = step.run(func)
+            yield step.name, func
+
+    def lower(
+        self, func: Func, target: Target, instruments: Sequence[Instrument[Func]] = ()
+    ) -> Func:
+        """Return the flat function: no blocks, buffers of one dimension made where they are used.
+
+        For a GPU it is a sequence of launches: chains of thread loops, each once and in the order
+        of ``nodes.THREADS``, around what every thread does.
+        ``notes["workspace_bytes"]`` is the memory that its caller must give it (``emit.module``).
+        """
+        checks = (self.established(),) if asked() else ()
+        func = self.pipeline(target).run(func, (*instruments, *checks))
+        size = workspace_bytes(func.body)
+        notes = {k: v for k, v in func.notes.items() if k != "workspace_bytes"}
+        if size:
+            notes["workspace_bytes"] = size
+        return replace(func, notes=MappingProxyType(notes))
 
 
 def _run(row: LoweringPass, target: Target, func: Func) -> Func:
     return row.run(func, target)
-
-
-def established(target: Target) -> Established:
-    """Return the instrument that checks what each pass establishes."""
-    return Established(tuple(row.establishes for row in rows(target)))
-
-
-def stages(func: Func, target: Target) -> Iterator[tuple[str, Func]]:
-    """Yield the name and the result of each pass, in order."""
-    for step in pipeline(target).passes:
-        func = step.run(func)
-        yield step.name, func
-
-
-def lower(func: Func, target: Target, instruments: Sequence[Instrument[Func]] = ()) -> Func:
-    """Return the flat function: no blocks, buffers of one dimension made where they are used.
-
-    For a GPU it is a sequence of launches: chains of thread loops, each once and in the order of
-    ``nodes.THREADS``, around what every thread does.
-    ``notes["workspace_bytes"]`` is the memory that its caller must give it (see ``emit.module``).
-    """
-    checks = (established(target),) if asked() else ()
-    func = pipeline(target).run(func, (*instruments, *checks))
-    size = workspace_bytes(func.body)
-    notes = {k: v for k, v in func.notes.items() if k != "workspace_bytes"}
-    if size:
-        notes["workspace_bytes"] = size
-    return replace(func, notes=MappingProxyType(notes))

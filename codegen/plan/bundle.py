@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -24,7 +24,7 @@ from ...ir.archive import Archive, is_unicode, opened, parse_object
 from ...ir.errors import ArtifactError
 from ...ir.files import whole_file
 from ...ir.target import Target
-from .code import Code, code_bytes, from_parts, kinds, parts
+from .code import Code, Codec, code_bytes, parts
 from .constants import aligned_zeros
 from .nodes import Plan, check_buffers, from_json, kernels
 from .seal import plan_bytes, seal
@@ -122,14 +122,17 @@ def _digest(manifest: Mapping[str, Any]) -> str:
         return ""
 
 
-def read(path: Path) -> Bundle:
-    """The bundle in a file; ``ArtifactError`` says what is wrong with one that cannot serve."""
+def read(path: Path, codec_of: Callable[[Target], Codec]) -> Bundle:
+    """Return the bundle in a file; ``ArtifactError`` says what is wrong with one that cannot serve.
+
+    ``codec_of`` tells in what form the code for a target is (``targets.registry.codec``).
+    """
     with opened(path, "built model") as archive:
-        return from_archive(archive)[0]
+        return from_archive(archive, codec_of)[0]
 
 
-def from_archive(archive: Archive) -> tuple[Bundle, str]:
-    """The bundle in an archive, and the key that it was kept for; ``ArtifactError`` as ``read``."""
+def from_archive(archive: Archive, codec_of: Callable[[Target], Codec]) -> tuple[Bundle, str]:
+    """Return the bundle in an archive, and the key that it was kept for; raises as ``read``."""
     where = archive.where
     manifest = archive.json("manifest.json")
     target = _matching_target(manifest, where)
@@ -144,16 +147,17 @@ def from_archive(archive: Archive) -> tuple[Bundle, str]:
         return found
 
     plan = from_json(parse_object(data("plan.json"), "plan.json", where))
+    codec = codec_of(target)
     codes = {
-        symbol: from_parts(
-            {kind: data(f"kernels/{symbol}.{kind}") for kind in kinds(target)}, target
+        symbol: codec.join(
+            {kind: data(f"kernels/{symbol}.{kind}") for kind in codec.pieces}, target
         )
         for symbol in sorted(kernels(plan))
     }
     buffers = _buffers(manifest, codes, where)
     check_buffers(plan, buffers)
     mark, program = seal(plan, codes, buffers), data("program.o")
-    if manifest.get("seal") != mark.hex() or (target.kind != "cuda" and mark not in program):
+    if manifest.get("seal") != mark.hex() or (codec.linked and mark not in program):
         archive.damaged("its program and kernels were made for another plan")
     return Bundle(
         name=_text(manifest, "name", where),

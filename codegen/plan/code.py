@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -97,13 +97,8 @@ class KernelCode:
     packs: tuple[PackCode, ...] = ()
 
 
-def kinds(target: Target) -> tuple[str, ...]:
-    """The kinds of pieces that the code for a target has."""
-    return ("json", "ptx", "cubin") if target.kind == "cuda" else ("o",)
-
-
 def parts(code: Code) -> dict[str, bytes]:
-    """A kernel's code as pieces of bytes, by kind."""
+    """Return a kernel's code as pieces of bytes, by kind; a ``Codec`` puts them together again."""
     if isinstance(code, bytes):
         return {"o": code}
     facts = {
@@ -116,19 +111,20 @@ def parts(code: Code) -> dict[str, bytes]:
 
 
 def code_bytes(code: Code) -> int:
-    """The size of a kernel's machine code, of its PTX where that is all there is."""
+    """Return the size of a kernel's machine code, of its PTX where that is all there is."""
     return len(code) if isinstance(code, bytes) else len(code.cubin or code.ptx)
 
 
 def polls(code: Code) -> bool:
-    """Whether a kernel polls for interrupts: it may then return early, its outputs half written."""
+    """True if a kernel polls for interrupts: it may return early, its outputs half written."""
     return isinstance(code, bytes) and POLL.encode() in code
 
 
-def from_parts(found: Mapping[str, bytes], target: Target) -> Code:
-    """The code that ``parts`` took apart. ``ArtifactError`` where it makes no sense."""
-    if target.kind != "cuda":
-        return found["o"]
+def _object(found: Mapping[str, bytes], target: Target) -> Code:
+    return found["o"]
+
+
+def _device_code(found: Mapping[str, bytes], target: Target) -> Code:
     try:
         facts = json.loads(found["json"])
         code = DeviceCode(
@@ -144,6 +140,26 @@ def from_parts(found: Mapping[str, bytes], target: Target) -> Code:
     if not code.launches:
         raise ArtifactError("a kernel cannot be read", "it launches nothing")
     return code
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """How a form of code is read back from what ``parts`` made of it.
+
+    ``pieces`` are the kinds of its parts; ``join`` makes code for a target of them, or raises
+    ``ArtifactError`` where they make no sense. Code that is ``linked`` runs within a program, which
+    then bears the seal of its plan.
+    """
+
+    pieces: tuple[str, ...]
+    join: Callable[[Mapping[str, bytes], Target], Code]
+    linked: bool
+
+
+OBJECT = Codec(("o",), _object, linked=True)
+"""Object code, linked with the program that calls it."""
+DEVICE = Codec(("json", "ptx", "cubin"), _device_code, linked=False)
+"""Modules that a device loads, and how their kernels are launched."""
 
 
 def _launch(data: Any, gpu: Gpu) -> LaunchConfig:

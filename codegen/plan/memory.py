@@ -11,7 +11,6 @@ from bisect import insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ...ir.target import Target
 from .nodes import (
     BufferSlice,
     ConditionalThunk,
@@ -24,12 +23,7 @@ from .nodes import (
 )
 
 ALIGNMENT = 64  # bytes at whose multiples values begin
-GPU_ALIGNMENT = 256  # there: whole lines of the cache, as the driver aligns what it gives
-
-
-def alignment(target: Target) -> int:
-    """Where values of a program for this target begin."""
-    return GPU_ALIGNMENT if target.is_gpu else ALIGNMENT
+GPU_ALIGNMENT = 256  # the same of a GPU: whole lines of its cache, as its driver aligns memory
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from ...ir.errors import ArgumentError, ArtifactError, OutOfMemoryError
 from ..plan.bundle import Bundle, write
 from ..plan.loaded import Loaded, ThunkTime
 from ..plan.nodes import Plan, show
-from ..targets.registry import load
+from ..targets.registry import load, loads_at_once
 from .arguments import rebuild, refuse_keyword
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Executable:
         self._loading = Lock()
         self._loaded: Loaded | None = None
         self._call: Callable[..., Any] = self._first_call
-        if not bundle.target.is_gpu and bundle.target.is_host:
+        if loads_at_once(bundle.target):
             self.loaded()
 
     def __call__(self, *args: object, **named: object) -> Any:

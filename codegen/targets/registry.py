@@ -1,25 +1,28 @@
 """The kinds of targets, a row each, and the one interface behind which they differ.
 
-A row names two modules, which are imported when they are asked for: ``compiler`` holds ``BACKEND``,
-how code for the target is made; ``loader`` holds ``load``, how a bundle for it is run. So a built
-model loads without the code generator, and nothing of CUDA is imported until a GPU is used.
+A row names modules, which are imported when they are asked for: ``compiler`` holds ``BACKEND``, how
+code for the target is made; ``loader`` holds ``load``, how a bundle for it is run. So a built model
+loads without the code generator, and nothing of CUDA is imported until a GPU is used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias
 
 from ...ir.target import Target
 from ..plan.bundle import Bundle
-from ..plan.code import Code
+from ..plan.code import DEVICE, OBJECT, Code, Codec
 from ..plan.loaded import Loaded
+from ..plan.memory import ALIGNMENT
 from ..plan.nodes import Plan
 
 if TYPE_CHECKING:
     from ...ir.loop.nodes import Func
+    from ...ir.passes import Instrument
+    from ..lower.pipeline import Lowering
 
 Stage: TypeAlias = tuple[str, Callable[[], str]]
 
@@ -36,33 +39,52 @@ class Program:
 class Backend:
     """How code for one kind of target is made.
 
-    ``emit`` writes a flat function as LLVM text; ``compile`` makes a flat function's code and notes
-    the seconds of each stage; ``stages`` gives the stages after LLVM's text and what prints each;
-    ``finish`` makes what runs the plan on the kernels' code, given by symbol, under a seal
+    ``lowering`` are the passes that make a scheduled function flat; ``emit`` writes a flat function
+    as LLVM text; ``compile`` makes a flat function's code and notes the seconds of each stage;
+    ``listings`` are the names of the stages after LLVM's text, and ``stages`` gives what prints
+    each. ``finish`` makes what runs the plan on the kernels' code, given by symbol, under a seal
     (``codegen.plan.seal``). ``runtime`` gives the object code that native code for the target is
     linked with: first what all executables of a process share, then what each has of its own.
+
+    Values of a program begin at multiples of ``alignment`` bytes, the arrays that a caller hands a
+    kernel at multiples of ``argument_alignment`` and of their elements' size. Compiling a kernel
+    takes ``weight`` times as long as for a processor.
     """
 
+    lowering: Lowering
     emit: Callable[[Func, Target], str]
     compile: Callable[[Func, Target, dict[str, float]], Code]
+    listings: tuple[str, ...]
     stages: Callable[[str, Target], Iterator[Stage]]
     finish: Callable[[Plan, bytes, Target, Mapping[str, Code]], Program]
     runtime: Callable[[Target], tuple[bytes, ...]]
+    alignment: int = ALIGNMENT
+    argument_alignment: int = 1
+    weight: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A kind of target: the modules that compile for it and that load what was compiled."""
+    """A kind of target: the modules that compile for it and that load what was compiled.
+
+    ``codec`` is the form of its code. Code that runs ``at_once`` is loaded as soon as it is made or
+    read, where this machine can run it, other code with the first call. ``assembler`` names a
+    module whose ``version()`` tells which assembler of this machine takes part in a build.
+    """
 
     compiler: str
     loader: str
+    codec: Codec = OBJECT
+    at_once: bool = False
+    assembler: str = ""
 
 
-ROWS: Mapping[str, Row] = {
-    "cpu": Row(".cpu.backend", "..runtime.native"),
-    "cuda": Row(".cuda.backend", "..runtime.cuda.program"),
+ROWS: dict[str, Row] = {
+    "cpu": Row(".cpu.backend", "..runtime.native", at_once=True),
+    "cuda": Row(".cuda.backend", "..runtime.cuda.program", DEVICE, assembler=".cuda.ptxas"),
     "cuda-sim": Row(".sim.backend", "..runtime.sim.executable"),
 }
+"""By the name of a kind (``ir.target``)."""
 
 
 def backend(target: Target) -> Backend:
@@ -71,10 +93,31 @@ def backend(target: Target) -> Backend:
     return found
 
 
+def codec(target: Target) -> Codec:
+    """Return the form of the code for a target."""
+    return ROWS[target.kind].codec
+
+
+def loads_at_once(target: Target) -> bool:
+    """True if code for a target is to be loaded before it is called."""
+    return ROWS[target.kind].at_once and target.is_host
+
+
+def assembler(target: Target) -> str:
+    """Return the version of the assembler that builds for a target use; "" for one without."""
+    name = ROWS[target.kind].assembler
+    return str(import_module(name, __package__).version()) if name else ""
+
+
 def load(bundle: Bundle) -> Loaded:
     """Load a bundle into this process. ``TargetError`` if this machine cannot run it."""
     found: Loaded = import_module(ROWS[bundle.target.kind].loader, __package__).load(bundle)
     return found
+
+
+def lower(func: Func, target: Target, instruments: Sequence[Instrument[Func]] = ()) -> Func:
+    """Return a scheduled function as a flat one for a target; see ``Lowering.lower``."""
+    return backend(target).lowering.lower(func, target, instruments)
 
 
 def emit(func: Func, target: Target) -> str:

@@ -23,6 +23,7 @@ from nestwright.autotune.tune import Tuner, TuningPlan
 from nestwright.codegen.driver.build import PreparedModule
 from nestwright.codegen.plan.bundle import read as read_bundle
 from nestwright.codegen.runtime.executable import Executable
+from nestwright.codegen.targets.registry import codec
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.target import Target
 
@@ -86,7 +87,7 @@ class Bench(Estimator):
         return replace(o, status="ok", runs=(3e-5 if threads else 1e-5,) * 3)
 
     def whole(self, job: Job) -> tuple[Outcome, ...]:
-        models = [read_bundle(Path(c.bundle)).kernels for c in job.candidates]
+        models = [read_bundle(Path(c.bundle), codec).kernels for c in job.candidates]
         default = plain()
         changed = [sum(m[s] != default[s] for s in default) for m in models]
         self.raced.append(changed[1])

@@ -18,7 +18,7 @@ import pytest
 
 from nestwright.codegen.driver.kernel import compile_func
 from nestwright.codegen.emit.launches import launches
-from nestwright.codegen.lower.pipeline import lower
+from nestwright.codegen.targets.registry import lower
 from nestwright.ir.dtypes import to_numpy
 from nestwright.ir.hlo.fuse.fusion import fuse
 from nestwright.ir.hlo.passes.pipeline import optimize

@@ -9,6 +9,7 @@ from ....ir.loop.nodes import Func
 from ....ir.target import Target
 from ...emit.interrupt_polls import poll_points
 from ...emit.module import function_module
+from ...lower.pipeline import PASSES, Lowering
 from ...plan.code import Code, polls
 from ...plan.nodes import Plan
 from ..registry import Backend, Program, Stage, backend
@@ -48,4 +49,13 @@ def _finish(plan: Plan, seal: bytes, target: Target, kernels: Mapping[str, Code]
     return Program(cpu.compile(text, target), shared_runtime(target))
 
 
-BACKEND = Backend(emit, compile_native, native_stages, _finish, shared_runtime)
+LISTINGS = ("asm",)
+BACKEND = Backend(
+    lowering=Lowering(PASSES),
+    emit=emit,
+    compile=compile_native,
+    listings=LISTINGS,
+    stages=native_stages,
+    finish=_finish,
+    runtime=shared_runtime,
+)

@@ -6,9 +6,12 @@ from collections.abc import Iterator, Mapping
 
 from ....ir.loop.nodes import Func
 from ....ir.target import Target
+from ....ir.targets.cuda import LOAD_BITS
 from ...emit.launches import launches
 from ...emit.module import launches_module
+from ...lower.pipeline import GPU_PASSES, Lowering
 from ...plan.code import Code, DeviceCode
+from ...plan.memory import GPU_ALIGNMENT
 from ...plan.nodes import Plan
 from ..registry import Backend, Program, Stage
 from ..timings import timed
@@ -52,4 +55,15 @@ def _no_runtime(target: Target) -> tuple[bytes, ...]:
     return ()
 
 
-BACKEND = Backend(emit, _compile, _stages, _finish, _no_runtime)
+BACKEND = Backend(
+    lowering=Lowering(GPU_PASSES),
+    emit=emit,
+    compile=_compile,
+    listings=("ptx", "asm"),
+    stages=_stages,
+    finish=_finish,
+    runtime=_no_runtime,
+    alignment=GPU_ALIGNMENT,
+    argument_alignment=LOAD_BITS // 8,
+    weight=2,  # LLVM and ptxas run in processes of their own
+)

@@ -72,6 +72,12 @@ def find() -> Ptxas | None:
     return max(found, key=lambda p: p.order, default=None)
 
 
+def version() -> str:
+    """Return the version of the assembler that builds use, or "none"."""
+    found = find()
+    return found.version if found is not None else "none"
+
+
 def _candidates() -> Iterator[str]:
     on_path = shutil.which("ptxas")
     if on_path:

@@ -7,14 +7,17 @@ from functools import cache
 
 from ....ir.loop.nodes import Func
 from ....ir.target import Target
+from ....ir.targets.cuda import LOAD_BITS
 from ...emit.interrupt_polls import poll_points
 from ...emit.module import launches_module
+from ...lower.pipeline import GPU_PASSES, Lowering
 from ...plan.code import Code
+from ...plan.memory import GPU_ALIGNMENT
 from ...plan.nodes import Plan
 from ...plan.symbols import SIMULATION_FAILED
 from ..cpu import program
 from ..cpu import toolchain as cpu
-from ..cpu.backend import compile_native, native_stages, shared_runtime
+from ..cpu.backend import LISTINGS, compile_native, native_stages, shared_runtime
 from ..registry import Backend, Program
 from .roll import roll
 from .runtime_ir import module_text
@@ -45,4 +48,14 @@ def _finish(plan: Plan, seal: bytes, target: Target, kernels: Mapping[str, Code]
     return Program(cpu.compile(text, target.host), runtime(target))
 
 
-BACKEND = Backend(emit, compile_native, native_stages, _finish, runtime)
+BACKEND = Backend(
+    lowering=Lowering(GPU_PASSES),
+    emit=emit,
+    compile=compile_native,
+    listings=LISTINGS,
+    stages=native_stages,
+    finish=_finish,
+    runtime=runtime,
+    alignment=GPU_ALIGNMENT,
+    argument_alignment=LOAD_BITS // 8,
+)

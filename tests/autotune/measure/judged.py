@@ -43,7 +43,7 @@ from nestwright.autotune.measure.reference import Reference, make_reference
 from nestwright.autotune.tasks.programs import Program
 from nestwright.codegen.driver import kernel as kernels
 from nestwright.codegen.driver.kernel import Kernel
-from nestwright.codegen.lower.pipeline import lower
+from nestwright.codegen.targets.registry import lower
 from nestwright.ir.accuracy import relative_error
 from nestwright.ir.dtypes import to_numpy
 from nestwright.ir.errors import SimulationError

@@ -15,6 +15,7 @@ from nestwright.autotune.measure.lock import MachineLock
 from nestwright.autotune.measure.protocol import Candidate, Job
 from nestwright.codegen.plan.bundle import read, write
 from nestwright.codegen.runtime.executable import Executable
+from nestwright.codegen.targets.registry import codec
 from nestwright.ir.hlo.text import parse
 
 ARRAYS = """HloModule arrays
@@ -63,7 +64,7 @@ def test_models_race_whatever_their_arguments_are(text: str, tmp_path: Path, mon
 
 def test_a_saved_model_draws_tuples(tmp_path: Path) -> None:
     nw.build(parse(TUPLES)).save(tmp_path / "m.nw")
-    exe = Executable(read(tmp_path / "m.nw"))
+    exe = Executable(read(tmp_path / "m.nw", codec))
     (a, (b, _)), s = given = exe.random_arguments(4)
     first, second = exe(*given)
     assert np.array_equal(first, a - b) and np.array_equal(second, s)

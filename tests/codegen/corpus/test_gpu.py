@@ -20,10 +20,9 @@ import pytest
 import nestwright as nw
 from nestwright.codegen.driver.compile_group import loops
 from nestwright.codegen.emit.launches import launches
-from nestwright.codegen.lower.pipeline import lower
 from nestwright.codegen.plan.groups import Groups, fuse_module
 from nestwright.codegen.targets.cuda import nvptx, ptxas
-from nestwright.codegen.targets.registry import emit
+from nestwright.codegen.targets.registry import emit, lower
 from nestwright.ir.frontends.load import load_model
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.loop.nodes import Func

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from nestwright.codegen.driver.kernel import compile_func, compile_object
-from nestwright.codegen.lower.pipeline import lower
 from nestwright.codegen.runtime import jit
 from nestwright.codegen.runtime.process import runtime
 from nestwright.codegen.targets.cpu import toolchain as cpu
-from nestwright.codegen.targets.registry import emit
+from nestwright.codegen.targets.registry import emit, lower
 from nestwright.ir.dtypes import to_numpy
 from nestwright.ir.errors import ArgumentError, TargetError, UnsupportedError, VerifyError
 from nestwright.ir.loop.interp import run

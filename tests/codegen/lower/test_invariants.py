@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from nestwright.codegen.lower import pipeline
 from nestwright.codegen.lower.invariants import FLAT, NO_BLOCKS, PLACED
-from nestwright.codegen.lower.pipeline import GPU_PASSES, PASSES, LoweringPass, lower, rows
+from nestwright.codegen.lower.pipeline import GPU_PASSES, PASSES, Lowering, LoweringPass
+from nestwright.codegen.targets.registry import backend, lower
 from nestwright.ir.loop.nodes import Func
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.passes import BrokenPassError, Timing
@@ -47,25 +47,23 @@ def test_a_function_breaks_what_lowering_has_yet_to_establish() -> None:
 
 
 @pytest.mark.parametrize("later", ["simplify", "flatten", "simplify_flat"])
-def test_a_pass_that_undoes_another_is_named(monkeypatch: pytest.MonkeyPatch, later: str) -> None:
+def test_a_pass_that_undoes_another_is_named(later: str) -> None:
     func = parse(TEXT)
     broken = tuple(
         replace(row, run=lambda f, t: replace(f, body=func.body)) if row.name == later else row
         for row in PASSES
     )
-    monkeypatch.setattr(pipeline, "PASSES", broken)
     with pytest.raises(
         BrokenPassError, match=rf"lowering double: after pass \d+, {later}, T breaks"
     ):
-        lower(func, CPU)
+        Lowering(broken).lower(func, CPU)
 
 
 def test_checks_are_only_made_where_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     func = parse(TEXT)
     last = replace(PASSES[-1], run=lambda f, t: func)
-    monkeypatch.setattr(pipeline, "PASSES", (*PASSES[:-1], last))
     monkeypatch.setenv("NESTWRIGHT_VERIFY", "0")
-    assert lower(func, CPU).body is func.body
+    assert Lowering((*PASSES[:-1], last)).lower(func, CPU).body is func.body
 
 
 def test_instruments_see_every_pass() -> None:
@@ -83,5 +81,5 @@ def test_every_row_says_what_holds_after_it(row: LoweringPass) -> None:
 
 def test_names_of_passes_are_unique() -> None:
     for target in (CPU, GPU):
-        names = [row.name for row in rows(target)]
+        names = [row.name for row in backend(target).lowering.rows]
         assert len(names) == len(set(names))

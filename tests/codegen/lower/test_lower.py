@@ -17,7 +17,7 @@ from nestwright.codegen.lower.passes.place import compact, place_buffers
 from nestwright.codegen.lower.passes.promote import promote
 from nestwright.codegen.lower.passes.unroll import choose_unrolling
 from nestwright.codegen.lower.passes.workspace import workspace_bytes
-from nestwright.codegen.lower.pipeline import lower, stages
+from nestwright.codegen.targets.registry import backend, lower
 from nestwright.ir.loop.interp import run
 from nestwright.ir.loop.nodes import Func
 from nestwright.ir.loop.parser import parse
@@ -365,7 +365,7 @@ def test_every_stage_means_the_same(outer: str) -> None:
     rng = np.random.default_rng(0)
     args: list[Any] = [rng.standard_normal(b.shape).astype(np.float32) for b in func.params[:2]]
     want = run(func, args)[0]
-    for name, stage in stages(func, TARGET):
+    for name, stage in backend(TARGET).lowering.stages(func, TARGET):
         verify(stage)
         flat = [a.reshape(p.shape) for a, p in zip(args, stage.params, strict=False)]
         got = run(stage, flat)[0].reshape(want.shape)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nestwright.codegen.driver.kernel import compile_flat, load
-from nestwright.codegen.lower.pipeline import lower
+from nestwright.codegen.targets.registry import lower
 from nestwright.ir.dtypes import to_numpy
 from nestwright.ir.loop.interp import run
 from nestwright.ir.loop.nodes import Func

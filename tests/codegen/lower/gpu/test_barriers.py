@@ -9,7 +9,7 @@ import pytest
 
 from nestwright.codegen.lower.gpu.barriers import place_barriers
 from nestwright.codegen.lower.passes.rebuild import with_body
-from nestwright.codegen.lower.pipeline import lower
+from nestwright.codegen.targets.registry import lower
 from nestwright.ir.errors import UnsupportedError
 from nestwright.ir.loop.interp import UndefinedError, run
 from nestwright.ir.loop.nodes import Func, Intrinsic, Seq, Stmt

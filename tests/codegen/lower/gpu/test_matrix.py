@@ -8,7 +8,7 @@ from typing import TypeAlias
 import pytest
 
 from nestwright.codegen.lower.gpu.matrix import lower_matrices
-from nestwright.codegen.lower.pipeline import lower
+from nestwright.codegen.targets.registry import lower
 from nestwright.ir.errors import UnsupportedError
 from nestwright.ir.loop.nodes import Func, Intrinsic
 from nestwright.ir.loop.parser import parse

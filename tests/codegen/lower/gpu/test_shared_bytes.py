@@ -6,7 +6,7 @@ import pytest
 
 import nestwright.te as te
 from nestwright.codegen.lower.gpu.limits import memory
-from nestwright.codegen.lower.pipeline import lower
+from nestwright.codegen.targets.registry import lower
 from nestwright.ir.loop.nodes import For, Func, Kind, Scope, Stmt
 from nestwright.ir.loop.visit import children
 from nestwright.ir.target import Target

@@ -10,7 +10,7 @@ import pytest
 from nestwright.codegen.emit.launches import launches
 from nestwright.codegen.lower.gpu.software_pipeline import pipeline_loops
 from nestwright.codegen.lower.passes.rebuild import with_body
-from nestwright.codegen.lower.pipeline import lower, stages
+from nestwright.codegen.targets.registry import backend, lower
 from nestwright.ir.errors import UnsupportedError
 from nestwright.ir.loop.interp import UndefinedError, run
 from nestwright.ir.loop.nodes import Func, Intrinsic, Seq, Stmt
@@ -181,7 +181,7 @@ def test_older_gpus_copy_through_registers() -> None:
 
 def test_no_note_is_left() -> None:
     target = Target.parse("cuda-sim -arch=sm_80")
-    *_, (_, last) = stages(parse(product(", pipeline=3", ASYNC)), target)
+    *_, (_, last) = backend(target).lowering.stages(parse(product(", pipeline=3", ASYNC)), target)
     assert "pipeline" not in show(last) and "async=" not in show(last)
 
 

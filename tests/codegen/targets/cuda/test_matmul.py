@@ -12,9 +12,8 @@ import pytest
 
 from nestwright.codegen.driver.kernel import compile_func
 from nestwright.codegen.driver.prepack import split_packs
-from nestwright.codegen.lower.pipeline import lower
 from nestwright.codegen.targets.cuda import nvptx, ptxas
-from nestwright.codegen.targets.registry import emit
+from nestwright.codegen.targets.registry import emit, lower
 from nestwright.ir.dtypes import to_numpy
 from nestwright.ir.hlo.fuse.fusion import fuse
 from nestwright.ir.hlo.passes.pipeline import optimize
