@@ -1,1 +1,1 @@
-"""The ground floor: graph IR, loop IR, element types, targets, errors."""
+"""The lowest layer: graph IR, loop IR, element types, targets, errors."""

@@ -1,7 +1,8 @@
-"""How far a result is from the right one, and how far it may be.
+"""Error of a result relative to its reference, and the largest error that is accepted.
 
-The error of an array is its largest difference over the root mean square of what was expected:
-sums in another order move small elements far in their own measure, never far in that one.
+The error of an array is its largest absolute difference divided by the root mean square (RMS) of
+the reference. Summing in another order changes small elements by much relative to themselves, but
+by little relative to the RMS.
 """
 
 from __future__ import annotations
@@ -19,18 +20,19 @@ _LARGEST = {64: 1e-9, 32: 1e-3, 16: 3e-2, 8: 0.3, 4: 0.5}  # by bits of a real n
 
 
 def tolerance(dtype: DType, tf32: bool = False) -> float:
-    """The largest error of a right result of a float or complex type.
+    """Return the largest error, relative to the RMS, accepted for a float or complex type.
 
-    With ``tf32``, products of f32 may round their operands as f16 would.
+    With ``tf32``, f32 gets the tolerance of f16, because products may round their operands so.
     """
     bits = dtype.bits // 2 if dtype.kind == "complex" else dtype.bits
     return _LARGEST[16 if tf32 and bits == 32 else bits]
 
 
 def relative_error(result: Array, expected: Array) -> float:
-    """The largest difference over the root mean square of what was expected.
+    """Return the largest absolute difference divided by the RMS of the finite expected elements.
 
-    Infinities and NaNs have to stand in the same places, else the error is infinite.
+    The error is infinite if infinities or NaNs differ, or if all expected elements are 0 and a
+    result is not.
     """
     wide = np.complex128 if np.iscomplexobj(expected) else np.float64
     a, b = np.asarray(result).astype(wide), np.asarray(expected).astype(wide)
@@ -46,5 +48,5 @@ def relative_error(result: Array, expected: Array) -> float:
     if not largest:
         return math.inf if a.any() else 0.0
     with np.errstate(over="ignore", under="ignore"):
-        a, b = a / largest, b / largest  # whose squares are numbers
+        a, b = a / largest, b / largest  # so that squares neither overflow nor vanish
         return float(np.abs(a - b).max()) / math.sqrt(float(np.mean(np.abs(b) ** 2)))

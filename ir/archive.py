@@ -1,9 +1,9 @@
-"""Reading zip archives of other people's making: every fault has one type, every size a limit.
+"""Reading untrusted zip archives: every fault raises ``ArtifactError``, every size has a limit.
 
-Only what our own files need is read: members that are stored or deflated, in one file, zip64
-included, as PKWARE's APPNOTE 6.3.10 describes them. Nothing is believed that is not checked:
-offsets lie in the file, a member has its declared size and CRC, no two have one name, and all
-together unpack to no more than the machine's memory.
+Only what our own files need is supported: stored or deflated members of a single-file archive,
+zip64 included, as PKWARE's APPNOTE 6.3.10 describes them. Everything is checked: offsets lie within
+the file, members have their declared size and CRC, names are unique, and all members together
+unpack to no more than the machine's memory.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ STEP = 1 << 20  # bytes that are unpacked at a time
 
 _END, _END64, _LOCATOR = b"PK\5\6", b"PK\6\6", b"PK\6\7"
 _END_BYTES, _LOCATOR_BYTES, _END64_BYTES = 22, 20, 56
-_ENTRY = struct.Struct("<4s6H3L5H2L")  # of the central directory
+_ENTRY = struct.Struct("<4s4x2H4x3L3H8xL")
+"""An entry of the central directory: magic, flags, method, CRC, packed size, size, lengths of
+name, extra field and comment, and the offset of the local header; the rest is skipped."""
 _LOCAL = struct.Struct("<4s5H3L2H")  # before a member's data
 _STORED, _DEFLATED = 0, 8
 _ENCRYPTED, _UTF8 = 1, 1 << 11
@@ -39,7 +41,7 @@ _ENCRYPTED, _UTF8 = 1, 1 << 11
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """An entry of the directory; sizes in bytes, ``at`` is where its local header begins."""
+    """An entry of the directory. Sizes are in bytes; ``at`` is the offset of its local header."""
 
     name: str
     method: int
@@ -50,29 +52,32 @@ class Member:
 
 
 class Archive:
-    """A zip archive, opened for reading. Whatever is wrong with it raises ``ArtifactError``."""
+    """A zip archive, opened for reading. Any fault in it raises ``ArtifactError``."""
 
     def __init__(self, file: io.BufferedIOBase, where: str, kind: str = "archive") -> None:
-        """``where`` names the file in errors, ``kind`` what it should be."""
+        """Read the directory; errors name the file ``where`` and call it a ``kind``."""
         self.where = where
         self.kind = kind
         self._file = file
         try:
             self._end = file.seek(0, os.SEEK_END)
         except OSError as error:
-            self.damaged(_told(error))
+            self.damaged(_reason(error))
         self._members = self._directory()
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The members, in the order of the directory."""
+        """Names of the members, in the order of the directory."""
         return tuple(self._members)
 
     def __contains__(self, name: str) -> bool:
         return name in self._members
 
     def read(self, name: str, most: int = MOST_BYTES) -> bytearray:
-        """What a member holds; ``ArtifactError`` for one that is missing, damaged or too large."""
+        """Return a member's bytes, unpacked.
+
+        ``ArtifactError`` if it is missing, damaged, or has more than ``most`` bytes.
+        """
         member = self._members.get(name)
         if member is None:
             self.damaged(f"{name} is missing")
@@ -87,11 +92,11 @@ class Archive:
         return data
 
     def json(self, name: str, most: int = JSON_BYTES) -> dict[str, Any]:
-        """A member that holds a JSON object; ``ArtifactError`` for any other."""
+        """Return the JSON object that a member holds; ``ArtifactError`` if it holds none."""
         return parse_object(self.read(name, most), name, self.where)
 
     def damaged(self, why: str) -> NoReturn:
-        """Refuse the file."""
+        """Raise ``ArtifactError``: the file is damaged, and ``why``."""
         raise ArtifactError("the file is damaged", why, self.where)
 
     def _data(self, member: Member) -> bytearray:
@@ -119,7 +124,7 @@ class Archive:
         return found
 
     def _bytes(self, at: int, count: int) -> bytearray:
-        """Bytes of the file, which must be there."""
+        """Read ``count`` bytes at offset ``at``, which must lie within the file."""
         if at < 0 or count < 0 or at + count > self._end:
             self.damaged("the directory points outside of the file")
         data = bytearray(count)
@@ -127,7 +132,7 @@ class Archive:
             self._file.seek(at)
             have = self._file.readinto(data)
         except OSError as error:
-            self.damaged(_told(error))
+            self.damaged(_reason(error))
         if have != count:
             self.damaged("the file ends early")
         return data
@@ -151,7 +156,7 @@ class Archive:
         return found
 
     def _find_directory(self) -> tuple[int, int, int]:
-        """How many members there are, the directory's bytes, and where it begins."""
+        """Return the number of members, and the directory's size in bytes and offset."""
         tail = min(self._end, _END_BYTES + 0xFFFF)
         data = bytes(self._bytes(self._end - tail, tail))
         place = data.rfind(_END, 0, max(0, tail - _END_BYTES + len(_END)))
@@ -174,11 +179,11 @@ class Archive:
         return count, size, at
 
     def _entry(self, data: bytes, place: int) -> tuple[Member, int]:
-        """The entry at a place of the directory, and the place after it."""
+        """Return the entry at an offset in the directory, and the offset after it."""
         if place + _ENTRY.size > len(data):
             self.damaged("its directory ends early")
-        (magic, _, _, flags, method, _, _, crc, packed, size, name_bytes, extra_bytes,
-         comment_bytes, _, _, _, at) = _ENTRY.unpack_from(data, place)  # fmt: skip
+        magic, flags, method, *sizes, at = _ENTRY.unpack_from(data, place)
+        crc, packed, size, name_bytes, extra_bytes, comment_bytes = sizes
         start = place + _ENTRY.size
         after = start + name_bytes + extra_bytes + comment_bytes
         if magic != b"PK\1\2" or after > len(data):
@@ -197,7 +202,7 @@ class Archive:
         return Member(name, method, crc, packed, size, at), after
 
     def _wide(self, narrow: tuple[int, int, int], extra: bytes, name: str) -> tuple[int, int, int]:
-        """Sizes and offset, those that do not fit 32 bits out of the zip64 field."""
+        """Return size, packed size and offset; those over 32 bits come from the zip64 field."""
         if 0xFFFFFFFF not in narrow:
             return narrow
         place = 0
@@ -215,9 +220,9 @@ class Archive:
 
 @contextmanager
 def opened(path: PathLike, kind: str = "archive") -> Iterator[Archive]:
-    """The archive in a file; ``ArtifactError`` if there is none that can be read.
+    """Open the archive in a file; ``ArtifactError`` if it cannot be read.
 
-    Inside the block, where there is no memory for what the archive holds is such an error too.
+    A ``MemoryError`` raised inside the block becomes an ``ArtifactError`` too.
     """
     where = str(path)
     try:
@@ -227,7 +232,7 @@ def opened(path: PathLike, kind: str = "archive") -> Iterator[Archive]:
     except FileNotFoundError as error:
         raise ArtifactError(f"cannot read {where}", "no such file") from error
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        raise ArtifactError(f"cannot read {where!r}", _told(error)) from error
+        raise ArtifactError(f"cannot read {where!r}", _reason(error)) from error
     with file:
         try:
             yield Archive(file, where, kind)
@@ -236,12 +241,12 @@ def opened(path: PathLike, kind: str = "archive") -> Iterator[Archive]:
 
 
 def in_memory(data: bytes | bytearray, where: str) -> Archive:
-    """The archive that some bytes are."""
+    """Open an archive that is in memory; ``where`` names it in errors."""
     return Archive(io.BytesIO(data), where)
 
 
 def parse_object(data: bytes | bytearray, name: str, where: str) -> dict[str, Any]:
-    """The JSON object in some bytes; ``ArtifactError`` where there is none."""
+    """Parse bytes as a JSON object; ``ArtifactError`` if they are anything else."""
     try:
         value = json.loads(data, parse_constant=_no_number)
     except (ValueError, RecursionError, MemoryError) as error:
@@ -253,7 +258,7 @@ def parse_object(data: bytes | bytearray, name: str, where: str) -> dict[str, An
 
 
 def is_unicode(text: str) -> bool:
-    """Can the text be encoded? JSON may hold halves of surrogate pairs."""
+    """True if the text can be encoded as UTF-8; JSON may contain halves of surrogate pairs."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -262,15 +267,15 @@ def is_unicode(text: str) -> bool:
 
 
 def _no_number(name: str) -> float:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
-def _told(error: OSError | ValueError) -> str:
+def _reason(error: OSError | ValueError) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
 def _memory() -> int:
-    """Bytes of memory that this machine has; without limit where it does not tell."""
+    """Return this machine's memory in bytes, or ``MOST_BYTES`` if it is unknown."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):

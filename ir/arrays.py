@@ -1,4 +1,4 @@
-"""What a user gives as an array: as NumPy takes it, or a refusal that says why."""
+"""Converting what a user passes as an array to NumPy, or refusing it with a reason."""
 
 from __future__ import annotations
 
@@ -14,29 +14,27 @@ Array: TypeAlias = np.ndarray[Any, Any]
 def as_array(
     value: object, what: str, where: str = "", dtype: np.dtype[Any] | None = None
 ) -> Array:
-    """The array that NumPy makes of a value, of an element type if one is asked for.
+    """Convert a value to an array, of element type ``dtype`` if one is given.
 
-    ``ArgumentError`` for masked arrays, for objects, and where ``__array__`` raises whatever it
-    may; ``what`` names the value in it.
+    ``ArgumentError``, in which ``what`` names the value, for masked arrays, for arrays of objects,
+    and if ``__array__`` raises anything.
     """
     refuse_masked(value, what, where)
     try:
         array = np.asarray(value, dtype)
-    except Exception as error:  # ``__array__`` is other people's code
-        told = f"{type(error).__name__}: {error}"
-        raise ArgumentError(what, f"{_kind(value)} gives no array: {told}", where) from error
+    except Exception as error:  # ``__array__`` is foreign code and may raise anything
+        why = f"{_kind(value)} gives no array: {type(error).__name__}: {error}"
+        raise ArgumentError(what, why, where) from error
     if array.dtype.hasobject:
         raise ArgumentError(what, f"{_kind(value)} gives no array of numbers", where)
     return array
 
 
 def refuse_masked(value: object, what: str, where: str = "") -> None:
-    """``ArgumentError`` for one of NumPy's masked arrays: compiled code knows no masks."""
+    """Raise ``ArgumentError`` for a NumPy masked array: compiled code ignores masks."""
     if isinstance(value, np.ma.MaskedArray):
-        raise ArgumentError(
-            what, "a masked array, whose mask would be lost", where,
-            "x.filled(value) gives a plain array",
-        )  # fmt: skip
+        why = "a masked array, whose mask would be lost"
+        raise ArgumentError(what, why, where, hint="x.filled(value) gives a plain array")
 
 
 def _kind(value: object) -> str:

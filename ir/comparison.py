@@ -1,4 +1,4 @@
-"""Results held against the right ones: which error is still right, and how it is told."""
+"""Comparing results with their references, output by output, and reporting the errors."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Array: TypeAlias = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How far one output is from its reference. ``error`` is relative to the reference's RMS;
-    for integers it is the number of elements that differ."""
+    """The error of one output. ``error`` is relative to the RMS of its reference; for integers it
+    is the number of elements that differ. ``mismatch`` says what else differs."""
 
     output: int
     error: float
@@ -26,27 +26,27 @@ class Comparison:
 
     @property
     def ok(self) -> bool:
-        """Is the output right?"""
+        """True if the output is within its tolerance."""
         return not self.mismatch and self.error <= self.tolerance
 
     def __str__(self) -> str:
-        told = f" ({self.mismatch})" if self.mismatch else ""
+        detail = f" ({self.mismatch})" if self.mismatch else ""
         word = "right" if self.ok else "WRONG"
-        return f"{word}: error {self.error:.2e} of RMS, tolerance {self.tolerance:.0e}{told}"
+        return f"{word}: error {self.error:.2e} of RMS, tolerance {self.tolerance:.0e}{detail}"
 
 
 def compare_all(results: Any, wanted: Any, tf32: bool = False) -> list[Comparison]:
     """Compare arrays, or nested tuples of them, with their references, leaf by leaf.
 
-    ``tf32``: products of f32 may have been computed with operands of fewer bits. ``ValueError``
-    where there are more of one than of the other.
+    With ``tf32``, products of f32 may have rounded their operands to TF32. ``ValueError`` if the
+    numbers of leaves differ.
     """
     pairs = zip(leaves(results), leaves(wanted), strict=True)
     return [compare(i, np.asarray(x), np.asarray(y), tf32) for i, (x, y) in enumerate(pairs)]
 
 
 def leaves(value: Any) -> list[Any]:
-    """The arrays in nested tuples, in order."""
+    """Return the arrays in nested tuples or lists, in order."""
     return list(_leaves(value))
 
 
@@ -59,9 +59,9 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def compare(output: int, got: Array, want: Array, tf32: bool = False) -> Comparison:
-    """Compare one output with its reference: exactly for integers, by RMS for floats.
+    """Compare output number ``output`` with its reference: exactly for integers, by RMS for floats.
 
-    NaN and infinities must stand at the same places.
+    NaNs and infinities must be at the same places.
     """
     if got.shape != want.shape or got.dtype != want.dtype:
         told = f"is {got.dtype}{list(got.shape)}, expected {want.dtype}{list(want.shape)}"

@@ -1,8 +1,9 @@
-"""What element-wise operations make of complex numbers: the oracle's view, in NumPy.
+"""Reference semantics of element-wise operations on complex numbers, in NumPy.
 
-Functions take and give complex128; c64 is computed so and rounded once. NumPy's own are those of
-the machine's C library, right to the bit or nearly so, at branch cuts and infinities too (ISO/IEC
-9899, annex G); here are the ones that it lacks, or that lose digits or infinities.
+Functions take and return complex128; c64 is computed in complex128 and rounded once. NumPy's
+functions are those of the machine's C library, correct to within a few ulp, also at branch cuts and
+infinities (ISO/IEC 9899, annex G). This file adds the ones that NumPy lacks, or in which it loses
+digits or infinities.
 """
 
 from __future__ import annotations
@@ -22,13 +23,15 @@ def _of_parts(re: Array, im: Array) -> Array:
 
 
 def divide(a: Array, b: Array) -> Array:
-    """``a / b``; an infinity over something finite is infinite, the reverse 0, whatever the parts.
+    """Return ``a / b``: infinite for an infinity over a finite number, 0 for the reverse.
 
-    Over zero it is an infinity of the sign of zero's real part times ``a``.
+    A number is infinite if either part is. Division by zero gives ``a`` times an infinity that has
+    the sign of the real part of ``b``.
     """
-    endless, short = _infinite(a), _infinite(b)
-    plain = np.divide(_direction(a, endless), _direction(b, short))
-    factor = np.where(short, np.where(endless, np.nan, 0.0), np.where(endless, np.inf, 1.0))
+    a_infinite, b_infinite = _infinite(a), _infinite(b)
+    plain = np.divide(_direction(a, a_infinite), _direction(b, b_infinite))
+    of_infinity = np.where(b_infinite, np.nan, np.inf)
+    factor = np.where(a_infinite, of_infinity, np.where(b_infinite, 0.0, 1.0))
     plain = _of_parts(plain.real * factor, plain.imag * factor)
     pole = np.copysign(np.inf, b.real)
     return np.where(b == 0, _of_parts(pole * a.real, pole * a.imag), plain)
@@ -39,29 +42,31 @@ def _infinite(z: Array) -> Array:
 
 
 def _direction(z: Array, infinite: Array) -> Array:
-    """1 or -1 for each infinite part of what is infinite, and 0 for its other part."""
+    """Replace infinite numbers by 1 or -1 for each infinite part and 0 or -0 for a finite one."""
     re, im = (np.copysign(np.isinf(x).astype(float), x) for x in (z.real, z.imag))
     return np.where(infinite, _of_parts(re, im), z)
 
 
 def sign(z: Array) -> Array:
+    """Return ``z / |z|``, and ``z`` itself where it is 0."""
     size = np.abs(z)
     safe = np.where(size == 0, 1.0, size)
     return np.where(size == 0, z, _of_parts(z.real / safe, z.imag / safe))
 
 
 def rsqrt(z: Array) -> Array:
+    """Return ``1 / sqrt(z)`` on the principal branch."""
     return divide(np.ones_like(z), np.sqrt(z))
 
 
 def cbrt(z: Array) -> Array:
-    """The root with the smallest argument."""
+    """Return the principal cube root, whose argument is a third of that of ``z``."""
     size, turn = np.cbrt(np.abs(z)), np.angle(z) / 3
     return _of_parts(size * np.cos(turn), size * np.sin(turn))
 
 
 def log1p(z: Array) -> Array:
-    """``log|1 + z|`` by way of ``|1 + z|**2 - 1`` where that is small."""
+    """Return ``log(1 + z)``; ``log|1 + z|`` is ``log1p(|1 + z|**2 - 1) / 2`` near 0."""
     excess = z.real * (2.0 + z.real) + z.imag * z.imag
     near = np.abs(excess) < 0.5
     size = np.where(near, 0.5 * np.log1p(np.where(near, excess, 0.0)), np.log(np.abs(1.0 + z)))
@@ -69,19 +74,23 @@ def log1p(z: Array) -> Array:
 
 
 def logistic(z: Array) -> Array:
-    """``1 / (1 + exp(-z))``, by the exponential that does not grow; near its poles by tanh."""
+    """Return ``1 / (1 + exp(-z))`` from whichever of ``exp(z)`` and ``exp(-z)`` does not overflow.
+
+    Where ``|Re z| < 1``, which is where the poles are, it is ``(1 + tanh(z / 2)) / 2``.
+    """
     e = np.exp(np.where(z.real < 0, z, -z))
     plain = divide(np.where(z.real < 0, e, 1.0), 1.0 + e)
     return np.where(np.abs(z.real) < 1, 0.5 + 0.5 * np.tanh(0.5 * z), plain)
 
 
 def power(z: Array, w: Array) -> Array:
+    """Return ``z ** w``; ``z ** 0`` is 1, and ``0 ** w`` is 0 if ``Re w > 0``, else infinite."""
     found = np.where(z == 0, np.where(w.real > 0, 0.0, np.inf), np.power(z, w))
     return np.where(w == 0, 1.0, found)
 
 
 def atan2(y: Array, x: Array) -> Array:
-    """``-i log((x + i y) / sqrt(x**2 + y**2))``"""
+    """Return ``-i log((x + i y) / sqrt(x**2 + y**2))``, scaled so that squares do not overflow."""
     m = np.maximum(np.abs(x), np.abs(y))
     s = np.exp2(-np.floor(np.log2(np.where((m > 0) & np.isfinite(m), m, 1.0))))
     x, y = x * s, y * s
@@ -118,7 +127,7 @@ FUNCTIONS: Mapping[str, Callable[..., Array]] = {
 
 
 def evaluate(name: str, args: tuple[Array, ...]) -> Array:
-    """``FUNCTIONS[name]`` of c64 or c128 arrays, in their type."""
+    """Apply ``FUNCTIONS[name]`` to c64 or c128 arrays and return their element type."""
     with np.errstate(all="ignore"):
         wide = FUNCTIONS[name](*(a.astype(np.complex128) for a in args))
         return np.asarray(wide).astype(args[-1].dtype)

@@ -1,4 +1,4 @@
-"""Values of one element type as another: what both interpreters mean by ``convert``."""
+"""Conversion between element types: the reference semantics of ``convert``, in NumPy."""
 
 from __future__ import annotations
 
@@ -7,26 +7,27 @@ from typing import Any, TypeAlias
 import ml_dtypes
 import numpy as np
 
-from .dtypes import is_numpys
+from .dtypes import is_numpy_dtype
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
 
 def is_float(dtype: np.dtype[np.generic]) -> bool:
-    """Whether a dtype is one of NumPy's or ml_dtypes' real floats."""
-    return dtype.kind == "f" or (not is_numpys(dtype) and not is_narrow_int(dtype))
+    """True for the real floating-point dtypes of NumPy and ml_dtypes."""
+    return dtype.kind == "f" or (not is_numpy_dtype(dtype) and not is_narrow_int(dtype))
 
 
 def is_narrow_int(dtype: np.dtype[np.generic]) -> bool:
-    """Whether a dtype is one of ml_dtypes' integers of 2 or 4 bits."""
+    """True for the 2-bit and 4-bit integer dtypes of ml_dtypes."""
     return dtype.name in ("int2", "int4", "uint2", "uint4")
 
 
 def convert(a: Array, to: np.dtype[np.generic]) -> Array:
-    """To another element type as XLA does: floats to integers saturate, NaN becomes 0.
+    """Convert an array to another element type as XLA does.
 
-    Integers wrap, complex numbers drop their imaginary part, anything but 0 is true. Floats are
-    rounded to nearest even, once; but f64 becomes bf16 by way of f32, as on XLA's CPU.
+    Floats saturate to integers, and NaN becomes 0. Integers wrap, complex numbers lose their
+    imaginary part, and anything but 0 converts to true. Floats are rounded once, to nearest even,
+    except that f64 is converted to bf16 by way of f32, as in XLA's CPU backend.
     """
     a = np.asarray(a)
     if a.dtype == to:
@@ -34,7 +35,7 @@ def convert(a: Array, to: np.dtype[np.generic]) -> Array:
     if a.dtype.kind == "c" and to.kind != "c":
         a = a.real
     if to.kind == "b":
-        wide = a if is_numpys(a.dtype) else a.astype(np.float32)
+        wide = a if is_numpy_dtype(a.dtype) else a.astype(np.float32)
         return np.asarray(wide != 0)
     integer = to.kind in "iu" or is_narrow_int(to)
     if integer and is_float(a.dtype):
@@ -43,7 +44,9 @@ def convert(a: Array, to: np.dtype[np.generic]) -> Array:
         return _wrap_narrow(a, to)
     if is_narrow_int(a.dtype):
         a = a.astype(np.int32)
-    if not is_numpys(to) and a.dtype != np.float32:  # not all of ml_dtypes' convert to each other
+    if (
+        not is_numpy_dtype(to) and a.dtype != np.float32
+    ):  # not all of ml_dtypes' convert to each other
         a = to_odd(a) if a.dtype == np.float64 and to.itemsize == 1 else a.astype(np.float32)
     return a.astype(to)
 
@@ -61,9 +64,10 @@ def _saturated(a: Array, to: np.dtype[np.generic]) -> Array:
 
 
 def to_odd(a: Array) -> Array:
-    """f64 as f32, truncated, the last bit set where that lost something.
+    """Round f64 to f32 to odd: truncate, and set the last bit where the result is inexact.
 
-    What is rounded to fewer bits after that is rounded as if at once (Boldo and Melquiond, 2008).
+    Rounding the result to nearest in a narrower type then gives what rounding the f64 directly
+    would give (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
     """
     near = a.astype(np.float32)
     back = near.astype(np.float64)

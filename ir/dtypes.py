@@ -1,4 +1,4 @@
-"""Element types: one frozen value per HLO type, with its NumPy twin."""
+"""Element types: one frozen value per HLO type, and the NumPy dtype that stores it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Kind: TypeAlias = Literal["pred", "signed", "unsigned", "float", "complex"]
 
 @dataclass(frozen=True, slots=True)
 class DType:
-    """An element type as HLO names it. ``bits`` is the width of the value, not of its storage."""
+    """An element type under its HLO name. ``bits`` is the width of a value, not of its storage."""
 
     name: str
     kind: Kind
@@ -24,15 +24,17 @@ class DType:
 
     @property
     def bytes(self) -> int:
-        """Storage of one element in bytes; types under a byte take a whole one."""
+        """Storage of one element in bytes; types of fewer than 8 bits take a whole byte."""
         return max(1, self.bits // 8)
 
     @property
     def is_float(self) -> bool:
+        """True for real floating-point types, those of 4 and 8 bits included."""
         return self.kind == "float"
 
     @property
     def is_int(self) -> bool:
+        """True for signed and unsigned integers; ``pred`` is not one."""
         return self.kind in ("signed", "unsigned")
 
 
@@ -57,32 +59,33 @@ F8 = tuple(
 )
 f4e2m1fn = DType("f4e2m1fn", "float", 4)
 
-ALL: tuple[DType, ...] = (
-    pred, s2, s4, s8, s16, s32, s64, u2, u4, u8, u16, u32, u64, f16, bf16, f32, f64, *F8, f4e2m1fn,
-    c64, c128,
-)  # fmt: skip
+_SIGNED, _UNSIGNED = (s2, s4, s8, s16, s32, s64), (u2, u4, u8, u16, u32, u64)
+_FLOATS = (f16, bf16, f32, f64, *F8, f4e2m1fn)
+ALL: tuple[DType, ...] = (pred, *_SIGNED, *_UNSIGNED, *_FLOATS, c64, c128)
 BY_NAME: dict[str, DType] = {d.name: d for d in ALL}
 
 index = s64  # loop variables and index arithmetic
 
+_NUMPY = {
+    "pred": "bool",
+    **{f"s{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
+    **{f"u{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
+    **{f"f{bits}": f"float{bits}" for bits in (16, 32, 64)},
+    **{f"c{bits}": f"complex{bits}" for bits in (64, 128)},
+}
 _ML_DTYPES = {
     "bf16": "bfloat16",
-    "s2": "int2", "s4": "int4", "u2": "uint2", "u4": "uint4",
-    "f8e5m2": "float8_e5m2", "f8e4m3": "float8_e4m3", "f8e4m3fn": "float8_e4m3fn",
-    "f8e4m3b11fnuz": "float8_e4m3b11fnuz", "f8e5m2fnuz": "float8_e5m2fnuz",
-    "f8e4m3fnuz": "float8_e4m3fnuz", "f8e3m4": "float8_e3m4", "f8e8m0fnu": "float8_e8m0fnu",
+    **{f"s{bits}": f"int{bits}" for bits in (2, 4)},
+    **{f"u{bits}": f"uint{bits}" for bits in (2, 4)},
+    **{d.name: d.name.replace("f8", "float8_", 1) for d in F8},
     "f4e2m1fn": "float4_e2m1fn",
-}  # fmt: skip
-_NUMPY = {
-    "pred": "bool", "s8": "int8", "s16": "int16", "s32": "int32", "s64": "int64",
-    "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64",
-    "f16": "float16", "f32": "float32", "f64": "float64", "c64": "complex64", "c128": "complex128",
-}  # fmt: skip
+}
 
 
 @cache
 def to_numpy(dtype: DType) -> np.dtype[Any]:
-    """The NumPy dtype that stores ``dtype`` (ml_dtypes' for bf16, f8 and the narrow integers)."""
+    """Return the dtype that stores ``dtype``: NumPy's own, or that of ml_dtypes for bf16, floats of
+    4 and 8 bits, and integers of 2 and 4 bits."""
     if dtype.name in _NUMPY:
         return np.dtype(_NUMPY[dtype.name])
     import ml_dtypes
@@ -93,7 +96,7 @@ def to_numpy(dtype: DType) -> np.dtype[Any]:
 
 @cache
 def from_numpy(dtype: np.dtype[Any]) -> DType:
-    """The element type that a NumPy dtype stores; ``KeyError`` for one HLO does not have."""
+    """Return the element type that a NumPy dtype stores; ``KeyError`` if HLO does not have it."""
     name = np.dtype(dtype).name
     for ours, theirs in (*_NUMPY.items(), *_ML_DTYPES.items()):
         if theirs == name:
@@ -101,8 +104,11 @@ def from_numpy(dtype: np.dtype[Any]) -> DType:
     raise KeyError(f"no HLO element type for NumPy dtype {name}")
 
 
-def is_numpys(dtype: np.dtype[Any]) -> bool:
-    """Whether NumPy itself has the type; ``isbuiltin`` denies it for copies, say unpickled."""
+def is_numpy_dtype(dtype: np.dtype[Any]) -> bool:
+    """True for NumPy's own dtypes, False for those of ml_dtypes.
+
+    ``dtype.isbuiltin`` is not enough: it is false for copies, such as unpickled ones.
+    """
     return dtype.num < _FIRST_FOREIGN
 
 

@@ -1,14 +1,14 @@
-"""The one table of element-wise operations that every interpreter and back-end shares.
+"""The one table of element-wise operations, shared by both interpreters and the code generator.
 
-An entry says what an operation is: its arity, which kinds of element it takes, what it returns and
-its meaning in NumPy. HLO opcodes and loop-IR operations are the same names. The code generator
-keys its emission table by these names too, and a test enumerates one against the other, so adding
-an operation is one entry here and one there.
+An entry defines an operation: its arity, the kinds of elements it takes, its result type and its
+meaning in NumPy. HLO and the loop IR use the same names. The code generator keys its emission table
+by these names too, and a test compares the two, so adding an operation is one entry here and one
+there.
 
 Integer arithmetic wraps. ``divide`` and ``remainder`` of integers truncate; a division by zero
 gives -1 (all ones), a remainder by zero the dividend, and INT_MIN / -1 gives INT_MIN, as XLA
 defines them. ``floordiv`` and ``floormod`` round to minus infinity and are for index arithmetic,
-with a positive divisor. ``maximum`` and ``minimum`` hand on NaN, and -0 is below +0. A shift
+with a positive divisor. ``maximum`` and ``minimum`` propagate NaN and order -0 below +0. A shift
 by at least the width gives 0 (the sign for ``shift-right-arithmetic``).
 """
 
@@ -22,7 +22,7 @@ import numpy as np
 
 from . import complex_functions
 from .conversion import convert, is_narrow_int
-from .dtypes import BY_NAME, DType, is_numpys, pred, to_numpy
+from .dtypes import BY_NAME, DType, is_numpy_dtype, pred, to_numpy
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Result: TypeAlias = Literal["same", "pred", "real"]
@@ -30,17 +30,18 @@ Result: TypeAlias = Literal["same", "pred", "real"]
 
 @dataclass(frozen=True, slots=True)
 class ElementwiseOp:
-    """``numpy(*args)`` is the meaning. ``flops`` is the cost of one element, roughly, in FLOP.
+    """An element-wise operation; ``numpy(*args)`` defines its result.
 
     ``kinds`` are the operand kinds accepted: p(red) s(igned) u(nsigned) f(loat) c(omplex).
-    ``result`` is the result's element type: the last operand's, pred, or the real part's.
-    ``commutative`` and ``associative`` hold up to rounding; ``identity`` is the neutral element.
-    ``index_only`` operations exist in loop IR and not in HLO.
-    ``rounding``: a result is rounded; rounding it or the operands gives the same ("commutes"); no
-    result is rounded, though rounded operands may change it ("exact"). ``keeps_nan``: NaN in an
-    operand is NaN in the result. Arguments drawn at random are positive where what they flow into
-    ``needs_positive`` ones, by way of what ``keeps_positive``. ``of_bits``: integers of fewer than
-    8 bits are taken as bits, without a sign. ``dialects`` of MLIR have it under the same name.
+    ``result`` is the result's element type: that of the last operand, pred, or that of its real
+    part. ``flops`` is the approximate cost of one element in FLOP. ``commutative`` and
+    ``associative`` hold up to rounding. ``index_only`` operations exist in the loop IR only.
+    ``rounding`` is "rounds" if results are rounded, "commutes" if rounding the operands instead
+    gives the same, and "exact" if results are never rounded, although rounding the operands may
+    change them. With ``keeps_nan``, a NaN operand gives a NaN result. Random inputs are drawn
+    positive if they reach an operation that ``needs_positive`` ones through operations that all
+    have ``keeps_positive``. With ``of_bits``, integers of fewer than 8 bits are zero-extended
+    rather than sign-extended. The MLIR ``dialects`` have the operation under the same name.
     """
 
     name: str
@@ -61,7 +62,7 @@ class ElementwiseOp:
     dialects: tuple[str, ...] = ("stablehlo",)
 
     def result_dtype(self, *args: DType) -> DType:
-        """Element type of the result for operands of the given element types."""
+        """Return the element type of the result for operands of these element types."""
         if self.result == "pred":
             return pred
         if self.result == "real" and args[-1].kind == "complex":
@@ -72,16 +73,14 @@ class ElementwiseOp:
 
 
 def _wide(name: str, f: Callable[..., Array]) -> Callable[..., Array]:
-    """Compute narrow floats (f16, bf16, f8) in f32 and round once; narrow integers in 8 bits.
-
-    Complex numbers are computed as ``complex_functions`` has it.
-    """
+    """Wrap ``f`` to compute narrow floats (f16, bf16, f8) in f32 and round once, and narrow
+    integers in 8 bits. Complex numbers use ``complex_functions`` where it has the operation."""
 
     def run(*args: Array) -> Array:
         last = args[-1].dtype
         if last.kind == "c" and name in complex_functions.FUNCTIONS:
             return complex_functions.evaluate(name, args)
-        if is_numpys(last) and last != np.float16:
+        if is_numpy_dtype(last) and last != np.float16:
             return f(*args)
         if is_narrow_int(last):
             return _few_bits(name, f, args)
@@ -93,7 +92,7 @@ def _wide(name: str, f: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def _few_bits(name: str, f: Callable[..., Array], args: tuple[Array, ...]) -> Array:
-    """An operation on integers of 2 or 4 bits, by way of 8."""
+    """Apply an operation to integers of 2 or 4 bits, computing in 8 bits."""
     last = args[-1].dtype
     bits = int(last.name.lstrip("uint"))
     kind = "uint" if TABLE[name].of_bits or last.name[0] == "u" else "int"
@@ -186,7 +185,7 @@ def _round_away(a: Array) -> Array:
 
 def _logistic(a: Array) -> Array:
     with np.errstate(under="ignore"):
-        small = np.exp(-np.abs(a))  # which never overflows, and is the result far below 0
+        small = np.exp(-np.abs(a))  # never overflows; far below 0 it is the result
         return np.asarray(np.where(a < 0, small, 1) / (1 + small)).astype(a.dtype)
 
 
@@ -346,8 +345,8 @@ TABLE: dict[str, ElementwiseOp] = {
 }
 
 
-def named(dialect: str) -> tuple[str, ...]:
-    """What a dialect of MLIR calls the operations of one and two operands that it has as such."""
+def dialect_names(dialect: str) -> tuple[str, ...]:
+    """Return the names, in an MLIR dialect, of the unary and binary operations that it has."""
     rows = (op for op in TABLE.values() if op.arity < 3 and not op.index_only)
     return tuple(op.name.replace("-", "_") for op in rows if dialect in op.dialects)
 
@@ -356,7 +355,7 @@ DIRECTIONS: dict[str, str] = {d: d.lower() for d in ("EQ", "NE", "LT", "LE", "GT
 
 
 def identity(op: str, dtype: DType) -> float | int | bool:
-    """The neutral element of a reduction by ``op``; ``KeyError`` where there is none."""
+    """Return the neutral element of a reduction by ``op``; ``KeyError`` if it has none."""
     if op in ("add", "or", "xor"):
         return False if dtype.kind == "pred" else 0
     if op == "multiply":

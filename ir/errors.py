@@ -1,4 +1,4 @@
-"""Every error a user may meet: what was asked, why not, where, and what would work."""
+"""Every error that users can see: what failed, why, where, and what would work instead."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass, fields
 
 @dataclass(eq=False)
 class NestwrightError(Exception):
-    """Base of all errors that are the input's fault. The command exits with ``exit_status``."""
+    """Base class of all errors. ``what`` failed or was asked for, ``why`` not, ``where`` in the
+    input, and a ``hint`` at what would work. The command exits with ``exit_status``."""
 
     what: str
     why: str = ""
@@ -16,7 +17,7 @@ class NestwrightError(Exception):
 
     exit_status = 2
 
-    def __reduce__(self) -> tuple[object, ...]:  # so that it crosses a process boundary
+    def __reduce__(self) -> tuple[object, ...]:  # pickled between processes
         return type(self), tuple(getattr(self, f.name) for f in fields(self))
 
     def __str__(self) -> str:
@@ -30,7 +31,7 @@ class NestwrightError(Exception):
 
 @dataclass(eq=False)
 class ParseError(NestwrightError):
-    """Text that cannot be read. ``where`` is ``source:line:column``; lines and columns from 1."""
+    """Text that cannot be parsed. ``where`` is ``source:line:column``, counted from 1."""
 
 
 @dataclass(eq=False)
@@ -40,9 +41,9 @@ class VerifyError(NestwrightError):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One instruction that cannot be compiled, why not, and what would help.
+    """One instruction that cannot be compiled, the reason, and a hint.
 
-    ``source`` is ``file:line`` of the program that it came from, where that is known.
+    ``source`` is ``file:line`` in the user's program, or empty if that is unknown.
     """
 
     opcode: str
@@ -59,19 +60,17 @@ class Finding:
 
 @dataclass(eq=False)
 class UnsupportedError(NestwrightError):
-    """Valid input that this version cannot compile; ``findings`` has every offending instruction.
-
-    The text names some of each kind, with the count of all.
-    """
+    """Valid input that this version cannot compile. ``findings`` lists every such instruction; the
+    message names some of each kind and gives the counts."""
 
     findings: tuple[Finding, ...] = ()
 
 
 @dataclass(eq=False)
 class LimitError(NestwrightError):
-    """A model that needs more than a stated limit; ``where`` is the instruction that does.
+    """A model that exceeds a limit; ``where`` is the instruction that does.
 
-    ``asked`` and ``limit`` are numbers of what the text says: bytes, instructions, levels.
+    ``asked`` and ``limit`` are in the unit that the message names: bytes, instructions or levels.
     """
 
     asked: int = 0
@@ -95,11 +94,11 @@ class LogError(NestwrightError):
 
 @dataclass(eq=False)
 class OutOfMemoryError(NestwrightError, MemoryError):
-    """There is no memory for what a call makes: its results, or what lies between."""
+    """A call whose results or intermediate values do not fit into memory."""
 
 
 class NestwrightWarning(UserWarning):
-    """Something a user should know of that keeps nothing from working."""
+    """A condition that users should know about but that does not prevent anything from working."""
 
 
 @dataclass(eq=False)
@@ -109,7 +108,7 @@ class ArtifactError(NestwrightError):
 
 @dataclass(eq=False)
 class LibraryError(NestwrightError):
-    """A function of the host that a model calls: there is none, or what it gives does not fit."""
+    """A host function called by a model is not registered, or its results do not fit the call."""
 
 
 class DeviceError(NestwrightError):
@@ -120,6 +119,6 @@ class DeviceError(NestwrightError):
 
 @dataclass(eq=False)
 class SimulationError(NestwrightError):
-    """A simulated GPU program did something undefined: a race, say. ``where`` is the kernel."""
+    """A simulated GPU program did something undefined, such as a race. ``where`` is the kernel."""
 
     exit_status = 3

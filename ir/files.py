@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all or must be this user's own, and where caches are."""
+"""Atomic writes, files that must belong to this user, and the folder of caches."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from typing import BinaryIO
 
 
 def cache_folder() -> Path:
-    """Where this user's caches are; it need not exist yet.
+    """Return the folder of this user's caches, which need not exist yet.
 
-    Without platformdirs, which knows the place on every system, it is the one of the XDG
-    specification.
+    platformdirs knows it on every system; without it the XDG base directory specification applies.
     """
     try:
         from platformdirs import user_cache_path
@@ -32,19 +31,19 @@ def cache_folder() -> Path:
 def whole_file(
     path: str | os.PathLike[str], durable: bool = True, private: bool = False
 ) -> Iterator[BinaryIO]:
-    """A file to write, which takes the name ``path`` when the block ends well.
+    """Yield a file to write that is renamed to ``path`` when the block ends without an error.
 
-    Until then the bytes stand under a temporary name in the same folder, and an error leaves what
-    was there before. A device or pipe is written to directly: renaming would replace it. A link
-    stays, and its target is written. A ``private`` file is for this user alone (mode 600) and takes
-    the place of a link. Raises ``OSError``, whose ``filename`` is ``path``.
+    Until then the bytes are in a temporary file in the same folder, and an error leaves the old
+    file untouched. Devices and pipes are written directly, since renaming would replace them. A
+    symbolic link is followed, but a ``private`` file (mode 600) replaces it. A ``durable`` file is
+    flushed to disk first. Raises ``OSError``, whose ``filename`` is ``path``.
     """
     place = Path(path) if private else Path(os.path.realpath(path))
     try:
         if place.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if not private and place.exists() and not place.is_file():
-            whole = io.BytesIO()  # devices claim to seek, and do not
+            whole = io.BytesIO()  # devices claim to be seekable but are not
             yield whole
             with place.open("wb") as file:
                 file.write(whole.getbuffer())
@@ -76,10 +75,10 @@ def _umask() -> int:
     return mask
 
 
-def distrust(found: os.stat_result) -> str:
-    """Why what is there must not be taken for this user's own; empty where nothing speaks against.
+def distrust_reason(found: os.stat_result) -> str:
+    """Return the reason not to trust a file or folder, or an empty string.
 
-    Others must not own it, nor be able to write to it.
+    It must belong to this user, must not be a symbolic link, and others must not be able to write.
     """
     if stat.S_ISLNK(found.st_mode):
         return "it is a symbolic link"
@@ -91,9 +90,10 @@ def distrust(found: os.stat_result) -> str:
 
 
 def open_own(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
-    """A descriptor of a regular file that is this user's own, 0600 if it is made here.
+    """Open a regular file that belongs to this user and return its descriptor.
 
-    Links are not followed. ``PermissionError`` for a file that somebody else owns or may write to.
+    A file created here gets mode 600. Links are not followed. ``PermissionError`` for a file that
+    another user owns or may write to.
     """
     flags |= os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
@@ -103,7 +103,7 @@ def open_own(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
             raise PermissionError(errno.EPERM, "it is a symbolic link", str(path)) from e
         raise
     found = os.fstat(fd)
-    why = distrust(found) if stat.S_ISREG(found.st_mode) else "it is not a regular file"
+    why = distrust_reason(found) if stat.S_ISREG(found.st_mode) else "it is not a regular file"
     if why:
         os.close(fd)
         raise PermissionError(errno.EPERM, why, str(path))
@@ -111,12 +111,15 @@ def open_own(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
 
 
 def open_lock(path: str | os.PathLike[str]) -> int:
-    """A descriptor of a file to lock, which is made where there is none. It may be another user's;
-    nothing is read from it or written to it, and a link is not followed. Raises ``OSError``."""
+    """Open a lock file, creating it if there is none, and return its descriptor.
+
+    It may belong to another user, since nothing is read from it or written to it. Links are not
+    followed. Raises ``OSError``.
+    """
     flags = os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
         fd = os.open(path, flags | os.O_RDWR | os.O_CREAT, 0o644)
-    except PermissionError:  # another user's: to lock it, reading will do
+    except PermissionError:  # another user's; read access is enough to lock it
         fd = os.open(path, flags | os.O_RDONLY)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)

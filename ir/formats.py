@@ -1,4 +1,4 @@
-"""How the floats of each element type are laid out in bits, and what their top codes mean."""
+"""Bit layouts of the floating-point element types, and which codes are not finite."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Special: TypeAlias = Literal["ieee", "fn", "fnuz", "finite", "scale"]
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
-    """A float: a sign bit, ``exponent`` bits with this ``bias``, ``mantissa`` bits.
+class FloatFormat:
+    """A floating-point format: a sign bit, ``exponent`` bits with this ``bias``, ``mantissa`` bits.
 
-    ``special`` says what is not a number: ``ieee`` has infinities and NaNs under the top
-    exponent; ``fn`` one NaN of each sign, all bits set; ``fnuz`` one NaN, where minus zero would
-    be; ``finite`` neither. ``scale`` has an exponent and nothing else: a power of two, its one
-    NaN all bits set. (OCP 8-bit floating point, OCP microscaling formats, and the RFCs of
-    StableHLO that name the types.)
+    ``special`` tells which codes are not finite: ``ieee`` has infinities and NaNs in the top
+    exponent; ``fn`` has one NaN of each sign, all other bits set; ``fnuz`` has one NaN, the code of
+    minus zero; ``finite`` has neither. ``scale`` is unsigned and has an exponent only: a power of
+    two, with one NaN, all bits set. Sources: OCP 8-bit floating point specification, OCP
+    microscaling formats specification, and the StableHLO RFCs that name the types.
     """
 
     exponent: int
@@ -30,17 +30,17 @@ class Format:
 
     @property
     def sign(self) -> int:
-        """The bit of the sign, as a number; 0 where there is none."""
+        """The mask of the sign bit; 0 for unsigned formats."""
         return 0 if self.special == "scale" else 1 << (self.exponent + self.mantissa)
 
     @property
     def infinity(self) -> int:
-        """The bits of infinity where there is one, else those of the first code past it."""
+        """The code with all exponent bits set and no others: infinity, if the format has one."""
         return ((1 << self.exponent) - 1) << self.mantissa
 
     @property
     def largest(self) -> int:
-        """The bits of the largest finite number."""
+        """The code of the largest finite number."""
         top = (1 << (self.exponent + self.mantissa)) - 1
         match self.special:
             case "ieee":
@@ -51,34 +51,37 @@ class Format:
                 return top
 
 
-FORMATS: dict[DType, Format] = {
+FORMATS: dict[DType, FloatFormat] = {
     BY_NAME[name]: value
     for name, value in {
-        "f64": Format(11, 52, 1023),
-        "f32": Format(8, 23, 127),
-        "bf16": Format(8, 7, 127),
-        "f16": Format(5, 10, 15),
-        "f8e5m2": Format(5, 2, 15),
-        "f8e4m3": Format(4, 3, 7),
-        "f8e3m4": Format(3, 4, 3),
-        "f8e4m3fn": Format(4, 3, 7, "fn"),
-        "f8e4m3b11fnuz": Format(4, 3, 11, "fnuz"),
-        "f8e5m2fnuz": Format(5, 2, 16, "fnuz"),
-        "f8e4m3fnuz": Format(4, 3, 8, "fnuz"),
-        "f8e8m0fnu": Format(8, 0, 127, "scale"),
-        "f4e2m1fn": Format(2, 1, 1, "finite"),
+        "f64": FloatFormat(11, 52, 1023),
+        "f32": FloatFormat(8, 23, 127),
+        "bf16": FloatFormat(8, 7, 127),
+        "f16": FloatFormat(5, 10, 15),
+        "f8e5m2": FloatFormat(5, 2, 15),
+        "f8e4m3": FloatFormat(4, 3, 7),
+        "f8e3m4": FloatFormat(3, 4, 3),
+        "f8e4m3fn": FloatFormat(4, 3, 7, "fn"),
+        "f8e4m3b11fnuz": FloatFormat(4, 3, 11, "fnuz"),
+        "f8e5m2fnuz": FloatFormat(5, 2, 16, "fnuz"),
+        "f8e4m3fnuz": FloatFormat(4, 3, 8, "fnuz"),
+        "f8e8m0fnu": FloatFormat(8, 0, 127, "scale"),
+        "f4e2m1fn": FloatFormat(2, 1, 1, "finite"),
     }.items()
 }
 
 
 def is_narrow(dtype: DType) -> bool:
-    """Whether elements are only stored, moved and converted: floats of 8 bits or fewer, integers
-    of fewer than 8. Each takes the low bits of a byte of its own, the others being zero."""
+    """True for floats of at most 8 bits and integers of fewer than 8.
+
+    Their elements are only stored, moved and converted, never computed on. Each takes the low bits
+    of a byte of its own, whose other bits are zero.
+    """
     return dtype.bits < (16 if dtype.is_float else 8)
 
 
 def code(value: Any, dtype: DType) -> int:
-    """The bits that store a number of a narrow type, which is rounded or wrapped to it."""
+    """Return the code of a number in a narrow type, rounding floats and wrapping integers."""
     if dtype.is_int:
         return int(value) & ((1 << dtype.bits) - 1)
     return int(np.asarray(value, np.float32).astype(to_numpy(dtype)).view(np.uint8))

@@ -1,8 +1,8 @@
-"""Arrays in NumPy's file formats, .npy in .npz, read without evaluating anything.
+"""Reading .npy and .npz files without evaluating anything in them.
 
-The formats are those of NumPy's ``numpy.lib.format``, versions 1 to 3. An array is taken only if
-its header is well formed, its elements are numbers (or bare bytes, as NumPy stores bf16), and the
-member holds exactly the bytes that shape and type call for.
+The format is that of ``numpy.lib.format``, versions 1 to 3. An array is accepted only if its header
+is well formed, its elements are numbers (or bare bytes, as NumPy stores bf16), and the member holds
+exactly the number of bytes that shape and type require.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _DIM = re.compile(r"\s*(\d{1,19})L?\s*")
 
 
 def read_arrays(archive: Archive) -> dict[str, Array]:
-    """The arrays of an .npz file by name; ``ArtifactError`` for what is none."""
+    """Return the arrays of an .npz file by name; ``ArtifactError`` if a member is not an array."""
     found: dict[str, Array] = {}
     for member in archive.names:
         name = member.removesuffix(_SUFFIX)
@@ -43,7 +43,7 @@ def read_arrays(archive: Archive) -> dict[str, Array]:
 
 
 def read_array(data: bytearray, name: str, where: str) -> Array:
-    """The array in a .npy file's bytes, which it stands on."""
+    """Return the array in a .npy file's bytes, as a view of them; ``ArtifactError`` if damaged."""
     try:
         head, start = _header(data)
         dtype, shape, by_columns = _parse(head)
@@ -58,7 +58,7 @@ def read_array(data: bytearray, name: str, where: str) -> Array:
 
 
 def _header(data: bytearray) -> tuple[str, int]:
-    """The header's text, and where the elements begin."""
+    """Return the header's text, and the offset of the elements."""
     if not data.startswith(_MAGIC) or len(data) < 10:
         raise ValueError("it does not begin as NumPy's arrays do")
     version = data[6]
@@ -73,7 +73,7 @@ def _header(data: bytearray) -> tuple[str, int]:
 
 
 def _parse(head: str) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
-    """Element type and shape, and whether the first dimension is the fastest in memory."""
+    """Return element type, shape, and whether elements are in Fortran order."""
     fields: dict[str, str] = {}
     place = head.find("{") + 1
     while (match := _FIELD.match(head, place)) and len(fields) < len(_FIELDS):
@@ -86,8 +86,8 @@ def _parse(head: str) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
         raise ValueError("its header is not well formed, or its elements are records")
     kind = fields["descr"][1:-1]
     if not _TYPES.fullmatch(kind):
-        raise ValueError(f"elements of type {kind!r} are no numbers")
-    if kind[1:] == "f1":  # so NumPy stores f8e5m2, a type that it then does not read
+        raise ValueError(f"elements of type {kind!r} are not numbers")
+    if kind[1:] == "f1":  # NumPy writes f8e5m2 as f1, which it cannot read
         kind = "V1"
     return np.dtype(kind), _shape(fields["shape"]), fields["fortran_order"] == "True"
 

@@ -1,7 +1,7 @@
-"""Folders for a process's temporary files, which go even if the process is killed.
+"""Folders for a process's temporary files, which are removed even if the process is killed.
 
-A folder holds a lock file that its process keeps locked. The first one that a process makes sweeps
-those of this user that nobody holds any more.
+Each folder has a lock file that its process keeps locked. Before a process makes its first folder,
+it removes those of this user whose locks nobody holds any more.
 """
 
 from __future__ import annotations
@@ -17,27 +17,29 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
-from .files import distrust, open_own
+from .files import distrust_reason, open_own
 
 _PREFIX = "nestwright-"
 _UNNAMED = ".nestwright-new-"  # its lock is not taken yet
 _LOCK = "lock"
-ABANDONED = 3600.0  # seconds after which a folder without a lock is nobody's
+ABANDONED = 3600.0  # seconds after which an unlocked, unnamed folder is removed
 
 
 class Scratch:
-    """A folder of this process's own in the temporary folder; ``close`` removes it, and so does
-    the end of this object or of the process."""
+    """A folder of this process's own in the temporary folder, at ``path``.
+
+    ``close`` removes it, and so does the end of this object or of the process.
+    """
 
     def __init__(self, kind: str) -> None:
-        """``kind`` is part of its name."""
+        """Make the folder; ``kind`` becomes part of its name."""
         base = Path(tempfile.gettempdir())
-        _swept(base, os.getpid())
+        _sweep_once(base, os.getpid())
         made = Path(tempfile.mkdtemp(prefix=_UNNAMED, dir=base))
         lock = open_own(made / _LOCK, os.O_RDWR | os.O_CREAT)
         fcntl.flock(lock, fcntl.LOCK_EX)
         self.path = base / f"{_PREFIX}{kind}-{made.name.removeprefix(_UNNAMED)}"
-        made.rename(self.path)  # from here on the lock tells whether it is in use
+        made.rename(self.path)  # only now that it is locked, so that no sweep removes it
         self.close = weakref.finalize(self, _discard, self.path, lock)
 
 
@@ -48,7 +50,7 @@ def _discard(path: Path, lock: int) -> None:
 
 @contextmanager
 def scratch(kind: str) -> Iterator[Path]:
-    """A scratch folder for the length of a block."""
+    """Make a scratch folder, yield its path, and remove it at the end of the block."""
     made = Scratch(kind)
     try:
         yield made.path
@@ -57,7 +59,7 @@ def scratch(kind: str) -> Iterator[Path]:
 
 
 @cache
-def _swept(base: Path, process: int) -> None:
+def _sweep_once(base: Path, process: int) -> None:
     sweep(base)
 
 
@@ -72,13 +74,13 @@ def sweep(base: Path) -> None:
 
 def _remove(place: Path) -> None:
     found = place.lstat()
-    if not place.is_dir() or distrust(found):
+    if not place.is_dir() or distrust_reason(found):
         return
     if place.name.startswith(_UNNAMED):
         if found.st_mtime < time.time() - ABANDONED:
             shutil.rmtree(place, ignore_errors=True)
         return
-    lock = open_own(place / _LOCK)  # a folder of another making has none
+    lock = open_own(place / _LOCK)  # raises OSError if the folder has none
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         shutil.rmtree(place, ignore_errors=True)

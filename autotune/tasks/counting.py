@@ -25,7 +25,7 @@ def certain_flops(c: Computation) -> float:
     floats come in, which a processor may multiply faster.
     """
     narrow = any(s.dtype.is_float and s.dtype.bits < 32 for s in _arrays(c.parameters))
-    if narrow or any(definition(i.opcode).cuts for i in c.instructions):
+    if narrow or any(definition(i.opcode).drops_elements for i in c.instructions):
         return 0.0
     products = (i for i in c.instructions if definition(i.opcode).pattern is Pattern.OUT_FUSABLE)
     return sum(_certain(i) for i in products if all(o.array.dtype == f32 for o in i.operands))

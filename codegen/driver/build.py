@@ -12,7 +12,7 @@ from ...ir.hlo.analysis.inputs import drawable, draws
 from ...ir.hlo.analysis.support import together
 from ...ir.hlo.fuse.fusion import Group
 from ...ir.hlo.layouts import Orders, entry_orders
-from ...ir.hlo.limits import exhaustion
+from ...ir.hlo.limits import exhaustion_as_limit
 from ...ir.hlo.nodes import HloModule
 from ...ir.hlo.ops.registry import work
 from ...ir.hlo.passes.pipeline import optimize
@@ -90,7 +90,7 @@ class PreparedModule:
         self.excess_precision = excess_precision
         self.timings: dict[str, float] = {} if timings is None else timings
         self._kernels: dict[tuple[str, str], KernelCode] = {}
-        with exhaustion(module.name):
+        with exhaustion_as_limit(module.name):
             with timed(self.timings, "optimize"):
                 self.frozen = freeze(module, constants) if constants else module
                 self.optimized = optimize(self.frozen)
@@ -99,7 +99,7 @@ class PreparedModule:
 
     def build(self, schedules: Mapping[str, Trace]) -> Executable:
         """The executable under these schedules; raises as ``build``."""
-        with exhaustion(self.module.name):
+        with exhaustion_as_limit(self.module.name):
             return self._build(schedules)
 
     def _build(self, schedules: Mapping[str, Trace]) -> Executable:

@@ -27,7 +27,7 @@ import numpy as np
 from ...ir.archive import Archive
 from ...ir.arrays import as_array
 from ...ir.errors import ArtifactError, NestwrightError, NestwrightWarning
-from ...ir.files import cache_folder, distrust, open_own
+from ...ir.files import cache_folder, distrust_reason, open_own
 from ...ir.library.registry import registered
 from ...ir.target import Target
 from ...schedule.language.trace import Trace
@@ -120,7 +120,7 @@ def _place(name: str, warns: bool = False) -> Path | None:
     if where is None:
         return None
     try:
-        why = distrust(os.stat(where))
+        why = distrust_reason(os.stat(where))
     except OSError:
         return where / f"{name}{_SUFFIX}"  # there is none yet
     if why:

@@ -133,7 +133,7 @@ def _are_finite(weights: Instruction, group: Group) -> bool | None:
 
 def _moved(i: Instruction) -> Instruction:
     """What has the same elements, each perhaps another number of times; or more."""
-    while (op := definition(i.opcode)).role is Role.MOVES and not op.cuts:
+    while (op := definition(i.opcode)).role is Role.MOVES and not op.drops_elements:
         i = i.operands[0]
     return i
 

@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ...ir.archive import Archive, in_memory, is_unicode, opened
-from ...ir.dtypes import BY_NAME, from_numpy, is_numpys, to_numpy
+from ...ir.dtypes import BY_NAME, from_numpy, is_numpy_dtype, to_numpy
 from ...ir.errors import ArtifactError
 from ...ir.files import whole_file
 from ...ir.npy import read_arrays
@@ -125,7 +125,7 @@ def _pack(arrays: Mapping[str, Array]) -> bytes:
     for name, array in arrays.items():
         dtype = from_numpy(array.dtype)
         plain = np.ascontiguousarray(array).reshape(array.shape)
-        known = is_numpys(plain.dtype)
+        known = is_numpy_dtype(plain.dtype)
         stored[f"{name}:{dtype}"] = plain if known else plain.view(f"u{plain.dtype.itemsize}")
     np.savez(whole, **stored)
     return whole.getvalue()

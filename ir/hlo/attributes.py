@@ -1,4 +1,4 @@
-"""Attributes of instructions as HLO text: one table from name to reader and printer."""
+"""Parsing and printing the attributes of instructions; one table tells how each is written."""
 
 from __future__ import annotations
 
@@ -39,10 +39,16 @@ KINDS: dict[str, str] = {
 
 FREE_TEXT = frozenset(
     {
-        "frontend_attributes", "sharding", "statistics", "origin", "original_value",
-        "parameter_replication", "control-predecessors", "result_accuracy",
+        "control-predecessors",
+        "frontend_attributes",
+        "origin",
+        "original_value",
+        "parameter_replication",
+        "result_accuracy",
+        "sharding",
+        "statistics",
     }
-)  # fmt: skip
+)
 """Attributes that never change what a module computes."""
 
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?|inf|nan)(?![\w.])")
@@ -57,7 +63,7 @@ Lookup = Callable[[Cursor], Computation]
 
 
 def parse_attribute(cursor: Cursor, name: str, lookup: Lookup) -> Any:
-    """Read the value of attribute ``name``; ``lookup`` reads the name of a computation."""
+    """Parse the value of attribute ``name``; ``lookup`` parses a reference to a computation."""
     start = cursor.pos
     match KINDS.get(name):
         case "ints":
@@ -173,14 +179,20 @@ def _labels(cursor: Cursor) -> ConvLabels | Raw:
         why = "each part must have its two letters and the spatial digits, each once"
         cursor.fail(f"dim_labels `{found.group()}` is not readable", why, at=start)
     return ConvLabels(
-        lhs.index("b"), lhs.index("f"), tuple(lhs.index(i) for i in spatial),
-        rhs.index("i"), rhs.index("o"), tuple(rhs.index(i) for i in spatial),
-        out.index("b"), out.index("f"), tuple(out.index(i) for i in spatial),
-    )  # fmt: skip
+        lhs_batch=lhs.index("b"),
+        lhs_feature=lhs.index("f"),
+        lhs_spatial=tuple(map(lhs.index, spatial)),
+        rhs_input=rhs.index("i"),
+        rhs_output=rhs.index("o"),
+        rhs_spatial=tuple(map(rhs.index, spatial)),
+        out_batch=out.index("b"),
+        out_feature=out.index("f"),
+        out_spatial=tuple(map(out.index, spatial)),
+    )
 
 
 def show_attribute(name: str, value: Any, names: Mapping[Computation, str] | None = None) -> str:
-    """``name=value``. ``names`` gives computations other names than their own."""
+    """Return ``name=value``. ``names`` gives the computations' names; by default their own."""
 
     def of(c: Computation) -> str:
         return c.name if names is None else names[c]
@@ -224,7 +236,8 @@ def _show_pad(p: PadDim) -> str:
 
 
 def show_window(window: Window) -> str:
-    """``{size=3x3 stride=2x2 pad=0_1x0_1}``; fields at their default everywhere are left out."""
+    """Return text such as ``{size=3x3 stride=2x2 pad=0_1x0_1}``, without fields that have their
+    default value in every dimension."""
     columns: dict[str, list[str]] = {"size": [str(w.size) for w in window]} if window else {}
     if any(w.stride != 1 for w in window):
         columns["stride"] = [str(w.stride) for w in window]
@@ -240,7 +253,7 @@ def show_window(window: Window) -> str:
 
 
 def show_labels(labels: ConvLabels) -> str:
-    """``b01f_01io->b01f``"""
+    """Return text such as ``b01f_01io->b01f``."""
 
     def part(first: tuple[int, str], second: tuple[int, str], spatial: tuple[int, ...]) -> str:
         at = dict([first, second, *((p, str(i)) for i, p in enumerate(spatial))])

@@ -1,7 +1,7 @@
-"""Taps of a convolution that fall beside its input, or between its elements: holes.
+"""Holes: taps of a convolution outside its input, or between the elements of a dilated input.
 
-XLA skips them, whatever the weight there is. Who puts zeros into the holes and multiplies gets the
-same from finite weights, and NaN from those that are infinite or NaN.
+XLA skips them, whatever the weight. Filling the holes with zeros and multiplying gives the same for
+finite weights, but NaN for weights that are infinite or NaN.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from .nodes import Instruction, WindowDim
 from .signatures import dilated
 
 SKIPS = "skips_holes"
-"""Attribute of a convolution whose kernel is to skip its holes rather than multiply them."""
+"""Attribute of a convolution whose kernel must skip holes rather than multiply by zeros."""
 
 
 def multiplies_holes(i: Instruction) -> bool:
-    """Whether ``i`` is a convolution of floats that has holes and may fill them with zeros."""
+    """True for a float convolution that has holes and may multiply by zeros in them."""
     labels = i.attrs.get("dim_labels")
     if labels is None or i.attrs.get(SKIPS) or not i.array.dtype.is_float:
         return False
@@ -27,7 +27,8 @@ def multiplies_holes(i: Instruction) -> bool:
 
 
 def has_holes(w: WindowDim, size: int, count: int) -> bool:
-    """Whether one of ``count`` places of a window has a tap on no element of a dimension."""
+    """True if any of ``count`` window positions has a tap that hits no element of a dimension of
+    ``size``."""
     last = (count - 1) * w.stride + (w.size - 1) * w.rhs_dilate - w.pad_low
     if w.pad_low > 0 or last >= dilated(size, w.lhs_dilate):
         return True

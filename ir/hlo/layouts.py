@@ -1,7 +1,7 @@
-"""How the arguments and results of a module lie in memory, as its header or its text says.
+"""The memory layouts of a module's arguments and results.
 
-The header's ``entry_computation_layout`` decides; without one, or where it speaks of another
-signature, the layouts of the entry's parameters and of its root do.
+The header's ``entry_computation_layout`` decides. If it is missing or describes another signature,
+the layouts of the entry's parameters and root do.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from .signatures import same_shape
 HEADER = "entry_computation_layout"
 
 Order: TypeAlias = tuple[int, ...]
-"""The dimensions of an array as they lie in memory, the slowest first; empty for row-major."""
+"""The dimensions of an array from slowest to fastest in memory; empty for row-major."""
 
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """The order of every array that goes in and comes out, those in tuples one by one."""
+    """The order of every argument and result array; tuples are flattened."""
 
     params: tuple[Order, ...] = ()
     results: tuple[Order, ...] = ()
@@ -34,37 +34,37 @@ ROW_MAJOR = Orders()
 
 
 def entry_shapes(module: HloModule) -> tuple[tuple[AnyShape, ...], AnyShape]:
-    """The shapes of the entry's parameters and of its result, in the layouts that callers see."""
-    own = tuple(p.shape for p in module.entry.parameters), module.entry.root.shape
+    """Return the shapes of the entry's parameters and result, with the layouts that callers see."""
+    entry = tuple(p.shape for p in module.entry.parameters), module.entry.root.shape
     header = module.attrs.get(HEADER)
     if not isinstance(header, Raw):
-        return own
+        return entry
     try:
-        said = _read(Cursor(header.text, module.name))
+        declared = _read(Cursor(header.text, module.name))
     except ParseError:
-        return own
-    fits = len(said[0]) == len(own[0]) and same_shape(said[1], own[1])
-    return said if fits and all(map(same_shape, said[0], own[0])) else own
+        return entry
+    fits = len(declared[0]) == len(entry[0]) and same_shape(declared[1], entry[1])
+    return declared if fits and all(map(same_shape, declared[0], entry[0])) else entry
 
 
 def entry_orders(module: HloModule) -> Orders:
-    """The orders of the entry's parameters and results."""
+    """Return the orders of the entry's arguments and results, as callers see them."""
     params, result = entry_shapes(module)
     return Orders(tuple(o for p in params for o in orders(p)), tuple(orders(result)))
 
 
 def header(params: Sequence[AnyShape], result: AnyShape) -> Raw:
-    """The header's text of a signature."""
+    """Return the text of ``entry_computation_layout`` for a signature."""
     return Raw("{(" + ", ".join(map(show_shape, params)) + ")->" + show_shape(result) + "}")
 
 
 def slowest_first(shape: Shape) -> tuple[int, ...]:
-    """The dimensions of an array as its layout puts them into memory."""
+    """Return the dimensions of an array from slowest to fastest in memory."""
     return tuple(range(shape.rank)) if shape.layout is None else tuple(reversed(shape.layout))
 
 
 def orders(shape: AnyShape) -> Iterator[Order]:
-    """The order of each array in a shape, left to right."""
+    """Yield the order of each array in a shape, left to right."""
     match shape:
         case Shape():
             yield order(shape)
@@ -76,14 +76,14 @@ def orders(shape: AnyShape) -> Iterator[Order]:
 
 
 def order(shape: Shape) -> Order:
-    """The order of one array; dimensions of size 1 lie anywhere."""
+    """Return the order of one array; dimensions of size 1 and empty arrays do not matter."""
     places = slowest_first(shape)
     wide = [d for d in places if shape.dims[d] != 1]
     return () if wide == sorted(wide) or shape.size == 0 else places
 
 
 def _read(cursor: Cursor) -> tuple[tuple[AnyShape, ...], AnyShape]:
-    """``{(shape, ...)->shape}``"""
+    """Parse ``{(shape, ...)->shape}``."""
     cursor.expect("{", "before a signature")
     cursor.expect("(", "before the parameters")
     params: list[AnyShape] = []

@@ -1,4 +1,4 @@
-"""Reading HLO text character by character: a cursor with a place, and errors that name it."""
+"""A cursor over HLO text: tokens, positions, and errors that give line and column."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _CLOSING = {"(": ")", "{": "}", "[": "]"}
 
 
 class Cursor:
-    """A position in a text. Every ``take`` skips blanks and comments that follow.
+    """A position in a text. Whatever is consumed, the blanks and comments after it are skipped.
 
-    ``filled`` counts bytes of constants that the text does not spell out.
+    ``filled`` counts the bytes of constants that the text abbreviates.
     """
 
     __slots__ = ("filled", "pos", "source", "text")
@@ -37,28 +37,29 @@ class Cursor:
         self.skip()
 
     def where(self, pos: int | None = None) -> str:
-        """``source:line:column`` of a position, the current one by default."""
+        """Return ``source:line:column`` of a position, the current one by default."""
         at = self.pos if pos is None else pos
         line = self.text.count("\n", 0, at) + 1
         column = at - (self.text.rfind("\n", 0, at) + 1) + 1
         return f"{self.source}:{line}:{column}"
 
     def fail(self, what: str, why: str = "", hint: str = "", at: int | None = None) -> NoReturn:
-        """Raise a ``ParseError`` at ``at`` or here."""
+        """Raise a ``ParseError`` at position ``at``, the current one by default."""
         raise ParseError(what, why, self.where(at), hint)
 
     def skip(self) -> None:
-        """Go over blanks and comments."""
+        """Skip blanks and comments; ``ParseError`` for a comment without an end."""
         if found := _BLANK.match(self.text, self.pos):
             self.pos = found.end()
         if self.text.startswith("/*", self.pos):
             self.fail("comment has no end", "`/*` without `*/`")
 
     def at(self, token: str) -> bool:
+        """True if ``token`` is next; nothing is consumed."""
         return self.text.startswith(token, self.pos)
 
     def take(self, token: str) -> bool:
-        """Go past ``token`` if it is next."""
+        """Consume ``token`` if it is next, and return True if it was."""
         if not self.text.startswith(token, self.pos):
             return False
         self.pos += len(token)
@@ -66,24 +67,25 @@ class Cursor:
         return True
 
     def expect(self, token: str, where: str) -> None:
+        """Consume ``token``; ``ParseError`` "expected ... {where}" if something else is next."""
         if not self.take(token):
             self.fail(f"expected `{token}` {where}", f"found {self.found()}")
 
     def found(self) -> str:
-        """What is next, for a message."""
+        """Return the text that is next, up to 24 characters in quotes, for a message."""
         if self.pos >= len(self.text):
             return "the end of the text"
         return "`" + self.text[self.pos : self.pos + 24].split("\n")[0].rstrip() + "`"
 
     def match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        """Go past what ``pattern`` matches here, if it does."""
+        """Consume what ``pattern`` matches here and return the match, or None."""
         if found := pattern.match(self.text, self.pos):
             self.pos = found.end()
             self.skip()
         return found
 
     def word(self, word: str) -> bool:
-        """Go past ``word`` if it is next and ends there."""
+        """Consume ``word`` if it is next and a blank or the end follows; return True if so."""
         end = self.pos + len(word)
         if not self.text.startswith(word, self.pos) or self.text[end : end + 1].strip():
             return False
@@ -92,21 +94,21 @@ class Cursor:
         return True
 
     def name(self, of: str) -> str:
-        """An identifier, its ``%`` dropped."""
+        """Consume an identifier and return it without its ``%``; errors call it ``of``."""
         found = self.match(_NAME)
         if found is None:
             self.fail(f"expected {of}", f"found {self.found()}")
         return found.group(1)
 
     def attribute_name(self) -> str:
-        """``name=``"""
+        """Consume ``name=`` and return the name."""
         found = self.match(_ATTRIBUTE)
         if found is None:
             self.fail("expected an attribute `name=value`", f"found {self.found()}")
         return found.group(1)
 
     def integer(self, of: str) -> int:
-        """An integer that fits 64 bits."""
+        """Consume an integer that fits into 64 bits, signed; errors call it ``of``."""
         start = self.pos
         found = self.match(_INT)
         if found is None:
@@ -116,7 +118,7 @@ class Cursor:
         return value
 
     def balanced(self, what: str) -> str:
-        """The text from the opening bracket here to its closing one, both included."""
+        """Consume the text from the opening bracket here to its closing one, both included."""
         start = self.pos
         self.pos = self._past_bracket(what)
         text = self.text[start : self.pos]
@@ -124,7 +126,7 @@ class Cursor:
         return text
 
     def raw_value(self) -> str:
-        """Text up to a comma, an unmatched closing bracket or the end of the line."""
+        """Consume text up to a comma, an unmatched closing bracket or the end of the line."""
         start = self.pos
         while found := _BOUNDARY.search(self.text, self.pos):
             self.pos = found.start()
@@ -142,7 +144,7 @@ class Cursor:
         return text
 
     def string(self, of: str) -> str:
-        """A quoted string, without its quotes, escapes as they stand."""
+        """Consume a quoted string and return it without its quotes, escapes not replaced."""
         if self.text[self.pos : self.pos + 1] not in ("'", '"'):
             self.fail(f"expected {of} in quotes", f"found {self.found()}")
         start, self.pos = self.pos, self._past_string()

@@ -1,4 +1,4 @@
-"""Library calls: the instructions that functions of the host compute, and what they ask of them."""
+"""From instructions that host functions compute to the calls that are passed to them."""
 
 from __future__ import annotations
 
@@ -9,18 +9,25 @@ from ..library.attributes import read, unquoted
 from ..library.call import ArrayType, LibraryCall
 from .nodes import AnyShape, Instruction, Raw, Shape, TupleShape
 
-_OWN = (
-    "fft_type", "fft_length", "lower", "left_side", "unit_diagonal", "transpose_a", "delta",
-)  # fmt: skip
+_ATTRIBUTES = (
+    "fft_type",
+    "fft_length",
+    "lower",
+    "left_side",
+    "unit_diagonal",
+    "transpose_a",
+    "delta",
+)
+"""Attributes of library operations other than custom calls."""
 
 
 def library_call(i: Instruction) -> LibraryCall:
-    """What a library operation asks for; layouts say nothing to a function."""
+    """Return the call that computes a library operation; layouts are not part of it."""
     operands = tuple(t for o in i.operands for t in _types(o.shape))
     results = tuple(_types(i.shape))
     if i.opcode != "custom-call":
-        own = {name: i.attrs[name] for name in _OWN if name in i.attrs}
-        return LibraryCall(i.opcode, i.opcode, operands, results, attributes=own)
+        attributes = {name: i.attrs[name] for name in _ATTRIBUTES if name in i.attrs}
+        return LibraryCall(i.opcode, i.opcode, operands, results, attributes=attributes)
     config, frontend = (_text(i, name) for name in ("backend_config", "frontend_attributes"))
     return LibraryCall(
         opcode=i.opcode,

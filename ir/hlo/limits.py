@@ -1,8 +1,8 @@
-"""What a module may ask for at most: a short text can call for any amount of memory and time.
+"""Limits on modules, because a short text can demand any amount of memory and time.
 
-Limits count what a program has, never seconds, so that a module that is taken once is always
-taken. What optimization would like to do beyond its budgets is left undone; what the program cannot
-do without is refused here.
+Limits count parts of the program, never seconds, so that a module is either always accepted or
+never. An optimization that exceeds its budget is skipped; a program that exceeds a limit is refused
+with ``LimitError``.
 """
 
 from __future__ import annotations
@@ -15,21 +15,20 @@ from .nodes import AnyShape, Computation, HloModule, TupleShape
 from .rewrite import called
 
 INSTRUCTIONS = 1 << 19
-"""Instructions of all computations, each written out with everything that it calls."""
+"""Instructions of all computations, counting callees once per call."""
 
 CALL_DEPTH = 100
-"""Computations that call one another in a row."""
+"""Depth of nested calls of computations."""
 
 LEAVES = 1 << 16
-"""Arrays in one tuple, those of tuples in it included."""
+"""Arrays in one tuple, including those of nested tuples."""
 
 ARRAY_BYTES = 1 << 46
-"""Bytes of one array that is kept in memory, and of all that a program keeps: processors address
-47 bits."""
+"""Bytes of one array in memory, and of all that a program keeps: processors address 47 bits."""
 
 
 def require_limits(module: HloModule) -> None:
-    """Raise ``LimitError`` for a module, well formed, that calls too much or too deep."""
+    """Raise ``LimitError`` for a verified module with too many instructions or too deep calls."""
     sizes: dict[Computation, int] = {}
     depths: dict[Computation, int] = {}
     total = 0
@@ -53,8 +52,8 @@ def require_limits(module: HloModule) -> None:
 
 
 def leaf_count(shape: AnyShape, known: dict[int, int]) -> int:
-    """Arrays in a shape. ``known`` has the counts of tuples by identity, so that shared ones are
-    counted once."""
+    """Return the number of arrays in a shape. ``known`` caches the counts of tuples by ``id``, so
+    that a shared tuple is visited once."""
     if not isinstance(shape, TupleShape):
         return 1
     if (found := known.get(id(shape))) is None:
@@ -70,8 +69,8 @@ def require_bytes(nbytes: int, what: str, where: str) -> None:
 
 
 @contextmanager
-def exhaustion(where: str) -> Iterator[None]:
-    """Say ``LimitError`` where Python has no more memory, or no deeper calls."""
+def exhaustion_as_limit(where: str) -> Iterator[None]:
+    """Raise ``LimitError`` in place of a ``MemoryError`` or ``RecursionError`` in the block."""
     try:
         yield
     except MemoryError as error:

@@ -1,7 +1,7 @@
-"""Rules about live sizes that the interpreter and ``pad_dynamic`` share.
+"""Rules about live sizes that the interpreter and the pass ``pad_dynamic`` share.
 
-A bounded dimension has a live size from 0 to its bound. Where arrays of different live sizes meet,
-the smallest counts. What is read beyond a live size, where a result of fixed size needs it, is 0.
+A bounded dimension has a live size from 0 to its bound. An operation on arrays of different live
+sizes uses the smallest. Where a result of fixed size needs elements beyond a live size, they are 0.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from .shape_text import show_shape
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """Neighbouring dimensions of a reshape with equal numbers of elements, old and new.
+class ReshapeGroup:
+    """Adjacent dimensions of a reshape's operand and of its result with equal element counts.
 
-    ``live`` is the new dimension that takes as many rows as there are live elements, by number (or
-    its bound, where others have no elements); if it is None the new dimensions keep their sizes,
-    and are filled up with zeros.
+    ``live`` is the new dimension whose size follows from the number of live elements (its bound, if
+    the other dimensions have no elements). If it is None, the new dimensions keep their sizes and
+    are filled up with zeros.
     """
 
     old: tuple[int, ...]
@@ -30,52 +30,55 @@ class Run:
 
 
 def marks(shape: Shape) -> tuple[bool, ...]:
-    """Which dimensions are declared to be bounded."""
+    """Return, for each dimension, True if it is declared as bounded."""
     return shape.dynamic or (False,) * shape.rank
 
 
-def reshape_runs(i: Instruction, dynamic: Collection[int]) -> tuple[Run, ...]:
-    """The runs of a ``reshape`` whose operand's dimensions ``dynamic`` have live sizes.
+def reshape_groups(i: Instruction, dynamic: Collection[int]) -> tuple[ReshapeGroup, ...]:
+    """Divide a ``reshape`` into groups; the operand's dimensions ``dynamic`` have live sizes.
 
-    Dimensions of 1 that are not bounded are in no run. ``UnsupportedError`` where it is not clear
-    which dimension of the result has a live size.
+    Unbounded dimensions of size 1 are in no group. ``UnsupportedError`` if it is ambiguous which
+    dimension of the result has a live size.
     """
     old, new = i.operands[0].array, i.array
     bounded = {*dynamic, *(d for d in range(old.rank) if marks(old)[d])}
     left = [d for d in range(old.rank) if old.dims[d] != 1 or d in bounded]
     right = [d for d in range(new.rank) if new.dims[d] != 1 or marks(new)[d]]
-    runs = _equal_runs(old.dims, new.dims, left, right)
-    return tuple(Run(a, b, _live(i, b) if set(a) & set(dynamic) else None) for a, b in runs)
+    pairs = _equal_products(old.dims, new.dims, left, right)
+    live = set(dynamic)
+    return tuple(ReshapeGroup(a, b, _live(i, b) if live & set(a) else None) for a, b in pairs)
 
 
-def _equal_runs(
+def _equal_products(
     old: tuple[int, ...], new: tuple[int, ...], left: list[int], right: list[int]
 ) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    runs: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
-    if 0 in old or 0 in new:  # products tell nothing: equal dimensions at both ends, and the rest
+    """Return the shortest pairs of adjacent dimensions, old and new, with equal products."""
+    groups: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+    if 0 in old or 0 in new:  # all products are 0: pair equal dimensions at both ends, and the rest
         last: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
         while left and right and old[left[0]] == new[right[0]]:
-            runs.append(((left.pop(0),), (right.pop(0),)))
+            groups.append(((left.pop(0),), (right.pop(0),)))
         while left and right and old[left[-1]] == new[right[-1]]:
             last.append(((left.pop(),), (right.pop(),)))
         rest = [(tuple(left), tuple(right))] if left or right else []
-        return [*runs, *rest, *reversed(last)]
+        return [*groups, *rest, *reversed(last)]
     while left and right:
         i = j = 1
         while (a := prod(old[d] for d in left[:i])) != (b := prod(new[d] for d in right[:j])):
             i, j = (i + 1, j) if a < b else (i, j + 1)
-        runs.append((tuple(left[:i]), tuple(right[:j])))
+        groups.append((tuple(left[:i]), tuple(right[:j])))
         left, right = left[i:], right[j:]
     if left or right:  # dimensions of 1 at the end
-        first = runs.pop() if runs else ((), ())
-        runs.append((first[0] + tuple(left), first[1] + tuple(right)))
-    return runs
+        first = groups.pop() if groups else ((), ())
+        groups.append((first[0] + tuple(left), first[1] + tuple(right)))
+    return groups
 
 
-def _live(i: Instruction, run: tuple[int, ...]) -> int | None:
-    """Which of these dimensions has a live size: the marked one, else the only one above 1."""
-    marked = [d for d in run if marks(i.array)[d]]
-    wide = [d for d in run if i.array.dims[d] != 1]
+def _live(i: Instruction, new: tuple[int, ...]) -> int | None:
+    """Return the one of these dimensions that has a live size: the bounded one, else the only one
+    whose size is not 1. ``UnsupportedError`` if there are several."""
+    marked = [d for d in new if marks(i.array)[d]]
+    wide = [d for d in new if i.array.dims[d] != 1]
     found = marked or wide
     if len(found) > 1:
         raise UnsupportedError(
@@ -88,5 +91,5 @@ def _live(i: Instruction, run: tuple[int, ...]) -> int | None:
 
 
 def is_whole(start: int, limit: int, stride: int, bound: int) -> bool:
-    """Whether a slice takes a bounded dimension as it is."""
+    """True if a slice takes all of a dimension of this bound."""
     return (start, limit, stride) == (0, bound, 1)

@@ -1,9 +1,9 @@
-"""HLO graph IR: what a module is made of.
+"""The nodes of the HLO graph IR.
 
-A module is a set of computations; a computation is a list of instructions in an order in which
-every operand comes before its user; an instruction is a value. Nodes are frozen: a pass builds new
-instructions and shares the rest, and an unchanged computation or module comes back as the same
-object. Shapes compare by structure, instructions and computations by identity.
+A module is a set of computations; a computation is a list of instructions in which every operand
+precedes its users; an instruction is a value. Nodes are frozen: a pass builds new instructions and
+shares the rest, and returns an unchanged computation or module as the same object. Shapes compare
+by structure, instructions and computations by identity.
 
 Attributes are kept under the names that HLO text gives them (``dimensions``, ``window``,
 ``to_apply``, ...). The value's Python type, by attribute:
@@ -18,9 +18,9 @@ Attributes are kept under the names that HLO text gives them (``dimensions``, ``
   tuple[PadDim]       padding (of ``pad``)
   numpy.ndarray       literal of ``constant`` (attribute ``literal``; tuple constants: a tuple;
                       ``Raw`` where the text left the value out)
-  Raw                 anything this IR keeps but does not interpret; printed back as it was
+  Raw                 anything this IR keeps but does not interpret; printed unchanged
 
-``parameter`` has ``number: int``. Metadata is apart, and never part of meaning.
+``parameter`` has ``number: int``. Metadata is a field of its own and never changes the meaning.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Shape:
     """A dense array. ``layout`` is minor-to-major (HLO's braces), None for row-major.
 
     ``dynamic[i]`` marks dimension i as bounded (``<=``): ``dims[i]`` is then its bound. An empty
-    tuple means that no dimension is. ``tiling`` is what a layout says beyond the order of the
-    dimensions (tiles, memory space, element bits), as text: ``T(8,128)S(1)``.
+    tuple means that no dimension is. ``tiling`` is the rest of a layout's text (tiles, memory
+    space, element bits), such as ``T(8,128)S(1)``.
     """
 
     dtype: DType
@@ -50,11 +50,12 @@ class Shape:
 
     @property
     def rank(self) -> int:
+        """Number of dimensions."""
         return len(self.dims)
 
     @property
     def size(self) -> int:
-        """Number of elements."""
+        """Number of elements, bounded dimensions at their bounds."""
         n = 1
         for d in self.dims:
             n *= d
@@ -62,6 +63,7 @@ class Shape:
 
     @property
     def bytes(self) -> int:
+        """Bytes of storage, bounded dimensions at their bounds."""
         return self.size * self.dtype.bytes
 
 
@@ -74,7 +76,7 @@ class TupleShape:
 
 @dataclass(frozen=True, slots=True)
 class TokenShape:
-    """The type of values that hold no array: tokens, and ``opaque[]`` and buffers by their text."""
+    """The type of values that are not arrays: ``token[]``, ``opaque[]`` and buffers, as text."""
 
     text: str = "token[]"
 
@@ -100,7 +102,7 @@ Window: TypeAlias = tuple[WindowDim, ...]
 
 @dataclass(frozen=True, slots=True)
 class ConvLabels:
-    """``dim_labels`` of a convolution: where batch, feature and spatial dimensions stand.
+    """``dim_labels`` of a convolution: positions of batch, feature and spatial dimensions.
 
     ``b01f_01io->b01f`` reads: lhs_batch=0, lhs_feature=3, lhs_spatial=(1, 2); rhs_input=2,
     rhs_output=3, rhs_spatial=(0, 1); out_batch=0, out_feature=3, out_spatial=(1, 2).
@@ -119,7 +121,7 @@ class ConvLabels:
 
 @dataclass(frozen=True, slots=True)
 class SliceDim:
-    """``[start:limit:stride]``."""
+    """One dimension of a slice, ``[start:limit:stride]``."""
 
     start: int
     limit: int
@@ -128,7 +130,7 @@ class SliceDim:
 
 @dataclass(frozen=True, slots=True)
 class PadDim:
-    """``low_high_interior``; low and high may be negative."""
+    """One dimension of ``padding``, ``low_high_interior``; low and high may be negative."""
 
     low: int
     high: int
@@ -144,7 +146,7 @@ class Raw:
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """Where an instruction came from, as the front-end recorded it."""
+    """The origin of an instruction, as recorded by the front-end."""
 
     op_type: str = ""
     op_name: str = ""
@@ -169,7 +171,7 @@ class Instruction:
 
     @property
     def array(self) -> Shape:
-        """The shape of an instruction whose result is one array; ``TypeError`` for others."""
+        """The shape of a result that is one array; ``TypeError`` for tuples and tokens."""
         if not isinstance(self.shape, Shape):
             raise TypeError(f"{self.opcode} {self.name} has no array shape: {self.shape}")
         return self.shape
@@ -196,10 +198,10 @@ class Computation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HloModule:
-    """A program. ``computations`` come callees first; ``entry`` is one of them.
+    """A program. ``computations`` has callees before callers; ``entry`` is one of them.
 
-    ``attrs`` are the header's attributes (``entry_computation_layout``, ...), ``tables`` the
-    file and stack-frame tables, both kept as text.
+    ``attrs`` are the header's attributes (``entry_computation_layout``, ...) and ``tables`` the
+    file and stack-frame tables, both as text.
     """
 
     name: str

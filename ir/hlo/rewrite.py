@@ -1,9 +1,8 @@
-"""Building and rebuilding computations: what every graph pass is written with.
+"""Building and rewriting computations: the functions that every graph pass is built on.
 
-Nodes are values. ``rebuild`` hands each instruction, its operands already rewritten, to a rule and
-puts the answer in its place; what did not change stays the same object, so ``is`` tells whether
-anything happened. Names are made unique at the end, in order, so that results do not depend on
-what ran before.
+``rebuild`` passes each instruction, its operands already rewritten, to a rule and replaces it by
+the result. Whatever did not change stays the same object, so ``is`` tells if anything did. Names
+are made unique at the end, in order, so that results do not depend on earlier passes.
 """
 
 from __future__ import annotations
@@ -30,25 +29,25 @@ def make(
     metadata: Metadata | None = None,
     **attrs: Any,
 ) -> Instruction:
-    """A new instruction. Without a ``name`` it gets a fresh one when its computation is built."""
+    """Return a new instruction. Without a ``name`` it gets one when its computation is built."""
     kept = MappingProxyType(dict(attrs))
     return Instruction(name or opcode, opcode, shape, tuple(operands), kept, metadata)
 
 
 def constant(value: np.ndarray[Any, Any], name: str = "") -> Instruction:
-    """A ``constant`` of an array's value, element type and shape; it holds the rows in order."""
+    """Return a ``constant`` of an array's value, type and shape; the literal is row-major."""
     value = np.asarray(value, order="C")
     shape = Shape(from_numpy(value.dtype), tuple(value.shape))
     return make("constant", shape, name=name, literal=value)
 
 
 def parameter(number: int, shape: AnyShape, name: str = "") -> Instruction:
-    """Parameter ``number`` of a computation."""
+    """Return a new ``parameter`` instruction with this number."""
     return make("parameter", shape, name=name, number=number)
 
 
 def with_operands(instruction: Instruction, operands: tuple[Instruction, ...]) -> Instruction:
-    """The same operation on other operands; the same object if they are the same."""
+    """Return the same operation on other operands; the same object if they are unchanged."""
     for a, b in zip(instruction.operands, operands, strict=True):
         if a is not b:
             i = instruction
@@ -57,12 +56,12 @@ def with_operands(instruction: Instruction, operands: tuple[Instruction, ...]) -
 
 
 def with_attrs(instruction: Instruction, **changes: Any) -> Instruction:
-    """The same operation with some attributes changed or added."""
+    """Return the same operation with some attributes changed or added."""
     return replace(instruction, attrs=MappingProxyType({**instruction.attrs, **changes}))
 
 
 def users(computation: Computation) -> dict[Instruction, tuple[Instruction, ...]]:
-    """Who uses each instruction, each user once, in order; to be the root is not a use."""
+    """Map each instruction to its users, each once, in order; being the root is not a use."""
     found: dict[Instruction, list[Instruction]] = {i: [] for i in computation.instructions}
     for i in computation.instructions:
         for operand in dict.fromkeys(i.operands):
@@ -71,12 +70,15 @@ def users(computation: Computation) -> dict[Instruction, tuple[Instruction, ...]
 
 
 def operands(i: Instruction) -> tuple[Instruction, ...]:
-    """Its operands."""
+    """Return the operands of an instruction: the default edges of ``post_order``."""
     return i.operands
 
 
 def needs(i: Instruction) -> tuple[Instruction, ...]:
-    """What its value depends on: of a tuple made on the spot only the element that is taken."""
+    """Return the instructions that a value depends on.
+
+    These are its operands, but an element of a ``tuple`` instruction depends on that element alone.
+    """
     if i.opcode == "get-tuple-element" and i.operands[0].opcode == "tuple":
         return (i.operands[0].operands[i.attrs["index"]],)
     return i.operands
@@ -86,7 +88,7 @@ def post_order(
     roots: Iterable[Instruction],
     needs: Callable[[Instruction], tuple[Instruction, ...]] = operands,
 ) -> Iterator[Instruction]:
-    """Everything that ``roots`` need, operands before users, each once. Depth is unlimited."""
+    """Yield everything that ``roots`` need, operands before users, each once; not recursive."""
     seen: set[Instruction] = set()
     for root in roots:
         if root in seen:
@@ -110,10 +112,10 @@ def post_order(
 
 
 def rebuild(computation: Computation, rule: Rule) -> Computation:
-    """Every instruction ``i``, operands first  ->  ``rule(i)``, or ``i`` where that is None.
+    """Replace every instruction ``i``, operands first, by ``rule(i)`` unless that is None.
 
-    A rule may return any graph of new and old instructions. It must not change a parameter's
-    number. Dead code is dropped, parameters stay. The same object comes back if nothing changed.
+    A rule may return any graph of new and old instructions, but must not change a parameter's
+    number. Dead code is dropped; parameters stay. Returns the same object if nothing changed.
     """
     new: dict[Instruction, Instruction] = {}
     changed = False
@@ -132,23 +134,24 @@ def rebuild(computation: Computation, rule: Rule) -> Computation:
     if not changed and len(live) == len(order):
         return computation
     instructions = tuple(i for i in order if i in live)
-    return _settle(computation, parameters, instructions, root)
+    return _with_unique_names(computation, parameters, instructions, root)
 
 
 def assemble(name: str, parameters: Iterable[Instruction], root: Instruction) -> Computation:
-    """A computation of what ``root`` needs, with these parameters, names made unique."""
+    """Return a computation of everything that ``root`` needs, with unique names."""
     kept = tuple(parameters)
     order = tuple(post_order([*kept, root]))
-    return _settle(Computation(name, kept, order, root), kept, order, root)
+    return _with_unique_names(Computation(name, kept, order, root), kept, order, root)
 
 
-def _settle(
+def _with_unique_names(
     old: Computation,
     parameters: tuple[Instruction, ...],
     instructions: tuple[Instruction, ...],
     root: Instruction,
 ) -> Computation:
-    """Give every instruction a name of its own; the old computation if nothing differs."""
+    """Return a computation of these instructions, renamed where names clash; ``old`` itself if
+    nothing differs from it."""
     if len(instructions) == len(old.instructions) and root is old.root:
         same = all(a is b for a, b in zip(instructions, old.instructions, strict=True))
         if same and len({i.name for i in instructions}) == len(instructions):
@@ -160,7 +163,7 @@ def _settle(
     for i in instructions:
         named = with_operands(i, tuple([final[o] for o in i.operands])) if i.operands else i
         if i.name in used:
-            named = replace(named, name=_fresh(i.name, taken, counts))
+            named = replace(named, name=_fresh_name(i.name, taken, counts))
         used.add(named.name)
         taken.add(named.name)
         final[i] = named
@@ -172,7 +175,7 @@ def _settle(
     )
 
 
-def _fresh(name: str, taken: set[str], counts: dict[str, int]) -> str:
+def _fresh_name(name: str, taken: set[str], counts: dict[str, int]) -> str:
     stem, _, tail = name.rpartition(".")
     stem = stem if stem and tail.isdecimal() else name
     n = counts.get(stem, 0) + 1
@@ -183,7 +186,7 @@ def _fresh(name: str, taken: set[str], counts: dict[str, int]) -> str:
 
 
 def called(instruction: Instruction) -> tuple[Computation, ...]:
-    """The computations that an instruction refers to, in the order of its attributes."""
+    """Return the computations that an instruction refers to, in the order of its attributes."""
     if not instruction.attrs:
         return ()
     found: list[Computation] = []
@@ -196,7 +199,7 @@ def called(instruction: Instruction) -> tuple[Computation, ...]:
 
 
 def relink(instruction: Instruction, new: dict[Computation, Computation]) -> Instruction:
-    """The same instruction with the computations it calls replaced; itself if none is."""
+    """Replace the computations that an instruction calls; the same object if none is replaced."""
     if all(new.get(c, c) is c for c in called(instruction)):
         return instruction
     attrs: dict[str, Any] = {}
@@ -212,9 +215,9 @@ def relink(instruction: Instruction, new: dict[Computation, Computation]) -> Ins
 
 
 def map_computations(module: HloModule, f: Callable[[Computation], Computation]) -> HloModule:
-    """Rewrite every computation by ``f``, callees first; callers are linked to the new ones.
+    """Rewrite every computation by ``f``, callees first, and link callers to the new ones.
 
-    Computations that nothing calls any more are dropped. The same object comes back if nothing
+    Computations that nothing calls any more are dropped. Returns the same object if nothing
     changed.
     """
     new: dict[Computation, Computation] = {}
@@ -229,7 +232,7 @@ def _calls_changed(computation: Computation, new: dict[Computation, Computation]
 
 
 def with_entry(module: HloModule, entry: Computation) -> HloModule:
-    """The module of ``entry`` and all it calls; the same object if those are its computations."""
+    """Return a module of ``entry`` and all it calls; the same object if that changes nothing."""
     order = reachable(entry)
     kept = set(order)
     if entry is module.entry and kept <= set(module.computations):
@@ -242,7 +245,7 @@ def with_entry(module: HloModule, entry: Computation) -> HloModule:
         linked = rebuild(c, lambda i: relink(i, new)) if _calls_changed(c, new) else c
         if linked.name in taken:
             linked = replace(
-                linked, name=_fresh(linked.name, {*taken, *(o.name for o in order)}, {})
+                linked, name=_fresh_name(linked.name, {*taken, *(o.name for o in order)}, {})
             )
         taken.add(linked.name)
         new[c] = linked
@@ -250,7 +253,7 @@ def with_entry(module: HloModule, entry: Computation) -> HloModule:
 
 
 def reachable(entry: Computation) -> tuple[Computation, ...]:
-    """``entry`` and every computation it calls, directly or not, callees first."""
+    """Return ``entry`` and every computation it calls, directly or not, callees first."""
     found: dict[Computation, None] = {}
 
     def visit(c: Computation) -> None:

@@ -1,9 +1,9 @@
 """Shapes as HLO text: ``f32[2,<=3]{1,0}``, tuples of them, ``token[]``.
 
-A layout's tiles, memory space and element bits (``{1,0:T(8,128)S(1)}``) say where another
-compiler put the value; they are kept as text, as are buffers (``b(f32[2,3])``), which no operation
-here computes on. A dimension of unknown size (``?``) has size
-``UNKNOWN``: such shapes are read and printed, nothing computes on them.
+A layout's tiles, memory space and element bits (``{1,0:T(8,128)S(1)}``) were chosen by another
+compiler and are kept as text, as are buffers (``b(f32[2,3])``), which no operation here computes
+on. A dimension of unknown size (``?``) has size ``UNKNOWN``; such shapes are parsed and printed,
+but no operation computes on them.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ Cache = dict[str, "Shape | TokenShape"]
 
 
 def starts_shape(cursor: Cursor) -> bool:
-    """Whether a shape, or a tuple of shapes, is next."""
+    """True if a shape or a tuple of shapes is next."""
     text, pos = cursor.text, cursor.pos
     return bool(cursor.at("(") or _SHAPE.match(text, pos) or _BUFFER.match(text, pos))
 
 
 def parse_shape(cursor: Cursor, cache: Cache, depth: int = 0) -> AnyShape:
-    """Read one shape. ``cache`` holds those already read, by their text."""
+    """Parse one shape; ``ParseError`` if there is none. ``cache`` maps texts to earlier shapes."""
     if cursor.at("("):
         if depth >= MAX_DEPTH:
             cursor.fail("tuple shape is nested too deep", f"over {MAX_DEPTH} levels")
@@ -89,9 +89,9 @@ def _shape(cursor: Cursor, found: re.Match[str], start: int) -> Shape | TokenSha
 
 
 def too_large(dims: list[int] | tuple[int, ...], element_bytes: int) -> bool:
-    """Whether an array of these dims is beyond what any machine addresses.
+    """True if an array exceeds ``MAX_BYTES`` or ``MAX_RANK``.
 
-    Zero dimensions count as one, so that sizes of sub-arrays and strides stay in range too.
+    Dimensions of size 0 count as 1, so that strides stay in range too.
     """
     total = element_bytes
     for d in dims:
@@ -102,7 +102,7 @@ def too_large(dims: list[int] | tuple[int, ...], element_bytes: int) -> bool:
 
 
 def show_shape(shape: AnyShape) -> str:
-    """``f32[2,3]{1,0}``; an array without a layout gets the row-major one."""
+    """Return text such as ``f32[2,3]{1,0}``; an array without a layout gets the row-major one."""
     match shape:
         case TupleShape(elements=elements):
             parts = []

@@ -1,6 +1,6 @@
-"""What shape rules and checks of operations are written with: operands, attributes, signatures.
+"""Building blocks of shape rules and checks: operands, attributes, signatures, windows.
 
-Everything refuses with a ``VerifyError``, whose ``why`` says what does not fit.
+Everything here refuses with a ``VerifyError`` whose ``why`` says what does not fit.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Likeness: TypeAlias = Callable[[DType, DType], bool]
 
 
 def refuse(why: str) -> NoReturn:
-    """The operands or attributes do not fit the operation."""
+    """Raise ``VerifyError``: operands or attributes do not fit the operation."""
     raise VerifyError("shapes do not fit", why)
 
 
 def array(shapes: Shapes, i: int) -> Shape:
-    """Operand ``i``, which must be an array."""
+    """Return the shape of operand ``i``, which must be an array."""
     if i >= len(shapes):
         refuse(f"operand {i} is missing, there are {len(shapes)}")
     match shapes[i]:
@@ -36,14 +36,14 @@ def array(shapes: Shapes, i: int) -> Shape:
             refuse(f"operand {i} is not an array but {show_shape(other)}")
 
 
-def count(shapes: Shapes, n: int) -> None:
-    """There must be ``n`` operands."""
+def require_count(shapes: Shapes, n: int) -> None:
+    """Require exactly ``n`` operands."""
     if len(shapes) != n:
         refuse(f"it takes {n} operands and has {len(shapes)}")
 
 
 def attr(attrs: Attrs, name: str, kind: type | tuple[type, ...] = tuple) -> Any:
-    """A required attribute of a given Python type."""
+    """Return an attribute that must be there and be of this Python type."""
     if name not in attrs:
         refuse(f"attribute `{name}` is missing")
     if not isinstance(attrs[name], kind):
@@ -52,27 +52,28 @@ def attr(attrs: Attrs, name: str, kind: type | tuple[type, ...] = tuple) -> Any:
 
 
 def dims_of(attrs: Attrs, name: str, rank: int, required: bool = True) -> tuple[int, ...]:
-    """A list of different dimensions of an array of ``rank``."""
+    """Return an attribute that lists distinct dimensions of an array of ``rank``; empty if it is
+    missing and not ``required``."""
     dims: tuple[int, ...] = attr(attrs, name) if required or name in attrs else ()
     if any(not 0 <= d < rank for d in dims) or len(set(dims)) != len(dims):
         refuse(f"`{name}={{{','.join(map(str, dims))}}}` are not dimensions of rank {rank}")
     return dims
 
 
-def same_dims(a: Shape, b: Shape, what: str) -> None:
-    """Two arrays must have the same dimensions."""
+def require_same_dims(a: Shape, b: Shape, what: str) -> None:
+    """Require two arrays to have the same dimensions; ``what`` they are, for the error."""
     if a.dims != b.dims:
         refuse(f"{what}: {show_shape(a)} and {show_shape(b)} differ")
 
 
 def plain(shape: Shape) -> Shape:
-    """Without its layout."""
+    """Return a shape without its layout."""
     bare = shape.layout is None and not shape.tiling
     return shape if bare else replace(shape, layout=None, tiling="")
 
 
 def reducer_types(reducer: Computation, inputs: Sequence[Shape]) -> list[DType]:
-    """Element types that a reducer of ``len(inputs)`` values returns."""
+    """Return the element types of the ``len(inputs)`` scalars that a reducer returns."""
     if len(reducer.parameters) != 2 * len(inputs):
         why = f"`{reducer.name}` has {len(reducer.parameters)} parameters"
         refuse(f"{why} and should have {2 * len(inputs)}")
@@ -86,24 +87,25 @@ def reducer_types(reducer: Computation, inputs: Sequence[Shape]) -> list[DType]:
 
 
 def wider(a: DType, b: DType) -> DType:
-    """The usual result type of a product; text may prefer another (``preferred_element_type``)."""
+    """Return the default result type of a product, which ``preferred_element_type`` overrides: the
+    complex one, else the one of more bits."""
     if (a.kind == "complex") != (b.kind == "complex"):
         return a if a.kind == "complex" else b
     return a if a.bits >= b.bits else b
 
 
-def alike(a: DType, b: DType) -> bool:
-    """True if values of one type may be kept in the other."""
+def same_kind(a: DType, b: DType) -> bool:
+    """True if both types are of one kind, so that values of one may be held in the other."""
     return a.kind == b.kind
 
 
-def both_real(a: DType, b: DType) -> bool:
-    """True if both are complex, or neither is."""
+def both_or_neither_complex(a: DType, b: DType) -> bool:
+    """True if both types are complex, or neither is."""
     return (a.kind == "complex") == (b.kind == "complex")
 
 
 def same_shape(a: AnyShape, b: AnyShape, types: Likeness = operator.eq) -> bool:
-    """Equal up to layout and dynamic marks; of ``types``, which element types go together."""
+    """True if two shapes are equal up to layout and bounded marks, element types by ``types``."""
     match a, b:
         case Shape(dims=x, dtype=t), Shape(dims=y, dtype=u):
             return x == y and types(t, u)
@@ -115,17 +117,17 @@ def same_shape(a: AnyShape, b: AnyShape, types: Likeness = operator.eq) -> bool:
 
 
 def leaves(shape: AnyShape) -> tuple[AnyShape, ...]:
-    """The parts of a result, one if it is not a tuple."""
+    """Return the elements of a tuple shape, or the shape itself as the only one."""
     return shape.elements if isinstance(shape, TupleShape) else (shape,)
 
 
 def arrays(shapes: Sequence[AnyShape]) -> list[Shape]:
-    """Shapes all of which must be arrays."""
+    """Return the shapes, all of which must be arrays."""
     return [array(shapes, n) for n in range(len(shapes))]
 
 
-def signature(c: Computation, given: Shapes) -> None:
-    """The parameters of a called computation take the values that it is called with."""
+def require_parameters(c: Computation, given: Shapes) -> None:
+    """Require a called computation's parameters to have the shapes of its arguments."""
     if len(c.parameters) != len(given):
         refuse(f"`{c.name}` takes {len(c.parameters)} arguments and gets {len(given)}")
     for p, s in zip(c.parameters, given, strict=True):
@@ -134,38 +136,38 @@ def signature(c: Computation, given: Shapes) -> None:
             refuse(f"{why} and gets {show_shape(s)}")
 
 
-def returns(c: Computation, shape: AnyShape) -> None:
-    """A called computation returns a value of this shape."""
+def require_result(c: Computation, shape: AnyShape) -> None:
+    """Require a called computation to return a value of this shape."""
     if not same_shape(c.root.shape, shape):
         refuse(f"`{c.name}` returns {show_shape(c.root.shape)}, not {show_shape(shape)}")
 
 
-def takes(c: Computation, given: Sequence[Shape]) -> None:
-    """A computation of as many scalars."""
+def require_scalar_parameters(c: Computation, given: Sequence[Shape]) -> None:
+    """Require one scalar parameter for each of the arrays ``given``, of the same kind of type."""
     if len(c.parameters) != len(given):
         refuse(f"`{c.name}` takes {len(c.parameters)} scalars and gets {len(given)}")
     for p, s in zip(c.parameters, given, strict=True):
-        if not same_shape(p.shape, Shape(s.dtype), alike):
+        if not same_shape(p.shape, Shape(s.dtype), same_kind):
             why = f"parameter `{p.name}` of `{c.name}` is {show_shape(p.shape)}"
             refuse(f"{why}, not a scalar that takes {s.dtype}")
 
 
-def decides(c: Computation) -> None:
-    """A computation returns one truth value."""
+def require_predicate(c: Computation) -> None:
+    """Require a computation to return one ``pred`` scalar."""
     if not same_shape(c.root.shape, Shape(pred)):
         refuse(f"`{c.name}` returns {show_shape(c.root.shape)}, not pred[]")
 
 
 def dilated(size: int, dilation: int) -> int:
-    """Extent of ``size`` elements set ``dilation`` apart."""
+    """Return the extent of ``size`` elements at distance ``dilation``."""
     return (size - 1) * dilation + 1 if size > 0 else 0
 
 
 def window_positions(size: int, w: WindowDim) -> int:
-    """How many times a window fits a dimension of ``size``.
+    """Return the number of positions of a window in a dimension of ``size``.
 
-    The dimension is dilated by ``lhs_dilate`` and padded, the window by ``rhs_dilate``:
-    ``(padded - window) // stride + 1``, or none.
+    That is ``(padded - window) // stride + 1``, or 0 if the window does not fit. The dimension is
+    dilated by ``lhs_dilate`` and padded, the window is dilated by ``rhs_dilate``.
     """
     if w.size < 0 or w.stride < 1 or w.lhs_dilate < 1 or w.rhs_dilate < 1:
         refuse("a window has a size below 0, or a stride or dilation below 1")

@@ -1,7 +1,7 @@
-"""Where instructions came from: ``file:line`` of the program that a front-end read.
+"""Source locations of instructions: ``file:line`` in the program that a front-end read.
 
-Either the metadata says it (``source_file``, ``source_line``), or it names a frame of the module's
-``StackFrames`` table, which leads by way of ``FileLocations`` to a line of ``FileNames``.
+The metadata has either ``source_file`` and ``source_line``, or the number of a frame in the
+module's ``StackFrames`` table, which leads through ``FileLocations`` to ``FileNames``.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ Rows = dict[int, str]
 
 
 def source(instruction: Instruction) -> str:
-    """``file:line`` as the metadata itself has it."""
+    """Return ``file:line`` if the metadata itself has it, else an empty string."""
     m = instruction.metadata
     return f"{m.source_file}:{m.source_line}" if m is not None and m.source_file else ""
 
 
 @dataclass(frozen=True)
 class Sources:
-    """The tables of one module, read when they are first asked."""
+    """The source tables of one module, parsed on first use."""
 
     module: HloModule
 
     def of(self, instruction: Instruction) -> str:
-        """``file:line``, or nothing where it is not known."""
+        """Return ``file:line`` of an instruction, or an empty string if it is unknown."""
         metadata = instruction.metadata
         if metadata is None or metadata.source_file:
             return source(instruction)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 from ....ir.dtypes import DType, f16, f32, s8, s16, s32, u8
-from ....ir.formats import FORMATS, Format
+from ....ir.formats import FORMATS, FloatFormat
 from .builder import IRBuilder
 from .core import Value
 
@@ -63,7 +63,7 @@ def widen_float(b: IRBuilder, x: Value) -> Value:
     return b.from_bits(result)
 
 
-def _special(b: IRBuilder, f: Format, size: Value, place: Value, result: Value) -> Value:
+def _special(b: IRBuilder, f: FloatFormat, size: Value, place: Value, result: Value) -> Value:
     """Infinities and NaNs in their places."""
     if f.special == "fn":
         top = b.compare("eq", size, b.like(f.largest + 1, size))
@@ -102,7 +102,7 @@ def narrow_float(b: IRBuilder, x: Value, to: DType) -> Value:
     return Value(byte.text, to, byte.lanes, byte.depth)
 
 
-def _rounded(b: IRBuilder, f: Format, size: Value) -> Value:
+def _rounded(b: IRBuilder, f: FloatFormat, size: Value) -> Value:
     """The code of a magnitude, as if exponents had no end."""
     drop = 23 - f.mantissa
     place = b.like(drop, size)
@@ -119,7 +119,7 @@ def _rounded(b: IRBuilder, f: Format, size: Value) -> Value:
     return b.select(b.compare("slt", size, least), small, normal)
 
 
-def _bounded(b: IRBuilder, f: Format, size: Value, code: Value) -> Value:
+def _bounded(b: IRBuilder, f: FloatFormat, size: Value, code: Value) -> Value:
     """The code, or what stands for all that is larger than the largest number."""
     past = {"ieee": f.infinity, "fn": f.largest + 1, "fnuz": f.sign, "finite": f.largest}[f.special]
     over = b.compare("sgt", code, b.like(f.largest, code))
@@ -129,7 +129,7 @@ def _bounded(b: IRBuilder, f: Format, size: Value, code: Value) -> Value:
     return b.select(nan, b.like(quiet, code), code)
 
 
-def _signed(b: IRBuilder, f: Format, bits: Value, size: Value, code: Value) -> Value:
+def _signed(b: IRBuilder, f: FloatFormat, bits: Value, size: Value, code: Value) -> Value:
     down = b.like(31 - (f.exponent + f.mantissa), bits)
     sign = b.binary("and", b.binary("lshr", bits, down), b.like(f.sign, bits))
     if f.special == "fnuz":  # neither zero nor NaN has a sign

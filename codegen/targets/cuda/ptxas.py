@@ -22,7 +22,7 @@ from typing import Any
 from warnings import warn
 
 from ....ir.errors import NestwrightWarning, TargetError, UnsupportedError
-from ....ir.files import cache_folder, distrust, open_own, whole_file
+from ....ir.files import cache_folder, distrust_reason, open_own, whole_file
 from ....ir.scratch import scratch
 
 SECONDS = 300.0  # for one module
@@ -128,7 +128,7 @@ def _folder() -> Path | None:
     """Where cubins are kept; None where others own the folder or may write to it."""
     folder = cache_folder() / "cubin"
     with suppress(FileNotFoundError):
-        if why := distrust(os.stat(folder)):
+        if why := distrust_reason(os.stat(folder)):
             _refuse(folder, why)
             return None
     return folder

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import inf
 
 from ...dtypes import BY_NAME, f32
-from ...elementwise import named
+from ...elementwise import dialect_names
 from ...hlo.nodes import Instruction, Shape, TupleShape
 from ...hlo.shape_text import show_shape
 from . import special
@@ -221,7 +221,7 @@ _ARITHMETIC = [
 ]
 
 TABLE: Mapping[str, Handler] = {
-    **dict.fromkeys(named("chlo"), elementwise),
+    **dict.fromkeys(dialect_names("chlo"), elementwise),
     **_FORMULAS,
     "square": square,
     "conj": conj,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...elementwise import named
+from ...elementwise import dialect_names
 from . import chlo, ops_bits, ops_calls, ops_dynamic, ops_linear, ops_older, ops_plain, ops_regions
 from .to_hlo import Handler, OpSite, Results
 
@@ -19,7 +19,7 @@ _BOTH: dict[str, Handler] = {
 }
 
 _MHLO_ONLY: dict[str, Handler] = {
-    **dict.fromkeys((n for n in named("chlo") if n != "mulhi"), ops_plain.elementwise),
+    **dict.fromkeys((n for n in dialect_names("chlo") if n != "mulhi"), ops_plain.elementwise),
     "copy": ops_plain.identity,
     "topk": chlo.top_k,
 }

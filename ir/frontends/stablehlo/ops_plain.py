@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import to_numpy
-from ...elementwise import named
+from ...elementwise import dialect_names
 from ...hlo.nodes import Instruction, PadDim, Shape, SliceDim, TokenShape, TupleShape
 from ...hlo.shape_text import show_shape
 from .syntax import Dense
@@ -289,7 +289,7 @@ def index_of_device(site: OpSite) -> Results:
 
 
 TABLE: Mapping[str, Handler] = {
-    **dict.fromkeys(named("stablehlo"), elementwise),
+    **dict.fromkeys(dialect_names("stablehlo"), elementwise),
     "maximum": extreme,
     "minimum": extreme,
     "clamp": elementwise,

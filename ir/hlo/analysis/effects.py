@@ -31,4 +31,4 @@ def unneeded(entry: Computation) -> Mapping[Computation, tuple[Instruction, ...]
 def _acts(i: Instruction) -> bool:
     if i.opcode == "custom-call":
         return i.attrs.get("custom_call_has_side_effect") is True and meaning(i) is None
-    return definition(i.opcode).acts
+    return definition(i.opcode).side_effect

@@ -110,7 +110,7 @@ def _problem(i: Instruction, used: tuple[Instruction, ...], devices: Devices) ->
     if _holds_no_array(i.shape):
         return "it holds a buffer or something opaque, not an array", BEFORE
     op = definition(i.opcode)
-    if op.one_device:
+    if op.collective:
         reason = collectives.problem(i, devices)
         return reason, ONE_DEVICE if reason else ""
     if i.opcode == "custom-call":

@@ -15,7 +15,7 @@ def pattern(i: Instruction) -> Pattern:
     if op.pattern is not Pattern.ELEMENTWISE:
         return op.pattern
     same = all(isinstance(o.shape, Shape) and o.shape.dims == i.array.dims for o in i.operands)
-    return Pattern.ELEMENTWISE if same else op.elsewhere
+    return Pattern.ELEMENTWISE if same else op.reshaping_pattern
 
 
 def is_work(i: Instruction) -> bool:

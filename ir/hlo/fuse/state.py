@@ -192,7 +192,7 @@ def _clones(computation: Computation) -> dict[Instruction, float]:
 
 def _is_cheap(i: Instruction, clones: dict[Instruction, float]) -> bool:
     """Whether doing ``i`` again costs no more than reading its result would."""
-    again = definition(i.opcode).again
+    again = definition(i.opcode).recompute
     if again is not None:
         return again
     if is_view(i) and i.operands[0] in clones:

@@ -1,1 +1,1 @@
-"""The interpreter of HLO, the oracle of every check."""
+"""The HLO interpreter, the oracle of every check."""

@@ -1,9 +1,9 @@
-"""What an HLO module computes, in NumPy: the oracle that every other floor is checked against.
+"""The HLO interpreter in NumPy: the oracle that compiled code and graph passes are checked against.
 
-Values are arrays or tuples of them. An array with a bounded dimension (``<=``) is held at its
-live size, so nothing ever computes on padding. Called computations of scalars (reducers,
-comparators) are evaluated on whole arrays at once. Sums of narrow floats are kept in f32, of f32
-in f64; integers wrap.
+Values are arrays or tuples of them. An array with a bounded dimension (``<=``) has its live size,
+so nothing computes on padding. Called computations of scalars (reducers, comparators) are
+evaluated on whole arrays at once. Narrow floats are accumulated in f32 and f32 in f64; integers
+wrap.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ...library.session import Session
 from ..analysis import asynchronous
 from ..analysis.effects import unneeded
 from ..analysis.support import findings, refusal, require_supported
-from ..meaning.values import Handler, Run, Value, first
+from ..meaning.values import Evaluator, Handler, Value, first
 from ..nodes import AnyShape, Computation, HloModule, Instruction, Shape, TupleShape
 from ..ops.registry import definition
 from ..rewrite import needs, post_order, reachable
@@ -37,11 +37,12 @@ Observer: TypeAlias = Callable[[Instruction, Value], None]
 
 
 def evaluate(module: HloModule, args: Sequence[Any]) -> Value:
-    """The result of the entry computation: an array, or a (nested) tuple of arrays.
+    """Return the result of the entry computation: an array, or a (nested) tuple of arrays.
 
-    ``args`` are arrays of the parameters' shapes and element types, in order; a parameter that is
-    a tuple takes a tuple, or all arguments are given flat. ``ArgumentError``
-    for arguments that do not fit, ``UnsupportedError`` that lists what cannot be computed.
+    ``args`` are arrays of the parameters' shapes and element types, in order. A tuple parameter
+    takes a tuple, unless the arrays of all parameters are passed as one flat list.
+    ``ArgumentError`` if the arguments do not fit, ``UnsupportedError`` if there are instructions
+    that cannot be evaluated (it lists them all) or a value does not fit into memory.
     """
     require_supported(module)
     return _evaluate(module.entry, args, None)
@@ -50,10 +51,10 @@ def evaluate(module: HloModule, args: Sequence[Any]) -> Value:
 def evaluate_computation(
     computation: Computation, args: Sequence[Any], observe: Observer | None = None
 ) -> Value:
-    """The result of one computation on these arguments; errors as for ``evaluate``.
+    """Return the result of one computation on these arguments; errors as for ``evaluate``.
 
-    ``observe`` is told the value of every instruction as soon as it is known, those of called
-    computations included, once per call.
+    ``observe`` is called with each instruction and its value as soon as it is known, in called
+    computations too, once per call.
     """
     if found := list(findings(computation)):
         raise refusal(found, computation.name)
@@ -85,10 +86,10 @@ def _evaluate(computation: Computation, args: Sequence[Any], observe: Observer |
 def _plan(
     c: Computation, effects: Sequence[Instruction], live: bool, library: Handler
 ) -> tuple[Step, ...]:
-    """What to run and, after each step, which values nobody needs any more.
+    """Return the steps to run, each with the values that are dead after it.
 
-    ``effects`` run though no value needs them. With ``live``, arrays may be smaller than their
-    shapes say. ``library`` computes library calls, and remembers from one to the next.
+    ``effects`` run although nothing uses their values. With ``live``, arrays may be smaller than
+    their shapes. ``library`` computes library calls and keeps their state from call to call.
     """
     needed = dict.fromkeys([*c.parameters, *post_order([c.root, *effects], needs)])
     steps = [i for i in c.instructions if i in needed]
@@ -108,7 +109,7 @@ def _plan(
 
 
 def _handler(i: Instruction, library: Handler) -> Handler | None:
-    """What computes an instruction; None for a parameter."""
+    """Return the function that computes an instruction; None for a parameter."""
     if needs(i) != i.operands:
         return first
     match asynchronous.stage(i.opcode):
@@ -120,15 +121,15 @@ def _handler(i: Instruction, library: Handler) -> Handler | None:
             return partial(_done, library)
         case _:
             op = definition(i.opcode)
-            own = op.numpy or interp_expanded.HANDLERS.get(i.opcode)
-            return library if own is None and op.is_library else own
+            found = op.numpy or interp_expanded.HANDLERS.get(i.opcode)
+            return library if found is None and op.is_library else found
 
 
 def _run(
     c: Computation,
     plan: Iterable[Step],
     args: Sequence[Value],
-    run: Run,
+    run: Evaluator,
     observe: Observer | None,
 ) -> Value:
     values: dict[Instruction, Value] = {}
@@ -163,7 +164,7 @@ def _leaves(shape: AnyShape) -> int:
 
 
 def _grouped(shape: AnyShape, flat: Iterator[Any]) -> Any:
-    """The next arguments of a flat list, as the tuple that a parameter takes."""
+    """Take the next arguments of a flat list and nest them as the parameter's shape."""
     if isinstance(shape, TupleShape):
         return tuple(_grouped(e, flat) for e in shape.elements)
     return next(flat)
@@ -195,12 +196,12 @@ def _argument(shape: AnyShape, value: Any, what: str) -> Value:
             return ()
 
 
-def _tuple(i: Instruction, args: list[Value], run: Run) -> Value:
+def _tuple(i: Instruction, args: list[Value], run: Evaluator) -> Value:
     return tuple(args)
 
 
-def _done(library: Handler, i: Instruction, args: list[Value], run: Run) -> Value:
-    """What start and done are together, on the operands that the start took."""
+def _done(library: Handler, i: Instruction, args: list[Value], run: Evaluator) -> Value:
+    """Run the whole operation on the operands of its start, when its done is reached."""
     start = asynchronous.start_of(i)
     assert start is not None
     one = asynchronous.whole(i, start)
@@ -210,7 +211,7 @@ def _done(library: Handler, i: Instruction, args: list[Value], run: Run) -> Valu
 
 
 def _has_live_sizes(computation: Computation) -> bool:
-    """Whether an array may be smaller than its shape says."""
+    """True if any array in a computation or its callees may be smaller than its shape."""
     every = (i for c in reachable(computation) for i in c.instructions)
     return any(definition(i.opcode).resizes or _bounded(i.shape) for i in every)
 
@@ -222,9 +223,9 @@ def _bounded(shape: object) -> bool:
 
 
 def _fitting(handler: Handler) -> Handler:
-    """A handler that takes arguments of any live sizes."""
+    """Wrap a handler so that arguments of any live sizes are fitted to each other first."""
 
-    def run(i: Instruction, args: list[Value], run: Run) -> Value:
+    def run(i: Instruction, args: list[Value], run: Evaluator) -> Value:
         op = definition(i.opcode)
         if op.fit is not None and (op.resizes or not _full(i, args)):
             i, args = op.fit(i, args)

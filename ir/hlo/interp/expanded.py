@@ -1,10 +1,10 @@
-"""Operations that mean a graph of others: the interpreter runs that graph."""
+"""Operations defined by a graph of other operations: the interpreter runs that graph."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..meaning.values import Handler, Run, Value
+from ..meaning.values import Evaluator, Handler, Value
 from ..nodes import Instruction
 from ..passes.expand import rng as expand_rng
 from ..passes.expand import scan as expand_scan
@@ -12,7 +12,7 @@ from ..rewrite import assemble, parameter, with_operands
 
 
 def _running(meaning: Callable[[Instruction], Instruction]) -> Handler:
-    def compute(i: Instruction, args: list[Value], run: Run) -> Value:
+    def compute(i: Instruction, args: list[Value], run: Evaluator) -> Value:
         inputs = tuple(parameter(n, o.shape) for n, o in enumerate(i.operands))
         return run(assemble("meaning", inputs, meaning(with_operands(i, inputs))), args)
 

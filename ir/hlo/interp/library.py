@@ -1,4 +1,4 @@
-"""Library calls: custom calls by what they mean or by their function, and the state of ``rng``."""
+"""Evaluation of library calls: by the graph of a known custom call, else by a host function."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from ...library.session import Session
 from ..analysis.custom_calls import meaning
 from ..library import library_call
-from ..meaning.values import Array, Handler, Run, Value
+from ..meaning.values import Array, Evaluator, Handler, Value
 from ..nodes import AnyShape, Instruction, Shape, TupleShape
 from ..rewrite import assemble, parameter, with_operands
 
 
 def handler(session: Session) -> Handler:
-    """What computes a library call, with what one evaluation remembers from call to call."""
+    """Return a handler of library calls. ``session`` keeps their state during one evaluation."""
 
-    def compute(i: Instruction, args: list[Value], run: Run) -> Value:
+    def compute(i: Instruction, args: list[Value], run: Evaluator) -> Value:
         if i.opcode == "custom-call":
             inputs = tuple(parameter(n, o.shape) for n, o in enumerate(i.operands))
             if (root := meaning(with_operands(i, inputs))) is not None:
@@ -35,7 +35,7 @@ def _arrays(value: Value) -> Iterator[Array]:
 
 
 def _grouped(shape: AnyShape, arrays: Iterator[Array]) -> Value:
-    """The next arrays as a value of this shape."""
+    """Take the next arrays and nest them as a value of this shape."""
     match shape:
         case Shape():
             return next(arrays)

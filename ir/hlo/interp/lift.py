@@ -1,4 +1,4 @@
-"""Computations of scalars evaluated on whole arrays: reducers, comparators, ``map`` bodies."""
+"""Vectorized evaluation of scalar computations: reducers, comparators, ``map`` bodies."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 
 from ...conversion import convert
 from ...dtypes import to_numpy
-from ..meaning.values import Array, Run, Value
+from ..meaning.values import Array, Evaluator, Value
 from ..nodes import Computation, Instruction, Shape
 from ..ops.registry import definition
 
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """Runs computations by ``call``, and those of scalars on whole arrays."""
+    """Evaluates computations by ``call``, and lifts scalar computations to arrays."""
 
     call: Callable[[Computation, Sequence[Value]], Value]
 
@@ -24,14 +24,14 @@ class Runner:
         return self.call(computation, args)
 
     def lifted(self, computation: Computation) -> Callable[..., Value]:
-        """A computation of scalars as a function of arrays of one shape, element by element."""
+        """Return a scalar computation as an element-wise function of arrays of one shape."""
         return lifted(computation, self)
 
 
-def lifted(c: Computation, run: Run) -> Callable[..., Value]:
-    """A computation of scalars as a function of arrays of one shape, element by element.
+def lifted(c: Computation, run: Evaluator) -> Callable[..., Value]:
+    """Return a scalar computation as an element-wise function of arrays that broadcast.
 
-    It runs array operations where every instruction has one, and else a loop over elements.
+    It uses array operations if every instruction has one, and loops over elements otherwise.
     """
     if not all(map(_is_liftable, c.instructions)):
         return _looped(c, run)
@@ -76,7 +76,7 @@ def _is_liftable(i: Instruction) -> bool:
     return scalar and (i.opcode in _STRUCTURE or definition(i.opcode).lifted is not None)
 
 
-def _looped(c: Computation, run: Run) -> Callable[..., Value]:
+def _looped(c: Computation, run: Evaluator) -> Callable[..., Value]:
     def apply(*args: Array) -> Value:
         arrays = np.broadcast_arrays(*args)
         shape = arrays[0].shape

@@ -1,1 +1,1 @@
-"""The meaning of HLO's operations in NumPy."""
+"""Reference semantics of HLO's operations in NumPy."""

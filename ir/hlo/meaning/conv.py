@@ -1,7 +1,7 @@
-"""Convolution: any strides, dilations, paddings, groups and dimension labels.
+"""Convolution with any strides, dilations, paddings, groups and dimension labels.
 
-Taps on padding, or between the elements of a dilated input, are skipped: a weight that is infinite
-or NaN counts for nothing there.
+Taps on padding, or between the elements of a dilated input, are skipped: an infinite or NaN weight
+has no effect there.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from ..nodes import Instruction, PadDim, Window
 from ..signatures import dilated
 from .linear import narrow, widen
 from .shaping import padded
-from .values import Array, Run, Value
+from .values import Array, Evaluator, Value
 
 _NO_PAD = PadDim(0, 0)
 
 
-def convolution(i: Instruction, args: list[Value], run: Run) -> Value:
-    """Brought to ``[batch, spatial.., group, feature]`` times ``[spatial.., group, in, out]``.
+def convolution(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+    """Convolve an input with a kernel, in the element type that ``widen`` chooses.
 
-    Batch groups become feature groups: group g holds the g-th part of the batch.
+    Operands are brought to ``[batch, spatial.., group, feature]`` and ``[spatial.., group, in,
+    out]``. Batch groups become feature groups: group g holds the g-th part of the batch.
     """
     labels, window = i.attrs["dim_labels"], i.attrs.get("window", ())
     lhs, rhs = args
@@ -62,10 +63,10 @@ def convolution(i: Instruction, args: list[Value], run: Run) -> Value:
 
 
 def _slide(x: Array, w: Array, out_space: list[int], window: Window) -> Array:
-    """``[batch, out.., group, out feature]`` of ``x [batch, space.., group, in]``.
+    """Return ``[batch, out.., group, out feature]`` for ``x [batch, space.., group, in]``.
 
-    The loop runs over the positions of the kernel or over those of the output, whichever are
-    fewer; the rest of the work is one product of matrices per position.
+    The loop runs over the positions of the kernel or those of the output, whichever are fewer, with
+    one matrix product per position.
     """
     kernel = w.shape[: len(window)]
     groups, features = w.shape[-3], w.shape[-1]
@@ -93,7 +94,10 @@ def _slide(x: Array, w: Array, out_space: list[int], window: Window) -> Array:
 def _skip(
     x: Array, w: Array, out_space: list[int], window: Window, space: tuple[int, ...]
 ) -> Array:
-    """As ``_slide``, of an input whose extents were ``space``, without the products of holes."""
+    """Like ``_slide``, but skip the products of taps that hit no element of the input.
+
+    ``space`` are the input's spatial extents before padding and dilation.
+    """
     out = np.zeros((x.shape[0], *out_space, *w.shape[-3:-2], w.shape[-1]), x.dtype)
     for at in product(*map(range, w.shape[: len(window)])):
         hit = np.ones((), np.bool_)
@@ -108,7 +112,7 @@ def _skip(
 
 
 def _cut(at: tuple[int, ...], out_space: list[int], window: Window) -> list[slice]:
-    """What a tap meets, of each spatial dimension."""
+    """Return the elements that one kernel position reads, as a slice of each spatial dimension."""
     return [
         slice(k * d.rhs_dilate, k * d.rhs_dilate + (n - 1) * d.stride + 1, d.stride)
         for k, n, d in zip(at, out_space, window, strict=True)
@@ -116,7 +120,7 @@ def _cut(at: tuple[int, ...], out_space: list[int], window: Window) -> list[slic
 
 
 def _group_matmul(x: Array, w: Array) -> Array:
-    """``x [.., group, in]`` times ``w [group, in, out]``: ``[.., group, out]``."""
+    """Return ``x [.., group, in]`` times ``w [group, in, out]`` as ``[.., group, out]``."""
     groups, depth, features = w.shape
     if depth == 1:
         return np.asarray(x * w[:, 0])

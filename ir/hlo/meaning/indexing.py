@@ -1,4 +1,4 @@
-"""Operations whose places are computed: dynamic slices, gather, scatter."""
+"""Operations that compute the indices they access: dynamic slices, gather, scatter."""
 
 from __future__ import annotations
 
@@ -7,22 +7,24 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ..nodes import Computation, Instruction
-from .values import Array, Run, Value, simple_op
+from .values import Array, Evaluator, Value, simple_op
 
 
 def _starts(args: Sequence[Array], dims: Sequence[int], sizes: Sequence[int]) -> list[int]:
-    """Start indices, moved so that the slice lies inside; scalars or one rank-1 array."""
+    """Return start indices, clamped so that the slice fits; given as scalars or one vector."""
     raw = args[0].tolist() if len(args) == 1 and args[0].ndim == 1 else [int(a) for a in args]
     return [min(max(s, 0), d - n) for s, d, n in zip(raw, dims, sizes, strict=True)]
 
 
-def dynamic_slice(i: Instruction, args: list[Value], run: Run) -> Value:
+def dynamic_slice(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+    """Take a slice of ``dynamic_slice_sizes``; starts are clamped so that it fits."""
     a, sizes = args[0], i.attrs["dynamic_slice_sizes"]
     starts = _starts(args[1:], a.shape, sizes)
     return np.asarray(a[tuple(slice(s, s + n) for s, n in zip(starts, sizes, strict=True))])
 
 
-def dynamic_update_slice(i: Instruction, args: list[Value], run: Run) -> Value:
+def dynamic_update_slice(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+    """Overwrite part of a copy with the update; starts are clamped so that it fits."""
     a, update = args[0], args[1]
     starts = _starts(args[2:], a.shape, update.shape)
     out = np.array(a)
@@ -31,7 +33,7 @@ def dynamic_update_slice(i: Instruction, args: list[Value], run: Run) -> Value:
 
 
 def _vectors(indices: Array, vector: int) -> Array:
-    """Index vectors in the last dimension, as int64."""
+    """Return the index vectors along a last dimension, as int64."""
     wide = indices.astype(np.int64) if indices.dtype.kind != "u" else _signed(indices)
     return wide[..., None] if vector == indices.ndim else np.moveaxis(wide, vector, -1)
 
@@ -41,13 +43,18 @@ def _signed(indices: Array) -> Array:
 
 
 def _batch_index(shape: Sequence[int], indices: Array, d: int, vector: int) -> Array:
-    """Position along dimension ``d`` of the index array, for every index vector."""
+    """Return each index vector's position in dimension ``d`` of the index array."""
     axis = d if d < vector else d - 1
     row = np.arange(indices.shape[d])
     return row.reshape([-1 if k == axis else 1 for k in range(len(shape))])
 
 
-def gather(i: Instruction, args: list[Value], run: Run) -> Value:
+def gather(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+    """Collect slices of ``slice_sizes`` that start at the index vectors, clamped so that they fit.
+
+    The result has the slices' kept dimensions at ``offset_dims`` and those of the index array in
+    between, as in XLA's Gather.
+    """
     a, indices, attrs = args[0], args[1], i.attrs
     sizes, vector = attrs["slice_sizes"], attrs["index_vector_dim"]
     batching = attrs.get("operand_batching_dims", ())
@@ -75,7 +82,11 @@ def gather(i: Instruction, args: list[Value], run: Run) -> Value:
     return np.moveaxis(found, range(len(outer), rank), offsets) if offsets else found
 
 
-def scatter(i: Instruction, args: list[Value], run: Run) -> Value:
+def scatter(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+    """Combine update windows into copies of the operands by ``to_apply``, in order.
+
+    A window that does not fit at its index vector is skipped whole, as in XLA's Scatter.
+    """
     n = len(args) // 2
     operands, indices, updates = args[:n], args[n], args[n + 1 :]
     attrs, shape = i.attrs, operands[0].shape
@@ -120,12 +131,12 @@ _AT: dict[str, Callable[..., None]] = {
 
 
 def combine_at(
-    targets: list[Array], at: Array, updates: list[Array], c: Computation, run: Run
+    targets: list[Array], at: Array, updates: list[Array], c: Computation, run: Evaluator
 ) -> None:
-    """``target[at[k]] = c(target[at[k]], update[k])`` for every k in order, in place.
+    """Do ``target[at[k]] = c(target[at[k]], update[k])`` for every k in order, in place.
 
-    ``targets`` and ``updates`` are one-dimensional. Updates of one place follow each other in
-    rounds: round r combines the r-th update of each place.
+    ``targets`` and ``updates`` are one-dimensional. In general this takes as many rounds as the
+    most frequent place has updates: round r combines the r-th update of each place.
     """
     op = simple_op(c)
     kind, size = targets[0].dtype.kind, targets[0].dtype.itemsize
@@ -138,7 +149,7 @@ def combine_at(
     apply = run.lifted(c)
     order = np.argsort(at, kind="stable")
     places = at[order]
-    first = np.searchsorted(places, places)  # where each run of one place starts
+    first = np.searchsorted(places, places)  # where the updates of each place begin
     rank = np.arange(len(places)) - first
     for r in range(int(rank.max(initial=-1)) + 1):
         now = order[rank == r]

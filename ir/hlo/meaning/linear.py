@@ -10,12 +10,13 @@ import numpy as np
 from ...conversion import convert, is_narrow_int
 from ...dtypes import to_numpy
 from ..nodes import Instruction
-from .values import Array, Run, Value
+from .values import Array, Evaluator, Value
 
 NpType = np.dtype[np.generic]
 
 
-def dot(i: Instruction, args: list[Value], run: Run) -> Value:
+def dot(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+    """Contract two arrays into ``[batch.., lhs free.., rhs free..]``."""
     a, b = args
     get = i.attrs.get
     a_batch, b_batch = list(get("lhs_batch_dims", ())), list(get("rhs_batch_dims", ()))
@@ -32,10 +33,10 @@ def dot(i: Instruction, args: list[Value], run: Run) -> Value:
 
 
 def matmul(a: Array, b: Array, to: NpType) -> Array:
-    """``a @ b`` kept in a type wide enough, given as ``to``: f32 for narrow floats.
+    """Return ``a @ b`` as ``to``, accumulated in the type that ``widen`` chooses.
 
-    Integers wrap. They go through f64 where that is exact, since NumPy has no fast integer
-    product. Complex products are those of the parts: the library's own lose infinities.
+    Integers wrap. They are multiplied in f64 where that is exact, since NumPy has no fast integer
+    product. Complex products are computed by parts, because NumPy's lose infinities.
     """
     if to.kind == "c":
         return _complex_product(a, b).astype(to)
@@ -44,7 +45,8 @@ def matmul(a: Array, b: Array, to: NpType) -> Array:
 
 
 def _complex_product(a: Array, b: Array) -> Array:
-    """``a @ b`` in c128; a real factor has no imaginary part, which is not the same as 0."""
+    """Return ``a @ b`` in c128; products with the imaginary part of a real factor are left out
+    (they could be NaN)."""
     (ar, ai), (br, bi) = _parts(a), _parts(b)
     real = np.matmul(ar, br)
     out = np.zeros(real.shape, np.complex128)
@@ -64,13 +66,17 @@ def _parts(a: Array) -> tuple[Array, Array | None]:
 
 
 def narrow(a: Array, to: NpType) -> Array:
-    """From the type that ``widen`` chose to the result's; integers wrap."""
+    """Convert from the type that ``widen`` chose to the result's; integers wrap."""
     whole = (to.kind in "iu" or is_narrow_int(to)) and a.dtype.kind == "f"
     return convert(a.astype(np.int64) if whole else a, to)
 
 
 def widen(a: Array, b: Array, depth: int, to: NpType) -> tuple[Array, Array]:
-    """Both factors in the type in which sums of ``depth`` products are kept for a result ``to``."""
+    """Convert both factors to the type that accumulates ``depth`` products for a result ``to``.
+
+    That is f32 for floats, f64 if any of the three types is f64; for integers f64 where sums are
+    exact and s64 elsewhere; and the complex type itself.
+    """
     if to.kind == "c":
         return a.astype(to), b.astype(to)
     if to.kind in "biu" or is_narrow_int(to):
@@ -90,8 +96,8 @@ def _largest(a: Array) -> int:
     return max(abs(int(a.max())), abs(int(a.min())))
 
 
-def batch_norm_inference(i: Instruction, args: list[Value], run: Run) -> Value:
-    """``(x - mean) / sqrt(variance + epsilon) * scale + offset``, per feature."""
+def batch_norm_inference(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+    """Return ``(x - mean) / sqrt(variance + epsilon) * scale + offset``, per feature."""
     x, scale, offset, mean, variance = args
     kept, wide = x.dtype, _wide(x.dtype)
     scale, offset, mean, variance = (
@@ -102,7 +108,8 @@ def batch_norm_inference(i: Instruction, args: list[Value], run: Run) -> Value:
     return ((x.astype(wide) - mean) * inverse * scale + offset).astype(kept)
 
 
-def batch_norm_training(i: Instruction, args: list[Value], run: Run) -> Value:
+def batch_norm_training(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+    """Normalize by the batch's own statistics; return output, mean and (biased) variance."""
     x, scale, offset = args
     f, wide = i.attrs["feature_index"], _wide(x.dtype)
     axes = tuple(d for d in range(x.ndim) if d != f)
@@ -113,8 +120,8 @@ def batch_norm_training(i: Instruction, args: list[Value], run: Run) -> Value:
     return out, mean.astype(x.dtype), variance.astype(x.dtype)
 
 
-def batch_norm_grad(i: Instruction, args: list[Value], run: Run) -> Value:
-    """Gradients with respect to operand, scale and offset, given the output's.
+def batch_norm_grad(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+    """Return the gradients of operand, scale and offset, given that of the output.
 
     With ``n`` elements per feature, ``r = 1 / sqrt(variance + epsilon)``, ``c = x - mean``:
     d_offset = sum(g), d_scale = sum(g c) r, d_x = scale r (g - d_offset / n - c r d_scale / n).
@@ -145,8 +152,11 @@ def _solver_type(dtype: NpType) -> NpType:
     return dtype if dtype.kind == "c" else np.dtype(np.float64)
 
 
-def cholesky(i: Instruction, args: list[Value], run: Run) -> Value:
-    """The triangle asked for; a matrix that is not positive definite gives NaN."""
+def cholesky(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+    """Return the Cholesky factor, lower or upper; NaN for matrices that are not positive definite.
+
+    Only the triangle that ``lower`` names is read. f64 or the complex type is used throughout.
+    """
     lower, a = i.attrs.get("lower", False), args[0]
     a = a.astype(_solver_type(a.dtype))
     half = np.tril(a) if lower else np.conj(np.swapaxes(np.triu(a), -1, -2))
@@ -162,8 +172,8 @@ def cholesky(i: Instruction, args: list[Value], run: Run) -> Value:
     return out if lower else np.conj(np.swapaxes(out, -1, -2))
 
 
-def triangular_solve(i: Instruction, args: list[Value], run: Run) -> Value:
-    """``op(a) x = b`` or ``x op(a) = b``; only one triangle of ``a`` is read."""
+def triangular_solve(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+    """Solve ``op(a) x = b`` or ``x op(a) = b`` for x; only one triangle of ``a`` is read."""
     kept, wide = args[1].dtype, _solver_type(args[1].dtype)
     a, b = (v.astype(wide) for v in args)
     get = i.attrs.get
@@ -182,7 +192,8 @@ def triangular_solve(i: Instruction, args: list[Value], run: Run) -> Value:
 
 
 def substitute(a: Array, b: Array, lower: bool, unit: bool) -> Array:
-    """Solve ``a x = b`` row by row; a zero on the diagonal gives infinities, no error."""
+    """Solve ``a x = b`` row by row for triangular ``a``; a zero on the diagonal divides by zero
+    without an error. With ``unit`` the diagonal is taken to be 1."""
     x = np.zeros_like(b)
     n = a.shape[-1]
     for r in range(n) if lower else reversed(range(n)):
@@ -192,7 +203,8 @@ def substitute(a: Array, b: Array, lower: bool, unit: bool) -> Array:
     return x
 
 
-def fft(i: Instruction, args: list[Value], run: Run) -> Value:
+def fft(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+    """Transform the last ``len(fft_length)`` dimensions; inverse transforms are scaled by 1/n."""
     lengths = list(i.attrs["fft_length"])
     axes = list(range(-len(lengths), 0))
     transforms: dict[str, Callable[..., Array]] = {

@@ -1,7 +1,8 @@
-"""Arguments smaller than their bounds, fitted to each other: ``live_sizes`` has the rules.
+"""Fitting arguments that are smaller than their bounds to each other, by ``live_sizes``' rules.
 
-An operation's function computes on what it gets. Where its attributes speak of bounds, or operands
-of different live sizes must agree, arguments and attributes are fitted before it sees them.
+A handler computes on whatever sizes its arguments have. Where an operation's attributes refer to
+bounds, or operands of different live sizes must agree, a function of this file changes instruction
+and arguments before the handler sees them.
 """
 
 from __future__ import annotations
@@ -12,22 +13,22 @@ from math import prod
 
 import numpy as np
 
-from ..live_sizes import is_whole, marks, reshape_runs
+from ..live_sizes import is_whole, marks, reshape_groups
 from ..nodes import Instruction, Shape
 from ..rewrite import with_attrs
 from ..signatures import window_positions
-from .values import Array, Run, Value
+from .values import Array, Evaluator, Value
 
 
-def meet(arrays: Sequence[Array]) -> list[Array]:
-    """Arrays cut to the smallest size in each dimension; scalars stay."""
+def crop_to_smallest(arrays: Sequence[Array]) -> list[Array]:
+    """Crop arrays to their smallest size in each dimension; scalars stay."""
     ranks = [a for a in arrays if a.ndim]
     dims = [min(ns) for ns in zip(*(a.shape for a in ranks), strict=True)]
     return [a[tuple(map(slice, dims))] if a.ndim else a for a in arrays]
 
 
-def grown(a: Array, dims: Sequence[int]) -> Array:
-    """``a`` with zeros up to at least these sizes."""
+def zero_extend(a: Array, dims: Sequence[int]) -> Array:
+    """Append zeros to ``a`` up to at least these sizes; ``a`` itself if it is large enough."""
     more = [(0, max(0, n - m)) for n, m in zip(dims, a.shape, strict=True)]
     if not any(after for _, after in more):
         return a
@@ -37,48 +38,58 @@ def grown(a: Array, dims: Sequence[int]) -> Array:
 
 
 def all_operands(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value]]:
-    return i, meet(args)
+    """Crop all operands to their smallest size in each dimension."""
+    return i, crop_to_smallest(args)
 
 
 def inputs(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value]]:
+    """Crop the inputs of a reduction, the first half of its operands; initial values stay."""
     half = len(args) // 2
-    return i, [*meet(args[:half]), *args[half:]]
+    return i, [*crop_to_smallest(args[:half]), *args[half:]]
 
 
 def concatenate(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value]]:
+    """Crop operands to their smallest size in all dimensions but the concatenated one."""
     axis = i.attrs["dimensions"][0]
     least = [min(ns) for ns in zip(*(a.shape for a in args), strict=True)]
     return i, [a[tuple(slice(None if d == axis else n) for d, n in enumerate(least))] for a in args]
 
 
 def slice_(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value]]:
+    """Append zeros up to an element that is taken singly, so that the result has its fixed size."""
     (a,) = args
     bounds, fixed = i.operands[0].array.dims, [0] * a.ndim
     for d, c in enumerate(i.attrs["slice"]):
         whole = is_whole(c.start, c.limit, c.stride, bounds[d])
         if i.array.dims[d] == 1 and not whole and not marks(i.array)[d]:
             fixed[d] = c.limit
-    return i, [grown(a, fixed)]
+    return i, [zero_extend(a, fixed)]
 
 
 def dynamic_slice(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value]]:
+    """Slice whole dimensions at their live size, and append zeros where the slice is larger."""
     a, *starts = args
     sizes = _extents(i.attrs["dynamic_slice_sizes"], i.operands[0].array, a)
-    return with_attrs(i, dynamic_slice_sizes=sizes), [grown(a, sizes), *starts]
+    return with_attrs(i, dynamic_slice_sizes=sizes), [zero_extend(a, sizes), *starts]
 
 
 def _extents(sizes: Sequence[int], bound: Shape, a: Array) -> tuple[int, ...]:
-    """Sizes of a slice; those of a whole dimension are its live size."""
+    """Return a slice's sizes, with the live size for every dimension that is taken whole."""
     rows = zip(sizes, bound.dims, a.shape, strict=True)
     return tuple(live if size == n else size for size, n, live in rows)
 
 
 def dynamic_update_slice(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value]]:
+    """Crop the update to the operand's live sizes."""
     a, update, *starts = args
     return i, [a, update[tuple(map(slice, a.shape))], *starts]
 
 
 def gather(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value]]:
+    """Slice whole dimensions at their live size, and crop indices to the operand's batches.
+
+    The operand gets zeros where a slice is larger than its live size.
+    """
     a, indices = args
     gone = {*i.attrs["collapsed_slice_dims"], *i.attrs.get("operand_batching_dims", ())}
     whole = _extents(i.attrs["slice_sizes"], i.operands[0].array, a)
@@ -95,13 +106,14 @@ def gather(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value]]
     outer = iter(n for d, n in enumerate(keep) if d != i.attrs["index_vector_dim"])
     dims = tuple(next(inner) if d in offsets else next(outer) for d in range(i.array.rank))
     new = replace(with_attrs(i, slice_sizes=sizes), shape=replace(i.array, dims=dims, dynamic=()))
-    return new, [grown(a, least), indices]
+    return new, [zero_extend(a, least), indices]
 
 
 def scatter(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value]]:
-    """Rows of indices and updates meet; windows end where the operand does."""
+    """Crop indices and updates to as many rows as both have, and windows to the operand."""
     n = len(args) // 2
-    arrays, indices, updates = meet(args[:n]), args[n], meet(args[n + 1 :])
+    arrays, indices = crop_to_smallest(args[:n]), args[n]
+    updates = crop_to_smallest(args[n + 1 :])
     window, vector = i.attrs["update_window_dims"], i.attrs["index_vector_dim"]
     rows = [d for d in range(indices.ndim) if d != vector]
     outer = [d for d in range(updates[0].ndim) if d not in window]
@@ -122,14 +134,16 @@ def scatter(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value]
 
 
 def dot(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value]]:
+    """Crop batch and contracting dimensions to the smaller of both operands."""
     pairs: list[tuple[int, int]] = []
     for what in ("batch", "contracting"):
         left, right = i.attrs.get(f"lhs_{what}_dims", ()), i.attrs.get(f"rhs_{what}_dims", ())
         pairs += zip(left, right, strict=True)
-    return i, list(_agree(args[0], args[1], pairs))
+    return i, list(_crop_pairs(args[0], args[1], pairs))
 
 
-def _agree(a: Array, b: Array, pairs: Sequence[tuple[int, int]]) -> tuple[Array, Array]:
+def _crop_pairs(a: Array, b: Array, pairs: Sequence[tuple[int, int]]) -> tuple[Array, Array]:
+    """Crop pairs of dimensions, one of each array, to the smaller size."""
     left, right = list(a.shape), list(b.shape)
     for p, q in pairs:
         left[p] = right[q] = min(left[p], right[q])
@@ -137,10 +151,11 @@ def _agree(a: Array, b: Array, pairs: Sequence[tuple[int, int]]) -> tuple[Array,
 
 
 def convolution(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value]]:
+    """Crop the input features to those of both operands, and set the result's live sizes."""
     labels = i.attrs["dim_labels"]
     groups = i.attrs.get("feature_group_count", 1)
     pairs = [(labels.lhs_feature, labels.rhs_input)] if groups == 1 else []
-    x, w = _agree(args[0], args[1], pairs)
+    x, w = _crop_pairs(args[0], args[1], pairs)
     dims = [0] * x.ndim
     dims[labels.out_batch] = x.shape[labels.lhs_batch] // i.attrs.get("batch_group_count", 1)
     dims[labels.out_feature] = w.shape[labels.rhs_output]
@@ -152,36 +167,37 @@ def convolution(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Va
 
 
 def select_and_scatter(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value]]:
+    """Crop the source to the windows that fit the operand's live sizes."""
     a, source, init = args
     fits = map(window_positions, a.shape, i.attrs["window"])
     return i, [a, source[tuple(map(slice, fits))], init]
 
 
 def set_dimension_size(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value]]:
-    """The new size is between 0 and the bound."""
+    """Clamp the new size to between 0 and the bound."""
     bound = i.operands[0].array.dims[i.attrs["dimensions"][0]]
     return i, [args[0], np.clip(args[1], 0, bound)]
 
 
 def reshape(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value]]:
-    """Each run of dimensions is cut or filled up to the sizes that it gets."""
+    """Crop or zero-extend each group of dimensions to the new sizes that it gets."""
     (a,) = args
     bounds = i.operands[0].array.dims
-    runs = reshape_runs(i, [d for d in range(a.ndim) if a.shape[d] != bounds[d]])
+    groups = reshape_groups(i, [d for d in range(a.ndim) if a.shape[d] != bounds[d]])
     dims = list(i.array.dims)
-    for r in runs:
-        if r.live is not None:
-            rest = prod(dims[d] for d in r.new if d != r.live)
-            dims[r.live] = prod(a.shape[d] for d in r.old) // rest if rest else dims[r.live]
-    flat = a.reshape([prod(a.shape[d] for d in r.old) for r in runs])
-    wanted = [prod(dims[d] for d in r.new) for r in runs]
-    flat = grown(flat[tuple(map(slice, wanted))], wanted)
+    for g in groups:
+        if g.live is not None:
+            rest = prod(dims[d] for d in g.new if d != g.live)
+            dims[g.live] = prod(a.shape[d] for d in g.old) // rest if rest else dims[g.live]
+    flat = a.reshape([prod(a.shape[d] for d in g.old) for g in groups])
+    wanted = [prod(dims[d] for d in g.new) for g in groups]
+    flat = zero_extend(flat[tuple(map(slice, wanted))], wanted)
     return replace(i, shape=replace(i.array, dims=tuple(dims), dynamic=())), [flat]
 
 
-def dynamic_reshape(i: Instruction, args: list[Value], run: Run) -> Value:
-    """All elements in order under given sizes, cut or filled up with zeros."""
+def dynamic_reshape(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+    """Reshape to sizes given as operands; elements in order, cropped or zero-extended to fit."""
     a, *sizes = args
     rows = zip(sizes, i.array.dims, marks(i.array), strict=True)
     dims = [min(max(int(s), 0), n) if marked else n for s, n, marked in rows]
-    return grown(a.reshape(-1)[: prod(dims)], [prod(dims)]).reshape(dims)
+    return zero_extend(a.reshape(-1)[: prod(dims)], [prod(dims)]).reshape(dims)

@@ -1,4 +1,4 @@
-"""Operations of one element each that are not in the element-wise table: compare, conversions."""
+"""Pointwise operations that are not in the element-wise table: compare, conversions, parts."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from ...dtypes import DType, from_numpy, to_numpy
 from ...elementwise import DIRECTIONS, TABLE
 from ...formats import FORMATS
 from ..nodes import Instruction
-from .values import Array, Run, Value
+from .values import Array, Evaluator, Value
 
 
-def compare(i: Instruction, args: list[Value], run: Run) -> Value:
+def compare(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+    """Compare elements in the given direction; with ``TOTALORDER``, floats in total order."""
     a, b = args
     if i.attrs.get("type") == "TOTALORDER" and a.dtype.kind not in "biu":
         a, b = total_order(a), total_order(b)
@@ -20,7 +21,10 @@ def compare(i: Instruction, args: list[Value], run: Run) -> Value:
 
 
 def total_order(a: Array) -> Array:
-    """Floats as integers in IEEE 754's total order: -NaN < -inf < .. < -0 < 0 < .. < inf < NaN."""
+    """Map floats to integers in IEEE 754's total order: -NaN < -inf < .. < -0 < 0 < .. < inf < NaN.
+
+    Unsigned formats are their own order. The integers have the width of the stored float.
+    """
     own = from_numpy(a.dtype)
     if own in FORMATS and not FORMATS[own].sign:
         return np.asarray(a).view(np.uint8)
@@ -31,16 +35,21 @@ def total_order(a: Array) -> Array:
     return np.asarray(bits ^ ((bits >> (8 * a.dtype.itemsize - 1)) & top))
 
 
-def conversion(i: Instruction, args: list[Value], run: Run) -> Value:
+def conversion(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+    """Convert to the result's element type, by the rules of ``ir.conversion``."""
     return convert(args[0], to_numpy(i.array.dtype))
 
 
-def bitcast_convert(i: Instruction, args: list[Value], run: Run) -> Value:
+def bitcast_convert(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+    """Reinterpret bits as the result's element type; a change of width changes the rank."""
     return reinterpret(args[0], i.operands[0].array.dtype, i.array.dtype)
 
 
 def reinterpret(value: Array, old: DType, new: DType) -> Array:
-    """Bits as another type; a narrower one gets a new last dimension, a wider one takes it."""
+    """Reinterpret bits as another type; a narrower one adds a last dimension, a wider one drops it.
+
+    ``[..]`` of ``old`` becomes ``[.., old.bits / new.bits]`` of ``new``, and the reverse.
+    """
     a, to = np.ascontiguousarray(value).reshape(value.shape), to_numpy(new)
     have, want = old.bits, new.bits
     if have == want:
@@ -55,20 +64,22 @@ def reinterpret(value: Array, old: DType, new: DType) -> Array:
 
 
 def packed(codes: Array, bits: int, whole: int) -> Array:
-    """Codes of a few bits, the first lowest, in bytes of ``whole`` bits: of the last dimension."""
+    """Pack codes of ``bits`` bits along the last dimension into bytes of ``whole`` bits, the first
+    code in the lowest bits."""
     parts = codes.reshape(*codes.shape[:-1], -1, whole // bits)
     shifted = (parts & ((1 << bits) - 1)) << np.arange(0, whole, bits, dtype=np.uint8)
     return np.asarray(np.bitwise_or.reduce(shifted, axis=-1))
 
 
 def unpacked(codes: Array, whole: int, bits: int) -> Array:
-    """What ``packed`` makes, apart again."""
+    """Split each byte of ``whole`` bits into codes of ``bits`` bits; the inverse of ``packed``."""
     parts = codes[..., None] >> np.arange(0, whole, bits, dtype=np.uint8)
     return (parts & ((1 << bits) - 1)).reshape(*codes.shape[:-1], -1)
 
 
-def stochastic_convert(i: Instruction, args: list[Value], run: Run) -> Value:
-    """Magnitudes go up where the random bits, read as a fraction, are below what would be cut."""
+def stochastic_convert(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+    """Round to an integer at random: up in magnitude where the random bits, read as a fraction of
+    1, are below the fractional part."""
     x, bits = args[0].astype(np.float64), args[1].astype(np.uint64)
     magnitude = np.abs(x)
     whole = np.floor(magnitude)
@@ -77,8 +88,12 @@ def stochastic_convert(i: Instruction, args: list[Value], run: Run) -> Value:
     return convert(np.copysign(rounded, x), to_numpy(i.array.dtype))
 
 
-def reduce_precision(i: Instruction, args: list[Value], run: Run) -> Value:
-    """A float of 8 bits or fewer by way of f16, where that holds it: its denormals stay."""
+def reduce_precision(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+    """Round to fewer exponent and mantissa bits, in the same element type.
+
+    Floats of 8 bits or fewer are rounded in f16, or f32 for wider exponents, so that their
+    denormals are kept.
+    """
     exponent, mantissa = i.attrs["exponent_bits"], i.attrs["mantissa_bits"]
     a = args[0]
     if a.dtype.itemsize > 1:
@@ -111,17 +126,20 @@ def with_fewer_bits(a: Array, exponent: int, mantissa: int) -> Array:
     return np.where(np.isnan(a), a, np.asarray(bits).view(a.dtype))
 
 
-def complex_(i: Instruction, args: list[Value], run: Run) -> Value:
+def complex_(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+    """Join real and imaginary parts."""
     out = np.empty(np.broadcast_shapes(*(a.shape for a in args)), to_numpy(i.array.dtype))
     out.real, out.imag = args
     return out
 
 
-def real(i: Instruction, args: list[Value], run: Run) -> Value:
+def real(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+    """Return the real part of complex elements; real elements are returned as they are."""
     return args[0].real.copy() if args[0].dtype.kind == "c" else args[0]
 
 
-def imag(i: Instruction, args: list[Value], run: Run) -> Value:
+def imag(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+    """Return the imaginary part, which is 0 for real elements."""
     if args[0].dtype.kind == "c":
         return args[0].imag.copy()
     return convert(np.zeros(args[0].shape, np.float32), args[0].dtype)

@@ -1,4 +1,4 @@
-"""Random bits from a counter: ThreeFry and Philox, bit for bit as XLA lays them out.
+"""Counter-based random bits: ThreeFry and Philox, in the order in which XLA produces them.
 
 The state is ``u64[2]`` (key, counter) for ThreeFry and ``u64[3]`` (key, 128-bit counter, low word
 first) for Philox, which also takes a counter of 64 bits; the key is then its upper half.
@@ -16,14 +16,18 @@ import numpy as np
 from ...dtypes import to_numpy
 from ...errors import UnsupportedError
 from ..nodes import Instruction, Shape, TupleShape
-from .values import Array, Run, Value
+from .values import Array, Evaluator, Value
 
 _U32, _U64 = np.uint32, np.uint64
 _LOW = _U64(0xFFFFFFFF)
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
-def rng_bit_generator(i: Instruction, args: list[Value], run: Run) -> Value:
+def rng_bit_generator(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+    """Return the new state and an array of random bits, by the instruction's ``algorithm``.
+
+    ``UnsupportedError`` for any state but ``u64[2]`` and ``u64[3]`` and for complex results.
+    """
     state = args[0]
     match i.shape:
         case TupleShape(elements=(_, Shape() as shape)):
@@ -46,7 +50,7 @@ def _rotate(x: Array, n: int) -> Array:
 
 
 def three_fry(x0: Array, x1: Array, key: tuple[np.uint32, np.uint32]) -> tuple[Array, Array]:
-    """ThreeFry-2x32-20 of a block of two words per element."""
+    """Apply ThreeFry-2x32-20 to blocks of two u32 words, ``x0[k]`` and ``x1[k]``."""
     keys = (key[0], key[1], key[0] ^ key[1] ^ _U32(0x1BD11BDA))
     x0, x1 = x0 + keys[0], x1 + keys[1]
     for r in range(5):
@@ -59,7 +63,10 @@ def three_fry(x0: Array, x1: Array, key: tuple[np.uint32, np.uint32]) -> tuple[A
 
 
 def _three_fry(words: Array, dims: tuple[int, ...], double: bool) -> tuple[Array, Array]:
-    """New counter and bits. 32-bit results are halves of a dimension, put side by side."""
+    """Return the new counter and the bits.
+
+    For results of at most 32 bits, the two words of a block fill two halves of one dimension.
+    """
     half, axis = (dims, 0) if double else _halved(dims)
     count = prod(half)
     at = (words[1] + np.arange(count, dtype=_U64)).reshape(half)
@@ -76,7 +83,10 @@ def _three_fry(words: Array, dims: tuple[int, ...], double: bool) -> tuple[Array
 
 
 def _halved(dims: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
-    """Half the shape, rounded up, along its first even dimension, else its largest one."""
+    """Return the shape with one dimension halved, rounded up, and that dimension.
+
+    It is the first dimension of even size, else the largest.
+    """
     if not dims:
         return (1,), 0
     even = [d for d, n in enumerate(dims) if n % 2 == 0]
@@ -85,7 +95,7 @@ def _halved(dims: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
 
 
 def philox(block: list[Array], key: tuple[int, int]) -> list[Array]:
-    """Philox-4x32-10 of a block of four words per element."""
+    """Apply Philox-4x32-10 to blocks of four u32 words, ``block[0][k]`` to ``block[3][k]``."""
     k0, k1 = key
     for _ in range(10):
         p0 = block[0].astype(_U64) * _U64(0xD2511F53)
@@ -98,7 +108,7 @@ def philox(block: list[Array], key: tuple[int, int]) -> list[Array]:
 
 
 def _philox(words: Array, dims: tuple[int, ...], double: bool) -> tuple[Array, Array]:
-    """New counter (128 bits) and bits, four 32-bit words a block in order."""
+    """Return the new counter (128 bits, low word first) and the bits, blocks in order."""
     count = prod(dims)
     blocks = -(-count * (2 if double else 1) // 4)
     low = words[1] + np.arange(blocks, dtype=_U64)

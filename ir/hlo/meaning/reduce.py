@@ -1,4 +1,4 @@
-"""Reductions of arrays by any reducer, of one or several values, and ``map``."""
+"""Reductions by any reducer of one or several values, and ``map``."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 
 from ...conversion import convert, is_narrow_int
-from ...dtypes import is_numpys, to_numpy
+from ...dtypes import is_numpy_dtype, to_numpy
 from ..nodes import Computation, Instruction, Shape, TupleShape
-from .values import Array, Run, Value, simple_op
+from .values import Array, Evaluator, Value, simple_op
 
 UFUNCS: dict[str, np.ufunc] = {
     "add": np.add,
@@ -22,7 +22,8 @@ UFUNCS: dict[str, np.ufunc] = {
 }
 
 
-def reduce(i: Instruction, args: list[Value], run: Run) -> Value:
+def reduce(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+    """Reduce n arrays over ``dimensions``, starting from n initial values."""
     n = len(args) // 2
     arrays, inits, axes = args[:n], args[n:], i.attrs["dimensions"]
     op = simple_op(i.attrs["to_apply"])
@@ -32,7 +33,7 @@ def reduce(i: Instruction, args: list[Value], run: Run) -> Value:
 
 
 def as_results(i: Instruction, values: tuple[Array, ...]) -> Value:
-    """Reduced values in the element types of an instruction's results."""
+    """Convert reduced values to the element types of an instruction's result or results."""
     shapes = i.shape.elements if isinstance(i.shape, TupleShape) else (i.shape,)
     types = [to_numpy(s.dtype) for s in shapes if isinstance(s, Shape)]
     out = tuple(convert(v, t) for v, t in zip(values, types, strict=True))
@@ -40,13 +41,14 @@ def as_results(i: Instruction, values: tuple[Array, ...]) -> Value:
 
 
 def accumulator(op: str, dtype: np.dtype[np.generic]) -> np.dtype[np.generic]:
-    """The type in which a reduction is kept: wider for sums and products of floats.
+    """Return the type that a reduction accumulates in.
 
-    Types of 8 bits or fewer that NumPy does not have are always kept wider.
+    Sums and products of floats use f64 for f32 and f32 for narrower types. Types of 8 bits or
+    fewer that NumPy lacks use f32 or s64 for every operation.
     """
     if is_narrow_int(dtype):
         return np.dtype(np.int64)
-    if not is_numpys(dtype) and dtype.itemsize == 1:
+    if not is_numpy_dtype(dtype) and dtype.itemsize == 1:
         return np.dtype(np.float32)
     if op not in ("add", "multiply") or dtype.kind in "biu" or dtype.kind == "c":
         return dtype
@@ -56,7 +58,7 @@ def accumulator(op: str, dtype: np.dtype[np.generic]) -> np.dtype[np.generic]:
 
 
 def ufunc_of(op: str, dtype: np.dtype[np.generic]) -> np.ufunc:
-    """The ufunc of a reducer; booleans have logical ones."""
+    """Return the ufunc of a reducer; for booleans a logical one."""
     if dtype.kind == "b":
         logical = {"add": np.logical_or, "maximum": np.logical_or}
         return {**logical, "multiply": np.logical_and, "minimum": np.logical_and}.get(
@@ -78,18 +80,18 @@ def _fold(f: np.ufunc, a: Array, axes: tuple[int, ...], init: Array) -> Array:
         kept = [n for d, n in enumerate(a.shape) if d not in axes]
         if f.identity is None:
             return np.broadcast_to(init, kept)
-        return np.full(kept, np.asarray(f.identity).astype(a.dtype))  # -1 is all ones
+        return np.full(kept, np.asarray(f.identity).astype(a.dtype))  # the identity of `and` is -1
     if f.nin == 2 and f in (np.add, np.multiply):
         return np.asarray(f.reduce(a, axis=axes, dtype=a.dtype))
     return np.asarray(f.reduce(a, axis=axes))
 
 
 def reduce_general(
-    c: Computation, arrays: list[Array], inits: list[Array], axes: tuple[int, ...], run: Run
+    c: Computation, arrays: list[Array], inits: list[Array], axes: tuple[int, ...], run: Evaluator
 ) -> tuple[Array, ...]:
-    """Reduce by any associative reducer: neighbours are combined pairwise until one is left.
+    """Reduce by any associative reducer, combining neighbours pairwise until one value is left.
 
-    The order of elements is kept, so the reducer need not be commutative.
+    Elements stay in order, so the reducer need not be commutative.
     """
     apply = many(c, run)
     kept = [d for d in range(arrays[0].ndim) if d not in axes]
@@ -112,8 +114,8 @@ def reduce_general(
     return apply(*start, *(v[0] for v in values))
 
 
-def many(c: Computation, run: Run) -> Callable[..., tuple[Array, ...]]:
-    """A reducer as a function of arrays that always returns a tuple."""
+def many(c: Computation, run: Evaluator) -> Callable[..., tuple[Array, ...]]:
+    """Return a reducer as a function of arrays that always returns a tuple."""
     apply = run.lifted(c)
 
     def call(*args: Array) -> tuple[Array, ...]:
@@ -123,5 +125,6 @@ def many(c: Computation, run: Run) -> Callable[..., tuple[Array, ...]]:
     return call
 
 
-def map_(i: Instruction, args: list[Value], run: Run) -> Value:
+def map_(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+    """Apply a computation of scalars to the elements of arrays of one shape."""
     return run.lifted(i.attrs["to_apply"])(*args)

@@ -1,4 +1,4 @@
-"""Operations that move elements to places known beforehand: broadcast, pad, slice, reverse, ..."""
+"""Operations that move elements to statically known places: broadcast, pad, slice, reverse, ..."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from ...dtypes import DType, to_numpy
 from ..layouts import slowest_first
 from ..nodes import Instruction, PadDim
 from .pointwise import reinterpret
-from .values import Array, Run, Value
+from .values import Array, Evaluator, Value
 
 
-def broadcast(i: Instruction, args: list[Value], run: Run) -> Value:
+def broadcast(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+    """Repeat the operand, whose dimension k is dimension ``dimensions[k]`` of the result."""
     a, dims = args[0], i.attrs["dimensions"]
     if not dims and a.ndim == i.array.rank:
         dims = tuple(range(a.ndim))
@@ -28,7 +29,8 @@ def broadcast(i: Instruction, args: list[Value], run: Run) -> Value:
     return np.broadcast_to(a.transpose(order).reshape(spread), shape)
 
 
-def reshape(i: Instruction, args: list[Value], run: Run) -> Value:
+def reshape(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+    """Give elements in row-major order another shape; a single bounded dimension is computed."""
     a, dims = args[0], i.array.dims
     if i.array.dynamic and a.size != i.array.size:
         fixed = prod(d for d, m in zip(dims, i.array.dynamic, strict=True) if not m)
@@ -38,8 +40,8 @@ def reshape(i: Instruction, args: list[Value], run: Run) -> Value:
     return a.reshape(dims)
 
 
-def bitcast(i: Instruction, args: list[Value], run: Run) -> Value:
-    """The same bytes under another shape: a transpose of a reshape, as the two layouts say."""
+def bitcast(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+    """Reinterpret the bytes of an array, stored in its layout, in the result's type and layout."""
     a, old, new = args[0], i.operands[0].array, i.array
     flat = a.transpose(slowest_first(old)).reshape(-1)
     if old.dtype != new.dtype:
@@ -50,29 +52,35 @@ def bitcast(i: Instruction, args: list[Value], run: Run) -> Value:
     return stored.transpose(np.argsort(order).tolist()) if order else stored
 
 
-def transpose(i: Instruction, args: list[Value], run: Run) -> Value:
+def transpose(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+    """Permute dimensions: dimension k of the result is ``dimensions[k]`` of the operand."""
     return args[0].transpose(i.attrs["dimensions"])
 
 
-def reverse(i: Instruction, args: list[Value], run: Run) -> Value:
+def reverse(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+    """Reverse the order of elements along ``dimensions``."""
     return np.flip(args[0], i.attrs["dimensions"])
 
 
-def concatenate(i: Instruction, args: list[Value], run: Run) -> Value:
+def concatenate(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+    """Join arrays along one dimension."""
     return np.concatenate(args, i.attrs["dimensions"][0])
 
 
-def slice_(i: Instruction, args: list[Value], run: Run) -> Value:
+def slice_(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+    """Take elements start, start + stride, ... below limit of each dimension."""
     cuts = i.attrs["slice"]
     return args[0][tuple(slice(c.start, c.limit, c.stride) for c in cuts)]
 
 
-def pad(i: Instruction, args: list[Value], run: Run) -> Value:
+def pad(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+    """Pad each dimension with the second operand, as ``padding`` says."""
     return padded(args[0], args[1], i.attrs["padding"])
 
 
 def padded(a: Array, value: Array, padding: tuple[PadDim, ...]) -> Array:
-    """``padding`` elements before, after and between those of ``a``; negative ones cut off."""
+    """Insert ``padding`` elements before, after and between those of ``a``; negative low and high
+    amounts remove elements."""
     size = [
         max(0, d + max(0, d - 1) * p.interior + p.low + p.high)
         for d, p in zip(a.shape, padding, strict=True)
@@ -92,23 +100,25 @@ def padded(a: Array, value: Array, padding: tuple[PadDim, ...]) -> Array:
     return out
 
 
-def iota(i: Instruction, args: list[Value], run: Run) -> Value:
+def iota(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+    """Return each element's index along ``iota_dimension``."""
     return _counting(i.array.dtype, i.array.dims, i.attrs["iota_dimension"])
 
 
-@lru_cache(maxsize=16)  # a loop asks for the same one in every round
+@lru_cache(maxsize=16)  # a while loop needs the same array in every iteration
 def _counting(dtype: DType, dims: tuple[int, ...], axis: int) -> Array:
     row = np.arange(dims[axis]).astype(to_numpy(dtype))
     spread = [n if d == axis else 1 for d, n in enumerate(dims)]
     return np.broadcast_to(row.reshape(spread), dims)
 
 
-def get_dimension_size(i: Instruction, args: list[Value], run: Run) -> Value:
+def get_dimension_size(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+    """Return the live size of one dimension, as s32."""
     return np.asarray(args[0].shape[i.attrs["dimensions"][0]], np.int32)
 
 
-def set_dimension_size(i: Instruction, args: list[Value], run: Run) -> Value:
-    """A live size: cut the rest off. Back at the full bound the new elements are zeros."""
+def set_dimension_size(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+    """Set the live size of one dimension: crop it, or append zeros if the size grows."""
     a, size, axis = args[0], int(args[1]), i.attrs["dimensions"][0]
     if size <= a.shape[axis]:
         return a[(slice(None),) * axis + (slice(0, size),)]

@@ -1,4 +1,4 @@
-"""Sorting by any comparator, and the largest elements of rows."""
+"""Sorting by any comparator, and the k largest or smallest elements of rows."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from ...conversion import is_float, is_narrow_int
 from ..nodes import Computation, Instruction
 from ..rewrite import post_order
 from .pointwise import total_order
-from .values import Array, Run, Value
+from .values import Array, Evaluator, Value
 
 
-def sort(i: Instruction, args: list[Value], run: Run) -> Value:
+def sort(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+    """Sort arrays together along one dimension by a comparator; always stable."""
     axis = i.attrs["dimensions"][0]
     moved = [np.moveaxis(a, axis, 0) for a in args]
     order = _order(i.attrs["to_apply"], moved, run)
@@ -21,8 +22,8 @@ def sort(i: Instruction, args: list[Value], run: Run) -> Value:
     return out[0] if len(out) == 1 else out
 
 
-def _order(c: Computation, arrays: list[Array], run: Run) -> Array:
-    """Indices along dimension 0 that sort each column, equal elements in their old order."""
+def _order(c: Computation, arrays: list[Array], run: Evaluator) -> Array:
+    """Return indices along dimension 0 that sort each column, equal elements in their old order."""
     if (found := sort_key(c)) is not None:
         number, of, descending = found
         key = np.asarray(run.lifted(of)(*[arrays[number]] * len(c.parameters)))
@@ -43,7 +44,7 @@ def _order(c: Computation, arrays: list[Array], run: Run) -> Array:
 
 
 def _comparable(key: Array) -> Array:
-    """The same values in a type that NumPy sorts."""
+    """Convert a float key to a type that NumPy sorts."""
     return key if key.dtype in (np.float32, np.float64) else key.astype(np.float32)
 
 
@@ -54,10 +55,10 @@ def _argsort(key: Array, descending: bool) -> Array:
 
 
 def sort_key(c: Computation) -> tuple[int, Computation, bool] | None:
-    """What a comparator ``f(a) < f(b)`` of one operand sorts by, None for any other comparator.
+    """Return the sort key of a comparator ``f(a) < f(b)`` of one operand; None for any other.
 
-    The operand's number, ``f`` as a computation of all the comparator's parameters, and whether
-    the order is descending.
+    The key is the operand's number, ``f`` as a computation of all the comparator's parameters, and
+    True for descending order.
     """
     root = c.root
     if root.opcode != "compare" or root.attrs["direction"] not in ("LT", "GT"):
@@ -66,16 +67,16 @@ def sort_key(c: Computation) -> tuple[int, Computation, bool] | None:
     pairs: dict[Instruction, Instruction] = {}
     if not _mirrored(left, right, pairs):
         return None
-    own = [i.attrs["number"] for i in pairs if i.opcode == "parameter"]
-    if len(own) != 1:
+    numbers = [i.attrs["number"] for i in pairs if i.opcode == "parameter"]
+    if len(numbers) != 1:
         return None
     key = Computation("key", c.parameters, tuple(post_order([*c.parameters, left])), left)
-    swapped = own[0] % 2 == 1
-    return own[0] // 2, key, (root.attrs["direction"] == "GT") != swapped
+    swapped = numbers[0] % 2 == 1
+    return numbers[0] // 2, key, (root.attrs["direction"] == "GT") != swapped
 
 
 def _mirrored(a: Instruction, b: Instruction, pairs: dict[Instruction, Instruction]) -> bool:
-    """Whether ``b`` is ``a`` with the two elements that are compared exchanged."""
+    """True if ``b`` is ``a`` with the parameters of the two compared elements exchanged."""
     if a in pairs:
         return pairs[a] is b
     pairs[a] = b
@@ -91,10 +92,11 @@ def _mirrored(a: Instruction, b: Instruction, pairs: dict[Instruction, Instructi
 
 
 def merge_order(shape: tuple[int, ...], less: Callable[[Array, Array], Array]) -> Array:
-    """A stable merge sort of every column at once.
+    """Return indices along dimension 0 that sort every column, by a stable merge sort.
 
-    ``less(i, j)`` tells, for index arrays of the shape, whether elements i go before elements j.
-    Runs of width w are merged by searching each element's rank in its neighbour run.
+    ``less(i, j)`` takes index arrays of the shape and is true where elements i go before elements
+    j. All columns are sorted at once; sorted runs of width w are merged by a binary search for each
+    element's rank in the neighbouring run.
     """
     n = shape[0]
     tail = (1,) * (len(shape) - 1)
@@ -102,7 +104,7 @@ def merge_order(shape: tuple[int, ...], less: Callable[[Array, Array], Array]) -
     order = np.broadcast_to(spots, shape).copy()
     width = 1
     while width < n:
-        mine = spots // width  # number of the run that each place lies in
+        mine = spots // width  # the run that each place belongs to
         left = mine % 2 == 0
         start = np.minimum(np.where(left, mine + 1, mine - 1) * width, n)
         stop = np.minimum(start + width, n)
@@ -123,14 +125,15 @@ def merge_order(shape: tuple[int, ...], less: Callable[[Array, Array], Array]) -
     return order
 
 
-def topk(i: Instruction, args: list[Value], run: Run) -> Value:
+def topk(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+    """Return the ``k`` largest (or smallest) elements of each row and their indices, as s32."""
     return top_k(args[0], i.attrs["k"], i.attrs.get("largest", True))
 
 
 def top_k(a: Array, k: int, largest: bool = True) -> tuple[Array, Array]:
-    """The first ``k`` of each row and where they are; among equal ones the first comes first.
+    """Return the ``k`` largest (or smallest) elements of each row in order, and their indices.
 
-    Floats are in total order, so NaN is the largest.
+    Floats are in total order, so NaN is the largest. Of equal elements the lower index comes first.
     """
     key = total_order(a) if is_float(a.dtype) else a
     order = np.moveaxis(_argsort(np.moveaxis(key, -1, 0), largest), 0, -1)

@@ -1,4 +1,4 @@
-"""The interpreter's values, and what computes them: the signature of an operation's meaning."""
+"""The interpreter's values, and the signature of the functions that compute them."""
 
 from __future__ import annotations
 
@@ -12,30 +12,33 @@ from ..nodes import Computation, Instruction
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Value: TypeAlias = Any
-"""An array or a tuple of values; NumPy's functions take what the verifier let through."""
+"""An array or a tuple of values; untyped, since the verifier has checked the module."""
 
 
-class Run(Protocol):
-    """Runs called computations."""
+class Evaluator(Protocol):
+    """Evaluates called computations."""
 
     def __call__(self, computation: Computation, args: Sequence[Value], /) -> Value:
-        """The result of one run."""
+        """Return the result of a computation on these arguments."""
 
     def lifted(self, computation: Computation) -> Callable[..., Value]:
-        """A computation of scalars as a function of arrays of one shape, element by element."""
+        """Return a scalar computation as an element-wise function of arrays of one shape."""
 
 
-Handler: TypeAlias = Callable[[Instruction, list[Value], Run], Value]
+Handler: TypeAlias = Callable[[Instruction, list[Value], Evaluator], Value]
 """Computes one instruction from the values of its operands."""
 
 
-def first(i: Instruction, args: list[Value], run: Run) -> Value:
-    """The first operand as it is."""
+def first(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+    """Return the first operand unchanged."""
     return args[0]
 
 
 def simple_op(c: Computation) -> str | None:
-    """``add`` if a reducer is ``add(p0, p1)`` in either order, likewise other operations."""
+    """Return the opcode of a reducer that is one commutative operation on its two parameters.
+
+    None for any other reducer.
+    """
     root = c.root
     commutes = root.opcode in TABLE and TABLE[root.opcode].commutative
     if commutes and len(c.parameters) == 2 and set(root.operands) == set(c.parameters):

@@ -1,4 +1,4 @@
-"""Operations on sliding windows: reduce-window and select-and-scatter."""
+"""Operations on sliding windows: ``reduce-window`` and ``select-and-scatter``."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from ..signatures import window_positions
 from .indexing import combine_at
 from .reduce import UFUNCS, accumulator, as_results, many, ufunc_of
 from .shaping import padded
-from .values import Array, Run, Value, simple_op
+from .values import Array, Evaluator, Value, simple_op
 
 Combine = Callable[..., tuple[Array, ...]]
 
 
-def reduce_window(i: Instruction, args: list[Value], run: Run) -> Value:
-    """Elements outside the array and holes of its dilation take no part.
+def reduce_window(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+    """Reduce every window; positions outside the array or in holes of its dilation do not count.
 
-    They are filled with the neutral element of a reducer that is one known operation. With any
-    other reducer a mask goes along that tells which values count.
+    They are filled with the neutral element if the reducer is one known operation. With any other
+    reducer a mask of the positions that count is reduced along with the values.
     """
     n = len(args) // 2
     arrays, inits, window = args[:n], args[n:], i.attrs["window"]
@@ -45,7 +45,7 @@ def reduce_window(i: Instruction, args: list[Value], run: Run) -> Value:
 
 
 def _masked(reducer: Combine, n: int) -> Combine:
-    """``reducer`` of n values and a mask each: where one side does not count, the other."""
+    """Extend a reducer of n values by a mask: where one side does not count, take the other."""
 
     def combine(*args: Array) -> tuple[Array, ...]:
         left, right, a, b = args[:n], args[n + 1 : -1], args[n], args[-1]
@@ -59,7 +59,7 @@ def _masked(reducer: Combine, n: int) -> Combine:
 def _windows(
     combine: Combine, values: tuple[Array, ...], fill: list[Array], window: Window
 ) -> tuple[Array, ...]:
-    """Reduce every window, one dimension after the other, the last one first."""
+    """Reduce every window, one dimension after another, the last one first."""
     for axis in reversed(range(len(window))):
         if window[axis] != WindowDim(size=1):
             values = _along(combine, values, fill, axis, window[axis])
@@ -69,7 +69,7 @@ def _windows(
 def _along(
     combine: Combine, values: tuple[Array, ...], fill: list[Array], axis: int, w: WindowDim
 ) -> tuple[Array, ...]:
-    """Windows of one dimension, by doubling: 2m elements are m elements joined with m more."""
+    """Reduce windows along one dimension by doubling: 2m elements are m combined with m more."""
     count = window_positions(values[0].shape[axis], w)
     padding = tuple(
         PadDim(w.pad_low, w.pad_high, w.lhs_dilate - 1) if k == axis else PadDim(0, 0)
@@ -103,8 +103,11 @@ def _along(
     return tuple(np.moveaxis(d[:: w.stride], 0, axis) for d in done)
 
 
-def select_and_scatter(i: Instruction, args: list[Value], run: Run) -> Value:
-    """Each window's selected element receives the source's; elements outside never win."""
+def select_and_scatter(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+    """Combine each element of the source into the element that its window selects.
+
+    Positions outside the array are never selected; a window without any element is ignored.
+    """
     a, source, init = args
     window = i.attrs["window"]
     if a.size == 0:

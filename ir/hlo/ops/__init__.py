@@ -1,1 +1,1 @@
-"""HLO operations, one frozen definition each: ``registry`` holds and answers for all of them."""
+"""HLO operations, one frozen definition each; ``registry`` looks them up by opcode."""

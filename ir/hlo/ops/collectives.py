@@ -1,7 +1,7 @@
-"""Collective operations where one device is all there is: each hands on what it gets.
+"""Collective operations on a single device: each returns its operands.
 
 A group of one device has nothing to exchange, so a collective over such groups is the identity,
-and a permutation gives zeros to a device that no pair sends to. More than one device is refused.
+and a permutation returns zeros on a device that no pair sends to. More than one device is refused.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...dtypes import to_numpy
-from ..meaning.values import Run, Value
+from ..meaning.values import Evaluator, Value
 from ..nodes import AnyShape, HloModule, Instruction, Raw, TupleShape
 from ..shape_text import show_shape
-from ..signatures import Attrs, Shapes, alike, refuse, same_shape
+from ..signatures import Attrs, Shapes, refuse, same_kind, same_shape
 from .definition import OpDef
 
 _PERMUTE = "collective-permute"
@@ -28,18 +28,19 @@ _PAIR = re.compile(r"\{\s*(\d+)\s*,\s*(\d+)\s*\}")
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """How many copies of a program the module's header says will run."""
+    """The number of devices that a program is written for, by its module's header."""
 
     replicas: int = 1
     partitions: int = 1
 
     @property
     def count(self) -> int:
+        """Number of devices: replicas times partitions."""
         return self.replicas * self.partitions
 
 
 def devices(module: HloModule) -> Devices:
-    """``replica_count`` and ``num_partitions`` of a header, 1 where it does not say."""
+    """Return ``replica_count`` and ``num_partitions`` of a header; 1 if missing or not a number."""
 
     def read(name: str) -> int:
         value = module.attrs.get(name)
@@ -50,7 +51,7 @@ def devices(module: HloModule) -> Devices:
 
 
 def problem(i: Instruction, known: Devices) -> str:
-    """Why a collective has no meaning on one device; empty where it has."""
+    """Return the reason why a collective cannot run on one device; empty if it can."""
     many = f"replica_count={known.replicas}, num_partitions={known.partitions}"
     if i.opcode in _IDS:
         of = known.replicas if i.opcode == "replica-id" else known.partitions
@@ -59,8 +60,8 @@ def problem(i: Instruction, known: Devices) -> str:
         if known.count > 1 or any(a or b for a, b in pairs(i)):
             return f"it moves values between devices ({many}, pairs {_text(i, PAIRS)})"
     elif (size := group_size(i, known)) != 1:
-        said = f"groups of {size}" if size else "groups that cannot be read"
-        return f"it works across devices ({many}, {said})"
+        groups = f"groups of {size}" if size else "groups that cannot be read"
+        return f"it works across devices ({many}, {groups})"
     given = tuple(o.shape for o in i.operands)
     made = i.shape.elements if isinstance(i.shape, TupleShape) else (i.shape,)
     if len(given) == 1 and same_shape(given[0], i.shape):
@@ -75,12 +76,12 @@ PAIRS = "source_target_pairs"
 
 
 def pairs(i: Instruction) -> list[tuple[int, int]]:
-    """The ``source_target_pairs`` of a permutation."""
+    """Return the ``source_target_pairs`` of a permutation."""
     return [(int(a[:9]), int(b[:9])) for a, b in _PAIR.findall(_text(i, PAIRS))]
 
 
 def group_size(i: Instruction, known: Devices) -> int:
-    """How many devices a group has; 0 where the text is not understood."""
+    """Return the number of devices in a group; 0 if ``replica_groups`` cannot be parsed."""
     text = _text(i, "replica_groups").strip()
     if text in ("", "{}"):
         return known.count
@@ -104,21 +105,21 @@ def _number_of_device(i: Instruction, operands: Shapes) -> None:
         refuse(f"it takes nothing and gives an integer, not {show_shape(i.shape)}")
 
 
-def _exchange(i: Instruction, args: list[Value], run: Run) -> Value:
-    """One device has its own values to exchange, and nothing else."""
+def _exchange(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+    """Return the operands: one device exchanges values only with itself."""
     if i.opcode == _PERMUTE and not pairs(i):
         args = [np.zeros_like(a) for a in args]
     bundled = isinstance(i.shape, TupleShape) and not isinstance(args[0], tuple)
     return tuple(args) if bundled else args[0]
 
 
-def _zero(i: Instruction, args: list[Value], run: Run) -> Value:
+def _zero(i: Instruction, args: list[Value], run: Evaluator) -> Value:
     return np.zeros((), to_numpy(i.array.dtype))
 
 
 DEVICES = "channel_id? constrain_layout? use_global_device_ids?"
 GATHERS = "channel_id? constrain_layout? dimensions use_global_device_ids?"
-"""The attributes of collectives, and of those that put pieces together along a dimension."""
+"""Attributes of collectives, and of those that join pieces along a dimension."""
 
 DEFINITIONS = (
     OpDef(
@@ -126,28 +127,28 @@ DEFINITIONS = (
         attributes=DEVICES,
         calls=("to_apply",),
         shape=_all_reduce,
-        result_type=alike,
+        result_type=same_kind,
         numpy=_exchange,
-        one_device=True,
+        collective=True,
     ),
-    OpDef("all-gather", attributes=GATHERS, numpy=_exchange, one_device=True),
+    OpDef("all-gather", attributes=GATHERS, numpy=_exchange, collective=True),
     OpDef(
         "all-to-all",
         attributes=GATHERS.replace("dimensions", "dimensions?"),
         numpy=_exchange,
-        one_device=True,
+        collective=True,
     ),
     OpDef(
         "reduce-scatter",
         attributes=GATHERS,
         calls=("to_apply",),
         numpy=_exchange,
-        one_device=True,
+        collective=True,
     ),
-    OpDef("collective-broadcast", attributes=DEVICES, numpy=_exchange, one_device=True),
-    OpDef(_PERMUTE, attributes=DEVICES, numpy=_exchange, one_device=True),
+    OpDef("collective-broadcast", attributes=DEVICES, numpy=_exchange, collective=True),
+    OpDef(_PERMUTE, attributes=DEVICES, numpy=_exchange, collective=True),
     *(
-        OpDef(name, check=_number_of_device, one_array=True, numpy=_zero, one_device=True)
+        OpDef(name, check=_number_of_device, one_array=True, numpy=_zero, collective=True)
         for name in _IDS
     ),
 )

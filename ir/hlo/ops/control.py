@@ -1,4 +1,4 @@
-"""The graph's own operations: parameters, constants, tuples, calls, loops, branches and order."""
+"""Structural operations: parameters, constants, tuples, calls, loops, branches and ordering."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ...dtypes import pred, s32, to_numpy
-from ..meaning.values import Run, Value, first
+from ..meaning.values import Evaluator, Value, first
 from ..nodes import AnyShape, Computation, Instruction, Raw, Shape, TokenShape, TupleShape
 from ..shape_text import show_shape
 from ..signatures import (
@@ -16,20 +16,20 @@ from ..signatures import (
     array,
     arrays,
     attr,
-    count,
     dims_of,
     leaves,
     plain,
     refuse,
-    returns,
+    require_count,
+    require_parameters,
+    require_result,
     same_shape,
-    signature,
 )
 from .definition import OpDef, Pattern, Role, Rounding, ShapeRule, Work, free
 
 
 def _get_tuple_element(shapes: Shapes, attrs: Attrs) -> AnyShape:
-    count(shapes, 1)
+    require_count(shapes, 1)
     index: int = attr(attrs, "index", int)
     match shapes[0]:
         case TupleShape(elements=elements) if 0 <= index < len(elements):
@@ -72,7 +72,7 @@ def _check_constant(i: Instruction, operands: Shapes) -> None:
 def _check_literal(value: object, shape: AnyShape) -> None:
     match shape, value:
         case Shape(), Raw():
-            pass  # its value was left out of the text
+            pass  # its value was elided from the text
         case Shape(dims=dims, dtype=dtype), np.ndarray():
             if value.shape != dims or value.dtype != to_numpy(dtype):
                 refuse(f"its value is {value.dtype}{list(value.shape)}, not {show_shape(shape)}")
@@ -85,15 +85,15 @@ def _check_literal(value: object, shape: AnyShape) -> None:
 
 def _check_call(i: Instruction, operands: Shapes) -> None:
     name = "calls" if "calls" in i.attrs else "to_apply"
-    signature(attr(i.attrs, name, Computation), operands)
+    require_parameters(attr(i.attrs, name, Computation), operands)
 
 
 def _check_while(i: Instruction, operands: Shapes) -> None:
     condition = attr(i.attrs, "condition", Computation)
     body = attr(i.attrs, "body", Computation)
-    signature(condition, operands)
-    signature(body, operands)
-    returns(body, operands[0])
+    require_parameters(condition, operands)
+    require_parameters(body, operands)
+    require_result(body, operands[0])
     match condition.root.shape:
         case Shape(dims=(), dtype=dtype) if dtype.kind == "pred":
             pass
@@ -116,12 +116,12 @@ def _check_conditional(i: Instruction, operands: Shapes) -> None:
     if not by_number and (choice != pred or len(branches) != 2):
         refuse(f"{choice} chooses among {len(branches)} branches: a pred does of two, else an s32")
     for branch, given in zip(branches, operands[1:], strict=True):
-        signature(branch, [given])
-        returns(branch, i.shape)
+        require_parameters(branch, [given])
+        require_result(branch, i.shape)
 
 
 def _check_scan(i: Instruction, operands: Shapes) -> None:
-    """One dimension of inputs and outputs is gone inside; carries keep their shape."""
+    """Require a body that takes and returns slices of one dimension, and carries of one shape."""
     called_with = attr(i.attrs, "to_apply", Computation)
     carries = i.attrs.get("num_carries", 1)
     given, results = arrays(operands), arrays(leaves(i.shape))
@@ -135,9 +135,11 @@ def _check_scan(i: Instruction, operands: Shapes) -> None:
     if len(extents) != 1 or len(attr(i.attrs, "dimensions")) != 1:
         refuse("`dimensions` is one dimension, of one size in all inputs and outputs")
     dim = attr(i.attrs, "dimensions")[0]
-    signature(called_with, [*(_without(s, dim) for s in inputs), *given[len(inputs) :]])
+    require_parameters(called_with, [*(_without(s, dim) for s in inputs), *given[len(inputs) :]])
     made = [*(_without(s, dim) for s in outputs), *results[len(outputs) :]]
-    returns(called_with, TupleShape(tuple(made)) if isinstance(i.shape, TupleShape) else made[0])
+    require_result(
+        called_with, TupleShape(tuple(made)) if isinstance(i.shape, TupleShape) else made[0]
+    )
     if carries and any(
         not same_shape(a, b) for a, b in zip(given[-carries:], results[-carries:], strict=True)
     ):
@@ -153,33 +155,33 @@ def _check_parameter(i: Instruction, operands: Shapes) -> None:
         refuse("it has no number")
 
 
-def _run_constant(i: Instruction, args: list[Value], run: Run) -> Value:
+def _run_constant(i: Instruction, args: list[Value], run: Evaluator) -> Value:
     value: Value = i.attrs["literal"]
     return value
 
 
-def _run_tuple(i: Instruction, args: list[Value], run: Run) -> Value:
+def _run_tuple(i: Instruction, args: list[Value], run: Evaluator) -> Value:
     return tuple(args)
 
 
-def _run_get_tuple_element(i: Instruction, args: list[Value], run: Run) -> Value:
+def _run_get_tuple_element(i: Instruction, args: list[Value], run: Evaluator) -> Value:
     value: Value = args[0][i.attrs["index"]]
     return value
 
 
-def _run_call(i: Instruction, args: list[Value], run: Run) -> Value:
+def _run_call(i: Instruction, args: list[Value], run: Evaluator) -> Value:
     return run(i.attrs["calls"] if "calls" in i.attrs else i.attrs["to_apply"], args)
 
 
-def _run_while(i: Instruction, args: list[Value], run: Run) -> Value:
+def _run_while(i: Instruction, args: list[Value], run: Evaluator) -> Value:
     state = args[0]
     while run(i.attrs["condition"], [state]):
         state = run(i.attrs["body"], [state])
     return state
 
 
-def _run_conditional(i: Instruction, args: list[Value], run: Run) -> Value:
-    """A pred takes ``true_computation`` or the other, an index the branch, the last if out."""
+def _run_conditional(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+    """Run the branch chosen by a pred or an index; an index out of range chooses the last."""
     if "true_computation" in i.attrs:
         taken = bool(args[0])
         branch = i.attrs["true_computation" if taken else "false_computation"]
@@ -194,7 +196,7 @@ def _run_conditional(i: Instruction, args: list[Value], run: Run) -> Value:
     return run(branches[number], [args[1 + number]])
 
 
-def _run_token(i: Instruction, args: list[Value], run: Run) -> Value:
+def _run_token(i: Instruction, args: list[Value], run: Evaluator) -> Value:
     return ()
 
 
@@ -202,12 +204,12 @@ def _called(i: Instruction, of: Callable[[Computation], Work]) -> Work:
     return of(i.attrs["calls"] if "calls" in i.attrs else i.attrs["to_apply"])
 
 
-def _one_turn(i: Instruction, of: Callable[[Computation], Work]) -> Work:
+def _one_iteration(i: Instruction, of: Callable[[Computation], Work]) -> Work:
     return of(i.attrs["condition"]) + of(i.attrs["body"])
 
 
 def _branches(i: Instruction, of: Callable[[Computation], Work]) -> Work:
-    """All of them: which one runs is not known."""
+    """Return the work of all branches, since the one taken is unknown."""
     total = Work()
     for name in ("true_computation", "false_computation", "branch_computations"):
         match i.attrs.get(name):
@@ -281,7 +283,7 @@ DEFINITIONS = (
         shape=_first,
         check=_check_while,
         numpy=_run_while,
-        work=_one_turn,
+        work=_one_iteration,
         pattern=Pattern.CONTROL,
         structure=True,
     ),

@@ -1,8 +1,8 @@
-"""What one HLO operation is: a frozen definition with everything that depends on the opcode.
+"""``OpDef``, the frozen definition of an HLO operation: everything that depends on the opcode.
 
-Each family of operations has a file beside this one with its definitions; ``registry`` holds them
-by opcode and is what the rest of the compiler asks. A new operation is one definition (an
-element-wise one is a row of ``elementwise.TABLE``) and its lowering.
+The definitions of each family of operations are in a file beside this one; the rest of the compiler
+looks them up by opcode in ``registry``. A new operation needs one definition (an element-wise one a
+row of ``elementwise.TABLE``) and its lowering.
 """
 
 from __future__ import annotations
@@ -18,57 +18,57 @@ from ..nodes import AnyShape, Computation, Instruction, Shape, TupleShape
 from ..signatures import Attrs, Likeness, Shapes
 
 ShapeRule: TypeAlias = Callable[[Shapes, Attrs], AnyShape]
-"""The result's shape, without a layout, from the operands' shapes; ``VerifyError`` if none fits."""
+"""Returns the result's shape, without a layout; ``VerifyError`` if the operands do not fit."""
 
 Check: TypeAlias = Callable[[Instruction, Shapes], None]
-"""``VerifyError`` if an instruction breaks a rule that shape inference does not see."""
+"""Raises ``VerifyError`` if an instruction breaks a rule that shape inference does not check."""
 
 Fit: TypeAlias = Callable[[Instruction, list[Value]], tuple[Instruction, list[Value]]]
-"""An instruction and arguments of any live sizes  ->  the same, fitted to each other."""
+"""Returns an instruction and arguments of any live sizes, changed to fit each other."""
 
 
 class Pattern(Enum):
-    """How results depend on operands, from the easiest to fuse to the hardest."""
+    """Dependence of results on operands, from the easiest to fuse to the hardest."""
 
     ALIAS = "alias"  # no work: a name, a view or a part of a buffer
     CONTROL = "control flow"
-    LIBRARY = "library call"  # a function of the host computes it
+    LIBRARY = "library call"  # computed by a host function
     BROADCAST = "broadcast"  # an element of the result needs one of the operand, or none
     ELEMENTWISE = "elementwise"
     INJECTIVE = "injective"
     REDUCTION = "reduction"
-    OUT_FUSABLE = "out-fusable"  # takes element-wise work on its result, none on its operands
+    OUT_FUSABLE = "out-fusable"  # fuses with element-wise users, but not with its operands
     WINDOW = "window"  # a reduction over overlapping windows
     OPAQUE = "opaque"
 
 
 class Role(Enum):
-    """What an operation does with elements, as rewrite rules and the planner of loops see it."""
+    """An operation's treatment of elements, for rewrite rules and the planner of loops."""
 
-    POINTWISE = "pointwise"  # computes each from those at the same place
-    PARTS = "parts"  # puts complex numbers together or takes them apart, place by place
-    MOVES = "moves"  # places the elements of its one operand, and nothing else
-    MATERIAL = "material"  # a stage of its own with a buffer
-    PLUMBING = "plumbing"  # names, tuples and order: no elements
+    POINTWISE = "pointwise"  # computes each element from those at the same index
+    PARTS = "parts"  # joins or splits complex numbers, element by element
+    MOVES = "moves"  # only moves or repeats elements of its one operand
+    MATERIAL = "material"  # a stage of its own, with a buffer
+    PLUMBING = "plumbing"  # names, tuples and ordering; touches no elements
     OTHER = "other"
 
 
 class Rounding(Enum):
-    """What becomes of a result when operands keep more precision than their type holds."""
+    """Effect on a result if operands keep more precision than their type has."""
 
-    ROUNDS = "rounds"  # a result is rounded
-    COMMUTES = "commutes"  # the same result whether it or the operands are rounded
-    EXACT = "exact"  # never rounds a result, though rounding an operand may change it
-    PLACES = "places"  # places elements and computes none
+    ROUNDS = "rounds"  # results are rounded
+    COMMUTES = "commutes"  # rounding the operands instead gives the same result
+    EXACT = "exact"  # never rounds a result, although rounding an operand may change it
+    PLACES = "places"  # moves elements and computes none
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Arithmetic in floating-point and integer operations; moving data is free.
+    """Counts of floating-point and integer arithmetic; moving data is free.
 
-    ``flops`` counts operations as ``cost_analysis`` gives them, one an element and two for a
-    multiply-add; ``transcendentals`` counts the elements of exp and its kin, which ``flops`` leaves
-    out. ``weight`` is all of it in additions, an operation as heavy as ``elementwise.TABLE`` says.
+    ``flops`` counts operations as ``cost_analysis`` reports them: one per element, two per
+    multiply-add. ``transcendentals`` counts the elements of exp and the like, which ``flops`` does
+    not include. ``weight`` is the cost of both in additions, by ``elementwise.TABLE``.
     """
 
     flops: float = 0.0
@@ -83,7 +83,7 @@ class Work:
         )
 
     def times(self, n: float) -> Work:
-        """The work of ``n`` repetitions."""
+        """Return the work of ``n`` repetitions."""
         return Work(self.flops * n, self.transcendentals * n, self.weight * n)
 
 
@@ -91,25 +91,25 @@ BEFORE = "give the text from before optimizations (XLA dumps it as *.before_opti
 ONE_DEVICE = "compile the program for one device: replica_count=1, num_partitions=1"
 QUEUE = "make it a parameter or a result of the program"
 NO_CODE = ("this version has no code for it", "")
-"""What to do about an operation, or an instruction of it, that cannot be computed."""
+"""Hints for operations and instructions that cannot be compiled."""
 
 Count: TypeAlias = Callable[[Instruction, Callable[[Computation], Work]], Work]
-"""The work of an instruction; the function given counts one run of a called computation."""
+"""Returns the work of an instruction; the function given counts a run of a called computation."""
 
 
 def no_work(i: Instruction, of: Callable[[Computation], Work]) -> Work:
-    """Nothing is computed."""
+    """Return no work, for operations that compute nothing."""
     return Work()
 
 
 def size_of(i: Instruction) -> float:
-    """Elements of an array; of the first one, for a tuple of arrays."""
+    """Return the number of elements of a result; of the first array, for a tuple."""
     shape = i.shape.elements[0] if isinstance(i.shape, TupleShape) and i.shape.elements else i.shape
     return float(shape.size) if isinstance(shape, Shape) else 0.0
 
 
 def each(flops: float) -> Count:
-    """So many operations for each element of the result."""
+    """Count one operation, ``flops`` additions heavy, for each element of the result."""
 
     def count(i: Instruction, of: Callable[[Computation], Work]) -> Work:
         return Work(1.0, 0.0, flops).times(size_of(i))
@@ -118,7 +118,7 @@ def each(flops: float) -> Count:
 
 
 def products(terms: Callable[[Instruction], int]) -> Count:
-    """A multiply-add for each term of each element of the result."""
+    """Count a multiply-add for each term of each element of the result."""
 
     def count(i: Instruction, of: Callable[[Computation], Work]) -> Work:
         return Work(2.0, 0.0, 2.0).times(size_of(i) * terms(i))
@@ -127,79 +127,81 @@ def products(terms: Callable[[Instruction], int]) -> Count:
 
 
 def one_term(i: Instruction) -> int:
-    """An element of the result is not a sum."""
+    """Return 1: an element of the result is not a sum."""
     return 1
 
 
 def free(i: Instruction) -> float:
-    """An element costs no more than its load."""
+    """Return 0: an element costs no more than its load."""
     return 0.0
 
 
 def one(i: Instruction) -> float:
-    """An element costs about an addition more than its load."""
+    """Return 1: an element costs about an addition more than its load."""
     return 1.0
 
 
 def two(i: Instruction) -> float:
-    """Two additions: a place to compute, a condition to test."""
+    """Return 2: an element costs an index computation and a test more than its load."""
     return 2.0
 
 
 def per_operand(i: Instruction) -> float:
-    """One addition for each operand that the element may come from."""
+    """Return the number of operands: an element costs a test for each one it may come from."""
     return float(len(i.operands))
 
 
 @dataclass(frozen=True, slots=True)
 class OpDef:
-    """An operation of HLO.
+    """The definition of an HLO operation.
 
-    Reading and checking:
-      ``attributes``    what it takes beside computations, in the order of XLA's text, with ``?``
-                        where it may be left out; ``calls``: those that name its computations
-      ``left_out``      an attribute that text leaves out where it is empty
-      ``shape``         inference of the result's shape; None where the text gives it
+    Parsing and checking:
+      ``attributes``    names other than ``calls``, in the order of XLA's text; optional ones with
+                        ``?``
+      ``calls``         names of the attributes that are called computations
+      ``omitted_if_empty``  an attribute that the text omits where it is empty
+      ``shape``         infers the result's shape; None if it does not follow from the operands
       ``check``         further rules of well-formedness
-      ``one_array``     the result is an array, though its shape does not follow from the operands
-      ``result_type``   which element types may be declared for the inferred ones
+      ``one_array``     the result is one array, although ``shape`` is None
+      ``result_type``   true if an element type may be declared in place of the inferred one
 
     Meaning:
-      ``numpy``         the interpreter's function; None where the interpreter itself does it
-      ``lifted``        the same for a scalar instruction run on whole arrays of values, if any
-      ``fit``           arguments of any live sizes fitted to each other
-      ``resizes``       its result may be smaller than its bounds though no operand is
-      ``refused``       why it is read and printed but not computed, and what to do instead
-      ``problem``       why one instruction of it cannot be computed, and what to do instead
+      ``numpy``         the interpreter's function; None if the interpreter itself has it
+      ``lifted``        the same for a scalar instruction run on arrays of values; None if it cannot
+      ``fit``           fits arguments of any live sizes to each other
+      ``resizes``       the result may be smaller than its bounds although no operand is
+      ``refused``       the reason why it is parsed and printed but not compiled, and a hint
+      ``problem``       the reason why one instruction of it cannot be compiled, and a hint
 
     Cost:
-      ``flops``         of one element, in additions; for what reduces or contracts, see ``work``
+      ``flops``         of one element, in additions; for reductions and contractions see ``work``
       ``work``          all the arithmetic of an instruction
-      ``terms``         multiply-adds or combinations that one element of the result is made of
+      ``terms``         multiply-adds or combinations per element of the result
       ``in_place``      of one element computed where it is used, index arithmetic included
 
     Compiling:
-      ``pattern``       for fusion; ``elsewhere``: if the operands' dimensions are not the result's
+      ``pattern``       for fusion
+      ``reshaping_pattern``  for fusion, where operand and result differ in their dimensions
       ``arithmetic``    a row of ``elementwise.TABLE``
-      ``role``          for rewrite rules and the loops' planner
-      ``view``          computed inside a contraction's loops, it leaves plain loads
-      ``alias``         its result is its first operand's buffer
+      ``role``          for rewrite rules and the planner of loops
+      ``view``          inside a contraction's loops it is a plain load
+      ``alias``         the result is its first operand's buffer
       ``rounding``      for excess precision
-      ``again``         every user computes it for itself, or none does; None: where that is cheap
-      ``gaps``          uses not every element of an operand, or makes others beside them
-      ``permutes``      puts the dimensions of its operand into another order
-      ``keeps_nan``     NaN in an operand is NaN in the result
+      ``recompute``     True: every user computes it itself; False: none does; None: if it is cheap
+      ``gaps``          skips elements of an operand, or inserts others between them
+      ``permutes``      changes the order of its operand's dimensions
+      ``keeps_nan``     a NaN operand gives a NaN result
       ``needs_positive``, ``keeps_positive``  as in ``elementwise.TABLE``
-      ``structure``     part of the graph's own grammar: any code that walks a graph may name it
-      ``cuts``          may leave out elements of an operand, so that they need not be computed
-      ``acts``          exchanges values with the world outside the program
-      ``one_device``    a collective, which means something here for a single device only
+      ``structure``     part of the graph's structure: any code that walks a graph may name it
+      ``drops_elements``  may not use all elements of an operand, so that some are dead
+      ``side_effect``   exchanges values with the world outside the program
+      ``collective``    works across devices; supported on a single one
     """
 
     name: str
     attributes: str = ""
     calls: tuple[str, ...] = ()
-    left_out: str = ""
+    omitted_if_empty: str = ""
     shape: ShapeRule | None = None
     check: Check | None = None
     one_array: bool = False
@@ -215,38 +217,38 @@ class OpDef:
     terms: Callable[[Instruction], int] = one_term
     in_place: Callable[[Instruction], float] = one
     pattern: Pattern = Pattern.OPAQUE
-    elsewhere: Pattern = Pattern.OPAQUE
+    reshaping_pattern: Pattern = Pattern.OPAQUE
     arithmetic: bool = False
     role: Role = Role.OTHER
     view: bool = False
     alias: bool = False
     rounding: Rounding = Rounding.ROUNDS
-    again: bool | None = None
+    recompute: bool | None = None
     gaps: bool = False
     permutes: bool = False
     keeps_nan: bool = False
     needs_positive: bool = False
     keeps_positive: bool = False
     structure: bool = False
-    cuts: bool = False
-    acts: bool = False
-    one_device: bool = False
+    drops_elements: bool = False
+    side_effect: bool = False
+    collective: bool = False
 
     @property
     def computed(self) -> bool:
-        """True if the interpreter and the compiler know how to compute it."""
+        """True if it can be interpreted and compiled."""
         return self.refused is None
 
-    def takes(self, attribute: str) -> bool:
-        """True if an attribute is one of the operation's own."""
+    def has_attribute(self, attribute: str) -> bool:
+        """True if the operation has this attribute (called computations are not counted)."""
         return attribute in self.attributes.replace("?", "").split()
 
     @property
     def pointwise(self) -> bool:
-        """True if it computes each element from those at the same place."""
+        """True if it computes each element from the operands' elements at the same index."""
         return self.role is Role.POINTWISE
 
     @property
     def is_library(self) -> bool:
-        """True if a function of the host computes it, outside every group."""
+        """True if a host function computes it, outside of all groups."""
         return self.pattern is Pattern.LIBRARY

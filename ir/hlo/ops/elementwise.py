@@ -1,4 +1,4 @@
-"""Operations on one element of each operand: arithmetic, comparison, conversion, complex parts."""
+"""Element-wise operations: arithmetic, comparison, conversion, real and imaginary parts."""
 
 from __future__ import annotations
 
@@ -12,20 +12,23 @@ from ...dtypes import BY_NAME, pred
 from ...elementwise import TABLE, ElementwiseOp
 from ..meaning import live as interp_live
 from ..meaning import pointwise as interp_pointwise
-from ..meaning.values import Run, Value
+from ..meaning.values import Evaluator, Value
 from ..nodes import Computation, Instruction, Shape
 from ..shape_text import show_shape
-from ..signatures import Attrs, Shapes, array, attr, count, plain, refuse, same_dims
+from ..signatures import Attrs, Shapes, array, attr, plain, refuse, require_count, require_same_dims
 from .definition import OpDef, Pattern, Role, Rounding, Work, each, free, size_of
 
 SCALARS = frozenset({"clamp", "select"})
-"""Operations some of whose operands may be scalars beside arrays."""
+"""Operations that take scalars together with arrays."""
 
 
 def elementwise_shape(op: ElementwiseOp, shapes: Shapes, attrs: Attrs) -> Shape:
-    """Operands of one shape and type; those of clamp and select may be scalars."""
+    """Infer the result of operands of one shape and type; some of clamp and select may be scalars.
+
+    ``VerifyError`` if operands differ or the operation does not take their element type.
+    """
     opcode = op.name
-    count(shapes, op.arity)
+    require_count(shapes, op.arity)
     arrays = [array(shapes, i) for i in range(op.arity)]
     like = max(arrays, key=lambda s: (s.rank, s.size)) if opcode in SCALARS else arrays[-1]
     values = arrays
@@ -48,9 +51,9 @@ def elementwise_shape(op: ElementwiseOp, shapes: Shapes, attrs: Attrs) -> Shape:
 
 
 def _compare(shapes: Shapes, attrs: Attrs) -> Shape:
-    count(shapes, 2)
+    require_count(shapes, 2)
     a, b = array(shapes, 0), array(shapes, 1)
-    same_dims(a, b, "compared arrays")
+    require_same_dims(a, b, "compared arrays")
     if a.dtype != b.dtype:
         refuse(f"it compares {a.dtype} with {b.dtype}")
     if attr(attrs, "direction", str) not in ("EQ", "NE", "LT", "LE", "GT", "GE"):
@@ -61,15 +64,15 @@ def _compare(shapes: Shapes, attrs: Attrs) -> Shape:
 
 
 def _complex(shapes: Shapes, attrs: Attrs) -> Shape:
-    count(shapes, 2)
+    require_count(shapes, 2)
     a = array(shapes, 0)
-    same_dims(a, array(shapes, 1), "real and imaginary part")
+    require_same_dims(a, array(shapes, 1), "real and imaginary part")
     return Shape(BY_NAME["c64" if a.dtype.bits == 32 else "c128"], a.dims)
 
 
 def _part(shapes: Shapes, attrs: Attrs) -> Shape:
-    """``real`` and ``imag``."""
-    count(shapes, 1)
+    """Infer the shape of ``real`` and ``imag``."""
+    require_count(shapes, 1)
     a = array(shapes, 0)
     if a.dtype.kind != "complex":
         return plain(a)
@@ -77,7 +80,7 @@ def _part(shapes: Shapes, attrs: Attrs) -> Shape:
 
 
 def _reduce_precision(shapes: Shapes, attrs: Attrs) -> Shape:
-    count(shapes, 1)
+    require_count(shapes, 1)
     exponent, mantissa = attr(attrs, "exponent_bits", int), attr(attrs, "mantissa_bits", int)
     if not (1 <= exponent <= 64 and 0 <= mantissa <= 64) or not array(shapes, 0).dtype.is_float:
         refuse(f"exponent_bits={exponent}, mantissa_bits={mantissa} of {show_shape(shapes[0])}")
@@ -116,7 +119,7 @@ def _check_stochastic_type(i: Instruction) -> tuple[str, str]:
     return f"what it rounds to is defined for signed integers, not for {i.array.dtype}", ""
 
 
-def _numpy(op: ElementwiseOp, i: Instruction, args: list[Value], run: Run) -> Value:
+def _numpy(op: ElementwiseOp, i: Instruction, args: list[Value], run: Evaluator) -> Value:
     return np.asarray(op.numpy(*args))
 
 
@@ -130,7 +133,7 @@ def _cost(op: ElementwiseOp, i: Instruction) -> float:
 
 
 def elementwise(op: ElementwiseOp) -> OpDef:
-    """The definition of an operation of the element-wise table."""
+    """Return the definition of an operation of the element-wise table."""
     handler = partial(_numpy, op)
     return OpDef(
         op.name,
@@ -185,7 +188,7 @@ DEFINITIONS = (
         numpy=interp_pointwise.bitcast_convert,
         lifted=interp_pointwise.bitcast_convert,
         pattern=Pattern.ELEMENTWISE,
-        elsewhere=Pattern.INJECTIVE,
+        reshaping_pattern=Pattern.INJECTIVE,
     ),
     OpDef(
         "reduce-precision",
@@ -226,7 +229,7 @@ DEFINITIONS = (
             in_place=free,
             pattern=Pattern.INJECTIVE,
             role=Role.PARTS,
-            again=True,
+            recompute=True,
         )
         for name, handler in (("real", interp_pointwise.real), ("imag", interp_pointwise.imag))
     ),

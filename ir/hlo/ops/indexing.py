@@ -1,4 +1,4 @@
-"""Operations whose places are computed: dynamic slices and updates of them, gather, scatter."""
+"""Operations that compute the indices they access: dynamic slices, gather, scatter."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ..signatures import (
     array,
     arrays,
     attr,
-    count,
     dims_of,
     plain,
     reducer_types,
     refuse,
-    takes,
+    require_count,
+    require_scalar_parameters,
 )
 from .definition import OpDef, Pattern, Role, Rounding, Work, size_of, two
 
@@ -55,7 +55,7 @@ def _dynamic_update_slice(shapes: Shapes, attrs: Attrs) -> Shape:
 
 
 def _gather(shapes: Shapes, attrs: Attrs) -> Shape:
-    count(shapes, 2)
+    require_count(shapes, 2)
     a, indices = array(shapes, 0), array(shapes, 1)
     sizes = attr(attrs, "slice_sizes")
     collapsed = dims_of(attrs, "collapsed_slice_dims", a.rank)
@@ -84,14 +84,14 @@ def _gather(shapes: Shapes, attrs: Attrs) -> Shape:
 def _batching(
     a: Shape, dims: tuple[int, ...], indices: Shape, others: tuple[int, ...], vector: int
 ) -> None:
-    """Batching dimensions of an array and of the indices come in pairs of one size."""
+    """Require the batching dimensions of an array and of its indices to have the same sizes."""
     if [a.dims[d] for d in dims] != [indices.dims[d] for d in others] or vector in others:
         what = f"batching dimensions {list(dims)} of {show_shape(a)}"
         refuse(f"{what} and {list(others)} of {show_shape(indices)} do not go together")
 
 
 def _index_dims(indices: Shape, vector: int, length: int) -> tuple[int, ...]:
-    """Dimensions of an index array without the one that holds index vectors of ``length``."""
+    """Return an index array's dimensions without the one that holds index vectors of ``length``."""
     if not 0 <= vector <= indices.rank or not indices.dtype.is_int:
         refuse(f"index_vector_dim={vector} of indices {show_shape(indices)}")
     found = indices.dims[vector] if vector < indices.rank else 1
@@ -133,14 +133,14 @@ def _scatter(shapes: Shapes, attrs: Attrs) -> AnyShape:
 
 
 def _check_combiner(i: Instruction, operands: Shapes) -> None:
-    """The combiner takes what is there, then what comes."""
+    """Require a combiner that takes the old elements, then the updates."""
     given = arrays(operands)
     n = len(given) // 2
-    takes(attr(i.attrs, "to_apply", Computation), given[:n] + given[n + 1 :])
+    require_scalar_parameters(attr(i.attrs, "to_apply", Computation), given[:n] + given[n + 1 :])
 
 
 def _combined(i: Instruction, of: Callable[[Computation], Work]) -> Work:
-    """The combiner once for each element of the updates."""
+    """Count the combiner once for each element of the updates."""
     return of(i.attrs["to_apply"]).times(size_of(i.operands[-1]))
 
 
@@ -154,8 +154,8 @@ DEFINITIONS = (
         in_place=two,
         pattern=Pattern.INJECTIVE,
         rounding=Rounding.PLACES,
-        cuts=True,
-        again=False,
+        drops_elements=True,
+        recompute=False,
     ),
     OpDef(
         "dynamic-update-slice",
@@ -176,8 +176,8 @@ DEFINITIONS = (
         in_place=two,
         pattern=Pattern.INJECTIVE,
         rounding=Rounding.PLACES,
-        cuts=True,
-        again=False,
+        drops_elements=True,
+        recompute=False,
         gaps=True,
     ),
     OpDef(

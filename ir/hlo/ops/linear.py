@@ -16,22 +16,22 @@ from ..signatures import (
     array,
     arrays,
     attr,
-    both_real,
-    count,
+    both_or_neither_complex,
     dims_of,
     plain,
     refuse,
+    require_count,
     same_shape,
     wider,
 )
 from .definition import OpDef, Pattern, Role, Work, products, size_of
 
 TRANSPOSES = ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT")
-"""How a triangular matrix may be taken."""
+"""Values of ``transpose_a``."""
 
 
 def _dot(shapes: Shapes, attrs: Attrs) -> Shape:
-    count(shapes, 2)
+    require_count(shapes, 2)
     a, b = array(shapes, 0), array(shapes, 1)
     lhs_batch = dims_of(attrs, "lhs_batch_dims", a.rank, required=False)
     rhs_batch = dims_of(attrs, "rhs_batch_dims", b.rank, required=False)
@@ -50,7 +50,8 @@ def _dot(shapes: Shapes, attrs: Attrs) -> Shape:
 
 
 def _batch_norm(shapes: Shapes, attrs: Attrs) -> AnyShape:
-    """``batch-norm-training`` and ``-grad``: a result like the operand, two per feature."""
+    """Infer the result of ``batch-norm-training`` and ``-grad``: an array like the operand and two
+    vectors of the feature dimension."""
     a = array(shapes, 0)
     feature = attr(attrs, "feature_index", int)
     if not 0 <= feature < a.rank:
@@ -60,7 +61,7 @@ def _batch_norm(shapes: Shapes, attrs: Attrs) -> AnyShape:
 
 
 def _fft(shapes: Shapes, attrs: Attrs) -> Shape:
-    count(shapes, 1)
+    require_count(shapes, 1)
     a = array(shapes, 0)
     lengths, kind = tuple(attr(attrs, "fft_length")), attr(attrs, "fft_type", str)
     if not 1 <= len(lengths) <= min(3, a.rank):
@@ -83,7 +84,7 @@ def _fft(shapes: Shapes, attrs: Attrs) -> Shape:
 
 
 def _cholesky(shapes: Shapes, attrs: Attrs) -> Shape:
-    count(shapes, 1)
+    require_count(shapes, 1)
     a = array(shapes, 0)
     if a.rank < 2 or a.dims[-1] != a.dims[-2] or a.dtype.kind not in ("float", "complex"):
         refuse(f"{show_shape(a)} has no square matrices of floats")
@@ -91,7 +92,7 @@ def _cholesky(shapes: Shapes, attrs: Attrs) -> Shape:
 
 
 def _triangular_solve(shapes: Shapes, attrs: Attrs) -> Shape:
-    count(shapes, 2)
+    require_count(shapes, 2)
     a, b = array(shapes, 0), array(shapes, 1)
     if a.rank < 2 or a.rank != b.rank or a.dims[-1] != a.dims[-2] or a.dims[:-2] != b.dims[:-2]:
         refuse(f"the matrix {show_shape(a)} and the right side {show_shape(b)} do not fit")
@@ -105,7 +106,7 @@ def _triangular_solve(shapes: Shapes, attrs: Attrs) -> Shape:
 
 
 def _check_batch_norm(i: Instruction, operands: Shapes) -> None:
-    """The operand, vectors of its features, and for a gradient one more array like it."""
+    """Require an operand, vectors of its features, and for the gradient one more array like it."""
     given = arrays(operands)
     feature = attr(i.attrs, "feature_index", int)
     wants = 3 if i.opcode == "batch-norm-training" else 5
@@ -127,33 +128,36 @@ def _like_first(shapes: Shapes, attrs: Attrs) -> Shape:
 
 
 def _contracted(i: Instruction) -> int:
-    """Products that an element of a dot is the sum of."""
+    """Return the number of products in an element of a dot."""
     lhs = i.operands[0].array
     return prod(lhs.dims[d] for d in i.attrs.get("lhs_contracting_dims", ()))
 
 
 def _butterflies(i: Instruction, of: Callable[[Computation], Work]) -> Work:
+    """Count 8 operations for each element and level of a radix-2 transform."""
     levels = prod(max(1, n).bit_length() - 1 for n in i.attrs["fft_length"])
     return Work(8.0, 0.0, 8.0).times(size_of(i.operands[0]) * levels)
 
 
 def _factored(i: Instruction, of: Callable[[Computation], Work]) -> Work:
+    """Count n**3 / 3 operations for each n-by-n matrix."""
     return Work(1.0, 0.0, 1.0).times(size_of(i) * i.array.dims[-1] / 3)
 
 
 def _substituted(i: Instruction, of: Callable[[Computation], Work]) -> Work:
+    """Count n multiply-adds for each element of the solution of an n-by-n system."""
     return Work(2.0, 0.0, 2.0).times(size_of(i) * i.operands[0].array.dims[-1])
 
 
 PAIRED = "lhs_batch_dims? lhs_contracting_dims rhs_batch_dims? rhs_contracting_dims"
-"""The attributes of a product: which dimensions of its operands go together."""
+"""Attributes of a product: the pairs of batch and of contracting dimensions."""
 
 DEFINITIONS = (
     OpDef(
         "dot",
         attributes=f"{PAIRED} algorithm?",
         shape=_dot,
-        result_type=both_real,
+        result_type=both_or_neither_complex,
         numpy=interp_linear.dot,
         fit=interp_live.dot,
         work=products(_contracted),

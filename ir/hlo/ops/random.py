@@ -1,4 +1,4 @@
-"""Random numbers: distributions, bits from a counter, and the state they are drawn from."""
+"""Random numbers: distributions, counter-based bits, and the state that they are drawn from."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from ...dtypes import u64
 from ..meaning import random as interp_random
 from ..nodes import Instruction, Shape, TupleShape
 from ..shape_text import show_shape
-from ..signatures import Attrs, Shapes, array, arrays, attr, count, plain, refuse
+from ..signatures import Attrs, Shapes, array, arrays, attr, plain, refuse, require_count
 from .definition import OpDef, Pattern
 
 
 def _next_state(shapes: Shapes, attrs: Attrs) -> Shape:
-    count(shapes, 0)
+    require_count(shapes, 0)
     attr(attrs, "delta", int)
     return Shape(u64, (2,))
 
@@ -21,13 +21,13 @@ def _check_rng(i: Instruction, operands: Shapes) -> None:
     word, dtype = attr(i.attrs, "distribution", str), i.array.dtype
     if dtype.kind not in kinds.get(word, ()):
         refuse(f"distribution={word} of {dtype}")
-    given = [plain(s) for s in arrays(operands[:2])]  # some texts name the shape as a third one
+    given = [plain(s) for s in arrays(operands[:2])]  # some texts have the shape as a third operand
     if len(operands) not in (2, 3) or given != [Shape(dtype)] * 2:
         refuse(f"it takes two numbers of type {dtype}")
 
 
 def _check_random_bits(i: Instruction, operands: Shapes) -> None:
-    """The new state, and numbers of any plain type; what a state must be is known elsewhere."""
+    """Require a result of new state and numbers; ``_state_problem`` checks the state itself."""
     attr(i.attrs, "algorithm", str)
     state = plain(array(operands, 0))
     match i.shape:
@@ -39,7 +39,7 @@ def _check_random_bits(i: Instruction, operands: Shapes) -> None:
 
 
 def _state_problem(i: Instruction) -> tuple[str, str]:
-    """The state of a generator: 64-bit words, the key first."""
+    """Refuse states that are not two (Philox: or three) 64-bit words."""
     word, state = str(i.attrs["algorithm"]), i.operands[0].array
     sizes = {"rng_three_fry": (2,), "rng_philox": (2, 3), "rng_default": (2, 3)}.get(word, ())
     if state.dtype == u64 and state.rank == 1 and state.size in sizes:

@@ -1,4 +1,4 @@
-"""Operations that run a computation of scalars over an array, and orderings: reduce, map, sort."""
+"""Operations that apply a scalar computation to arrays, and orderings: reduce, map, sort, topk."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from ..shape_text import show_shape
 from ..signatures import (
     Attrs,
     Shapes,
-    alike,
     array,
     arrays,
     attr,
-    count,
-    decides,
     dims_of,
     plain,
     reducer_types,
     refuse,
-    same_dims,
-    takes,
+    require_count,
+    require_predicate,
+    require_same_dims,
+    require_scalar_parameters,
+    same_kind,
 )
 from .definition import OpDef, Pattern, Role, Work, size_of
 
@@ -33,7 +33,7 @@ def _reduce(shapes: Shapes, attrs: Attrs) -> AnyShape:
     inputs, inits = _halves(shapes)
     dims = dims_of(attrs, "dimensions", inputs[0].rank)
     for a, init in zip(inputs, inits, strict=True):
-        same_dims(a, inputs[0], "reduced arrays")
+        require_same_dims(a, inputs[0], "reduced arrays")
         if init.dims or init.dtype.kind != a.dtype.kind:
             refuse(f"the initial value {show_shape(init)} does not fit {show_shape(a)}")
     kept = [k for k in range(inputs[0].rank) if k not in dims]
@@ -64,7 +64,7 @@ def _sort(shapes: Shapes, attrs: Attrs) -> AnyShape:
         refuse("`dimensions` of sort is one dimension")
     arrays = [array(shapes, i) for i in range(len(shapes))]
     for a in arrays:
-        same_dims(a, first, "sorted arrays")
+        require_same_dims(a, first, "sorted arrays")
     comparator = attr(attrs, "to_apply", Computation)
     if len(comparator.parameters) != 2 * len(arrays):
         refuse(f"`{comparator.name}` must have {2 * len(arrays)} parameters")
@@ -72,7 +72,7 @@ def _sort(shapes: Shapes, attrs: Attrs) -> AnyShape:
 
 
 def _topk(shapes: Shapes, attrs: Attrs) -> AnyShape:
-    count(shapes, 1)
+    require_count(shapes, 1)
     a, k = array(shapes, 0), attr(attrs, "k", int)
     if not a.dims or not 0 <= k <= a.dims[-1]:
         refuse(f"k={k} of {show_shape(a)}")
@@ -86,29 +86,29 @@ def _map(shapes: Shapes, attrs: Attrs) -> Shape:
     first = array(shapes, 0)
     body = attr(attrs, "to_apply", Computation)
     for i in range(len(shapes)):
-        same_dims(array(shapes, i), first, "mapped arrays")
+        require_same_dims(array(shapes, i), first, "mapped arrays")
     return Shape(array([body.root.shape], 0).dtype, first.dims)
 
 
 def check_reducer(i: Instruction, operands: Shapes) -> None:
-    """A reducer takes what was kept so far, then the new values."""
+    """Require a reducer that takes the accumulators, then the new values."""
     given = arrays(operands)
     n = len(given) // 2
-    takes(attr(i.attrs, "to_apply", Computation), given[n:] + given[:n])
+    require_scalar_parameters(attr(i.attrs, "to_apply", Computation), given[n:] + given[:n])
 
 
 def _check_map(i: Instruction, operands: Shapes) -> None:
-    takes(attr(i.attrs, "to_apply", Computation), arrays(operands))
+    require_scalar_parameters(attr(i.attrs, "to_apply", Computation), arrays(operands))
 
 
 def _check_comparator(i: Instruction, operands: Shapes) -> None:
     comparator = attr(i.attrs, "to_apply", Computation)
-    decides(comparator)
-    takes(comparator, [s for s in arrays(operands) for _ in range(2)])
+    require_predicate(comparator)
+    require_scalar_parameters(comparator, [s for s in arrays(operands) for _ in range(2)])
 
 
 def _reduced(i: Instruction, of: Callable[[Computation], Work]) -> Work:
-    """The reducer as often as an element goes: so many are less afterwards."""
+    """Count the reducer once for each element by which the array shrinks."""
     gone = max(0.0, size_of(i.operands[0]) - size_of(i))
     return of(i.attrs["to_apply"]).times(gone)
 
@@ -118,19 +118,20 @@ def _mapped(i: Instruction, of: Callable[[Computation], Work]) -> Work:
 
 
 def _compared(i: Instruction, of: Callable[[Computation], Work]) -> Work:
-    """As many comparisons as merging takes."""
+    """Count the comparisons of a merge sort."""
     (axis,) = i.attrs["dimensions"]
     levels = _levels(i.operands[0].array.dims[axis])
     return of(i.attrs["to_apply"]).times(size_of(i.operands[0]) * levels)
 
 
 def _ranked(i: Instruction, of: Callable[[Computation], Work]) -> Work:
-    """One comparison for each element and level of the winners kept."""
+    """Count one comparison for each element and level of a tree of the k best."""
     levels = _levels(i.attrs["k"] + 1)
     return Work(1.0, 0.0, 1.0).times(size_of(i.operands[0]) * levels)
 
 
 def _levels(count: int) -> float:
+    """Return log2 of a count, rounded up."""
     return float(max(0, count - 1).bit_length())
 
 
@@ -141,7 +142,7 @@ DEFINITIONS = (
         calls=("to_apply",),
         shape=_reduce,
         check=check_reducer,
-        result_type=alike,
+        result_type=same_kind,
         numpy=interp_reduce.reduce,
         fit=interp_live.inputs,
         work=_reduced,
@@ -169,7 +170,7 @@ DEFINITIONS = (
         fit=interp_live.all_operands,
         work=_compared,
         role=Role.MATERIAL,
-        cuts=True,
+        drops_elements=True,
     ),
     OpDef(
         "topk",
@@ -178,6 +179,6 @@ DEFINITIONS = (
         numpy=interp_sort.topk,
         work=_ranked,
         role=Role.MATERIAL,
-        cuts=True,
+        drops_elements=True,
     ),
 )

@@ -1,7 +1,7 @@
-"""Operations that are read and printed and not computed, with the reason that errors give.
+"""Operations that are parsed and printed but not compiled, with the reason that errors give.
 
-The halves of operations cut in two are among them: ``asynchronous`` joins a start and its done to
-the one operation that they are.
+The halves of asynchronous operations are among them: ``analysis/asynchronous`` joins a start and
+its done into one operation.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _HALVES = (
 )
 
 DEFINITIONS = (
-    OpDef("infeed", refused=("it reads from a queue of the device", QUEUE), acts=True),
-    OpDef("outfeed", refused=("it writes to a queue of the device", QUEUE), acts=True),
-    OpDef("send", attributes=_CHANNEL, refused=_OUTSIDE, acts=True),
+    OpDef("infeed", refused=("it reads from a queue of the device", QUEUE), side_effect=True),
+    OpDef("outfeed", refused=("it writes to a queue of the device", QUEUE), side_effect=True),
+    OpDef("send", attributes=_CHANNEL, refused=_OUTSIDE, side_effect=True),
     OpDef("send-done", attributes=_CHANNEL, refused=_OUTSIDE),
-    OpDef("recv", attributes=_CHANNEL, refused=_OUTSIDE, acts=True),
+    OpDef("recv", attributes=_CHANNEL, refused=_OUTSIDE, side_effect=True),
     OpDef("recv-done", attributes=_CHANNEL, refused=_OUTSIDE),
     OpDef("ragged-all-to-all", attributes=DEVICES, refused=_EXCHANGES),
     OpDef("collective-reduce", refused=_EXCHANGES),

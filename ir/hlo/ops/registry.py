@@ -1,4 +1,4 @@
-"""Every operation of HLO by its opcode: the one table that the compiler asks."""
+"""The table of all HLO operations by opcode, and queries of it."""
 
 from __future__ import annotations
 
@@ -20,23 +20,30 @@ from . import (
 )
 from .definition import NO_CODE, OpDef, Work
 
-OPS: dict[str, OpDef] = {
-    d.name: d
-    for family in (
-        elementwise, shaping, indexing, windows, reductions, linear, control, collectives, random,
-        refused,
-    )
-    for d in family.DEFINITIONS
-}  # fmt: skip
+_FAMILIES = (
+    elementwise,
+    shaping,
+    indexing,
+    windows,
+    reductions,
+    linear,
+    control,
+    collectives,
+    random,
+    refused,
+)
+
+OPS: dict[str, OpDef] = {d.name: d for family in _FAMILIES for d in family.DEFINITIONS}
 
 
 def definition(opcode: str) -> OpDef:
-    """What is known of an operation; halves of operations that XLA does not name are refused."""
+    """Return the definition of an operation; unknown ones, as ``x-start`` may be, are refused."""
     return OPS.get(opcode) or OpDef(opcode, refused=NO_CODE)
 
 
 def is_known(opcode: str) -> bool:
-    """True if text may name this operation; ``x-start``, ``-update``, ``-done`` wrap any other."""
+    """True if text may have this opcode: one of ``OPS``, or one with ``-start``, ``-update`` or
+    ``-done`` appended."""
     if opcode in OPS:
         return True
     base, _, stage = opcode.rpartition("-")
@@ -44,15 +51,14 @@ def is_known(opcode: str) -> bool:
 
 
 def opcodes(holds: Callable[[OpDef], object]) -> frozenset[str]:
-    """The opcodes of all operations for which a predicate holds."""
+    """Return the opcodes of all operations for which a predicate holds."""
     return frozenset(name for name, d in OPS.items() if holds(d))
 
 
 def infer(opcode: str, operand_shapes: Shapes, attrs: Attrs) -> AnyShape:
-    """The shape of an operation's result, without a layout.
+    """Return the shape of an operation's result, without a layout.
 
-    ``VerifyError`` if the operands do not fit it, and for an operation whose result does not
-    follow from its operands.
+    ``VerifyError`` if the operands do not fit, or if the result does not follow from them.
     """
     rule = definition(opcode).shape
     if rule is None:
@@ -61,12 +67,12 @@ def infer(opcode: str, operand_shapes: Shapes, attrs: Attrs) -> AnyShape:
 
 
 def work(computation: Computation) -> Work:
-    """The arithmetic of one run of a computation; loops count one turn, branches all."""
+    """Return the arithmetic of one run of a computation: one iteration of loops, all branches."""
     return _work(computation, {})
 
 
 def work_of(i: Instruction) -> Work:
-    """The arithmetic of one run of an instruction."""
+    """Return the arithmetic of one run of an instruction."""
     known: dict[Computation, Work] = {}
     return definition(i.opcode).work(i, lambda c: _work(c, known))
 

@@ -1,4 +1,4 @@
-"""Operations that move elements to places known beforehand: broadcast, reshape, slice, pad, ..."""
+"""Operations that move elements to statically known places: broadcast, reshape, slice, pad, ..."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ..meaning import shaping as interp_shaping
 from ..meaning.values import first
 from ..nodes import AnyShape, Instruction, Shape
 from ..shape_text import show_shape
-from ..signatures import Attrs, Shapes, array, attr, count, dims_of, plain, refuse
+from ..signatures import Attrs, Shapes, array, attr, dims_of, plain, refuse, require_count
 from .definition import BEFORE, OpDef, Pattern, Role, Rounding, free, per_operand, two
 
 
 def _transpose(shapes: Shapes, attrs: Attrs) -> Shape:
-    count(shapes, 1)
+    require_count(shapes, 1)
     a = array(shapes, 0)
     order = dims_of(attrs, "dimensions", a.rank)
     if len(order) != a.rank:
@@ -25,7 +25,7 @@ def _transpose(shapes: Shapes, attrs: Attrs) -> Shape:
 
 
 def _reverse(shapes: Shapes, attrs: Attrs) -> Shape:
-    count(shapes, 1)
+    require_count(shapes, 1)
     dims_of(attrs, "dimensions", array(shapes, 0).rank)
     return plain(array(shapes, 0))
 
@@ -34,7 +34,7 @@ def _concatenate(shapes: Shapes, attrs: Attrs) -> Shape:
     first = array(shapes, 0)
     axes = dims_of(attrs, "dimensions", first.rank)
     if len(axes) != 1:
-        refuse("`dimensions` of _concatenate is one dimension")
+        refuse("`dimensions` of concatenate is one dimension")
     total = 0
     for i in range(len(shapes)):
         a = array(shapes, i)
@@ -47,7 +47,7 @@ def _concatenate(shapes: Shapes, attrs: Attrs) -> Shape:
 
 
 def _set_dimension_size(shapes: Shapes, attrs: Attrs) -> Shape:
-    count(shapes, 2)
+    require_count(shapes, 2)
     a = array(shapes, 0)
     axis = dims_of(attrs, "dimensions", a.rank)[0]
     old = a.dynamic or (False,) * a.rank
@@ -59,7 +59,7 @@ def _scalar_s32(shapes: Shapes, attrs: Attrs) -> AnyShape:
 
 
 def _slice(shapes: Shapes, attrs: Attrs) -> Shape:
-    count(shapes, 1)
+    require_count(shapes, 1)
     a, cuts = array(shapes, 0), attr(attrs, "slice")
     if len(cuts) != a.rank:
         refuse(f"{len(cuts)} ranges for {show_shape(a)}")
@@ -72,7 +72,7 @@ def _slice(shapes: Shapes, attrs: Attrs) -> Shape:
 
 
 def _pad(shapes: Shapes, attrs: Attrs) -> Shape:
-    count(shapes, 2)
+    require_count(shapes, 2)
     a, value = array(shapes, 0), array(shapes, 1)
     padding = attr(attrs, "padding")
     if len(padding) != a.rank or value.dims or value.dtype != a.dtype:
@@ -93,7 +93,7 @@ def _check_reshape(i: Instruction, operands: Shapes) -> None:
 
 
 def _check_dynamic_reshape(i: Instruction, operands: Shapes) -> None:
-    """One s32 per dimension of the result, which it bounds."""
+    """Require an integer scalar for each dimension of the result."""
     old, new = array(operands, 0), i.array
     if old.dtype != new.dtype or len(operands) != 1 + new.rank:
         refuse(f"it makes {show_shape(new)} of {show_shape(old)} by {len(operands) - 1} sizes")
@@ -135,11 +135,11 @@ def _check_bitcast(i: Instruction, operands: Shapes) -> None:
 
 
 def _bitcast_problem(i: Instruction) -> tuple[str, str]:
-    """Bytes under another shape: what lies where must be known."""
+    """Refuse bitcasts whose bytes have no statically known order."""
     shapes = [o.shape for o in (i, *i.operands)]
     arrays = [s for s in shapes if isinstance(s, Shape)]
     if len(arrays) != len(shapes) or any(any(s.dynamic) for s in arrays):
-        return "where its bytes lie depends on sizes that only the run knows", BEFORE
+        return "where its bytes lie depends on sizes that are known only at run time", BEFORE
     wide = [[s.dims[d] for d in slowest_first(s) if s.dims[d] != 1] for s in arrays]
     if any("T(" in s.tiling for s in arrays) and wide[0] != wide[-1]:
         return "its layout has tiles, whose order in memory is another compiler's", BEFORE
@@ -159,7 +159,7 @@ DEFINITIONS = (
     OpDef(
         "broadcast",
         attributes="dimensions",
-        left_out="dimensions",
+        omitted_if_empty="dimensions",
         check=_check_broadcast,
         one_array=True,
         numpy=interp_shaping.broadcast,
@@ -232,7 +232,7 @@ DEFINITIONS = (
         role=Role.MOVES,
         view=True,
         rounding=Rounding.PLACES,
-        again=True,
+        recompute=True,
     ),
     OpDef(
         "slice",
@@ -245,8 +245,8 @@ DEFINITIONS = (
         role=Role.MOVES,
         view=True,
         rounding=Rounding.PLACES,
-        cuts=True,
-        again=True,
+        drops_elements=True,
+        recompute=True,
     ),
     OpDef(
         "pad",
@@ -256,7 +256,7 @@ DEFINITIONS = (
         in_place=two,
         pattern=Pattern.INJECTIVE,
         rounding=Rounding.PLACES,
-        cuts=True,
+        drops_elements=True,
         gaps=True,
     ),
     OpDef(
@@ -268,7 +268,7 @@ DEFINITIONS = (
         in_place=per_operand,
         pattern=Pattern.INJECTIVE,
         role=Role.MATERIAL,
-        again=False,
+        recompute=False,
         gaps=True,
     ),
     OpDef(

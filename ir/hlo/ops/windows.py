@@ -13,18 +13,18 @@ from ..shape_text import show_shape
 from ..signatures import (
     Attrs,
     Shapes,
-    alike,
     array,
     attr,
-    both_real,
-    count,
-    decides,
+    both_or_neither_complex,
     plain,
     reducer_types,
     refuse,
-    same_dims,
+    require_count,
+    require_predicate,
+    require_same_dims,
+    require_scalar_parameters,
+    same_kind,
     same_shape,
-    takes,
     wider,
     window_positions,
 )
@@ -33,7 +33,7 @@ from .reductions import check_reducer
 
 
 def _convolution(shapes: Shapes, attrs: Attrs) -> Shape:
-    count(shapes, 2)
+    require_count(shapes, 2)
     lhs, rhs = array(shapes, 0), array(shapes, 1)
     labels: ConvLabels = attr(attrs, "dim_labels", ConvLabels)
     window = attrs.get("window", ())
@@ -70,7 +70,7 @@ def _reduce_window(shapes: Shapes, attrs: Attrs) -> AnyShape:
     if len(window) != inputs[0].rank:
         refuse(f"the window has {len(window)} dimensions, the input {show_shape(inputs[0])}")
     for i, a in enumerate(inputs):
-        same_dims(a, inputs[0], "reduced arrays")
+        require_same_dims(a, inputs[0], "reduced arrays")
         if array(shapes, n + i).dims:
             refuse(f"initial value {i} is not a scalar")
     dims = tuple(window_positions(d, w) for d, w in zip(inputs[0].dims, window, strict=True))
@@ -80,7 +80,7 @@ def _reduce_window(shapes: Shapes, attrs: Attrs) -> AnyShape:
 
 
 def _select_and_scatter(shapes: Shapes, attrs: Attrs) -> Shape:
-    count(shapes, 3)
+    require_count(shapes, 3)
     operand, source, init = (array(shapes, i) for i in range(3))
     window = attr(attrs, "window")
     if len(window) != operand.rank or init.dims:
@@ -99,32 +99,32 @@ def _select_and_scatter(shapes: Shapes, attrs: Attrs) -> Shape:
 def _check_select_and_scatter(i: Instruction, operands: Shapes) -> None:
     operand, source = array(operands, 0), array(operands, 1)
     select, scatter = (attr(i.attrs, name, Computation) for name in ("select", "scatter"))
-    takes(select, [operand, operand])
-    decides(select)
-    takes(scatter, [operand, source])
-    if not same_shape(scatter.root.shape, Shape(operand.dtype), alike):
+    require_scalar_parameters(select, [operand, operand])
+    require_predicate(select)
+    require_scalar_parameters(scatter, [operand, source])
+    if not same_shape(scatter.root.shape, Shape(operand.dtype), same_kind):
         refuse(f"`{scatter.name}` returns {show_shape(scatter.root.shape)}")
 
 
 def _taps(i: Instruction) -> int:
-    """Elements of the kernel that an element of the result is a sum over."""
+    """Return the number of kernel elements that contribute to an element of the result."""
     kernel = i.operands[1].array
     outputs: int = kernel.dims[i.attrs["dim_labels"].rhs_output]
     return kernel.size // max(1, outputs)
 
 
 def _places(i: Instruction) -> int:
-    """Elements of a window."""
+    """Return the number of elements in a window."""
     return prod(w.size for w in i.attrs["window"])
 
 
 def _windows(i: Instruction, of: Callable[[Computation], Work]) -> Work:
-    """The reducer between the elements of each window."""
+    """Count the reducer once less than each window has elements."""
     return of(i.attrs["to_apply"]).times(size_of(i) * max(0, _places(i) - 1))
 
 
 def _selected(i: Instruction, of: Callable[[Computation], Work]) -> Work:
-    """A choice within each window, and a combination with what it chose."""
+    """Count the comparisons within each window, and one combination per window."""
     source = size_of(i.operands[1])
     chosen = of(i.attrs["select"]).times(source * max(0, _places(i) - 1))
     return chosen + of(i.attrs["scatter"]).times(source)
@@ -136,9 +136,9 @@ DEFINITIONS = (
         attributes=(
             "window dim_labels feature_group_count? batch_group_count? conv_kind? padding_type?"
         ),
-        left_out="window",
+        omitted_if_empty="window",
         shape=_convolution,
-        result_type=both_real,
+        result_type=both_or_neither_complex,
         numpy=interp_conv.convolution,
         fit=interp_live.convolution,
         work=products(_taps),
@@ -150,10 +150,10 @@ DEFINITIONS = (
         "reduce-window",
         attributes="window",
         calls=("to_apply",),
-        left_out="window",
+        omitted_if_empty="window",
         shape=_reduce_window,
         check=check_reducer,
-        result_type=alike,
+        result_type=same_kind,
         numpy=interp_window.reduce_window,
         fit=interp_live.inputs,
         work=_windows,
@@ -165,7 +165,7 @@ DEFINITIONS = (
         "select-and-scatter",
         attributes="window",
         calls=("select", "scatter"),
-        left_out="window",
+        omitted_if_empty="window",
         shape=_select_and_scatter,
         check=_check_select_and_scatter,
         numpy=interp_window.select_and_scatter,

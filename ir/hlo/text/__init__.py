@@ -1,4 +1,4 @@
-"""HLO modules as text: ``parse`` reads what XLA prints, ``show`` prints what ``parse`` reads."""
+"""HLO modules as text: ``parse`` reads XLA's text, ``show`` prints text that ``parse`` reads."""
 
 from .parser import parse as parse
 from .printer import show as show

@@ -1,11 +1,10 @@
-"""One text for one computation, whatever its names: what identifies a tuning task.
+"""Canonical text of a computation, independent of its names: the identity of a tuning task.
 
 ``body.7 { x.3 = .. }``  ->  ``HloModule canonical  ENTRY main { p0 = .. v0 = .. }``
 
-Instructions are renamed in the order of a walk from the root, computations in the order in which
-they are met. Metadata and attributes that never change a result are left out, absent layouts are
-written as row-major. So the text depends on shapes, element types, layouts, attributes and the
-graph, and on nothing else.
+Instructions are renamed in post-order from the root, computations in the order of their first call.
+Metadata and attributes that never change a result are omitted; absent layouts are printed as
+row-major. So the text depends only on shapes, element types, layouts, attributes and the graph.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from .printer import show_operation
 
 
 def key(computation: Computation) -> str:
-    """sha256 of the canonical text, in hexadecimal."""
+    """Return the SHA-256 of the canonical text, in hexadecimal."""
     return sha256(canonical_text(computation).encode()).hexdigest()
 
 
 def canonical_text(computation: Computation) -> str:
-    """HLO text of a module of ``computation`` and what it calls, names replaced by numbers."""
+    """Return the text of a module of ``computation`` and its callees, with canonical names."""
     names = _names(computation)
     parts = ["HloModule canonical"]
     for c, name in names.items():
@@ -35,7 +34,7 @@ def canonical_text(computation: Computation) -> str:
 
 
 def _names(computation: Computation) -> dict[Computation, str]:
-    """Names of all computations needed, callees first, in an order that names do not change."""
+    """Name all computations needed, callees first, in an order that depends on no name."""
     names: dict[Computation, str] = {}
 
     def visit(c: Computation) -> None:
@@ -62,5 +61,5 @@ def _rows(computation: Computation, names: dict[Computation, str]) -> list[str]:
 
 
 def _sorted(i: Instruction) -> Instruction:
-    """With its attributes in order of name."""
+    """Return the instruction with its attributes sorted by name."""
     return replace(i, attrs=dict(sorted(i.attrs.items()))) if len(i.attrs) > 1 else i

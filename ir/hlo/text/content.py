@@ -1,7 +1,8 @@
-"""What names a module by its content: a digest of its text, constants by their bytes.
+"""Content digest of a module: a hash of its text, with constants hashed by their bytes.
 
-Printing a constant costs a microsecond an element and more; hashing it, next to nothing. Metadata
-and tables of source lines are left out, so a model that JAX lowers from another line is the same.
+Printing a constant costs more than a microsecond per element, hashing its bytes next to nothing.
+Metadata and source tables are not part of it, so that a model that JAX lowers from another source
+line has the same digest.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from .printer import show_operation
 
 
 def digest(module: HloModule) -> bytes:
-    """SHA-256 of all that a module computes and of what its parts are called."""
+    """Return the SHA-256 of a module's computations, constants, names and header."""
     found = sha256(f"{module.name}\n".encode())
     for name, value in module.attrs.items():
         found.update(f"{show_attribute(name, value)}\n".encode())
@@ -34,12 +35,12 @@ def digest(module: HloModule) -> bytes:
 
 
 def literal_size(module: HloModule) -> int:
-    """Number of elements of all constants."""
+    """Return the number of elements of all constants."""
     return sum(a.size for a in _literals(module))
 
 
 def literal_bytes(module: HloModule) -> int:
-    """Bytes of all constants in memory."""
+    """Return the bytes that all constants take in memory."""
     return sum(a.nbytes for a in _literals(module))
 
 

@@ -1,4 +1,4 @@
-"""Values of ``constant`` as HLO text, both ways: ``{{1, 2}, {3, 4}}`` <-> NumPy array."""
+"""Parsing and printing the values of ``constant``: ``{{1, 2}, {3, 4}}`` <-> NumPy array."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Array: TypeAlias = np.ndarray[Any, Any]
 Literal: TypeAlias = "Array | Raw | tuple[Literal, ...]"
 
 ELIDED = Raw("{...}")
-"""The value of a constant that whoever wrote the text left out: it is not known."""
+"""The unknown value of a constant that was elided from the text."""
 
 MAX_SPLAT = 1 << 24
 MAX_FILLED = 1 << 28  # bytes of all constants of a text that are one number for many elements
-MAX_BRACES = 1 << 12  # in the text of an empty constant; beyond it is `{}`
+MAX_BRACES = 1 << 12  # in the text of an empty constant; beyond that it is `{}`
 
 _SIMPLE = re.compile(r"\([^()\"'/]*\)")
 _COMMENT = re.compile(r"/\*.*?\*/", re.S)
@@ -33,7 +33,10 @@ _BOOL = {"true": True, "1": True, "false": False, "0": False}
 
 
 def parse_literal(cursor: Cursor, shape: AnyShape) -> Literal:
-    """Read ``(literal)``, the parentheses of ``constant`` included."""
+    """Parse ``(literal)``, the parentheses of ``constant`` included, as a value of ``shape``.
+
+    ``ParseError`` if it does not fit the shape or its element type.
+    """
     start = cursor.pos
     if found := cursor.match(_SIMPLE):
         body = found.group()
@@ -88,7 +91,7 @@ def _array(cursor: Cursor, body: str, shape: Shape, start: int) -> Array | Raw:
     skeleton = _GAP.sub("", skeleton)
     splat = len(tokens) == 1 and not skeleton and 1 < shape.size <= MAX_SPLAT
     if splat:  # one number for all elements
-        _take(cursor, shape, start)
+        _count_filled(cursor, shape, start)
     elif len(tokens) != shape.size or not _fits(skeleton, shape.dims, len(tokens)):
         why = f"{len(tokens)} values in {body.count('{')} braces for {show_shape(shape)}"
         cursor.fail("constant does not fit its shape", why, at=start)
@@ -99,8 +102,8 @@ def _array(cursor: Cursor, body: str, shape: Shape, start: int) -> Array | Raw:
     return np.full(shape.dims, values[0]) if splat else values.reshape(shape.dims)
 
 
-def _take(cursor: Cursor, shape: Shape, start: int) -> None:
-    """Count the bytes of a constant that its text does not spell out."""
+def _count_filled(cursor: Cursor, shape: Shape, start: int) -> None:
+    """Count the bytes of a constant given as one number; ``ParseError`` beyond ``MAX_FILLED``."""
     cursor.filled += shape.bytes
     if cursor.filled > MAX_FILLED:
         why = f"{show_shape(shape)} brings them to {cursor.filled} bytes, over {MAX_FILLED}"
@@ -109,10 +112,10 @@ def _take(cursor: Cursor, shape: Shape, start: int) -> None:
 
 
 def _fits(skeleton: str, dims: tuple[int, ...], tokens: int) -> bool:
-    """Whether braces and commas are those of an array of these dims.
+    """True if braces and commas are those of an array of these dims.
 
-    Of an empty array XLA writes the dimensions up to the first that is zero. ``{}`` alone stands
-    for any empty array.
+    XLA prints an empty array's dimensions up to the first that is zero. ``{}`` alone denotes any
+    empty array.
     """
     if tokens == 0 and skeleton == "{}":
         return True
@@ -154,7 +157,7 @@ def _integer(token: str) -> int:
 
 
 def show_literal(value: Literal) -> str:
-    """The text of a constant's value; floats in the fewest digits that read back the same."""
+    """Return the text of a constant's value; floats in the fewest digits that parse to the same."""
     if isinstance(value, tuple):
         return "(" + ", ".join(map(show_literal, value)) + ")"
     if isinstance(value, Raw):
@@ -168,7 +171,7 @@ def show_literal(value: Literal) -> str:
 
 
 def _show_empty(dims: tuple[int, ...]) -> str:
-    """``{{}, {}}`` of [2,0,3]: braces down to the dimension that is zero, as XLA has them."""
+    """Return ``{{}, {}}`` for [2,0,3]: braces down to the first zero dimension, as XLA prints."""
     outer = dims[: dims.index(0)]
     if prod(outer) > MAX_BRACES:
         return "{}"

@@ -1,8 +1,8 @@
 """HLO text -> HloModule: the grammar that XLA prints, in all its styles.
 
-Operands may carry ``%`` and their shape, and may be instructions written in place. Layouts,
-metadata and file tables are kept. A computation must stand before its callers, an instruction
-before its users, as XLA prints them.
+Operands may have ``%`` and their shape, and may be instructions written in place. Layouts, metadata
+and source tables are kept. A computation must precede its callers and an instruction its users, as
+in XLA's text.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _RANGE = range(1 << 31)
 
 
 def parse(text: str, source: str = "<text>") -> HloModule:
-    """Read a module. ``ParseError`` says where it cannot be read (``source:line:column``)."""
+    """Parse a module. ``ParseError`` gives the position as ``source:line:column``."""
     if not isinstance(text, str):
         raise ParseError("this is not HLO text", f"it is of type {type(text).__name__}", source)
     return _Parser(Cursor(text, source)).module()
 
 
 class _Parser:
-    """One run over one text. ``computations`` are those read so far, by name."""
+    """A recursive-descent parser of one text. ``computations`` are those parsed so far, by name."""
 
     def __init__(self, cursor: Cursor) -> None:
         self.cursor = cursor
@@ -49,11 +49,12 @@ class _Parser:
         self.depth = 0
 
     def module(self) -> HloModule:
+        """Parse ``HloModule name [, attribute=value ..] [tables] computations``."""
         cursor = self.cursor
         if not cursor.word("HloModule"):
             cursor.fail(
                 "this is not HLO text",
-                _what_else(cursor.text),
+                _guess_format(cursor.text),
                 "HLO text starts with `HloModule name`",
             )
         if (found := cursor.match(_MODULE_NAME)) is None:
@@ -81,7 +82,7 @@ class _Parser:
         return HloModule(found.group(), everything, entry or last, MappingProxyType(attrs), shown)
 
     def computation(self) -> Computation:
-        """``name [(params) -> shape] { instructions } [, execution_thread=".."]``"""
+        """Parse ``name [(params) -> shape] { instructions } [, execution_thread=".."]``."""
         cursor, start = self.cursor, self.cursor.pos
         name = cursor.name("a computation")
         if name in self.computations:
@@ -94,6 +95,7 @@ class _Parser:
         return self.body(name)
 
     def body(self, name: str) -> Computation:
+        """Parse ``{ instructions }`` as the computation ``name``."""
         cursor, start = self.cursor, self.cursor.pos
         cursor.expect("{", f"to open computation `{name}`")
         self.depth += 1
@@ -128,6 +130,7 @@ class _Parser:
     def parameters(
         self, name: str, instructions: tuple[Instruction, ...], start: int
     ) -> tuple[Instruction, ...]:
+        """Return the parameters in order; ``ParseError`` if their numbers are not 0 to n - 1."""
         found = [i for i in instructions if i.opcode == "parameter"]
         found.sort(key=lambda i: int(i.attrs["number"]))
         numbers = [i.attrs["number"] for i in found]
@@ -137,7 +140,7 @@ class _Parser:
         return tuple(found)
 
     def instruction(self, scope: dict[str, Instruction]) -> Instruction:
-        """``name = [shape] opcode(operands) [, attribute=value ..]``, added to ``scope``."""
+        """Parse ``name = [shape] opcode(operands) [, attribute=value ..]`` into ``scope``."""
         cursor, start = self.cursor, self.cursor.pos
         name = cursor.name("an instruction")
         cursor.expect("=", f"after `{name}`")
@@ -145,6 +148,7 @@ class _Parser:
             cursor.fail(f"instruction `{name}` is defined twice", at=start)
         shape = parse_shape(cursor, self.shapes) if starts_shape(cursor) else None
         opcode, operands, attrs = self.operation(scope, shape)
+        whole = definition(opcode.removesuffix("-start"))
         metadata: Metadata | None = None
         while cursor.take(","):
             at = cursor.pos
@@ -153,7 +157,7 @@ class _Parser:
                 cursor.fail(f"attribute `{key}` is given twice", at=at)
             if key == "metadata":
                 metadata = self.metadata_value()
-            elif key in _OF_ONE and not definition(opcode.removesuffix("-start")).takes(key):
+            elif key in _OF_ONE and not whole.has_attribute(key):
                 attrs[key] = Raw(cursor.raw_value())
             else:
                 attrs[key] = parse_attribute(cursor, key, self.called)
@@ -171,9 +175,9 @@ class _Parser:
         metadata: Metadata | None,
         start: int,
     ) -> Instruction:
-        """The instruction, its shape inferred where the text has none."""
-        if left_out := definition(opcode).left_out:
-            attrs.setdefault(left_out, ())
+        """Return the instruction, its shape inferred if the text has none."""
+        if omitted := definition(opcode).omitted_if_empty:
+            attrs.setdefault(omitted, ())
         if shape is None:
             try:
                 shape = infer(opcode, tuple(o.shape for o in operands), attrs)
@@ -191,7 +195,7 @@ class _Parser:
     def operation(
         self, scope: dict[str, Instruction], shape: AnyShape | None, nested: int = 0
     ) -> tuple[str, tuple[Instruction, ...], dict[str, Any]]:
-        """``opcode(operands)``; parameters and constants take a value there."""
+        """Parse ``opcode(operands)``; parameters and constants have a value there."""
         cursor, start = self.cursor, self.cursor.pos
         opcode = cursor.name("an opcode")
         if not is_known(opcode):
@@ -220,7 +224,7 @@ class _Parser:
         return opcode, tuple(operands), {}
 
     def operand(self, scope: dict[str, Instruction], nested: int) -> Instruction:
-        """``name``, ``shape name`` or, in place, ``[shape] opcode(operands)``."""
+        """Parse ``name``, ``shape name`` or, written in place, ``[shape] opcode(operands)``."""
         cursor, start = self.cursor, self.cursor.pos
         shape = parse_shape(cursor, self.shapes) if starts_shape(cursor) else None
         at = cursor.pos
@@ -245,7 +249,7 @@ class _Parser:
         return result
 
     def called(self, cursor: Cursor) -> Computation:
-        """The name of a computation defined above, or one written in place."""
+        """Parse the name of a computation defined above, or one written in place."""
         if cursor.at("{"):
             n = len(self.computations)
             while f"nested.{n}" in self.computations:
@@ -256,11 +260,12 @@ class _Parser:
         if (known := self.computations.get(name)) is None:
             close = get_close_matches(name, self.computations, 1)
             hint = f"did you mean `{close[0]}`?" if close else ""
-            why = "it must stand before its callers"
+            why = "it must be defined before its callers"
             cursor.fail(f"computation `{name}` is not defined", why, hint, at=start)
         return known
 
     def metadata_value(self) -> Metadata:
+        """Parse ``{op_name=".." ..}``; equal texts give the same object."""
         if not self.cursor.at("{"):
             self.cursor.fail("metadata is not like `{op_name=..}`", f"found {self.cursor.found()}")
         raw = self.cursor.balanced("metadata")
@@ -279,11 +284,11 @@ class _Parser:
 
 _EMPTY: MappingProxyType[str, Any] = MappingProxyType({})
 _OF_ONE = ("padding", "slice")
-"""Attributes with a syntax of their own, which in other operations is kept as text."""
+"""Attributes with a syntax of their own in one operation; kept as text in others."""
 
 
-def _what_else(text: str) -> str:
-    """A guess at what a text that is no HLO may be."""
+def _guess_format(text: str) -> str:
+    """Return a guess at the format of a text that is not HLO, as a sentence for an error."""
     head = text[:4000]
     if not text.strip():
         return "the text is empty"

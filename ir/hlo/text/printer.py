@@ -1,6 +1,6 @@
-"""HloModule -> HLO text that reads back as the same module.
+"""HloModule -> HLO text that parses back to the same module.
 
-The style is XLA's short one: names without ``%``, shapes with layouts, metadata kept.
+The style is XLA's short one: names without ``%``, shapes with layouts, with metadata.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _INSIDE = frozenset({("number", "parameter"), ("literal", "constant")})
 
 
 def show(module: HloModule) -> str:
-    """The text of a module; ``parse`` reads it back, and showing that gives the same text."""
+    """Return the text of a module; parsing it and showing the result gives the same text."""
     head = [f"HloModule {module.name}"]
     head += [show_attribute(name, value) for name, value in module.attrs.items()]
     parts = [", ".join(head)]
@@ -28,7 +28,7 @@ def show(module: HloModule) -> str:
 
 
 def show_computation(computation: Computation) -> str:
-    """``name { instructions }``"""
+    """Return ``name { instructions }``."""
     rows = [f"{computation.name} {{"]
     for i in computation.instructions:
         rows.append(("  ROOT " if i is computation.root else "  ") + show_instruction(i))
@@ -36,7 +36,7 @@ def show_computation(computation: Computation) -> str:
 
 
 def show_instruction(instruction: Instruction) -> str:
-    """``name = shape opcode(operands), attribute=value, ..``"""
+    """Return ``name = shape opcode(operands), attribute=value, ..``."""
     parts = [f"{instruction.name} = {show_operation(instruction)}"]
     if instruction.metadata is not None:
         parts.append(show_metadata(instruction.metadata))
@@ -49,10 +49,10 @@ def show_operation(
     computations: Mapping[Computation, str] | None = None,
     without: frozenset[str] = frozenset(),
 ) -> str:
-    """``shape opcode(operands), attributes``: no name, no metadata.
+    """Return ``shape opcode(operands), attributes``, without name and metadata.
 
-    ``names`` and ``computations`` rename what is referred to; attributes in ``without`` are
-    left out.
+    ``names`` and ``computations`` give other names to operands and callees; attributes in
+    ``without`` are omitted.
     """
     attrs = instruction.attrs
     match instruction.opcode:
@@ -73,7 +73,7 @@ def show_operation(
 
 
 def show_metadata(metadata: Metadata) -> str:
-    """``metadata={op_type=".." op_name=".." ..}``, as it was read where it was."""
+    """Return ``metadata={op_type=".." op_name=".." ..}``, or the text that was parsed."""
     if metadata.raw:
         return f"metadata={metadata.raw}"
     fields = [

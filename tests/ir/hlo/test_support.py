@@ -194,7 +194,10 @@ def test_more_devices_are_refused_and_named(body: str, header: str) -> None:
 
 @pytest.mark.parametrize(
     ("shape", "why"),
-    [("f32[2,2]{1,0:T(2,128)}", "tiles"), ("f32[2,<=2]{1,0}", "sizes that only the run knows")],
+    [
+        ("f32[2,2]{1,0:T(2,128)}", "tiles"),
+        ("f32[2,<=2]{1,0}", "known only at run time"),
+    ],
 )
 def test_bytes_that_lie_nobody_knows_where_are_refused(shape: str, why: str) -> None:
     assert why in str(refused(module(f"ROOT b = {shape} bitcast(x)")))

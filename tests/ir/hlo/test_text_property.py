@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nestwright.ir.dtypes import ALL, BY_NAME, DType, is_numpys, to_numpy
+from nestwright.ir.dtypes import ALL, BY_NAME, DType, is_numpy_dtype, to_numpy
 from nestwright.ir.errors import NestwrightError
 from nestwright.ir.hlo import parse, show
 from nestwright.ir.hlo.analysis.verify import verify
@@ -89,7 +89,7 @@ def test_show_then_parse(module: HloModule) -> None:
 
 
 def _readable(a: np.ndarray) -> np.ndarray:
-    return a if is_numpys(a.dtype) else a.astype(np.float64)
+    return a if is_numpy_dtype(a.dtype) else a.astype(np.float64)
 
 
 TEXT = """HloModule m, entry_computation_layout={(f32[4,6]{1,0})->f32[4]{0}}

@@ -12,7 +12,7 @@ from math import prod
 
 from ....dtypes import s32
 from ....errors import UnsupportedError
-from ...live_sizes import Run, marks, reshape_runs
+from ...live_sizes import ReshapeGroup, marks, reshape_groups
 from ...nodes import Instruction, Shape
 from ...patterns import build
 from ...rewrite import make
@@ -24,7 +24,7 @@ MOST = (1 << 31) - 1  # elements whose numbers are s32
 
 def reshape(i: Instruction, operands: list[Padded]) -> Padded:
     (x,) = operands
-    runs = reshape_runs(i, x.sizes)
+    runs = reshape_groups(i, x.sizes)
     value = zeroed(x, (d for r in runs if r.live is None for d in r.old))
     sizes: dict[int, Scalar] = {}
     for r in runs:
@@ -46,7 +46,7 @@ def reshape(i: Instruction, operands: list[Padded]) -> Padded:
     return Padded(build.reshape(flat, i.array.dims), settled(i.array.dims, sizes))
 
 
-def _in_place(r: Run, x: Padded) -> bool:
+def _in_place(r: ReshapeGroup, x: Padded) -> bool:
     """Whether live elements keep their padded places: sizes vary in the first dimension only."""
     if any(d in x.sizes for d in r.old[1:]):
         return False

@@ -15,7 +15,7 @@ def single_replica(module: HloModule) -> HloModule:
 
 
 def _alone(i: Instruction) -> Instruction | None:
-    if not definition(i.opcode).one_device:
+    if not definition(i.opcode).collective:
         return None
     if i.opcode in ("replica-id", "partition-id"):
         return build.scalar(0, i.array.dtype)
