@@ -15,6 +15,7 @@ from ..codegen.driver.kernel import Kernel, compile_func
 from ..codegen.driver.schedules import Schedules
 from ..codegen.driver.stages import stage_text as _stage_text
 from ..codegen.driver.store import folder
+from ..codegen.plan.notes import SCHEDULED
 from ..codegen.runtime.executable import Executable
 from ..codegen.targets.timings import timed
 from ..ir.errors import ArgumentError, NestwrightWarning
@@ -110,7 +111,7 @@ def build(
         exe = build_module(module(), machine, schedules, constants, spent, excess_precision)
     else:
         exe = build_or_load(content, module, machine, schedules, constants, spent, excess_precision)
-    if log is not None and exe.bundle.notes.get("scheduled") == "0":
+    if log is not None and exe.bundle.notes.get(SCHEDULED) == "0":
         text = _foreign(exe.name, machine, read(log))
         warnings.warn(text, NestwrightWarning, stacklevel=2)
     return exe

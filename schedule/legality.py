@@ -21,6 +21,7 @@ from ..ir.loop.nodes import (
     Store,
     Var,
 )
+from ..ir.loop.notes import OPAQUE
 from ..ir.loop.visit import walk_expr
 from .bindings import Sum, determined, limits_of, parse
 from .cursor import (
@@ -34,7 +35,6 @@ from .cursor import (
 )
 from .errors import Reason
 from .footprint import covers
-from .hints import OPAQUE
 
 MAX_UNROLL = 1024
 MAX_DEPTH = 64
@@ -42,7 +42,7 @@ MAX_DEPTH = 64
 
 def is_opaque(block: Block) -> bool:
     """Whether the block may only be annotated."""
-    return OPAQUE in block.notes
+    return OPAQUE.of(block) is not None
 
 
 def reduces(block: Block) -> bool:

@@ -24,6 +24,7 @@ from ..ir.loop.nodes import (
     Seq,
     Stmt,
 )
+from ..ir.loop.notes import ASYNC, PIPELINE
 from ..ir.loop.visit import children, walk
 from .cursor import (
     Path,
@@ -39,7 +40,6 @@ from .cursor import (
 from .errors import Reason, require
 from .footprint import axis_values, hull, region_span
 from .guards import inner_limits
-from .hints import ASYNC, PIPELINE
 from .launches import (
     BLOCK,
     ThreadLaunch,
@@ -70,7 +70,7 @@ def require_limits(func: Func, gpu: Gpu) -> None:
 def _reasons(func: Func, gpu: Gpu) -> Iterator[Reason]:
     yield from _across_launches(func)
     for path in nest(func).loops.values():
-        if PIPELINE in loop_of(path).notes and not _runs_ahead(func, path):
+        if PIPELINE.of(loop_of(path)) and not _runs_ahead(func, path):
             yield Reason(
                 f"nothing in the pipelined loop `{loop_of(path).var.name}` can run ahead",
                 (path[-1],),
@@ -301,12 +301,12 @@ def buffer_bytes(buffer: Buffer, users: Sequence[Path]) -> int:
 def _stages(loops: Sequence[For]) -> int:
     """Places of a buffer in the innermost loop that is pipelined: no more than iterations, and two
     unless copies are asynchronous."""
-    loop = next((x for x in reversed(loops) if PIPELINE in x.notes), None)
+    loop = next((x for x in reversed(loops) if PIPELINE.of(x)), None)
     if loop is None:
         return 1
-    ahead = any(isinstance(s, Block) and ASYNC in s.notes for s in walk(loop))
-    most, asked = extent_of(loop) or 1, loop.notes[PIPELINE]
-    return min(most, asked if ahead and isinstance(asked, int) else 2)
+    ahead = any(isinstance(s, Block) and ASYNC.of(s) for s in walk(loop))
+    most, asked = extent_of(loop) or 1, PIPELINE.of(loop) or 1
+    return min(most, asked if ahead else 2)
 
 
 def shared_bytes(launch: ThreadLaunch, top: Stmt) -> int:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from ..ir.loop.build import const
 from ..ir.loop.nodes import (
+    NO_NOTES,
     AxisKind,
     Block,
     BlockAxis,
@@ -17,6 +17,7 @@ from ..ir.loop.nodes import (
     For,
     Let,
     Load,
+    Notes,
     Op,
     Range,
     Region,
@@ -26,12 +27,6 @@ from ..ir.loop.nodes import (
 )
 from ..ir.loop.visit import exprs, seq, walk
 from .sharing import bind, postorder
-
-Notes = Mapping[str, int | str]
-NO_NOTES: Notes = MappingProxyType({})
-OPAQUE: Notes = MappingProxyType(
-    {"opaque": 1}
-)  # order or place of the writes depends on data: leave it serial
 
 # What a declared region may be computed with; anything else widens to the whole dimension.
 _REGION_OPS = frozenset({"add", "subtract", "multiply", "floordiv", "floormod", "minimum",

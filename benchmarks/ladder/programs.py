@@ -177,6 +177,7 @@ def save(program: Program, spec: str, folder: Path) -> Path:
 def load(program: Program, spec: str, folder: Path) -> Any | None:
     """The built program of a folder; None where there is none of this text for this target."""
     from nestwright.codegen.driver.artifact import load as load_artifact
+    from nestwright.codegen.plan.notes import HLO
     from nestwright.ir.hlo.text import parse, show
     from nestwright.ir.target import Target
 
@@ -185,5 +186,5 @@ def load(program: Program, spec: str, folder: Path) -> Any | None:
         return None
     exe = load_artifact(place)
     same = exe.bundle.target.key == Target.parse(f"{spec} {program.options}".strip()).key
-    text = exe.bundle.notes.get("hlo", "")
+    text = exe.bundle.notes.get(HLO, "")
     return exe if same and text == show(parse(program.hlo)) else None

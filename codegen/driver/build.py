@@ -24,13 +24,14 @@ from ...ir.hlo.text.printer import show
 from ...ir.target import Target
 from ...schedule.language.trace import Trace
 from ...te.from_hlo import lower_group
-from ..plan.bundle import EXCESS_PRECISION, Bundle
+from ..plan.bundle import Bundle
 from ..plan.code import KernelCode
 from ..plan.compiled import Compiled
 from ..plan.constants import Constants
 from ..plan.counters import count
 from ..plan.groups import Groups, compiled, fuse_module, symbol
 from ..plan.nodes import Plan, accesses, walk
+from ..plan.notes import DRAWS, EXCESS_PRECISION, HLO, SCHEDULED
 from ..plan.seal import seal
 from ..plan.sequence import make_plan
 from ..runtime.executable import Executable
@@ -194,21 +195,21 @@ def _executable(
 
 def _scheduled(groups: Groups, schedules: Mapping[str, Trace]) -> dict[str, str]:
     """How many groups a log has a schedule for, used or not."""
-    return {"scheduled": str(sum(name in schedules for name in groups.distinct))}
+    return {SCHEDULED: str(sum(name in schedules for name in groups.distinct))}
 
 
 def _hlo(module: HloModule) -> dict[str, str]:
     if literal_size(module) > LITERALS_KEPT:
         return {}
     text = show(module)
-    return {"hlo": text} if len(text) <= HLO_KEPT else {}
+    return {HLO: text} if len(text) <= HLO_KEPT else {}
 
 
 def _draws(module: HloModule) -> dict[str, str]:
     """How to draw arguments, for an executable that does not hold its HLO."""
     if not drawable(module.entry):
         return {}
-    return {"draws": json.dumps([[d.scale, d.positive] for d in draws(module.entry)])}
+    return {DRAWS: json.dumps([[d.scale, d.positive] for d in draws(module.entry)])}
 
 
 def _plan(

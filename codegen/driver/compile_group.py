@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import replace
 
 from ...ir.errors import NestwrightError
 from ...ir.hlo.nodes import Computation
 from ...ir.hlo.text import parse
 from ...ir.loop.nodes import Func
+from ...ir.loop.notes import IN_PLACE, WORKSPACE_BYTES
 from ...ir.target import Target
 from ...schedule.language.schedule import Schedule
 from ...schedule.language.trace import Trace
@@ -56,7 +56,7 @@ def pack_code(pack: Pack) -> PackCode:
 
 def workspace_bytes(flat: Func) -> int:
     """The workspace that a flat function's kernel takes."""
-    return int(flat.notes.get("workspace_bytes", 0))
+    return WORKSPACE_BYTES.of(flat) or 0
 
 
 def buffer_sizes(func: Func, flat: Func) -> tuple[int, ...]:
@@ -75,7 +75,7 @@ def loops(computation: Computation, symbol: str, trace: Trace | None) -> tuple[F
     func = lower_group(computation, symbol)
     in_place = in_place_inputs(computation)
     if in_place:
-        return replace(func, notes={**func.notes, "in_place": 1}), Sharing(in_place)
+        return IN_PLACE.put(func, 1), Sharing(in_place)
     return (func, Sharing()) if trace is not None else without_copies(func)
 
 

@@ -15,6 +15,7 @@ from ...ir.arrays import as_array
 from ...ir.dtypes import from_numpy, to_numpy
 from ...ir.errors import ArgumentError, TargetError
 from ...ir.loop.nodes import Buffer, Func
+from ...ir.loop.notes import WORKSPACE_BYTES
 from ...ir.target import Target
 from ..plan.code import PackCode
 from ..plan.compiled import Packer
@@ -61,8 +62,7 @@ def compile_object(func: Func, target: Target) -> Compiled:
 def compile_flat(flat: Func, target: Target) -> Compiled:
     """Compile a function that is lowered already."""
     text = backend(target).emit(flat, target)
-    size = flat.notes.get("workspace_bytes", 0)
-    assert isinstance(size, int)
+    size = WORKSPACE_BYTES.of(flat) or 0
     code = cpu.compile(text, target.host)
     own = backend(target).runtime(target)[SHARED:]
     params, threads = (flat.params, flat.outputs), target.threads

@@ -1,8 +1,8 @@
 """One kernel as an LLVM module: ``void name(ptr, ..., [ptr workspace])``.
 
 Parameters are the function's buffers in order. A function that needs memory for intermediate
-buffers outside of parallel loops (``func.notes["workspace_bytes"]``) takes a pointer to it last.
-Buffers do not overlap, unless ``func.notes["in_place"]`` says that an output may be an input.
+buffers outside of parallel loops (``WORKSPACE_BYTES``) takes a pointer to it last.
+Buffers do not overlap, unless ``IN_PLACE`` says that an output may be an input.
 For a GPU there is one kernel per launch (see ``emit.launches``), all with these parameters.
 """
 
@@ -14,6 +14,7 @@ from types import MappingProxyType
 from ...ir.dtypes import index
 from ...ir.errors import UnsupportedError
 from ...ir.loop.nodes import Func
+from ...ir.loop.notes import IN_PLACE
 from ...ir.target import Target
 from ..lower.passes.workspace import workspace_bytes
 from .expr import Emitter
@@ -32,7 +33,7 @@ def function_module(func: Func, target: Target, polls: Mapping[int, int] = NO_PO
     ``UnsupportedError`` for element types and operations that there is no code for.
     """
     em = _emitter(func, target, polls)
-    apart = "" if func.notes.get("in_place") else "noalias "
+    apart = "" if IN_PLACE.of(func) else "noalias "
     params = [f"ptr {apart}%p{n}" for n in range(len(func.params))]
     em.buffers = {b: Value(f"%p{n}", index) for n, b in enumerate(func.params)}
     if workspace_bytes(func.body):

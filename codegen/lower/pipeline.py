@@ -7,11 +7,11 @@ which is why the rows stand in this order, and which invariants it establishes (
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from types import MappingProxyType
 
 from ...ir.loop.nodes import Func
+from ...ir.loop.notes import WORKSPACE_BYTES
 from ...ir.loop.simplify import simplify_stmt
 from ...ir.passes import Instrument, Pass, Pipeline
 from ...ir.target import Target
@@ -176,15 +176,12 @@ class Lowering:
 
         For a GPU it is a sequence of launches: chains of thread loops, each once and in the order
         of ``nodes.THREADS``, around what every thread does.
-        ``notes["workspace_bytes"]`` is the memory that its caller must give it (``emit.module``).
+        ``WORKSPACE_BYTES`` is the memory that its caller must give it (``emit.module``).
         """
         checks = (self.established(),) if asked() else ()
         func = self.pipeline(target).run(func, (*instruments, *checks))
         size = workspace_bytes(func.body)
-        notes = {k: v for k, v in func.notes.items() if k != "workspace_bytes"}
-        if size:
-            notes["workspace_bytes"] = size
-        return replace(func, notes=MappingProxyType(notes))
+        return WORKSPACE_BYTES.put(func, size) if size else WORKSPACE_BYTES.drop(func)
 
 
 def _run(row: LoweringPass, target: Target, func: Func) -> Func:

@@ -27,12 +27,11 @@ from ...ir.target import Target
 from .code import Code, Codec, code_bytes, parts
 from .constants import aligned_zeros
 from .nodes import Plan, check_buffers, from_json, kernels
+from .notes import EXCESS_PRECISION
 from .seal import plan_bytes, seal
 
 FORMAT = 4
 _KIND = "nestwright executable"
-EXCESS_PRECISION = "excess_precision"
-"""The note that says whether narrow floats stay f32 inside of groups: "1" or "0"."""
 _DATE = (1980, 1, 1, 0, 0, 0)
 
 
@@ -41,7 +40,8 @@ class Bundle:
     """A built model: plain data. ``kernels`` is code by symbol, ``buffers`` the bytes of each
     argument of a kernel.
 
-    ``costs`` are the numbers of ``cost_analysis``; ``notes`` say where it came from.
+    ``costs`` are the numbers of ``cost_analysis``; ``notes`` say where it came from,
+    under the keys of ``notes.py``.
     """
 
     name: str

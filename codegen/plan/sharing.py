@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ...ir.hlo.nodes import Computation, Instruction, Shape
 from ...ir.loop.nodes import Block, Buffer, Func, Seq, Stmt
+from ...ir.loop.notes import COPY, UPDATES
 from ...ir.loop.visit import seq, walk
 from ...te.from_hlo.scalars import is_elementwise
 from .code import Sharing
@@ -37,19 +38,18 @@ def in_place_inputs(computation: Computation) -> tuple[int, ...]:
 def without_copies(func: Func) -> tuple[Func, Sharing]:
     """``out = p; out[i] = u``  ->  ``out[i] = u``, for outputs noted as updates of an input."""
     inputs = len(func.params) - func.outputs
-    updates = tuple(
-        (o, i) for o in range(func.outputs) if isinstance(i := func.notes.get(f"alias{o}"), int)
-    )
+    updates = UPDATES.of(func) or ()
     if not updates or not isinstance(func.body, Seq):
         return func, Sharing()
     started = {func.params[inputs + o] for o, _ in updates}
     kept = [s for s in func.body.stmts if not _is_copy(s, started)]
     if len(kept) != len(func.body.stmts) - len(updates):
         return func, Sharing()
-    notes = {k: v for k, v in func.notes.items() if not k.startswith("alias")}
-    return replace(func, body=seq(*kept), notes=notes), Sharing(updates=updates)
+    return UPDATES.drop(replace(func, body=seq(*kept))), Sharing(updates=updates)
 
 
 def _is_copy(s: Stmt, targets: Collection[Buffer]) -> bool:
     inside = [b for b in walk(s) if isinstance(b, Block)]
-    return len(inside) == 1 and "copy" in inside[0].notes and inside[0].writes[0].buffer in targets
+    if len(inside) != 1 or not COPY.of(inside[0]):
+        return False
+    return inside[0].writes[0].buffer in targets

@@ -18,6 +18,7 @@ from ...ir.errors import ArgumentError, ArtifactError, OutOfMemoryError
 from ..plan.bundle import Bundle, write
 from ..plan.loaded import Loaded, ThunkTime
 from ..plan.nodes import Plan, show
+from ..plan.notes import DRAWS, HLO
 from ..targets.registry import load, loads_at_once
 from .arguments import rebuild, refuse_keyword
 
@@ -94,7 +95,7 @@ class Executable:
         if self._module is None and self._read_module is not None:
             self._module = self._read_module()
         if self._module is None:
-            text = self.bundle.notes.get("hlo", "")
+            text = self.bundle.notes.get(HLO, "")
             if not text:
                 raise ArtifactError(
                     f"{self.name} holds no HLO", "weights were frozen into it when it was built"
@@ -115,7 +116,7 @@ class Executable:
         from ...ir.hlo.analysis.inputs import Draw, draw_all
 
         try:
-            recipes = json.loads(self.bundle.notes.get("draws", ""))
+            recipes = json.loads(self.bundle.notes.get(DRAWS, ""))
             pairs = zip(self.plan.params, recipes, strict=True)
             found = [Draw(p.dims, p.dtype, float(r[0]), bool(r[1])) for p, r in pairs]
         except (ValueError, TypeError, LookupError):
@@ -166,7 +167,7 @@ class Executable:
             return show(self.plan)
         if self._stages is not None:
             return self._stages(stage)
-        text = self.bundle.notes.get("hlo", "")
+        text = self.bundle.notes.get(HLO, "")
         if stage == "hlo" and text:
             return text
         raise ArtifactError(

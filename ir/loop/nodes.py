@@ -176,7 +176,9 @@ class AxisKind(Enum):
     REDUCE = "reduce"
 
 
-_NO_NOTES: Mapping[str, int | str] = MappingProxyType({})
+NoteValue: TypeAlias = int | str | tuple[int, ...] | tuple[str, ...] | tuple[tuple[int, int], ...]
+Notes: TypeAlias = Mapping[str, NoteValue]
+NO_NOTES: Notes = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,14 +217,14 @@ class Seq:
 
 @dataclass(frozen=True, slots=True)
 class For:
-    """``for var in kind(extent): body``. ``notes`` are hints that lowering reads."""
+    """``for var in kind(extent): body``. ``notes`` (``notes.py``) are read by lowering."""
 
     var: Var
     extent: Expr
     body: Stmt
     kind: Kind = Kind.SERIAL
     thread: str = ""
-    notes: Mapping[str, int | str] = field(default_factory=lambda: _NO_NOTES, hash=False)
+    notes: Notes = field(default_factory=lambda: NO_NOTES, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +248,7 @@ class Block:
     body: Stmt
     init: Stmt | None = None
     predicate: Expr | None = None
-    notes: Mapping[str, int | str] = field(default_factory=lambda: _NO_NOTES, hash=False)
+    notes: Notes = field(default_factory=lambda: NO_NOTES, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,4 +306,4 @@ class Func:
     body: Stmt
     allocs: tuple[Buffer, ...] = ()
     symbols: tuple[Var, ...] = ()
-    notes: Mapping[str, int | str] = field(default_factory=lambda: _NO_NOTES)
+    notes: Notes = field(default_factory=lambda: NO_NOTES)

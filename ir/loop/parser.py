@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 from ..dtypes import BY_NAME
 from ..errors import ParseError
@@ -28,12 +29,14 @@ from .nodes import (
     Intrinsic,
     Kind,
     Let,
+    NoteValue,
     Region,
     Scope,
     Stmt,
     Store,
     Var,
 )
+from .notes import of_function
 from .visit import seq
 
 MAX_TEXT = 16 << 20
@@ -98,7 +101,7 @@ class _FunctionReader(ExpressionReader):
         allocs, body = self.allocs(f.body)
         with self.names(f, *new, *((b.name, b) for b in allocs)):
             inner = self.suite(body)
-        return Func(str(name), params, outputs, inner, allocs, symbols, notes)
+        return Func(str(name), params, outputs, inner, allocs, symbols, of_function(notes))
 
     def param(self, a: ast.arg) -> Buffer | Var:
         match a.annotation:
@@ -127,10 +130,10 @@ class _FunctionReader(ExpressionReader):
                 align = [self.triple(k.value) for k in keywords if k.arg == "align"]
                 notes = self.notes([k for k in keywords if k.arg != "align"])
                 scope, swizzle = notes.pop("scope", Scope.GLOBAL.value), notes.pop("swizzle", 0)
-                known = scope in [x.value for x in Scope] and isinstance(swizzle, int)
-                if known and not notes and len(align) <= 1:
+                known = scope in [x.value for x in Scope] and not notes and len(align) <= 1
+                if known and isinstance(swizzle, int):
                     buffer = self.buffer(name, kind, Scope(scope))
-                    return replace(buffer, align=align[0] if align else None, swizzle=int(swizzle))
+                    return replace(buffer, align=align[0] if align else None, swizzle=swizzle)
         scopes = ", ".join(x.value for x in Scope)
         self.fail(call, "not an allocation", hint=f'alloc(f32[64], scope="...") of {scopes}')
 
@@ -146,8 +149,8 @@ class _FunctionReader(ExpressionReader):
             self.fail(kind, "a negative extent")
         return Buffer(name, shape, self.dtype(kind.value), scope)
 
-    def notes(self, keywords: Sequence[ast.keyword]) -> dict[str, int | str]:
-        result: dict[str, int | str] = {}
+    def notes(self, keywords: Sequence[ast.keyword]) -> dict[str, NoteValue]:
+        result: dict[str, NoteValue] = {}
         for k in keywords:
             match k:
                 case ast.keyword(arg=str(name), value=value):
@@ -161,10 +164,13 @@ class _FunctionReader(ExpressionReader):
                     self.fail(k, "notes are written key=value")
         return result
 
-    def note(self, node: ast.expr) -> int | str:
+    def note(self, node: ast.expr) -> NoteValue:
         match node:
             case ast.Constant(value=str(text)):
                 return text
+            case ast.Tuple(elts=items):
+                with self.names(node):
+                    return cast("NoteValue", tuple(map(self.note, items)))
             case _:
                 return self.integer(node)
 

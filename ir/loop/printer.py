@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import keyword
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import TypeAlias, assert_never
 
 from ..dtypes import BY_NAME, index
@@ -30,6 +30,8 @@ from .nodes import (
     Kind,
     Let,
     Load,
+    Notes,
+    NoteValue,
     Op,
     Range,
     Region,
@@ -142,7 +144,7 @@ class _LoopPrinter:
     def func(self, f: Func) -> None:
         name = re.sub(r"[^0-9A-Za-z_]", "_", f.name) or "_"
         name = f"_{name}" if name[0].isdigit() or keyword.iskeyword(name) else name
-        known: dict[str, int | str] = {"outputs": f.outputs}
+        known: dict[str, NoteValue] = {"outputs": f.outputs}
         if name != f.name:
             known["name"] = f.name
         params = [f"{self.name(b)}: {buffer_type(b)}" for b in f.params]
@@ -332,17 +334,25 @@ def _alloc(b: Buffer) -> str:
     return f"alloc({buffer_type(b)}{scope}{align}{swizzle})"
 
 
-def arguments(values: Mapping[str, int | str]) -> list[str]:
+def arguments(values: Notes) -> list[str]:
     """Keyword arguments."""
     return [f"{k}={quoted(v)}" for k, v in values.items()]
 
 
-def quoted(value: int | str) -> str:
-    """An int, or a string in double quotes."""
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else str(int(value))
+def quoted(value: NoteValue) -> str:
+    """Return the text of an int, of a string in double quotes, or of a tuple of such."""
+    match value:
+        case str():
+            return json.dumps(value, ensure_ascii=False)
+        case int():
+            return str(int(value))
+        case (one,):
+            return f"({quoted(one)},)"
+        case _:
+            return f"({', '.join(map(quoted, value))})"
 
 
-def keywords(notes: Mapping[str, int | str], taken: Collection[str] = ()) -> list[str]:
+def keywords(notes: Notes, taken: Collection[str] = ()) -> list[str]:
     """Notes as keyword arguments; those whose key is not a free identifier in one ``**{...}``."""
     plain = {
         k: v

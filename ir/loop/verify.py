@@ -3,8 +3,8 @@
 Checked: names are introduced once and used where they are known; ranks, bounds that can be proven
 wrong, element types; that a block's declared regions cover what its body touches; block names;
 constant extents of vector and unrolled loops; that an init has a reduction to begin; thread
-indices; intrinsics against their table. A block may touch a tile of a warp element by element,
-until an intrinsic takes its place; other code may not.
+indices; notes against their declarations, intrinsics against their table. A block may touch a tile
+of a warp element by element, until an intrinsic takes its place; other code may not.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ from .nodes import (
     Store,
     Var,
 )
+from .notes import FROZEN, UPDATES
+from .notes import misfit as misfit_note
 from .printer import show
 from .regions import Spans, accesses, loop_ranges
 
@@ -67,6 +69,8 @@ def verify(func: Func) -> None:
             checker.fail(f"parameter {b.name} is in scope {b.scope.value}", "not in memory")
     for v in func.symbols:
         checker.introduce(v)
+    checker.notes(func)
+    checker.numbers(func)
     checker.stmt(func.body)
 
 
@@ -107,6 +111,19 @@ class _Checker:
         self.known.add(v)
         if values is not None:
             self.ranges[v] = values
+
+    def notes(self, node: Func | For | Block) -> None:
+        for key, value in node.notes.items():
+            if why := misfit_note(node, key, value):
+                self.fail(why[0], hint=why[1])
+
+    def numbers(self, func: Func) -> None:
+        """The parameters that the function's notes name by number are there."""
+        inputs = len(func.params) - func.outputs
+        updates = UPDATES.of(func) or ()
+        named = (*(FROZEN.of(func) or ()), *(i for _, i in updates))
+        if any(n >= inputs for n in named) or any(o >= func.outputs for o, _ in updates):
+            self.fail("a note names a parameter that is not there", f"inputs: {inputs}")
 
     # Statements
 
@@ -194,6 +211,7 @@ class _Checker:
 
     def loop(self, s: For) -> None:
         self.path.append(f"loop {s.var.name}")
+        self.notes(s)
         self.typed(s.extent, index, "the extent")
         if s.var.dtype != index:
             self.fail(f"the loop variable is {s.var.dtype}", f"indices are {index}")
@@ -223,6 +241,7 @@ class _Checker:
         if s.name in self.blocks:
             self.fail("another block has this name")
         self.blocks.add(s.name)
+        self.notes(s)
         for a in s.axes:
             self.typed(a.value, index, f"the value of axis {a.var.name}")
             if a.extent < 0:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeAlias
 
-from ...ir.loop.nodes import Block, For, Func, Kind, Stmt
+from ...ir.loop.nodes import Block, For, Func, Kind, Notes, Stmt
+from ...ir.loop.notes import BY_KEY
 from ..concurrent import may_run_parallel, may_vectorize, nesting
 from ..cursor import BlockRef, Change, LoopRef, edit, find_block, find_loop, loop_of
 from ..declare import primitive
 from ..errors import Reason, ScheduleError, require
-from ..hints import OPAQUE, no_pipeline, sensible
+from ..hints import no_pipeline, sensible
 from ..legality import MAX_UNROLL, constant_extent, plain_loops
 
 MAX_NOTE = 1000
-Notes: TypeAlias = Mapping[str, int | str]
 
 
 @primitive
@@ -95,25 +94,26 @@ def _with_kind(kind: Kind) -> Change:
 def annotate(func: Func, ref: BlockRef | LoopRef, key: str, value: int | str) -> Func:
     """Put a note on a block or a loop; one of the same key is replaced.
 
-    ``hints`` lists those that lowering for a GPU reads. Other keys mean nothing and may stand
-    anywhere.
+    Lowering for a GPU reads ``pipeline``, ``async`` and ``min_blocks``. Keys of your own mean
+    nothing and may be put on any block or loop.
 
     Refused:
-        - a key that is empty or ``opaque``, and a value of more than 1000 characters
+        - a key that is empty, and a key or value of more than 1000 characters
         - ``pipeline``, ``async`` and ``min_blocks`` where they make no sense, or with values out of
-          their range, and keys that look like one of those misspelt
+          their range, keys that look like a declared one misspelt, and keys that say what a block
+          or function is, such as ``opaque``
 
     Example:
         sch = chain()
         sch.annotate("C", "reason", "the last one")
     """
     asked = f"annotate {_named(ref)} with {key!r}"
-    if not key or len(key) > MAX_NOTE or key == OPAQUE:
+    if not key or len(key) > MAX_NOTE:
         raise ScheduleError(
             asked,
-            "the key is empty, too long, or `opaque`",
+            "the key is empty or too long",
             nest=func,
-            hint=f"a key is 1 to {MAX_NOTE} characters; what a block is stays as it is",
+            hint=f"a key is 1 to {MAX_NOTE} characters",
         )
     if len(str(value)) > MAX_NOTE:
         raise ScheduleError(
@@ -123,7 +123,9 @@ def annotate(func: Func, ref: BlockRef | LoopRef, key: str, value: int | str) ->
             hint=f"a value is at most {MAX_NOTE} characters long",
         )
     path = find_loop(func, ref, asked) if isinstance(ref, LoopRef) else find_block(func, ref, asked)
-    require(func, asked, sensible(path, key, value))
+    node = path[-1]
+    assert isinstance(node, For | Block)
+    require(func, asked, sensible(node, key, value))
     return _with_notes(func, asked, ref, lambda notes: {**notes, key: value})
 
 
@@ -132,7 +134,7 @@ def unannotate(func: Func, ref: BlockRef | LoopRef, key: str) -> Func:
     """Take a note away.
 
     Refused:
-        - a note that is not there, and ``opaque``, which says what the block is
+        - a note that is not there, and one that says what the block is, such as ``opaque``
 
     Example:
         sch = chain()
@@ -142,7 +144,7 @@ def unannotate(func: Func, ref: BlockRef | LoopRef, key: str) -> Func:
     asked = f"remove the note {key!r} from {_named(ref)}"
 
     def without(notes: Notes) -> Notes:
-        if key not in notes or key == OPAQUE:
+        if key not in notes or (key in BY_KEY and not BY_KEY[key].scheduled):
             have = ", ".join(sorted(notes)) or "none"
             reason = Reason(
                 f"there is no note {key!r} that could be removed; notes: {have}",

@@ -23,6 +23,7 @@ from ...ir.loop.nodes import (
     Store,
     Var,
 )
+from ...ir.loop.notes import FROZEN
 from ...ir.loop.visit import exprs, free_vars, walk, walk_expr
 from ..legality import is_opaque
 
@@ -163,8 +164,7 @@ def describe(block: Block) -> BlockInfo:
 
 def frozen_inputs(func: Func) -> frozenset[Buffer]:
     """The inputs that are constants of the module, as the function's notes say."""
-    numbers = str(func.notes.get("frozen", ""))
-    return frozenset(func.params[int(n)] for n in numbers.split(",") if n)
+    return frozenset(func.params[n] for n in FROZEN.of(func) or ())
 
 
 def blocks_of(func: Func) -> tuple[BlockInfo, ...]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from ...ir.elementwise import TABLE
 from ...ir.hlo.nodes import Computation, Instruction, Shape, TupleShape
 from ...ir.loop.nodes import Block, Buffer, Expr, Func
+from ...ir.loop.notes import COPY, FROZEN, UPDATES
 from ...ir.loop.visit import seq, walk
 from . import indexed, injective
 from .contractions import convolution, dot
@@ -63,7 +63,7 @@ def lower_group(computation: Computation, name: str) -> Func:
     the root's tuple), as buffers of the HLO shapes (``storage`` says how complex arrays lie in
     theirs). Names of blocks follow from the structure alone, so a schedule's trace fits every
     group of the same structure. An output that may take the place of an input (an update in place)
-    is noted as ``alias<output> = <parameter>``.
+    is noted in ``UPDATES``.
     ``UnsupportedError`` names what cannot be lowered.
     """
     _check(computation)
@@ -88,9 +88,10 @@ def lower_group(computation: Computation, name: str) -> Func:
 
 
 def _note_frozen(func: Func, computation: Computation) -> Func:
-    """Note which inputs are constants of the module: ``frozen`` lists their numbers."""
-    frozen = [str(n) for n, p in enumerate(computation.parameters) if p.attrs.get("frozen")]
-    return replace(func, notes={**func.notes, "frozen": ",".join(frozen)}) if frozen else func
+    """Note which inputs are constants of the module: ``FROZEN`` lists their numbers."""
+    frozen = (n for n, p in enumerate(computation.parameters) if p.attrs.get("frozen"))
+    numbers = tuple(frozen)
+    return FROZEN.put(func, numbers) if numbers else func
 
 
 def _check(computation: Computation) -> None:
@@ -124,11 +125,11 @@ def _note_aliases(func: Func) -> Func:
     every = [s for s in walk(func.body) if isinstance(s, Block)]
     inputs = func.params[: len(func.params) - func.outputs]
     outputs = func.params[len(inputs) :]
-    notes: dict[str, int | str] = {}
+    updates: list[tuple[int, int]] = []
     for block in every:
-        if "copy" in block.notes and block.writes[0].buffer in outputs:
+        if COPY.of(block) and block.writes[0].buffer in outputs:
             source = block.reads[0].buffer
             readers = [b for b in every if any(r.buffer is source for r in b.reads)]
             if readers == [block]:
-                notes[f"alias{outputs.index(block.writes[0].buffer)}"] = inputs.index(source)
-    return replace(func, notes=notes) if notes else func
+                updates.append((outputs.index(block.writes[0].buffer), inputs.index(source)))
+    return UPDATES.put(func, tuple(updates)) if updates else func

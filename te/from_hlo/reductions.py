@@ -9,9 +9,10 @@ from ...ir.elementwise import identity
 from ...ir.hlo.nodes import Computation, Instruction, Shape, TupleShape, WindowDim
 from ...ir.loop.build import add, both, cast, compare, const, mul, op, select, sub
 from ...ir.loop.nodes import AxisKind, Buffer, Expr, For, Load
+from ...ir.loop.notes import OPAQUE
 from ...ir.loop.visit import seq
 from .. import blocks
-from ..blocks import OPAQUE, Axis, variables
+from ..blocks import Axis, variables
 from .emitter import accumulator
 from .padding import padded
 from .plan import is_padded
@@ -197,6 +198,6 @@ def _scan(d: Draft, x: Instruction, r: _Reducer, dim: int, backward: bool) -> No
         first = blocks.stores(out, place(0), r.combine(r.first(d), r.terms(d, place(0))))
         next_ = blocks.stores(out, here, r.combine(kept(before), r.terms(d, here)))
         body = seq(first, For(step.var, const(step.extent), next_))
-    d.body.append(blocks.nest(name, axes, body, notes=OPAQUE))
+    d.body.append(blocks.nest(name, axes, body, notes=OPAQUE.alone(1)))
     for n, b in enumerate(out):
         d.done((x, n), b)

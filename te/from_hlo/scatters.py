@@ -10,9 +10,10 @@ from ...ir.dtypes import pred
 from ...ir.hlo.nodes import Computation, Instruction, Shape, TupleShape, WindowDim
 from ...ir.loop.build import TRUE, add, both, cast, compare, const, mul, op, select
 from ...ir.loop.nodes import Buffer, Expr, If, Load, Op, Stmt, Store, Var
+from ...ir.loop.notes import OPAQUE
 from ...ir.loop.visit import seq
 from .. import blocks
-from ..blocks import OPAQUE, Axis, lets, variables
+from ..blocks import Axis, lets, variables
 from .emitter import always, as_index
 from .indexed import component
 from .scalars import apply, simple_combiner
@@ -50,7 +51,7 @@ def scatter(d: Draft, x: Instruction) -> None:
     values = combined(x.attrs["to_apply"], [Load(b, t.place) for b in out], new)
     body: Stmt = blocks.stores(out, t.place, values)
     body = lets(t.starts, body if t.valid == TRUE else If(t.valid, body))
-    d.body.append(blocks.nest(name, t.axes, body, notes=OPAQUE))
+    d.body.append(blocks.nest(name, t.axes, body, notes=OPAQUE.alone(1)))
     for n, b in enumerate(out):
         d.done((x, n), b)
 
@@ -138,7 +139,7 @@ def select_and_scatter(d: Draft, x: Instruction) -> None:
     if wide:
         body = If(compare("ge", names[wide[0]], 0), body)
     body = lets([(names[n], Load(found[n], here)) for n in wide], body)
-    d.body.append(blocks.nest(name, axes, body, notes=OPAQUE))
+    d.body.append(blocks.nest(name, axes, body, notes=OPAQUE.alone(1)))
     d.done((x, 0), out)
 
 

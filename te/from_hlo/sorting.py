@@ -15,9 +15,10 @@ from ...ir.dtypes import index as index_type
 from ...ir.hlo.nodes import Instruction, Shape, TupleShape
 from ...ir.loop.build import add, cast, compare, const, floormod, minimum, op, select, sub
 from ...ir.loop.nodes import Buffer, Expr, For, If, Load, Op, Stmt, Store, Var
+from ...ir.loop.notes import OPAQUE
 from ...ir.loop.visit import seq
 from .. import blocks
-from ..blocks import OPAQUE, lets, variables
+from ..blocks import lets, variables
 from .scalars import apply, refuse, total_order
 from .stages import Draft
 
@@ -123,7 +124,7 @@ def _merge_sort(
         For(level.var, const(levels), For(step.var, const(n), merge)),
         For(write.var, const(count), seq(*written)),
     )
-    d.body.append(blocks.nest(name, axes, body, notes=OPAQUE))
+    d.body.append(blocks.nest(name, axes, body, notes=OPAQUE.alone(1)))
 
 
 def _merge_step(

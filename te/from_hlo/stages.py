@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 from ...ir.dtypes import DType
 from ...ir.hlo.nodes import Instruction
 from ...ir.loop.build import add, cast, const
-from ...ir.loop.nodes import Buffer, Expr, Load, Stmt
+from ...ir.loop.nodes import NO_NOTES, Buffer, Expr, Load, Stmt
+from ...ir.loop.notes import COPY
 from ...ir.loop.printer import CALLS
 from .. import blocks
 from ..blocks import variables
 from .emitter import Emitter, Leaf, leaf
 from .indexed import clamped_starts
 from .storage import stored_as
-
-COPY: blocks.Notes = MappingProxyType(
-    {"copy": 1}
-)  # moves an input to the output that may take its place
 
 
 @dataclass(slots=True)
@@ -114,7 +110,7 @@ def copy_of(d: Draft, operand: Instruction, out: Buffer) -> None:
     axes = d.emitter.spatial(out.shape)
     index = variables(axes)
     body = blocks.store(out, index, cast(d.emitter.element(operand, index), out.dtype))
-    notes = COPY if leaf(operand)[0].opcode == "parameter" else blocks.NO_NOTES
+    notes = COPY.alone(1) if leaf(operand)[0].opcode == "parameter" else NO_NOTES
     d.body.append(blocks.nest(d.fresh(f"{out.name}_copy"), axes, body, notes=notes))
 
 

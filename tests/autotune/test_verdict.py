@@ -22,6 +22,7 @@ from nestwright.autotune.tasks.extract import extract
 from nestwright.autotune.tune import Tuner, TuningPlan
 from nestwright.codegen.driver.build import PreparedModule
 from nestwright.codegen.plan.bundle import read as read_bundle
+from nestwright.codegen.plan.notes import SCHEDULED
 from nestwright.codegen.runtime.executable import Executable
 from nestwright.codegen.targets.registry import codec
 from nestwright.ir.hlo.text import parse
@@ -169,7 +170,7 @@ def test_a_log_without_a_verdict_gets_one_without_a_trial(tmp_path: Path) -> Non
     tune(log, Bench(serial=1.4))
     old = [line for line in log.read_text().splitlines() if '"k":"verdict"' not in line]
     log.write_text("\n".join(old) + "\n")
-    assert build(parse(MODEL), TARGET, log=log, cache=False).bundle.notes["scheduled"] == "2"
+    assert build(parse(MODEL), TARGET, log=log, cache=False).bundle.notes[SCHEDULED] == "2"
     result = tune(log, Bench(serial=1.4))
     assert result.measured == 0 and len(read(log).verdicts) == 1
 

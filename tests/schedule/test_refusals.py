@@ -326,7 +326,7 @@ def test_every_golden_refusal_ends_with_a_hint(file: Path) -> None:
     assert file.read_text().splitlines()[-1].startswith("  hint: ")
 
 
-@pytest.mark.parametrize("key", ["pipelin", "minblocks", "asynch"])
+@pytest.mark.parametrize("key", ["pipelin", "minblocks", "asynch", "opaq"])
 def test_a_misspelt_note_is_not_silent(key: str) -> None:
     sch = Schedule(parse(MATMUL))
     with pytest.raises(ScheduleError, match="did you mean `"):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -24,6 +23,7 @@ from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.loop.interp import run
 from nestwright.ir.loop.nodes import AxisKind, Block, For, Func, Kind, Scope
+from nestwright.ir.loop.notes import FROZEN
 from nestwright.ir.loop.printer import show
 from nestwright.ir.loop.verify import verify
 from nestwright.ir.loop.visit import equal, walk
@@ -214,7 +214,7 @@ CASES = {
     "unit sizes": f"f32[1,1] p0 | f32[1,40] p1 | f32[1,40] dot(p0, p1), {DOT}",
 }
 
-FROZEN = ("matmul", "batched dot", "dot bias gelu", "conv bias relu", "conv 1x1", "depthwise")
+KNOWN = ("matmul", "batched dot", "dot bias gelu", "conv bias relu", "conv 1x1", "depthwise")
 """Cases that are also tried with a second parameter that is known when the model is built."""
 
 
@@ -234,7 +234,7 @@ def groups(case: str) -> tuple[Func, ...]:
     name, _, frozen = case.partition(", ")
     module = optimize(parse(module_text(CASES[name])))
     funcs = [lower_group(g.computation, g.name) for g in fuse(module.entry).groups]
-    return tuple(replace(f, notes={**f.notes, "frozen": "1"}) if frozen else f for f in funcs)
+    return tuple(FROZEN.put(f, (1,)) if frozen else f for f in funcs)
 
 
 @cache
@@ -270,7 +270,7 @@ def draws(sketch: Sketch, rng: random.Random, count: int) -> Iterator[Choices]:
             return
 
 
-@pytest.fixture(params=[*CASES, *(f"{name}, frozen" for name in FROZEN)])
+@pytest.fixture(params=[*CASES, *(f"{name}, frozen" for name in KNOWN)])
 def case(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """A case's name; small groups count as worth a thread, so that nothing has to be large."""
     for module in (alone, rows, tiling, total):

@@ -20,6 +20,7 @@ from nestwright.ir.hlo.passes.prepare.freeze_parameters import freeze
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.loop.interp import run
 from nestwright.ir.loop.nodes import Func
+from nestwright.ir.loop.notes import FROZEN
 from nestwright.ir.loop.verify import verify
 from nestwright.ir.loop.visit import equal
 from nestwright.ir.target import Target
@@ -119,7 +120,7 @@ def check(case: str, monkeypatch: pytest.MonkeyPatch, **fixed: int) -> None:
             assert equal(Trace.from_json(sch.trace.to_json()).replay(func).func, sch.func)
             _, packs = split_packs(sch.func)
             if choices["pack"] == AHEAD:
-                assert func.params[packs[0].index].name == f"p{func.notes['frozen']}"
+                assert func.params[packs[0].index].name == f"p{(FROZEN.of(func) or (-1,))[0]}"
             if target is HOST:
                 np.testing.assert_array_equal(compile_func(sch.func, HOST)(*args), expected[0])
 

@@ -10,6 +10,7 @@ import pytest
 from nestwright.ir.errors import UnsupportedError
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.loop.nodes import AxisKind, Block, Func
+from nestwright.ir.loop.notes import COPY, UPDATES
 from nestwright.ir.loop.printer import show
 from nestwright.ir.loop.verify import verify
 from nestwright.ir.loop.visit import walk
@@ -244,8 +245,8 @@ def test_update_in_place_is_noted() -> None:
         i = s32[] parameter(2)
         ROOT r = f32[5] dynamic-update-slice(x, u, i)
     """)
-    assert func.notes == {"alias0": 0}
-    assert [b.notes.get("copy") for b in blocks(func).values()] == [1, None]
+    assert UPDATES.of(func) == ((0, 0),)
+    assert [COPY.of(b) for b in blocks(func).values()] == [1, None]
 
 
 def test_update_that_reads_its_operand_again_is_not_in_place() -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 from ....ir.dtypes import s32
 from ....ir.loop.affine import Interval, bounds, linear
@@ -36,12 +35,12 @@ from ....ir.loop.nodes import (
     Store,
     Var,
 )
+from ....ir.loop.notes import ASYNC, ASYNC_BUFFERS
 from ....ir.loop.simplify import simplify
 from ....ir.loop.visit import free_vars, map_stmt, seq, substitute_expr, walk
 from ....ir.target import Target
 from ..passes.layout import offset
 
-NOTE = "async"
 COMMIT = Intrinsic("commit_async")
 _SIZES = (4, 8, 16)
 _LEAST = 80  # the architecture from which on there are such copies
@@ -52,26 +51,22 @@ def mark_async_copies(func: Func) -> Func:
     found = {
         r.buffer.name: None
         for s in walk(func.body)
-        if isinstance(s, Block) and s.notes.get(NOTE)
+        if isinstance(s, Block) and ASYNC.of(s)
         for r in s.writes
     }
     if not found:
         return func
-    return replace(func, notes=MappingProxyType({**func.notes, NOTE: ",".join(found)}))
+    return ASYNC_BUFFERS.put(func, tuple(found))
 
 
 def noted(func: Func, target: Target) -> frozenset[str]:
     """The names of the buffers that are to be filled by asynchronous copies."""
-    text = func.notes.get(NOTE, "")
-    if target.gpu.sm < _LEAST or not isinstance(text, str):
-        return frozenset()
-    return frozenset(text.split(",")) - {""}
+    return frozenset(ASYNC_BUFFERS.of(func) or () if target.gpu.sm >= _LEAST else ())
 
 
 def strip_annotations(func: Func) -> Func:
     """The function without what this pass has noted."""
-    notes = {k: v for k, v in func.notes.items() if k != NOTE}
-    return replace(func, notes=MappingProxyType(notes)) if len(notes) < len(func.notes) else func
+    return ASYNC_BUFFERS.drop(func)
 
 
 def is_async(s: Stmt) -> bool:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 
 from ....ir.errors import UnsupportedError
 from ....ir.loop.build import as_int, both, compare, lt
@@ -36,6 +35,7 @@ from ....ir.loop.nodes import (
     Store,
     Var,
 )
+from ....ir.loop.notes import UNPLACED
 from ....ir.loop.visit import (
     children,
     exprs,
@@ -50,7 +50,6 @@ from ....ir.loop.visit import (
 from ..passes.rebuild import with_body
 
 BLOCKS = tuple(t for t in THREADS if t.startswith("blockIdx"))
-UNPLACED = "unplaced"  # the note of buffers in shared memory that no schedule has put there
 _SHORT = {t: f"{t[0]}{t[-1]}" for t in THREADS}
 
 
@@ -58,10 +57,7 @@ def bind_threads(func: Func) -> Func:
     """The function as a sequence of launches, with the buffers that outlive one around them."""
     unplaced: list[str] = []
     result = with_body(func, _FunctionBinder(func.name, unplaced).top(func.body))
-    if not unplaced:
-        return result
-    notes = {**func.notes, UNPLACED: ",".join(unplaced)}
-    return replace(result, notes=MappingProxyType(notes))
+    return UNPLACED.put(result, tuple(unplaced)) if unplaced else result
 
 
 def thread_loops(s: Stmt) -> Iterator[For]:

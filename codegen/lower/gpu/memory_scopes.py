@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from types import MappingProxyType
 
 from ....ir.dtypes import index
 from ....ir.errors import UnsupportedError
@@ -33,6 +32,7 @@ from ....ir.loop.nodes import (
     Store,
     Var,
 )
+from ....ir.loop.notes import UNPLACED
 from ....ir.loop.visit import (
     children,
     exprs,
@@ -45,7 +45,6 @@ from ....ir.loop.visit import (
 from ....ir.target import Target
 from ..passes.layout import elements
 from ..passes.rebuild import with_body
-from .bind import UNPLACED
 from .footprints import BlockThreads, Conflict, ElementAccess
 from .limits import reduction_bytes
 from .places import at_place
@@ -89,13 +88,12 @@ def _with_own(s: For) -> Stmt:
 
 def assign_memory_scopes(func: Func, target: Target) -> Func:
     """The function with each of its launches' own buffers where it can live."""
-    names = str(func.notes.get(UNPLACED, "")).split(",")
-    notes = {k: v for k, v in func.notes.items() if k != UNPLACED}
-    func = replace(func, notes=MappingProxyType(notes))
+    unplaced = frozenset(UNPLACED.of(func) or ())
+    func = UNPLACED.drop(func)
 
     def stmt(s: Stmt) -> Stmt:
         if isinstance(s, For) and s.kind is Kind.THREAD:
-            return _LaunchScopes.of(s, func.name, frozenset(names), target).result(s)
+            return _LaunchScopes.of(s, func.name, unplaced, target).result(s)
         return map_stmt(s, stmt, lambda e: e)
 
     return with_body(func, stmt(func.body))

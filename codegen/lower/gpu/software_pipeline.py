@@ -34,6 +34,7 @@ from ....ir.loop.nodes import (
     Store,
     Var,
 )
+from ....ir.loop.notes import PIPELINE
 from ....ir.loop.printer import show
 from ....ir.loop.visit import exprs, map_stmt, seq, substitute, walk, walk_expr
 from ....ir.target import Target
@@ -44,7 +45,6 @@ from .barriers import BARRIER
 from .bind import written
 from .places import at_place
 
-NOTE = "pipeline"
 STAGED_BYTES = 128  # of a thread's registers that the next copies may take on their way
 
 
@@ -56,7 +56,7 @@ def pipeline_loops(func: Func, target: Target) -> Func:
         if isinstance(s, For):
             ranges = {**ranges, s.var: (0, max(bounds(s.extent, ranges)[1] - 1, 0))}
         s = map_stmt(s, lambda c: stmt(c, ranges), lambda e: e)
-        if isinstance(s, For) and NOTE in s.notes:
+        if isinstance(s, For) and PIPELINE.of(s):
             return _Pipeline.of(s, func.name, copies, ranges).result()
         return s
 
@@ -78,9 +78,9 @@ class _Pipeline:
     @staticmethod
     def of(loop: For, name: str, copies: Copies, ranges: Mapping[Var, Interval]) -> _Pipeline:
         allocs, stmts = _straight(loop.body)
-        stages, count = loop.notes[NOTE], as_int(loop.extent)
+        stages, count = PIPELINE.of(loop) or 1, as_int(loop.extent)
         ahead = _ahead(allocs, stmts)
-        if not ahead or count is None or not isinstance(stages, int) or stages < 2:
+        if not ahead or count is None or stages < 2:
             raise UnsupportedError(
                 f"loop {loop.var.name} cannot be pipelined",
                 "its extent is not constant" if count is None else "nothing in it can run ahead",
@@ -98,14 +98,11 @@ class _Pipeline:
 
     def result(self) -> Stmt:
         if self.stages < 2:
-            return replace(self.loop, notes=self.notes())
+            return PIPELINE.drop(self.loop)
         body = self.by_async() if any(map(is_async, self.ahead)) else self.by_registers()
         for b in reversed([*self.staged.values()]):
             body = Alloc(b, body)
         return body
-
-    def notes(self) -> Mapping[str, int | str]:
-        return {k: v for k, v in self.loop.notes.items() if k != NOTE}
 
     def by_async(self) -> Stmt:
         var, n = self.loop.var, self.stages
@@ -149,7 +146,7 @@ class _Pipeline:
         body: Stmt = seq(*stmts)
         for b in reversed((*held, *self.kept)):
             body = Alloc(b, body)
-        return replace(self.loop, body=body, notes=self.notes())
+        return replace(PIPELINE.drop(self.loop), body=body)
 
     def use(self) -> Stmt:
         place = floormod(self.loop.var, self.stages)

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from ....ir.dtypes import index
 from ....ir.loop.nodes import Const, Expr, For, Func, If, Kind, Let, Op, Stmt, Var
+from ....ir.loop.notes import PIPELINE
 from ....ir.loop.visit import exprs, free_vars, map_expr, map_stmt, walk, walk_expr
 from .rebuild import with_body
 
@@ -23,7 +24,7 @@ def name_quotients(func: Func) -> Func:
 
 def _named(s: Stmt) -> Stmt:
     s = map_stmt(s, _named, lambda e: e)
-    if not isinstance(s, For) or s.thread.startswith("threadIdx") or "pipeline" in s.notes:
+    if not isinstance(s, For) or s.thread.startswith("threadIdx") or PIPELINE.of(s):
         return s
     atoms = _atoms(s)
     if not atoms:

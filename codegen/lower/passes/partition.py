@@ -17,6 +17,7 @@ from ....ir.dtypes import index
 from ....ir.loop.affine import Interval, Linear, bounds, bounds_of, linear, mentions
 from ....ir.loop.build import add, as_int, both, compare
 from ....ir.loop.nodes import Alloc, Const, Expr, For, Func, If, Kind, Let, Op, Stmt, Var
+from ....ir.loop.notes import PIPELINE
 from ....ir.loop.simplify import EMPTY, simplify_stmt
 from ....ir.loop.visit import exprs, map_stmt, seq, substitute, walk, walk_expr
 from ....ir.target import Target
@@ -58,7 +59,7 @@ class _Partition:
         count = as_int(s.extent)
         high = bounds(s.extent, ranges)[1]
         inside = {**ranges, s.var: (0, max(high - 1, 0))}
-        if count is None or count < 2 or s.kind is Kind.THREAD or "pipeline" in s.notes:
+        if count is None or count < 2 or s.kind is Kind.THREAD or PIPELINE.of(s):
             return self.inner(s, inside)
         start, stop = certain(s.body, s.var, (0, count), inside)
         if (start, stop) == (0, count) or start >= stop:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ....ir.dtypes import index, s32
 from ....ir.loop.nodes import AllReduce, Buffer, For, Func, Intrinsic, Kind, Scope, Stmt
+from ....ir.loop.notes import IN_PLACE, MIN_BLOCKS
 from ...emit.expr import Emitter
 from ...emit.launches import DeviceEmitter, LaunchNest
 from ...emit.llvm.core import Function, Value
@@ -47,7 +48,7 @@ class Nvptx(DeviceEmitter):
 
     def _promises(self, nest: LaunchNest, buffer: Buffer) -> str:
         """What is known of a parameter's memory in this launch."""
-        if self.func.notes.get("in_place") or buffer in nest.exchanged:
+        if IN_PLACE.of(self.func) or buffer in nest.exchanged:
             return ""
         return "noalias " if buffer in nest.stored else "noalias readonly "
 
@@ -60,7 +61,7 @@ class Nvptx(DeviceEmitter):
     def close_launch(self, nest: LaunchNest) -> None:
         number = len(self.attributes)
         asked = {"nvvm.reqntid": ",".join(map(str, nest.block))}
-        if blocks := _notes(nest.body).get("min_blocks"):
+        if blocks := _min_blocks(nest.body):
             asked["nvvm.minctasm"] = str(blocks)
         words = " ".join(f'"{key}"="{value}"' for key, value in asked.items())
         self.attributes.append(f"attributes #{number} = {{ nounwind {words} }}")
@@ -104,7 +105,7 @@ class Nvptx(DeviceEmitter):
         """Nothing: the hardware sees to it."""
 
 
-def _annotation(nest: LaunchNest, blocks: int | str | None) -> str:
+def _annotation(nest: LaunchNest, blocks: int) -> str:
     """A launch's bounds as LLVM before 21 reads them."""
     bounds = {f"reqntid{axis}": n for axis, n in zip("xyz", nest.block, strict=True)}
     words = [f'!"{key}", i32 {value}' for key, value in bounds.items()]
@@ -112,10 +113,10 @@ def _annotation(nest: LaunchNest, blocks: int | str | None) -> str:
     return ", ".join([f"ptr @{nest.symbol}", *words])
 
 
-def _notes(s: Stmt) -> dict[str, int | str]:
-    """The notes of a launch's thread loops."""
-    found: dict[str, int | str] = {}
+def _min_blocks(s: Stmt) -> int:
+    """Return what a launch's thread loops note of ``MIN_BLOCKS``; 0 where they do not."""
+    found = 0
     while isinstance(s, For) and s.kind is Kind.THREAD:
-        found |= s.notes
+        found = MIN_BLOCKS.of(s) or found
         s = s.body
     return found

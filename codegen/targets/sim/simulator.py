@@ -28,6 +28,7 @@ from ....ir.loop.nodes import (
     Scope,
     Stmt,
 )
+from ....ir.loop.notes import IN_PLACE
 from ....ir.loop.visit import children, walk
 from ...emit.expr import Emitter
 from ...emit.launches import DeviceEmitter, LaunchNest, shared_bytes
@@ -152,7 +153,7 @@ class Simulator(DeviceEmitter):
     def _may_be_output(self, buffer: Buffer) -> bool:
         """Whether an input may lie where an output is made."""
         outputs = self.func.params[-self.func.outputs :]
-        return bool(self.func.notes.get("in_place")) and any(
+        return bool(IN_PLACE.of(self.func)) and any(
             _size(buffer) == _size(out) and out in self.nest.stored for out in outputs
         )
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from ....ir.dtypes import DType, f32
 from ....ir.loop.intrinsics import TABLE, WARP
 from ....ir.loop.nodes import CHUNK
+from ....ir.loop.notes import PIPELINE
 from ....ir.target import Target
 from ...cursor import LoopRef
-from ...hints import PIPELINE
 from ...language.schedule import Schedule
 from ...space.lookup import below
 from ...space.space import Choices
@@ -96,7 +96,7 @@ def apply_mma(k: Matmul, core: Core, sch: Schedule, c: Choices, target: Target) 
         early = ahead and can_copy_ahead(target)
         copy_tile(sch, block, step, side.x, side.layout, threads, early)
     if ahead:
-        sch.annotate(step, PIPELINE, int(c["stages"]))
+        sch.annotate(step, PIPELINE.key, int(c["stages"]))
     if parts.total is None:
         finish_tile(k, sch, parts.last, at, threads)
     for block, x, side in zip((parts.left, parts.right), (k.left, k.right), sides, strict=True):

@@ -7,9 +7,9 @@ multiplies all of them with each other.
 
 from __future__ import annotations
 
+from ....ir.loop.notes import PIPELINE
 from ....ir.target import Target
 from ...cursor import LoopRef
-from ...hints import PIPELINE
 from ...language.schedule import Schedule
 from ...space.lookup import below
 from ...space.space import Choices
@@ -60,7 +60,7 @@ def apply_simt(k: Matmul, sch: Schedule, c: Choices, target: Target) -> None:
         if not x.turned:
             sch.storage_align(block, 0, 1, BANKS, BANK_OFFSET * max(1, 4 // x.dtype.bytes))
     if ahead:
-        sch.annotate(step, PIPELINE, int(c["stages"]))
+        sch.annotate(step, PIPELINE.key, int(c["stages"]))
 
 
 def _thread_tiles(

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
+from ....ir.loop.notes import ASYNC
 from ....ir.target import Target
 from ...cursor import LoopRef
-from ...hints import ASYNC
 from ...language.schedule import Schedule
 from ...space.analyze import describe
 from ...space.lookup import below, own_loops
@@ -132,7 +132,7 @@ def copy_tile(
     width = tile_vector(x, straight)
     share_out(sch, sch.fuse(*loops), threads, width)
     if ahead and x.plain and width * x.dtype.bytes in ASYNC_BYTES and (straight or width == 1):
-        sch.annotate(block, ASYNC, 1)
+        sch.annotate(block, ASYNC.key, 1)
 
 
 def tile_vector(x: MatmulOperand, straight: bool) -> int:

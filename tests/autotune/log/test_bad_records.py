@@ -17,6 +17,7 @@ import nestwright as nw
 from nestwright.autotune.log.journal import LogWriter, check, read, stamped
 from nestwright.autotune.log.records import Best, device_id
 from nestwright.autotune.tasks.extract import extract
+from nestwright.codegen.plan.notes import SCHEDULED
 from nestwright.ir.errors import NestwrightWarning
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.schedule.sketches.generate import default_schedule
@@ -57,7 +58,7 @@ def scheduled(path: Path, complaints: Sequence[str]) -> str:
     assert len(caught) == len(complaints)
     for found, wanted in zip(caught, complaints, strict=True):
         assert found.category is NestwrightWarning and wanted in str(found.message)
-    return exe.bundle.notes["scheduled"]
+    return exe.bundle.notes[SCHEDULED]
 
 
 def test_a_good_record_is_used(tmp_path: Path, best: Best) -> None:

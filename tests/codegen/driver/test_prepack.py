@@ -52,7 +52,7 @@ ROWS_BY_COLUMNS = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
 # ---- cutting --------------------------------------------------------------------------------
 
 BEFORE = """\
-@func(outputs=1, frozen="1")
+@func(outputs=1, frozen=(1,))
 def f(X: f32[4], W: f32[3, 4], C: f32[4, 3]):
     P = alloc(f32[4, 3])
     for i in range(4):
@@ -72,7 +72,7 @@ def f(X: f32[4], W: f32[3, 4], C: f32[4, 3]):
 """
 
 MAIN = """\
-@func(outputs=1, frozen="1")
+@func(outputs=1, frozen=(1,))
 def f(X: f32[4], P: f32[4, 3], C: f32[4, 3]):
     for i in range(4):
         for j in range(3):
@@ -116,8 +116,8 @@ def test_a_copy_of_a_constant_is_cut_out() -> None:
 
 
 NOT_CUT = {
-    "the input is not a constant": BEFORE.replace('frozen="1"', 'frozen="0"'),
-    "nothing is known of the inputs": BEFORE.replace(', frozen="1"', ""),
+    "the input is not a constant": BEFORE.replace("frozen=(1,)", "frozen=(0,)"),
+    "nothing is known of the inputs": BEFORE.replace(", frozen=(1,)", ""),
     "another block reads the constant": BEFORE.replace(
         "reads(X[vi], P[vi, vj])", "reads(X[vi], P[vi, vj], W[vj, vi])"
     ).replace("= X[vi] * P[vi, vj]", "= X[vi] * P[vi, vj] + W[vj, vi]"),

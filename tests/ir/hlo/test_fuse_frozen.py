@@ -13,6 +13,7 @@ from nestwright.ir.hlo.passes.prepare.freeze_parameters import freeze
 from nestwright.ir.hlo.text.canonical import canonical_text, key
 from nestwright.ir.hlo.text.printer import show
 from nestwright.ir.loop import parser, printer
+from nestwright.ir.loop.notes import FROZEN
 from nestwright.ir.loop.visit import equal
 from nestwright.te.from_hlo import lower_group
 
@@ -71,7 +72,7 @@ def test_the_loops_say_which_inputs_are_constants(constants: dict[int, np.ndarra
     group = only_group(constants)
     func = lower_group(group.computation, "f")
     numbers = [n for n, p in enumerate(group.computation.parameters) if p.attrs.get("frozen")]
-    assert func.notes.get("frozen", "") == ",".join(map(str, numbers))
+    assert list(FROZEN.of(func) or ()) == numbers
     again = parser.parse(printer.show(func))
     assert equal(again, func)
     assert again.notes == func.notes

@@ -61,7 +61,7 @@ def matmul(A: f32[64, 32], B: f32[32, 48], C: f32[64, 48]):
 """
 
 FLAT = """\
-@func(outputs=1, name="add.2", key=3, **{"x.y": "z"})
+@func(outputs=1, name="add.2", key=3, pair=((0, 1), (2, 0)), **{"x.y": ("z",)})
 def add_2(A: f32[64], C: f32[()], n: s64):
     with alloc(f32[8]) as U:
         for i in range(n):

@@ -15,6 +15,7 @@ from nestwright.codegen.plan.code import LaunchConfig
 from nestwright.codegen.targets.registry import lower
 from nestwright.ir.errors import UnsupportedError
 from nestwright.ir.loop.nodes import Func
+from nestwright.ir.loop.notes import WORKSPACE_BYTES
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.loop.printer import show
 from nestwright.ir.loop.simplify import simplify_stmt
@@ -61,7 +62,7 @@ def test_nests_become_launches_around_which_their_buffers_live(means_the_same: L
         LaunchConfig("f", (4, 1, 1), (64, 1, 1), 0),
         LaunchConfig("f_1", (8, 1, 1), (128, 1, 1), 0),
     )
-    assert flat.notes["workspace_bytes"] == 63 * 64
+    assert WORKSPACE_BYTES.of(flat) == 63 * 64
     assert show(flat).split("\n")[2:9] == [
         "    with alloc(f32[1000]) as T:",
         '        for bx in thread("blockIdx.x", 4):',
@@ -171,7 +172,7 @@ def f(A: f32[8], B: f32[()], C: f32[8]):
 """
     flat = means_the_same(before)
     assert [x.grid[0] * x.threads for x in launches(flat)] == [1, 8]
-    assert flat.notes["workspace_bytes"] == 64
+    assert WORKSPACE_BYTES.of(flat) == 64
 
 
 def test_shared_memory_covers_all_threads_registers_each_their_own(means_the_same: Lowered) -> None:

@@ -11,6 +11,7 @@ from nestwright.codegen.emit.launches import launches
 from nestwright.codegen.targets.registry import lower
 from nestwright.ir.errors import UnsupportedError
 from nestwright.ir.loop.nodes import Alloc, Func, Scope
+from nestwright.ir.loop.notes import WORKSPACE_BYTES
 from nestwright.ir.loop.parser import parse
 from nestwright.ir.loop.visit import walk
 from nestwright.ir.target import Target
@@ -56,13 +57,13 @@ def test_other_threads_elements_leave_no_gaps(means_the_same: Lowered) -> None:
 def test_what_is_much_is_in_the_threads_own_memory(means_the_same: Lowered) -> None:
     flat = means_the_same(nest("t * 100 + j", "t * 100 + 99 - j", size=1600))
     assert made(flat) == {"T": (Scope.GLOBAL, 100)}
-    assert "workspace_bytes" not in flat.notes
+    assert WORKSPACE_BYTES.of(flat) is None
 
 
 def test_what_is_too_much_for_a_thread_is_in_the_workspace(means_the_same: Lowered) -> None:
     flat = means_the_same(nest("t * 1100 + j", "t * 1100 + 1099 - j", size=2200, threads=2))
     assert made(flat) == {"T": (Scope.GLOBAL, 8 * 1100)}
-    assert flat.notes["workspace_bytes"] == 8 * 4400
+    assert WORKSPACE_BYTES.of(flat) == 8 * 4400
 
 
 def test_what_threads_share_is_in_shared_memory(means_the_same: Lowered) -> None:
@@ -75,7 +76,7 @@ def test_what_is_too_much_for_shared_memory_is_in_the_workspace(target: Target) 
     size = 16 * 4096
     flat = lower(parse(nest("j * 16 + t", f"{size - 1} - j * 16 - t", size=size)), target)
     assert made(flat) == {"T": (Scope.GLOBAL, 4 * size)}
-    assert flat.notes["workspace_bytes"] == 16 * size
+    assert WORKSPACE_BYTES.of(flat) == 16 * size
     assert launches(flat)[0].shared_bytes == 0
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.loop.interp import run
 from nestwright.ir.loop.nodes import Func, Scope
+from nestwright.ir.loop.notes import FROZEN
 from nestwright.ir.target import Target
 from nestwright.schedule.language.schedule import Schedule
 from nestwright.schedule.sketches.gpu.contraction import matmul_sketches
@@ -112,7 +112,7 @@ def test_operands_that_are_slow_to_copy_are_laid_out_first(name: str) -> None:
 
 def test_constants_are_laid_out_ahead_of_time() -> None:
     func = group(BODIES["s8"])
-    func = replace(func, notes={**func.notes, "frozen": "1"})
+    func = FROZEN.put(func, (1,))
     sketch = sketch_of(func, SIMULATED, "gpu_mma@1")
     assert sketch.default["pack"] == 1
     sch = Schedule(func)

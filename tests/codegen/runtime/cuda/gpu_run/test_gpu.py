@@ -18,6 +18,7 @@ from gpu_run import clocks, exchange, ours, parts, peers, prebuilt, tuning, work
 from gpu_run.part import Part, rows_of
 from gpu_run.table import table
 
+from nestwright.codegen.plan.notes import SCHEDULED
 from nestwright.ir.gpus import runs_here
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.text import parse
@@ -63,7 +64,7 @@ def test_a_dry_run_checks_and_times_and_writes(tmp_path: Path) -> None:
     exe, _ = part_of("passes", tmp_path, "--target", CUDA, *log).build(
         workloads.softmax(16, 64).hlo
     )
-    assert exe.bundle.notes["scheduled"] == "1"
+    assert exe.bundle.notes[SCHEDULED] == "1"
     assert (tmp_path / "gpu.txt").read_text() == done.stdout.removesuffix("\n")
     again = subprocess.run(
         [sys.executable, SCRIPT, "--table", tmp_path], capture_output=True, text=True
