@@ -1,7 +1,7 @@
-"""Operands with Python's operators, for writing numerical code down once for every width.
+"""LLVM values with Python's operators, so that numerical code is written once for every width.
 
-Sums and products are rounded one by one, unless ``fma`` is asked for. Python numbers stand for
-literals of the other operand's type; comparisons give conditions.
+Sums and products are rounded one by one unless ``fma`` is asked for. Python numbers become literals
+of the other operand's type; comparisons yield predicates.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from ..emit.llvm.core import Value
 
 @dataclass(frozen=True, slots=True)
 class ArithValue:
-    """A number, one per lane, and the builder that its instructions go to."""
+    """A scalar or vector value and the builder that emits the instructions on it."""
 
     b: IRBuilder
     v: Value
 
     @property
     def dtype(self) -> DType:
+        """The element type."""
         return self.v.dtype
 
     def lift(self, x: ArithValue | float) -> ArithValue:
-        """A literal of this type; an operand as it is."""
+        """Return a number as a literal of this type, and a value unchanged."""
         return x if isinstance(x, ArithValue) else ArithValue(self.b, self.b.like(x, self.v))
 
     def _binary(self, name: str, other: ArithValue | float) -> ArithValue:
@@ -53,12 +54,12 @@ class ArithValue:
     def __rtruediv__(self, other: float) -> ArithValue:
         return self.lift(other) / self
 
-    def over(self, other: ArithValue | float, endless: bool = False) -> ArithValue:
-        """``self / other``, both of middling size, ``other`` not 0: fast on GPUs.
+    def over(self, other: ArithValue | float, maybe_inf: bool = False) -> ArithValue:
+        """Return ``self / other`` for operands of moderate size and ``other`` not 0; fast on GPUs.
 
-        ``endless``: ``other`` may be infinite.
+        ``maybe_inf``: ``other`` may be infinite.
         """
-        return ArithValue(self.b, self.b.ratio(self.v, self.lift(other).v, endless))
+        return ArithValue(self.b, self.b.ratio(self.v, self.lift(other).v, maybe_inf))
 
     def __neg__(self) -> ArithValue:
         return ArithValue(self.b, self.b.unary("fneg", self.v))
@@ -74,11 +75,12 @@ class ArithValue:
         return self._compare("gt", other)
 
     def equals(self, other: ArithValue | float) -> ArithValue:
-        """Whether both are numbers and equal."""
+        """Return the predicate "ordered and equal": false where either operand is NaN."""
         name = "oeq" if self.dtype.is_float else "eq"
         return ArithValue(self.b, self.b.compare(name, self.v, self.lift(other).v))
 
     def is_nan(self) -> ArithValue:
+        """Return the predicate "is NaN"."""
         return ArithValue(self.b, self.b.compare("uno", self.v, self.v))
 
     def __and__(self, other: ArithValue | int) -> ArithValue:
@@ -94,74 +96,78 @@ class ArithValue:
         return ArithValue(self.b, self.b.binary("shl", self.v, self.lift(bits).v))
 
     def __rshift__(self, bits: int) -> ArithValue:
-        """Arithmetic: the sign is kept."""
+        """Return the arithmetic shift to the right, which keeps the sign."""
         return ArithValue(self.b, self.b.binary("ashr", self.v, self.lift(bits).v))
 
     def fma(self, y: ArithValue | float, z: ArithValue | float) -> ArithValue:
-        """``self * y + z``, rounded once where the machine can."""
+        """Return ``self * y + z``, with a single rounding where the machine has an fma."""
         return ArithValue(self.b, self.b.fma(self.v, self.lift(y).v, self.lift(z).v))
 
     def where(self, a: ArithValue, b: ArithValue | float) -> ArithValue:
-        """``a`` where this condition holds, else ``b``."""
+        """Return ``a`` where this predicate holds, else ``b``."""
         return ArithValue(self.b, self.b.select(self.v, a.v, a.lift(b).v))
 
     def _intrinsic(self, name: str, *others: ArithValue) -> ArithValue:
         return ArithValue(self.b, self.b.intrinsic(name, self.v, *(x.v for x in others)))
 
     def abs(self) -> ArithValue:
+        """Return the absolute value."""
         return self._intrinsic("llvm.fabs")
 
     def sqrt(self) -> ArithValue:
+        """Return the square root."""
         return self._intrinsic("llvm.sqrt")
 
     def rint(self) -> ArithValue:
+        """Round to the nearest integer, ties to even."""
         return self._intrinsic("llvm.rint")
 
     def floor(self) -> ArithValue:
+        """Round down to an integer."""
         return self._intrinsic("llvm.floor")
 
     def copysign(self, sign: ArithValue) -> ArithValue:
-        """This size with the sign of another number, zeros included."""
+        """Return this magnitude with the sign of ``sign``, zeros included."""
         return self._intrinsic("llvm.copysign", sign)
 
     def bits(self) -> ArithValue:
-        """The bits of a float, as signed integers."""
+        """Return the bits of a float as signed integers."""
         return ArithValue(self.b, self.b.bits(self.v))
 
     def floats(self) -> ArithValue:
-        """The floats that have these bits."""
+        """Return the floats with these bits."""
         return ArithValue(self.b, self.b.from_bits(self.v))
 
     def double(self) -> ArithValue:
-        """An f32 as f64."""
+        """Extend an f32 to f64."""
         return ArithValue(self.b, self.b.cast("fpext", self.v, f64))
 
     def single(self) -> ArithValue:
-        """An f64 rounded to f32: to odd if that is to be rounded again."""
+        """Round an f64 to f32, to odd if the result will be rounded again."""
         if self.b.rounds_again is not None:
             return ArithValue(self.b, to_odd(self.b, self.v, self.b.rounds_again))
         return ArithValue(self.b, self.b.cast("fptrunc", self.v, f32))
 
     def as_float(self) -> ArithValue:
-        """An integer as a float of the same width."""
+        """Convert an integer to a float of the same width."""
         return ArithValue(
             self.b, self.b.cast("sitofp", self.v, f64 if self.dtype.bits == 64 else f32)
         )
 
     def low_half(self) -> ArithValue:
-        """The low 32 bits of 64."""
+        """Truncate 64 bits to the low 32."""
         return ArithValue(self.b, self.b.cast("trunc", self.v, SIGNED[32]))
 
 
 def horner(x: ArithValue, *coefficients: float) -> ArithValue:
-    """The polynomial in ``x``, its constant term first."""
+    """Evaluate a polynomial in ``x`` by Horner's rule, coefficients from the constant term up."""
     result = x.lift(coefficients[-1])
     for c in reversed(coefficients[:-1]):
         result = result.fma(x, c)
     return result
 
 
-def between(x: ArithValue, low: float, high: float) -> ArithValue:
-    """``x`` limited to low .. high; NaN stays."""
+def clamp(x: ArithValue, low: float, high: float) -> ArithValue:
+    """Clamp ``x`` to low .. high; NaN stays NaN."""
     x = (x < low).where(x.lift(low), x)
     return (x > high).where(x.lift(high), x)

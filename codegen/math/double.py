@@ -1,7 +1,7 @@
-"""Exponentials, logarithms, powers and hyperbolic functions in f64, for machines without libm.
+"""Exponentials, logarithms, powers and hyperbolic functions in f64, for targets without libm.
 
-The polynomials are the series themselves, long enough for the range that the arguments are brought
-to. Errors are at most 2 units in the last place or little more.
+The polynomials are truncated series, long enough for the reduced range of their arguments. Errors
+are at most about 2 ulp.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 
 from . import exp as single
-from .arith_value import ArithValue, between, horner
+from .arith_value import ArithValue, clamp, horner
 from .double_word import DoubleWord, constant, fast_two_sum, two_prod, two_sum
 from .exp import DOUBLE
-from .log import at_the_ends, power, power_at_the_ends
+from .log import log_special_cases, power, power_special_cases
 
 _LN2, _LN2_REST = 0.693147180559945286, 2.31904681384629956e-17
 _THIRDS = 0.66666666666666663, 3.70074341541718792e-17  # 2/3
@@ -23,43 +23,43 @@ _LEAST_NORMAL = 2.0**-1022
 _TINY_SHIFT = 54
 
 
-def _scaled(x: ArithValue, n: ArithValue) -> ArithValue:
+def _scale(x: ArithValue, n: ArithValue) -> ArithValue:
     half = n >> 1
     return x * DOUBLE.power_of_two(half) * DOUBLE.power_of_two(n - half)
 
 
 def exp(x: ArithValue) -> ArithValue:
-    """e**x."""
-    _, n, r = DOUBLE.reduced(between(x, DOUBLE.least, DOUBLE.most))
-    return _scaled(DOUBLE.minus_one(r) + 1.0, n)
+    """Return e**x."""
+    _, n, r = DOUBLE.reduce(clamp(x, DOUBLE.least, DOUBLE.most))
+    return _scale(DOUBLE.minus_one(r) + 1.0, n)
 
 
 def times_exp(
     factor: ArithValue, rest: ArithValue, high: ArithValue, low: ArithValue
 ) -> ArithValue:
-    """``(factor + rest) * e**(high + low)``; ``rest`` and ``low`` are below last places."""
+    """Return ``(factor + rest) * e**(high + low)``; ``rest`` and ``low`` are below last places."""
     value, _, n = DOUBLE.product(factor, rest, high, (high.abs() < 750.0).where(low, 0.0))
-    return _scaled(value, n)
+    return _scale(value, n)
 
 
 def expm1(x: ArithValue) -> ArithValue:
-    """e**x - 1."""
+    """Return e**x - 1."""
     return single.expm1(x, DOUBLE)
 
 
 def logistic(x: ArithValue) -> ArithValue:
-    """1 / (1 + e**-x)."""
+    """Return 1 / (1 + e**-x)."""
     return single.logistic(x, DOUBLE)
 
 
 def tanh(x: ArithValue) -> ArithValue:
-    """Hyperbolic tangent."""
+    """Return the hyperbolic tangent."""
     return single.tanh(x, DOUBLE)
 
 
 def _powers(x: ArithValue) -> tuple[ArithValue, ArithValue, ArithValue]:
-    """Of e**|x| / 2 the larger part and the rest, and half of e**-|x|; all times 2**-64."""
-    _, n, r = DOUBLE.reduced(between(x.abs(), 0.0, 711.0))
+    """Return the high and low parts of e**|x| / 2, and e**-|x| / 2, all scaled by 2**-64."""
+    _, n, r = DOUBLE.reduce(clamp(x.abs(), 0.0, 711.0))
     beyond = r * r * DOUBLE.beyond(r)
     high = r + beyond + 1.0
     low = (r - (high - 1.0)) + beyond
@@ -70,7 +70,7 @@ def _powers(x: ArithValue) -> tuple[ArithValue, ArithValue, ArithValue]:
 
 
 def sinh(x: ArithValue) -> ArithValue:
-    """Hyperbolic sine."""
+    """Return the hyperbolic sine."""
     a, z = x.abs(), x * x
     grown, rest, shrunk = _powers(x)
     far = (grown + (rest - shrunk)) * 2.0**64
@@ -78,13 +78,13 @@ def sinh(x: ArithValue) -> ArithValue:
 
 
 def cosh(x: ArithValue) -> ArithValue:
-    """Hyperbolic cosine."""
+    """Return the hyperbolic cosine."""
     grown, rest, shrunk = _powers(x)
     return (grown + (rest + shrunk)) * 2.0**64
 
 
 def _split(x: ArithValue) -> tuple[ArithValue, ArithValue]:
-    """The exponent, as f64, and the rest between the roots of 1/2 and 2, of ``x > 0``."""
+    """Split ``x > 0`` into its exponent, as f64, and a significand from sqrt(1/2) to sqrt(2)."""
     tiny = x < _LEAST_NORMAL
     bits = tiny.where(x * 2.0**_TINY_SHIFT, x).bits()
     exponent = (bits - _ROOT_HALF_BITS) >> 52
@@ -93,9 +93,9 @@ def _split(x: ArithValue) -> tuple[ArithValue, ArithValue]:
 
 
 def log(x: ArithValue, rest: ArithValue | None = None) -> ArithValue:
-    """Natural logarithm: ``log(1 + f) = f - (h - s (h + R(s)))`` with ``h = f**2 / 2``.
+    """Return the natural logarithm: ``log(1 + f) = f - (h - s (h + R(s)))`` with ``h = f**2 / 2``.
 
-    ``rest``, small, is added to it.
+    A small ``rest`` is added to the result.
     """
     e, m = _split(x)
     f = m - 1.0
@@ -104,11 +104,13 @@ def log(x: ArithValue, rest: ArithValue | None = None) -> ArithValue:
     half = f * f * 0.5
     low = e * DOUBLE.ln2_low
     tail = s.fma(half + z * horner(z, *_LOG), low if rest is None else low + rest)
-    return at_the_ends(x, e * DOUBLE.ln2_high - ((half - tail) - f))
+    return log_special_cases(x, e * DOUBLE.ln2_high - ((half - tail) - f))
 
 
-def _log_pair(x: ArithValue) -> DoubleWord:
-    """Natural logarithm of ``x > 0`` to 64 bits: ``2 s + s z (2/3 + 2/5 z + ...)``, ``z = s s``."""
+def _log_double_word(x: ArithValue) -> DoubleWord:
+    """Return the natural logarithm of ``x > 0`` to 64 bits: ``2 s + s z (2/3 + 2/5 z + ...)``, ``z
+    = s s``.
+    """
     e, m = _split(x)
     f, below = m - 1.0, two_sum(m, 1.0)
     quotient = f.over(below.high)
@@ -122,40 +124,40 @@ def _log_pair(x: ArithValue) -> DoubleWord:
 
 
 def pow(x: ArithValue, y: ArithValue) -> ArithValue:
-    """x**y with the special cases of IEEE 754's pow."""
-    return power(x, y, _power_of_size)
+    """Return x**y with the special cases of IEEE 754's pow."""
+    return power(x, y, _power_magnitude)
 
 
-def _power_of_size(a: ArithValue, y: ArithValue) -> ArithValue:
-    logarithm = _log_pair(a)
+def _power_magnitude(a: ArithValue, y: ArithValue) -> ArithValue:
+    logarithm = _log_double_word(a)
     product = two_prod(logarithm.high, y)
     low = logarithm.low.fma(y, product.low)
     one, none = a.lift(1.0), a.lift(0.0)
-    return power_at_the_ends(a, y, times_exp(one, none, product.high, low))
+    return power_special_cases(a, y, times_exp(one, none, product.high, low))
 
 
 def log1p(x: ArithValue) -> ArithValue:
-    """log(1 + x): what the sum lost is put back."""
+    """Return log(1 + x), corrected for the rounding of the sum."""
     return _log1p(DoubleWord(x, x.lift(0.0)))
 
 
 def _log1p(x: DoubleWord) -> ArithValue:
     total = two_sum(x.high, 1.0)
-    result = log(total.high, (total.low + x.low).over(total.high, endless=True))
+    result = log(total.high, (total.low + x.low).over(total.high, maybe_inf=True))
     result = (x.high < math.inf).where(result, x.high)
     result = x.high.equals(-1.0).where(x.high.lift(-math.inf), result)
     return x.high.equals(0.0).where(x.high, result)
 
 
-def root(s: DoubleWord) -> DoubleWord:
-    """The square root of a pair that is not negative, and not as small as a denormal's square."""
+def sqrt_double_word(s: DoubleWord) -> DoubleWord:
+    """Return the square root of a non-negative double word not as small as a denormal's square."""
     root = s.high.sqrt()
     low = ((-root).fma(root, s.high) + s.low).over(root + root)
     return DoubleWord(root, s.high.equals(0.0).where(root.lift(0.0), low))
 
 
 def asinh(x: ArithValue) -> ArithValue:
-    """Inverse hyperbolic sine."""
+    """Return the inverse hyperbolic sine."""
     a = x.abs()
     square = a * a
     near = _log1p(fast_two_sum(a, square / ((square + 1.0).sqrt() + 1.0)))
@@ -163,10 +165,10 @@ def asinh(x: ArithValue) -> ArithValue:
 
 
 def acosh(x: ArithValue) -> ArithValue:
-    """Inverse hyperbolic cosine; NaN below 1."""
+    """Return the inverse hyperbolic cosine; NaN below 1."""
     t, above = x - 1.0, two_sum(x, 1.0)
     square = two_prod(t, above.high)
-    leg = root(DoubleWord(square.high, t.fma(above.low, square.low)))
+    leg = sqrt_double_word(DoubleWord(square.high, t.fma(above.low, square.low)))
     whole = fast_two_sum(leg.high, t)
     near = _log1p(DoubleWord(whole.high, whole.low + leg.low))
     result = (x > 2.0**28).where(log(x) + _LN2, near)
@@ -174,7 +176,7 @@ def acosh(x: ArithValue) -> ArithValue:
 
 
 def atanh(x: ArithValue) -> ArithValue:
-    """Inverse hyperbolic tangent; NaN outside of -1 .. 1."""
+    """Return the inverse hyperbolic tangent; NaN outside of -1 .. 1."""
     a = x.abs()
     left = two_sum(-a, 1.0)
     ratio = a * 2.0 / left.high

@@ -1,40 +1,73 @@
-"""Error functions, cube roots, sines and their inverses in f64, for machines without libm.
+"""Error functions, cube roots, sines and their inverses in f64, for targets without libm.
 
-``erf(x)`` is ``x + x * P(x**2)`` below 1; ``erfc(x)`` is ``exp(-x**2) * Q(q) / (1 + 2 x)`` with
-``q = (x - 4) / (x + 4)``.
-The polynomials interpolate at the Chebyshev nodes of their ranges, computed with 60 digits, but for
-sine and cosine, which are their series.
+``erf(x)`` is ``x + x * P(x**2)`` below 1; ``erfc(x)`` is ``exp(-x**2) * Q(q) / (1 + 2 x)`` with ``q
+= (x - 4) / (x + 4)``. The polynomials interpolate at the Chebyshev nodes of their ranges, computed
+with 60 digits; those of sine and cosine are truncated series.
 """
 
 from __future__ import annotations
 
 import math
 
-from .arith_value import ArithValue, between, horner
-from .double import root, times_exp
+from .arith_value import ArithValue, clamp, horner
+from .double import sqrt_double_word, times_exp
 from .double_word import DoubleWord, fast_two_sum, two_prod, two_sum
 from .quadrant import quadrant
 
 _ERF = (
-    0.1283791670955126, -0.3761263890318375, 0.11283791670954879, -0.026866170645076792,
-    0.0052239776248180145, -0.000854832698083379, 0.0001205533111164271,
-    -1.4925595266831182e-05, 1.6461000484121368e-06, -1.6350312701054695e-07,
-    1.4659775274047436e-08, -1.1372848856791674e-09, 5.957176147748911e-11,
-)  # fmt: skip
+    0.1283791670955126,
+    -0.3761263890318375,
+    0.11283791670954879,
+    -0.026866170645076792,
+    0.0052239776248180145,
+    -0.000854832698083379,
+    0.0001205533111164271,
+    -1.4925595266831182e-05,
+    1.6461000484121368e-06,
+    -1.6350312701054695e-07,
+    1.4659775274047436e-08,
+    -1.1372848856791674e-09,
+    5.957176147748911e-11,
+)
 _ERFC = (
-    1.2329951186255526, -0.13962111684056255, 0.015379652102619098, 0.06809705425469749,
-    -0.10103906603625828, 0.09373283499818684, -0.06633036581349587, 0.037167515539911176,
-    -0.016197734039638548, 0.005031969959410359, -0.000757773439017777, -0.0001992566217694988,
-    0.00015062245399856283, -2.4399309113143734e-05, -1.122462445098893e-05,
-    5.70937204107749e-06, 2.9938795233219766e-07, -8.235624390130805e-07, 6.717226326433025e-08,
-    1.06452649653259e-07, -1.2278425705830675e-08, -1.073184671014993e-08,
-)  # fmt: skip
+    1.2329951186255526,
+    -0.13962111684056255,
+    0.015379652102619098,
+    0.06809705425469749,
+    -0.10103906603625828,
+    0.09373283499818684,
+    -0.06633036581349587,
+    0.037167515539911176,
+    -0.016197734039638548,
+    0.005031969959410359,
+    -0.000757773439017777,
+    -0.0001992566217694988,
+    0.00015062245399856283,
+    -2.4399309113143734e-05,
+    -1.122462445098893e-05,
+    5.70937204107749e-06,
+    2.9938795233219766e-07,
+    -8.235624390130805e-07,
+    6.717226326433025e-08,
+    1.06452649653259e-07,
+    -1.2278425705830675e-08,
+    -1.073184671014993e-08,
+)
 _ERFC_REST = -4.6253189210087175e-17  # of the first
 _ARCTANGENT = (
-    -0.3333333333333333, 0.199999999999998, -0.14285714285659326, 0.11111111105106704,
-    -0.09090908751076597, 0.07692296304973549, -0.0666642362805528, 0.058789145442614446,
-    -0.052303478721123314, 0.045511081226396584, -0.03455809246572812, 0.016271944664995413,
-)  # fmt: skip
+    -0.3333333333333333,
+    0.199999999999998,
+    -0.14285714285659326,
+    0.11111111105106704,
+    -0.09090908751076597,
+    0.07692296304973549,
+    -0.0666642362805528,
+    0.058789145442614446,
+    -0.052303478721123314,
+    0.045511081226396584,
+    -0.03455809246572812,
+    0.016271944664995413,
+)
 _SINE = tuple((-1) ** k / math.factorial(2 * k + 1) for k in range(1, 10))
 _COSINE = tuple((-1) ** k / math.factorial(2 * k) for k in range(2, 10))
 _CUBE_ROOT_BITS = 715094163  # two thirds of the exponent's bias, tuned (W. Kahan)
@@ -42,14 +75,14 @@ _RIGHT, _RIGHT_REST = math.pi / 2, 6.123233995736766e-17
 
 
 def erf(x: ArithValue) -> ArithValue:
-    """Error function."""
+    """Return the error function."""
     a = x.abs()
     small = x.fma(horner(x * x, *_ERF), x)
     return (a < 1.0).where(small, (1.0 - _erfc_right(a)).copysign(x))
 
 
 def erfc(x: ArithValue) -> ArithValue:
-    """Complementary error function."""
+    """Return the complementary error function."""
     near = two_sum(-x, 1.0)
     middle = near.high + (near.low - x * horner(x * x, *_ERF))
     far = _erfc_right(x.abs())
@@ -58,24 +91,24 @@ def erfc(x: ArithValue) -> ArithValue:
 
 
 def _erfc_right(a: ArithValue) -> ArithValue:
-    """erfc of ``a >= 1/2``."""
-    a = between(a, 0.5, 27.5)
+    """Return erfc of ``a >= 1/2``."""
+    a = clamp(a, 0.5, 27.5)
     square = two_prod(a, a)
     q, below = (a - 4.0).over(a + 4.0), two_sum(a * 2.0, 1.0)
     value = fast_two_sum(q.lift(_ERFC[0]), q.fma(horner(q, *_ERFC[1:]), _ERFC_REST))
-    ratio = _divided(value, below)
+    ratio = _divide(value, below)
     return times_exp(ratio.high, ratio.low, -square.high, -square.low)
 
 
-def _divided(a: DoubleWord, b: DoubleWord) -> DoubleWord:
-    """``a / b``, sizes middling."""
+def _divide(a: DoubleWord, b: DoubleWord) -> DoubleWord:
+    """Return ``a / b`` for operands of moderate size."""
     q = a.high.over(b.high)
     lost = (-q).fma(b.high, a.high) + q.fma(-b.low, a.low)
     return DoubleWord(q, lost.over(b.high))
 
 
 def cbrt(x: ArithValue) -> ArithValue:
-    """Cube root: an estimate from the exponent, three of Halley's steps, one of Newton's."""
+    """Return the cube root: an estimate from the exponent, three Halley steps, one Newton step."""
     tiny = x.abs() < 2.0**-1000
     d = tiny.where(x * 2.0**120, x).abs()
     bits = d.bits()
@@ -95,8 +128,8 @@ def cbrt(x: ArithValue) -> ArithValue:
     return plain.where(root.copysign(x), x)
 
 
-def _parts(x: ArithValue) -> tuple[ArithValue, DoubleWord, DoubleWord]:
-    """The quadrant of ``|x|``, and sine and cosine of what is left."""
+def _sine_and_cosine(x: ArithValue) -> tuple[ArithValue, DoubleWord, DoubleWord]:
+    """Return the quadrant of ``|x|``, and sine and cosine of the reduced argument."""
     number, r, rest = quadrant(x.abs())
     z = r * r
     sine = fast_two_sum(r, (r * z).fma(horner(z, *_SINE), rest * z.fma(-0.5, 1.0)))
@@ -110,49 +143,51 @@ def _odd(number: ArithValue) -> ArithValue:
     return (number & 1).equals(1)
 
 
-def _signed(value: ArithValue, number: ArithValue) -> ArithValue:
-    """Negated in quadrants 2 and 3."""
+def _sign_by_quadrant(value: ArithValue, number: ArithValue) -> ArithValue:
+    """Negate the value in quadrants 2 and 3."""
     return (number & 2).equals(2).where(-value, value)
 
 
-def _turned(value: ArithValue, x: ArithValue) -> ArithValue:
-    """Negated where ``x`` is negative, zero included."""
+def _negate_if_negative(value: ArithValue, x: ArithValue) -> ArithValue:
+    """Negate the value where ``x`` is negative, -0 included."""
     return (x.bits() < 0).where(-value, value)
 
 
 def sin(x: ArithValue) -> ArithValue:
-    """Sine."""
-    number, sine, cosine = _parts(x)
-    return _turned(_signed(_odd(number).where(cosine.high, sine.high), number), x)
+    """Return the sine."""
+    number, sine, cosine = _sine_and_cosine(x)
+    return _negate_if_negative(
+        _sign_by_quadrant(_odd(number).where(cosine.high, sine.high), number), x
+    )
 
 
 def cos(x: ArithValue) -> ArithValue:
-    """Cosine."""
-    number, sine, cosine = _parts(x)
-    return _signed(_odd(number).where(sine.high, cosine.high), number + 1)
+    """Return the cosine."""
+    number, sine, cosine = _sine_and_cosine(x)
+    return _sign_by_quadrant(_odd(number).where(sine.high, cosine.high), number + 1)
 
 
 def tan(x: ArithValue) -> ArithValue:
-    """Tangent."""
-    number, sine, cosine = _parts(x)
+    """Return the tangent."""
+    number, sine, cosine = _sine_and_cosine(x)
     odd = _odd(number)
     above = DoubleWord(odd.where(-cosine.high, sine.high), odd.where(-cosine.low, sine.low))
     below = DoubleWord(odd.where(sine.high, cosine.high), odd.where(sine.low, cosine.low))
-    ratio = _divided(above, below)
-    return _turned(ratio.high + ratio.low, x)
+    ratio = _divide(above, below)
+    return _negate_if_negative(ratio.high + ratio.low, x)
 
 
 def _angle(y: DoubleWord, x: DoubleWord, left: ArithValue | None = None) -> ArithValue:
-    """The angle of the point (x, y), its mirror image if ``left``; both of middling size, >= 0.
+    """Return the angle of the point (x, y), mirrored where ``left``; both moderate in size, >= 0.
 
-    It is a multiple of pi/4 and the arctangent of at most ``sqrt(2) - 1``.
+    It is a multiple of pi/4 plus the arctangent of at most ``sqrt(2) - 1``.
     """
     steep = y.high > x.high
     small = DoubleWord(steep.where(x.high, y.high), steep.where(x.low, y.low))
     large = DoubleWord(steep.where(y.high, x.high), steep.where(y.low, x.low))
     above = small.high > large.high * (math.sqrt(2) - 1)
     less, more = two_sum(small.high, -large.high), two_sum(large.high, small.high)
-    ratio = _divided(
+    ratio = _divide(
         DoubleWord(
             above.where(less.high, small.high),
             above.where(less.low + (small.low - large.low), small.low),
@@ -180,7 +215,7 @@ def _exactly(x: ArithValue) -> DoubleWord:
 
 
 def atan(x: ArithValue) -> ArithValue:
-    """Arctangent."""
+    """Return the arctangent."""
     a = x.abs()
     return _angle(
         _exactly((a > 2.0**90).where(x.lift(2.0**90), a)), _exactly(x.lift(1.0))
@@ -188,36 +223,36 @@ def atan(x: ArithValue) -> ArithValue:
 
 
 def _leg(a: ArithValue) -> DoubleWord:
-    """``sqrt((1 - a) (1 + a))``; NaN outside of 0 .. 1."""
+    """Return ``sqrt((1 - a) (1 + a))``; NaN outside of 0 .. 1."""
     less, more = two_sum(-a, 1.0), two_sum(a, 1.0)
     square = two_prod(less.high, more.high)
     rest = less.high.fma(more.low, square.low) + less.low * more.high
-    return root(DoubleWord(square.high, rest))
+    return sqrt_double_word(DoubleWord(square.high, rest))
 
 
 def asin(x: ArithValue) -> ArithValue:
-    """Arcsine; NaN outside of -1 .. 1."""
+    """Return the arcsine; NaN outside of -1 .. 1."""
     a = x.abs()
     return _angle(_exactly(a), _leg(a)).copysign(x)
 
 
 def acos(x: ArithValue) -> ArithValue:
-    """Arccosine; NaN outside of -1 .. 1."""
+    """Return the arccosine; NaN outside of -1 .. 1."""
     a = x.abs()
     return _angle(_leg(a), _exactly(a), x < 0.0)
 
 
 def atan2(y: ArithValue, x: ArithValue) -> ArithValue:
-    """The angle of the point (x, y), in all quadrants and at infinity."""
+    """Return the angle of the point (x, y), in all quadrants and at infinity."""
     p, q = y.abs(), x.abs()
     one = x.lift(1.0)
     large = (p > q).where(p, q)
     scale = (large > 2.0**900).where(x.lift(2.0**-200), 1.0)
     scale = (large < 2.0**-700).where(x.lift(2.0**300), scale)
-    endless, none = large.equals(math.inf), large.equals(0.0)
+    infinite, none = large.equals(math.inf), large.equals(0.0)
     far_p = p.equals(math.inf).where(one, 0.0)
     far_q = q.equals(math.inf).where(one, 0.0)
-    p = endless.where(far_p, p * scale)
-    q = endless.where(far_q, none.where(one, q * scale))
+    p = infinite.where(far_p, p * scale)
+    q = infinite.where(far_q, none.where(one, q * scale))
     angle = _angle(_exactly(p), _exactly(q), x.bits() < 0)
     return (x.is_nan() | y.is_nan()).where(x + y, angle.copysign(y))

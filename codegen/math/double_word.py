@@ -1,6 +1,6 @@
-"""Sums of two f64, the lower one below the other's last place: twice the digits where they count.
+"""Double-word arithmetic: unevaluated sums of two floats with twice the significant digits.
 
-The exact sum and product of two numbers are after Knuth and Dekker; they need a fused multiply-add.
+The error-free sum and product are those of Knuth and Dekker; they need a fused multiply-add.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from .arith_value import ArithValue
 
 @dataclass(frozen=True, slots=True)
 class DoubleWord:
-    """``high + low``."""
+    """The unevaluated sum ``high + low``, where ``low`` is below the last place of ``high``."""
 
     high: ArithValue
     low: ArithValue
@@ -28,13 +28,13 @@ class DoubleWord:
 
 
 def fast_two_sum(high: ArithValue, low: ArithValue) -> DoubleWord:
-    """The pair of two numbers, the first not smaller in size."""
+    """Return ``high + low`` exactly, for ``abs(high) >= abs(low)``."""
     total = high + low
     return DoubleWord(total, low - (total - high))
 
 
 def two_sum(a: ArithValue, b: ArithValue | float) -> DoubleWord:
-    """``a + b`` exactly."""
+    """Return ``a + b`` exactly."""
     b = a.lift(b)
     total = a + b
     part = total - a
@@ -42,11 +42,11 @@ def two_sum(a: ArithValue, b: ArithValue | float) -> DoubleWord:
 
 
 def two_prod(a: ArithValue, b: ArithValue | float) -> DoubleWord:
-    """``a * b`` exactly."""
+    """Return ``a * b`` exactly."""
     product = a * b
     return DoubleWord(product, a.fma(b, -product))
 
 
 def constant(like: ArithValue, high: float, low: float) -> DoubleWord:
-    """A number known to more digits than one f64 has."""
+    """Return a constant with more digits than one float holds."""
     return DoubleWord(like.lift(high), like.lift(low))

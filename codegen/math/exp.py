@@ -1,8 +1,8 @@
 """Exponentials: exp, expm1, logistic, tanh; and exp in f64 for results in f32.
 
 ``exp(x) = 2**n * exp(r)`` with ``n = rint(x / ln 2)`` and ``|r| <= ln(2) / 2``. ``n * ln 2`` is
-taken off in two parts, the first exactly. ``exp(r) - 1 - r`` is ``r**2`` times a polynomial: in f32
-one that interpolates at the Chebyshev nodes of that range, in f64 the series. ``tanh`` has a
+subtracted in two parts, the first exactly. ``exp(r) - 1 - r`` is ``r**2`` times a polynomial: in
+f32 one that interpolates at the Chebyshev nodes of that range, in f64 the series. ``tanh`` has a
 minimax polynomial close to 0. Coefficients were computed with 50 digits or more.
 """
 
@@ -11,17 +11,27 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from .arith_value import ArithValue, between, horner
+from .arith_value import ArithValue, clamp, horner
 
 _SINGLE = (
-    0.500000001428622342, 0.166666666825343561, 0.041666456809677876,
-    0.00833331002422529243, 0.00139345419282702645, 0.000198919813139776902,
-)  # fmt: skip
+    0.500000001428622342,
+    0.166666666825343561,
+    0.041666456809677876,
+    0.00833331002422529243,
+    0.00139345419282702645,
+    0.000198919813139776902,
+)
 _DOUBLE = (
-    0.499999999997064499, 0.166666666666467806, 0.0416666669860885878, 0.00833333335497190123,
-    0.00138887950522081981, 0.000198412062747853621, 2.49036661734631749e-5,
-    2.76264660449350003e-6, -9.43137557885868945e-8,
-)  # fmt: skip
+    0.499999999997064499,
+    0.166666666666467806,
+    0.0416666669860885878,
+    0.00833333335497190123,
+    0.00138887950522081981,
+    0.000198412062747853621,
+    2.49036661734631749e-5,
+    2.76264660449350003e-6,
+    -9.43137557885868945e-8,
+)
 _LOG2E = 1.44269504088896340736
 _LN2 = 0.693147180559945286
 _MAGIC_DOUBLE, _MAGIC_DOUBLE_BITS = 6755399441055744.0, 0x4338000000000000  # 1.5 * 2**52
@@ -29,13 +39,13 @@ _MAGIC_DOUBLE, _MAGIC_DOUBLE_BITS = 6755399441055744.0, 0x4338000000000000  # 1.
 
 @dataclass(frozen=True, slots=True)
 class Exponential:
-    """What e**x takes in one float type.
+    """The constants that e**x needs in one float type.
 
-    ``series`` are the coefficients of ``(exp(r) - 1 - r) / r**2``; ``tanh`` those of
-    ``(tanh(x) / x - 1) / x**2`` in ``x**2``, for ``x < 0.55``. A number plus ``magic`` ends in the
-    bits of the integer next to it, above ``magic_bits``. ``place`` and ``bias`` are those of the
-    type's exponent. Below ``least`` e**x is 0; above ``full`` 1 + e**-x is 1. Logistic's sum is
-    made ``2**shift`` times smaller.
+    ``series`` are the coefficients of ``(exp(r) - 1 - r) / r**2``; ``tanh`` those of ``(tanh(x) / x
+    - 1) / x**2`` in ``x**2``, for ``x < 0.55``. A number plus ``magic`` has the nearest integer in
+    its low bits, above ``magic_bits``. ``place`` and ``bias`` are those of the type's exponent.
+    Below ``least`` e**x is 0; above ``full`` 1 + e**-x is 1. The sum in ``logistic`` is scaled by
+    ``2**-shift``.
     """
 
     series: tuple[float, ...]
@@ -51,72 +61,98 @@ class Exponential:
     full: float
     shift: int
 
-    def reduced(self, x: ArithValue) -> tuple[ArithValue, ArithValue, ArithValue]:
-        """``n`` as a float and as an integer, and ``r``."""
+    def reduce(self, x: ArithValue) -> tuple[ArithValue, ArithValue, ArithValue]:
+        """Return ``n`` as a float and as an integer, and ``r``."""
         shifted = x.fma(_LOG2E, self.magic)
         n = shifted - self.magic
         r = n.fma(-self.ln2_low, n.fma(-self.ln2_high, x))
         return n, shifted.bits() - self.magic_bits, r
 
-    def reduced_pair(
+    def reduce_double_word(
         self, x: ArithValue, low: ArithValue
     ) -> tuple[ArithValue, ArithValue, ArithValue, ArithValue]:
-        """The same of ``x + low``, and what rounding took from ``r``."""
-        n, number, _ = self.reduced(x)
+        """Reduce ``x + low`` likewise, and return the rounding error of ``r`` as well."""
+        n, number, _ = self.reduce(x)
         most, least = n.fma(-self.ln2_high, x), n.fma(-self.ln2_low, low)
         r = most + least
         return n, number, r, least - (r - most)
 
     def beyond(self, r: ArithValue) -> ArithValue:
-        """``exp(r) - 1 - r`` over ``r**2``."""
+        """Return ``(exp(r) - 1 - r) / r**2``."""
         return horner(r, *self.series)
 
     def minus_one(self, r: ArithValue) -> ArithValue:
-        """``exp(r) - 1``."""
+        """Return ``exp(r) - 1``."""
         return (r * r).fma(self.beyond(r), r)
 
     def product(
         self, factor: ArithValue, rest: ArithValue, x: ArithValue, low: ArithValue
     ) -> tuple[ArithValue, ArithValue, ArithValue]:
-        """``(factor + rest) * e**(x + low)`` without its power of two, and that."""
-        n, number, r, lost = self.reduced_pair(between(x, self.least, self.most), low)
+        """Return ``(factor + rest) * e**(x + low)`` as a factor and an exponent of two (float,
+        integer).
+        """
+        n, number, r, lost = self.reduce_double_word(clamp(x, self.least, self.most), low)
         beyond = (r * r).fma(self.beyond(r), lost)
         small = factor.fma(beyond, rest.fma(r, rest))
         return factor.fma(r, small) + factor, n, number  # the largest part is added last
 
     def power_of_two(self, n: ArithValue) -> ArithValue:
-        """``2**n`` for integers whose result is a normal number."""
+        """Return ``2**n`` for integers whose power is a normal number."""
         return ((n + self.bias) << self.place).floats()
 
 
 SINGLE = Exponential(
     series=_SINGLE,
     tanh=(
-        -0.33333316445350647, 0.13332541286945343, -0.0538469664752483368,
-        0.0210473589508907123, -0.00623690853336573681,
+        -0.33333316445350647,
+        0.13332541286945343,
+        -0.0538469664752483368,
+        0.0210473589508907123,
+        -0.00623690853336573681,
     ),
     ln2_high=0.693145751953125,  # 16 bits
     ln2_low=1.42860682030941723212e-6,
-    magic=12582912.0, magic_bits=0x4B400000, place=23, bias=127,
-    least=-104.0, most=89.0, full=20.0, shift=48,
-)  # fmt: skip
+    magic=12582912.0,
+    magic_bits=0x4B400000,
+    place=23,
+    bias=127,
+    least=-104.0,
+    most=89.0,
+    full=20.0,
+    shift=48,
+)
 _LN2_TOP = math.ldexp(math.floor(math.ldexp(_LN2, 32)), -32)
 DOUBLE = Exponential(
     series=tuple(1 / math.factorial(k) for k in range(2, 14)),
     tanh=(
-        -0.3333333333333333, 0.13333333333333056, -0.053968253968035576, 0.02186948852752892,
-        -0.008863235329945617, 0.003592125079428993, -0.0014558051309193298,
-        0.000589828951685769, -0.00023819876829374675, 9.393090121515482e-05,
-        -3.291672911113663e-05, 7.419788413527752e-06,
+        -0.3333333333333333,
+        0.13333333333333056,
+        -0.053968253968035576,
+        0.02186948852752892,
+        -0.008863235329945617,
+        0.003592125079428993,
+        -0.0014558051309193298,
+        0.000589828951685769,
+        -0.00023819876829374675,
+        9.393090121515482e-05,
+        -3.291672911113663e-05,
+        7.419788413527752e-06,
     ),
-    ln2_high=_LN2_TOP, ln2_low=(_LN2 - _LN2_TOP) + 2.31904681384629956e-17,
-    magic=_MAGIC_DOUBLE, magic_bits=_MAGIC_DOUBLE_BITS, place=52, bias=1023,
-    least=-746.0, most=710.0, full=40.0, shift=128,
-)  # fmt: skip
+    ln2_high=_LN2_TOP,
+    ln2_low=(_LN2 - _LN2_TOP) + 2.31904681384629956e-17,
+    magic=_MAGIC_DOUBLE,
+    magic_bits=_MAGIC_DOUBLE_BITS,
+    place=52,
+    bias=1023,
+    least=-746.0,
+    most=710.0,
+    full=40.0,
+    shift=128,
+)
 
 
-def _scaled(x: ArithValue, n: ArithValue, number: ArithValue) -> ArithValue:
-    """``x * 2**n``, where the result may be infinite or denormal."""
+def _scale(x: ArithValue, n: ArithValue, number: ArithValue) -> ArithValue:
+    """Return ``x * 2**n``, where the result may be infinite or denormal."""
     b, type_ = x.b, x.v.type
     if "avx512f" in b.target.features and x.v.lanes == 16:
         name = "llvm.x86.avx512.mask.scalef.ps.512"
@@ -128,28 +164,33 @@ def _scaled(x: ArithValue, n: ArithValue, number: ArithValue) -> ArithValue:
 
 
 def exp(x: ArithValue) -> ArithValue:
-    """e**x, f32. What becomes 0 does so without the denormals on the way, which are slow."""
+    """Return e**x, f32.
+
+    Where the result underflows to 0 no denormals are computed on the way: they are slow.
+    """
     lost = x < SINGLE.least
     x = lost.where(x.lift(0.0), x)
-    n, number, r = SINGLE.reduced((x > SINGLE.most).where(x.lift(SINGLE.most), x))
-    return lost.where(x.lift(0.0), _scaled(SINGLE.minus_one(r) + 1.0, n, number))
+    n, number, r = SINGLE.reduce((x > SINGLE.most).where(x.lift(SINGLE.most), x))
+    return lost.where(x.lift(0.0), _scale(SINGLE.minus_one(r) + 1.0, n, number))
 
 
-def exp_of_pair(high: ArithValue, low: ArithValue) -> ArithValue:
-    """e**(high + low), f32, where ``low`` is below the last place of ``high``."""
+def exp_double_word(high: ArithValue, low: ArithValue) -> ArithValue:
+    """Return e**(high + low), f32, where ``low`` is below the last place of ``high``."""
     return times_exp(high.lift(1.0), high.lift(0.0), high, low)
 
 
 def times_exp(
     factor: ArithValue, rest: ArithValue, high: ArithValue, low: ArithValue
 ) -> ArithValue:
-    """``(factor + rest) * e**(high + low)``, f32; ``rest`` and ``low`` are below last places."""
+    """Return ``(factor + rest) * e**(high + low)``, f32; ``rest`` and ``low`` are below last
+    places.
+    """
     value, n, number = SINGLE.product(factor, rest, high, (high.abs() < 150.0).where(low, 0.0))
-    return _scaled(value, n, number)
+    return _scale(value, n, number)
 
 
 def one_minus_exp(x: ArithValue, y: ArithValue) -> ArithValue:
-    """``1 - e**(x y)``, f32, for -87 <= x y <= 0, without the rounding of the product."""
+    """Return ``1 - e**(x y)``, f32, for -87 <= x y <= 0, without rounding the product."""
     shifted = (x * y).fma(_LOG2E, SINGLE.magic)
     n = shifted - SINGLE.magic
     r = n.fma(-SINGLE.ln2_low, x.fma(y, n * -SINGLE.ln2_high))
@@ -158,12 +199,12 @@ def one_minus_exp(x: ArithValue, y: ArithValue) -> ArithValue:
 
 
 def expm1(x: ArithValue, kind: Exponential = SINGLE) -> ArithValue:
-    """e**x - 1: twice ``2**(n-1) * (exp(r) - 1) + (2**(n-1) - 1/2)``, without overflow.
+    """Return e**x - 1: twice ``2**(n-1) * (exp(r) - 1) + (2**(n-1) - 1/2)``, without overflow.
 
-    What rounding takes from ``r``, from the second term and from their sum is added to the rest.
+    The rounding errors of ``r``, of the second term and of their sum are added to the rest.
     """
-    inside = between(x, -kind.full, kind.most)
-    n, number, r = kind.reduced(inside)
+    inside = clamp(x, -kind.full, kind.most)
+    n, number, r = kind.reduce(inside)
     most = n.fma(-kind.ln2_high, inside)
     rest = (r * r).fma(kind.beyond(r), n.fma(-kind.ln2_low, most - r))
     half = kind.power_of_two(number - 1)
@@ -177,9 +218,9 @@ def expm1(x: ArithValue, kind: Exponential = SINGLE) -> ArithValue:
 def _one_over(
     c: ArithValue, s: ArithValue, p: ArithValue, lost: ArithValue | None = None
 ) -> ArithValue:
-    """``1 / (c + s p + lost)``, ``c`` the largest of the three.
+    """Return ``1 / (c + s p + lost)``, ``c`` the largest of the three.
 
-    The quotient by the rounded sum is improved by what that sum and the division left.
+    The quotient by the rounded sum is corrected by the errors of that sum and of the division.
     """
     total = s.fma(p, c)
     low = s.fma(p, c - total)
@@ -189,13 +230,13 @@ def _one_over(
 
 
 def logistic(x: ArithValue, kind: Exponential = SINGLE) -> ArithValue:
-    """1 / (1 + e**-x), whose sum is made so much smaller that it cannot overflow.
+    """Return 1 / (1 + e**-x), its sum scaled down so that it cannot overflow.
 
-    As in ``exp``, what becomes 0 does so without denormals on the way.
+    As in ``exp``, no denormals are computed where the result underflows to 0.
     """
     vanished = x < kind.least
     minus = -vanished.where(x.lift(0.0), x)
-    _, number, r = kind.reduced((minus < -kind.full).where(x.lift(-kind.full), minus))
+    _, number, r = kind.reduce((minus < -kind.full).where(x.lift(-kind.full), minus))
     one, s = x.lift(2.0**-kind.shift), kind.power_of_two(number - kind.shift)
     grows = s > one
     large, small = grows.where(s, one), grows.where(one, s)
@@ -205,16 +246,16 @@ def logistic(x: ArithValue, kind: Exponential = SINGLE) -> ArithValue:
 
 
 def tanh(x: ArithValue, kind: Exponential = SINGLE) -> ArithValue:
-    """Hyperbolic tangent: ``1 - 2 / (1 + e**(2 |x|))``; a polynomial near 0."""
+    """Return the hyperbolic tangent: ``1 - 2 / (1 + e**(2 |x|))``; a polynomial near 0."""
     a, z = x.abs(), x * x
-    _, number, r = kind.reduced((a > kind.full / 2).where(x.lift(kind.full / 2), a) * 2.0)
+    _, number, r = kind.reduce((a > kind.full / 2).where(x.lift(kind.full / 2), a) * 2.0)
     s = kind.power_of_two(number)
     far = _one_over(s + 1.0, s, kind.minus_one(r)).fma(-2.0, 1.0)
     return (a < 0.55).where((a * z).fma(horner(z, *kind.tanh), a), far).copysign(x)
 
 
-def _double_parts(x: ArithValue) -> tuple[ArithValue, ArithValue]:
-    """``2**n`` and ``exp(r) - 1`` in f64, the latter to 2**-40."""
+def _power_and_rest_f64(x: ArithValue) -> tuple[ArithValue, ArithValue]:
+    """Return ``2**n`` and ``exp(r) - 1`` in f64, the latter to 2**-40."""
     shifted = x.fma(_LOG2E, _MAGIC_DOUBLE)
     n = shifted - _MAGIC_DOUBLE
     r = n.fma(-2.319046813846299558e-17, n.fma(-_LN2, x))
@@ -223,12 +264,12 @@ def _double_parts(x: ArithValue) -> tuple[ArithValue, ArithValue]:
 
 
 def exp_double(x: ArithValue) -> ArithValue:
-    """e**x in f64, -700 <= x <= 700, to a relative error of 2**-40: enough for results in f32."""
-    power, rest = _double_parts(x)
+    """Return e**x in f64, -700 <= x <= 700, to a relative error of 2**-40, enough for f32."""
+    power, rest = _power_and_rest_f64(x)
     return (rest + 1.0) * power
 
 
 def expm1_double(x: ArithValue) -> ArithValue:
-    """e**x - 1 in f64, -700 <= x <= 700, to a relative error of about 2**-38."""
-    power, rest = _double_parts(x)
+    """Return e**x - 1 in f64, -700 <= x <= 700, to a relative error of about 2**-38."""
+    power, rest = _power_and_rest_f64(x)
     return power.fma(rest, power - 1.0)

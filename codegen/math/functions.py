@@ -1,10 +1,9 @@
-"""Elementary functions on vectors: what is called by the name of an element-wise operation.
+"""Elementary functions on vectors, looked up by the name of an element-wise operation.
 
-LLVM has none for vectors. For f32 each is straight-line code over ``ArithValue`` (an operand with
-Python's operators), scalar or of any width; the other files of this folder hold them by family.
-Errors are at most 2 units in the last place; results at infinities, NaN, zeros of either sign and
-denormals are those of IEEE. f64, which few models use, is computed lane by lane: by the machine's
-libm, or where there is none by the files ``double*``.
+LLVM has none for vectors. Each f32 function is straight-line code over ``ArithValue``, scalar or of
+any width; the other files of this folder hold them by family. Errors are at most 2 ulp; results at
+infinities, NaN, zeros of either sign and denormals are those of IEEE. f64, which few models use, is
+computed lane by lane by the machine's libm, or by the files ``double*`` on a target without one.
 """
 
 from __future__ import annotations
@@ -83,14 +82,23 @@ BY_LANE = frozenset({"sine", "cosine", "tan"})
 
 OURS = frozenset(
     {
-        "logistic", "tanh", "sinh", "cosh", "asinh", "acosh", "atanh", "cbrt", "erf", "erfc",
+        "logistic",
+        "tanh",
+        "sinh",
+        "cosh",
+        "asinh",
+        "acosh",
+        "atanh",
+        "cbrt",
+        "erf",
+        "erfc",
     }
-)  # fmt: skip
+)
 """Functions of f64 that are ours on CPUs too: whole vectors, and nearer than most libraries'."""
 
 
 def call(b: IRBuilder, name: str, *args: Value) -> Value:
-    """The function ``name`` of f32 or f64 operands, in line."""
+    """Emit the function ``name`` of f32 or f64 operands inline."""
     args = b.even(*args)
     symbol, code, wide = FUNCTIONS[name]
     if args[0].dtype == f64:
@@ -111,12 +119,12 @@ def call(b: IRBuilder, name: str, *args: Value) -> Value:
 
 
 def improved_rsqrt(b: IRBuilder, x: Value, near: Value) -> Value:
-    """An estimate of ``1 / sqrt(x)``, good to a few units in the last place, made the nearest."""
+    """Refine an estimate of ``1 / sqrt(x)``, good to a few ulp, to the nearest float."""
     return special.improved_rsqrt(ArithValue(b, x), ArithValue(b, near)).v
 
 
 def _libm(b: IRBuilder, symbol: str, args: tuple[Value, ...]) -> Value:
-    """A call for each lane."""
+    """Call libm once per lane."""
     b.declare(symbol, "double", ["double"] * len(args))
     depth = max(a.depth for a in args)
 

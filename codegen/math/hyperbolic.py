@@ -1,25 +1,25 @@
 """Hyperbolic sines and cosines and the inverse hyperbolic functions in f32, by way of f64.
 
-Where the formula would cancel, close to 0, the first terms of the series serve.
+Close to 0, where the formula would cancel, the first terms of the series are used.
 """
 
 from __future__ import annotations
 
 import math
 
-from .arith_value import ArithValue, between, horner
+from .arith_value import ArithValue, clamp, horner
 from .exp import exp_double
 from .log import log_double
 
 
 def _powers(x: ArithValue) -> tuple[ArithValue, ArithValue]:
-    """e**|x| and its inverse, f64; beyond 100 both are out of the range of f32 in any case."""
-    grown = exp_double(between(x.double().abs(), 0.0, 100.0))
+    """Return e**|x| and its inverse, f64; beyond 100 both are out of f32's range in any case."""
+    grown = exp_double(clamp(x.double().abs(), 0.0, 100.0))
     return grown, grown.lift(1.0).over(grown)
 
 
 def sinh(x: ArithValue) -> ArithValue:
-    """Hyperbolic sine, f32."""
+    """Return the hyperbolic sine, f32."""
     grown, shrunk = _powers(x)
     d = x.double().abs()
     series = d * horner(d * d, 1.0, 1 / 6, 1 / 120)
@@ -27,13 +27,13 @@ def sinh(x: ArithValue) -> ArithValue:
 
 
 def cosh(x: ArithValue) -> ArithValue:
-    """Hyperbolic cosine, f32."""
+    """Return the hyperbolic cosine, f32."""
     grown, shrunk = _powers(x)
     return ((grown + shrunk) * 0.5).single()
 
 
 def asinh(x: ArithValue) -> ArithValue:
-    """Inverse hyperbolic sine, f32."""
+    """Return the inverse hyperbolic sine, f32."""
     d = x.double().abs()
     series = d * horner(d * d, 1.0, -1 / 6, 3 / 40)
     result = log_double(d + d.fma(d, 1.0).sqrt())
@@ -42,7 +42,7 @@ def asinh(x: ArithValue) -> ArithValue:
 
 
 def acosh(x: ArithValue) -> ArithValue:
-    """Inverse hyperbolic cosine, f32; NaN below 1."""
+    """Return the inverse hyperbolic cosine, f32; NaN below 1."""
     d = x.double()
     result = log_double(d + ((d - 1.0) * (d + 1.0)).sqrt()).single()
     result = (x < math.inf).where(result, x)
@@ -50,7 +50,7 @@ def acosh(x: ArithValue) -> ArithValue:
 
 
 def atanh(x: ArithValue) -> ArithValue:
-    """Inverse hyperbolic tangent, f32; NaN outside of -1 .. 1."""
+    """Return the inverse hyperbolic tangent, f32; NaN outside of -1 .. 1."""
     d = x.double().abs()
     series = d * horner(d * d, 1.0, 1 / 3, 1 / 5)
     result = log_double((d + 1.0).over(1.0 - d)) * 0.5

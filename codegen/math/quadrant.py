@@ -1,8 +1,8 @@
-"""The multiple of pi/2 next to an f64 of any size, and what is left, as a function in LLVM's text.
+"""Payne-Hanek argument reduction of an f64 of any size, as a function in LLVM text.
 
-After Payne and Hanek (1983), in integers: of the bits of 2/pi only those count that make the
-product with the argument's 53 bits a number modulo 4. They are 192, taken from a table, and the
-product is right to 2**-137.
+After Payne and Hanek (1983), in integers: only those bits of 2/pi are used that contribute to the
+product with the argument's 53 bits modulo 4. They are 192, taken from a table, and the product is
+correct to 2**-137.
 """
 
 from __future__ import annotations
@@ -15,16 +15,32 @@ from .arith_value import ArithValue
 
 _NAME, _RESULT = "nw_quadrant", "{ i64, double, double }"
 _TWO_OVER_PI = (  # after a word of zeros, so that small arguments find their bits too
-    0x0, 0xA2F9836E4E441529, 0xFC2757D1F534DDC0, 0xDB6295993C439041, 0xFE5163ABDEBBC561,
-    0xB7246E3A424DD2E0, 0x06492EEA09D1921C, 0xFE1DEB1CB129A73E, 0xE88235F52EBB4484,
-    0xE99C7026B45F7E41, 0x3991D639835339F4, 0x9C845F8BBDF9283B, 0x1FF897FFDE05980F,
-    0xEF2F118B5A0A6D1F, 0x6D367ECF27CB09B7, 0x4F463F669E5FEA2D, 0x7527BAC7EBE5F17B,
-    0x3D0739F78A5292EA, 0x6BFB5FB11F8D5D08, 0x56033046FC7B6BAB, 0xF0CFBC209AF4361D,
-)  # fmt: skip
+    0x0,
+    0xA2F9836E4E441529,
+    0xFC2757D1F534DDC0,
+    0xDB6295993C439041,
+    0xFE5163ABDEBBC561,
+    0xB7246E3A424DD2E0,
+    0x06492EEA09D1921C,
+    0xFE1DEB1CB129A73E,
+    0xE88235F52EBB4484,
+    0xE99C7026B45F7E41,
+    0x3991D639835339F4,
+    0x9C845F8BBDF9283B,
+    0x1FF897FFDE05980F,
+    0xEF2F118B5A0A6D1F,
+    0x6D367ECF27CB09B7,
+    0x4F463F669E5FEA2D,
+    0x7527BAC7EBE5F17B,
+    0x3D0739F78A5292EA,
+    0x6BFB5FB11F8D5D08,
+    0x56033046FC7B6BAB,
+    0xF0CFBC209AF4361D,
+)
 
 
 def quadrant_text() -> str:
-    """Return the function and its table."""
+    """Return the definitions of the function and of its table."""
 
     def number(x: float) -> str:
         return literal_text(x, f64)
@@ -42,7 +58,7 @@ def quadrant_text() -> str:
 
 
 def quadrant(x: ArithValue) -> tuple[ArithValue, ArithValue, ArithValue]:
-    """The quadrant's number modulo 4, and the rest in two parts, of one ``x >= 0``."""
+    """Return the quadrant modulo 4 and the reduced argument in two parts, for scalar ``x >= 0``."""
     b, v = x.b, x.v
     b.declarations[_NAME] = quadrant_text()
     b.declare("llvm.fma.f64", "double", ["double"] * 3)

@@ -1,7 +1,7 @@
-"""Functions that f32 has by way of f64, in f32 alone: many GPUs are slow in f64.
+"""f32 versions, without f64, of functions that otherwise go through it: many GPUs are slow in f64.
 
-They need a fused multiply-add. Sines reduce their argument as ``math.quadrant`` does, with
-96 bits of 2/pi; powers take the logarithm as a pair of f32.
+They need a fused multiply-add. Sines reduce their argument as ``math.quadrant`` does, with 96 bits
+of 2/pi; powers take the logarithm as a double word of f32.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from ...ir.dtypes import f32, f64, s32
 from ..emit.llvm.builder import by_lane
 from ..emit.llvm.core import Value, literal_text, round_f32
 from ..emit.llvm.template import render
-from .arith_value import ArithValue, between, horner
+from .arith_value import ArithValue, clamp, horner
 from .double_word import DoubleWord, constant, fast_two_sum, two_prod, two_sum
-from .exp import exp_of_pair, times_exp
-from .log import at_the_ends, log, power, power_at_the_ends
+from .exp import exp_double_word, times_exp
+from .log import log, log_special_cases, power, power_special_cases
 from .special import ERF_SMALL
 
 _LN2 = round_f32(math.log(2))
@@ -27,19 +27,33 @@ _LEAST_NORMAL = 2.0**-126
 _SINE = tuple((-1) ** k / math.factorial(2 * k + 1) for k in range(1, 5))
 _COSINE = tuple((-1) ** k / math.factorial(2 * k) for k in range(2, 6))
 _ERFC = (
-    1.2530080578609228, -0.13562103335446135, -0.04756227092672625, 0.12964218489828214,
-    -0.11927424863540621, 0.06834159924963366, -0.0237610267647298, 0.0023808110684253227,
-    0.0018317768513934159, -0.0005202690613218077,
-)  # fmt: skip
+    1.2530080578609228,
+    -0.13562103335446135,
+    -0.04756227092672625,
+    0.12964218489828214,
+    -0.11927424863540621,
+    0.06834159924963366,
+    -0.0237610267647298,
+    0.0023808110684253227,
+    0.0018317768513934159,
+    -0.0005202690613218077,
+)
 _ERFC_REST = _ERFC[0] - round_f32(_ERFC[0])
 _NAME, _RESULT = "nw_quadrant_single", "{ i32, float, float }"
 _TWO_OVER_PI = (
-    0x0, 0xA2F9836E, 0x4E441529, 0xFC2757D1, 0xF534DDC0, 0xDB629599, 0x3C439041, 0xFE5163AB,
-)  # fmt: skip
+    0x0,
+    0xA2F9836E,
+    0x4E441529,
+    0xFC2757D1,
+    0xF534DDC0,
+    0xDB629599,
+    0x3C439041,
+    0xFE5163AB,
+)
 
 
 def quadrant_text() -> str:
-    """Return the function and its table."""
+    """Return the definitions of the function and of its table."""
     names = {
         "count": len(_TWO_OVER_PI) + 1,
         "words": ", ".join(f"i32 {w - (w >> 31 << 32)}" for w in (*_TWO_OVER_PI, 0)),
@@ -50,7 +64,7 @@ def quadrant_text() -> str:
 
 
 def _quadrant(x: ArithValue) -> tuple[ArithValue, ArithValue, ArithValue]:
-    """The quadrant's number modulo 4, and the rest in two parts, of ``x >= 0``."""
+    """Return the quadrant modulo 4 and the reduced argument in two parts, for ``x >= 0``."""
     b = x.b
     b.declarations[_NAME] = quadrant_text()
     b.declare("llvm.fshl.i32", "i32", ["i32"] * 3)
@@ -64,7 +78,7 @@ def _quadrant(x: ArithValue) -> tuple[ArithValue, ArithValue, ArithValue]:
     return ArithValue(b, number), ArithValue(b, high), ArithValue(b, low)
 
 
-def _parts(x: ArithValue) -> tuple[ArithValue, ArithValue, ArithValue]:
+def _sine_and_cosine(x: ArithValue) -> tuple[ArithValue, ArithValue, ArithValue]:
     number, r, rest = _quadrant(x.abs())
     z = r * r
     sine = (r * z).fma(horner(z, *_SINE), rest) + r
@@ -79,30 +93,31 @@ def _odd(number: ArithValue) -> ArithValue:
     return (number & 1).equals(1)
 
 
-def _signed(value: ArithValue, number: ArithValue) -> ArithValue:
-    """Negated in quadrants 2 and 3."""
+def _sign_by_quadrant(value: ArithValue, number: ArithValue) -> ArithValue:
+    """Negate the value in quadrants 2 and 3."""
     return (number & 2).equals(2).where(-value, value)
 
 
 def sin(x: ArithValue) -> ArithValue:
-    """Sine."""
-    number, sine, cosine = _parts(x)
-    result = _signed(_odd(number).where(cosine, sine), number)
+    """Return the sine."""
+    number, sine, cosine = _sine_and_cosine(x)
+    result = _sign_by_quadrant(_odd(number).where(cosine, sine), number)
     return (x.bits() < 0).where(-result, result)
 
 
 def cos(x: ArithValue) -> ArithValue:
-    """Cosine."""
-    number, sine, cosine = _parts(x)
-    return _signed(_odd(number).where(sine, cosine), number + 1)
+    """Return the cosine."""
+    number, sine, cosine = _sine_and_cosine(x)
+    return _sign_by_quadrant(_odd(number).where(sine, cosine), number + 1)
 
 
 def erfc(x: ArithValue) -> ArithValue:
-    """Complementary error function: ``exp(-x**2) P(q) / (1 + 2 x)`` for ``q = (x - 3) / (x + 3)``.
+    """Return the complementary error function.
 
-    Below 0.7 it is ``1 - x`` less the rest of ``erf``.
+    It is ``exp(-x**2) P(q) / (1 + 2 x)`` with ``q = (x - 3) / (x + 3)``; below 0.7 in size it is
+    ``1 - x`` minus the rest of ``erf``.
     """
-    a = between(x.abs(), 0.45, 10.2)
+    a = clamp(x.abs(), 0.45, 10.2)
     square = two_prod(a, a)
     q, below = (a - 3.0).over(a + 3.0), two_sum(a * 2.0, 1.0)
     value = fast_two_sum(q.lift(_ERFC[0]), q.fma(horner(q, *_ERFC[1:]), _ERFC_REST))
@@ -116,27 +131,29 @@ def erfc(x: ArithValue) -> ArithValue:
 
 
 def log1p(x: ArithValue) -> ArithValue:
-    """log(1 + x): what the sum lost is put back."""
+    """Return log(1 + x), corrected for the rounding of the sum."""
     total = two_sum(x, 1.0)
     result = log(total.high, total.low.over(total.high))
-    result = at_the_ends(total.high, result)
+    result = log_special_cases(total.high, result)
     return x.equals(0.0).where(x, result)
 
 
 def pow(x: ArithValue, y: ArithValue) -> ArithValue:
-    """x**y with the special cases of IEEE 754's pow."""
-    return power(x, y, _power_of_size)
+    """Return x**y with the special cases of IEEE 754's pow."""
+    return power(x, y, _power_magnitude)
 
 
-def _power_of_size(a: ArithValue, y: ArithValue) -> ArithValue:
-    logarithm = _log_pair(a)
+def _power_magnitude(a: ArithValue, y: ArithValue) -> ArithValue:
+    logarithm = _log_double_word(a)
     product = two_prod(logarithm.high, y)
     low = logarithm.low.fma(y, product.low)
-    return power_at_the_ends(a, y, exp_of_pair(product.high, low))
+    return power_special_cases(a, y, exp_double_word(product.high, low))
 
 
-def _log_pair(x: ArithValue) -> DoubleWord:
-    """Natural logarithm of ``x > 0`` to 34 bits: ``2 s + s z (2/3 + 2/5 z + ...)``, ``z = s s``."""
+def _log_double_word(x: ArithValue) -> DoubleWord:
+    """Return the natural logarithm of ``x > 0`` to 34 bits: ``2 s + s z (2/3 + 2/5 z + ...)``, ``z
+    = s s``.
+    """
     tiny = x < _LEAST_NORMAL
     bits = tiny.where(x * 2.0**24, x).bits()
     exponent = (bits - _ROOT_HALF_BITS) >> 23

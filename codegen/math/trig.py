@@ -1,6 +1,6 @@
 """Sines, cosines, tangents and their inverses in f32, computed in f64 and rounded once.
 
-The argument is reduced after Payne and Hanek (1983): ``x * 2/pi`` is the sum of exact products with
+Argument reduction is that of Payne and Hanek (1983): ``x * 2/pi`` is the sum of exact products with
 28-bit pieces of ``2/pi``, each taken modulo 4, so that the largest f32 keeps its fraction.
 Polynomials interpolate at the Chebyshev nodes of the range.
 """
@@ -15,30 +15,49 @@ _TWO_OVER_PI = tuple(
     map(
         float.fromhex,
         (
-            "0x1.45f306c000000p-1", "0x1.c9c882a000000p-29", "0x1.4fe13a8000000p-59",
-            "0x1.f47d4d0000000p-86", "0x1.bb81b6c000000p-113", "0x1.4acc9e0000000p-143",
-            "0x1.0e4107c000000p-170", "0x1.ca2c756000000p-197",
+            "0x1.45f306c000000p-1",
+            "0x1.c9c882a000000p-29",
+            "0x1.4fe13a8000000p-59",
+            "0x1.f47d4d0000000p-86",
+            "0x1.bb81b6c000000p-113",
+            "0x1.4acc9e0000000p-143",
+            "0x1.0e4107c000000p-170",
+            "0x1.ca2c756000000p-197",
         ),
     )
-)  # fmt: skip
+)
 _SINE = (
-    -0.16666666666663858, 0.00833333333106116007, -0.000198412668994373986,
-    2.75559856252008621e-6, -2.48051454067474318e-8,
-)  # fmt: skip
+    -0.16666666666663858,
+    0.00833333333106116007,
+    -0.000198412668994373986,
+    2.75559856252008621e-6,
+    -2.48051454067474318e-8,
+)
 _COSINE = (
-    0.0416666666666646587, -0.0013888888887264426, 2.48015851984412168e-5,
-    -2.75563659022590211e-7, 2.07002494675627724e-9,
-)  # fmt: skip
+    0.0416666666666646587,
+    -0.0013888888887264426,
+    2.48015851984412168e-5,
+    -2.75563659022590211e-7,
+    2.07002494675627724e-9,
+)
 _ARCTANGENT = (
-    -0.333333333333309241, 0.19999999997723209, -0.142857139301518908, 0.111110896376475144,
-    -0.0909025566513907743, 0.0768104134402972263, -0.0655087877629827134,
-    0.0516872560003961242, -0.0272311888807796933,
-)  # fmt: skip
+    -0.333333333333309241,
+    0.19999999997723209,
+    -0.142857139301518908,
+    0.111110896376475144,
+    -0.0909025566513907743,
+    0.0768104134402972263,
+    -0.0655087877629827134,
+    0.0516872560003961242,
+    -0.0272311888807796933,
+)
 _MAGIC = 6755399441055744.0  # 1.5 * 2**52: a sum ends in an integer's bits
 
 
 def _quadrant(x: ArithValue) -> tuple[ArithValue, ArithValue]:
-    """The multiple of pi/2 next to ``x`` (two low bits count), and what is left, f64."""
+    """Return the multiple of pi/2 next to ``x`` (its two low bits count) and the reduced f64
+    argument.
+    """
     d = x.double()
     total = d.lift(0.0)
     lost = d.lift(0.0)
@@ -54,8 +73,8 @@ def _quadrant(x: ArithValue) -> tuple[ArithValue, ArithValue]:
     return shifted.bits().low_half(), fraction * (math.pi / 2)
 
 
-def _parts(r: ArithValue) -> tuple[ArithValue, ArithValue]:
-    """Sine and cosine of ``|r| <= pi / 4``, f64."""
+def _sine_and_cosine(r: ArithValue) -> tuple[ArithValue, ArithValue]:
+    """Return sine and cosine of ``|r| <= pi / 4``, f64."""
     z = r * r
     sine = (r * z).fma(horner(z, *_SINE), r)
     cosine = (z * z).fma(horner(z, *_COSINE), z.fma(-0.5, 1.0))
@@ -66,39 +85,39 @@ def _odd(quadrant: ArithValue) -> ArithValue:
     return (quadrant & 1).equals(1)
 
 
-def _signed(value: ArithValue, quadrant: ArithValue) -> ArithValue:
-    """Negated in quadrants 2 and 3."""
+def _sign_by_quadrant(value: ArithValue, quadrant: ArithValue) -> ArithValue:
+    """Negate the value in quadrants 2 and 3."""
     return (quadrant & 2).equals(2).where(-value, value)
 
 
 def sin(x: ArithValue) -> ArithValue:
-    """Sine, f32."""
+    """Return the sine, f32."""
     quadrant, r = _quadrant(x)
-    sine, cosine = _parts(r)
-    result = _signed(_odd(quadrant).where(cosine, sine), quadrant).single()
+    sine, cosine = _sine_and_cosine(r)
+    result = _sign_by_quadrant(_odd(quadrant).where(cosine, sine), quadrant).single()
     return (x.abs() < 1e-10).where(x, result)
 
 
 def cos(x: ArithValue) -> ArithValue:
-    """Cosine, f32."""
+    """Return the cosine, f32."""
     quadrant, r = _quadrant(x)
-    sine, cosine = _parts(r)
-    return _signed(_odd(quadrant).where(sine, cosine), quadrant + 1).single()
+    sine, cosine = _sine_and_cosine(r)
+    return _sign_by_quadrant(_odd(quadrant).where(sine, cosine), quadrant + 1).single()
 
 
 def tan(x: ArithValue) -> ArithValue:
-    """Tangent, f32."""
+    """Return the tangent, f32."""
     quadrant, r = _quadrant(x)
-    sine, cosine = _parts(r)
+    sine, cosine = _sine_and_cosine(r)
     odd = _odd(quadrant)
     result = (odd.where(-cosine, sine) / odd.where(sine, cosine)).single()
     return (x.abs() < 1e-10).where(x, result)
 
 
 def _atan_double(t: ArithValue) -> ArithValue:
-    """Arctangent of ``t >= 0`` in f64, to a relative error of 2**-44."""
+    """Return the arctangent of ``t >= 0`` in f64, to a relative error of 2**-44."""
     steep = t > 1.0
-    u = steep.where(t.lift(1.0).over(t, endless=True), t)
+    u = steep.where(t.lift(1.0).over(t, maybe_inf=True), t)
     above = u > math.sqrt(2) - 1
     u = above.where((u - 1.0).over(u + 1.0), u)
     z = u * u
@@ -108,24 +127,24 @@ def _atan_double(t: ArithValue) -> ArithValue:
 
 
 def atan(x: ArithValue) -> ArithValue:
-    """Arctangent, f32."""
+    """Return the arctangent, f32."""
     return _atan_double(x.double().abs()).single().copysign(x)
 
 
 def asin(x: ArithValue) -> ArithValue:
-    """Arcsine, f32; NaN outside of -1 .. 1."""
+    """Return the arcsine, f32; NaN outside of -1 .. 1."""
     a = x.double().abs()
     return _atan_double(a / ((1.0 - a) * (a + 1.0)).sqrt()).single().copysign(x)
 
 
 def acos(x: ArithValue) -> ArithValue:
-    """Arccosine, f32; NaN outside of -1 .. 1."""
+    """Return the arccosine, f32; NaN outside of -1 .. 1."""
     d = x.double()
     return (_atan_double(((1.0 - d) / (d + 1.0)).sqrt()) * 2.0).single()
 
 
 def atan2(y: ArithValue, x: ArithValue) -> ArithValue:
-    """The angle of the point (x, y), f32, in all quadrants and at infinity."""
+    """Return the angle of the point (x, y), f32, in all quadrants and at infinity."""
     p, q = y.double().abs(), x.double().abs()
     steep = p > q
     large, small = steep.where(p, q), steep.where(q, p)

@@ -143,8 +143,8 @@ class IRBuilder:
             return self.binary("fadd", self.binary("fmul", a, b), c)
         return self.intrinsic("llvm.fma", *self.even(a, b, c))
 
-    def ratio(self, x: Value, y: Value, endless: bool = False) -> Value:
-        """``x / y`` for values of middling size, ``y`` not 0, or infinite if ``endless``.
+    def ratio(self, x: Value, y: Value, maybe_inf: bool = False) -> Value:
+        """``x / y`` for values of middling size, ``y`` not 0, or infinite if ``maybe_inf``.
 
         A GPU, which has no instruction for division, takes an estimate of ``1 / y`` and improves
         it: the result is right but for one unit in the last place.
@@ -153,7 +153,7 @@ class IRBuilder:
             return self.binary("fdiv", x, y)
         x, y = self.even(x, y)
         name = f"llvm.nvvm.rcp.approx.ftz.{'d' if y.dtype == f64 else 'f'}"
-        if endless:
+        if maybe_inf:
             most = self.like(1e300 if y.dtype == f64 else 1e37, y)
             y = self.select(self.compare("ogt", y, most), most, y)
         one, minus = self.like(1.0, y), self.unary("fneg", y)
