@@ -1,7 +1,7 @@
-"""Loads and stores: scalar, contiguous, reversed, strided, data-dependent; masked where need be.
+"""Loads and stores: scalar, contiguous, reversed, strided, data-dependent; masked where needed.
 
-Every access states the alignment of one element: more is not known of a user's arrays, and costs
-nothing on machines with unaligned vectors.
+Every access states the alignment of one element: nothing more is known of a user's arrays, and it
+costs nothing on machines with unaligned vectors.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .llvm.core import Value, mangle, memory_type
 from .llvm.fold import lane_literals
 from .llvm.opaque import opaque
 from .pairs import is_paired, load_paired
-from .scalarize import is_plain, load_apart, store_apart, store_one, stored_type
+from .scalarize import is_plain, load_scalarized, store_one, store_scalarized, stored_type
 
 SMALL = 2**31 - 1
 FAR = 2048  # bytes between the vectors of two iterations: the hardware does not follow
@@ -32,10 +32,10 @@ def _loaded(em: Indices, x: Value, dtype: DType) -> Value:
 
 
 def load_element(em: Indices, buffer: Buffer, at: Expr) -> Value:
-    """The element of ``buffer`` at an index, per lane where the index depends on the lane."""
+    """Load the element of ``buffer`` at an index, per lane where the index depends on the lane."""
     form = em.form(at)
     if not is_plain(em, form):
-        return _loaded(em, load_apart(em, buffer, at, form), buffer.dtype)
+        return _loaded(em, load_scalarized(em, buffer, at, form), buffer.dtype)
     if form is None:
         return _gather(em, buffer, em.buffers[buffer], em.value(at))
     if em.lanes is None or not form.lane:
@@ -56,7 +56,7 @@ def load_element(em: Indices, buffer: Buffer, at: Expr) -> Value:
 
 
 def _fetch_ahead(em: Indices, buffer: Buffer, form: LinearForm) -> None:
-    """Prefetch what the loop around reads some iterations later, if its steps are long.
+    """Prefetch what the enclosing loop reads some iterations later, if its stride is large.
 
     Each row of a matrix may lie on a page of its own, where no hardware prefetcher follows.
     """
@@ -105,7 +105,9 @@ def _load_vector(em: Indices, buffer: Buffer, pointer: Value, align: int) -> Val
 
 
 def _narrowed(em: Indices, buffer: Buffer, steps: Value) -> Value:
-    """Indices in 32 bits where the buffer is small enough: half the registers of a gather."""
+    """Truncate indices to 32 bits where the buffer is small enough: half the registers of
+    a gather.
+    """
     if steps.dtype == index and steps.lanes and _size(buffer) <= SMALL:
         return convert(em, steps, s32)
     return steps
@@ -133,31 +135,34 @@ def _gather(em: Indices, buffer: Buffer, start: Value, steps: Value) -> Value:
 
 
 def store_element(em: Indices, buffer: Buffer, at: Expr, value: Value) -> None:
-    """``buffer[at] = value``, in the lanes that are on."""
+    """Emit ``buffer[at] = value`` in the active lanes."""
     if value.dtype == pred:
         value = em.cast("zext", value, s8)
     form = em.form(at)
     lanes = em.lanes
     if lanes is not None and not is_plain(em, form):
-        store_apart(em, buffer, at, form, em.wide(value, lanes.count))
+        store_scalarized(em, buffer, at, form, em.broadcast(value, lanes.count))
     elif lanes is None or (form is not None and not form.lane):
         assert form is not None
         _store_uniform(em, buffer, form, value)
     elif form is not None and form.lane == 1:
         align = em.alignment(buffer, at)
-        _store_vector(em, buffer, em.pointer(buffer, form), em.wide(value, lanes.count), align)
+        _store_vector(em, buffer, em.pointer(buffer, form), em.broadcast(value, lanes.count), align)
     elif form is not None:
         narrow = abs(form.lane) * lanes.count <= SMALL
         steps = em.iota(s32 if narrow else index, lanes.count, form.lane)
-        _scatter(em, buffer, em.pointer(buffer, form), steps, em.wide(value, lanes.count))
+        _scatter(em, buffer, em.pointer(buffer, form), steps, em.broadcast(value, lanes.count))
     else:
-        value = em.wide(value, lanes.count)
+        value = em.broadcast(value, lanes.count)
         _scatter(em, buffer, em.buffers[buffer], em.value(at), value)
     em.function.forget(buffer)
 
 
 def _store_uniform(em: Indices, buffer: Buffer, form: LinearForm, value: Value) -> None:
-    """The same element for every lane: the lanes agree, so any lane that is on will do."""
+    """Store an element that is the same for every lane.
+
+    The lanes agree, so any active lane will do.
+    """
     pointer = em.pointer(buffer, form)
     one = em.lane(value, 0)
     if em.lanes is None or em.lanes.mask is None or em.lanes.certain:
@@ -170,9 +175,9 @@ def _store_uniform(em: Indices, buffer: Buffer, form: LinearForm, value: Value) 
 
 def _store_vector(em: Indices, buffer: Buffer, pointer: Value, value: Value, align: int) -> None:
     assert em.lanes is not None
-    mask, doubtful = em.lanes.mask, buffer in em.numbered
+    mask, doubtful = em.lanes.mask, buffer in em.lane_dependent
     on = None if mask is None else lane_literals(mask)
-    if mask is not None and buffer.scope is Scope.REGISTER:  # what is masked is not promoted
+    if mask is not None and buffer.scope is Scope.REGISTER:  # masked stores are not promoted
         kept = f"load {value.type}, ptr {pointer.text}, align {align}"
         old = em.function.read(kept, value.dtype, value.lanes, buffer, pointer.depth)
         value, mask = em.select(mask, value, old), None

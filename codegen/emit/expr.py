@@ -1,4 +1,4 @@
-"""Loop-IR expressions as LLVM values, uniform or one per lane of the vector loop around."""
+"""Emit loop-IR expressions as LLVM values, uniform or one per lane of the enclosing vector loop."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ...ir.loop.nodes import Buffer, Cast, Const, Expr, For, Load, Op, Scope, St
 from ...ir.loop.visit import children, walk_expr
 from ...ir.target import Target
 from .access import SMALL, load_element
-from .align import multiple
-from .index import Indices, NarrowIndex, fits
-from .launches import DeviceEmitter, awaits, own_stores
+from .align import divisor
+from .index import Indices, NarrowIndex, fits_s32
+from .launches import DeviceEmitter, own_stores, synchronizes
 from .llvm.convert import convert, reinterpret
 from .llvm.core import Value, register_type
 from .ops import apply
@@ -24,21 +24,20 @@ VECTOR_BYTES = 16  # of a GPU's widest access; every buffer begins at a multiple
 
 
 class Emitter(Indices):
-    """A builder that knows what the names of the loop program stand for.
+    """An IR builder with the environment of the loop program.
 
-    ``env`` has the variables in scope, ``ranges`` their values' bounds, ``multiples`` what divides
-    them.
-    ``parallel`` tells that this function is the body of a parallel loop, ``threaded`` that this is
-    inside a GPU's thread loops. ``exchanged`` are the buffers that other threads may change at a
-    barrier, ``shared`` the bytes of shared memory that are in use here. ``polls`` are the loops
-    that ask whether the call was interrupted (see ``interrupt_polls``).
+    ``env`` has the variables in scope, ``ranges`` their values' bounds, ``divisors`` their known
+    divisors. ``parallel`` is true in the body of a parallel loop, ``threaded`` inside a GPU's
+    thread loops. ``exchanged`` are the buffers that other threads may change at a barrier,
+    ``shared`` the bytes of shared memory in use here. ``polls`` are the loops that poll for
+    interrupts (see ``interrupt_polls``).
     """
 
     def __init__(self, target: Target) -> None:
         super().__init__(target)
         self.env: dict[Var, Value] = {}
         self.ranges: dict[Var, Interval] = {}
-        self.multiples: dict[Var, int] = {}
+        self.divisors: dict[Var, int] = {}
         self.parallel = False
         self.workspace = 0
         self.finished: list[str] = []
@@ -53,7 +52,7 @@ class Emitter(Indices):
         self.polls: Mapping[int, int] = {}
 
     def value(self, e: Expr) -> Value:
-        """The value of an expression."""
+        """Emit an expression."""
         match e:
             case Const(value=v, dtype=dtype):
                 return self.const(v, dtype)
@@ -66,7 +65,7 @@ class Emitter(Indices):
             case Op(name="select", args=(c, a, b)):
                 return self.selection(e, c, a, b)
             case Op(name=name, args=args):
-                return self.applied(e, name, tuple(self.value(a) for a in args))
+                return self.operation(e, name, tuple(self.value(a) for a in args))
             case Cast(value=inner, dtype=dtype, bits=bits):
                 x = self.value(inner)
                 return reinterpret(self, x, dtype) if bits else self.converted(e, x, dtype)
@@ -75,42 +74,42 @@ class Emitter(Indices):
         raise AssertionError(f"not a flat expression: {e}")
 
     def variable(self, var: Var) -> Value:
-        """A variable; that of the vector loop as one number per lane."""
+        """Return a variable; the vector loop's own as one number per lane."""
         lanes = self.lanes
         if lanes is not None and var is lanes.var:
-            base = self.wide(lanes.base, lanes.count)
+            base = self.broadcast(lanes.base, lanes.count)
             return self.binary("add", self.iota(index, lanes.count), base)
         return self.env[var]
 
     def alignment(self, buffer: Buffer, at: Expr) -> int:
-        """One element's size on a CPU, where more is not worth knowing; up to 16 on a GPU."""
+        """Return one element's size on a CPU, where more has no effect; up to 16 on a GPU."""
         if self.device is None:
             return buffer.dtype.bytes
-        return gcd(VECTOR_BYTES, multiple(at, self.multiple) * buffer.dtype.bytes)
+        return gcd(VECTOR_BYTES, divisor(at, self.divisor) * buffer.dtype.bytes)
 
-    def multiple(self, var: Var) -> int:
-        """A number that divides a variable; in a vector loop, that of lane 0."""
+    def divisor(self, var: Var) -> int:
+        """Return a number that divides a variable; in a vector loop, its value in lane 0."""
         lanes = self.lanes
         vector = lanes is not None and var is lanes.var
         value = lanes.base if lanes is not None and vector else self.env[var]
         if isinstance(value.literal, int):
             return abs(value.literal)
-        return lanes.count if lanes is not None and vector else self.multiples.get(var, 1)
+        return lanes.count if lanes is not None and vector else self.divisors.get(var, 1)
 
     def thread(self, device: DeviceEmitter, name: str, var: Var) -> Value:
-        """The number of this thread or block in a GPU's index, for ``var``."""
+        """Return this thread's or block's index in dimension ``name``, as the variable ``var``."""
         return self.widened(device.thread_index(name), *self.ranges[var])
 
-    def applied(self, e: Op, name: str, args: tuple[Value, ...]) -> Value:
-        """An operation on values; one on indices in 32 bits where a GPU can do with them."""
+    def operation(self, e: Op, name: str, args: tuple[Value, ...]) -> Value:
+        """Emit an operation; on a GPU one on indices in 32 bits where that is enough."""
         if self.device is None or args[-1].dtype != index or name in _BEYOND:
             return apply(self, name, args)
         low, high = bounds(e, self.ranges) if e.dtype == index else (0, 0)
         known = [self.narrow(a) if a.dtype == index else None for a in args]
         small = all(k or a.dtype == pred for k, a in zip(known, args, strict=True))
-        if not small or not fits(low, high):
+        if not small or not fits_s32(low, high):
             result = apply(self, name, args)
-            if e.dtype == index and fits(low, high) and result.literal is None:
+            if e.dtype == index and fits_s32(low, high) and result.literal is None:
                 self.small[result.text] = NarrowIndex(self.cast("trunc", result, s32), low, high)
             return result
         narrowed = tuple(k.value if k else a for k, a in zip(known, args, strict=True))
@@ -118,7 +117,9 @@ class Emitter(Indices):
         return self.widened(result, low, high) if e.dtype == index else result
 
     def converted(self, e: Cast, x: Value, dtype: DType) -> Value:
-        """A conversion; between indices and others by way of 32 bits where a GPU can."""
+        """Emit a conversion; on a GPU one to or from an index by way of 32 bits where that is
+        enough.
+        """
         known = self.narrow(x) if x.dtype == index else None
         if known is not None and dtype != index:
             x = known.value
@@ -128,37 +129,37 @@ class Emitter(Indices):
         return convert(self, x, dtype)
 
     def selection(self, e: Op, c: Expr, a: Expr, b: Expr) -> Value:
-        """Both arms are computed; which is taken is decided without a branch.
+        """Emit a select: both arms are computed and no branch is taken.
 
-        On a GPU what is not taken is not read either.
+        On a GPU an arm that reads memory is only evaluated where it is taken.
         """
         cond = self.value(c)
         if isinstance(cond.literal, bool):
             return self.value(a if cond.literal else b)
         if self.device is None or not (_fetches(a) or _fetches(b)):
-            return self.applied(e, "select", (cond, self.value(a), self.value(b)))
+            return self.operation(e, "select", (cond, self.value(a), self.value(b)))
         if cond.lanes:
             return self.select(cond, self.where(cond, a), self.where(self.negate_pred(cond), b))
-        return self.fetched(cond, a, b)
+        return self.branched_select(cond, a, b)
 
     def where(self, mask: Value, e: Expr) -> Value:
-        """An expression in the lanes of a mask."""
+        """Emit an expression under a mask."""
         lanes = self.lanes
         assert lanes is not None
-        self.lanes = self.under(mask)
+        self.lanes = self.masked(mask)
         x = self.const(0, e.dtype, lanes.count) if self.lanes is None else self.value(e)
         self.lanes = lanes
         return x
 
-    def fetched(self, cond: Value, a: Expr, b: Expr) -> Value:
-        """One of two values, by a branch."""
+    def branched_select(self, cond: Value, a: Expr, b: Expr) -> Value:
+        """Emit one of two expressions, chosen by a branch."""
         count = 0 if self.lanes is None else self.lanes.count
         type_, size = register_type(a.dtype, count), a.dtype.bytes * max(count, 1)
         slot, arms = self.function.alloca(type_, size & -size), []
         for e in (a, b):
             self.function.open_arm()
             x = self.value(e)
-            x = self.wide(x, count) if count and not x.lanes else x
+            x = self.broadcast(x, count) if count and not x.lanes else x
             self.function.write(f"store {x}, ptr {slot.text}, align {size & -size}")
             arms.append(self.function.close_arm())
         self.function.branch(cond, *arms)
@@ -166,7 +167,7 @@ class Emitter(Indices):
         return self.function.result(text, a.dtype, count)
 
     def linear(self, e: Op) -> Value:
-        """A sum or product of indices."""
+        """Emit a sum or product of indices."""
         form = self.form(e)
         if form is None:
             return apply(self, e.name, tuple(self.value(a) for a in e.args))
@@ -174,13 +175,13 @@ class Emitter(Indices):
         if not form.lane or self.lanes is None:
             return total
         steps = self.iota(index, self.lanes.count, form.lane)
-        return self.binary("add", steps, self.wide(total, self.lanes.count))
+        return self.binary("add", steps, self.broadcast(total, self.lanes.count))
 
-    def whole(self, e: Op, name: str, x: Value, y: Value) -> Value:
-        """A quotient or remainder on a GPU, unsigned where that is known to be right."""
+    def narrow_quotient(self, e: Op, name: str, x: Value, y: Value) -> Value:
+        """Emit a quotient or remainder on a GPU, unsigned where that is known to be the same."""
         a, b = self.narrow(x), self.narrow(y)
         low, high = bounds(e, self.ranges)
-        if a is None or b is None or not fits(low, high):
+        if a is None or b is None or not fits_s32(low, high):
             return apply(self, name, (x, y))
         if a.low < 0 or b.low < 1:
             return self.widened(apply(self, name, (a.value, b.value)), low, high)
@@ -188,13 +189,13 @@ class Emitter(Indices):
         return self.widened(self.binary(instruction, a.value, b.value), low, high)
 
     def quotient(self, e: Op, name: str, a: Expr, b: Expr) -> Value:
-        """A quotient or remainder; unsigned where the dividend is known not to be negative."""
+        """Emit a quotient or remainder, unsigned where the dividend is known to be non-negative."""
         x, y = self.value(a), self.value(b)
         if self.device is not None and not (x.lanes or y.lanes):
-            return self.whole(e, name, x, y)
+            return self.narrow_quotient(e, name, x, y)
         if bounds(a, self.ranges)[0] < 0:
             return apply(self, name, (x, y))
-        x, y = self.even(x, y)
+        x, y = self.match_lanes(x, y)
         if not isinstance(y.literal, int) or y.literal & (y.literal - 1) == 0:
             return apply(self, name, (x, y))
         narrow = x.lanes and max(bounds(a, self.ranges)[1], bounds(b, self.ranges)[1]) <= SMALL
@@ -204,10 +205,12 @@ class Emitter(Indices):
         return convert(self, result, index)
 
     def stores(self, s: Stmt) -> frozenset[Buffer]:
-        """The buffers that a statement writes, or lets others' writes to them be seen."""
+        """Return the buffers whose contents a statement may change here, other threads' writes
+        included.
+        """
         known = self.stored.get(id(s))
         if known is None:
-            own = own_stores(s) | (self.exchanged if awaits(s) else set())
+            own = own_stores(s) | (self.exchanged if synchronizes(s) else set())
             below = (self.stores(c) for c in children(s))
             known = s, frozenset(own).union(*below)
             self.stored[id(s)] = known
@@ -215,5 +218,5 @@ class Emitter(Indices):
 
 
 def _fetches(e: Expr) -> bool:
-    """Whether computing an expression reads memory."""
+    """True if evaluating an expression reads memory."""
     return any(isinstance(x, Load) and x.buffer.scope is not Scope.REGISTER for x in walk_expr(e))

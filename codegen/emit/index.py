@@ -1,8 +1,8 @@
 """Index expressions as linear forms over LLVM values, and addresses made from them.
 
-A form is kept until it is needed: constants fold, what varies in an inner loop is added last, so
-that each partial sum can stand outside the loops it does not depend on, and a constant offset ends
-up in the address mode of the instruction.
+A form is kept until it is needed: constants fold, and terms that vary in an inner loop are added
+last, so that each partial sum can be hoisted out of the loops that it does not depend on and a
+constant offset ends up in the addressing mode of the instruction.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from .llvm.fold import lane_literals
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """The vector loop that is open: lane k has the variable at ``base + k``.
+    """The open vector loop: lane k has the variable at ``base + k``.
 
-    ``mask`` is None where every lane is on. ``certain`` tells that at least one is.
+    ``mask`` is None where every lane is active. ``certain`` is true if at least one is.
     """
 
     var: Var
@@ -35,7 +35,7 @@ class Lanes:
 
 @dataclass(frozen=True, slots=True)
 class NarrowIndex:
-    """An index as 32 bits, and what it lies between."""
+    """An index in 32 bits, and its bounds."""
 
     value: Value
     low: int
@@ -44,7 +44,7 @@ class NarrowIndex:
 
 @dataclass(slots=True)
 class LinearForm:
-    """``sum of value * factor + lane * (number of the lane) + constant``."""
+    """``sum of value * factor + lane * (lane number) + constant``."""
 
     terms: dict[str, tuple[Value, int]] = field(default_factory=dict)
     lane: int = 0
@@ -64,11 +64,11 @@ class LinearForm:
 
 
 class Indices(IRBuilder):
-    """A builder that evaluates index expressions; ``buffers`` has the pointers.
+    """An IR builder that evaluates index expressions; ``buffers`` has the pointers.
 
-    ``numbered`` are the buffers of ``emit.llvm.opaque.numbered``.
-    ``device`` is there when the code is for a GPU; ``private`` are a thread's own buffers. A GPU
-    computes with 32 bits: ``small`` has by their text the indices that need no more.
+    ``lane_dependent`` are the buffers of ``emit.llvm.opaque.lane_dependent_buffers``. ``device`` is
+    set when the code is for a GPU; ``private`` are the thread's own buffers. A GPU computes indices
+    in 32 bits: ``small`` maps the text of each index that fits to its narrow form.
     """
 
     def __init__(self, target: Target) -> None:
@@ -77,19 +77,19 @@ class Indices(IRBuilder):
         self.lanes: Lanes | None = None
         self.device: DeviceEmitter | None = None
         self.private: set[Buffer] = set()
-        self.numbered: frozenset[Buffer] = frozenset()
+        self.lane_dependent: frozenset[Buffer] = frozenset()
         self.small: dict[str, NarrowIndex] = {}
 
     @abstractmethod
     def value(self, e: Expr) -> Value:
-        """The value of any expression."""
+        """Emit any expression."""
 
     @abstractmethod
     def alignment(self, buffer: Buffer, at: Expr) -> int:
-        """Bytes that the address of an element (that of lane 0) is surely a multiple of."""
+        """Return a number of bytes that divides the address of an element (of lane 0's)."""
 
     def form(self, e: Expr) -> LinearForm | None:
-        """The linear form of an index expression; None where lanes differ in another way."""
+        """Return the linear form of an index expression; None if the lanes differ non-linearly."""
         result = LinearForm()
         return result if self._gather(e, 1, result) else None
 
@@ -135,15 +135,15 @@ class Indices(IRBuilder):
         return True
 
     def narrow(self, x: Value) -> NarrowIndex | None:
-        """A scalar index as 32 bits, on a GPU and where they are enough."""
+        """Return a scalar index in 32 bits, on a GPU and where they are enough; else None."""
         if self.device is None or x.lanes:
             return None
-        if isinstance(x.literal, int) and fits(x.literal, x.literal):
+        if isinstance(x.literal, int) and fits_s32(x.literal, x.literal):
             return NarrowIndex(self.const(x.literal, s32), x.literal, x.literal)
         return self.small.get(x.text)
 
     def widened(self, x: Value, low: int, high: int) -> Value:
-        """An s32 between ``low`` and ``high`` as an index."""
+        """Return an s32 between ``low`` and ``high`` as an index."""
         if isinstance(x.literal, int):
             return self.const(x.literal, index)
         wide = self.cast("zext nneg" if low >= 0 else "sext", x, index)
@@ -154,7 +154,7 @@ class Indices(IRBuilder):
         x, y = self.narrow(a), self.narrow(b)
         if x is not None and y is not None:
             ends = [p * q for p in (x.low, x.high) for q in (y.low, y.high)]
-            if fits(min(ends), max(ends)):
+            if fits_s32(min(ends), max(ends)):
                 return self.widened(self.binary("mul", x.value, y.value), min(ends), max(ends))
         return self.binary("mul", a, b)
 
@@ -166,7 +166,7 @@ class Indices(IRBuilder):
             if x is None:
                 return None
             low, high = low + min(k * x.low, k * x.high), high + max(k * x.low, k * x.high)
-        if not parts or not fits(low, high):
+        if not parts or not fits_s32(low, high):
             return None
         for x, k in parts:
             assert x is not None
@@ -176,7 +176,7 @@ class Indices(IRBuilder):
         return self.widened(self.binary("add", total, self.const(form.constant, s32)), low, high)
 
     def total(self, form: LinearForm) -> Value:
-        """The scalar part of a form as one value."""
+        """Return the scalar part of a form as one value."""
         small = self._small_total(form)
         if small is not None:
             return small
@@ -188,7 +188,7 @@ class Indices(IRBuilder):
         return constant if total is None else self.binary("add", total, constant)
 
     def pointer(self, buffer: Buffer, form: LinearForm) -> Value:
-        """The address of the element at ``form``, of lane 0 in a vector loop."""
+        """Return the address of the element at ``form``; in a vector loop, lane 0's."""
         at = self.buffers[buffer]
         type_ = memory_type(buffer.dtype)
         terms = _outside_in(form)
@@ -200,14 +200,14 @@ class Indices(IRBuilder):
         return self.offset(at, self.const(form.constant, index), type_) if form.constant else at
 
     def offset(self, at: Value, by: Value, type_: str) -> Value:
-        """``by`` elements after ``at``."""
+        """Return the address ``by`` elements after ``at``."""
         text = f"getelementptr inbounds {type_}, ptr {at.text}, {by}"
         return self.pure(text, index, by.lanes, max(at.depth, by.depth))
 
     def read(
         self, text: str, dtype: DType, lanes: int, buffer: Buffer, pointer: Value, depth: int
     ) -> Value:
-        """A load's instruction, of neighbouring elements where there are lanes."""
+        """Emit a load, of consecutive elements where there are lanes."""
         device = self.device
         if device is None or buffer in self.private:
             return self.function.read(text, dtype, lanes, buffer, depth)
@@ -219,14 +219,14 @@ class Indices(IRBuilder):
         return self.function.read(text, dtype, lanes, buffer, depth, tell)
 
     def change(self, line: str, buffer: Buffer, pointer: Value, value: Value) -> None:
-        """A store's instruction, of neighbouring elements where there are lanes."""
+        """Emit a store, of consecutive elements where there are lanes."""
         if self.device is not None and buffer not in self.private:
             size = max(1, value.lanes) * value.dtype.bytes
             self.device.access(buffer, pointer, size, True, self.function.depth)
         self.function.write(line)
 
-    def under(self, mask: Value) -> Lanes | None:
-        """The lanes that are on and in ``mask`` too; None if that is known to be none."""
+    def masked(self, mask: Value) -> Lanes | None:
+        """Return the lanes that are active and in ``mask``; None if there are known to be none."""
         assert self.lanes is not None
         if self.lanes.mask is not None:
             mask = self.binary("and", self.lanes.mask, mask)
@@ -238,17 +238,17 @@ class Indices(IRBuilder):
         return replace(self.lanes, mask=None if all(on) else mask, certain=True)
 
     def mask_text(self) -> Value:
-        """The lanes that are on, as a vector of conditions."""
+        """Return the active lanes as a vector of predicates."""
         assert self.lanes is not None
         mask = self.lanes.mask
         return self.const(True, pred, self.lanes.count) if mask is None else mask
 
 
-def fits(low: int, high: int) -> bool:
-    """Whether 32 bits hold what lies between these."""
+def fits_s32(low: int, high: int) -> bool:
+    """True if the range ``low`` to ``high`` fits in 32 signed bits."""
     return low >= -(1 << 31) and high < 1 << 31
 
 
 def _outside_in(form: LinearForm) -> list[tuple[Value, int]]:
-    """The terms, those of outer regions first."""
+    """Return the terms, those of outer regions first."""
     return sorted(form.terms.values(), key=lambda t: t[0].depth)

@@ -1,11 +1,10 @@
-"""Where a kernel asks whether its call was interrupted: at loops that take long, now and then.
+"""Place interrupt polls in long-running loops of a kernel.
 
-A statement's time is estimated from its operations. A kernel that takes less than ``LONG`` by that
-never asks: its caller does, between kernels. In a longer one, the loops whose iterations are
-shorter than ``STEP`` ask after as many iterations as fill it, outer ones of them only. Such a loop
-is written as two, one inside the other, so that an iteration itself has nothing to do for it. The
-estimate may be off by a factor of ten either way: a poll costs about 10 ns, and what is promised is
-an answer within 100 ms.
+A statement's time is estimated from its operations. A kernel that is estimated below ``LONG`` does
+not poll: its caller does, between kernels. In a longer one, the outermost loops whose iterations
+are shorter than ``STEP`` poll once per as many iterations as take that long. Such a loop is
+strip-mined, so that the inner loop has nothing to do for it. The estimate may be off by a factor of
+ten either way: a poll costs about 10 ns, and the guarantee is an answer within 100 ms.
 """
 
 from __future__ import annotations
@@ -35,18 +34,18 @@ from ...ir.loop.visit import children, walk, walk_expr
 from ...ir.target import Target
 from .expr import Emitter
 
-LONG = 400_000.0  # nanoseconds of a kernel that polls
+LONG = 400_000.0  # nanoseconds from which a kernel polls
 STEP = 200_000.0  # nanoseconds between two polls
 MOST = 1 << 24  # iterations between two polls
-_GATHERED = 5.0  # nanoseconds of one element whose place is read from memory
-_EXCHANGED = 100.0  # nanoseconds of what threads of a simulated GPU do together
+_GATHERED = 5.0  # nanoseconds of an element whose index is loaded
+_EXCHANGED = 100.0  # nanoseconds of a collective operation of a simulated GPU
 
 
 def poll_points(func: Func, target: Target, slow: float = 1.0) -> Mapping[int, int]:
-    """Return the loops of a flat function that poll, by identity: after how many iterations each.
+    """Return the loops of a flat function that poll, by identity, and the iterations between polls.
 
-    ``target`` is the processor that runs it, where every access takes ``slow`` times as long as in
-    a function of that processor's own.
+    ``target`` is the processor that runs it; every access takes ``slow`` times as long as in a
+    function compiled for that processor itself.
     """
     clock = _Clock(target, slow)
     found: dict[int, int] = {}
@@ -56,23 +55,23 @@ def poll_points(func: Func, target: Target, slow: float = 1.0) -> Mapping[int, i
 
 
 def close_loop(em: Emitter, s: For, name: str, begin: str, end: str, step: int, bits: int) -> None:
-    """End a loop's body in the function that is open; the loop polls if it is one that does."""
+    """End a loop's body in the open function, with a poll if the loop is one that polls."""
     every = em.polls.get(id(s), 0)
     if every:
         em.declare(em.function.poll, "i1", [])
     em.function.close_loop(name, begin, end, step, bits, every)
 
 
-def leave_if_ended(em: Emitter, s: Stmt) -> None:
-    """Leave the function behind a statement that was told to end, if it may have been."""
+def return_if_interrupted(em: Emitter, s: Stmt) -> None:
+    """Emit an early return after a statement that may have been interrupted."""
     if any(id(x) in em.polls for x in walk(s)):
         em.declare(em.function.poll, "i1", [])
-        em.function.leave_if_told()
+        em.function.poll_here()
 
 
 @dataclass(frozen=True)
 class _Clock:
-    """Estimates in nanoseconds. ``ranges`` are those of the variables met so far."""
+    """Time estimates in nanoseconds. ``ranges`` has the bounds of the variables met so far."""
 
     target: Target
     slow: float
@@ -80,13 +79,13 @@ class _Clock:
     known: dict[int, float] = field(default_factory=dict)
 
     def time(self, s: Stmt) -> float:
-        """How long a statement takes."""
+        """Return the estimated time of a statement."""
         if id(s) not in self.known:
             self.known[id(s)] = self._time(s)
         return self.known[id(s)]
 
     def count(self, s: For) -> int:
-        """The most iterations that a loop has."""
+        """Return an upper bound of a loop's trip count."""
         return max(0, bounds(s.extent, self.ranges)[1])
 
     def _time(self, s: Stmt) -> float:
@@ -139,7 +138,7 @@ def _gathered(index: Expr) -> float:
 
 
 def _place(s: Stmt, clock: _Clock, found: dict[int, int]) -> bool:
-    """Choose the loops of a statement that poll; whether there are any."""
+    """Choose the loops of a statement that poll; return True if there are any."""
     if clock.time(s) < STEP:
         return False
     if not isinstance(s, For):

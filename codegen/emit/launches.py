@@ -37,10 +37,11 @@ from .llvm.core import Value
 
 @dataclass(frozen=True)
 class LaunchNest:
-    """One launch. ``body`` has the thread loops; ``around`` are the buffers made outside of it.
+    """One launch: ``body`` has the thread loops, ``around`` are the buffers allocated outside of
+    it.
 
     ``grid`` and ``block`` are extents of x, y, z. ``stored`` and ``loaded`` are the buffers that it
-    writes and reads; ``exchanged`` those through which its threads may tell each other something.
+    writes and reads.
     """
 
     symbol: str
@@ -59,6 +60,7 @@ class LaunchNest:
 
     @property
     def exchanged(self) -> frozenset[Buffer]:
+        """The buffers through which its threads may communicate."""
         if not any(isinstance(s, Intrinsic | AllReduce) for s in walk(self.body)):
             return frozenset()
         both = self.stored & self.loaded
@@ -66,7 +68,7 @@ class LaunchNest:
 
 
 class DeviceEmitter(ABC):
-    """How an emitter makes code for a GPU. An implementation holds the emitter that asks it."""
+    """The emission of GPU-specific code. An implementation holds the emitter that calls it."""
 
     @abstractmethod
     def open_launch(self, nest: LaunchNest) -> None:
@@ -74,38 +76,39 @@ class DeviceEmitter(ABC):
 
     @abstractmethod
     def close_launch(self, nest: LaunchNest) -> None:
-        """The launch's body is written: put its functions into ``em.finished``."""
+        """End a launch whose body has been emitted; its functions go into ``em.finished``."""
 
     @abstractmethod
     def module(self, nests: tuple[LaunchNest, ...]) -> str:
-        """The module's text, once every launch is closed."""
+        """Return the module's text, once every launch is closed."""
 
     @abstractmethod
     def thread_index(self, name: str) -> Value:
-        """The number of this thread or block in ``name``, one of ``THREADS``, as an s32."""
+        """Return this thread's or block's index in ``name``, one of ``THREADS``, as an s32."""
 
     @abstractmethod
     def shared(self, buffer: Buffer, offset: int) -> Value:
-        """The address of a shared buffer that begins at ``offset`` of the block's memory."""
+        """Return the address of a shared buffer at byte ``offset`` of the block's memory."""
 
     @abstractmethod
     def intrinsic(self, s: Intrinsic) -> None:
-        """The code of a lane-level intrinsic."""
+        """Emit a lane-level intrinsic."""
 
     @abstractmethod
     def all_reduce(self, s: AllReduce) -> None:
-        """The code of a reduction across threads."""
+        """Emit a reduction across threads."""
 
     @abstractmethod
     def access(self, buffer: Buffer, pointer: Value, size: int, write: bool, depth: int) -> None:
-        """An access of ``size`` bytes to global or shared memory comes next in region ``depth``.
+        """Announce an access of ``size`` bytes to global or shared memory, emitted next in region
+        ``depth``.
 
-        Memory of one thread alone is not told of.
+        Accesses to a thread's own memory are not announced.
         """
 
 
 def nests(func: Func) -> tuple[LaunchNest, ...]:
-    """The launches of a flat function in order."""
+    """Return the launches of a flat function in order."""
     found = []
     for number, (body, around) in enumerate(_split(func.body, ())):
         symbol = f"{func.name}_{number}" if number else func.name
@@ -118,7 +121,7 @@ def _threaded(s: Stmt) -> bool:
 
 
 def _split(s: Stmt, around: tuple[Buffer, ...]) -> Iterator[tuple[Stmt, tuple[Buffer, ...]]]:
-    """Bodies of launches; what is bound to no thread is a launch of one thread."""
+    """Yield the bodies of launches; a statement bound to no thread is a launch of one thread."""
     match s:
         case Seq(stmts=stmts) if _threaded(s):
             for x in stmts:
@@ -150,12 +153,12 @@ def _nest(symbol: str, body: Stmt, around: tuple[Buffer, ...]) -> LaunchNest:
         x, y, z = (extents.get(f"{index}.{axis}", 1) for axis in "xyz")
         return x, y, z
 
-    stored, loaded = touched(body)
+    stored, loaded = stored_and_loaded(body)
     return LaunchNest(symbol, body, around, of("blockIdx"), of("threadIdx"), stored, loaded)
 
 
-def touched(s: Stmt) -> tuple[frozenset[Buffer], frozenset[Buffer]]:
-    """The buffers that a statement stores to and loads from."""
+def stored_and_loaded(s: Stmt) -> tuple[frozenset[Buffer], frozenset[Buffer]]:
+    """Return the buffers that a statement stores to and loads from."""
     stored: set[Buffer] = set()
     loaded: set[Buffer] = set()
     for x in walk(s):
@@ -167,7 +170,7 @@ def touched(s: Stmt) -> tuple[frozenset[Buffer], frozenset[Buffer]]:
 
 
 def own_stores(s: Stmt) -> set[Buffer]:
-    """The buffers that a statement writes, those inside of it apart."""
+    """Return the buffers that a statement itself writes, without its children's."""
     match s:
         case Store(buffer=buffer):
             return {buffer}
@@ -179,8 +182,8 @@ def own_stores(s: Stmt) -> set[Buffer]:
             return set()
 
 
-def awaits(s: Stmt) -> bool:
-    """Whether other threads' writes may become visible at this statement itself."""
+def synchronizes(s: Stmt) -> bool:
+    """True if other threads' writes may become visible at this statement itself."""
     if isinstance(s, Intrinsic):
         return not s.name.startswith(("mma.", "ldmatrix.", "copy_async", "commit_async"))
     return isinstance(s, AllReduce)

@@ -1,9 +1,9 @@
 """One kernel as an LLVM module: ``void name(ptr, ..., [ptr workspace])``.
 
 Parameters are the function's buffers in order. A function that needs memory for intermediate
-buffers outside of parallel loops (``WORKSPACE_BYTES``) takes a pointer to it last.
-Buffers do not overlap, unless ``IN_PLACE`` says that an output may be an input.
-For a GPU there is one kernel per launch (see ``emit.launches``), all with these parameters.
+buffers outside of parallel loops (``WORKSPACE_BYTES``) takes a pointer to it last. Buffers do not
+overlap, unless ``IN_PLACE`` says that an output may be an input. For a GPU there is one kernel per
+launch (see ``emit.launches``), all with these parameters.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..lower.passes.workspace import workspace_bytes
 from .expr import Emitter
 from .launches import DeviceEmitter, nests
 from .llvm.core import Function, Value
-from .llvm.opaque import numbered
+from .llvm.opaque import lane_dependent_buffers
 from .stmt import emit_nest, emit_stmt
 
 NO_POLLS: Mapping[int, int] = MappingProxyType({})
@@ -53,9 +53,9 @@ def launches_module(
     device: Callable[[Emitter, Func], DeviceEmitter],
     polls: Mapping[int, int] = NO_POLLS,
 ) -> str:
-    """Return a flat GPU function as one kernel per launch, as ``device`` writes them.
+    """Return a flat GPU function as one kernel per launch, emitted by ``device``.
 
-    ``UnsupportedError`` as ``function_module``.
+    ``UnsupportedError`` as for ``function_module``.
     """
     em = _emitter(func, target, polls)
     writer = device(em, func)
@@ -71,6 +71,6 @@ def _emitter(func: Func, target: Target, polls: Mapping[int, int]) -> Emitter:
         names = ", ".join(v.name for v in func.symbols)
         raise UnsupportedError(f"function {func.name} over symbols {names}", "bind them first")
     em = Emitter(target)
-    em.numbered = numbered(func.body)
+    em.lane_dependent = lane_dependent_buffers(func.body)
     em.polls = polls
     return em

@@ -1,9 +1,8 @@
-"""What LLVM code each element-wise operation of ``ir.elementwise.TABLE`` becomes.
+"""The LLVM code of each element-wise operation of ``ir.elementwise.TABLE``.
 
-One table per kind of element. Floats of fewer than 32 bits are computed in f32 or wider; where
-the type's own rounding would see that f32 has rounded before it, f32 is rounded to odd.
-Sums and products of floats carry ``contract``, so that a product and a sum may become one fma;
-nothing else is assumed of floats.
+One table per kind of element. Floats of fewer than 32 bits are computed in f32 or wider; where a
+second rounding could differ, the f32 result is rounded to odd. Sums and products of floats carry
+``contract``, so that a product and a sum may become one fma; no other fast-math flag is set.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ Emit = Callable[..., Value]
 
 
 def apply(b: IRBuilder, name: str, args: tuple[Value, ...]) -> Value:
-    """The operation ``name`` on operands of one kind, all scalars or brought to one width."""
+    """Emit the operation ``name`` on operands of one kind; scalars are broadcast to the vectors."""
     dtype = args[-1].dtype
     if name == "select":
         return b.select(*args)
@@ -34,12 +33,12 @@ def apply(b: IRBuilder, name: str, args: tuple[Value, ...]) -> Value:
     emit = table.get(name)
     if emit is None or (dtype.is_int and is_narrow(dtype)):
         raise UnsupportedError(f"operation {name} on {dtype}", "the code generator has none for it")
-    args = b.even(*args)
+    args = b.match_lanes(*args)
     if not dtype.is_float:
         return emit(b, *args)
-    b.rounds_again = dtype if dtype.bits < 32 else None
+    b.final_dtype = dtype if dtype.bits < 32 else None
     result = emit(b, *(widen(b, a) for a in args))
-    b.rounds_again = None
+    b.final_dtype = None
     return result if result.dtype == pred else narrow(b, result, dtype)
 
 
@@ -64,23 +63,24 @@ def _number(x: Value) -> bool:
 
 
 def _extreme(name: str, above: str) -> Emit:
-    """The greater or lesser; NaN if either is, and -0 below +0 (IEEE 754-2019, 9.6).
+    """Return the emitter of a maximum or minimum; NaN if either is, and -0 below +0 (IEEE 754-2019,
+    9.6).
 
-    The two ways round of the machine's own instruction differ in zeros and NaNs alone: their bits
-    together make the lesser in all cases, what they share the greater in all but NaN. A literal
-    needs no look at NaN, and wins a tie if it is the zero that counts.
+    The two operand orders of the machine's own instruction differ only in zeros and NaNs: the OR of
+    their bits is the minimum in all cases, the AND the maximum in all but NaN. A literal needs no
+    check for NaN, and wins a tie if its zero is the right one.
     """
     greatest = name == "maximum"
 
     def emit(b: IRBuilder, x: Value, y: Value) -> Value:
         if b.nvidia and x.dtype == f32:
-            return b.intrinsic(f"llvm.{name}", *b.even(x, y))
+            return b.intrinsic(f"llvm.{name}", *b.match_lanes(x, y))
         if _number(x):
             x, y = y, x
         if _number(y):
             ties = y.literal == 0 and (math.copysign(1, _real(y)) > 0) == greatest
             return b.select(b.compare(above.replace("t", "e") if ties else above, y, x), y, x)
-        x, y = b.even(x, y)
+        x, y = b.match_lanes(x, y)
         one = b.bits(b.select(b.compare(above, x, y), x, y))
         other = b.bits(b.select(b.compare(above, y, x), y, x))
         if not greatest:
@@ -190,6 +190,6 @@ PRED: Mapping[str, Emit] = MappingProxyType(
 
 
 def combines(name: str, dtype: DType) -> bool:
-    """Whether lanes may be combined by ``name`` in any order."""
+    """True if lanes may be combined by ``name`` in any order."""
     table = PRED if dtype == pred else FLOAT if dtype.is_float else INTEGER
     return name in table and name in ("add", "multiply", "maximum", "minimum", "and", "or", "xor")

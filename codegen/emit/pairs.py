@@ -1,6 +1,6 @@
-"""Vectors of every second element: the parts of complex numbers, read and written as neighbours.
+"""Accesses of stride two: the parts of complex numbers, read and written as contiguous vectors.
 
-Two vectors of neighbours and a shuffle take the place of a gather, and of two scatters.
+Two contiguous vectors and a shuffle replace a gather, or two scatters.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .scalarize import stored_type
 
 
 def is_paired(em: Indices, buffer: Buffer, form: LinearForm) -> bool:
-    """Whether lanes have every second element, and the elements between them are there too."""
+    """True if lanes access every second element and the elements in between exist as well."""
     if em.device is not None or em.lanes is None or em.lanes.mask is not None or form.lane != 2:
         return False
     within = form.constant % 2 == 1 or buffer.shape[0] % 2 == 0
@@ -23,7 +23,7 @@ def is_paired(em: Indices, buffer: Buffer, form: LinearForm) -> bool:
 
 
 def load_paired(em: Indices, buffer: Buffer, form: LinearForm) -> Value:
-    """Every second element, of two loads that the elements between share."""
+    """Load every second element by two contiguous loads and a shuffle."""
     assert em.lanes is not None
     dtype, count, odd = stored_type(buffer.dtype), em.lanes.count, form.constant % 2
     halves = []
@@ -36,7 +36,9 @@ def load_paired(em: Indices, buffer: Buffer, form: LinearForm) -> Value:
 
 
 def store_paired(em: Indices, first: Stmt, second: Stmt) -> bool:
-    """Write ``x[2 k] = a``, ``x[2 k + 1] = b`` as neighbours; False if the two are not that."""
+    """Store ``x[2 k] = a``, ``x[2 k + 1] = b`` contiguously; False if the two are not such
+    a pair.
+    """
     if em.device is not None or em.lanes is None or em.lanes.mask is not None:
         return False
     match first, second:
@@ -52,12 +54,12 @@ def store_paired(em: Indices, first: Stmt, second: Stmt) -> bool:
     if replace(next_, constant=next_.constant - 1) != form:
         return False
     count = em.lanes.count
-    parts = em.wide(em.value(a), count), em.wide(em.value(b), count)
+    parts = em.broadcast(em.value(a), count), em.broadcast(em.value(b), count)
     order = [k // 2 + count * (k % 2) for k in range(2 * count)]
     for start in (0, count):
         pointer = em.pointer(buffer, replace(form, constant=form.constant + start))
         value = _mixed(em, *parts, order[start : start + count])
-        value = opaque(em, value) if buffer in em.numbered else value
+        value = opaque(em, value) if buffer in em.lane_dependent else value
         line = f"store {value}, ptr {pointer.text}, align {buffer.dtype.bytes}"
         em.change(line, buffer, pointer, value)
     em.function.forget(buffer)
@@ -65,7 +67,7 @@ def store_paired(em: Indices, first: Stmt, second: Stmt) -> bool:
 
 
 def _mixed(em: Indices, a: Value, b: Value, order: list[int]) -> Value:
-    """The named lanes of two vectors, those of the second numbered on."""
+    """Return the given lanes of two vectors, the second's numbered after the first's."""
     mask = ", ".join(f"i32 {k}" for k in order)
     text = f"shufflevector {a}, {b}, <{len(order)} x i32> <{mask}>"
     return em.pure(text, a.dtype, len(order), max(a.depth, b.depth))

@@ -1,6 +1,6 @@
-"""Lanes one by one: loads and stores of a vector loop on a device without masks and gathers.
+"""Scalarize vector memory accesses on targets without masked loads and gathers.
 
-A lane that may be off has its access in a conditional of its own; what it loads is then 0.
+A lane that may be inactive gets a conditional of its own; it loads 0 when it is.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from .llvm.core import Value, memory_type, register_type
 
 
 def stored_type(dtype: DType) -> DType:
-    """The element type as it is in memory."""
+    """Return the element type as it is in memory."""
     return s8 if dtype == pred else dtype
 
 
 def load_one(em: Indices, buffer: Buffer, pointer: Value) -> Value:
-    """The element at an address, as it is in memory."""
+    """Load the element at an address, in its memory type."""
     text = f"load {memory_type(buffer.dtype)}, ptr {pointer.text}, align {buffer.dtype.bytes}"
     return em.read(text, stored_type(buffer.dtype), 0, buffer, pointer, pointer.depth)
 
 
 def store_one(em: Indices, buffer: Buffer, pointer: Value, value: Value) -> None:
-    """Write a scalar to an address."""
+    """Store a scalar to an address."""
     line = f"store {value}, ptr {pointer.text}, align {buffer.dtype.bytes}"
     em.change(line, buffer, pointer, value)
 
 
 def is_plain(em: Indices, form: LinearForm | None) -> bool:
-    """Whether the lanes are one access: all on, and neighbours or the same element."""
+    """True if the lanes are one access: all active, and consecutive or the same element."""
     lanes = em.lanes
     if em.device is None or lanes is None:
         return True
@@ -40,8 +40,8 @@ def is_plain(em: Indices, form: LinearForm | None) -> bool:
     return lanes.mask is None or (form.lane == 0 and lanes.certain)
 
 
-def load_apart(em: Indices, buffer: Buffer, at: Expr, form: LinearForm | None) -> Value:
-    """The elements at an index of which each lane has its own, or that some lanes may not read."""
+def load_scalarized(em: Indices, buffer: Buffer, at: Expr, form: LinearForm | None) -> Value:
+    """Load each lane's element by itself, under its predicate."""
     lanes = em.lanes
     assert lanes is not None
     if form is not None and not form.lane:
@@ -60,10 +60,10 @@ def load_apart(em: Indices, buffer: Buffer, at: Expr, form: LinearForm | None) -
     return result
 
 
-def store_apart(
+def store_scalarized(
     em: Indices, buffer: Buffer, at: Expr, form: LinearForm | None, value: Value
 ) -> None:
-    """Write the lanes that are on, in their order."""
+    """Store the active lanes, in order."""
     assert em.lanes is not None
     if form is not None and not form.lane:
         pointer = em.pointer(buffer, form)
@@ -84,7 +84,7 @@ def _pointers(em: Indices, buffer: Buffer, at: Expr, form: LinearForm | None) ->
 
 
 def _on(em: Indices, k: int) -> Value:
-    """Whether lane ``k`` is on; a literal where that is known."""
+    """Return the predicate "lane ``k`` is active", a literal where that is known."""
     return em.lane(em.mask_text(), k)
 
 

@@ -1,9 +1,10 @@
-"""Loop-IR statements as LLVM code: stores, names, conditionals, loops, memory, parallel bodies.
+"""Emit loop-IR statements as LLVM code: stores, lets, conditionals, loops, memory, parallel bodies.
 
 An unrolled loop is written out here, its variable a literal. A parallel loop's body becomes a
-function of its own that takes what it needs from a context on the caller's stack. Buffers outside
-of parallel loops lie in the ``workspace`` that the caller of the kernel provides (see
-``lower.workspace``); those inside belong to one thread: a stack slot if small, else scratch memory.
+function of its own that reads its captured values from a context on the caller's stack. Buffers
+outside of parallel loops are placed in the ``workspace`` that the caller of the kernel provides
+(see ``lower.workspace``); those inside belong to one thread: a stack slot if small, else scratch
+memory.
 """
 
 from __future__ import annotations
@@ -35,20 +36,20 @@ from ...ir.loop.nodes import (
 from ...ir.loop.visit import exprs, walk, walk_expr
 from ..lower.passes.workspace import ALIGN, buffer_bytes, is_tile
 from .access import store_element
-from .align import multiple
+from .align import divisor
 from .expr import Emitter
-from .interrupt_polls import close_loop, leave_if_ended
+from .interrupt_polls import close_loop, return_if_interrupted
 from .launches import DeviceEmitter, LaunchNest
 from .llvm.core import Function, Value, memory_type
 from .pairs import store_paired
 from .vector import narrow_counter, reduce_element, vector_loop
 
-OWN_ALIGN = 16  # bytes: of what a GPU's thread has for itself
-STACK = 8 << 10  # bytes of a thread's own buffer that still stands on its stack
+OWN_ALIGN = 16  # bytes: of the buffers of one GPU thread
+STACK = 8 << 10  # bytes up to which a thread's own buffer is on its stack
 
 
 def emit_stmt(em: Emitter, s: Stmt) -> None:
-    """The code of a statement, at the end of the open region."""
+    """Emit a statement at the end of the open region."""
     match s:
         case Store(buffer=buffer, index=(at,), value=value):
             if not reduce_element(em, s):
@@ -58,7 +59,7 @@ def emit_stmt(em: Emitter, s: Stmt) -> None:
             if var.dtype == index:
                 em.ranges[var] = bounds(value, em.ranges)
                 if em.device is not None:
-                    em.multiples[var] = multiple(value, em.multiple)
+                    em.divisors[var] = divisor(value, em.divisor)
             emit_stmt(em, body)
         case If():
             _branch(em, s)
@@ -69,7 +70,7 @@ def emit_stmt(em: Emitter, s: Stmt) -> None:
         case Alloc():
             _alloc(em, s)
         case Intrinsic() | AllReduce():
-            _together(em, s)
+            _collective(em, s)
         case Block(name=name):
             raise AssertionError(f"block {name} was not opened")
         case _:
@@ -77,7 +78,7 @@ def emit_stmt(em: Emitter, s: Stmt) -> None:
 
 
 def _sequence(em: Emitter, stmts: Sequence[Stmt]) -> None:
-    """One after the other; two stores of neighbours together."""
+    """Emit statements in order, pairs of interleaved stores together."""
     n = 0
     while n < len(stmts):
         if n + 1 < len(stmts) and store_paired(em, stmts[n], stmts[n + 1]):
@@ -107,19 +108,19 @@ def _branch(em: Emitter, s: If) -> None:
 
 
 def _masked(em: Emitter, s: If, cond: Value) -> None:
-    """A conditional on which lanes differ: both arms, each under its mask."""
+    """Emit a conditional whose condition differs between lanes: both arms, each under its mask."""
     lanes = em.lanes
     assert lanes is not None
     for mask, arm in ((cond, s.then), (em.negate_pred(cond), s.orelse)):
         if arm is not None:
-            em.lanes = em.under(mask)
+            em.lanes = em.masked(mask)
             if em.lanes is not None:
                 emit_stmt(em, arm)
             em.lanes = lanes
 
 
 def emit_loop(em: Emitter, s: For) -> None:
-    """The code of a loop, by its kind."""
+    """Emit a loop according to its kind."""
     extent = em.value(s.extent)
     em.ranges[s.var] = 0, max(bounds(s.extent, em.ranges)[1] - 1, 0)
     count = extent.literal if isinstance(extent.literal, int) else None
@@ -146,7 +147,7 @@ def emit_loop(em: Emitter, s: For) -> None:
 
 
 def serial_loop(em: Emitter, s: For, extent: Value) -> None:
-    """A loop that counts from 0; around it a test, where it may have nothing to do."""
+    """Emit a loop that counts from 0, guarded by a test where its trip count may be 0."""
     maybe = bounds(s.extent, em.ranges)[0] < 1
     if maybe:
         guard = em.compare("sgt", extent, em.const(0, index))
@@ -166,8 +167,8 @@ def _device(em: Emitter, what: str) -> DeviceEmitter:
     return em.device
 
 
-def _together(em: Emitter, s: Intrinsic | AllReduce) -> None:
-    """What the threads of a block do together. After it, their writes may be seen."""
+def _collective(em: Emitter, s: Intrinsic | AllReduce) -> None:
+    """Emit an operation of all threads of a block, after which their writes may be visible."""
     if isinstance(s, AllReduce):
         _device(em, "a reduction across threads").all_reduce(s)
     else:
@@ -177,7 +178,7 @@ def _together(em: Emitter, s: Intrinsic | AllReduce) -> None:
 
 
 def _alloc_on_device(em: Emitter, s: Alloc, device: DeviceEmitter) -> None:
-    """Shared memory of the block, or a thread's own."""
+    """Allocate shared memory of the block, or a thread's own."""
     buffer, before = s.buffer, em.shared
     if buffer.scope is Scope.SHARED:
         em.buffers[buffer] = device.shared(buffer, before)
@@ -213,14 +214,14 @@ def _alloc(em: Emitter, s: Alloc) -> None:
 
 
 def place_in_workspace(em: Emitter, buffer: Buffer, start: int) -> int:
-    """Let ``buffer`` begin at byte ``start`` of the workspace; its end."""
+    """Place ``buffer`` at byte ``start`` of the workspace; return its end."""
     work = Value("%workspace", index)
     em.buffers[buffer] = em.offset(work, em.const(start, index), "i8") if start else work
     return start + buffer_bytes(buffer)
 
 
-def _free(s: For) -> tuple[set[Var], set[Buffer]]:
-    """Variables and buffers that a loop's body takes from outside, and others of its own."""
+def _captures(s: For) -> tuple[set[Var], set[Buffer]]:
+    """Return the variables and buffers that a loop's body uses, its own included."""
     names: set[Var] = set()
     buffers: set[Buffer] = set()
 
@@ -240,8 +241,8 @@ def _free(s: For) -> tuple[set[Var], set[Buffer]]:
 
 
 def _parallel(em: Emitter, s: For, extent: Value) -> None:
-    """``for i in parallel(n): body``  ->  ``nw_parallel(&body, &context, n)``."""
-    names, buffers = _free(s)
+    """Emit ``for i in parallel(n): body`` as ``nw_parallel(&body, &context, n)``."""
+    names, buffers = _captures(s)
     taken: dict[Var | Buffer, Value] = {
         k: v for k, v in em.env.items() if k in names and v.literal is None
     }
@@ -258,13 +259,13 @@ def _parallel(em: Emitter, s: For, extent: Value) -> None:
     em.declare("nw_parallel", "void", ["ptr", "ptr", "i64"])
     outer.write(f"call void @nw_parallel(ptr @{name}, ptr {context.text}, {extent})")
     _outline(em, s, name, taken)
-    leave_if_ended(em, s)
+    return_if_interrupted(em, s)
     for buffer in em.stores(s.body):
         outer.forget(buffer)
 
 
 def _outline(em: Emitter, s: For, name: str, taken: Mapping[Var | Buffer, Value]) -> None:
-    """The function that runs iterations ``begin`` to ``end - 1``."""
+    """Emit the function that runs iterations ``begin`` to ``end - 1``."""
     outer, env, buffers = em.function, em.env, em.buffers
     em.function = Function(name, "ptr %context, i64 %begin, i64 %end", em.target)
     em.env = {k: v for k, v in env.items() if v.literal is not None}
@@ -290,8 +291,8 @@ def _outline(em: Emitter, s: For, name: str, taken: Mapping[Var | Buffer, Value]
 
 
 def emit_nest(em: Emitter, device: DeviceEmitter, nest: LaunchNest) -> None:
-    """The code of one launch on a GPU, into ``em.finished``."""
-    em.env, em.ranges, em.multiples, em.private = {}, {}, {}, set()
+    """Emit one GPU launch into ``em.finished``."""
+    em.env, em.ranges, em.divisors, em.private = {}, {}, {}, set()
     em.stored, em.exchanged, em.small = {}, nest.exchanged, {}
     em.threaded, em.shared, em.workspace = False, 0, 0
     device.open_launch(nest)

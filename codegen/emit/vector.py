@@ -1,8 +1,8 @@
-"""Vector loops: their iterations as lanes, in pieces of the machine's width.
+"""Vector loops: iterations become lanes, in pieces of the machine's vector width.
 
-The last piece, if it is not full, is narrower where that is a power of two, else masked. A
-statement ``acc[i] = acc[i] op x`` whose element is the same in every lane is a reduction: the lanes
-are combined pairwise, the pieces before that lane by lane.
+A partial last piece is narrower where its size is a power of two, else masked. A statement ``acc[i]
+= acc[i] op x`` whose element is the same in every lane is a reduction: pieces are accumulated lane
+by lane, then the lanes pairwise.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from .access import store_element
 from .expr import VECTOR_BYTES, Emitter
 from .index import Lanes, NarrowIndex
 from .interrupt_polls import close_loop
-from .launches import touched
+from .launches import stored_and_loaded
 from .llvm.core import Value
 from .ops import apply, combines
 
-WRITTEN_OUT = 64  # iterations that a GPU runs as straight-line code rather than as lanes
+UNROLLED = 64  # iterations that a GPU runs as straight-line code rather than as lanes
 PIECES = 16  # pieces of one vector loop that are written out; more become a loop
 
 EmitStmt = Callable[[Emitter, Stmt], None]
 
 
 def vector_loop(em: Emitter, s: For, count: int, emit: EmitStmt) -> None:
-    """The code of a vector loop of ``count`` iterations."""
+    """Emit a vector loop of ``count`` iterations."""
     lanes, sums = _plan(em, s)
-    if not lanes and em.device is not None and count <= WRITTEN_OUT:
+    if not lanes and em.device is not None and count <= UNROLLED:
         for k in range(count):
             em.env[s.var] = em.const(k, index)
             emit(em, s.body)
@@ -75,9 +75,10 @@ def vector_loop(em: Emitter, s: For, count: int, emit: EmitStmt) -> None:
 
 
 def _plan(em: Emitter, s: For) -> tuple[int, list[Store]]:
-    """Lanes of one piece (0 if the loop cannot be lanes), and the reductions to join over pieces.
+    """Return the lanes of one piece (0 if not vectorizable) and the reductions to carry across
+    pieces.
 
-    Unrolled loops around ask again and again.
+    Cached, since surrounding unrolled loops emit the same loop again and again.
     """
     known = em.plans.get(id(s))
     if known is None:
@@ -88,7 +89,9 @@ def _plan(em: Emitter, s: For) -> tuple[int, list[Store]]:
 
 
 def narrow_counter(em: Emitter, counter: Value, loop: str, end: Value) -> Value:
-    """The end that an open loop counts to; where 32 bits do, its counter has them too."""
+    """Return the end that an open loop counts to, in 32 bits with its counter where they
+    suffice.
+    """
     small = em.narrow(end)
     if small is None:
         return end
@@ -98,10 +101,12 @@ def narrow_counter(em: Emitter, counter: Value, loop: str, end: Value) -> Value:
 
 
 def _lanes(em: Emitter, s: For) -> int:
-    """Lanes of a full piece. A GPU has no vectors to compute with: there its memory decides."""
+    """Return the lanes of a full piece; on a GPU, which has no vector arithmetic, by
+    access size.
+    """
     if em.device is None:
         return min(em.target.lanes(widest(s.body)), 64)
-    stored, loaded = touched(s.body)
+    stored, loaded = stored_and_loaded(s.body)
     moved = [b for b in stored | loaded if b.scope is not Scope.REGISTER]
     return VECTOR_BYTES // min((b.dtype.bytes for b in moved or stored | loaded), default=4)
 
@@ -111,7 +116,7 @@ def _round_up(n: int) -> int:
 
 
 def _piece(em: Emitter, s: For, base: Value, lanes: int, active: int, emit: EmitStmt) -> None:
-    """``active`` iterations from ``base`` on, as ``lanes`` lanes."""
+    """Emit ``active`` iterations from ``base`` on, as ``lanes`` lanes."""
     if lanes == 1:
         em.env[s.var] = base
     else:
@@ -122,7 +127,7 @@ def _piece(em: Emitter, s: For, base: Value, lanes: int, active: int, emit: Emit
 
 
 def widest(s: Stmt) -> DType:
-    """The widest element type that the statement moves or computes."""
+    """Return the widest element type that the statement moves or computes."""
     found: list[DType] = []
 
     def look(e: Expr) -> None:
@@ -154,7 +159,7 @@ def _operands(e: Expr) -> tuple[Expr, ...]:
 
 
 def _top(s: Stmt) -> list[Store]:
-    """The stores that run once in each iteration, whatever it does besides."""
+    """Return the stores that run exactly once in each iteration."""
     match s:
         case Store():
             return [s]
@@ -167,8 +172,8 @@ def _top(s: Stmt) -> list[Store]:
 
 
 def reduction(s: Store, var: Var) -> tuple[str, Expr] | None:
-    """The operation and operand of ``acc[i] = acc[i] op x`` with ``i`` free of ``var``."""
-    if any(x is var for e in s.index for x in walk_expr(e)):
+    """Return the operation and operand of ``acc[i] = acc[i] op x`` with ``i`` free of ``var``."""
+    if any(_mentions(e, var) for e in s.index):
         return None
     match s.value:
         case Op(name=name, args=(a, b), dtype=dtype) if combines(name, dtype):
@@ -181,7 +186,11 @@ def reduction(s: Store, var: Var) -> tuple[str, Expr] | None:
 
 
 def vectorizable(s: For) -> bool:
-    """Whether the iterations can be lanes: what one element gets is clear, bounds are the same."""
+    """True if iterations can be lanes.
+
+    Stores to one element by several lanes must be uniform or reductions, and loop bounds must not
+    vary between lanes.
+    """
     varying: set[Var] = {s.var}
 
     def differs(e: Expr) -> bool:
@@ -209,9 +218,9 @@ def vectorizable(s: For) -> bool:
 
 
 def _carried(s: For) -> bool:
-    """Whether a uniform element is both written and read other than by its own reduction."""
-    uniform = {x.buffer for x in walk(s.body) if isinstance(x, Store) and not any(
-        y is s.var for e in x.index for y in walk_expr(e))}  # fmt: skip
+    """True if a uniform element is both written and read other than by its own reduction."""
+    stores = [x for x in walk(s.body) if isinstance(x, Store)]
+    uniform = {x.buffer for x in stores if not any(_mentions(e, s.var) for e in x.index)}
     if not uniform:
         return False
     for x in walk(s.body):
@@ -222,11 +231,15 @@ def _carried(s: For) -> bool:
     return False
 
 
+def _mentions(e: Expr, var: Var) -> bool:
+    return any(x is var for x in walk_expr(e))
+
+
 # Reductions across lanes.
 
 
 def _open_sum(em: Emitter, s: Store, lanes: int) -> None:
-    """A vector of partial results, promoted to a register later."""
+    """Allocate a vector of partial results, promoted to a register later."""
     assert isinstance(s.value, Op)
     start = em.const(identity(s.value.name, s.buffer.dtype), s.buffer.dtype, lanes)
     slot = em.function.alloca(start.type, 64)
@@ -254,7 +267,7 @@ def _into_element(em: Emitter, s: Store, name: str, partial: Value) -> None:
 
 
 def across(em: Emitter, name: str, x: Value) -> Value:
-    """All lanes of ``x`` combined, halves with halves."""
+    """Reduce all lanes of ``x``, halving the vector in each step."""
     while x.lanes > 1:
         half = x.lanes // 2
         low = em.shuffle(x, list(range(half)))
@@ -264,7 +277,9 @@ def across(em: Emitter, name: str, x: Value) -> Value:
 
 
 def reduce_element(em: Emitter, s: Store) -> bool:
-    """Emit ``s`` as a reduction over the lanes, if it is one; else False and nothing is done."""
+    """Emit ``s`` as a reduction over the lanes and return True, or return False if it is
+    not one.
+    """
     lanes = em.lanes
     if lanes is None:
         return False
@@ -276,7 +291,7 @@ def reduce_element(em: Emitter, s: Store) -> bool:
     name, operand = found
     x = em.value(operand)
     if not x.lanes:
-        x = em.wide(x, lanes.count)
+        x = em.broadcast(x, lanes.count)
     if lanes.mask is not None:
         x = em.select(lanes.mask, x, em.like(identity(name, x.dtype), x))
     slot = em.slots.get(id(s))

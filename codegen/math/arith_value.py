@@ -144,8 +144,8 @@ class ArithValue:
 
     def single(self) -> ArithValue:
         """Round an f64 to f32, to odd if the result will be rounded again."""
-        if self.b.rounds_again is not None:
-            return ArithValue(self.b, to_odd(self.b, self.v, self.b.rounds_again))
+        if self.b.final_dtype is not None:
+            return ArithValue(self.b, to_odd(self.b, self.v, self.b.final_dtype))
         return ArithValue(self.b, self.b.cast("fptrunc", self.v, f32))
 
     def as_float(self) -> ArithValue:

@@ -99,7 +99,7 @@ OURS = frozenset(
 
 def call(b: IRBuilder, name: str, *args: Value) -> Value:
     """Emit the function ``name`` of f32 or f64 operands inline."""
-    args = b.even(*args)
+    args = b.match_lanes(*args)
     symbol, code, wide = FUNCTIONS[name]
     if args[0].dtype == f64:
         if b.libm and symbol and not (name in OURS and b.has_fma):
@@ -107,13 +107,13 @@ def call(b: IRBuilder, name: str, *args: Value) -> Value:
         if name in BY_LANE:
             return by_lane(b, args, lambda *xs: wide(*(ArithValue(b, x) for x in xs)).v)
         return wide(*(ArithValue(b, a) for a in args)).v
-    if b.rounds_again is not None and name == "power" and b.libm:
+    if b.final_dtype is not None and name == "power" and b.libm:
         return (
             wide(*(ArithValue(b, a).double() for a in args)).single().v
         )  # exact where that is a tie
     if not b.libm:
         code = SINGLE.get(name, code)
-    elif b.rounds_again == f16:
+    elif b.final_dtype == f16:
         code = HALF.get(name, code)
     return code(*(ArithValue(b, a) for a in args)).v
 

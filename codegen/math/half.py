@@ -11,7 +11,7 @@ from .exp import exp_double, expm1_double
 from .log import log_double, log_special_cases
 from .special import ERF_SMALL, erfc_double
 
-_LEAST, _MOST = -20.0, 20.0  # what is beyond is 0 or infinite in f16
+_LEAST, _MOST = -20.0, 20.0  # beyond these the result is 0 or infinite in f16
 
 
 def exp(x: ArithValue) -> ArithValue:

@@ -19,7 +19,7 @@ SIGNED = {8: s8, 16: s16, 32: s32, 64: s64}
 
 
 class IRBuilder:
-    """Writes instructions into ``function``, the one that is open, and gathers declarations."""
+    """Emits instructions into ``function``, the open one, and collects declarations."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -28,22 +28,22 @@ class IRBuilder:
         self.declarations: dict[str, str] = {}
         self.has_fma = "fma" in target.features or target.machine == "aarch64"
         self.has_f16 = self.processor.machine != "x86_64" or "f16c" in self.processor.features
-        self.contracts = True  # whether a product and a sum may become one fma
-        self.libm = True  # whether code may call the C library
-        self.rounds_again: DType | None = None  # what the f32 result of an operation becomes
-        self.nvidia = False  # whether the machine is an NVIDIA GPU, with instructions of its own
+        self.contracts = True  # a product and a sum may become one fma
+        self.libm = True  # code may call the C library
+        self.final_dtype: DType | None = None  # the narrower type that f32 results are rounded to
+        self.nvidia = False  # the target is an NVIDIA GPU
 
     # Operands.
 
     def const(self, value: Scalar, dtype: DType, lanes: int = 0) -> Value:
-        """A literal, in every lane."""
+        """Return a literal, the same in every lane."""
         text = literal_text(value, dtype)
         if lanes:
             text = f"splat ({register_type(dtype, 0)} {text})"
         return Value(text, dtype, lanes, 0, value)
 
-    def known(self, numbers: Sequence[int], dtype: DType, lanes: int) -> Value:
-        """A literal whose lanes are these numbers; of ``pred``, whether they are not 0."""
+    def const_lanes(self, numbers: Sequence[int], dtype: DType, lanes: int) -> Value:
+        """Return a literal with these lanes; for ``pred``, nonzero is true."""
         if len(set(numbers)) == 1:
             one = bool(numbers[0]) if dtype == pred else numbers[0]
             return self.const(one, dtype, lanes)
@@ -52,11 +52,11 @@ class IRBuilder:
         return Value(f"<{items}>", dtype, lanes, each=tuple(numbers))
 
     def like(self, value: Scalar, x: Value) -> Value:
-        """A literal of the type of ``x``."""
+        """Return a literal of the type of ``x``."""
         return self.const(value, x.dtype, x.lanes)
 
-    def wide(self, x: Value, lanes: int) -> Value:
-        """A scalar in every lane; a vector as it is."""
+    def broadcast(self, x: Value, lanes: int) -> Value:
+        """Broadcast a scalar to ``lanes`` lanes; return a vector unchanged."""
         if not lanes or x.lanes:
             return x
         if x.literal is not None:
@@ -66,23 +66,23 @@ class IRBuilder:
         text = f"shufflevector {one}, {type_} poison, <{lanes} x i32> zeroinitializer"
         return self.pure(text, x.dtype, lanes, one.depth)
 
-    def even(self, *values: Value) -> tuple[Value, ...]:
-        """The values, all with the lanes of the widest."""
+    def match_lanes(self, *values: Value) -> tuple[Value, ...]:
+        """Broadcast scalars so that all values have the lanes of the widest."""
         lanes = max(v.lanes for v in values)
-        return tuple(self.wide(v, lanes) for v in values)
+        return tuple(self.broadcast(v, lanes) for v in values)
 
     def pure(self, text: str, dtype: DType, lanes: int, depth: int) -> Value:
-        """An instruction without effects."""
+        """Emit an instruction without side effects."""
         return self.function.pure(text, dtype, lanes, depth)
 
     # Arithmetic.
 
     def binary(self, name: str, a: Value, b: Value) -> Value:
-        """``name`` is LLVM's, flags included: ``fadd contract``."""
-        a, b = self.even(a, b)
+        """Emit a binary instruction; ``name`` is LLVM's, flags included: ``fadd contract``."""
+        a, b = self.match_lanes(a, b)
         folded = fold_binary(name, a, b)
         if folded is not None:
-            return self.known(folded, a.dtype, a.lanes)
+            return self.const_lanes(folded, a.dtype, a.lanes)
         if (name == "add" and b.literal == 0) or (name in ("mul", "sdiv") and b.literal == 1):
             return a
         known, other = (a, b) if isinstance(a.literal, bool) else (b, a)
@@ -92,66 +92,68 @@ class IRBuilder:
         return self.pure(text, a.dtype, a.lanes, max(a.depth, b.depth))
 
     def unary(self, name: str, a: Value) -> Value:
-        """``fneg`` and the like."""
+        """Emit a unary instruction such as ``fneg``."""
         return self.pure(f"{name} {a}", a.dtype, a.lanes, a.depth)
 
     def compare(self, name: str, a: Value, b: Value) -> Value:
-        """``name`` is LLVM's predicate: ``slt``, ``ult``, ``olt``, ``uno``, ..."""
-        a, b = self.even(a, b)
+        """Emit a comparison; ``name`` is LLVM's predicate: ``slt``, ``ult``, ``olt``,
+        ``uno``, ...
+        """
+        a, b = self.match_lanes(a, b)
         folded = fold_compare(name, a, b)
         if folded is not None:
-            return self.known(folded, pred, a.lanes)
+            return self.const_lanes(folded, pred, a.lanes)
         word = "icmp" if element_type(a.dtype).startswith("i") else "fcmp"
         depth = max(a.depth, b.depth)
         return self.pure(f"{word} {name} {a}, {b.text}", pred, a.lanes, depth)
 
     def select(self, c: Value, a: Value, b: Value) -> Value:
-        """``a`` where ``c``, else ``b``."""
+        """Return ``a`` where ``c``, else ``b``."""
         if isinstance(c.literal, bool):
-            a, b = self.even(a, b)
+            a, b = self.match_lanes(a, b)
             return a if c.literal else b
         if a == b:
             return a
         lanes = max(a.lanes, b.lanes, c.lanes)
-        a, b = self.wide(a, lanes), self.wide(b, lanes)
-        c = self.wide(c, lanes)
+        a, b = self.broadcast(a, lanes), self.broadcast(b, lanes)
+        c = self.broadcast(c, lanes)
         folded = fold_select(c, a, b)
         if folded is not None:
-            return self.known(folded, a.dtype, lanes)
+            return self.const_lanes(folded, a.dtype, lanes)
         depth = max(a.depth, b.depth, c.depth)
         return self.pure(f"select {c}, {a}, {b}", a.dtype, lanes, depth)
 
     def cast(self, name: str, a: Value, dtype: DType) -> Value:
-        """``name`` is LLVM's: ``zext``, ``fptrunc``, ``bitcast``, ..."""
+        """Emit a cast; ``name`` is LLVM's: ``zext``, ``fptrunc``, ``bitcast``, ..."""
         type_ = register_type(dtype, a.lanes)
         folded = fold_cast(name, a, dtype)
         if folded is not None:
-            return self.known(folded, dtype, a.lanes)
+            return self.const_lanes(folded, dtype, a.lanes)
         if name == "bitcast" and type_ == a.type:
             return Value(a.text, dtype, a.lanes, a.depth, None)
         return self.pure(f"{name} {a} to {type_}", dtype, a.lanes, a.depth)
 
     def negate_pred(self, c: Value) -> Value:
-        """``not c`` for a condition."""
+        """Return ``not c`` for a predicate."""
         if isinstance(c.literal, bool):
             return self.const(not c.literal, pred, c.lanes)
         return self.binary("xor", c, self.const(True, pred, c.lanes))
 
     def fma(self, a: Value, b: Value, c: Value) -> Value:
-        """``a * b + c``, rounded once where the machine can."""
+        """Return ``a * b + c``, with a single rounding where the machine has an fma."""
         if not self.has_fma:
             return self.binary("fadd", self.binary("fmul", a, b), c)
-        return self.intrinsic("llvm.fma", *self.even(a, b, c))
+        return self.intrinsic("llvm.fma", *self.match_lanes(a, b, c))
 
     def ratio(self, x: Value, y: Value, maybe_inf: bool = False) -> Value:
-        """``x / y`` for values of middling size, ``y`` not 0, or infinite if ``maybe_inf``.
+        """Return ``x / y`` for values of moderate size, ``y`` not 0, or infinite if ``maybe_inf``.
 
-        A GPU, which has no instruction for division, takes an estimate of ``1 / y`` and improves
-        it: the result is right but for one unit in the last place.
+        A GPU, which has no division instruction, refines an estimate of ``1 / y``: the result is
+        within 1 ulp.
         """
         if not self.nvidia:
             return self.binary("fdiv", x, y)
-        x, y = self.even(x, y)
+        x, y = self.match_lanes(x, y)
         name = f"llvm.nvvm.rcp.approx.ftz.{'d' if y.dtype == f64 else 'f'}"
         if maybe_inf:
             most = self.like(1e300 if y.dtype == f64 else 1e37, y)
@@ -164,18 +166,18 @@ class IRBuilder:
         return self.fma(self.fma(minus, q, x), r, q)
 
     def estimate(self, name: str, x: Value) -> Value:
-        """A GPU's instruction for an estimate of a function of one scalar."""
+        """Emit a GPU's approximate instruction for a function of one scalar."""
         self.declare(name, x.type, [x.type])
         return self.pure(f"call {x.type} @{name}({x})", x.dtype, 0, x.depth)
 
     # Bits.
 
     def bits(self, x: Value) -> Value:
-        """The bits of a float as signed integers."""
+        """Return the bits of a float as signed integers."""
         return self.cast("bitcast", x, SIGNED[x.dtype.bits])
 
     def from_bits(self, x: Value) -> Value:
-        """The f32 or f64 with these bits."""
+        """Return the f32 or f64 with these bits."""
         return self.cast("bitcast", x, {32: f32, 64: f64}[x.dtype.bits])
 
     # Calls and shuffles.
@@ -183,10 +185,10 @@ class IRBuilder:
     def intrinsic(
         self, name: str, *args: Value, result: DType | None = None, extra: str = "", over: str = ""
     ) -> Value:
-        """A call of an overloaded intrinsic without effects.
+        """Emit a call of an overloaded intrinsic without side effects.
 
-        ``extra`` is an immediate argument such as ``i1 false``; ``over`` replaces the suffix that
-        the first argument's type gives.
+        ``extra`` is an immediate argument such as ``i1 false``; ``over`` replaces the suffix
+        derived from the first argument's type.
         """
         first = args[0]
         dtype = result or first.dtype
@@ -199,31 +201,31 @@ class IRBuilder:
         return self.pure(f"call {type_} @{full}({operands})", dtype, first.lanes, depth)
 
     def declare(self, name: str, result: str, params: list[str]) -> None:
-        """An external function of this module."""
+        """Declare an external function in this module."""
         self.declarations[name] = f"declare {result} @{name}({', '.join(params)})"
 
     def shuffle(self, x: Value, lanes: list[int]) -> Value:
-        """The named lanes of ``x``, in order; -1 leaves one undefined."""
+        """Return the given lanes of ``x`` in order; -1 leaves a lane undefined."""
         mask = ", ".join("i32 poison" if k < 0 else f"i32 {k}" for k in lanes)
         text = f"shufflevector {x}, {x.type} poison, <{len(lanes)} x i32> <{mask}>"
         return self.pure(text, x.dtype, len(lanes), x.depth)
 
     def lane(self, x: Value, index: int) -> Value:
-        """One lane as a scalar; a scalar as it is."""
+        """Return one lane as a scalar; a scalar unchanged."""
         if not x.lanes:
             return x
         if x.literal is not None:
             return self.const(x.literal, x.dtype)
         if x.each is not None:
-            return self.known([x.each[index]], x.dtype, 0)
+            return self.const_lanes([x.each[index]], x.dtype, 0)
         return self.pure(f"extractelement {x}, i64 {index}", x.dtype, 0, x.depth)
 
     def iota(self, dtype: DType, lanes: int, step: int = 1) -> Value:
-        """0, step, 2 step, ..."""
-        return self.known([wrap(k * step, dtype) for k in range(lanes)], dtype, lanes)
+        """Return the vector 0, step, 2 step, ..."""
+        return self.const_lanes([wrap(k * step, dtype) for k in range(lanes)], dtype, lanes)
 
     def any_lane(self, mask: Value) -> Value:
-        """Whether any lane of a vector of conditions is on."""
+        """Return a predicate that is true if any lane of a mask is."""
         numbers = lane_literals(mask)
         if numbers is not None:
             return self.const(any(numbers), pred)
@@ -232,12 +234,12 @@ class IRBuilder:
         return self.pure(f"call i1 @{name}({mask})", pred, 0, mask.depth)
 
     def first_lanes(self, active: int, lanes: int) -> Value:
-        """A mask with the first ``active`` lanes on."""
-        return self.known([int(k < active) for k in range(lanes)], pred, lanes)
+        """Return a mask with the first ``active`` lanes on."""
+        return self.const_lanes([int(k < active) for k in range(lanes)], pred, lanes)
 
 
 def by_lane(b: IRBuilder, args: tuple[Value, ...], one: Callable[..., Value]) -> Value:
-    """``one`` on the scalars of each lane, put together again."""
+    """Apply ``one`` to the scalars of each lane and reassemble the vector."""
     lanes = max(a.lanes for a in args)
     if not lanes:
         return one(*args)

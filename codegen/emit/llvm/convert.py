@@ -1,12 +1,12 @@
 """Conversions between element types: HLO ``convert`` and ``bitcast-convert``.
 
 A float becomes an integer by truncation, saturated to the integer's range, NaN becoming 0; a
-narrower float is rounded to nearest even, once. ``bf16`` is 16 bits of an f32: it is widened by a
-shift, and narrowed by integer arithmetic, which every machine has. f64 becomes a float of fewer
-than 32 bits by way of an f32 rounded to odd, so that the second rounding sees whether the first
-lost anything; but bf16 is rounded twice, as XLA's CPU does it. Types of 8 bits and fewer are
-widened before all else and narrowed after it (``emit.llvm.narrow``); so is f16 on an x86 without
-F16C, for which LLVM would call functions that only compilers bring along.
+narrower float is rounded to nearest even, once. ``bf16`` is the upper 16 bits of an f32: it is
+widened by a shift, and narrowed by integer arithmetic, which every machine has. f64 becomes a float
+of fewer than 32 bits by way of an f32 rounded to odd, so that the second rounding sees whether the
+first was inexact; bf16 alone is rounded twice, as XLA's CPU backend does. Types of 8 bits and fewer
+are widened before and narrowed after every operation (``emit.llvm.narrow``); so is f16 on an x86
+without F16C, for which LLVM would call functions of a compiler's runtime library.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ QUIET = 0x400000  # the bit of an f32 that makes a NaN quiet
 
 
 def widen(b: IRBuilder, x: Value) -> Value:
-    """A float of fewer than 32 bits as f32, a narrow integer in 8 bits; others as they are."""
+    """Widen a float of fewer than 32 bits to f32, a narrow integer to 8 bits; return others
+    unchanged.
+    """
     if is_narrow(x.dtype):
         return widen_float(b, x) if x.dtype.is_float else widen_int(b, x)
     if x.literal is not None and x.dtype in (bf16, f16):
@@ -42,7 +44,7 @@ def widen(b: IRBuilder, x: Value) -> Value:
 
 
 def narrow(b: IRBuilder, x: Value, dtype: DType) -> Value:
-    """An f32 rounded to ``dtype``; an f64 as it is."""
+    """Round an f32 to ``dtype``; return an f64 unchanged."""
     if dtype == bf16:
         return _to_bf16(b, x)
     if is_narrow(dtype) or (dtype == f16 and not b.has_f16):
@@ -67,15 +69,15 @@ def _to_bf16(b: IRBuilder, x: Value) -> Value:
 
 
 def _native_bf16(lanes: int) -> str:
-    """LLVM's own type, which a GPU has instructions for: values are brought to it and back."""
+    """Return LLVM's own bf16 type, for which a GPU has instructions."""
     return f"<{lanes} x bfloat>" if lanes else "bfloat"
 
 
 def to_odd(b: IRBuilder, x: Value, to: DType) -> Value:
-    """An f64 as f32, truncated, the last bit set where that lost something.
+    """Convert f64 to f32 with round-to-odd: truncated, the last bit set where that was inexact.
 
-    So the nearest number of type ``to`` is the nearest one to ``x`` as well. f16 ends far above
-    f32's denormals; for it the bits of f64 that f32 lacks are put together into one.
+    Rounding the result to ``to`` then equals rounding ``x`` to it directly. f16 ends far above
+    f32's denormals; for it the bits of f64 that f32 lacks are combined into one sticky bit.
     """
     if to == f16:
         bits = b.bits(x)
@@ -95,8 +97,8 @@ def to_odd(b: IRBuilder, x: Value, to: DType) -> Value:
 
 
 def convert(b: IRBuilder, x: Value, to: DType) -> Value:
-    """``x`` as an element of type ``to``."""
-    element_type(to)  # refuses what has no registers
+    """Return ``x`` converted to element type ``to``."""
+    element_type(to)  # refuses types without registers
     if x.dtype == to:
         return x
     whole = x.dtype.is_int or x.dtype == pred
@@ -119,7 +121,7 @@ def convert(b: IRBuilder, x: Value, to: DType) -> Value:
 
 
 def _to_narrow_int(b: IRBuilder, x: Value, to: DType) -> Value:
-    """By way of 8 bits: floats saturate there first and to the type's own range then."""
+    """Convert by way of 8 bits: floats saturate there first, then to the type's own range."""
     eight = convert(b, x, s8 if to.kind == "signed" else u8)
     if x.dtype.is_float:
         eight = _saturate(b, eight, to)
@@ -148,7 +150,7 @@ def _float_to_int(b: IRBuilder, x: Value, to: DType) -> Value:
 
 
 def _saturate(b: IRBuilder, x: Value, to: DType) -> Value:
-    """An integer brought into the range of a type of the same sign."""
+    """Clamp an integer to the range of a type of the same signedness."""
     low, high = int_range(to)
     small, large = b.like(low, x), b.like(high, x)
     compare = ("slt", "sgt") if to.kind == "signed" else ("ult", "ugt")
@@ -162,7 +164,7 @@ def _mangled(dtype: DType, lanes: int) -> str:
 
 
 def int_range(dtype: DType) -> tuple[int, int]:
-    """The least and the greatest value of an integer type."""
+    """Return the least and the greatest value of an integer type."""
     if dtype.kind == "signed":
         return -(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1
     return 0, (1 << dtype.bits) - 1
@@ -178,7 +180,7 @@ def _int_to_int(b: IRBuilder, x: Value, to: DType) -> Value:
 
 
 def reinterpret(b: IRBuilder, x: Value, to: DType) -> Value:
-    """The bits of ``x`` as an element of type ``to``, of the same width."""
+    """Return the bits of ``x`` as an element of type ``to``, of the same width."""
     if pred in (x.dtype, to):
         if x.dtype == to:
             return x

@@ -1,10 +1,10 @@
-"""Text of LLVM functions: values, nested regions, and where an instruction is put.
+"""LLVM functions as text: values, nested regions, and the placement of instructions.
 
-A function is a tree of regions: its body, loop bodies, and the arms of conditionals. An
-instruction without side effects is written once, into the outermost region where its operands are
-known: what does not change in a loop stands before the loop, and equal instructions share one
-value. A child region's lines are put into its parent when the child is closed, so that until then
-the parent's end is just before it.
+A function is a tree of regions: its body, loop bodies, and the arms of conditionals. An instruction
+without side effects is emitted once, into the outermost region where its operands are defined:
+loop-invariant code is hoisted, and equal instructions share one value. A child region's lines are
+appended to its parent when the child is closed, so until then the end of the parent is just before
+the child.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from ...plan.symbols import POLL
 class Value:
     """An operand: ``lanes`` of ``dtype`` (0: a scalar). ``depth`` is the region that defines it.
 
-    ``literal`` is the number, when it is one (the same in every lane); ``each`` has the numbers of
-    the lanes, when they are whole and known but differ.
+    ``literal`` is the number, if it is a known one (the same in every lane); ``each`` has the
+    numbers of the lanes, if they are known integers that differ.
     """
 
     text: str
@@ -39,6 +39,7 @@ class Value:
 
     @property
     def type(self) -> str:
+        """The LLVM type."""
         return register_type(self.dtype, self.lanes)
 
     def __str__(self) -> str:
@@ -49,7 +50,7 @@ class Value:
 class CodeRegion:
     """Straight-line code and closed children. ``label`` is the basic block at its end.
 
-    ``stored`` are the buffers that the whole region writes. ``sure`` tells that it runs whenever
+    ``stored`` are the buffers that the whole region writes. ``sure`` is true if it runs whenever
     its parent does.
     """
 
@@ -66,7 +67,9 @@ _SCALARS = {"pred": "i1", "f16": "half", "bf16": "i16", "f32": "float", "f64": "
 
 
 def element_type(dtype: DType) -> str:
-    """The LLVM type of one element in a register. ``bf16`` and narrow types are their bits."""
+    """Return the LLVM type of one element in a register. ``bf16`` and narrow types are
+    their bits.
+    """
     if is_narrow(dtype):
         return "i8"
     if dtype.name in _SCALARS:
@@ -81,17 +84,17 @@ def element_type(dtype: DType) -> str:
 
 
 def memory_type(dtype: DType) -> str:
-    """The LLVM type of one element in memory."""
+    """Return the LLVM type of one element in memory."""
     return "i8" if dtype == pred else element_type(dtype)
 
 
 def register_type(dtype: DType, lanes: int) -> str:
-    """The LLVM type of a scalar (``lanes`` 0) or a vector."""
+    """Return the LLVM type of a scalar (``lanes`` 0) or a vector."""
     return f"<{lanes} x {element_type(dtype)}>" if lanes else element_type(dtype)
 
 
 def mangle(dtype: DType, lanes: int) -> str:
-    """A type as it stands in the name of an intrinsic: ``v16f32``, ``i64``."""
+    """Return a type as it is spelled in the name of an intrinsic: ``v16f32``, ``i64``."""
     if is_narrow(dtype):
         name = "i8"
     else:
@@ -101,7 +104,7 @@ def mangle(dtype: DType, lanes: int) -> str:
 
 
 def literal_text(value: Scalar, dtype: DType) -> str:
-    """A constant as LLVM writes it: floats by their bits."""
+    """Return a constant in LLVM's syntax: floats by their bits."""
     if dtype == pred:
         return "true" if value else "false"
     if isinstance(value, complex):
@@ -127,7 +130,7 @@ def literal_text(value: Scalar, dtype: DType) -> str:
 
 
 def round_f32(number: float) -> float:
-    """The nearest f32."""
+    """Round to the nearest f32."""
     try:
         return float(struct.unpack("<f", struct.pack("<f", number))[0])
     except OverflowError:
@@ -135,7 +138,7 @@ def round_f32(number: float) -> float:
 
 
 def bf16_bits(number: float) -> int:
-    """The bits of the nearest bf16, as a signed 16-bit number."""
+    """Return the bits of the nearest bf16, as a signed 16-bit number."""
     if math.isnan(number):
         return 0x7FC0
     bits = int(struct.unpack("<I", struct.pack("<f", round_f32(number)))[0])
@@ -144,9 +147,10 @@ def bf16_bits(number: float) -> int:
 
 
 class Function:
-    """One LLVM function being written. Regions are a stack; the last one is open.
+    """One LLVM function under construction. Regions are a stack; the last one is open.
 
-    ``poll`` is the function that tells whether to leave this one early, at the label ``leave``.
+    ``poll`` is the function that returns true when this one has to return early, at the label
+    ``leave``.
     """
 
     poll = POLL
@@ -162,30 +166,32 @@ class Function:
         self.epilogue: list[str] = ["  ret void"]
         self.regions = [CodeRegion("entry")]
         self.count = 0
-        self.leaves = False
+        self.has_polls = False
 
     @property
     def depth(self) -> int:
-        """Index of the open region."""
+        """The index of the open region."""
         return len(self.regions) - 1
 
     @property
     def here(self) -> CodeRegion:
+        """The open region."""
         return self.regions[-1]
 
     def name_for(self, stem: str) -> str:
-        """A name that is not taken yet."""
+        """Return a fresh name."""
         self.count += 1
         return f"{stem}{self.count}"
 
     def arm(self) -> int:
-        """Depth of the innermost region that may not run although its parent does."""
+        """Return the depth of the innermost region that may be skipped although its parent runs."""
         return next((d for d in range(self.depth, 0, -1) if not self.regions[d].sure), 0)
 
     def pure(self, text: str, dtype: DType, lanes: int, depth: int) -> Value:
-        """The result of an instruction without effects, in the region ``depth`` or a child's.
+        """Emit an instruction without side effects into region ``depth`` or a descendant.
 
-        Integer scalars are put as far out as may be. The rest stays in its arm, since it costs.
+        Integer scalars are hoisted as far as possible. Others stay in their conditional arm, since
+        they cost something.
         """
         if lanes or dtype.is_float:
             depth = max(depth, self.arm())
@@ -209,9 +215,9 @@ class Function:
         depth: int,
         before: Callable[[int], None] = lambda depth: None,
     ) -> Value:
-        """A load from ``buffer``, outside the loops that neither write it nor may be skipped.
+        """Emit a load from ``buffer``, hoisted out of loops that do not write it and surely run.
 
-        ``before`` is called with the region where the load is put, if it was not there yet.
+        ``before`` is called with the region that the load goes into, if it was not there yet.
         """
         while depth < self.depth and any(
             not r.sure or buffer in r.stored for r in self.regions[depth + 1 :]
@@ -227,40 +233,40 @@ class Function:
         return value
 
     def forget(self, buffer: Buffer) -> None:
-        """``buffer`` has changed: what was loaded from it is to be loaded again."""
+        """Invalidate the values loaded from ``buffer``, which has changed."""
         for region in self.regions:
             for text in region.loads.pop(buffer, ()):
                 region.known.pop(text, None)
 
     def write(self, line: str, depth: int = -1) -> None:
-        """An instruction with effects, here or at the present end of the region ``depth``."""
+        """Emit an instruction with side effects, here or at the present end of region ``depth``."""
         self.regions[depth].lines.append(f"  {line}")
 
     def label(self, name: str) -> None:
-        """A basic block begins here; the lines before end the last one."""
+        """Begin a basic block here; the preceding lines terminate the last one."""
         self.here.lines.append(f"{name}:")
         self.here.label = name
 
     def once(self, line: str) -> None:
-        """An instruction with effects that need not be repeated in this region."""
+        """Emit an instruction with side effects that need not be repeated in this region."""
         if line not in self.here.known:
             self.here.known[line] = Value("", s64)
             self.write(line)
 
     def result(self, text: str, dtype: DType, lanes: int = 0) -> Value:
-        """An instruction with effects and a result, here."""
+        """Emit an instruction with side effects and a result, here."""
         name = f"%{self.name_for('v')}"
         self.here.lines.append(f"  {name} = {text}")
         return Value(name, dtype, lanes, self.depth)
 
     def alloca(self, type_: str, align: int) -> Value:
-        """A slot of the stack frame."""
+        """Return a slot of the stack frame."""
         name = f"%{self.name_for('slot')}"
         self.allocas.append(f"  {name} = alloca {type_}, align {align}")
         return Value(name, s64)
 
     def open_loop(self, stored: Iterable[Buffer], sure: bool) -> tuple[Value, str]:
-        """Begin a loop's body: its counter and the loop's name."""
+        """Begin a loop's body; return its counter and the loop's name."""
         name = self.name_for("loop")
         changed = frozenset(stored)
         for buffer in changed:
@@ -271,10 +277,10 @@ class Function:
     def close_loop(
         self, name: str, begin: str, end: str, step: int, bits: int = 64, every: int = 0
     ) -> None:
-        """End the body: the counter runs from ``begin`` by ``step`` while it is below ``end``.
+        """End a loop's body: the counter runs from ``begin`` by ``step`` while it is below ``end``.
 
-        It counts in ``bits``, in which ``begin`` and ``end`` are given. If ``every`` is not 0, a
-        loop around it asks after so many iterations whether to leave the function.
+        It counts in ``bits``, the width of ``begin`` and ``end``. If ``every`` is not 0, the loop
+        is strip-mined, and the outer loop polls after that many iterations whether to return.
         """
         body = self.regions.pop()
         parent = self.here
@@ -307,7 +313,7 @@ class Function:
     def _open_strip(
         self, name: str, begin: str, end: str, type_: str, before: str, length: int
     ) -> list[str]:
-        """The head of the loop around a loop that polls: where the inner one begins and ends."""
+        """Return the head of the outer loop of a polling loop, with the bounds of the inner one."""
         kind = f"{type_} {length}"
         return [
             f"  br label %o.{name}",
@@ -320,8 +326,8 @@ class Function:
         ]
 
     def _close_strip(self, name: str, end: str, type_: str) -> list[str]:
-        """Its end: ask, if there is more to do."""
-        self.leaves = True
+        """Return the end of the outer loop of a polling loop: poll if iterations remain."""
+        self.has_polls = True
         return [
             f"d.{name}:",
             f"  %m.{name} = icmp slt {type_} %n.{name}, {end}",
@@ -331,9 +337,9 @@ class Function:
             f"  br i1 %q.{name}, label %{self.leave}, label %o.{name}",
         ]
 
-    def leave_if_told(self) -> None:
-        """Ask here whether to leave the function."""
-        self.leaves = True
+    def poll_here(self) -> None:
+        """Poll here whether to return from the function."""
+        self.has_polls = True
         name = self.name_for("go")
         self.write(f"%q.{name} = call i1 @{self.poll}()")
         self.write(f"br i1 %q.{name}, label %{self.leave}, label %{name}")
@@ -345,11 +351,11 @@ class Function:
         self.regions.append(CodeRegion(name, frozenset(), False, name=name))
 
     def close_arm(self) -> CodeRegion:
-        """End an arm; ``branch`` takes it."""
+        """End an arm and return it, for ``branch``."""
         return self.regions.pop()
 
     def branch(self, condition: Value, then: CodeRegion, otherwise: CodeRegion | None) -> None:
-        """``if condition: then else: otherwise``, both closed arms."""
+        """Emit ``if condition: then else: otherwise`` with two closed arms."""
         parent, join = self.here, self.name_for("join")
         other = join if otherwise is None else otherwise.name
         parent.lines.append(f"  br i1 {condition.text}, label %{then.name}, label %{other}")
@@ -360,9 +366,9 @@ class Function:
         parent.label = join
 
     def text(self, attributes: str, linkage: str = "") -> str:
-        """The function's definition; ``linkage`` ends in a space when there is one."""
+        """Return the function's definition; a non-empty ``linkage`` ends in a space."""
         head = f"define {linkage}{self.returns} @{self.name}({self.params}) {attributes} {{"
         body = [*self.allocas, *self.prologue, *self.regions[0].lines, *self.epilogue]
-        if self.leaves and self.leave == Function.leave:
+        if self.has_polls and self.leave == Function.leave:
             body += [f"{self.leave}:", "  ret void"]
         return "\n".join([head, "entry:", *body, "}", ""])

@@ -1,8 +1,8 @@
-"""Integer arithmetic on operands whose lanes are all literals: lane numbers, masks of tails.
+"""Constant folding of integer arithmetic whose lanes are all literals: lane numbers, tail masks.
 
-The guards in a vector loop are comparisons of such numbers. Folded here, a mask that is on in every
-lane needs no mask, and one that is off in every lane has no code. What is undefined (a division by
-0, a shift by the width or more) stays: it may be in a lane that is off.
+The guards in a vector loop are comparisons of such numbers. Folded here, a mask that is true in
+every lane is no mask, and code whose mask is false in every lane is dropped. Undefined operations
+(a division by 0, a shift by the width or more) are not folded: they may be in an inactive lane.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _NATURAL = frozenset({"udiv", "urem", "lshr", "zext"})
 
 
 def lane_literals(x: Value) -> Lanes | None:
-    """The number in every lane (of a scalar, the one), or None where not all are known."""
+    """Return the number in every lane (one for a scalar), or None where not all are known."""
     if x.each is not None:
         return x.each
     if not isinstance(x.literal, int) or not (x.dtype.is_int or x.dtype == pred):
@@ -25,7 +25,7 @@ def lane_literals(x: Value) -> Lanes | None:
 
 
 def fold_binary(name: str, a: Value, b: Value) -> Lanes | None:
-    """The lanes of LLVM's ``name`` (without flags), or None where they are not known."""
+    """Return the lanes of LLVM's ``name`` (without flags), or None where they are not known."""
     xs, ys = _numbers(a, name in _NATURAL), _numbers(b, name in _NATURAL)
     if xs is None or ys is None:
         return None
@@ -35,7 +35,7 @@ def fold_binary(name: str, a: Value, b: Value) -> Lanes | None:
 
 
 def fold_compare(name: str, a: Value, b: Value) -> Lanes | None:
-    """The lanes of ``icmp name`` as 0 and 1, or None where they are not known."""
+    """Return the lanes of ``icmp name`` as 0 and 1, or None where they are not known."""
     xs, ys = _numbers(a, name[0] == "u"), _numbers(b, name[0] == "u")
     if xs is None or ys is None:
         return None
@@ -43,7 +43,7 @@ def fold_compare(name: str, a: Value, b: Value) -> Lanes | None:
 
 
 def fold_select(c: Value, a: Value, b: Value) -> Lanes | None:
-    """The lanes of ``a`` where ``c``, else of ``b``, or None where they are not known."""
+    """Return the lanes of ``a`` where ``c``, else of ``b``, or None where they are not known."""
     on, xs, ys = lane_literals(c), lane_literals(a), lane_literals(b)
     if on is None or xs is None or ys is None:
         return None
@@ -51,14 +51,14 @@ def fold_select(c: Value, a: Value, b: Value) -> Lanes | None:
 
 
 def fold_cast(name: str, x: Value, to: DType) -> Lanes | None:
-    """The lanes of a change of an integer's width, or None where they are not known."""
+    """Return the lanes of an integer cast, or None where they are not known."""
     kind = name.partition(" ")[0]  # "zext nneg" is a zext
     xs = _numbers(x, kind in _NATURAL) if kind in ("trunc", "sext", "zext") else None
     return tuple(wrap(v, to) for v in xs) if xs is not None and to.is_int else None
 
 
 def wrap(value: int, dtype: DType) -> int:
-    """A whole number as one of an integer type's; of ``pred``'s, 0 or 1."""
+    """Wrap an integer to the range of an integer type; of ``pred``'s, 0 or 1."""
     value &= (1 << _bits(dtype)) - 1
     return _integer(value, dtype.bits) if dtype.kind == "signed" else value
 
@@ -121,7 +121,7 @@ def _integer(x: int, bits: int) -> int:
 
 
 def _numbers(x: Value, natural: bool) -> Lanes | None:
-    """The lanes as numbers with or without a sign, whatever the type says."""
+    """Return the lanes as unsigned or signed numbers, whatever the type's signedness."""
     found, bits = lane_literals(x), _bits(x.dtype)
     if found is None:
         return None

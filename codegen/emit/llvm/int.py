@@ -1,6 +1,6 @@
-"""LLVM code of the element-wise operations on integers, signed and unsigned.
+"""Element-wise operations on integers, signed and unsigned, as LLVM code.
 
-What LLVM leaves undefined is defined here as ``ir.elementwise`` says: division by zero, the
+Cases that LLVM leaves undefined behave as ``ir.elementwise`` defines them: division by zero, the
 overflow of INT_MIN / -1, and shifts by the width or more.
 """
 
@@ -16,11 +16,12 @@ from .core import Value
 
 
 def signed(x: Value) -> bool:
+    """True if the element type is a signed integer."""
     return x.dtype.kind == "signed"
 
 
 def order(b: IRBuilder, name: str, x: Value, y: Value) -> Value:
-    """``x name y`` for lt, le, gt, ge in the order of the element type."""
+    """Return ``x name y`` for lt, le, gt, ge in the order of the element type."""
     return b.compare(f"{'s' if signed(x) else 'u'}{name}", x, y)
 
 
@@ -42,7 +43,7 @@ def _clamp(b: IRBuilder, low: Value, x: Value, high: Value) -> Value:
 
 
 def _safe_divisor(b: IRBuilder, y: Value) -> tuple[Value, Value]:
-    """A divisor that cannot trap, and whether ``y`` is zero."""
+    """Return a divisor that cannot trap, and the predicate "``y`` is zero"."""
     zero = b.compare("eq", y, b.like(0, y))
     if not signed(y):
         return b.select(zero, b.like(1, y), y), zero
@@ -75,14 +76,14 @@ def _power_of_two(y: Value) -> int | None:
 
 
 def _positive(b: IRBuilder, y: Value) -> Value:
-    """A divisor that does not trap: in a lane that is off it may be 0."""
+    """Return a divisor that does not trap: in an inactive lane it may be 0."""
     if isinstance(y.literal, int):
         return y
     return b.select(b.compare("eq", y, b.like(0, y)), b.like(1, y), y)
 
 
 def floordiv(b: IRBuilder, x: Value, y: Value) -> Value:
-    """``x // y`` rounding down, ``y`` positive."""
+    """Return ``x // y`` rounded down, ``y`` positive."""
     shift = _power_of_two(y)
     if shift is not None:
         return b.binary("ashr" if signed(x) else "lshr", x, b.like(shift, x)) if shift else x
@@ -96,7 +97,7 @@ def floordiv(b: IRBuilder, x: Value, y: Value) -> Value:
 
 
 def floormod(b: IRBuilder, x: Value, y: Value) -> Value:
-    """``x % y``, not negative, ``y`` positive."""
+    """Return ``x % y``, non-negative, ``y`` positive."""
     shift = _power_of_two(y)
     if shift is not None:
         return b.binary("and", x, b.like((1 << shift) - 1, x))
@@ -119,7 +120,9 @@ def _mulhi(b: IRBuilder, x: Value, y: Value) -> Value:
 
 
 def _mulhi64(b: IRBuilder, x: Value, y: Value) -> Value:
-    """By 32-bit halves (Warren, Hacker's Delight, 8-2), unsigned; then the signs' correction."""
+    """Multiply by 32-bit halves (Warren, Hacker's Delight, 8-2), unsigned, then correct
+    for signs.
+    """
     half, low = b.like(32, x), b.like(0xFFFFFFFF, x)
 
     def split(v: Value) -> tuple[Value, Value]:
@@ -166,7 +169,7 @@ def _sign(b: IRBuilder, x: Value) -> Value:
 
 
 def _power(b: IRBuilder, x: Value, n: Value) -> Value:
-    """By squaring; a negative exponent leaves 1, -1 or 0."""
+    """Raise by squaring; a negative exponent leaves 1, -1 or 0."""
     if isinstance(n.literal, int) and n.literal >= 0:
         return _small_power(b, x, n.literal)
     zero, one = b.like(0, x), b.like(1, x)

@@ -1,9 +1,9 @@
-"""Floats of 8 bits and fewer, and integers of 2 and 4, to and from types that compute.
+"""Convert floats of 8 bits and fewer, and integers of 2 and 4 bits, to and from computable types.
 
-Each is a byte: its bits, the upper ones zero. All is integer arithmetic of f32's bits, generic in
-the format, so that a vector loop converts as many lanes as it has and every machine can do it; f16
-goes the same way where the machine has no instruction for it. What a byte has above the type's own
-bits is ignored when it is read.
+Each is stored in a byte whose upper bits are zero. All conversions are integer arithmetic on f32's
+bits, generic in the format, so that a vector loop converts as many lanes as it has on any machine;
+f16 is converted likewise where the machine has no instruction for it. Bits of a byte above the
+type's own are ignored when it is read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SIGN, MAGNITUDE = 0x80000000, 0x7FFFFFFF
 
 
 def widen_int(b: IRBuilder, x: Value) -> Value:
-    """An integer of 2 or 4 bits as one of 8, of the same sign."""
+    """Extend an integer of 2 or 4 bits to 8 bits of the same signedness."""
     to = s8 if x.dtype.kind == "signed" else u8
     byte = Value(x.text, to, x.lanes, x.depth)
     if to == u8:
@@ -31,13 +31,13 @@ def widen_int(b: IRBuilder, x: Value) -> Value:
 
 
 def narrow_int(b: IRBuilder, x: Value, to: DType) -> Value:
-    """The low bits of an integer of 8 bits."""
+    """Return the low bits of an integer of 8 bits."""
     kept = b.binary("and", x, b.like((1 << to.bits) - 1, x))
     return Value(kept.text, to, kept.lanes, kept.depth)
 
 
 def widen_float(b: IRBuilder, x: Value) -> Value:
-    """A narrow float, or f16, as f32, which holds every value of it."""
+    """Convert a narrow float, or f16, to f32, which holds every value of it."""
     f = FORMATS[x.dtype]
     code = b.bits(x) if x.dtype == f16 else Value(x.text, u8, x.lanes, x.depth)
     bits = b.cast("zext", code, s32)
@@ -64,7 +64,7 @@ def widen_float(b: IRBuilder, x: Value) -> Value:
 
 
 def _special(b: IRBuilder, f: FloatFormat, size: Value, place: Value, result: Value) -> Value:
-    """Infinities and NaNs in their places."""
+    """Replace the codes of infinities and NaNs."""
     if f.special == "fn":
         top = b.compare("eq", size, b.like(f.largest + 1, size))
         return b.select(top, b.like(NAN, size), result)
@@ -74,7 +74,7 @@ def _special(b: IRBuilder, f: FloatFormat, size: Value, place: Value, result: Va
 
 
 def _widen_scale(b: IRBuilder, bits: Value) -> Value:
-    """A power of two; the least is a denormal of f32."""
+    """Return a power of two; the least is a denormal of f32."""
     least = b.compare("eq", bits, b.like(0, bits))
     value = b.binary("shl", bits, b.like(23, bits))
     value = b.select(least, b.like(1 << 22, bits), value)
@@ -83,9 +83,9 @@ def _widen_scale(b: IRBuilder, bits: Value) -> Value:
 
 
 def narrow_float(b: IRBuilder, x: Value, to: DType) -> Value:
-    """An f32 rounded to a narrow float, or f16, to nearest even.
+    """Round an f32 to a narrow float, or f16, to nearest even.
 
-    What is too large becomes infinity, NaN or the largest number, as the format has it.
+    Overflow gives infinity, NaN or the largest number, as the format defines.
     """
     f = FORMATS[to]
     bits = b.bits(x)
@@ -103,7 +103,7 @@ def narrow_float(b: IRBuilder, x: Value, to: DType) -> Value:
 
 
 def _rounded(b: IRBuilder, f: FloatFormat, size: Value) -> Value:
-    """The code of a magnitude, as if exponents had no end."""
+    """Return the code of a magnitude as if exponents were unbounded."""
     drop = 23 - f.mantissa
     place = b.like(drop, size)
     odd = b.binary("and", b.binary("lshr", size, place), b.like(1, size))
@@ -120,7 +120,7 @@ def _rounded(b: IRBuilder, f: FloatFormat, size: Value) -> Value:
 
 
 def _bounded(b: IRBuilder, f: FloatFormat, size: Value, code: Value) -> Value:
-    """The code, or what stands for all that is larger than the largest number."""
+    """Return the code, or the format's overflow code for a magnitude above the largest number."""
     past = {"ieee": f.infinity, "fn": f.largest + 1, "fnuz": f.sign, "finite": f.largest}[f.special]
     over = b.compare("sgt", code, b.like(f.largest, code))
     code = b.select(over, b.like(past, code), code)
@@ -140,10 +140,10 @@ def _signed(b: IRBuilder, f: FloatFormat, bits: Value, size: Value, code: Value)
 
 
 def _narrow_scale(b: IRBuilder, bits: Value) -> Value:
-    """The nearest power of two of a positive number, NaN for all others.
+    """Return the nearest power of two of a positive number, NaN for all others.
 
-    Of two that are as near it is the greater, and all between the least one and the next become
-    the next, as in ml_dtypes and XLA.
+    Ties go to the greater one, and everything between the least one and the next goes to the next,
+    as in ml_dtypes and XLA.
     """
     half, denormal = b.like(1 << 22, bits), b.compare("slt", bits, b.like(1 << 23, bits))
     near = b.binary("add", bits, b.select(denormal, b.like((1 << 22) - 1, bits), half))

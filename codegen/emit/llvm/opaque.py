@@ -1,12 +1,12 @@
-"""Vectors of narrow integers on their way to memory, which LLVM must not see being narrowed.
+"""Hide the narrowing of integer vectors from LLVM on their way to memory.
 
 LLVM 22 has masked stores that narrow as they write, for AVX-512. Where it finds that the mask has
-one lane it makes a scalar store of the wide element instead: too many bytes
-(llvm-project issue 179489). It makes masked stores of its own, too, of a store to where a selection
-has its other arm from, and it may find the mask out at any time, up to instruction selection. So
-the narrowing is kept apart from the store, by an empty piece of inline assembly: an instruction
-selector that sees no truncation has nothing to fold. No instruction comes of it.
-See ``docs/decisions/masked-stores.md``.
+one lane it makes a scalar store of the wide element instead: too many bytes (llvm-project issue
+179489). It also forms masked stores of its own, from a store of a select whose other arm is loaded
+from the same place, and it may discover the mask at any time, up to instruction selection. So the
+narrowing is separated from the store by an empty piece of inline assembly, which emits no
+instruction: an instruction selector that sees no truncation has nothing to fold. See
+``docs/decisions/masked-stores.md``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LEAST = 128  # bits of a vector register
 
 
 def opaque(b: IRBuilder, x: Value) -> Value:
-    """``x``, of which LLVM does not know how it was made; as it is where that does no harm."""
+    """Return ``x`` with its origin hidden from LLVM; unchanged where that is not needed."""
     bits = {"i8": 8, "i16": 16, "i32": 32}.get(element_type(x.dtype), 0)
     known = x.literal is not None or x.each is not None
     needed = "avx512f" if bits == 32 else "avx512bw"
@@ -35,11 +35,11 @@ def opaque(b: IRBuilder, x: Value) -> Value:
     return kept if full == x.lanes else b.shuffle(kept, list(range(x.lanes)))
 
 
-def numbered(body: Stmt) -> frozenset[Buffer]:
-    """The buffers that are read, and to which a value made with a lane's number may be stored.
+def lane_dependent_buffers(body: Stmt) -> frozenset[Buffer]:
+    """Return the buffers that are read and may store a value computed from a lane's number.
 
-    Lanes of a mask differ, and are known, only where they come of the lanes' own numbers. What is
-    made of loads and constants alone has none of them, unless it was stored before.
+    Lanes of a mask differ, and are known, only where they derive from the lane numbers. A value
+    made of loads and constants alone does not, unless a lane number was stored before.
     """
     made: list[tuple[Buffer | Var, Expr]] = []
     found: set[Buffer | Var] = set()
@@ -54,13 +54,15 @@ def numbered(body: Stmt) -> frozenset[Buffer]:
     known = 0
     while len(found) > known:
         known = len(found)
-        found.update(x for x, value in made if any(_origin(e) in found for e in _parts(value)))
+        found.update(
+            x for x, value in made if any(_origin(e) in found for e in _subexpressions(value))
+        )
     every = (x for s in walk(body) for e in exprs(s) for x in walk_expr(e))
     return frozenset({x.buffer for x in every if isinstance(x, Load)} & found)
 
 
 def _origin(e: Expr) -> Buffer | Var | None:
-    """The name or the memory that an expression without operands has its value from."""
+    """Return the variable or buffer that a leaf expression takes its value from."""
     match e:
         case Var():
             return e
@@ -70,12 +72,12 @@ def _origin(e: Expr) -> Buffer | Var | None:
             return None
 
 
-def _parts(e: Expr) -> Iterator[Expr]:
-    """The expression and what it is made of, but for where loads read."""
+def _subexpressions(e: Expr) -> Iterator[Expr]:
+    """Yield the expression and its operands, but not the indices of loads."""
     yield e
     match e:
         case Op(args=args):
             for a in args:
-                yield from _parts(a)
+                yield from _subexpressions(a)
         case Cast(value=value):
-            yield from _parts(value)
+            yield from _subexpressions(value)

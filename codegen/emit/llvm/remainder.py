@@ -1,7 +1,7 @@
-"""The remainder of a float's division, exact as C's ``fmod``, as a function in LLVM's text.
+"""The remainder of a float's division, exact as C's ``fmod``, as a function in LLVM text.
 
-NVPTX has none that is exact. The numbers are integers times powers of two; so many bits of the
-dividend as fit into 64 are brought down at a time.
+NVPTX has no exact one. The numbers are integers times powers of two; the dividend is reduced by as
+many bits at a time as fit into 64.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .template import render
 
 
 def remainder_text(name: str, dtype: DType) -> str:
-    """Return the function of a float's type."""
+    """Return the definition of the function for one float type."""
     bits, m = dtype.bits, 23 if dtype == f32 else 52
     size = (1 << (bits - 1)) - 1
     fraction = (1 << m) - 1
@@ -34,7 +34,7 @@ def remainder_text(name: str, dtype: DType) -> str:
 
 
 def remainder(b: IRBuilder, x: Value, y: Value) -> Value:
-    """Return what is left of ``x`` after whole multiples of ``y``, with the sign of ``x``."""
+    """Return the remainder of ``x / y`` truncated to an integer, with the sign of ``x``."""
     dtype = x.dtype
     name, t = f"nw_remainder_{dtype}", element_type(dtype)
     b.declarations[name] = remainder_text(name, dtype)
@@ -42,4 +42,4 @@ def remainder(b: IRBuilder, x: Value, y: Value) -> Value:
     def one(a: Value, c: Value) -> Value:
         return b.pure(f"call {t} @{name}({a}, {c})", dtype, 0, max(a.depth, c.depth))
 
-    return by_lane(b, b.even(x, y), one)
+    return by_lane(b, b.match_lanes(x, y), one)

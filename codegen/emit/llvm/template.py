@@ -1,8 +1,8 @@
 """LLVM IR written by hand: ``.ll`` files beside the modules that use them.
 
-A template is LLVM IR but for names in ``${...}``. ``${entry.run}`` is a field's byte offset and
-``${sizeof.entry}`` a structure's size, both from a ``struct_table``; other names stand for what the
-module that renders the template gives.
+A template is LLVM IR except for names in ``${...}``. ``${entry.run}`` is a field's byte offset and
+``${sizeof.entry}`` a structure's size, both from a ``struct_table``; the module that renders the
+template gives the other names.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def render(
 
 @cache
 def source(package: str, file: str) -> str:
-    """Return a template as it stands in its file."""
+    """Return the text of a template's file."""
     return files(package).joinpath(file).read_text(encoding="utf-8")
 
 

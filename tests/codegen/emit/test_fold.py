@@ -29,7 +29,7 @@ def numbers(dtype: DType, seed: int) -> Array:
 
 
 def vector(a: Array, dtype: DType) -> Value:
-    return BUILDER.known([int(x) for x in a], dtype, len(a))
+    return BUILDER.const_lanes([int(x) for x in a], dtype, len(a))
 
 
 def folded(x: Value) -> list[int] | None:
