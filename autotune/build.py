@@ -26,8 +26,7 @@ from ..ir.loop.nodes import Func
 from ..ir.target import Target
 from ..schedule.language.schedule import Schedule
 from ..schedule.language.trace import Trace
-from ..schedule.limits import require_limits
-from ..schedule.sketches.generate import default_schedule
+from ..schedule.sketches.generate import default_schedule, require_finished
 from .log.contents import Log, describe, schedules_of
 from .log.journal import read
 
@@ -206,8 +205,7 @@ def _build_func(
         made = default_schedule(model, target)
     else:
         made = model
-        if target.is_gpu:
-            require_limits(model.func, target.gpu)
+        require_finished(model.func, target)
     return _kernel(made.func, target)
 
 

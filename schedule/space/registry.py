@@ -1,4 +1,7 @@
-"""Tables of sketches: each file of a folder registers its rows, a rank and what it matches."""
+"""Tables of sketches: each file of a folder registers its rows, a rank and what it matches.
+
+A family of sketches is all that is known of scheduling for one sort of target.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,9 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Generic, TypeAlias, TypeVar
 
+from ...ir.loop.nodes import Func
 from ...ir.target import Target
+from ..language.schedule import Schedule
 from .space import Sketch
 
 S = TypeVar("S")
@@ -35,6 +40,20 @@ class SketchTable(Generic[S]):
         ranked = sorted(self.rows.items(), key=lambda item: (item[1][0], item[0]))
         found = (match(subject, target) for _, (_, match) in ranked)
         return tuple(sketch for sketch in found if sketch is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """How functions are scheduled for targets that spread work in one way.
+
+    ``sketches`` gives those of a function, the preferred one first; ``default`` the schedule of one
+    that nobody tuned. ``require`` raises ``ScheduleError`` for a scheduled function that is half
+    done, or that exceeds the target's limits.
+    """
+
+    sketches: Callable[[Func, Target], tuple[Sketch, ...]]
+    default: Callable[[Func, Target], Schedule]
+    require: Callable[[Func, Target], None]
 
 
 def import_sketches(package: str, path: list[str]) -> None:

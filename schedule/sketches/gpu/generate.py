@@ -17,8 +17,9 @@ from ....ir.loop.nodes import Func
 from ....ir.target import Target
 from ...errors import ScheduleError
 from ...language.schedule import Schedule
+from ...limits import require_limits
 from ...space.analyze import blocks_of
-from ...space.registry import import_sketches
+from ...space.registry import Family, import_sketches
 from ...space.space import Choices, Sketch, first_fit
 from .clusters import CLUSTERS, Cluster, find_clusters
 from .contraction import matmul_sketches
@@ -107,3 +108,10 @@ def _by_rule(sch: Schedule, k: Cluster, target: Target) -> Schedule:
     for info in k.blocks:
         sch = schedule_fallback(sch, info, target)
     return sch
+
+
+def _require(func: Func, target: Target) -> None:
+    require_limits(func, target.gpu)
+
+
+FAMILY = Family(generate, default_schedule, _require)

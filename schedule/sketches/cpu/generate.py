@@ -1,0 +1,56 @@
+"""Which sketches a function has for a CPU, and the schedule it gets when nobody tuned it."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from ....ir.loop.nodes import Func
+from ....ir.target import Target
+from ...errors import ScheduleError
+from ...language.schedule import Schedule
+from ...space.analyze import BlockInfo, blocks_of
+from ...space.registry import Family, import_sketches
+from ...space.space import Sketch, first_fit
+from .fallback import schedule_fallback
+from .matching import CPU, FuncInfo
+
+_log = logging.getLogger("nestwright.schedule")
+import_sketches(__package__, [str(Path(__file__).parent)])
+
+
+def generate(func: Func, target: Target) -> tuple[Sketch, ...]:
+    """Return the sketches of a function in default order, the preferred one first."""
+    return CPU.matching(FuncInfo(func), target)
+
+
+def default_schedule(func: Func, target: Target) -> Schedule:
+    """Return the rule-based schedule: the first sketch that applies, with its default choices.
+
+    Never fails: what no sketch can schedule is left in its default order, block by block.
+    """
+    schedule = first_fit(generate(func, target), func)
+    if schedule is not None:
+        return schedule
+    schedule = Schedule(func)
+    for info in blocks_of(func):
+        schedule = _attempt(schedule, info, target)
+    return schedule
+
+
+def _attempt(schedule: Schedule, info: BlockInfo, target: Target) -> Schedule:
+    """One block scheduled by rule, or the schedule as it was where a primitive refused."""
+    trial = schedule.copy()
+    try:
+        schedule_fallback(trial, info, target)
+    except ScheduleError as refusal:
+        _log.debug("left as it was: %s", refusal)
+        return schedule
+    return trial
+
+
+def _require_nothing(func: Func, target: Target) -> None:
+    """Any function can run: a processor has no limits that a schedule could exceed."""
+
+
+FAMILY = Family(generate, default_schedule, _require_nothing)
