@@ -2,9 +2,9 @@
 
 Split and fuse turn a loop variable into its digits and back. ``parse`` writes an index expression
 as ``sum of scale * digit + constant``, where a digit is ``(source // low) % size`` of a variable,
-of a fused sum (``Mark``), or of anything else with known bounds (``Atom``). From that form follows
-which variables a set of index values determines, which is what makes a loop safe to run in
-parallel, a reduction safe to take apart, and a block's writes disjoint.
+of a fused sum (``Mark``), or of any other expression with known bounds (``Atom``). This form tells
+which variables a set of index values determines, and therefore whether a loop can run in parallel,
+a reduction can be factored, and a block's writes are disjoint.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..ir.loop.visit import free_vars
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A sum of digits taken as one number: 0 .. ``extent`` - 1."""
+    """A sum of digits treated as a single number in 0 .. ``extent`` - 1."""
 
     terms: tuple[Term, ...]
     constant: int
@@ -32,7 +32,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Atom:
-    """``expr - low``: 0 .. ``extent`` - 1, of which nothing else is known."""
+    """``expr - low``, an opaque value in 0 .. ``extent`` - 1."""
 
     expr: Expr
     low: int
@@ -41,7 +41,7 @@ class Atom:
 
 @dataclass(frozen=True, slots=True)
 class Digit:
-    """``(source // low) % size``; ``top`` when the remainder is always the whole quotient."""
+    """``(source // low) % size``; ``top`` if the modulo is redundant."""
 
     source: Source
     low: int
@@ -55,31 +55,31 @@ Term: TypeAlias = tuple[Digit, int]
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """``sum(scale * digit) + constant``; scales are not zero, digits of one are not repeated."""
+    """``sum(scale * digit) + constant``; scales are nonzero, and no digit occurs twice."""
 
     terms: tuple[Term, ...]
     constant: int = 0
 
     def low(self) -> int:
-        """The least value, were the digits independent."""
+        """A lower bound, reached if the digits are independent."""
         return self.constant + sum(min(0, k * (d.size - 1)) for d, k in self.terms)
 
     def high(self) -> int:
-        """The greatest value, were the digits independent."""
+        """An upper bound, reached if the digits are independent."""
         return self.constant + sum(max(0, k * (d.size - 1)) for d, k in self.terms)
 
 
 Limits: TypeAlias = Mapping[tuple[Term, ...], int]
-"""For sums that a predicate keeps below a number: that number."""
+"""Exclusive upper bounds that a predicate sets on sums."""
 
 
 def parse(e: Expr, extents: Mapping[Var, int], limits: Limits | None = None) -> Sum | None:
-    """``e`` as a sum of digits; None if it depends on something of unknown bounds."""
+    """Return ``e`` as a sum of digits; None if a part of it has unknown bounds."""
     return _DigitParser(extents, limits or {}).sum(e)
 
 
 def limits_of(predicate: Expr | None, extents: Mapping[Var, int]) -> Limits:
-    """What the conjuncts ``sum < number`` of a predicate say about sums, smaller ones first."""
+    """Return the bounds in the conjuncts ``sum < number`` of a predicate, simplest sums first."""
     limits: dict[tuple[Term, ...], int] = {}
     for left, bound in sorted(upper_bounds(predicate), key=lambda c: len(free_vars(c[0]))):
         form = parse(left, extents, limits)
@@ -89,7 +89,7 @@ def limits_of(predicate: Expr | None, extents: Mapping[Var, int]) -> Limits:
 
 
 def upper_bounds(predicate: Expr | None) -> list[tuple[Expr, int]]:
-    """The conjuncts of the form ``e < n``, as pairs."""
+    """Return the conjuncts of the form ``e < n`` as pairs."""
     match predicate:
         case Op(name="and", args=(a, b)):
             return upper_bounds(a) + upper_bounds(b)
@@ -185,7 +185,7 @@ def _plus(x: Sum, y: Sum, sign: int, extents: Mapping[Var, int]) -> Sum:
 
 
 def _joined(terms: Mapping[Digit, int], extents: Mapping[Var, int]) -> tuple[Term, ...]:
-    """Neighbouring digits of one source put together: ``(v // 8) * 8 + v % 8`` is ``v``."""
+    """Merge adjacent digits of one source: ``(v // 8) * 8 + v % 8`` is ``v``."""
     rest = sorted(terms.items(), key=_scale)
     if all(d.top for d in terms):
         return tuple(rest)
@@ -214,7 +214,7 @@ def _neighbours(terms: list[Term]) -> tuple[Term, Term] | None:
 
 
 def _opened(d: Digit, k: int) -> list[Term]:
-    """A digit that is all of a mark, as the mark's own terms (when nothing limits the mark)."""
+    """Expand a digit that spans a whole mark into the mark's terms, if nothing limits the mark."""
     source = d.source
     if isinstance(source, Mark) and d.low == 1 and d.top and source.constant == 0:
         whole = 1 + sum(m * (x.size - 1) for x, m in source.terms)
@@ -241,7 +241,7 @@ def _small(rest: Sum, divide: bool) -> Sum:
 
 
 def _digit_of(rest: Sum, c: int, divide: bool) -> Sum:
-    """``rest // c`` or ``rest % c`` of a sum that is not negative and may reach ``c``."""
+    """``rest // c`` or ``rest % c`` of a nonnegative sum that may reach ``c``."""
     d = Digit(Mark(rest.terms, rest.constant, rest.high() + 1), 1, rest.high() + 1, True)
     if rest.constant == 0 and len(rest.terms) == 1 and rest.terms[0][1] == 1:
         only = rest.terms[0][0]
@@ -254,14 +254,14 @@ def _digit_of(rest: Sum, c: int, divide: bool) -> Sum:
 
 
 def extent_of_source(source: Source, extents: Mapping[Var, int]) -> int:
-    """How many values the source of a digit takes."""
+    """Return the number of values that the source of a digit takes."""
     return extents[source] if isinstance(source, Var) else source.extent
 
 
 def determined(
     sums: Iterable[Sum | None], extents: Mapping[Var, int], known: Iterable[Var] = ()
 ) -> frozenset[Var]:
-    """The variables whose values follow from the values of the sums and the ``known`` ones."""
+    """Return the variables that the values of the sums and of ``known`` variables determine."""
     facts: set[Digit] = set()
     sure: set[Source] = set(known)
     sure |= {v for v, n in extents.items() if n == 1}
@@ -283,11 +283,11 @@ def determined(
 
 
 def _decoded(form: Sum, facts: set[Digit], sure: set[Source]) -> list[Digit]:
-    """Digits that follow from a sum's value: those that the others together cannot imitate."""
+    """Return the digits that a sum's value determines: no combination of the others mimics them."""
     rest = [(d, abs(k)) for d, k in form.terms if d not in facts and not _is_sure(d.source, sure)]
     rest.sort(key=lambda t: t[1])
     found: list[Digit] = []
-    while rest and rest[-1][1] > _reach(rest[:-1]):  # the value lies in one band per digit value
+    while rest and rest[-1][1] > _reach(rest[:-1]):  # one range of values for each digit value
         found.append(rest.pop()[0])
     while len(rest) > 1 and gcd(*(k for _, k in rest[1:])) > _reach(rest[:1]):
         found.append(rest.pop(0)[0])
@@ -307,7 +307,7 @@ def _is_sure(source: Source, sure: set[Source]) -> bool:
 
 
 def _complete(source: Source, facts: set[Digit], extents: Mapping[Var, int]) -> bool:
-    """Whether the known digits of a source give its value."""
+    """True if the known digits of a source determine its value."""
     reach = 1
     for d in sorted((d for d in facts if d.source == source), key=lambda d: d.low):
         if reach % d.low == 0:
@@ -316,12 +316,12 @@ def _complete(source: Source, facts: set[Digit], extents: Mapping[Var, int]) -> 
 
 
 def variables(form: Sum) -> frozenset[Var]:
-    """The variables that a sum depends on."""
+    """Return the variables that a sum depends on."""
     return frozenset(v for d, _ in form.terms for v in source_variables(d.source))
 
 
 def source_variables(source: Source) -> frozenset[Var]:
-    """The variables under the source of a digit."""
+    """Return the variables that the source of a digit depends on."""
     match source:
         case Var():
             return frozenset((source,))
@@ -332,7 +332,7 @@ def source_variables(source: Source) -> frozenset[Var]:
 
 
 def to_expr(form: Sum) -> Expr:
-    """The expression of a sum, large scales first."""
+    """Return a sum as an expression, largest scale first."""
     result: Expr = Const(0)
     for d, k in sorted(form.terms, key=lambda t: -t[1]):
         result = build.add(result, build.mul(_digit_expr(d), k))

@@ -1,10 +1,10 @@
-"""How a reduction combines two partial results: what threads need to share one.
+"""Combiners of reductions: how two partial results become one, so that threads can share the work.
 
-A block updates its elements with one term after the other. Where its update is the operation of a
-monoid, threads may each start from the neutral element, take some of the terms, and have their
-partial results combined. One commutative operation of the table is known to be one. Anything else,
-such as the pairs of an argmax, is taken apart into an operation on (left, right), which is then
-tried on many values: NaN apart, of which the order of a reduction has always had its say.
+A reduction block updates its elements term by term. If its update is a monoid's operation, each
+thread can start from the identity, take some of the terms, and have its partial result combined
+with the others. A single commutative operation of the table is known to be a monoid's. Any other
+update, such as the pairs of an argmax, is rewritten as an operation on (left, right) and tested on
+many values. NaN is excluded: a reduction of NaN has always depended on the order.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Combiner:
     """``acc = combined(left=acc, right=terms)``, where ``acc`` is one element of each buffer.
 
     A partial result starts as ``neutral``; ``starts`` is what the init stores, and the result is
-    ``combined(left=starts, right=partial)``. ``commutes`` says whether terms may change places.
+    ``combined(left=starts, right=partial)``. If ``commutes``, the terms may be reordered.
     """
 
     buffers: tuple[Buffer, ...]
@@ -54,7 +54,7 @@ class Combiner:
 
 @lru_cache(maxsize=256)
 def combiner_of(block: Block) -> Combiner | None:
-    """The combiner of a reduction block with an init; None where it has none that is known."""
+    """Return the combiner of a reduction block with an init; None if it is unknown."""
     if block.init is None:
         return None
     starts = _stores(block.init, {})
@@ -117,7 +117,7 @@ def _general(block: Block, starts: Sequence[Store]) -> Combiner | None:
 
 
 def _stores(s: Stmt, names: Mapping[Var, Expr]) -> list[Store] | None:
-    """The stores of a body under ``Let``s, the names' values put in; None for anything else.
+    """Return the stores of a body with its ``Let``s substituted; None for any other body.
 
     No store's value depends on an earlier store.
     """
@@ -136,7 +136,7 @@ def _stores(s: Stmt, names: Mapping[Var, Expr]) -> list[Store] | None:
             for x in plain:
                 loads = [y for y in walk_expr(x.value) if isinstance(y, Load)]
                 if any(y.buffer in written for y in loads):
-                    return None  # unless named before the first store, it may be new already
+                    return None  # an earlier store may have overwritten it
             found = [_stores(x, names) for x in plain]
             return [y for part in found if part is not None for y in part]
         case _:
@@ -150,7 +150,7 @@ def _replaced(e: Expr, by: Mapping[Any, Var]) -> Expr:
 
 
 def _terms(values: Sequence[Expr], left: Sequence[Var]) -> Iterator[tuple[Expr, ...]]:
-    """Ways to take what the values are made of, the accumulators apart, as one term of each."""
+    """Yield the ways to assign one term, free of accumulators, to each of the values."""
     found: dict[Expr, None] = {}
     for v in values:
         _without(v, frozenset(left), found)
@@ -162,7 +162,7 @@ def _terms(values: Sequence[Expr], left: Sequence[Var]) -> Iterator[tuple[Expr, 
 
 
 def _without(e: Expr, left: frozenset[Var], found: dict[Expr, None]) -> bool:
-    """Whether ``e`` has none of ``left``; the largest such parts of it go to ``found``."""
+    """True if ``e`` uses none of ``left``; else its largest parts that do not go to ``found``."""
     if isinstance(e, Var | Const | Load):
         return e not in left
     parts = e.args if isinstance(e, Op) else (e.value,)
@@ -174,7 +174,7 @@ def _without(e: Expr, left: frozenset[Var], found: dict[Expr, None]) -> bool:
 
 
 def _made_of(e: Expr, others: Sequence[Expr]) -> bool:
-    """Whether ``e`` follows from ``others`` and constants."""
+    """True if ``e`` can be computed from ``others`` and constants."""
     if e in others or isinstance(e, Const):
         return True
     if isinstance(e, Var | Load):
@@ -183,15 +183,16 @@ def _made_of(e: Expr, others: Sequence[Expr]) -> bool:
     return all(_made_of(p, others) for p in parts)
 
 
-# Trying an operation on values.
+# Testing an operation on sample values.
 
 
 def _monoid(
     left: Sequence[Var], right: Sequence[Var], combined: Sequence[Expr], begin: Sequence[Expr]
 ) -> bool | None:
-    """Whether the operation commutes; None unless it is associative and its start is neutral.
+    """True if the operation commutes; None unless it is associative and its start is neutral.
 
-    The start need only be neutral to what has been combined with it: an argmax starts at index 0.
+    The start need only be neutral to results that it is already part of: an argmax starts at
+    index 0.
     """
     if not all(isinstance(e, Const) for e in begin):
         return None
@@ -219,7 +220,7 @@ def _monoid(
 
 
 def _cases(left: Sequence[Var], start: Sequence[Any]) -> list[Any]:
-    """Per value three columns: every triple of combinations of samples, or many of them."""
+    """Return three columns of samples per value: all triples of combinations, or a random set."""
     pools = []
     for v, s in zip(left, start, strict=True):
         some = (False, True) if v.dtype.kind == "pred" else (*SAMPLES, s)

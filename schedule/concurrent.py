@@ -1,4 +1,4 @@
-"""Which loops may run their iterations at once: in parallel, as lanes, as threads of a GPU."""
+"""Legality of concurrent loops: parallel, vector lanes, threads of a GPU."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .bindings import Sum, Term, determined
 from .cursor import Path, block_of, blocks_under, extent_of, loop_of, loops_of, nest, ranges_of
 from .errors import Reason
 from .footprint import axis_values, span
-from .launches import threads_hold
+from .launches import check_launches
 from .legality import (
     KINDS,
     bound_vars,
     constant_extent,
-    fed_within,
     not_opaque,
+    self_contained,
     sound_order,
     sums_of_axes,
     update_of,
@@ -28,11 +28,10 @@ MAX_VECTOR = 1024
 
 
 def lanes_disjoint(func: Func, path: Path, private: bool) -> Reason | None:
-    """No two iterations of the loop at the end of ``path`` write the same element, nor does one
-    read what another writes.
+    """Require that no iteration of the loop at the end of ``path`` touches what another writes.
 
-    With ``private``, a buffer that only this loop's body uses counts as made anew for each
-    iteration, as lowering makes it.
+    With ``private``, a buffer used only in this loop's body counts as private to each iteration,
+    because lowering privatizes it.
     """
     loop, below = loop_of(path), blocks_under(path)
     if extent_of(loop) == 1:
@@ -43,7 +42,7 @@ def lanes_disjoint(func: Func, path: Path, private: bool) -> Reason | None:
         index = nest(func)
         everyone = {*index.readers.get(buffer, ()), *index.writers.get(buffer, ())}
         alone = buffer not in func.params and len(everyone) == len(users)
-        if private and alone and fed_within(func, users) is None:
+        if private and alone and self_contained(func, users) is None:
             continue
         reason = _disjoint(loop, path, users, buffer)
         if reason is not None:
@@ -62,11 +61,11 @@ def _disjoint(loop: For, path: Path, users: Sequence[Path], buffer: Buffer) -> R
             return Reason(
                 f"its iterations update the same elements of `{buffer}`",
                 (loop, block),
-                hint="it is a reduction loop: rfactor gives each iteration a result of its own",
+                hint="it is a reduction loop: rfactor to give each iteration a partial result",
             )
     if len(users) == 1:
         return _spatial(loop, path, users[0], buffer)
-    keys = [_heads(loop, path, user, buffer) for user in users]
+    keys = [_partitioning_sums(loop, path, user, buffer) for user in users]
     shared = set(keys[0]).intersection(*keys[1:])
     extents = ranges_of(loops_of(path))
     outer = [x.var for x in loops_of(path)[:-1]]
@@ -74,9 +73,9 @@ def _disjoint(loop: For, path: Path, users: Sequence[Path], buffer: Buffer) -> R
         return None
     blocks = tuple(block_of(u) for u in users)
     return Reason(
-        f"its iterations may meet in an element of `{buffer}`",
+        f"its iterations may access the same element of `{buffer}`",
         (loop, *blocks),
-        hint="choose a loop further in or out, of which each iteration has its own elements",
+        hint="choose an inner or outer loop whose iterations touch different elements",
     )
 
 
@@ -93,9 +92,13 @@ def _spatial(loop: For, path: Path, user: Path, buffer: Buffer) -> Reason | None
     )
 
 
-def _heads(loop: For, path: Path, user: Path, buffer: Buffer) -> set[tuple[int, tuple[Term, ...]]]:
-    """Per dimension in which the block's accesses stay within one step of the loops down to
-    ``path``: the dimension and the sum of those loops that picks the step."""
+def _partitioning_sums(
+    loop: For, path: Path, user: Path, buffer: Buffer
+) -> set[tuple[int, tuple[Term, ...]]]:
+    """Return (dimension, sum of outer loops) pairs that partition the buffer for this block.
+
+    In such a dimension every access stays within the step that the loops down to ``path`` select.
+    """
     block = block_of(user)
     extents = ranges_of(loops_of(user))
     inner = {x.var for x in loops_of(user)[len(loops_of(path)) :]}
@@ -116,14 +119,17 @@ def _heads(loop: For, path: Path, user: Path, buffer: Buffer) -> set[tuple[int, 
     return found or set()
 
 
-def _of_two(wanted: Kind, there: Kind) -> str:
+def _nesting_hint(wanted: Kind, there: Kind) -> str:
     if wanted is there:
         return "fuse the two loops first"
     return "vectors are innermost, and loops are either of a CPU or of a GPU"
 
 
 def nesting(path: Path, kind: Kind) -> Reason | None:
-    """Vector loops hold only serial ones; parallel loops do not nest, nor go with threads."""
+    """Require that only serial loops are inside vector loops, and parallel loops do not nest.
+
+    Parallel loops do not mix with loops over threads either.
+    """
     loop = loop_of(path)
     bad = {Kind.PARALLEL, Kind.THREAD} | ({Kind.VECTOR} if kind is Kind.VECTOR else set())
     above = {Kind.VECTOR} | ({Kind.PARALLEL, Kind.THREAD} if kind is Kind.PARALLEL else set())
@@ -132,7 +138,7 @@ def nesting(path: Path, kind: Kind) -> Reason | None:
             return Reason(
                 f"loop `{x.var.name}` around it is already {KINDS[x.kind]}",
                 (x, loop),
-                hint=_of_two(kind, x.kind),
+                hint=_nesting_hint(kind, x.kind),
             )
     for p in blocks_under(path):
         for x in loops_of(p)[len(loops_of(path)) :]:
@@ -140,18 +146,18 @@ def nesting(path: Path, kind: Kind) -> Reason | None:
                 return Reason(
                     f"loop `{x.var.name}` inside it is already {KINDS[x.kind]}",
                     (loop, x),
-                    hint=_of_two(kind, x.kind),
+                    hint=_nesting_hint(kind, x.kind),
                 )
     return None
 
 
 def may_run_parallel(func: Func, path: Path) -> Reason | None:
-    """The iterations of the loop may run in any order, on several threads."""
+    """Require that the iterations may run in any order, on several threads."""
     return not_opaque(blocks_under(path)) or lanes_disjoint(func, path, private=True)
 
 
 def may_vectorize(func: Func, path: Path) -> Reason | None:
-    """The iterations of the loop may run as lanes; those of a commutative reduction as well."""
+    """Require that the iterations may run as lanes; a commutative reduction qualifies."""
     loop = loop_of(path)
     below = blocks_under(path)
     reason = not_opaque(below) or constant_extent(loop, MAX_VECTOR)
@@ -161,8 +167,8 @@ def may_vectorize(func: Func, path: Path) -> Reason | None:
         block = block_of(below[0])
         if update_of(block) is None:
             return Reason(
-                f"block `{block.name}` is not a sum, product, maximum or minimum that lanes can "
-                "share",
+                f"block `{block.name}` is not a sum, product, maximum or minimum, which lanes "
+                "could share",
                 (loop, block),
                 hint="vectorize a spatial loop, or leave the reduction in order",
             )
@@ -170,8 +176,8 @@ def may_vectorize(func: Func, path: Path) -> Reason | None:
     return lanes_disjoint(func, path, private=False)
 
 
-def kinds_hold(func: Func, paths: Iterable[Path]) -> Reason | None:
-    """Parallel and vector loops and those over threads on ``paths`` are still legal."""
+def check_loop_kinds(func: Func, paths: Iterable[Path]) -> Reason | None:
+    """Require that parallel, vector and thread loops on ``paths`` are still legal."""
     paths = list(paths)
     done: set[int] = set()
     for path in paths:
@@ -188,4 +194,4 @@ def kinds_hold(func: Func, paths: Iterable[Path]) -> Reason | None:
                 reason = None
             if reason is not None:
                 return reason
-    return threads_hold(func, paths)
+    return check_launches(func, paths)

@@ -13,29 +13,32 @@ from ..ir.loop.visit import children, seq
 from .errors import ScheduleError, did_you_mean
 
 Path: TypeAlias = tuple[Stmt, ...]
-"""The statements from the function's body down to a node, both ends included."""
+"""The statements from the function's body down to a node, inclusive."""
 
 Change: TypeAlias = Callable[[Stmt], Stmt | None]
-"""What becomes of a node (its children already rewritten); None removes it."""
+"""Rewrites a node whose children are rewritten already; returns None to remove it."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockRef:
-    """A block, by its name, which is unique in its function and never changes."""
+    """A reference to a block by its name, which is unique in its function and never changes."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class LoopRef:
-    """A loop, by its variable: a rewrite that keeps the loop keeps the variable."""
+    """A reference to a loop by its variable, which survives every rewrite that keeps the loop."""
 
     var: Var
 
 
 @dataclass(frozen=True, slots=True)
 class Nest:
-    """Where everything stands in a function. Blocks are listed in program order."""
+    """An index of a function: paths of loops and blocks, readers and writers of buffers.
+
+    Blocks are in program order.
+    """
 
     func: Func
     loops: Mapping[Var, Path]
@@ -44,7 +47,7 @@ class Nest:
     writers: Mapping[Buffer, tuple[str, ...]]
 
     def block(self, name: str) -> Block:
-        """The block of that name."""
+        """Return the block of that name."""
         node = self.blocks[name][-1]
         assert isinstance(node, Block)
         return node
@@ -52,7 +55,7 @@ class Nest:
 
 @lru_cache(maxsize=64)
 def nest(func: Func) -> Nest:
-    """The index of a function. Functions compare by identity, so each version has its own."""
+    """Return the index of a function, cached: functions compare by identity."""
     loops: dict[Var, Path] = {}
     blocks: dict[str, Path] = {}
     readers: dict[Buffer, list[str]] = {}
@@ -83,20 +86,20 @@ def nest(func: Func) -> Nest:
 
 
 def find_loop(func: Func, ref: LoopRef, asked: str) -> Path:
-    """The path to a loop; a ``ScheduleError`` if it is no longer there."""
+    """Return the path to a loop; raise ``ScheduleError`` if it no longer exists."""
     path = nest(func).loops.get(ref.var)
     if path is None:
         raise ScheduleError(
             asked,
-            f"there is no loop `{ref.var.name}` any more",
-            hint="a loop that was split, fused or emptied is gone; ask get_loops again",
+            f"loop `{ref.var.name}` no longer exists",
+            hint="splitting, fusing or emptying a loop removes it; call get_loops again",
             nest=func,
         )
     return path
 
 
 def find_block(func: Func, ref: BlockRef, asked: str) -> Path:
-    """The path to a block; a ``ScheduleError`` if there is none of that name."""
+    """Return the path to a block; raise ``ScheduleError`` if there is none of that name."""
     path = nest(func).blocks.get(ref.name)
     if path is None:
         blocks = nest(func).blocks
@@ -107,9 +110,9 @@ def find_block(func: Func, ref: BlockRef, asked: str) -> Path:
 
 
 def loop_named(func: Func, name: str, block: str | None = None) -> LoopRef:
-    """The loop of that name, of those around ``block`` where one is given.
+    """Return the loop of that name, among those around ``block`` if given.
 
-    A ``ScheduleError`` if there is none, or more than one.
+    Raises ``ScheduleError`` if there is none, or more than one.
     """
     asked = f"find loop `{name}`" + (f" around block `{block}`" if block is not None else "")
     if block is None:
@@ -136,26 +139,26 @@ def loop_named(func: Func, name: str, block: str | None = None) -> LoopRef:
 
 
 def consumers(func: Func, block: Block) -> tuple[Path, ...]:
-    """The other blocks that read what a block writes, in program order."""
+    """Return the other blocks that read what a block writes, in program order."""
     index = nest(func)
     names = {n for r in block.writes for n in index.readers.get(r.buffer, ())}
     return tuple(p for n, p in index.blocks.items() if n in names and n != block.name)
 
 
 def producers(func: Func, block: Block) -> tuple[Path, ...]:
-    """The other blocks that write what a block reads, in program order."""
+    """Return the other blocks that write what a block reads, in program order."""
     index = nest(func)
     names = {n for r in block.reads for n in index.writers.get(r.buffer, ())}
     return tuple(p for n, p in index.blocks.items() if n in names and n != block.name)
 
 
 def loops_of(path: Path) -> tuple[For, ...]:
-    """The loops on a path, outermost first (the path's own end included)."""
+    """Return the loops on a path, outermost first, including one at its end."""
     return tuple(s for s in path if isinstance(s, For))
 
 
 def blocks_under(path: Path) -> tuple[Path, ...]:
-    """The paths of all blocks under the end of a path, in program order."""
+    """Return the paths of all blocks under the end of a path, in program order."""
     found: list[Path] = []
 
     def visit(s: Stmt, above: Path) -> None:
@@ -171,26 +174,26 @@ def blocks_under(path: Path) -> tuple[Path, ...]:
 
 
 def block_of(path: Path) -> Block:
-    """The block at the end of a path."""
+    """Return the block at the end of a path."""
     node = path[-1]
     assert isinstance(node, Block)
     return node
 
 
 def loop_of(path: Path) -> For:
-    """The loop at the end of a path."""
+    """Return the loop at the end of a path."""
     node = path[-1]
     assert isinstance(node, For)
     return node
 
 
 def contains(path: Path, node: Stmt) -> bool:
-    """Whether ``node`` lies on the path."""
+    """True if ``node`` is on the path."""
     return any(s is node for s in path)
 
 
 def common(a: Path, b: Path) -> int:
-    """How many statements two paths share from the top."""
+    """Return the number of leading statements that two paths share."""
     n = 0
     for x, y in zip(a, b, strict=False):
         if x is not y:
@@ -200,7 +203,7 @@ def common(a: Path, b: Path) -> int:
 
 
 def is_before(a: Path, b: Path) -> bool:
-    """Whether the end of ``a`` stands wholly before the end of ``b`` in the same iteration."""
+    """True if the end of ``a`` comes before the end of ``b`` in each iteration of common loops."""
     n = common(a, b)
     if n in (0, len(a), len(b)):
         return False
@@ -213,19 +216,19 @@ def _place(items: tuple[Stmt, ...], node: Stmt) -> int:
 
 
 def extent_of(loop: For) -> int | None:
-    """The constant extent of a loop; None where it is an expression."""
+    """Return the constant extent of a loop; None if it is an expression."""
     return as_int(loop.extent)
 
 
 def ranges_of(loops: Iterable[For]) -> dict[Var, int]:
-    """Extents of the loops where constant."""
+    """Return the extents of those loops that have a constant one."""
     return {loop.var: n for loop in loops if (n := as_int(loop.extent)) is not None}
 
 
 def edit(func: Func, changes: Iterable[tuple[Path, Change]]) -> Func:
-    """``func`` with the nodes at the ends of paths changed; only those paths are rebuilt.
+    """Return ``func`` with the nodes at the ends of paths rewritten; only those paths are rebuilt.
 
-    Loops that lose their whole body go with it.
+    A loop whose body becomes empty is removed.
     """
     changes = list(changes)
     action: dict[int, list[Change]] = {}
@@ -262,7 +265,7 @@ def _rebuild(s: Stmt, go: Change) -> Stmt | None:
 
 
 def fresh_name(func: Func, base: str) -> str:
-    """``base``, or ``base`` with the first free number, as the name of a new block."""
+    """Return a name for a new block: ``base``, with the first free number if it is taken."""
     taken = nest(func).blocks
     name, n = base, 1
     while name in taken:

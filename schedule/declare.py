@@ -1,13 +1,13 @@
-"""Declaring primitives: a decorated function is the method, its checks, its step and its page.
+"""Declarations of primitives: one decorated function gives method, checks, trace step and docs.
 
     @primitive
     def split(func: Func, loop: LoopRef, factors: tuple[int | None, ...]) -> ...:
 
-The first parameter is the function as it stands. The annotations of the others say what a call
-takes (see ``parameters``), the result what it gives: ``Func``, or ``tuple[Func, X]`` where ``X`` is
-a reference or a tuple of references, which a trace names. The docstring is the method's; below
-``Refused:`` it lists what is refused and why, below ``Example:`` the lines of an example, which
-``docs/primitives.md`` shows.
+The first parameter is the current function. The annotations of the others declare what a call
+takes (see ``parameters``), and the return annotation what it returns: ``Func``, or
+``tuple[Func, X]`` where ``X`` is a reference or a tuple of references, which a trace names. The
+docstring becomes the method's; ``Refused:`` lists what is refused and why, ``Example:`` is an
+example that ``docs/primitives.md`` shows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 from ..ir.loop.nodes import Func
 from .errors import ScheduleError, did_you_mean
 from .holes import Choices, Hole
-from .parameters import MisfitError, Parameter, misfit, spelled
+from .parameters import ArgumentMismatch, Parameter, mismatch_error, type_text
 from .steps import Step, argument_text
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -30,9 +30,9 @@ SECTIONS = ("Example:", "Refused:")
 
 @dataclass(frozen=True, slots=True)
 class Primitive:
-    """A declared primitive. ``result`` is the annotation of what it gives besides the function.
+    """A declared primitive. ``result`` annotates what it returns besides the function.
 
-    ``hole``, of one that samples, takes the same arguments and says what may be decided.
+    ``hole``, for a sampling primitive, takes the same arguments and returns what can be decided.
     """
 
     name: str
@@ -49,21 +49,21 @@ class Primitive:
 
     @property
     def gives_list(self) -> bool:
-        """True if it gives any number of references."""
+        """True if it returns any number of references."""
         return get_origin(self.result) is tuple and get_args(self.result)[-1] is Ellipsis
 
     @property
     def gives_several(self) -> bool:
-        """True if it gives a list or a tuple of references."""
+        """True if it returns a list or a tuple of references."""
         return get_origin(self.result) is tuple
 
     def signature(self) -> str:
-        """The parameters and the result, as the method has them."""
-        parameters = ", ".join(p.spelled() for p in self.parameters)
+        """Return the signature of the method."""
+        parameters = ", ".join(p.type_text() for p in self.parameters)
         return f"{self.name}({parameters}) -> {self.result_text()}"
 
     def result_text(self) -> str:
-        """The type of what the method returns."""
+        """Return the method's return type as text."""
         if self.result is None:
             return "None"
         if not self.gives_several:
@@ -76,7 +76,7 @@ class Primitive:
     def decided(
         self, func: Func, arguments: Sequence[object], name: str, decisions: Choices
     ) -> tuple[Hole, tuple[object, ...]]:
-        """The hole of a call that samples, and its arguments with a ``name`` and a ``decision``."""
+        """Return the hole of a sampling call, and its arguments with name and decision set."""
         assert self.hole is not None
         given = dict(zip([p.name for p in self.parameters], arguments, strict=True))
         given["name"] = given["name"] or name
@@ -90,7 +90,7 @@ class Primitive:
     def arguments(
         self, func: Func, args: Sequence[object], named: Mapping[str, object]
     ) -> tuple[object, ...]:
-        """The checked arguments of a call, one per parameter; a ``ScheduleError`` for others."""
+        """Return a call's arguments, checked, one per parameter; raise ``ScheduleError`` if bad."""
         given = self._bound(args, named)
         return tuple(self._fitted(func, p, given) for p in self.parameters)
 
@@ -105,13 +105,13 @@ class Primitive:
         if p.name not in given:
             return () if p.variadic else p.default
         try:
-            return p.fitted(func, given[p.name])
-        except MisfitError:
+            return p.convert(func, given[p.name])
+        except ArgumentMismatch:
             call = f"call {self.name}"
-            raise misfit(call, self.signature(), p, given[p.name]) from None
+            raise mismatch_error(call, self.signature(), p, given[p.name]) from None
 
     def run(self, func: Func, arguments: Sequence[object]) -> tuple[Func, tuple[Any, ...]]:
-        """The function rewritten, and the references or values that come of it."""
+        """Return the rewritten function, and the references or values that the primitive gives."""
         if self.variadic:
             *first, last = arguments
             arguments = (*first, *cast("tuple[object, ...]", last))
@@ -122,7 +122,7 @@ class Primitive:
         return new, tuple(given) if self.gives_several else (given,)
 
     def returned(self, given: Sequence[object]) -> Any:
-        """What the method returns: nothing, a reference, a list or a tuple of them."""
+        """Return the method's result: None, a reference, or a list or tuple of them."""
         if self.result is None:
             return None
         if not self.gives_several:
@@ -130,26 +130,26 @@ class Primitive:
         return list(given) if self.gives_list else tuple(given)
 
     def results_of(self, returned: Any) -> tuple[Any, ...]:
-        """The references among what the method returned."""
+        """Return the references in the method's result."""
         if self.result is None:
             return ()
         return tuple(returned) if self.gives_several else (returned,)
 
     def summary(self) -> str:
-        """The docstring without its sections."""
+        """Return the docstring without its sections."""
         return textwrap.dedent(_cut(self.doc)[""]).strip()
 
     def section(self, title: str) -> str:
-        """The text below ``Example:`` or ``Refused:``; empty where there is none."""
+        """Return the text below ``Example:`` or ``Refused:``; empty if there is none."""
         return textwrap.dedent(_cut(self.doc).get(title, "")).strip()
 
 
 def _name(hint: object) -> str:
-    return hint.__name__ if isinstance(hint, type) else spelled(hint)
+    return hint.__name__ if isinstance(hint, type) else type_text(hint)
 
 
 def _cut(doc: str) -> dict[str, str]:
-    """A docstring by sections, the beginning as ``""``."""
+    """Split a docstring into sections; the first has the title ``""``."""
     found, title = {"": ""}, ""
     for line in doc.splitlines():
         if line.strip() in SECTIONS:
@@ -164,16 +164,16 @@ PRIMITIVES: dict[str, Primitive] = {}
 
 
 def primitive(function: F) -> F:
-    """Declare a primitive, and give the function back as it is."""
+    """Declare a primitive, and return the function unchanged."""
     _declare(function, None)
     return function
 
 
 def sampling(hole: Callable[..., Hole]) -> Callable[[F], F]:
-    """Declare a primitive that gives values, not references, which a tuner may decide.
+    """Declare a primitive that returns values, not references, which a tuner can decide.
 
-    ``hole`` takes the same arguments and says what the values may be. Two of the parameters are
-    ``name``, of the decision, and ``decision``, what it is unless the schedule is told otherwise.
+    ``hole`` takes the same arguments and returns the domain of the values. Two of the parameters
+    are ``name``, of the decision, and ``decision``, its value unless the schedule sets another.
     """
 
     def declare(function: F) -> F:
@@ -203,7 +203,7 @@ def _parameter(p: inspect.Parameter, hint: Any) -> Parameter:
 
 
 def declared(name: str, asked: str) -> Primitive:
-    """The primitive of that name; a ``ScheduleError`` if there is none."""
+    """Return the primitive of that name; raise ``ScheduleError`` if there is none."""
     found = PRIMITIVES.get(name)
     if found is None:
         hint = did_you_mean(name, PRIMITIVES) or f"primitives: {', '.join(sorted(PRIMITIVES))}"
@@ -212,7 +212,7 @@ def declared(name: str, asked: str) -> Primitive:
 
 
 def shown(step: Step) -> str:
-    """A line of Python that does a step again on ``sch``."""
+    """Return a line of Python that repeats a step on ``sch``."""
     known = PRIMITIVES.get(step.name)
     args = step.arguments
     if known and known.variadic and args:

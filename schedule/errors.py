@@ -1,4 +1,4 @@
-"""The refusal of a scheduling primitive: what was asked, why not, where, what would work."""
+"""Errors of scheduling primitives: what was asked, why not, where, and what would work."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from ..ir.loop.printer import lines
 
 @dataclass(eq=False)
 class ScheduleError(NestwrightError):
-    """A primitive refused; the schedule is unchanged.
+    """A primitive was refused; the schedule is unchanged.
 
-    ``nest`` is the function as it stood, or its text already marked. The lines that begin a
-    statement of ``blame`` are marked with ``>``.
+    ``nest`` is the function at that point, or its text already marked. The first lines of the
+    statements in ``blame`` are marked with ``>``.
     """
 
     nest: Func | str = ""
     blame: tuple[Stmt, ...] = ()
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Cross a process boundary as text: nodes compare by identity and would not survive."""
+        """Pickle as text: nodes compare by identity, which does not survive pickling."""
         return type(self), (self.what, self.why, self.where, self.hint, self.text())
 
     def text(self) -> str:
-        """The nest with the blamed lines marked."""
+        """Return the nest with the blamed lines marked."""
         if isinstance(self.nest, str):
             return self.nest
         rows = []
@@ -47,7 +47,7 @@ class ScheduleError(NestwrightError):
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a rewrite is illegal, and what would work: what the predicates in ``legality`` give."""
+    """Why a rewrite is illegal, and what would work; the checks in ``legality`` return it."""
 
     why: str
     blame: tuple[Stmt, ...] = ()
@@ -55,13 +55,13 @@ class Reason:
 
 
 def did_you_mean(name: str, have: Iterable[str], alike: float = 0.6) -> str:
-    """A hint at the name that was probably meant; empty where none is close."""
+    """Return a hint with the closest name; empty if none is close."""
     near = difflib.get_close_matches(name, list(have), n=1, cutoff=alike)
     return f"did you mean `{near[0]}`?" if near else ""
 
 
 def require(func: Func, asked: str, *reasons: Reason | None) -> None:
-    """Refuse ``asked`` for the first reason that is not None."""
+    """Raise ``ScheduleError`` with the first reason that is not None."""
     for reason in reasons:
         if reason is not None:
             raise ScheduleError(asked, reason.why, "", reason.hint, func, reason.blame)

@@ -1,8 +1,8 @@
-"""Which elements a block touches in one iteration of the loops around it, and what that covers.
+"""Footprints: the elements that a block accesses in one iteration of the loops around it.
 
-Everything is a box: per dimension an ``Interval`` whose start may depend on the loops held fixed
-(*outer*) while the other loops (*inner*) run through. Reads are over-approximated; writes only
-count when they are exactly the box.
+A footprint is a box: per dimension an ``Interval`` whose start may depend on the loops held fixed
+(*outer*) while the other loops (*inner*) run. Reads are over-approximated; writes count only if
+they are exactly the box.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LARGE = 2**63
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """``start + low .. start + high``, both included; ``start`` is a sum over outer loops."""
+    """``start + low .. start + high``, inclusive; ``start`` is a sum over outer loops."""
 
     start: tuple[Term, ...]
     low: int
@@ -45,19 +45,19 @@ class Interval:
 
     @property
     def extent(self) -> int:
-        """Number of values; at least 1."""
+        """The number of values, at least 1."""
         return max(1, self.high - self.low + 1)
 
     def base(self) -> Expr:
-        """The first value."""
+        """Return the first value as an expression."""
         return to_expr(Sum(self.start, self.low))
 
     def starts_like(self, other: Interval) -> bool:
-        """Whether both start at the same place, constants apart."""
+        """True if the starts differ by a constant at most."""
         return set(self.start) == set(other.start)
 
     def contains(self, other: Interval) -> bool:
-        """Whether every value of ``other`` is one of ours, whatever the outer loops do."""
+        """True if this includes every value of ``other`` in every outer iteration."""
         if self.starts_like(other):
             return self.low <= other.low and other.high <= self.high
         ours = set(self.start)
@@ -67,27 +67,27 @@ class Interval:
         return self.low <= rest.least() and rest.most() <= self.high
 
     def least(self) -> int:
-        """The least value over all outer iterations."""
+        """Return the least value over all outer iterations."""
         return self.low + sum(min(0, k * (d.size - 1)) for d, k in self.start)
 
     def most(self) -> int:
-        """The greatest value over all outer iterations."""
+        """Return the greatest value over all outer iterations."""
         return self.high + sum(max(0, k * (d.size - 1)) for d, k in self.start)
 
     def guard(self, value: Expr, extent: int) -> Expr | None:
-        """What keeps ``value``, one of ours, within 0 .. extent-1; None where nothing need be."""
+        """Return a predicate that keeps ``value`` in 0 .. extent-1; None if it always is."""
         low = compare("ge", value, 0) if self.least() < 0 else None
         high = compare("lt", value, extent) if self.most() >= extent else None
         return both(low, high)
 
 
 def whole(n: int) -> Interval:
-    """All of a dimension of extent ``n``."""
+    """Return the interval of a whole dimension of extent ``n``."""
     return Interval((), 0, n - 1)
 
 
 def union(a: Interval, b: Interval) -> Interval | None:
-    """An interval around both; None if they start in ways that cannot be compared."""
+    """Return an interval that contains both; None if their starts cannot be compared."""
     if a.starts_like(b):
         return replace(a, low=min(a.low, b.low), high=max(a.high, b.high))
     if not a.start or not b.start:
@@ -96,7 +96,7 @@ def union(a: Interval, b: Interval) -> Interval | None:
 
 
 def clip(x: Interval | None, n: int) -> Interval:
-    """``x`` within a dimension of extent ``n``: all of it when ``x`` is unknown or larger."""
+    """Clip ``x`` to a dimension of extent ``n``; an unknown or larger one becomes all of it."""
     if x is None or x.extent >= n:
         return whole(n)
     if x.start:
@@ -108,7 +108,7 @@ def clip(x: Interval | None, n: int) -> Interval:
 def span(
     e: Expr, extents: Mapping[Var, int], inner: Collection[Var], limits: Limits
 ) -> Interval | None:
-    """The values of ``e`` while the inner variables run; may be too wide. None when unknown."""
+    """Return an interval of the values of ``e`` over the inner variables; None if unknown."""
     form = parse(e, extents, limits)
     if form is None:
         return None
@@ -133,7 +133,7 @@ def span(
 def _clamped_span(
     source: Atom, extents: Mapping[Var, int], inner: Collection[Var], limits: Limits
 ) -> tuple[tuple[Term, ...], int, int]:
-    """A clamped index moves no faster than what it clamps."""
+    """Return the span of a clamped index, which moves no faster than its argument."""
     everything = (), 0, source.extent - 1
     match source.expr:
         case (
@@ -157,7 +157,7 @@ def _clamped_span(
 
 
 def _digit_span(d: Digit, inner: Collection[Var]) -> tuple[tuple[Term, ...], int, int]:
-    """A digit of inner variables as outer terms and bounds."""
+    """Return the outer terms and the bounds of a digit that depends on inner variables."""
     source = d.source
     if not isinstance(source, Mark) or not d.top:
         return (), 0, d.size - 1
@@ -183,9 +183,9 @@ def region_span(
     inner: Collection[Var],
     limits: Limits,
 ) -> tuple[Interval, ...]:
-    """The box that a block's region covers while the inner loops run, within the buffer.
+    """Return the box that a block's region covers over the inner loops, clipped to the buffer.
 
-    ``values`` gives the block's axes. Starts may run below 0 or past the end: a guard is needed.
+    ``values`` binds the block's axes. A start may be negative or past the end and need a guard.
     """
     box = []
     for r, n in zip(region.ranges, region.buffer.shape, strict=True):
@@ -203,15 +203,17 @@ def region_span(
 
 
 def axis_values(block: Block) -> dict[Var, Expr]:
-    """What the loops bind the axes of a block to."""
+    """Return the expressions that the axes of a block are bound to."""
     return {a.var: a.value for a in block.axes}
 
 
 def reads_box(
     path: Path, depth: int, buffer: Buffer, moving: Collection[Var] = ()
 ) -> tuple[Interval, ...] | None:
-    """What the block at the end of a path reads of a buffer while the loops on ``path[:depth]``
-    stand still, those over the variables ``moving`` apart; None if it does not read it."""
+    """Return the box of a buffer that the block at the end of a path reads; None if it does not.
+
+    The loops on ``path[:depth]`` are fixed, except those over the variables ``moving``.
+    """
     block = block_of(path)
     extents = ranges_of(loops_of(path))
     inner = {loop.var for loop in loops_of(path[depth:])}.union(moving)
@@ -225,7 +227,7 @@ def reads_box(
 
 
 def hull(boxes: Iterable[tuple[Interval, ...]], buffer: Buffer) -> tuple[Interval, ...]:
-    """A box around boxes of one buffer."""
+    """Return the bounding box of boxes of one buffer."""
     result: tuple[Interval, ...] | None = None
     for box in boxes:
         if result is None:
@@ -240,11 +242,11 @@ def hull(boxes: Iterable[tuple[Interval, ...]], buffer: Buffer) -> tuple[Interva
 def writes_box(
     path: Path, depth: int, region: Region, reader: Block | None = None
 ) -> tuple[Interval, ...] | None:
-    """The box of which the block writes every element (and no other) while the loops on
-    ``path[:depth]`` stand still; None when that is not a box or not known to be one.
+    """Return the box that the block writes, exactly, with the loops on ``path[:depth]`` fixed.
 
-    Elements may be missing where the ``reader``'s guard fails on the loops that stand still, and
-    off the axes: there a buffer has none, or the reader does not read it.
+    None if the writes are not a box, or not known to be one. Elements may be missing where the
+    ``reader``'s guard fails on the fixed loops, and beyond the axes, where the buffer has no
+    elements or the reader does not read them.
     """
     block = block_of(path)
     block = replace(block, predicate=starting_guard(block))
@@ -271,10 +273,10 @@ def writes_box(
 
 
 def _read_within(region: Region, block: Block, reader: Block | None) -> frozenset[Var]:
-    """The axes that index a dimension themselves, or through the same index as in the reader.
+    """Return the axes that index a dimension directly, or through the same index as the reader.
 
-    A packed buffer has elements off the axis that fills it; the reader leaves them alone if it
-    reads at the same quotients and remainders of an axis that is no longer.
+    A packed buffer has padding beyond the axis that fills it; the reader does not touch it if it
+    reads at the same quotients and remainders of an axis that is not longer.
     """
     plain = frozenset(r.start for r in region.ranges if isinstance(r.start, Var))
     if reader is None:
@@ -294,7 +296,7 @@ def _read_within(region: Region, block: Block, reader: Block | None) -> frozense
 
 
 def _matched(w: Expr, r: Expr) -> set[tuple[Var, Expr]]:
-    """The variables of ``w`` with what stands in their places in ``r``."""
+    """Pair the variables of ``w`` with the expressions at the same positions of ``r``."""
     match w, r:
         case (Var(), _):
             return {(w, r)}
@@ -320,7 +322,7 @@ def _exact(form: Sum, length: int, inner: Collection[Var]) -> Interval | None:
 
 
 def _independent(digits: Iterable[Digit], extents: Mapping[Var, int]) -> bool:
-    """Whether the digits take every combination of values: none overlaps another."""
+    """True if the digits take every combination of values, so that none overlaps another."""
     parts: dict[Source, list[Digit]] = {}
     for d in digits:
         parts.setdefault(d.source, []).append(d)
@@ -338,7 +340,7 @@ def _independent(digits: Iterable[Digit], extents: Mapping[Var, int]) -> bool:
 
 
 def _is_full(source: Source, extents: Mapping[Var, int]) -> bool:
-    """Whether a source takes all its values 0 .. extent-1."""
+    """True if a source takes all values in 0 .. extent-1."""
     if not isinstance(source, Mark):
         return isinstance(source, Var)
     reach = 0
@@ -350,8 +352,7 @@ def _is_full(source: Source, extents: Mapping[Var, int]) -> bool:
 
 
 def covers(writer: Path, reader: Path, buffer: Buffer) -> bool:
-    """Whether what ``reader`` reads of ``buffer`` in one iteration of the loops common to both
-    was all written by ``writer`` in that same iteration."""
+    """True if each iteration of the common loops writes all of ``buffer`` that ``reader`` reads."""
     depth = common(writer, reader)
     shared = ranges_of(loops_of(writer[:depth]))
     if all(n == 1 for n in shared.values()) and len(shared) == len(loops_of(writer[:depth])):

@@ -1,7 +1,8 @@
-"""What the predicate of a block says: tails of loops, limits of an axis, domains left.
+"""Analysis of block predicates: tails of split loops, bounds on axes, restricted domains.
 
-Splits and moved blocks guard a block against running too far. Under other loops most of these
-guards are made anew; those that say something about the block's own axes have to last.
+Splitting a loop or moving a block adds a predicate that keeps the block in range. When the loops
+around a block are rebuilt, most of these predicates are rebuilt too; those that restrict the
+block's own axes must be kept.
 """
 
 from __future__ import annotations
@@ -29,10 +30,11 @@ from .cursor import Path, block_of, loops_of, ranges_of
 def starting_guard(
     block: Block, extents: Mapping[Var, int] | None = None, over: Collection[Var] | None = None
 ) -> Expr | None:
-    """The predicate where the reduction loops (or those in ``over``) are at 0.
+    """Return the predicate with the reduction loops (or those in ``over``) at 0.
 
-    There an element is initialised. The literal false when the guard might fail there and hold
-    later in the reduction. What always holds, given the loops' ``extents``, is left out.
+    That is where an element is initialised. Returns the literal false if the predicate could fail
+    there and hold later in the reduction. Conjuncts that always hold, given the loops'
+    ``extents``, are dropped.
     """
     ranges = {v: (0, max(n - 1, 0)) for v, n in (extents or {}).items()}
     if over is None:
@@ -51,7 +53,7 @@ def starting_guard(
 
 
 def _grows(c: Expr, over: Collection[Var]) -> bool:
-    """Whether a condition is ``e < n`` with an ``e`` that never falls as the variables grow."""
+    """True if a condition is ``e < n`` with an ``e`` that is monotonic in the variables."""
 
     def rises(e: Expr) -> bool:
         if free_vars(e).isdisjoint(over):
@@ -72,10 +74,10 @@ def _grows(c: Expr, over: Collection[Var]) -> bool:
 
 
 def lasting_guards(path: Path) -> tuple[Expr, ...] | None:
-    """The conjuncts of a block's predicate that say something about its axes, over the axes.
+    """Return the conjuncts of a block's predicate that restrict its axes, in terms of the axes.
 
-    They stay when the loops around the block are made anew; the others only cut what the loops
-    ran too far. None if it cannot be told which is which.
+    They must be kept when the loops around the block are rebuilt; the others only mask iterations
+    beyond an axis. None if the two kinds cannot be told apart.
     """
     block = block_of(path)
     if block.predicate is None:
@@ -90,7 +92,7 @@ def lasting_guards(path: Path) -> tuple[Expr, ...] | None:
     for c in conjuncts(block.predicate):
         over = _over_axes(c, block)
         if free_vars(c).isdisjoint(driving):
-            continue  # it only skips repetitions
+            continue  # it only masks repeated instances
         if free_vars(over) <= own.keys():
             if prove(over, own) is not True:
                 kept.append(over)
@@ -121,7 +123,7 @@ def _cuts_one_axis(
 
 
 def inner_limits(block: Block, extents: Mapping[Var, int], inner: Collection[Var]) -> Limits:
-    """What a block's predicate says about sums of inner loops only."""
+    """Return the bounds in a block's predicate that involve only ``inner`` loops."""
     known = limits_of(block.predicate, extents)
     return {t: n for t, n in known.items() if variables(Sum(t)) <= set(inner)}
 
@@ -134,9 +136,9 @@ def tails_counted(
     given: Collection[Expr],
     within: Collection[Var],
 ) -> bool:
-    """Whether the predicate cuts only what the digits account for, or what nobody misses.
+    """True if the predicate masks only what ``digits`` account for, or elements never read.
 
-    Conditions that are ``given`` hold anyway. What lies off an axis of ``within`` is not read.
+    Conditions in ``given`` are assumed to hold. Elements beyond an axis of ``within`` are not read.
     """
     sources = {s for d in digits for s in _sources(d.source)}
     used = {v for s in sources for v in source_variables(s)}
@@ -170,7 +172,7 @@ def _sources(source: Source) -> frozenset[Source]:
 
 
 def conjuncts(predicate: Expr | None) -> tuple[Expr, ...]:
-    """The parts of a conjunction."""
+    """Return the conjuncts of a predicate."""
     match predicate:
         case None:
             return ()

@@ -1,4 +1,4 @@
-"""The notes that a schedule may put on loops and blocks for lowering, and where each makes sense.
+"""Checks of the notes that a schedule puts on loops and blocks for lowering.
 
 Their declarations are in ``ir/loop/notes.py``: ``pipeline``, ``async``, ``min_blocks``.
 """
@@ -11,7 +11,7 @@ from .errors import Reason
 
 
 def sensible(node: For | Block, key: str, value: NoteValue) -> Reason | None:
-    """Return why the note would make no sense on a loop or block; a user's own always does."""
+    """Return why a note does not apply to a loop or block; a user's own keys always do."""
     note = BY_KEY.get(key)
     if note is not None and not note.scheduled:
         return Reason(
@@ -43,7 +43,7 @@ def sensible(node: For | Block, key: str, value: NoteValue) -> Reason | None:
 
 
 def no_pipeline(loop: For) -> Reason | None:
-    """Return a reason if the loop is pipelined: such a loop runs its iterations in order."""
+    """Return a reason if the loop is pipelined, since its iterations must stay in order."""
     if not PIPELINE.of(loop):
         return None
     return Reason(
@@ -62,7 +62,7 @@ def _copies_to_shared(node: Block) -> bool:
 
 
 def _copied(value: Expr) -> Load | None:
-    """Return the load of ``load`` or of ``select(condition, load, constant)``."""
+    """Return the load in ``load`` or ``select(condition, load, constant)``; None for others."""
     match value:
         case Load():
             return value

@@ -1,4 +1,4 @@
-"""Holes of a schedule: decisions by name, with what may fill them; and values that came of one."""
+"""Holes of a schedule: named decisions with their domains, and values sampled from them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Choices: TypeAlias = Mapping[str, Choice]
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """What one step samples: names, what each may be, and what it is unless somebody decides.
+    """The decisions that one step samples: their names, domains and defaults.
 
-    The product of numbers is at most ``limit``, where there is one.
+    The product of numeric values is at most ``limit``, if there is one.
     """
 
     names: tuple[str, ...]
@@ -26,32 +26,32 @@ class Hole:
     limit: int | None = None
 
     def allows(self, choices: Choices) -> bool:
-        """True if the choices fill the hole."""
+        """True if the choices are valid for the hole."""
         values = [choices[n] for n in self.names]
         if any(v not in d for v, d in zip(values, self.domains, strict=True)):
             return False
         return self.limit is None or math.prod(map(int, values)) <= self.limit
 
     def filled(self, asked: str, decision: Sequence[Choice]) -> tuple[Choice, ...]:
-        """The decision; a ``ScheduleError`` if it is none that the hole allows."""
+        """Return the decision as a tuple; raise ``ScheduleError`` if the hole does not allow it."""
         if len(decision) != len(self.names):
             hint = f"such as {list(self.default)}"
             raise ScheduleError(asked, f"it takes {len(self.names)} decisions", hint=hint)
         if not self.allows(dict(zip(self.names, decision, strict=True))):
             rows = (f"{n}: {list(d)}" for n, d in zip(self.names, self.domains, strict=True))
             limit = "" if self.limit is None else f", with a product of at most {self.limit}"
-            why = f"{', '.join(map(repr, decision))} is none of its options"
+            why = f"{', '.join(map(repr, decision))} is not one of its options"
             raise ScheduleError(asked, why, hint="; ".join(rows) + limit)
         return tuple(decision)
 
 
 def merged(holes: Sequence[Hole]) -> dict[str, tuple[Choice, ...]]:
-    """The domain of each decision."""
+    """Return the domain of each decision."""
     return {n: d for h in holes for n, d in zip(h.names, h.domains, strict=True)}
 
 
 def defaults(holes: Sequence[Hole]) -> dict[str, Choice]:
-    """The default of each decision."""
+    """Return the default of each decision."""
     return {n: v for h in holes for n, v in zip(h.names, h.default, strict=True)}
 
 
@@ -70,27 +70,27 @@ def require_holes(decisions: Choices, holes: Sequence[Hole]) -> None:
 
 
 class SampledInt(int):
-    """A number that a hole was filled with; ``result`` is its name in the trace."""
+    """A sampled number; ``result`` is its name in the trace."""
 
     result: str
 
 
 class SampledStr(str):
-    """A string that a hole was filled with; ``result`` is its name in the trace."""
+    """A sampled string; ``result`` is its name in the trace."""
 
     __slots__ = ("result",)
     result: str
 
 
 def sampled(value: Choice, result: str) -> SampledInt | SampledStr:
-    """A value that remembers of which step it came. What is computed with it does not."""
+    """Return the value tagged with its result; values computed from it are not tagged."""
     made = SampledInt(value) if isinstance(value, int) else SampledStr(value)
     made.result = result
     return made
 
 
 def plain(value: object) -> object:
-    """An argument with sampled values as ordinary ones."""
+    """Return an argument with sampled values replaced by ordinary ones."""
     match value:
         case SampledInt():
             return int(value)

@@ -1,14 +1,14 @@
-"""What threads of one launch may do to each other's data.
+"""Data exchange between the threads of one launch: which accesses are legal.
 
-Each top-level nest of a function is a launch. A loop over threads runs its iterations at once;
-loops over the same index elsewhere in the nest run on the same threads, one loop after the other.
-From one such loop to the next, values go
+Each top-level nest of a function with loops over threads is a launch. Such a loop runs its
+iterations concurrently; loops over the same index elsewhere in the nest run on the same threads,
+one loop after the other. From one such loop to the next, values pass
 
-* in registers, and in the scratch memory of a thread, only to the same thread;
-* in shared memory to every thread of the same block of threads (lowering places the barriers);
+* in registers and in a thread's scratch memory, only to the same thread;
+* in shared memory, to every thread of the same block of threads (lowering places the barriers);
 * in global memory likewise, and never from one block of threads to another.
 
-Within an iteration a thread sees what it wrote itself, and what loops inside shared out.
+Within an iteration a thread sees what it wrote itself, and what loops inside exchanged.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from .cursor import (
     ranges_of,
 )
 from .errors import Reason
-from .legality import bound_vars, fed_within, opaque_apart, sums_of_axes, writes
+from .legality import bound_vars, no_opaque_reduction, self_contained, sums_of_axes, writes
 from .owners import depends, owned, thread_loops, writing_loops
 from .threads import SHARING, few_enough, is_grid, is_shared, may_share, placed
 
 GRID = tuple(t for t in THREADS if is_grid(t))
 BLOCK = tuple(t for t in THREADS if not is_grid(t))
 LAUNCHES = (
-    "blocks of threads cannot wait for each other: what they exchange goes through global memory, "
+    "blocks of threads cannot wait for each other: they exchange values through global memory, "
     "from one top-level nest to the next"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadLaunch:
-    """A top-level nest with loops over threads; ``sizes`` has the largest extent of each index."""
+    """A top-level nest with loops over threads; ``sizes`` is the largest extent of each index."""
 
     func: Func
     blocks: tuple[Path, ...]
@@ -51,8 +51,10 @@ class ThreadLaunch:
 
     @property
     def threads(self) -> dict[str, int]:
-        """How many threads of each index there are: those that share a reduction meet in pairs,
-        so that their number is a power of two."""
+        """The number of threads of each index.
+
+        Threads that share a reduction combine in pairs, so theirs is rounded up to a power of two.
+        """
         pairs = [
             x.thread == SHARING and is_shared(block_of(p), x)
             for p in self.blocks
@@ -62,7 +64,7 @@ class ThreadLaunch:
         return {**self.sizes, **more}
 
     def users(self, buffer: Buffer) -> list[Path]:
-        """The blocks of the launch that touch a buffer."""
+        """Return the blocks of the launch that access a buffer."""
         return [
             p
             for p in self.blocks
@@ -71,12 +73,12 @@ class ThreadLaunch:
 
 
 def top_of(path: Path) -> Path:
-    """The path of the top-level nest that a path leads into."""
+    """Return the path of the top-level nest that contains the end of a path."""
     return path[:2] if isinstance(path[0], Seq) and len(path) > 1 else path[:1]
 
 
 def launch_of(func: Func, top: Path) -> ThreadLaunch | None:
-    """The launch that a top-level nest is; None where no loop in it is bound to threads."""
+    """Return a top-level nest as a launch; None if no loop in it is bound to threads."""
     blocks = blocks_under(top)
     sizes: dict[str, int] = {}
     for p in blocks:
@@ -86,10 +88,10 @@ def launch_of(func: Func, top: Path) -> ThreadLaunch | None:
     return ThreadLaunch(func, blocks, sizes) if sizes else None
 
 
-def threads_hold(func: Func, paths: Iterable[Path]) -> Reason | None:
-    """The launches that ``paths`` lead into do with threads what sequential loops do.
+def check_launches(func: Func, paths: Iterable[Path]) -> Reason | None:
+    """Require that the launches around ``paths`` compute what sequential loops would.
 
-    Only what is under the ends of the paths may have changed: the rest did so before.
+    Only statements under the ends of the paths are checked: the others have not changed.
     """
     changed: dict[int, tuple[Path, dict[str, Path]]] = {}
     for p in paths:
@@ -98,28 +100,28 @@ def threads_hold(func: Func, paths: Iterable[Path]) -> Reason | None:
         blocks.update((block_of(b).name, b) for b in blocks_under(p))
     for top, blocks in changed.values():
         launch = launch_of(func, top)
-        reason = None if launch is None else _holds(launch, blocks.values())
+        reason = None if launch is None else _check_launch(launch, blocks.values())
         if reason is not None:
             return reason
     return None
 
 
-def _holds(launch: ThreadLaunch, changed: Collection[Path]) -> Reason | None:
-    reason = _all_placed(launch)
+def _check_launch(launch: ThreadLaunch, changed: Collection[Path]) -> Reason | None:
+    reason = _check_placement(launch)
     for path in changed:
-        reason = reason or _block_holds(path)
+        reason = reason or _check_block(path)
     if reason is not None:
         return reason
     written = {r.buffer for p in launch.blocks for r in block_of(p).writes}
     touched = [r.buffer for p in changed for r in (*block_of(p).reads, *block_of(p).writes)]
     for buffer in dict.fromkeys(touched):
-        reason = _buffer_holds(launch, buffer) if buffer in written else None
+        reason = _check_buffer(launch, buffer) if buffer in written else None
         if reason is not None:
             return reason
     return None
 
 
-def _all_placed(launch: ThreadLaunch) -> Reason | None:
+def _check_placement(launch: ThreadLaunch) -> Reason | None:
     seen: set[int] = set()
     threads = launch.threads
     for path in launch.blocks:
@@ -132,10 +134,10 @@ def _all_placed(launch: ThreadLaunch) -> Reason | None:
     return None
 
 
-def _block_holds(path: Path) -> Reason | None:
-    """A block runs on threads at all; what they share does not depend on whose turn it is."""
+def _check_block(path: Path) -> Reason | None:
+    """Require that a block may run on threads, and that iterations they share are independent."""
     block, inner = block_of(path), thread_loops(path)
-    reason = opaque_apart((path,), inner.values())
+    reason = no_opaque_reduction((path,), inner.values())
     for x in loops_of(path):
         if reason is not None or x.kind is not Kind.THREAD:
             continue
@@ -147,7 +149,7 @@ def _block_holds(path: Path) -> Reason | None:
 
 
 def _shares_iterations(path: Path, outer: For, loop: For) -> Reason | None:
-    """The threads of ``outer`` may share the iterations of ``loop`` inside."""
+    """Require that the threads of ``outer`` may share the iterations of ``loop`` inside."""
     block, thread = block_of(path), loop.thread
     if depends(block, outer.var):
         return Reason(
@@ -160,7 +162,7 @@ def _shares_iterations(path: Path, outer: For, loop: For) -> Reason | None:
     if (extent_of(loop) or 0) > (extent_of(outer) or 0):
         return Reason(
             f"loop `{loop.var.name}` takes {extent_of(loop)} threads of {thread}, and only "
-            f"{extent_of(outer)} come into loop `{outer.var.name}` around it",
+            f"{extent_of(outer)} enter loop `{outer.var.name}` around it",
             (outer, loop, block),
             hint=f"split it: sch.split({loop.var.name}, [None, {extent_of(outer)}])",
         )
@@ -169,7 +171,7 @@ def _shares_iterations(path: Path, outer: For, loop: For) -> Reason | None:
 
 @dataclass(slots=True)
 class Traffic:
-    """Who touches a buffer in a launch, and what is known of it, as far as was asked."""
+    """The accesses to a buffer in a launch, with facts about them computed on demand."""
 
     launch: ThreadLaunch
     buffer: Buffer
@@ -178,24 +180,24 @@ class Traffic:
     _fed: list[Reason | None] = field(default_factory=list)
 
     def owned(self, thread: str) -> bool:
-        """Whether an element determines the thread that touches it."""
+        """True if an element determines the thread that accesses it."""
         if self._owned is None:
             self._owned = owned(self.users, self.buffer)
         return thread in self._owned
 
     def fed(self) -> bool:
-        """Whether each iteration of common loops writes what it reads."""
+        """True if each iteration of common loops writes what it reads."""
         if not self._fed:
-            self._fed.append(fed_within(self.launch.func, self.users))
+            self._fed.append(self_contained(self.launch.func, self.users))
         return self._fed[0] is None
 
     def pairs(self) -> list[tuple[Path, Path]]:
-        """A writer with another block that touches the buffer."""
+        """Return each writer with each other block that accesses the buffer."""
         own = [p for p in self.users if writes(block_of(p), self.buffer)]
         return [(w, r) for w in own for r in self.users if r is not w]
 
 
-def _buffer_holds(launch: ThreadLaunch, buffer: Buffer) -> Reason | None:
+def _check_buffer(launch: ThreadLaunch, buffer: Buffer) -> Reason | None:
     t = Traffic(launch, buffer, launch.users(buffer))
     match buffer.scope:
         case Scope.REGISTER | Scope.WARP:
@@ -205,12 +207,14 @@ def _buffer_holds(launch: ThreadLaunch, buffer: Buffer) -> Reason | None:
         case Scope.GLOBAL:
             if is_scratch(launch, buffer) and _private(t, THREADS) is None:
                 return None
-            return _exchanged(t, BLOCK) or _apart(t, GRID)
+            return _exchanged(t, BLOCK) or _grid_disjoint(t, GRID)
 
 
 def is_scratch(launch: ThreadLaunch, buffer: Buffer) -> bool:
-    """Whether an intermediate buffer is a thread's own: the loops over threads around all that
-    touch it are the same, so that it may be made inside of them."""
+    """True if an intermediate buffer is private to a thread.
+
+    The same loops over threads surround all accesses, so it can be allocated inside them.
+    """
     index = nest(launch.func)
     everyone = {*index.readers.get(buffer, ()), *index.writers.get(buffer, ())}
     users = launch.users(buffer)
@@ -221,14 +225,14 @@ def is_scratch(launch: ThreadLaunch, buffer: Buffer) -> bool:
 
 
 def is_own(launch: ThreadLaunch, buffer: Buffer) -> bool:
-    """Whether each thread has a buffer of its own."""
+    """True if each thread has its own copy of a buffer."""
     if buffer.scope is Scope.GLOBAL:
         return is_scratch(launch, buffer)
     return buffer.scope is Scope.REGISTER
 
 
 def _private(t: Traffic, indices: Sequence[str]) -> Reason | None:
-    """Nothing goes from one thread (or block of threads) of the indices to another."""
+    """Require that no value passes from one thread (or block) of the indices to another."""
     for w, r in t.pairs():
         for thread in indices:
             a, b = writing_loops(w).get(thread), thread_loops(r).get(thread)
@@ -241,7 +245,7 @@ def _private(t: Traffic, indices: Sequence[str]) -> Reason | None:
 
 
 def _same_iteration(t: Traffic, r: Path) -> bool:
-    """Whether what a block touches was written in the same iteration of the common loops."""
+    """True if what a block reads was written in the same iteration of the common loops."""
     return any(x.buffer is t.buffer for x in block_of(r).reads) and t.fed()
 
 
@@ -249,8 +253,8 @@ def _crosses(buffer: Buffer, thread: str, a: For, b: For | None, w: Path, r: Pat
     writer, reader = block_of(w), block_of(r)
     what = "block of threads" if is_grid(thread) else "thread"
     return Reason(
-        f"`{buffer}` is in {buffer.scope.value} memory, of which every {what} of {thread} has its "
-        f"own: `{reader.name}` would use in one what `{writer.name}` writes in another",
+        f"`{buffer}` is in {buffer.scope.value} memory, which every {what} of {thread} has for "
+        f"itself: `{reader.name}` would read in one what `{writer.name}` writes in another",
         (a, writer, reader) if b is None or b is a else (a, b, writer, reader),
         hint=LAUNCHES
         if is_grid(thread)
@@ -259,7 +263,7 @@ def _crosses(buffer: Buffer, thread: str, a: For, b: For | None, w: Path, r: Pat
 
 
 def _exchanged(t: Traffic, indices: Sequence[str]) -> Reason | None:
-    """No two threads of a loop write one element, or use what the other writes in that loop."""
+    """Require that no two threads of a loop race on an element in that loop."""
     for w in [p for p in t.users if writes(block_of(p), t.buffer)]:
         for thread, loop in writing_loops(w).items():
             if thread in indices:
@@ -269,21 +273,23 @@ def _exchanged(t: Traffic, indices: Sequence[str]) -> Reason | None:
     for w, r in t.pairs():
         for thread in indices:
             a, b = writing_loops(w).get(thread), thread_loops(r).get(thread)
-            if t.launch.sizes.get(thread, 1) == 1 or not _meet(a, b, w, r):
+            if t.launch.sizes.get(thread, 1) == 1 or not _in_one_loop(a, b, w, r):
                 continue
             if not (_same_iteration(t, r) or t.owned(thread)):
-                return _unordered(t.buffer, thread, a or b, w, r)
+                return _race(t.buffer, thread, a or b, w, r)
     return None
 
 
-def _meet(a: For | None, b: For | None, w: Path, r: Path) -> bool:
-    """Whether the writer and the reader are in one loop over threads, of either."""
+def _in_one_loop(a: For | None, b: For | None, w: Path, r: Path) -> bool:
+    """True if one of the loops over threads contains both the writer and the reader."""
     return (a is not None and contains(r, a)) or (b is not None and contains(w, b))
 
 
 def _one_writer(buffer: Buffer, w: Path, loop: For, repeated: bool) -> Reason | None:
-    """The iterations of ``loop`` write different elements, or else (where they may be ``repeated``)
-    all do the same."""
+    """Require that the iterations of ``loop`` write different elements.
+
+    With ``repeated``, they may also all write the same values.
+    """
     block = block_of(w)
     if _different(w, loop) or (repeated and not depends(block, loop.var)):
         return None
@@ -291,9 +297,9 @@ def _one_writer(buffer: Buffer, w: Path, loop: For, repeated: bool) -> Reason | 
     if loop.var not in bound_vars(block, AxisKind.SPATIAL):
         hint = "it does not drive a spatial axis of the block"
     elif buffer.scope is Scope.SHARED:
-        hint = "bind the loops outside first: compute_at then covers what all threads need"
+        hint = "bind the outer loops first: compute_at then covers what all threads need"
     elif is_grid(loop.thread):
-        hint = "give each block of threads its own: set_scope to shared, or leave it a launch"
+        hint = "give each block of threads its own: set_scope to shared, or a launch of its own"
     return Reason(
         f"the threads of {loop.thread} may write the same element of `{buffer}`",
         (loop, block),
@@ -301,8 +307,8 @@ def _one_writer(buffer: Buffer, w: Path, loop: For, repeated: bool) -> Reason | 
     )
 
 
-def done_by_all(w: Path, loop: For) -> bool:
-    """Whether each of several iterations of a loop does all that the block at the end does."""
+def repeated_by_all(w: Path, loop: For) -> bool:
+    """True if each of several iterations of a loop repeats the block at the end of ``w``."""
     return extent_of(loop) != 1 and not depends(block_of(w), loop.var)
 
 
@@ -314,20 +320,20 @@ def _different(w: Path, loop: For) -> bool:
     return loop.var in determined(sums, extents, outer)
 
 
-def _unordered(buffer: Buffer, thread: str, loop: For | None, w: Path, r: Path) -> Reason:
+def _race(buffer: Buffer, thread: str, loop: For | None, w: Path, r: Path) -> Reason:
     assert loop is not None
     writer, reader = block_of(w), block_of(r)
     return Reason(
-        f"threads of {thread} meet in `{buffer}`: one is at `{writer.name}` while another is at "
-        f"`{reader.name}` in the same loop `{loop.var.name}`",
+        f"threads of {thread} race on `{buffer}`: one may be at `{writer.name}` while another is "
+        f"at `{reader.name}` in the same loop `{loop.var.name}`",
         (loop, writer, reader),
-        hint="give each of the two blocks a loop over the threads of its own; a barrier then "
-        "stands between them",
+        hint="give each of the two blocks its own loop over the threads; a barrier then "
+        "separates them",
     )
 
 
-def _apart(t: Traffic, indices: Sequence[str]) -> Reason | None:
-    """No block of threads touches what another writes."""
+def _grid_disjoint(t: Traffic, indices: Sequence[str]) -> Reason | None:
+    """Require that no block of threads accesses what another writes."""
     for w in [p for p in t.users if writes(block_of(p), t.buffer)]:
         for thread, loop in writing_loops(w).items():
             if thread in indices:
@@ -345,7 +351,7 @@ def _apart(t: Traffic, indices: Sequence[str]) -> Reason | None:
                 writer, reader = block_of(w), block_of(r)
                 return Reason(
                     f"one block of threads of {thread} may be at `{writer.name}` while another "
-                    f"is at `{reader.name}`, and both touch `{t.buffer}`",
+                    f"is at `{reader.name}`, and both access `{t.buffer}`",
                     (*(x for x in (a, b) if x is not None), writer, reader),
                     hint=LAUNCHES,
                 )

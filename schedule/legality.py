@@ -1,4 +1,4 @@
-"""The preconditions that primitives share: each answers with the reason why not, or None."""
+"""Preconditions that primitives share: each returns the reason for a refusal, or None."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ..ir.loop.nodes import (
     Let,
     Load,
     Op,
+    Region,
     Seq,
     Stmt,
     Store,
@@ -41,17 +42,17 @@ MAX_DEPTH = 64
 
 
 def is_opaque(block: Block) -> bool:
-    """Whether the block may only be annotated."""
+    """True if the block may only be annotated."""
     return OPAQUE.of(block) is not None
 
 
 def reduces(block: Block) -> bool:
-    """Whether the block has reduction axes."""
+    """True if the block has reduction axes."""
     return any(a.kind is AxisKind.REDUCE for a in block.axes)
 
 
 def bound_vars(block: Block, kind: AxisKind) -> frozenset[Var]:
-    """The loop variables that the axes of a kind depend on."""
+    """Return the loop variables that the axes of a kind depend on."""
     found: set[Var] = set()
     for a in block.axes:
         if a.kind is kind:
@@ -60,7 +61,7 @@ def bound_vars(block: Block, kind: AxisKind) -> frozenset[Var]:
 
 
 def not_opaque(paths: Iterable[Path]) -> Reason | None:
-    """Opaque blocks stay as they are."""
+    """Require that none of the blocks is opaque."""
     for path in paths:
         block = block_of(path)
         if is_opaque(block):
@@ -72,16 +73,18 @@ def not_opaque(paths: Iterable[Path]) -> Reason | None:
     return None
 
 
-def opaque_apart(paths: Iterable[Path], loops: Iterable[For]) -> Reason | None:
-    """The loops drive no reduction axis of an opaque block: what it does at one point of its
-    spatial axes has nothing to do with the others."""
+def no_opaque_reduction(paths: Iterable[Path], loops: Iterable[For]) -> Reason | None:
+    """Require that the loops drive no reduction axis of an opaque block.
+
+    An opaque block is independent at different points of its spatial axes only.
+    """
     shared = {loop.var for loop in loops}
     ordered = [p for p in paths if shared & bound_vars(block_of(p), AxisKind.REDUCE)]
     return not_opaque(ordered)
 
 
 def plain_loops(loops: Iterable[For]) -> Reason | None:
-    """Loops that are to be reshaped still run serially."""
+    """Require that the loops are serial, so that they can be reshaped."""
     for loop in loops:
         if loop.kind is not Kind.SERIAL:
             return Reason(
@@ -102,16 +105,18 @@ KINDS = {
 
 
 def chain(paths: Sequence[Path]) -> tuple[For, ...] | Reason:
-    """The loops from the outermost to the innermost of ``paths``, each the only child of the one
-    above it; or why there is no such chain."""
+    """Return the loops from the outermost to the innermost of ``paths``.
+
+    Each is the only child of the one above it; a ``Reason`` if there is no such chain.
+    """
     longest = max(paths, key=len)
     for path in paths:
         if longest[len(path) - 1] is not path[-1]:
             a, b = loop_of(longest), loop_of(path)
             return Reason(
-                f"loops `{a.var.name}` and `{b.var.name}` are not inside one another",
+                f"loops `{a.var.name}` and `{b.var.name}` are not nested",
                 (a, b),
-                hint="only loops around the same block can be put in another order",
+                hint="only loops around the same block can be reordered",
             )
     first = min(len(path) for path in paths) - 1
     for s in longest[first:]:
@@ -119,32 +124,32 @@ def chain(paths: Sequence[Path]) -> tuple[For, ...] | Reason:
             return Reason(
                 f"loop `{loop_of(longest).var.name}` is not alone in the body of the loop above it",
                 (longest[first], *(s.stmts if isinstance(s, Seq) else (s,))),
-                hint="move the other statements away first, or name loops below them",
+                hint="move the other statements away first, or choose loops below them",
             )
     return tuple(s for s in longest[first:] if isinstance(s, For))
 
 
 def rectangular(loops: Sequence[For]) -> Reason | None:
-    """No extent depends on another of the loops."""
+    """Require that no loop's extent depends on another of the loops."""
     for loop in loops:
         for v in walk_expr(loop.extent):
             if any(v is other.var for other in loops):
                 return Reason(
                     f"the extent of loop `{loop.var.name}` depends on `{v}`",
                     (loop,),
-                    hint="keep the loop inside of the one that its extent depends on",
+                    hint="keep the loop inside the one that its extent depends on",
                 )
     return None
 
 
 def constant_extent(loop: For, limit: int | None = None) -> Reason | None:
-    """The extent is a literal, at most ``limit``."""
+    """Require that the extent is a literal, at most ``limit``."""
     n = extent_of(loop)
     if n is None:
         return Reason(
             f"the extent of loop `{loop.var.name}` is not a constant",
             (loop,),
-            hint="only loops of a constant number of iterations can be treated so",
+            hint="this needs a loop with a constant trip count",
         )
     if limit is not None and n > limit:
         return Reason(
@@ -156,7 +161,7 @@ def constant_extent(loop: For, limit: int | None = None) -> Reason | None:
 
 
 def only_blocks(path: Path) -> Reason | None:
-    """Everything under a node stands in blocks, so that it can be guarded."""
+    """Require that everything under a node is in blocks, so that it can be guarded."""
 
     def visit(s: Stmt) -> Stmt | None:
         match s:
@@ -174,20 +179,20 @@ def only_blocks(path: Path) -> Reason | None:
         None
         if bare is None
         else Reason(
-            "a statement under it stands in no block",
+            "a statement under it is not in a block",
             (bare,),
-            hint="let the factors divide the extent: then nothing needs a guard",
+            hint="choose factors that divide the extent, so that no guard is needed",
         )
     )
 
 
-# Blocks: what they compute and how loops bind them.
+# Blocks: their updates, and how loops bind them.
 
 
 def update_of(block: Block) -> tuple[Store, str, Expr] | None:
-    """The store, operation and term of ``B[i] = op(B[i], term)`` with a commutative ``op``.
+    """Return store, operation and term of ``B[i] = op(B[i], term)`` with a commutative ``op``.
 
-    The store may stand under ``Let``s. None for any other body.
+    The store may be under ``Let``s. None for any other body.
     """
     body = block.body
     while isinstance(body, Let):
@@ -213,7 +218,7 @@ def _loaded(e: Expr) -> frozenset[Buffer]:
 
 
 def computes_once(block: Block) -> Reason | None:
-    """The block is complete (reads nothing that it writes) or a reduction with an ``init``."""
+    """Require that the block does not read what it writes, or is a reduction with an init."""
     own = {r.buffer for r in block.writes}
     reads_own = any(r.buffer in own for r in block.reads)
     if reads_own and not reduces(block):
@@ -232,7 +237,7 @@ def computes_once(block: Block) -> Reason | None:
 
 
 def sole_writer(func: Func, block: Block) -> Reason | None:
-    """No other block writes what this one writes."""
+    """Require that no other block writes what this one writes."""
     for r in block.writes:
         others = [n for n in nest(func).writers[r.buffer] if n != block.name]
         if others:
@@ -244,8 +249,24 @@ def sole_writer(func: Func, block: Block) -> Reason | None:
     return None
 
 
+def has_region(regions: Sequence[Region], index: int, block: Block, verb: str) -> Reason | None:
+    """Require that ``index`` selects one of the regions that the block ``verb`` ("writes")."""
+    if 0 <= index < len(regions):
+        return None
+    have = ", ".join(f"{n} is `{r.buffer}`" for n, r in enumerate(regions)) or "there is none"
+    return Reason(f"block `{block.name}` {verb} {len(regions)} regions", (block,), hint=have)
+
+
+def not_a_parameter(func: Func, buffer: Buffer, block: Block) -> Reason | None:
+    """Require that a buffer which the block writes is not a parameter of the function."""
+    if buffer not in func.params:
+        return None
+    why = f"`{buffer}` is a parameter of the function"
+    return Reason(why, (block,), hint="use cache_write first")
+
+
 def not_an_output(func: Func, block: Block) -> Reason | None:
-    """What the block writes is not a parameter of the function."""
+    """Require that the block writes no parameter of the function."""
     for r in block.writes:
         if r.buffer in func.params:
             return Reason(
@@ -257,11 +278,11 @@ def not_an_output(func: Func, block: Block) -> Reason | None:
 
 
 def sound_order(block: Block, loops: Sequence[For], before: Sequence[For] = ()) -> Reason | None:
-    """A reduction comes out right under ``loops``, outermost first.
+    """Require that a reduction is correct under ``loops``, outermost first.
 
-    Each update happens once and after the init of its element: no loop drives spatial and reduction
-    axes at once, no point is visited twice within the outermost reduction loop, and the order of
-    updates to one element stays as it was under ``before`` unless the operation is commutative.
+    Each update happens once and after the init of its element: no loop drives both spatial and
+    reduction axes, no point is visited twice within the outermost reduction loop, and updates to
+    one element keep their order under ``before`` unless the operation is commutative.
     """
     if not reduces(block):
         return None
@@ -274,7 +295,7 @@ def sound_order(block: Block, loops: Sequence[For], before: Sequence[For] = ()) 
             return Reason(
                 f"loop `{loop.var.name}` drives both spatial and reduction axes of `{block.name}`",
                 (loop, block),
-                hint="a loop for spatial axes and another for the reduction can be reordered",
+                hint="use separate loops for spatial and reduction axes",
             )
         if loop.var in reduce:
             inside = loop
@@ -283,7 +304,7 @@ def sound_order(block: Block, loops: Sequence[For], before: Sequence[For] = ()) 
                 f"loop `{loop.var.name}` only repeats block `{block.name}`; inside the reduction "
                 f"loop `{inside.var.name}` it would add every term again",
                 (inside, loop, block),
-                hint=f"keep `{loop.var.name}` outside of `{inside.var.name}`",
+                hint=f"keep `{loop.var.name}` outside `{inside.var.name}`",
             )
     first = next((n for n, x in enumerate(loops) if x.var in reduce and extent_of(x) != 1), None)
     if first is not None:
@@ -298,7 +319,7 @@ def sound_order(block: Block, loops: Sequence[For], before: Sequence[For] = ()) 
                 f"block `{block.name}` is not a sum, product, maximum or minimum: its updates must "
                 "stay in order",
                 (block,),
-                hint="leave its reduction loops in the order that they have",
+                hint="keep its reduction loops in their order",
             )
     return None
 
@@ -306,14 +327,14 @@ def sound_order(block: Block, loops: Sequence[For], before: Sequence[For] = ()) 
 def sums_of_axes(
     block: Block, extents: Mapping[Var, int], kind: AxisKind | None = None
 ) -> list[Sum]:
-    """The values of a block's axes (of a kind) as sums of digits, within what its guard allows."""
+    """Return the values of a block's axes (of a kind) as sums of digits, under its predicate."""
     limits = limits_of(block.predicate, extents)
     forms = (parse(a.value, extents, limits) for a in block.axes if kind in (None, a.kind))
     return [f for f in forms if f is not None]
 
 
 def visits_once(block: Block, loops: Sequence[For], inner: Sequence[For]) -> Reason | None:
-    """With the other ``loops`` held fixed, no point of the block is visited twice by ``inner``."""
+    """Require that ``inner`` visits each point of the block once, the other ``loops`` fixed."""
     extents = ranges_of(loops)
     outer = [x.var for x in loops if not any(x is y for y in inner)]
     known = determined(sums_of_axes(block, extents), extents, outer)
@@ -322,16 +343,16 @@ def visits_once(block: Block, loops: Sequence[For], inner: Sequence[For]) -> Rea
             return Reason(
                 f"loop `{loop.var.name}` may visit the same element of block `{block.name}` twice",
                 (loop, block),
-                hint="keep the loops of the reduction inside of those that repeat it",
+                hint="keep the reduction loops inside those that repeat it",
             )
     return None
 
 
-def fed_within(func: Func, paths: Sequence[Path]) -> Reason | None:
-    """Each iteration of the loops around ``paths`` writes what it reads, before it reads it.
+def self_contained(func: Func, paths: Sequence[Path]) -> Reason | None:
+    """Require that each iteration writes what it reads, before it reads it.
 
-    For every pair of a writer and a reader of a buffer among the blocks: then the iterations of
-    the loops common to both may run in any order.
+    That holds for each writer and reader of a buffer among the blocks and the loops common to both,
+    whose iterations may then run in any order.
     """
     for reader in paths:
         block = block_of(reader)
@@ -344,7 +365,7 @@ def fed_within(func: Func, paths: Sequence[Path]) -> Reason | None:
                 return Reason(
                     f"block `{block.name}` reads what `{buffer}` holds from an earlier iteration",
                     (block,),
-                    hint="keep loops in order that carry values to the next iteration",
+                    hint="a loop that carries values to the next iteration has to stay serial",
                 )
             last = earlier[-1] if earlier else None
             if last is not None and not covers(last, reader, buffer):
@@ -352,18 +373,18 @@ def fed_within(func: Func, paths: Sequence[Path]) -> Reason | None:
                     f"block `{block.name}` reads elements of `{buffer}` that "
                     f"`{block_of(last).name}` writes in other iterations",
                     (block_of(last), block),
-                    hint="choose a loop in whose iterations everything is written that they read",
+                    hint="choose a loop whose iterations write all that they read",
                 )
     return None
 
 
 def writes(block: Block, buffer: Buffer) -> bool:
-    """Whether the block writes the buffer."""
+    """True if the block writes the buffer."""
     return any(r.buffer is buffer for r in block.writes)
 
 
 def depth_allows(path: Path, more: int) -> Reason | None:
-    """Nests stay shallow enough to be walked."""
+    """Require that nests stay shallow enough for recursive passes."""
     if len(path) + more <= MAX_DEPTH:
         return None
     return Reason(

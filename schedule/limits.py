@@ -1,8 +1,8 @@
-"""Whether a scheduled function is one that a GPU can run: finished, and within its limits.
+"""Checks that a scheduled function can run on a GPU: complete, and within hardware limits.
 
-Primitives keep a schedule right at every step, but some steps are half of something: a copy is in
-shared memory before compute_at has brought it into its launch, or before its loops are bound. What
-is still missing, and what exceeds the hardware, is listed here.
+Every primitive keeps the schedule correct, but some need another to follow: a copy is in shared
+memory before compute_at moves it into its launch, or before its loops are bound. The checks here
+list what is still missing, and what exceeds the hardware.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from .launches import (
     BLOCK,
     ThreadLaunch,
     Traffic,
-    done_by_all,
     is_own,
     is_scratch,
     launch_of,
+    repeated_by_all,
     top_of,
 )
 from .legality import writes
@@ -58,12 +58,12 @@ OF_A_LAUNCH = (Scope.SHARED, Scope.REGISTER, Scope.WARP)
 
 
 def check_limits(func: Func, gpu: Gpu) -> list[Reason]:
-    """Why the function cannot run on the GPU as it stands; empty where it can."""
+    """Return the reasons why the function cannot run on the GPU; empty if it can."""
     return list(_reasons(func, gpu))
 
 
 def require_limits(func: Func, gpu: Gpu) -> None:
-    """A ``ScheduleError`` unless ``check_limits`` finds nothing."""
+    """Raise ``ScheduleError`` with the first reason that ``check_limits`` finds."""
     require(func, f"run `{func.name}` on {gpu.arch}", next(_reasons(func, gpu), None))
 
 
@@ -74,8 +74,8 @@ def _reasons(func: Func, gpu: Gpu) -> Iterator[Reason]:
             yield Reason(
                 f"nothing in the pipelined loop `{loop_of(path).var.name}` can run ahead",
                 (path[-1],),
-                hint="copies run ahead that fill shared buffers of an iteration from what the loop "
-                "does not write",
+                hint="a copy can run ahead if it fills a shared buffer of the iteration from "
+                "memory that the loop does not write",
             )
     tops = {id(top_of(p)[-1]): top_of(p) for p in nest(func).blocks.values()}
     for top in tops.values():
@@ -85,8 +85,10 @@ def _reasons(func: Func, gpu: Gpu) -> Iterator[Reason]:
 
 
 def _runs_ahead(func: Func, path: Path) -> bool:
-    """Whether a statement of a loop's body fills shared buffers that only the loop uses, from what
-    the loop does not write."""
+    """True if a statement of a loop's body can run ahead in a pipeline.
+
+    It fills shared buffers that only the loop uses, from memory that the loop does not write.
+    """
     index, body = nest(func), loop_of(path).body
     inside = {block_of(p).name for p in blocks_under(path)}
     written = {r.buffer for n in inside for r in index.block(n).writes}
@@ -158,7 +160,7 @@ def _too_many(launch: ThreadLaunch, gpu: Gpu) -> Iterator[Reason]:
 
 
 def _partial(launch: ThreadLaunch, loops: Sequence[For]) -> For | None:
-    """A loop into which only some of the threads of a block come."""
+    """Return a loop that only some of the threads of a block enter; None if there is none."""
     return next(
         (
             x
@@ -172,7 +174,7 @@ def _partial(launch: ThreadLaunch, loops: Sequence[For]) -> For | None:
 
 
 def _all_present(launch: ThreadLaunch, path: Path) -> Iterator[Reason]:
-    """Where threads put results together, all of them come."""
+    """Yield a reason for each shared reduction that not all threads reach."""
     loops = loops_of(path)
     for n, x in enumerate(loops):
         part = _partial(launch, loops[:n]) if is_shared(block_of(path), x) else None
@@ -181,8 +183,10 @@ def _all_present(launch: ThreadLaunch, path: Path) -> Iterator[Reason]:
 
 
 def _of_one_kind(launch: ThreadLaunch, path: Path) -> Iterator[Reason]:
-    """What a block writes is either for one thread to see or for all: each of the threads writes
-    the one, only the first of them the other."""
+    """Yield a reason if a block writes both private and common memory.
+
+    Every thread writes private memory; only the first writes what is common to them.
+    """
     block, inner = block_of(path), thread_loops(path)
     one = [r.buffer for r in block.writes if is_own(launch, r.buffer)]
     if not one or len(one) == len(block.writes):
@@ -200,20 +204,20 @@ def _of_one_kind(launch: ThreadLaunch, path: Path) -> Iterator[Reason]:
 
 def _absent(launch: ThreadLaunch, part: For, blame: tuple[Stmt, ...]) -> Reason:
     return Reason(
-        f"threads wait for each other inside loop `{part.var.name}`, to which only "
-        f"{extent_of(part)} of {launch.threads[part.thread]} threads of {part.thread} come",
+        f"threads wait for each other inside loop `{part.var.name}`, which only "
+        f"{extent_of(part)} of {launch.threads[part.thread]} threads of {part.thread} enter",
         (part, *blame),
-        hint="give all loops over an index that stand around others the same extent",
+        hint="give outer loops over the same index the same extent",
     )
 
 
 def _repeated(t: Traffic) -> Iterator[Reason]:
-    """Work on memory that threads share is not done by each of them."""
+    """Yield a reason for each block that all threads repeat on memory that they share."""
     for w in t.users:
         if not writes(block_of(w), t.buffer):
             continue
         for thread, loop in writing_loops(w).items():
-            if thread in BLOCK and done_by_all(w, loop):
+            if thread in BLOCK and repeated_by_all(w, loop):
                 yield Reason(
                     f"every thread of {thread} does all of block `{block_of(w).name}`",
                     (loop, block_of(w)),
@@ -222,7 +226,7 @@ def _repeated(t: Traffic) -> Iterator[Reason]:
 
 
 def _barred(t: Traffic) -> Iterator[Reason]:
-    """Where threads exchange values there is a barrier, and all of them come to it."""
+    """Yield a reason if not all threads reach the barrier of an exchange of values."""
     for w, r in t.pairs():
         part = _partial(t.launch, loops_of(w[: common(w, r)]))
         if part is not None and any(_goes_over(t, thread, w, r) for thread in BLOCK):
@@ -242,13 +246,14 @@ def _by_warps(t: Traffic) -> Iterator[Reason]:
         block, inner = block_of(p), thread_loops(p)
         if "threadIdx.x" in inner:
             yield Reason(
-                f"`{t.buffer}` is spread over the threads of threadIdx.x, which touch it together",
+                f"`{t.buffer}` is distributed over the threads of threadIdx.x, which access it "
+                "together",
                 (inner["threadIdx.x"], block),
-                hint="use the block outside of loops over threadIdx.x",
+                hint="use the block outside loops over threadIdx.x",
             )
         elif not any(isinstance(s, Intrinsic) for s in walk(block.body)):
             yield Reason(
-                f"`{t.buffer}` is in warp memory, which only intrinsics touch",
+                f"`{t.buffer}` is in warp memory, which only intrinsics access",
                 (block,),
                 hint="tensorize the block",
             )
@@ -261,7 +266,7 @@ def _whole_chunks(t: Traffic) -> Iterator[Reason]:
             f"rows of `{t.buffer}` have {row} bytes; swizzling by {t.buffer.swizzle} takes "
             f"multiples of {CHUNK * t.buffer.swizzle}",
             tuple(map(block_of, t.users)),
-            hint="lay the buffer out in longer rows, or swizzle by less",
+            hint="choose a layout with longer rows, or a smaller swizzle",
         )
 
 
@@ -269,7 +274,7 @@ def _whole_chunks(t: Traffic) -> Iterator[Reason]:
 
 
 def box_of(buffer: Buffer, users: Sequence[Path]) -> tuple[int, ...]:
-    """The extents of what all threads of a block touch of a buffer where it is made."""
+    """Return the extents of a buffer that all threads of a block access where it is allocated."""
     depth = min(common(users[0], p) for p in users) if len(users) > 1 else len(users[0]) - 1
     boxes = []
     for p in users:
@@ -285,7 +290,7 @@ def box_of(buffer: Buffer, users: Sequence[Path]) -> tuple[int, ...]:
 
 
 def buffer_bytes(buffer: Buffer, users: Sequence[Path]) -> int:
-    """What a shared buffer takes, all stages of a pipeline included."""
+    """Return the bytes of a shared buffer, including all stages of a pipeline."""
     stride = 1
     shape = box_of(buffer, users)
     for d in reversed(range(len(shape))):
@@ -299,8 +304,10 @@ def buffer_bytes(buffer: Buffer, users: Sequence[Path]) -> int:
 
 
 def _stages(loops: Sequence[For]) -> int:
-    """Places of a buffer in the innermost loop that is pipelined: no more than iterations, and two
-    unless copies are asynchronous."""
+    """Return the number of stages of a buffer in the innermost pipelined loop.
+
+    At most the trip count, and two unless copies are asynchronous.
+    """
     loop = next((x for x in reversed(loops) if PIPELINE.of(x)), None)
     if loop is None:
         return 1
@@ -310,8 +317,7 @@ def _stages(loops: Sequence[For]) -> int:
 
 
 def shared_bytes(launch: ThreadLaunch, top: Stmt) -> int:
-    """What a block of threads needs of shared memory; buffers that are never alive at the same
-    time take the same place."""
+    """Return the shared memory of a block in bytes; buffers that are not live together overlap."""
     sizes: dict[Buffer, int] = {}
     for p in launch.blocks:
         for r in (*block_of(p).reads, *block_of(p).writes):
@@ -326,7 +332,7 @@ def _touched(s: Stmt) -> frozenset[Buffer]:
 
 
 def _peak(s: Stmt, sizes: Mapping[Buffer, int]) -> int:
-    """The most that buffers which only ``s`` touches take at once."""
+    """Return the peak bytes of buffers that only ``s`` accesses."""
     if not sizes:
         return 0
     if isinstance(s, Block):
@@ -351,7 +357,7 @@ def _peak(s: Stmt, sizes: Mapping[Buffer, int]) -> int:
 
 
 def _steps(s: Stmt) -> tuple[Stmt, ...]:
-    """What threads do one after the other: loops over threads are none once lowered."""
+    """Return the statements that a thread runs in sequence; thread loops vanish when lowered."""
     match s:
         case Seq(stmts=stmts):
             return tuple(x for c in stmts for x in _steps(c))
@@ -362,7 +368,7 @@ def _steps(s: Stmt) -> tuple[Stmt, ...]:
 
 
 def _joined(spans: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """Overlapping spans as one, their sizes added."""
+    """Merge overlapping spans, adding their sizes."""
     result: list[tuple[int, int, int]] = []
     for first, last, size in sorted(spans):
         if result and first <= result[-1][1]:

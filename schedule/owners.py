@@ -1,9 +1,8 @@
-"""Which thread touches which element: what the index of an element says about its thread.
+"""Ownership of buffer elements by threads, derived from the indices of all accesses.
 
-Each access writes an index as a sum of digits. Where all accesses to a buffer find the digits of a
-thread index at the same place of an element's index, the element belongs to one thread: whoever
-touches it is that thread. Loops are told apart by where they stand, not by name, so that two nests
-of the same shape say the same.
+Each access has an index that is a sum of digits. If all accesses to a buffer have the digits of a
+thread index at the same place of the element's index, the element is owned by one thread: no other
+accesses it. Loops are identified by position, not by name, so that nests of the same shape agree.
 """
 
 from __future__ import annotations
@@ -28,24 +27,24 @@ INDEX_VARS: Mapping[str, Var] = {name: Var(name) for name in THREADS}
 
 
 def thread_loops(path: Path) -> dict[str, For]:
-    """The loop over each thread index that counts at the end of a path: the innermost."""
+    """Return the innermost loop over each thread index on a path, the one that is in effect."""
     return {x.thread: x for x in loops_of(path) if x.kind is Kind.THREAD}
 
 
 def writing_loops(path: Path) -> dict[str, For]:
-    """The same, of a block that writes: threads that share a reduction all have its result."""
+    """Return ``thread_loops`` without shared reductions, of which every thread has the result."""
     over = bound_vars(block_of(path), AxisKind.REDUCE)
     return {name: x for name, x in thread_loops(path).items() if x.var not in over}
 
 
 def depends(block: Block, var: Var) -> bool:
-    """Whether what an instance of the block does depends on a loop variable."""
+    """True if the axes or the predicate of the block depend on a loop variable."""
     exprs = [a.value for a in block.axes] + ([] if block.predicate is None else [block.predicate])
     return any(var in free_vars(e) for e in exprs)
 
 
 def owned(paths: Sequence[Path], buffer: Buffer) -> frozenset[str]:
-    """The thread indices that an element of ``buffer`` determines, for all blocks that touch it."""
+    """Return the thread indices that an element's index determines, in all accesses to it."""
     extents = dict.fromkeys(INDEX_VARS.values(), 1)
     for path in paths:
         for name, x in thread_loops(path).items():
@@ -65,7 +64,7 @@ def owned(paths: Sequence[Path], buffer: Buffer) -> frozenset[str]:
 
 
 def _standins(path: Path, extents: dict[Var, int]) -> dict[Var, Expr]:
-    """For the loops on a path, variables that are the same on other paths of the same shape."""
+    """Map the loops on a path to variables that are the same for paths of the same shape."""
     inner = thread_loops(path)
     by: dict[Var, Expr] = {}
     for n, x in enumerate(x for x in loops_of(path) if inner.get(x.thread) is not x):
@@ -86,7 +85,7 @@ def _standin(depth: int, extent: int) -> Var:
 def _places(
     block: Block, region: Region, by: Mapping[Var, Expr], extents: Mapping[Var, int]
 ) -> dict[Place, int]:
-    """Where an access has each digit of its index; the moduli, 0 for none."""
+    """Return the places of the digits in an access's index, with their moduli (0 for none)."""
     values = axis_values(block)
     found: dict[Place, int] = {}
     for dim, r in enumerate(region.ranges):
@@ -108,7 +107,7 @@ def _places(
 
 
 def _modulus(larger: Iterable[Term], k: int) -> int | None:
-    """What the terms of larger scale are multiples of, in steps of ``k``; None if they are not."""
+    """Return the gcd of the larger terms' scales in units of ``k``; None if there is none."""
     scales = [m for _, m in larger]
     if any(m % k for m in scales):
         return None

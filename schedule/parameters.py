@@ -1,4 +1,4 @@
-"""What a primitive's parameter takes, by its annotation: how it is checked, spelled and worded."""
+"""Parameters of primitives: checking, conversion and description by their annotations."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .cursor import BlockRef, LoopRef, loop_named, nest
 from .errors import ScheduleError
 
 
-class MisfitError(Exception):
-    """A value is not of the kind that a parameter takes."""
+class ArgumentMismatch(Exception):
+    """A value does not match the annotation of a parameter."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter of a primitive; ``variadic`` where it is ``*name``."""
+    """One parameter of a primitive; ``variadic`` if it is ``*name``."""
 
     name: str
     hint: object
@@ -33,15 +33,15 @@ class Parameter:
         """True if a call may leave it out."""
         return self.default is not inspect.Parameter.empty
 
-    def fitted(self, func: Func, value: object) -> object:
-        """The argument as the primitive wants it; ``MisfitError`` if it is of another kind."""
-        return fitted(func, self.hint, value)
+    def convert(self, func: Func, value: object) -> object:
+        """Convert an argument for the primitive; raise ``ArgumentMismatch`` if it cannot be."""
+        return convert(func, self.hint, value)
 
-    def spelled(self) -> str:
-        """The parameter as it stands in the signature of the method."""
+    def type_text(self) -> str:
+        """Return the parameter as in the method's signature."""
         star = "*" if self.variadic else ""
         hint = get_args(self.hint)[0] if self.variadic else self.hint
-        text = f"{star}{self.name}: {spelled(hint)}"
+        text = f"{star}{self.name}: {type_text(hint)}"
         return f"{text} = {_literal(self.default)}" if self.optional else text
 
 
@@ -49,11 +49,11 @@ def _literal(value: object) -> str:
     return repr(value.value if isinstance(value, Enum) else value)
 
 
-def fitted(func: Func, hint: object, value: object) -> object:
-    """``value`` as a parameter annotated with ``hint`` takes it.
+def convert(func: Func, hint: object, value: object) -> object:
+    """Convert ``value`` for a parameter annotated with ``hint``.
 
-    Loops may be given by a name that is unique in ``func``, blocks by theirs, members of an enum
-    by their values, tuples as any sequence, and integers as what NumPy makes of them.
+    A loop may be given by a name that is unique in ``func``, a block by its name, a member of an
+    enum by its value, a tuple as any sequence, and an integer as a NumPy integer.
     """
     if get_origin(hint) in (Union, UnionType):
         return _one_of(func, get_args(hint), value)
@@ -69,48 +69,48 @@ def fitted(func: Func, hint: object, value: object) -> object:
         return _member(hint, value)
     if isinstance(hint, type) and hint is not int and isinstance(value, hint):
         return value
-    raise MisfitError
+    raise ArgumentMismatch
 
 
 def _one_of(func: Func, hints: Sequence[object], value: object) -> object:
-    """A name is a block's if there is such a block, else a loop's."""
+    """Convert for a union; a name is a block's if there is such a block, else a loop's."""
     if isinstance(value, str) and LoopRef in hints and value not in nest(func).blocks:
         return loop_named(func, value)
     for hint in hints:
         try:
-            return fitted(func, hint, value)
-        except MisfitError:
+            return convert(func, hint, value)
+        except ArgumentMismatch:
             continue
-    raise MisfitError
+    raise ArgumentMismatch
 
 
 def _sequence(func: Func, hints: Sequence[object], value: object) -> tuple[object, ...]:
     if isinstance(value, str) or not isinstance(value, Sequence):
-        raise MisfitError
+        raise ArgumentMismatch
     if hints[-1] is Ellipsis:
-        return tuple(fitted(func, hints[0], x) for x in value)
+        return tuple(convert(func, hints[0], x) for x in value)
     if len(value) != len(hints):
-        raise MisfitError
-    return tuple(fitted(func, h, x) for h, x in zip(hints, value, strict=True))
+        raise ArgumentMismatch
+    return tuple(convert(func, h, x) for h, x in zip(hints, value, strict=True))
 
 
 def _member(hint: type[Enum], value: object) -> Enum:
     try:
         return hint(value)
     except ValueError:
-        raise MisfitError from None
+        raise ArgumentMismatch from None
 
 
-def spelled(hint: object) -> str:
-    """The type that a method's parameter has: names where references are wanted, and so on."""
+def type_text(hint: object) -> str:
+    """Return the type of the method's parameter as text: references may also be names, etc."""
     if get_origin(hint) in (Union, UnionType):
-        parts = [x for h in get_args(hint) for x in spelled(h).split(" | ")]
+        parts = [x for h in get_args(hint) for x in type_text(h).split(" | ")]
         return " | ".join(dict.fromkeys(parts))
     if get_origin(hint) is tuple:
         first, *rest = get_args(hint)
         if rest == [Ellipsis]:
-            return f"Sequence[{spelled(first)}]"
-        return f"tuple[{', '.join(map(spelled, (first, *rest)))}]"
+            return f"Sequence[{type_text(first)}]"
+        return f"tuple[{', '.join(map(type_text, (first, *rest)))}]"
     assert isinstance(hint, type)
     name = "None" if hint is NoneType else hint.__name__
     named = hint in (LoopRef, BlockRef) or issubclass(hint, Enum)
@@ -127,23 +127,23 @@ _WORDS = {
 }
 
 
-def worded(hint: object) -> str:
-    """What a parameter takes, in words."""
+def describe_type(hint: object) -> str:
+    """Describe in words the values that a parameter takes."""
     if get_origin(hint) in (Union, UnionType):
-        return " or ".join(map(worded, get_args(hint)))
+        return " or ".join(map(describe_type, get_args(hint)))
     if get_origin(hint) is tuple:
         first, *rest = get_args(hint)
         if rest == [Ellipsis]:
-            return f"a sequence of which each is {worded(first)}"
-        return f"({', '.join(map(worded, (first, *rest)))})"
+            return f"a sequence of which each is {describe_type(first)}"
+        return f"({', '.join(map(describe_type, (first, *rest)))})"
     assert isinstance(hint, type)
     if issubclass(hint, Enum):
         return "one of " + ", ".join(repr(m.value) for m in hint)
     return _WORDS.get(hint) or hint.__name__
 
 
-def misfit(call: str, usage: str, p: Parameter, value: object) -> ScheduleError:
-    """The refusal of an argument that is not of the kind that its parameter takes."""
+def mismatch_error(call: str, usage: str, p: Parameter, value: object) -> ScheduleError:
+    """Return the error for an argument that does not match its parameter."""
     shown = repr(value)
     shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
-    return ScheduleError(call, f"`{p.name}` is {worded(p.hint)}, not {shown}", hint=usage)
+    return ScheduleError(call, f"`{p.name}` is {describe_type(p.hint)}, not {shown}", hint=usage)

@@ -1,4 +1,4 @@
-"""The steps of a schedule as plain data: they print as Python and go through JSON."""
+"""The steps of a schedule as plain data, printable as Python and serializable to JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_TEXT = 4096
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A loop or block in a trace, by the name that the step gave it of which it is a result."""
+    """A loop, block or value in a trace, by the name that its step gave it."""
 
     name: str
 
@@ -28,9 +28,9 @@ Argument: TypeAlias = "bool | int | str | Result | tuple[Argument, ...] | None"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One primitive, its arguments, and the names of what it gave.
+    """One primitive call: its arguments, and the names of its results.
 
-    Blocks that no step gave go by their own names, as strings.
+    Blocks that are not a result of a step are given by their own names, as strings.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Step:
 
 
 def argument_text(a: Argument) -> str:
-    """An argument as Python writes it."""
+    """Return an argument as Python source."""
     match a:
         case tuple():
             return f"[{', '.join(map(argument_text, a))}]"
@@ -52,12 +52,12 @@ def argument_text(a: Argument) -> str:
 
 
 def to_json(steps: Sequence[Step]) -> list[Plain]:
-    """Lists, dicts, strings and numbers: ``[name, [argument, ...], [result, ...]]`` each."""
+    """Return the steps as JSON values: ``[name, [argument, ...], [result, ...]]`` each."""
     return [[s.name, [_to_plain(a) for a in s.arguments], list(s.results)] for s in steps]
 
 
 def from_json(data: object) -> tuple[Step, ...]:
-    """The inverse of ``to_json``; a ``ScheduleError`` for anything else."""
+    """Invert ``to_json``; raise ``ScheduleError`` for any other value."""
     if not isinstance(data, list) or len(data) > MAX_STEPS:
         raise _bad(f"it is not a list of at most {MAX_STEPS} steps")
     return tuple(_step(n, item) for n, item in enumerate(data))
@@ -81,7 +81,7 @@ def _step(n: int, item: object) -> Step:
     match item:
         case [str(name), list() as args, list() as results] if len(args) <= MAX_ITEMS:
             if len(results) > MAX_ITEMS or not all(map(_is_name, results)):
-                raise _bad(f"step {n} has results that are no names")
+                raise _bad(f"step {n} has results that are not names")
             return Step(
                 name,
                 tuple(_from_plain(n, a, 0) for a in args),
@@ -108,7 +108,7 @@ def _from_plain(n: int, a: object, depth: int) -> Argument:
         case {"loop": str(name), **rest} if not rest and _is_name(name):
             return Result(name)  # as older traces have it
         case {"block": str(name), **rest} if not rest and len(name) <= MAX_TEXT:
-            return name  # likewise, of a block where a loop could stand as well
+            return name  # in older traces, a block where a loop is allowed too
         case list() if len(a) <= MAX_ITEMS and depth < 4:
             return tuple(_from_plain(n, x, depth + 1) for x in a)
         case _:

@@ -1,14 +1,15 @@
-"""Where loops over the threads of a GPU may stand, and how many threads there may be.
+"""Placement of thread loops on a GPU, and limits on their extents.
 
-Blocks of threads are outermost: nothing orders one after another. Threads of a block stand anywhere
-inside, and may stand inside a loop over the same index, whose iterations they then share.
+Loops over blocks of threads (``blockIdx``) are outermost, and the blocks run in no order. Loops
+over the threads of a block may be anywhere inside, also inside a loop over the same index, whose
+iterations they then share.
 
-Threads of ``threadIdx.x`` may also share a reduction: each sums up its own terms, then they put
-their results together. Then, from the reduction's outermost loop inward,
+Threads of ``threadIdx.x`` can share a reduction: each reduces its own terms, then the partial
+results are combined. Then, from the reduction's outermost loop inward,
 
-* there is no other loop over threads: those that the result belongs to stand outside;
-* the loop over threads is the outermost, if the terms may not change places;
-* nothing reads the result, which is not there before the last term.
+* there is no other loop over threads: those over elements of the result are outside;
+* the loop over threads is the outermost, unless the terms may be reordered;
+* nothing reads the result, which is complete only after the last term.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ SHARING = "threadIdx.x"  # the index whose threads may share a reduction
 
 
 def known_index(thread: str) -> Reason | None:
-    """``thread`` is the name of a thread index."""
+    """Require that ``thread`` is the name of a thread index."""
     if thread in THREADS:
         return None
     return Reason(
@@ -46,13 +47,15 @@ def known_index(thread: str) -> Reason | None:
 
 
 def is_grid(thread: str) -> bool:
-    """Whether the index counts blocks of threads."""
+    """True if the index counts blocks of threads."""
     return thread.startswith("blockIdx")
 
 
 def placed(path: Path, thread: str) -> Reason | None:
-    """A loop over ``thread`` may stand at the end of ``path``: blocks of threads outermost, no more
-    of them than a launch can have."""
+    """Require that the loop at the end of ``path`` may be bound to ``thread``.
+
+    Its extent is within the index's limit, and blocks of threads are outermost.
+    """
     loop = loop_of(path)
     n, most = extent_of(loop) or 0, MAX_EXTENT[thread]
     if not 0 < n <= most:
@@ -76,8 +79,10 @@ def placed(path: Path, thread: str) -> Reason | None:
 
 
 def _alone(path: Path) -> Reason | None:
-    """Inside a launch nothing stands beside a loop over blocks of threads: which of them would do
-    it?"""
+    """Require that a launch has nothing beside a loop over blocks of threads.
+
+    No block of threads would be in charge of it.
+    """
     loop = loop_of(path)
     for s in path[1:-1]:
         if not isinstance(s, For):
@@ -86,8 +91,8 @@ def _alone(path: Path) -> Reason | None:
                 f"loop `{loop.var.name}` over {loop.thread or 'blocks of threads'} is not alone "
                 "in the launch",
                 (*(x for x in beside if all(x is not y for y in path)), loop),
-                hint="what blocks of threads do stands inside all loops over blockIdx: compute_at "
-                "the innermost of them",
+                hint="everything in a launch is inside all loops over blockIdx: compute_at the "
+                "innermost of them",
             )
     return None
 
@@ -98,25 +103,25 @@ def _around_grid(outer: For, loop: For, thread: str) -> Reason | None:
         return Reason(
             f"loop `{name}` around it is not a loop over blocks of threads",
             (outer, loop),
-            hint="loops over blockIdx stand outermost: reorder, or bind the outer loop",
+            hint="loops over blockIdx are outermost: reorder, or bind the outer loop",
         )
     if not is_grid(outer.thread):
         return Reason(
             f"loop `{name}` around it is bound to {outer.thread}",
             (outer, loop),
-            hint="loops over blockIdx stand around those over threadIdx: reorder first",
+            hint="loops over blockIdx go around those over threadIdx: reorder first",
         )
     if outer.thread == thread:
         return Reason(
             f"loop `{name}` around it is already bound to {thread}",
             (outer, loop),
-            hint="fuse the two loops first, and bind the one",
+            hint="fuse the two loops first, and bind the fused one",
         )
     return None
 
 
 def few_enough(sizes: Mapping[str, int], loop: For) -> Reason | None:
-    """All threads of a launch together are at most what a block can have."""
+    """Require that a block has at most ``MAX_THREADS`` threads."""
     own = {name: n for name, n in sizes.items() if not is_grid(name)}
     total = prod(own.values())
     if total <= MAX_THREADS:
@@ -130,12 +135,12 @@ def few_enough(sizes: Mapping[str, int], loop: For) -> Reason | None:
 
 
 def is_shared(block: Block, loop: For) -> bool:
-    """Whether the threads of a loop share the block's reduction."""
+    """True if the threads of a loop share the block's reduction."""
     return loop.kind is Kind.THREAD and loop.var in bound_vars(block, AxisKind.REDUCE)
 
 
 def may_share(path: Path, loop: For) -> Reason | None:
-    """The threads of ``loop`` may share the reduction at the end of ``path``."""
+    """Require that the threads of ``loop`` may share the reduction at the end of ``path``."""
     block = block_of(path)
     loops = loops_of(path)
     reduce = bound_vars(block, AxisKind.REDUCE)
@@ -152,7 +157,7 @@ def may_share(path: Path, loop: For) -> Reason | None:
 
 
 def still_shared(path: Path) -> Reason | None:
-    """Where threads share the reduction at the end of a path, they may."""
+    """Require that every shared reduction at the end of a path is legal."""
     shared = [x for x in loops_of(path) if is_shared(block_of(path), x)]
     return next((r for x in shared if (r := may_share(path, x)) is not None), None)
 
@@ -168,9 +173,9 @@ def _right_index(block: Block, loop: For) -> Reason | None:
         return None
     return Reason(
         f"loop `{loop.var.name}` is a reduction loop of `{block.name}`; only the threads of "
-        f"{SHARING} can put their results together",
+        f"{SHARING} can combine their results",
         (loop, block),
-        hint=f"bind it to {SHARING}, or rfactor gives each iteration a result of its own",
+        hint=f"bind it to {SHARING}, or rfactor to give each iteration a partial result",
     )
 
 
@@ -182,7 +187,7 @@ def _one_share(block: Block, loop: For, inner: tuple[For, ...]) -> Reason | None
         f"loop `{other.var.name}` over {other.thread} is among the reduction loops of "
         f"`{block.name}`, whose result threads share",
         (other, loop, block),
-        hint="reorder it outward; fuse reduction loops that threads share",
+        hint="reorder it outward, and fuse the reduction loops that threads share",
     )
 
 
@@ -196,10 +201,10 @@ def _known_combiner(block: Block, loop: For, over: list[For]) -> Reason | None:
     how = combiner_of(block)
     if how is None:
         return Reason(
-            f"it is not known how two results of block `{block.name}` become one",
+            f"it is not known how to combine two partial results of block `{block.name}`",
             (loop, block),
             hint="sums, products, maxima, minima and associative combinations of several values "
-            "can be shared; anything else takes a serial loop",
+            "can be shared; any other reduction takes a serial loop",
         )
     if how.commutes or loop is over[0]:
         return None
@@ -215,7 +220,7 @@ def _guarded_throughout(block: Block) -> Reason | None:
     if starting_guard(block) != FALSE:
         return None
     return Reason(
-        f"the guard of block `{block.name}` is too involved",
+        f"the guard of block `{block.name}` is too complex",
         (block,),
         hint="bind before the splits that guard it",
     )

@@ -16,7 +16,7 @@ from functools import partial
 
 from ...ir.errors import SimulationError
 from ...ir.loop.nodes import Func
-from ...schedule.concurrent import kinds_hold
+from ...schedule.concurrent import check_loop_kinds
 from ...schedule.cursor import nest
 from .machine import CheckedRun, Runnable
 from .reference import Reference, ReferenceCase, judge
@@ -35,7 +35,7 @@ Say = Callable[[str], object]
 
 def racing(func: Func) -> str:
     """Why iterations of some loop must not run at once, as they do; "" where all may."""
-    reason = kinds_hold(func, nest(func).blocks.values())
+    reason = check_loop_kinds(func, nest(func).blocks.values())
     return "" if reason is None else f"its loops run at once what they may not: {reason.why}"
 
 

@@ -1,1 +1,1 @@
-"""The scheduling language: the ``Schedule`` object, traces and how they are shown."""
+"""The scheduling language: the ``Schedule`` object, its methods and traces."""

@@ -1,6 +1,6 @@
-"""Schedule: rewrites a loop function primitive by primitive, and Trace: what was done, as data.
+"""Schedule, which rewrites a loop function by primitives, and Trace, its steps as data.
 
-The two are one file because each gives the other: ``schedule.trace`` and ``trace.replay(func)``.
+They are one file because each makes the other: ``schedule.trace`` and ``trace.replay(func)``.
 """
 
 from __future__ import annotations
@@ -43,39 +43,38 @@ Given: TypeAlias = Ref | SampledInt | SampledStr
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The steps of a schedule, in order. Loops and new blocks go by the names of the results
-    that they were."""
+    """The steps of a schedule, in order. Loops and new blocks are named as results of steps."""
 
     steps: tuple[Step, ...] = ()
 
     def show(self) -> str:
-        """Python that makes the same schedule from ``sch``, one line per step."""
+        """Return Python code that makes the same schedule from ``sch``, one line per step."""
         return "".join(f"{shown(step)}\n" for step in self.steps)
 
     def to_json(self) -> list[Plain]:
-        """Lists, dicts, strings and numbers: ``[name, [argument, ...], [result, ...]]`` each."""
+        """Return the steps as JSON values: ``[name, [argument, ...], [result, ...]]`` each."""
         return data.to_json(self.steps)
 
     @staticmethod
     def from_json(plain: object) -> Trace:
-        """The inverse of ``to_json``; a ``ScheduleError`` for anything else."""
+        """Invert ``to_json``; raise ``ScheduleError`` for any other value."""
         return Trace(data.from_json(plain))
 
     def replay(self, func: Func, decisions: Choices | None = None) -> Schedule:
-        """Return a schedule of ``func`` with every step done again.
+        """Return a schedule of ``func`` with every step repeated.
 
         ``func`` is structurally equal to the one the trace was made from. ``decisions`` fill the
-        holes that they name, the trace's own the others. A ``ScheduleError`` if a step is refused
-        or makes no sense there, or a decision names no hole.
+        holes that they name; the others keep the trace's decisions. Raises ``ScheduleError`` if a
+        step is refused or does not apply, or a decision does not name a hole.
         """
         sch = self.onto(Schedule(func, {} if decisions is None else decisions))
         sch.require_decisions()
         return sch
 
     def onto(self, sch: Schedule) -> Schedule:
-        """Do every step on ``sch``, with its own decisions where there are holes, and return it.
+        """Repeat every step on ``sch``, with its decisions for the holes, and return it.
 
-        Decisions that name no hole so far are left for the steps to come.
+        Decisions that do not name a hole so far are kept for later steps.
         """
         known: dict[str, Given] = {}
         for n, step in enumerate(self.steps):
@@ -87,10 +86,10 @@ class Trace:
 class Schedule(Methods):
     """A function under rewriting. Every primitive is a method, checked and recorded.
 
-    ``func`` is the function as it stands. A primitive that is refused raises ``ScheduleError`` and
-    leaves the schedule as it was. Blocks are given as references or by name, loops too where one
-    loop alone has the name. ``origin`` is the function as it was at first, ``holes`` what was
-    sampled so far; ``decisions`` fills them by name.
+    ``func`` is the current function. A primitive that is refused raises ``ScheduleError`` and
+    leaves the schedule unchanged. Blocks are given as references or by name, loops too if the name
+    is unique. ``origin`` is the original function, ``holes`` are the holes sampled so far;
+    ``decisions`` fills them by name.
     """
 
     func: Func
@@ -106,75 +105,75 @@ class Schedule(Methods):
 
     @property
     def trace(self) -> Trace:
-        """What was done so far."""
+        """The steps so far."""
         return Trace(tuple(self._steps))
 
     def show(self) -> str:
-        """The text of the function as it stands."""
+        """Return the text of the current function."""
         return show(self.func)
 
     def copy(self) -> Schedule:
-        """An independent schedule in the same state. References serve both."""
+        """Return an independent schedule in the same state; references are valid in both."""
         made = Schedule(self.origin)
         made.become(self)
         return made
 
     def become(self, other: Schedule) -> None:
-        """Take over what was made of a copy."""
+        """Adopt the state of another schedule, such as a copy of this one."""
         self.func, self._steps = other.func, list(other._steps)
         self._names, self._given = dict(other._names), Counter(other._given)
         self.holes, self.decisions = list(other.holes), dict(other.decisions)
 
     def require_decisions(self) -> None:
-        """Raise a ``ScheduleError`` if one of ``decisions`` names no hole; for a whole schedule."""
+        """Raise ``ScheduleError`` if a decision names no hole of the complete schedule."""
         require_holes(self.decisions, self.holes)
 
     def blocks(self) -> list[BlockRef]:
-        """All blocks in program order."""
+        """Return all blocks in program order."""
         return [BlockRef(name) for name in nest(self.func).blocks]
 
     def get_block(self, name: str) -> BlockRef:
-        """The block of that name."""
+        """Return the block of that name."""
         return self._block(name, f"get block `{name}`")
 
     def find_loop(self, name: str, block: Blockish | None = None) -> LoopRef:
-        """The loop of that name, of those around a block where one is given."""
+        """Return the loop of that name, among those around ``block`` if given."""
         return loop_named(self.func, name, None if block is None else _name(block))
 
     def block(self, block: Blockish) -> Block:
-        """The node of a block as it stands."""
+        """Return the current node of a block."""
         ref = self._block(block, f"look at block `{_name(block)}`")
         return nest(self.func).block(ref.name)
 
     def loop(self, loop: LoopRef | str) -> For:
-        """The node of a loop as it stands."""
+        """Return the current node of a loop."""
         ref = loop_named(self.func, loop) if isinstance(loop, str) else loop
         return loop_of(find_loop(self.func, ref, f"look at loop `{ref.var.name}`"))
 
     def extent(self, loop: LoopRef | str) -> int:
-        """The extent of a loop; a ``ScheduleError`` where it is not a constant."""
+        """Return the extent of a loop; raise ``ScheduleError`` if it is not a constant."""
         node = self.loop(loop)
         n = extent_of(node)
         if n is None:
             asked = f"tell the extent of loop `{node.var.name}`"
-            hint = "its loops of constant extent can be asked"
+            hint = "only a constant extent can be queried"
             raise ScheduleError(asked, "it is not a constant", "", hint, self.func, (node,))
         return n
 
     def get_producers(self, block: Blockish) -> list[BlockRef]:
-        """The blocks that write what this one reads, in program order."""
+        """Return the blocks that write what this one reads, in program order."""
         ref = self._block(block, f"get the producers of block `{_name(block)}`")
         return [BlockRef(block_of(p).name) for p in producers(self.func, self.block(ref))]
 
     def get_consumers(self, block: Blockish) -> list[BlockRef]:
-        """The blocks that read what this one writes, in program order."""
+        """Return the blocks that read what this one writes, in program order."""
         ref = self._block(block, f"get the consumers of block `{_name(block)}`")
         return [BlockRef(block_of(p).name) for p in consumers(self.func, self.block(ref))]
 
     def perform(self, name: str, *args: object, **named: object) -> Any:
-        """Check a primitive's arguments, run it, take over its result and note the step.
+        """Check a primitive's arguments, run it, adopt its result and record the step.
 
-        What changes nothing and gives nothing new is not noted.
+        A call that changes nothing and returns no new reference is not recorded.
         """
         primitive = declared(name, f"call {name}")
         arguments = primitive.arguments(self.func, args, named)
@@ -191,7 +190,7 @@ class Schedule(Methods):
         return primitive.returned(given)
 
     def _sample(self, primitive: Primitive, arguments: Sequence[object]) -> Any:
-        """Fill a hole, as ``decisions`` says or by default, and note the step."""
+        """Fill a hole from ``decisions`` or by default, and record the step."""
         name = f"hole{len(self.holes)}"
         hole, decided = primitive.decided(self.func, arguments, name, self.decisions)
         taken = {n for h in self.holes for n in h.names} & {*hole.names}
@@ -208,7 +207,7 @@ class Schedule(Methods):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Callable[..., Any]:
-            """A primitive that was declared elsewhere, as a method."""
+            """Return a primitive declared elsewhere as a method."""
             if name in PRIMITIVES:
                 return partial(self.perform, name)
             have = [n for n in (*dir(type(self)), *PRIMITIVES) if not n.startswith("_")]
@@ -221,7 +220,7 @@ class Schedule(Methods):
         return ref
 
     def _is_new(self, ref: Ref) -> bool:
-        """True for what has no name yet; the name of a block may have been another's before."""
+        """True if a reference has no name yet; a block may reuse the name of an earlier one."""
         if isinstance(ref, BlockRef) and ref.name not in nest(self.func).blocks:
             return True
         return ref not in self._names
@@ -231,7 +230,7 @@ class Schedule(Methods):
         return f"{letter}{self._given[letter] - 1}"
 
     def _noted(self, primitive: Primitive, arguments: Sequence[object]) -> tuple[Argument, ...]:
-        """Arguments as a trace holds them, without the last ones that are as by default."""
+        """Return the arguments for a trace, without trailing ones that equal their default."""
         kept = list(zip(primitive.parameters, arguments, strict=True))
         while kept and kept[-1][0].optional and kept[-1][0].default == kept[-1][1]:
             kept.pop()
@@ -242,7 +241,7 @@ class Schedule(Methods):
             case SampledInt() | SampledStr():
                 return Result(a.result)
             case LoopRef(var=var):
-                if a not in self._names:  # one that nobody asked for by name: introduce it
+                if a not in self._names:  # no step returned it: add one that does
                     path = nest(self.func).loops[var]
                     self.perform("get_loops", block_of(blocks_under(path)[0]).name)
                 return Result(self._names[a])
@@ -263,7 +262,7 @@ def _name(block: Blockish) -> str:
 
 
 def _do(sch: Schedule, known: dict[str, Given], n: int, step: Step) -> None:
-    """Do a step of a trace again, and keep its results under their names in ``known``."""
+    """Repeat a step of a trace, and keep its results under their names in ``known``."""
     asked = f"replay step {n}: {step.name}"
     primitive = declared(step.name, asked)
     args = tuple(_meant(asked, known, a) for a in step.arguments)
@@ -273,13 +272,13 @@ def _do(sch: Schedule, known: dict[str, Given], n: int, step: Step) -> None:
     returned = sch.perform(step.name, *args)
     results = primitive.results_of(returned)
     if not step.results and all(isinstance(r, BlockRef) for r in results):
-        return  # older traces name no blocks, which go by their own names there
+        return  # older traces do not name blocks, which have their own names there
     if len(results) != len(step.results):
         why = f"it names {len(step.results)} results, and there are {len(results)}"
         raise ScheduleError(asked, why, hint="the trace is of another function")
     for name, ref in zip(step.results, results, strict=True):
         if known.setdefault(name, ref) != ref:
-            hint = "each result of a trace has a name of its own"
+            hint = "each result of a trace has a unique name"
             raise ScheduleError(asked, f"the name {name!r} is already taken", hint=hint)
 
 

@@ -1,4 +1,4 @@
-"""Traces: what was done to a function, as data. They are defined beside what they replay into."""
+"""Traces, under a module name of their own; ``schedule.py`` defines them beside ``Schedule``."""
 
 from .schedule import Trace
 

@@ -1,4 +1,4 @@
-"""The primitives: each file here declares some, and importing the package declares them all."""
+"""The primitives. Importing the package imports its modules, which declare them."""
 
 from importlib import import_module
 from pkgutil import iter_modules

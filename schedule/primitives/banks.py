@@ -1,4 +1,4 @@
-"""How buffers lie in shared memory, to keep threads off each other's banks: align, swizzle."""
+"""Layouts of shared memory that avoid bank conflicts: storage_align, swizzle."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...ir.loop.visit import replace_buffers
 from ..cursor import BlockRef, block_of, find_block
 from ..declare import primitive
 from ..errors import Reason, ScheduleError, require
-from ..legality import not_opaque
+from ..legality import has_region, not_opaque
 
 MAX_FACTOR = 1024  # elements
 SWIZZLES = (2, 4, 8)
@@ -19,14 +19,14 @@ SWIZZLES = (2, 4, 8)
 def storage_align(
     func: Func, block: BlockRef, index: int, dim: int, factor: int, offset: int
 ) -> Func:
-    """Stretch a dimension of a block's shared write, to keep threads off each other's banks.
+    """Pad the stride of a dimension of a block's shared write, to avoid bank conflicts.
 
     The stride of ``dim`` becomes the least one that is ``offset`` modulo ``factor``, in elements:
     see ``nodes.Buffer``.
 
     Refused:
-        - a buffer that is not in shared memory: others have no banks
-        - the last dimension, whose elements lie side by side
+        - a buffer that is not in shared memory: no other memory has banks
+        - the last dimension, whose elements are contiguous
         - a factor above 1024, an offset that is not below the factor, and a swizzled buffer
 
     Example:
@@ -40,19 +40,21 @@ def storage_align(
     if not -rank <= dim < rank or dim % max(rank, 1) == rank - 1:
         raise ScheduleError(
             asked,
-            f"`{buffer}` has {rank} dimensions, and the last one's elements lie side by side",
+            f"`{buffer}` has {rank} dimensions, and the last one's elements are contiguous",
             hint=f"dimensions 0 to {rank - 2}" if rank > 1 else "transform_layout splits one",
             nest=func,
         )
     if not 1 <= factor <= MAX_FACTOR or not 0 <= offset < factor:
         raise ScheduleError(
             asked,
-            f"no stride is {offset} modulo {factor}",
+            f"a stride cannot be {offset} modulo {factor}",
             hint=f"the factor is 1 to {MAX_FACTOR}, the offset 0 to factor - 1",
             nest=func,
         )
     if buffer.swizzle:
-        raise ScheduleError(asked, f"`{buffer}` is swizzled", hint="one of both", nest=func)
+        raise ScheduleError(
+            asked, f"`{buffer}` is swizzled", hint="swizzle or align, not both", nest=func
+        )
     return _changed(func, buffer, replace(buffer, align=(dim % rank, factor, offset)))
 
 
@@ -60,10 +62,10 @@ def storage_align(
 def swizzle(func: Func, block: BlockRef, index: int, n: int) -> Func:
     """Permute the 16-byte chunks in each row of a block's shared write.
 
-    They stay within groups of ``n``, which is 2, 4 or 8: see ``nodes.Buffer``. 0 undoes it.
+    They stay within groups of ``n``, which is 2, 4 or 8: see ``nodes.Buffer``. 0 removes it.
 
     Refused:
-        - a buffer that is not in shared memory: others have no banks
+        - a buffer that is not in shared memory: no other memory has banks
         - a buffer of one dimension, which has no rows, and an aligned one
 
     Example:
@@ -84,24 +86,21 @@ def swizzle(func: Func, block: BlockRef, index: int, n: int) -> Func:
             hint="transform_layout with a pack splits its only dimension",
         )
     if n and buffer.align is not None:
-        raise ScheduleError(asked, f"`{buffer}` is aligned", hint="one of both", nest=func)
+        raise ScheduleError(
+            asked, f"`{buffer}` is aligned", hint="swizzle or align, not both", nest=func
+        )
     return _changed(func, buffer, replace(buffer, swizzle=n))
 
 
 def _shared(func: Func, ref: BlockRef, index: int, asked: str) -> Buffer:
     path = find_block(func, ref, asked)
     block = block_of(path)
-    require(func, asked, not_opaque((path,)), _in_shared(block, index))
+    require(func, asked, not_opaque((path,)), has_region(block.writes, index, block, "writes"))
+    require(func, asked, _in_shared(block, index))
     return block.writes[index].buffer
 
 
 def _in_shared(block: Block, index: int) -> Reason | None:
-    if not 0 <= index < len(block.writes):
-        return Reason(
-            f"block `{block.name}` writes {len(block.writes)} regions",
-            (block,),
-            hint="count the writes from 0",
-        )
     buffer = block.writes[index].buffer
     if buffer.scope is Scope.SHARED:
         return None

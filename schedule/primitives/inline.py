@@ -1,4 +1,4 @@
-"""Doing away with a block: compute_inline, reverse_compute_inline."""
+"""Inlining: compute_inline, reverse_compute_inline."""
 
 from __future__ import annotations
 
@@ -30,25 +30,32 @@ from ...ir.loop.visit import (
     walk,
     walk_expr,
 )
-from ..concurrent import kinds_hold
+from ..concurrent import check_loop_kinds
 from ..cursor import BlockRef, Path, block_of, consumers, edit, find_block, nest, producers
 from ..declare import primitive
 from ..errors import Reason, ScheduleError, require
-from ..legality import computes_once, fed_within, not_an_output, not_opaque, reduces, sole_writer
+from ..legality import (
+    computes_once,
+    not_an_output,
+    not_opaque,
+    reduces,
+    self_contained,
+    sole_writer,
+)
 
 MAX_NODES = 2000  # of an inlined expression
 
 
 @primitive
 def compute_inline(func: Func, block: BlockRef) -> Func:
-    """Compute a block's values where they are used, each time anew; the block is gone.
+    """Inline a block into its consumers, which recompute its values; the block is removed.
 
     ``B[i] = f(i); C = g(B[e])``  ->  ``C = g(f(e))`` in every consumer.
 
     Refused:
         - a reduction, or a block that does more than store one value per point of its axes
-        - an output of the function, and what nothing reads
-        - a buffer that other blocks write as well
+        - an output of the function, and a block whose values nothing reads
+        - a buffer that other blocks also write
 
     Example:
         sch = chain()
@@ -96,14 +103,14 @@ def compute_inline(func: Func, block: BlockRef) -> Func:
 
 @primitive
 def reverse_compute_inline(func: Func, block: BlockRef) -> Func:
-    """Let the producer store what a block makes of its values; the block is gone.
+    """Inline a block into its producer, which then stores its result; the block is removed.
 
     ``B[i] = f(i); C[i] = g(B[i])``  ->  ``C[i] = g(f(i))`` in the producer.
 
     Refused:
-        - a producer that is a reduction: its value is right only after the last update
-        - a producer whose values other blocks read too, or that writes several buffers
-        - a block that reads its producer anywhere but at its own point
+        - a producer that is a reduction: its value is final only after the last update
+        - a producer whose values other blocks also read, or that writes several buffers
+        - a block that reads its producer at any but its own point
 
     Example:
         sch = chain()
@@ -130,7 +137,7 @@ def reverse_compute_inline(func: Func, block: BlockRef) -> Func:
         asked,
         not_opaque((feeder,)),
         computes_once(source),
-        _no_reduction(source, "it is only right after its last update"),
+        _no_reduction(source, "it is final only after its last update"),
         _whole_elements(source),
         not_an_output(func, source),
     )
@@ -166,17 +173,17 @@ def _no_reduction(block: Block, why: str = "") -> Reason | None:
 
 
 def store_of(block: Block) -> Store | None:
-    """The only store of a block, ``Let``s above it put into it; None if there is more than that."""
-    return _opened(block.body, {})
+    """Return a block's only store with its ``Let``s substituted; None if it does more than that."""
+    return _store_under_lets(block.body, {})
 
 
-def _opened(s: Stmt, by: Mapping[Var, Expr]) -> Store | None:
+def _store_under_lets(s: Stmt, by: Mapping[Var, Expr]) -> Store | None:
     match s:
         case Let(var=var, value=value, body=body):
             value = substitute_expr(value, by)
             if _size(value) > MAX_NODES:
                 return None
-            return _opened(body, {**by, var: value})
+            return _store_under_lets(body, {**by, var: value})
         case Store(index=index, value=value):
             at = tuple(substitute_expr(e, by) for e in index)
             return replace(s, index=at, value=substitute_expr(value, by))
@@ -189,7 +196,7 @@ def _size(e: Expr) -> int:
 
 
 def _whole_elements(block: Block, of_write: bool = True) -> Reason | None:
-    """The body is one store; where ``of_write``, at an index that is the axes themselves."""
+    """Require that the body is one store; with ``of_write``, one indexed by the axes themselves."""
     store = store_of(block)
     if store is None:
         return Reason(
@@ -202,7 +209,7 @@ def _whole_elements(block: Block, of_write: bool = True) -> Reason | None:
     free = {a.var for a in block.axes if a.extent != 1} - {e for e in at if isinstance(e, Var)}
     if of_write and (not plain or free):
         return Reason(
-            f"block `{block.name}` does not write one element per axis point",
+            f"block `{block.name}` does not write one element per point of its axes",
             (block,),
             hint="compute_at or reverse_compute_at moves whole blocks",
         )
@@ -214,7 +221,7 @@ def _mapped(s: Stmt, expr: ExprFn) -> Stmt:
 
 
 def with_body(func: Func, asked: str, block: Block, body: Stmt) -> Block:
-    """A block with another body; its reads are what init and body then load."""
+    """Return a block with another body, and the reads of its init and that body."""
     if sum(_size(e) for x in walk(body) for e in exprs(x)) > 4 * MAX_NODES:
         raise ScheduleError(
             asked,
@@ -244,25 +251,25 @@ def _only_producer(func: Func, block: Block) -> Path | Reason:
     if alone:
         return alone[-1]
     return Reason(
-        f"no producer of `{block.name}` writes for it alone",
+        f"no producer of `{block.name}` writes for this block alone",
         (*map(block_of, found), block),
-        hint="compute_inline the producer, or reverse_compute_at keeps the block",
+        hint="compute_inline the producer, or use reverse_compute_at, which keeps the block",
     )
 
 
 def _axes_by_index(
     block: Block, given: Store, extents: Mapping[Var, int]
 ) -> dict[Var, Expr] | Reason:
-    """The consumer's axes in terms of the producer's, when each reads its own element."""
+    """Map the consumer's axes to the producer's, if each point reads its own element."""
     reads = {
         e.index
-        for e in walk_expr(_opened(block.body, {}).value)  # type: ignore[union-attr]
+        for e in walk_expr(_store_under_lets(block.body, {}).value)  # type: ignore[union-attr]
         if isinstance(e, Load) and e.buffer is given.buffer
     }
     wrong = Reason(
-        f"block `{block.name}` does not read `{given.buffer}` at just its own point",
+        f"block `{block.name}` does not read `{given.buffer}` at its own point only",
         (block,),
-        hint="reverse_compute_at moves the block instead",
+        hint="use reverse_compute_at, which keeps the block",
     )
     if len(reads) != 1:
         return wrong
@@ -289,5 +296,5 @@ def _without(func: Func, new: Func, asked: str, buffer: Buffer, blocks: list[Blo
         for p in (*producers(new, block_of(path)), path):
             paths[block_of(p).name] = p
     order = [p for n, p in index.blocks.items() if n in paths]
-    require(func, asked, fed_within(new, order), kinds_hold(new, order))
+    require(func, asked, self_contained(new, order), check_loop_kinds(new, order))
     return new

@@ -1,4 +1,4 @@
-"""How a loop runs: parallel, vectorized, unrolled; and notes for lowering."""
+"""Loop kinds: parallel, vectorize, unroll; and notes for lowering."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def parallel(func: Func, loop: LoopRef) -> Func:
 
     Refused:
         - iterations that write the same elements, such as those of a reduction: ``rfactor`` gives
-          each its own
+          each a partial result
         - a loop inside a parallel, vectorized or bound one
-        - a loop that is pipelined, or runs in another way already
+        - a loop that is pipelined, or already has another kind
 
     Example:
         sch = product()
@@ -42,11 +42,11 @@ def parallel(func: Func, loop: LoopRef) -> Func:
 
 @primitive
 def vectorize(func: Func, loop: LoopRef) -> Func:
-    """Run the iterations of a loop as the lanes of vectors.
+    """Run the iterations of a loop as vector lanes.
 
     Refused:
-        - a loop of more than 1024 iterations, or of no constant number: ``split`` it
-        - iterations that depend on each other; a reduction whose updates can be exchanged is legal
+        - a loop of more than 1024 iterations, or without a constant trip count: ``split`` it
+        - iterations that depend on each other; a commutative reduction is legal
         - a loop with another vectorized or a parallel loop inside
 
     Example:
@@ -64,11 +64,11 @@ def vectorize(func: Func, loop: LoopRef) -> Func:
 
 @primitive
 def unroll(func: Func, loop: LoopRef) -> Func:
-    """Write the iterations of a loop out, one after the other.
+    """Unroll a loop completely.
 
     Refused:
-        - a loop of more than 1024 iterations, or of no constant number: ``split`` it
-        - a loop that is pipelined, or runs in another way already
+        - a loop of more than 1024 iterations, or without a constant trip count: ``split`` it
+        - a loop that is pipelined, or already has another kind
 
     Example:
         sch = product()
@@ -92,16 +92,16 @@ def _with_kind(kind: Kind) -> Change:
 
 @primitive
 def annotate(func: Func, ref: BlockRef | LoopRef, key: str, value: int | str) -> Func:
-    """Put a note on a block or a loop; one of the same key is replaced.
+    """Put a note on a block or a loop, replacing a note of the same key.
 
-    Lowering for a GPU reads ``pipeline``, ``async`` and ``min_blocks``. Keys of your own mean
-    nothing and may be put on any block or loop.
+    Lowering for a GPU reads ``pipeline``, ``async`` and ``min_blocks``. Other keys have no effect
+    and are allowed on any block or loop.
 
     Refused:
         - a key that is empty, and a key or value of more than 1000 characters
-        - ``pipeline``, ``async`` and ``min_blocks`` where they make no sense, or with values out of
-          their range, keys that look like a declared one misspelt, and keys that say what a block
-          or function is, such as ``opaque``
+        - ``pipeline``, ``async`` and ``min_blocks`` where they do not apply, or with values out of
+          range, misspellings of declared keys, and keys for properties of blocks and functions,
+          such as ``opaque``
 
     Example:
         sch = chain()
@@ -118,9 +118,9 @@ def annotate(func: Func, ref: BlockRef | LoopRef, key: str, value: int | str) ->
     if len(str(value)) > MAX_NOTE:
         raise ScheduleError(
             asked,
-            "a note is an int or a string of moderate length",
+            "the value is too long",
             nest=func,
-            hint=f"a value is at most {MAX_NOTE} characters long",
+            hint=f"a value has at most {MAX_NOTE} characters",
         )
     path = find_loop(func, ref, asked) if isinstance(ref, LoopRef) else find_block(func, ref, asked)
     node = path[-1]
@@ -131,10 +131,10 @@ def annotate(func: Func, ref: BlockRef | LoopRef, key: str, value: int | str) ->
 
 @primitive
 def unannotate(func: Func, ref: BlockRef | LoopRef, key: str) -> Func:
-    """Take a note away.
+    """Remove a note.
 
     Refused:
-        - a note that is not there, and one that says what the block is, such as ``opaque``
+        - a note that does not exist, and one for a property of the block, such as ``opaque``
 
     Example:
         sch = chain()
@@ -147,8 +147,8 @@ def unannotate(func: Func, ref: BlockRef | LoopRef, key: str) -> Func:
         if key not in notes or (key in BY_KEY and not BY_KEY[key].scheduled):
             have = ", ".join(sorted(notes)) or "none"
             reason = Reason(
-                f"there is no note {key!r} that could be removed; notes: {have}",
-                hint="unannotate takes away what annotate put there",
+                f"there is no note {key!r} to remove; notes: {have}",
+                hint="unannotate removes what annotate added",
             )
             require(func, asked, reason)
         return {k: v for k, v in notes.items() if k != key}

@@ -1,4 +1,4 @@
-"""How an intermediate buffer is laid out: transform_layout."""
+"""Changing the layout of an intermediate buffer: transform_layout."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...ir.loop.visit import map_expr, map_stmt, map_tuple
 from ..cursor import BlockRef, block_of, find_block, nest
 from ..declare import primitive
 from ..errors import Reason, require
-from ..legality import not_opaque
+from ..legality import has_region, not_a_parameter, not_opaque
 from ..threads import still_shared
 
 Pack: TypeAlias = tuple[tuple[int, int], ...]
@@ -27,17 +27,17 @@ def transform_layout(
     order: tuple[int, ...] | None = None,
     pack: Pack = (),
 ) -> Func:
-    """Lay the intermediate buffer of a block's write ``index`` out in another way, everywhere.
+    """Change the layout of the intermediate buffer of a block's write, in all accesses to it.
 
-    ``pack`` lists pairs (dimension, c): the dimension of extent n becomes one of ceil(n / c), and
-    one of extent c is appended at the end. Then the dimensions are put in the given ``order`` (by
-    number; None leaves them). ``[K, N]`` with pack ``[(1, 16)]`` and order ``[1, 0, 2]`` becomes
-    ``[N/16, K, 16]``.
+    ``index`` counts the block's writes. ``pack`` lists pairs (dimension, c): the extent n becomes
+    ceil(n / c), and a dimension of extent c is appended. Then the dimensions are permuted into the
+    given ``order`` (None keeps it). ``[K, N]`` with pack ``[(1, 16)]`` and order ``[1, 0, 2]``
+    becomes ``[N/16, K, 16]``.
 
     Refused:
-        - a parameter of the function: ``cache_read`` or ``cache_write`` makes a buffer to lay out
+        - a parameter of the function: ``cache_read`` or ``cache_write`` makes an intermediate one
         - an order that does not name each dimension once, and a dimension packed twice
-        - a buffer that is aligned or swizzled already: do this first
+        - a buffer that is aligned or swizzled already: transform its layout first
 
     Example:
         sch = product()
@@ -46,52 +46,38 @@ def transform_layout(
     asked = f"transform the layout of write {index} of block `{block.name}`"
     path = find_block(func, block, asked)
     node = block_of(path)
-    ok = 0 <= index < len(node.writes)
-    require(
-        func,
-        asked,
-        None
-        if ok
-        else Reason(
-            f"block `{node.name}` writes {len(node.writes)} regions",
-            (node,),
-            hint="count the writes from 0",
-        ),
-    )
+    require(func, asked, has_region(node.writes, index, node, "writes"))
     buffer = node.writes[index].buffer
     names = {*nest(func).writers.get(buffer, ()), *nest(func).readers.get(buffer, ())}
     require(
         func,
         asked,
-        Reason(f"`{buffer}` is a parameter of the function", (node,), hint="use cache_write first")
-        if buffer in func.params
-        else None,
+        not_a_parameter(func, buffer, node),
         not_opaque([nest(func).blocks[n] for n in sorted(names)]),
-        _unbanked(node, buffer),
-        _a_layout(buffer, order, pack),
+        _not_banked(node, buffer),
+        _valid_layout(buffer, order, pack),
     )
-    steps = tuple(pack)
-    perm = tuple(range(len(buffer.shape) + len(steps))) if order is None else tuple(order)
+    perm = tuple(range(len(buffer.shape) + len(pack))) if order is None else tuple(order)
     shape = list(buffer.shape)
-    for d, c in steps:
+    for d, c in pack:
         shape[d] = -(-shape[d] // c)
         shape.append(c)
     new = replace(buffer, shape=tuple(shape[d] for d in perm))
-    body = _relaid(func.body, buffer, new, steps, perm)
+    body = _with_layout(func.body, buffer, new, pack, perm)
     allocs = tuple(new if b is buffer else b for b in func.allocs)
     result = replace(func, body=body, allocs=allocs)
     require(func, asked, *(still_shared(nest(result).blocks[n]) for n in sorted(names)))
     return result
 
 
-def _unbanked(block: Block, buffer: Buffer) -> Reason | None:
+def _not_banked(block: Block, buffer: Buffer) -> Reason | None:
     if buffer.align is None and not buffer.swizzle:
         return None
-    why = f"`{buffer}` is aligned or swizzled as it is laid out now"
-    return Reason(why, (block,), hint="do this first")
+    why = f"`{buffer}` is aligned or swizzled for its present layout"
+    return Reason(why, (block,), hint="transform the layout first")
 
 
-def _a_layout(buffer: Buffer, order: Sequence[int] | None, pack: Pack) -> Reason | None:
+def _valid_layout(buffer: Buffer, order: Sequence[int] | None, pack: Pack) -> Reason | None:
     rank = len(buffer.shape)
     if len(pack) + rank > MAX_RANK:
         return Reason(f"more than {MAX_RANK} dimensions", hint="pack fewer dimensions")
@@ -99,10 +85,10 @@ def _a_layout(buffer: Buffer, order: Sequence[int] | None, pack: Pack) -> Reason
         if not 0 <= d < rank or c < 1 or c > max(buffer.shape[d], 1):
             return Reason(
                 f"dimension {d} of `{buffer}` cannot be packed by {c}",
-                hint="name a dimension from 0 on, and a size of at most its extent",
+                hint="give a dimension, counted from 0, and a factor of at most its extent",
             )
     if len({d for d, _ in pack}) != len(pack):
-        return Reason("a dimension is packed twice", hint="pack it once, by the product of the two")
+        return Reason("a dimension is packed twice", hint="pack it once, by the product of both")
     if order is not None and sorted(order) != list(range(rank + len(pack))):
         return Reason(
             f"the order does not name each of the {rank + len(pack)} dimensions once",
@@ -111,7 +97,7 @@ def _a_layout(buffer: Buffer, order: Sequence[int] | None, pack: Pack) -> Reason
     return None
 
 
-def _relaid(s: Stmt, old: Buffer, new: Buffer, pack: Pack, perm: Sequence[int]) -> Stmt:
+def _with_layout(s: Stmt, old: Buffer, new: Buffer, pack: Pack, perm: Sequence[int]) -> Stmt:
     def element(ix: Sequence[Expr]) -> tuple[Expr, ...]:
         at = list(ix)
         for d, c in pack:

@@ -1,4 +1,4 @@
-"""Where a block is computed: under a loop of its consumer, or of its producer."""
+"""Moving blocks into loops of their consumers or producers: compute_at, reverse_compute_at."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ...ir.loop.nodes import (
     Var,
 )
 from ...ir.loop.visit import free_vars, seq, substitute_expr
-from ..concurrent import kinds_hold
+from ..concurrent import check_loop_kinds
 from ..cursor import (
     BlockRef,
     LoopRef,
@@ -47,15 +47,15 @@ from ..legality import (
     bound_vars,
     computes_once,
     depth_allows,
-    fed_within,
     not_an_output,
     not_opaque,
+    self_contained,
     sole_writer,
     sound_order,
 )
 
 Domain = Mapping[Var, Interval]
-"""For axes of a block: the values needed in one iteration of the loops around it."""
+"""The values of a block's axes that one iteration of the loops around it needs."""
 
 
 @primitive
@@ -66,20 +66,21 @@ def compute_at(
     keep_unit_loops: bool = False,
     multiples: tuple[int, ...] = (),
 ) -> Func:
-    """Compute a block inside a loop of its consumers, as much as one iteration needs.
+    """Move a block into a loop of its consumers, to compute what one iteration needs.
 
-    New serial loops, one per axis of the block in the order of its axes, run over what is needed;
-    an axis of which one value is needed gets none, unless ``keep_unit_loops``. What lies outside
-    the block's domain is guarded off. Elements needed in several iterations are computed again.
-    ``multiples``, one per axis, round up how much is computed.
+    New serial loops, one per axis of the block in the order of its axes, cover what is needed;
+    an axis with only one needed value gets no loop, unless ``keep_unit_loops``. A predicate masks
+    points outside the block's domain. Elements needed in several iterations are recomputed.
+    ``multiples``, one per axis, round up the extents that are computed.
 
-    Of a buffer that threads of a GPU share, what all of them need is computed (see ``sharing``).
+    For a buffer that threads of a GPU share, the block computes what all of them need (see
+    ``shared_loop_vars``).
 
     Refused:
         - a loop that is not around every consumer of the block: ``compute_inline`` serves several
-        - an output of the function that would no longer be written as a whole
+        - an output of the function that would no longer be written completely
         - a block that runs after the loop, or is in it already
-        - a reduction whose init stands elsewhere
+        - a reduction whose init is another block
 
     Example:
         sch = product()
@@ -113,8 +114,8 @@ def compute_at(
         func,
         asked,
         _outputs_whole(new, here),
-        fed_within(new, _distinct((*feeders, here, *users))),
-        kinds_hold(new, (*feeders, here, *users)),
+        self_contained(new, _distinct((*feeders, here, *users))),
+        check_loop_kinds(new, (*feeders, here, *users)),
     )
     return new
 
@@ -130,7 +131,7 @@ def _one_per_axis(block: Block, multiples: Sequence[int]) -> Reason | None:
 
 
 def _rounded(block: Block, domain: Domain, multiples: Sequence[int]) -> Domain:
-    """A domain whose extents are multiples of the given numbers."""
+    """Round the extents of a domain up to multiples of the given numbers."""
     by = dict(zip([a.var for a in block.axes], multiples, strict=False))
     return {
         v: replace(x, high=x.low - 1 + -(-x.extent // by.get(v, 1)) * by.get(v, 1))
@@ -139,7 +140,7 @@ def _rounded(block: Block, domain: Domain, multiples: Sequence[int]) -> Domain:
 
 
 def _outputs_whole(func: Func, path: Path) -> Reason | None:
-    """A block moved to its consumers still writes every element of the function's outputs."""
+    """Require that a moved block still writes every element of the function's outputs."""
     for r in block_of(path).writes:
         if r.buffer in func.params:
             box = writes_box(path, 0, r)
@@ -156,7 +157,7 @@ def _guards_last(path: Path) -> Reason | None:
     return Reason(
         f"the guard of block `{block.name}` cannot be kept under other loops",
         (block,),
-        hint="compute it before it is guarded: move it first, then split",
+        hint="move it before it is guarded: compute_at first, then split",
     )
 
 
@@ -176,7 +177,7 @@ def _consumers_inside(func: Func, path: Path, target: Path) -> Reason | None:
     outside = [u for u in users if not contains(u, loop)]
     if not users or len(outside) == len(users):
         return Reason(
-            f"loop `{loop.var.name}` is around no consumer of `{block.name}`",
+            f"loop `{loop.var.name}` is not around a consumer of `{block.name}`",
             (block, loop),
             hint=_loops_around(users),
         )
@@ -201,12 +202,12 @@ def _loops_around(users: Sequence[Path]) -> str:
     shared = [x for x in loops_of(users[0]) if all(contains(u, x) for u in users)]
     names = ", ".join(f"`{x.var.name}`" for x in shared)
     if not names:
-        return "compute_inline puts it into each of its consumers"
+        return "compute_inline inlines it into each of its consumers"
     return f"loops around all its consumers: {names}"
 
 
 def _first_child(target: Path, users: Sequence[Path]) -> Path:
-    """The path of the first statement in the target's body that contains a user."""
+    """Return the path of the first statement in the target's body that contains a user."""
     depth = len(target)
     body = loop_of(target).body
     if not isinstance(body, Seq):
@@ -217,11 +218,13 @@ def _first_child(target: Path, users: Sequence[Path]) -> Path:
 
 
 def _needed_domain(block: Block, users: Sequence[Path], target: Path) -> Domain:
-    """What of each axis the users need while the loops down to ``target`` stand still; axes of
-    which everything is needed are left out."""
+    """Return the values of each axis that the users need in one iteration of ``target``.
+
+    Axes that are needed completely are left out.
+    """
     found: dict[Var, Interval | None] = {}
     for region in block.writes:
-        moving = sharing(region.buffer.scope, target)
+        moving = shared_loop_vars(region.buffer.scope, target)
         boxes = [
             b for u in users if (b := reads_box(u, len(target), region.buffer, moving)) is not None
         ]
@@ -238,9 +241,12 @@ def _needed_domain(block: Block, users: Sequence[Path], target: Path) -> Domain:
     return {v: x for v, x in found.items() if x is not None}
 
 
-def sharing(scope: Scope, path: Path) -> frozenset[Var]:
-    """The loops on a path whose threads share what lies in a scope: shared memory serves all
-    threads of a block, a warp's tiles those of ``threadIdx.x``; the rest is for each its own."""
+def shared_loop_vars(scope: Scope, path: Path) -> frozenset[Var]:
+    """Return the loops on a path whose threads share memory of a scope.
+
+    All threads of a block share shared memory, those of ``threadIdx.x`` a warp's tiles; other
+    scopes are private to each thread.
+    """
     indices = {Scope.SHARED: "threadIdx", Scope.WARP: "threadIdx.x"}.get(scope)
     if indices is None:
         return frozenset()
@@ -250,7 +256,7 @@ def sharing(scope: Scope, path: Path) -> frozenset[Var]:
 def axes_from_box(
     block: Block, index: Sequence[tuple[Expr, int | None]], box: Sequence[Interval]
 ) -> dict[Var, Interval]:
-    """The values of spatial axes at which an index over the axes may lie in a box."""
+    """Return the values of spatial axes for which an index over the axes may be in a box."""
     spatial = {a.var for a in block.axes if a.kind is AxisKind.SPATIAL}
     found: dict[Var, Interval] = {}
     for (start, length), x in zip(index, box, strict=True):
@@ -267,7 +273,7 @@ def axes_from_box(
 
 
 def _times(x: Interval, c: int) -> Interval:
-    """The values whose quotient by ``c`` lies in ``x``."""
+    """Return the interval of values whose quotient by ``c`` is in ``x``."""
     return Interval(tuple((d, k * c) for d, k in x.start), x.low * c, x.high * c + c - 1)
 
 
@@ -277,9 +283,9 @@ def regenerate(
     keep_unit_loops: bool = False,
     lasting: Sequence[Expr] = (),
 ) -> Stmt:
-    """A block under new loops over ``domain``; axes not in it run over their whole extent.
+    """Return a block under new loops over ``domain``; axes not in it get their whole extent.
 
-    ``lasting`` are conditions over the axes that guard the block wherever it stands.
+    ``lasting`` are conditions on the axes that always guard the block.
     """
     guarded = {v for c in lasting for v in free_vars(c)}
     axes: list[BlockAxis] = []
@@ -309,15 +315,15 @@ def regenerate(
 def reverse_compute_at(
     func: Func, block: BlockRef, loop: LoopRef, keep_unit_loops: bool = False
 ) -> Func:
-    """Compute a block inside a loop of its producer, after it: as much as one iteration gives.
+    """Move a block into a loop of its producer, after it, to consume what one iteration writes.
 
-    The block's axes that index what the producer writes run over what one iteration wrote; the
-    others over their whole extent.
+    The block's axes that index what the producer writes cover what one iteration wrote; the
+    others have their whole extent.
 
     Refused:
         - a reduction loop of the producer: the result is not final there
-        - a loop that is around no producer of the block, or is around the block already
-        - what one iteration writes where it is not a box of the block's domain
+        - a loop that is not around a producer of the block, or already around the block
+        - a producer that does not write a box of the block's domain in one iteration
 
     Example:
         sch = product()
@@ -353,9 +359,9 @@ def reverse_compute_at(
     require(
         func,
         asked,
-        fed_within(new, _distinct((*again, here, *users))),
+        self_contained(new, _distinct((*again, here, *users))),
         sound_order(block_of(here), loops_of(here)),
-        kinds_hold(new, (*again, here, *users)),
+        check_loop_kinds(new, (*again, here, *users)),
     )
     return new
 
@@ -378,7 +384,7 @@ def _after_producer(path: Path, target: Path, feeders: Sequence[Path]) -> Reason
         )
     if not inside:
         return Reason(
-            f"loop `{loop.var.name}` is around no producer of `{block.name}`",
+            f"loop `{loop.var.name}` is not around a producer of `{block.name}`",
             (loop, block),
             hint=_loops_of(feeders),
         )
@@ -392,7 +398,7 @@ def _after_producer(path: Path, target: Path, feeders: Sequence[Path]) -> Reason
 
 
 def _finished(inside: Sequence[Path], target: Path, path: Path) -> Reason | None:
-    """What the producers write is final at the end of each iteration of the target loop."""
+    """Require that the producers' results are final after each iteration of the target loop."""
     for producer in inside:
         block = block_of(producer)
         reduce = bound_vars(block, AxisKind.REDUCE)
@@ -402,7 +408,7 @@ def _finished(inside: Sequence[Path], target: Path, path: Path) -> Reason | None
                     f"loop `{loop.var.name}` is a reduction loop of `{block.name}`: there the "
                     "result is not final",
                     (loop, block, path[-1]),
-                    hint=f"move it to a loop outside of `{loop.var.name}`, or reorder first",
+                    hint=f"move it to a loop outside `{loop.var.name}`, or reorder first",
                 )
     return None
 
@@ -418,8 +424,11 @@ def _last_child(target: Path, inside: Sequence[Path]) -> Path:
 
 
 def _provided_domain(block: Block, inside: Sequence[Path], depth: int) -> Domain | Reason:
-    """What of the block's axes one iteration feeds: taken from one access to one producer, so
-    that the iterations together reach every point of the block."""
+    """Return the values of the block's axes that one iteration provides.
+
+    They follow from one access to one producer, so that all iterations together cover every point
+    of the block.
+    """
     for producer in inside:
         feeder = block_of(producer)
         for region in block.reads:
@@ -430,7 +439,7 @@ def _provided_domain(block: Block, inside: Sequence[Path], depth: int) -> Domain
             pairs = zip(region.ranges, out.ranges, strict=True)
             kept: list[tuple[Expr, int | None]] = [
                 (
-                    r.start if _reaches(block, r.start, feeder, w.start) else Const(0),
+                    r.start if _covers_axis(block, r.start, feeder, w.start) else Const(0),
                     as_int(r.extent),
                 )
                 for r, w in pairs
@@ -438,14 +447,14 @@ def _provided_domain(block: Block, inside: Sequence[Path], depth: int) -> Domain
             return axes_from_box(block, kept, box)
     names = ", ".join(f"`{block_of(p).name}`" for p in inside)
     return Reason(
-        f"what {names} writes in one iteration is not a box that `{block.name}` could follow",
+        f"{names} does not write a box that `{block.name}` could cover in one iteration",
         (*map(block_of, inside), block),
-        hint="choose a loop further out, or compute_at the producer inside of the block",
+        hint="choose a loop further out, or compute_at the producer inside the block",
     )
 
 
-def _reaches(block: Block, start: Expr, feeder: Block, written: Expr) -> bool:
-    """Whether every value of the axis ``start`` is written by some instance of the feeder."""
+def _covers_axis(block: Block, start: Expr, feeder: Block, written: Expr) -> bool:
+    """True if some instance of the feeder writes every value of the axis ``start``."""
     extent = {a.var: a.extent for a in block.axes}
     over = {a.var: a.extent for a in feeder.axes}
     if not isinstance(start, Var) or not isinstance(written, Var):

@@ -1,4 +1,4 @@
-"""Asking for loops: get_loops, the one question that a trace holds, for the names it gives."""
+"""Queries that a trace records, for the names of their results: get_loops."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from ..declare import primitive
 
 @primitive
 def get_loops(func: Func, block: BlockRef) -> tuple[Func, tuple[LoopRef, ...]]:
-    """Give the loops around a block, outermost first.
+    """Return the loops around a block, outermost first.
 
-    The trace holds it where it names loops that had no name yet.
+    The trace records the call if it names loops that had no name yet.
 
     Refused:
-        - a block that is not there
+        - a block that does not exist
 
     Example:
         sch = product()

@@ -9,7 +9,7 @@ from math import prod
 from ...ir.loop.build import add, as_int, both, floordiv, floormod, lt, mul, var
 from ...ir.loop.nodes import AxisKind, Block, Const, Expr, For, Func, Op, Stmt, Var
 from ...ir.loop.visit import map_expr, map_stmt, substitute_expr, walk_expr
-from ..concurrent import kinds_hold
+from ..concurrent import check_loop_kinds
 from ..cursor import (
     BlockRef,
     LoopRef,
@@ -30,13 +30,13 @@ from ..legality import (
     bound_vars,
     chain,
     depth_allows,
-    fed_within,
+    no_opaque_reduction,
     not_opaque,
     only_blocks,
-    opaque_apart,
     plain_loops,
     rectangular,
     reduces,
+    self_contained,
     sound_order,
 )
 from ..threads import still_shared
@@ -50,15 +50,16 @@ MAX_INDEX = 500  # nodes of one index expression
 def split(
     func: Func, loop: LoopRef, factors: tuple[int | None, ...]
 ) -> tuple[Func, tuple[LoopRef, ...]]:
-    """Replace a loop by loops of the given extents, outer to inner.
+    """Split a loop into loops of the given extents, outer to inner.
 
-    One factor may be None: the least that reaches the loop's extent. Where the product is more
-    than that, the blocks below are guarded.
+    One factor may be None: it is the least that covers the loop's extent. If the product exceeds
+    the extent, the blocks below get a predicate.
 
     Refused:
         - a product of the factors below the extent: iterations would be missing
-        - a loop that is parallel, vectorized or bound: split first, then say how it runs
-        - factors that do not divide where anything but blocks stands below: it cannot be guarded
+        - a loop that is parallel, vectorized or bound: split first, then set its kind
+        - factors that do not divide the extent, with statements other than blocks below, which
+          cannot have a predicate
         - a loop that drives a reduction axis of an opaque block
 
     Example:
@@ -70,7 +71,7 @@ def split(
     path = find_loop(func, loop, asked)
     node = loop_of(path)
     below = blocks_under(path)
-    require(func, asked, plain_loops((node,)), opaque_apart(below, (node,)))
+    require(func, asked, plain_loops((node,)), no_opaque_reduction(below, (node,)))
     extents = _extents(func, asked, node, factors)
     n = extent_of(node)
     tail = n is None or prod(e for e in map(as_int, extents) if e is not None) != n
@@ -105,7 +106,7 @@ def _extents(func: Func, asked: str, loop: For, factors: Sequence[int | None]) -
             asked,
             f"give 1 to {MAX_FACTORS} factors, at most one of them None",
             nest=func,
-            hint="split again what comes of it",
+            hint="split a loop of the result again",
         )
     if any(f < 1 for f in known):
         raise ScheduleError(
@@ -117,12 +118,12 @@ def _extents(func: Func, asked: str, loop: For, factors: Sequence[int | None]) -
             asked,
             "the factors' product is too large",
             nest=func,
-            hint="let one factor be None: it is as small as it can be",
+            hint="let one factor be None: it is then as small as possible",
         )
     if len(known) == len(factors) and (n is None or whole < n):
         raise ScheduleError(
             asked,
-            f"{whole} iterations do not reach the loop's extent",
+            f"{whole} iterations do not cover the loop's extent",
             hint="let one factor be None",
             nest=func,
             blame=(loop,),
@@ -134,7 +135,7 @@ def _extents(func: Func, asked: str, loop: For, factors: Sequence[int | None]) -
 def _bind(
     func: Func, asked: str, s: Stmt, by: Mapping[Var, Expr], guard: Expr | None = None
 ) -> Stmt:
-    """``s`` with loop variables replaced where blocks are bound, and blocks guarded."""
+    """Substitute loop variables in the bindings of blocks, and guard the blocks."""
 
     def value(e: Expr) -> Expr:
         new = substitute_expr(e, by)
@@ -161,7 +162,7 @@ def _bind(
 
 
 def _without_zeros(e: Expr) -> Expr:
-    """``0 * 4 + i``  ->  ``i``."""
+    """Simplify ``0 * 4 + i`` to ``i``."""
     e = map_expr(e, _without_zeros)
     match e:
         case Op(name="add", args=(Const(value=0), a)) | Op(name="add", args=(a, Const(value=0))):
@@ -174,15 +175,14 @@ def _without_zeros(e: Expr) -> Expr:
 
 @primitive
 def fuse(func: Func, *refs: LoopRef) -> tuple[Func, LoopRef]:
-    """Replace loops that follow one another, given outermost first, by one.
+    """Fuse directly nested loops, given outermost first, into one.
 
     ``for i in range(m): for j in range(n)``  ->  ``for i_j in range(m * n)``.
 
     Refused:
-        - loops with anything between them, or not in the order of the nest: reorder first
+        - loops with statements between them, or not in the order of the nest: reorder first
         - a spatial and a reduction loop of one block: the fused loop would be neither
-        - loops whose extent depends on another one's variable, and loops that run otherwise than
-          in order
+        - loops whose extent depends on another one's variable, and loops that are not serial
 
     Example:
         sch = product()
@@ -204,7 +204,7 @@ def fuse(func: Func, *refs: LoopRef) -> tuple[Func, LoopRef]:
         linked if isinstance(linked, Reason) else _in_this_order(linked, loops),
         plain_loops(loops),
         rectangular(loops),
-        opaque_apart(below, loops),
+        no_opaque_reduction(below, loops),
         *(_one_kind(block_of(p), loops) for p in below),
     )
     if len(loops) == 1:
@@ -236,14 +236,14 @@ def _in_this_order(linked: Sequence[For], loops: Sequence[For]) -> Reason | None
         return None
     order = ", ".join(f"`{x.var.name}`" for x in linked)
     return Reason(
-        "they do not follow one another directly, outermost first",
+        "they are not directly nested, outermost first",
         tuple(linked),
         hint=f"the nest has {order}; reorder first",
     )
 
 
 def _one_kind(block: Block, loops: Sequence[For]) -> Reason | None:
-    """The fused loop must not drive spatial and reduction axes of one block at once."""
+    """Require that the fused loop does not drive both spatial and reduction axes of a block."""
     if not reduces(block):
         return None
     reduce = bound_vars(block, AxisKind.REDUCE)
@@ -259,12 +259,12 @@ def _one_kind(block: Block, loops: Sequence[For]) -> Reason | None:
 
 @primitive
 def reorder(func: Func, *refs: LoopRef) -> Func:
-    """Put loops of one chain into the given order; the others of the chain keep their places.
+    """Reorder loops of one perfect nest; the other loops of the nest keep their places.
 
     Refused:
-        - loops that are not around each other, with nothing else between them
-        - an order in which a value is read before it is written, or updates that cannot be
-          exchanged come in another order
+        - loops that are not nested, or have other statements between them
+        - an order in which a value is read before it is written, or that changes the order of
+          updates that do not commute
         - loops whose extent depends on another one's variable, and loops around opaque blocks
 
     Example:
@@ -296,7 +296,7 @@ def reorder(func: Func, *refs: LoopRef) -> Func:
         asked,
         rectangular(linked),
         not_opaque(below),
-        fed_within(func, below) if len(below) > 1 else None,
+        self_contained(func, below) if len(below) > 1 else None,
         *(
             sound_order(block_of(p), (*above, *order, *loops_of(p)[under:]), loops_of(p))
             or _complete(block_of(p))
@@ -307,7 +307,7 @@ def reorder(func: Func, *refs: LoopRef) -> Func:
     for loop in reversed(order):
         body = replace(loop, body=body)
     new = edit(func, [(top, lambda _: body)])
-    require(func, asked, kinds_hold(new, _chain_paths(new, linked)))
+    require(func, asked, check_loop_kinds(new, _chain_paths(new, linked)))
     return new
 
 
@@ -330,7 +330,7 @@ def _chain_paths(func: Func, loops: Sequence[For]) -> list[Path]:
 
 @primitive
 def add_unit_loop(func: Func, block: BlockRef) -> tuple[Func, LoopRef]:
-    """Put a block into a loop of one iteration, to be bound, or to compute other blocks in.
+    """Put a block into a loop of extent 1, to bind it or to compute other blocks in it.
 
     Refused:
         - a nest that would become too deep
@@ -350,12 +350,12 @@ def add_unit_loop(func: Func, block: BlockRef) -> tuple[Func, LoopRef]:
 def tile(
     func: Func, i: LoopRef, j: LoopRef, rows: int, columns: int
 ) -> tuple[Func, tuple[LoopRef, ...]]:
-    """Split two loops and put the inner ones innermost: ``[i_0, j_0, i_1, j_1]``.
+    """Split two loops and move the inner ones innermost: ``[i_0, j_0, i_1, j_1]``.
 
     ``i_1`` has the extent ``rows``, ``j_1`` the extent ``columns``.
 
     Refused:
-        - what ``split`` or ``reorder`` refuse: the schedule is then as it was before both
+        - what ``split`` or ``reorder`` refuse: the schedule is then unchanged
 
     Example:
         sch = product()

@@ -1,4 +1,4 @@
-"""A sum of products as a batched matrix product over padded operands: to_matmul."""
+"""Rewriting a sum of products as a batched matrix product with padded operands: to_matmul."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from ...ir.loop.nodes import (
 from ...ir.loop.visit import free_vars, seq, substitute_expr
 from ..cursor import BlockRef, Path, block_of, blocks_under, edit, find_block, fresh_name, loops_of
 from ..declare import primitive
-from ..errors import Reason, ScheduleError, require
+from ..errors import Reason, require
 from ..guards import lasting_guards
 from ..legality import computes_once, not_opaque, plain_loops, sole_writer, update_of
 from .inline import store_of, with_body
@@ -42,7 +42,7 @@ MAX_ELEMENTS = 2**48  # of a padded operand: more is a mistake
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """The parts of ``C[...] += a * b``: where it goes, what is multiplied, which axis is what."""
+    """The parts of ``C[...] += a * b``: store, factors, and the axes by role."""
 
     store: Store
     term: Expr
@@ -51,17 +51,17 @@ class Product:
     roles: Mapping[str, tuple[BlockAxis, ...]]
 
     def points(self, role: str) -> int:
-        """How many combinations the axes of a role take."""
+        """Return the number of points of a role's axes."""
         return prod(x.extent for x in self.roles[role])
 
 
 def product_of(block: Block) -> Product | None:
-    """A block as a sum of products, its axes by role; None for any other block.
+    """Return a block as a sum of products, its axes by role; None for any other block.
 
-    ``a`` and ``b`` are what is multiplied, without conversions to the type of the sum. Spatial
-    axes that both of them use are ``b`` (batch); those of ``a`` alone are ``m``, of ``b`` alone
-    ``n``; reduction axes are ``k``. Axes of extent 1 have no role. The block's last axis is no
-    ``m`` if there is a choice: operands of a product may change places.
+    ``a`` and ``b`` are the factors, without conversions to the type of the sum. Spatial axes that
+    both of them use are ``b`` (batch); those of ``a`` alone are ``m``, of ``b`` alone ``n``;
+    reduction axes are ``k``. Axes of extent 1 have no role. The factors are swapped if the block's
+    last axis would be ``m`` otherwise.
     """
     store = store_of(block)
     update = None if store is None else update_of(replace(block, body=store))
@@ -92,7 +92,7 @@ def _role(axis: BlockAxis, of_a: frozenset[Var], of_b: frozenset[Var]) -> str:
 
 
 def stripped(e: Expr) -> Expr:
-    """An expression without the conversions around it."""
+    """Return an expression without the conversions around it."""
     return stripped(e.value) if isinstance(e, Cast) and not e.bits else e
 
 
@@ -103,27 +103,27 @@ def to_matmul(
     multiples: tuple[int, ...] = (1, 1, 1),
     layouts: tuple[str, ...] = ("mk", "nk"),
 ) -> tuple[Func, tuple[BlockRef, BlockRef, BlockRef]]:
-    """Make a sum of products a batched matrix product over copies of its operands.
+    """Rewrite a sum of products as a batched matrix product over copies of its operands.
 
     ``C += A * B`` -> ``A_m = A; B_m = B; C_m[b, m, n] += A_m[b, m, k] * B_m[b, n, k]; C = C_m``.
-    Gives the blocks of the two copies and of the result.
+    Returns the blocks of the two copies and of the result.
 
-    The axes of each role become one, in order, its extent rounded up to its multiple; the operands
-    are 0 where there is nothing. ``layouts`` says in which order the dimensions after the batch
-    stand: "mk" or "km", "nk" or "kn". The product keeps its name; the others are ``_a``, ``_b`` and
-    ``_out``. A convolution becomes the product that im2col would give it; computed inside the
-    product's loops, ``A_m`` is never there as a whole.
+    The axes of each role are fused, in order, and the extent is rounded up to its multiple; the
+    operands are padded with 0. ``layouts`` orders the dimensions after the batch: "mk" or "km",
+    "nk" or "kn". The product keeps its name; the others get ``_a``, ``_b`` and ``_out``. A
+    convolution becomes an im2col product; if ``A_m`` is computed inside the product's loops, it is
+    never materialized as a whole.
 
     Refused:
         - a block that is not a sum of products of two values, or does not begin with 0
         - multiples that are not three positive integers, and other layouts
-        - a block that shares its loops with other ones: do this first
+        - a block that shares its loops with other blocks: do this first
 
     Example:
         sch = product()
         sch.to_matmul("C", [4, 4, 4])
     """
-    asked = f"make block `{block.name}` a matrix product"
+    asked = f"rewrite block `{block.name}` as a matrix product"
     path = find_block(func, block, asked)
     node = block_of(path)
     require(
@@ -132,42 +132,38 @@ def to_matmul(
         not_opaque((path,)),
         computes_once(node),
         sole_writer(func, node),
-        _asked_right(multiples, layouts),
+        _valid_arguments(multiples, layouts),
         _begins_with_zero(node),
         _alone(path),
     )
     found = product_of(node)
-    if found is None:
-        why = f"block `{node.name}` is not a sum of products of two values"
-        raise ScheduleError(
-            asked,
-            why,
-            nest=func,
-            blame=(node,),
-            hint="a product sums a * b over an axis that both operands use, into a spatial point",
-        )
-    require(func, asked, _moderate(node, found, multiples))
-    parts = _MatmulBlocks(func, asked, node, found, dict(zip("mnk", multiples, strict=True)))
-    a, b = (
-        parts.buffer("a", found.a.dtype, layouts[0]),
-        parts.buffer("b", found.b.dtype, layouts[1]),
-    )
-    c = parts.buffer("c", found.store.buffer.dtype, "mn")
-    blocks = (
-        parts.operand(a, found.a, layouts[0]),
-        parts.operand(b, found.b, layouts[1]),
-        parts.product(a, b, c, layouts),
-        parts.result(c),
-    )
+    require(func, asked, _not_a_product(node) if found is None else None)
+    assert found is not None
+    require(func, asked, _moderate_size(node, found, multiples))
+    make = _MatmulBlocks(func, asked, node, found, dict(zip("mnk", multiples, strict=True)))
+    a = make.buffer("a", found.a.dtype, layouts[0])
+    b = make.buffer("b", found.b.dtype, layouts[1])
+    c = make.buffer("c", found.store.buffer.dtype, "mn")
+    left, right = make.operand(a, found.a, layouts[0]), make.operand(b, found.b, layouts[1])
+    result = make.result(c)
+    blocks = (left, right, make.product(a, b, c, layouts), result)
     new = edit(func, [(_top(path), lambda _: seq(*(regenerate(x, {}) for x in blocks)))])
     new = replace(new, allocs=(*func.allocs, a, b, c))
-    return new, (BlockRef(blocks[0].name), BlockRef(blocks[1].name), BlockRef(blocks[3].name))
+    return new, (BlockRef(left.name), BlockRef(right.name), BlockRef(result.name))
 
 
-def _asked_right(multiples: Sequence[int], layouts: Sequence[str]) -> Reason | None:
+def _not_a_product(block: Block) -> Reason:
+    return Reason(
+        f"block `{block.name}` is not a sum of products of two values",
+        (block,),
+        hint="a product sums a * b over an axis that both operands use, into a spatial point",
+    )
+
+
+def _valid_arguments(multiples: Sequence[int], layouts: Sequence[str]) -> Reason | None:
     if len(multiples) != 3 or any(not 0 < n <= 2**20 for n in multiples):
         return Reason(
-            "the multiples are no three positive integers, of m, n and k",
+            "the multiples are not three positive integers, for m, n and k",
             hint="such as [16, 8, 16]",
         )
     if len(layouts) != 2 or any(x not in ok for x, ok in zip(layouts, LAYOUTS, strict=True)):
@@ -183,28 +179,28 @@ def _begins_with_zero(block: Block) -> Reason | None:
     return Reason(
         f"block `{block.name}` does not begin with 0",
         (block,),
-        hint="only a sum that begins with 0 can take in padding",
+        hint="only a sum that begins with 0 can include padding",
     )
 
 
 def is_zero(e: Expr) -> bool:
-    """Whether an expression is the literal 0, and not -0.0."""
+    """True if an expression is the literal 0, and not -0.0."""
     return isinstance(e, Const) and e.value == 0 and not str(e.value).startswith("-")
 
 
 def _top(path: Path) -> Path:
-    """The path to the outermost loop around a block, or to the block if there is none."""
+    """Return the path to the outermost loop around a block, or to the block if there is none."""
     return path[: 1 + next(n for n, s in enumerate(path) if isinstance(s, For | Block))]
 
 
 def _alone(path: Path) -> Reason | None:
-    """The block stands under serial loops of its own that run over its whole domain."""
+    """Require that the block is under serial loops of its own that cover its whole domain."""
     block, loops = block_of(path), loops_of(path)
     shared = [p for p in blocks_under(_top(path)) if p[-1] is not block]
     if shared:
         other = block_of(shared[0])
         return Reason(
-            f"block `{other.name}` stands under the same loops",
+            f"block `{other.name}` is under the same loops",
             (loops[0], other, block),
             hint="do this before compute_at",
         )
@@ -212,16 +208,16 @@ def _alone(path: Path) -> Reason | None:
         return Reason(
             f"block `{block.name}` is guarded",
             (block,),
-            hint="do this before a split whose factors do not divide",
+            hint="do this before a split whose factors do not divide the extent",
         )
     return plain_loops(loops)
 
 
-def _moderate(block: Block, found: Product, multiples: Sequence[int]) -> Reason | None:
+def _moderate_size(block: Block, found: Product, multiples: Sequence[int]) -> Reason | None:
     points = {r: found.points(r) for r in ROLES}
     if 0 in points.values():
         return Reason(
-            f"block `{block.name}` has an axis of no extent",
+            f"block `{block.name}` has an axis of extent 0",
             (block,),
             hint="there is nothing to compute",
         )
@@ -237,7 +233,7 @@ def _moderate(block: Block, found: Product, multiples: Sequence[int]) -> Reason 
 
 @dataclass(frozen=True, slots=True)
 class _MatmulBlocks:
-    """Makes the blocks of the matrix product."""
+    """Builds the blocks of the matrix product."""
 
     func: Func
     asked: str
@@ -261,7 +257,7 @@ class _MatmulBlocks:
         )
 
     def operand(self, buffer: Buffer, value: Expr, layout: str) -> Block:
-        """``A_m[b, m, k] = inside ? a : 0``, with the axes of ``a`` taken out of b, m and k."""
+        """Return ``A_m[b, m, k] = inside ? a : 0``, the axes of ``a`` computed from b, m and k."""
         axes = tuple(replace(a, kind=AxisKind.SPATIAL) for a in self.axes(f"b{layout}"))
         at = {a.var.name[1:]: a.var for a in axes}
         by: dict[Var, Expr] = {a.var: Const(0) for a in self.block.axes}
@@ -283,7 +279,7 @@ class _MatmulBlocks:
         return with_body(self.func, self.asked, empty, Store(buffer, index, value))
 
     def product(self, a: Buffer, b: Buffer, c: Buffer, layouts: Sequence[str]) -> Block:
-        """``C_m[b, m, n] += A_m * B_m``, converted as they were."""
+        """Return ``C_m[b, m, n] += A_m * B_m``, with the conversions of the original."""
         axes = self.axes("bmnk")
         at = {x.var.name[1:]: x.var for x in axes}
         left, right = (
@@ -305,7 +301,7 @@ class _MatmulBlocks:
         )
 
     def result(self, c: Buffer) -> Block:
-        """``C = C_m`` over the block's own spatial axes."""
+        """Return ``C = C_m`` over the block's own spatial axes."""
         old = [a for a in self.block.axes if a.kind is AxisKind.SPATIAL]
         axes = tuple(replace(a, var=var(a.var.name), value=Const(0)) for a in old)
         by: dict[Var, Expr] = {a.var: Const(0) for a in self.block.axes}
@@ -321,7 +317,7 @@ class _MatmulBlocks:
 
 
 def _digits(axes: Sequence[BlockAxis], v: Var) -> dict[Var, Expr]:
-    """The axes as the digits of one number, the last one changing fastest."""
+    """Return the axes as the digits of ``v``, the last one changing fastest."""
     found: dict[Var, Expr] = {}
     step = 1
     for n, a in reversed([*enumerate(axes)]):
@@ -332,7 +328,7 @@ def _digits(axes: Sequence[BlockAxis], v: Var) -> dict[Var, Expr]:
 
 
 def _number(axes: Sequence[BlockAxis], by: Mapping[Var, Expr]) -> Expr:
-    """The inverse of ``_digits``."""
+    """Return the number whose digits the axes are, the inverse of ``_digits``."""
     e: Expr = Const(0)
     for a in axes:
         e = add(mul(e, a.extent), by[a.var])
@@ -340,7 +336,7 @@ def _number(axes: Sequence[BlockAxis], by: Mapping[Var, Expr]) -> Expr:
 
 
 def _with_factors(found: Product, a: Load, b: Load) -> Expr:
-    """The term with the operands below their conversions replaced, ``a`` first."""
+    """Return the term with its factors replaced by ``a`` and ``b``, conversions kept."""
     product = stripped(found.term)
     assert isinstance(product, Op)
     x, y = product.args
@@ -350,7 +346,7 @@ def _with_factors(found: Product, a: Load, b: Load) -> Expr:
 
 
 def _converted(like: Expr, e: Expr) -> Expr:
-    """``e`` under the conversions that stand around ``like``."""
+    """Return ``e`` under the conversions that are around ``like``."""
     match like:
         case Cast(value=value, bits=False):
             return replace(like, value=_converted(value, e))

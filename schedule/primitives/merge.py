@@ -1,4 +1,4 @@
-"""One loop for two: merge."""
+"""Merging two adjacent loops: merge."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ...ir.loop.nodes import Buffer, For, Func, Seq, Stmt
 from ...ir.loop.visit import seq, substitute
-from ..concurrent import kinds_hold
+from ..concurrent import check_loop_kinds
 from ..cursor import (
     LoopRef,
     Path,
@@ -21,16 +21,16 @@ from ..cursor import (
 )
 from ..declare import primitive
 from ..errors import Reason, require
-from ..legality import constant_extent, fed_within, not_opaque, only_blocks, plain_loops
+from ..legality import constant_extent, not_opaque, only_blocks, plain_loops, self_contained
 
 
 @primitive
 def merge(func: Func, first: LoopRef, second: LoopRef) -> tuple[Func, LoopRef]:
-    """Make two loops that follow each other and run equally often one, which is ``first``.
+    """Merge two consecutive loops of the same extent into one, which is ``first``.
 
-    ``for i: A; for j: B``  ->  ``for i: A; B``, with ``i`` for ``j``. The loops stand in one
-    sequence. What stands between them has nothing to do with ``B``; what ``B`` needs of ``A`` is
-    there after the same iteration.
+    ``for i: A; for j: B``  ->  ``for i: A; B``, with ``i`` for ``j``. The loops are in one
+    sequence. Statements between them are independent of ``B``, and ``B`` needs only what the same
+    iteration of ``A`` computes.
 
     Refused:
         - loops of different extents, or not in one sequence
@@ -52,11 +52,11 @@ def merge(func: Func, first: LoopRef, second: LoopRef) -> tuple[Func, LoopRef]:
         plain_loops((loop, other)),
         constant_extent(loop),
         constant_extent(other),
-        _as_often(loop, other),
+        _same_extent(loop, other),
         only_blocks(above),
         only_blocks(below),
         not_opaque((*blocks_under(above), *blocks_under(below))),
-        _apart(above, below),
+        _independent(above, below),
     )
     moved = substitute(other.body, {other.var: loop.var})
 
@@ -66,7 +66,7 @@ def merge(func: Func, first: LoopRef, second: LoopRef) -> tuple[Func, LoopRef]:
 
     new = edit(func, [(below, lambda _: None), (above, join)])
     paths = blocks_under(nest(new).loops[loop.var])
-    require(func, asked, fed_within(new, paths), kinds_hold(new, paths))
+    require(func, asked, self_contained(new, paths), check_loop_kinds(new, paths))
     return new, first
 
 
@@ -84,19 +84,21 @@ def _siblings(above: Path, below: Path) -> Reason | None:
     )
 
 
-def _as_often(loop: For, other: For) -> Reason | None:
+def _same_extent(loop: For, other: For) -> Reason | None:
     if extent_of(loop) == extent_of(other):
         return None
     return Reason(
         f"they run {extent_of(loop)} and {extent_of(other)} times",
         (loop, other),
-        hint="split the longer one, or compute_at makes of a block what another one needs",
+        hint="split the longer one, or use compute_at",
     )
 
 
-def _apart(above: Path, below: Path) -> Reason | None:
-    """Nothing from the first loop to the second writes what the second does, and nothing between
-    them feeds it or is fed by it."""
+def _independent(above: Path, below: Path) -> Reason | None:
+    """Require that the second loop is independent of what is between, and is the sole writer.
+
+    Neither the first loop nor a statement between writes what the second loop writes.
+    """
     loop, other = loop_of(above), loop_of(below)
     parent = above[-2]
     assert isinstance(parent, Seq)
@@ -110,7 +112,7 @@ def _apart(above: Path, below: Path) -> Reason | None:
             return Reason(
                 f"block `{block_of(path).name}` writes what loop `{other.var.name}` writes",
                 (block_of(path), other),
-                hint="one buffer has one writer where loops are merged",
+                hint="merged loops must write different buffers",
             )
     for path in between:
         if mine & _buffers((path,), False) or reads & _buffers((path,), True):

@@ -1,4 +1,4 @@
-"""Taking reductions apart: decompose_reduction, rfactor."""
+"""Splitting reductions: decompose_reduction, rfactor."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from ...ir.loop.visit import (
     walk,
     walk_expr,
 )
-from ..concurrent import kinds_hold
+from ..concurrent import check_loop_kinds
 from ..cursor import (
     BlockRef,
     LoopRef,
@@ -60,10 +60,10 @@ from ..guards import starting_guard
 from ..legality import (
     bound_vars,
     constant_extent,
-    fed_within,
     not_opaque,
     plain_loops,
     reduces,
+    self_contained,
     update_of,
     visits_once,
 )
@@ -72,10 +72,10 @@ from ..threads import is_shared
 
 @primitive
 def decompose_reduction(func: Func, block: BlockRef, loop: LoopRef) -> tuple[Func, BlockRef]:
-    """Make the init of a reduction a block of its own before a loop; gives that block.
+    """Move the init of a reduction into a block of its own before a loop; return that block.
 
-    ``for k: C (init, update)``  ->  ``C_init; for k: C (update)``. The new block stands under
-    copies of the loops from ``loop`` inward that drive spatial axes.
+    ``for k: C (init, update)``  ->  ``C_init; for k: C (update)``. The new block is under copies
+    of those loops from ``loop`` inward that drive spatial axes.
 
     Refused:
         - a block without an init
@@ -90,29 +90,29 @@ def decompose_reduction(func: Func, block: BlockRef, loop: LoopRef) -> tuple[Fun
     asked = f"decompose the reduction `{block.name}` at loop `{loop.var.name}`"
     path, target = find_block(func, block, asked), find_loop(func, loop, asked)
     node = block_of(path)
-    require(func, asked, not_opaque((path,)), _initialises(node), _around(path, target))
-    require(func, asked, _unshared(path))
+    require(func, asked, not_opaque((path,)), _has_init(node), _around(path, target))
+    require(func, asked, _not_shared(path))
     inner = loops_of(path)[len(loops_of(target)) - 1 :]
     require(
         func,
         asked,
         _no_reduction_above(node, loops_of(target)[:-1]),
         visits_once(node, loops_of(path), [x for x in inner if extent_of(x) != 1]),
-        _startable(node),
+        _init_guardable(node),
     )
     assert node.init is not None
     node = _units_at_zero(node)
     name = fresh_name(func, f"{node.name}_init")
     start = _init_block(node, name, ranges_of(loops_of(path)))
-    clone = _under_copies(start, _spatial_loops(node, inner, start.predicate))
+    clone = _in_fresh_loops(start, _spatial_loops(node, inner, start.predicate))
     update = replace(node, init=None, reads=_with_own(node))
     new = edit(func, [(path, lambda _: update), (target, lambda s: seq(clone, s))])
-    require(func, asked, kinds_hold(new, (nest(new).blocks[name],)))
+    require(func, asked, check_loop_kinds(new, (nest(new).blocks[name],)))
     return new, BlockRef(name)
 
 
 def _units_at_zero(block: Block) -> Block:
-    """The block with its spatial axes of extent 1 at 0, where no loop could take them further."""
+    """Bind the block's spatial axes of extent 1 to 0, independent of loops."""
     axes = tuple(
         replace(a, value=Const(0)) if a.extent == 1 and a.kind is AxisKind.SPATIAL else a
         for a in block.axes
@@ -120,7 +120,7 @@ def _units_at_zero(block: Block) -> Block:
     return replace(block, axes=axes)
 
 
-def _initialises(block: Block) -> Reason | None:
+def _has_init(block: Block) -> Reason | None:
     if block.init is not None and reduces(block):
         return None
     return Reason(
@@ -130,8 +130,8 @@ def _initialises(block: Block) -> Reason | None:
     )
 
 
-def _unshared(path: Path) -> Reason | None:
-    """No threads share the reduction: then its init and updates are one."""
+def _not_shared(path: Path) -> Reason | None:
+    """Require that no threads share the reduction, which would tie its init to its updates."""
     block = block_of(path)
     shared = next((x for x in loops_of(path) if is_shared(block, x)), None)
     if shared is None:
@@ -168,19 +168,19 @@ def _no_reduction_above(block: Block, loops: Sequence[For]) -> Reason | None:
     return None
 
 
-def _startable(block: Block) -> Reason | None:
-    """Where the guard fails for the first term of an element, it fails for all of them."""
+def _init_guardable(block: Block) -> Reason | None:
+    """Require that a guard that fails for an element's first term fails for all its terms."""
     if starting_guard(block) != FALSE:
         return None
     return Reason(
-        f"the guard of block `{block.name}` is too involved",
+        f"the guard of block `{block.name}` is too complex",
         (block,),
         hint="do this before the splits that guard it",
     )
 
 
 def _spatial_loops(block: Block, loops: Sequence[For], guard: Expr | None) -> tuple[For, ...]:
-    """The loops that drive spatial axes, or what is left of the guard."""
+    """Return the loops that drive spatial axes or occur in the guard."""
     wanted = bound_vars(block, AxisKind.SPATIAL)
     if guard is not None:
         wanted |= free_vars(guard)
@@ -188,7 +188,7 @@ def _spatial_loops(block: Block, loops: Sequence[For], guard: Expr | None) -> tu
 
 
 def _init_block(block: Block, name: str, extents: Mapping[Var, int]) -> Block:
-    """The init as a block over the spatial axes, guarded as the first update is."""
+    """Return the init as a block over the spatial axes, with the first update's guard."""
     assert block.init is not None
     spatial = tuple(a for a in block.axes if a.kind is AxisKind.SPATIAL)
     axes = tuple(replace(a, var=var(a.var.name)) for a in spatial)
@@ -196,15 +196,18 @@ def _init_block(block: Block, name: str, extents: Mapping[Var, int]) -> Block:
     return Block(
         name,
         axes,
-        tuple(_renamed(r, by) for r in _init_reads(block)),
-        tuple(_renamed(r, by) for r in block.writes),
+        tuple(_substituted(r, by) for r in _init_reads(block)),
+        tuple(_substituted(r, by) for r in block.writes),
         substitute(block.init, by),
         predicate=starting_guard(block, extents),
     )
 
 
 def _init_reads(block: Block) -> tuple[Region, ...]:
-    """What the init loads, but for the block's own results: points, else whole buffers."""
+    """Return the regions that the init loads, except the block's own results.
+
+    A region is a point if the spatial axes give its index, else the whole buffer.
+    """
     assert block.init is not None
     own = {r.buffer for r in block.writes}
     axes = {a.var for a in block.axes if a.kind is AxisKind.SPATIAL}
@@ -218,7 +221,7 @@ def _init_reads(block: Block) -> tuple[Region, ...]:
 
 
 def _loads(s: Stmt) -> Iterator[Load]:
-    """Every load under a statement."""
+    """Yield every load under a statement."""
     every = (x for inner in walk(s) for e in exprs(inner) for x in walk_expr(e))
     return (x for x in every if isinstance(x, Load))
 
@@ -227,12 +230,12 @@ def _whole(buffer: Buffer) -> Region:
     return Region(buffer, tuple(Range(Const(0), Const(n)) for n in buffer.shape))
 
 
-def _renamed(r: Region, by: Mapping[Var, Expr]) -> Region:
+def _substituted(r: Region, by: Mapping[Var, Expr]) -> Region:
     return map_region(r, lambda e: substitute_expr(e, by))
 
 
-def _under_copies(inside: Stmt, kept: Sequence[For]) -> Stmt:
-    """A nest under fresh copies of the ``kept`` ones of the loops around it."""
+def _in_fresh_loops(inside: Stmt, kept: Sequence[For]) -> Stmt:
+    """Return a nest under fresh copies of the loops in ``kept``."""
     by: dict[Var, Expr] = {x.var: var(x.var.name) for x in kept}
     body = _rebound(inside, by)
     for x in reversed(kept):
@@ -243,7 +246,7 @@ def _under_copies(inside: Stmt, kept: Sequence[For]) -> Stmt:
 
 
 def _rebound(s: Stmt, by: Mapping[Var, Expr]) -> Stmt:
-    """A block, or a loop around one, with the loop variables that bind it replaced."""
+    """Substitute loop variables in the bindings of a block, or of a loop around one."""
     if isinstance(s, For):
         return replace(s, body=_rebound(s.body, by))
     assert isinstance(s, Block)
@@ -256,14 +259,14 @@ def _rebound(s: Stmt, by: Mapping[Var, Expr]) -> Stmt:
 
 
 def _with_own(block: Block) -> tuple[Region, ...]:
-    """The reads of an update: what it writes included."""
+    """Return the reads of an update, including what it writes."""
     missing = (w for w in block.writes if all(r.buffer is not w.buffer for r in block.reads))
     return (*missing, *block.reads)
 
 
 @dataclass(frozen=True, slots=True)
 class _RfactorParts:
-    """What rfactor needs to know of the reduction it takes apart."""
+    """The reduction that rfactor splits."""
 
     block: Block
     loop: For
@@ -277,11 +280,11 @@ class _RfactorParts:
 
 @primitive
 def rfactor(func: Func, loop: LoopRef, factor_axis: int = 0) -> tuple[Func, BlockRef]:
-    """Give each iteration of a reduction loop a partial result; gives the block of those.
+    """Give each iteration of a reduction loop a partial result; return the block of those.
 
-    ``for k: C += f``  ->  ``for k: C_rf[k] += f; for k: C += C_rf[k]``. Partial results have a new
-    dimension ``factor_axis``; their block stands in the old place and its loop is spatial. The old
-    block sums them up right after the reduction's loops.
+    ``for k: C += f``  ->  ``for k: C_rf[k] += f; for k: C += C_rf[k]``. The partial results have a
+    new dimension ``factor_axis``; their block replaces the old one, and its loop is spatial. The
+    old block combines them right after the reduction's loops.
 
     Refused:
         - a loop that is not a reduction loop, or one of several blocks
@@ -307,7 +310,7 @@ def rfactor(func: Func, loop: LoopRef, factor_axis: int = 0) -> tuple[Func, Bloc
         _one_reduction(node, below),
     )
     mine = next(p for p in below if node.var in bound_vars(block_of(p), AxisKind.REDUCE))
-    require(func, asked, _unshared(mine))
+    require(func, asked, _not_shared(mine))
     parts = _parts(mine, node)
     require(func, asked, parts if isinstance(parts, Reason) else None)
     assert not isinstance(parts, Reason)
@@ -316,31 +319,37 @@ def rfactor(func: Func, loop: LoopRef, factor_axis: int = 0) -> tuple[Func, Bloc
     require(
         func,
         asked,
-        None
-        if 0 <= axis <= rank
-        else Reason(
-            f"the new buffer has {rank + 1} dimensions",
-            hint=f"factor_axis is {-rank - 1} to {rank}",
-        ),
+        _has_axis(rank + 1, axis),
         *(constant_extent(x) for x in parts.others),
         visits_once(parts.block, loops_of(mine), [x for x in parts.inner if extent_of(x) != 1]),
-        _startable(parts.block),
+        _init_guardable(parts.block),
     )
-    parts = replace(parts, block=_units_at_zero(parts.block))
     name = fresh_name(func, f"{parts.block.name}_rf")
+    new = _factored(func, mine, replace(parts, block=_units_at_zero(parts.block)), name, axis)
+    index = nest(new)
+    users = consumers(new, index.block(parts.block.name))
+    final = (index.blocks[parts.block.name], *users)
+    kinds = check_loop_kinds(new, (index.blocks[name], *final))
+    require(func, asked, self_contained(new, final), kinds)
+    return new, BlockRef(name)
+
+
+def _has_axis(rank: int, axis: int) -> Reason | None:
+    if 0 <= axis < rank:
+        return None
+    why = f"the new buffer has {rank} dimensions"
+    return Reason(why, hint=f"factor_axis is {-rank} to {rank - 1}")
+
+
+def _factored(func: Func, mine: Path, parts: _RfactorParts, name: str, axis: int) -> Func:
+    """Return ``func`` with the block of partial results, and the nest that combines them."""
     shape = list(parts.store.buffer.shape)
-    shape.insert(axis, extent_of(node) or 1)
+    shape.insert(axis, extent_of(parts.loop) or 1)
     partial = Buffer(name, tuple(shape), parts.store.buffer.dtype)
     first, last = _partial_block(parts, name, partial, axis), _final_nest(parts, partial, axis)
     top = nest(func).loops[parts.inner[0].var]
     new = edit(func, [(mine, lambda _: first), (top, lambda s: seq(s, last))])
-    new = replace(new, allocs=(*func.allocs, partial))
-    index = nest(new)
-    users = consumers(new, index.block(parts.block.name))
-    final = (index.blocks[parts.block.name], *users)
-    kinds = kinds_hold(new, (index.blocks[name], *final))
-    require(func, asked, fed_within(new, final), kinds)
-    return new, BlockRef(name)
+    return replace(new, allocs=(*func.allocs, partial))
 
 
 def _one_reduction(loop: For, below: Sequence[Path]) -> Reason | None:
@@ -371,7 +380,7 @@ def _parts(path: Path, loop: For) -> _RfactorParts | Reason:
         return Reason(
             f"block `{block.name}` is not a sum, product, maximum or minimum of one value",
             (block,),
-            hint="only updates B = B op term of such an operation can be combined in parts",
+            hint="only updates B = B op term of such an operation have partial results",
         )
     reduce = bound_vars(block, AxisKind.REDUCE)
     if loop.var in bound_vars(block, AxisKind.SPATIAL):
@@ -387,7 +396,7 @@ def _parts(path: Path, loop: For) -> _RfactorParts | Reason:
     return _RfactorParts(block, loop, store, name, term, others, loops[first:], ranges_of(loops))
 
 
-def _spread(ix: Sequence[Expr], axis: int, at: Expr) -> tuple[Expr, ...]:
+def _with_axis(ix: Sequence[Expr], axis: int, at: Expr) -> tuple[Expr, ...]:
     return (*ix[:axis], at, *ix[axis:])
 
 
@@ -410,10 +419,10 @@ def _partial_block(parts: _RfactorParts, name: str, partial: Buffer, axis: int) 
     for a in block.axes:
         if a.kind is AxisKind.REDUCE:
             by[a.var] = substitute_expr(a.value, of_loop)
-    at = _spread([substitute_expr(e, by) for e in parts.store.index], axis, lane.var)
+    at = _with_axis([substitute_expr(e, by) for e in parts.store.index], axis, lane.var)
     term = parts.term
     own = _point(partial, at)
-    reads = tuple(_renamed(r, by) for r in block.reads if r.buffer is not parts.store.buffer)
+    reads = tuple(_substituted(r, by) for r in block.reads if r.buffer is not parts.store.buffer)
     value = op(parts.name, Load(partial, at), term) if rest else term
     dtype = partial.dtype
     zero = identity(parts.name, dtype)
@@ -431,7 +440,7 @@ def _partial_block(parts: _RfactorParts, name: str, partial: Buffer, axis: int) 
 
 
 def _with_store(body: Stmt, store: Store) -> Stmt:
-    """A body of a store under ``Let``s, with another store."""
+    """Replace the store in a body of a store under ``Let``s."""
     return replace(body, body=_with_store(body.body, store)) if isinstance(body, Let) else store
 
 
@@ -440,7 +449,7 @@ def _final_nest(parts: _RfactorParts, partial: Buffer, axis: int) -> Stmt:
     again = var(loop.var.name)
     lane = BlockAxis(var(f"v{loop.var.name}"), extent_of(loop) or 1, AxisKind.REDUCE, again)
     spatial = tuple(a for a in block.axes if a.kind is AxisKind.SPATIAL)
-    at = _spread(parts.store.index, axis, lane.var)
+    at = _with_axis(parts.store.index, axis, lane.var)
     own = Load(parts.store.buffer, parts.store.index)
     guard = starting_guard(block, parts.extents, [x.var for x in parts.others])
     final = replace(
@@ -456,4 +465,4 @@ def _final_nest(parts: _RfactorParts, partial: Buffer, axis: int) -> Stmt:
     )
     inside = For(again, loop.extent, final, Kind.SERIAL)
     kept = _spatial_loops(block, [x for x in parts.inner if x is not loop], guard)
-    return _under_copies(inside, kept)
+    return _in_fresh_loops(inside, kept)

@@ -1,4 +1,4 @@
-"""Decisions left open: sample_choice, sample_tile, which a tuner makes anew."""
+"""Decisions for the tuner: sample_choice, sample_tile."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from ..declare import sampling
 from ..errors import ScheduleError
 from ..holes import Choice, Hole
 
-MOST = 64  # extent of an inner loop, unless told otherwise
-DECENT = 8  # by default, where it fits
+MOST = 64  # default limit of an inner loop's extent
+DECENT = 8  # default extent of an inner loop, if it fits
 
 
 def _choice(func: Func, options: tuple[Choice, ...], name: str, decision: Choice | None) -> Hole:
@@ -23,14 +23,14 @@ def _choice(func: Func, options: tuple[Choice, ...], name: str, decision: Choice
 def sample_choice(
     func: Func, options: tuple[int | str, ...], name: str = "", decision: int | str | None = None
 ) -> tuple[Func, int | str]:
-    """Give one of the options; which one is a decision of the tuner's.
+    """Return one of the options; the tuner decides which.
 
-    ``decision`` is what it is without a tuner: the first option, unless given. The ``name`` is that
-    under which a log has the decision. What is computed with the value is fixed in the trace; a
-    rule (see ``nw.schedule_rule``) computes it anew for each decision.
+    Without a tuner it is ``decision``, by default the first option. Logs record the decision under
+    ``name``. A value computed from it is fixed in the trace; a rule (see ``nw.schedule_rule``)
+    recomputes it for each decision.
 
     Refused:
-        - no options, and a decision that is none of them
+        - no options, and a decision that is not one of them
         - a name that another hole of the schedule has
 
     Example:
@@ -54,7 +54,7 @@ def _tile(
     node = loop_of(find_loop(func, loop, asked))
     extent = extent_of(node)
     if extent is None or n < 1 or most < 1:
-        why = "the loop is of no constant extent" if extent is None else "nothing is asked for"
+        why = "the loop's extent is not a constant" if extent is None else "the tile is empty"
         hint = "a loop of constant extent, and at least one inner loop of at least one iteration"
         raise ScheduleError(asked, why, "", hint, func, (node,))
     top = max(1, min(most, extent))
@@ -78,14 +78,14 @@ def sample_tile(
     name: str = "",
     decision: tuple[int, ...] | None = None,
 ) -> tuple[Func, tuple[int, ...]]:
-    """Give extents for ``n`` inner loops of a loop, outer to inner; the tuner decides.
+    """Return extents for ``n`` inner loops of a loop, outer to inner; the tuner decides.
 
     ``sch.split(loop, [None, *sch.sample_tile(loop, 2)])`` splits it into three. Each is a
     divisor of the extent or a power of two, at most ``most``; their product is at most the extent.
 
     Refused:
-        - a loop of no constant extent, and fewer than one inner loop
-        - a decision that is none of the options
+        - a loop without a constant extent, and fewer than one inner loop
+        - a decision that is not one of the options
         - a name that another hole of the schedule has
 
     Example:

@@ -1,4 +1,4 @@
-"""Copies in another buffer: cache_read, cache_write; and where a buffer lives: set_scope."""
+"""Staging through another buffer or memory: cache_read, cache_write, set_scope."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ...ir.loop.nodes import (
     Var,
 )
 from ...ir.loop.visit import replace_buffers, seq
-from ..concurrent import kinds_hold
+from ..concurrent import check_loop_kinds
 from ..cursor import (
     BlockRef,
     Path,
@@ -39,8 +39,15 @@ from ..cursor import (
 from ..declare import primitive
 from ..errors import Reason, require
 from ..footprint import Interval, hull, reads_box, whole, writes_box
-from ..launches import threads_hold
-from ..legality import computes_once, fed_within, not_opaque, sole_writer
+from ..launches import check_launches
+from ..legality import (
+    computes_once,
+    has_region,
+    not_a_parameter,
+    not_opaque,
+    self_contained,
+    sole_writer,
+)
 from .locate import regenerate
 
 
@@ -52,16 +59,16 @@ def cache_read(
     scope: Scope = Scope.GLOBAL,
     also: tuple[BlockRef, ...] = (),
 ) -> tuple[Func, BlockRef]:
-    """Copy what a block reads into a new buffer, for the blocks ``also`` too; gives the copy.
+    """Copy what a block reads into a new buffer, and return the block of the copy.
 
     ``C reads A``  ->  ``A_cache = A; C reads A_cache``. ``index`` counts the block's reads. The
-    copy stands as far out as it can: before everything for an input, else in the innermost loop
+    copy is as far out as possible: before everything for an input, else in the innermost loop
     shared with the block that writes the buffer. The blocks ``also``, which follow, read it too.
 
     Refused:
         - an index beyond the block's reads
-        - a buffer that the block writes too: ``cache_write`` is for those
-        - a copy that would read elements which nothing has written
+        - a buffer that the block also writes: use ``cache_write``
+        - a copy that would read elements that are not written
 
     Example:
         sch = product()
@@ -70,7 +77,7 @@ def cache_read(
     asked = f"cache read {index} of block `{block.name}`"
     path = find_block(func, block, asked)
     node = block_of(path)
-    require(func, asked, not_opaque((path,)), _has(node.reads, index, node, "reads"))
+    require(func, asked, not_opaque((path,)), has_region(node.reads, index, node, "reads"))
     buffer = node.reads[index].buffer
     users = [path, *(find_block(func, r, asked) for r in also)]
     writers = [nest(func).blocks[n] for n in nest(func).writers.get(buffer, ())]
@@ -112,14 +119,14 @@ def _only_reads(path: Path, first: Path, buffer: Buffer) -> Reason | None:
 
 
 def _together(path: Path, first: Path, depth: int) -> Reason | None:
-    """A block that shares another one's copy stands after it, under the same statements."""
+    """Require that a block that shares another's copy follows it, under the same statements."""
     block = block_of(path)
     if path is first or (common(path, first) >= depth and is_before(first, path)):
         return None
     return Reason(
-        f"block `{block.name}` does not follow `{block_of(first).name}` where the copy would stand",
+        f"block `{block.name}` does not follow `{block_of(first).name}` where the copy would be",
         (block_of(first), block),
-        hint="give the first of the blocks, and those that come after it under the same loops",
+        hint="give the first of the blocks, and those that follow it under the same loops",
     )
 
 
@@ -127,15 +134,15 @@ def _together(path: Path, first: Path, depth: int) -> Reason | None:
 def cache_write(
     func: Func, block: BlockRef, index: int, scope: Scope = Scope.GLOBAL
 ) -> tuple[Func, BlockRef]:
-    """Let a block write a new buffer, which is then copied; gives the block of the copy.
+    """Let a block write a new buffer, which is then copied, and return the block of the copy.
 
     ``C = ...``  ->  ``C_cache = ...; C = C_cache``. ``index`` counts the block's writes. The block
-    keeps its name and writes the new buffer; the copy stands after it, in the innermost loop shared
+    keeps its name and writes the new buffer; the copy follows it, in the innermost loop shared
     with the buffer's readers.
 
     Refused:
         - an index beyond the block's writes
-        - a buffer that other blocks write as well
+        - a buffer that other blocks also write
         - a copy of elements that the block does not write
 
     Example:
@@ -151,7 +158,7 @@ def cache_write(
         not_opaque((path,)),
         computes_once(node),
         sole_writer(func, node),
-        _has(node.writes, index, node, "writes"),
+        has_region(node.writes, index, node, "writes"),
     )
     buffer = node.writes[index].buffer
     names = [n for n in nest(func).readers.get(buffer, ()) if n != node.name]
@@ -175,22 +182,15 @@ def cache_write(
     return _checked(func, new, asked, (node.name, name, *names)), BlockRef(name)
 
 
-def _has(regions: Sequence[Region], index: int, block: Block, verb: str) -> Reason | None:
-    if 0 <= index < len(regions):
-        return None
-    have = ", ".join(f"{n} is `{r.buffer}`" for n, r in enumerate(regions)) or "there is none"
-    return Reason(f"block `{block.name}` {verb} {len(regions)} regions", (block,), hint=have)
-
-
 def _shared(path: Path, others: Sequence[Path]) -> int:
-    """How many statements stand above a copy between ``path`` and all the ``others``."""
+    """Return the depth of a copy between ``path`` and all the ``others``."""
     if others:
         return max(common(path, p) for p in others)
     return 1 if isinstance(path[0], Seq) else 0
 
 
 def _fills(writer: Path, depth: int, buffer: Buffer, need: Sequence[Interval]) -> Reason | None:
-    """A copy must not read padding: the writer fills all of what is copied."""
+    """Require that the writer fills all of what is copied, so that no padding is read."""
     block = block_of(writer)
     for region in block.writes:
         if region.buffer is not buffer:
@@ -204,7 +204,7 @@ def _fills(writer: Path, depth: int, buffer: Buffer, need: Sequence[Interval]) -
             return Reason(
                 f"block `{block.name}` does not fill all of `{buffer}` that would be copied",
                 (block,),
-                hint="do this before the splits and moves that leave elements out",
+                hint="do this before the splits and moves that skip elements",
             )
     return None
 
@@ -212,8 +212,10 @@ def _fills(writer: Path, depth: int, buffer: Buffer, need: Sequence[Interval]) -
 def _written(
     func: Func, path: Path, depth: int, region: Region, users: Sequence[Path]
 ) -> tuple[Interval, ...] | Reason:
-    """What has to be copied in one iteration of the loops above the copy: all, where that was
-    written at once."""
+    """Return the box to copy in one iteration of the loops above the copy.
+
+    It is the whole buffer if that is written at once.
+    """
     buffer = region.buffer
     everything = tuple(map(whole, buffer.shape))
     outside = not loops_of(path[:depth])
@@ -228,9 +230,9 @@ def _written(
     if box is not None:
         return box
     return Reason(
-        f"what block `{block_of(path).name}` writes in one iteration is not a box",
+        f"block `{block_of(path).name}` does not write a box in one iteration",
         (path[-1],),
-        hint="copy at a loop further out, where it is",
+        hint="copy at a loop further out, in which it does",
     )
 
 
@@ -252,20 +254,19 @@ def _copy(name: str, source: Buffer, target: Buffer, box: Sequence[Interval]) ->
 
 def _checked(func: Func, new: Func, asked: str, names: Sequence[str]) -> Func:
     paths = [nest(new).blocks[n] for n in names]
-    require(func, asked, fed_within(new, paths), kinds_hold(new, paths))
+    require(func, asked, self_contained(new, paths), check_loop_kinds(new, paths))
     return new
 
 
 @primitive
 def set_scope(func: Func, block: BlockRef, index: int, scope: Scope) -> Func:
-    """Say in which memory the intermediate buffer of a block's write lives.
+    """Set the memory scope of the intermediate buffer of a block's write.
 
-    ``index`` counts the writes of the block. What kept threads off its banks in shared memory is
-    dropped with the old place.
+    ``index`` counts the writes of the block. Alignment and swizzling of the buffer are dropped.
 
     Refused:
         - a parameter of the function: ``cache_write`` makes a buffer that can be moved
-        - memory that threads which use the buffer do not share
+        - memory that the threads which use the buffer do not share
 
     Example:
         sch = product()
@@ -274,15 +275,9 @@ def set_scope(func: Func, block: BlockRef, index: int, scope: Scope) -> Func:
     asked = f"set the scope of write {index} of block `{block.name}`"
     path = find_block(func, block, asked)
     node = block_of(path)
-    require(func, asked, not_opaque((path,)), _has(node.writes, index, node, "writes"))
+    require(func, asked, not_opaque((path,)), has_region(node.writes, index, node, "writes"))
     buffer = node.writes[index].buffer
-    require(
-        func,
-        asked,
-        Reason(f"`{buffer}` is a parameter of the function", (node,), hint="use cache_write")
-        if buffer in func.params
-        else None,
-    )
+    require(func, asked, not_a_parameter(func, buffer, node))
     if buffer.scope is scope:
         return func
     moved = Buffer(buffer.name, buffer.shape, buffer.dtype, scope)
@@ -293,5 +288,5 @@ def set_scope(func: Func, block: BlockRef, index: int, scope: Scope) -> Func:
     )
     places = nest(new)
     names = {*places.writers.get(moved, ()), *places.readers.get(moved, ())}
-    require(new, asked, threads_hold(new, [places.blocks[n] for n in names]))
+    require(new, asked, check_launches(new, [places.blocks[n] for n in names]))
     return new

@@ -1,4 +1,4 @@
-"""Loops as one operation of the hardware: tensorize."""
+"""Replacing loops by a hardware intrinsic: tensorize."""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ from .matmul import is_zero
 
 @primitive
 def tensorize(func: Func, loop: LoopRef, intrinsic: str) -> Func:
-    """Make the nest under a loop one operation of the hardware on boxes.
+    """Replace the nest under a loop by a hardware intrinsic on boxes.
 
     ``for i: for j: C[i0 * 16 + i, j0 * 8 + j] = ...``  ->  ``name(C[i0 * 16 : + 16, ...])``. The
-    loops from ``loop`` inward hold one block and run over just the box of the intrinsic. The block
-    keeps its name; its axes count boxes. What it computes has to be what the intrinsic means.
+    loops from ``loop`` inward contain one block and cover exactly the box of the intrinsic. The
+    block keeps its name; its axes count boxes. It must compute what the intrinsic computes.
 
     Refused:
         - a nest of several blocks, a block with a guard or an init, and loops of other extents
-        - a block that computes something else, or on types or in memory that the hardware does not
-          take
-        - a loop inside one over ``threadIdx.x``, whose threads do the operation together
+        - a block that computes something else, or has types or memory scopes that the hardware does
+          not support
+        - a loop inside one over ``threadIdx.x``, whose threads execute the intrinsic together
 
     Example:
         sch = tile()
@@ -98,7 +98,7 @@ def tensorize(func: Func, loop: LoopRef, intrinsic: str) -> Func:
         Reason(
             why,
             (block,),
-            hint="split by what the intrinsic takes; set_scope says where its operands are",
+            hint="split by the intrinsic's extents; set_scope moves its operands",
         )
         if wrong
         else None,
@@ -130,7 +130,7 @@ def _outside_of_lanes(path: Path) -> Reason | None:
     for x in loops_of(path):
         if x.thread == "threadIdx.x":
             return Reason(
-                f"loop `{x.var.name}` is bound to threadIdx.x, whose threads do this together",
+                f"loop `{x.var.name}` is bound to threadIdx.x, whose threads execute this together",
                 (x, loop_of(path)),
                 hint="bind the loops over warps to threadIdx.y and threadIdx.z",
             )
@@ -155,13 +155,13 @@ def _unguarded(block: Block) -> Reason | None:
 
 @dataclass(frozen=True, slots=True)
 class _Boxes:
-    """Axes that count boxes, and for each old axis its first element in the box and how many."""
+    """Axes that count boxes, and the first element and extent in the box of each old axis."""
 
     axes: tuple[BlockAxis, ...]
     spans: Mapping[Var, tuple[Expr, int]]
 
     def region(self, buffer: Buffer, index: Sequence[Expr]) -> Region:
-        """The box of a buffer that is touched at an index over the old axes."""
+        """Return the box of a buffer that is accessed at an index over the old axes."""
         first = {v: start for v, (start, _) in self.spans.items()}
         extents = [max((self.spans[v][1] for v in self.wide(e)), default=1) for e in index]
         starts = [substitute_expr(e, first) for e in index]
@@ -169,11 +169,11 @@ class _Boxes:
         return Region(buffer, tuple(ranges))
 
     def wide(self, e: Expr) -> list[Var]:
-        """The axes that an index depends on and that take several values in a box."""
+        """Return the axes of an index that have several values in a box."""
         return [v for v in free_vars(e) if v in self.spans and self.spans[v][1] > 1]
 
     def steps(self, e: Expr) -> bool:
-        """Whether an index steps by one along at most one such axis."""
+        """True if an index steps by one along at most one such axis."""
         wide, form = self.wide(e), linear(e)
         return not wide or (
             len(wide) == 1
@@ -183,7 +183,10 @@ class _Boxes:
 
 
 def _boxes(block: Block, around: Sequence[For], inner: Sequence[For]) -> _Boxes | Reason:
-    """The block's axes in steps of what the inner loops run through, each loop along one axis."""
+    """Return the block's axes in units of the boxes that the inner loops cover.
+
+    Each inner loop runs along one axis.
+    """
     ranges = {v: (0, n - 1) for v, n in ranges_of(around).items()}
     mine = {x.var: extent_of(x) or 1 for x in inner}
     axes: list[BlockAxis] = []
@@ -194,7 +197,7 @@ def _boxes(block: Block, around: Sequence[For], inner: Sequence[For]) -> _Boxes 
         own = [v for v in form.terms if isinstance(v, Var) and v in mine]
         rest = Linear({t: k for t, k in form.terms.items() if t not in own}, form.constant)
         n = mine[own[0]] if own else 1
-        if len(own) > 1 or any(form.terms[v] != 1 for v in own) or not _stands(rest, mine):
+        if len(own) > 1 or any(form.terms[v] != 1 for v in own) or not _is_invariant(rest, mine):
             return Reason(
                 f"axis `{a.var.name}` of block `{block.name}` does not step by one loop's elements",
                 (*inner, block),
@@ -222,12 +225,12 @@ def _boxes(block: Block, around: Sequence[For], inner: Sequence[For]) -> _Boxes 
     return _Boxes(tuple(axes), spans)
 
 
-def _stands(form: Linear, inner: Mapping[Var, int]) -> bool:
+def _is_invariant(form: Linear, inner: Mapping[Var, int]) -> bool:
     return all(free_vars(t).isdisjoint(inner) for t in form.terms)
 
 
 def _call(func: Func, block: Block, boxes: _Boxes, name: str) -> Intrinsic | Reason:
-    """The intrinsic on the block's boxes, if that is what the block computes."""
+    """Return the intrinsic on the block's boxes, if the block computes the same."""
     store, row = store_of(block), TABLE[name]
     if store is None:
         return Reason(
@@ -239,7 +242,7 @@ def _call(func: Func, block: Block, boxes: _Boxes, name: str) -> Intrinsic | Rea
     at = [e for index in (store.index, *(x.index for x in loads)) for e in index]
     if not all(map(boxes.steps, at)):
         return Reason(
-            f"block `{block.name}` does not touch its buffers in boxes",
+            f"block `{block.name}` does not access its buffers in boxes",
             (block,),
             hint="index them by the axes themselves, each at most once",
         )
@@ -252,7 +255,7 @@ def _call(func: Func, block: Block, boxes: _Boxes, name: str) -> Intrinsic | Rea
         return Reason(
             f"block `{block.name}` does not store 0",
             (block,),
-            hint="zero_matrix makes a tile 0: decompose_reduction gives such a block",
+            hint="zero_matrix sets a tile to 0: decompose_reduction makes such a block",
         )
     return _copy(func, block, boxes, store, name)
 
@@ -268,20 +271,20 @@ def _copy(func: Func, block: Block, boxes: _Boxes, store: Store, name: str) -> I
     order = [[e for e in index if boxes.wide(e)] for index in (store.index, source.index)]
     if order[0] != order[1]:
         return Reason(
-            f"block `{block.name}` copies a box to another order",
+            f"block `{block.name}` copies a box in another order",
             (block,),
-            hint="lay one of the buffers out as the other: transform_layout",
+            hint="give both buffers the same layout with transform_layout",
         )
     args: tuple[int, ...] = ()
     if name in _SIDES:
-        turned = _turned(func, block, _SIDES[name])
-        if turned is None:
+        transposed = _transposed(func, block, _SIDES[name])
+        if transposed is None:
             return Reason(
                 f"no matrix product takes `{store.buffer}` as its {_NAMES[_SIDES[name]]} operand",
                 (block, *map(block_of, consumers(func, block))),
                 hint="make the product of its consumer first: to_matmul, then tensorize that",
             )
-        args = (turned,)
+        args = (transposed,)
     to, of = (boxes.region(x.buffer, x.index) for x in (store, source))
     return Intrinsic(name, (to,), (of,), args)
 
@@ -290,8 +293,11 @@ _SIDES = {"load_matrix_a": 0, "load_matrix_b": 1}
 _NAMES = ("left", "right")
 
 
-def _turned(func: Func, block: Block, side: int) -> int | None:
-    """How the products that read what a block writes take it as an operand, if they do."""
+def _transposed(func: Func, block: Block, side: int) -> int | None:
+    """Return 1 or 0: whether the products that read a block's buffer take it transposed.
+
+    None if they do not take it as the operand of that side, or do not agree.
+    """
     buffer, found = block.writes[0].buffer, set()
     for user in map(block_of, consumers(func, block)):
         match user.body:
@@ -305,7 +311,10 @@ def _turned(func: Func, block: Block, side: int) -> int | None:
 
 
 def _operands(block: Block) -> tuple[tuple[Load, int], tuple[Load, int]] | None:
-    """The factors of ``C[.., m, n] += a * b``, that along m first; 1 for those with k before it."""
+    """Return the factors of ``C[.., m, n] += a * b``, the one along m first.
+
+    Each is paired with 1 if its index has k before m or n, else 0.
+    """
     store = store_of(block)
     update = None if store is None else update_of(replace(block, body=store))
     if store is None or update is None or update[1] != "add" or len(store.index) < 2:
@@ -325,7 +334,7 @@ def _operands(block: Block) -> tuple[tuple[Load, int], tuple[Load, int]] | None:
 
 
 def _factor(e: Expr, sums: Buffer) -> Load | None:
-    """What is loaded, and converted to the type of the sums at most."""
+    """Return the load in a factor, under at most a conversion to the type of the sums."""
     if isinstance(e, Cast) and not e.bits and e.dtype == sums.dtype:
         e = e.value
     return e if isinstance(e, Load) and len(e.index) >= 2 else None
@@ -339,14 +348,14 @@ def _product(block: Block, boxes: _Boxes, store: Store, name: str) -> Intrinsic 
             (block,),
             hint="to_matmul makes a sum of products one",
         )
-    (a, a_turned), (b, b_turned) = operands
-    depth = {x.index[-1 - turned] for x, turned in ((a, a_turned), (b, b_turned))}
+    (a, a_transposed), (b, b_transposed) = operands
+    depth = {x.index[-1 - transposed] for x, transposed in ((a, a_transposed), (b, b_transposed))}
     reduced = {x.var for x in block.axes if x.kind is AxisKind.REDUCE}
     if len(depth) != 1 or not reduced.issuperset(boxes.wide(next(iter(depth)))):
         return Reason(
             f"the operands of block `{block.name}` do not share their depth",
             (block,),
-            hint="both operands are indexed by one reduction axis: to_matmul makes it so",
+            hint="index both operands by one reduction axis, as to_matmul does",
         )
     c, left, right = (boxes.region(x.buffer, x.index) for x in (store, a, b))
-    return Intrinsic(name, (c,), (c, left, right), (a_turned, b_turned))
+    return Intrinsic(name, (c,), (c, left, right), (a_transposed, b_transposed))

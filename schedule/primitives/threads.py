@@ -1,4 +1,4 @@
-"""Loops for the threads of a GPU: bind."""
+"""Binding loops to the threads of a GPU: bind."""
 
 from __future__ import annotations
 
@@ -9,24 +9,22 @@ from ..cursor import LoopRef, Path, blocks_under, edit, find_loop, loop_of, loop
 from ..declare import primitive
 from ..errors import Reason, require
 from ..hints import no_pipeline
-from ..launches import threads_hold
+from ..launches import check_launches
 from ..legality import constant_extent, plain_loops
 from ..threads import known_index, placed
 
 
 @primitive
 def bind(func: Func, loop: LoopRef, thread: str) -> Func:
-    """Give each iteration of a loop to a thread, or to a block of threads, of a GPU.
+    """Bind a loop to threads, or to blocks of threads, of a GPU.
 
     ``thread`` is one of ``blockIdx.x/y/z`` and ``threadIdx.x/y/z``. Inside a loop over the same
-    index, the iterations are shared among the same threads: what they do may not depend on the
-    outer loop.
+    index, the same threads share the iterations, which may not depend on the outer loop.
 
     Refused:
-        - a loop of no constant number of iterations, or more than the index can count
+        - a loop without a constant trip count, or with more iterations than the index allows
         - a loop over the grid inside a loop over threads or a serial one
-        - threads that would read what another thread keeps in its registers, or write one element
-          together
+        - threads that would read the registers of another thread, or write the same element
         - a reduction that is not over ``threadIdx.x``, or whose updates cannot be combined
 
     Example:
@@ -45,7 +43,7 @@ def bind(func: Func, loop: LoopRef, thread: str) -> Func:
         return replace(s, kind=Kind.THREAD, thread=thread)
 
     new = edit(func, [(path, change)])
-    require(new, asked, threads_hold(new, (nest(new).loops[node.var],)))
+    require(new, asked, check_launches(new, (nest(new).loops[node.var],)))
     return new
 
 
@@ -56,6 +54,6 @@ def _only_threads(path: Path) -> Reason | None:
                 return Reason(
                     f"loop `{x.var.name}` inside it runs in parallel on a CPU",
                     (loop_of(path), x),
-                    hint="bind another loop, or leave out parallel, which is for a CPU",
+                    hint="bind another loop, or drop parallel, which is for a CPU",
                 )
     return None

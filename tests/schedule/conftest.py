@@ -42,7 +42,13 @@ from nestwright.ir.loop.nodes import (
 )
 from nestwright.schedule.combiner import Combiner, combiner_of
 from nestwright.schedule.cursor import Path, extent_of, loops_of, nest
-from nestwright.schedule.launches import ThreadLaunch, done_by_all, is_scratch, launch_of, top_of
+from nestwright.schedule.launches import (
+    ThreadLaunch,
+    is_scratch,
+    launch_of,
+    repeated_by_all,
+    top_of,
+)
 from nestwright.schedule.legality import bound_vars
 from nestwright.schedule.owners import thread_loops
 from nestwright.schedule.threads import is_grid, is_shared
@@ -228,7 +234,7 @@ class Machine:
         for at, name in enumerate(THREADS):
             loop = inner.get(name)
             once = loop is None or (
-                not is_grid(name) and not is_shared(s, loop) and done_by_all(path, loop)
+                not is_grid(name) and not is_shared(s, loop) and repeated_by_all(path, loop)
             )
             if once and t[at]:
                 return False

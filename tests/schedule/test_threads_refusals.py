@@ -425,8 +425,8 @@ def test_all_threads_come_to_a_barrier() -> None:
     sch.bind(x, "threadIdx.x")
     text = unfinished(sch, lambda s: s.bind(y, "threadIdx.y"))
     assert text == (
-        f"threads wait for each other inside loop `{i.var.name}`, to which only 2 of 4 threads of "
-        "threadIdx.y come"
+        f"threads wait for each other inside loop `{i.var.name}`, which only 2 of 4 threads of "
+        "threadIdx.y enter"
     )
 
 
@@ -443,7 +443,7 @@ def test_warps_work_by_intrinsics() -> None:
     def ask(sch: Schedule) -> None:
         together(sch, "warp")
 
-    assert "which touch it together" in unfinished(Schedule(chain()), ask)
+    assert "which access it together" in unfinished(Schedule(chain()), ask)
 
 
 def test_whole_chunks_are_swizzled() -> None:
