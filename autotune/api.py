@@ -18,6 +18,7 @@ from .budget import Budget
 from .build import Constants, ModelLike, check_constants, warn_of
 from .log.journal import LogWriter, read
 from .measure.estimate import Estimator
+from .measure.machine import require_timeable
 from .measure.pool import Pool
 from .progress import Listener, TuneResult
 from .tasks.extract import Task, extract, from_func
@@ -110,11 +111,8 @@ def _tasks(
 
 
 def _runnable(target: Target) -> Target:
-    if target.kind == "cuda-sim":
-        raise TargetError(
-            f"cannot tune for {target.spec}", "a simulator's time says nothing of a GPU's",
-            hint="simulate_cost=True (--simulate-cost) ranks schedules without measuring",
-        )  # fmt: skip
+    hint = "simulate_cost=True (--simulate-cost) ranks schedules without measuring"
+    require_timeable(target, "tune for", hint)
     if not target.is_host:
         raise TargetError(
             f"cannot tune for {target.spec}", "this machine cannot run its code",

@@ -20,7 +20,7 @@ from ..codegen.driver.oracle import reference
 from ..codegen.plan.bundle import write
 from ..codegen.runtime.executable import Executable
 from ..ir.accuracy import relative_error
-from ..ir.errors import ArtifactError, NestwrightError, TargetError
+from ..ir.errors import ArtifactError, NestwrightError
 from ..ir.frontends.load import as_module
 from ..ir.hlo.analysis.inputs import random_arguments
 from ..ir.hlo.nodes import HloModule
@@ -33,10 +33,10 @@ from .log.contents import Log
 from .log.journal import read
 from .log.records import DEFAULT_SKETCH, Best, device_id, quantile
 from .measure.compare import SpeedComparison
+from .measure.machine import measure_peak, require_timeable
 from .measure.pool import Pool
 from .measure.protocol import Candidate, Job, Limits
 from .modelrace import time_models
-from .peak import measure_peak
 from .report import BenchReport, GroupBench, ModelBench
 from .tasks.counting import flops as count_flops
 from .tasks.counting import moved
@@ -71,9 +71,7 @@ def bench(
         models = [models]
     spec = target.spec if isinstance(target, Target) else target
     machine = Target.parse(f"{spec} -threads={threads}" if threads else spec)
-    if machine.kind == "cuda-sim":
-        why = "a simulator's time says nothing of a GPU's"
-        raise TargetError(f"cannot time {machine.spec}", why)
+    require_timeable(machine, "time")
     tell = progress or (lambda text: None)
     tell("measuring the machine's peaks")
     peak = measure_peak(machine)

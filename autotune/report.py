@@ -17,7 +17,7 @@ from markupsafe import Markup
 from ..ir.files import whole_file
 from .log.records import quantile, ratios
 from .log.units import duration, rate, share
-from .peak import Peak
+from .measure.peak import Peak
 
 WIDTH, HEIGHT, MARGIN = 640, 220, 44
 

@@ -12,7 +12,7 @@ import hashlib
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TypeVar, cast
@@ -20,7 +20,7 @@ from typing import TypeVar, cast
 from ..codegen.driver.build import PreparedModule
 from ..ir.errors import UnsupportedError
 from ..ir.scratch import Scratch
-from ..ir.target import Target
+from ..ir.target import Target, Work
 from ..schedule.language.trace import Trace
 from .budget import Budget, advice
 from .compose import TimeUp
@@ -43,9 +43,9 @@ from .log.records import (
 from .log.units import counted
 from .measure.compare import SpeedComparison
 from .measure.lock import MachineLock
+from .measure.machine import measure_rate, meter_row
 from .measure.protocol import Candidate, Job, Limits, Measurer, Outcome
 from .modelrace import ModelRacer, Unraceable, composition
-from .peak import measure_rate
 from .progress import Listener, Progress, TuneResult, TuningInterrupted, totals
 from .search.evolution import Evolution
 from .search.random import RandomSearch
@@ -56,9 +56,8 @@ from .taskstate import TaskState
 
 T = TypeVar("T")
 
-ROUND = 8  # trials of a round on a CPU
-ROUND_GPU = 16  # on a GPU, where building costs more than running
-COMPILED = 2  # times as many candidates are compiled for a GPU as are measured
+ROUNDS: Mapping[Work, int] = {"threads": 8, "launches": 16}
+"""Trials of a round: more where building costs more than running."""
 FINALISTS = 5
 FILL = 0.05  # seconds for which a promising candidate is timed
 RACE_FILL = 0.04  # the same for each candidate of a race
@@ -271,7 +270,7 @@ class Tuner:
 
     def _round_size(self, state: TaskState) -> int:
         """Small rounds while trials are scarce, so that every heavy task gets its turn."""
-        full = ROUND_GPU if self.plan.target.is_gpu else ROUND
+        full = ROUNDS[self.plan.target.row.work]
         share = self.plan.trials // max(1, len(self.states))
         size = max(2, min(full, share // 2)) if len(state.trials) <= 1 else full
         return min(size, self.plan.trials - self.trials)
@@ -304,10 +303,10 @@ class Tuner:
         blocks run at once: twice as many are compiled as are measured.
         """
         size = self._round_size(state)
-        compiles = self.plan.target.kind == "cuda" and not self.plan.estimate
+        ahead = 1 if self.plan.estimate else meter_row(self.plan.target).ahead
         with self._beside():
-            proposals = state.propose(COMPILED * size if compiles else size, self.model)
-        if not compiles:
+            proposals = state.propose(ahead * size, self.model)
+        if ahead == 1:
             return proposals
         jobs = [self._job(state, "compile", (self._candidate(state, p),), FILL) for p in proposals]
         told = dict(self._measure(jobs, lambda job, outcomes: (job.number, outcomes[0])))
@@ -341,7 +340,8 @@ class Tuner:
         run = 2.0 + 40 * best if known else RUN_LIMIT + task.flops / 1e9 + task.bytes / 1e8
         if kind == "race":
             run = 4.0 + 4 * len(candidates) * (fill + 40 * best)
-        memory = 0 if self.plan.target.kind == "cuda" else int((6 << 30) + 16 * task.bytes)
+        limited = meter_row(self.plan.target).limited
+        memory = int((6 << 30) + 16 * task.bytes) if limited else 0
         return Job(
             self._number, kind, task.key, task.program.form, task.program.text,
             self.plan.target.spec, candidates, str(self._scratch.path / f"{task.key}.npz"),

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from ...ir.gpus import Gpu
 from ...ir.loop.nodes import Func
-from ...ir.target import Target
+from ...ir.target import Target, Work
 from ...schedule.space.analyze import AccessPattern, BlockInfo, blocks_of
 from ...schedule.space.space import Choice
 from ..log.records import Json, canonical
@@ -26,6 +27,10 @@ from ..search.space import Point, Space
 Array: TypeAlias = np.ndarray[Any, Any]
 Columns: TypeAlias = Mapping[str, Array]
 Code: TypeAlias = Mapping[str, Json]
+Compiled: TypeAlias = tuple[float, float, float]
+Launches: TypeAlias = Sequence[tuple[float, float, float, float]]
+"""Registers, spills, bytes of shared memory and threads of a block of each launch."""
+UNKNOWN: Compiled = (math.nan, math.nan, math.nan)
 
 KINDS = ("dot", "convolution", "reduction", "row", "elementwise", "injective")
 DECISIONS = (
@@ -61,13 +66,19 @@ def roof(flops: float, size: float, target: Target) -> float:
 
     On a GPU the peak is that of the fastest cores it has, and what is small may stay in its L2.
     """
-    if target.is_gpu:
-        gpu = target.gpu
-        fastest = max(gpu.f32_flops, *gpu.tensor_flops.values())
-        cached = CACHED if size < gpu.l2 else 1.0
-        return max(flops / fastest, size / (gpu.bandwidth * cached), SHORTEST)
+    return FIGURES[target.row.work].roof(flops, size, target)
+
+
+def _processor_roof(flops: float, size: float, target: Target) -> float:
     peak = target.vector_bits / 32 * FMA_PER_CYCLE * 2 * CLOCK * max(1, target.threads)
     return max(flops / peak, size / (8 * BYTES_PER_SECOND), 1e-7)
+
+
+def _gpu_roof(flops: float, size: float, target: Target) -> float:
+    gpu = target.gpu
+    fastest = max(gpu.f32_flops, *gpu.tensor_flops.values())
+    cached = CACHED if size < gpu.l2 else 1.0
+    return max(flops / fastest, size / (gpu.bandwidth * cached), SHORTEST)
 
 
 class Encoder:
@@ -116,14 +127,13 @@ class Encoder:
         parts += self._derive(columns, count)
         return np.stack([*parts, *[missing] * 5], axis=1).astype(np.float32)
 
-    def _compiled(self, facts: Code) -> tuple[float, float, float]:
+    def _compiled(self, facts: Code) -> Compiled:
         """Most registers, most spills, least occupancy of the launches; NaN where unknown."""
         names = ("registers", "spills", "shared", "threads")
         launches = list(zip(*(_numbers(facts.get(k)) for k in names), strict=False))
-        if not launches or not self.target.is_gpu:
-            return math.nan, math.nan, math.nan
-        shares = [occupancy(self.target.gpu, r, s, t) for r, _, s, t in launches]
-        return max(r for r, *_ in launches), max(p for _, p, *_ in launches), min(shares)
+        if not launches:
+            return UNKNOWN
+        return FIGURES[self.target.row.work].compiled(launches, self.target)
 
     def _derive(self, columns: Columns, count: int) -> list[Array]:
         """The columns of ``DERIVED``; decisions that are absent count as 1."""
@@ -167,6 +177,33 @@ def occupancy(gpu: Gpu, registers: float, shared: float, threads: float) -> floa
     if shared:
         fit += [gpu.shared_per_multiprocessor // shared]
     return min(1.0, min(fit) * warps / gpu.warps_per_multiprocessor)
+
+
+def _unknown(launches: Launches, target: Target) -> Compiled:
+    return UNKNOWN
+
+
+def _of_launches(launches: Launches, target: Target) -> Compiled:
+    shares = [occupancy(target.gpu, r, s, t) for r, _, s, t in launches]
+    return max(r for r, *_ in launches), max(p for _, p, *_ in launches), min(shares)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What the model is told of machines that spread work in one way.
+
+    ``roof`` is as the function of that name; ``compiled`` gives most registers, most spills and
+    least occupancy of the launches of a kernel.
+    """
+
+    roof: Callable[[float, float, Target], float]
+    compiled: Callable[[Launches, Target], Compiled]
+
+
+FIGURES: Mapping[Work, Figures] = {
+    "threads": Figures(_processor_roof, _unknown),
+    "launches": Figures(_gpu_roof, _of_launches),
+}
 
 
 def _numbers(value: Json) -> list[float]:

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...codegen.driver.kernel import Kernel
+from ...codegen.plan.memory import ALIGNMENT
+from ...codegen.targets.registry import backend
 from ...ir.dtypes import to_numpy
 from ...ir.loop.nodes import Buffer
 from ...ir.target import Target
@@ -15,16 +17,13 @@ from .guarded import GuardedMemory
 from .machine import Array, CheckedRun
 from .stain import stain
 
-WORKSPACE = 64  # bytes: the alignment of a workspace of this processor's
-SIMULATED = 16, 256  # the same of a simulated GPU's buffers and workspace
-
 
 class Cage:
     """Guarded memory for each parameter of a function, made once, and for what kernels add."""
 
     def __init__(self, params: Sequence[Buffer], target: Target) -> None:
         self._params = params
-        self._simulated = target.is_gpu
+        self._backend = backend(target)
         self._cells = [GuardedMemory(math.prod(b.shape) * b.dtype.bytes) for b in params]
         self._packed: dict[int, GuardedMemory] = {}
         self._work = GuardedMemory(0)
@@ -55,20 +54,19 @@ class Cage:
 
     def _view(self, number: int, pattern: int, upper: bool) -> Array:
         cell, b = self._cells[number], self._params[number]
-        alignment = max(SIMULATED[0], b.dtype.bytes) if self._simulated else b.dtype.bytes
+        alignment = max(self._backend.argument_alignment, b.dtype.bytes)
         return cell.place(cell.size, alignment, upper, pattern)
 
     def _workspace(self, size: int, pattern: int, upper: bool) -> Array:
         if size > self._work.size:
             self._work = GuardedMemory(size)
-        alignment = SIMULATED[1] if self._simulated else WORKSPACE
-        return self._work.place(size, alignment, upper, pattern)
+        return self._work.place(size, self._backend.alignment, upper, pattern)
 
     def _pack(self, number: int, value: Array, pattern: int, upper: bool) -> Array:
         cell = self._packed.get(number)
         if cell is None or cell.size < value.size:
             cell = self._packed[number] = GuardedMemory(value.size)
-        view = cell.place(value.size, WORKSPACE, upper, pattern)
+        view = cell.place(value.size, ALIGNMENT, upper, pattern)
         view[:] = value
         return view
 

@@ -26,7 +26,8 @@ from ..log.records import Json
 from ..tasks.programs import Program
 from .cage import same_bytes
 from .candidates import Rejected
-from .machine import Array, CheckedRun, copies
+from .machine import Array, CheckedRun, Meter, copies
+from .peak import REPEATS, Peak
 from .protocol import Outcome
 from .timing import Clock
 
@@ -52,7 +53,14 @@ class Watched:
 class GpuMachine:
     """A program's buffers in a GPU's memory. Kernels of this process run there."""
 
-    def __init__(self, program: Program, arguments: Sequence[Array], target: Target) -> None:
+    def __init__(
+        self,
+        program: Program,
+        arguments: Sequence[Array],
+        target: Target,
+        reach: Sequence[float] = (),
+    ) -> None:
+        """``reach`` does not count here: nothing that a model used before is left in the caches."""
         self.target = target
         self.gpu = device()
         self.clock: Clock = EventClock(self.gpu)
@@ -236,6 +244,41 @@ class EventClock:
                 call("cuEventDestroy", self._last)
             self._last = event
         return self._total
+
+
+def _event_clock(target: Target) -> Clock:
+    return EventClock(device())
+
+
+def _nothing_to_arrange(target: Target) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+def _peak(target: Target) -> Peak:
+    """The rate of operations by the data sheet, the bandwidth of a copy in the GPU's memory."""
+    return Peak(1, target.gpu.f32_flops, _copies(), nominal=True)
+
+
+def _no_rate(target: Target) -> float:
+    """Tensor cores and clocks leave no one figure."""
+    return 0.0
+
+
+def _copies() -> float:
+    """Bytes per second read plus written by the driver's own copy."""
+    gpu = device()
+    clock, size = EventClock(gpu), 1 << 29
+    source, goal = gpu.allocate(size), gpu.allocate(size)
+    best = 0.0
+    with gpu:
+        for _ in range(REPEATS):
+            began = clock()
+            gpu.driver.call("cuMemcpyDtoDAsync", goal.address, source.address, size, gpu.stream)
+            best = max(best, 2.0 * size / (clock() - began))
+    return best
+
+
+METER = Meter(GpuMachine, _event_clock, _nothing_to_arrange, _peak, _no_rate)
 
 
 def facts(code: DeviceCode) -> dict[str, Json]:

@@ -22,9 +22,8 @@ from ..tasks.programs import Program
 from .candidates import Rejected, in_short, make_schedule
 from .check import Wrong, check, check_again, racing
 from .lock import MachineLock
-from .machine import Array, Machine, Runnable
+from .machine import Machine, Runnable, meter
 from .models import race_models
-from .processor import CpuMachine
 from .protocol import Candidate, Job, Outcome, Phase
 from .reference import Reference, load_reference
 from .timing import ROUNDS, Call, Turns, Yardstick, read_off
@@ -254,16 +253,5 @@ def _load(job: Job) -> LoadedTask:
     target = Target.parse(job.target)
     sketches = {s.name: s for s in generate(program.func, target)}
     reference = load_reference(program, target, job.seed, Path(job.reference))
-    machine = _machine(program, reference.ordinary.arguments, target, job.reach)
+    machine = meter(target).machine(program, reference.ordinary.arguments, target, job.reach)
     return LoadedTask(program, target, sketches, machine, reference)
-
-
-def _machine(
-    program: Program, arguments: Sequence[Array], target: Target, reach: Sequence[float]
-) -> Machine:
-    """The machine of a target, with sets of the program's buffers on it."""
-    if target.kind == "cuda":
-        from .device import GpuMachine  # what it brings is an extra
-
-        return GpuMachine(program, arguments, target)
-    return CpuMachine(program, arguments, target, reach)

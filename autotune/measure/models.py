@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,9 @@ from ...codegen.targets.registry import codec
 from ...ir.target import Target
 from .compare import settled
 from .lock import MachineLock
-from .placement import placed
+from .machine import meter
 from .protocol import Job, Outcome
-from .timing import Call, Clock, clock_for, compare
+from .timing import Call, compare
 
 
 def race_models(job: Job, enter: Callable[[str], object], lock: MachineLock) -> tuple[Outcome, ...]:
@@ -34,8 +33,9 @@ def race_models(job: Job, enter: Callable[[str], object], lock: MachineLock) -> 
             call(1)
     enter("wait")
     target = Target.parse(job.target)
-    clock, alone = _clock(target)
-    with lock.timing(), alone:
+    found = meter(target)
+    clock = found.clock(target)
+    with lock.timing(), found.alone(target):
         enter("run")
         runs = compare(calls, clock, job.fill, settled)
     return tuple(Outcome("ok", tuple(r)) for r in runs)
@@ -56,13 +56,3 @@ def _put(model: Executable, value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple([_put(model, part) for part in value])
     return model.put(value)
-
-
-def _clock(target: Target) -> tuple[Clock, AbstractContextManager[None]]:
-    """The clock of a target, and what is in force while it runs."""
-    if target.kind == "cuda":
-        from ...codegen.runtime.cuda.device import device  # what these bring is an extra
-        from .device import EventClock
-
-        return EventClock(device()), nullcontext()
-    return clock_for(target.threads), placed(target.threads)

@@ -16,7 +16,8 @@ from ...ir.target import Target
 from ..log.records import Json
 from ..tasks.programs import Program
 from .cage import Cage, same_bytes
-from .machine import Array, CheckedRun, copies
+from .machine import Array, CheckedRun, Meter, copies
+from .peak import processor_peak, processor_rate
 from .placement import placed
 from .stain import stained
 from .timing import Clock, clock_for
@@ -152,3 +153,14 @@ def _counts(sizes: Sequence[int], inputs: int, target: Target, reach: Sequence[f
 
 def _pointers(buffers: Sequence[Array]) -> list[int]:
     return [b.ctypes.data for b in buffers]
+
+
+def _clock(target: Target) -> Clock:
+    return clock_for(target.threads)
+
+
+def _placed(target: Target) -> AbstractContextManager[None]:
+    return placed(target.threads)
+
+
+METER = Meter(CpuMachine, _clock, _placed, processor_peak, processor_rate)

@@ -95,7 +95,7 @@ def load_reference(program: Program, target: Target, seed: int, path: Path) -> R
 
 def make_reference(program: Program, target: Target, seed: int) -> list[tuple[ReferenceCase, int]]:
     """Each case, and the largest of its whole numbers."""
-    rounding = Rounding(TF32 if target.tf32 else 0.0, steady=target.kind != "cuda")
+    rounding = Rounding(TF32 if target.tf32 else 0.0, steady=target.row.rounds)
     ordinary = _case(program, ORDINARY, program.arguments(seed), rounding)
     best: tuple[ReferenceCase, int] | None = None
     size = sum(math.prod(b.shape) for b in program.func.params)

@@ -12,7 +12,7 @@ import pytest
 from nestwright.autotune import bench as bench_module
 from nestwright.autotune.bench import bench
 from nestwright.autotune.log.units import duration
-from nestwright.autotune.peak import Peak
+from nestwright.autotune.measure.peak import Peak
 from nestwright.autotune.report import (
     BenchReport,
     GroupBench,

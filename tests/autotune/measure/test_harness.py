@@ -263,13 +263,13 @@ def test_programs_are_made_ready_while_nothing_is_timed(job: Job, monkeypatch) -
 
     seen: list[tuple[str, bool]] = []
 
-    def load_standard(*args):
+    def load_reference(*args):
         seen.append(("interpreter", "building" in held))
         return real(*args)
 
-    real = harness.load_standard
+    real = harness.load_reference
     monkeypatch.setattr(MachineLock, "building", watched)
-    monkeypatch.setattr(harness, "load_standard", load_standard)
+    monkeypatch.setattr(harness, "load_reference", load_reference)
     assert Harness(lambda phase: None).run(job)[0].status == "ok"
     assert seen == [("interpreter", True)]
 

@@ -12,7 +12,7 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from nestwright.autotune import peak
+from nestwright.autotune.measure import peak
 from nestwright.codegen.emit.llvm import template as ll_template
 from nestwright.codegen.emit.llvm.remainder import remainder_text
 from nestwright.codegen.emit.llvm.template import render

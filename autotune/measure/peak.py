@@ -1,4 +1,4 @@
-"""What this machine can do at best: measured FMA rate and copy bandwidth, to judge kernels by.
+"""What a processor can do at best: measured FMA rate and copy bandwidth, to judge kernels by.
 
 Both are loops in LLVM IR, made for the target like any kernel: independent chains of vector FMAs
 in registers, and a copy between buffers that no L2 cache holds. Several threads run the same
@@ -12,16 +12,15 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 
-from ..codegen.emit.llvm.template import render
-from ..codegen.runtime import jit
-from ..codegen.targets.cpu import toolchain as cpu
-from ..ir.dtypes import f32
-from ..ir.target import Target
-from .measure.lock import MachineLock
+from ...codegen.emit.llvm.template import render
+from ...codegen.runtime import jit
+from ...codegen.targets.cpu import toolchain as cpu
+from ...ir.dtypes import f32
+from ...ir.target import Target
+from .lock import MachineLock
 
 CHAINS = 16  # independent accumulators: more than latency times ports on any current CPU
 TURNS = 800_000  # of the FMA loop, per call
@@ -49,14 +48,8 @@ class Peak:
         return "copy measured, rate nominal" if self.nominal else "both measured"
 
 
-@cache
-def measure_peak(target: Target) -> Peak:
-    """The peaks of this machine with the target's threads; about a second.
-
-    A GPU's FLOP rate is the nominal one; its bandwidth is that of a copy in its memory.
-    """
-    if target.kind == "cuda":
-        return Peak(1, target.gpu.f32_flops, _device_copies(), nominal=True)
+def processor_peak(target: Target) -> Peak:
+    """Measure the peaks of this machine's processor with the target's threads; about a second."""
     lanes = target.lanes(f32)
     library = jit.load([cpu.compile(module_text(target), target)])
     copy = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(
@@ -78,14 +71,11 @@ def measure_peak(target: Target) -> Peak:
     return Peak(target.threads, flops, 2.0 * size * copies)
 
 
-@cache
-def measure_rate(target: Target) -> float:
-    """Most f32 operations per second of this processor with the target's threads.
+def processor_rate(target: Target) -> float:
+    """Measure the most f32 operations per second with the target's threads.
 
-    0 for a GPU, whose tensor cores and clocks leave no one figure. A fraction of a second.
+    A fraction of a second.
     """
-    if target.is_gpu:
-        return 0.0
     lock = MachineLock()
     try:
         with lock.timing():
@@ -99,23 +89,6 @@ def _fma_rate(target: Target, library: jit.JitLibrary, repeats: int = REPEATS) -
     sink = [np.zeros(1024, np.float32) for _ in range(target.threads)]
     rate = _rate(lambda n: fma(TURNS, sink[n].ctypes.data), target.threads, repeats)
     return 2.0 * CHAINS * target.lanes(f32) * TURNS * rate
-
-
-def _device_copies() -> float:
-    """Bytes per second read plus written by the driver's own copy."""
-    from ..codegen.runtime.cuda.device import device  # what it brings is an extra
-    from .measure.device import EventClock
-
-    gpu = device()
-    clock, size = EventClock(gpu), 1 << 29
-    source, goal = gpu.allocate(size), gpu.allocate(size)
-    best = 0.0
-    with gpu:
-        for _ in range(REPEATS):
-            began = clock()
-            gpu.driver.call("cuMemcpyDtoDAsync", goal.address, source.address, size, gpu.stream)
-            best = max(best, 2.0 * size / (clock() - began))
-    return best
 
 
 def _rate(call: Callable[[int], object], threads: int, repeats: int = REPEATS) -> float:
