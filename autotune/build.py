@@ -7,31 +7,32 @@ import warnings
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, overload
 
-from ..codegen.driver.build import build as build_module
-from ..codegen.driver.build import build_or_load
-from ..codegen.driver.kernel import Kernel, compile_func
+from .. import schedule
+from ..codegen import driver
+from ..codegen.driver.cached import build_or_load
 from ..codegen.driver.schedules import Schedules
-from ..codegen.driver.stages import stage_text as _stage_text
+from ..codegen.driver.stages import stage_text
 from ..codegen.driver.store import folder
+from ..codegen.plan.bundle import Bundle
 from ..codegen.plan.notes import SCHEDULED
 from ..codegen.runtime.executable import Executable
 from ..codegen.targets.timings import timed
+from ..ir import hlo
 from ..ir.errors import ArgumentError, NestwrightWarning
 from ..ir.frontends.load import as_model, as_module
 from ..ir.hlo.nodes import HloModule
-from ..ir.hlo.text.content import digest
 from ..ir.loop.nodes import Func
 from ..ir.target import Target
-from ..schedule.language.schedule import Schedule
-from ..schedule.language.trace import Trace
-from ..schedule.sketches.generate import default_schedule, require_finished
-from .log.contents import Log, describe, schedules_of
-from .log.journal import read
+from . import log as logs
+from . import tasks
 
 if TYPE_CHECKING:
     from ..codegen.driver.device_kernel import DeviceKernel
+    from ..codegen.driver.kernel import Kernel
+    from ..schedule.language.schedule import Schedule
+    from ..schedule.language.trace import Trace
 
 GraphLike: TypeAlias = Any
 """A path, an ``HloModule``, or an object that a row of ``ir.frontends.registry`` reads."""
@@ -95,57 +96,67 @@ def build(
     """
     machine = Target.parse(target)
     schedules = best_traces(log, machine) if log is not None else Schedules({})
-    if isinstance(model, Func | Schedule):
+    if _is_function(model):
         return _build_func(model, machine, log, schedules)
     spent: dict[str, float] = {} if timings is None else timings
     check_constants(constants)
     known = as_model(model, example)
-
-    def module() -> HloModule:
-        with timed(spent, "parse"):
-            return as_module(known)
-
-    content = _content(known) if cache and folder() is not None else None
-    if content is None:
-        exe = build_module(module(), machine, schedules, constants, spent, excess_precision)
-    else:
-        exe = build_or_load(content, module, machine, schedules, constants, spent, excess_precision)
+    exe = _build_graph(known, machine, schedules, constants, spent, cache, excess_precision)
     if log is not None and exe.bundle.notes.get(SCHEDULED) == "0":
-        text = _foreign(exe.name, machine, read(log))
+        text = _foreign(exe.name, machine, logs.read(log))
         warnings.warn(text, NestwrightWarning, stacklevel=2)
     return exe
+
+
+def _build_graph(
+    model: str | os.PathLike[str] | HloModule,
+    target: Target,
+    schedules: Schedules,
+    constants: Constants | None,
+    timings: dict[str, float],
+    cache: bool,
+    excess_precision: bool,
+) -> Executable:
+    """Return the executable of a model: out of the store, if it is used and has it, else built."""
+
+    def module() -> HloModule:
+        with timed(timings, "parse"):
+            return as_module(model)
+
+    def fresh() -> Executable:
+        return driver.build_module(
+            module(), target, schedules, constants, timings, excess_precision
+        )
+
+    def kept(bundle: Bundle) -> Executable:
+        return Executable(bundle, module, stage)
+
+    def stage(name: str) -> str:
+        return stage_text(module(), target, name, None, schedules, constants, excess_precision)
+
+    content = _content(model) if cache and folder() is not None else None
+    if content is None:
+        return fresh()
+    return build_or_load(
+        content, fresh, kept, target, schedules, constants, timings, excess_precision
+    )
+
+
+def _is_function(model: ModelLike) -> TypeGuard[Func | Schedule]:
+    """True for what is of the DSL. Of a path or a graph that is said without loading the DSL."""
+    if isinstance(model, str | os.PathLike | HloModule):
+        return False
+    return isinstance(model, Func | schedule.Schedule)
 
 
 def _content(model: str | os.PathLike[str] | HloModule) -> bytes | None:
     """What names a model by its content; None for a file that cannot be read."""
     if isinstance(model, HloModule):
-        return digest(model)
+        return hlo.digest(model)
     try:
         return sha256(Path(model).read_bytes()).digest()
     except (OSError, ValueError):
         return None
-
-
-def stage_text(
-    model: ModelLike,
-    stage: str,
-    group: str | None = None,
-    target: str | Target = "cpu",
-    log: str | os.PathLike[str] | None = None,
-    constants: Constants | None = None,
-    example: Any = None,
-    excess_precision: bool = True,
-) -> str:
-    """The text of a model at a stage of compilation, under the schedules of a log.
-
-    ``group`` asks for one group, by its name or the start of its key.
-    """
-    if isinstance(model, Func | Schedule):
-        raise ArgumentError("stages are those of models", "this is a function of the DSL")
-    machine = Target.parse(target)
-    schedules = best_traces(log, machine) if log is not None else Schedules({})
-    module = as_module(model, example)
-    return _stage_text(module, machine, stage, group, schedules, constants, excess_precision)
 
 
 def best_traces(log: str | os.PathLike[str], target: Target) -> Schedules:
@@ -153,9 +164,9 @@ def best_traces(log: str | os.PathLike[str], target: Target) -> Schedules:
 
     Those that cannot be read are left out, with a warning.
     """
-    held = read(log)
+    held = logs.read(log)
     warn_of(held)
-    schedules, broken = schedules_of(held, target)
+    schedules, broken = logs.schedules_of(held, target)
     if broken:
         named = ", ".join(key[:16] for key in broken[:4]) + (", .." if len(broken) > 4 else "")
         text = f"{len(broken)} schedules in {log} cannot be read and are not used; workload {named}"
@@ -163,7 +174,7 @@ def best_traces(log: str | os.PathLike[str], target: Target) -> Schedules:
     return schedules
 
 
-def warn_of(log: Log) -> None:
+def warn_of(log: logs.Log) -> None:
     """Tell of lines that were skipped, as one warning."""
     if log.problems:
         places = ", ".join(map(str, log.paths))
@@ -190,36 +201,32 @@ def _build_func(
 
     A schedule with holes counts as its function where the log has one for it.
     """
-    from .tasks.extract import from_func  # the tuner's, which a model's build does without
-
-    if isinstance(model, Schedule):
+    if isinstance(model, schedule.Schedule):
         model.require_decisions()
-    tasks = from_func(model, target) if isinstance(model, Func) or model.holes else ()
-    trace = schedules.get(tasks[0].key) if tasks else None
+    known = tasks.from_func(model, target) if isinstance(model, Func) or model.holes else ()
+    trace = schedules.get(known[0].key) if known else None
     if log is not None and trace is None and (isinstance(model, Func) or model.holes):
         name = model.name if isinstance(model, Func) else model.func.name
-        warnings.warn(_foreign(name, target, read(log)), NestwrightWarning, stacklevel=3)
+        warnings.warn(_foreign(name, target, logs.read(log)), NestwrightWarning, stacklevel=3)
     if trace is not None:
         made = trace.replay(model if isinstance(model, Func) else model.origin)
     elif isinstance(model, Func):
-        made = default_schedule(model, target)
+        made = schedule.default_schedule(model, target)
     else:
         made = model
-        require_finished(model.func, target)
+        schedule.require_finished(model.func, target)
     return _kernel(made.func, target)
 
 
 def _kernel(func: Func, target: Target) -> Kernel | DeviceKernel:
     if target.kind == "cuda":
-        from ..codegen.driver.device_kernel import DeviceKernel, compile_device
-
-        return DeviceKernel(compile_device(func, target))
-    return compile_func(func, target)
+        return driver.DeviceKernel(driver.compile_device(func, target))
+    return driver.compile_func(func, target)
 
 
-def _foreign(name: str, target: Target, log: Log) -> str:
+def _foreign(name: str, target: Target, log: logs.Log) -> str:
     places = ", ".join(map(str, log.paths))
     return (
         f"{places}: no record for {name} on {target.key}; default schedules are used. "
-        f"The log holds {describe(log)}"
+        f"The log holds {logs.describe(log)}"
     )

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
 from ..ir.errors import ArgumentError
-from .arrays import Array, read_constants
 from .options import ModelCommand, excess_precision_option
 
 if TYPE_CHECKING:  # the command line is read before a compiler is needed
     from ..ir.passes import Ran
+    from ..ir.target import Target
+    from ..schedule.language.trace import Trace
+    from .arrays import Array
 
 DEFAULT = "optimized"
 
@@ -58,7 +60,7 @@ def show(
         raise ArgumentError("--stage, --passes and --dump are three questions", "ask one")
     if group is not None and (passes or dump is not None):
         raise ArgumentError("--group goes with --stage", hint="leave --group out")
-    frozen = read_constants(constants)
+    frozen = _constants(constants)
     if passes:
         facts, text = _passes(model, frozen)
     elif dump is not None:
@@ -71,7 +73,16 @@ def show(
 
 
 Shown = tuple[dict[str, Any], str]  # for programs, for people
-Constants = Mapping[int | str, Array]
+Constants: TypeAlias = "Mapping[int | str, Array]"
+
+
+def _constants(path: str | None) -> Constants | None:
+    """Return the arrays of a file by parameter; None without one."""
+    if path is None:
+        return None
+    from .arrays import read_constants
+
+    return read_constants(path)
 
 
 def _stage(
@@ -83,21 +94,25 @@ def _stage(
     constants: Constants | None,
     excess_precision: bool,
 ) -> Shown:
-    from ..autotune.build import stage_text
-    from ..codegen.driver.stages import check_stage
+    from ..codegen.driver.stages import check_stage, stage_text
+    from ..ir.frontends.load import load_model
     from ..ir.target import Target
 
-    check_stage(stage, Target.parse(target), group)  # before a large model is read
-    text = stage_text(
-        model,
-        stage,
-        group=group,
-        target=target,
-        log=log,
-        constants=constants,
-        excess_precision=excess_precision,
-    )
+    machine = Target.parse(target)
+    check_stage(stage, machine, group)  # before a large model is read
+    traces = _traces(log, machine)
+    module = load_model(model)
+    text = stage_text(module, machine, stage, group, traces, constants, excess_precision)
     return {"stage": stage, "text": text}, text
+
+
+def _traces(log: str | None, target: Target) -> Mapping[str, Trace]:
+    """Return the best schedules of a log; none without one."""
+    if log is None:
+        return {}
+    from ..autotune.build import best_traces
+
+    return best_traces(log, target)
 
 
 def _dump(
@@ -108,13 +123,12 @@ def _dump(
     constants: Constants | None,
     excess_precision: bool,
 ) -> Shown:
-    from ..autotune.build import best_traces
     from ..codegen.driver.dump import dump_stages
     from ..ir.frontends.load import load_model
     from ..ir.target import Target
 
     machine = Target.parse(target)
-    traces = best_traces(log, machine) if log is not None else {}
+    traces = _traces(log, machine)
     module = load_model(model)
     paths = dump_stages(module, machine, folder, traces, constants, excess_precision)
     written = list(map(str, paths))

@@ -1,1 +1,21 @@
-"""The tuning log: records, the file, units for people."""
+"""The tuning log: records, the file, units for people. The names are loaded on first use."""
+
+from typing import TYPE_CHECKING
+
+from ...ir.lazy import loader
+
+if TYPE_CHECKING:
+    from .contents import Log as Log
+    from .contents import describe as describe
+    from .contents import schedules_of as schedules_of
+    from .journal import read as read
+
+__getattr__ = loader(
+    __name__,
+    {
+        "Log": ".contents:Log",
+        "describe": ".contents:describe",
+        "read": ".journal:read",
+        "schedules_of": ".contents:schedules_of",
+    },
+)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ...ir.errors import Finding, UnsupportedError
@@ -37,7 +38,6 @@ from ..plan.sequence import make_plan
 from ..runtime.executable import Executable
 from ..targets.registry import backend
 from ..targets.timings import timed
-from . import store
 from .packing import packers
 from .parallel import CompileJob, compile_all
 from .schedules import for_groups
@@ -130,9 +130,12 @@ class PreparedModule:
         )
         count(built=1, kernels=len(kernels))
         with timed(spent, "link"):
-            return _executable(
-                bundle, lambda: module, schedules, self.constants, self.excess_precision
-            )
+            return Executable(bundle, lambda: module, partial(self._stage, schedules))
+
+    def _stage(self, schedules: Mapping[str, Trace], stage: str) -> str:
+        return stage_text(
+            self.module, self.target, stage, None, schedules, self.constants, self.excess_precision
+        )
 
     def _compiled(
         self, schedules: Mapping[str, Trace], keys: Sequence[str]
@@ -150,47 +153,6 @@ class PreparedModule:
 
 def _text(trace: Trace | None) -> str:
     return "" if trace is None else json.dumps(trace.to_json())
-
-
-def build_or_load(
-    digest: bytes,
-    module: Callable[[], HloModule],
-    target: Target,
-    schedules: Mapping[str, Trace],
-    constants: Mapping[int | str, Any] | None,
-    timings: dict[str, float],
-    excess_precision: bool = True,
-) -> Executable:
-    """What ``build`` makes, out of the store on disk if it is there, else kept there.
-
-    ``digest`` names the model by its content; ``module`` reads it, and is called where it must be.
-    """
-    with timed(timings, "cache"):
-        key = store.key(digest, target, schedules, constants, excess_precision)
-        bundle = store.get(key)
-    if bundle is None:
-        exe = build(module(), target, schedules, constants, timings, excess_precision)
-        with timed(timings, "cache"):
-            store.put(key, exe.bundle)
-        return exe
-    count(loaded=1)
-    with timed(timings, "link"):
-        return _executable(bundle, module, schedules, constants, excess_precision)
-
-
-def _executable(
-    bundle: Bundle,
-    module: Callable[[], HloModule],
-    schedules: Mapping[str, Trace],
-    constants: Mapping[int | str, Any] | None,
-    excess_precision: bool,
-) -> Executable:
-    def stages(stage: str) -> str:
-        return stage_text(
-            module(), bundle.target, stage, None, schedules, constants, excess_precision
-        )
-
-    return Executable(bundle, module, stages)
 
 
 def _scheduled(groups: Groups, schedules: Mapping[str, Trace]) -> dict[str, str]:

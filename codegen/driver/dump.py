@@ -18,8 +18,8 @@ from ...ir.passes import Dump, Verify
 from ...ir.target import Target
 from ...schedule.language.trace import Trace
 from ..plan.groups import fuse_module
+from .group_stages import fused_text, group_stages, plan_text, titled
 from .schedules import for_groups
-from .stages import fused_text, group_stages, plan_text, titled
 
 SUFFIXES = {
     "fused": "hlo", "te": "txt", "loop": "txt", "scheduled": "txt", "flat": "txt",

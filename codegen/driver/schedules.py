@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from ...schedule.language.trace import Trace
+if TYPE_CHECKING:
+    from ...schedule.language.trace import Trace
 
-Picks: TypeAlias = Mapping[str, Trace | None]
+
+Picks: TypeAlias = "Mapping[str, Trace | None]"
 T = TypeVar("T")
 
 
-class Schedules(Mapping[str, Trace]):
+class Schedules(Mapping[str, "Trace"]):
     """The best trace of each group by its key, and what whole models were found to run best with.
 
     As a mapping it gives each group its own best. ``models`` are the outcomes of races of whole

@@ -1,34 +1,19 @@
-"""The text of a model at every stage of compilation, as ``nestwright show`` prints it."""
+"""The stages of compilation, and the text of a model at each, as ``nestwright show`` prints it."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
+from ...ir import hlo
 from ...ir.errors import ArgumentError
-from ...ir.hlo.fuse.fusion import Group, show_fusion
-from ...ir.hlo.layouts import Orders, entry_orders
-from ...ir.hlo.nodes import HloModule
-from ...ir.hlo.passes.pipeline import optimize
-from ...ir.hlo.passes.prepare.freeze_parameters import freeze
-from ...ir.hlo.text.printer import show
-from ...ir.loop.nodes import AxisKind, Block, Func
-from ...ir.loop.printer import buffer_type
-from ...ir.loop.printer import show as show_loops
-from ...ir.loop.visit import walk
+from ...ir.lazy import resolve
 from ...ir.target import Target
-from ...schedule.language.trace import Trace
-from ..plan.compiled import Compiled
-from ..plan.groups import Groups, compiled, fuse_module, symbol
-from ..plan.nodes import show as show_plan
-from ..plan.sequence import make_plan
-from ..targets.registry import backend, lower
-from .compile_group import apply, loops, pack_code, workspace_bytes
-from .packing import packers
-from .prepack import split_packs
-from .schedules import for_groups
+
+if TYPE_CHECKING:
+    from ...ir.hlo.nodes import HloModule
+    from ...schedule.language.trace import Trace
 
 LISTINGS = ("ptx", "asm")  # of code, as the targets here have them
 STAGES = (
@@ -36,6 +21,8 @@ STAGES = (
     *(*LISTINGS, "plan"),
 )
 WHOLE = ("hlo", "optimized", "fused", "plan")  # stages that show the model as one
+_COMPILED = ".group_stages:compiled_text"  # with the compiler, which graphs are shown without
+_BACKEND = "..targets.registry:backend"
 
 
 def stage_text(
@@ -55,30 +42,28 @@ def stage_text(
     """
     machine = Target.parse(target)
     check_stage(stage, machine, group)
-    frozen = freeze(module, constants) if constants else module
+    frozen = hlo.freeze(module, constants) if constants else module
     if stage == "hlo":
-        return show(frozen)
-    optimized = optimize(frozen)
+        return hlo.show(frozen)
+    optimized = hlo.optimize(frozen)
     if stage == "optimized":
-        return show(optimized)
-    groups = fuse_module(optimized, excess_precision)
-    traces = for_groups(schedules or {}, groups.distinct)
-    match stage:
-        case "fused":
-            return fused_text(groups)
-        case "plan":
-            return plan_text(optimized, groups, machine, traces, entry_orders(frozen))
-        case _:
-            parts = [
-                titled(found, key, _group(found, key, stage, machine, traces.get(key)))
-                for key, found in _chosen(groups, group)
-            ]
-            return "\n".join(parts)
+        return hlo.show(optimized)
+    text: str = resolve(_COMPILED, __package__)(
+        optimized, frozen, machine, stage, group, schedules or {}, excess_precision
+    )
+    return text
 
 
 def check_stage(stage: str, target: Target, group: str | None = None) -> None:
     """``ArgumentError`` for a stage that does not exist, or has no groups where one is wanted."""
-    listings = backend(target).listings
+    if stage in LISTINGS or stage not in STAGES:
+        _check_listing(stage, target)
+    if group is not None and stage in WHOLE:
+        raise ArgumentError(f"stage {stage} has no groups of its own", hint="leave --group out")
+
+
+def _check_listing(stage: str, target: Target) -> None:
+    listings = resolve(_BACKEND, __package__)(target).listings
     if stage in LISTINGS and stage not in listings:
         raise ArgumentError(
             f"no stage {stage!r} here",
@@ -89,101 +74,3 @@ def check_stage(stage: str, target: Target, group: str | None = None) -> None:
         near = difflib.get_close_matches(stage, STAGES, n=1)
         hint = (f"did you mean {near[0]!r}? " if near else "") + f"stages: {', '.join(STAGES)}"
         raise ArgumentError(f"no stage {stage!r}", hint=hint)
-    if group is not None and stage in WHOLE:
-        raise ArgumentError(f"stage {stage} has no groups of its own", hint="leave --group out")
-
-
-def fused_text(groups: Groups) -> str:
-    """Every computation's groups, and the edges between them."""
-    return "\n".join(map(show_fusion, groups.fusions.values()))
-
-
-def titled(group: Group, key: str, text: str) -> str:
-    """A group's text under its heading."""
-    return f"# {group.name}  {key}\n{text}"
-
-
-def _chosen(groups: Groups, wanted: str | None) -> Iterator[tuple[str, Group]]:
-    """The distinct groups, or those that ``wanted`` names."""
-    if wanted is None:
-        yield from groups.distinct.items()
-        return
-    keys = {key for g, key in groups.keys.items() if g.name == wanted or key.startswith(wanted)}
-    if not keys:
-        names = [g.name for g in groups.keys]
-        near = difflib.get_close_matches(wanted, names, n=3)
-        raise ArgumentError(
-            f"no group {wanted!r}",
-            hint=f"groups here: {', '.join(near or names[:8])}; stage fused lists them all",
-        )
-    for key in groups.distinct:
-        if key in keys:
-            yield key, groups.distinct[key]
-
-
-def _group(group: Group, key: str, stage: str, target: Target, trace: Trace | None) -> str:
-    steps = group_stages(group, key, target, trace)
-    return next(text() for name, text in steps if name == stage)
-
-
-def group_stages(
-    group: Group, key: str, target: Target, trace: Trace | None
-) -> Iterator[tuple[str, Callable[[], str]]]:
-    """A group's stages from ``te`` to ``asm``, and what prints each; computed as they are asked."""
-    func, _ = loops(group.computation, symbol(key), trace)
-    yield "te", partial(tensor_text, func)
-    yield "loop", partial(show_loops, func)
-    scheduled = apply(func, target, trace).func
-    yield "scheduled", partial(show_loops, scheduled)
-    flat = lower(split_packs(scheduled)[0], target)
-    yield "flat", partial(show_loops, flat)
-    text = backend(target).emit(flat, target)
-    yield "llvm", lambda: text
-    yield from backend(target).stages(text, target)
-
-
-def tensor_text(func: Func) -> str:
-    """A loop function in default order as tensor expressions: per block, its axes and its rule."""
-    inputs = ", ".join(f"{b.name}: {buffer_type(b)}" for b in func.params[: -func.outputs])
-    outputs = ", ".join(f"{b.name}: {buffer_type(b)}" for b in func.params[-func.outputs :])
-    lines = [f"{func.name}({inputs}) -> {outputs}"]
-    for block in walk(func.body):
-        if isinstance(block, Block):
-            axes = [
-                f"{'reduce ' if a.kind is AxisKind.REDUCE else ''}{a.var.name} < {a.extent}"
-                for a in block.axes
-            ]
-            lines.append(f"  {block.name}: for all {', '.join(axes) or 'nothing'}")
-            parts = ((block.init, "start  "), (block.body, ""))
-            lines += [
-                f"    {mark}{line}"
-                for part, mark in parts
-                if part is not None
-                for line in show_loops(part).rstrip().split("\n")
-            ]
-    return "\n".join(lines) + "\n"
-
-
-def plan_text(
-    module: HloModule,
-    groups: Groups,
-    target: Target,
-    traces: Mapping[str, Trace],
-    orders: Orders,
-) -> str:
-    """The plan, made without compiling kernels: lowering says what workspace each needs.
-
-    Packs are compiled, for what they make stands in the plan.
-    """
-    found: dict[str, Compiled] = {}
-    wanted = {key: group.computation for key, group in groups.distinct.items()}
-    for key, computation in (wanted | dict(groups.extra)).items():
-        trace = traces.get(key)
-        func, sharing = loops(computation, symbol(key), trace)
-        main, packs = split_packs(apply(func, target, trace).func)
-        size = workspace_bytes(lower(main, target))
-        made = packers(tuple(map(pack_code, packs)))
-        found[key] = Compiled(symbol(key), key, size, sharing, made)
-    find = compiled(groups, found.__getitem__)
-    plan, _ = make_plan(module, groups.fusions, find, orders, backend(target).alignment)
-    return show_plan(plan)

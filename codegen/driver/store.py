@@ -20,7 +20,7 @@ from functools import cache
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,10 +30,12 @@ from ...ir.errors import ArtifactError, NestwrightError, NestwrightWarning
 from ...ir.files import cache_folder, distrust_reason, open_own
 from ...ir.library.registry import registered
 from ...ir.target import Target
-from ...schedule.language.trace import Trace
 from ..plan.bundle import Bundle, from_archive, write
 from ..targets.registry import assembler, codec
 from .schedules import identity
+
+if TYPE_CHECKING:
+    from ...schedule.language.trace import Trace
 
 VARIABLE = "NESTWRIGHT_CACHE"
 OFF = "off"

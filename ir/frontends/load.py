@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from .. import hlo
 from ..errors import ArgumentError, ParseError, UnsupportedError, VerifyError
-from ..hlo.analysis.verify import verify
 from ..hlo.nodes import HloModule
 from . import registry
 from .registry import FileFrontend, alternatives, readable_files, reader
@@ -35,7 +35,7 @@ def read_model(data: bytes, source: str) -> HloModule:
     content = _text(data, source) if row.text else data
     module: HloModule = reader(row)(content, source)
     try:
-        verify(module)
+        hlo.verify(module)
     except VerifyError as e:
         raise replace(e, where=f"{source}: {e.where}") from None
     return module
@@ -79,7 +79,7 @@ def as_model(model: Any, example: Any = None) -> str | os.PathLike[str] | HloMod
     if row is None:
         raise ArgumentError("not a model", f"a {_kind(model)}", hint=hint)
     module: HloModule = reader(row)(model, example)
-    verify(module)
+    hlo.verify(module)
     return module
 
 

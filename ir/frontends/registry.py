@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
+from ..lazy import resolve
 from .jax.objects import is_function, is_staged
 from .signatures import (
     STABLEHLO,
@@ -170,8 +170,7 @@ OBJECTS: tuple[ObjectFrontend, ...] = (
 
 def reader(row: FileFrontend | ObjectFrontend) -> Callable[[Any, Any], Any]:
     """Return the function that reads what a row recognizes; import its module if need be."""
-    module, _, name = row.read.partition(":")
-    found: Callable[[Any, Any], Any] = getattr(import_module(module, __package__), name)
+    found: Callable[[Any, Any], Any] = resolve(row.read, __package__)
     return found
 
 

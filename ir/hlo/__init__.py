@@ -1,22 +1,30 @@
 """HLO graph IR: nodes, text, verifier, interpreter, passes, FuseOps.
 
-``parse`` and ``show`` are loaded on first use, so that the nodes alone cost nothing.
+The names are loaded on first use, so that the nodes alone cost nothing.
 """
 
-from __future__ import annotations
-
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from ..lazy import loader
+
 if TYPE_CHECKING:
-    from .text import parse as parse
-    from .text import show as show
+    from .analysis.verify import verify as verify
+    from .passes.pipeline import optimize as optimize
+    from .passes.prepare.freeze_parameters import freeze as freeze
+    from .text.content import digest as digest
+    from .text.parser import parse as parse
+    from .text.printer import show as show
 
-__all__ = ["parse", "show"]
+__all__ = ["digest", "freeze", "optimize", "parse", "show", "verify"]
 
-
-def __getattr__(name: str) -> object:
-    """Load ``parse`` or ``show`` on first use."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
-    return getattr(import_module(".text", __name__), name)
+__getattr__ = loader(
+    __name__,
+    {
+        "digest": ".text.content:digest",
+        "freeze": ".passes.prepare.freeze_parameters:freeze",
+        "optimize": ".passes.pipeline:optimize",
+        "parse": ".text.parser:parse",
+        "show": ".text.printer:show",
+        "verify": ".analysis.verify:verify",
+    },
+)

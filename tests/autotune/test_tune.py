@@ -16,12 +16,13 @@ import pytest
 
 from nestwright import te
 from nestwright.autotune.api import tune
-from nestwright.autotune.build import best_traces, build, stage_text
+from nestwright.autotune.build import best_traces, build
 from nestwright.autotune.log.journal import check, read
 from nestwright.autotune.log.records import DEFAULT_SKETCH
 from nestwright.autotune.measure.pool import Pool
 from nestwright.autotune.progress import Progress, TuningInterrupted
 from nestwright.autotune.tasks.extract import LOOP_TRIPS, extract
+from nestwright.codegen.driver.stages import stage_text
 from nestwright.ir.errors import ArgumentError, LogError, TargetError
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse
@@ -179,7 +180,7 @@ def test_log_of_another_target_draws_a_warning(tuned: Path) -> None:
 
 def test_traces_of_the_log_show_in_the_stages(tuned: Path) -> None:
     module = parse(MODEL)
-    assert "dot" in stage_text(module, "scheduled", target=TARGET, log=tuned)
+    assert "dot" in stage_text(module, TARGET, "scheduled", None, best_traces(tuned, TARGET))
     assert best_traces(tuned, Target.parse("cpu -mcpu=nehalem")) == {}
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-import nestwright.autotune.build as api
 from nestwright.codegen.driver.llvm_faults import MaskedStores
 
 COMMANDS = ("tune", "build", "run", "bench", "show", "log", "targets", "doctor")
@@ -80,7 +79,7 @@ def test_a_fault_of_ours_is_status_3_and_asks_for_a_report(nestwright, softmax, 
     def broken(*args: object, **more: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(api, "as_module", broken)
+    monkeypatch.setattr("nestwright.ir.frontends.load.load_model", broken)
     said = nestwright("show", softmax)
     assert said.status == 3
     assert "fault of nestwright's own: ZeroDivisionError: a bug" in said.err
@@ -92,7 +91,7 @@ def test_other_ends_have_their_status(nestwright, softmax, monkeypatch, error, s
     def end(*args: object, **more: object) -> None:
         raise error
 
-    monkeypatch.setattr(api, "as_module", end)
+    monkeypatch.setattr("nestwright.ir.frontends.load.load_model", end)
     said = nestwright("show", softmax)
     assert said.status == status and said.err.count("\n") == 1
 

@@ -1,0 +1,47 @@
+"""A model out of the store on disk, or built and kept there.
+
+What builds is given by the caller, so that a model that is kept is loaded without the compiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ...ir.target import Target
+from ..plan.bundle import Bundle
+from ..plan.counters import count
+from ..runtime.executable import Executable
+from ..targets.timings import timed
+from . import store
+
+if TYPE_CHECKING:
+    from ...schedule.language.trace import Trace
+
+
+def build_or_load(
+    digest: bytes,
+    build: Callable[[], Executable],
+    load: Callable[[Bundle], Executable],
+    target: Target,
+    schedules: Mapping[str, Trace],
+    constants: Mapping[int | str, Any] | None,
+    timings: dict[str, float],
+    excess_precision: bool = True,
+) -> Executable:
+    """Return what ``load`` makes of the bundle in the store; else what ``build`` makes, kept there.
+
+    ``digest`` names the model by its content, the other arguments are those that ``build`` builds
+    with.
+    """
+    with timed(timings, "cache"):
+        key = store.key(digest, target, schedules, constants, excess_precision)
+        bundle = store.get(key)
+    if bundle is None:
+        exe = build()
+        with timed(timings, "cache"):
+            store.put(key, exe.bundle)
+        return exe
+    count(loaded=1)
+    with timed(timings, "link"):
+        return load(bundle)
