@@ -26,8 +26,8 @@ from ..nodes import AnyShape, Computation, HloModule, Instruction, Shape, TupleS
 from ..ops.registry import definition
 from ..rewrite import needs, post_order, reachable
 from ..shape_text import show_shape
-from . import expanded as interp_expanded
-from . import library as interp_library
+from . import expanded
+from .library import handler as library_handler
 from .lift import Runner
 
 Step: TypeAlias = tuple[
@@ -65,7 +65,7 @@ def _evaluate(computation: Computation, args: Sequence[Any], observe: Observer |
     values = _arguments(computation, args)
     plans: dict[Computation, tuple[Step, ...]] = {}
     live = _has_live_sizes(computation)
-    library = interp_library.handler(Session())
+    library = library_handler(Session())
     effects = unneeded(computation)
 
     def run(c: Computation, operands: Sequence[Value]) -> Value:
@@ -121,7 +121,7 @@ def _handler(i: Instruction, library: Handler) -> Handler | None:
             return partial(_done, library)
         case _:
             op = definition(i.opcode)
-            found = op.numpy or interp_expanded.HANDLERS.get(i.opcode)
+            found = op.numpy or expanded.HANDLERS.get(i.opcode)
             return library if found is None and op.is_library else found
 
 

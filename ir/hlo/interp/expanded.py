@@ -6,20 +6,19 @@ from collections.abc import Callable
 
 from ..meaning.values import Evaluator, Handler, Value
 from ..nodes import Instruction
-from ..passes.expand import rng as expand_rng
-from ..passes.expand import scan as expand_scan
+from ..passes.expand import rng, scan
 from ..rewrite import assemble, parameter, with_operands
 
 
-def _running(meaning: Callable[[Instruction], Instruction]) -> Handler:
+def _running(expansion: Callable[[Instruction], Instruction]) -> Handler:
     def compute(i: Instruction, args: list[Value], run: Evaluator) -> Value:
         inputs = tuple(parameter(n, o.shape) for n, o in enumerate(i.operands))
-        return run(assemble("meaning", inputs, meaning(with_operands(i, inputs))), args)
+        return run(assemble("meaning", inputs, expansion(with_operands(i, inputs))), args)
 
     return compute
 
 
 HANDLERS: dict[str, Handler] = {
-    "rng": _running(expand_rng.meaning),
-    "scan": _running(expand_scan.meaning),
+    "rng": _running(rng.expansion),
+    "scan": _running(scan.expansion),
 }

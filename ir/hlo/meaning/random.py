@@ -67,7 +67,7 @@ def _three_fry(words: Array, dims: tuple[int, ...], double: bool) -> tuple[Array
 
     For results of at most 32 bits, the two words of a block fill two halves of one dimension.
     """
-    half, axis = (dims, 0) if double else _halved(dims)
+    half, axis = (dims, 0) if double else halved(dims)
     count = prod(half)
     at = (words[1] + np.arange(count, dtype=_U64)).reshape(half)
     key = (_U32(words[0] & _LOW), _U32(words[0] >> _U64(32)))
@@ -82,7 +82,7 @@ def _three_fry(words: Array, dims: tuple[int, ...], double: bool) -> tuple[Array
     return counter, long[(slice(None),) * axis + (slice(0, dims[axis]),)]
 
 
-def _halved(dims: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
+def halved(dims: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
     """Return the shape with one dimension halved, rounded up, and that dimension.
 
     It is the first dimension of even size, else the largest.

@@ -10,8 +10,8 @@ import numpy as np
 
 from ...dtypes import BY_NAME, pred
 from ...elementwise import TABLE, ElementwiseOp
-from ..meaning import live as interp_live
-from ..meaning import pointwise as interp_pointwise
+from ..meaning import live as meaning_live
+from ..meaning import pointwise as meaning_pointwise
 from ..meaning.values import Evaluator, Value
 from ..nodes import Computation, Instruction, Shape
 from ..shape_text import show_shape
@@ -140,7 +140,7 @@ def elementwise(op: ElementwiseOp) -> OpDef:
         shape=partial(elementwise_shape, op),
         numpy=handler,
         lifted=handler,
-        fit=interp_live.all_operands,
+        fit=meaning_live.all_operands,
         flops=op.flops,
         work=partial(_work, op),
         in_place=partial(_cost, op),
@@ -160,9 +160,9 @@ DEFINITIONS = (
         "compare",
         attributes="direction type?",
         shape=_compare,
-        numpy=interp_pointwise.compare,
-        lifted=interp_pointwise.compare,
-        fit=interp_live.all_operands,
+        numpy=meaning_pointwise.compare,
+        lifted=meaning_pointwise.compare,
+        fit=meaning_live.all_operands,
         flops=1.0,
         work=each(1.0),
         pattern=Pattern.ELEMENTWISE,
@@ -172,9 +172,9 @@ DEFINITIONS = (
         "convert",
         check=_check_convert,
         one_array=True,
-        numpy=interp_pointwise.conversion,
-        lifted=interp_pointwise.conversion,
-        fit=interp_live.all_operands,
+        numpy=meaning_pointwise.conversion,
+        lifted=meaning_pointwise.conversion,
+        fit=meaning_live.all_operands,
         pattern=Pattern.ELEMENTWISE,
         role=Role.POINTWISE,
         view=True,
@@ -185,8 +185,8 @@ DEFINITIONS = (
         "bitcast-convert",
         check=_check_bitcast_convert,
         one_array=True,
-        numpy=interp_pointwise.bitcast_convert,
-        lifted=interp_pointwise.bitcast_convert,
+        numpy=meaning_pointwise.bitcast_convert,
+        lifted=meaning_pointwise.bitcast_convert,
         pattern=Pattern.ELEMENTWISE,
         reshaping_pattern=Pattern.INJECTIVE,
     ),
@@ -194,8 +194,8 @@ DEFINITIONS = (
         "reduce-precision",
         attributes="exponent_bits mantissa_bits",
         shape=_reduce_precision,
-        numpy=interp_pointwise.reduce_precision,
-        lifted=interp_pointwise.reduce_precision,
+        numpy=meaning_pointwise.reduce_precision,
+        lifted=meaning_pointwise.reduce_precision,
         flops=1.0,
         work=each(1.0),
         pattern=Pattern.ELEMENTWISE,
@@ -205,17 +205,17 @@ DEFINITIONS = (
         "stochastic-convert",
         check=_check_stochastic_convert,
         one_array=True,
-        numpy=interp_pointwise.stochastic_convert,
-        lifted=interp_pointwise.stochastic_convert,
+        numpy=meaning_pointwise.stochastic_convert,
+        lifted=meaning_pointwise.stochastic_convert,
         problem=_check_stochastic_type,
         work=each(1.0),
     ),
     OpDef(
         "complex",
         shape=_complex,
-        numpy=interp_pointwise.complex_,
-        lifted=interp_pointwise.complex_,
-        fit=interp_live.all_operands,
+        numpy=meaning_pointwise.complex_,
+        lifted=meaning_pointwise.complex_,
+        fit=meaning_live.all_operands,
         in_place=free,
         pattern=Pattern.ELEMENTWISE,
         role=Role.PARTS,
@@ -231,6 +231,6 @@ DEFINITIONS = (
             role=Role.PARTS,
             recompute=True,
         )
-        for name, handler in (("real", interp_pointwise.real), ("imag", interp_pointwise.imag))
+        for name, handler in (("real", meaning_pointwise.real), ("imag", meaning_pointwise.imag))
     ),
 )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..meaning import indexing as interp_indexing
-from ..meaning import live as interp_live
+from ..meaning import indexing as meaning_indexing
+from ..meaning import live as meaning_live
 from ..nodes import AnyShape, Computation, Instruction, Shape, TupleShape
 from ..shape_text import show_shape
 from ..signatures import (
@@ -149,8 +149,8 @@ DEFINITIONS = (
         "dynamic-slice",
         attributes="dynamic_slice_sizes",
         shape=_dynamic_slice,
-        numpy=interp_indexing.dynamic_slice,
-        fit=interp_live.dynamic_slice,
+        numpy=meaning_indexing.dynamic_slice,
+        fit=meaning_live.dynamic_slice,
         in_place=two,
         pattern=Pattern.INJECTIVE,
         rounding=Rounding.PLACES,
@@ -160,8 +160,8 @@ DEFINITIONS = (
     OpDef(
         "dynamic-update-slice",
         shape=_dynamic_update_slice,
-        numpy=interp_indexing.dynamic_update_slice,
-        fit=interp_live.dynamic_update_slice,
+        numpy=meaning_indexing.dynamic_update_slice,
+        fit=meaning_live.dynamic_update_slice,
     ),
     OpDef(
         "gather",
@@ -171,8 +171,8 @@ DEFINITIONS = (
             "slice_sizes indices_are_sorted?"
         ),
         shape=_gather,
-        numpy=interp_indexing.gather,
-        fit=interp_live.gather,
+        numpy=meaning_indexing.gather,
+        fit=meaning_live.gather,
         in_place=two,
         pattern=Pattern.INJECTIVE,
         rounding=Rounding.PLACES,
@@ -190,8 +190,8 @@ DEFINITIONS = (
         calls=("to_apply",),
         shape=_scatter,
         check=_check_combiner,
-        numpy=interp_indexing.scatter,
-        fit=interp_live.scatter,
+        numpy=meaning_indexing.scatter,
+        fit=meaning_live.scatter,
         work=_combined,
         role=Role.MATERIAL,
     ),

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from math import prod
 
 from ...dtypes import c64, c128, f32, f64
-from ..meaning import linear as interp_linear
-from ..meaning import live as interp_live
+from ..meaning import linear as meaning_linear
+from ..meaning import live as meaning_live
 from ..nodes import AnyShape, Computation, Instruction, Shape, TupleShape
 from ..shape_text import show_shape
 from ..signatures import (
@@ -158,8 +158,8 @@ DEFINITIONS = (
         attributes=f"{PAIRED} algorithm?",
         shape=_dot,
         result_type=both_or_neither_complex,
-        numpy=interp_linear.dot,
-        fit=interp_live.dot,
+        numpy=meaning_linear.dot,
+        fit=meaning_live.dot,
         work=products(_contracted),
         terms=_contracted,
         pattern=Pattern.OUT_FUSABLE,
@@ -169,7 +169,7 @@ DEFINITIONS = (
         "fft",
         attributes="fft_type fft_length",
         shape=_fft,
-        numpy=interp_linear.fft,
+        numpy=meaning_linear.fft,
         work=_butterflies,
         pattern=Pattern.LIBRARY,
     ),
@@ -177,7 +177,7 @@ DEFINITIONS = (
         "cholesky",
         attributes="lower?",
         shape=_cholesky,
-        numpy=interp_linear.cholesky,
+        numpy=meaning_linear.cholesky,
         work=_factored,
         pattern=Pattern.LIBRARY,
     ),
@@ -185,7 +185,7 @@ DEFINITIONS = (
         "triangular-solve",
         attributes="left_side? lower? unit_diagonal? transpose_a?",
         shape=_triangular_solve,
-        numpy=interp_linear.triangular_solve,
+        numpy=meaning_linear.triangular_solve,
         work=_substituted,
         pattern=Pattern.LIBRARY,
     ),
@@ -194,20 +194,20 @@ DEFINITIONS = (
         attributes="epsilon feature_index",
         shape=_batch_norm,
         check=_check_batch_norm,
-        numpy=interp_linear.batch_norm_training,
+        numpy=meaning_linear.batch_norm_training,
     ),
     OpDef(
         "batch-norm-inference",
         attributes="epsilon feature_index",
         shape=_like_first,
         check=_check_batch_norm,
-        numpy=interp_linear.batch_norm_inference,
+        numpy=meaning_linear.batch_norm_inference,
     ),
     OpDef(
         "batch-norm-grad",
         attributes="epsilon feature_index",
         shape=_batch_norm,
         check=_check_batch_norm,
-        numpy=interp_linear.batch_norm_grad,
+        numpy=meaning_linear.batch_norm_grad,
     ),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...dtypes import u64
-from ..meaning import random as interp_random
+from ..meaning import random as meaning_random
 from ..nodes import Instruction, Shape, TupleShape
 from ..shape_text import show_shape
 from ..signatures import Attrs, Shapes, array, arrays, attr, plain, refuse, require_count
@@ -53,7 +53,7 @@ DEFINITIONS = (
         "rng-bit-generator",
         attributes="algorithm",
         check=_check_random_bits,
-        numpy=interp_random.rng_bit_generator,
+        numpy=meaning_random.rng_bit_generator,
         problem=_state_problem,
     ),
     OpDef(

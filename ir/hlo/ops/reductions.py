@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...dtypes import s32
-from ..meaning import live as interp_live
-from ..meaning import reduce as interp_reduce
-from ..meaning import sort as interp_sort
+from ..meaning import live as meaning_live
+from ..meaning import reduce as meaning_reduce
+from ..meaning import sort as meaning_sort
 from ..nodes import AnyShape, Computation, Instruction, Shape, TupleShape
 from ..shape_text import show_shape
 from ..signatures import (
@@ -143,8 +143,8 @@ DEFINITIONS = (
         shape=_reduce,
         check=check_reducer,
         result_type=same_kind,
-        numpy=interp_reduce.reduce,
-        fit=interp_live.inputs,
+        numpy=meaning_reduce.reduce,
+        fit=meaning_live.inputs,
         work=_reduced,
         pattern=Pattern.REDUCTION,
         role=Role.MATERIAL,
@@ -155,8 +155,8 @@ DEFINITIONS = (
         calls=("to_apply",),
         shape=_map,
         check=_check_map,
-        numpy=interp_reduce.map_,
-        fit=interp_live.all_operands,
+        numpy=meaning_reduce.map_,
+        fit=meaning_live.all_operands,
         flops=1.0,
         work=_mapped,
     ),
@@ -166,8 +166,8 @@ DEFINITIONS = (
         calls=("to_apply",),
         shape=_sort,
         check=_check_comparator,
-        numpy=interp_sort.sort,
-        fit=interp_live.all_operands,
+        numpy=meaning_sort.sort,
+        fit=meaning_live.all_operands,
         work=_compared,
         role=Role.MATERIAL,
         drops_elements=True,
@@ -176,7 +176,7 @@ DEFINITIONS = (
         "topk",
         attributes="k largest",
         shape=_topk,
-        numpy=interp_sort.topk,
+        numpy=meaning_sort.topk,
         work=_ranked,
         role=Role.MATERIAL,
         drops_elements=True,

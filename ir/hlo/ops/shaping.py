@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ...dtypes import s32
 from ..layouts import slowest_first
-from ..meaning import live as interp_live
-from ..meaning import pointwise as interp_pointwise
-from ..meaning import shaping as interp_shaping
+from ..meaning import live as meaning_live
+from ..meaning import pointwise as meaning_pointwise
+from ..meaning import shaping as meaning_shaping
 from ..meaning.values import first
 from ..nodes import AnyShape, Instruction, Shape
 from ..shape_text import show_shape
@@ -152,7 +152,7 @@ DEFINITIONS = (
         attributes="iota_dimension",
         check=_check_iota,
         one_array=True,
-        numpy=interp_shaping.iota,
+        numpy=meaning_shaping.iota,
         in_place=free,
         pattern=Pattern.BROADCAST,
     ),
@@ -162,7 +162,7 @@ DEFINITIONS = (
         omitted_if_empty="dimensions",
         check=_check_broadcast,
         one_array=True,
-        numpy=interp_shaping.broadcast,
+        numpy=meaning_shaping.broadcast,
         lifted=first,
         in_place=free,
         pattern=Pattern.BROADCAST,
@@ -176,9 +176,9 @@ DEFINITIONS = (
         "reshape",
         check=_check_reshape,
         one_array=True,
-        numpy=interp_shaping.reshape,
+        numpy=meaning_shaping.reshape,
         lifted=first,
-        fit=interp_live.reshape,
+        fit=meaning_live.reshape,
         in_place=free,
         pattern=Pattern.INJECTIVE,
         role=Role.MOVES,
@@ -192,15 +192,15 @@ DEFINITIONS = (
         "dynamic-reshape",
         check=_check_dynamic_reshape,
         one_array=True,
-        numpy=interp_live.dynamic_reshape,
+        numpy=meaning_live.dynamic_reshape,
         resizes=True,
     ),
     OpDef(
         "bitcast",
         check=_check_bitcast,
         one_array=True,
-        numpy=interp_shaping.bitcast,
-        lifted=interp_pointwise.bitcast_convert,
+        numpy=meaning_shaping.bitcast,
+        lifted=meaning_pointwise.bitcast_convert,
         problem=_bitcast_problem,
         role=Role.MOVES,
         view=True,
@@ -211,7 +211,7 @@ DEFINITIONS = (
         "transpose",
         attributes="dimensions",
         shape=_transpose,
-        numpy=interp_shaping.transpose,
+        numpy=meaning_shaping.transpose,
         lifted=first,
         in_place=free,
         pattern=Pattern.INJECTIVE,
@@ -226,7 +226,7 @@ DEFINITIONS = (
         "reverse",
         attributes="dimensions",
         shape=_reverse,
-        numpy=interp_shaping.reverse,
+        numpy=meaning_shaping.reverse,
         in_place=free,
         pattern=Pattern.INJECTIVE,
         role=Role.MOVES,
@@ -238,8 +238,8 @@ DEFINITIONS = (
         "slice",
         attributes="slice",
         shape=_slice,
-        numpy=interp_shaping.slice_,
-        fit=interp_live.slice_,
+        numpy=meaning_shaping.slice_,
+        fit=meaning_live.slice_,
         in_place=free,
         pattern=Pattern.INJECTIVE,
         role=Role.MOVES,
@@ -252,7 +252,7 @@ DEFINITIONS = (
         "pad",
         attributes="padding",
         shape=_pad,
-        numpy=interp_shaping.pad,
+        numpy=meaning_shaping.pad,
         in_place=two,
         pattern=Pattern.INJECTIVE,
         rounding=Rounding.PLACES,
@@ -263,8 +263,8 @@ DEFINITIONS = (
         "concatenate",
         attributes="dimensions",
         shape=_concatenate,
-        numpy=interp_shaping.concatenate,
-        fit=interp_live.concatenate,
+        numpy=meaning_shaping.concatenate,
+        fit=meaning_live.concatenate,
         in_place=per_operand,
         pattern=Pattern.INJECTIVE,
         role=Role.MATERIAL,
@@ -276,7 +276,7 @@ DEFINITIONS = (
         attributes="dimensions",
         shape=_scalar_s32,
         check=_check_dimension_size,
-        numpy=interp_shaping.get_dimension_size,
+        numpy=meaning_shaping.get_dimension_size,
         pattern=Pattern.ALIAS,
     ),
     OpDef(
@@ -284,8 +284,8 @@ DEFINITIONS = (
         attributes="dimensions",
         shape=_set_dimension_size,
         check=_check_dimension_size,
-        numpy=interp_shaping.set_dimension_size,
-        fit=interp_live.set_dimension_size,
+        numpy=meaning_shaping.set_dimension_size,
+        fit=meaning_live.set_dimension_size,
         resizes=True,
         pattern=Pattern.ALIAS,
     ),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-from ..meaning import conv as interp_conv
-from ..meaning import live as interp_live
-from ..meaning import window as interp_window
+from ..meaning import conv as meaning_conv
+from ..meaning import live as meaning_live
+from ..meaning import window as meaning_window
 from ..nodes import AnyShape, Computation, ConvLabels, Instruction, Shape, TupleShape
 from ..shape_text import show_shape
 from ..signatures import (
@@ -139,8 +139,8 @@ DEFINITIONS = (
         omitted_if_empty="window",
         shape=_convolution,
         result_type=both_or_neither_complex,
-        numpy=interp_conv.convolution,
-        fit=interp_live.convolution,
+        numpy=meaning_conv.convolution,
+        fit=meaning_live.convolution,
         work=products(_taps),
         terms=_taps,
         pattern=Pattern.OUT_FUSABLE,
@@ -154,8 +154,8 @@ DEFINITIONS = (
         shape=_reduce_window,
         check=check_reducer,
         result_type=same_kind,
-        numpy=interp_window.reduce_window,
-        fit=interp_live.inputs,
+        numpy=meaning_window.reduce_window,
+        fit=meaning_live.inputs,
         work=_windows,
         terms=_places,
         pattern=Pattern.WINDOW,
@@ -168,8 +168,8 @@ DEFINITIONS = (
         omitted_if_empty="window",
         shape=_select_and_scatter,
         check=_check_select_and_scatter,
-        numpy=interp_window.select_and_scatter,
-        fit=interp_live.select_and_scatter,
+        numpy=meaning_window.select_and_scatter,
+        fit=meaning_live.select_and_scatter,
         work=_selected,
         role=Role.MATERIAL,
     ),

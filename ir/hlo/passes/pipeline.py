@@ -1,4 +1,4 @@
-"""The order of the graph passes."""
+"""The pipeline of graph passes, in order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .expand.stochastic_convert import expand_stochastic_convert
 from .prepare.inline_calls import inline_calls
 from .prepare.join_async import join_async
 from .prepare.keep_effects import keep_effects
-from .prepare.settle_layouts import settle_layouts
+from .prepare.normalize_layouts import normalize_layouts
 from .prepare.single_replica import single_replica
 from .prepare.widen_narrow import widen_narrow
 from .simplify.algebra import simplify_algebra
@@ -49,8 +49,8 @@ SIMPLIFY: Pass[HloModule] = repeat(
     limit=6,
 )
 
-SETTLE: Pass[HloModule] = repeat(
-    "settle",
+CANONICALIZE: Pass[HloModule] = repeat(
+    "canonicalize",
     (
         Pass("canonical_convolution", canonical_convolution),
         Pass("canonical_window", canonical_window),
@@ -66,7 +66,7 @@ PIPELINE: Pipeline[HloModule] = Pipeline(
     (
         Pass("keep_effects", keep_effects),
         Pass("join_async", join_async),
-        Pass("settle_layouts", settle_layouts),
+        Pass("normalize_layouts", normalize_layouts),
         Pass("inline_calls", inline_calls),
         Pass("simplify_tuples", simplify_tuples),
         Pass("single_replica", single_replica),
@@ -85,11 +85,11 @@ PIPELINE: Pipeline[HloModule] = Pipeline(
         Pass("raise_erfc", raise_erfc),
         Pass("fold_constants", fold_constants),
         Pass("canonical_dot", canonical_dot),
-        SETTLE,
+        CANONICALIZE,
         Pass("canonical_dot", canonical_dot),
         Pass("fold_constants", fold_constants),
         Pass("fold_batch_norm", fold_batch_norm),
-        SETTLE,
+        CANONICALIZE,
         Pass("split_sums", split_sums),
         Pass("explicit_tuples", explicit_tuples),
         Pass("cse", cse),
@@ -99,11 +99,11 @@ PIPELINE: Pipeline[HloModule] = Pipeline(
 
 
 def optimize(module: HloModule, *, instruments: Sequence[Instrument[HloModule]] = ()) -> HloModule:
-    """The module in canonical form (docs/contract.md says what that is), computing the same.
+    """Return an equivalent module in canonical form, which docs/contract.md defines.
 
-    Raises ``VerifyError`` for a module that is not well formed: shapes that do not follow from the
-    operands would become reads and writes out of bounds. ``UnsupportedError`` lists what cannot be
-    computed, ``LimitError`` names what asks for more than ``limits`` allows.
+    ``VerifyError`` if the module is not well formed: wrong shapes would become reads and writes out
+    of bounds. ``UnsupportedError`` lists the instructions that cannot be compiled, ``LimitError``
+    names one that exceeds a limit of ``limits``.
     """
     verify(module)
     require_limits(module)
@@ -112,5 +112,5 @@ def optimize(module: HloModule, *, instruments: Sequence[Instrument[HloModule]] 
 
 
 def instructions(module: HloModule) -> int:
-    """How many instructions a module has, those of called computations included."""
+    """Return the number of instructions in all computations of a module."""
     return sum(len(c.instructions) for c in module.computations)

@@ -1,1 +1,1 @@
-"""Bounded dimensions padded to their bounds."""
+"""The pass ``pad_dynamic``: bounded dimensions are padded to their bounds."""

@@ -11,13 +11,24 @@ from ...live_sizes import is_whole
 from ...nodes import Instruction, Shape, TupleShape
 from ...patterns import build
 from ...rewrite import make
-from .moves import remade
+from .moves import reapply
 from .reduce import refuse
-from .values import Padded, Scalar, Tree, arithmetic, live, meet, scalar, settled, static, zeroed
+from .values import (
+    Padded,
+    Scalar,
+    Tree,
+    arithmetic,
+    live_mask,
+    scalar,
+    smallest_sizes,
+    static,
+    varying,
+    zeroed,
+)
 
 
 def gather(i: Instruction, operands: list[Padded]) -> Padded:
-    """Slices are moved into the live part; those of whole dimensions have its size."""
+    """Clamp starts so that slices lie in the live part; whole dimensions keep their live size."""
     x, indices = operands
     attrs, vector = i.attrs, i.attrs["index_vector_dim"]
     if vector in indices.sizes:
@@ -39,15 +50,16 @@ def gather(i: Instruction, operands: list[Padded]) -> Padded:
     at = indices.value
     if any(n is not None for n in limits):
         at = build.pointwise("minimum", at, _along(limits, at, vector))
-    return Padded(remade(i, zeroed(x, moved), at), meet(parts))
+    return Padded(reapply(i, zeroed(x, moved), at), smallest_sizes(parts))
 
 
 def _last_start(size: Scalar, extent: int) -> Scalar:
+    """Return the last start at which a slice lies in a dimension of this size, at least 0."""
     return arithmetic("maximum", arithmetic("subtract", size, extent), 0)
 
 
 def _along(limits: Sequence[Scalar | None], at: Instruction, vector: int) -> Instruction:
-    """A limit for each component of the index vectors, in the shape of the indices."""
+    """Broadcast a limit for each component of the index vectors to the shape of the indices."""
     dtype, dims = at.array.dtype, at.array.dims
     most = int(np.iinfo(to_numpy(dtype)).max)
     values = [build.scalar(most, dtype) if n is None else _as_index(n, dtype) for n in limits]
@@ -60,21 +72,21 @@ def _along(limits: Sequence[Scalar | None], at: Instruction, vector: int) -> Ins
 
 
 def _as_index(size: Scalar, dtype: DType) -> Instruction:
-    """A size as an index, or the largest index if that is less."""
+    """Convert a size to an index type, limited to its largest value."""
     most = min(int(np.iinfo(to_numpy(dtype)).max), (1 << 31) - 1)
     return build.convert(scalar(arithmetic("minimum", size, most)), dtype)
 
 
 def scatter(i: Instruction, operands: list[Padded]) -> Tree:
-    """Rows of padding, and windows that leave the live part, get an index out of bounds."""
+    """Give rows of padding, and windows that leave the live part, an index out of bounds."""
     n = len(operands) // 2
     arrays, indices, updates = operands[:n], operands[n], operands[n + 1 :]
-    sizes = meet(a.sizes for a in arrays)
-    rows = _update_rows(i, indices, meet(u.sizes for u in updates), sizes, arrays[0].dims)
+    sizes = smallest_sizes(a.sizes for a in arrays)
+    rows = _update_rows(i, indices, smallest_sizes(u.sizes for u in updates), sizes, arrays[0].dims)
     kept = window_dims(i, len(arrays[0].dims))
     windows = zip(kept, (updates[0].dims[w] for w in i.attrs["update_window_dims"]), strict=True)
     at = _valid(i, indices.value, rows, sizes, dict(windows))
-    value = remade(i, *(a.value for a in arrays), at, *(u.value for u in updates))
+    value = reapply(i, *(a.value for a in arrays), at, *(u.value for u in updates))
     if not isinstance(i.shape, TupleShape):
         return Padded(value, sizes)
     return tuple(
@@ -90,7 +102,11 @@ def _update_rows(
     sizes: dict[int, Instruction],
     dims: tuple[int, ...],
 ) -> dict[int, Scalar]:
-    """The live sizes of the indices' dimensions, after a look at those of the windows."""
+    """Return the live sizes of the indices' dimensions: the smaller of indices and updates.
+
+    ``UnsupportedError`` if index vectors have a bounded length, or windows a bounded size that is
+    not the operand's.
+    """
     vector, window = i.attrs["index_vector_dim"], i.attrs["update_window_dims"]
     if vector in indices.sizes:
         raise refuse(i, "the length of its index vectors is bounded")
@@ -99,18 +115,18 @@ def _update_rows(
             raise refuse(i, "its windows have a bounded size that is not the operand's")
     rank = len(indices.dims) + len(window) - (vector < len(indices.dims))
     outer = [d for d in range(rank) if d not in window]
-    own = [d for d in range(len(indices.dims)) if d != vector]
-    found = {b: {0: given[d]} for d, b in zip(outer, own, strict=True) if d in given}
+    inner = [d for d in range(len(indices.dims)) if d != vector]
+    of_updates = {b: {0: given[d]} for d, b in zip(outer, inner, strict=True) if d in given}
     rows: dict[int, Scalar] = {}
-    for b in own:
-        mine = {0: indices.sizes[b]} if b in indices.sizes else {}
-        if both := meet((mine, found.get(b, {}))):
+    for b in inner:
+        of_indices = {0: indices.sizes[b]} if b in indices.sizes else {}
+        if both := smallest_sizes((of_indices, of_updates.get(b, {}))):
             rows[b] = both[0]
     return rows
 
 
 def window_dims(i: Instruction, rank: int) -> list[int]:
-    """The operand's dimensions that a scatter's windows lie in."""
+    """Return the operand's dimensions that a scatter's update windows span."""
     gone = {*i.attrs["inserted_window_dims"], *i.attrs.get("input_batching_dims", ())}
     return [d for d in range(rank) if d not in gone]
 
@@ -122,16 +138,16 @@ def _valid(
     sizes: dict[int, Instruction],
     extent: dict[int, int],
 ) -> Instruction:
-    """The indices, -1 where there is nothing to scatter."""
+    """Return the indices as s64, replaced by -1 where nothing is to be scattered."""
     indexed, vector = i.attrs["scatter_dims_to_operand_dims"], i.attrs["index_vector_dim"]
     limits = [
         arithmetic("subtract", sizes[d], extent.get(d, 1)) if d in sizes else None for d in indexed
     ]
-    inside = live(at.array.dims, rows)
+    inside = live_mask(at.array.dims, rows)
     if inside is None and all(n is None for n in limits):
         return at
     if not indexed:
-        raise refuse(i, "it has no index that could tell padding")
+        raise refuse(i, "it has no index by which padding could be skipped")
     wide = build.convert(at, s64)
     if any(n is not None for n in limits):
         fits = build.pointwise("compare", wide, _along(limits, wide, vector), direction="LE")
@@ -141,20 +157,20 @@ def _valid(
 
 
 def batches(i: Instruction, operands: list[Padded]) -> Padded:
-    """Matrices and transforms one by one: only dimensions outside of them may be bounded."""
+    """Pad batch dimensions; ``UnsupportedError`` if a dimension of a matrix or transform varies."""
     inner = len(i.attrs["fft_length"]) if i.opcode == "fft" else 2
-    sizes = meet(o.sizes for o in operands)
+    sizes = smallest_sizes(o.sizes for o in operands)
     if any(d >= len(operands[0].dims) - inner for d in sizes):
         raise refuse(i, "a dimension that it works along is bounded")
-    return Padded(remade(i, *(o.value for o in operands)), settled(i.array.dims, sizes))
+    return Padded(reapply(i, *(o.value for o in operands)), varying(i.array.dims, sizes))
 
 
 def batch_norm(i: Instruction, operands: list[Padded]) -> Padded:
-    """Inference works on each element alone."""
+    """Pad the input; ``UnsupportedError`` if the number of features is bounded."""
     x, *vectors = operands
     if i.attrs["feature_index"] in x.sizes or any(v.sizes for v in vectors):
         raise refuse(i, "the number of its features is bounded")
-    return Padded(remade(i, *(o.value for o in operands)), x.sizes)
+    return Padded(reapply(i, *(o.value for o in operands)), x.sizes)
 
 
 RULES = {

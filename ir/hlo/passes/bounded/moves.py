@@ -1,4 +1,7 @@
-"""``pad_dynamic`` for operations that place elements: slices, joins, views, sizes themselves."""
+"""``pad_dynamic`` for operations that move elements: slices, joins, views, sizes themselves.
+
+A rule takes an instruction and its padded operands and returns the padded result.
+"""
 
 from __future__ import annotations
 
@@ -10,37 +13,52 @@ from ...live_sizes import is_whole, marks
 from ...nodes import Instruction, PadDim, Shape, SliceDim
 from ...patterns import build
 from ...rewrite import make
-from .values import Padded, Scalar, arithmetic, live, masked, meet, scalar, settled, static, zeroed
+from .values import (
+    Padded,
+    Scalar,
+    arithmetic,
+    live_mask,
+    masked,
+    scalar,
+    smallest_sizes,
+    static,
+    varying,
+    zeroed,
+)
 
 Rule = Callable[[Instruction, list[Padded]], Padded]
 
 
-def remade(i: Instruction, *operands: Instruction) -> Instruction:
-    """The same operation on padded operands."""
+def reapply(i: Instruction, *operands: Instruction) -> Instruction:
+    """Return the same operation on padded operands, with a static shape."""
     return replace(i, operands=operands, shape=static(i.shape))
 
 
 def elementwise(i: Instruction, operands: list[Padded]) -> Padded:
-    """Live sizes are the operands' smallest; scalars have none."""
-    return Padded(remade(i, *(o.value for o in operands)), meet(o.sizes for o in operands))
+    """Apply an element-wise operation; its live sizes are the smallest of the operands'."""
+    return Padded(
+        reapply(i, *(o.value for o in operands)), smallest_sizes(o.sizes for o in operands)
+    )
 
 
 def broadcast(i: Instruction, operands: list[Padded]) -> Padded:
+    """Move live sizes to the dimensions that the operand's become."""
     (x,) = operands
     dims = i.attrs.get("dimensions", ())
-    return Padded(remade(i, x.value), {dims[d]: s for d, s in x.sizes.items()})
+    return Padded(reapply(i, x.value), {dims[d]: s for d, s in x.sizes.items()})
 
 
 def transpose(i: Instruction, operands: list[Padded]) -> Padded:
+    """Permute live sizes with the dimensions."""
     (x,) = operands
     sizes = {k: x.sizes[d] for k, d in enumerate(i.attrs["dimensions"]) if d in x.sizes}
-    return Padded(remade(i, x.value), sizes)
+    return Padded(reapply(i, x.value), sizes)
 
 
 def reverse(i: Instruction, operands: list[Padded]) -> Padded:
-    """Backwards, the padding comes first: it is cut off."""
+    """Reverse, then drop the padding, which comes first."""
     (x,) = operands
-    value = remade(i, x.value)
+    value = reapply(i, x.value)
     for d in i.attrs["dimensions"]:
         if d in x.sizes:
             skipped = arithmetic("subtract", x.dims[d], x.sizes[d])
@@ -49,7 +67,7 @@ def reverse(i: Instruction, operands: list[Padded]) -> Padded:
 
 
 def extended(x: Instruction, d: int, by: int) -> Instruction:
-    """``x`` with zeros after its end along ``d``."""
+    """Append ``by`` zeros to ``x`` along dimension ``d``."""
     rank = x.array.rank
     padding = tuple(PadDim(0, by if k == d else 0) for k in range(rank))
     dims = tuple(n + p.high for n, p in zip(x.array.dims, padding, strict=True))
@@ -62,34 +80,34 @@ def _starts(starts: dict[int, Scalar], rank: int) -> tuple[Instruction, ...]:
 
 
 def _part(x: Instruction, starts: dict[int, Scalar], sizes: tuple[int, ...]) -> Instruction:
-    """A ``dynamic-slice`` of ``x``; 0 where there is no start."""
+    """Return a ``dynamic-slice`` of ``x``; dimensions without a start begin at 0."""
     operands = (x, *_starts(starts, len(sizes)))
     shape = Shape(x.array.dtype, sizes)
     return make("dynamic-slice", shape, operands, dynamic_slice_sizes=sizes)
 
 
 def concatenate(i: Instruction, operands: list[Padded]) -> Padded:
-    """Each part is written where the one before it ends, over that one's padding."""
+    """Write each part where the live part of the one before it ends, over its padding."""
     (d,) = i.attrs["dimensions"]
     sizes: dict[int, Scalar] = dict(
-        meet({k: s for k, s in o.sizes.items() if k != d} for o in operands)
+        smallest_sizes({k: s for k, s in o.sizes.items() if k != d} for o in operands)
     )
     ends: list[Scalar] = [0]
     for o in operands:
         ends.append(arithmetic("add", ends[-1], o.size(d)))
     sizes[d] = ends[-1]
-    value = remade(i, *(o.value for o in operands))
+    value = reapply(i, *(o.value for o in operands))
     if any(d in o.sizes for o in operands[:-1]):
         value = build.full(0, i.array.dtype, i.array.dims)
         for o, start in zip(operands, ends, strict=False):
             starts = _starts({d: start}, i.array.rank)
             operands_of = (value, o.value, *starts)
             value = make("dynamic-update-slice", Shape(i.array.dtype, i.array.dims), operands_of)
-    return Padded(value, settled(i.array.dims, sizes))
+    return Padded(value, varying(i.array.dims, sizes))
 
 
 def slice_(i: Instruction, operands: list[Padded]) -> Padded:
-    """One element of a dimension has a fixed size; a longer part ends where the array does."""
+    """Clip a range to the live size, unless a single element is taken, which is 0 beyond it."""
     (x,) = operands
     sizes: dict[int, Scalar] = {}
     fixed: list[int] = []
@@ -101,18 +119,18 @@ def slice_(i: Instruction, operands: list[Padded]) -> Padded:
             fixed.append(d)
         else:
             end = arithmetic("minimum", size, cut.limit)
-            sizes[d] = count(end, cut.start, cut.stride)
-    return Padded(remade(i, zeroed(x, fixed)), settled(i.array.dims, sizes))
+            sizes[d] = strided_count(end, cut.start, cut.stride)
+    return Padded(reapply(i, zeroed(x, fixed)), varying(i.array.dims, sizes))
 
 
-def count(end: Scalar, start: int, stride: int) -> Scalar:
-    """How many of start, start + stride, ... lie before ``end``."""
+def strided_count(end: Scalar, start: int, stride: int) -> Scalar:
+    """Return how many of ``start``, ``start + stride``, ... are below ``end``."""
     length = arithmetic("maximum", arithmetic("subtract", end, start), 0)
     return arithmetic("divide", arithmetic("add", length, stride - 1), stride)
 
 
 def pad(i: Instruction, operands: list[Padded]) -> Padded:
-    """The old padding takes the value of the new one, which begins where the live part ends."""
+    """Fill the operand's padding with the pad value, since the new edge begins where it does."""
     x, fill = operands
     sizes: dict[int, Scalar] = {}
     for d, size in x.sizes.items():
@@ -120,12 +138,12 @@ def pad(i: Instruction, operands: list[Padded]) -> Padded:
         gaps = arithmetic("maximum", arithmetic("subtract", size, 1), 0)
         spread = arithmetic("add", size, arithmetic("multiply", gaps, p.interior))
         sizes[d] = arithmetic("maximum", arithmetic("add", spread, p.low + p.high), 0)
-    value = remade(i, masked(x.value, x.sizes, fill.value), fill.value)
-    return Padded(value, settled(i.array.dims, sizes))
+    value = reapply(i, masked(x.value, x.sizes, fill.value), fill.value)
+    return Padded(value, varying(i.array.dims, sizes))
 
 
 def dynamic_slice(i: Instruction, operands: list[Padded]) -> Padded:
-    """A whole dimension keeps its size; a part is moved so that it lies in the live part."""
+    """Clamp starts so that a part lies in the live part; a whole dimension keeps its live size."""
     x, *given = operands
     extents: tuple[int, ...] = i.attrs["dynamic_slice_sizes"]
     starts: dict[int, Scalar] = {}
@@ -134,13 +152,13 @@ def dynamic_slice(i: Instruction, operands: list[Padded]) -> Padded:
         starts[d] = _inside(start, arithmetic("subtract", x.size(d), extents[d]))
         if d in x.sizes and extents[d] != x.dims[d]:
             rest[d] = arithmetic("subtract", x.sizes[d], starts[d])
-    moved = remade(i, x.value, *_starts(starts, len(extents)))
+    moved = reapply(i, x.value, *_starts(starts, len(extents)))
     sizes = {d: s for d, s in x.sizes.items() if d not in rest}
     return Padded(masked(moved, rest, build.scalar(0, moved.array.dtype)), sizes)
 
 
 def _scalars(given: list[Padded], rank: int) -> list[Instruction]:
-    """Start indices as scalars, of the old form (one vector) too."""
+    """Return start indices as scalars, also if they are given as one vector (the old form)."""
     first = given[0].value if given else None
     if first is None or first.array.rank == 0:
         return [g.value for g in given]
@@ -152,7 +170,7 @@ def _scalars(given: list[Padded], rank: int) -> list[Instruction]:
 
 
 def _inside(start: Instruction, last: Scalar) -> Instruction:
-    """A start index, as s32, between 0 and ``last``, or 0 if there is no such."""
+    """Clamp a start index to between 0 and ``last``, as s32; 0 if ``last`` is negative."""
     dtype = start.array.dtype
     if dtype != s32:
         most = (1 << min(31, dtype.bits - (dtype.kind == "signed"))) - 1
@@ -162,9 +180,9 @@ def _inside(start: Instruction, last: Scalar) -> Instruction:
 
 
 def dynamic_update_slice(i: Instruction, operands: list[Padded]) -> Padded:
-    """The live part of the update goes to a place in the live part of the operand.
+    """Write the live part of the update into the live part of the operand.
 
-    Where the update has live sizes, what it covers is read first, and its padding takes it over;
+    If the update has live sizes, its padding is replaced by the elements that it would overwrite;
     the operand is made longer for that time, so that the start can be where the live part ends.
     """
     x, update, *given = operands
@@ -173,7 +191,7 @@ def dynamic_update_slice(i: Instruction, operands: list[Padded]) -> Padded:
     for d, start in enumerate(_scalars(given, rank)):
         starts[d] = _inside(start, arithmetic("subtract", x.size(d), update.size(d)))
     room, part = x.value, update.value
-    if (inside := live(update.dims, update.sizes)) is not None:
+    if (inside := live_mask(update.dims, update.sizes)) is not None:
         for d in update.sizes:
             room = extended(room, d, update.dims[d])
         part = build.pointwise("select", inside, part, _part(room, starts, update.dims))
@@ -186,24 +204,25 @@ def dynamic_update_slice(i: Instruction, operands: list[Padded]) -> Padded:
 
 
 def get_dimension_size(i: Instruction, operands: list[Padded]) -> Padded:
+    """Return the live size as a value."""
     (d,) = i.attrs["dimensions"]
     return Padded(build.convert(scalar(operands[0].size(d)), i.array.dtype))
 
 
 def set_dimension_size(i: Instruction, operands: list[Padded]) -> Padded:
-    """What comes beyond an old live size is 0. The new size is between 0 and the bound."""
+    """Set a live size, clamped to between 0 and the bound; elements beyond the old one are 0."""
     x, given = operands
     (d,) = i.attrs["dimensions"]
     size = scalar(_inside(given.value, x.dims[d]))
     value = zeroed(x, (d,))
     sizes: dict[int, Scalar] = {**x.sizes, d: size}
-    return Padded(value, settled(x.dims, sizes))
+    return Padded(value, varying(x.dims, sizes))
 
 
 def bitcast_convert(i: Instruction, operands: list[Padded]) -> Padded:
-    """Another number of bits an element adds or takes the last dimension, which is static."""
+    """Keep live sizes: a change of width only adds or drops a last dimension, which is static."""
     (x,) = operands
-    return Padded(remade(i, x.value), x.sizes)
+    return Padded(reapply(i, x.value), x.sizes)
 
 
 RULES: dict[str, Rule] = {

@@ -1,12 +1,12 @@
-"""Arrays of bounded size become arrays of their bound, with live sizes as scalars beside them.
+"""``pad_dynamic``: arrays of bounded size become arrays of their bound, plus live sizes as scalars.
 
-Afterwards a bounded dimension (``<=``) exists in two places only. The entry's parameters have them:
-``get-dimension-size`` reads a live size, ``set-dimension-size`` to the bound, with a static result,
-gives the padded array. And the entry's results are made by ``set-dimension-size`` of a padded array
-and a size. Everything between is static; loops and branches take sizes along in their tuples.
+Afterwards bounded dimensions (``<=``) exist in two places only. The entry's parameters have them:
+``get-dimension-size`` reads a live size, and ``set-dimension-size`` to the bound, with a static
+result, gives the padded array. The entry's results are made by ``set-dimension-size`` of a padded
+array and a size. Everything in between is static; loops and branches carry sizes in their tuples.
 
-Which dimensions vary follows from the values, as in the interpreter, not from the marks that text
-puts on results. Where live sizes differ that must agree, the smallest counts.
+The dimensions that vary follow from the values, as in the interpreter, not from the marks on
+results in the text. Where live sizes must agree but differ, the smallest is used.
 """
 
 from __future__ import annotations
@@ -24,35 +24,24 @@ from ...patterns import build
 from ...patterns.match import is_local
 from ...rewrite import assemble, make, parameter, reachable, with_attrs, with_entry, with_operands
 from ...sources import Sources
-from . import (
-    indexed as pad_dynamic_indexed,
-)
-from . import (
-    moves as pad_dynamic_moves,
-)
-from . import (
-    reduce as pad_dynamic_reduce,
-)
-from . import (
-    reshape as pad_dynamic_reshape,
-)
+from . import indexed, moves, reduce, reshape
 from .values import Padded, Tree, scalar, static
 
 MOST = (1 << 31) - 1  # elements of an array with live sizes, which are s32
 
 RULES: Mapping[str, Callable[[Instruction, list[Padded]], Tree]] = {
-    **dict.fromkeys(["copy", "map"], pad_dynamic_moves.elementwise),
-    **pad_dynamic_moves.RULES,
-    **pad_dynamic_reshape.RULES,
-    **pad_dynamic_reduce.RULES,
-    **pad_dynamic_indexed.RULES,
+    **dict.fromkeys(["copy", "map"], moves.elementwise),
+    **moves.RULES,
+    **reshape.RULES,
+    **reduce.RULES,
+    **indexed.RULES,
 }
 ALWAYS = frozenset({"get-dimension-size", "set-dimension-size", "dynamic-reshape"})
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """How an array stands in a tuple that control flow takes: the array, then these sizes."""
+    """The encoding of an array in control flow: the array, in a tuple with its ``sized`` sizes."""
 
     shape: AnyShape
     sized: frozenset[int] = frozenset()
@@ -64,16 +53,16 @@ Form: TypeAlias = Leaf | tuple["Form", ...]
 def pad_dynamic(module: HloModule) -> HloModule:
     """``f32[<=8]`` inside the module  ->  ``f32[8]`` and an ``s32[]``.
 
-    ``UnsupportedError`` lists the instructions that cannot be computed so.
+    ``UnsupportedError`` lists the instructions that cannot be padded.
     """
     if not any(map(_is_dynamic, reachable(module.entry))):
         return module
-    work = _Work(Sources(module))
+    tracer = _Tracer(Sources(module))
     entry = module.entry
     arguments = [_argument(p) for p in entry.parameters]
-    root = _result(work.trace(entry, arguments))
-    if work.findings:
-        raise refusal(work.findings, module.name)
+    root = _result(tracer.trace(entry, arguments))
+    if tracer.findings:
+        raise refusal(tracer.findings, module.name)
     return with_entry(module, assemble(entry.name, entry.parameters, root))
 
 
@@ -88,7 +77,7 @@ def _has_marks(shape: AnyShape) -> bool:
 
 
 def _argument(p: Instruction) -> Tree:
-    """A parameter of the entry, its arrays padded, with their sizes."""
+    """Pad the arrays of an entry parameter and read their live sizes."""
     if isinstance(p.shape, TupleShape):
         parts = enumerate(p.shape.elements)
         return tuple(
@@ -114,7 +103,7 @@ def _resized(x: Instruction, d: int, size: Instruction, bounded: bool) -> Instru
 
 
 def _result(tree: Tree) -> Instruction:
-    """The entry's root: arrays at their live sizes."""
+    """Return the entry's root: every array at its live sizes."""
     if isinstance(tree, tuple):
         parts = [_result(t) for t in tree]
         return make("tuple", TupleShape(tuple(p.shape for p in parts)), parts)
@@ -125,14 +114,14 @@ def _result(tree: Tree) -> Instruction:
 
 
 def form_of(tree: Tree) -> Form:
-    """The form of a value."""
+    """Return the encoding of a value."""
     if isinstance(tree, tuple):
         return tuple(map(form_of, tree))
     return Leaf(tree.value.shape, frozenset(tree.sizes))
 
 
 def join(a: Form, b: Form) -> Form:
-    """The form that has the sizes of both."""
+    """Return the encoding that has the sizes of both."""
     if isinstance(a, tuple):
         assert isinstance(b, tuple)
         return tuple(map(join, a, b))
@@ -141,7 +130,7 @@ def join(a: Form, b: Form) -> Form:
 
 
 def shape_of(form: Form) -> AnyShape:
-    """The shape of a value in this form."""
+    """Return the shape of a value in this encoding."""
     if isinstance(form, tuple):
         return TupleShape(tuple(map(shape_of, form)))
     if not form.sized:
@@ -150,7 +139,7 @@ def shape_of(form: Form) -> AnyShape:
 
 
 def encode(tree: Tree, form: Form) -> Instruction:
-    """A value as one instruction in this form."""
+    """Encode a value as one instruction."""
     if isinstance(tree, tuple):
         assert isinstance(form, tuple)
         parts = [encode(t, f) for t, f in zip(tree, form, strict=True)]
@@ -163,7 +152,7 @@ def encode(tree: Tree, form: Form) -> Instruction:
 
 
 def decode(value: Instruction, form: Form) -> Tree:
-    """The value that ``value`` encodes in this form."""
+    """Decode an instruction into the value that it encodes."""
 
     def element(n: int) -> Instruction:
         assert isinstance(value.shape, TupleShape)
@@ -185,8 +174,8 @@ def _plain_form(shape: AnyShape) -> Form:
 
 
 @dataclass
-class _Work:
-    """Walks computations with values in place of their parameters."""
+class _Tracer:
+    """Rewrites computations by running them on padded values in place of their parameters."""
 
     sources: Sources
     findings: list[Finding] = field(default_factory=list)
@@ -194,7 +183,7 @@ class _Work:
     traced: dict[tuple[Computation, Form], tuple[Instruction, Tree]] = field(default_factory=dict)
 
     def trace(self, c: Computation, arguments: Sequence[Tree]) -> Tree:
-        """What a computation returns for these arguments."""
+        """Return the result of a computation on these arguments; failures become findings."""
         values: dict[Instruction, Tree] = dict(zip(c.parameters, arguments, strict=True))
         for i in c.instructions:
             if i not in values:
@@ -207,11 +196,13 @@ class _Work:
         return values[c.root]
 
     def note(self, i: Instruction, c: Computation, error: UnsupportedError) -> None:
+        """Add an instruction that cannot be padded to the findings, once."""
         found = Finding(i.opcode, i.name, c.name, error.why, error.hint, self.sources.of(i))
         if found not in self.findings:
             self.findings.append(found)
 
     def instruction(self, i: Instruction, operands: list[Tree]) -> Tree:
+        """Return the result of one instruction; ``UnsupportedError`` if there is no rule for it."""
         match i.opcode:
             case "tuple":
                 return tuple(operands)
@@ -231,17 +222,17 @@ class _Work:
         arrays = [o for o in operands if isinstance(o, Padded)]
         if i.opcode not in ALWAYS and not any(map(_is_sized, operands)):
             return self.plain(i, operands)
-        rule = RULES.get(i.opcode, pad_dynamic_moves.elementwise if is_local(i) else None)
+        rule = RULES.get(i.opcode, moves.elementwise if is_local(i) else None)
         if rule is None or len(arrays) < len(operands):
             what = f"cannot compile {i.opcode} `{i.name}`"
-            raise UnsupportedError(what, "it has no meaning here for bounded sizes")
+            raise UnsupportedError(what, "it is not supported for bounded sizes")
         if any(a.value.array.size > MOST for a in arrays):
             what = f"cannot compile {i.opcode} `{i.name}`"
             raise UnsupportedError(what, f"an array of bounded size has more than {MOST} elements")
         return rule(i, arrays)
 
     def plain(self, i: Instruction, operands: Sequence[Tree]) -> Tree:
-        """An instruction on arrays that are all there is."""
+        """Return the result of an instruction on arrays without live sizes."""
         given = tuple(
             encode(o, _plain_form(p.shape)) for o, p in zip(operands, i.operands, strict=True)
         )
@@ -251,20 +242,20 @@ class _Work:
         return decode(value, _plain_form(shape))
 
     def is_dynamic(self, c: Computation) -> bool:
-        """Whether bounded sizes occur in a computation or in one that it calls."""
+        """True if bounded sizes occur in a computation or in one that it calls."""
         if c not in self.dynamic:
             self.dynamic[c] = any(map(_is_dynamic, reachable(c)))
         return self.dynamic[c]
 
     def callee(self, c: Computation, form: Form) -> tuple[Instruction, Tree]:
-        """A computation of one argument in this form: its parameter, and what it returns."""
+        """Trace a computation of one argument in this encoding; return parameter and result."""
         if (c, form) not in self.traced:
             p = parameter(0, shape_of(form), c.parameters[0].name)
             self.traced[c, form] = p, self.trace(c, [decode(p, form)])
         return self.traced[c, form]
 
     def loop(self, i: Instruction, start: Tree) -> Tree:
-        """The state has the sizes that the start or any turn gives it."""
+        """Rewrite a loop; its state carries the sizes that the start or any iteration gives it."""
         condition, body = i.attrs["condition"], i.attrs["body"]
         form = form_of(start)
         if form == _plain_form(i.shape) and not self.is_dynamic(body) | self.is_dynamic(condition):
@@ -274,15 +265,15 @@ class _Work:
             if (wider := join(form, form_of(after))) == form:
                 break
             form = wider
-        turn = assemble(body.name, (p,), encode(after, form))
+        new_body = assemble(body.name, (p,), encode(after, form))
         q, test = self.callee(condition, form)
         assert isinstance(test, Padded)
         new = replace(i, operands=(encode(start, form),), shape=shape_of(form))
-        test_of = assemble(condition.name, (q,), test.value)
-        return decode(with_attrs(new, condition=test_of, body=turn), form)
+        new_condition = assemble(condition.name, (q,), test.value)
+        return decode(with_attrs(new, condition=new_condition, body=new_body), form)
 
     def branch(self, i: Instruction, operands: Sequence[Tree]) -> Tree:
-        """All branches give the sizes that any gives."""
+        """Rewrite a conditional; all branches return the sizes that any of them returns."""
         index, *arguments = operands
         assert isinstance(index, Padded)
         named = ("true_computation", "false_computation")
@@ -306,5 +297,5 @@ class _Work:
 
 
 def _is_sized(tree: Tree) -> bool:
-    """Whether any array has a live size."""
+    """True if any array has a live size."""
     return any(map(_is_sized, tree)) if isinstance(tree, tuple) else bool(tree.sizes)

@@ -13,7 +13,7 @@ from ...nodes import Computation, ConvLabels, Instruction, Shape, TupleShape, Wi
 from ...patterns import build
 from ...rewrite import assemble, make, parameter, with_attrs
 from ..prepare.inline_calls import inline
-from .moves import remade
+from .moves import reapply
 from .values import (
     Padded,
     Scalar,
@@ -22,25 +22,25 @@ from .values import (
     arithmetic,
     flags,
     masked,
-    meet,
     neutral,
     scalar,
-    settled,
+    smallest_sizes,
     static,
+    varying,
     zeroed,
 )
 
 
 def refuse(i: Instruction, why: str) -> UnsupportedError:
-    """What cannot be done with live sizes."""
+    """Return the error for an instruction that cannot be padded."""
     return UnsupportedError(f"cannot compile {i.opcode} `{i.name}`", why)
 
 
 def dot(i: Instruction, operands: list[Padded]) -> Padded:
-    """Zeros beyond the live sizes of what is contracted, on both sides: 0 times NaN is NaN."""
+    """Zero the padding of contracted dimensions, in both operands because 0 times NaN is NaN."""
     a, b = operands
     batch = _pairs(i, "lhs_batch_dims", "rhs_batch_dims")
-    a, b = _agree(a, b, batch + _pairs(i, "lhs_contracting_dims", "rhs_contracting_dims"))
+    a, b = _match_sizes(a, b, batch + _pairs(i, "lhs_contracting_dims", "rhs_contracting_dims"))
     summed = _pairs(i, "lhs_contracting_dims", "rhs_contracting_dims")
     left, right = zeroed(a, (p for p, _ in summed)), zeroed(b, (q for _, q in summed))
     free = [p for p, _ in batch]
@@ -49,28 +49,33 @@ def dot(i: Instruction, operands: list[Padded]) -> Padded:
     taken = [q for _, q in batch + summed]
     places += [(b, d) for d in range(len(b.dims)) if d not in taken]
     sizes = {k: x.sizes[d] for k, (x, d) in enumerate(places) if d in x.sizes}
-    return Padded(remade(i, left, right), sizes)
+    return Padded(reapply(i, left, right), sizes)
 
 
 def _pairs(i: Instruction, left: str, right: str) -> list[tuple[int, int]]:
     return list(zip(i.attrs.get(left, ()), i.attrs.get(right, ()), strict=True))
 
 
-def _agree(a: Padded, b: Padded, pairs: Sequence[tuple[int, int]]) -> tuple[Padded, Padded]:
-    """Both with the smaller size in dimensions that belong together."""
+def _match_sizes(a: Padded, b: Padded, pairs: Sequence[tuple[int, int]]) -> tuple[Padded, Padded]:
+    """Give paired dimensions of two arrays the smaller of their live sizes."""
     left, right = dict(a.sizes), dict(b.sizes)
     for p, q in pairs:
-        both = meet(({0: x.sizes[d]} if d in x.sizes else {}) for x, d in ((a, p), (b, q)))
+        both = smallest_sizes(
+            ({0: x.sizes[d]} if d in x.sizes else {}) for x, d in ((a, p), (b, q))
+        )
         if both:
             left[p] = right[q] = both[0]
     return replace(a, sizes=left), replace(b, sizes=right)
 
 
 def convolution(i: Instruction, operands: list[Padded]) -> Padded:
-    """Zeros in the padding; as many windows as fit the live image. A kernel has a fixed window."""
+    """Zero the padding and compute as many windows as fit the live image.
+
+    ``UnsupportedError`` if the kernel's window is bounded, or a bounded dimension is grouped.
+    """
     labels: ConvLabels = i.attrs["dim_labels"]
     x, w = operands
-    x, w = _agree(x, w, [(labels.lhs_feature, labels.rhs_input)])
+    x, w = _match_sizes(x, w, [(labels.lhs_feature, labels.rhs_input)])
     if any(d in w.sizes for d in labels.rhs_spatial):
         raise refuse(i, "the window of its kernel has a bounded size")
     groups = i.attrs.get("feature_group_count", 1) * i.attrs.get("batch_group_count", 1)
@@ -88,12 +93,12 @@ def convolution(i: Instruction, operands: list[Padded]) -> Padded:
         if d in x.sizes:
             sizes[to] = positions(x.sizes[d], window)
     left = zeroed(x, (labels.lhs_feature, *labels.lhs_spatial))
-    value = remade(i, left, zeroed(w, (labels.rhs_input,)))
-    return Padded(value, settled(i.array.dims, sizes))
+    value = reapply(i, left, zeroed(w, (labels.rhs_input,)))
+    return Padded(value, varying(i.array.dims, sizes))
 
 
 def positions(size: Scalar, w: WindowDim) -> Scalar:
-    """``shapes_window.window_positions`` of a live size."""
+    """Return ``signatures.window_positions`` of a live size."""
     gaps = arithmetic("maximum", arithmetic("subtract", size, 1), 0)
     padded = arithmetic("add", size, arithmetic("multiply", gaps, w.lhs_dilate - 1))
     extent = (w.size - 1) * w.rhs_dilate + 1 if w.size > 0 else 0
@@ -103,7 +108,7 @@ def positions(size: Scalar, w: WindowDim) -> Scalar:
 
 
 def _results(value: Instruction, sizes: Sizes, count: int) -> Tree:
-    """The first ``count`` elements of a tuple."""
+    """Return the first ``count`` elements of a tuple."""
     assert isinstance(value.shape, TupleShape)
     elements = value.shape.elements[:count]
     return tuple(
@@ -113,10 +118,10 @@ def _results(value: Instruction, sizes: Sizes, count: int) -> Tree:
 
 
 def reduce(i: Instruction, operands: list[Padded]) -> Tree:
-    """Padding takes no part: it is the reducer's neutral element, or flagged as such."""
+    """Exclude padding: fill it with the reducer's neutral element, or else flag live elements."""
     half = len(operands) // 2
     axes = i.attrs["dimensions"]
-    all_sizes = meet(o.sizes for o in operands[:half])
+    all_sizes = smallest_sizes(o.sizes for o in operands[:half])
     kept = [d for d in range(len(operands[0].dims)) if d not in axes]
     sizes = {k: all_sizes[d] for k, d in enumerate(kept) if d in all_sizes}
     inside = {d: s for d, s in all_sizes.items() if d in axes}
@@ -124,13 +129,13 @@ def reduce(i: Instruction, operands: list[Padded]) -> Tree:
 
 
 def reduce_window(i: Instruction, operands: list[Padded]) -> Tree:
-    """As many windows as fit the live array; padding takes no part."""
+    """Reduce as many windows as fit the live array, without the padding."""
     half = len(operands) // 2
-    all_sizes = meet(o.sizes for o in operands[:half])
+    all_sizes = smallest_sizes(o.sizes for o in operands[:half])
     window = i.attrs["window"]
     found = {d: positions(s, window[d]) for d, s in all_sizes.items()}
     wide = {d: s for d, s in all_sizes.items() if window[d] != WindowDim(size=1)}
-    return _reduced(i, operands, wide, settled(_dims(i), found))
+    return _reduced(i, operands, wide, varying(_dims(i), found))
 
 
 def _dims(i: Instruction) -> tuple[int, ...]:
@@ -140,17 +145,19 @@ def _dims(i: Instruction) -> tuple[int, ...]:
 
 
 def _reduced(i: Instruction, operands: list[Padded], inside: Sizes, sizes: Sizes) -> Tree:
+    """Reduce without the padding: ``inside`` are live sizes of reduced dimensions, ``sizes`` those
+    of the result."""
     half = len(operands) // 2
     values = [o.value for o in operands]
     single = half == 1 and isinstance(i.shape, Shape)
     if not inside:
-        value = remade(i, *values)
+        value = reapply(i, *values)
         return Padded(value, sizes) if single else _results(value, sizes, half)
     op = simple_op(i.attrs["to_apply"]) if single else None
     same = {p.array.dtype for p in i.attrs["to_apply"].parameters} == {values[0].array.dtype}
     fill = neutral(op, values[0].array.dtype) if op is not None and same else None
     if fill is not None:
-        return Padded(remade(i, masked(values[0], inside, fill), values[1]), sizes)
+        return Padded(reapply(i, masked(values[0], inside, fill), values[1]), sizes)
     flag = flags(replace(operands[0], sizes=inside))
     inputs = (*values[:half], flag, *values[half:], build.scalar(True, pred))
     shapes = i.shape.elements if isinstance(i.shape, TupleShape) else (i.shape,)
@@ -165,7 +172,7 @@ def _reduced(i: Instruction, operands: list[Padded], inside: Sizes, sizes: Sizes
 
 
 def _flagged(reducer: Computation, n: int) -> Computation:
-    """A reducer of n values and a flag: where one side does not count, the result is the other."""
+    """Extend a reducer of n values by a flag: where one side does not count, take the other."""
     old = [p.shape for p in reducer.parameters]
     flag = Shape(pred)
     shapes = [*old[:n], flag, *old[n:], flag]
@@ -176,8 +183,8 @@ def _flagged(reducer: Computation, n: int) -> Computation:
     chosen = []
     for j, x, y in zip(joined, left, right, strict=True):
         dtype = j.array.dtype
-        alone = build.pointwise("select", a, build.convert(x, dtype), build.convert(y, dtype))
-        chosen.append(build.pointwise("select", both, j, alone))
+        either = build.pointwise("select", a, build.convert(x, dtype), build.convert(y, dtype))
+        chosen.append(build.pointwise("select", both, j, either))
     chosen.append(build.pointwise("or", a, b))
     root = make("tuple", TupleShape(tuple(c.shape for c in chosen)), chosen)
     return assemble(f"{reducer.name}.live", parameters, root)
@@ -193,17 +200,18 @@ def _scalars_of(root: Instruction, n: int) -> list[Instruction]:
 
 
 def select_and_scatter(i: Instruction, operands: list[Padded]) -> Padded:
-    """The padding loses every comparison; windows beyond the live ones scatter nothing."""
+    """Fill padding with a value that is never selected; windows beyond the live ones scatter
+    neutral elements. ``UnsupportedError`` if there are no such values."""
     x, source, init = operands
     window = i.attrs["window"]
     fits = {d: scalar(positions(s, window[d])) for d, s in x.sizes.items()}
-    live_source = meet((source.sizes, settled(source.dims, fits)))
+    live_source = smallest_sizes((source.sizes, varying(source.dims, fits)))
     dtype = x.value.array.dtype
-    loser = _loser(i.attrs["select"], dtype.name)
+    loser = _selected_reduction(i.attrs["select"], dtype.name)
     op = simple_op(i.attrs["scatter"])
     nothing = neutral(op, dtype) if op is not None else None
     if (x.sizes and loser is None) or (live_source and nothing is None):
-        raise refuse(i, "its `select` is no GE or LE, or its `scatter` has no neutral element")
+        raise refuse(i, "its `select` is not GE or LE, or its `scatter` has no neutral element")
     value, given = x.value, source.value
     if x.sizes:
         assert loser is not None
@@ -211,11 +219,14 @@ def select_and_scatter(i: Instruction, operands: list[Padded]) -> Padded:
     if live_source:
         assert nothing is not None
         given = masked(given, live_source, nothing)
-    return Padded(remade(i, value, given, init.value), x.sizes)
+    return Padded(reapply(i, value, given, init.value), x.sizes)
 
 
-def _loser(select: Computation, name: str) -> str | None:
-    """``maximum`` if ``select`` keeps the first of the greatest; its identity never wins."""
+def _selected_reduction(select: Computation, name: str) -> str | None:
+    """Return the reduction that ``select`` performs (``maximum`` or ``minimum``), or None.
+
+    Its neutral element is never selected.
+    """
     root = select.root
     if root.opcode != "compare" or root.operands != select.parameters:
         return None
@@ -223,13 +234,13 @@ def _loser(select: Computation, name: str) -> str | None:
 
 
 def sort(i: Instruction, operands: list[Padded]) -> Tree:
-    """A flag goes along that tells padding, which comes last."""
+    """Sort a flag of live elements along, so that padding comes last."""
     (axis,) = i.attrs["dimensions"]
-    sizes = meet(o.sizes for o in operands)
+    sizes = smallest_sizes(o.sizes for o in operands)
     values = [o.value for o in operands]
     single = len(operands) == 1
     if axis not in sizes:
-        value = remade(i, *values)
+        value = reapply(i, *values)
         return Padded(value, sizes) if single else _results(value, sizes, len(values))
     flag = flags(Padded(values[0], {axis: sizes[axis]}))
     shape = TupleShape((*(static(v.shape) for v in values), flag.shape))
@@ -243,32 +254,33 @@ def sort(i: Instruction, operands: list[Padded]) -> Tree:
 
 
 def _padding_last(before: Computation) -> Computation:
-    """``a`` goes before ``b`` if it is live, and ``b`` is not or ``before`` says so."""
+    """Extend a comparator by two flags: a live element precedes padding, and live elements are
+    ordered by ``before``."""
     n = len(before.parameters)
     shapes = [*(p.shape for p in before.parameters), Shape(pred), Shape(pred)]
     parameters = [parameter(k, s, f"p{k}") for k, s in enumerate(shapes)]
-    own = inline(before, parameters[:n])
+    precedes = inline(before, parameters[:n])
     a, b = parameters[n:]
-    either = build.pointwise("or", make("not", Shape(pred), (b,)), own)
+    either = build.pointwise("or", make("not", Shape(pred), (b,)), precedes)
     root = build.pointwise("and", a, either)
     return assemble(f"{before.name}.live", parameters, root)
 
 
 def topk(i: Instruction, operands: list[Padded]) -> Tree:
-    """The padding is what comes last; there are as many results as live elements, or ``k``."""
+    """Fill padding with the value that comes last; ``min(live size, k)`` results are live."""
     (x,) = operands
     axis = len(x.dims) - 1
     sizes: dict[int, Scalar] = dict(x.sizes)
     value = x.value
     if axis in x.sizes:
-        last = _last(x.value.array.dtype, bool(i.attrs.get("largest", True)))
+        last = _last_value(x.value.array.dtype, bool(i.attrs.get("largest", True)))
         value = masked(value, {axis: x.sizes[axis]}, last)
         sizes[axis] = arithmetic("minimum", x.sizes[axis], _dims(i)[-1])
-    return _results(remade(i, value), settled(_dims(i), sizes), 2)
+    return _results(reapply(i, value), varying(_dims(i), sizes), 2)
 
 
-def _last(dtype: DType, largest: bool) -> Instruction:
-    """What no element comes after: floats are in total order, in which NaN is an end."""
+def _last_value(dtype: DType, largest: bool) -> Instruction:
+    """Return the value that comes last: for floats, which are in total order, a NaN."""
     if not dtype.is_float:
         return build.scalar(identity("maximum" if largest else "minimum", dtype), dtype)
     bits = BY_NAME[f"u{dtype.bits}"]

@@ -1,8 +1,8 @@
 """``pad_dynamic`` for ``reshape`` and ``dynamic-reshape``.
 
 The live elements, in row-major order, fill the live part of the result in that order. Where they
-stand in the same places of the padded arrays too, that is a reshape. Elsewhere it is a gather: a
-place of the result has a number among the live elements, which is divided by the operand's sizes.
+are at the same places in both padded arrays, that is a reshape. Otherwise it is a gather: the
+number that a place of the result has among the live elements is divided by the operand's sizes.
 """
 
 from __future__ import annotations
@@ -17,44 +17,45 @@ from ...nodes import Instruction, Shape
 from ...patterns import build
 from ...rewrite import make
 from .moves import Rule
-from .values import Padded, Scalar, arithmetic, scalar, settled, zeroed
+from .values import Padded, Scalar, arithmetic, scalar, varying, zeroed
 
 MOST = (1 << 31) - 1  # elements whose numbers are s32
 
 
 def reshape(i: Instruction, operands: list[Padded]) -> Padded:
+    """Reshape group by group (see ``live_sizes.reshape_groups``), by a gather where needed."""
     (x,) = operands
-    runs = reshape_groups(i, x.sizes)
-    value = zeroed(x, (d for r in runs if r.live is None for d in r.old))
+    groups = reshape_groups(i, x.sizes)
+    value = zeroed(x, (d for g in groups if g.live is None for d in g.old))
     sizes: dict[int, Scalar] = {}
-    for r in runs:
-        if r.live is not None:
-            rest = prod(i.array.dims[d] for d in r.new if d != r.live)
-            total = product([x.size(d) for d in r.old])
-            sizes[r.live] = arithmetic("divide", total, rest) if rest else i.array.dims[r.live]
-    if all(_in_place(r, x) for r in runs):
-        return Padded(build.reshape(value, i.array.dims), settled(i.array.dims, sizes))
-    flat = build.reshape(value, [prod(x.dims[d] for d in r.old) for r in runs])
-    for axis, r in enumerate(runs):
-        if not _in_place(r, x):
-            old = [(x.dims[d], x.size(d)) for d in r.old]
-            new = [(i.array.dims[d], sizes.get(d, i.array.dims[d])) for d in r.new]
+    for g in groups:
+        if g.live is not None:
+            rest = prod(i.array.dims[d] for d in g.new if d != g.live)
+            total = product([x.size(d) for d in g.old])
+            sizes[g.live] = arithmetic("divide", total, rest) if rest else i.array.dims[g.live]
+    if all(_in_place(g, x) for g in groups):
+        return Padded(build.reshape(value, i.array.dims), varying(i.array.dims, sizes))
+    flat = build.reshape(value, [prod(x.dims[d] for d in g.old) for g in groups])
+    for axis, g in enumerate(groups):
+        if not _in_place(g, x):
+            old = [(x.dims[d], x.size(d)) for d in g.old]
+            new = [(i.array.dims[d], sizes.get(d, i.array.dims[d])) for d in g.new]
             places, number = sources(i, old, new)
             flat = _taken(flat, axis, places)
-            if r.live is None:
+            if g.live is None:
                 flat = _cut(flat, axis, number, product([s for _, s in old]))
-    return Padded(build.reshape(flat, i.array.dims), settled(i.array.dims, sizes))
+    return Padded(build.reshape(flat, i.array.dims), varying(i.array.dims, sizes))
 
 
-def _in_place(r: ReshapeGroup, x: Padded) -> bool:
-    """Whether live elements keep their padded places: sizes vary in the first dimension only."""
-    if any(d in x.sizes for d in r.old[1:]):
+def _in_place(g: ReshapeGroup, x: Padded) -> bool:
+    """True if live elements keep their places, because only the first dimension varies."""
+    if any(d in x.sizes for d in g.old[1:]):
         return False
-    return not (r.old and r.old[0] in x.sizes) or r.live is None or r.live == r.new[0]
+    return not (g.old and g.old[0] in x.sizes) or g.live is None or g.live == g.new[0]
 
 
 def dynamic_reshape(i: Instruction, operands: list[Padded]) -> Padded:
-    """All elements in one run, under the sizes that operands give for bounded dimensions."""
+    """Reshape all elements as one group, to the sizes given for bounded dimensions."""
     x, *given = operands
     dims = i.array.dims
     sizes: dict[int, Scalar] = {}
@@ -68,11 +69,11 @@ def dynamic_reshape(i: Instruction, operands: list[Padded]) -> Padded:
     places, number = sources(i, old, [(n, sizes[d]) for d, n in enumerate(dims)])
     flat = _taken(build.reshape(x.value, [prod(x.dims)]), 0, places)
     flat = _cut(flat, 0, number, product([s for _, s in old]))
-    return Padded(build.reshape(flat, dims), settled(dims, sizes))
+    return Padded(build.reshape(flat, dims), varying(dims, sizes))
 
 
 def product(sizes: Sequence[Scalar]) -> Scalar:
-    """How many elements arrays of these sizes have."""
+    """Return the product of sizes."""
     total: Scalar = 1
     for s in sizes:
         total = arithmetic("multiply", total, s)
@@ -82,10 +83,12 @@ def product(sizes: Sequence[Scalar]) -> Scalar:
 def sources(
     i: Instruction, old: Sequence[tuple[int, Scalar]], new: Sequence[tuple[int, Scalar]]
 ) -> tuple[Instruction, Instruction]:
-    """For every place of ``new`` (extents and live sizes): the place in ``old``, and its number.
+    """Map every place of a reshape's result to a place of its operand and to its number.
 
-    Both are s32 vectors over the row-major places of the padded array; the number counts live
-    elements, of old and new alike.
+    ``old`` and ``new`` are pairs of extent and live size, for each dimension. Returned are two s32
+    vectors over the row-major places of the padded result: the row-major place in the padded
+    operand, and the number among live elements, which is the same in both. ``UnsupportedError`` if
+    a number does not fit s32.
     """
     extents = tuple(n for n, _ in new)
     if max(prod(extents), prod(n for n, _ in old)) > MOST:
@@ -119,22 +122,26 @@ def _spread(x: Scalar, dims: tuple[int, ...]) -> Instruction:
 
 
 def _taken(x: Instruction, axis: int, places: Instruction) -> Instruction:
-    """``x`` at these places along one dimension."""
+    """Gather ``x`` at these places along one dimension."""
     dims = x.array.dims
     (count,) = places.array.dims
     shape = Shape(x.array.dtype, (*dims[:axis], count, *dims[axis + 1 :]))
     if 0 in dims:
         return build.full(0, shape.dtype, shape.dims)
     return make(
-        "gather", shape, (x, places),
-        offset_dims=tuple(d for d in range(len(dims)) if d != axis), collapsed_slice_dims=(axis,),
-        start_index_map=(axis,), index_vector_dim=1,
+        "gather",
+        shape,
+        (x, places),
+        offset_dims=tuple(d for d in range(len(dims)) if d != axis),
+        collapsed_slice_dims=(axis,),
+        start_index_map=(axis,),
+        index_vector_dim=1,
         slice_sizes=tuple(1 if d == axis else n for d, n in enumerate(dims)),
-    )  # fmt: skip
+    )
 
 
 def _cut(x: Instruction, axis: int, number: Instruction, total: Scalar) -> Instruction:
-    """``x`` with zeros where there is no element with that number."""
+    """Replace elements of ``x`` whose number is ``total`` or more by zeros."""
     inside = build.pointwise("compare", number, _spread(total, number.array.dims), direction="LT")
     dims = x.array.dims
     zero = build.full(0, x.array.dtype, dims)

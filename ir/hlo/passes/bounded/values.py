@@ -1,6 +1,6 @@
-"""Arrays at their bound with live sizes beside them, and the masks that hide their padding.
+"""Padded arrays with live sizes, and the masks that hide their padding.
 
-What stands in the padding of an array is anything: whatever lets it reach a live element, or
+The padding of an array has undefined contents: an operation that lets it reach a live element, or
 counts it, masks it first. Sizes are s32 scalars between 0 and the bound.
 """
 
@@ -25,17 +25,18 @@ Scalar: TypeAlias = Instruction | int
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Padded:
-    """An array of static shape (or a token), and the live sizes of some of its dimensions."""
+    """An array of static shape (or a token), and the live sizes of the dimensions that vary."""
 
     value: Instruction
     sizes: Sizes = field(default_factory=dict)
 
     @property
     def dims(self) -> tuple[int, ...]:
+        """Extents of the padded array."""
         return self.value.array.dims
 
     def size(self, d: int) -> Scalar:
-        """The live size of dimension ``d``."""
+        """Return the live size of dimension ``d``; its extent if it does not vary."""
         return self.sizes.get(d, self.dims[d])
 
 
@@ -43,7 +44,7 @@ Tree: TypeAlias = Padded | tuple["Tree", ...]
 
 
 def static(shape: AnyShape) -> AnyShape:
-    """The shape with every bounded dimension at its bound."""
+    """Return a shape with every bounded dimension at its bound; the same object if none is."""
     match shape:
         case Shape(dynamic=()):
             return shape
@@ -57,8 +58,8 @@ def static(shape: AnyShape) -> AnyShape:
             return shape
 
 
-def known(x: Scalar) -> int | None:
-    """The value of a size that is a constant."""
+def constant_size(x: Scalar) -> int | None:
+    """Return the value of a constant size; None if it is not constant."""
     if isinstance(x, int):
         return x
     value = splat(x)
@@ -66,16 +67,17 @@ def known(x: Scalar) -> int | None:
 
 
 def scalar(x: Scalar) -> Instruction:
-    """A size as an s32 scalar."""
+    """Return a size as an s32 scalar."""
     return build.scalar(x, s32) if isinstance(x, int) else x
 
 
 def arithmetic(opcode: str, a: Scalar, b: Scalar) -> Scalar:
-    """``add``, ``subtract``, ``multiply``, ``divide``, ``remainder``, ``maximum``, ``minimum``.
+    """Apply an operation to two sizes, folding constants.
 
-    Division truncates; by 0 it gives -1, and the remainder is then the dividend.
+    Opcodes are ``add``, ``subtract``, ``multiply``, ``divide``, ``remainder``, ``maximum`` and
+    ``minimum``. Division truncates; ``x / 0`` is -1 and ``x % 0`` is x.
     """
-    x, y = known(a), known(b)
+    x, y = constant_size(a), constant_size(b)
     if x is not None and y is not None:
         return _folded(opcode, x, y)
     neutral = {"add": 0, "subtract": 0, "multiply": 1, "divide": 1}.get(opcode)
@@ -104,8 +106,8 @@ def _folded(opcode: str, x: int, y: int) -> int:
             return min(x, y)
 
 
-def meet(parts: Iterable[Sizes]) -> dict[int, Instruction]:
-    """The smallest live size of every dimension that has one in some of ``parts``."""
+def smallest_sizes(parts: Iterable[Sizes]) -> dict[int, Instruction]:
+    """Return the smallest live size of every dimension that has one in any of ``parts``."""
     found: dict[int, Instruction] = {}
     for sizes in parts:
         for d, size in sizes.items():
@@ -115,16 +117,16 @@ def meet(parts: Iterable[Sizes]) -> dict[int, Instruction]:
     return found
 
 
-def settled(dims: Sequence[int], sizes: Mapping[int, Scalar]) -> dict[int, Instruction]:
-    """The sizes that may differ from the dimension's extent."""
-    return {d: scalar(s) for d, s in sorted(sizes.items()) if known(s) != dims[d]}
+def varying(dims: Sequence[int], sizes: Mapping[int, Scalar]) -> dict[int, Instruction]:
+    """Return the sizes that are not known to be the dimension's extent, as instructions."""
+    return {d: scalar(s) for d, s in sorted(sizes.items()) if constant_size(s) != dims[d]}
 
 
-def live(dims: tuple[int, ...], sizes: Mapping[int, Scalar]) -> Instruction | None:
-    """A pred array: which elements lie within the live sizes; None if all do."""
+def live_mask(dims: tuple[int, ...], sizes: Mapping[int, Scalar]) -> Instruction | None:
+    """Return a pred array that is true within the live sizes; None if all elements are."""
     condition: Instruction | None = None
     for d, size in sorted(sizes.items()):
-        if known(size) == dims[d]:
+        if constant_size(size) == dims[d]:
             continue
         places = make("iota", Shape(s32, dims), iota_dimension=d)
         inside = build.pointwise(
@@ -135,22 +137,22 @@ def live(dims: tuple[int, ...], sizes: Mapping[int, Scalar]) -> Instruction | No
 
 
 def masked(x: Instruction, sizes: Mapping[int, Scalar], fill: Instruction) -> Instruction:
-    """``x`` with ``fill``, a scalar, in all places beyond the live sizes."""
+    """Replace all elements of ``x`` beyond the live sizes by ``fill``, a scalar."""
     dims = x.array.dims
-    condition = live(dims, sizes)
+    condition = live_mask(dims, sizes)
     if condition is None:
         return x
     return build.pointwise("select", condition, x, build.broadcast(fill, (), dims))
 
 
 def zeroed(x: Padded, dims: Iterable[int] | None = None) -> Instruction:
-    """The array with zeros in its padding, along some dimensions or all."""
+    """Return the array with zeros in its padding, along some dimensions or all."""
     chosen = x.sizes if dims is None else {d: x.sizes[d] for d in dims if d in x.sizes}
     return masked(x.value, chosen, build.scalar(0, x.value.array.dtype))
 
 
 def neutral(op: str, dtype: DType) -> Instruction | None:
-    """The scalar that changes no result of a reduction by ``op``; None where there is none."""
+    """Return the scalar that changes no result of a reduction by ``op``; None if there is none."""
     if op == "add" and dtype.is_float:
         return build.scalar(-0.0, dtype)  # 0.0 would turn a sum of -0.0 into 0.0
     try:
@@ -163,6 +165,6 @@ def neutral(op: str, dtype: DType) -> Instruction | None:
 
 
 def flags(x: Padded) -> Instruction:
-    """A pred array that is true where ``x`` is live."""
-    condition = live(x.dims, x.sizes)
+    """Return a pred array that is true where ``x`` is live."""
+    condition = live_mask(x.dims, x.sizes)
     return build.full(True, pred, x.dims) if condition is None else condition

@@ -1,1 +1,1 @@
-"""Passes that give products, convolutions and windows one form."""
+"""Passes that bring dots, convolutions and windows into canonical form."""

@@ -1,7 +1,7 @@
-"""Every convolution as ``b01f_01io->b01f``, or as a dot where it is one.
+"""Convolutions in canonical form: ``b01f_01io->b01f``, or a dot where it is one.
 
-The labels are brought into place by transposes, reversed windows by reversing the weights, batch
-groups become feature groups, and a zero ``pad`` of the input becomes the window's own padding.
+Dimensions are transposed into place, reversed windows become reversed weights, batch groups become
+feature groups, and a zero ``pad`` of the input becomes padding of the window.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def canonical_convolution(module: HloModule) -> HloModule:
 
 
 def labels(spatial: int) -> ConvLabels:
-    """``b01f_01io->b01f`` for this number of spatial dimensions."""
+    """Return ``b01f_01io->b01f`` for this number of spatial dimensions."""
     s = tuple(range(1, spatial + 1))
     w = tuple(range(spatial))
     return ConvLabels(0, spatial + 1, s, spatial, spatial + 1, w, 0, spatial + 1, s)
@@ -51,11 +51,11 @@ def _relabelled(i: Instruction, window: Window) -> Instruction:
     x, w = i.operands
     lhs = build.transpose(x, (old.lhs_batch, *old.lhs_spatial, old.lhs_feature))
     rhs = build.transpose(w, (*old.rhs_spatial, old.rhs_input, old.rhs_output))
-    to_own = (old.out_batch, *old.out_spatial, old.out_feature)
-    shape = Shape(i.array.dtype, tuple(i.array.dims[d] for d in to_own))
+    order = (old.out_batch, *old.out_spatial, old.out_feature)
+    shape = Shape(i.array.dtype, tuple(i.array.dims[d] for d in order))
     attrs = {**i.attrs, "dim_labels": labels(len(window))}
     new = make("convolution", shape, (lhs, rhs), name=i.name, metadata=i.metadata, **attrs)
-    return build.transpose(_rewrite(new) or new, inverse(to_own))
+    return build.transpose(_rewrite(new) or new, inverse(order))
 
 
 def _unreversed(i: Instruction, window: Window) -> Instruction:
@@ -107,7 +107,7 @@ def _joined(p: PadDim, w: WindowDim) -> WindowDim:
 
 
 def _as_dot(i: Instruction, window: Window) -> Instruction | None:
-    """A window of 1, or one as large as the image  ->  dot of the pixels with the weights"""
+    """convolution by a window of one pixel, or of the whole image  ->  dot"""
     x, w = i.operands
     if i.attrs.get("feature_group_count", 1) != 1 or 0 in (*x.array.dims, *i.array.dims):
         return None

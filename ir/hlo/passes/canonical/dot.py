@@ -1,9 +1,9 @@
-"""Every dot as ``[m, k] x [k, n]`` or ``[b, m, k] x [b, k, n]``.
+"""Dots in canonical form: ``[m, k] x [k, n]`` or ``[b, m, k] x [b, k, n]``.
 
-Dimensions are transposed into place and merged. Of the two ways, ``x y`` and ``(y' x')'``, the one
-that moves fewer bytes is taken, counting what cancels against transposes before and after.
-Products without a real contraction become multiplications, batched inner products of vectors a
-row reduction: both fuse better as such.
+Dimensions are transposed into place and merged. The product is computed as ``x y`` or ``(y' x')'``,
+whichever moves fewer bytes, taking into account transposes before and after that cancel. Dots that
+contract nothing become multiplications, and batched inner products of vectors become row
+reductions: both fuse better that way.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _canonical(computation: Computation) -> Computation:
 
 
 def is_canonical(i: Instruction) -> bool:
-    """Whether a dot has the form that this pass makes."""
+    """True if a dot has the form that ``canonical_dot`` gives it."""
     p = _places(i)
     lhs, rhs, rank = i.operands[0].array, i.operands[1].array, len(p.batch[0])
     if rank > 1 or lhs.rank != rank + 2 or rhs.rank != rank + 2:
@@ -65,7 +65,7 @@ def is_canonical(i: Instruction) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """Positions of the batch, contracted and free dimensions; each for the left and the right."""
+    """Batch, contracted and free dimensions of the left and the right operand."""
 
     batch: tuple[Dims, Dims]
     contracted: tuple[Dims, Dims]
@@ -86,7 +86,7 @@ def _places(i: Instruction) -> _Places:
 
 
 def _following(after: tuple[Instruction, ...]) -> Dims | None:
-    """The permutation of the one transpose that uses a value, if that is its one use."""
+    """Return the permutation of the transpose that is a value's only user, or None."""
     if len(after) == 1 and after[0].opcode == "transpose":
         order: Dims = after[0].attrs["dimensions"]
         return order
@@ -108,7 +108,7 @@ def _extent(x: Instruction, dims: Dims) -> int:
 
 
 def _cost(i: Instruction, p: _Places, swap: bool, following: Dims | None) -> int:
-    """Bytes that transposes would move if the product were computed this way round."""
+    """Return the bytes that transposes move if the product is computed in this order."""
     first, second = (1, 0) if swap else (0, 1)
     total = 0
     for side, order in (
@@ -130,7 +130,7 @@ def _cost(i: Instruction, p: _Places, swap: bool, following: Dims | None) -> int
 
 
 def _back(p: _Places, swap: bool) -> Dims:
-    """The permutation from the order (batch, m, n) in which it is computed to the dot's own."""
+    """Return the permutation from (batch, m, n), as computed, to the dot's dimensions."""
     b, left, right = len(p.batch[0]), len(p.free[0]), len(p.free[1])
     if not swap:
         return tuple(range(b + left + right))
@@ -175,7 +175,7 @@ def _product(i: Instruction, p: _Places, *, swap: bool) -> Instruction:
 
 
 def _outer_product(i: Instruction, p: _Places) -> Instruction:
-    """A contraction over nothing  ->  multiply(broadcast(x), broadcast(y))"""
+    """dot that contracts nothing  ->  multiply(broadcast(x), broadcast(y))"""
     b, left = len(p.batch[0]), len(p.free[0])
     sides = []
     for side, offset in ((0, b), (1, b + left)):
@@ -188,7 +188,7 @@ def _outer_product(i: Instruction, p: _Places) -> Instruction:
 
 
 def _inner_products(i: Instruction, p: _Places) -> Instruction:
-    """Batched vector . vector  ->  reduce(multiply(x, y))"""
+    """batched inner products  ->  reduce(multiply(x, y))"""
     sides = []
     for side in (0, 1):
         x = build.transpose(i.operands[side], (*p.batch[side], *p.free[side], *p.contracted[side]))
@@ -201,7 +201,7 @@ def _inner_products(i: Instruction, p: _Places) -> Instruction:
 
 
 def sum_over(x: Instruction, axes: Dims) -> Instruction:
-    """``reduce`` of ``x`` by addition over ``axes``."""
+    """Return a ``reduce`` of ``x`` by addition over ``axes``, in its element type."""
     dtype = x.array.dtype
     a, b = (parameter(n, Shape(dtype), name) for n, name in enumerate(("a", "b")))
     body = assemble(f"sum_{dtype}", (a, b), make("add", Shape(dtype), (a, b)))

@@ -1,4 +1,4 @@
-"""Padding of pooling inputs taken into the window's own padding."""
+"""Pooling in canonical form: a ``pad`` of the input becomes padding of the window."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...rewrite import map_computations, rebuild, with_attrs, with_operands
 
 
 def canonical_window(module: HloModule) -> HloModule:
-    """``reduce-window(pad(x, init), init)``  ->  ``reduce-window(x, init)`` that pads"""
+    """``reduce-window(pad(x, init), init)``  ->  ``reduce-window(x, init)`` with padding"""
     return map_computations(module, lambda c: rebuild(c, _rewrite))
 
 
@@ -31,7 +31,7 @@ def _rewrite(i: Instruction) -> Instruction | None:
         replace(w, pad_low=w.pad_low + p.low, pad_high=w.pad_high + p.high)
         for w, p in zip(window, padding, strict=True)
     )
-    # Every window must still hold an element of `x`, or an empty one would give the init.
+    # Every window must still contain an element of `x`; an empty one would give the init.
     if any(max(w.pad_low, w.pad_high) >= w.size and w.size > 1 for w in wider):
         return None
     if any(w.size == 1 and (p.low or p.high) for w, p in zip(wider, padding, strict=True)):
@@ -42,7 +42,8 @@ def _rewrite(i: Instruction) -> Instruction | None:
 
 
 def _harmless(i: Instruction, padded: Instruction) -> bool:
-    """Whether the init can take the padded value's place: equal, or no more than any input."""
+    """True if the init can replace the padded value: it is equal, or the reducer is a maximum of
+    nonnegative elements and zeros."""
     a, b = splat(padded), splat(i.operands[1])
     if a is None or b is None:
         return False
@@ -53,7 +54,7 @@ def _harmless(i: Instruction, padded: Instruction) -> bool:
 
 
 def is_nonnegative(x: Instruction, depth: int = 8) -> bool:
-    """Whether no element of ``x`` can be below zero, NaN apart."""
+    """True if no element of ``x`` can be negative; NaN is ignored. Looks ``depth`` steps back."""
     if depth == 0:
         return False
     if (value := splat(x)) is not None:

@@ -1,1 +1,1 @@
-"""Complex arrays as pairs of real ones."""
+"""The pass ``split_complex``: complex arrays become pairs of real ones."""

@@ -1,8 +1,8 @@
 """Complex arithmetic on real parts: products, quotients, magnitudes, roots.
 
-Products are the plain four, as XLA's are. Quotients, magnitudes and roots first bring their
-operands near 1 by powers of two, so that nothing on the way overflows or vanishes; results at
-infinities, NaN and signed zeros are those of the C standard (ISO/IEC 9899, annex G).
+Products use four multiplications, as XLA's do. Quotients, magnitudes and roots first scale their
+operands by powers of two to near 1, so that no intermediate value overflows or underflows. Results
+at infinities, NaN and signed zeros are those of the C standard (ISO/IEC 9899, annex G).
 """
 
 from __future__ import annotations
@@ -22,49 +22,54 @@ class Complex:
 
 
 def add(a: Complex, b: Complex) -> Complex:
+    """Return ``a + b``."""
     return Complex(a.re + b.re, a.im + b.im)
 
 
 def subtract(a: Complex, b: Complex) -> Complex:
+    """Return ``a - b``."""
     return Complex(a.re - b.re, a.im - b.im)
 
 
 def negate(z: Complex) -> Complex:
+    """Return ``-z``."""
     return Complex(-z.re, -z.im)
 
 
 def multiply(a: Complex, b: Complex) -> Complex:
+    """Return ``a b`` by four products, without regard to infinities."""
     return Complex(a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re)
 
 
-def larger(z: Complex) -> Num:
-    """The magnitude of the larger part; NaN if one is."""
+def larger_part(z: Complex) -> Num:
+    """Return ``max(|re|, |im|)``; NaN if either part is."""
     return abs(z.re).call("maximum", abs(z.im))
 
 
 def scaled(z: Complex, *, even: bool = False) -> tuple[Complex, Num, Num]:
-    """``z s`` near 1, ``s`` and ``1 / s``."""
-    s, back = scale(larger(z), even=even)
+    """Return ``z s`` near 1, ``s`` and ``1 / s``; ``s`` is a power of 2, or of 4 if ``even``."""
+    s, back = scale(larger_part(z), even=even)
     return Complex(z.re * s, z.im * s), s, back
 
 
 def norm(z: Complex) -> Num:
-    """``|z|**2``, which overflows and vanishes."""
+    """Return ``|z|**2``, which may overflow or underflow."""
     return z.re * z.re + z.im * z.im
 
 
 def either_infinite(z: Complex) -> Num:
+    """Return a pred array that is true where either part is infinite."""
     return z.re.is_infinite | z.im.is_infinite
 
 
 def magnitude(z: Complex) -> Num:
-    """``|z|``; infinite if a part is, whatever the other."""
+    """Return ``|z|``; infinite if either part is, even if the other is NaN."""
     near, _, back = scaled(z)
     return where(either_infinite(z), math.inf, norm(near).call("sqrt") * back)
 
 
 def sign(z: Complex) -> Complex:
-    """``z / |z|``; 0 is its own sign."""
+    """Return ``z / |z|``, and ``z`` itself where it is 0."""
     near, _, _ = scaled(z)
     size = norm(near).call("sqrt")
     zero = size.equals(0)
@@ -72,21 +77,22 @@ def sign(z: Complex) -> Complex:
 
 
 def divide(a: Complex, b: Complex) -> Complex:
-    """``a b' / |b|**2``, b brought near 1, a only away from the ends of the range.
+    """Return ``a b' / |b|**2``, with b scaled to near 1 and a away from the ends of the range.
 
-    An infinity divided by what is finite is infinite, what is finite divided by one is 0, whatever
-    the other part; an infinite operand counts by the direction that it points to.
+    An infinity divided by a finite number is infinite, and the reverse is 0. A number is infinite
+    if either part is; it is then replaced by its direction, with parts of 0, 1 and -1. Division by
+    zero gives ``a`` times an infinity that has the sign of the real part of ``b``.
     """
-    endless, short = either_infinite(a), either_infinite(b)
-    top, back = _inside(_direction(a, endless))
-    low, shrink, _ = scaled(_direction(b, short))
+    a_infinite, b_infinite = either_infinite(a), either_infinite(b)
+    top, back = _in_range(_direction(a, a_infinite))
+    low, shrink, _ = scaled(_direction(b, b_infinite))
     square = norm(low)
-    back = where(endless, where(short, back.like(math.nan), math.inf), back)
-    back = where(short & ~endless, 0.0, back)
+    back = where(a_infinite, where(b_infinite, back.like(math.nan), math.inf), back)
+    back = where(b_infinite & ~a_infinite, 0.0, back)
     by_zero, pole = square.equals(0), copysign(b.re.like(math.inf), b.re)
 
-    def part(product: Num, own: Num) -> Num:
-        return where(by_zero, pole * own, product / square * shrink * back)
+    def part(product: Num, numerator: Num) -> Num:
+        return where(by_zero, pole * numerator, product / square * shrink * back)
 
     return Complex(
         part(top.re * low.re + top.im * low.im, a.re),
@@ -94,10 +100,11 @@ def divide(a: Complex, b: Complex) -> Complex:
     )
 
 
-def _inside(z: Complex) -> tuple[Complex, Num]:
-    """``z`` as a product of what can be multiplied by some units, and of a power of two."""
+def _in_range(z: Complex) -> tuple[Complex, Num]:
+    """Split ``z`` into a number that may be multiplied by a few units without overflow or
+    underflow, and a power of two."""
     form = z.re.format
-    m = larger(z)
+    m = larger_part(z)
     high, low = 2.0 ** (form.top - 4), 2.0 ** (2 * form.precision - form.top)
     up = 2.0 ** (2 * form.precision)
     factor = where(m > high, m.like(1 / 16), where(m < low, m.like(up), 1.0))
@@ -106,7 +113,7 @@ def _inside(z: Complex) -> tuple[Complex, Num]:
 
 
 def _direction(z: Complex, infinite: Num) -> Complex:
-    """``z``; where it is infinite 1 or -1 for each infinite part, and 0 for the others."""
+    """Replace infinite numbers by 1 or -1 for each infinite part and 0 or -0 for a finite one."""
 
     def part(x: Num) -> Num:
         return where(infinite, copysign(where(x.is_infinite, x.like(1.0), 0.0), x), x)
@@ -115,7 +122,7 @@ def _direction(z: Complex, infinite: Num) -> Complex:
 
 
 def sqrt(z: Complex) -> Complex:
-    """The root with a real part that is not negative.
+    """Return the square root whose real part is not negative.
 
     With ``t = sqrt((|x| + |z|) / 2)`` it is ``(t, y / 2t)``, or ``(|y| / 2t, t)`` where x < 0.
     """
@@ -134,7 +141,7 @@ def sqrt(z: Complex) -> Complex:
 
 
 def rsqrt(z: Complex) -> Complex:
-    """``1 / sqrt(z)``: with ``w`` the root of ``z s`` near 1, ``w' / |z s| * sqrt(s)``."""
+    """Return ``1 / sqrt(z)`` as ``w' / |z s| * sqrt(s)``, where ``w = sqrt(z s)`` is near 1."""
     near, s, _ = scaled(z, even=True)
     long = norm(near).call("sqrt")
     t = ((abs(near.re) + long) * 0.5).call("sqrt")
@@ -150,8 +157,10 @@ def rsqrt(z: Complex) -> Complex:
 
 
 def equal(a: Complex, b: Complex) -> Num:
+    """Return a pred array that is true where both parts are equal."""
     return a.re.equals(b.re) & a.im.equals(b.im)
 
 
 def differ(a: Complex, b: Complex) -> Num:
+    """Return a pred array that is true where either part differs."""
     return a.re.differs(b.re) | a.im.differs(b.im)

@@ -1,4 +1,4 @@
-"""Complex sine, cosine, tangent, their hyperbolic kin and the logistic function on real parts."""
+"""Complex circular and hyperbolic functions and the logistic function, on real parts."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import math
 
 from ...patterns.numbers import Num, copysign, where
 from .arithmetic import Complex
-from .exponential import grown
+from .exponential import exp_factors
 
 
 def _hyperbolic(x: Num) -> tuple[Num, Num, Num]:
-    """``(s, c, f)``: sinh(x) is ``s f``, cosh(x) is ``c f``; s and c last longer than they would.
+    """Return ``(s, c, f)`` such that sinh(x) = s f and cosh(x) = c f, and s and c do not overflow
+    as soon as their products with f do.
 
-    Of ``e = expm1(|x|)``: sinh|x| is ``(e + e / (e + 1)) / 2``, cosh is ``1 + e**2 / (2 (e + 1))``.
+    With ``e = expm1(|x|)``, sinh|x| is ``(e + e / (e + 1)) / 2`` and cosh is
+    ``1 + e**2 / (2 (e + 1))``.
     """
     size = abs(x)
-    large = size > x.format.precision * math.log(2.0)  # where exp(-x) no longer counts
+    large = size > x.format.precision * math.log(2.0)  # where exp(-x) is below rounding
     e = where(large, 0.0, size).call("exponential-minus-one")
     share = e / (e + 1.0)
-    half, more = grown(size)
+    half, more = exp_factors(size)
     half = half * 0.5
     s = where(large, half, (e + share) * 0.5)
     c = where(large, half, e * share * 0.5 + 1.0)
@@ -26,7 +28,7 @@ def _hyperbolic(x: Num) -> tuple[Num, Num, Num]:
 
 
 def _wave(x: Num, y: Num) -> tuple[Num, Num, Num, Num]:
-    """cosh x cos y, sinh x sin y, sinh x cos y, cosh x sin y; sin 0 is 0 times anything."""
+    """Return cosh x cos y, sinh x sin y, sinh x cos y, cosh x sin y; exact zeros for y = 0."""
     s, c, f = _hyperbolic(x)
     cosine, sine = y.call("cosine"), y.call("sine")
     flat = y.equals(0)
@@ -39,29 +41,34 @@ def _wave(x: Num, y: Num) -> tuple[Num, Num, Num, Num]:
 
 
 def cosh(z: Complex) -> Complex:
+    """Return ``cosh(x) cos(y) + i sinh(x) sin(y)``."""
     even, odd, _, _ = _wave(z.re, z.im)
     return Complex(even, odd)
 
 
 def sinh(z: Complex) -> Complex:
+    """Return ``sinh(x) cos(y) + i cosh(x) sin(y)``."""
     _, _, re, im = _wave(z.re, z.im)
     return Complex(re, im)
 
 
 def cos(z: Complex) -> Complex:
-    """``cosh(i z)``"""
+    """Return ``cosh(i z)``."""
     even, odd, _, _ = _wave(z.im, z.re)
     return Complex(even, -odd)
 
 
 def sin(z: Complex) -> Complex:
-    """``-i sinh(i z)``"""
+    """Return ``-i sinh(i z)``."""
     _, _, im, re = _wave(z.im, z.re)
     return Complex(re, im)
 
 
 def tanh(z: Complex) -> Complex:
-    """``(sinh(x) cosh(x) + i sin(y) cos(y)) / (sinh(x)**2 + cos(y)**2)``, and its limit far out."""
+    """Return ``(sinh(x) cosh(x) + i sin(y) cos(y)) / (sinh(x)**2 + cos(y)**2)``.
+
+    For large ``|x|`` it is ``sign(x) + 4 i sin(y) cos(y) exp(-2 |x|)``.
+    """
     x, y = z.re, z.im
     far = abs(x) > x.format.precision * math.log(2.0) / 2.0 + 1.0
     s, c, _ = _hyperbolic(where(far, 0.0, x))
@@ -75,15 +82,18 @@ def tanh(z: Complex) -> Complex:
 
 
 def tan(z: Complex) -> Complex:
-    """``-i tanh(i z)``"""
+    """Return ``-i tanh(i z)``."""
     turned = tanh(Complex(-z.im, z.re))
     return Complex(turned.im, -turned.re)
 
 
 def logistic(z: Complex) -> Complex:
-    """``1 / (1 + exp(-z))``, by what does not grow: with ``e = exp(-|x|)`` and ``h`` half of y,
+    """Return ``1 / (1 + exp(-z))``, computed from ``e = exp(-|x|)``, which cannot overflow.
 
-    1 + e cos(y) = 2 e cos(h)**2 - expm1(-|x|)    e + cos(y) = expm1(-|x|) + 2 cos(h)**2
+    With ``h = y / 2`` it uses
+
+        1 + e cos(y) = 2 e cos(h)**2 - expm1(-|x|)
+        e + cos(y) = expm1(-|x|) + 2 cos(h)**2
     """
     x, h = -abs(z.re), z.im * 0.5
     e, less = x.call("exponential"), x.call("exponential-minus-one")

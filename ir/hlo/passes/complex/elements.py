@@ -1,4 +1,4 @@
-"""Element-wise operations on complex arrays, as operations on their parts, by opcode."""
+"""Element-wise operations on complex arrays as operations on their parts, by opcode."""
 
 from __future__ import annotations
 
@@ -10,25 +10,22 @@ from ...nodes import Instruction
 from ...patterns import build
 from ...patterns.numbers import Num
 from ...rewrite import make
-from . import arithmetic as arithmetic
-from . import circular as circular
-from . import exponential as exponential
-from . import inverse as inverse
+from . import arithmetic, circular, exponential, inverse
 from .arithmetic import Complex
-from .values import Pair, Value, has_complex, join, part_shape
+from .values import Parts, Value, has_complex, join, part_shape
 
 Rule: TypeAlias = Callable[[Instruction, list[Value]], Value]
 
 
-def form(i: Instruction, operands: list[Value]) -> Value:
-    """``complex``, ``real`` and ``imag``; a real array is its own real part."""
+def join_or_split(i: Instruction, operands: list[Value]) -> Value:
+    """Rewrite ``complex``, ``real`` and ``imag``; a real array is its own real part."""
     if i.opcode == "complex":
         re, im = map(join, operands)
-        return Pair(re, im)
+        return Parts(re, im)
     match operands[0], i.opcode:
-        case Pair(re=re), "real":
+        case Parts(re=re), "real":
             return re
-        case Pair(im=im), _:
+        case Parts(im=im), _:
             return im
         case x, "real":
             return join(x)
@@ -37,26 +34,26 @@ def form(i: Instruction, operands: list[Value]) -> Value:
 
 
 def _numbers(operands: list[Value]) -> list[Complex]:
-    return [Complex(Num(v.re), Num(v.im)) for v in operands if isinstance(v, Pair)]
+    return [Complex(Num(v.re), Num(v.im)) for v in operands if isinstance(v, Parts)]
 
 
 def _formula(f: Callable[..., Complex]) -> Rule:
     def rule(i: Instruction, operands: list[Value]) -> Value:
         z = f(*_numbers(operands))
-        return Pair(_noted(i, z.re.node), _noted(i, z.im.node))
+        return Parts(_with_metadata(i, z.re.node), _with_metadata(i, z.im.node))
 
     return rule
 
 
 def _real_formula(f: Callable[..., Num]) -> Rule:
     def rule(i: Instruction, operands: list[Value]) -> Value:
-        return _noted(i, f(*_numbers(operands)).node)
+        return _with_metadata(i, f(*_numbers(operands)).node)
 
     return rule
 
 
-def _noted(i: Instruction, new: Instruction) -> Instruction:
-    """What the source said of ``i``, kept with the last step of its formula."""
+def _with_metadata(i: Instruction, new: Instruction) -> Instruction:
+    """Give ``i``'s metadata to ``new``, the last step of its formula."""
     if i.metadata is None or new.metadata is not None or new.opcode == "parameter":
         return new
     return replace(new, metadata=i.metadata)
@@ -65,30 +62,30 @@ def _noted(i: Instruction, new: Instruction) -> Instruction:
 def _compare(i: Instruction, operands: list[Value]) -> Value:
     a, b = _numbers(operands)
     found = arithmetic.equal(a, b) if i.attrs["direction"] == "EQ" else arithmetic.differ(a, b)
-    return _noted(i, found.node)
+    return _with_metadata(i, found.node)
 
 
 def _select(i: Instruction, operands: list[Value]) -> Value:
     condition, a, b = operands
-    assert isinstance(a, Pair) and isinstance(b, Pair)
+    assert isinstance(a, Parts) and isinstance(b, Parts)
     which, shape = join(condition), part_shape(i.array)
-    return Pair(
+    return Parts(
         make("select", shape, (which, a.re, b.re), metadata=i.metadata),
         make("select", shape, (which, a.im, b.im), metadata=i.metadata),
     )
 
 
 def _convert(i: Instruction, operands: list[Value]) -> Value:
-    """Between complex types; from real ones with an imaginary part of 0; to them without it."""
+    """Convert between complex types; real arrays get, or complex ones lose, the imaginary part."""
     (x,) = operands
     dtype = part_shape(i.array).dtype
     match x:
-        case Pair(re=re) if not has_complex(i.shape):
+        case Parts(re=re) if not has_complex(i.shape):
             return build.convert(re, dtype)
-        case Pair(re=re, im=im):
-            return Pair(build.convert(re, dtype), build.convert(im, dtype))
+        case Parts(re=re, im=im):
+            return Parts(build.convert(re, dtype), build.convert(im, dtype))
         case _:
-            return Pair(build.convert(join(x), dtype), build.full(0, dtype, i.array.dims))
+            return Parts(build.convert(join(x), dtype), build.full(0, dtype, i.array.dims))
 
 
 FORMULAS: dict[str, Callable[..., Complex]] = {
@@ -121,7 +118,7 @@ FORMULAS: dict[str, Callable[..., Complex]] = {
     "acosh": inverse.acosh,
     "atanh": inverse.atanh,
 }
-"""What each operation makes of complex numbers."""
+"""The formula of each operation on complex arrays."""
 
 RULES: dict[str, Rule] = {
     **{opcode: _formula(f) for opcode, f in FORMULAS.items()},

@@ -1,8 +1,8 @@
 """Complex exponentials, logarithms and powers on real parts.
 
-A factor ``exp(x)`` that would overflow where its product with a sine or cosine does not is taken in
-two pieces. Logarithms near the unit circle, where ``|z|**2 - 1`` cancels, are computed from a sum
-of exact products.
+A factor ``exp(x)`` that would overflow although its product with a sine or cosine does not is
+applied as two factors. Logarithms near the unit circle, where ``|z|**2 - 1`` cancels, are computed
+from a sum of exact products.
 """
 
 from __future__ import annotations
@@ -10,22 +10,31 @@ from __future__ import annotations
 import math
 
 from ...patterns.numbers import Num, copysign, head, scale, two_sum, where
-from .arithmetic import Complex, add, divide, either_infinite, larger, magnitude, multiply, sqrt
+from .arithmetic import (
+    Complex,
+    add,
+    divide,
+    either_infinite,
+    larger_part,
+    magnitude,
+    multiply,
+    sqrt,
+)
 
 LN2 = math.log(2.0)
 
 
-def grown(x: Num) -> tuple[Num, Num]:
-    """``exp(x)`` as a product of two factors, the first of which stays in range a while longer."""
-    step = float(2 ** (x.format.top.bit_length() - 1))  # 64, 512: subtracted without rounding
+def exp_factors(x: Num) -> tuple[Num, Num]:
+    """Return ``exp(x)`` as two factors; the first overflows only for a larger x."""
+    step = float(2 ** (x.format.top.bit_length() - 1))  # 64 or 512: subtracted without rounding
     far = x > step * 1.25
     factor = math.exp(step)
     return where(far, x - step, x).call("exponential"), where(far, x.like(factor), 1.0)
 
 
 def exp(z: Complex) -> Complex:
-    """``exp(x) (cos(y) + i sin(y))``; ``exp(-inf)`` is 0 whatever y, and a real z stays real."""
-    e, more = grown(z.re)
+    """Return ``exp(x) (cos(y) + i sin(y))``; 0 for x = -inf and any y, and real for a real z."""
+    e, more = exp_factors(z.re)
     vanished = z.re.equals(-math.inf)
     re = where(vanished, 0.0, e * z.im.call("cosine") * more)
     im = where(vanished, 0.0, e * z.im.call("sine") * more)
@@ -34,7 +43,7 @@ def exp(z: Complex) -> Complex:
 
 
 def expm1(z: Complex) -> Complex:
-    """``expm1(x) cos(y) - 2 sin(y / 2)**2  +  i exp(x) sin(y)``"""
+    """Return ``expm1(x) cos(y) - 2 sin(y / 2)**2  +  i exp(x) sin(y)``."""
     whole = exp(z)
     half = (z.im * 0.5).call("sine")
     near = z.re.call("exponential-minus-one") * z.im.call("cosine") - half * half * 2.0
@@ -45,29 +54,31 @@ def expm1(z: Complex) -> Complex:
 
 
 def argument(z: Complex) -> Num:
+    """Return the argument of ``z``, in radians from -pi to pi."""
     return z.im.call("atan2", z.re)
 
 
 def log_far(z: Complex) -> Num:
-    """``log|z|`` where it is not near 0: ``log(m) + log1p((n / m)**2) / 2``, m the larger part."""
-    m, n = larger(z), abs(z.re).call("minimum", abs(z.im))
+    """Return ``log|z|`` as ``log(m) + log1p((n / m)**2) / 2``, with m the larger part and n the
+    smaller; not accurate where ``|z|`` is near 1."""
+    m, n = larger_part(z), abs(z.re).call("minimum", abs(z.im))
     ratio = where(m.equals(0), 0.0, n / m)
     found = m.call("log") + (ratio * ratio).call("log-plus-one") * 0.5
     return where(either_infinite(z), math.inf, found)
 
 
 def log_magnitude(z: Complex) -> Num:
-    """``log|z|``; near the circle by ``log1p(|z|**2 - 1) / 2``, the difference to all digits."""
-    m, n = larger(z), abs(z.re).call("minimum", abs(z.im))
+    """Return ``log|z|``; near the unit circle ``log1p(|z|**2 - 1) / 2`` without cancellation."""
+    m, n = larger_part(z), abs(z.re).call("minimum", abs(z.im))
     near = (m > 0.6) & (m < 1.5)
     return where(near, _excess((m, n), -1.0).call("log-plus-one") * 0.5, log_far(z))
 
 
 def _excess(parts: tuple[Num, Num], more: Num | float) -> Num:
-    """The sum of ``more`` and of the squares of two parts, to nearly twice the digits.
+    """Return ``more`` plus the squares of two parts, with nearly twice the precision.
 
-    Each square is ``h**2 + 2 h l + l**2`` of a half of the digits and the rest, products that are
-    exact; so a product and a sum that become one fma change nothing.
+    Each square is ``h**2 + 2 h l + l**2``, with h the upper half of the digits and l the rest.
+    These products are exact, so contracting them and the sums into fma changes nothing.
     """
     heads = [head(x) for x in parts]
     rests = [x - h for x, h in zip(parts, heads, strict=True)]
@@ -80,22 +91,25 @@ def _excess(parts: tuple[Num, Num], more: Num | float) -> Num:
 
 
 def log(z: Complex) -> Complex:
+    """Return the principal logarithm, ``log|z| + i argument(z)``."""
     return Complex(log_magnitude(z), argument(z))
 
 
 def log1p(z: Complex) -> Complex:
-    """``log|1 + z|`` is ``log1p(2 x + x**2 + y**2) / 2``, where ``1 + z`` is not far nor near 0."""
+    """Return ``log(1 + z)``; its real part is ``log1p(2 x + x**2 + y**2) / 2`` where ``|z|`` is
+    moderate and ``1 + z`` not near 0, ``log_far(1 + z)`` elsewhere."""
     after = Complex(z.re + 1.0, z.im)
     excess = _excess((z.re, z.im), z.re * 2.0)
-    close = (larger(z) < 4.0) & (excess > -0.5)
+    close = (larger_part(z) < 4.0) & (excess > -0.5)
     re = where(close, excess.call("log-plus-one") * 0.5, log_far(after))
     return Complex(re, argument(after))
 
 
 def power(z: Complex, w: Complex) -> Complex:
-    """``|z|**c exp(-d t) (cos q + i sin q)``, ``q = c t + d log|z|``: w = c + i d, t the argument.
+    """Return ``z ** w = |z|**c exp(-d t) (cos q + i sin q)``, where ``w = c + i d``, ``t`` is the
+    argument of z and ``q = c t + d log|z|``.
 
-    ``z**0`` is 1, and ``0**w`` is 0 for c > 0.
+    ``z ** 0`` is 1, and ``0 ** w`` is 0 for c > 0.
     """
     size, t = magnitude(z), argument(z)
     level = w.im.equals(0)
@@ -113,15 +127,15 @@ def power(z: Complex, w: Complex) -> Complex:
 
 
 def cbrt(z: Complex) -> Complex:
-    """The root with the smallest argument."""
+    """Return the principal cube root, whose argument is a third of that of ``z``."""
     size, t = magnitude(z).call("cbrt"), argument(z) / 3.0
     im = copysign(abs(size * t.call("sine")), z.im)
     return Complex(size * t.call("cosine"), where(z.im.equals(0) & (z.re >= 0), z.im, im))
 
 
 def atan2(y: Complex, x: Complex) -> Complex:
-    """``-i log((x + i y) / sqrt(x**2 + y**2))``"""
-    s, _ = scale(larger(x).call("maximum", larger(y)))
+    """Return ``-i log((x + i y) / sqrt(x**2 + y**2))``, scaled so that squares do not overflow."""
+    s, _ = scale(larger_part(x).call("maximum", larger_part(y)))
     x, y = Complex(x.re * s, x.im * s), Complex(y.re * s, y.im * s)
     turned = add(x, Complex(-y.im, y.re))
     length = sqrt(add(multiply(x, x), multiply(y, y)))

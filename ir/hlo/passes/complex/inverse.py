@@ -1,9 +1,9 @@
-"""Inverse circular and hyperbolic functions of complex arrays on real parts.
+"""Inverse circular and hyperbolic functions of complex arrays, on real parts.
 
-Sine and cosine follow Hull, Fairgrieve and Tang, "Implementing the complex arcsine and arccosine
-functions using exception handling" (ACM TOMS 23, 1997), with the imaginary part taken out of what
-would vanish when squared; the tangent follows Kahan, "Branch cuts for complex elementary functions"
-(1987). The rest are these, turned by a quarter.
+Arcsine and arccosine follow Hull, Fairgrieve and Tang, "Implementing the complex arcsine and
+arccosine functions using exception handling" (ACM TOMS 23, 1997), with a factor y taken out of
+terms whose square would underflow. The arctangent follows Kahan, "Branch cuts for complex
+elementary functions" (1987). The others are these with arguments multiplied by i.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ from __future__ import annotations
 import math
 
 from ...patterns.numbers import Num, copysign, where
-from .arithmetic import Complex, either_infinite, larger, magnitude, norm, scaled
+from .arithmetic import Complex, either_infinite, larger_part, magnitude, norm, scaled
 from .exponential import LN2, log_far
 
 HALF_PI = math.pi / 2
-CROSSOVER_A, CROSSOVER_B = 1.5, 0.6417  # where the authors change formulas
+CROSSOVER_A, CROSSOVER_B = 1.5, 0.6417  # where Hull et al. switch formulas
 
 
 def _arcs(z: Complex) -> tuple[Num, Num, Num]:
-    """Real parts of asin and acos of ``|x| + i |y|``, and the imaginary part of both, unsigned."""
+    """Return the real parts of asin and acos of ``|x| + i |y|``, and the magnitude of the
+    imaginary part, which both share."""
     x, y = abs(z.re), abs(z.im)
-    huge = larger(z) > 2.0**z.re.format.precision
+    huge = larger_part(z) > 2.0**z.re.format.precision
     x, y = where(huge, 2.0, x), where(huge, 2.0, y)
     r = magnitude(Complex(x + 1.0, y))
     s = magnitude(Complex(x - 1.0, y))
@@ -43,9 +44,9 @@ def _arcs(z: Complex) -> tuple[Num, Num, Num]:
 
 
 def _height(x: Num, y: Num, a: Num, right: Num, left: Num) -> Num:
-    """``log(a + sqrt(a**2 - 1))``; by ``a - 1`` to all digits where that is small."""
+    """Return ``log(a + sqrt(a**2 - 1))``, computed from ``a - 1`` where that is small."""
     inside = x < 1.0
-    # a - 1 = y**2 g within the strip, and sqrt(a**2 - 1) = y sqrt(g (a + 1))
+    # for x < 1: a - 1 = y**2 g and sqrt(a**2 - 1) = y sqrt(g (a + 1))
     g = (1.0 / right + 1.0 / where(inside, left, 1.0)) * 0.5
     strip = y * (y * g + (g * (a + 1.0)).call("sqrt"))
     less = (y * (y / right) + left) * 0.5
@@ -56,35 +57,39 @@ def _height(x: Num, y: Num, a: Num, right: Num, left: Num) -> Num:
 
 
 def asin(z: Complex) -> Complex:
+    """Return the principal arcsine; its parts have the signs of the parts of ``z``."""
     re, _, im = _arcs(z)
     return Complex(copysign(re, z.re), copysign(im, z.im))
 
 
 def acos(z: Complex) -> Complex:
+    """Return the principal arccosine, whose real part is from 0 to pi."""
     _, re, im = _arcs(z)
     left = copysign(z.re.like(1.0), z.re) < 0
     return Complex(where(left, math.pi - re, re), copysign(im, -z.im))
 
 
 def asinh(z: Complex) -> Complex:
-    """``-i asin(i z)``"""
+    """Return ``-i asin(i z)``."""
     turned = asin(Complex(-z.im, z.re))
     return Complex(turned.im, -turned.re)
 
 
 def acosh(z: Complex) -> Complex:
-    """``i acos(z)`` or ``-i acos(z)``, the one whose real part is not negative."""
+    """Return ``i acos(z)`` or ``-i acos(z)``, whichever has a nonnegative real part."""
     turned = acos(z)
     return Complex(abs(turned.im), copysign(turned.re, z.im))
 
 
 def atanh(z: Complex) -> Complex:
-    """For x >= 0 the real part is ``log1p(4 x / ((1 - x)**2 + y**2)) / 4``, the imaginary one
+    """Return the principal inverse hyperbolic tangent.
+
+    For x >= 0 the real part is ``log1p(4 x / ((1 - x)**2 + y**2)) / 4`` and the imaginary part
     ``atan2(2 y, (1 - x) (1 + x) - y**2) / 2``.
     """
     form = z.re.format
     x, y = abs(z.re), abs(z.im)
-    huge = larger(z) > 2.0**form.precision
+    huge = larger_part(z) > 2.0**form.precision
     near, s, _ = scaled(Complex(x, y))
     distant = near.re / norm(near) * s
     x, y = where(huge, 2.0, x), where(huge, 2.0, y)
@@ -102,6 +107,6 @@ def atanh(z: Complex) -> Complex:
 
 
 def atan(z: Complex) -> Complex:
-    """``-i atanh(i z)``"""
+    """Return ``-i atanh(i z)``."""
     turned = atanh(Complex(-z.im, z.re))
     return Complex(turned.im, -turned.re)

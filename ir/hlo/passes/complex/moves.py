@@ -1,4 +1,4 @@
-"""Operations that move elements, on complex arrays: each part is moved alike."""
+"""Operations that move elements of complex arrays: both parts are moved alike."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from ...nodes import AnyShape, Instruction, Shape, SliceDim, TupleShape
 from ...patterns import build
 from ...patterns.match import is_static
 from ...rewrite import constant, make
-from .values import Pair, Value, flat, has_complex, part_shape, part_type
+from .values import Parts, Value, flatten, has_complex, part_shape, part_type
 
 Rule: TypeAlias = Callable[[Instruction, list[Value]], Value]
 
 
 def _both(i: Instruction, operands: list[Value]) -> Value:
-    """The same operation on the real parts and on the imaginary ones; other operands serve both."""
-    re = tuple(v.re if isinstance(v, Pair) else v for v in operands)
-    im = tuple(v.im if isinstance(v, Pair) else v for v in operands)
+    """Apply the operation to the real and to the imaginary parts; other operands are shared."""
+    re = tuple(v.re if isinstance(v, Parts) else v for v in operands)
+    im = tuple(v.im if isinstance(v, Parts) else v for v in operands)
     shape = part_shape(i.array)
 
     def moved(parts: tuple[Value, ...]) -> Instruction:
-        return make(i.opcode, shape, tuple(flat(parts)), metadata=i.metadata, **i.attrs)
+        return make(i.opcode, shape, tuple(flatten(parts)), metadata=i.metadata, **i.attrs)
 
-    return Pair(moved(re), moved(im))
+    return Parts(moved(re), moved(im))
 
 
 def _copy(i: Instruction, operands: list[Value]) -> Value:
@@ -43,20 +43,20 @@ def _literal(value: Any, shape: AnyShape) -> Value:
         parts = tuple(_literal(v, s) for v, s in zip(value, shape.elements, strict=True))
         if has_complex(shape):
             return parts
-        return make("tuple", shape, tuple(flat(parts)))
+        return make("tuple", shape, tuple(flatten(parts)))
     if not has_complex(shape):
         return constant(value)
-    return Pair(constant(np.array(value.real)), constant(np.array(value.imag)))
+    return Parts(constant(np.array(value.real)), constant(np.array(value.imag)))
 
 
 def _iota(i: Instruction, operands: list[Value]) -> Value:
     shape = part_shape(i.array)
     zero = build.full(0, shape.dtype, shape.dims)
-    return Pair(make("iota", shape, metadata=i.metadata, **i.attrs), zero)
+    return Parts(make("iota", shape, metadata=i.metadata, **i.attrs), zero)
 
 
 def _bitcast_convert(i: Instruction, operands: list[Value]) -> Value:
-    """The bits of a complex array are those of its parts, one after the other."""
+    """Reinterpret the bits of a complex array: each element's real part, then its imaginary."""
     (x,) = operands
     source, to = _words(x), i.array
     dims = (*to.dims, 2) if has_complex(to) else to.dims
@@ -64,13 +64,13 @@ def _bitcast_convert(i: Instruction, operands: list[Value]) -> Value:
     if not has_complex(to):
         return bits
     re, im = (_last(bits, n) for n in range(2))
-    return Pair(re, im)
+    return Parts(re, im)
 
 
 def _words(x: Value) -> Instruction:
-    """A real array with the same bits: the parts stand along a new last dimension."""
-    if not isinstance(x, Pair):
-        return next(flat([x]))
+    """Return a real array with the same bits: the parts along a new last dimension."""
+    if not isinstance(x, Parts):
+        return next(flatten([x]))
     dims = x.re.array.dims
     parts = tuple(build.reshape(p, (*dims, 1)) for p in (x.re, x.im))
     shape = Shape(x.re.array.dtype, (*dims, 2))
@@ -78,7 +78,7 @@ def _words(x: Value) -> Instruction:
 
 
 def _as_words(x: Instruction, dtype: DType, dims: tuple[int, ...]) -> Instruction:
-    """``x`` as a real type of any width, row-major bits under ``dims``."""
+    """Reinterpret the bits of ``x``, in row-major order, as a real type of any width."""
     old, new = x.array.dtype, Shape(dtype, dims)
     if old.bits == new.dtype.bits:
         shaped = build.reshape(x, dims)
@@ -92,7 +92,7 @@ def _as_words(x: Instruction, dtype: DType, dims: tuple[int, ...]) -> Instructio
 
 
 def _last(x: Instruction, n: int) -> Instruction:
-    """``x[.., n]``"""
+    """Return ``x[.., n]``."""
     dims = x.array.dims
     cuts = (*(SliceDim(0, d) for d in dims[:-1]), SliceDim(n, n + 1))
     cut = make("slice", Shape(x.array.dtype, (*dims[:-1], 1)), (x,), slice=cuts)
@@ -107,16 +107,19 @@ def _bitcast(i: Instruction, operands: list[Value]) -> Value:
 
 
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(
-        (
-            "broadcast", "reshape", "transpose", "slice", "pad", "concatenate", "reverse",
-            "dynamic-slice", "dynamic-update-slice", "gather",
-        ),
-        _both,
-    ),
+    "broadcast": _both,
+    "reshape": _both,
+    "transpose": _both,
+    "slice": _both,
+    "pad": _both,
+    "concatenate": _both,
+    "reverse": _both,
+    "dynamic-slice": _both,
+    "dynamic-update-slice": _both,
+    "gather": _both,
     "copy": _copy,
     "constant": _constant,
     "iota": _iota,
     "bitcast-convert": _bitcast_convert,
     "bitcast": _bitcast,
-}  # fmt: skip
+}

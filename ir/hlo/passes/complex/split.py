@@ -1,10 +1,10 @@
-"""Complex arrays as pairs of real ones: afterwards no operation computes on a complex value.
+"""``split_complex``: complex arrays become pairs of real ones, and no operation stays complex.
 
-What is left complex are parameters and results of the entry and what library calls take and give
-(``fft``, ``cholesky``, ``triangular-solve``, ``custom-call``); there ``real`` and ``imag`` take a
-value apart and ``complex`` puts it together. Everywhere else a complex array is two arrays: tuples,
-states of loops and operands of branches carry a tuple of two, and computations of scalars
-(reducers, comparators) take and return the two parts one after the other.
+Only parameters and results of the entry, and operands and results of library calls (``fft``,
+``cholesky``, ``triangular-solve``, ``custom-call``), stay complex; there ``real`` and ``imag``
+split a value and ``complex`` joins it. Everywhere else a complex array is two arrays: tuples, loop
+states and operands of branches contain a tuple of two, and computations of scalars (reducers,
+comparators) take and return the two parts one after the other.
 """
 
 from __future__ import annotations
@@ -16,87 +16,87 @@ from typing import TypeAlias
 
 from ...nodes import Computation, HloModule, Instruction, TupleShape
 from ...rewrite import assemble, called, parameter, relink, with_entry, with_operands
-from . import elements as complex_elements
-from . import moves as complex_moves
-from . import sums as complex_sums
+from . import elements, moves, sums
 from .values import (
-    Pair,
+    Parts,
     Value,
-    flat,
     flat_shapes,
-    gathered,
-    grouped,
+    flatten,
     has_complex,
     join,
+    make_tuple,
     pack,
     packed_shape,
-    take_apart,
+    split,
+    unflatten,
     unpack,
 )
 
 Operands: TypeAlias = list[Value]
 
 
-class Role(Enum):
-    """Who calls a computation: that decides how complex values enter and leave it."""
+class Convention(Enum):
+    """The calling convention of a computation: how complex values are passed and returned."""
 
-    ENTRY = "entry"  # as they are
-    STATE = "state"  # packed, a tuple of two for each
+    ENTRY = "entry"  # as complex values
+    STATE = "state"  # packed: each as a tuple of two
     SCALARS = "scalars"  # the parts one after the other
-    SORT = "sort"  # the same for pairs of elements to be compared: all of the first part first
+    SORT = "sort"  # for each operand of a sort both real parts, then both imaginary parts
 
 
 CONTROL = frozenset({"while", "conditional", "call", "fusion"})
-SAME = frozenset({"opt-barrier", "add-dependency", "domain"})
-FORMS = ("real", "imag", "complex")
+PASS_THROUGH = frozenset({"opt-barrier", "add-dependency", "domain"})
+JOIN_OR_SPLIT = ("real", "imag", "complex")
 
 
 def split_complex(module: HloModule) -> HloModule:
     """``add(c64 a, c64 b)``  ->  ``add(real(a), real(b))`` and ``add(imag(a), imag(b))``"""
     splitter = _Splitter()
-    entry = splitter.computation(module.entry, Role.ENTRY)
+    entry = splitter.computation(module.entry, Convention.ENTRY)
     return module if entry is module.entry else with_entry(module, entry)
 
 
 @dataclass
 class _Splitter:
-    """What has been rewritten; a computation may have callers of several roles."""
+    """Rewrites computations, each once for every convention by which it is called."""
 
-    done: dict[tuple[Computation, Role], Computation] = field(default_factory=dict)
+    done: dict[tuple[Computation, Convention], Computation] = field(default_factory=dict)
     known: dict[Computation, bool] = field(default_factory=dict)
 
-    def touched(self, c: Computation) -> bool:
-        """Whether anything in a computation, or in what it calls, is complex."""
+    def uses_complex(self, c: Computation) -> bool:
+        """True if anything in a computation, or in its callees, is complex."""
         if c not in self.known:
             self.known[c] = any(
-                has_complex(i.shape) or i.opcode in FORMS or any(map(self.touched, called(i)))
+                has_complex(i.shape)
+                or i.opcode in JOIN_OR_SPLIT
+                or any(map(self.uses_complex, called(i)))
                 for i in c.instructions
             )
         return self.known[c]
 
-    def computation(self, c: Computation, role: Role) -> Computation:
-        """A computation without complex values, as callers of ``role`` call it."""
-        if not self.touched(c):
+    def computation(self, c: Computation, convention: Convention) -> Computation:
+        """Return a computation without complex values that is called by this convention."""
+        if not self.uses_complex(c):
             return c
-        if (c, role) not in self.done:
-            self.done[c, role] = self._rewrite(c, role)
-        return self.done[c, role]
+        if (c, convention) not in self.done:
+            self.done[c, convention] = self._rewrite(c, convention)
+        return self.done[c, convention]
 
-    def _rewrite(self, c: Computation, role: Role) -> Computation:
-        parameters, bound = _parameters(c, role)
+    def _rewrite(self, c: Computation, convention: Convention) -> Computation:
+        parameters, bound = _parameters(c, convention)
         root = self.body(c, bound)
-        match role:
-            case Role.ENTRY:
+        match convention:
+            case Convention.ENTRY:
                 return assemble(c.name, parameters, join(root))
-            case Role.STATE:
+            case Convention.STATE:
                 return assemble(c.name, parameters, pack(root))
             case _:
-                parts = tuple(flat([root]))
+                parts = tuple(flatten([root]))
                 many = len(parts) > 1 or isinstance(c.root.shape, TupleShape)
-                return assemble(c.name, parameters, gathered(parts) if many else parts[0])
+                return assemble(c.name, parameters, make_tuple(parts) if many else parts[0])
 
     def body(self, c: Computation, bound: Mapping[Instruction, Value]) -> Value:
-        """The value of a computation's root, given those of its parameters."""
+        """Return the value of a computation's root, given those of its parameters."""
         values: dict[Instruction, Value] = dict(bound)
         for i in c.instructions:
             if i not in values:
@@ -104,28 +104,28 @@ class _Splitter:
         return values[c.root]
 
     def instruction(self, i: Instruction, operands: Operands) -> Value:
-        """The value of one instruction, given those of its operands."""
+        """Return the value of one instruction, given those of its operands."""
         if i.opcode in CONTROL:
             return self._control(i, operands)
-        if i.opcode in ("tuple", "get-tuple-element") or i.opcode in SAME:
-            return _plumbing(i, operands)
-        if i.opcode in FORMS:
-            return complex_elements.form(i, operands)
+        if i.opcode in ("tuple", "get-tuple-element") or i.opcode in PASS_THROUGH:
+            return _structural(i, operands)
+        if i.opcode in JOIN_OR_SPLIT:
+            return elements.join_or_split(i, operands)
         involved = has_complex(i.shape) or any(has_complex(o.shape) for o in i.operands)
-        role = Role.SORT if i.opcode == "sort" else Role.SCALARS
-        if (rule := complex_sums.RULES.get(i.opcode)) is not None and involved:
-            return rule(i, operands, lambda c: self.computation(c, role))
-        i = relink(i, {c: self.computation(c, role) for c in called(i)})
+        convention = Convention.SORT if i.opcode == "sort" else Convention.SCALARS
+        if (rule := sums.RULES.get(i.opcode)) is not None and involved:
+            return rule(i, operands, lambda c: self.computation(c, convention))
+        i = relink(i, {c: self.computation(c, convention) for c in called(i)})
         if not involved:
             return with_operands(i, tuple(map(join, operands)))
-        for rules in (complex_elements.RULES, complex_moves.RULES):
+        for rules in (elements.RULES, moves.RULES):
             if (local := rules.get(i.opcode)) is not None:
                 return local(i, operands)
-        return take_apart(with_operands(i, tuple(map(join, operands))))
+        return split(with_operands(i, tuple(map(join, operands))))
 
     def _control(self, i: Instruction, operands: Operands) -> Value:
-        """Loops, branches and calls, on packed values."""
-        new = {c: self.computation(c, Role.STATE) for c in called(i)}
+        """Rewrite loops, branches and calls to take and return packed values."""
+        new = {c: self.computation(c, Convention.STATE) for c in called(i)}
         linked = relink(i, new)
         packed = with_operands(linked, tuple(map(pack, operands)))
         if not has_complex(i.shape):
@@ -133,20 +133,22 @@ class _Splitter:
         return unpack(replace(packed, shape=packed_shape(i.shape)), i.shape)
 
 
-def _parameters(c: Computation, role: Role) -> tuple[list[Instruction], dict[Instruction, Value]]:
-    """A computation's new parameters in order, and the values of its old ones."""
-    if role is Role.ENTRY:
-        return list(c.parameters), {p: take_apart(p) for p in c.parameters}
-    if role is Role.STATE:
+def _parameters(
+    c: Computation, convention: Convention
+) -> tuple[list[Instruction], dict[Instruction, Value]]:
+    """Return a computation's new parameters in order, and the values of its old ones."""
+    if convention is Convention.ENTRY:
+        return list(c.parameters), {p: split(p) for p in c.parameters}
+    if convention is Convention.STATE:
         new = [_packed_parameter(p) for p in c.parameters]
         return new, {o: unpack(p, o.shape) for o, p in zip(c.parameters, new, strict=True)}
-    spots = _spots(c, role)
+    spots = _spots(c, convention)
     made: dict[int, Instruction] = {}
     bound: dict[Instruction, Value] = {}
     for p in c.parameters:
-        own = [_numbered(p, next(spots[p]), shape) for shape in flat_shapes(p.shape)]
-        made |= {int(x.attrs["number"]): x for x in own}
-        bound[p] = grouped(iter(own), p.shape)
+        parts = [_numbered(p, next(spots[p]), shape) for shape in flat_shapes(p.shape)]
+        made |= {int(x.attrs["number"]): x for x in parts}
+        bound[p] = unflatten(iter(parts), p.shape)
     return [made[n] for n in range(len(made))], bound
 
 
@@ -161,12 +163,12 @@ def _numbered(p: Instruction, number: int, shape: object) -> Instruction:
     return parameter(number, flat_shapes(p.shape)[0], p.name)
 
 
-def _spots(c: Computation, role: Role) -> dict[Instruction, Iterator[int]]:
-    """The numbers of the parameters that each old one becomes."""
+def _spots(c: Computation, convention: Convention) -> dict[Instruction, Iterator[int]]:
+    """Return the numbers of the parameters that each old one becomes."""
     found: dict[Instruction, list[int]] = {p: [] for p in c.parameters}
     count = 0
-    # A comparator takes its parameters two by two: both first parts stand before the second ones.
-    step = 2 if role is Role.SORT else 1
+    # A comparator's parameters come in pairs: both real parts precede both imaginary ones.
+    step = 2 if convention is Convention.SORT else 1
     for n in range(0, len(c.parameters), step):
         pair = c.parameters[n : n + step]
         for _ in flat_shapes(pair[0].shape):
@@ -176,8 +178,8 @@ def _spots(c: Computation, role: Role) -> dict[Instruction, Iterator[int]]:
     return {p: iter(numbers) for p, numbers in found.items()}
 
 
-def _plumbing(i: Instruction, operands: Operands) -> Value:
-    """Tuples and what hands values on."""
+def _structural(i: Instruction, operands: Operands) -> Value:
+    """Rewrite tuples and operations that return an operand unchanged."""
     match i.opcode:
         case "tuple":
             return tuple(operands) if has_complex(i.shape) else _on_arrays(i, operands)
@@ -195,12 +197,12 @@ def _plumbing(i: Instruction, operands: Operands) -> Value:
 
 
 def _after(i: Instruction, value: Value, waited: Instruction) -> Value:
-    """Every array of a value once more, to be had after something else."""
+    """Make every array of a value depend on ``waited``, by ``add-dependency``."""
     match value:
         case Instruction():
             return with_operands(replace(i, shape=value.shape), (value, waited))
-        case Pair(re=re, im=im):
-            return Pair(*(with_operands(replace(i, shape=x.shape), (x, waited)) for x in (re, im)))
+        case Parts(re=re, im=im):
+            return Parts(*(with_operands(replace(i, shape=x.shape), (x, waited)) for x in (re, im)))
         case parts:
             return tuple(_after(i, part, waited) for part in parts)
 

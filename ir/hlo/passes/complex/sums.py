@@ -1,7 +1,7 @@
-"""Operations on complex arrays that call a computation of scalars, and products of arrays.
+"""Reductions, sorts, maps and products of complex arrays.
 
-A reducer of complex numbers becomes one of twice as many real ones; where it works on the parts
-apart, as sums do, there are two reductions instead, each by an operation that is known.
+A reducer of complex numbers becomes one of twice as many real ones. If it treats the parts
+independently, as a sum does, there are two reductions instead, each by a known operation.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from ...patterns import build
 from ...rewrite import assemble, make, parameter, post_order
 from ..prepare.inline_calls import inline
 from .values import (
-    Pair,
+    Parts,
     Value,
     elements,
-    flat,
     flat_shapes,
-    gathered,
-    grouped,
+    flatten,
     has_complex,
     join,
+    make_tuple,
     part_shape,
+    unflatten,
 )
 
 Rewrite: TypeAlias = Callable[[Computation], Computation]
@@ -34,53 +34,53 @@ Rule: TypeAlias = Callable[[Instruction, list[Value], Rewrite], Value]
 
 
 def _reduction(i: Instruction, operands: list[Value], rewrite: Rewrite) -> Value:
-    """``reduce``, ``reduce-window``, ``scatter``, ``sort``: on as many arrays as parts."""
+    """Rewrite ``reduce``, ``reduce-window``, ``scatter`` and ``sort`` to take parts as operands."""
     body = rewrite(i.attrs["to_apply"])
-    if (apart := _apart(i, body)) is not None:
-        re, im = (_on_part(i, operands, n, c) for n, c in enumerate(apart))
-        return Pair(re, im)
+    if (separate := _separate_reducers(i, body)) is not None:
+        re, im = (_on_part(i, operands, n, c) for n, c in enumerate(separate))
+        return Parts(re, im)
     attrs = {**i.attrs, "to_apply": body}
     shapes = flat_shapes(i.shape)
     many = len(shapes) > 1 or isinstance(i.shape, TupleShape)
     shape = TupleShape(shapes) if many else shapes[0]
-    new = make(i.opcode, shape, tuple(flat(operands)), metadata=i.metadata, **attrs)
-    return grouped(iter(elements(new) if many else (new,)), i.shape)
+    new = make(i.opcode, shape, tuple(flatten(operands)), metadata=i.metadata, **attrs)
+    return unflatten(iter(elements(new) if many else (new,)), i.shape)
 
 
 def _on_part(i: Instruction, operands: list[Value], n: int, c: Computation) -> Instruction:
-    parts = tuple((v.re, v.im)[n] if isinstance(v, Pair) else join(v) for v in operands)
+    parts = tuple((v.re, v.im)[n] if isinstance(v, Parts) else join(v) for v in operands)
     attrs = {**i.attrs, "to_apply": c}
     return make(i.opcode, part_shape(i.array), parts, metadata=i.metadata, **attrs)
 
 
-def _apart(i: Instruction, body: Computation) -> tuple[Computation, Computation] | None:
-    """The reducer's two halves, if neither needs the other's part, as those of a sum do not."""
+def _separate_reducers(i: Instruction, body: Computation) -> tuple[Computation, Computation] | None:
+    """Split a reducer into one for each part, if neither needs the other part; None otherwise."""
     if not isinstance(i.shape, Shape) or i.opcode == "sort" or len(body.parameters) != 4:
         return None
     if body.root.opcode != "tuple":
         return None
     made = []
     for n, root in enumerate(body.root.operands):
-        own = (body.parameters[n], body.parameters[n + 2])
+        pair = (body.parameters[n], body.parameters[n + 2])
         needed = [x for x in post_order([root]) if x.opcode == "parameter"]
-        if any(p not in own for p in needed):
+        if any(p not in pair for p in needed):
             return None
-        new = [parameter(k, p.shape, p.name) for k, p in enumerate(own)]
-        spare = {p: new[0] for p in body.parameters}
-        bound = [{**spare, own[0]: new[0], own[1]: new[1]}[p] for p in body.parameters]
+        new = [parameter(k, p.shape, p.name) for k, p in enumerate(pair)]
+        unused = {p: new[0] for p in body.parameters}
+        bound = [{**unused, pair[0]: new[0], pair[1]: new[1]}[p] for p in body.parameters]
         half = inline(replace(body, root=root), bound)
         made.append(assemble(body.name, new, half))
     return made[0], made[1]
 
 
 def _select_and_scatter(i: Instruction, operands: list[Value], rewrite: Rewrite) -> Value:
-    """The place that each window selects, by a reduction that takes places along; then a scatter.
+    """Find the place that each window selects by a ``reduce-window``, then ``scatter`` to it.
 
-    A place of -1 is that of no element: padding never wins, and what a window without elements
-    would add is out of bounds.
+    The reduction carries places along with the values. Place -1 means no element: padding is never
+    selected, and a window without elements scatters out of bounds.
     """
     operand, source, start = operands
-    assert isinstance(operand, Pair) and isinstance(source, Pair) and isinstance(start, Pair)
+    assert isinstance(operand, Parts) and isinstance(source, Parts) and isinstance(start, Parts)
     dims, windows = operand.re.array.dims, source.re.array.dims
     size, count = prod(dims), prod(windows)
     line = make("iota", Shape(s32, (size,)), iota_dimension=0)
@@ -98,15 +98,15 @@ def _select_and_scatter(i: Instruction, operands: list[Value], rewrite: Rewrite)
         "to_apply": i.attrs["scatter"],
     }
     written = replace(i, opcode="scatter", shape=Shape(i.array.dtype, (size,)), attrs=rule)
-    begun = Pair(*(build.broadcast(x, (), (size,)) for x in (start.re, start.im)))
-    added = Pair(*(build.reshape(x, (count,)) for x in (source.re, source.im)))
+    begun = Parts(*(build.broadcast(x, (), (size,)) for x in (start.re, start.im)))
+    added = Parts(*(build.reshape(x, (count,)) for x in (source.re, source.im)))
     out = _reduction(written, [begun, places, added], rewrite)
-    assert isinstance(out, Pair)
-    return Pair(build.reshape(out.re, dims), build.reshape(out.im, dims))
+    assert isinstance(out, Parts)
+    return Parts(build.reshape(out.re, dims), build.reshape(out.im, dims))
 
 
 def _selector(select: Computation) -> Computation:
-    """A reducer of values with their places, by whether ``select(kept, candidate)`` keeps."""
+    """Return a reducer of values and places that keeps the value that ``select`` prefers."""
     types = [*(p.array.dtype for p in select.parameters[:2]), s32]
     given = [parameter(n, Shape(t), f"p{n}") for n, t in enumerate((*types, *types))]
     keeps = inline(select, (*given[0:2], *given[3:5]))
@@ -117,13 +117,13 @@ def _selector(select: Computation) -> Computation:
     chosen = tuple(
         make("select", a.array, (stays, a, b)) for a, b in zip(given[:3], given[3:], strict=True)
     )
-    return assemble(select.name, given, gathered(chosen))
+    return assemble(select.name, given, make_tuple(chosen))
 
 
 def _map(i: Instruction, operands: list[Value], rewrite: Rewrite) -> Value:
-    """One map for each part of the result."""
+    """Rewrite a map into one for each part of the result."""
     body = rewrite(i.attrs["to_apply"])
-    parts = tuple(flat(operands))
+    parts = tuple(flatten(operands))
 
     def mapped(root: Instruction) -> Instruction:
         c = assemble(body.name, body.parameters, root)
@@ -134,28 +134,28 @@ def _map(i: Instruction, operands: list[Value], rewrite: Rewrite) -> Value:
     if not has_complex(i.shape):
         return mapped(body.root)
     re, im = map(mapped, elements(body.root))
-    return Pair(re, im)
+    return Parts(re, im)
 
 
 def _product(i: Instruction, operands: list[Value], rewrite: Rewrite) -> Value:
-    """``dot`` and ``convolution``: a product of arrays for each product of parts."""
+    """Rewrite ``dot`` and ``convolution`` into one product of arrays for each product of parts."""
     shape = part_shape(i.array)
 
     def product(a: Instruction, b: Instruction) -> Instruction:
         return make(i.opcode, shape, (a, b), metadata=i.metadata, **i.attrs)
 
     match operands:
-        case [Pair(re=a, im=b), Pair(re=c, im=d)]:
+        case [Parts(re=a, im=b), Parts(re=c, im=d)]:
             re = build.pointwise("subtract", product(a, c), product(b, d))
-            return Pair(re, build.pointwise("add", product(a, d), product(b, c)))
-        case [Pair(re=a, im=b), real]:
-            return Pair(product(a, join(real)), product(b, join(real)))
-        case [real, Pair(re=c, im=d)]:
-            return Pair(product(join(real), c), product(join(real), d))
+            return Parts(re, build.pointwise("add", product(a, d), product(b, c)))
+        case [Parts(re=a, im=b), real]:
+            return Parts(product(a, join(real)), product(b, join(real)))
+        case [real, Parts(re=c, im=d)]:
+            return Parts(product(join(real), c), product(join(real), d))
         case _:
             a, b = map(join, operands)
             zero = build.full(0, shape.dtype, shape.dims)
-            return Pair(product(a, b), zero)
+            return Parts(product(a, b), zero)
 
 
 RULES: dict[str, Rule] = {

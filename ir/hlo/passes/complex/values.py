@@ -1,9 +1,9 @@
-"""Complex values while they are taken apart: a pair of real arrays, a tree of them for a tuple.
+"""Split complex values: a pair of real arrays for an array, a tree of them for a tuple.
 
-A value whose shape has nothing complex is one instruction. A complex array is a ``Pair``, a tuple
-with a complex array somewhere in it a tuple of values. Between computations and through control
-flow such a value travels as one instruction, ``pack``ed: each complex array is a tuple of two.
-At the entry's edge and beside library calls it is ``join``ed: each complex array is one again.
+A value whose shape has nothing complex is one instruction. A complex array is a ``Parts``, and a
+tuple with a complex array anywhere in it is a tuple of values. Between computations and through
+control flow such a value is passed as one instruction, ``pack``ed: each complex array as a tuple of
+two. At the entry's boundary and for library calls it is ``join``ed to complex arrays again.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from ...rewrite import make
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
-    """A complex array as its real and its imaginary part."""
+class Parts:
+    """A complex array, split into its real and its imaginary part."""
 
     re: Instruction
     im: Instruction
 
 
-Value: TypeAlias = "Instruction | Pair | tuple[Value, ...]"
+Value: TypeAlias = "Instruction | Parts | tuple[Value, ...]"
 
 
 def part_type(dtype: DType) -> DType:
-    """The type of the parts of a complex type; a real type itself."""
+    """Return the type of a complex type's parts; a real type itself."""
     if dtype.kind != "complex":
         return dtype
     return f32 if dtype == c64 else f64
 
 
 def has_complex(shape: AnyShape) -> bool:
-    """Whether a shape has a complex array in it."""
+    """True if a shape has a complex array in it."""
     match shape:
         case Shape(dtype=dtype):
             return dtype.kind == "complex"
@@ -47,12 +47,12 @@ def has_complex(shape: AnyShape) -> bool:
 
 
 def part_shape(shape: Shape) -> Shape:
-    """The shape of one part of a complex array."""
+    """Return the shape of one part of a complex array; a real shape itself."""
     return replace(shape, dtype=part_type(shape.dtype))
 
 
 def packed_shape(shape: AnyShape) -> AnyShape:
-    """The shape that ``pack`` gives a value of ``shape``."""
+    """Return the shape that ``pack`` gives a value of ``shape``."""
     match shape:
         case Shape() if has_complex(shape):
             return TupleShape((part_shape(shape),) * 2)
@@ -65,36 +65,36 @@ def packed_shape(shape: AnyShape) -> AnyShape:
 
 
 def pack(value: Value) -> Instruction:
-    """One instruction for a value: a tuple of two for each pair."""
+    """Return a value as one instruction, with each pair as a tuple of two."""
     match value:
         case Instruction():
             return value
-        case Pair(re=re, im=im):
-            return gathered((re, im))
+        case Parts(re=re, im=im):
+            return make_tuple((re, im))
         case parts:
-            return gathered(tuple(map(pack, parts)))
+            return make_tuple(tuple(map(pack, parts)))
 
 
 def unpack(i: Instruction, shape: AnyShape) -> Value:
-    """The value of ``shape`` that ``i`` is packed from."""
+    """Return the value of ``shape`` that ``i`` was packed from."""
     if not has_complex(shape):
         return i
     if isinstance(shape, TupleShape):
         parts = elements(i)
         return tuple(unpack(p, s) for p, s in zip(parts, shape.elements, strict=True))
     re, im = elements(i)
-    return Pair(re, im)
+    return Parts(re, im)
 
 
 def join(value: Value) -> Instruction:
-    """One instruction for a value, of the shape it had: ``complex`` of each pair."""
+    """Return a value as one instruction of its original shape, with ``complex`` of each pair."""
     match value:
         case Instruction():
             return value
-        case Pair(re=re, im=im):
+        case Parts(re=re, im=im):
             return _joined(re, im)
         case parts:
-            return gathered(tuple(map(join, parts)))
+            return make_tuple(tuple(map(join, parts)))
 
 
 def _joined(re: Instruction, im: Instruction) -> Instruction:
@@ -105,30 +105,30 @@ def _joined(re: Instruction, im: Instruction) -> Instruction:
     return make("complex", replace(re.array, dtype=dtype), (re, im))
 
 
-def take_apart(i: Instruction) -> Value:
-    """The value of an instruction that has complex arrays as they are."""
+def split(i: Instruction) -> Value:
+    """Return the value of an instruction that has complex arrays: the inverse of ``join``."""
     if not has_complex(i.shape):
         return i
     if isinstance(i.shape, TupleShape):
-        return tuple(map(take_apart, elements(i)))
+        return tuple(map(split, elements(i)))
     shape = part_shape(i.array)
-    return Pair(make("real", shape, (i,)), make("imag", shape, (i,)))
+    return Parts(make("real", shape, (i,)), make("imag", shape, (i,)))
 
 
-def flat(values: Iterable[Value]) -> Iterator[Instruction]:
-    """The real arrays that values are made of, in order."""
+def flatten(values: Iterable[Value]) -> Iterator[Instruction]:
+    """Yield the real arrays that values consist of, in order."""
     for value in values:
         match value:
             case Instruction():
                 yield value
-            case Pair(re=re, im=im):
+            case Parts(re=re, im=im):
                 yield from (re, im)
             case parts:
-                yield from flat(parts)
+                yield from flatten(parts)
 
 
 def flat_shapes(shape: AnyShape) -> tuple[Shape, ...]:
-    """The shapes of the arrays of ``flat`` of a value of ``shape``."""
+    """Return the shapes of the arrays that ``flatten`` yields for a value of ``shape``."""
     match shape:
         case Shape():
             return (part_shape(shape),) * (2 if has_complex(shape) else 1)
@@ -138,21 +138,21 @@ def flat_shapes(shape: AnyShape) -> tuple[Shape, ...]:
             return ()
 
 
-def grouped(parts: Iterator[Instruction], shape: AnyShape) -> Value:
-    """The value of ``shape`` of the next real arrays: what ``flat`` undoes."""
+def unflatten(parts: Iterator[Instruction], shape: AnyShape) -> Value:
+    """Take the next real arrays as a value of ``shape``: the inverse of ``flatten``."""
     match shape:
         case Shape() if has_complex(shape):
-            return Pair(next(parts), next(parts))
+            return Parts(next(parts), next(parts))
         case TupleShape(elements=elements_) if has_complex(shape):
-            return tuple(grouped(parts, e) for e in elements_)
+            return tuple(unflatten(parts, e) for e in elements_)
         case TupleShape(elements=elements_):
-            return gathered(tuple(next(parts) for _ in elements_))
+            return make_tuple(tuple(next(parts) for _ in elements_))
         case _:
             return next(parts)
 
 
-def gathered(parts: tuple[Instruction, ...]) -> Instruction:
-    """A ``tuple``; what it is made of, if that is all elements of one tuple."""
+def make_tuple(parts: tuple[Instruction, ...]) -> Instruction:
+    """Return a ``tuple`` of instructions; if they are all elements of one tuple, that tuple."""
     shape = TupleShape(tuple(p.shape for p in parts))
     if parts and all(p.opcode == "get-tuple-element" for p in parts):
         whole = parts[0].operands[0]
@@ -164,7 +164,7 @@ def gathered(parts: tuple[Instruction, ...]) -> Instruction:
 
 
 def elements(i: Instruction) -> tuple[Instruction, ...]:
-    """The elements of a tuple, of one that is made here as they are."""
+    """Return the elements of a tuple; the operands, if it is a ``tuple`` instruction."""
     if i.opcode == "tuple":
         return i.operands
     assert isinstance(i.shape, TupleShape)

@@ -1,1 +1,1 @@
-"""Passes that write an operation out in simpler ones."""
+"""Passes that expand an operation into simpler ones."""

@@ -35,13 +35,13 @@ def _expand(i: Instruction) -> Instruction | None:
 
 
 def _in_f32(i: Instruction) -> Instruction:
-    """The same on floats of fewer bits, rounded once at the end."""
+    """Compute floats of fewer bits in f32 and round once at the end."""
     operands = tuple(build.convert(x, f32) for x in i.operands)
-    own = i.operands[0].array.dtype
+    dtype = i.operands[0].array.dtype
     result = _arithmetic(replace(i, operands=operands))
     if result.opcode != "tuple":
-        return build.convert(result, own)
-    parts = tuple(build.convert(x, own) for x in result.operands)
+        return build.convert(result, dtype)
+    parts = tuple(build.convert(x, dtype) for x in result.operands)
     return make("tuple", i.shape, parts)
 
 
@@ -57,7 +57,7 @@ def _arithmetic(i: Instruction) -> Instruction:
 
 
 def _spread(i: Instruction, vector: Instruction) -> Instruction:
-    """A value per feature, in the shape of the input."""
+    """Broadcast a value per feature to the shape of the input."""
     return build.broadcast(vector, (i.attrs["feature_index"],), i.operands[0].array.dims)
 
 
@@ -81,7 +81,7 @@ def _normalised(
 
 
 def _mean(i: Instruction, x: Instruction) -> Instruction:
-    """Mean over everything but the feature dimension."""
+    """Return the mean over all dimensions but the feature's."""
     feature = i.attrs["feature_index"]
     total = sum_over(x, tuple(d for d in range(x.array.rank) if d != feature))
     count = build.full(_count(i), total.array.dtype, total.array.dims)

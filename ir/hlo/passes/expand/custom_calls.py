@@ -1,4 +1,4 @@
-"""Custom calls with a meaning as HLO become what they mean."""
+"""Custom calls that are defined by HLO operations are replaced by them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Random bits from a counter as integer arithmetic: ThreeFry-2x32-20 and Philox-4x32-10.
+"""Counter-based random bits as integer arithmetic: ThreeFry-2x32-20 and Philox-4x32-10.
 
-The generators are those of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011);
-how their words become an array is XLA's choice, and ``hlo.meaning.random`` says the same in NumPy.
+The generators are those of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011).
+Their words are arranged in an array as XLA does; ``hlo.meaning.random`` does the same in NumPy.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from math import prod
 
 from ....dtypes import BY_NAME, u32, u64
+from ...meaning.random import halved
 from ...nodes import HloModule, Instruction, Shape, SliceDim, TupleShape
 from ...patterns import build
 from ...rewrite import make, map_computations, rebuild
@@ -22,7 +23,7 @@ Words = tuple[Instruction, ...]
 
 
 def expand_random_bits(module: HloModule) -> HloModule:
-    """``rng-bit-generator(state)``  ->  what it does to the counters"""
+    """``rng-bit-generator(state)``  ->  integer arithmetic on keys and counters"""
     return map_computations(module, lambda c: rebuild(c, _expand))
 
 
@@ -42,12 +43,12 @@ def _expand(i: Instruction) -> Instruction | None:
 
 
 def element(x: Instruction, n: int) -> Instruction:
-    """Element ``n`` of a vector, of rank 0."""
+    """Return element ``n`` of a vector, as a scalar."""
     return build.reshape(build.part(x, n, 1), ())
 
 
 def as_type(words: Instruction, result: Shape) -> Instruction:
-    """u32 or u64 words as elements of a type of at most their width: the low bits."""
+    """Reinterpret the low bits of u32 or u64 words as elements of the result's type."""
     bits = build.convert(words, BY_NAME[f"u{result.dtype.bits}"])
     if bits.array.dtype == result.dtype:
         return bits
@@ -55,12 +56,12 @@ def as_type(words: Instruction, result: Shape) -> Instruction:
 
 
 def _halves(x: Instruction) -> tuple[Instruction, Instruction]:
-    """The low and the high 32 bits of u64."""
+    """Return the low and the high 32 bits of u64."""
     return build.convert(x, u32), build.convert(_shifted("shift-right-logical", x, 32), u32)
 
 
 def _joined(low: Instruction, high: Instruction) -> Instruction:
-    """u64 of two halves."""
+    """Return u64 of a low and a high half."""
     upper = _shifted("shift-left", build.convert(high, u64), 32)
     return build.pointwise("or", build.convert(low, u64), upper)
 
@@ -79,7 +80,7 @@ def _spread(scalar: Instruction, dims: tuple[int, ...]) -> Instruction:
 
 
 def _counted(first: Instruction, dims: tuple[int, ...]) -> Instruction:
-    """``first``, ``first + 1``, .. in row-major order, u64."""
+    """Return ``first``, ``first + 1``, .. in row-major order, as u64."""
     row = make("iota", Shape(u64, (prod(dims),)), iota_dimension=0)
     return build.pointwise("add", _spread(first, dims), build.reshape(row, dims))
 
@@ -89,7 +90,10 @@ def _plus(x: Instruction, n: int) -> Instruction:
 
 
 def _three_fry(words: list[Instruction], result: Shape) -> tuple[list[Instruction], Instruction]:
-    """The new counter and the bits. Results of 32 bits are halves of a dimension, interleaved."""
+    """Return the new counter and the bits.
+
+    For results of at most 32 bits, the two words of a block are neighbours along one dimension.
+    """
     dims = result.dims
     wide = result.dtype.bits == 64
     half, axis = (dims, 0) if wide else halved(dims)
@@ -110,17 +114,11 @@ def _three_fry(words: list[Instruction], result: Shape) -> tuple[list[Instructio
     return after, as_type(build.reshape(long, dims), result)
 
 
-def halved(dims: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
-    """Half the shape, rounded up, along its first even dimension, else its largest one."""
-    if not dims:
-        return (1,), 0
-    even = [d for d, n in enumerate(dims) if n % 2 == 0]
-    axis = even[0] if even else max(range(len(dims)), key=lambda d: dims[d])
-    return tuple(-(-n // 2) if d == axis else n for d, n in enumerate(dims)), axis
-
-
 def three_fry(block: Words, key: Words, dims: tuple[int, ...]) -> Words:
-    """Twenty rounds on two words per element; every fourth is followed by a part of the key."""
+    """Apply ThreeFry-2x32-20 to blocks of two u32 words, in arrays of ``dims``.
+
+    Of the twenty rounds every fourth is followed by the addition of a part of the key.
+    """
     parity = build.scalar(PARITY, u32)
     last = build.pointwise("xor", build.pointwise("xor", key[0], key[1]), parity)
     keys = (key[0], key[1], last)
@@ -135,7 +133,7 @@ def three_fry(block: Words, key: Words, dims: tuple[int, ...]) -> Words:
 
 
 def _philox(words: list[Instruction], result: Shape) -> tuple[list[Instruction], Instruction]:
-    """The new counter and the bits: four words of 32 bits a block, in order."""
+    """Return the new counter and the bits: four 32-bit words per block, in order."""
     wide, count = result.dtype.bits == 64, prod(result.dims)
     blocks = -(-count * (2 if wide else 1) // 4)
     upper = words[2] if len(words) > 2 else words[0]
@@ -149,9 +147,9 @@ def _philox(words: list[Instruction], result: Shape) -> tuple[list[Instruction],
 def philox_numbers(
     key: Instruction, low: Instruction, upper: Instruction, blocks: int, wide: bool
 ) -> Instruction:
-    """The numbers of ``blocks`` blocks: four u32 each or, if ``wide``, two u64.
+    """Return a vector of the numbers of ``blocks`` blocks: four u32 each or, if ``wide``, two u64.
 
-    ``key``, ``low`` and ``upper`` are u64 of rank 0; the counter starts at ``low + 2^64 upper``.
+    ``key``, ``low`` and ``upper`` are u64 scalars; the counter starts at ``low + 2**64 upper``.
     """
     dims = (blocks,)
     at = _counted(low, dims)
@@ -166,7 +164,10 @@ def philox_numbers(
 
 
 def philox(block: Words, key: Words, dims: tuple[int, ...]) -> Words:
-    """Ten rounds on four words per element, each with the next keys of a Weyl sequence."""
+    """Apply Philox-4x32-10 to blocks of four u32 words, in arrays of ``dims``.
+
+    Each of the ten rounds uses the next two keys of a Weyl sequence.
+    """
     a, b, c, d = block
     for r in range(10):
         k0, k1 = (

@@ -1,9 +1,9 @@
-"""``rng`` as Philox bits at a counter that the executable keeps, shaped to its distribution.
+"""``rng`` as Philox bits, drawn at a counter that the executable keeps, and its distributions.
 
-The numbers are those that XLA gives the first program of a process: the key, which it draws anew
-for each program, is fixed here, and the counter starts where XLA's does. Uniform floats take as
-many bits as their mantissa holds; normal ones come in pairs from uniform ones (Box and Muller,
-1958), which are neighbours along one dimension.
+The numbers are those that XLA gives the first program of a process: the key, which XLA draws for
+each program, is fixed here, and the counter starts where XLA's does. Uniform floats use as many
+bits as their mantissa has. Normal ones are computed in pairs from uniform ones (Box and Muller,
+1958); a pair is adjacent along one dimension.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from ...patterns import build
 from ...rewrite import make, map_computations, rebuild
 from .random_bits import element, philox_numbers
 
-KEY = 0xBAA1723EBDE0C74F  # of all numbers that `rng` gives: what differs is the counter
-SMALLEST = float(np.float32(1e-7))  # of the uniform numbers whose logarithm is taken
+KEY = 0xBAA1723EBDE0C74F  # of every `rng`; only the counter differs
+SMALLEST = float(np.float32(1e-7))  # lower bound of uniform numbers whose logarithm is taken
 
 
 def expand_rng(module: HloModule) -> HloModule:
-    """``rng(a, b), distribution=..``  ->  bits at the executable's own counter, and arithmetic"""
+    """``rng(a, b), distribution=..``  ->  arithmetic on bits at the executable's counter"""
     return map_computations(module, lambda c: rebuild(c, _expand))
 
 
 def _expand(i: Instruction) -> Instruction | None:
-    return meaning(i) if i.opcode == "rng" else None
+    return expansion(i) if i.opcode == "rng" else None
 
 
-def meaning(i: Instruction) -> Instruction:
-    """The same as other operations; ``rng-get-and-update-state`` is among them."""
+def expansion(i: Instruction) -> Instruction:
+    """Return a graph that computes an ``rng``; it contains ``rng-get-and-update-state``."""
     first, second = i.operands[:2]
     if i.attrs["distribution"] == "rng_normal":
         return _normal(first, second, i.array)
@@ -42,7 +42,7 @@ def meaning(i: Instruction) -> Instruction:
 
 
 def _numbers(count: int, wide: bool, wanted: int) -> Instruction:
-    """``count`` u32 or u64 for ``wanted`` results; the counter goes on by one for each 32 bits."""
+    """Return ``count`` u32 or u64 for ``wanted`` results; each 32 bits advance the counter by 1."""
     blocks = -(-count * (2 if wide else 1) // 4)
     delta = max(wanted * (2 if wide else 1), 1)
     state = make("rng-get-and-update-state", Shape(u64, (2,)), delta=delta)
@@ -51,12 +51,12 @@ def _numbers(count: int, wide: bool, wanted: int) -> Instruction:
     return build.part(found, 0, count)
 
 
-def _everywhere(x: Instruction, shape: Shape, dtype: DType) -> Instruction:
+def _splat(x: Instruction, shape: Shape, dtype: DType) -> Instruction:
     return build.broadcast(build.convert(x, dtype), (), shape.dims)
 
 
 def _unit(numbers: Instruction, dtype: DType) -> Instruction:
-    """Floats of [0, 1) from the high bits of words: those of [1, 2) less one."""
+    """Return floats in [0, 1) made of the words' high bits: floats in [1, 2), minus 1."""
     word, mantissa = numbers.array.dtype, {f32: 23, f64: 52}[dtype]
     dims = numbers.array.dims
     drop = build.full(dtype.bits - mantissa, word, dims)
@@ -67,16 +67,16 @@ def _unit(numbers: Instruction, dtype: DType) -> Instruction:
 
 
 def _wide(dtype: DType) -> DType:
-    """The type in which floats are made."""
+    """Return the type in which floats of a type are computed."""
     return f64 if dtype == f64 else f32
 
 
 def _uniform(low: Instruction, high: Instruction, shape: Shape) -> Instruction:
-    """``low + u * (high - low)``, never ``high`` itself."""
+    """Return ``low + u * (high - low)``, replaced by ``low`` where rounding gives ``high``."""
     dtype = _wide(shape.dtype)
     count = prod(shape.dims)
     u = build.reshape(_unit(_numbers(count, dtype == f64, count), dtype), shape.dims)
-    a, b = (_everywhere(x, shape, dtype) for x in (low, high))
+    a, b = (_splat(x, shape, dtype) for x in (low, high))
     x = build.pointwise("add", a, build.pointwise("multiply", u, build.pointwise("subtract", b, a)))
     x, a, b = (build.convert(v, shape.dtype) for v in (x, a, b))
     inside = build.pointwise("compare", x, b, direction="LT")
@@ -84,7 +84,7 @@ def _uniform(low: Instruction, high: Instruction, shape: Shape) -> Instruction:
 
 
 def _normal(mean: Instruction, deviation: Instruction, shape: Shape) -> Instruction:
-    """``mean + deviation * sqrt(-2 log(u)) sin(2 pi v)``, and the cosine's as its neighbour."""
+    """Return pairs of ``mean + deviation * sqrt(-2 log(u)) f(2 pi v)`` for f = sin and f = cos."""
     dtype = _wide(shape.dtype)
     along = _paired(shape.dims or (1,))
     dims = list(shape.dims or (1,))
@@ -103,18 +103,18 @@ def _normal(mean: Instruction, deviation: Instruction, shape: Shape) -> Instruct
     pairs = make("concatenate", Shape(dtype, tuple(dims)), sides, dimensions=(along + 1,))
     dims[along : along + 2] = [2 * dims[along]]
     x = _first(build.reshape(pairs, dims), shape.dims)
-    m, s = (_everywhere(p, shape, dtype) for p in (mean, deviation))
+    m, s = (_splat(p, shape, dtype) for p in (mean, deviation))
     return build.convert(build.pointwise("add", m, build.pointwise("multiply", s, x)), shape.dtype)
 
 
 def _paired(dims: tuple[int, ...]) -> int:
-    """The dimension whose neighbours are pairs: the first even one, else the largest."""
+    """Return the dimension along which pairs are adjacent: the first even one, else the largest."""
     even = [d for d, size in enumerate(dims) if size % 2 == 0]
     return even[0] if even else dims.index(max(dims))
 
 
 def _half(x: Instruction, along: int, at: int) -> Instruction:
-    """Row ``at`` of a dimension of two."""
+    """Return row ``at`` of a dimension of size 2."""
     dims = x.array.dims
     limits = [SliceDim(0, d) for d in dims]
     limits[along] = SliceDim(at, at + 1)
@@ -123,7 +123,7 @@ def _half(x: Instruction, along: int, at: int) -> Instruction:
 
 
 def _first(x: Instruction, dims: tuple[int, ...]) -> Instruction:
-    """As many of each dimension as ``dims`` says."""
+    """Return the leading elements of each dimension, ``dims`` in number."""
     if not dims:
         return build.reshape(_first(x, (1,)), ())
     if x.array.dims == dims:
@@ -137,7 +137,8 @@ def _of(opcode: str, x: Instruction) -> Instruction:
 
 
 def _integers(low: Instruction, high: Instruction, shape: Shape) -> Instruction:
-    """``low + n % (high - low)`` of 32 random bits, of 64 for wide types; truth values are bits."""
+    """Return ``low + n % (high - low)`` for 32 random bits n, 64 for wide types; a pred is true if
+    the top bit is set."""
     dtype, count = shape.dtype, prod(shape.dims)
     if dtype.kind == "pred":
         bits = build.reshape(_numbers(count, False, count), shape.dims)
@@ -147,5 +148,5 @@ def _integers(low: Instruction, high: Instruction, shape: Shape) -> Instruction:
     wide = dtype.bits == u64.bits
     numbers = build.reshape(_numbers(count, wide, count), shape.dims)
     span = build.convert(build.pointwise("subtract", high, low), unsigned)
-    rest = build.pointwise("remainder", numbers, _everywhere(span, shape, numbers.array.dtype))
-    return build.pointwise("add", _everywhere(low, shape, dtype), build.convert(rest, dtype))
+    rest = build.pointwise("remainder", numbers, _splat(span, shape, numbers.array.dtype))
+    return build.pointwise("add", _splat(low, shape, dtype), build.convert(rest, dtype))

@@ -1,8 +1,8 @@
-"""``scan`` as a loop over the places of one dimension.
+"""``scan`` as a loop over the indices of one dimension.
 
 ``scan(inputs.., inits..)`` calls ``to_apply(slices.., carries..) -> (outputs.., carries..)`` for
-every place of a dimension, which the slices do not have; its results are the outputs side by side
-and the last carries.
+every index of a dimension, which the slices lack. Its results are the outputs, joined along that
+dimension, and the last carries.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ def expand_scan(module: HloModule) -> HloModule:
 
 
 def _expand(i: Instruction) -> Instruction | None:
-    return meaning(i) if i.opcode == "scan" else None
+    return expansion(i) if i.opcode == "scan" else None
 
 
-def meaning(i: Instruction) -> Instruction:
-    """The same as a loop."""
+def expansion(i: Instruction) -> Instruction:
+    """Return a ``while`` loop that computes a ``scan``."""
     carries = i.attrs.get("num_carries", 1)
     inputs, inits = i.operands[: len(i.operands) - carries], i.operands[len(i.operands) - carries :]
     shapes = i.shape.elements if isinstance(i.shape, TupleShape) else (i.shape,)
@@ -66,24 +66,24 @@ def _condition(shape: AnyShape, extent: int) -> Computation:
 
 
 def _body(i: Instruction, shape: AnyShape, outputs: int, carries: int, extent: int) -> Computation:
-    """One turn: the slices at the index, the computation, its outputs put in their place."""
+    """Return the loop's body: slice the inputs, run the computation, store its outputs."""
     state = parameter(0, shape, "state")
-    turn, *values = (_part(state, n) for n in range(1 + outputs + len(i.operands)))
+    step, *values = (_part(state, n) for n in range(1 + outputs + len(i.operands)))
     old, carried, inputs = values[:outputs], values[outputs:][:carries], values[outputs + carries :]
     (dim,) = i.attrs["dimensions"]
-    at = turn
+    at = step
     if i.attrs.get("is_reverse"):
-        at = build.pointwise("subtract", build.scalar(extent - 1, s64), turn)
+        at = build.pointwise("subtract", build.scalar(extent - 1, s64), step)
     slices = [_slice(x, at, dim) for x in inputs]
     made = _results(i.attrs["to_apply"], (*slices, *carried))
     new = [_put(o, m, at, dim) for o, m in zip(old, made[:outputs], strict=True)]
-    following = build.pointwise("add", turn, build.scalar(1, s64))
+    following = build.pointwise("add", step, build.scalar(1, s64))
     root = _tuple([following, *new, *made[outputs:], *inputs])
     return assemble("scan_turn", (state,), root)
 
 
 def _results(called: Computation, values: Sequence[Instruction]) -> Values:
-    """What a computation gives for values, as instructions of the caller."""
+    """Inline a computation on these arguments and return its results as separate instructions."""
     new: dict[Instruction, Instruction] = {}
     for x in called.instructions:
         if x.opcode == "parameter":

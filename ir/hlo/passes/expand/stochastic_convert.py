@@ -1,8 +1,9 @@
-"""``stochastic-convert`` in terms of convert: the fraction is held against random bits.
+"""``stochastic-convert`` in terms of ``convert``: the fraction is compared with random bits.
 
-The magnitude is cut to an integer. It goes up by one where the random bits, an unsigned integer as
-wide as the operand, are below the fraction times two to that width; then the sign is put back. What
-the integers do not reach saturates, NaN is 0, as XLA has it for signed integers.
+The magnitude is truncated to an integer. It is incremented where the random bits, an unsigned
+integer as wide as the operand, are below the fraction times two to the power of that width; then
+the sign is restored. Values out of range saturate and NaN becomes 0, as XLA defines it for signed
+integers.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def _expand(i: Instruction) -> Instruction | None:
     magnitude = build.pointwise("abs", x)
     whole = build.convert(magnitude, new)
     part = build.pointwise("subtract", magnitude, build.convert(whole, x.array.dtype))
-    for _ in range(2):  # in two steps: 2 to the 16 is beyond f16
+    for _ in range(2):  # in two steps, since 2**16 exceeds f16
         part = build.pointwise("multiply", part, full(2.0 ** (old.bits // 2), part))
     rises = compare(bits, build.convert(part, bits.array.dtype), "LT")
     one, zero = build.full(1, new, dims), build.full(0, new, dims)

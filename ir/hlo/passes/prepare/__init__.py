@@ -1,1 +1,1 @@
-"""Passes that make layouts, calls, effects and narrow types explicit."""
+"""Passes that make layouts, calls, effects and narrow types explicit, before all others."""

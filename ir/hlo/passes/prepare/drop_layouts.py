@@ -1,4 +1,4 @@
-"""Row-major layouts everywhere, and no instruction that exists for a layout alone."""
+"""Removal of layouts, and of instructions that exist only for a layout."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ...rewrite import make, map_computations, rebuild
 
 
 def drop_layouts(module: HloModule) -> HloModule:
-    """Forget layouts; ``copy``, ``opt-barrier`` vanish, a ``bitcast`` is reshape and transpose."""
+    """Drop layouts, ``copy`` and ``opt-barrier``; a ``bitcast`` becomes reshape and transpose."""
     return map_computations(module, _drop)
 
 
 def _drop(computation: Computation) -> Computation:
-    written = iter(computation.instructions)  # in step with `rebuild`: shapes as they were read
+    written = iter(computation.instructions)  # in step with `rebuild`; has the old shapes
 
     def rule(i: Instruction) -> Instruction | None:
         old = next(written)
@@ -38,7 +38,7 @@ def _drop(computation: Computation) -> Computation:
 
 
 def without_layout(shape: AnyShape) -> AnyShape:
-    """The same shape in row-major layout; itself if it has no layout."""
+    """Return a shape without layouts; the same object if it has none."""
     match shape:
         case Shape(layout=None, tiling=""):
             return shape
@@ -53,7 +53,7 @@ def without_layout(shape: AnyShape) -> AnyShape:
 
 
 def _bitcast(i: Instruction, source: Shape) -> Instruction:
-    """The same bytes under another shape: to physical order, regrouped, and back to logical."""
+    """Expand a bitcast: transpose to memory order, reshape, and transpose to the new layout."""
     before, after = slowest_first(source), slowest_first(i.array)
     flat = build.transpose(i.operands[0], before)
     if i.array.dtype != source.dtype:
@@ -63,7 +63,7 @@ def _bitcast(i: Instruction, source: Shape) -> Instruction:
 
 
 def _reinterpret(flat: Instruction, dtype: DType) -> Instruction:
-    """The bits of an array of rank 1 as elements of another type, their number as it comes."""
+    """Reinterpret the bits of a vector as a vector of another type, of as many bits."""
     old, new = flat.array.dtype.bits, dtype.bits
     count = flat.array.size * old // new
     if old < new:

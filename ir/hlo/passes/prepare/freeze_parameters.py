@@ -1,4 +1,4 @@
-"""Parameters of a model that never change, made part of the program."""
+"""Freezing parameters: a model's weights become constants of the program."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ Array = np.ndarray[Any, Any]
 
 
 def freeze(module: HloModule, constants: Mapping[int | str, Array]) -> HloModule:
-    """Parameters given by number or name  ->  constants; the others are numbered anew, in order.
+    """Replace parameters, given by number or name, by constants, and renumber the others in order.
 
-    An array must have the parameter's shape and element type, or a size within its bounds. Raises
-    ``ArgumentError`` for a parameter that does not exist, is given twice, or is given another
-    array than it takes.
+    An array must have the parameter's shape and element type, or a size within its bounds.
+    ``ArgumentError`` if a parameter does not exist, is given twice, or does not fit its array.
     """
     if not constants:
         return module
@@ -42,16 +41,16 @@ def freeze(module: HloModule, constants: Mapping[int | str, Array]) -> HloModule
     for i in entry.instructions:
         if i not in new:
             new[i] = with_operands(i, tuple(new[o] for o in i.operands)) if i.operands else i
-    settled = assemble(entry.name, [new[p] for p in kept], new[entry.root])
+    new_entry = assemble(entry.name, [new[p] for p in kept], new[entry.root])
     attrs = {k: v for k, v in module.attrs.items() if k not in _POSITIONAL}
     if HEADER in attrs:
         shapes, result = entry_shapes(module)
         attrs[HEADER] = header([shapes[p.attrs["number"]] for p in kept], result)
-    return with_entry(replace(module, attrs=attrs), settled)
+    return with_entry(replace(module, attrs=attrs), new_entry)
 
 
 _POSITIONAL = frozenset({"input_output_alias", "buffer_donor"})
-"""Module attributes that speak of parameters by number."""
+"""Module attributes that refer to parameters by number."""
 
 
 def _renumbered(p: Instruction, number: int) -> Instruction:
@@ -87,19 +86,19 @@ def _constant(p: Instruction, array: Array) -> Instruction:
 
 
 def _fits(array: Array, shape: Shape) -> bool:
-    """Whether an array has the shape, or a size within its bounds."""
+    """True if an array has the shape, or a size within its bounds."""
     rows = zip(array.shape, shape.dims, marks(shape), strict=False)
     return array.ndim == shape.rank and all(n == d or (m and n < d) for n, d, m in rows)
 
 
 def _padded(array: Array, dims: tuple[int, ...]) -> Array:
-    """The array, with zeros up to its bounds."""
+    """Pad an array with zeros up to its bounds."""
     more = [(0, d - n) for n, d in zip(array.shape, dims, strict=True)]
     return np.asarray(np.pad(array, more) if any(n for _, n in more) else array, order="C")
 
 
 def _at_size(x: Instruction, sizes: tuple[int, ...], shape: Shape) -> Instruction:
-    """A constant of bounded shape: its live size is set."""
+    """Set the live sizes of a constant of bounded shape."""
     dynamic = [False] * shape.rank
     for d, marked in enumerate(marks(shape)):
         if marked:

@@ -1,4 +1,4 @@
-"""Calls, fusions and maps replaced by what they call."""
+"""Inlining of calls, fusions, maps and conditionals with a constant choice."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ...rewrite import make, map_computations, rebuild, with_operands
 
 
 def inline_calls(module: HloModule) -> HloModule:
-    """``call(x), to_apply=f``  ->  the body of ``f`` on ``x``; so for fusion, map, conditional."""
+    """``call(x), to_apply=f``  ->  ``f(x)``; also for fusion, map and conditional"""
     return map_computations(module, lambda c: rebuild(c, _inline))
 
 
 def inline(computation: Computation, arguments: Sequence[Instruction]) -> Instruction:
-    """The root of ``computation`` with ``arguments`` in place of its parameters."""
+    """Return the root of ``computation`` with ``arguments`` in place of its parameters."""
     new: dict[Instruction, Instruction] = dict(zip(computation.parameters, arguments, strict=True))
     for i in computation.instructions:
         if i not in new:
@@ -43,7 +43,7 @@ def _inline(i: Instruction) -> Instruction | None:
 
 
 def _inline_map(i: Instruction) -> Instruction | None:
-    """The scalar function of a ``map`` on whole arrays, if all its steps are element-wise."""
+    """map(x), to_apply=f  ->  f on whole arrays, if all its instructions are element-wise"""
     body: Computation = i.attrs["to_apply"]
     dims = i.array.dims
     if not all(is_static(b) and b.array.rank == 0 for b in body.instructions):
@@ -63,7 +63,7 @@ def _inline_map(i: Instruction) -> Instruction | None:
 
 
 def _inline_conditional(i: Instruction) -> Instruction | None:
-    """conditional(constant, a, b)  ->  the branch that is taken"""
+    """conditional(constant, a, b)  ->  the branch taken, inlined"""
     index, *arguments = i.operands
     value: np.ndarray[Any, Any] | None = splat(index) if is_static(index) else None
     if value is None:

@@ -1,4 +1,4 @@
-"""Operations cut in two, a start and a done, made whole again."""
+"""Asynchronous operations: a start and its done are joined into one operation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs for its effect becomes something that the result needs, so that no pass drops it."""
+"""Instructions with side effects become dependencies of the result, so that no pass drops them."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from ...rewrite import assemble, make, reachable, relink, with_entry, with_opera
 
 
 def keep_effects(module: HloModule) -> HloModule:
-    """root, effect  ->  add-dependency(root, tuple(effect)); of a tuple, its first array is tied.
+    """``root``, ``effect``  ->  ``add-dependency(root, tuple(effect))``
 
-    Such a dependency, on a tuple and not on a token, stays to the end: it costs nothing.
+    If the root is a tuple, its first array gets the dependency. Being on a tuple and not on a
+    token, it survives all passes; it costs nothing.
     """
     effects = unneeded(module.entry)
     if not effects:
         return module
     new: dict[Computation, Computation] = {}
     for c in reachable(module.entry):
-        new[c] = _tied(c, effects.get(c, ()), new)
+        new[c] = _with_effects(c, effects.get(c, ()), new)
     return with_entry(module, new[module.entry])
 
 
-def _tied(
+def _with_effects(
     c: Computation, effects: Sequence[Instruction], callees: dict[Computation, Computation]
 ) -> Computation:
-    """The computation with its callees replaced and its root tied to what has an effect."""
+    """Replace a computation's callees, and make its root depend on instructions with effects."""
     new: dict[Instruction, Instruction] = {}
     for i in c.instructions:
         new[i] = relink(with_operands(i, tuple(new[o] for o in i.operands)), callees)

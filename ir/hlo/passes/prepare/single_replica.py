@@ -1,4 +1,4 @@
-"""Collective operations of a program that runs on one device: they hand on what they get."""
+"""Removal of collective operations from a program that runs on one device."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ...rewrite import make, map_computations, rebuild
 
 
 def single_replica(module: HloModule) -> HloModule:
-    """``all-reduce(x)``  ->  ``x``, ``partition-id()``  ->  0; see ``collectives``."""
-    return map_computations(module, lambda c: rebuild(c, _alone))
+    """``all-reduce(x)``  ->  ``x``, ``partition-id()``  ->  ``0``; see ``ops/collectives``"""
+    return map_computations(module, lambda c: rebuild(c, _on_one_device))
 
 
-def _alone(i: Instruction) -> Instruction | None:
+def _on_one_device(i: Instruction) -> Instruction | None:
     if not definition(i.opcode).collective:
         return None
     if i.opcode in ("replica-id", "partition-id"):
@@ -26,7 +26,7 @@ def _alone(i: Instruction) -> Instruction | None:
 
 
 def _bundle(i: Instruction, values: tuple[Instruction, ...]) -> Instruction:
-    """One value, or a tuple of them, as the collective's own shape says."""
+    """Return one value or a tuple of them, as the collective's shape requires."""
     if not isinstance(i.shape, TupleShape) or isinstance(values[0].shape, TupleShape):
         return values[0]
     return make("tuple", TupleShape(tuple(v.shape for v in values)), values)

@@ -1,9 +1,8 @@
-"""Arithmetic on floats of 8 bits and fewer and integers of 2 and 4 bits, done in wider types.
+"""Arithmetic on floats of at most 8 bits and integers of 2 and 4 bits is done in wider types.
 
-``add(f8, f8)`` becomes ``convert(add(convert, convert))`` in f32, integers go by way of 8 bits.
-After this pass such types are stored, moved, selected, converted and taken as bits, and nothing
-else. An operation rounds or wraps its result, as XLA has it; sums, dots and windows round once, at
-the end.
+``add(f8, f8)`` becomes ``convert(add(convert, convert))`` in f32; integers are computed in 8 bits.
+After this pass narrow types are only stored, moved, selected, converted and bit-cast. Each
+operation rounds or wraps its result, as in XLA; sums, dots and windows round once, at the end.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ INDEXED = {"dynamic-slice": 1, "dynamic-update-slice": 2, "gather": 1}
 
 
 def widen_narrow(module: HloModule) -> HloModule:
-    """Every operation that computes with a narrow type  ->  the same in a wider one"""
+    """Compute every operation on narrow types in a wider one, with conversions around it."""
     return map_computations(module, lambda c: rebuild(c, _rule))
 
 
@@ -70,7 +69,7 @@ def _narrow(i: Instruction) -> bool:
 
 
 def wide(dtype: DType) -> DType:
-    """The type in which elements of this one are computed; itself if it is not narrow."""
+    """Return the type in which elements of a type are computed; itself if it is not narrow."""
     if not is_narrow(dtype):
         return dtype
     return f32 if dtype.is_float else s8 if dtype.kind == "signed" else u8
@@ -80,8 +79,8 @@ def _widened(x: Instruction) -> Instruction:
     return build.convert(x, wide(x.array.dtype)) if isinstance(x.shape, Shape) else x
 
 
-def _again(i: Instruction, operands: Sequence[Instruction], dtype: DType) -> Instruction:
-    """The same operation on other operands, computed in another type."""
+def _retyped(i: Instruction, operands: Sequence[Instruction], dtype: DType) -> Instruction:
+    """Return the same operation on other operands, with a result of another type."""
     return make(i.opcode, Shape(dtype, i.array.dims), operands, metadata=i.metadata, **i.attrs)
 
 
@@ -90,9 +89,9 @@ def _elementwise(i: Instruction) -> Instruction:
     if dtype.is_int and is_narrow(dtype):
         return _integer(i, dtype)
     if i.opcode == "reduce-precision" and FORMATS[dtype].exponent <= 5:
-        return build.convert(_again(i, [build.convert(i.operands[0], f16)], f16), dtype)
+        return build.convert(_retyped(i, [build.convert(i.operands[0], f16)], f16), dtype)
     operands = [_widened(x) for x in i.operands]
-    return build.convert(_again(i, operands, wide(dtype)), dtype)
+    return build.convert(_retyped(i, operands, wide(dtype)), dtype)
 
 
 def _integer(i: Instruction, dtype: DType) -> Instruction:
@@ -100,9 +99,9 @@ def _integer(i: Instruction, dtype: DType) -> Instruction:
     if i.opcode == "shift-right-arithmetic":
         x, amount = i.operands
         signed = build.convert(build.convert(x, BY_NAME[f"s{dtype.bits}"]), s8)
-        return build.convert(_again(i, (signed, build.convert(_bits(amount), s8)), s8), dtype)
+        return build.convert(_retyped(i, (signed, build.convert(_bits(amount), s8)), s8), dtype)
     if i.opcode in TABLE and TABLE[i.opcode].of_bits:
-        result = _again(i, [_bits(x) for x in i.operands], u8)
+        result = _retyped(i, [_bits(x) for x in i.operands], u8)
         if i.opcode == "count-leading-zeros":
             result = build.pointwise("subtract", result, build.full(spare, u8, i.array.dims))
         return build.convert(result, dtype)
@@ -112,11 +111,11 @@ def _integer(i: Instruction, dtype: DType) -> Instruction:
         down = "shift-right-arithmetic" if dtype.kind == "signed" else "shift-right-logical"
         width = build.full(dtype.bits, product.array.dtype, i.array.dims)
         return build.convert(build.pointwise(down, product, width), dtype)
-    return build.convert(_again(i, operands, wide(dtype)), dtype)
+    return build.convert(_retyped(i, operands, wide(dtype)), dtype)
 
 
 def _bits(x: Instruction) -> Instruction:
-    """The bits of a narrow integer as an unsigned one of 8."""
+    """Zero-extend the bits of a narrow integer to u8."""
     return build.convert(build.convert(x, BY_NAME[f"u{x.array.dtype.bits}"]), u8)
 
 
@@ -127,7 +126,7 @@ def _compare(i: Instruction) -> Instruction:
 
 
 def _total_order(x: Instruction) -> Instruction:
-    """Integers of 8 bits in the order of a float's bits, the sign reversing it."""
+    """Map narrow floats to 8-bit integers in their total order."""
     dtype, dims = x.array.dtype, x.array.dims
     if not FORMATS[dtype].sign:
         return make("bitcast-convert", Shape(u8, dims), (x,))
@@ -141,7 +140,7 @@ def _total_order(x: Instruction) -> Instruction:
 
 
 def _of_total_order(key: Instruction, dtype: DType) -> Instruction:
-    """The floats whose ``_total_order`` these integers are."""
+    """Return the floats whose ``_total_order`` these integers are."""
     shape = Shape(dtype, key.array.dims)
     if not FORMATS[dtype].sign:
         return make("bitcast-convert", shape, (key,))
@@ -155,25 +154,26 @@ def _of_total_order(key: Instruction, dtype: DType) -> Instruction:
 
 
 def _reversed_below_zero(x: Instruction) -> Instruction:
-    """Each ``s8`` below zero with its other bits flipped; done twice, the same again."""
+    """Flip all bits but the sign of each negative ``s8``; the function is its own inverse."""
     sign = build.pointwise("shift-right-arithmetic", x, build.full(7, s8, x.array.dims))
     flip = build.pointwise("and", sign, build.full(0x7F, s8, x.array.dims))
     return build.pointwise("xor", x, flip)
 
 
 def _product(i: Instruction) -> Instruction:
-    """A dot or convolution: integers in s8, which holds those of u4 too, summed in s32."""
+    """Rewrite a dot or convolution: integers are multiplied in s8, which also holds u4, and summed
+    in s32; floats in f32."""
     dtype = i.array.dtype
     kept = dtype if not is_narrow(dtype) else f32 if dtype.is_float else s32
     floats = kept.is_float or any(x.array.dtype.is_float for x in i.operands)
     other = [x.array.dtype for x in i.operands if not is_narrow(x.array.dtype)]
     factor = other[0] if other else f32 if floats else s8
     operands = [build.convert(x, factor) for x in i.operands]
-    return build.convert(_again(i, operands, kept), dtype)
+    return build.convert(_retyped(i, operands, kept), dtype)
 
 
 def _whole_indices(i: Instruction) -> Instruction:
-    """The same with start indices in s32 instead of a narrow type."""
+    """Convert narrow start indices to s32."""
     first = len(i.operands) // 2 if i.opcode == "scatter" else INDEXED.get(i.opcode, 99)
     last = len(i.operands) if i.opcode.startswith("dynamic") else first + 1
     operands = [
@@ -184,7 +184,8 @@ def _whole_indices(i: Instruction) -> Instruction:
 
 
 def _topk(i: Instruction) -> Instruction:
-    """Floats by the integers of their order: some types have one NaN, and it has the sign bit."""
+    """Rewrite topk of floats to the integers of ``_total_order``: the only NaN of some types has
+    the sign bit set, which a widened NaN need not have."""
     (x,) = i.operands
     assert isinstance(i.shape, TupleShape)
     values, places = (e for e in i.shape.elements if isinstance(e, Shape))
@@ -200,7 +201,7 @@ def _topk(i: Instruction) -> Instruction:
 
 
 def _tuple_of(found: Instruction, shape: TupleShape) -> Instruction:
-    """The elements of a wide tuple in the types of a narrow one."""
+    """Convert the elements of a wide tuple to the types of a narrow one."""
     assert isinstance(found.shape, TupleShape)
     parts = []
     for n, (own, e) in enumerate(zip(found.shape.elements, shape.elements, strict=True)):
@@ -211,7 +212,7 @@ def _tuple_of(found: Instruction, shape: TupleShape) -> Instruction:
 
 
 def _combining(i: Instruction) -> Instruction:
-    """An operation that combines elements by a computation, which then takes wide ones."""
+    """Rewrite an operation that combines elements by a computation, which then takes wide ones."""
     names = [n for n in ("to_apply", "select", "scatter") if n in i.attrs]
     if i.opcode == "scatter" and not any(x.array.dtype.is_int and _narrow(x) for x in i.operands):
         return i  # rounded at each update, as it is stored
@@ -234,9 +235,9 @@ def _wide_shape(shape: Shape) -> Shape:
 
 
 def _wide_computation(c: Computation) -> Computation:
-    """A computation of scalars with wide parameters and results.
+    """Return a scalar computation with wide parameters and results.
 
-    One commutative operation is done in the wide type; in all others each value is rounded.
+    A single commutative operation is done in the wide type; others round every value.
     """
     if not any(_narrow(p) for p in c.parameters):
         return c
@@ -260,7 +261,7 @@ def _wide_computation(c: Computation) -> Computation:
 
 
 def _simple(c: Computation) -> str | None:
-    """The operation of a rewritten computation that is one commutative operation, else None."""
+    """Return the opcode of a widened reducer that is one commutative operation, else None."""
 
     def bare(x: Instruction) -> Instruction:
         while x.opcode == "convert":

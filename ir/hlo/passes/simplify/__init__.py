@@ -1,1 +1,1 @@
-"""Passes that make a graph smaller and mean the same."""
+"""Passes that simplify a graph without changing its meaning."""

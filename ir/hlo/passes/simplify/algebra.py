@@ -1,7 +1,7 @@
-"""Element-wise arithmetic in its simplest form.
+"""Algebraic simplification of element-wise arithmetic.
 
 Rules are exact, up to the sign of zero, the payload of NaN and one rounding where a power becomes
-products. What holds only for finite numbers (``x * 0``, ``x - x``) is left alone for floats.
+products. Rules that hold only for finite numbers (``x * 0``, ``x - x``) do not apply to floats.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def simplify_algebra(module: HloModule) -> HloModule:
 
 
 def simplify(i: Instruction) -> Instruction | None:
-    """A simpler form of one element-wise instruction, None if there is none."""
+    """Return a simpler form of one element-wise instruction, None if there is none."""
     if not is_pointwise(i):
         return None
     if (folded := _fold_splats(i) or _lift_broadcast(i)) is not None:
@@ -91,7 +91,7 @@ def _neutral(i: Instruction, value: float) -> Instruction | None:
         return a
     if is_splat(a, value):
         return b
-    # A constant on the right gives the other rules one case to look at.
+    # With constants always on the right, other rules have one case to match.
     return with_operands(i, (b, a)) if splat(a) is not None and splat(b) is None else None
 
 
@@ -130,7 +130,7 @@ def _is_power_of_two(value: np.ndarray[Any, Any]) -> bool:
 
 
 def _power(i: Instruction) -> Instruction | None:
-    """``x ** n`` for a few constant ``n``; ``x ** 0.5`` differs from the root at -0 and -inf."""
+    """Rewrite ``x ** n`` for a few constant ``n``; at -0 and -inf, 0.5 is not exact."""
     x, exponent = i.operands
     dtype, n = i.array.dtype, splat(exponent)
     if n is None or dtype.kind == "complex":
@@ -261,7 +261,7 @@ def _convert(i: Instruction) -> Instruction | None:
 
 
 def _widens(small: Instruction, wide: Instruction) -> bool:
-    """Whether every value of the one element type is a value of the other, of the same kind."""
+    """True if every value of the first element type is exact in the second, of the same kind."""
     a, b = small.array.dtype, wide.array.dtype
     if a.is_float:
         return b.is_float and a.bits in (16, 32) and a.bits < b.bits
@@ -269,12 +269,12 @@ def _widens(small: Instruction, wide: Instruction) -> bool:
 
 
 def _reduce_precision(i: Instruction) -> Instruction | None:
-    """Rounding to the type's own precision or to a wider one changes nothing.
+    """Drop rounding to a type's own precision or more, in f32 and f64.
 
-    But of floats that may be kept wider it asks for the rounding to be done: JAX means that by it.
+    In narrower floats, which may be kept in excess precision, it forces the rounding, which is
+    what JAX uses it for.
     """
-    own = {"f32": (8, 23), "f64": (11, 52)}
-    bits = own.get(i.array.dtype.name)
+    bits = {"f32": (8, 23), "f64": (11, 52)}.get(i.array.dtype.name)
     if bits is None:
         return None
     wide = i.attrs["exponent_bits"] >= bits[0] and i.attrs["mantissa_bits"] >= bits[1]

@@ -1,4 +1,4 @@
-"""Equal instructions computed once, equal computations kept once."""
+"""Common subexpression elimination, for instructions and computations."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from ...text.canonical import canonical_text
 SMALL_CONSTANT = 1 << 16
 """Constants up to this many bytes are compared by value, larger ones by identity."""
 
-_KEPT = frozenset(
-    {"parameter", "rng", "rng-get-and-update-state", "custom-call", "infeed", "outfeed", "send",
-     "recv", "send-done", "recv-done", "while", "conditional", "call", "after-all"}
-)  # fmt: skip
-"""Operations with effects, or too rarely equal to be compared."""
+_EFFECTS = frozenset({"custom-call", "infeed", "outfeed", "send", "recv", "send-done", "recv-done"})
+_RANDOM = frozenset({"rng", "rng-get-and-update-state"})
+_STRUCTURE = frozenset({"parameter", "while", "conditional", "call", "after-all"})
+_KEPT = _EFFECTS | _RANDOM | _STRUCTURE
+"""Operations with effects or state, and others that are too rarely equal to be compared."""
 
 
 def cse(module: HloModule) -> HloModule:
-    """``a = f(x); b = f(x)``  ->  one of them; equal constants and equal reducers are one, too."""
+    """``a = f(x); b = f(x)``  ->  ``a``; also for equal constants and equal small computations"""
     return map_computations(_share_computations(module), _share_instructions)
 
 
 def _share_computations(module: HloModule) -> HloModule:
-    """Calls of computations with equal text call the first of them."""
+    """Make all calls of computations with equal canonical text call the first of them."""
     first: dict[str, Computation] = {}
     same: dict[Computation, Computation] = {}
     for c in module.computations:

@@ -1,4 +1,4 @@
-"""Dead code: instructions that the root does not need, computations that nothing calls."""
+"""Dead code elimination: instructions that the root does not need, computations never called."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ...rewrite import assemble, map_computations, post_order
 
 
 def dce(module: HloModule) -> HloModule:
-    """Drop what the result does not depend on; parameters stay."""
+    """Drop everything that the result does not depend on; parameters stay."""
     return map_computations(
         module,
         lambda c: (

@@ -1,8 +1,8 @@
-"""Per-channel scale and offset after a product with constant weights, taken into the weights.
+"""Folding of a per-channel scale and offset after a product into its constant weights.
 
-``dot(x, w) * s + t  ->  dot(x, w * s) + t`` with constants w, s, t. Products by constants, sums
-and differences in any number are collected; one vector of offsets is left. Rounding differs, as
-the scale is applied before the sum instead of after it.
+``dot(x, w) * s + t  ->  dot(x, w * s) + t`` with constants w, s, t. Any chain of additions,
+subtractions, multiplications and divisions by constants is collected; one vector of offsets is
+left. Rounding differs, because the scale is applied before the sum instead of after it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _fold(computation: Computation) -> Computation:
 
 
 def _product(i: Instruction) -> _Affine | None:
-    """A dot or convolution with constant weights on its right side, in canonical form."""
+    """Match a canonical dot or convolution with constant weights as its right operand."""
     if i.opcode not in ("dot", "convolution") or i.operands[1].opcode != "constant":
         return None
     if not i.array.dtype.is_float or i.operands[1].array.dtype != i.array.dtype:
@@ -79,7 +79,7 @@ def _step(
     known: dict[Instruction, _Affine],
     followers: dict[Instruction, tuple[Instruction, ...]],
 ) -> _Affine | None:
-    """``i`` as scale and offset of a product, if it is one more step by a constant vector."""
+    """Return ``i`` as scale and offset of a product, if it applies one more constant vector."""
     if i.opcode not in ("add", "subtract", "multiply", "divide") or not is_pointwise(i):
         return None
     if not i.array.dtype.is_float or not any(x in known for x in i.operands):
@@ -108,7 +108,7 @@ def _step(
 
 
 def _vector(x: Instruction) -> Array | None:
-    """The constant per channel that ``x`` repeats over all other dimensions, as float64."""
+    """Return the constant vector that ``x`` broadcasts along the channels, as float64, or None."""
     channels = x.array.dims[-1:]
     if (value := splat(x)) is not None:
         return np.full(channels, float(value))

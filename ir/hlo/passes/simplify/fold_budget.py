@@ -1,8 +1,8 @@
-"""How much folding a module is worth: bytes that are made on the way, bytes kept, and work.
+"""Budgets of constant folding: temporary bytes, bytes kept, and work.
 
-Budgets grow with the constants that a module brings, so that weights are folded whatever their
-size, and text of a few lines makes no more than a few tens of megabytes. Work is counted in
-elements and multiply-adds, never in seconds: what is folded does not depend on the machine.
+Budgets grow with a module's constants, so that weights of any size are folded while a text of a few
+lines makes no more than a few tens of megabytes. Work is counted in elements and multiply-adds,
+never in seconds, so that the result does not depend on the machine.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from ...ops.registry import definition
 from ...text.content import literal_bytes
 
 TEMPORARY = 1 << 26
-"""Bytes of operands and result of one operation, whatever its constants hold."""
+"""Bytes of operands and result of one operation that are always allowed."""
 
 KEPT = 1 << 24
-"""Bytes of all results, beside those that the module's constants pay for."""
+"""Bytes of all results, in addition to ``EACH_CONSTANT`` per byte of the module's constants."""
 
 WORK = 1 << 28
-"""Elements and multiply-adds, beside those that the module's constants pay for."""
+"""Elements and multiply-adds, in addition to ``EACH_ELEMENT`` per byte of the constants."""
 
 EACH_CONSTANT = 4
-"""How many times over a module's constants may be made anew."""
+"""Bytes of results allowed for each byte of the module's constants."""
 
 EACH_ELEMENT = 64
-"""Work that each byte of the constants pays for."""
+"""Work allowed for each byte of the module's constants."""
 
 
 @dataclass
-class Budget:
-    """What is left of a pass over one module."""
+class FoldBudget:
+    """The budget that is left in one pass over a module: bytes ``kept`` and ``work``."""
 
     kept: int
     work: int
 
-    def pays(self, i: Instruction) -> bool:
-        """Take what folding ``i`` costs, if it is left and not too much at once."""
+    def spend(self, i: Instruction) -> bool:
+        """Deduct the cost of folding ``i`` and return True; False if it exceeds the budget."""
         spread = sum(o.array.bytes for o in i.operands if o.opcode != "constant")
         given = sum(o.array.bytes for o in i.operands if o.opcode == "constant")
         cost = work(i)
@@ -50,14 +50,15 @@ class Budget:
         return True
 
 
-def budget(module: HloModule) -> Budget:
-    """The budget of one pass over a module."""
+def budget(module: HloModule) -> FoldBudget:
+    """Return the budget of one pass over a module."""
     given = literal_bytes(module)
-    return Budget(KEPT + EACH_CONSTANT * given, WORK + EACH_ELEMENT * given)
+    return FoldBudget(KEPT + EACH_CONSTANT * given, WORK + EACH_ELEMENT * given)
 
 
 def work(i: Instruction) -> int:
-    """Elements that computing ``i`` reads and writes; multiply-adds of products and windows."""
+    """Return the work of computing ``i``: elements read and written, times the multiply-adds of
+    products and windows, the steps of a sort or the instructions of a reducer."""
     size = _size(i)
     read = sum(map(_size, i.operands))
     match i.opcode:

@@ -1,8 +1,8 @@
-"""Transposes moved down until they meet one that undoes them.
+"""Sinking of transposes below their users, until they cancel.
 
 A model in NCHW becomes a chain of NHWC convolutions: each canonical convolution ends in a
-transpose, which passes the element-wise work, pooling and padding that follows, and cancels
-against the one before the next convolution.
+transpose, which sinks below the element-wise work, pooling and padding that follow, and cancels
+with the one before the next convolution.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def _sink(i: Instruction) -> Instruction | None:
 
 
 def _common_order(operands: tuple[Instruction, ...]) -> Order | None:
-    """The permutation of all operands that are transposes; None if others would have to move."""
+    """Return the permutation that all transposed operands share; None if there are several, or if
+    an operand that is neither a broadcast nor a splat is not transposed."""
     orders: set[Order] = set()
     for o in operands:
         if o.opcode == "transpose":
@@ -52,13 +53,15 @@ def _past_pointwise(i: Instruction) -> Instruction | None:
     order = _common_order(i.operands)
     if order is None or any(o.array.dims != i.array.dims for o in i.operands):
         return None
-    return _below(i, order, tuple(build.transpose(o, inverse(order)) for o in i.operands), {})
+    return _untransposed(
+        i, order, tuple(build.transpose(o, inverse(order)) for o in i.operands), {}
+    )
 
 
-def _below(
+def _untransposed(
     i: Instruction, order: Order, operands: tuple[Instruction, ...], changes: dict[str, object]
 ) -> Instruction:
-    """``i`` on untransposed operands, its result transposed by ``order``."""
+    """Return ``i`` on untransposed operands, with its result transposed by ``order``."""
     dims = tuple(i.array.dims[d] for d in inverse(order))
     shape, attrs = Shape(i.array.dtype, dims), {**i.attrs, **changes}
     new = make(i.opcode, shape, operands, name=i.name, metadata=i.metadata, **attrs)
@@ -66,7 +69,7 @@ def _below(
 
 
 def _past_reduce(i: Instruction) -> Instruction | None:
-    """reduce(transpose(x))  ->  transpose(reduce(x)); the transpose of what is left is smaller"""
+    """reduce(transpose(x))  ->  transpose(reduce(x)), which transposes fewer elements"""
     if len(i.operands) != 2:
         return None
     view, init = i.operands
@@ -82,14 +85,14 @@ def _past_reduce(i: Instruction) -> Instruction | None:
 
 
 def _past_padded(i: Instruction) -> Instruction | None:
-    """A window or padding has one entry per dimension, which moves with the dimension."""
+    """Permute the window or padding, which has one entry per dimension, like the dimensions."""
     if len(i.operands) != 2:
         return None
     view, value = i.operands
     order: Order = view.attrs["dimensions"]
     name = "window" if i.opcode == "reduce-window" else "padding"
     moved = tuple(i.attrs[name][d] for d in inverse(order))
-    return _below(i, order, (view.operands[0], value), {name: moved})
+    return _untransposed(i, order, (view.operands[0], value), {name: moved})
 
 
 def _past_movement(i: Instruction) -> Instruction | None:
@@ -99,6 +102,6 @@ def _past_movement(i: Instruction) -> Instruction | None:
     operands = tuple(o.operands[0] for o in i.operands)
     if i.opcode == "slice":
         parts = tuple(i.attrs["slice"][d] for d in inverse(order))
-        return _below(i, order, operands, {"slice": parts})
+        return _untransposed(i, order, operands, {"slice": parts})
     moved = tuple(sorted(order[d] for d in i.attrs["dimensions"]))
-    return _below(i, order, operands, {"dimensions": moved})
+    return _untransposed(i, order, operands, {"dimensions": moved})

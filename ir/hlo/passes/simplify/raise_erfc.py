@@ -1,13 +1,13 @@
-"""The polynomials that JAX writes for ``erfc`` in single precision, read back as one operation.
+"""Raising of JAX's polynomial expansion of single-precision ``erfc`` to one operation.
 
-Without it, every exact GELU is some eighty instructions with three divisions. The expansion is that
-of the Cephes library (``ndtrf.c``): with s = x * x and w = 1 / s,
+Without it, every exact GELU is about eighty instructions with three divisions. The expansion is
+that of the Cephes library (``ndtrf.c``): with s = x * x and w = 1 / s,
 
     |x| < 1:   1 - x * T(s)
     else:      y = exp(-s) / |x| * (P(w) if |x| < 2 else R(w)), 0 once exp(-s) would underflow;
                2 - y for x < 0, y for x > 0
 
-Only an expansion with exactly these steps and coefficients is taken.
+Only an expansion with exactly these steps and coefficients matches.
 """
 
 from __future__ import annotations
@@ -20,21 +20,44 @@ from ...nodes import HloModule, Instruction
 from ...patterns.match import is_pointwise, splat
 from ...rewrite import make, map_computations, rebuild
 
-_T = (7.853861353153693e-5, -8.010193625184903e-4, 5.188327685732524e-3, -2.685381193529856e-2,
-      1.128358514861418e-1, -3.761262582423300e-1, 1.128379165726710)  # fmt: skip
-_P = (2.326819970068386e-2, -1.387039388740657e-1, 3.687424674597105e-1, -5.824733027278666e-1,
-      6.210004621745983e-1, -4.944515323274145e-1, 3.404879937665872e-1, -2.741127028184656e-1,
-      5.638259427386472e-1)  # fmt: skip
-_R = (-1.047766399936249e1, 1.297719955372516e1, -7.495518717768503, 2.921019019210786,
-      -1.015265279202700, 4.218463358204948e-1, -2.820767439740514e-1,
-      5.641895067754075e-1)  # fmt: skip
+# Coefficients, the highest power first.
+_T = (
+    7.853861353153693e-5,
+    -8.010193625184903e-4,
+    5.188327685732524e-3,
+    -2.685381193529856e-2,
+    1.128358514861418e-1,
+    -3.761262582423300e-1,
+    1.128379165726710,
+)
+_P = (
+    2.326819970068386e-2,
+    -1.387039388740657e-1,
+    3.687424674597105e-1,
+    -5.824733027278666e-1,
+    6.210004621745983e-1,
+    -4.944515323274145e-1,
+    3.404879937665872e-1,
+    -2.741127028184656e-1,
+    5.638259427386472e-1,
+)
+_R = (
+    -1.047766399936249e1,
+    1.297719955372516e1,
+    -7.495518717768503,
+    2.921019019210786,
+    -1.015265279202700,
+    4.218463358204948e-1,
+    -2.820767439740514e-1,
+    5.641895067754075e-1,
+)
 _UNDERFLOW = -88.72283905206835
 _TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Step:
-    """An operation that must be found; operands are steps, or numbers for splats."""
+    """An operation to match; operands are steps, or numbers for splats."""
 
     opcode: str
     operands: tuple[_Step | float, ...]
@@ -60,7 +83,8 @@ def _raise(i: Instruction) -> Instruction | None:
 
 
 def _match(pattern: _Pattern, i: Instruction, found: _Found) -> _Found | None:
-    """What each step of the pattern stands for, ``found`` included; None if it is not there."""
+    """Extend ``found`` by the instruction that each step of the pattern matches, starting at ``i``;
+    None if the pattern does not match."""
     if isinstance(pattern, float):
         value = splat(i)
         near = value is not None and abs(float(value) - pattern) <= _TOLERANCE * abs(pattern)
@@ -84,7 +108,7 @@ def _match(pattern: _Pattern, i: Instruction, found: _Found) -> _Found | None:
 
 
 def _polynomial(x: _Step, coefficients: tuple[float, ...]) -> _Step:
-    """Horner's rule, the highest power first."""
+    """Return the steps of Horner's rule, the highest power first."""
     first, second, *rest = coefficients
     total = _Step("add", (_Step("multiply", (x, first)), second))
     for c in rest:

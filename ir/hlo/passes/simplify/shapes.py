@@ -1,8 +1,8 @@
-"""Data movement in its simplest form: reshapes, transposes, broadcasts, slices, pads and kin.
+"""Simplification of data movement: reshapes, transposes, broadcasts, slices, pads and the like.
 
-Rules are tables from opcode to functions ``instruction -> simpler instruction or None``. After the
-pass, a broadcast has an operand without dimensions of size 1, an ``iota`` has one dimension, a
-transpose moves something, and no reduction goes over dimensions of size 1.
+Rules are a table from opcode to a function ``instruction -> simpler instruction or None``. After
+the pass, a broadcast's operand has no dimensions of size 1, an ``iota`` has one dimension, a
+transpose moves something, and no reduction is over dimensions of size 1.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def simplify_shapes(module: HloModule) -> HloModule:
 
 
 def simplify(i: Instruction) -> Instruction | None:
-    """The simplest form of one instruction, None if it has it already."""
+    """Return a simpler form of one instruction, None if there is none."""
     rule = RULES.get(i.opcode)
     if rule is None or not all_static(i):
         return None
@@ -108,7 +108,7 @@ def _slice_of_broadcast(
 def _slice_of_concatenate(
     i: Instruction, x: Instruction, parts: tuple[SliceDim, ...]
 ) -> Instruction | None:
-    """slice(concatenate(.., y, ..))  ->  slice(y), where the slice lies in ``y`` alone."""
+    """slice(concatenate(.., y, ..))  ->  slice(y), if the slice lies within ``y``"""
     (axis,) = x.attrs["dimensions"]
     begin = 0
     for y in x.operands:
@@ -147,7 +147,7 @@ def _dims(padding: tuple[PadDim, ...], x: Instruction) -> list[tuple[PadDim, int
 
 
 def _plain(outer: tuple[PadDim, ...], inner: Instruction) -> bool:
-    """Whether a pad of a pad only adds to the edges, so that the two amounts can be summed."""
+    """True if a pad of a pad only adds to the edges, so that the two amounts can be summed."""
     first = all(p.low >= 0 and p.high >= 0 and p.interior == 0 for p in outer)
     return first and all(p.low >= 0 and p.high >= 0 for p in inner.attrs["padding"])
 
@@ -197,7 +197,7 @@ def _iota(i: Instruction) -> Instruction | None:
 
 
 def _reduce(i: Instruction) -> Instruction | None:
-    """Drop reduced dimensions of size 1; a reduction over nothing else combines with the init."""
+    """Drop reduced dimensions of size 1; if there are no others, combine with the init directly."""
     if len(i.operands) != 2:
         return None
     x, init = i.operands
@@ -225,7 +225,7 @@ def _reduce_fewer(i: Instruction, x: Instruction, unit: list[int]) -> Instructio
 
 
 def _reduce_nested(i: Instruction, x: Instruction, op: str | None) -> Instruction | None:
-    """reduce(reduce(x))  ->  reduce(x), for one operation with its identity as the inner init."""
+    """reduce(reduce(x))  ->  reduce(x), for one operation with its identity as the inner init"""
     if x.opcode != "reduce" or len(x.operands) != 2 or op is None:
         return None
     if simple_op(x.attrs["to_apply"]) != op or not _is_identity(op, x.operands[1]):
@@ -254,7 +254,7 @@ def _is_identity(op: str, init: Instruction) -> bool:
 
 
 def is_extreme(x: Instruction, *, low: bool) -> bool:
-    """Whether every element of ``x`` is the lowest (else highest) value of its type."""
+    """True if every element of ``x`` is the lowest (or the highest) value of its type."""
     value, dtype = splat(x), x.array.dtype
     if value is None or dtype.kind == "complex":
         return False
@@ -267,7 +267,7 @@ def is_extreme(x: Instruction, *, low: bool) -> bool:
 
 
 def _dynamic_slice(i: Instruction) -> Instruction | None:
-    """dynamic-slice(x, constants)  ->  slice(x), with the starts clamped as at run time."""
+    """dynamic-slice(x, constants)  ->  slice(x), with starts clamped as at run time"""
     x, *starts = i.operands
     if x.array.dims == i.array.dims:
         return x
@@ -294,7 +294,7 @@ def _bitcast_convert(i: Instruction) -> Instruction | None:
 
 
 def _spread_scalars(i: Instruction) -> Instruction | None:
-    """clamp(scalar, x, scalar)  ->  clamp(broadcast, x, broadcast), and so for ``select``"""
+    """clamp(scalar, x, scalar)  ->  clamp(broadcast, x, broadcast); also for ``select``"""
     dims = i.array.dims
     if all(o.array.dims == dims for o in i.operands):
         return None

@@ -1,9 +1,9 @@
-"""Reshapes moved down past element-wise work, so that a product's epilogue has its own shape.
+"""Sinking of reshapes below element-wise work, so that a product's epilogue has its shape.
 
-A canonical dot gives ``[m, n]``, the model goes on with ``[batch, length, n]``. Where the chain
-after a dot, convolution or reduction is element-wise, the chain can as well be computed in the
-product's own shape, and one view at its end gives the model's. Never the other way, so the pass
-ends: an operation that has a product's result for an operand stays as it is.
+A canonical dot gives ``[m, n]`` where the model continues with ``[batch, length, n]``. An
+element-wise chain after a dot, convolution or reduction can be computed in the product's shape,
+with one reshape at its end. Reshapes never move up, so the pass terminates: an operation that has a
+product's result as an operand stays as it is.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _sink(computation: Computation) -> Computation:
 
 
 def _rank(i: Instruction, ranks: dict[Instruction, int]) -> None:
-    """Note which anchor's shape ``i`` has: the number of the last one whose chain it is in."""
+    """Record the anchor whose shape ``i`` has: the number of the last one whose chain it is in."""
     if i.opcode in ANCHORS:
         ranks.setdefault(i, len(ranks) + 1)
     elif is_pointwise(i):
@@ -72,14 +72,14 @@ def _rewrite(i: Instruction, ranks: dict[Instruction, int]) -> Instruction | Non
 
 
 def _is_spread(o: Instruction, depth: int = 4) -> bool:
-    """Whether ``o`` is broadcasts and splats, or a little arithmetic on nothing but those."""
+    """True if ``o`` is a broadcast or splat, or up to ``depth`` steps of arithmetic on them."""
     if o.opcode == "broadcast" or splat(o) is not None:
         return True
     return depth > 0 and is_pointwise(o) and all(_is_spread(x, depth - 1) for x in o.operands)
 
 
 def _moved(o: Instruction, dims: tuple[int, ...]) -> Instruction:
-    """``o`` reshaped; arithmetic on broadcasts is done anew in the other shape."""
+    """Return ``o`` reshaped; arithmetic on broadcasts is repeated in the other shape."""
     if is_pointwise(o) and _is_spread(o):
         parts = tuple(_moved(x, dims) for x in o.operands)
         return make(o.opcode, Shape(o.array.dtype, dims), parts, metadata=o.metadata, **o.attrs)
@@ -87,7 +87,7 @@ def _moved(o: Instruction, dims: tuple[int, ...]) -> Instruction:
 
 
 def _past_reduce(i: Instruction) -> Instruction | None:
-    """reduce(reshape(x))  ->  reshape(reduce(x)), if no merged dimensions are reduced in part"""
+    """reduce(reshape(x))  ->  reshape(reduce(x)), if each merged group is reduced whole"""
     views = i.operands[: len(i.operands) // 2]
     if len(views) != 1 or views[0].opcode != "reshape":
         return None

@@ -1,8 +1,8 @@
-"""Long sums over columns in a few steps, so that sums do not outgrow what is added to them.
+"""Splitting of long sums over columns into steps, for accuracy.
 
-A sum over many rows, kept in f32, loses a digit with every factor of ten in their number; summing
-neighbouring rows first and their sums then loses almost nothing, and has more to do at once. Sums
-along the fastest dimension are left alone: vectors keep several sums apart there.
+A sum over many rows, accumulated in f32, loses a digit with every factor of ten in their number.
+Summing neighbouring rows first, and then their sums, loses almost nothing and has more parallelism.
+Sums along the fastest dimension are not split: vector lanes already keep several partial sums.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from ...patterns.match import all_static
 from ...rewrite import make, map_computations, rebuild
 from ..canonical.dot import sum_over
 
-LONG = 1024  # rows from which a sum is cut in two
-FIRST = 32  # rows of the first step at least
+LONG = 1024  # rows from which a sum is split
+FIRST = 32  # least number of rows in the first step
 
 
 def split_sums(module: HloModule) -> HloModule:
@@ -52,7 +52,7 @@ def _split(i: Instruction) -> Instruction | None:
 
 
 def _split_in_f32(i: Instruction) -> Instruction:
-    """The same for a narrower float, whose partial sums are not to be rounded."""
+    """Split a sum of a narrower float, accumulating in f32 so that partial sums are not rounded."""
     x, start = (build.convert(o, f32) for o in i.operands)
     shape = Shape(f32, i.array.dims)
     axes = tuple(sorted(i.attrs["dimensions"]))
@@ -62,7 +62,7 @@ def _split_in_f32(i: Instruction) -> Instruction:
 
 
 def _first(dims: tuple[int, ...], summed: list[int]) -> list[int]:
-    """The innermost of the summed dimensions, as many as make a first step of some length."""
+    """Return the innermost summed dimensions, as many as have at least ``FIRST`` rows."""
     first: list[int] = []
     for d in reversed(summed):
         first.insert(0, d)

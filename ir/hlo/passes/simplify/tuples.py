@@ -1,4 +1,4 @@
-"""Tuples taken apart where they are made, and made where a whole result is used."""
+"""Tuples: elements of ``tuple`` are forwarded, and tuple results are used by element."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def _element(i: Instruction) -> Instruction | None:
 
 
 def explicit_tuples(module: HloModule) -> HloModule:
-    """``ROOT sort(..)``  ->  ``ROOT tuple(gte(sort, 0), gte(sort, 1))``: results used by element.
+    """``ROOT sort(..)``  ->  ``ROOT tuple(gte(sort, 0), gte(sort, 1))``
 
-    Afterwards only ``get-tuple-element`` uses the tuple that an instruction computes, so that each
-    element is a value of its own with a buffer of its own.
+    Afterwards only ``get-tuple-element`` uses a tuple that an instruction computes, so that each
+    element is a value with a buffer of its own.
     """
     return map_computations(module, _explicit)
 
@@ -45,7 +45,7 @@ def _explicit(computation: Computation) -> Computation:
 
 
 def _elements(i: Instruction, known: dict[Instruction, Instruction]) -> Instruction:
-    """``i`` if it is an array, made by ``tuple`` or empty, else a tuple of its elements."""
+    """Return ``i`` if it is an array, a ``tuple`` or empty, else a ``tuple`` of its elements."""
     if not isinstance(i.shape, TupleShape) or i.opcode == "tuple" or not i.shape.elements:
         return i
     if i not in known:

@@ -1,8 +1,8 @@
-"""Layouts of the entry's parameters and results, made part of the program.
+"""Layout normalization: layouts of the entry's parameters and results become transposes.
 
-What lies column by column in memory is a parameter of the dimensions in that order, and a
-transpose that says so; likewise results. After this every array is row-major, and the header says
-nothing of layouts any more; ``layouts.entry_orders`` of the module before knows them.
+A parameter that is stored column by column becomes one whose dimensions are in that order, followed
+by a transpose; likewise results. Afterwards every array is row-major and the header has no layouts;
+``layouts.entry_orders`` of the module before has them.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from ...rewrite import assemble, make, parameter, with_entry, with_operands
 from .drop_layouts import drop_layouts, without_layout
 
 
-def settle_layouts(module: HloModule) -> HloModule:
-    """``x{0,1}: f32[2,3]``  ->  ``transpose(x)``, ``x: f32[3,2]``; then no layouts anywhere."""
+def normalize_layouts(module: HloModule) -> HloModule:
+    """``x: f32[2,3]{0,1}``  ->  ``transpose(x)``, ``x: f32[3,2]``; then drop all layouts."""
     params, result = entry_shapes(module)
     plain = drop_layouts(module)
     if HEADER in plain.attrs:
@@ -39,12 +39,12 @@ def settle_layouts(module: HloModule) -> HloModule:
 
 
 def _is_ordered(shape: AnyShape) -> bool:
-    """Does any array of it lie otherwise than row-major?"""
+    """True if any array in a shape is stored in another order than row-major."""
     return any(orders(shape))
 
 
 def _in_memory(shape: AnyShape) -> AnyShape:
-    """The row-major shape that has the same bytes."""
+    """Return the row-major shape of the same bytes."""
     match shape:
         case Shape() if places := order(shape):
             dims = tuple(shape.dims[d] for d in places)
@@ -57,7 +57,7 @@ def _in_memory(shape: AnyShape) -> AnyShape:
 
 
 def _as_seen(x: Instruction, shape: AnyShape) -> Instruction:
-    """A value as it is stored  ->  the value of the shape that is meant."""
+    """Transpose a value from its stored order to its shape's order of dimensions."""
     match shape:
         case Shape() if places := order(shape):
             return _transpose(x, inverse(places))
@@ -69,7 +69,7 @@ def _as_seen(x: Instruction, shape: AnyShape) -> Instruction:
 
 
 def _as_stored(x: Instruction, shape: AnyShape) -> Instruction:
-    """A value  ->  the same value as its shape's layout stores it."""
+    """Transpose a value to the order in which its shape's layout stores it."""
     match shape:
         case Shape() if places := order(shape):
             return _transpose(x, places)
@@ -89,7 +89,7 @@ def _transpose(x: Instruction, places: tuple[int, ...]) -> Instruction:
 
 
 def _element(x: Instruction, index: int) -> Instruction:
-    """One element of a tuple."""
+    """Return one element of a tuple."""
     if x.opcode == "tuple":
         return x.operands[index]
     assert isinstance(x.shape, TupleShape)
