@@ -104,7 +104,7 @@ def _llvm() -> Check:
     from ..codegen.driver.llvm_faults import masked_stores
 
     found = masked_stores()
-    return Check("LLVM", found.ours, found.told)
+    return Check("LLVM", found.ours, found.summary)
 
 
 def _compiles() -> Check:

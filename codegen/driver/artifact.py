@@ -1,4 +1,4 @@
-"""Saved executables: ``load`` reads what ``Executable.save`` wrote, and compiles nothing."""
+"""Saved executables: ``load`` reads a file that ``Executable.save`` wrote, and compiles nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def load(path: str | os.PathLike[str]) -> Executable:
 
 
 def is_artifact(path: str | os.PathLike[str]) -> bool:
-    """Is this file a saved executable (and not, say, HLO text)?"""
+    """True if this file is a saved executable (and not, say, HLO text)."""
     try:
         with opened(path) as archive:
             return "manifest.json" in archive

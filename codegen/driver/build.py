@@ -1,4 +1,4 @@
-"""A module becomes an executable: optimize, fuse, one kernel per distinct group, plan, load."""
+"""Build an executable from a module: optimize, fuse, one kernel per distinct group, plan, load."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def build(
 
 
 class PreparedModule:
-    """A module made ready to be built under different schedules.
+    """A module ready to be built under different schedules.
 
     The passes run once, and a group's kernel is compiled once for each schedule it is given.
     """
@@ -84,7 +84,7 @@ class PreparedModule:
         timings: dict[str, float] | None = None,
         excess_precision: bool = True,
     ) -> None:
-        """As for ``build``; ``timings`` goes on being filled by ``build``."""
+        """Prepare a module; arguments as for ``build``, which goes on filling ``timings``."""
         self.module = module
         self.target = Target.parse(target)
         self.constants = constants
@@ -99,7 +99,7 @@ class PreparedModule:
                 self.groups = fuse_module(self.optimized, excess_precision)
 
     def build(self, schedules: Mapping[str, Trace]) -> Executable:
-        """The executable under these schedules; raises as ``build``."""
+        """Build the executable under these schedules; raises as ``build``."""
         with exhaustion_as_limit(self.module.name):
             return self._build(schedules)
 
@@ -140,7 +140,7 @@ class PreparedModule:
     def _compiled(
         self, schedules: Mapping[str, Trace], keys: Sequence[str]
     ) -> dict[str, KernelCode]:
-        """The code of these groups by key, compiled where it is not there yet."""
+        """Return the code of these groups by key, compiled where it is not cached."""
         names = {key: (key, _text(schedules.get(key))) for key in keys}
         missing = [key for key, name in names.items() if name not in self._kernels]
         if missing:
@@ -156,7 +156,7 @@ def _text(trace: Trace | None) -> str:
 
 
 def _scheduled(groups: Groups, schedules: Mapping[str, Trace]) -> dict[str, str]:
-    """How many groups a log has a schedule for, used or not."""
+    """Return the note of how many groups a log has a schedule for, used or not."""
     return {SCHEDULED: str(sum(name in schedules for name in groups.distinct))}
 
 
@@ -198,7 +198,7 @@ def compile_groups(
     name: str,
     wanted: Collection[str] | None = None,
 ) -> dict[str, KernelCode]:
-    """The code of the groups of module ``name`` and of its guards, by key; ``wanted`` ones only."""
+    """Compile the groups of module ``name`` and of its guards, by key; only those in ``wanted``."""
     known = {key: group.computation for key, group in groups.distinct.items()}
     jobs = {
         key: CompileJob(canonical_text(c), symbol(key), schedules.get(key))
@@ -217,7 +217,9 @@ def compile_groups(
 
 
 def _named(group: Group, error: UnsupportedError) -> UnsupportedError:
-    """The error in terms of the model's own names: canonical text has neither names nor sources."""
+    """Return the error in terms of the model's own names: canonical text has neither names nor
+    sources.
+    """
     try:
         lower_group(group.computation, group.name)
     except UnsupportedError as better:
@@ -229,11 +231,12 @@ def _named(group: Group, error: UnsupportedError) -> UnsupportedError:
 
 
 def _costs(module: HloModule, plan: Plan) -> dict[str, float]:
-    """The numbers of ``cost_analysis`` for one run of an optimized module, loops of one turn.
+    """Return the numbers of ``cost_analysis`` for one run of an optimized module, loops of one
+    iteration.
 
     Conventions of XLA's HloCostAnalysis: a multiply-add counts two, an element-wise operation one
-    per element, transcendental functions are counted apart. ``bytes accessed`` is what the plan's
-    kernels and copies read and write, so what fusion keeps in registers does not count.
+    per element, transcendental functions are counted separately. ``bytes accessed`` is read and
+    written by the plan's kernels and copies, so what fusion keeps in registers does not count.
     """
     counted = work(module.entry)
     moved = sum(s.bytes for t in walk(plan.thunks) for part in accesses(t) for s in part)

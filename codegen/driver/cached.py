@@ -1,6 +1,6 @@
-"""A model out of the store on disk, or built and kept there.
+"""The disk cache in front of a build: load a cached model, or build it and cache it.
 
-What builds is given by the caller, so that a model that is kept is loaded without the compiler.
+The caller passes the function that builds, so a cached model is loaded without the compiler.
 """
 
 from __future__ import annotations
@@ -29,10 +29,9 @@ def build_or_load(
     timings: dict[str, float],
     excess_precision: bool = True,
 ) -> Executable:
-    """Return what ``load`` makes of the bundle in the store; else what ``build`` makes, kept there.
+    """Load the bundle in the disk cache with ``load``, else build the executable and cache it.
 
-    ``digest`` names the model by its content, the other arguments are those that ``build`` builds
-    with.
+    ``digest`` names the model by its content; the other arguments are those of the build.
     """
     with timed(timings, "cache"):
         key = store.key(digest, target, schedules, constants, excess_precision)

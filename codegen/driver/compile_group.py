@@ -1,4 +1,4 @@
-"""One group from HLO to the target's code: the stages from ``te`` to ``asm``, in order."""
+"""Compile one group, from HLO to the target's code: the stages from ``te`` to ``asm``, in order."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ log = logging.getLogger("nestwright")
 def compile_text(
     text: str, symbol: str, target: Target, trace: Trace | None, timings: dict[str, float]
 ) -> KernelCode:
-    """Compile a group, given as canonical text; its kernel is called ``symbol``.
+    """Compile a group given as canonical text; its kernel is called ``symbol``.
 
     ``UnsupportedError`` if it cannot be compiled.
     """
@@ -55,21 +55,23 @@ def pack_code(pack: Pack) -> PackCode:
 
 
 def workspace_bytes(flat: Func) -> int:
-    """The workspace that a flat function's kernel takes."""
+    """Return the bytes of workspace that a flat function's kernel takes."""
     return WORKSPACE_BYTES.of(flat) or 0
 
 
 def buffer_sizes(func: Func, flat: Func) -> tuple[int, ...]:
-    """The bytes of every argument of a kernel: those of ``func``, and the workspace of ``flat``."""
+    """Return the bytes of every argument of a kernel: those of ``func``, and ``flat``'s
+    workspace.
+    """
     work = workspace_bytes(flat)
     sizes = (b.dtype.bytes * math.prod(map(int, b.shape)) for b in func.params)
     return (*sizes, work) if work else tuple(sizes)
 
 
 def loops(computation: Computation, symbol: str, trace: Trace | None) -> tuple[Func, Sharing]:
-    """A group as loops, to be scheduled by ``trace`` or by default.
+    """Return a group as loops, to be scheduled by ``trace`` or by default.
 
-    Traces are made for the function as ``lower_group`` gives it; by default, copies that only
+    Traces are made for the function as ``lower_group`` returns it; by default, copies that only
     start an update in place are left to the caller, who often needs none.
     """
     func = lower_group(computation, symbol)
@@ -80,7 +82,7 @@ def loops(computation: Computation, symbol: str, trace: Trace | None) -> tuple[F
 
 
 def apply(func: Func, target: Target, trace: Trace | None) -> Schedule:
-    """The function under a trace, or under the default schedule if there is none that fits."""
+    """Apply a trace to the function, or the default schedule if there is none that fits."""
     if trace is not None:
         try:
             return trace.replay(func)

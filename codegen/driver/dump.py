@@ -1,4 +1,4 @@
-"""Every stage of a model as numbered files: what `nestwright show --dump` writes."""
+"""Dump every stage of a model as numbered files, for `nestwright show --dump`."""
 
 from __future__ import annotations
 
@@ -22,9 +22,16 @@ from .group_stages import fused_text, group_stages, plan_text, titled
 from .schedules import for_groups
 
 SUFFIXES = {
-    "fused": "hlo", "te": "txt", "loop": "txt", "scheduled": "txt", "flat": "txt",
-    "llvm": "ll", "ptx": "ptx", "asm": "s", "plan": "txt",
-}  # fmt: skip
+    "fused": "hlo",
+    "te": "txt",
+    "loop": "txt",
+    "scheduled": "txt",
+    "flat": "txt",
+    "llvm": "ll",
+    "ptx": "ptx",
+    "asm": "s",
+    "plan": "txt",
+}
 
 
 def dump_stages(
@@ -37,10 +44,9 @@ def dump_stages(
 ) -> list[Path]:
     """Write the input, each graph pass's result if it changed anything, and the later stages.
 
-    Passes keep their number in the pipeline, stages go on from there. Every file is written as
-    soon as it is known, so those before a failure are there to look at. Raises ``OSError``,
-    ``BrokenPassError`` for a pass that makes a module that is not well formed, and what
-    compilation raises.
+    Passes keep their number in the pipeline, stages are numbered from there. Every file is written
+    as soon as it is known, so those before a failure can be inspected. Raises ``OSError``,
+    ``BrokenPassError`` for a pass that makes an ill-formed module, and the errors of compilation.
     """
     frozen = freeze(module, constants) if constants else module
     passes = Dump(show, folder, "hlo")

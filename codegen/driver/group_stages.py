@@ -38,7 +38,7 @@ def compiled_text(
 ) -> str:
     """Return the text of an optimized module at a stage from ``fused`` on.
 
-    ``frozen`` is the module before its passes; ``group`` asks for one group.
+    ``frozen`` is the module before its passes; ``group`` selects one group.
     """
     groups = fuse_module(module, excess_precision)
     traces = for_groups(schedules, groups.distinct)
@@ -56,17 +56,17 @@ def compiled_text(
 
 
 def fused_text(groups: Groups) -> str:
-    """Every computation's groups, and the edges between them."""
+    """Return every computation's groups, and the edges between them."""
     return "\n".join(map(show_fusion, groups.fusions.values()))
 
 
 def titled(group: Group, key: str, text: str) -> str:
-    """A group's text under its heading."""
+    """Return a group's text under its heading."""
     return f"# {group.name}  {key}\n{text}"
 
 
 def _chosen(groups: Groups, wanted: str | None) -> Iterator[tuple[str, Group]]:
-    """The distinct groups, or those that ``wanted`` names."""
+    """Yield the distinct groups, or those that ``wanted`` names."""
     if wanted is None:
         yield from groups.distinct.items()
         return
@@ -91,7 +91,7 @@ def _group(group: Group, key: str, stage: str, target: Target, trace: Trace | No
 def group_stages(
     group: Group, key: str, target: Target, trace: Trace | None
 ) -> Iterator[tuple[str, Callable[[], str]]]:
-    """A group's stages from ``te`` to ``asm``, and what prints each; computed as they are asked."""
+    """Yield a group's stages from ``te`` to ``asm`` with a function that prints each, lazily."""
     func, _ = loops(group.computation, symbol(key), trace)
     yield "te", partial(tensor_text, func)
     yield "loop", partial(show_loops, func)
@@ -105,7 +105,9 @@ def group_stages(
 
 
 def tensor_text(func: Func) -> str:
-    """A loop function in default order as tensor expressions: per block, its axes and its rule."""
+    """Return a loop function in default order as tensor expressions: per block, its axes
+    and rule.
+    """
     inputs = ", ".join(f"{b.name}: {buffer_type(b)}" for b in func.params[: -func.outputs])
     outputs = ", ".join(f"{b.name}: {buffer_type(b)}" for b in func.params[-func.outputs :])
     lines = [f"{func.name}({inputs}) -> {outputs}"]
@@ -133,9 +135,9 @@ def plan_text(
     traces: Mapping[str, Trace],
     orders: Orders,
 ) -> str:
-    """The plan, made without compiling kernels: lowering says what workspace each needs.
+    """Return the plan, made without compiling kernels: lowering determines the workspace of each.
 
-    Packs are compiled, for what they make stands in the plan.
+    Packs are compiled, since their results are part of the plan.
     """
     found: dict[str, Compiled] = {}
     wanted = {key: group.computation for key, group in groups.distinct.items()}

@@ -1,6 +1,6 @@
-"""Whether this LLVM has a fault that our code has to avoid, and whether it does; for ``doctor``.
+"""Probe this LLVM for a fault that generated code has to avoid; for ``doctor``.
 
-``docs/decisions/masked-stores.md`` tells of the fault.
+``docs/decisions/masked-stores.md`` describes the fault.
 """
 
 from __future__ import annotations
@@ -32,14 +32,16 @@ def nw_store_one(x: s32[4], bits: s64[2], out: s16[8]):
 
 @dataclass(frozen=True)
 class MaskedStores:
-    """How masked stores of narrowed vectors come out: LLVM's alone, and as our code has them."""
+    """True for each form if masked stores of narrowed vectors are correct: LLVM's alone,
+    and ours.
+    """
 
     alone: bool
     ours: bool
 
     @property
-    def told(self) -> str:
-        """In words, with LLVM's version."""
+    def summary(self) -> str:
+        """The finding in words, with LLVM's version."""
         version = ".".join(map(str, llvm.llvm_version_info))
         if not self.ours:
             return f"{version}: masked stores of narrowed vectors write too much; try llvmlite 0.47"

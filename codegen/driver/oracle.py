@@ -1,8 +1,8 @@
-"""The interpreter's answer for a module as it is built: with excess precision, or without.
+"""Reference results of a module as it is built: with excess precision, or without.
 
-Without, every operation rounds to its own type, and the interpreter runs the module as it came.
-With it, what is rounded depends on how the module was cut into groups, so the interpreter runs the
-fused module, each of whose groups says what it computes.
+Without, every operation rounds to its own type, and the interpreter runs the module as given. With
+it, the points of rounding depend on how the module was cut into groups, so the interpreter runs the
+fused module, whose groups have explicit types.
 """
 
 from __future__ import annotations
@@ -27,16 +27,18 @@ Values: TypeAlias = Sequence[Any]
 
 
 def reference(module: HloModule, args: Values, excess_precision: bool = True) -> Any:
-    """What a build of a module computes: an array or a tuple of arrays; errors as ``evaluate``."""
+    """Return the result that a build should compute: an array or a tuple of arrays; errors as
+    ``evaluate``.
+    """
     wide = _wide(module) if excess_precision else None
     return evaluate(module, args) if wide is None else _run(wide, module, args)
 
 
 @dataclass(frozen=True)
 class Oracle:
-    """The answer for one module and its arguments: ``strict`` if every operation rounds.
+    """The reference for one module and its arguments: ``strict`` if every operation rounds.
 
-    ``wide`` is the answer of the fused module, where that rounds less.
+    ``wide`` is the result of the fused module, where that rounds less.
     """
 
     module: HloModule
@@ -52,10 +54,10 @@ class Oracle:
         return Oracle(module, args, strict, fused and _run(fused, module, args))
 
     def judge(self, results: Any, tf32: bool = False) -> list[Comparison]:
-        """A build's results held against the answer.
+        """Compare a build's results with the reference.
 
-        The fused module has been through the graph passes. So where the results differ from what
-        the module gave before them, the passes are judged too, by what they do to ``strict``.
+        The fused module has been through the graph passes. So where the results differ from those
+        of the module before them, the passes are judged too, by how they change ``strict``.
         """
         as_given = compare_all(results, self.strict, tf32)
         if self.wide is None:
@@ -69,7 +71,7 @@ class Oracle:
 
 
 def _wide(module: HloModule) -> HloModule | None:
-    """The fused module with excess precision; None where that changes no group."""
+    """Return the fused module with excess precision; None where that changes no group."""
     optimized = optimize(module)
     wide = fuse_module(optimized)
     strict = fuse_module(optimized, excess_precision=False)
@@ -78,7 +80,7 @@ def _wide(module: HloModule) -> HloModule | None:
 
 
 def fused_module(module: HloModule, groups: Groups) -> HloModule:
-    """An optimized module with every group as one ``fusion`` instruction."""
+    """Return an optimized module with every group as one ``fusion`` instruction."""
     done: dict[Computation, Computation] = {}
 
     def visit(c: Computation) -> None:
@@ -100,9 +102,13 @@ def _fused(c: Computation, fusion: Fusion, done: dict[Computation, Computation])
             continue
         inner = unit.computation
         call = make(
-            "fusion", inner.root.shape, [new[i] for i in unit.inputs], name=unit.name,
-            kind="kLoop", calls=inner,
-        )  # fmt: skip
+            "fusion",
+            inner.root.shape,
+            [new[i] for i in unit.inputs],
+            name=unit.name,
+            kind="kLoop",
+            calls=inner,
+        )
         if len(unit.outputs) == 1:
             new[unit.outputs[0]] = call
             continue
@@ -112,9 +118,11 @@ def _fused(c: Computation, fusion: Fusion, done: dict[Computation, Computation])
 
 
 def _run(optimized: HloModule, module: HloModule, args: Values) -> Any:
-    """The result of a module after the graph passes, in the layouts of the one before them."""
+    """Return the result of a module after the graph passes, in the layouts of the one
+    before them.
+    """
     orders = entry_orders(module)
-    result = evaluate(optimized, stored(args, orders.params))
+    result = evaluate(optimized, in_memory_order(args, orders.params))
     numbers = iter(range(len(leaves(result))))
 
     def restored(value: Any) -> Any:
@@ -127,8 +135,8 @@ def _run(optimized: HloModule, module: HloModule, args: Values) -> Any:
     return restored(result)
 
 
-def stored(values: Any, orders: Sequence[Order]) -> list[Any]:
-    """The arrays in nested tuples, each with its dimensions as they lie in memory."""
+def in_memory_order(values: Any, orders: Sequence[Order]) -> list[Any]:
+    """Return the arrays in nested tuples, each with its dimensions in memory order."""
     arrays = leaves(values)
     known = [*orders, *[()] * (len(arrays) - len(orders))]
     return [np.transpose(a, o) if o else a for a, o in zip(arrays, known, strict=True)]

@@ -1,4 +1,4 @@
-"""Running packs: constants put into the layout that a kernel takes, once, when a model is built."""
+"""Run packs: constants are brought into the layout that a kernel takes, once, at build time."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from ..runtime.process import runtime
 
 @dataclass(frozen=True, slots=True)
 class LoadedPack:
-    """A pack in this process. The code stays loaded as long as ``library`` is held."""
+    """A pack loaded into this process. The code stays loaded as long as ``library`` is held."""
 
     library: jit.JitLibrary
     entry: Any
     bytes: int
 
     def __call__(self, literal: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> Bytes:
-        """The constant's bytes as the kernel takes them; padding is zero."""
+        """Return the constant's bytes in the kernel's layout; padding is zero."""
         source = np.ascontiguousarray(literal)
         made = np.zeros(self.bytes, np.uint8)
         runtime().guarded(self.entry, source.ctypes.data, made.ctypes.data)
@@ -33,7 +33,7 @@ class LoadedPack:
 
 
 def packers(packs: Sequence[PackCode]) -> Mapping[int, Packer]:
-    """For each packed input of a kernel, what makes its bytes out of a constant."""
+    """Return, for each packed input of a kernel, the function that packs a constant."""
     return {p.index: _load(p) for p in packs}
 
 

@@ -1,9 +1,9 @@
-"""Kernels compiled by several processes: this one and helpers, from one queue of jobs.
+"""Compile kernels in several processes: this one and helpers take jobs from one queue.
 
-LLVM holds one lock, and lowering is Python, so threads do not help. A helper is a fresh
-interpreter (a fork would copy threads and locks in an unknown state) that takes a third of a second
-to start; until then, and all along, this process compiles too. A helper that fails or dies costs
-nothing but time: its job is done here.
+LLVM holds one lock, and lowering is Python, so threads do not help. A helper is a fresh interpreter
+(a fork would copy threads and locks in an unknown state) that takes a third of a second to start;
+this process compiles all the while. A helper that fails or dies costs nothing but time: its job is
+done here.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class CompileJob:
 
 @dataclass
 class Queue:
-    """Jobs to be done, and what is done."""
+    """Jobs to be done, and their results so far."""
 
     target: Target
     jobs: Mapping[str, CompileJob]
@@ -50,7 +50,7 @@ class Queue:
     timings: list[dict[str, float]] = field(default_factory=list)
 
     def take(self) -> str | None:
-        """The next job's key, or None when all have been taken."""
+        """Return the next job's key, or None when all have been taken."""
         try:
             return self.waiting.popleft()
         except IndexError:
@@ -60,9 +60,9 @@ class Queue:
 def compile_all(
     jobs: Mapping[str, CompileJob], target: Target, timings: dict[str, float]
 ) -> tuple[dict[str, KernelCode], dict[str, Exception]]:
-    """Object code by key, and the errors of the jobs that have none.
+    """Return object code by key, and the errors of the jobs that failed.
 
-    ``timings`` gets the wall time, shared out over the stages as they share the processors' time.
+    ``timings`` gets the wall time, distributed over the stages in proportion to their CPU time.
     """
     start = perf_counter()
     queue = Queue(target, jobs, deque(jobs))

@@ -1,8 +1,9 @@
-"""Constants in the layout that a schedule wants: the copies that need not wait for a call.
+"""Prepack constants: split the copies of constants out of a kernel, to be run at build time.
 
 A schedule may copy a frozen input into another layout before everything else (``cache_read`` and
-``transform_layout``). Such a copy depends on nothing but a constant of the module, so it is cut out
-of the kernel, compiled apart, and run once when the model is built or loaded into the tuner.
+``transform_layout``). Such a copy depends on nothing but a constant of the module, so it is split
+out of the kernel, compiled separately, and run once when the model is built or loaded into the
+tuner.
 """
 
 from __future__ import annotations
@@ -16,17 +17,18 @@ from ...schedule.space.analyze import frozen_inputs
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """Input number ``index`` of a function arrives as ``func`` makes it from the constant."""
+    """``func`` makes input number ``index`` of a function from the constant."""
 
     index: int
     func: Func
 
 
 def split_packs(func: Func) -> tuple[Func, tuple[Pack, ...]]:
-    """``P = layout(W); C = f(x, P)``  ->  ``C = f(x, P)``, P a parameter; ``P = layout(W)``.
+    """Rewrite ``P = layout(W); C = f(x, P)``  ->  ``C = f(x, P)``, P a parameter; ``P =
+    layout(W)``.
 
-    Only for a frozen W that nothing else reads and a P that nothing else writes, an update in
-    place, say; P takes W's place among the parameters.
+    Only for a frozen W that nothing else reads and a P that nothing else writes (in place, say); P
+    replaces W among the parameters.
     """
     frozen = frozen_inputs(func)
     if not frozen:
@@ -35,13 +37,13 @@ def split_packs(func: Func) -> tuple[Func, tuple[Pack, ...]]:
     cut: dict[int, tuple[Buffer, Buffer]] = {}
     for n, s in enumerate(stmts):
         pair = _copy_of(s, frozen)
-        if pair is not None and pair[1] in func.allocs and _nowhere_else(func.body, *pair):
+        if pair is not None and pair[1] in func.allocs and _has_single_use(func.body, *pair):
             cut[n] = pair
     if not cut or len(cut) == len(stmts):
         return func, ()
     swap = dict(cut.values())
     packs = tuple(
-        Pack(func.params.index(source), _alone(func, stmts[n], source, made))
+        Pack(func.params.index(source), _pack_func(func, stmts[n], source, made))
         for n, (source, made) in cut.items()
     )
     main = replace(
@@ -54,29 +56,29 @@ def split_packs(func: Func) -> tuple[Func, tuple[Pack, ...]]:
 
 
 def _copy_of(s: Stmt, frozen: frozenset[Buffer]) -> tuple[Buffer, Buffer] | None:
-    """(constant, result) of a nest that makes one buffer out of a frozen input and no other."""
+    """Return (constant, result) of a nest that makes one buffer out of a frozen input alone."""
     blocks = [b for b in walk(s) if isinstance(b, Block)]
     if len(blocks) != 1 or len(blocks[0].reads) != 1 or len(blocks[0].writes) != 1:
         return None
     source, made = blocks[0].reads[0].buffer, blocks[0].writes[0].buffer
     if source not in frozen or made.scope is not Scope.GLOBAL:
         return None
-    return (source, made) if _touched(s) <= {source, made} else None
+    return (source, made) if _buffers_of(s) <= {source, made} else None
 
 
-def _touched(s: Stmt) -> set[Buffer]:
+def _buffers_of(s: Stmt) -> set[Buffer]:
     parts = list(walk(s))
     loads = {x.buffer for p in parts for e in exprs(p) for x in walk_expr(e) if isinstance(x, Load)}
     return loads | {p.buffer for p in parts if isinstance(p, Store)}
 
 
-def _nowhere_else(body: Stmt, source: Buffer, made: Buffer) -> bool:
+def _has_single_use(body: Stmt, source: Buffer, made: Buffer) -> bool:
     blocks = [b for b in walk(body) if isinstance(b, Block)]
     readers = [b for b in blocks if any(r.buffer is source for r in b.reads)]
     writers = [b for b in blocks if any(w.buffer is made for w in b.writes)]
     return len(readers) == len(writers) == 1
 
 
-def _alone(func: Func, stmt: Stmt, source: Buffer, made: Buffer) -> Func:
+def _pack_func(func: Func, stmt: Stmt, source: Buffer, made: Buffer) -> Func:
     name = f"{func.name}_pack{func.params.index(source)}"
     return Func(name, (source, made), 1, stmt)

@@ -1,4 +1,4 @@
-"""Which schedule each group of a model gets: its own best, or what won for the model as a whole."""
+"""Select the schedule of each group of a model: its own best, or the winner for the whole model."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ T = TypeVar("T")
 
 
 class Schedules(Mapping[str, "Trace"]):
-    """The best trace of each group by its key, and what whole models were found to run best with.
+    """The best trace of each group by its key, and the combinations that won for whole models.
 
-    As a mapping it gives each group its own best. ``models`` are the outcomes of races of whole
-    models, oldest first: a trace for each of the model's groups, None for the default schedule.
+    As a mapping it gives each group its own best. ``models`` are the winners of whole-model races,
+    oldest first: a trace for each of the model's groups, None for the default schedule.
     """
 
     def __init__(self, groups: Mapping[str, Trace], models: Sequence[Picks] = ()) -> None:
@@ -34,9 +34,9 @@ class Schedules(Mapping[str, "Trace"]):
         return len(self._groups)
 
     def of(self, keys: Collection[str]) -> Mapping[str, Trace]:
-        """The traces for a model with these groups.
+        """Return the traces for a model with these groups.
 
-        What won for the model as a whole takes precedence; ``fitting`` says how it is recognized.
+        The winner for the model as a whole takes precedence; ``fitting`` recognizes it.
         """
         picks: Picks = fitting(self.models, keys)
         found = {**self._groups, **picks}
@@ -44,21 +44,22 @@ class Schedules(Mapping[str, "Trace"]):
 
 
 def fitting(models: Sequence[Mapping[str, T]], keys: Collection[str]) -> Mapping[str, T]:
-    """Of the outcomes of races of whole models, oldest first, that of the model with these groups.
+    """Return the winner of a whole-model race for the model with these groups.
 
-    That is one all of whose groups are there, of several the largest, then the latest.
+    That is an entry of ``models`` all of whose groups are in ``keys``; of several the largest, then
+    the latest.
     """
     found = [m for m in models if m.keys() <= set(keys)]
     return max(reversed(found), key=len, default={})
 
 
 def for_groups(schedules: Mapping[str, Trace], keys: Collection[str]) -> Mapping[str, Trace]:
-    """The traces of a mapping for a model with these groups."""
+    """Return the traces of a mapping for a model with these groups."""
     return schedules.of(keys) if isinstance(schedules, Schedules) else schedules
 
 
 def identity(schedules: Mapping[str, Trace]) -> dict[str, object]:
-    """What decides about the code of any model built with these schedules, as JSON."""
+    """Return, as JSON, everything about these schedules that determines the code of a model."""
     found: dict[str, object] = {name: trace.to_json() for name, trace in schedules.items()}
     if isinstance(schedules, Schedules) and schedules.models:
         found["models"] = [

@@ -34,11 +34,11 @@ def stage_text(
     constants: Mapping[int | str, Any] | None = None,
     excess_precision: bool = True,
 ) -> str:
-    """The text of a module at a stage of ``STAGES``, other arguments as for ``build``.
+    """Return the text of a module at a stage of ``STAGES``, other arguments as for ``build``.
 
-    From ``te`` on it is one text per distinct group, under a heading; ``group``, a group's name
-    or the start of its key, asks for one. Raises ``ArgumentError`` for a stage or a group that
-    does not exist.
+    From ``te`` on it is one text per distinct group, under a heading; ``group``, a group's name or
+    the start of its key, selects one. Raises ``ArgumentError`` for a stage or a group that does not
+    exist.
     """
     machine = Target.parse(target)
     check_stage(stage, machine, group)
@@ -55,7 +55,7 @@ def stage_text(
 
 
 def check_stage(stage: str, target: Target, group: str | None = None) -> None:
-    """``ArgumentError`` for a stage that does not exist, or has no groups where one is wanted."""
+    """Raise ``ArgumentError`` for an unknown stage, or one without groups if ``group`` is given."""
     if stage in LISTINGS or stage not in STAGES:
         _check_listing(stage, target)
     if group is not None and stage in WHOLE:

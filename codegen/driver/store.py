@@ -1,10 +1,10 @@
-"""Built models, kept on disk under a hash of everything that decides what they are.
+"""The disk cache of built models, keyed by a hash of everything that determines them.
 
-The key covers the model, the frozen constants, the schedules, the target, the versions of what
-generates the code and the compiler's own source. So nothing is ever out of date: what changed has
-another key. An entry holds its key, too: one that was kept for another model is not used, nor one
-that another user owns or may write to, which is told; the model is built, and takes its place. So
-is one that is damaged. ``NESTWRIGHT_CACHE`` names the folder, or says ``off``.
+The key covers the model, the frozen constants, the schedules, the target, the versions of the
+packages that generate code and the compiler's own source. So no entry is ever out of date: any
+change changes the key. An entry contains its key, too: one that was written for another model, or
+that another user owns or may write to, is not used, with a warning; the model is built again and
+replaces it. So is one that is damaged. ``NESTWRIGHT_CACHE`` names the folder, or is ``off``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _SUFFIX = ".nw"
 
 
 def folder() -> Path | None:
-    """Where built models are kept; None where they are not."""
+    """Return the folder of the cache; None if it is off."""
     named = os.environ.get(VARIABLE, "")
     if named == OFF:
         return None
@@ -60,7 +60,7 @@ def key(
     constants: Mapping[int | str, Any] | None,
     excess_precision: bool = True,
 ) -> str:
-    """The name of what ``build`` makes of these; ``model`` is a digest of the model's own bytes."""
+    """Return the cache key of a build; ``model`` is a digest of the model's own bytes."""
     digest = sha256(model)
     facts: dict[str, Any] = {
         "compiler": _compiler(),
@@ -79,21 +79,21 @@ def key(
 
 
 def get(name: str) -> Bundle | None:
-    """The model that is kept under a key; a warning where what stands there is not to be used."""
-    place = _place(name, warns=True)
+    """Return the cached model of a key, or None; warns about an entry that must not be used."""
+    place = _path(name, warns=True)
     if place is None or not os.path.lexists(place):
         return None
     try:
         with os.fdopen(open_own(place), "rb") as file:
             bundle, kept_for = from_archive(Archive(file, str(place), "built model"), codec)
             if kept_for != name:
-                _refuse(place, "it was kept for another model")
+                _warn_unused(place, "it was kept for another model")
                 return None
             with suppress(OSError):
                 os.utime(place, follow_symlinks=False)  # the least recently used go first
             return bundle
     except PermissionError as error:
-        _refuse(place, error.strerror)
+        _warn_unused(place, error.strerror)
     except NestwrightError:
         with suppress(OSError):
             place.unlink()
@@ -103,21 +103,21 @@ def get(name: str) -> Bundle | None:
 
 
 def put(name: str, bundle: Bundle) -> None:
-    """Keep a model. Where that is impossible, or it is too large, nothing happens."""
+    """Cache a model. Where that is impossible, or it is too large, nothing happens."""
     where = folder()
     if where is None or bundle.constants.nbytes > LARGEST // 8:
         return
     with suppress(OSError, ArtifactError):
         where.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if (place := _place(name)) is None:  # the look-up has told why
+        if (place := _path(name)) is None:  # the look-up has warned
             return
         write(bundle, place, durable=False, key=name)
         if name.startswith("0"):  # now and then
             _prune(where)
 
 
-def _place(name: str, warns: bool = False) -> Path | None:
-    """Where a model is kept; None where others own the folder or may write to it."""
+def _path(name: str, warns: bool = False) -> Path | None:
+    """Return the path of an entry; None where others own the folder or may write to it."""
     where = folder()
     if where is None:
         return None
@@ -127,12 +127,12 @@ def _place(name: str, warns: bool = False) -> Path | None:
         return where / f"{name}{_SUFFIX}"  # there is none yet
     if why:
         if warns:
-            _refuse(where, why)
+            _warn_unused(where, why)
         return None
     return where / f"{name}{_SUFFIX}"
 
 
-def _refuse(place: Path, why: str | None) -> None:
+def _warn_unused(place: Path, why: str | None) -> None:
     text = f"cached model {place} is not used: {why}"
     if place.suffix != _SUFFIX:
         text = f"cache folder {place} is not used: {why}; {VARIABLE} names another, or says {OFF}"
@@ -140,8 +140,9 @@ def _refuse(place: Path, why: str | None) -> None:
 
 
 def _prune(where: Path) -> None:
-    """Drop the least recently used until what is left takes at most ``LARGEST`` bytes, and what
-    writers that were killed left unfinished."""
+    """Drop the least recently used entries until at most ``LARGEST`` bytes are left, and unfinished
+    files.
+    """
     found = []
     for place in where.iterdir():
         with suppress(FileNotFoundError):
@@ -161,7 +162,9 @@ def _prune(where: Path) -> None:
 
 @cache
 def _compiler() -> str:
-    """Names this compiler: its files by size and date, and the packages that shape its code."""
+    """Return a digest of this compiler: its files by size and date, and the packages that shape its
+    code.
+    """
     digest = sha256()
     for path, stat in _sources(Path(__file__).parents[2]):
         digest.update(f"{path} {stat.st_size} {stat.st_mtime_ns}\n".encode())

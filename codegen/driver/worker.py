@@ -2,7 +2,7 @@
 
 A job is ``{"text": canonical HLO, "symbol": str, "target": spec, "trace": list or null}``. The
 answer is a JSON line, followed by the bytes of the code's parts and those of each pack; a job that
-fails is answered ``{"failed": true}``, and the parent, which does it again, meets the error itself.
+fails is answered ``{"failed": true}``, and the parent, which repeats it, gets the error itself.
 """
 
 from __future__ import annotations

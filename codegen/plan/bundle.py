@@ -1,11 +1,11 @@
-"""What a built model consists of, and the one file that holds it.
+"""A built model and the one file that holds it.
 
-The file is a zip archive without compression of its members' order or dates that could vary: the
-same bundle gives the same bytes. ``manifest.json`` names the format's version, the target, what
-else a reader must agree on, and the digest of every member and of itself; ``plan.json`` is the
-plan; ``constants`` and the object code are raw bytes; a GPU's kernels are PTX, machine code and
-JSON that says how to launch them. Nothing in it is executed but that code, which only a matching
-target loads, and only with the plan that it was made for (``codegen.plan.seal``).
+The file is an uncompressed zip archive whose members' order and dates are fixed: the same bundle
+gives the same bytes. ``manifest.json`` names the format's version, the target, everything else that
+a reader must agree on, and the digests of every member and of itself; ``plan.json`` is the plan;
+``constants`` and the object code are raw bytes; a GPU's kernels are PTX, machine code and JSON with
+their launch configurations. Nothing in it is executed but that code, which only a matching target
+loads, and only with the plan that it was made for (``codegen.plan.seal``).
 """
 
 from __future__ import annotations
@@ -37,11 +37,10 @@ _DATE = (1980, 1, 1, 0, 0, 0)
 
 @dataclass(frozen=True, eq=False)
 class Bundle:
-    """A built model: plain data. ``kernels`` is code by symbol, ``buffers`` the bytes of each
-    argument of a kernel.
+    """A built model as plain data.
 
-    ``costs`` are the numbers of ``cost_analysis``; ``notes`` say where it came from,
-    under the keys of ``notes.py``.
+    ``kernels`` is code by symbol, ``buffers`` the bytes of each argument of a kernel. ``costs`` are
+    the numbers of ``cost_analysis``; ``notes`` record its origin.
     """
 
     name: str
@@ -57,19 +56,22 @@ class Bundle:
 
     @property
     def excess_precision(self) -> bool:
-        """Whether narrow floats stay f32 inside of groups."""
+        """True if narrow floats stay f32 inside of groups."""
         return self.notes.get(EXCESS_PRECISION) == "1"
 
     @property
     def code_bytes(self) -> int:
-        """Machine code of the kernels and the program; PTX where there is nothing better."""
+        """Bytes of machine code of the kernels and the program; of PTX for kernels without machine
+        code.
+        """
         return len(self.program) + sum(map(code_bytes, self.kernels.values()))
 
 
 def write(bundle: Bundle, path: Path, durable: bool = True, key: str = "") -> None:
-    """Write the file; it appears whole or not at all. ``ArtifactError`` where it cannot be.
+    """Write the file atomically. ``ArtifactError`` if it cannot be written.
 
-    With ``key``, which says what the cache keeps it for, the file is for this user alone.
+    ``key`` is the cache entry that the file is for; with one, the file is readable by this user
+    alone.
     """
     try:
         with whole_file(path, durable, bool(key)) as file, zipfile.ZipFile(file, "w") as archive:
@@ -114,7 +116,7 @@ def _members(bundle: Bundle, key: str) -> list[tuple[str, Any]]:
 
 
 def _digest(manifest: Mapping[str, Any]) -> str:
-    """The digest of a manifest's other fields."""
+    """Return the digest of a manifest's other fields."""
     rest = {name: value for name, value in manifest.items() if name != "digest"}
     try:
         return sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
@@ -123,16 +125,16 @@ def _digest(manifest: Mapping[str, Any]) -> str:
 
 
 def read(path: Path, codec_of: Callable[[Target], Codec]) -> Bundle:
-    """Return the bundle in a file; ``ArtifactError`` says what is wrong with one that cannot serve.
+    """Return the bundle in a file; ``ArtifactError`` if the file is damaged or unusable here.
 
-    ``codec_of`` tells in what form the code for a target is (``targets.registry.codec``).
+    ``codec_of`` returns the codec of a target's code (``targets.registry.codec``).
     """
     with opened(path, "built model") as archive:
         return from_archive(archive, codec_of)[0]
 
 
 def from_archive(archive: Archive, codec_of: Callable[[Target], Codec]) -> tuple[Bundle, str]:
-    """Return the bundle in an archive, and the key that it was kept for; raises as ``read``."""
+    """Return the bundle in an archive and its cache key; raises as ``read``."""
     where = archive.where
     manifest = archive.json("manifest.json")
     target = _matching_target(manifest, where)
@@ -182,7 +184,7 @@ def _constants(plan: Plan, raw: bytes, where: str) -> np.ndarray[Any, np.dtype[n
 
 
 def _matching_target(manifest: Mapping[str, Any], where: str) -> Target:
-    """The target to run on: the recorded spec, if it means the same machine here."""
+    """Return the target to run on: the recorded spec, if it means the same machine here."""
     if manifest.get("kind") != _KIND:
         raise ArtifactError("not a built model", "the manifest is another program's", where)
     if manifest.get("format") != FORMAT:
@@ -228,7 +230,7 @@ def _costs(manifest: Mapping[str, Any], where: str) -> dict[str, float]:
 def _buffers(
     manifest: Mapping[str, Any], symbols: Iterable[str], where: str
 ) -> dict[str, tuple[int, ...]]:
-    """The bytes of each argument of the kernels that are there."""
+    """Return the bytes of each argument of the kernels in the bundle."""
     value = manifest.get("buffers")
     found = value if isinstance(value, dict) else {}
     sizes = {symbol: found.get(symbol) for symbol in symbols}

@@ -1,4 +1,4 @@
-"""Values that share a place: copies that need not be, and outputs that may overwrite inputs.
+"""Coalesce values: drop avoidable copies, and let outputs overwrite dead inputs.
 
 Time is that of ``memory.lifetimes``: a step per thunk, one for a loop's test, one for its end.
 """
@@ -24,14 +24,14 @@ from .nodes import (
 def coalesce(
     thunks: Sequence[Thunk], sizes: Mapping[int, int], fixed: frozenset[int]
 ) -> tuple[Thunk, ...]:
-    """``a = f(); copy a -> b``  ->  ``b = f()``, where nothing touches b while a lives.
+    """Rewrite ``a = f(); copy a -> b``  ->  ``b = f()``, where nothing accesses b while a is live.
 
-    And ``b = f(a)``  ->  ``a = f(a)``, where a dies and f can work in place. Values in ``fixed``
-    have a home of their own and are never a source that gives up its place.
+    Also ``b = f(a)``  ->  ``a = f(a)``, where a dies and f can work in place. Values in ``fixed``
+    have a location of their own and are never merged into another value.
     """
     steps = tuple(_steps(thunks))
     ends = {v: life.end for v, life in lifetimes(thunks, sizes).items()}
-    merger = _Merger(steps, sizes, fixed, _touches(steps), ends)
+    merger = _Merger(steps, sizes, fixed, _access_steps(steps), ends)
     dropped: set[int] = set()
     for now, thunk in enumerate(steps):
         if isinstance(thunk, CopyThunk) and merger.merge(thunk.source, thunk.target, now):
@@ -48,7 +48,7 @@ def coalesce(
 
 @dataclass
 class _Merger:
-    """Which value now stands for which, when each is touched, and the last step that needs it."""
+    """The merges so far, the steps that access each value, and the last step that needs it."""
 
     steps: tuple[Thunk | None, ...]
     sizes: Mapping[int, int]
@@ -58,12 +58,15 @@ class _Merger:
     renamed: dict[int, int] = field(default_factory=dict)
 
     def final(self, value: int) -> int:
+        """Return the value that a value was merged into, itself if none."""
         while value in self.renamed:
             value = self.renamed[value]
         return value
 
     def merge(self, a: BufferSlice, b: BufferSlice, now: int) -> bool:
-        """Let the value of ``a``, last needed at step ``now``, stand where ``b`` does if it may."""
+        """Merge the value of ``a``, last needed at step ``now``, into ``b``; True if that is
+        possible.
+        """
         if a.memory != "value" or b.memory != "value":
             return False
         source, target = self.final(a.index), self.final(b.index)
@@ -82,16 +85,17 @@ class _Merger:
         return True
 
     def may_overwrite(self, thunk: KernelThunk, argument: int) -> bool:
-        """Is this argument's value read by the kernel only where it may be overwritten?
+        """True if the kernel reads this argument's value only through arguments that it may
+        overwrite.
 
-        And the output's place is not that of another argument already.
+        And the output has not already been merged with another argument.
         """
         *read, output = [self.final(s.index) if s.memory == "value" else -1 for s in thunk.args]
         places = {i for i, v in enumerate(read) if v == read[argument]}
         return output not in read and places <= set(thunk.in_place)
 
     def in_place(self, step: int, source: int, target: int) -> bool:
-        """Is ``source`` made at this step from ``target``, and may it be made on top of it?"""
+        """True if this step computes ``source`` from ``target`` and can do so in place."""
         thunk = self.steps[step]
         if isinstance(thunk, CopyThunk):
             ends = thunk.source, thunk.target
@@ -106,7 +110,7 @@ class _Merger:
 
 
 def _steps(thunks: Sequence[Thunk]) -> Iterator[Thunk | None]:
-    """One item per step of ``memory.lifetimes``'s time."""
+    """Yield one item per step of ``memory.lifetimes``'s time."""
     for thunk in thunks:
         match thunk:
             case WhileThunk(condition=condition, body=body):
@@ -123,7 +127,7 @@ def _steps(thunks: Sequence[Thunk]) -> Iterator[Thunk | None]:
                 yield thunk
 
 
-def _touches(steps: Sequence[Thunk | None]) -> dict[int, list[int]]:
+def _access_steps(steps: Sequence[Thunk | None]) -> dict[int, list[int]]:
     found: dict[int, list[int]] = defaultdict(list)
     for now, thunk in enumerate(steps):
         if thunk is not None:
@@ -133,15 +137,17 @@ def _touches(steps: Sequence[Thunk | None]) -> dict[int, list[int]]:
 
 
 def _rename(
-    thunks: Sequence[Thunk], steps: Sequence[Thunk | None], renamed: Mapping[int, int],
+    thunks: Sequence[Thunk],
+    steps: Sequence[Thunk | None],
+    renamed: Mapping[int, int],
     dropped: set[int],
-) -> tuple[Thunk, ...]:  # fmt: skip
+) -> tuple[Thunk, ...]:
     def final(value: int) -> int:
         while value in renamed:
             value = renamed[value]
         return value
 
-    where = {v: BufferSlice("value", 0, 0, final(v)) for v in _touches(steps)}
+    where = {v: BufferSlice("value", 0, 0, final(v)) for v in _access_steps(steps)}
     number = iter(range(len(steps)))
 
     def is_dropped(step: int, thunk: Thunk) -> bool:

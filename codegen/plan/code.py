@@ -17,9 +17,9 @@ from .symbols import POLL
 
 @dataclass(frozen=True, slots=True)
 class LaunchConfig:
-    """One kernel. ``grid`` and ``block`` are extents of x, y and z.
+    """The launch of one kernel. ``grid`` and ``block`` are extents of x, y and z.
 
-    It takes the function's parameters, and after them the workspace where there is one.
+    The kernel takes the function's parameters, followed by the workspace if there is one.
     """
 
     symbol: str
@@ -36,11 +36,11 @@ class LaunchConfig:
 
 @dataclass(frozen=True, slots=True)
 class DeviceCode:
-    """A group for a GPU: one module of kernels, and how to launch each of them in turn.
+    """A group compiled for a GPU: one module of kernels and the launches to make, in order.
 
-    ``cubin`` is machine code for the target's architecture; it is empty where no ``ptxas`` was at
-    hand, and the driver then compiles ``ptx``. ``registers`` of one thread and ``spills`` in bytes
-    are ptxas's figures for each launch, if it was there.
+    ``cubin`` is machine code for the target's architecture; it is empty where no ``ptxas`` was
+    available, and the driver then compiles ``ptx``. ``registers`` per thread and ``spills`` in
+    bytes are ptxas's figures for each launch, if it ran.
     """
 
     ptx: str
@@ -56,10 +56,10 @@ Code: TypeAlias = bytes | DeviceCode
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """Which memory a kernel's outputs may share with its inputs; all by number.
+    """The memory that a kernel's outputs may share with its inputs, all by number.
 
-    The only output may be written over each of ``in_place``. Each ``(output, input)`` of
-    ``updates`` is an update in place: the caller must put the input's value there first.
+    The only output may overwrite each of ``in_place``. Each ``(output, input)`` of ``updates`` is
+    an update in place: the caller must copy the input's value there first.
     """
 
     in_place: tuple[int, ...] = ()
@@ -71,7 +71,7 @@ NOTHING_SHARED = Sharing()
 
 @dataclass(frozen=True, slots=True)
 class PackCode:
-    """Code for this machine that makes a kernel's input ``index`` out of a constant.
+    """Host code that packs a constant into the layout that a kernel takes as input ``index``.
 
     ``symbol`` takes the constant's address and that of ``size`` bytes for the result.
     """
@@ -84,10 +84,10 @@ class PackCode:
 
 @dataclass(frozen=True, slots=True)
 class KernelCode:
-    """A compiled group: its code, what its caller hands it, its packs.
+    """A compiled group: its code, the sizes of its arguments, its packs.
 
-    ``buffers`` are the bytes of every argument of the kernel, the inputs as the packs make them and
-    the workspace, if there is one, last.
+    ``buffers`` are the bytes of every argument of the kernel: inputs as packed, outputs, and the
+    workspace last if there is one.
     """
 
     code: Code
@@ -111,12 +111,12 @@ def parts(code: Code) -> dict[str, bytes]:
 
 
 def code_bytes(code: Code) -> int:
-    """Return the size of a kernel's machine code, of its PTX where that is all there is."""
+    """Return the size of a kernel's machine code, or of its PTX where it has none."""
     return len(code) if isinstance(code, bytes) else len(code.cubin or code.ptx)
 
 
-def polls(code: Code) -> bool:
-    """True if a kernel polls for interrupts: it may return early, its outputs half written."""
+def polls_interrupts(code: Code) -> bool:
+    """True if a kernel polls for interrupts: it may then return early, its outputs half written."""
     return isinstance(code, bytes) and POLL.encode() in code
 
 
@@ -163,7 +163,7 @@ DEVICE = Codec(("json", "ptx", "cubin"), _device_code, linked=False)
 
 
 def _launch(data: Any, gpu: Gpu) -> LaunchConfig:
-    """A launch that the device can take; ``ValueError`` for others."""
+    """Return a launch that the device can take; ``ValueError`` for others."""
     symbol, grid, block, shared = data
     if not (isinstance(symbol, str) and re.fullmatch(r"[A-Za-z_$][\w$]{0,511}", symbol)):
         raise ValueError(f"{symbol!r} is not a symbol")

@@ -1,4 +1,4 @@
-"""What the caller of a group's kernel needs to know of it."""
+"""A compiled kernel as its caller needs to know it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Packer: TypeAlias = Callable[[np.ndarray[tuple[int, ...], np.dtype[np.generic]]]
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """What a kernel's caller needs to know: symbol, key, workspace in bytes, what it may share.
+    """A kernel as its caller sees it: symbol, key, workspace in bytes, memory that it may share.
 
-    ``packs`` gives, for an input that the kernel takes in a layout of its own, the bytes that it
-    wants for a constant. ``guarded`` is there where the kernel is not right for all inputs.
+    ``packs`` maps an input that the kernel takes in its own layout to the function that packs a
+    constant into it. ``guarded`` is set where the kernel is not correct for all inputs.
     """
 
     symbol: str
@@ -33,10 +33,11 @@ class Compiled:
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """``always`` computes a group whatever its inputs are.
+    """The fallback of a kernel that is not correct for all inputs.
 
-    ``test``, of the inputs of these numbers, says whether the group's own kernel does it too, or,
-    if ``after``, of its outputs, whether it has done it; None where it is never called.
+    ``always`` computes the group correctly for any inputs. ``test``, a predicate of the inputs with
+    numbers ``places``, or, if ``after``, of those outputs, is true if the group's own kernel is
+    correct; None where the kernel is never called.
     """
 
     always: Compiled
@@ -48,7 +49,7 @@ class Guarded:
 def kernels(
     compiled: Compiled, inputs: Sequence[Instruction]
 ) -> Iterator[tuple[Compiled, Sequence[Instruction]]]:
-    """The kernels that a group may call, and what each takes."""
+    """Yield the kernels that a group may call, each with its inputs."""
     guarded = compiled.guarded
     if guarded is None or guarded.test is not None:
         yield compiled, inputs

@@ -22,7 +22,7 @@ Bytes: TypeAlias = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
 
 def aligned_zeros(nbytes: int) -> Bytes:
-    """Zeroed bytes that begin at a multiple of 64; for memory that stays, such as constants."""
+    """Return zeroed bytes aligned to 64, for long-lived memory such as constants."""
     if nbytes >= HUGE and sys.platform == "linux":
         return _huge_zeros(nbytes)
     memory = np.zeros(nbytes + CACHE_LINE, np.uint8)
@@ -31,7 +31,7 @@ def aligned_zeros(nbytes: int) -> Bytes:
 
 
 def _huge_zeros(nbytes: int) -> Bytes:
-    """Zeroed bytes, in huge pages where the system gives them: weights span many small ones."""
+    """Return zeroed bytes in huge pages where available: weights span many small pages."""
     pages = mmap.mmap(-1, nbytes + HUGE_PAGE)
     pages.madvise(mmap.MADV_HUGEPAGE)
     memory = np.frombuffer(pages, np.uint8)
@@ -49,7 +49,7 @@ class Constants:
     _found: dict[bytes, int] = field(default_factory=dict)
 
     def add(self, literal: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> BufferSlice:
-        """A slice that holds the array's bytes, row-major."""
+        """Return a slice that holds the array's bytes, row-major."""
         data = np.ascontiguousarray(literal).reshape(-1).view(np.uint8)
         digest = sha256(data.data).digest()
         if digest not in self._found:
@@ -59,7 +59,7 @@ class Constants:
         return BufferSlice("constant", self._found[digest], data.size)
 
     def memory(self) -> Bytes:
-        """All constants, aligned; what lies between them is zero."""
+        """Return all constants in aligned memory, zero in between."""
         try:
             blob = aligned_zeros(self.size)
         except (MemoryError, OSError) as error:

@@ -1,4 +1,4 @@
-"""What this process has compiled so far, counted; a program that compiles too often shows here."""
+"""Counts of what this process has compiled; a program that compiles too often shows here."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from threading import Lock
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Since the process began: ``built`` models were compiled, of ``kernels`` distinct groups.
+    """Counts since the process began: ``built`` models compiled, of ``kernels`` distinct groups.
 
-    ``loaded`` models came out of the cache on disk; ``shapes`` is how often a function of
-    ``nestwright.jit`` met shapes that it had not seen.
+    ``loaded`` models came from the cache on disk; ``shapes`` counts how often a function of
+    ``nestwright.jit`` met new shapes.
     """
 
     built: int = 0
@@ -25,7 +25,7 @@ _now = Counters()
 
 
 def counters() -> Counters:
-    """The counts of this moment."""
+    """Return the current counts."""
     return _now
 
 
@@ -35,6 +35,9 @@ def count(built: int = 0, kernels: int = 0, loaded: int = 0, shapes: int = 0) ->
     with _lock:
         now = _now
         _now = replace(
-            now, built=now.built + built, kernels=now.kernels + kernels,
-            loaded=now.loaded + loaded, shapes=now.shapes + shapes,
-        )  # fmt: skip
+            now,
+            built=now.built + built,
+            kernels=now.kernels + kernels,
+            loaded=now.loaded + loaded,
+            shapes=now.shapes + shapes,
+        )

@@ -1,4 +1,4 @@
-"""The groups of a module: every computation that runs as code of its own, fused."""
+"""The groups of a module: its computations that run as code of their own, fused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ SYMBOL_DIGITS = 24  # of the key, in a kernel's symbol
 class Groups:
     """A module's fusions, by computation, and its distinct groups by canonical key.
 
-    ``guards`` are those of the groups that have one; ``extra`` has what they call, by key.
+    ``guards`` are those of the groups that have one; ``extra`` has the computations that they call,
+    by key.
     """
 
     fusions: Mapping[Computation, Fusion]
@@ -31,7 +32,7 @@ class Groups:
 
 
 def fuse_module(module: HloModule, excess_precision: bool = True) -> Groups:
-    """Fuse the entry and what its control flow calls.
+    """Fuse the entry and every computation that its control flow calls.
 
     With ``excess_precision`` a group keeps narrow floats as f32 between its operations.
     """
@@ -53,7 +54,9 @@ def fuse_module(module: HloModule, excess_precision: bool = True) -> Groups:
 
 
 def compiled(groups: Groups, made: Callable[[str], Compiled]) -> Callable[[Group], Compiled]:
-    """By group, its kernel and the kernels of its guard; ``made`` has each by its key."""
+    """Return a function from a group to its kernel, guard included; ``made`` maps keys to
+    kernels.
+    """
 
     def find(group: Group) -> Compiled:
         own, found = made(groups.keys[group]), groups.guards.get(group)
@@ -67,5 +70,5 @@ def compiled(groups: Groups, made: Callable[[str], Compiled]) -> Callable[[Group
 
 
 def symbol(name: str) -> str:
-    """The symbol of the kernel of a group with this key."""
+    """Return the symbol of the kernel of a group with this key."""
     return f"nw_{name[:SYMBOL_DIGITS]}"

@@ -1,12 +1,12 @@
-"""Convolutions that may multiply the zeros of their padding, as long as their weights are finite.
+"""Guards for convolutions that multiply the zeros of their padding: weights must be finite.
 
 A kernel that copies its input between zeros is the fastest, and wrong where a weight that is
-infinite or NaN meets a hole (``ir.hlo.holes``). Weights that are constants are looked at when the
-model is built. Others are looked at when it runs, by a kernel of its own; a second form of the
-group, which skips the holes, is called where they are not finite.
+infinite or NaN meets a hole (``ir.hlo.holes``). Constant weights are checked when the model is
+built. Others are checked at run time by a kernel of its own; a second form of the group, which
+skips the holes, is called where they are not finite.
 
-What such a weight makes of a hole is NaN, and most work on a result leaves it NaN. Where that is
-so, and the results are smaller than the weights, the results are looked at instead.
+The product of such a weight and a hole is NaN, and most operations on a result keep it NaN. Where
+they do, and the results are smaller than the weights, the results are checked instead.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ ALWAYS = 1 << 22
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Guard:
-    """What a group needs beside its own kernel.
+    """The fallback of a group and the test that selects it.
 
     ``skipping`` computes the same from the same inputs, its convolutions skipping their holes.
-    ``finite``, of the group's inputs of these numbers, or of its outputs if ``after``, says whether
-    the group's own kernel is right; None where it is known not to be.
+    ``finite``, of the group's inputs with numbers ``places``, or of its outputs if ``after``, is
+    true if the group's own kernel is correct; None where it is known not to be.
     """
 
     skipping: Computation
@@ -55,12 +55,12 @@ class Guard:
 
     @property
     def computations(self) -> tuple[Computation, ...]:
-        """What must be compiled for it."""
+        """The computations that must be compiled for it."""
         return (self.skipping,) if self.finite is None else (self.skipping, self.finite)
 
 
 def guard(group: Group) -> Guard | None:
-    """The guard of a group; None where its own kernel is always right."""
+    """Return the guard of a group; None where its own kernel is always correct."""
     computation = group.computation
     weights = [i.operands[1] for i in computation.instructions if multiplies_holes(i)]
     known = {w: _are_finite(w, group) for w in weights}
@@ -71,12 +71,12 @@ def guard(group: Group) -> Guard | None:
     if not unknown or False in known.values():
         return Guard(skipping)
     risky = [i for i in computation.instructions if multiplies_holes(i)]
-    outputs = _showing([i for i in risky if i.operands[1] in unknown], computation)
+    outputs = _nan_outputs([i for i in risky if i.operands[1] in unknown], computation)
     results = _outputs(computation)
     if outputs and sum(results[n].array.size for n in outputs) < sum(w.array.size for w in unknown):
         made = [parameter(k, results[n].array, f"out{n}") for k, n in enumerate(outputs)]
-        return Guard(skipping, _test(made)[0], outputs, after=True)
-    found, inputs = _test(unknown)
+        return Guard(skipping, _finite_test(made)[0], outputs, after=True)
+    found, inputs = _finite_test(unknown)
     return Guard(skipping, found, inputs)
 
 
@@ -85,8 +85,10 @@ def _outputs(computation: Computation) -> tuple[Instruction, ...]:
     return root.operands if root.opcode == "tuple" else (root,)
 
 
-def _showing(risky: Sequence[Instruction], computation: Computation) -> tuple[int, ...]:
-    """Outputs, by number, one of which is NaN wherever one of these instructions is; or none."""
+def _nan_outputs(risky: Sequence[Instruction], computation: Computation) -> tuple[int, ...]:
+    """Return outputs, by number, one of which is NaN wherever one of ``risky`` is; none if there
+    are not any.
+    """
     hidden, found = set(risky), []
     for n, out in enumerate(_outputs(computation)):
         shown, waiting = set[Instruction](), [out]
@@ -112,12 +114,12 @@ def _skipping(i: Instruction) -> Instruction | None:
 
 
 def _are_finite(weights: Instruction, group: Group) -> bool | None:
-    """Whether weights are finite; None where that is known only when the model runs.
+    """True if weights are finite; None where that is known only at run time.
 
-    What moves elements about is looked through, what computes them is computed, unless it makes
-    much of little.
+    Data movement is looked through; other computations on constants are evaluated unless their
+    results are much larger than their operands.
     """
-    weights = _moved(weights)
+    weights = _through_moves(weights)
     used = [i for i in post_order([weights]) if i.opcode == "parameter"]
     leaves = [group.inputs[p.attrs["number"]] for p in used]
     if any(i.opcode != "constant" or isinstance(i.attrs["literal"], Raw) for i in leaves):
@@ -126,20 +128,20 @@ def _are_finite(weights: Instruction, group: Group) -> bool | None:
     if any(i.array.bytes > ALWAYS + sum(x.array.bytes for x in leaves) for i in inner):
         return None
     values = [np.asarray(i.attrs["literal"], to_numpy(i.array.dtype)) for i in leaves]
-    found = evaluate_computation(_renumbered("weights", weights, used), values)
+    found = evaluate_computation(_with_parameters("weights", weights, used), values)
     with np.errstate(all="ignore"):
         return bool(np.isfinite(np.asarray(found)).all())
 
 
-def _moved(i: Instruction) -> Instruction:
-    """What has the same elements, each perhaps another number of times; or more."""
+def _through_moves(i: Instruction) -> Instruction:
+    """Return the operand whose elements an instruction moves, looking through chains of moves."""
     while (op := definition(i.opcode)).role is Role.MOVES and not op.drops_elements:
         i = i.operands[0]
     return i
 
 
-def _renumbered(name: str, root: Instruction, used: Sequence[Instruction]) -> Computation:
-    """A computation of ``root`` whose parameters are those it uses, in this order."""
+def _with_parameters(name: str, root: Instruction, used: Sequence[Instruction]) -> Computation:
+    """Return a computation of ``root`` whose parameters are ``used``, in this order."""
     new: dict[Instruction, Instruction] = {
         p: replace(p, attrs=MappingProxyType({**p.attrs, "number": n})) for n, p in enumerate(used)
     }
@@ -149,17 +151,19 @@ def _renumbered(name: str, root: Instruction, used: Sequence[Instruction]) -> Co
     return assemble(name, [new[p] for p in used], new[root])
 
 
-def _test(weights: Sequence[Instruction]) -> tuple[Computation, tuple[int, ...]]:
-    """Whether all of these arrays are finite, and which of the group's inputs that takes."""
+def _finite_test(weights: Sequence[Instruction]) -> tuple[Computation, tuple[int, ...]]:
+    """Return the computation "all of these arrays are finite" and the numbers of its inputs."""
     used = [i for i in post_order(weights) if i.opcode == "parameter"]
     root, *others = _finite(weights)
     for other in others:
         root = make("and", root.shape, (root, other))
-    return _renumbered("finite", root, used), tuple(p.attrs["number"] for p in used)
+    return _with_parameters("finite", root, used), tuple(p.attrs["number"] for p in used)
 
 
 def _finite(weights: Sequence[Instruction]) -> Iterator[Instruction]:
-    """``sum(0 * w) == 0``: zero for finite numbers, NaN for all others."""
+    """Yield the predicate ``sum(0 * w) == 0`` of each array: the sum is NaN unless all are
+    finite.
+    """
     for w in weights:
         dtype = w.array.dtype if w.array.dtype in (f32, f64) else f32
         zero = constant(np.zeros((), to_numpy(dtype)))

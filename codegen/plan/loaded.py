@@ -1,4 +1,4 @@
-"""What a bundle offers once it is loaded, whatever runs it, and the times that it reports."""
+"""The interface of a loaded bundle, whatever runs it, and the times that it reports."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True, slots=True)
 class ThunkTime:
-    """``seconds`` is the best of the runs, a fraction of a microsecond of Python's call included.
+    """The time of one thunk.
 
-    ``name`` is the group's name, ``task`` its canonical key (empty for copies and control flow);
-    ``bytes`` is what one run reads and writes.
+    ``seconds`` is the best of the runs, including a fraction of a microsecond for the call from
+    Python. ``name`` is the group's name, ``task`` its canonical key (empty for copies and control
+    flow); ``bytes`` are read and written by one run.
     """
 
     name: str
@@ -26,16 +27,16 @@ class Loaded(Protocol):
 
     @property
     def call(self) -> Callable[..., Any]:
-        """What Python calls with a call's arguments."""
+        """The function that Python calls with a call's arguments."""
 
     def run(self, args: Sequence[object], out: object) -> Any:
-        """A call; the results go to ``out`` unless it is None."""
+        """Run the program; the results go to ``out`` unless it is None."""
 
     def put(self, value: Any) -> Any:
-        """An array where the program runs, so that a call need not move it."""
+        """Copy an array to where the program runs, so that a call need not."""
 
     def seconds(self, action: Callable[[], object]) -> float:
-        """How long what an action runs or submits takes there."""
+        """Return the time of the work that an action runs or submits."""
 
     def profile(self, args: Sequence[object], rounds: int) -> tuple[ThunkTime, ...]:
-        """The time of each thunk of the plan, run one at a time."""
+        """Return the time of each thunk of the plan, run one at a time."""

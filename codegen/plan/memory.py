@@ -1,8 +1,8 @@
-"""Where values stand in the arena: lifetimes over the order of the thunks, then offsets.
+"""Arena allocation: lifetimes over the order of the thunks, then offsets.
 
-Time is the number of a step in the flat order of all thunks, control flow included. Two values
-that are alive at the same step never overlap. A value that a loop's thunks touch, but that exists
-before the loop, lives until the loop ends, since the next turn may read it again.
+Time is the number of a step in the flat order of all thunks, control flow included. Two values that
+are live at the same step never overlap. A value that a loop's thunks access, but that exists before
+the loop, lives until the loop ends, since the next iteration may read it again.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class Lifetime:
     bytes: int
 
     def meets(self, other: Lifetime) -> bool:
-        """Are both alive at some step?"""
+        """True if both are live at some step."""
         return self.start <= other.end and other.start <= self.end
 
 
 def lifetimes(
     thunks: Sequence[Thunk], sizes: Mapping[int, int], kept: Sequence[int] = ()
 ) -> dict[int, Lifetime]:
-    """The lifetimes of the values that the thunks touch as ``value`` slices.
+    """Return the lifetimes of the values that the thunks access as ``value`` slices.
 
     ``sizes`` gives a value's bytes by its number; those in ``kept`` live to the end.
     """
@@ -54,7 +54,7 @@ def lifetimes(
 
 
 def _scan(thunks: Sequence[Thunk], now: int, spans: dict[int, list[int]]) -> int:
-    """Note the first and last step that touches each value; gives the next free step."""
+    """Record the first and last step that accesses each value; return the next free step."""
     for thunk in thunks:
         match thunk:
             case WhileThunk(condition=condition, predicate=predicate, body=body):
@@ -90,10 +90,11 @@ def _touch(slices: Sequence[BufferSlice], now: int, spans: dict[int, list[int]])
 
 
 def assign(lives: Mapping[int, Lifetime], alignment: int = ALIGNMENT) -> tuple[dict[int, int], int]:
-    """An offset for every value, a multiple of ``alignment``, and the arena's size.
+    """Return an offset for every value, a multiple of ``alignment``, and the arena's size.
 
-    Largest first, each in the smallest gap that is left between the values it meets: the greedy
-    order of Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference" (2020).
+    Largest first, each in the smallest gap left between the values live at the same time: the
+    greedy order of Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference"
+    (2020).
     """
     placed: list[tuple[int, int, Lifetime]] = []  # (offset, padded bytes, lifetime), by offset
     offsets: dict[int, int] = {}
@@ -124,7 +125,7 @@ def _smallest_gap(life: Lifetime, room: int, placed: Sequence[tuple[int, int, Li
 
 
 def place(thunks: Sequence[Thunk], where: Mapping[int, BufferSlice]) -> tuple[Thunk, ...]:
-    """The thunks with every ``value`` slice replaced by its place in ``where``."""
+    """Replace every ``value`` slice in the thunks by its location in ``where``."""
 
     def at(s: BufferSlice) -> BufferSlice:
         if s.memory != "value":

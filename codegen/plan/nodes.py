@@ -1,8 +1,8 @@
-"""The plan of an executable: what runs in which order, and where every value stands.
+"""The plan of an executable: what runs in which order, and the location of every value.
 
 A plan is plain data. Its thunks run in order on four memories: the arguments, the results, one
-arena for everything between, and the constants. Control flow holds thunks of its own: the state of
-a loop stands at fixed places, which the condition reads and the body reads and writes.
+arena for everything between, and the constants. Control flow holds thunks of its own: a loop's
+state is at fixed locations, which the condition reads and the body reads and writes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Memory: TypeAlias = Literal["param", "result", "arena", "constant", "value"]
 class BufferSlice:
     """``bytes`` bytes at ``offset`` of a memory; ``index`` is the number of an argument or result.
 
-    While a plan is made, ``value`` stands for a value that has no place yet, by number.
+    While a plan is made, memory ``value`` is that of a value without a location yet, by number.
     """
 
     memory: Memory
@@ -47,8 +47,8 @@ class KernelThunk:
     """Call a compiled kernel; the last ``outputs`` of its arguments are written.
 
     ``task`` is the canonical key of the group it was compiled from, ``name`` the group's name.
-    ``in_place`` are the inputs, by number, on which the one output may stand: each element is read
-    before the element at its place is written.
+    ``in_place`` are the inputs, by number, that the one output may overwrite: each element is read
+    before the element at its index is written.
     """
 
     symbol: str
@@ -70,7 +70,7 @@ class CopyThunk:
 
 @dataclass(frozen=True, slots=True)
 class LibraryThunk:
-    """Let a function of the host compute ``call``; its operands and results stand at the slices."""
+    """Let a function of the host compute ``call`` on the operand and result slices."""
 
     call: LibraryCall
     operands: tuple[BufferSlice, ...]
@@ -82,7 +82,7 @@ class LibraryThunk:
 class WhileThunk:
     """Run ``condition``; while the pred at ``predicate`` is true run ``body`` and start again.
 
-    ``trips`` is how often ``body`` runs, where that is known: the condition then need not.
+    ``trips`` is the trip count where it is known: the condition need not be run then.
     """
 
     condition: tuple[Thunk, ...]
@@ -109,9 +109,9 @@ Thunk: TypeAlias = KernelThunk | CopyThunk | LibraryThunk | WhileThunk | Conditi
 class Plan:
     """Thunks in order, the size of the arena and the constants, and the signature.
 
-    ``param_tree`` and ``result_tree`` say how the leaves stand in tuples: one element per argument,
-    and the shape of the answer. A slice's ``index`` of an argument or result counts slots: arrays
-    with bounded dimensions have more than one (``runtime.bounded``).
+    ``param_tree`` and ``result_tree`` give the tuple structure of the arguments and of the result,
+    with leaves by number. A slice's ``index`` of an argument or result counts slots: arrays with
+    bounded dimensions have more than one (``runtime.bounded``).
     """
 
     thunks: tuple[Thunk, ...]
@@ -124,7 +124,7 @@ class Plan:
 
 
 def children(thunk: Thunk) -> tuple[tuple[Thunk, ...], ...]:
-    """The thunk lists inside a thunk."""
+    """Return the thunk lists inside a thunk."""
     match thunk:
         case WhileThunk(condition=condition, body=body):
             return condition, body
@@ -135,7 +135,7 @@ def children(thunk: Thunk) -> tuple[tuple[Thunk, ...], ...]:
 
 
 def walk(thunks: Sequence[Thunk]) -> Iterator[Thunk]:
-    """Every thunk, outer ones first."""
+    """Yield every thunk, outer ones first."""
     for thunk in thunks:
         yield thunk
         for inner in children(thunk):
@@ -143,7 +143,7 @@ def walk(thunks: Sequence[Thunk]) -> Iterator[Thunk]:
 
 
 def kernels(plan: Plan) -> dict[str, KernelThunk]:
-    """The kernels that the plan calls: symbol -> the first thunk that calls it."""
+    """Return the kernels that the plan calls: symbol -> the first thunk that calls it."""
     found: dict[str, KernelThunk] = {}
     for thunk in walk(plan.thunks):
         if isinstance(thunk, KernelThunk):
@@ -152,12 +152,12 @@ def kernels(plan: Plan) -> dict[str, KernelThunk]:
 
 
 def library_thunks(plan: Plan) -> tuple[LibraryThunk, ...]:
-    """The calls of functions of the host, in the order in which native code numbers them."""
+    """Return the calls of host functions, in the order in which native code numbers them."""
     return tuple(t for t in walk(plan.thunks) if isinstance(t, LibraryThunk))
 
 
 def show(plan: Plan) -> str:
-    """The plan as text, one thunk a line."""
+    """Return the plan as text, one thunk a line."""
     lines = [f"arena {plan.arena_bytes} bytes, constants {plan.constant_bytes} bytes"]
     lines += _show_slots("param", plan.params)
     lines += _show_slots("result", plan.results)
@@ -166,7 +166,7 @@ def show(plan: Plan) -> str:
 
 
 def _show_slots(memory: str, specs: Sequence[ArraySpec]) -> Iterator[str]:
-    """The arrays, each by the number of its slot; their sizes stand in the slots after it."""
+    """Yield the arrays, each by the number of its slot; their sizes are the slots after it."""
     number = 0
     for spec in specs:
         name = f" {spec.name}" if memory == "param" else ""
@@ -175,7 +175,7 @@ def _show_slots(memory: str, specs: Sequence[ArraySpec]) -> Iterator[str]:
 
 
 def _layout_text(spec: ArraySpec) -> str:
-    """A layout as HLO writes it, the fastest dimension first; nothing for the row-major one."""
+    """Return a layout as HLO writes it, the fastest dimension first; empty for row-major."""
     return "{" + ",".join(map(str, reversed(spec.order))) + "}" if spec.order else ""
 
 
@@ -205,7 +205,7 @@ def _show_all(thunks: Sequence[Thunk], indent: str) -> Iterator[str]:
 
 
 def to_json(plan: Plan) -> dict[str, Any]:
-    """The plan as JSON values."""
+    """Return the plan as JSON values."""
     return {
         "arena_bytes": plan.arena_bytes,
         "constant_bytes": plan.constant_bytes,
@@ -229,26 +229,47 @@ def _thunk_to_json(thunk: Thunk) -> dict[str, Any]:
     match thunk:
         case KernelThunk():
             args = [_slice_to_json(s) for s in thunk.args]
-            return {"do": "call", "symbol": thunk.symbol, "args": args, "outputs": thunk.outputs,
-                    "task": thunk.task, "name": thunk.name,
-                    "in_place": list(thunk.in_place)}  # fmt: skip
+            return {
+                "do": "call",
+                "symbol": thunk.symbol,
+                "args": args,
+                "outputs": thunk.outputs,
+                "task": thunk.task,
+                "name": thunk.name,
+                "in_place": list(thunk.in_place),
+            }
         case CopyThunk():
-            return {"do": "copy", "source": _slice_to_json(thunk.source),
-                    "target": _slice_to_json(thunk.target), "name": thunk.name}  # fmt: skip
+            return {
+                "do": "copy",
+                "source": _slice_to_json(thunk.source),
+                "target": _slice_to_json(thunk.target),
+                "name": thunk.name,
+            }
         case LibraryThunk():
-            return {"do": "library", "call": call_to_json(thunk.call),
-                    "operands": [_slice_to_json(s) for s in thunk.operands],
-                    "results": [_slice_to_json(s) for s in thunk.results],
-                    "name": thunk.name}  # fmt: skip
+            return {
+                "do": "library",
+                "call": call_to_json(thunk.call),
+                "operands": [_slice_to_json(s) for s in thunk.operands],
+                "results": [_slice_to_json(s) for s in thunk.results],
+                "name": thunk.name,
+            }
         case WhileThunk():
-            return {"do": "while", "condition": [_thunk_to_json(t) for t in thunk.condition],
-                    "predicate": _slice_to_json(thunk.predicate),
-                    "body": [_thunk_to_json(t) for t in thunk.body],
-                    "name": thunk.name, "trips": thunk.trips}  # fmt: skip
+            return {
+                "do": "while",
+                "condition": [_thunk_to_json(t) for t in thunk.condition],
+                "predicate": _slice_to_json(thunk.predicate),
+                "body": [_thunk_to_json(t) for t in thunk.body],
+                "name": thunk.name,
+                "trips": thunk.trips,
+            }
         case ConditionalThunk():
             branches = [[_thunk_to_json(t) for t in b] for b in thunk.branches]
-            return {"do": "branch", "selector": _slice_to_json(thunk.selector),
-                    "branches": branches, "name": thunk.name}  # fmt: skip
+            return {
+                "do": "branch",
+                "selector": _slice_to_json(thunk.selector),
+                "branches": branches,
+                "name": thunk.name,
+            }
 
 
 MAX_DEPTH = 64  # of control flow in a plan that is read
@@ -256,7 +277,7 @@ MAX_DIMS = 64  # of an array, in NumPy 2
 
 
 def from_json(data: Mapping[str, Any]) -> Plan:
-    """The plan that ``to_json`` wrote; ``ArtifactError`` where a value makes no sense."""
+    """Return the plan that ``to_json`` wrote; ``ArtifactError`` for an invalid one."""
     try:
         plan = Plan(
             thunks=_thunks_from_json(data["thunks"], 0),
@@ -276,8 +297,9 @@ def from_json(data: Mapping[str, Any]) -> Plan:
 
 
 def check(plan: Plan) -> None:
-    """``ArtifactError`` unless every slice lies in its memory and only results and arena are
-    written."""
+    """Raise ``ArtifactError`` unless every slice is within its memory and only results and arena
+    are written.
+    """
     params, results = slots(plan.params), slots(plan.results)
     sizes: dict[str, Callable[[BufferSlice], int]] = {
         "param": lambda s: params[s.index].bytes,
@@ -301,7 +323,7 @@ def check(plan: Plan) -> None:
 
 
 def check_buffers(plan: Plan, buffers: Mapping[str, tuple[int, ...]]) -> None:
-    """``ArtifactError`` unless every kernel gets as many bytes for each argument as it takes."""
+    """Raise ``ArtifactError`` unless the plan's slices have the sizes that every kernel takes."""
     for thunk in walk(plan.thunks):
         if isinstance(thunk, KernelThunk):
             given, takes = tuple(s.bytes for s in thunk.args), buffers[thunk.symbol]
@@ -311,7 +333,7 @@ def check_buffers(plan: Plan, buffers: Mapping[str, tuple[int, ...]]) -> None:
 
 
 def accesses(thunk: Thunk) -> tuple[tuple[BufferSlice, ...], tuple[BufferSlice, ...]]:
-    """What a thunk itself reads and writes, without the thunks inside it."""
+    """Return the slices that a thunk itself reads and writes, without the thunks inside it."""
     match thunk:
         case KernelThunk(args=args, outputs=outputs):
             return args[: len(args) - outputs], args[len(args) - outputs :]
@@ -343,16 +365,16 @@ def _spec_from_json(data: Any) -> ArraySpec:
         raise ValueError(f"{len(dims)} dimensions")
     places = tuple(_size(d) for d in order)
     if places and sorted(places) != list(range(len(dims))):
-        raise ValueError(f"{order!r} is no order of {len(dims)} dimensions")
+        raise ValueError(f"{order!r} is not a permutation of {len(dims)} dimensions")
     if len(dynamic) not in (0, len(dims)) or any(type(m) is not bool for m in dynamic):
-        raise ValueError(f"{dynamic!r} are no marks of {len(dims)} dimensions")
+        raise ValueError(f"{dynamic!r} does not have a flag for each of {len(dims)} dimensions")
     sizes = tuple(_size(d) for d in dims)
     _size(prod(max(1, d) for d in sizes) * BY_NAME[dtype].bytes)
     return ArraySpec(_name(name), BY_NAME[dtype], sizes, places, tuple(dynamic))
 
 
 def _whole_tree(data: Any, count: int) -> Tree:
-    """A tree in which every array stands once, in order."""
+    """Return a tree in which every array occurs once, in order."""
     tree = _tree_from_json(data, count)
     if tuple(_leaves(tree)) != tuple(range(count)):
         raise ValueError(f"{data!r} is not a tree of {count} arrays")
@@ -414,9 +436,12 @@ def _thunk_from_json(data: Any, depth: int) -> Thunk:
             if predicate.bytes != 1:
                 raise ValueError(f"{predicate} is not a pred")
             return WhileThunk(
-                condition, predicate, body, _name(data["name"]),
+                condition,
+                predicate,
+                body,
+                _name(data["name"]),
                 None if trips is None else _size(trips),
-            )  # fmt: skip
+            )
         case "branch":
             branches = tuple(_thunks_from_json(b, depth + 1) for b in data["branches"])
             selector = _slice_from_json(data["selector"])
@@ -428,7 +453,7 @@ def _thunk_from_json(data: Any, depth: int) -> Thunk:
 
 
 def _library_from_json(data: Any) -> LibraryThunk:
-    """A call whose slices are as large as the arrays that stand on them."""
+    """Return a library call whose slices are as large as its arrays."""
     call = call_from_json(data["call"])
     operands = tuple(_slice_from_json(s) for s in data["operands"])
     results = tuple(_slice_from_json(s) for s in data["results"])

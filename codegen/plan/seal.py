@@ -1,8 +1,8 @@
-"""The seal: one digest over a plan and its kernels, to tell that they belong together.
+"""The seal: one digest over a plan and its kernels, which proves that they belong together.
 
-The program that runs a plan was compiled from it, and its kernels touch memory as the plan lays it
-out. So a saved model whose plan or kernels were changed must not run, however well each part of it
-is formed. The seal is compiled into the program, which therefore fits one plan only.
+The program that runs a plan was compiled from it, and its kernels access memory as the plan lays it
+out. So a saved model whose plan or kernels were changed must not run, even if each part of it is
+well formed. The seal is compiled into the program, which therefore fits one plan only.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from .nodes import Plan, to_json
 
 
 def plan_bytes(plan: Plan) -> bytes:
-    """The plan as it stands in a file."""
+    """Return the plan as it is written to a file."""
     return json.dumps(to_json(plan), sort_keys=True).encode()
 
 
 def seal(plan: Plan, kernels: Mapping[str, Code], buffers: Mapping[str, tuple[int, ...]]) -> bytes:
-    """The digest, 32 bytes. ``buffers`` are the bytes of each kernel's arguments."""
+    """Return the digest, 32 bytes. ``buffers`` are the bytes of each kernel's arguments."""
     digest = sha256(plan_bytes(plan))
     for symbol, code in sorted(kernels.items()):
         pieces = {kind: sha256(piece).hexdigest() for kind, piece in parts(code).items()}

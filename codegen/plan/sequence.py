@@ -1,9 +1,9 @@
-"""From a fused module to a plan: the order of the work, then a place for every value.
+"""From a fused module to a plan: the order of the thunks, then a location for every value.
 
 A value is one array that some thunk makes. Tuples exist only here: an instruction's result is a
-tree of slices, and tuple, get-tuple-element and whole-buffer reshapes cost nothing. The state of a
-loop is copied to places of its own, and the body's result is copied back; ``coalesce`` then drops
-the copies that can be dropped.
+tree of slices, and tuple, get-tuple-element and whole-buffer reshapes cost nothing. A loop's state
+is copied to locations of its own, and the body's result is copied back; ``coalesce`` then drops the
+copies that can be dropped.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ def make_plan(
     orders: Orders = ROW_MAJOR,
     alignment: int = ALIGNMENT,
 ) -> tuple[Plan, Constants]:
-    """The plan of a module's entry, and its constants.
+    """Return the plan of a module's entry, and its constants.
 
-    ``fusions`` has the entry and every computation that control flow calls; ``kernel`` says what a
-    group was compiled to. ``orders`` are the layouts that the module had before it was optimized.
-    Values and constants begin at multiples of ``alignment``.
+    ``fusions`` has the entry and every computation that control flow calls; ``kernel`` maps a group
+    to its compiled kernel. ``orders`` are the layouts that the module had before it was optimized.
+    Values and constants are aligned to ``alignment`` bytes.
     """
     maker = _Sequence(fusions, kernel, alignment)
     entry = module.entry
@@ -101,7 +101,7 @@ def make_plan(
 
 
 def leaves(tree: Slices) -> Iterator[BufferSlice]:
-    """The slices of a tree, left to right."""
+    """Yield the slices of a tree, left to right."""
     if isinstance(tree, BufferSlice):
         yield tree
     else:
@@ -145,7 +145,9 @@ def _results(shape: AnyShape, orders: Sequence[Order]) -> tuple[tuple[ArraySpec,
 def _signature(
     shape: AnyShape, orders: Sequence[Order], specs: list[ArraySpec], name: str = ""
 ) -> Tree:
-    """How the arrays of a shape stand in tuples, by number; they are added to ``specs``."""
+    """Return the tuple structure of a shape, leaves by number; its arrays are added to
+    ``specs``.
+    """
     match shape:
         case Shape():
             number = len(specs)
@@ -159,7 +161,7 @@ def _signature(
 
 
 def _spec(name: str, stored: Shape, order: Order) -> ArraySpec:
-    """An array that the program has as ``stored``, as its caller sees it."""
+    """Return the caller's view of an array that the program has as ``stored``."""
     if not order:
         return ArraySpec(name, stored.dtype, stored.dims, (), stored.dynamic)
     places = [order.index(d) for d in range(stored.rank)]
@@ -168,17 +170,19 @@ def _spec(name: str, stored: Shape, order: Order) -> ArraySpec:
 
 
 def bounded(shape: Shape) -> list[int]:
-    """The dimensions of which only the bound is known."""
+    """Return the dimensions of which only the bound is known."""
     return [d for d, marked in enumerate(shape.dynamic) if marked]
 
 
 def _sizes(shape: Shape, tree: Slices) -> dict[int, Slices]:
-    """Where the sizes of an array with bounded dimensions stand; its tree has them after it."""
+    """Return the slices of the sizes of an array with bounded dimensions, which follow it in its
+    tree.
+    """
     return dict(zip(bounded(shape), tree[1:] if isinstance(tree, tuple) else (), strict=True))
 
 
 def _resized(i: Instruction, tree: Slices, size: Slices) -> Slices:
-    """``set-dimension-size``: the array where it is, with one size more or less after it."""
+    """Emit ``set-dimension-size``: the array stays where it is, with one size added or dropped."""
     (d,) = i.attrs["dimensions"]
     sizes = {**_sizes(i.operands[0].array, tree), d: size}
     data = tree[0] if isinstance(tree, tuple) else tree
@@ -205,7 +209,7 @@ class _Sequence:
         self.constants = Constants(alignment)
 
     def value(self, nbytes: int, name: str) -> BufferSlice:
-        """A new value; ``name`` is that of what makes it."""
+        """Return a new value; ``name`` is that of the instruction or kernel that makes it."""
         require_bytes(nbytes, "its value", f"`{name}`")
         number = len(self.sizes)
         self.sizes[number], self.names[number] = nbytes, name
@@ -217,7 +221,7 @@ class _Sequence:
     def run(
         self, computation: Computation, bindings: Sequence[Slices]
     ) -> tuple[list[Thunk], Slices]:
-        """The thunks of a computation, and where its root's value then stands."""
+        """Return the thunks of a computation and the slices of its root's value."""
         self.units += len(computation.instructions)
         if self.units > self.limit:
             raise LimitError(
@@ -249,7 +253,7 @@ class _Sequence:
     def call(
         self, group: Group, read: list[BufferSlice], written: list[BufferSlice]
     ) -> list[Thunk]:
-        """The call of a group's kernel, or of the one of two that its guard chooses."""
+        """Return the call of a group's kernel, or of the one of two that its guard chooses."""
         compiled = self.kernel(group)
         if (guarded := compiled.guarded) is None:
             return self.call_one(compiled, group.name, group.inputs, read, written)
@@ -281,7 +285,9 @@ class _Sequence:
         read: Sequence[BufferSlice],
         written: Sequence[BufferSlice],
     ) -> list[Thunk]:
-        """The call of a kernel, after the copies that its updates in place start from."""
+        """Return the call of a kernel, preceded by the copies that its updates in place
+        start from.
+        """
         read = list(read)
         thunks: list[Thunk] = []
         for index, pack in compiled.packs.items():
@@ -303,7 +309,7 @@ class _Sequence:
     def only_packed(
         self, order: Sequence[Instruction | Group], root: Instruction
     ) -> frozenset[Instruction]:
-        """The constants that kernels take in layouts of their own and nothing takes as they are."""
+        """Return the constants that are only used in the layouts of kernels, never as they are."""
         plain, packed = {root}, set[Instruction]()
         for unit in order:
             if isinstance(unit, Instruction):
@@ -352,7 +358,7 @@ class _Sequence:
             case opcode if definition(opcode).is_library:
                 return self.library(i, operands, thunks)
             case opcode:
-                raise UnsupportedError(f"{opcode} {i.name}", "it stands outside every group")
+                raise UnsupportedError(f"{opcode} {i.name}", "it is outside every group")
 
     def library(self, i: Instruction, operands: Sequence[Slices], thunks: list[Thunk]) -> Slices:
         made = self.values(i)
@@ -382,7 +388,9 @@ class _Sequence:
     def parallel_copy(
         self, sources: Sequence[BufferSlice], targets: Sequence[BufferSlice], name: str
     ) -> list[Thunk]:
-        """Copies as if at once: a source that is also a target goes by way of a new value."""
+        """Return copies with parallel semantics: a source that is also a target is saved to a new
+        value first.
+        """
         overwritten = {t.index for t in targets}
         first: list[Thunk] = []
         then: list[Thunk] = []
@@ -411,7 +419,7 @@ class _Sequence:
 
 
 def branch_computations(i: Instruction) -> tuple[Computation, ...]:
-    """A conditional's branches; of two-way ones the true branch first."""
+    """Return a conditional's branches; for two-way ones the true branch first."""
     if "branch_computations" in i.attrs:
         found: tuple[Computation, ...] = i.attrs["branch_computations"]
         return found
@@ -419,7 +427,7 @@ def branch_computations(i: Instruction) -> tuple[Computation, ...]:
 
 
 def called(i: Instruction) -> tuple[Computation, ...]:
-    """The computations that control flow runs as code of its own."""
+    """Return the computations that control flow runs as code of its own."""
     match i.opcode:
         case "while":
             return i.attrs["condition"], i.attrs["body"]
@@ -434,8 +442,9 @@ def called(i: Instruction) -> tuple[Computation, ...]:
 def in_order(
     root: Instruction, owner: Mapping[Instruction, Group]
 ) -> Iterator[Instruction | Group]:
-    """Groups and the instructions outside them, each after what it needs; only what the root
-    needs."""
+    """Yield groups and instructions outside them, each after its operands; only those that the root
+    needs.
+    """
     seen: set[Instruction | Group] = set()
     stack: list[tuple[Instruction | Group, Iterator[Instruction]]] = []
 

@@ -1,4 +1,6 @@
-"""Which memory a kernel's outputs may share with its inputs."""
+"""Find the inputs that a kernel's outputs may overwrite, and the copies that can be left to its
+caller.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,9 @@ from .code import Sharing
 
 
 def in_place_inputs(computation: Computation) -> tuple[int, ...]:
-    """The parameters, by number, whose elements are needed only for the result's element at the
-    same place: the result may then be written over them.
+    """Return the parameters, by number, that the result may overwrite.
+
+    Their elements are needed only for the result's element at the same index.
 
     ``out[i] = f(p[i], q[0])``  ->  p
     """
@@ -36,7 +39,9 @@ def in_place_inputs(computation: Computation) -> tuple[int, ...]:
 
 
 def without_copies(func: Func) -> tuple[Func, Sharing]:
-    """``out = p; out[i] = u``  ->  ``out[i] = u``, for outputs noted as updates of an input."""
+    """Rewrite ``out = p; out[i] = u``  ->  ``out[i] = u``, for outputs noted as updates of an
+    input.
+    """
     inputs = len(func.params) - func.outputs
     updates = UPDATES.of(func) or ()
     if not updates or not isinstance(func.body, Seq):

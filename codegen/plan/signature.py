@@ -1,8 +1,7 @@
 """The signature of an executable: its arrays as Python sees them, and as native code takes them.
 
-Native code takes an array of bounded dimensions at its bound, and each of its sizes as an s32 of
-its own, which follows the array in the order of the dimensions in memory. Together these are the
-array's slots.
+Native code takes an array of bounded dimensions at its bound, followed by each of its sizes as an
+s32, in the order of the dimensions in memory. Together these are the array's slots.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ Tree: TypeAlias = int | tuple["Tree", ...]  # how leaves, by number, are nested 
 class ArraySpec:
     """An argument or a result as Python sees it.
 
-    ``order`` are its dimensions as they lie in memory, the slowest first; empty for row-major.
-    ``dynamic[d]`` tells that ``dims[d]`` is only the bound of a dimension, as in HLO's shapes.
+    ``order`` are its dimensions in memory order, the slowest first; empty for row-major.
+    ``dynamic[d]`` is true if ``dims[d]`` is only the bound of a dimension, as in HLO's shapes.
     """
 
     name: str
@@ -36,7 +35,7 @@ class ArraySpec:
         return f"{self.dtype.name}[{','.join(sizes)}]"
 
     def takes(self, shape: tuple[int, ...]) -> bool:
-        """Whether an array of this shape fits."""
+        """True if an array of this shape fits."""
         if not self.dynamic:
             return shape == self.dims
         rows = zip(shape, self.dims, self.dynamic, strict=False)
@@ -57,18 +56,20 @@ class ArraySpec:
 
 
 def is_bounded(specs: Sequence[ArraySpec]) -> bool:
-    """Whether any array has a bounded dimension."""
+    """True if any array has a bounded dimension."""
     return any(any(s.dynamic) for s in specs)
 
 
 def bounded_dims(spec: ArraySpec) -> list[int]:
-    """The dimensions, as they are stored, of which only the bound is known."""
+    """Return the dimensions, in memory order, of which only the bound is known."""
     order = spec.order or range(len(spec.dims))
     return [k for k, d in enumerate(order) if spec.dynamic and spec.dynamic[d]]
 
 
 def slots(specs: Sequence[ArraySpec]) -> tuple[ArraySpec, ...]:
-    """What native code takes for these arrays: each at its bound, followed by its sizes."""
+    """Return the arrays that native code takes for these: each at its bound, followed by
+    its sizes.
+    """
     found: list[ArraySpec] = []
     for spec in specs:
         found.append(replace(spec, dynamic=()))

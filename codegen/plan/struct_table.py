@@ -1,8 +1,8 @@
 """C structures that Python fills and LLVM IR reads: each field once, by name and type.
 
-A field's place follows from those before it, as in C. Python writes structures by name (``table``,
+A field's offset follows from those before it, as in C. Python writes structures by name (``table``,
 ``constant``) and reads them (``read``); the text of a template has a field's byte offset as
-``${struct.field}`` and the structure's size as ``${sizeof.struct}`` (see ``ll_template``).
+``${struct.field}`` and the structure's size as ``${sizeof.struct}`` (see ``emit.llvm.template``).
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ class Struct:
 
     @property
     def bytes(self) -> int:
-        """Return the size, padded to a multiple of the alignment."""
+        """The size, padded to a multiple of the alignment."""
         return self._dtype.itemsize
 
     @cached_property
     def offsets(self) -> Mapping[str, int]:
-        """Return the byte offset of each field."""
+        """The byte offset of each field."""
         places = self._dtype.fields
         assert places is not None
         return MappingProxyType({name: places[name][1] for name in self.fields})
 
     @cached_property
     def names(self) -> Mapping[str, int]:
-        """Return what templates may use: ``struct.field`` and ``sizeof.struct``."""
+        """The names for templates: ``struct.field`` and ``sizeof.struct``."""
         fields = {f"{self.name}.{field}": offset for field, offset in self.offsets.items()}
         return MappingProxyType(fields | {f"sizeof.{self.name}": self.bytes})
 
     @property
     def type(self) -> str:
-        """Return the LLVM type."""
+        """The LLVM type."""
         return f"{{ {', '.join(self.fields.values())} }}"
 
     def table(self, rows: Sequence[Mapping[str, Any]]) -> np.ndarray[Any, np.dtype[Any]]:

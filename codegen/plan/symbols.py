@@ -8,7 +8,7 @@ POLL = "nw_poll"  # asks whether the call has been interrupted
 SIMULATION_FAILED = "nw_sim_failed"  # asks whether a simulated run has a fault
 NO_MEMORY = 1  # the status of a program that got no arena
 FAILED = 2  # the status of a program after a library call that failed
-INTERRUPTED = 3  # the status of a program that was told to end
+INTERRUPTED = 3  # the status of an interrupted program
 
 RUNTIME = (
     "nw_parallel",

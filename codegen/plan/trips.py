@@ -1,6 +1,6 @@
-"""How often a loop runs, where its HLO says so: a counter from a constant to a constant.
+"""Trip counts of loops that HLO determines: a counter from a constant to a constant.
 
-A host that knows need not ask the device after every turn.
+A host that knows the count need not query the device after every iteration.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MIRRORED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE"}
 
 
 def trip_count(loop: Instruction) -> int | None:
-    """The number of turns of a ``while``; None where it depends on what is computed.
+    """Return the trip count of a ``while``; None where it depends on computed values.
 
     ``while (i < 10) i = i + 1``, from 3  ->  7
     """
@@ -43,7 +43,9 @@ def trip_count(loop: Instruction) -> int | None:
 
 
 def _test(root: Instruction) -> tuple[int, str, int] | None:
-    """(number of the counter in the state, direction, limit) of ``counter <direction> limit``."""
+    """Return (the counter's number in the state, direction, limit) of ``counter <direction>
+    limit``.
+    """
     if root.opcode != "compare" or root.attrs["direction"] not in HOLDS:
         return None
     left, right = root.operands
@@ -58,7 +60,7 @@ def _test(root: Instruction) -> tuple[int, str, int] | None:
 
 
 def _step(root: Instruction, number: int) -> int | None:
-    """What one turn adds to a counter of the state."""
+    """Return the constant that one iteration adds to a counter of the state."""
     after = _element(root, number)
     if after is None or after.opcode not in ("add", "subtract"):
         return None
@@ -71,7 +73,7 @@ def _step(root: Instruction, number: int) -> int | None:
 
 
 def _count(start: int, step: int, direction: str, limit: int) -> int | None:
-    """The turns until the test fails; None if it never does."""
+    """Return the number of iterations until the test fails; None if it never does."""
     if not HOLDS[direction](start, limit):
         return 0
     if direction == "NE":
@@ -84,14 +86,14 @@ def _count(start: int, step: int, direction: str, limit: int) -> int | None:
 
 
 def _fits(value: int, shape: Shape) -> bool:
-    """Can the counter hold its last value? Else it wraps around and the loop goes on."""
+    """True if the counter can hold its last value; else it wraps around and the loop goes on."""
     low = -(1 << shape.dtype.bits - 1) if shape.dtype.kind == "signed" else 0
     high = (1 << shape.dtype.bits - (shape.dtype.kind == "signed")) - 1
     return low <= value <= high
 
 
 def _number(x: Instruction) -> int | None:
-    """Which element of the computation's parameter this is."""
+    """Return the number of the element of the computation's parameter that ``x`` is, or None."""
     if x.opcode == "get-tuple-element" and x.operands[0].opcode == "parameter":
         return int(x.attrs["index"])
     return None

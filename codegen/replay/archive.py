@@ -40,10 +40,11 @@ _PACKAGES = ("nestwright", "llvmlite", "numpy", "ml-dtypes")
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """What is packed. ``inputs`` are the arguments' leaves, or None where ``seed`` draws them.
+    """The contents of a report. ``inputs`` are the arguments' leaves, or None where ``seed`` draws
+    them.
 
-    ``target`` is a spec; ``results`` are the leaves of the answer, or None where the model failed,
-    and ``failure`` says how.
+    ``target`` is a spec; ``results`` are the leaves of the result, or None where the model failed,
+    with the reason in ``failure``.
     """
 
     name: str
@@ -61,7 +62,7 @@ class Report:
 
 
 def versions() -> dict[str, str]:
-    """What shapes the code, with its version."""
+    """Return the versions of Python and of the packages that shape the code."""
     found = {"python": platform.python_version()}
     for package in _PACKAGES:
         with suppress(PackageNotFoundError):
@@ -70,12 +71,12 @@ def versions() -> dict[str, str]:
 
 
 def machine(target: Target) -> dict[str, str]:
-    """What a reader must know of this machine."""
+    """Return the facts about this machine that a reader needs."""
     return {"system": platform.platform(), "target_key": target.key, "threads": str(target.threads)}
 
 
 def write(report: Report, path: Path) -> None:
-    """Write the archive; it appears whole or not at all. ``ArtifactError`` where it cannot be."""
+    """Write the archive atomically. ``ArtifactError`` if it cannot be written."""
     try:
         with whole_file(path) as file, zipfile.ZipFile(file, "w") as archive:
             for name, data in _members(report).items():
@@ -119,7 +120,9 @@ def _key(name: int | str) -> str:
 
 
 def _pack(arrays: Mapping[str, Array]) -> bytes:
-    """As .npz; each name ends in the element type, since NumPy's format lacks some of ours."""
+    """Return arrays as .npz; each name ends in the element type, since NumPy's format lacks some of
+    ours.
+    """
     whole = io.BytesIO()
     stored: dict[str, Any] = {}
     for name, array in arrays.items():
@@ -144,7 +147,7 @@ def _unpack(data: bytearray, where: str) -> dict[str, Array]:
 
 
 def is_report(path: Path) -> bool:
-    """Is this file such an archive?"""
+    """True if this file is a report."""
     try:
         with opened(path) as archive:
             return archive.json("manifest.json").get("kind") == _KIND
@@ -153,7 +156,7 @@ def is_report(path: Path) -> bool:
 
 
 def read(path: Path) -> Report:
-    """The report in an archive; ``ArtifactError`` says what is wrong with one that cannot serve."""
+    """Return the report in an archive; ``ArtifactError`` if it is damaged or unusable."""
     with opened(path, "report") as archive:
         return _read(archive)
 
@@ -238,7 +241,7 @@ def _decoded(data: bytearray | None, where: str) -> str:
 
 
 def _parameter(key: str, where: str) -> int | str:
-    """A frozen parameter's number or name, as ``_key`` wrote it."""
+    """Return a frozen parameter's number or name, as ``_key`` wrote it."""
     if not key.startswith("#"):
         return key
     if not (key[1:].isascii() and key[1:].isdecimal() and len(key) < 10):

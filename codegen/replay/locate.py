@@ -1,8 +1,8 @@
-"""Where a model goes wrong: the first graph pass, or else the first group, that changes a value.
+"""Locate a fault: the first graph pass, or else the first group, that changes a value.
 
-The interpreter runs the module after every pass: the first that does not give the original's
+The interpreter runs the module after every pass: the first that does not preserve the original's
 results is at fault. If none is, it runs the optimized module once more, and each group is built
-alone and run on the very values that the interpreter has for its inputs, loop bodies included.
+alone and run on the interpreter's values of its inputs, loop bodies included.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ...ir.hlo.nodes import Computation, HloModule, Instruction
 from ...ir.hlo.passes.pipeline import optimize
 from ...ir.hlo.passes.prepare.freeze_parameters import freeze
 from ...ir.hlo.rewrite import reachable
-from ..driver.oracle import stored
+from ..driver.oracle import in_memory_order
 from ..plan.groups import fuse_module
 from .run import ReplayResult, Setting, Values, replay
 
@@ -29,15 +29,16 @@ RUNS = 4  # of one group, on the first values that come: a loop body meets many
 
 @dataclass(frozen=True)
 class Fault:
-    """Which pass or group is wrong, and how far; ``plan``: each group alone is right.
+    """The faulty pass or group and the deviation; ``plan``: each group alone is correct.
 
-    For a group, ``module`` is the group alone and ``arguments`` what it got; for others, the whole.
-    ``setting`` is how that module fails; a group alone says by itself what is rounded.
+    For a group, ``module`` is the group alone and ``arguments`` its inputs; otherwise the whole.
+    ``setting`` reproduces the failure of that module; a group alone determines by itself what is
+    rounded.
     """
 
     kind: Literal["pass", "group", "plan"]
     name: str
-    told: str
+    deviation: str
     module: HloModule
     arguments: Values
     setting: Setting
@@ -45,9 +46,9 @@ class Fault:
     def __str__(self) -> str:
         match self.kind:
             case "pass":
-                return f"graph pass {self.name} changes what the model computes: {self.told}"
+                return f"graph pass {self.name} changes what the model computes: {self.deviation}"
             case "group":
-                return f"group {self.name} is the first that goes wrong: {self.told}"
+                return f"group {self.name} is the first that goes wrong: {self.deviation}"
             case _:
                 return (
                     "each pass and each group alone is right: the fault lies in how groups are put "
@@ -56,35 +57,37 @@ class Fault:
 
 
 def locate(module: HloModule, args: Values, setting: Setting) -> Fault:
-    """The first fault of a module whose replay failed."""
+    """Return the first fault of a module whose replay failed."""
     frozen = freeze(module, setting.constants) if setting.constants else module
     whole = replace(setting, constants=None)
     watch = _Watch(entry_orders(frozen), args, evaluate(frozen, args), setting.target.tf32)
     try:
         optimized = optimize(frozen, instruments=(watch,))
     except _FoundError as found:
-        return Fault("pass", found.name, found.told, frozen, args, whole)
+        return Fault("pass", found.name, found.deviation, frozen, args, whole)
     try:
         groups = fuse_module(optimized, setting.excess_precision)
         test = _Groups(groups.fusions, setting)
-        evaluate_computation(optimized.entry, stored(args, watch.orders.params), test.observe)
+        evaluate_computation(
+            optimized.entry, in_memory_order(args, watch.orders.params), test.observe
+        )
     except _FoundError as found:
         assert found.module is not None
         alike = replace(whole, excess_precision=False)
-        return Fault("group", found.name, found.told, found.module, found.arguments, alike)
+        return Fault("group", found.name, found.deviation, found.module, found.arguments, alike)
     except UnsupportedError:  # replay said so already
         pass
     return Fault("plan", "", "", frozen, args, whole)
 
 
 class _FoundError(Exception):
-    """Ends the search: what was found, and for a group the work itself."""
+    """Ends the search with its finding, and for a group the group itself."""
 
     def __init__(
-        self, name: str, told: str, module: HloModule | None = None, arguments: Values = ()
+        self, name: str, deviation: str, module: HloModule | None = None, arguments: Values = ()
     ) -> None:
         super().__init__(name)
-        self.name, self.told, self.module, self.arguments = name, told, module, arguments
+        self.name, self.deviation, self.module, self.arguments = name, deviation, module, arguments
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,7 @@ class _Watch:
     """Evaluates the module after each pass that changed it.
 
     One of the passes makes layouts part of the program: from then on the module has no ``orders``,
-    and takes and gives arrays as they lie in memory.
+    and takes and returns arrays in memory order.
     """
 
     orders: Orders
@@ -105,13 +108,16 @@ class _Watch:
             return
         args, wanted = self.args, self.wanted
         if not any((*entry_orders(ir).params, *entry_orders(ir).results)):
-            args, wanted = stored(args, self.orders.params), stored([wanted], self.orders.results)
+            args, wanted = (
+                in_memory_order(args, self.orders.params),
+                in_memory_order([wanted], self.orders.results),
+            )
         bad = [r for r in compare_all(evaluate(ir, args), wanted, self.tf32) if not r.ok]
         if bad:
-            raise _FoundError(f"{number}, {name}", _told(bad))
+            raise _FoundError(f"{number}, {name}", _summary(bad))
 
 
-def _told(rows: Sequence[Comparison]) -> str:
+def _summary(rows: Sequence[Comparison]) -> str:
     return "; ".join(f"out{r.output} {r}" for r in rows[:4])
 
 
@@ -134,7 +140,7 @@ class _Groups:
                 self.last_of.setdefault(last, []).append(g)
 
     def observe(self, instruction: Instruction, value: Any) -> None:
-        """Keep a value; run the groups of which it is the last result."""
+        """Record a value; run the groups of which it is the last result."""
         self.values[instruction] = value
         for group in self.last_of.get(instruction, ()):
             if self.runs.get(group, 0) < RUNS:
@@ -142,12 +148,16 @@ class _Groups:
                 self.test(group)
 
     def test(self, group: Group) -> None:
+        """Build a group alone and compare it with the interpreter on the current values."""
         args = [self.values[i] for i in group.inputs]
         wanted = evaluate_computation(group.computation, args)
         fixed: dict[int | str, Any] = {
             n: a for n, a in enumerate(args) if group.inputs[n].opcode == "constant"
         }
-        module, given = alone(group.computation), [a for n, a in enumerate(args) if n not in fixed]
+        module, given = (
+            single_module(group.computation),
+            [a for n, a in enumerate(args) if n not in fixed],
+        )
         setting = replace(self.setting, constants=fixed or None, excess_precision=False)
         outcome = replay(module, given, setting, wanted)
         if not outcome.ok:
@@ -156,11 +166,11 @@ class _Groups:
 
 
 def _failure(outcome: ReplayResult) -> str:
-    return (
-        str(outcome) if outcome.error is not None else _told([r for r in outcome.rows if not r.ok])
-    )
+    if outcome.error is not None:
+        return str(outcome)
+    return _summary([r for r in outcome.rows if not r.ok])
 
 
-def alone(computation: Computation) -> HloModule:
-    """A module of one computation and what it calls."""
+def single_module(computation: Computation) -> HloModule:
+    """Return a module of one computation and everything it calls."""
     return HloModule(computation.name, reachable(computation), computation)

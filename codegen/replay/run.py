@@ -1,4 +1,4 @@
-"""A model run again, beside its reference: what was computed, or how it failed."""
+"""Build and run a model again and compare it with a reference."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ Constants: TypeAlias = Mapping[int | str, Any]
 
 @dataclass(frozen=True)
 class Setting:
-    """What decides the code: the target, the schedules by a group's key, frozen parameters, and
-    whether narrow floats stay f32 inside of groups."""
+    """The options that determine the code: the target, the schedules by group key, frozen
+    parameters, and whether narrow floats stay f32 inside of groups.
+    """
 
     target: Target
     schedules: Mapping[str, Trace] = field(default_factory=dict)
@@ -31,7 +32,9 @@ class Setting:
 
 @dataclass(frozen=True)
 class ReplayResult:
-    """``rows`` compares each result; ``error`` is what building or running raised instead."""
+    """``rows`` compares each result; ``error`` is the exception that building or running raised
+    instead.
+    """
 
     rows: tuple[Comparison, ...] = ()
     results: Any = None
@@ -39,11 +42,11 @@ class ReplayResult:
 
     @property
     def ok(self) -> bool:
-        """Is every result right?"""
+        """True if every result is correct."""
         return self.error is None and all(r.ok for r in self.rows)
 
     def is_like(self, other: ReplayResult) -> bool:
-        """Did both fail, and in the same manner?"""
+        """True if both failed, and in the same manner."""
         return not self.ok and not other.ok and type(self.error) is type(other.error)
 
     def __str__(self) -> str:
@@ -55,7 +58,7 @@ class ReplayResult:
 def replay(module: HloModule, args: Values, setting: Setting, wanted: Any = None) -> ReplayResult:
     """Build a module, run it, and compare it with ``wanted``, or else with the interpreter.
 
-    What the interpreter raises is raised: without a reference there is no answer.
+    Exceptions of the interpreter are raised: without a reference there is no comparison.
     """
     excess, tf32 = setting.excess_precision, setting.target.tf32
     frozen = freeze(module, setting.constants) if setting.constants else module

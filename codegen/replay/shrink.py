@@ -1,10 +1,10 @@
-"""A small module that fails as a large one does, found by leaving things out.
+"""Shrink a failing module to a small one that fails in the same manner.
 
-Three cuts are tried, in turns, until none makes the module smaller: an instruction becomes the
-root, so that all after it goes; instructions become parameters that hold the interpreter's values,
-so that all before them goes; instructions are dropped from a tuple at the root. Every candidate is
-built and run, and kept if it fails in the same manner (delta debugging, after Zeller and
-Hildebrandt 2002).
+Three reductions are tried in turn until none makes the module smaller: an instruction becomes the
+root, dropping everything after it; instructions become parameters that hold the interpreter's
+values, dropping everything before them; instructions are dropped from a tuple at the root. Every
+candidate is built and run, and kept if it fails in the same manner (delta debugging, after Zeller
+and Hildebrandt 2002).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TRIALS = 400  # builds, at most
 
 @dataclass(frozen=True)
 class Failing:
-    """A module, the arguments it fails on, and how."""
+    """A module, the arguments it fails on, and the failure."""
 
     module: HloModule
     arguments: Values
@@ -33,13 +33,13 @@ class Failing:
 
     @property
     def size(self) -> int:
-        """Instructions of the entry and of all that it calls."""
+        """Instructions of the entry and of every computation that it calls."""
         return sum(len(c.instructions) for c in self.module.computations)
 
 
 @dataclass
 class Shrinker:
-    """One search; ``tell`` hears of every smaller module that was found."""
+    """One search; ``tell`` is called with every smaller module that was found."""
 
     setting: Setting
     tell: Callable[[Failing], None] = lambda _: None
@@ -47,7 +47,7 @@ class Shrinker:
     values: dict[Instruction, Any] = field(default_factory=dict)
 
     def shrink(self, module: HloModule, args: Values) -> Failing | None:
-        """The smallest failing module that was found; None if ``module`` does not fail."""
+        """Return the smallest failing module that was found; None if ``module`` does not fail."""
         first = replay(module, args, self.setting)
         if first.ok:
             return None
@@ -60,7 +60,7 @@ class Shrinker:
             self.tell(best)
 
     def _first(self, best: Failing) -> Failing | None:
-        """The first candidate that is smaller and fails alike."""
+        """Return the first candidate that is smaller and fails in the same manner."""
         self.values = {}
         evaluate_computation(best.module.entry, best.arguments, self.values.__setitem__)
         for module, args in self._candidates(best):
@@ -83,7 +83,7 @@ class Shrinker:
         yield from self._parameters(best, entry)
 
     def _roots(self, best: Failing, entry: Computation) -> Iterator[tuple[HloModule, Values]]:
-        """Every instruction as the root, the earliest first: halves, then one by one."""
+        """Yield candidates with another root: of the first half, quarter, ... then one by one."""
         inner = [i for i in entry.instructions if i.opcode != "parameter" and i is not entry.root]
         inner = [i for i in inner if isinstance(i.shape, Shape) and i.opcode != "constant"]
         for i in _spread(inner):
@@ -97,7 +97,7 @@ class Shrinker:
                 yield self._with(best, entry.parameters, operand)
 
     def _parameters(self, best: Failing, entry: Computation) -> Iterator[tuple[HloModule, Values]]:
-        """Instructions cut off from what they need, many at once first."""
+        """Yield candidates whose instructions are replaced by parameters, many at once first."""
         inner = [
             i
             for i in entry.instructions
@@ -123,7 +123,7 @@ class Shrinker:
         root: Instruction,
         cut: tuple[Instruction, ...] = (),
     ) -> tuple[HloModule, Values]:
-        """A module with this root, of only the parameters that it needs."""
+        """Return a module with this root and only the parameters that it needs."""
         known = [*best.arguments, *(self.values[i] for i in cut)]
         live = set(post_order([root]))
         kept = [(p, a) for p, a in zip(parameters, known, strict=True) if p in live]
@@ -134,7 +134,9 @@ class Shrinker:
 
 
 def _spread(items: list[Instruction]) -> Iterator[Instruction]:
-    """The middle of the first half, of the quarter, ... then all in order."""
+    """Yield the middle of the list, of its first half, of the quarter, ... then all others in
+    order.
+    """
     seen: set[Instruction] = set()
     at = len(items) // 2
     while at:
@@ -145,7 +147,7 @@ def _spread(items: list[Instruction]) -> Iterator[Instruction]:
 
 
 def _rebuilt(root: Instruction, new: dict[Instruction, Instruction]) -> Instruction:
-    """What ``root`` computes, with some instructions replaced."""
+    """Return ``root`` rebuilt with some instructions replaced."""
     found = dict(new)
     for i in post_order([root]):
         if i not in found:

@@ -113,9 +113,11 @@ def check_outputs(out: object, specs: Sequence[ArraySpec], tree: Tree, where: st
         if array.dtype != to_numpy(spec.dtype) or array.shape != spec.dims:
             native = array.dtype.newbyteorder("=") == to_numpy(spec.dtype)
             raise ArgumentError(
-                "out", f"expected {spec}, got {_describe(array)}", where,
+                "out",
+                f"expected {spec}, got {_describe(array)}",
+                where,
                 "results are written in this machine's byte order" if native else "",
-            )  # fmt: skip
+            )
         if not array.flags.writeable:
             raise ArgumentError("out", "the array is read-only", where)
         arrays.append(as_stored(array, spec))
@@ -138,9 +140,12 @@ def rebuild(leaves: Sequence[Any], tree: Tree) -> Any:
 def _number(arg: object, spec: ArraySpec, what: str, where: str) -> Array:
     """A Python number as a rank-0 array: bool for pred, int for integers, any real for floats."""
     kinds: Mapping[str, tuple[type, ...]] = {
-        "pred": (bool,), "signed": (int,), "unsigned": (int,), "float": (int, float),
+        "pred": (bool,),
+        "signed": (int,),
+        "unsigned": (int,),
+        "float": (int, float),
         "complex": (int, float, complex),
-    }  # fmt: skip
+    }
     if type(arg) not in kinds[spec.dtype.kind]:
         raise ArgumentError(what, f"expected {spec}, got the Python {_describe(arg)}", where)
     try:

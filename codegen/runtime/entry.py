@@ -30,9 +30,21 @@ MAX_PARAMETERS = 4096  # their Py_buffer views stand on the C stack, 80 bytes ea
 
 # The formats that the buffer protocol gives for an element type, beside an optional prefix.
 _FORMATS = {
-    "pred": "??", "s8": "bb", "u8": "BB", "s16": "hh", "u16": "HH", "s32": "il", "u32": "IL",
-    "s64": "lq", "u64": "LQ", "f16": "ee", "f32": "ff", "f64": "dd", "c64": "ZZf", "c128": "ZZd",
-}  # fmt: skip
+    "pred": "??",
+    "s8": "bb",
+    "u8": "BB",
+    "s16": "hh",
+    "u16": "HH",
+    "s32": "il",
+    "u32": "IL",
+    "s64": "lq",
+    "u64": "LQ",
+    "f16": "ee",
+    "f32": "ff",
+    "f64": "dd",
+    "c64": "ZZf",
+    "c128": "ZZd",
+}
 
 
 class _MethodDef(ctypes.Structure):

@@ -121,9 +121,10 @@ class Executable:
             found = [Draw(p.dims, p.dtype, float(r[0]), bool(r[1])) for p, r in pairs]
         except (ValueError, TypeError, LookupError):
             raise ArtifactError(
-                f"cannot draw arguments for {self.name}", "it does not say of what kind they are",
+                f"cannot draw arguments for {self.name}",
+                "it does not say of what kind they are",
                 hint="pass the arguments as a file",
-            ) from None  # fmt: skip
+            ) from None
         return list(rebuild(draw_all(found, seed), self.plan.param_tree))
 
     def put(self, value: object) -> Any:

@@ -24,14 +24,26 @@ from typing import Any
 
 from ...ir.errors import TargetError
 
-_NEVER = ("SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGKILL", "SIGPROF", "SIGSEGV", "SIGSTOP",
-          "SIGSYS", "SIGTRAP")  # fmt: skip
+_NEVER = (
+    "SIGABRT",
+    "SIGBUS",
+    "SIGFPE",
+    "SIGILL",
+    "SIGKILL",
+    "SIGPROF",
+    "SIGSEGV",
+    "SIGSTOP",
+    "SIGSYS",
+    "SIGTRAP",
+)
 """Signals that report a fault of the code that runs, that cannot be handled, or profilers'."""
 
 WATCHED = tuple(
-    sorted({int(s) for s in signal.valid_signals() if s < 32}
-           - {int(getattr(signal, name)) for name in _NEVER if hasattr(signal, name)})
-)  # fmt: skip
+    sorted(
+        {int(s) for s in signal.valid_signals() if s < 32}
+        - {int(getattr(signal, name)) for name in _NEVER if hasattr(signal, name)}
+    )
+)
 
 
 class Signals:

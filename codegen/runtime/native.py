@@ -15,7 +15,7 @@ import numpy as np
 
 from ...ir.errors import TargetError
 from ..plan.bundle import Bundle
-from ..plan.code import polls
+from ..plan.code import polls_interrupts
 from ..plan.loaded import ThunkTime
 from ..plan.nodes import Plan, children, library_thunks
 from ..plan.signature import Tree, is_bounded, slots
@@ -69,7 +69,7 @@ class Native:
     def _entry(self) -> Entry:
         plan, bundle = self.plan, self.bundle
         work = sum(bundle.costs.values()) + plan.arena_bytes
-        polling = any(map(polls, bundle.kernels.values()))
+        polling = any(map(polls_interrupts, bundle.kernels.values()))
         return Entry(
             params=slots(plan.params),
             results=slots(plan.results),
@@ -138,9 +138,16 @@ class Native:
         arrays, results = padded(arrays, plan.params), empty(plan.results)
         code, constants = self.library.address, self.bundle.constants
         return profile(
-            plan.thunks, code, self.host, arrays, results, plan.arena_bytes, constants, rounds,
+            plan.thunks,
+            code,
+            self.host,
+            arrays,
+            results,
+            plan.arena_bytes,
+            constants,
+            rounds,
             runtime().guarded,
-        )  # fmt: skip
+        )
 
 
 def _are_apart(targets: Sequence[Array], arrays: Sequence[Array]) -> bool:

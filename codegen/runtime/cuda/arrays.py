@@ -138,9 +138,15 @@ class DeviceArray:
             with self.device.during("no stream can be made to wait for an array"):
                 self.device.lead(stream)
         return dlpack.capsule(
-            array.address, self.element, self.shape, here[1], array, array.strides,
-            versioned=versioned, copied=array is not self,
-        )  # fmt: skip
+            array.address,
+            self.element,
+            self.shape,
+            here[1],
+            array,
+            array.strides,
+            versioned=versioned,
+            copied=array is not self,
+        )
 
     def _on_host(self, versioned: bool, copy: bool | None) -> object:
         """A capsule over a copy in the host's memory."""
@@ -149,9 +155,16 @@ class DeviceArray:
         made = self.numpy()
         steps = tuple(s // max(1, made.itemsize) for s in made.strides)
         return dlpack.capsule(
-            made.ctypes.data, self.element, self.shape, 0, made, steps,
-            kind=dlpack.CPU, versioned=versioned, copied=True,
-        )  # fmt: skip
+            made.ctypes.data,
+            self.element,
+            self.shape,
+            0,
+            made,
+            steps,
+            kind=dlpack.CPU,
+            versioned=versioned,
+            copied=True,
+        )
 
     def _copy(self) -> DeviceArray:
         """The same values in other memory of the device."""

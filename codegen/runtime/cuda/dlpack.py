@@ -12,9 +12,15 @@ from ....ir.dtypes import BY_NAME, DType
 CPU, CUDA, CUDA_MANAGED = 1, 2, 13  # DLDeviceType
 _INT, _UINT, _FLOAT, _BFLOAT, _COMPLEX, _BOOL = 0, 1, 2, 4, 5, 6  # DLDataTypeCode
 _F8 = {
-    7: "f8e3m4", 8: "f8e4m3", 9: "f8e4m3b11fnuz", 10: "f8e4m3fn", 11: "f8e4m3fnuz",
-    12: "f8e5m2", 13: "f8e5m2fnuz", 14: "f8e8m0fnu",
-}  # fmt: skip
+    7: "f8e3m4",
+    8: "f8e4m3",
+    9: "f8e4m3b11fnuz",
+    10: "f8e4m3fn",
+    11: "f8e4m3fnuz",
+    12: "f8e5m2",
+    13: "f8e5m2fnuz",
+    14: "f8e8m0fnu",
+}
 _KINDS = {_INT: "s", _UINT: "u", _FLOAT: "f", _COMPLEX: "c", _BFLOAT: "bf"}
 _NAME = b"dltensor"  # of a capsule that nobody has taken over
 _VERSIONED = b"dltensor_versioned"  # the same with a version and flags

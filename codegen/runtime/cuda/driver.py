@@ -20,14 +20,26 @@ NOT_READY = 600
 OUT_OF_MEMORY = 2
 STICKY: Mapping[int, str] = MappingProxyType(
     {
-        4: "DEINITIALIZED", 214: "ECC_UNCORRECTABLE", 220: "NVLINK_UNCORRECTABLE",
-        226: "CONTAINED", 401: "ILLEGAL_STATE", 700: "ILLEGAL_ADDRESS", 702: "LAUNCH_TIMEOUT",
-        709: "CONTEXT_IS_DESTROYED", 710: "ASSERT", 714: "HARDWARE_STACK_ERROR",
-        715: "ILLEGAL_INSTRUCTION", 716: "MISALIGNED_ADDRESS", 717: "INVALID_ADDRESS_SPACE",
-        718: "INVALID_PC", 719: "LAUNCH_FAILED", 721: "TENSOR_MEMORY_LEAK",
-        911: "EXTERNAL_DEVICE", 999: "UNKNOWN",
+        4: "DEINITIALIZED",
+        214: "ECC_UNCORRECTABLE",
+        220: "NVLINK_UNCORRECTABLE",
+        226: "CONTAINED",
+        401: "ILLEGAL_STATE",
+        700: "ILLEGAL_ADDRESS",
+        702: "LAUNCH_TIMEOUT",
+        709: "CONTEXT_IS_DESTROYED",
+        710: "ASSERT",
+        714: "HARDWARE_STACK_ERROR",
+        715: "ILLEGAL_INSTRUCTION",
+        716: "MISALIGNED_ADDRESS",
+        717: "INVALID_ADDRESS_SPACE",
+        718: "INVALID_PC",
+        719: "LAUNCH_FAILED",
+        721: "TENSOR_MEMORY_LEAK",
+        911: "EXTERNAL_DEVICE",
+        999: "UNKNOWN",
     }
-)  # fmt: skip
+)
 """After one of these, every call of the process on this device fails. By number, since the
 bindings may be older than the driver and have no name for what it says."""
 

@@ -137,9 +137,11 @@ class DeviceProgram:
             return value.numpy()
         if is_on_gpu(value):
             raise ArgumentError(
-                f"argument {number}", "another library's array on a GPU, where sizes are bounded",
-                self.bundle.name, "pass it as a NumPy array",
-            )  # fmt: skip
+                f"argument {number}",
+                "another library's array on a GPU, where sizes are bounded",
+                self.bundle.name,
+                "pass it as a NumPy array",
+            )
         return value
 
     def put(self, value: object) -> DeviceArray:
@@ -243,9 +245,11 @@ class DeviceProgram:
             raise ArgumentError("out", "an array that may only be read", self.bundle.name)
         if any(p.copied for p in found):
             raise ArgumentError(
-                "out", "an array on the device must be row-major (or lie as the layout says) and "
-                "begin at 16 bytes", self.bundle.name,
-            )  # fmt: skip
+                "out",
+                "an array on the device must be row-major (or lie as the layout says) and "
+                "begin at 16 bytes",
+                self.bundle.name,
+            )
         places = tuple(p.address for p in params), tuple(p.address for p in found)
         lent = [*params, *found]
         if apart(*places, *self._sizes):

@@ -65,9 +65,15 @@ class LaunchOp:
     def submit(self, device: Device, stream: Any) -> None:
         launch = self.kernel.launch
         device.driver.call(
-            "cuLaunchKernel", self.kernel.function, *launch.grid, *launch.block,
-            launch.shared_bytes, stream, int(self.pointers.ctypes.data), 0,
-        )  # fmt: skip
+            "cuLaunchKernel",
+            self.kernel.function,
+            *launch.grid,
+            *launch.block,
+            launch.shared_bytes,
+            stream,
+            int(self.pointers.ctypes.data),
+            0,
+        )
 
     def __str__(self) -> str:
         of = f" of group {self.name}" if self.name else ""

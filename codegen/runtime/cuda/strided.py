@@ -57,9 +57,17 @@ def gather(
     grid = (-(-count // THREADS), 1, 1)
     try:
         device.driver.call(
-            "cuLaunchKernel", kernel.function, *grid, THREADS, 1, 1, 0, device.stream,
-            int(op.pointers.ctypes.data), 0,
-        )  # fmt: skip
+            "cuLaunchKernel",
+            kernel.function,
+            *grid,
+            THREADS,
+            1,
+            1,
+            0,
+            device.stream,
+            int(op.pointers.ctypes.data),
+            0,
+        )
     except DriverError as error:
         raise device.failed(error, "a strided array cannot be copied") from error
 

@@ -40,9 +40,10 @@ def watching(library: jit.JitLibrary) -> Iterator[None]:
     with _running:
         if ctypes.CFUNCTYPE(ctypes.c_bool)(library.address("nw_sim_running"))():
             raise UnsupportedError(
-                "a simulated launch inside a launch of the same code", "it has only one state",
+                "a simulated launch inside a launch of the same code",
+                "it has only one state",
                 hint="let the signal handler note the signal, and run after the call",
-            )  # fmt: skip
+            )
         start = seed()
         clear = ctypes.CFUNCTYPE(None, ctypes.c_int64)(library.address("nw_sim_clear"))
         report = ctypes.CFUNCTYPE(ctypes.c_void_p)(library.address("nw_sim_report"))

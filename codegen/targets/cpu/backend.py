@@ -10,7 +10,7 @@ from ....ir.target import Target
 from ...emit.interrupt_polls import poll_points
 from ...emit.module import function_module
 from ...lower.pipeline import PASSES, Lowering
-from ...plan.code import Code, polls
+from ...plan.code import Code, polls_interrupts
 from ...plan.nodes import Plan
 from ..registry import Backend, Program, Stage, backend
 from ..timings import timed
@@ -44,7 +44,7 @@ def native_stages(text: str, target: Target) -> Iterator[Stage]:
 
 
 def _finish(plan: Plan, seal: bytes, target: Target, kernels: Mapping[str, Code]) -> Program:
-    polling = [symbol for symbol, code in kernels.items() if polls(code)]
+    polling = [symbol for symbol, code in kernels.items() if polls_interrupts(code)]
     text = program.module_text(plan, seal, target, polling=polling)
     return Program(cpu.compile(text, target), shared_runtime(target))
 

@@ -15,7 +15,7 @@ import pytest
 from nestwright.codegen.driver.build import build
 from nestwright.codegen.driver.kernel import compile_func
 from nestwright.codegen.emit import interrupt_polls
-from nestwright.codegen.plan.code import polls as code_polls
+from nestwright.codegen.plan.code import polls_interrupts
 from nestwright.codegen.runtime.interrupts import WATCHED, means_interrupt
 from nestwright.codegen.runtime.process import SHARED, runtime
 from nestwright.codegen.targets.cpu.backend import shared_runtime
@@ -73,9 +73,9 @@ def test_loops_that_poll_do_all_their_iterations(
 def test_short_kernels_do_not_poll() -> None:
     """What takes less than polling is worth has nothing of it."""
     short = build(parse(ADD))
-    assert not any(map(code_polls, short.bundle.kernels.values()))
+    assert not any(map(polls_interrupts, short.bundle.kernels.values()))
     large = build(parse(ADD.replace("[8]", "[4096,65536]")))
-    assert all(map(code_polls, large.bundle.kernels.values()))
+    assert all(map(polls_interrupts, large.bundle.kernels.values()))
 
 
 ADD = """HloModule add
