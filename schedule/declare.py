@@ -16,6 +16,7 @@ import inspect
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from ..ir.loop.nodes import Func
@@ -28,19 +29,45 @@ F = TypeVar("F", bound=Callable[..., object])
 SECTIONS = ("Example:", "Refused:")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Primitive:
-    """A declared primitive. ``result`` annotates what it returns besides the function.
+    """A declared primitive, by the function that does it.
 
     ``hole``, for a sampling primitive, takes the same arguments and returns what can be decided.
     """
 
-    name: str
     function: Callable[..., Any]
-    parameters: tuple[Parameter, ...]
-    result: object
-    doc: str
     hole: Callable[..., Hole] | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the method, and of the step in a trace."""
+        return self.function.__name__
+
+    @cached_property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """What a call takes, from the annotations."""
+        taken = list(self._signature.parameters.values())[1:]
+        return tuple(_parameter(p, self._hints[p.name]) for p in taken)
+
+    @cached_property
+    def result(self) -> object:
+        """The annotation of what it returns besides the function; None if nothing."""
+        hint = self._hints["return"]
+        return None if hint is Func else get_args(hint)[1]
+
+    @cached_property
+    def doc(self) -> str:
+        """The docstring, its sections included."""
+        return inspect.cleandoc(self.function.__doc__ or "")
+
+    @cached_property
+    def _signature(self) -> inspect.Signature:
+        return inspect.signature(self.function)
+
+    @cached_property
+    def _hints(self) -> Mapping[str, Any]:
+        return get_type_hints(self.function)
 
     @property
     def variadic(self) -> bool:
@@ -96,7 +123,7 @@ class Primitive:
 
     def _bound(self, args: Sequence[object], named: Mapping[str, object]) -> dict[str, Any]:
         try:
-            bound = inspect.signature(self.function).bind(None, *args, **named)
+            bound = self._signature.bind(None, *args, **named)
         except TypeError as e:
             raise ScheduleError(f"call {self.name}", str(e), hint=self.signature()) from None
         return bound.arguments
@@ -165,7 +192,7 @@ PRIMITIVES: dict[str, Primitive] = {}
 
 def primitive(function: F) -> F:
     """Declare a primitive, and return the function unchanged."""
-    _declare(function, None)
+    PRIMITIVES[function.__name__] = Primitive(function)
     return function
 
 
@@ -177,24 +204,10 @@ def sampling(hole: Callable[..., Hole]) -> Callable[[F], F]:
     """
 
     def declare(function: F) -> F:
-        _declare(function, hole)
+        PRIMITIVES[function.__name__] = Primitive(function, hole)
         return function
 
     return declare
-
-
-def _declare(function: Callable[..., object], hole: Callable[..., Hole] | None) -> None:
-    hints = get_type_hints(function)
-    shown = inspect.signature(function).parameters.values()
-    result = hints["return"]
-    PRIMITIVES[function.__name__] = Primitive(
-        function.__name__,
-        function,
-        tuple(_parameter(p, hints[p.name]) for p in list(shown)[1:]),
-        None if result is Func else get_args(result)[1],
-        inspect.cleandoc(function.__doc__ or ""),
-        hole,
-    )
 
 
 def _parameter(p: inspect.Parameter, hint: Any) -> Parameter:
