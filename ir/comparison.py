@@ -64,12 +64,12 @@ def compare(output: int, got: Array, want: Array, tf32: bool = False) -> Compari
     NaNs and infinities must be at the same places.
     """
     if got.shape != want.shape or got.dtype != want.dtype:
-        told = f"is {got.dtype}{list(got.shape)}, expected {want.dtype}{list(want.shape)}"
-        return Comparison(output, float("inf"), 0.0, told)
+        detail = f"is {got.dtype}{list(got.shape)}, expected {want.dtype}{list(want.shape)}"
+        return Comparison(output, float("inf"), 0.0, detail)
     dtype = from_numpy(want.dtype)
     if dtype.kind not in ("float", "complex"):
         wrong = int(np.count_nonzero(got != want))
         return Comparison(output, float(wrong), 0.0, f"{wrong} elements differ" if wrong else "")
     error = relative_error(got, want)
-    told = "" if error < float("inf") else "NaN, infinity or zero at other places"
-    return Comparison(output, error, tolerance(dtype, tf32), told)
+    detail = "" if error < float("inf") else "NaN, infinity or zero at other places"
+    return Comparison(output, error, tolerance(dtype, tf32), detail)

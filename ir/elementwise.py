@@ -99,8 +99,8 @@ def _few_bits(name: str, f: Callable[..., Array], args: tuple[Array, ...]) -> Ar
     if name == "shift-right-arithmetic":
         amount = convert(args[1], _integer("uint", bits)).astype(np.int8)
         return convert(f(convert(args[0], _integer("int", bits)).astype(np.int8), amount), last)
-    own, eight = _integer(kind, bits), _integer(kind, 8)
-    wide = [a if a.dtype == np.bool_ else convert(a, own).astype(eight) for a in args]
+    narrow, eight = _integer(kind, bits), _integer(kind, 8)
+    wide = [a if a.dtype == np.bool_ else convert(a, narrow).astype(eight) for a in args]
     if name == "mulhi":
         wide = [a.astype(np.int32) for a in wide]
         return convert((wide[0] * wide[1]) >> bits, last)

@@ -1,4 +1,4 @@
-"""Names that are loaded from their homes on first use, such as a package's own."""
+"""Lazy imports: names of a package, and functions of a module, imported on first use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def resolve(home: str, package: str) -> Any:
-    """Return what ``home`` names, ``module:name`` relative to a package; import it if need be."""
+    """Import ``module:name``, the module relative to a package, and return the named object."""
     module, _, name = home.partition(":")
     return getattr(import_module(module, package), name)
 
@@ -32,7 +32,7 @@ def loader(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
 
 
 class LazyModule:
-    """A module of functions, each of which can be had at once and imports the module if called."""
+    """A proxy for a module of functions that imports the module when one of them is called."""
 
     def __init__(self, name: str, package: str) -> None:
         self._name = name

@@ -21,7 +21,7 @@ from ...library.session import Session
 from ..analysis import asynchronous
 from ..analysis.effects import unneeded
 from ..analysis.support import findings, refusal, require_supported
-from ..meaning.values import Evaluator, Handler, Value, first
+from ..meaning.values import CallEvaluator, Handler, Value, first
 from ..nodes import AnyShape, Computation, HloModule, Instruction, Shape, TupleShape
 from ..ops.registry import definition
 from ..rewrite import needs, post_order, reachable
@@ -129,7 +129,7 @@ def _run(
     c: Computation,
     plan: Iterable[Step],
     args: Sequence[Value],
-    run: Evaluator,
+    run: CallEvaluator,
     observe: Observer | None,
 ) -> Value:
     values: dict[Instruction, Value] = {}
@@ -196,11 +196,11 @@ def _argument(shape: AnyShape, value: Any, what: str) -> Value:
             return ()
 
 
-def _tuple(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def _tuple(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     return tuple(args)
 
 
-def _done(library: Handler, i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def _done(library: Handler, i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Run the whole operation on the operands of its start, when its done is reached."""
     start = asynchronous.start_of(i)
     assert start is not None
@@ -225,7 +225,7 @@ def _bounded(shape: object) -> bool:
 def _fitting(handler: Handler) -> Handler:
     """Wrap a handler so that arguments of any live sizes are fitted to each other first."""
 
-    def run(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+    def run(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
         op = definition(i.opcode)
         if op.fit is not None and (op.resizes or not _full(i, args)):
             i, args = op.fit(i, args)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..meaning.values import Evaluator, Handler, Value
+from ..meaning.values import CallEvaluator, Handler, Value
 from ..nodes import Instruction
 from ..passes.expand import rng, scan
 from ..rewrite import assemble, parameter, with_operands
 
 
 def _running(expansion: Callable[[Instruction], Instruction]) -> Handler:
-    def compute(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+    def compute(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
         inputs = tuple(parameter(n, o.shape) for n, o in enumerate(i.operands))
         return run(assemble("meaning", inputs, expansion(with_operands(i, inputs))), args)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ...library.session import Session
 from ..analysis.custom_calls import meaning
 from ..library import library_call
-from ..meaning.values import Array, Evaluator, Handler, Value
+from ..meaning.values import Array, CallEvaluator, Handler, Value
 from ..nodes import AnyShape, Instruction, Shape, TupleShape
 from ..rewrite import assemble, parameter, with_operands
 
@@ -15,7 +15,7 @@ from ..rewrite import assemble, parameter, with_operands
 def handler(session: Session) -> Handler:
     """Return a handler of library calls. ``session`` keeps their state during one evaluation."""
 
-    def compute(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+    def compute(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
         if i.opcode == "custom-call":
             inputs = tuple(parameter(n, o.shape) for n, o in enumerate(i.operands))
             if (root := meaning(with_operands(i, inputs))) is not None:

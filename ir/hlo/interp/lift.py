@@ -9,7 +9,7 @@ import numpy as np
 
 from ...conversion import convert
 from ...dtypes import to_numpy
-from ..meaning.values import Array, Evaluator, Value
+from ..meaning.values import Array, CallEvaluator, Value
 from ..nodes import Computation, Instruction, Shape
 from ..ops.registry import definition
 
@@ -28,7 +28,7 @@ class Runner:
         return lifted(computation, self)
 
 
-def lifted(c: Computation, run: Evaluator) -> Callable[..., Value]:
+def lifted(c: Computation, run: CallEvaluator) -> Callable[..., Value]:
     """Return a scalar computation as an element-wise function of arrays that broadcast.
 
     It uses array operations if every instruction has one, and loops over elements otherwise.
@@ -76,7 +76,7 @@ def _is_liftable(i: Instruction) -> bool:
     return scalar and (i.opcode in _STRUCTURE or definition(i.opcode).lifted is not None)
 
 
-def _looped(c: Computation, run: Evaluator) -> Callable[..., Value]:
+def _looped(c: Computation, run: CallEvaluator) -> Callable[..., Value]:
     def apply(*args: Array) -> Value:
         arrays = np.broadcast_arrays(*args)
         shape = arrays[0].shape

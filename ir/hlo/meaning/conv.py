@@ -16,12 +16,12 @@ from ..nodes import Instruction, PadDim, Window
 from ..signatures import dilated
 from .linear import narrow, widen
 from .shaping import padded
-from .values import Array, Evaluator, Value
+from .values import Array, CallEvaluator, Value
 
 _NO_PAD = PadDim(0, 0)
 
 
-def convolution(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def convolution(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Convolve an input with a kernel, in the element type that ``widen`` chooses.
 
     Operands are brought to ``[batch, spatial.., group, feature]`` and ``[spatial.., group, in,

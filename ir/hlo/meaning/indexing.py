@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ..nodes import Computation, Instruction
-from .values import Array, Evaluator, Value, simple_op
+from .values import Array, CallEvaluator, Value, simple_op
 
 
 def _starts(args: Sequence[Array], dims: Sequence[int], sizes: Sequence[int]) -> list[int]:
@@ -16,14 +16,14 @@ def _starts(args: Sequence[Array], dims: Sequence[int], sizes: Sequence[int]) ->
     return [min(max(s, 0), d - n) for s, d, n in zip(raw, dims, sizes, strict=True)]
 
 
-def dynamic_slice(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def dynamic_slice(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Take a slice of ``dynamic_slice_sizes``; starts are clamped so that it fits."""
     a, sizes = args[0], i.attrs["dynamic_slice_sizes"]
     starts = _starts(args[1:], a.shape, sizes)
     return np.asarray(a[tuple(slice(s, s + n) for s, n in zip(starts, sizes, strict=True))])
 
 
-def dynamic_update_slice(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def dynamic_update_slice(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Overwrite part of a copy with the update; starts are clamped so that it fits."""
     a, update = args[0], args[1]
     starts = _starts(args[2:], a.shape, update.shape)
@@ -49,7 +49,7 @@ def _batch_index(shape: Sequence[int], indices: Array, d: int, vector: int) -> A
     return row.reshape([-1 if k == axis else 1 for k in range(len(shape))])
 
 
-def gather(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def gather(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Collect slices of ``slice_sizes`` that start at the index vectors, clamped so that they fit.
 
     The result has the slices' kept dimensions at ``offset_dims`` and those of the index array in
@@ -82,7 +82,7 @@ def gather(i: Instruction, args: list[Value], run: Evaluator) -> Value:
     return np.moveaxis(found, range(len(outer), rank), offsets) if offsets else found
 
 
-def scatter(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def scatter(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Combine update windows into copies of the operands by ``to_apply``, in order.
 
     A window that does not fit at its index vector is skipped whole, as in XLA's Scatter.
@@ -131,7 +131,7 @@ _AT: dict[str, Callable[..., None]] = {
 
 
 def combine_at(
-    targets: list[Array], at: Array, updates: list[Array], c: Computation, run: Evaluator
+    targets: list[Array], at: Array, updates: list[Array], c: Computation, run: CallEvaluator
 ) -> None:
     """Do ``target[at[k]] = c(target[at[k]], update[k])`` for every k in order, in place.
 

@@ -10,12 +10,12 @@ import numpy as np
 from ...conversion import convert, is_narrow_int
 from ...dtypes import to_numpy
 from ..nodes import Instruction
-from .values import Array, Evaluator, Value
+from .values import Array, CallEvaluator, Value
 
 NpType = np.dtype[np.generic]
 
 
-def dot(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def dot(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Contract two arrays into ``[batch.., lhs free.., rhs free..]``."""
     a, b = args
     get = i.attrs.get
@@ -96,7 +96,7 @@ def _largest(a: Array) -> int:
     return max(abs(int(a.max())), abs(int(a.min())))
 
 
-def batch_norm_inference(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def batch_norm_inference(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Return ``(x - mean) / sqrt(variance + epsilon) * scale + offset``, per feature."""
     x, scale, offset, mean, variance = args
     kept, wide = x.dtype, _wide(x.dtype)
@@ -108,7 +108,7 @@ def batch_norm_inference(i: Instruction, args: list[Value], run: Evaluator) -> V
     return ((x.astype(wide) - mean) * inverse * scale + offset).astype(kept)
 
 
-def batch_norm_training(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def batch_norm_training(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Normalize by the batch's own statistics; return output, mean and (biased) variance."""
     x, scale, offset = args
     f, wide = i.attrs["feature_index"], _wide(x.dtype)
@@ -120,7 +120,7 @@ def batch_norm_training(i: Instruction, args: list[Value], run: Evaluator) -> Va
     return out, mean.astype(x.dtype), variance.astype(x.dtype)
 
 
-def batch_norm_grad(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def batch_norm_grad(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Return the gradients of operand, scale and offset, given that of the output.
 
     With ``n`` elements per feature, ``r = 1 / sqrt(variance + epsilon)``, ``c = x - mean``:
@@ -152,7 +152,7 @@ def _solver_type(dtype: NpType) -> NpType:
     return dtype if dtype.kind == "c" else np.dtype(np.float64)
 
 
-def cholesky(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def cholesky(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Return the Cholesky factor, lower or upper; NaN for matrices that are not positive definite.
 
     Only the triangle that ``lower`` names is read. f64 or the complex type is used throughout.
@@ -172,7 +172,7 @@ def cholesky(i: Instruction, args: list[Value], run: Evaluator) -> Value:
     return out if lower else np.conj(np.swapaxes(out, -1, -2))
 
 
-def triangular_solve(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def triangular_solve(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Solve ``op(a) x = b`` or ``x op(a) = b`` for x; only one triangle of ``a`` is read."""
     kept, wide = args[1].dtype, _solver_type(args[1].dtype)
     a, b = (v.astype(wide) for v in args)
@@ -203,7 +203,7 @@ def substitute(a: Array, b: Array, lower: bool, unit: bool) -> Array:
     return x
 
 
-def fft(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def fft(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Transform the last ``len(fft_length)`` dimensions; inverse transforms are scaled by 1/n."""
     lengths = list(i.attrs["fft_length"])
     axes = list(range(-len(lengths), 0))

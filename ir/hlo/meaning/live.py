@@ -17,7 +17,7 @@ from ..live_sizes import is_whole, marks, reshape_groups
 from ..nodes import Instruction, Shape
 from ..rewrite import with_attrs
 from ..signatures import window_positions
-from .values import Array, Evaluator, Value
+from .values import Array, CallEvaluator, Value
 
 
 def crop_to_smallest(arrays: Sequence[Array]) -> list[Array]:
@@ -195,7 +195,7 @@ def reshape(i: Instruction, args: list[Value]) -> tuple[Instruction, list[Value]
     return replace(i, shape=replace(i.array, dims=tuple(dims), dynamic=())), [flat]
 
 
-def dynamic_reshape(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def dynamic_reshape(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Reshape to sizes given as operands; elements in order, cropped or zero-extended to fit."""
     a, *sizes = args
     rows = zip(sizes, i.array.dims, marks(i.array), strict=True)

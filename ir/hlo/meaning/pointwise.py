@@ -9,10 +9,10 @@ from ...dtypes import DType, from_numpy, to_numpy
 from ...elementwise import DIRECTIONS, TABLE
 from ...formats import FORMATS
 from ..nodes import Instruction
-from .values import Array, Evaluator, Value
+from .values import Array, CallEvaluator, Value
 
 
-def compare(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def compare(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Compare elements in the given direction; with ``TOTALORDER``, floats in total order."""
     a, b = args
     if i.attrs.get("type") == "TOTALORDER" and a.dtype.kind not in "biu":
@@ -25,22 +25,22 @@ def total_order(a: Array) -> Array:
 
     Unsigned formats are their own order. The integers have the width of the stored float.
     """
-    own = from_numpy(a.dtype)
-    if own in FORMATS and not FORMATS[own].sign:
+    dtype = from_numpy(a.dtype)
+    if dtype in FORMATS and not FORMATS[dtype].sign:
         return np.asarray(a).view(np.uint8)
     bits = np.asarray(a).view(f"i{a.dtype.itemsize}")
-    if own.bits < 8:
-        bits = bits << (8 - own.bits)
+    if dtype.bits < 8:
+        bits = bits << (8 - dtype.bits)
     top = bits.dtype.type(np.iinfo(bits.dtype).max)
     return np.asarray(bits ^ ((bits >> (8 * a.dtype.itemsize - 1)) & top))
 
 
-def conversion(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def conversion(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Convert to the result's element type, by the rules of ``ir.conversion``."""
     return convert(args[0], to_numpy(i.array.dtype))
 
 
-def bitcast_convert(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def bitcast_convert(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Reinterpret bits as the result's element type; a change of width changes the rank."""
     return reinterpret(args[0], i.operands[0].array.dtype, i.array.dtype)
 
@@ -77,7 +77,7 @@ def unpacked(codes: Array, whole: int, bits: int) -> Array:
     return (parts & ((1 << bits) - 1)).reshape(*codes.shape[:-1], -1)
 
 
-def stochastic_convert(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def stochastic_convert(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Round to an integer at random: up in magnitude where the random bits, read as a fraction of
     1, are below the fractional part."""
     x, bits = args[0].astype(np.float64), args[1].astype(np.uint64)
@@ -88,7 +88,7 @@ def stochastic_convert(i: Instruction, args: list[Value], run: Evaluator) -> Val
     return convert(np.copysign(rounded, x), to_numpy(i.array.dtype))
 
 
-def reduce_precision(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def reduce_precision(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Round to fewer exponent and mantissa bits, in the same element type.
 
     Floats of 8 bits or fewer are rounded in f16, or f32 for wider exponents, so that their
@@ -107,38 +107,38 @@ def with_fewer_bits(a: Array, exponent: int, mantissa: int) -> Array:
 
     Values too small for the target's normal range become (signed) zeros, as XLA defines it.
     """
-    own = FORMATS[from_numpy(a.dtype)]
-    own_mantissa, own_exponent = own.mantissa, own.exponent
+    source = FORMATS[from_numpy(a.dtype)]
+    source_mantissa, source_exponent = source.mantissa, source.exponent
     u = np.dtype(f"u{a.dtype.itemsize}").type
     bits = a.view(u)
-    sign = bits & (u(1) << u(own_mantissa + own_exponent))
-    if mantissa < own_mantissa:
-        drop = own_mantissa - mantissa
+    sign = bits & (u(1) << u(source_mantissa + source_exponent))
+    if mantissa < source_mantissa:
+        drop = source_mantissa - mantissa
         last = (bits >> u(drop)) & u(1)
         bits = (bits + last + u((1 << (drop - 1)) - 1)) & ~u((1 << drop) - 1)
-    if exponent < own_exponent:
-        field = bits & u(((1 << own_exponent) - 1) << own_mantissa)
-        bias, own_bias = (1 << (exponent - 1)) - 1, (1 << (own_exponent - 1)) - 1
-        over = field > u((own_bias + bias) << own_mantissa)
-        under = field <= u((own_bias - bias) << own_mantissa)
-        infinity = u(((1 << own_exponent) - 1) << own_mantissa)
+    if exponent < source_exponent:
+        field = bits & u(((1 << source_exponent) - 1) << source_mantissa)
+        bias, source_bias = (1 << (exponent - 1)) - 1, (1 << (source_exponent - 1)) - 1
+        over = field > u((source_bias + bias) << source_mantissa)
+        under = field <= u((source_bias - bias) << source_mantissa)
+        infinity = u(((1 << source_exponent) - 1) << source_mantissa)
         bits = np.where(over, sign | infinity, np.where(under, sign, bits))
     return np.where(np.isnan(a), a, np.asarray(bits).view(a.dtype))
 
 
-def complex_(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def complex_(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Join real and imaginary parts."""
     out = np.empty(np.broadcast_shapes(*(a.shape for a in args)), to_numpy(i.array.dtype))
     out.real, out.imag = args
     return out
 
 
-def real(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def real(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Return the real part of complex elements; real elements are returned as they are."""
     return args[0].real.copy() if args[0].dtype.kind == "c" else args[0]
 
 
-def imag(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def imag(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Return the imaginary part, which is 0 for real elements."""
     if args[0].dtype.kind == "c":
         return args[0].imag.copy()

@@ -16,14 +16,14 @@ import numpy as np
 from ...dtypes import to_numpy
 from ...errors import UnsupportedError
 from ..nodes import Instruction, Shape, TupleShape
-from .values import Array, Evaluator, Value
+from .values import Array, CallEvaluator, Value
 
 _U32, _U64 = np.uint32, np.uint64
 _LOW = _U64(0xFFFFFFFF)
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
-def rng_bit_generator(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def rng_bit_generator(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Return the new state and an array of random bits, by the instruction's ``algorithm``.
 
     ``UnsupportedError`` for any state but ``u64[2]`` and ``u64[3]`` and for complex results.

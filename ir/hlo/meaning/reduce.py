@@ -9,7 +9,7 @@ import numpy as np
 from ...conversion import convert, is_narrow_int
 from ...dtypes import is_numpy_dtype, to_numpy
 from ..nodes import Computation, Instruction, Shape, TupleShape
-from .values import Array, Evaluator, Value, simple_op
+from .values import Array, CallEvaluator, Value, simple_op
 
 UFUNCS: dict[str, np.ufunc] = {
     "add": np.add,
@@ -22,7 +22,7 @@ UFUNCS: dict[str, np.ufunc] = {
 }
 
 
-def reduce(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def reduce(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Reduce n arrays over ``dimensions``, starting from n initial values."""
     n = len(args) // 2
     arrays, inits, axes = args[:n], args[n:], i.attrs["dimensions"]
@@ -87,7 +87,11 @@ def _fold(f: np.ufunc, a: Array, axes: tuple[int, ...], init: Array) -> Array:
 
 
 def reduce_general(
-    c: Computation, arrays: list[Array], inits: list[Array], axes: tuple[int, ...], run: Evaluator
+    c: Computation,
+    arrays: list[Array],
+    inits: list[Array],
+    axes: tuple[int, ...],
+    run: CallEvaluator,
 ) -> tuple[Array, ...]:
     """Reduce by any associative reducer, combining neighbours pairwise until one value is left.
 
@@ -114,7 +118,7 @@ def reduce_general(
     return apply(*start, *(v[0] for v in values))
 
 
-def many(c: Computation, run: Evaluator) -> Callable[..., tuple[Array, ...]]:
+def many(c: Computation, run: CallEvaluator) -> Callable[..., tuple[Array, ...]]:
     """Return a reducer as a function of arrays that always returns a tuple."""
     apply = run.lifted(c)
 
@@ -125,6 +129,6 @@ def many(c: Computation, run: Evaluator) -> Callable[..., tuple[Array, ...]]:
     return call
 
 
-def map_(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def map_(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Apply a computation of scalars to the elements of arrays of one shape."""
     return run.lifted(i.attrs["to_apply"])(*args)

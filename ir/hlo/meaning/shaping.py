@@ -11,10 +11,10 @@ from ...dtypes import DType, to_numpy
 from ..layouts import slowest_first
 from ..nodes import Instruction, PadDim
 from .pointwise import reinterpret
-from .values import Array, Evaluator, Value
+from .values import Array, CallEvaluator, Value
 
 
-def broadcast(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def broadcast(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Repeat the operand, whose dimension k is dimension ``dimensions[k]`` of the result."""
     a, dims = args[0], i.attrs["dimensions"]
     if not dims and a.ndim == i.array.rank:
@@ -29,7 +29,7 @@ def broadcast(i: Instruction, args: list[Value], run: Evaluator) -> Value:
     return np.broadcast_to(a.transpose(order).reshape(spread), shape)
 
 
-def reshape(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def reshape(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Give elements in row-major order another shape; a single bounded dimension is computed."""
     a, dims = args[0], i.array.dims
     if i.array.dynamic and a.size != i.array.size:
@@ -40,7 +40,7 @@ def reshape(i: Instruction, args: list[Value], run: Evaluator) -> Value:
     return a.reshape(dims)
 
 
-def bitcast(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def bitcast(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Reinterpret the bytes of an array, stored in its layout, in the result's type and layout."""
     a, old, new = args[0], i.operands[0].array, i.array
     flat = a.transpose(slowest_first(old)).reshape(-1)
@@ -52,28 +52,28 @@ def bitcast(i: Instruction, args: list[Value], run: Evaluator) -> Value:
     return stored.transpose(np.argsort(order).tolist()) if order else stored
 
 
-def transpose(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def transpose(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Permute dimensions: dimension k of the result is ``dimensions[k]`` of the operand."""
     return args[0].transpose(i.attrs["dimensions"])
 
 
-def reverse(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def reverse(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Reverse the order of elements along ``dimensions``."""
     return np.flip(args[0], i.attrs["dimensions"])
 
 
-def concatenate(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def concatenate(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Join arrays along one dimension."""
     return np.concatenate(args, i.attrs["dimensions"][0])
 
 
-def slice_(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def slice_(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Take elements start, start + stride, ... below limit of each dimension."""
     cuts = i.attrs["slice"]
     return args[0][tuple(slice(c.start, c.limit, c.stride) for c in cuts)]
 
 
-def pad(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def pad(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Pad each dimension with the second operand, as ``padding`` says."""
     return padded(args[0], args[1], i.attrs["padding"])
 
@@ -100,7 +100,7 @@ def padded(a: Array, value: Array, padding: tuple[PadDim, ...]) -> Array:
     return out
 
 
-def iota(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def iota(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Return each element's index along ``iota_dimension``."""
     return _counting(i.array.dtype, i.array.dims, i.attrs["iota_dimension"])
 
@@ -112,12 +112,12 @@ def _counting(dtype: DType, dims: tuple[int, ...], axis: int) -> Array:
     return np.broadcast_to(row.reshape(spread), dims)
 
 
-def get_dimension_size(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def get_dimension_size(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Return the live size of one dimension, as s32."""
     return np.asarray(args[0].shape[i.attrs["dimensions"][0]], np.int32)
 
 
-def set_dimension_size(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def set_dimension_size(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Set the live size of one dimension: crop it, or append zeros if the size grows."""
     a, size, axis = args[0], int(args[1]), i.attrs["dimensions"][0]
     if size <= a.shape[axis]:

@@ -10,10 +10,10 @@ from ...conversion import is_float, is_narrow_int
 from ..nodes import Computation, Instruction
 from ..rewrite import post_order
 from .pointwise import total_order
-from .values import Array, Evaluator, Value
+from .values import Array, CallEvaluator, Value
 
 
-def sort(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def sort(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Sort arrays together along one dimension by a comparator; always stable."""
     axis = i.attrs["dimensions"][0]
     moved = [np.moveaxis(a, axis, 0) for a in args]
@@ -22,7 +22,7 @@ def sort(i: Instruction, args: list[Value], run: Evaluator) -> Value:
     return out[0] if len(out) == 1 else out
 
 
-def _order(c: Computation, arrays: list[Array], run: Evaluator) -> Array:
+def _order(c: Computation, arrays: list[Array], run: CallEvaluator) -> Array:
     """Return indices along dimension 0 that sort each column, equal elements in their old order."""
     if (found := sort_key(c)) is not None:
         number, of, descending = found
@@ -125,7 +125,7 @@ def merge_order(shape: tuple[int, ...], less: Callable[[Array, Array], Array]) -
     return order
 
 
-def topk(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def topk(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Return the ``k`` largest (or smallest) elements of each row and their indices, as s32."""
     return top_k(args[0], i.attrs["k"], i.attrs.get("largest", True))
 

@@ -15,7 +15,7 @@ Value: TypeAlias = Any
 """An array or a tuple of values; untyped, since the verifier has checked the module."""
 
 
-class Evaluator(Protocol):
+class CallEvaluator(Protocol):
     """Evaluates called computations."""
 
     def __call__(self, computation: Computation, args: Sequence[Value], /) -> Value:
@@ -25,11 +25,11 @@ class Evaluator(Protocol):
         """Return a scalar computation as an element-wise function of arrays of one shape."""
 
 
-Handler: TypeAlias = Callable[[Instruction, list[Value], Evaluator], Value]
+Handler: TypeAlias = Callable[[Instruction, list[Value], CallEvaluator], Value]
 """Computes one instruction from the values of its operands."""
 
 
-def first(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def first(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Return the first operand unchanged."""
     return args[0]
 

@@ -15,12 +15,12 @@ from ..signatures import window_positions
 from .indexing import combine_at
 from .reduce import UFUNCS, accumulator, as_results, many, ufunc_of
 from .shaping import padded
-from .values import Array, Evaluator, Value, simple_op
+from .values import Array, CallEvaluator, Value, simple_op
 
 Combine = Callable[..., tuple[Array, ...]]
 
 
-def reduce_window(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def reduce_window(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Reduce every window; positions outside the array or in holes of its dilation do not count.
 
     They are filled with the neutral element if the reducer is one known operation. With any other
@@ -103,7 +103,7 @@ def _along(
     return tuple(np.moveaxis(d[:: w.stride], 0, axis) for d in done)
 
 
-def select_and_scatter(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def select_and_scatter(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Combine each element of the source into the element that its window selects.
 
     Positions outside the array are never selected; a window without any element is ignored.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...dtypes import to_numpy
-from ..meaning.values import Evaluator, Value
+from ..meaning.values import CallEvaluator, Value
 from ..nodes import AnyShape, HloModule, Instruction, Raw, TupleShape
 from ..shape_text import show_shape
 from ..signatures import Attrs, Shapes, refuse, same_kind, same_shape
@@ -105,7 +105,7 @@ def _number_of_device(i: Instruction, operands: Shapes) -> None:
         refuse(f"it takes nothing and gives an integer, not {show_shape(i.shape)}")
 
 
-def _exchange(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def _exchange(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Return the operands: one device exchanges values only with itself."""
     if i.opcode == _PERMUTE and not pairs(i):
         args = [np.zeros_like(a) for a in args]
@@ -113,7 +113,7 @@ def _exchange(i: Instruction, args: list[Value], run: Evaluator) -> Value:
     return tuple(args) if bundled else args[0]
 
 
-def _zero(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def _zero(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     return np.zeros((), to_numpy(i.array.dtype))
 
 

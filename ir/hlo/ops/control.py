@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ...dtypes import pred, s32, to_numpy
-from ..meaning.values import Evaluator, Value, first
+from ..meaning.values import CallEvaluator, Value, first
 from ..nodes import AnyShape, Computation, Instruction, Raw, Shape, TokenShape, TupleShape
 from ..shape_text import show_shape
 from ..signatures import (
@@ -155,32 +155,32 @@ def _check_parameter(i: Instruction, operands: Shapes) -> None:
         refuse("it has no number")
 
 
-def _run_constant(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def _run_constant(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     value: Value = i.attrs["literal"]
     return value
 
 
-def _run_tuple(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def _run_tuple(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     return tuple(args)
 
 
-def _run_get_tuple_element(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def _run_get_tuple_element(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     value: Value = args[0][i.attrs["index"]]
     return value
 
 
-def _run_call(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def _run_call(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     return run(i.attrs["calls"] if "calls" in i.attrs else i.attrs["to_apply"], args)
 
 
-def _run_while(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def _run_while(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     state = args[0]
     while run(i.attrs["condition"], [state]):
         state = run(i.attrs["body"], [state])
     return state
 
 
-def _run_conditional(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def _run_conditional(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     """Run the branch chosen by a pred or an index; an index out of range chooses the last."""
     if "true_computation" in i.attrs:
         taken = bool(args[0])
@@ -196,7 +196,7 @@ def _run_conditional(i: Instruction, args: list[Value], run: Evaluator) -> Value
     return run(branches[number], [args[1 + number]])
 
 
-def _run_token(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def _run_token(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     return ()
 
 

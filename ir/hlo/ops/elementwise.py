@@ -12,7 +12,7 @@ from ...dtypes import BY_NAME, pred
 from ...elementwise import TABLE, ElementwiseOp
 from ..meaning import live as meaning_live
 from ..meaning import pointwise as meaning_pointwise
-from ..meaning.values import Evaluator, Value
+from ..meaning.values import CallEvaluator, Value
 from ..nodes import Computation, Instruction, Shape
 from ..shape_text import show_shape
 from ..signatures import Attrs, Shapes, array, attr, plain, refuse, require_count, require_same_dims
@@ -119,7 +119,7 @@ def _check_stochastic_type(i: Instruction) -> tuple[str, str]:
     return f"what it rounds to is defined for signed integers, not for {i.array.dtype}", ""
 
 
-def _numpy(op: ElementwiseOp, i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def _numpy(op: ElementwiseOp, i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     return np.asarray(op.numpy(*args))
 
 

@@ -61,8 +61,8 @@ def show_operation(
         case "constant":
             inside = show_literal(attrs["literal"])
         case _:
-            own = instruction.operands
-            inside = ", ".join([o.name if names is None else names[o] for o in own])
+            operands = instruction.operands
+            inside = ", ".join([o.name if names is None else names[o] for o in operands])
     parts = [f"{show_shape(instruction.shape)} {instruction.opcode}({inside})"]
     for name, value in attrs.items():
         if name == "window" and not value:

@@ -18,7 +18,7 @@ from nestwright.ir.errors import VerifyError
 from nestwright.ir.hlo.analysis.verify import check_instruction, verify
 from nestwright.ir.hlo.fuse.fusion import fuse
 from nestwright.ir.hlo.interp.evaluate import evaluate
-from nestwright.ir.hlo.meaning.values import Evaluator, Value
+from nestwright.ir.hlo.meaning.values import CallEvaluator, Value
 from nestwright.ir.hlo.nodes import Instruction, Shape
 from nestwright.ir.hlo.ops.definition import OpDef, Pattern, one
 from nestwright.ir.hlo.ops.registry import OPS
@@ -164,7 +164,7 @@ def _mirror_shape(shapes: Shapes, attrs: Attrs) -> Shape:
     return replace(plain(a), dims=tuple(2 * n if d == dim else n for d, n in enumerate(a.dims)))
 
 
-def _mirror_numpy(i: Instruction, args: list[Value], run: Evaluator) -> Value:
+def _mirror_numpy(i: Instruction, args: list[Value], run: CallEvaluator) -> Value:
     (dim,) = i.attrs["dimensions"]
     return np.concatenate([args[0], np.flip(args[0], dim)], dim)
 
