@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,17 +14,42 @@ from .files import whole_file
 
 IR = TypeVar("IR")
 Contra = TypeVar("Contra", contravariant=True)
+VERIFY = "NESTWRIGHT_VERIFY"
+"""The environment variable that asks for checks of what passes establish, as the tests do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Invariant(Generic[IR]):
+    """A rule of a stage. ``broken`` returns the offender in words, or an empty text."""
+
+    says: str
+    broken: Callable[[IR], str]
+
+
+@dataclass(frozen=True, slots=True)
+class LegalIR(Generic[IR]):
+    """A stage between passes: its name, and all rules that its IR keeps."""
+
+    name: str
+    rules: tuple[Invariant[IR], ...]
+
+    def then(self, name: str, *more: Invariant[IR]) -> LegalIR[IR]:
+        """Return a later stage, which keeps these rules and more."""
+        return LegalIR(name, (*self.rules, *more))
 
 
 @dataclass(frozen=True, slots=True)
 class Pass(Generic[IR]):
     """A named step. ``run`` returns the same object where it has nothing to do.
 
+    ``then`` says what holds once it has run, ``reaches`` is the stage that begins with it, if any.
     ``steps`` are those inside a pass that repeats others.
     """
 
     name: str
     run: Callable[[IR], IR]
+    then: str = ""
+    reaches: LegalIR[IR] | None = None
     steps: tuple[Pass[IR], ...] = ()
 
     @property
@@ -59,7 +85,7 @@ class Pipeline(Generic[IR]):
         return found
 
     def run(self, ir: IR, instruments: Sequence[Instrument[IR]] = ()) -> IR:
-        """Every pass in order; the instruments see the input and each result."""
+        """Run every pass in order; the instruments see the input and each result."""
         for instrument in instruments:
             instrument.after(0, "input", ir, True, 0.0)
         for number, step in enumerate(self.passes, 1):
@@ -72,8 +98,8 @@ class Pipeline(Generic[IR]):
         return ir
 
 
-def repeat(name: str, passes: Iterable[Pass[IR]], limit: int) -> Pass[IR]:
-    """One pass that runs ``passes`` round after round until none changes anything.
+def repeat(name: str, passes: Iterable[Pass[IR]], limit: int, then: str = "") -> Pass[IR]:
+    """Return one pass that runs ``passes`` round after round until none changes anything.
 
     ``limit`` bounds the rounds: rules that undo each other cost time, never the program.
     """
@@ -88,7 +114,7 @@ def repeat(name: str, passes: Iterable[Pass[IR]], limit: int) -> Pass[IR]:
                 break
         return ir
 
-    return Pass(name, run, steps)
+    return Pass(name, run, then, steps=steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +159,36 @@ class Verify(Generic[IR]):
                 raise BrokenPassError(
                     f"pass {number}, {name}, broke the program: {error}"
                 ) from error
+
+
+@dataclass(slots=True)
+class Established(Generic[IR]):
+    """Check after each pass the rules of the stage that it or one before it reached.
+
+    ``legal`` is the stage of the input; ``title`` begins what is told of a broken rule.
+    """
+
+    passes: Sequence[Pass[IR]]
+    legal: LegalIR[IR]
+    title: str
+
+    def after(self, number: int, name: str, ir: IR, changed: bool, seconds: float) -> None:
+        """Raise ``BrokenPassError``, which names pass, stage, rule and offender."""
+        reached = self.passes[number - 1].reaches if number else self.legal
+        self.legal = reached or self.legal
+        if not changed and reached is None:
+            return
+        for rule in self.legal.rules:
+            if offender := rule.broken(ir):
+                raise BrokenPassError(
+                    f"{self.title}: after pass {number}, {name}, {offender} breaks a rule of "
+                    f"stage {self.legal.name}: {rule.says}"
+                )
+
+
+def verifying() -> bool:
+    """True if the environment asks for checks of what passes establish."""
+    return os.environ.get(VERIFY, "0") not in ("", "0")
 
 
 @dataclass(frozen=True, slots=True)

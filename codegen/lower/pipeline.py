@@ -1,19 +1,19 @@
 """Lowering: a scheduled function becomes plain loops over flat buffers, pass by pass.
 
 Every pass takes and gives a function that means the same. Its row says what holds once it has run,
-which is why the rows stand in this order, and which invariants it establishes (``invariants``).
+which is why the rows are in this order, and which stage begins with it (``invariants``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from ...ir.loop.nodes import Func
 from ...ir.loop.notes import WORKSPACE_BYTES
 from ...ir.loop.simplify import simplify_stmt
-from ...ir.passes import Instrument, Pass, Pipeline
+from ...ir.passes import Established, Instrument, LegalIR, Pass, Pipeline, verifying
 from ...ir.target import Target
 from .gpu.async_copies import copy_at_once, mark_async_copies, strip_annotations
 from .gpu.barriers import place_barriers
@@ -25,7 +25,16 @@ from .gpu.matrix import lower_matrices
 from .gpu.memory_scopes import assign_memory_scopes, privatize
 from .gpu.narrow import narrow_shared
 from .gpu.software_pipeline import pipeline_loops
-from .invariants import FLAT, NO_BLOCKS, NO_FRAGMENTS, PLACED, Established, Invariant, asked
+from .invariants import (
+    ASSIGNED_IR,
+    BOUND_IR,
+    FLAT_IR,
+    GPU_FLAT_IR,
+    GPU_OPENED_IR,
+    OPENED_IR,
+    PLACED_IR,
+    SCHEDULED_IR,
+)
 from .passes.flatten import flatten
 from .passes.hoist_init import hoist_init
 from .passes.lower_blocks import lower_blocks
@@ -41,12 +50,12 @@ from .passes.workspace import workspace_bytes
 
 @dataclass(frozen=True, slots=True)
 class LoweringPass:
-    """A pass, what holds once it has run, and what may not occur from then on."""
+    """A pass, what holds once it has run, and the stage that begins with it, if any."""
 
     name: str
     run: Callable[[Func, Target], Func]
     then: str
-    establishes: tuple[Invariant, ...] = ()
+    reaches: LegalIR[Func] | None = None
 
 
 def _whatever(run: Callable[[Func], Func]) -> Callable[[Func, Target], Func]:
@@ -59,21 +68,22 @@ def _simplified(func: Func) -> Func:
 
 
 _PLACE = LoweringPass(
-    "place_buffers", _whatever(place_buffers),
-    "Every intermediate buffer is allocated around its uses, at full size.", (PLACED,),
-)  # fmt: skip
+    "place_buffers",
+    _whatever(place_buffers),
+    "Every intermediate buffer is allocated around its uses, at full size.",
+    PLACED_IR,
+)
 _BLOCKS = LoweringPass(
-    "lower_blocks", _whatever(lower_blocks),
+    "lower_blocks",
+    _whatever(lower_blocks),
     "Axes are the values of loops and guards are conditions, so bounds can be derived.",
-    (NO_BLOCKS,),
-)  # fmt: skip
+    OPENED_IR,
+)
 _SIMPLIFY = LoweringPass(
     "simplify", _whatever(_simplified), "Conditions and indices are in normal form for compact."
 )
 _COMPACT = LoweringPass(
-    "compact",
-    _whatever(compact),
-    "Each buffer is as large as the box that its scope touches.",
+    "compact", _whatever(compact), "Each buffer is as large as the box that its scope touches."
 )
 _SIMPLIFY_COMPACT = LoweringPass(
     "simplify_compact", _whatever(_simplified), "Indices relative to those boxes are short again."
@@ -81,17 +91,29 @@ _SIMPLIFY_COMPACT = LoweringPass(
 
 
 def _edges(limit: int) -> tuple[LoweringPass, ...]:
-    """Passes that take guards out of loops; copies may make a function ``limit`` lines long."""
+    """Return passes that take guards out of loops; copies may make up to ``limit`` lines."""
     return (
-        LoweringPass("hoist_init", _whatever(hoist_init),
-            "A reduction begins before its loop, so no iteration asks whether it is the first."),
-        LoweringPass("name_quotients", _whatever(name_quotients),
-            "Parts of fused indices have names, so guards over them can be decided."),
-        LoweringPass("partition", partial(partition, limit=limit),
-            "Main parts of loops have no guards; only the edges keep them."),
-        LoweringPass("promote", _whatever(promote),
-            "What a loop updates is in a register while the loop runs."),
-    )  # fmt: skip
+        LoweringPass(
+            "hoist_init",
+            _whatever(hoist_init),
+            "A reduction begins before its loop, so no iteration asks whether it is the first.",
+        ),
+        LoweringPass(
+            "name_quotients",
+            _whatever(name_quotients),
+            "Parts of fused indices have names, so guards over them can be decided.",
+        ),
+        LoweringPass(
+            "partition",
+            partial(partition, limit=limit),
+            "Main parts of loops have no guards; only the edges keep them.",
+        ),
+        LoweringPass(
+            "promote",
+            _whatever(promote),
+            "An element that a loop updates is in a register while the loop runs.",
+        ),
+    )
 
 
 _UNROLL = LoweringPass(
@@ -101,52 +123,101 @@ _FLATTEN = LoweringPass(
     "flatten",
     _whatever(flatten),
     "Buffers have one dimension; layouts are arithmetic.",
-    (FLAT,),
+    FLAT_IR,
 )
 _SIMPLIFY_FLAT = LoweringPass(
-    "simplify_flat", _whatever(_simplified), "Addresses are in the form that the emitter matches."
+    "simplify_flat",
+    _whatever(_simplified),
+    "Addresses are in the form that the emitter matches.",
 )
 
 PASSES: tuple[LoweringPass, ...] = (
-    _PLACE, _BLOCKS, _SIMPLIFY, _COMPACT, _SIMPLIFY_COMPACT, *_edges(LIMIT), _UNROLL, _FLATTEN,
-    _SIMPLIFY_FLAT,
-)  # fmt: skip
-"""What a function for a CPU goes through."""
+    *(_PLACE, _BLOCKS, _SIMPLIFY, _COMPACT, _SIMPLIFY_COMPACT),
+    *_edges(LIMIT),
+    *(_UNROLL, _FLATTEN, _SIMPLIFY_FLAT),
+)
+"""The passes of a function for a CPU."""
 
 GPU_PASSES: tuple[LoweringPass, ...] = (
-    LoweringPass("mark_async_copies", _whatever(mark_async_copies),
-        "Copies that may be asynchronous are marked, while blocks still tell what they copy."),
+    LoweringPass(
+        "mark_async_copies",
+        _whatever(mark_async_copies),
+        "Copies that may be asynchronous are marked, while blocks still tell what they copy.",
+    ),
     _PLACE,
-    LoweringPass("bind_threads", _whatever(bind_threads),
-        "Each launch is one chain of thread loops around what every thread does."),
-    LoweringPass("combine_threads", _whatever(combine_threads),
-        "A reduction over threads is a partial result each and one exchange."),
-    _BLOCKS, _SIMPLIFY, _COMPACT,
-    LoweringPass("assign_memory_scopes", assign_memory_scopes,
-        "Every buffer of a launch is in registers, shared memory or the workspace."),
-    LoweringPass("compact_assigned", _whatever(compact),
-        "What became a thread's own is as large as one thread needs it."),
-    LoweringPass("close_gaps", _whatever(close_gaps),
-        "A thread's own buffers have no room for other threads' elements."),
-    LoweringPass("privatize", _whatever(privatize),
-        "What one thread alone touches is not in shared memory."),
-    _SIMPLIFY_COMPACT, *_edges(GPU_COPIES),
-    LoweringPass("pipeline_loops", pipeline_loops,
-        "Copies for later iterations are started while a pipelined loop computes."),
-    LoweringPass("copy_at_once", copy_at_once,
-        "Marked copies are asynchronous instructions where their place allows it."),
-    LoweringPass("narrow_shared", _whatever(narrow_shared),
-        "Shared buffers are allocated around their uses alone, so that they can share places."),
-    LoweringPass("place_barriers", _whatever(place_barriers),
-        "No thread touches what another one may still write or read."),
-    LoweringPass("lower_matrices", _whatever(lower_matrices),
-        "Matrix tiles are the words that each lane holds.", (NO_FRAGMENTS,)),
-    _UNROLL, _FLATTEN, _SIMPLIFY_FLAT,
-    LoweringPass("strip_annotations", _whatever(strip_annotations),
-        "Notes for the passes above are gone."),
+    LoweringPass(
+        "bind_threads",
+        _whatever(bind_threads),
+        "Each launch is one chain of thread loops around what every thread does.",
+        BOUND_IR,
+    ),
+    LoweringPass(
+        "combine_threads",
+        _whatever(combine_threads),
+        "A reduction over threads is a partial result each and one exchange.",
+    ),
+    replace(_BLOCKS, reaches=GPU_OPENED_IR),
+    _SIMPLIFY,
+    _COMPACT,
+    LoweringPass(
+        "assign_memory_scopes",
+        assign_memory_scopes,
+        "Every buffer of a launch is in registers, shared memory or the workspace.",
+        ASSIGNED_IR,
+    ),
+    LoweringPass(
+        "compact_assigned",
+        _whatever(compact),
+        "A buffer that became a thread's own is as large as one thread needs it.",
+    ),
+    LoweringPass(
+        "close_gaps",
+        _whatever(close_gaps),
+        "A thread's own buffers have no room for other threads' elements.",
+    ),
+    LoweringPass(
+        "privatize",
+        _whatever(privatize),
+        "A buffer that one thread alone touches is not in shared memory.",
+    ),
+    _SIMPLIFY_COMPACT,
+    *_edges(GPU_COPIES),
+    LoweringPass(
+        "pipeline_loops",
+        pipeline_loops,
+        "Copies for later iterations are started while a pipelined loop computes.",
+    ),
+    LoweringPass(
+        "copy_at_once",
+        copy_at_once,
+        "Marked copies are asynchronous instructions where their place allows it.",
+    ),
+    LoweringPass(
+        "narrow_shared",
+        _whatever(narrow_shared),
+        "Shared buffers are allocated around their uses alone, so that they can share places.",
+    ),
+    LoweringPass(
+        "place_barriers",
+        _whatever(place_barriers),
+        "No thread touches what another one may still write or read.",
+    ),
+    LoweringPass(
+        "lower_matrices",
+        _whatever(lower_matrices),
+        "Matrix tiles are the words that each lane holds.",
+    ),
+    _UNROLL,
+    replace(_FLATTEN, reaches=GPU_FLAT_IR),
+    _SIMPLIFY_FLAT,
+    LoweringPass(
+        "strip_annotations",
+        _whatever(strip_annotations),
+        "The function has no notes of the passes above.",
+    ),
     LoweringPass("check_limits", check_limits, "Every launch fits the GPU."),
-)  # fmt: skip
-"""What a function for a GPU goes through."""
+)
+"""The passes of a function for a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +228,9 @@ class Lowering:
 
     def pipeline(self, target: Target) -> Pipeline[Func]:
         """Return the same as a pipeline, for instruments to watch."""
-        return Pipeline(tuple(Pass(row.name, partial(_run, row, target)) for row in self.rows))
-
-    def established(self) -> Established:
-        """Return the instrument that checks what each pass establishes."""
-        return Established(tuple(row.establishes for row in self.rows))
+        return Pipeline(
+            tuple(Pass(r.name, partial(_run, r, target), r.then, r.reaches) for r in self.rows)
+        )
 
     def stages(self, func: Func, target: Target) -> Iterator[tuple[str, Func]]:
         """Yield the name and the result of each pass, in order."""
@@ -178,8 +247,9 @@ class Lowering:
         of ``nodes.THREADS``, around what every thread does.
         ``WORKSPACE_BYTES`` is the memory that its caller must give it (``emit.module``).
         """
-        checks = (self.established(),) if asked() else ()
-        func = self.pipeline(target).run(func, (*instruments, *checks))
+        pipeline = self.pipeline(target)
+        checks = Established(pipeline.passes, SCHEDULED_IR, f"lowering {func.name}")
+        func = pipeline.run(func, (*instruments, checks) if verifying() else instruments)
         size = workspace_bytes(func.body)
         return WORKSPACE_BYTES.put(func, size) if size else WORKSPACE_BYTES.drop(func)
 

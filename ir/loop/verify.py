@@ -57,11 +57,15 @@ _SCALARS: dict[str, type | tuple[type, ...]] = {
 }
 
 
-def verify(func: Func) -> None:
-    """``VerifyError`` at the first violation, in program order."""
+def verify(func: Func, *, on_threads: bool = False) -> None:
+    """Raise ``VerifyError`` at the first violation, in program order.
+
+    ``on_threads`` is for a function whose launches are complete: an operation of a warp is then
+    in the loop over its threads.
+    """
     if not 0 <= func.outputs <= len(func.params):
         raise VerifyError(f"{func.name} has {len(func.params)} parameters", "too few for outputs")
-    checker = _Checker(func.name)
+    checker = _Checker(func.name, on_threads)
     for b in (*func.params, *func.allocs):
         checker.declare(b)
     for b in func.params:
@@ -77,8 +81,9 @@ def verify(func: Func) -> None:
 class _Checker:
     """Walks a function; knows what is visible and in which block or loop it is."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, on_threads: bool) -> None:
         self.path = [name]
+        self.on_threads = on_threads
         self.known: set[Var | Buffer] = set()
         self.introduced: set[Var | Buffer] = set()
         self.ranges: dict[Var, Interval] = {}
@@ -176,7 +181,7 @@ class _Checker:
         if why:
             self.fail(f"intrinsic {s.name} is called amiss", why)
         tile = INTRINSICS[s.name].form(s) is INTRINSICS[s.name].tile
-        if tile and "threadIdx.x" in self.threads:
+        if tile and not self.on_threads and "threadIdx.x" in self.threads:
             self.fail("it is in a loop over threadIdx.x", "a whole warp does it together")
         self.path.pop()
 

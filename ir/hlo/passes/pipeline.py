@@ -1,10 +1,11 @@
-"""The pipeline of graph passes, in order."""
+"""The pipeline of graph passes, in order, and what holds after each."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from ...passes import Instrument, Pass, Pipeline, repeat
+from ...passes import Established, Instrument, LegalIR, Pass, Pipeline, repeat, verifying
 from ..analysis.support import require_supported
 from ..analysis.verify import verify
 from ..limits import require_limits
@@ -20,6 +21,20 @@ from .expand.random_bits import expand_random_bits
 from .expand.rng import expand_rng
 from .expand.scan import expand_scan
 from .expand.stochastic_convert import expand_stochastic_convert
+from .invariants import (
+    BY_ELEMENT,
+    CANONICAL,
+    EXPANDED,
+    INLINED,
+    OPTIMIZED,
+    PADDED,
+    PLAIN,
+    REAL,
+    SINGLE,
+    WHOLE,
+    WIDENED,
+    WRITTEN,
+)
 from .prepare.inline_calls import inline_calls
 from .prepare.join_async import join_async
 from .prepare.keep_effects import keep_effects
@@ -38,62 +53,75 @@ from .simplify.sink_reshapes import sink_reshapes
 from .simplify.split_sums import split_sums
 from .simplify.tuples import explicit_tuples, simplify_tuples
 
+
+def _pass(
+    run: Callable[[HloModule], HloModule], then: str, reaches: LegalIR[HloModule] | None = None
+) -> Pass[HloModule]:
+    """Return a function as a pass of its name, with what holds after it."""
+    return Pass(run.__name__, run, then, reaches)
+
+
+_TUPLES = _pass(simplify_tuples, "No element is taken of a tuple that was just made.")
+_SHAPES = _pass(simplify_shapes, "Reshapes, broadcasts, slices and their kin are in simplest form.")
+_ALGEBRA = _pass(simplify_algebra, "Arithmetic is in simplest form.")
+_CSE = _pass(cse, "No two instructions are equal.")
+_FOLD = _pass(fold_constants, "What depends on constants alone is one, unless it is too large.")
+_DOTS = _pass(canonical_dot, "Every dot is [m, k] x [k, n] or [b, m, k] x [b, k, n].")
+_DCE = _pass(dce, "Every instruction is needed.")
+
 SIMPLIFY: Pass[HloModule] = repeat(
     "simplify",
-    (
-        Pass("simplify_tuples", simplify_tuples),
-        Pass("simplify_shapes", simplify_shapes),
-        Pass("simplify_algebra", simplify_algebra),
-        Pass("cse", cse),
-    ),
+    (_TUPLES, _SHAPES, _ALGEBRA, _CSE),
     limit=6,
+    then="The module is as small as exact rules make it.",
 )
 
 CANONICALIZE: Pass[HloModule] = repeat(
     "canonicalize",
     (
-        Pass("canonical_convolution", canonical_convolution),
-        Pass("canonical_window", canonical_window),
-        Pass("move_transposes", move_transposes),
-        Pass("sink_reshapes", sink_reshapes),
-        Pass("simplify_shapes", simplify_shapes),
-        Pass("simplify_algebra", simplify_algebra),
+        _pass(canonical_convolution, "Every convolution is b01f_01io->b01f, or a dot."),
+        _pass(canonical_window, "Padding of pooling inputs is the window's own."),
+        _pass(move_transposes, "Transposes are as late as they can be, or cancelled."),
+        _pass(sink_reshapes, "Element-wise work after a product has the product's shape."),
+        _SHAPES,
+        _ALGEBRA,
     ),
     limit=6,
+    then="Convolutions are canonical, and data moves as little as the rules know.",
 )
 
 PIPELINE: Pipeline[HloModule] = Pipeline(
     (
-        Pass("keep_effects", keep_effects),
-        Pass("join_async", join_async),
-        Pass("normalize_layouts", normalize_layouts),
-        Pass("inline_calls", inline_calls),
-        Pass("simplify_tuples", simplify_tuples),
-        Pass("single_replica", single_replica),
-        Pass("pad_dynamic", pad_dynamic),
-        Pass("expand_custom_calls", expand_custom_calls),
-        Pass("expand_batch_norm", expand_batch_norm),
-        Pass("expand_stochastic_convert", expand_stochastic_convert),
-        Pass("expand_rng", expand_rng),
-        Pass("expand_random_bits", expand_random_bits),
-        Pass("expand_scan", expand_scan),
-        Pass("split_complex", split_complex),
-        Pass("widen_narrow", widen_narrow),
-        Pass("expand_dots", expand_dots),
-        Pass("dce", dce),
+        _pass(keep_effects, "The result needs what runs for its effect, so no pass drops it."),
+        _pass(join_async, "No operation is cut in a start and a done.", WHOLE),
+        _pass(normalize_layouts, "Arrays are row-major; transposes say what layouts did.", PLAIN),
+        _pass(inline_calls, "There are no calls and no fusions.", INLINED),
+        _TUPLES,
+        _pass(single_replica, "There are no collectives: on one device they do nothing.", SINGLE),
+        _pass(pad_dynamic, "Only the entry's parameters and results are bounded.", PADDED),
+        _pass(expand_custom_calls, "Custom calls that HLO can express are HLO."),
+        _pass(expand_batch_norm, "Batch normalisation is arithmetic and reductions."),
+        _pass(expand_stochastic_convert, "Stochastic rounding is a comparison with random bits."),
+        _pass(expand_rng, "Random numbers are made of random bits, whose counter is state."),
+        _pass(expand_random_bits, "Random bits are integer arithmetic."),
+        _pass(expand_scan, "A scan is a loop.", EXPANDED),
+        _pass(split_complex, "Only library calls compute on complex values.", REAL),
+        _pass(widen_narrow, "Floats of 8 and integers of 4 bits have no arithmetic.", WIDENED),
+        _pass(expand_dots, "Every dot contracts something."),
+        _DCE,
         SIMPLIFY,
-        Pass("raise_erfc", raise_erfc),
-        Pass("fold_constants", fold_constants),
-        Pass("canonical_dot", canonical_dot),
+        _pass(raise_erfc, "JAX's polynomials for erfc are one operation."),
+        _FOLD,
+        _DOTS,
         CANONICALIZE,
-        Pass("canonical_dot", canonical_dot),
-        Pass("fold_constants", fold_constants),
-        Pass("fold_batch_norm", fold_batch_norm),
-        CANONICALIZE,
-        Pass("split_sums", split_sums),
-        Pass("explicit_tuples", explicit_tuples),
-        Pass("cse", cse),
-        Pass("dce", dce),
+        _DOTS,
+        _FOLD,
+        _pass(fold_batch_norm, "Scales and offsets after constant weights are part of them."),
+        replace(CANONICALIZE, reaches=CANONICAL),
+        _pass(split_sums, "Long sums over columns run in steps, so that they stay exact."),
+        _pass(explicit_tuples, "Each element of a computed tuple has a buffer.", BY_ELEMENT),
+        _CSE,
+        replace(_DCE, reaches=OPTIMIZED),
     )
 )
 
@@ -108,7 +136,13 @@ def optimize(module: HloModule, *, instruments: Sequence[Instrument[HloModule]] 
     verify(module)
     require_limits(module)
     require_supported(module)
-    return PIPELINE.run(module, instruments)
+    checks = (established(module),) if verifying() else ()
+    return PIPELINE.run(module, (*instruments, *checks))
+
+
+def established(module: HloModule) -> Established[HloModule]:
+    """Return the instrument that checks what each pass establishes."""
+    return Established(PIPELINE.passes, WRITTEN, f"optimizing {module.name}")
 
 
 def instructions(module: HloModule) -> int:

@@ -1,4 +1,4 @@
-"""Lowering establishes invariants pass by pass; one that is broken names the pass."""
+"""Each stage of lowering has rules; a pass that breaks one is named with its stage."""
 
 from __future__ import annotations
 
@@ -6,12 +6,29 @@ from dataclasses import replace
 
 import pytest
 
-from nestwright.codegen.lower.invariants import FLAT, NO_BLOCKS, PLACED
+from nestwright.codegen.lower.invariants import (
+    ASSIGNED,
+    DENSE,
+    FLAT_IR,
+    GPU_FLAT_IR,
+    GPU_STAGES,
+    LAUNCHES,
+    NO_ALLOCS,
+    NO_BLOCKS,
+    NO_EXCHANGE,
+    NO_FRAGMENTS,
+    ONE_DIMENSION,
+    PLACED,
+    STAGES,
+    THREADS_WELL_FORMED,
+    WELL_FORMED,
+    Rule,
+)
 from nestwright.codegen.lower.pipeline import GPU_PASSES, PASSES, Lowering, LoweringPass
 from nestwright.codegen.targets.registry import backend, lower
 from nestwright.ir.loop.nodes import Func
 from nestwright.ir.loop.parser import parse
-from nestwright.ir.passes import BrokenPassError, Timing
+from nestwright.ir.passes import BrokenPassError, LegalIR, Timing
 from nestwright.ir.target import Target
 
 CPU = Target.parse("cpu -mcpu=haswell -threads=2")
@@ -37,24 +54,111 @@ def double(A: f32[4, 6], B: f32[4, 6]):
 """
 
 
-def test_a_function_breaks_what_lowering_has_yet_to_establish() -> None:
-    func = parse(TEXT)
-    assert PLACED.broken(func) == "T"
-    assert NO_BLOCKS.broken(func) == "T"
-    assert FLAT.broken(func) == "A"
-    flat = lower(func, CPU)
-    assert not any(i.broken(flat) for i in (PLACED, NO_BLOCKS, FLAT))
+HEAD = "@func(outputs=1)\ndef bad(A: f32[4], B: f32[4]):\n    "
+BAD: dict[str, tuple[tuple[Rule, ...], str]] = {
+    "index": ((WELL_FORMED, THREADS_WELL_FORMED), HEAD + "B[4] = A[0]"),
+    "alloc": (
+        (NO_ALLOCS,),
+        HEAD + "with alloc(f32[1]) as T:\n        T[0] = A[0]\n        B[0] = T[0]",
+    ),
+    "exchange": (
+        (NO_EXCHANGE,),
+        HEAD + 'with alloc(f32[1], scope="register") as T:\n        T[0] = A[0]\n'
+        "        all_reduce(1, T, lambda a, b: a + b)\n        B[0] = T[0]",
+    ),
+    "unplaced": ((PLACED,), HEAD + "T = alloc(f32[4])\n    T[0] = A[0]\n    B[0] = T[0]"),
+    "chain": (
+        (LAUNCHES,),
+        HEAD + 'for t in thread("threadIdx.x", 4):\n        for b in thread("blockIdx.x", 1):\n'
+        "            B[t] = A[t]",
+    ),
+    "twice": (
+        (LAUNCHES,),
+        HEAD + 'for t in thread("threadIdx.x", 4):\n        B[t] = A[t]\n'
+        '        for u in thread("threadIdx.y", 2):\n            B[t] = A[t]',
+    ),
+    "block": (
+        (NO_BLOCKS,),
+        HEAD + 'with block("B"):\n        reads(A[0])\n        writes(B[0])\n        B[0] = A[0]',
+    ),
+    "unassigned": (
+        (ASSIGNED,),
+        HEAD.replace("outputs=1", 'outputs=1, unplaced="T"') + "B[0] = A[0]",
+    ),
+    "fragment": (
+        (NO_FRAGMENTS,),
+        HEAD + 'with alloc(f32[256], scope="warp") as T:\n        B[0] = A[0]',
+    ),
+    "dimensions": ((ONE_DIMENSION,), HEAD.replace("A: f32[4]", "A: f32[4, 1]") + "B[0] = A[0, 0]"),
+    "layout": (
+        (DENSE,),
+        HEAD + 'with alloc(f32[8], scope="shared", align=(0, 4, 1)) as T:\n        B[0] = A[0]',
+    ),
+}
+"""Functions that break one rule of every stage that has it."""
+
+
+@pytest.mark.parametrize(
+    ("passes", "stage"),
+    [
+        *((PASSES, stage) for stage in STAGES[1:]),
+        *((GPU_PASSES, stage) for stage in GPU_STAGES[1:]),
+    ],
+    ids=lambda x: x.name if isinstance(x, LegalIR) else "gpu" if x is GPU_PASSES else "cpu",
+)
+def test_a_broken_rule_is_told_with_pass_and_stage(
+    passes: tuple[LoweringPass, ...], stage: LegalIR[Func]
+) -> None:
+    target = GPU if passes is GPU_PASSES else CPU
+    first = next(n for n, row in enumerate(passes) if row.reaches is stage)
+    assert all(any(rule in rules for rules, _ in BAD.values()) for rule in stage.rules)
+    for rules, text in BAD.values():
+        for rule in stage.rules:
+            if rule in rules:
+                bad = replace(passes[first], run=lambda f, t, text=text: parse(text))
+                lowering = Lowering((*passes[:first], bad, *passes[first + 1 :]))
+                with pytest.raises(BrokenPassError) as told:
+                    lowering.lower(parse(TEXT), target)
+                found = str(told.value)
+                assert f"after pass {first + 1}, {bad.name}, " in found
+                assert f"breaks a rule of stage {stage.name}: {rule.says}" in found
+
+
+@pytest.mark.parametrize(
+    ("rule", "text"),
+    [
+        (WELL_FORMED, BAD["index"][1]),
+        (NO_ALLOCS, BAD["alloc"][1]),
+        (
+            NO_EXCHANGE,
+            HEAD + 'T = alloc(f32[1], scope="register")\n'
+            "    all_reduce(1, T, lambda a, b: a + b)\n    B[0] = T[0]",
+        ),
+    ],
+    ids=["index", "alloc", "exchange"],
+)
+def test_the_input_keeps_the_rules_of_scheduled_functions(rule: Rule, text: str) -> None:
+    with pytest.raises(BrokenPassError, match=f"0, input.* stage scheduled: {rule.says}"):
+        lower(parse(text), CPU)
+
+
+def test_flat_functions_keep_the_rules_of_the_last_stage() -> None:
+    for target, stage in ((CPU, FLAT_IR), (GPU, GPU_FLAT_IR)):
+        func = parse(TEXT)
+        assert any(rule.broken(func) for rule in stage.rules)
+        if target is CPU:
+            assert not any(rule.broken(lower(func, target)) for rule in stage.rules)
 
 
 @pytest.mark.parametrize("later", ["simplify", "flatten", "simplify_flat"])
 def test_a_pass_that_undoes_another_is_named(later: str) -> None:
     func = parse(TEXT)
     broken = tuple(
-        replace(row, run=lambda f, t: replace(f, body=func.body)) if row.name == later else row
-        for row in PASSES
+        replace(row, run=lambda f, t: func) if row.name == later else row for row in PASSES
     )
     with pytest.raises(
-        BrokenPassError, match=rf"lowering double: after pass \d+, {later}, T breaks"
+        BrokenPassError,
+        match=rf"lowering double: after pass \d+, {later}, T breaks a rule of stage",
     ):
         Lowering(broken).lower(func, CPU)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...nodes import Computation, HloModule, Instruction, TupleShape
-from ...rewrite import make, map_computations, rebuild, with_operands
+from ...rewrite import assemble, make, map_computations, rebuild, with_operands
 
 
 def simplify_tuples(module: HloModule) -> HloModule:
@@ -41,6 +41,8 @@ def _explicit(computation: Computation) -> Computation:
     root = _elements(new.root, {})
     if root is new.root:
         return new
+    if new.root in new.parameters:  # which stays one
+        return assemble(new.name, new.parameters, root)
     return rebuild(new, lambda i: root if i is new.root else None)
 
 

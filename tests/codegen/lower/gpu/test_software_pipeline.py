@@ -209,12 +209,18 @@ def test_waits_are_needed(
         product(", pipeline=2")
         .replace("S[vi, vk] = A[vi, vk]", "S[vi, vk] = C[vi, vk % 4]")
         .replace("T[vk, vj] = B[vk, vj]", "T[vk, vj] = C[vj, vk % 4]")
-        .replace("R[vi, vj] = R[vi, vj] + S", "C[vi, vj] = C[vi, vj] + S"),
+        .replace("reads(A[vi, vk])", "reads(C[vi, 0:16])")
+        .replace("reads(B[vk, vj])", "reads(C[vj, 0:16])")
+        .replace("R[vi, vj] = R[vi, vj] + S", "C[vi, vj] = C[vi, vj] + S")
+        .replace("reads(R[vi, vj]", "reads(C[vi, vj]")
+        .replace("writes(R[vi, vj])", "writes(C[vi, vj])"),
         # nothing is copied to shared memory
         product(", pipeline=2")
         .replace('scope="shared"', 'scope="global"')
         .replace("S[vi, vk] = A[vi, vk]", "C[vi, 0] = A[vi, vk]")
-        .replace("T[vk, vj] = B[vk, vj]", "C[vj, 0] = B[vk, vj]"),
+        .replace("writes(S[vi, vk])", "writes(C[vi, 0])")
+        .replace("T[vk, vj] = B[vk, vj]", "C[vj, 0] = B[vk, vj]")
+        .replace("writes(T[vk, vj])", "writes(C[vj, 0])"),
     ],
 )
 def test_what_cannot_run_ahead_is_refused(before: str, target: Target) -> None:
