@@ -69,8 +69,12 @@ def nest(
     """A block under one serial loop per axis, the first axis outermost.
 
     Reads and writes are derived from the body. Where a reduce axis is empty nothing would run the
-    ``init``, so it becomes the body of a block without the reduce axes.
+    ``init``, so it becomes the body of a block without the reduce axes. Where there are none, each
+    instance begins with it.
     """
+    reduced = any(a.kind is AxisKind.REDUCE for a in axes)
+    if init is not None and not reduced:
+        return nest(name, axes, seq(init, body), notes=notes)
     if init is not None and any(a.extent == 0 and a.kind is AxisKind.REDUCE for a in axes):
         return nest(name, [a for a in axes if a.kind is AxisKind.SPATIAL], init, notes=notes)
     loops = [Var(a.var.name.removeprefix("v")) for a in axes]
