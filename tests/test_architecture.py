@@ -129,6 +129,11 @@ def test_tests_are_short_enough_to_read() -> None:
     assert {str(p.relative_to(ROOT)): n for p, n in lines.items() if n > LONGEST} == {}
 
 
+def test_the_formatter_has_its_way_in_tests() -> None:
+    mark = "fmt: " + "skip"
+    assert [p for p in (ROOT / "tests").rglob("*.py") if mark in p.read_text()] == []
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "codegen" / "runtime").rglob("*.py")), ids=str)
 def test_what_runs_a_model_imports_no_compiler(path: Path) -> None:
     for line, module in imported(path):

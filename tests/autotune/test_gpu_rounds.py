@@ -46,8 +46,11 @@ class Bench:
         work = sum(v for v in c.decisions.values() if isinstance(v, int))
         registers: Json = 32 + work % 200
         facts: dict[str, Json] = {
-            "registers": [registers], "spills": [0], "shared": [0], "threads": [256],
-        }  # fmt: skip
+            "registers": [registers],
+            "spills": [0],
+            "shared": [0],
+            "threads": [256],
+        }
         if job.kind == "compile":
             return Outcome("ok", facts=facts) if work % 5 else Outcome("build", note="spills")
         self.measured.append(repr((c.sketch, sorted(c.decisions.items()))))

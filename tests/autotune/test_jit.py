@@ -94,8 +94,9 @@ class Lowered:
         return SimpleNamespace(as_serialized_hlo_module_proto=lambda: to_proto(nw.parse(self.text)))
 
 
-def stand_in_jit(function: Any, keep_unused: bool, static_argnums: Any = (),
-                 static_argnames: Any = ()) -> Any:  # fmt: skip
+def stand_in_jit(
+    function: Any, keep_unused: bool, static_argnums: Any = (), static_argnames: Any = ()
+) -> Any:
     def lower(*args: Any, **named: Any) -> Lowered:
         lines: list[str] = []
         fixed = {n: args[n] for n in static_argnums if n < len(args)}
@@ -120,10 +121,12 @@ def stand_in_jit(function: Any, keep_unused: bool, static_argnums: Any = (),
 STAND_IN = SimpleNamespace(
     jit=stand_in_jit,
     tree=SimpleNamespace(
-        flatten=flatten, unflatten=unflatten, structure=lambda x: flatten(x)[1],
+        flatten=flatten,
+        unflatten=unflatten,
+        structure=lambda x: flatten(x)[1],
         leaves=lambda x: flatten(x)[0],
     ),
-)  # fmt: skip
+)
 
 
 @pytest.fixture(autouse=True)

@@ -23,9 +23,20 @@ from nestwright.autotune.report import (
 from nestwright.ir.hlo.text import parse
 
 GROUP = GroupBench(
-    "k" * 64, "dot_<add>", "dot", 2.0, 1e6, 1e4, 2e-5, 1e-5, 1e-7, 3, "tiling@1",
-    {"rows": 4}, ((1, 2e-5), (2, 2e-5), (3, 1e-5)),
-)  # fmt: skip
+    "k" * 64,
+    "dot_<add>",
+    "dot",
+    2.0,
+    1e6,
+    1e4,
+    2e-5,
+    1e-5,
+    1e-7,
+    3,
+    "tiling@1",
+    {"rows": 4},
+    ((1, 2e-5), (2, 2e-5), (3, 1e-5)),
+)
 MODEL = ModelBench("m&m", 4e-3, 2e-3, (4e-3,), (2e-3,), 1e-6, 1e7, 1e5, 0.5, "l.jsonl", (GROUP,))
 FACTS = {"cpu": "test", "threads": 2, "vector_bits": 512, "l1": 1, "l2": 1, "l3": 1, "load": 0.5}
 BROKEN = ModelBench("broken", 0, 0, (), (), None, 0, 0, 0, "", (), "cannot <read>")

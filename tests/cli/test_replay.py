@@ -146,8 +146,9 @@ def test_a_build_that_fails_is_located(
 def test_a_report_holds_all_that_is_needed(nestwright, chain: Path, tuned: Path) -> None:
     w = np.linspace(-1, 1, 24 * 16, dtype=np.float32).reshape(24, 16)
     np.savez("w.npz", arg1=w)
-    said = nestwright("replay", "pack", chain, "--random", 5, "--constants", "w.npz",
-                      "--log", tuned, "--target", "cpu -threads=1", "-o", "r.zip")  # fmt: skip
+    arguments = ("--random", 5, "--constants", "w.npz")
+    built = ("--log", tuned, "--target", "cpu -threads=1")
+    said = nestwright("replay", "pack", chain, *arguments, *built, "-o", "r.zip")
     assert said.status == 0, said.err
     report = archive.read(Path("r.zip"))
     assert (report.seed, report.inputs, report.target) == (5, None, "cpu -threads=1")

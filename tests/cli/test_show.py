@@ -25,8 +25,16 @@ ENTRY main {
   ROOT y = f32[8] multiply(a, b)
 }
 """
-LATER = ["fused.hlo", "te.txt", "loop.txt", "scheduled.txt", "flat.txt", "llvm.ll", "asm.s",
-         "plan.txt"]  # fmt: skip
+LATER = [
+    "fused.hlo",
+    "te.txt",
+    "loop.txt",
+    "scheduled.txt",
+    "flat.txt",
+    "llvm.ll",
+    "asm.s",
+    "plan.txt",
+]
 
 
 @pytest.fixture

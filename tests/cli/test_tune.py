@@ -198,10 +198,18 @@ def _from_terminal(fd: int) -> bytes:
 
 def progress(tasks: tuple[TaskResult, ...], **more: object) -> Progress:
     facts = dict(
-        event="trial", task="t", text="prior: 3 us", trials=40, budget=96,
-        failures={"timeout": 2, "crash": 0, "invalid": 1}, elapsed=65.0, left=(8.0, 31.0),
-        default_seconds=2e-3, best_seconds=1e-3, tasks=tasks,
-    )  # fmt: skip
+        event="trial",
+        task="t",
+        text="prior: 3 us",
+        trials=40,
+        budget=96,
+        failures={"timeout": 2, "crash": 0, "invalid": 1},
+        elapsed=65.0,
+        left=(8.0, 31.0),
+        default_seconds=2e-3,
+        best_seconds=1e-3,
+        tasks=tasks,
+    )
     return Progress(**(facts | more))
 
 

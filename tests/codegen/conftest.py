@@ -144,9 +144,12 @@ class FakeApi:
             plain = LaunchConfig(symbol, (2 + number, 1, 1), (32, 2, 1), 512)
             codes[symbol] = DeviceCode("// the PTX", (replace(plain, **launch),))
         bundle = replace(
-            native.bundle, target=Target.parse("cuda -arch=sm_90"), kernels=codes, program=b"",
+            native.bundle,
+            target=Target.parse("cuda -arch=sm_90"),
+            kernels=codes,
+            program=b"",
             runtime=(),
-        )  # fmt: skip
+        )
         return Executable(bundle, lambda: native.module)
 
     def simulated(self, text: str) -> Executable:

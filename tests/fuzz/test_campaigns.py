@@ -21,10 +21,21 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "fuzz.py"
 CASES = os.environ.get("NESTWRIGHT_FUZZ", "")
 SEED = os.environ.get("NESTWRIGHT_SEED", "1")
 FEW = {
-    "programs": 200, "schedules": 400, "hlo": 2000, "malformed": 2000, "bytes": 500, "built": 60,
-    "stablehlo": 2000, "proto": 2000, "loop": 400, "trace": 300, "log": 60, "nw": 500,
-    "report": 500, "npz": 600,
-}  # fmt: skip
+    "programs": 200,
+    "schedules": 400,
+    "hlo": 2000,
+    "malformed": 2000,
+    "bytes": 500,
+    "built": 60,
+    "stablehlo": 2000,
+    "proto": 2000,
+    "loop": 400,
+    "trace": 300,
+    "log": 60,
+    "nw": 500,
+    "report": 500,
+    "npz": 600,
+}
 """Cases of a run of the suite: a few seconds each."""
 
 

@@ -255,10 +255,22 @@ def test_default_schedules_fit_every_gpu(spec: str) -> None:
 
 
 LAUNCHES = {
-    "flat": 1, "broadcasts": 1, "update": 1, "transpose": 1, "softmax": 1, "softmax even": 1,
-    "layer norm": 1, "argmax": 1, "sum rows": 1, "sum columns": 1, "mean pool": 1,
-    "depthwise relu": 1, "sort": 1, "running sum": 1, "scatter": 2,
-}  # fmt: skip
+    "flat": 1,
+    "broadcasts": 1,
+    "update": 1,
+    "transpose": 1,
+    "softmax": 1,
+    "softmax even": 1,
+    "layer norm": 1,
+    "argmax": 1,
+    "sum rows": 1,
+    "sum columns": 1,
+    "mean pool": 1,
+    "depthwise relu": 1,
+    "sort": 1,
+    "running sum": 1,
+    "scatter": 2,
+}
 
 
 @pytest.mark.parametrize("name", LAUNCHES)

@@ -469,8 +469,12 @@ def test_merge_refuses_what_would_change_results(schedule: Make) -> None:
     (b,) = sch.get_loops("B")
     with pytest.raises(ScheduleError, match="they run 10 and 8 times"):
         sch.merge(b, sch.get_loops("C")[0])
-    sch = schedule(STENCIL.replace("[10]", "[8]").replace("(10", "(8").replace("_1 + 2]", "_1 - 0]")
-                   .replace("[vi_1 - 0]", "[7 - vi_1]"))  # fmt: skip
+    sch = schedule(
+        STENCIL.replace("[10]", "[8]")
+        .replace("(10", "(8")
+        .replace("_1 + 2]", "_1 - 0]")
+        .replace("[vi_1 - 0]", "[7 - vi_1]")
+    )
     with pytest.raises(ScheduleError, match="in other iterations"):
         sch.merge(sch.get_loops("B")[0], sch.get_loops("C")[0])
 

@@ -239,17 +239,38 @@ def opaque_vectorize(sch: Schedule) -> None:
 
 
 CASES: list[tuple[str, Callable[[Schedule], None]]] = [
-    *((MATMUL, f) for f in (
-        split_tail, split_holes, split_zero, split_parallel, fuse_backwards, fuse_kinds,
-        reorder_apart, reorder_across, parallel_reduction, parallel_nested, unroll_gone,
-        compute_at_output, compute_at_itself, compute_at_update, reverse_compute_at_reduction,
-        inline_reduction, reverse_inline_into_reduction, cache_read_beyond, scope_of_output,
-        decompose_inside, decompose_twice, rfactor_spatial, layout_order,
-    )),
+    *(
+        (MATMUL, f)
+        for f in (
+            split_tail,
+            split_holes,
+            split_zero,
+            split_parallel,
+            fuse_backwards,
+            fuse_kinds,
+            reorder_apart,
+            reorder_across,
+            parallel_reduction,
+            parallel_nested,
+            unroll_gone,
+            compute_at_output,
+            compute_at_itself,
+            compute_at_update,
+            reverse_compute_at_reduction,
+            inline_reduction,
+            reverse_inline_into_reduction,
+            cache_read_beyond,
+            scope_of_output,
+            decompose_inside,
+            decompose_twice,
+            rfactor_spatial,
+            layout_order,
+        )
+    ),
     *((TWO_USERS, f) for f in (compute_at_far, reverse_compute_at_other)),
     *((LAST, f) for f in (reorder_updates, vectorize_updates, rfactor_updates)),
     (SCATTER, opaque_vectorize),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("text", "ask"), CASES, ids=[f.__name__ for _, f in CASES])

@@ -352,15 +352,30 @@ def test_generate_is_deterministic(case: str) -> None:
 
 
 PREFERRED = {
-    "matmul": "tiling", "matmul bf16": "tiling", "dot bias gelu": "tiling",
-    "heads split": "tiling", "heads merge": "tiling", "dot twice out": "tiling",
-    "conv bias relu": "tiling", "depthwise": "tiling", "max pool": "tiling",
-    "sum columns": "tiling", "softmax": "rows", "log softmax too": "rows",
-    "layer norm": "rows", "sum rows": "rows",
-    "argmax": "rows", "sibling sums": "rows", "token norm": "rows", "sum all": "total",
-    "sum all product": "total", "flat": "alone",
-    "transpose": "alone", "gather": "alone", "select and scatter": "alone",
-}  # fmt: skip
+    "matmul": "tiling",
+    "matmul bf16": "tiling",
+    "dot bias gelu": "tiling",
+    "heads split": "tiling",
+    "heads merge": "tiling",
+    "dot twice out": "tiling",
+    "conv bias relu": "tiling",
+    "depthwise": "tiling",
+    "max pool": "tiling",
+    "sum columns": "tiling",
+    "softmax": "rows",
+    "log softmax too": "rows",
+    "layer norm": "rows",
+    "sum rows": "rows",
+    "argmax": "rows",
+    "sibling sums": "rows",
+    "token norm": "rows",
+    "sum all": "total",
+    "sum all product": "total",
+    "flat": "alone",
+    "transpose": "alone",
+    "gather": "alone",
+    "select and scatter": "alone",
+}
 
 
 @pytest.mark.parametrize("name", PREFERRED)

@@ -322,23 +322,56 @@ def min_blocks_inside(sch: Schedule) -> None:
 
 
 CASES: list[tuple[Callable[[], Func], Ask]] = [
-    *((chain, f) for f in (
-        unknown_index, bound_twice, split_bound, vectorize_bound, parallel_around, pipelined,
-        more_inside, registers_of_others, blocks_share_registers, set_scope_across, overlapping,
-        overlapping_blocks,
-    )),
-    *((product, f) for f in (
-        grid_inside_serial, grid_inside_threads, grid_twice, reordered_grid, grid_beside,
-        beside_grid, reduction_over_y, reduction_over_grid, no_init, decompose_shared,
-        rfactor_shared, threads_inside_reduction,
-        depends_on_outer, align_global, align_last, align_offset, swizzle_three, swizzle_aligned,
-        layout_swizzled, pipeline_stages, pipeline_threads, async_sum, min_blocks_inside,
-    )),
+    *(
+        (chain, f)
+        for f in (
+            unknown_index,
+            bound_twice,
+            split_bound,
+            vectorize_bound,
+            parallel_around,
+            pipelined,
+            more_inside,
+            registers_of_others,
+            blocks_share_registers,
+            set_scope_across,
+            overlapping,
+            overlapping_blocks,
+        )
+    ),
+    *(
+        (product, f)
+        for f in (
+            grid_inside_serial,
+            grid_inside_threads,
+            grid_twice,
+            reordered_grid,
+            grid_beside,
+            beside_grid,
+            reduction_over_y,
+            reduction_over_grid,
+            no_init,
+            decompose_shared,
+            rfactor_shared,
+            threads_inside_reduction,
+            depends_on_outer,
+            align_global,
+            align_last,
+            align_offset,
+            swizzle_three,
+            swizzle_aligned,
+            layout_swizzled,
+            pipeline_stages,
+            pipeline_threads,
+            async_sum,
+            min_blocks_inside,
+        )
+    ),
     *((large, f) for f in (too_deep, too_many, too_wide)),
     (largest, out_of_order),
     (lambda: parse(LAST), no_combination),
     (lambda: parse(SCATTER), opaque),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("make", "ask"), CASES, ids=[f.__name__ for _, f in CASES])

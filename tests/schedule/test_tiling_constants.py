@@ -43,31 +43,43 @@ MACHINES = (
 CONV = "dim_labels=b01f_01io->b01f"
 CASES = {
     "dot": (
-        "f32[7,15]", "f32[15,43]", "f32[7,43]",
+        "f32[7,15]",
+        "f32[15,43]",
+        "f32[7,43]",
         "dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
     ),
     "dot one row": (
-        "f32[1,15]", "f32[15,43]", "f32[1,43]",
+        "f32[1,15]",
+        "f32[15,43]",
+        "f32[1,43]",
         "dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
     ),
     "batched dot": (
-        "f32[3,5,9]", "f32[3,9,22]", "f32[3,5,22]",
+        "f32[3,5,9]",
+        "f32[3,9,22]",
+        "f32[3,5,22]",
         "dot(x, w), lhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_batch_dims={0}, "
         "rhs_contracting_dims={1}",
     ),
     "conv": (
-        "f32[1,4,5,2]", "f32[3,3,2,19]", "f32[1,4,5,19]",
+        "f32[1,4,5,2]",
+        "f32[3,3,2,19]",
+        "f32[1,4,5,19]",
         f"convolution(x, w), window={{size=3x3 pad=1_1x1_1}}, {CONV}",
     ),
     "conv stride": (
-        "f32[2,7,5,1]", "f32[3,3,1,6]", "f32[2,4,3,6]",
+        "f32[2,7,5,1]",
+        "f32[3,3,1,6]",
+        "f32[2,4,3,6]",
         f"convolution(x, w), window={{size=3x3 stride=2x2 pad=1_1x1_1}}, {CONV}",
     ),
     "depthwise": (
-        "f32[1,5,4,11]", "f32[3,3,1,11]", "f32[1,5,4,11]",
+        "f32[1,5,4,11]",
+        "f32[3,3,1,11]",
+        "f32[1,5,4,11]",
         f"convolution(x, w), window={{size=3x3 pad=1_1x1_1}}, {CONV}, feature_group_count=11",
     ),
-}  # fmt: skip
+}
 PADDED = ("conv", "conv stride", "depthwise")
 
 

@@ -86,17 +86,25 @@ def test_argmax_reduces_two_values_at_once() -> None:
     [
         (lambda x, y: te.exp(x) / (1 + te.tanh(y)), lambda x, y: np.exp(x) / (1 + np.tanh(y))),
         (lambda x, y: te.power(x, y) - abs(-x), lambda x, y: np.power(x, y) - x),
-        (lambda x, y: te.select((x < y) & ~(x < 1), x, 2.0 - y),
-         lambda x, y: np.where((x < y) & ~(x < 1), x, 2 - y)),
+        (
+            lambda x, y: te.select((x < y) & ~(x < 1), x, 2.0 - y),
+            lambda x, y: np.where((x < y) & ~(x < 1), x, 2 - y),
+        ),
         (lambda x, y: te.clamp(0.5, x, 1.0), lambda x, y: np.clip(x, 0.5, 1)),
-        (lambda x, y: te.select(te.equal(x, x) & te.not_equal(x, y), x / x, 0.0) * te.floor(y),
-         lambda x, y: np.floor(y)),
-        (lambda x, y: te.cast(te.cast(x * 8, "s32") // 3 % 2, "f32"),
-         lambda x, y: ((x * 8).astype(np.int32) // 3 % 2).astype(np.float32)),
-        (lambda x, y: te.cast(te.bitcast(x, "u32") >= te.const(0x3F800000, "u32"), "f32"),
-         lambda x, y: (x >= 1).astype(np.float32)),
+        (
+            lambda x, y: te.select(te.equal(x, x) & te.not_equal(x, y), x / x, 0.0) * te.floor(y),
+            lambda x, y: np.floor(y),
+        ),
+        (
+            lambda x, y: te.cast(te.cast(x * 8, "s32") // 3 % 2, "f32"),
+            lambda x, y: ((x * 8).astype(np.int32) // 3 % 2).astype(np.float32),
+        ),
+        (
+            lambda x, y: te.cast(te.bitcast(x, "u32") >= te.const(0x3F800000, "u32"), "f32"),
+            lambda x, y: (x >= 1).astype(np.float32),
+        ),
     ],
-)  # fmt: skip
+)
 def test_elements(
     made: Callable[[te.Value, te.Value], te.Value], wanted: Callable[[Any, Any], Any]
 ) -> None:
@@ -167,22 +175,34 @@ K = te.reduce_axis(4, "k")
         (lambda: te.bitcast(A[0, 0], "s16"), "cannot take the bits of f32 for s16"),
         (lambda: te.placeholder((2,), "float32"), "there is no element type 'float32'"),
         (lambda: te.placeholder((-2,), "f32"), "`A` cannot have the extent -2"),
-        (lambda: te.compute((3,), lambda i, j: A[i, j], name="B"),
-         "the rule of `B` takes 2 indices, its shape has 1 dimensions"),
-        (lambda: te.compute((3,), lambda i: A[i, K], name="B"),
-         "`B` uses the axis `k` outside a reduction over it"),
-        (lambda: te.compute((3,), lambda i: te.sum(A[i, K], axis=K) + 1.0, name="B"),
-         "a reduction is used as a value"),
-        (lambda: te.compute((4,), lambda i: A[i, 0], name="B"),
-         "`B` reads outside `A`: the index takes values 0..3, dimension 0 has 3 elements"),
+        (
+            lambda: te.compute((3,), lambda i, j: A[i, j], name="B"),
+            "the rule of `B` takes 2 indices, its shape has 1 dimensions",
+        ),
+        (
+            lambda: te.compute((3,), lambda i: A[i, K], name="B"),
+            "`B` uses the axis `k` outside a reduction over it",
+        ),
+        (
+            lambda: te.compute((3,), lambda i: te.sum(A[i, K], axis=K) + 1.0, name="B"),
+            "a reduction is used as a value",
+        ),
+        (
+            lambda: te.compute((4,), lambda i: A[i, 0], name="B"),
+            "`B` reads outside `A`: the index takes values 0..3, dimension 0 has 3 elements",
+        ),
         (lambda: te.sum(A[0, 0], axis=[]), "a reduction needs reduce axes"),
         (lambda: te.create_func([A]), "function `main` computes nothing"),
-        (lambda: te.create_func([te.compute((3,), lambda i: A[i, 0], name="B")]),
-         "function `main` needs the input `A`: it is not listed"),
-        (lambda: te.create_func([te.compute((3,), lambda i: A[i, 0], name="B"), A]),
-         "the tensors of function `main` are out of order"),
+        (
+            lambda: te.create_func([te.compute((3,), lambda i: A[i, 0], name="B")]),
+            "function `main` needs the input `A`: it is not listed",
+        ),
+        (
+            lambda: te.create_func([te.compute((3,), lambda i: A[i, 0], name="B"), A]),
+            "the tensors of function `main` are out of order",
+        ),
     ],
-)  # fmt: skip
+)
 def test_refusals(build: Callable[[], object], message: str) -> None:
     with pytest.raises(ArgumentError) as caught:
         build()

@@ -23,13 +23,26 @@ from nestwright.te.from_hlo import lower_group
 MODELS = Path(__file__).parents[2].parent / "shared/corpus/models"
 SMALL = 20_000  # block instances that the interpreter may run for one group
 NAMES = (
-    "op_argsort", "op_associative_scan", "op_cond_switch", "op_conv_depthwise",
+    "op_argsort",
+    "op_associative_scan",
+    "op_cond_switch",
+    "op_conv_depthwise",
     "op_gelu_erf_layernorm",
-    "op_max_pool_grad", "op_random_normal", "op_segment_sum", "op_sort_pairs", "op_take_rows",
-    "op_triangular_mask", "attention_gqa_bf16", "bert_tiny_forward", "mnist_mlp_train_step",
-    "mobilenet_v2_keras_forward", "reductions_grad", "tf_image_ops", "tf_keras_convnet_forward",
+    "op_max_pool_grad",
+    "op_random_normal",
+    "op_segment_sum",
+    "op_sort_pairs",
+    "op_take_rows",
+    "op_triangular_mask",
+    "attention_gqa_bf16",
+    "bert_tiny_forward",
+    "mnist_mlp_train_step",
+    "mobilenet_v2_keras_forward",
+    "reductions_grad",
+    "tf_image_ops",
+    "tf_keras_convnet_forward",
     "vit_tiny_forward",
-)  # fmt: skip
+)
 
 pytestmark = [
     pytest.mark.corpus,

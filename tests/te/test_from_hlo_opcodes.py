@@ -177,7 +177,7 @@ CASES = {
     "sort one": "f32[1] p0 | f32[1] sort(p0), dimensions={0}, to_apply=total",
     "topk": "f32[2,9] p0 | (f32[2,3], s32[2,3]) topk(p0), k=3, largest=true",
     "bottomk": "f32[2,9] p0 | (f32[2,3], s32[2,3]) topk(p0), k=3, largest=false",
-}  # fmt: skip
+}
 
 
 def module_text(case: str) -> str:

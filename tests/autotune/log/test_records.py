@@ -95,10 +95,14 @@ def test_a_verdicts_gain_is_the_median_of_its_rounds() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"picks": [["w"]]}, {"picks": [["w", None]]}, {"m": 3}, {"picks": 7},
-        {"t": {"runs": [1.0], "default": []}}, {"t": {"runs": [-1.0], "default": [1.0]}},
+        {"picks": [["w"]]},
+        {"picks": [["w", None]]},
+        {"m": 3},
+        {"picks": 7},
+        {"t": {"runs": [1.0], "default": []}},
+        {"t": {"runs": [-1.0], "default": [1.0]}},
     ],
-)  # fmt: skip
+)
 def test_broken_verdicts_are_refused(change: dict[str, object]) -> None:
     line = json.loads(encode(Verdict("m", "d", (("w", "t"),), (1.0,), (2.0,)))) | change
     with pytest.raises(BadLine):

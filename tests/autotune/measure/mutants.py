@@ -41,10 +41,21 @@ from nestwright.ir.loop.visit import (
 
 PRED = BY_NAME["pred"]
 SWAPPED = {
-    "add": "subtract", "subtract": "add", "multiply": "add", "divide": "multiply",
-    "maximum": "minimum", "minimum": "maximum", "lt": "le", "le": "lt", "gt": "ge", "ge": "gt",
-    "and": "or", "or": "and", "exponential": "exponential-minus-one", "sine": "cosine",
-}  # fmt: skip
+    "add": "subtract",
+    "subtract": "add",
+    "multiply": "add",
+    "divide": "multiply",
+    "maximum": "minimum",
+    "minimum": "maximum",
+    "lt": "le",
+    "le": "lt",
+    "gt": "ge",
+    "ge": "gt",
+    "and": "or",
+    "or": "and",
+    "exponential": "exponential-minus-one",
+    "sine": "cosine",
+}
 
 
 @dataclass(frozen=True)

@@ -32,18 +32,20 @@ def hlo(body: str, *computations: str) -> str:
 
 ZEROS = " z = TYPE[] constant(0)\n zz = TYPE[37,41] broadcast(z), dimensions={}\n"
 SIGN = hlo(
-    " x = f32[37,41] parameter(0)\n" + ZEROS.replace("TYPE", "f32")
+    " x = f32[37,41] parameter(0)\n"
+    + ZEROS.replace("TYPE", "f32")
     + " p = pred[37,41] compare(x, zz), direction=GT\n ROOT y = s32[37,41] convert(p)\n"
-)  # fmt: skip
+)
 RELU = hlo(" x = TYPE[37,41] parameter(0)\n" + ZEROS + " ROOT y = TYPE[37,41] maximum(x, zz)\n")
 POWERS = hlo(
     " x = f32[37,41] parameter(0)\n k = f32[] constant(5)\n kk = f32[37,41] broadcast(k),"
     " dimensions={}\n m = f32[37,41] multiply(x, kk)\n ROOT y = f32[37,41] exponential(m)\n"
 )
 TRUTH = hlo(
-    " x = f32[37,41] parameter(0)\n" + ZEROS.replace("TYPE", "f32")
+    " x = f32[37,41] parameter(0)\n"
+    + ZEROS.replace("TYPE", "f32")
     + " ROOT p = pred[37,41] compare(x, zz), direction=GE\n"
-)  # fmt: skip
+)
 TOTAL = hlo(
     " x = f32[100000] parameter(0)\n z = f32[] constant(0)\n"
     " ROOT y = f32[] reduce(x, z), dimensions={0}, to_apply=add\n",

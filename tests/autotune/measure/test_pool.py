@@ -109,8 +109,11 @@ def test_lack_of_memory_and_babble_are_named(command) -> None:
     with Pool(workers=1, command=command) as pool:
         memory, killed, babble, ok = run(pool, "memory", "killed", "babble", "ok")
         assert (memory.status, killed.status, babble.status, ok.status) == (
-            "oom", "oom", "crash", "ok",
-        )  # fmt: skip
+            "oom",
+            "oom",
+            "crash",
+            "ok",
+        )
         assert "no reply of a measuring child" in babble.note
 
 

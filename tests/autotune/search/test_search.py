@@ -141,10 +141,14 @@ def sketch_points(space: Space) -> list[Point]:
 @pytest.mark.parametrize("name", ["native", "random", "optuna:tpe", "optuna:random"])
 def test_small_spaces_are_exhausted_without_repetition(name: str) -> None:
     tiny = Sketch(
-        "alone@1", "elementwise", {"unroll": (1, 2, 4), "parallel": (0, 1)},
-        {"unroll": 1, "parallel": 0}, lambda s, c: None, lambda c: c["unroll"] < 4,
+        "alone@1",
+        "elementwise",
+        {"unroll": (1, 2, 4), "parallel": (0, 1)},
+        {"unroll": 1, "parallel": 0},
+        lambda s, c: None,
+        lambda c: c["unroll"] < 4,
         lambda c: float(c["unroll"]),
-    )  # fmt: skip
+    )
     space = Space([tiny])
     strategy = make_strategy(name, space, 0)
     seen: list[Point] = []
@@ -158,9 +162,14 @@ def test_small_spaces_are_exhausted_without_repetition(name: str) -> None:
 @pytest.mark.parametrize("name", ["native", "random", "optuna:tpe"])
 def test_what_is_given_back_may_come_again(name: str) -> None:
     one = Sketch(
-        "alone@1", "elementwise", {"unroll": (1,)}, {"unroll": 1}, lambda s, c: None,
-        lambda c: True, lambda c: 1.0,
-    )  # fmt: skip
+        "alone@1",
+        "elementwise",
+        {"unroll": (1,)},
+        {"unroll": 1},
+        lambda s, c: None,
+        lambda c: True,
+        lambda c: 1.0,
+    )
     strategy = make_strategy(name, Space([one]), 0)
     for _ in range(3):
         [only] = strategy.propose(2, None)

@@ -33,9 +33,13 @@ from nestwright.schedule.sketches.generate import default_schedule
 CORPUS = Path(__file__).parents[3].parent / "shared" / "corpus"
 MODELS = sorted({p.stem for p in (CORPUS / "models").glob("*.hlo")})
 LARGE = {
-    "bert_base_forward", "vit_base_forward", "resnet50_keras_forward",
-    "mobilenet_v2_keras_forward", "mnist_mlp_train_step", "mnist_mlp_train_step_metadata",
-}  # fmt: skip
+    "bert_base_forward",
+    "vit_base_forward",
+    "resnet50_keras_forward",
+    "mobilenet_v2_keras_forward",
+    "mnist_mlp_train_step",
+    "mnist_mlp_train_step_metadata",
+}
 SMALL = [name for name in MODELS if name not in LARGE]
 ARCHS = ("sm_80", "sm_90")
 PART = 1 if os.environ.get("NESTWRIGHT_WHOLE_CORPUS") else 12  # one group in so many

@@ -20,14 +20,14 @@ FOLDER = Path(__file__).parents[3].parent / "shared" / "corpus" / "xla_hlo"
 SMALL = 30_000  # bytes of a text
 EVERY = 6  # which of the modules that run is run here
 
+IMPORT = "hlo__translate__hlo_to_mhlo__tests__import_emit_stablehlo"
 NOT_OURS = {
-    "hlo__translate__hlo_to_mhlo__tests__import_emit_stablehlo__42":
-        "an unstable sort, whose order of equals is XLA's alone",
-    "hlo__translate__hlo_to_mhlo__tests__import_emit_stablehlo__82":
-        "XLA overwrites its own arguments there, and the stored result is wrong",
-    "backends__gpu__tests__reduce_fold_zero_add":
-        "XLA rounds every partial sum to f16, sums here are kept in f32",
-}  # fmt: skip
+    f"{IMPORT}__42": "an unstable sort, whose order of equals is XLA's alone",
+    f"{IMPORT}__82": "XLA overwrites its own arguments there, and the stored result is wrong",
+    "backends__gpu__tests__reduce_fold_zero_add": (
+        "XLA rounds every partial sum to f16, sums here are kept in f32"
+    ),
+}
 
 SMALL_ONES = [p for p in sorted(FOLDER.glob("*.hlo")) if p.stat().st_size < SMALL]
 RUN = [p for p in SMALL_ONES if p.with_suffix(".json").exists() and p.stem not in NOT_OURS]

@@ -174,9 +174,16 @@ ENTRY e { x = f32[0,4] parameter(0)
  ROOT t = (f32[0,4]) tuple(y) }"""
 
 SMALL = {
-    "elementwise": ELEMENTWISE, "softmax": SOFTMAX, "mlp": MLP, "swap": SWAP, "nested": NESTED,
-    "branches": BRANCHES, "two_way": TWO_WAY, "passed_on": PASSED_ON, "nothing": NOTHING,
-}  # fmt: skip
+    "elementwise": ELEMENTWISE,
+    "softmax": SOFTMAX,
+    "mlp": MLP,
+    "swap": SWAP,
+    "nested": NESTED,
+    "branches": BRANCHES,
+    "two_way": TWO_WAY,
+    "passed_on": PASSED_ON,
+    "nothing": NOTHING,
+}
 
 
 def made(text: str) -> Executable:

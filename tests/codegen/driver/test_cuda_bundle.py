@@ -293,11 +293,11 @@ def test_a_function_runs_over_the_driver(fake: Any) -> None:
 def test_values_begin_at_lines_of_the_gpus_cache(made: Executable) -> None:
     from nestwright.codegen.plan.nodes import accesses, walk
 
-    text = TEXT.replace("ROOT t = f32[64,32] tanh(d)", (
-        "u = f32[32,50] parameter(2)\n  e = f32[64,50] dot(d, u), lhs_contracting_dims={1}, "
-        "rhs_contracting_dims={0}\n  v = f32[50,7] parameter(3)\n  ROOT t = f32[64,7] dot(e, v), "
-        "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
-    ))  # fmt: skip
+    more = """u = f32[32,50] parameter(2)
+  e = f32[64,50] dot(d, u), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  v = f32[50,7] parameter(3)
+  ROOT t = f32[64,7] dot(e, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}"""
+    text = TEXT.replace("ROOT t = f32[64,32] tanh(d)", more)
     exe = build(parse(text), TARGET)
     inside = [s for t in walk(exe.plan.thunks) for part in accesses(t) for s in part]
     arena = [s for s in inside if s.memory == "arena"]

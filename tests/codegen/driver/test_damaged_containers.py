@@ -40,9 +40,35 @@ ENTRY main { x = f32[8] parameter(0)  zero = s32[] constant(0)
   ROOT y = f32[8] get-tuple-element(w), index=1 }
 """
 VALUES: tuple[Any, ...] = (
-    None, True, False, 0, 1, -1, 2, 3, 64, 1 << 31, 1 << 62, 1 << 63, 1 << 64, 10**30, 1.5, -0.0,
-    1e308, "", "x", "f32", "../../x", "\0", "\ud800", [], {}, [[]], {"a": 1}, float("nan"),
-)  # fmt: skip
+    None,
+    True,
+    False,
+    0,
+    1,
+    -1,
+    2,
+    3,
+    64,
+    1 << 31,
+    1 << 62,
+    1 << 63,
+    1 << 64,
+    10**30,
+    1.5,
+    -0.0,
+    1e308,
+    "",
+    "x",
+    "f32",
+    "../../x",
+    "\0",
+    "\ud800",
+    [],
+    {},
+    [[]],
+    {"a": 1},
+    float("nan"),
+)
 WORDS = (
     0,
     1,
@@ -61,9 +87,14 @@ HEADERS = (
     "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (3,), }",
     "{'descr': '<f4', 'fortran_order': False, 'shape': (-1,), }",
     "{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904, 4), }",
-    "{'descr': '<f4'", "(" * 5000, "{'shape': " + "[" * 5000, "{" + "1," * 5000, "{'a': b'\\x00'}",
-    "{'descr': '<f4', 'fortran_order': __import__('os'), 'shape': ()}", "",
-)  # fmt: skip
+    "{'descr': '<f4'",
+    "(" * 5000,
+    "{'shape': " + "[" * 5000,
+    "{" + "1," * 5000,
+    "{'a': b'\\x00'}",
+    "{'descr': '<f4', 'fortran_order': __import__('os'), 'shape': ()}",
+    "",
+)
 
 
 def bytes_changed(r: Random, data: bytes, pool: list[bytes]) -> bytes:
@@ -246,8 +277,12 @@ def saved(tmp_path: Path) -> bytes:
     return originals(tmp_path, "model")
 
 
-def edited(data: bytes, tmp_path: Path, plan: Callable[[Any], None] | None = None,
-           manifest: Callable[[Any], None] | None = None) -> Path:  # fmt: skip
+def edited(
+    data: bytes,
+    tmp_path: Path,
+    plan: Callable[[Any], None] | None = None,
+    manifest: Callable[[Any], None] | None = None,
+) -> Path:
     """A model with another plan or manifest, and digests that fit."""
     members = members_of(data)
     values = {n: json.loads(members[n]) for n in ("plan.json", "manifest.json")}
@@ -304,9 +339,18 @@ def test_a_plan_whose_slices_moved_is_refused(saved: bytes, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("costs", {"a": {}}), ("notes", "x"), ("notes", {"a": 1}), ("name", "\ud800"), ("key", None),
-     ("buffers", {}), ("sha256", []), ("target", 3), ("costs", None)],
-)  # fmt: skip
+    [
+        ("costs", {"a": {}}),
+        ("notes", "x"),
+        ("notes", {"a": 1}),
+        ("name", "\ud800"),
+        ("key", None),
+        ("buffers", {}),
+        ("sha256", []),
+        ("target", 3),
+        ("costs", None),
+    ],
+)
 def test_a_manifest_of_other_types_is_refused(
     saved: bytes, tmp_path: Path, name: str, value: object
 ) -> None:

@@ -217,12 +217,13 @@ def test_accumulators_stay_in_registers() -> None:
 
 
 def test_code_that_does_not_change_stands_before_the_loop() -> None:
-    text = emit(lower(parse("""\
+    func = parse("""\
 @func(outputs=1)
 def f(A: f32[8], B: f32[8], C: f32[8]):
     for i in range(8):
         C[i] = A[3] * B[i]
-"""), HOST), HOST)  # fmt: skip
+""")
+    text = emit(lower(func, HOST), HOST)
     load = next(x for x in text.splitlines() if "load float" in x)
     assert text.index(load) < text.index("loop1:")
 

@@ -192,10 +192,18 @@ CASES = {
     ),
 }
 BUILT = {
-    "reduce of iota", "gather from iota by iota", "slice of iota", "concatenation of iotas",
-    "pad of a constant", "many products of an iota", "windows of an iota", "a chain of products",
-    "constants of constants", "weights that are a broadcast", "a sum of sums",
-}  # fmt: skip
+    "reduce of iota",
+    "gather from iota by iota",
+    "slice of iota",
+    "concatenation of iotas",
+    "pad of a constant",
+    "many products of an iota",
+    "windows of an iota",
+    "a chain of products",
+    "constants of constants",
+    "weights that are a broadcast",
+    "a sum of sums",
+}
 """The others are refused."""
 
 REFUSED = {

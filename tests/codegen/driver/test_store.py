@@ -83,16 +83,22 @@ def test_another_compiler_makes_other_models(
 
 def test_target_constants_and_threads_make_other_models(kept: Path, plus: Path) -> None:
     y = np.ones(8, np.float32)
-    for options in ({}, {"target": "cpu -threads=1"}, {"constants": {1: y}},
-                    {"constants": {1: 2 * y}}, {"constants": {0: y}}):  # fmt: skip
+    for options in (
+        {},
+        {"target": "cpu -threads=1"},
+        {"constants": {1: y}},
+        {"constants": {1: 2 * y}},
+        {"constants": {0: y}},
+    ):
         assert counted(plus, **options)[1:] == (1, 0)
         assert counted(plus, **options)[1:] == (0, 1)
     frozen = nw.build(plus, constants={1: 2 * y})
     np.testing.assert_array_equal(frozen(y), 3 * y)
 
 
-def test_without_the_cache_all_is_compiled(kept: Path, plus: Path,
-                                           monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+def test_without_the_cache_all_is_compiled(
+    kept: Path, plus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert counted(plus, cache=False)[1:] == (1, 0)
     assert not kept.exists()
     monkeypatch.setenv(store.VARIABLE, store.OFF)

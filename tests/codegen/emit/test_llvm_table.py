@@ -26,9 +26,20 @@ Value: TypeAlias = Callable[[list[Expr]], Expr]
 HOST = Target.parse("cpu")
 COUNT = 93  # not a multiple of any vector
 TYPES = (
-    dtypes.pred, dtypes.s8, dtypes.s16, dtypes.s32, dtypes.s64, dtypes.u8, dtypes.u16, dtypes.u32,
-    dtypes.u64, dtypes.f16, dtypes.bf16, dtypes.f32, dtypes.f64,
-)  # fmt: skip
+    dtypes.pred,
+    dtypes.s8,
+    dtypes.s16,
+    dtypes.s32,
+    dtypes.s64,
+    dtypes.u8,
+    dtypes.u16,
+    dtypes.u32,
+    dtypes.u64,
+    dtypes.f16,
+    dtypes.bf16,
+    dtypes.f32,
+    dtypes.f64,
+)
 KINDS = {"pred": "p", "signed": "s", "unsigned": "u", "float": "f"}
 
 
@@ -137,8 +148,11 @@ def test_conversion(source: DType) -> None:
             np.testing.assert_array_equal(column.astype(wide), want.astype(wide), str(target))
 
 
-@pytest.mark.parametrize(("source", "target"), [(dtypes.f32, dtypes.s32), (dtypes.bf16, dtypes.u16),
-                                                (dtypes.s64, dtypes.f64)], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [(dtypes.f32, dtypes.s32), (dtypes.bf16, dtypes.u16), (dtypes.s64, dtypes.f64)],
+    ids=str,
+)
 def test_bits(source: DType, target: DType) -> None:
     values = numbers(source, 5)
     inputs = [Buffer("x", (COUNT,), source)]

@@ -47,10 +47,25 @@ FILL = 0x5A
 Array = np.ndarray[Any, Any]
 
 NARROWED = [
-    "s32:s8", "s32:s16", "s16:s8", "s64:s32", "s64:s16", "s64:s8", "u32:u8", "u64:u32", "f32:bf16",
-    "f64:bf16", "f32:f8e5m2", "f32:s8", "bf16:bf16", "f32:f16", "f64:f32", "s8:s8", "f32:pred",
+    "s32:s8",
+    "s32:s16",
+    "s16:s8",
+    "s64:s32",
+    "s64:s16",
+    "s64:s8",
+    "u32:u8",
+    "u64:u32",
+    "f32:bf16",
+    "f64:bf16",
+    "f32:f8e5m2",
+    "f32:s8",
+    "bf16:bf16",
+    "f32:f16",
+    "f64:f32",
+    "s8:s8",
+    "f32:pred",
     "s32:s4",
-]  # fmt: skip
+]
 """Computed and stored: what narrows by truncation, then some that do otherwise."""
 FEW = ["s32:s8", "s64:s32", "f32:bf16"]
 

@@ -86,8 +86,10 @@ ENTRY e { x = f32[8] parameter(0)
 
 def test_polls_between_calls_come_by_what_the_calls_count() -> None:
     """A loop counts in a register; what is straight is counted when the program is written."""
-    lines = [f" v{n} = f32[8192] custom-call(v{n - 1}), custom_call_target=\"twice\""
-             for n in range(1, 2 * BUDGET // LARGE_UNITS + 2)]  # fmt: skip
+    lines = [
+        f' v{n} = f32[8192] custom-call(v{n - 1}), custom_call_target="twice"'
+        for n in range(1, 2 * BUDGET // LARGE_UNITS + 2)
+    ]
     register_custom_call("twice", lambda call, x: x + x)
     try:
         text = "\n".join(["HloModule many", "ENTRY e {", " v0 = f32[8192] parameter(0)", *lines])

@@ -377,5 +377,7 @@ def test_tile_keeps_no_guard_and_its_registers_have_constant_places() -> None:
     assert 'alloc(f32[64], scope="register")' in text
     assert "T[i_1 * 16 + j_1] = T[i_1 * 16 + j_1] + " in text
     assert [x for x in text.splitlines() if "if " in x] == [
-        "        if f_0 < 3:", "            if f_1 < 1:", "            if f_1_1 < 1:",
-    ]  # fmt: skip
+        "        if f_0 < 3:",
+        "            if f_1 < 1:",
+        "            if f_1_1 < 1:",
+    ]

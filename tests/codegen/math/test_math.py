@@ -42,8 +42,30 @@ ONE_ARGUMENT: dict[str, Callable[[Array], Array]] = {
     "acos": np.arccos,
     "atan": np.arctan,
 }
-SPECIAL = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 1e-39, 1.1754944e-38, 1.0, -1.0,
-           3.4e38, -3.4e38, 0.5, -0.5, 88.7, 88.8, -87.4, -103.9, -104.1, 0.42, 0.93]  # fmt: skip
+SPECIAL = [
+    0.0,
+    -0.0,
+    np.inf,
+    -np.inf,
+    np.nan,
+    1e-45,
+    -1e-45,
+    1e-39,
+    1.1754944e-38,
+    1.0,
+    -1.0,
+    3.4e38,
+    -3.4e38,
+    0.5,
+    -0.5,
+    88.7,
+    88.8,
+    -87.4,
+    -103.9,
+    -104.1,
+    0.42,
+    0.93,
+]
 
 
 def kernel(name: str, count: int, arity: int, dtype: DType, target: Target) -> Any:

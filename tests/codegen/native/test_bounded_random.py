@@ -113,8 +113,9 @@ def pointwise(c: Chain, x: Instruction) -> Instruction:
 def transpose(c: Chain, x: Instruction) -> Instruction:
     order = c.rng.sample(range(x.array.rank), x.array.rank)
     shape = Shape(f32, tuple(x.array.dims[d] for d in order))
-    return make("transpose", marked(shape, [marks(x)[d] for d in order]), (x,),
-                dimensions=tuple(order))  # fmt: skip
+    return make(
+        "transpose", marked(shape, [marks(x)[d] for d in order]), (x,), dimensions=tuple(order)
+    )
 
 
 def reverse(c: Chain, x: Instruction) -> Instruction:
@@ -149,8 +150,9 @@ def divide(c: Chain, x: Instruction) -> Instruction | None:
     dims = (*x.array.dims[:d], *c.rng.choice([(half, 2), (2, half)]), *x.array.dims[d + 1 :])
     varies = marks(x)[d]
     pair = c.rng.choice([[varies, False], [False, varies]])
-    return make("reshape", marked(Shape(f32, dims), [*marks(x)[:d], *pair, *marks(x)[d + 1 :]]),
-                (x,))  # fmt: skip
+    return make(
+        "reshape", marked(Shape(f32, dims), [*marks(x)[:d], *pair, *marks(x)[d + 1 :]]), (x,)
+    )
 
 
 def slice_(c: Chain, x: Instruction) -> Instruction:
@@ -277,17 +279,36 @@ def take(c: Chain, x: Instruction) -> Instruction | None:
     dims = (*x.array.dims[:d], 3, *x.array.dims[d + 1 :])
     dynamic = [*marks(x)[:d], marks(at)[0], *marks(x)[d + 1 :]]
     return make(
-        "gather", marked(Shape(f32, dims), dynamic), (x, at),
-        offset_dims=tuple(k for k in range(len(dims)) if k != d), collapsed_slice_dims=(d,),
-        start_index_map=(d,), index_vector_dim=1,
+        "gather",
+        marked(Shape(f32, dims), dynamic),
+        (x, at),
+        offset_dims=tuple(k for k in range(len(dims)) if k != d),
+        collapsed_slice_dims=(d,),
+        start_index_map=(d,),
+        index_vector_dim=1,
         slice_sizes=tuple(1 if k == d else n for k, n in enumerate(x.array.dims)),
-    )  # fmt: skip
+    )
 
 
 STEPS = (
-    pointwise, transpose, reverse, broadcast, merge, divide, slice_, pad, concatenate, reduce,
-    window, sort, dot, resize, dynamic_slice, update, take,
-)  # fmt: skip
+    pointwise,
+    transpose,
+    reverse,
+    broadcast,
+    merge,
+    divide,
+    slice_,
+    pad,
+    concatenate,
+    reduce,
+    window,
+    sort,
+    dot,
+    resize,
+    dynamic_slice,
+    update,
+    take,
+)
 
 
 def arguments(module: HloModule, round_: int) -> list[Array]:

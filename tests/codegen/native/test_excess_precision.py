@@ -208,8 +208,10 @@ def test_a_gradient_is_nearer_to_its_value_in_f64() -> None:
     for excess in (True, False):
         found = nw.build(module, excess_precision=excess)(*args)
         assert near(found, reference(module, args, excess), "bf16")
-        rms[excess] = [float(np.sqrt(np.mean((a - b) ** 2)))
-                       for a, b in zip(leaves(found), leaves(exact), strict=True)]  # fmt: skip
+        rms[excess] = [
+            float(np.sqrt(np.mean((a - b) ** 2)))
+            for a, b in zip(leaves(found), leaves(exact), strict=True)
+        ]
     assert all(a < 0.9 * b for a, b in zip(rms[True], rms[False], strict=True)), rms
 
 
@@ -397,8 +399,18 @@ def test_commands_take_and_keep_the_mode(flag: str, tmp_path: Path, capsys: Any)
     inputs = tmp_path / "x.npz"
     np.savez(inputs, arg0=np.full(40, 100, np.float16))
     for what in ((model, flag), (built,)):
-        said = json.loads(run("run", *what, "--inputs", inputs, "--check", "--json",
-                              "--outputs", tmp_path / "y.npz"))  # fmt: skip
+        said = json.loads(
+            run(
+                "run",
+                *what,
+                "--inputs",
+                inputs,
+                "--check",
+                "--json",
+                "--outputs",
+                tmp_path / "y.npz",
+            )
+        )
         with np.load(tmp_path / "y.npz") as out:
             assert said["ok"] and np.isfinite(out["out0"]).all() == excess
     run("replay", "pack", model, flag, "--inputs", inputs, "-o", report)

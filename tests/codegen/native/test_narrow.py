@@ -129,9 +129,12 @@ def test_f16_where_the_processor_has_no_instruction_for_it() -> None:
 
 
 PAST = {
-    "ieee": lambda f: f.infinity, "fn": lambda f: f.largest + 1, "fnuz": lambda f: f.sign,
-    "finite": lambda f: f.largest, "scale": lambda f: 0xFF,
-}  # fmt: skip
+    "ieee": lambda f: f.infinity,
+    "fn": lambda f: f.largest + 1,
+    "fnuz": lambda f: f.sign,
+    "finite": lambda f: f.largest,
+    "scale": lambda f: 0xFF,
+}
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)

@@ -65,9 +65,13 @@ def test_dead_values_give_their_place_to_later_ones() -> None:
 
 def test_the_smallest_gap_that_fits_is_taken() -> None:
     found = {
-        0: Lifetime(0, 9, 640), 1: Lifetime(0, 2, 512), 2: Lifetime(0, 9, 448),
-        3: Lifetime(0, 2, 384), 4: Lifetime(0, 9, 320), 5: Lifetime(5, 9, 300),
-    }  # fmt: skip
+        0: Lifetime(0, 9, 640),
+        1: Lifetime(0, 2, 512),
+        2: Lifetime(0, 9, 448),
+        3: Lifetime(0, 2, 384),
+        4: Lifetime(0, 9, 320),
+        5: Lifetime(5, 9, 300),
+    }
     offsets, _ = assign(found)
     assert offsets[5] == offsets[3]
 
@@ -293,8 +297,10 @@ def test_sharing_places_never_changes_what_is_computed(
         places: dict[tuple[str, int], object] = {}
         seen: list[object] = []
         meanings(plan, places, seen, turn)
-        ends = [places[("result", n)] if plan is plans[1] else places[("value", v)]
-                for n, v in enumerate(sorted(results))]  # fmt: skip
+        ends = [
+            places[("result", n)] if plan is plans[1] else places[("value", v)]
+            for n, v in enumerate(sorted(results))
+        ]
         found.append((seen, ends))
     assert found[0] == found[1]
 

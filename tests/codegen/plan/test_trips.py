@@ -34,9 +34,14 @@ ENTRY main {{ v = f32[4] parameter(0)
 
 
 def text(
-    start: int, step: int, direction: str, limit: int,
-    t: str = "s32", test: str = "i, n", op: str = "add(i, d)",
-) -> str:  # fmt: skip
+    start: int,
+    step: int,
+    direction: str,
+    limit: int,
+    t: str = "s32",
+    test: str = "i, n",
+    op: str = "add(i, d)",
+) -> str:
     facts = {"start": start, "step": step, "direction": direction, "limit": limit}
     return LOOP.format(t=t, test=test, op=op, **facts)
 
@@ -50,12 +55,23 @@ def found(hlo: str) -> int | None:
 @pytest.mark.parametrize(
     ("start", "step", "direction", "limit", "trips"),
     [
-        (0, 1, "LT", 10, 10), (3, 1, "LT", 10, 7), (0, 3, "LT", 10, 4), (0, 1, "LE", 10, 11),
-        (0, 3, "LE", 9, 4), (0, 4, "LE", 9, 3), (10, -1, "GT", 0, 10), (10, -3, "GE", 1, 4),
-        (0, 2, "NE", 10, 5), (10, -5, "NE", 0, 2), (5, 1, "LT", 5, 0), (5, 1, "LE", 5, 1),
-        (7, 1, "LT", 5, 0), (5, 1, "NE", 5, 0), (5, -1, "GE", 5, 1),
+        (0, 1, "LT", 10, 10),
+        (3, 1, "LT", 10, 7),
+        (0, 3, "LT", 10, 4),
+        (0, 1, "LE", 10, 11),
+        (0, 3, "LE", 9, 4),
+        (0, 4, "LE", 9, 3),
+        (10, -1, "GT", 0, 10),
+        (10, -3, "GE", 1, 4),
+        (0, 2, "NE", 10, 5),
+        (10, -5, "NE", 0, 2),
+        (5, 1, "LT", 5, 0),
+        (5, 1, "LE", 5, 1),
+        (7, 1, "LT", 5, 0),
+        (5, 1, "NE", 5, 0),
+        (5, -1, "GE", 5, 1),
     ],
-)  # fmt: skip
+)
 def test_counters_are_followed(
     start: int, step: int, direction: str, limit: int, trips: int
 ) -> None:
@@ -69,10 +85,14 @@ def test_counters_are_followed(
 @pytest.mark.parametrize(
     ("start", "step", "direction", "limit"),
     [
-        (0, -1, "LT", 10), (5, -1, "LE", 5), (5, 1, "GE", 5), (0, 3, "NE", 10), (0, 0, "LT", 10),
+        (0, -1, "LT", 10),
+        (5, -1, "LE", 5),
+        (5, 1, "GE", 5),
+        (0, 3, "NE", 10),
+        (0, 0, "LT", 10),
         (0, 1, "EQ", 0),
     ],
-)  # fmt: skip
+)
 def test_loops_that_never_end_or_wrap_are_left_to_themselves(
     start: int, step: int, direction: str, limit: int
 ) -> None:

@@ -119,10 +119,16 @@ class Lazy:
 @pytest.mark.parametrize(
     "arg",
     [
-        np.repeat(X, 2)[::2], X.astype(">f4"), memoryview(X), Dlpack(), Lazy(),
-        np.broadcast_to(np.float32(3), (8,)), X[::-1], X.reshape(8, 1)[:, 0],
+        np.repeat(X, 2)[::2],
+        X.astype(">f4"),
+        memoryview(X),
+        Dlpack(),
+        Lazy(),
+        np.broadcast_to(np.float32(3), (8,)),
+        X[::-1],
+        X.reshape(8, 1)[:, 0],
     ],
-)  # fmt: skip
+)
 def test_other_forms_of_the_same_array_are_taken(add: Executable, arg: object) -> None:
     expected = np.asarray(X if isinstance(arg, Dlpack) else arg).astype(np.float32) + 1
     assert (add(arg) == expected).all()
@@ -135,16 +141,25 @@ def test_other_forms_of_the_same_array_are_taken(add: Executable, arg: object) -
         ((X, X), "tiny: expected 1 argument, got 2: the parameters are x: f32[8]"),
         ((X[:4],), "tiny: argument 0 (x): expected f32[8], got f32[4]"),
         ((X.reshape(2, 4),), "tiny: argument 0 (x): expected f32[8], got f32[2,4]"),
-        ((X.astype(np.float64),), "tiny: argument 0 (x): expected f32[8], got f64[8]\n"
-         "  hint: x.astype('float32') converts it"),
-        ((X.view(np.int32),), "tiny: argument 0 (x): expected f32[8], got s32[8]\n"
-         "  hint: x.astype('float32') converts it"),
-        (([1.0] * 8,), "tiny: argument 0 (x): expected f32[8], got a Python list\n"
-         "  hint: numpy.asarray(x, 'float32') makes an array"),
+        (
+            (X.astype(np.float64),),
+            "tiny: argument 0 (x): expected f32[8], got f64[8]\n"
+            "  hint: x.astype('float32') converts it",
+        ),
+        (
+            (X.view(np.int32),),
+            "tiny: argument 0 (x): expected f32[8], got s32[8]\n"
+            "  hint: x.astype('float32') converts it",
+        ),
+        (
+            ([1.0] * 8,),
+            "tiny: argument 0 (x): expected f32[8], got a Python list\n"
+            "  hint: numpy.asarray(x, 'float32') makes an array",
+        ),
         ((None,), "tiny: argument 0 (x): expected f32[8], got NoneType"),
         ((np.float32(1),), "tiny: argument 0 (x): expected f32[8], got f32[]"),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_fit_is_refused(add: Executable, args: Any, message: str) -> None:
     with pytest.raises(ArgumentError) as caught:
         add(*args)

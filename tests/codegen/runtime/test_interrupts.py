@@ -130,9 +130,12 @@ def child(script: str, *args: str) -> subprocess.CompletedProcess[str]:
     """Run a script; it may end in any way, but it ends."""
     return subprocess.run(
         [sys.executable, "-c", PRELUDE + script, *args],
-        capture_output=True, text=True, timeout=LIMIT, cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        cwd=ROOT,
         env={**os.environ, "NESTWRIGHT_CACHE": "off", "PYTHONPATH": os.pathsep.join(sys.path)},
-    )  # fmt: skip
+    )
 
 
 def passes(script: str, *args: str) -> None:

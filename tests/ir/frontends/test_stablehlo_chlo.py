@@ -240,15 +240,25 @@ def test_the_high_half_of_a_product(compute: Any) -> None:
 
 
 NAMES = {
-    "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": np.divide,
-    "maximum": np.maximum, "minimum": np.minimum, "power": np.power, "remainder": np.fmod,
-    "atan2": np.arctan2, "next_after": np.nextafter,
-}  # fmt: skip
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "divide": np.divide,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "power": np.power,
+    "remainder": np.fmod,
+    "atan2": np.arctan2,
+    "next_after": np.nextafter,
+}
 BITS = {
-    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
-    "shift_left": np.left_shift, "shift_right_arithmetic": np.right_shift,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "shift_left": np.left_shift,
+    "shift_right_arithmetic": np.right_shift,
     "shift_right_logical": lambda a, b: (a.view(np.uint32) >> b.view(np.uint32)).view(np.int32),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -53,12 +53,12 @@ BROKEN = {  # operations of a function, what the error says
     "%0 = stablehlo.abs %x {a = 99999999999999999999} : tensor<2x3xf32>": "does not fit 64 bits",
     "%0 = stablehlo.abs %x : tensor<*xf32>": "has no rank",
     "%0 = stablehlo.abs %x : tensor<99999999999x99999999999xf32>": "is too large",
-    '%0 = stablehlo.custom_call @Sharding(%x) : (tensor<2x3xf32>) -> tensor<1x3xf32>': (
+    "%0 = stablehlo.custom_call @Sharding(%x) : (tensor<2x3xf32>) -> tensor<1x3xf32>": (
         "cuts work for several devices"
     ),
     '"stablehlo.abs"(%x)[^bb1] : (tensor<2x3xf32>) -> ()': "HLO has no jumps",
     "%0 = stablehlo.abs %x : tensor<2x3xf32> §": "found `§`",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("operation", BROKEN)

@@ -172,11 +172,16 @@ ENTRY e {
 @pytest.mark.parametrize(
     ("source", "dims", "target", "to"),
     [
-        ("c64", "3", "u64", "3"), ("c64", "3", "u16", "3,4"), ("c64", "3,2", "c128", "3"),
-        ("c128", "3", "c64", "3,2"), ("c128", "3", "f64", "3,2"), ("f32", "3,2", "c64", "3"),
-        ("u64", "3", "c64", "3"), ("u8", "3,8", "c64", "3"),
+        ("c64", "3", "u64", "3"),
+        ("c64", "3", "u16", "3,4"),
+        ("c64", "3,2", "c128", "3"),
+        ("c128", "3", "c64", "3,2"),
+        ("c128", "3", "f64", "3,2"),
+        ("f32", "3,2", "c64", "3"),
+        ("u64", "3", "c64", "3"),
+        ("u8", "3,8", "c64", "3"),
     ],
-)  # fmt: skip
+)
 def test_bits_are_those_of_both_parts(source: str, dims: str, target: str, to: str) -> None:
     kinds = {**TYPES, "u64": np.uint64, "u8": np.uint8, "f32": np.float32}
     shape = tuple(map(int, dims.split(",")))
@@ -272,29 +277,40 @@ def same(found: Array, wanted: Array) -> None:
 SPECIAL = {
     "abs": [(complex(np.inf, np.nan), np.inf), (complex(np.nan, -np.inf), np.inf)],
     "sqrt": [
-        (complex(-4.0, 0.0), 2j), (complex(-4.0, -0.0), -2j),
-        (complex(-np.inf, 1.0), complex(0, np.inf)), (complex(np.inf, 1.0), complex(np.inf, 0)),
+        (complex(-4.0, 0.0), 2j),
+        (complex(-4.0, -0.0), -2j),
+        (complex(-np.inf, 1.0), complex(0, np.inf)),
+        (complex(np.inf, 1.0), complex(np.inf, 0)),
         (complex(np.nan, np.inf), complex(np.inf, np.inf)),
     ],
     "log": [
-        (0j, complex(-np.inf, 0)), (complex(-1, 0.0), complex(0, np.pi)),
+        (0j, complex(-np.inf, 0)),
+        (complex(-1, 0.0), complex(0, np.pi)),
         (complex(-1, -0.0), complex(0, -np.pi)),
         (complex(np.inf, np.inf), complex(np.inf, np.pi / 4)),
     ],
     "exponential": [
-        (complex(-np.inf, np.nan), 0j), (complex(np.inf, 0.0), complex(np.inf, 0)),
+        (complex(-np.inf, np.nan), 0j),
+        (complex(np.inf, 0.0), complex(np.inf, 0)),
         (complex(np.nan, 0.0), complex(np.nan, 0)),
     ],
-    "asin": [(complex(2, 0.0), complex(np.pi / 2, 1.3169579)),
-             (complex(2, -0.0), complex(np.pi / 2, -1.3169579))],
-    "acos": [(complex(-2, 0.0), complex(np.pi, -1.3169579)),
-             (complex(-2, -0.0), complex(np.pi, 1.3169579))],
-    "atanh": [(complex(1, 0.0), complex(np.inf, 0)), (complex(2, 0.0), 0.54930615 + np.pi / 2 * 1j),
-              (complex(2, -0.0), 0.54930615 - np.pi / 2 * 1j)],
+    "asin": [
+        (complex(2, 0.0), complex(np.pi / 2, 1.3169579)),
+        (complex(2, -0.0), complex(np.pi / 2, -1.3169579)),
+    ],
+    "acos": [
+        (complex(-2, 0.0), complex(np.pi, -1.3169579)),
+        (complex(-2, -0.0), complex(np.pi, 1.3169579)),
+    ],
+    "atanh": [
+        (complex(1, 0.0), complex(np.inf, 0)),
+        (complex(2, 0.0), 0.54930615 + np.pi / 2 * 1j),
+        (complex(2, -0.0), 0.54930615 - np.pi / 2 * 1j),
+    ],
     "tanh": [(complex(np.inf, 1.0), 1), (complex(-np.inf, np.nan), -1)],
     "logistic": [(complex(-200, 1.0), 0), (complex(200, 1.0), 1)],
     "sign": [(0j, 0j), (3 + 4j, 0.6 + 0.8j)],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", SPECIAL)

@@ -121,21 +121,33 @@ def test_a_registered_function_goes_first(asin_of_mine: None) -> None:
 @pytest.mark.parametrize(
     "text, why",
     [
-        ("x = c64[4,8] parameter(0)\n"
-         " ROOT y = c64[4,8] fft(x), fft_type=FFT, fft_length={4}", "fft_length"),
-        ("x = f32[8] parameter(0)\n"
-         " ROOT y = f32[8] fft(x), fft_type=FFT, fft_length={8}", "fft_type"),
-        ("x = c64[9] parameter(0)\n"
-         " ROOT y = f32[8] fft(x), fft_type=IRFFT, fft_length={8}", "fft_length"),
+        (
+            "x = c64[4,8] parameter(0)\n ROOT y = c64[4,8] fft(x), fft_type=FFT, fft_length={4}",
+            "fft_length",
+        ),
+        (
+            "x = f32[8] parameter(0)\n ROOT y = f32[8] fft(x), fft_type=FFT, fft_length={8}",
+            "fft_type",
+        ),
+        (
+            "x = c64[9] parameter(0)\n ROOT y = f32[8] fft(x), fft_type=IRFFT, fft_length={8}",
+            "fft_length",
+        ),
         ("x = f32[2,3] parameter(0)\n ROOT y = f32[2,3] cholesky(x), lower=true", "square"),
         ("x = s32[3,3] parameter(0)\n ROOT y = s32[3,3] cholesky(x), lower=true", "square"),
-        ("x = f32[3,3] parameter(0)\n z = f64[3,3] parameter(1)\n"
-         " ROOT y = f64[3,3] triangular-solve(x, z), left_side=true", "a system of"),
-        ("x = f32[3,3] parameter(0)\n"
-         " ROOT y = f32[3,3] triangular-solve(x, x), transpose_a=NO_TRAPOSE", "is none of"),
+        (
+            "x = f32[3,3] parameter(0)\n z = f64[3,3] parameter(1)\n"
+            " ROOT y = f64[3,3] triangular-solve(x, z), left_side=true",
+            "a system of",
+        ),
+        (
+            "x = f32[3,3] parameter(0)\n"
+            " ROOT y = f32[3,3] triangular-solve(x, x), transpose_a=NO_TRAPOSE",
+            "is none of",
+        ),
         ("ROOT y = u64[3] rng-get-and-update-state(), delta=1", "its operands give"),
     ],
-)  # fmt: skip
+)
 def test_shapes_that_do_not_fit_are_refused(text: str, why: str) -> None:
     with pytest.raises(VerifyError, match=why):
         build(parse(f"HloModule m\nENTRY main {{ {text} }}"))

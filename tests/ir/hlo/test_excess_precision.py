@@ -203,19 +203,23 @@ def test_named_operations_round_from_rounded_operands() -> None:
     entry = parse(module(text)).entry
     assert widened(entry, {"m", "a", "e"}) is entry
     made = canonical_text(widened(entry, {"m"}))
-    after = parse(module(
-        f"{SQUARE}  w = f32[4,6] convert(m)  {XF}  a = f32[4,6] add(w, xf)"
-        "  e = f32[4,6] exponential(a)  ROOT r = bf16[4,6] convert(e)"
-    ))  # fmt: skip
+    after = parse(
+        module(
+            f"{SQUARE}  w = f32[4,6] convert(m)  {XF}  a = f32[4,6] add(w, xf)"
+            "  e = f32[4,6] exponential(a)  ROOT r = bf16[4,6] convert(e)"
+        )
+    )
     assert made == canonical_text(after.entry)
 
 
 def test_stored_results_are_computed_wide_and_read_back_rounded() -> None:
     text = f"{SQUARE}  a = bf16[4,6] add(m, x)  ROOT e = bf16[4,6] exponential(a)"
-    after = parse(module(
-        f"{SQUARE_F}  a = f32[4,6] add(m, xf)  r = bf16[4,6] convert(a)"
-        "  ROOT e = bf16[4,6] exponential(r)"
-    ))  # fmt: skip
+    after = parse(
+        module(
+            f"{SQUARE_F}  a = f32[4,6] add(m, xf)  r = bf16[4,6] convert(a)"
+            "  ROOT e = bf16[4,6] exponential(r)"
+        )
+    )
     made = widened(parse(module(text)).entry, (), {"a"})
     assert canonical_text(made) == canonical_text(after.entry)
 

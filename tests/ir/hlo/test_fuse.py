@@ -73,9 +73,8 @@ def kinds(fusion: Fusion) -> list[str]:
 
 def reason(fusion: Fusion, producer: str, consumer: str) -> str:
     (edge,) = (
-        e for e in fusion.edges
-        if (e.producer.name, e.consumer.name) == (producer, consumer)
-    )  # fmt: skip
+        e for e in fusion.edges if (e.producer.name, e.consumer.name) == (producer, consumer)
+    )
     return ("fused: " if edge.fused else "") + edge.reason
 
 
@@ -161,8 +160,12 @@ def test_is_one_group(name):
     assert kinds(fusion) == [kind]
     (group,) = fusion.groups
     assert len(group.outputs) == 1
-    assert all(e.fused or e.reason == "a view of the whole buffer, no work"
-               or e.reason == "only a view follows" for e in fusion.edges)  # fmt: skip
+    assert all(
+        e.fused
+        or e.reason == "a view of the whole buffer, no work"
+        or e.reason == "only a view follows"
+        for e in fusion.edges
+    )
 
 
 def test_heads_split_in_the_epilogue():

@@ -207,10 +207,16 @@ def test_padding_goes_into_the_pool(becomes):
         "  ROOT r = f32[4,4] reduce-window({}, i),"
         " window={{size=2x2 stride=2x2 pad=1_1x1_1}}, to_apply=max"
     )
-    becomes(canonical_window, MAX + entry(POOL.format("", "-inf", "x")),
-            MAX + entry(direct.format("", "x")))  # fmt: skip
-    becomes(canonical_window, MAX + entry(POOL.format(ABSOLUTE, "0", "a")),
-            MAX + entry(direct.format(ABSOLUTE, "a")))  # fmt: skip
+    becomes(
+        canonical_window,
+        MAX + entry(POOL.format("", "-inf", "x")),
+        MAX + entry(direct.format("", "x")),
+    )
+    becomes(
+        canonical_window,
+        MAX + entry(POOL.format(ABSOLUTE, "0", "a")),
+        MAX + entry(direct.format(ABSOLUTE, "a")),
+    )
 
 
 def test_padding_that_counts_stays(becomes):

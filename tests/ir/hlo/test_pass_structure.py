@@ -219,8 +219,11 @@ def test_layouts_are_forgotten_and_bitcasts_spelled_out():
     )
     new = drop_layouts(module)
     assert {i.opcode for i in new.entry.instructions} <= {
-        "parameter", "transpose", "reshape", "tuple",
-    }  # fmt: skip
+        "parameter",
+        "transpose",
+        "reshape",
+        "tuple",
+    }
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     same, turned, line = evaluate(new, [x])
     np.testing.assert_array_equal(same, x)
@@ -229,11 +232,23 @@ def test_layouts_are_forgotten_and_bitcasts_spelled_out():
 
 
 SMALL_MODELS = [
-    "attention_gqa_bf16", "mandelbrot_while", "mnist_mlp_train_step", "op_associative_scan",
-    "op_conv_depthwise", "op_conv_transpose", "op_gelu_erf_layernorm", "op_max_pool_grad",
-    "op_take_rows", "reductions_forward", "tf_image_ops", "tf_keras_convnet_forward",
-    "tf_train_mnist", "torch_convnet_forward", "vit_tiny_forward", "bert_tiny_forward",
-]  # fmt: skip
+    "attention_gqa_bf16",
+    "mandelbrot_while",
+    "mnist_mlp_train_step",
+    "op_associative_scan",
+    "op_conv_depthwise",
+    "op_conv_transpose",
+    "op_gelu_erf_layernorm",
+    "op_max_pool_grad",
+    "op_take_rows",
+    "reductions_forward",
+    "tf_image_ops",
+    "tf_keras_convnet_forward",
+    "tf_train_mnist",
+    "torch_convnet_forward",
+    "vit_tiny_forward",
+    "bert_tiny_forward",
+]
 
 
 @pytest.mark.corpus
@@ -248,9 +263,10 @@ def test_pipeline_keeps_the_meaning_of_models(name, same_meaning):
     shown = show(new)
     assert show(parse(shown)) == shown
     assert optimize(new).entry.instructions and not any(
-        i.opcode in ("call", "fusion", "copy", "map") for c in new.computations
+        i.opcode in ("call", "fusion", "copy", "map")
+        for c in new.computations
         for i in c.instructions
-    )  # fmt: skip
+    )
 
 
 def _double(x: int) -> int:
@@ -269,8 +285,10 @@ def test_pipeline_dumps_what_changed(tmp_path):
     dump = Dump(str, tmp_path / "made", "txt")
     assert NUMBERS.run(3, [dump]) == 12
     assert {p.name: p.read_text() for p in dump.written} == {
-        "00_input.txt": "3", "01_double.txt": "6", "03_again.txt": "12",
-    }  # fmt: skip
+        "00_input.txt": "3",
+        "01_double.txt": "6",
+        "03_again.txt": "12",
+    }
     assert sorted((tmp_path / "made").iterdir()) == dump.written
 
 
@@ -278,9 +296,11 @@ def test_passes_are_listed_and_timed():
     timing = Timing(lambda x: 10 * x)
     NUMBERS.run(3, [timing])
     assert [(r.number, r.name, r.changed, r.size) for r in timing.rows] == [
-        (0, "input", True, 30), (1, "double", True, 60), (2, "keep", False, 60),
+        (0, "input", True, 30),
+        (1, "double", True, 60),
+        (2, "keep", False, 60),
         (3, "again", True, 120),
-    ]  # fmt: skip
+    ]
     assert timing.rows[0].seconds == 0 and all(r.seconds >= 0 for r in timing.rows)
     assert repeat("both", NUMBERS.passes, limit=1).parts == ("double", "keep", "again")
 

@@ -27,8 +27,11 @@ def module(body: str, header: str = "") -> str:
 def refused(text: str) -> UnsupportedError:
     """What the interpreter, the build and the stages after the input all refuse alike."""
     read, errors = parse(text), []
-    for way in (lambda: evaluate(read, [X]), lambda: build(read),
-                lambda: stage_text(read, "cpu", "plan")):  # fmt: skip
+    for way in (
+        lambda: evaluate(read, [X]),
+        lambda: build(read),
+        lambda: stage_text(read, "cpu", "plan"),
+    ):
         with pytest.raises(UnsupportedError) as caught:
             way()
         errors.append(caught.value)
@@ -131,17 +134,27 @@ def test_halves_of_operations_are_joined(body: str) -> None:
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        ("s = (f32[4], f32[4], u32[]) copy-start(x)\nROOT g = f32[4] get-tuple-element(s), index=0",
-         "does not end in a `copy-done`"),
+        (
+            "s = (f32[4], f32[4], u32[]) copy-start(x)\n"
+            "ROOT g = f32[4] get-tuple-element(s), index=0",
+            "does not end in a `copy-done`",
+        ),
         ("ROOT d = f32[4] copy-done(x)", "its `copy-start` is not in the same computation"),
-        ("s = ((f32[4]), f32[3], u32[]) negate-start(x)\nROOT d = f32[3] negate-done(s)",
-         "are no `negate`"),
-        ("s = ((f32[4]), f32[4], u32[]) async-start(x), calls=add\nROOT d = f32[4] async-done(s)",
-         "`add` takes 2 arguments"),
-        ("s = ((f32[4]), f32[4], u32[]) shuffle-start(x)\nROOT d = f32[4] shuffle-done(s)",
-         "its order is not defined"),
+        (
+            "s = ((f32[4]), f32[3], u32[]) negate-start(x)\nROOT d = f32[3] negate-done(s)",
+            "are no `negate`",
+        ),
+        (
+            "s = ((f32[4]), f32[4], u32[]) async-start(x), calls=add\n"
+            "ROOT d = f32[4] async-done(s)",
+            "`add` takes 2 arguments",
+        ),
+        (
+            "s = ((f32[4]), f32[4], u32[]) shuffle-start(x)\nROOT d = f32[4] shuffle-done(s)",
+            "its order is not defined",
+        ),
     ],
-)  # fmt: skip
+)
 def test_halves_that_do_not_fit_are_refused(body: str, why: str) -> None:
     assert why in str(refused(module(body)))
 

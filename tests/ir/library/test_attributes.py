@@ -19,24 +19,38 @@ from nestwright.ir.library.attributes import read, unquoted
         ("{}", {}),
         ("{mode = 65 : ui8}", {"mode": 65}),
         ("{85 : ui8, 76 : ui8}", {"0": 85, "1": 76}),
-        ("{a = -1.5e3 : f32, b = 2.0, c = true, d = false}",
-         {"a": -1500.0, "b": 2.0, "c": True, "d": False}),
+        (
+            "{a = -1.5e3 : f32, b = 2.0, c = true, d = false}",
+            {"a": -1500.0, "b": 2.0, "c": True, "d": False},
+        ),
         ('{"quoted name" = "a \\"b\\" \\0A"}', {"quoted name": 'a "b" \n'}),
         ("{x = 0x7F800000 : f32, y = 0xff : i32}", {"x": math.inf, "y": 255}),
-        ("{v = array<i64: 1, -2>, w = array<i32>, u = [1 : i32, \"s\"]}",
-         {"v": (1, -2), "w": (), "u": (1, "s")}),
+        (
+            '{v = array<i64: 1, -2>, w = array<i32>, u = [1 : i32, "s"]}',
+            {"v": (1, -2), "w": (), "u": (1, "s")},
+        ),
         ("{inner = {k = 4 : i64, largest = true}}", {"inner": {"k": 4, "largest": True}}),
     ],
-)  # fmt: skip
+)
 def test_what_is_read(text: str, values: dict[str, object]) -> None:
     assert read(text) == values
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "plain text", '{"json": 1}', "{a = }", "{a = 1", "{a = 1} more", "{a = dense<1>}",
-     "{" * 50 + "}" * 50, "{a = 0x1 : f8}", "{a = @symbol}"],
-)  # fmt: skip
+    [
+        "",
+        "plain text",
+        '{"json": 1}',
+        "{a = }",
+        "{a = 1",
+        "{a = 1} more",
+        "{a = dense<1>}",
+        "{" * 50 + "}" * 50,
+        "{a = 0x1 : f8}",
+        "{a = @symbol}",
+    ],
+)
 def test_other_text_has_no_attributes(text: str) -> None:
     assert read(text) == {}
 

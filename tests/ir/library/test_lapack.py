@@ -82,8 +82,9 @@ def test_cholesky_keeps_the_other_triangle_and_says_where_it_failed(
         factor = half(out)
         product = factor @ turned(factor) if flag == "L" else turned(factor) @ factor
         close(product, good, letter)
-        np.testing.assert_array_equal(other(out, 1 if flag == "L" else -1),
-                                      other(good, 1 if flag == "L" else -1))  # fmt: skip
+        np.testing.assert_array_equal(
+            other(out, 1 if flag == "L" else -1), other(good, 1 if flag == "L" else -1)
+        )
         assert info == 0
         assert run(f"{letter}potrf", [bad], [like(a), INFO], ord(flag))[1] == 3
 
@@ -217,9 +218,7 @@ def test_routines_of_scipy_alone() -> None:
         close(z @ t @ turned(z), a, letter)
         b = matrix(letter, 5, 2)
         diagonals = [matrix(letter, 5) + 4 * (n == 1) for n in range(3)]
-        *_, x, info = run(
-            f"{letter}gtsv", [*diagonals, b], [*map(like, diagonals), like(b), INFO]
-        )  # fmt: skip
+        *_, x, info = run(f"{letter}gtsv", [*diagonals, b], [*map(like, diagonals), like(b), INFO])
         low, middle, high = diagonals
         band = np.diag(middle) + np.diag(low[1:], -1) + np.diag(high[:-1], 1)
         close(band @ x, b, letter)
@@ -330,8 +329,11 @@ def test_the_operation_fft(kind: str, narrow: bool) -> None:
     call = LibraryCall("fft", "fft", (operand,), (wanted,), attributes=attributes)
     (out,) = Session().run(call, [given])
     by_name: dict[str, Callable[..., Array]] = {
-        "FFT": np.fft.fftn, "IFFT": np.fft.ifftn, "RFFT": np.fft.rfftn, "IRFFT": np.fft.irfftn
-    }  # fmt: skip
+        "FFT": np.fft.fftn,
+        "IFFT": np.fft.ifftn,
+        "RFFT": np.fft.rfftn,
+        "IRFFT": np.fft.irfftn,
+    }
     wide = given.astype(np.complex128 if given.dtype.kind == "c" else np.float64)
     np.testing.assert_allclose(
         out, by_name[kind](wide, sizes, (1, 2, 3)), rtol=1e-5, atol=1e-5 if narrow else 1e-12

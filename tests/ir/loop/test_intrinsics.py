@@ -159,9 +159,19 @@ def test_tiles_multiply(name: str, ta: int, tb: int) -> None:
     a, b = ((x.k, 16) if t else (16, x.k) for t in (ta, tb))
     half = f"0 : {x.k}, n * 8 : n * 8 + 8" if tb else f"n * 8 : n * 8 + 8, 0 : {x.k}"
     text = PRODUCT.format(
-        name=name, ab=x.operands, c=x.sums, ta=ta, tb=tb, half=half,
-        a=f"{a[0]}, {a[1]}", b=f"{b[0]}, {b[1]}", a0=a[0], a1=a[1], b0=b[0], b1=b[1],
-    )  # fmt: skip
+        name=name,
+        ab=x.operands,
+        c=x.sums,
+        ta=ta,
+        tb=tb,
+        half=half,
+        a=f"{a[0]}, {a[1]}",
+        b=f"{b[0]}, {b[1]}",
+        a0=a[0],
+        a1=a[1],
+        b0=b[0],
+        b1=b[1],
+    )
     func = parse(text)
     verify(func)
     rng = np.random.default_rng(0)

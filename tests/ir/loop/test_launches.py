@@ -72,8 +72,9 @@ def test_a_missing_barrier_is_named(between: str) -> None:
 
 
 def test_a_missing_barrier_shows_in_the_values_too() -> None:
-    text = REVERSE.replace("S[t] = A", "S[t] = f32(0.0)\n            intrinsic('barrier')\n"
-                           "            S[t] = A")  # fmt: skip
+    text = REVERSE.replace(
+        "S[t] = A", "S[t] = f32(0.0)\n            intrinsic('barrier')\n            S[t] = A"
+    )
     a = numbers(128)
     right, wrong = (run(parse(text.format(between=x)), [a])[0] for x in (BARRIER, "pass"))
     assert not np.array_equal(right, wrong)

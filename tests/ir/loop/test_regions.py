@@ -111,8 +111,11 @@ def f(A: f32[100], C: f32[100]):
     a, c = func.params
     (loop,) = loops(func)
     assert [(x.region.buffer.name, x.write) for x in accesses(func.body)] == [
-        ("A", False), ("C", True), ("R", False), ("R", True),
-    ]  # fmt: skip
+        ("A", False),
+        ("C", True),
+        ("R", False),
+        ("R", True),
+    ]
     assert region(touched(loop.body, a, {loop.var: (0, 7)})) == "A[i * 2 + 8 : + 4]"
     assert region(touched(loop.body, c, {loop.var: (0, 7)})) == "C[i * 2 : + 4]"
     assert region(touched(loop, c)) == "C[0 : + 18]"

@@ -204,8 +204,11 @@ def test_violations_in_gpu_code(parts: dict[str, str], message: str) -> None:
 
 def test_reductions_across_threads_are_checked() -> None:
     r, a, b, t = (
-        Buffer("R", (1,), f32, Scope.REGISTER), Var("a", f32), Var("b", f32), Var("t"),
-    )  # fmt: skip
+        Buffer("R", (1,), f32, Scope.REGISTER),
+        Var("a", f32),
+        Var("b", f32),
+        Var("t"),
+    )
     good = AllReduce((r,), (a,), (b,), (a,), 8)
     for bad, message in (
         (replace(good, threads=5), "groups of 5 threads: threadIdx.x has 32"),

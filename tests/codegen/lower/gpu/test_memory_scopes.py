@@ -97,12 +97,13 @@ def test_every_block_has_its_place_in_the_workspace(
         (nest("t * 200000 + j", "t * 200000 + j", "register", 3200000), "each thread"),
         (nest("j * 2048 + t", "j * 2048 + t", size=2048, threads=2048), "over threadIdx.x"),
         (
-            nest("j * 16 + t", "j * 16 + t").replace("threadIdx.x", "threadIdx.z", 1)
+            nest("j * 16 + t", "j * 16 + t")
+            .replace("threadIdx.x", "threadIdx.z", 1)
             .replace('"threadIdx.x", 16', '"threadIdx.x", 128'),
             "a block of 2048 threads",
         ),
     ],
-)  # fmt: skip
+)
 def test_what_exceeds_the_gpu_is_refused(before: str, why: str, target: Target) -> None:
     with pytest.raises(UnsupportedError, match=why):
         lower(parse(before), target)

@@ -15,11 +15,36 @@ FLOATS = ("f16", "bf16", "f32", "f64")
 NUMBERS = (*INTEGERS, *FLOATS)
 
 UNARY = (
-    "exponential", "exponential-minus-one", "log", "log-plus-one", "logistic", "tanh", "sine",
-    "cosine", "tan", "sinh", "cosh", "asin", "acos", "atan", "asinh", "acosh", "atanh", "erf",
-    "sqrt", "rsqrt", "cbrt", "floor", "ceil", "round-nearest-even", "round-nearest-afz", "sign",
-    "abs", "negate", "is-finite",
-)  # fmt: skip
+    "exponential",
+    "exponential-minus-one",
+    "log",
+    "log-plus-one",
+    "logistic",
+    "tanh",
+    "sine",
+    "cosine",
+    "tan",
+    "sinh",
+    "cosh",
+    "asin",
+    "acos",
+    "atan",
+    "asinh",
+    "acosh",
+    "atanh",
+    "erf",
+    "sqrt",
+    "rsqrt",
+    "cbrt",
+    "floor",
+    "ceil",
+    "round-nearest-even",
+    "round-nearest-afz",
+    "sign",
+    "abs",
+    "negate",
+    "is-finite",
+)
 
 
 def shape_of(dtype: str, dims: Sequence[int]) -> str:

@@ -159,11 +159,16 @@ def sort(m: Any) -> None:
     p = m.parameter(t, dims, z)
     q = m.parameter("s32", dims, np.arange(z.size, dtype=np.int32).reshape(dims))
     rows = [
-        f"a = {r}[] real(q0)", f"b = {r}[] real(q1)", f"c = {r}[] imag(q0)", f"d = {r}[] imag(q1)",
-        "less = pred[] compare(a, b), direction=LT", "same = pred[] compare(a, b), direction=EQ",
-        "then = pred[] compare(c, d), direction=LT", "tied = pred[] and(same, then)",
+        f"a = {r}[] real(q0)",
+        f"b = {r}[] real(q1)",
+        f"c = {r}[] imag(q0)",
+        f"d = {r}[] imag(q1)",
+        "less = pred[] compare(a, b), direction=LT",
+        "same = pred[] compare(a, b), direction=EQ",
+        "then = pred[] compare(c, d), direction=LT",
+        "tied = pred[] and(same, then)",
         "r = pred[] or(less, tied)",
-    ]  # fmt: skip
+    ]
     by = m.computation([t, t, "s32", "s32"], rows)
     whole = f"({shape_of(t, dims)}, {shape_of('s32', dims)})"
     m.emit(whole, f"sort({p}, {q}), dimensions={{1}}, is_stable=true, to_apply={by}")

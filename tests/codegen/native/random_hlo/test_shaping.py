@@ -204,9 +204,22 @@ def counted(m: Any, v: Value) -> Value:
 
 
 MOVES: list[Callable[[Any, Value], Value]] = [
-    broadcast, reshape, transpose, slice_, reverse, pad, concatenate, dynamic_slice,
-    dynamic_update_slice, bits, convert, clamp, chosen, compared, counted,
-]  # fmt: skip
+    broadcast,
+    reshape,
+    transpose,
+    slice_,
+    reverse,
+    pad,
+    concatenate,
+    dynamic_slice,
+    dynamic_update_slice,
+    bits,
+    convert,
+    clamp,
+    chosen,
+    compared,
+    counted,
+]
 
 
 def move(m: Any) -> None:
@@ -228,15 +241,32 @@ def move(m: Any) -> None:
     )
 
 
-UNARY = {"f": ["negate", "abs", "sign", "floor", "ceil", "round-nearest-even", "copy"],
-         "i": ["negate", "not", "popcnt", "count-leading-zeros", "abs", "sign", "copy"],
-         "u": ["not", "popcnt", "count-leading-zeros", "copy"],
-         "p": ["not", "copy"]}  # fmt: skip
-BINARY = {"f": ["add", "subtract", "multiply", "maximum", "minimum", "remainder"],
-          "i": ["add", "subtract", "multiply", "divide", "remainder", "maximum", "minimum", "and",
-                "or", "xor", "shift-left", "shift-right-logical", "shift-right-arithmetic",
-                "mulhi"],
-          "p": ["add", "multiply", "maximum", "minimum", "and", "or", "xor"]}  # fmt: skip
+UNARY = {
+    "f": ["negate", "abs", "sign", "floor", "ceil", "round-nearest-even", "copy"],
+    "i": ["negate", "not", "popcnt", "count-leading-zeros", "abs", "sign", "copy"],
+    "u": ["not", "popcnt", "count-leading-zeros", "copy"],
+    "p": ["not", "copy"],
+}
+BINARY = {
+    "f": ["add", "subtract", "multiply", "maximum", "minimum", "remainder"],
+    "i": [
+        "add",
+        "subtract",
+        "multiply",
+        "divide",
+        "remainder",
+        "maximum",
+        "minimum",
+        "and",
+        "or",
+        "xor",
+        "shift-left",
+        "shift-right-logical",
+        "shift-right-arithmetic",
+        "mulhi",
+    ],
+    "p": ["add", "multiply", "maximum", "minimum", "and", "or", "xor"],
+}
 
 
 def compute(m: Any) -> None:

@@ -85,9 +85,13 @@ class Foreign:
         self.array = array
         facts = array.__array_interface__
         self.__cuda_array_interface__ = {
-            "shape": array.shape, "typestr": array.dtype.str, "data": facts["data"],
-            "strides": facts["strides"], "version": 3, "stream": stream,
-        }  # fmt: skip
+            "shape": array.shape,
+            "typestr": array.dtype.str,
+            "data": facts["data"],
+            "strides": facts["strides"],
+            "version": 3,
+            "stream": stream,
+        }
 
 
 def aligned(values: Any, offset: int = 0) -> Any:

@@ -60,16 +60,24 @@ CONSTANTS = {
     "CUstreamCaptureMode": ["CU_STREAM_CAPTURE_MODE_RELAXED"],
 }
 HANDLES = {
-    "cuStreamQuery": ("CUstream",), "cuEventRecord": ("CUevent", "CUstream"),
-    "cuEventQuery": ("CUevent",), "cuEventDestroy": ("CUevent",),
+    "cuStreamQuery": ("CUstream",),
+    "cuEventRecord": ("CUevent", "CUstream"),
+    "cuEventQuery": ("CUevent",),
+    "cuEventDestroy": ("CUevent",),
     "cuEventElapsedTime": ("CUevent", "CUevent"),
-    "cuStreamWaitEvent": ("CUstream", "CUevent"), "cuCtxPushCurrent": ("CUcontext",),
-    "cuModuleGetFunction": ("CUmodule",), "cuModuleUnload": ("CUmodule",),
-    "cuFuncSetAttribute": ("CUfunction",), "cuStreamBeginCapture": ("CUstream",),
-    "cuStreamEndCapture": ("CUstream",), "cuGraphInstantiate": ("CUgraph",),
-    "cuGraphDestroy": ("CUgraph",), "cuGraphLaunch": ("CUgraphExec", "CUstream"),
-    "cuGraphExecDestroy": ("CUgraphExec",), "cuLaunchKernel": ("CUfunction",),
-}  # fmt: skip
+    "cuStreamWaitEvent": ("CUstream", "CUevent"),
+    "cuCtxPushCurrent": ("CUcontext",),
+    "cuModuleGetFunction": ("CUmodule",),
+    "cuModuleUnload": ("CUmodule",),
+    "cuFuncSetAttribute": ("CUfunction",),
+    "cuStreamBeginCapture": ("CUstream",),
+    "cuStreamEndCapture": ("CUstream",),
+    "cuGraphInstantiate": ("CUgraph",),
+    "cuGraphDestroy": ("CUgraph",),
+    "cuGraphLaunch": ("CUgraphExec", "CUstream"),
+    "cuGraphExecDestroy": ("CUgraphExec",),
+    "cuLaunchKernel": ("CUfunction",),
+}
 
 
 def as_real(api: Any, name: str, index: int, value: Any) -> Any:

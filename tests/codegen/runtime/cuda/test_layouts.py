@@ -21,9 +21,13 @@ class Foreign:
         self.array = array
         facts = array.__array_interface__
         self.__cuda_array_interface__ = {
-            "shape": array.shape, "typestr": array.dtype.str, "data": facts["data"],
-            "strides": facts["strides"], "version": 3, "stream": None,
-        }  # fmt: skip
+            "shape": array.shape,
+            "typestr": array.dtype.str,
+            "data": facts["data"],
+            "strides": facts["strides"],
+            "version": 3,
+            "stream": None,
+        }
 
 
 def aligned(values: np.ndarray, order: str) -> np.ndarray:

@@ -46,8 +46,10 @@ def test_a_kernel_gets_its_launch_and_its_pointers(fake: Any) -> None:
     program: Any = exe.loaded()
     homes = program._homes
     assert words == [
-        homes["param", 0].address, homes["param", 1].address, homes["result", 0].address
-    ]  # fmt: skip
+        homes["param", 0].address,
+        homes["param", 1].address,
+        homes["result", 0].address,
+    ]
     assert all(w % 256 == 0 for w in words)
 
 

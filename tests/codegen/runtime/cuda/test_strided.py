@@ -51,13 +51,22 @@ class Thread:
             self.values[target] = int.from_bytes(data, "little")
             return
         a, *rest = (self.read(s.strip("[]")) for s in sources)
-        self.values[target] = MASK & {
-            "mov.u32": lambda: a, "mov.u64": lambda: a, "cvt.u64.u32": lambda: a,
-            "ld.param.u64": lambda: a, "mul.wide.u32": lambda: a * rest[0],
-            "add.u64": lambda: a + rest[0], "sub.u64": lambda: a - rest[0],
-            "setp.ge.u64": lambda: int(a >= rest[0]), "div.u64": lambda: a // rest[0],
-            "mul.lo.u64": lambda: a * rest[0], "mad.lo.s64": lambda: a * rest[0] + rest[1],
-        }[name]()  # fmt: skip
+        self.values[target] = (
+            MASK
+            & {
+                "mov.u32": lambda: a,
+                "mov.u64": lambda: a,
+                "cvt.u64.u32": lambda: a,
+                "ld.param.u64": lambda: a,
+                "mul.wide.u32": lambda: a * rest[0],
+                "add.u64": lambda: a + rest[0],
+                "sub.u64": lambda: a - rest[0],
+                "setp.ge.u64": lambda: int(a >= rest[0]),
+                "div.u64": lambda: a // rest[0],
+                "mul.lo.u64": lambda: a * rest[0],
+                "mad.lo.s64": lambda: a * rest[0] + rest[1],
+            }[name]()
+        )
 
 
 def body(width: int) -> list[str]:

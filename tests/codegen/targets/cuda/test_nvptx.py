@@ -230,9 +230,15 @@ def test_matrix_products(ab: str, c: str, mma: str) -> None:
 
 def test_an_older_architecture_lacks_them() -> None:
     text = PRODUCT.format(
-        ab="f16", c="f32", mma="m16n8k16.f16.f32", row=16, tile_a=256, tile_b=128, chunk=8,
+        ab="f16",
+        c="f32",
+        mma="m16n8k16.f16.f32",
+        row=16,
+        tile_a=256,
+        tile_b=128,
+        chunk=8,
         turned="",
-    )  # fmt: skip
+    )
     with pytest.raises(UnsupportedError, match="sm_80"):
         ptx(text, "sm_75")
 

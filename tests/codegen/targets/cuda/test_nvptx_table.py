@@ -34,9 +34,20 @@ from nestwright.ir.loop.nodes import (
 from nestwright.ir.target import Target
 
 TYPES = (
-    dtypes.pred, dtypes.s8, dtypes.s16, dtypes.s32, dtypes.s64, dtypes.u8, dtypes.u16, dtypes.u32,
-    dtypes.u64, dtypes.f16, dtypes.bf16, dtypes.f32, dtypes.f64,
-)  # fmt: skip
+    dtypes.pred,
+    dtypes.s8,
+    dtypes.s16,
+    dtypes.s32,
+    dtypes.s64,
+    dtypes.u8,
+    dtypes.u16,
+    dtypes.u32,
+    dtypes.u64,
+    dtypes.f16,
+    dtypes.bf16,
+    dtypes.f32,
+    dtypes.f64,
+)
 NARROW = tuple(d for d in dtypes.ALL if is_narrow(d))
 KINDS = {"pred": "p", "signed": "s", "unsigned": "u", "float": "f"}
 FLOATS = (dtypes.f16, dtypes.bf16, dtypes.f32, dtypes.f64)

@@ -68,9 +68,16 @@ def source(name: str, loop: str = "range") -> str:
     dtype = TYPES[name]
     chunk = 16 // dtype.bytes
     return PRODUCT.format(
-        name=name, loop=loop, ab=dtype.name, c="s32" if dtype == s8 else "f32", chunk=chunk,
-        k=2 * chunk, row=4 * chunk, size_a=16 * 4 * chunk, size_b=8 * 4 * chunk,
-    )  # fmt: skip
+        name=name,
+        loop=loop,
+        ab=dtype.name,
+        c="s32" if dtype == s8 else "f32",
+        chunk=chunk,
+        k=2 * chunk,
+        row=4 * chunk,
+        size_a=16 * 4 * chunk,
+        size_b=8 * 4 * chunk,
+    )
 
 
 @pytest.mark.parametrize("check", ["", " -check=0"])

@@ -100,13 +100,23 @@ RUNGS = {
         *(
             Rung(run.__name__, run, "")
             for run in (
-                good, wrong, skipped, raises, hangs, crashes, leaves, exits, prints, lies,
-                crashes_after, stays,
+                good,
+                wrong,
+                skipped,
+                raises,
+                hangs,
+                crashes,
+                leaves,
+                exits,
+                prints,
+                lies,
+                crashes_after,
+                stays,
             )
         ),
         Rung("late", good, "", never, (1,), (1,)),  # type: ignore[arg-type]
     )
-}  # fmt: skip
+}
 
 
 def main() -> int:

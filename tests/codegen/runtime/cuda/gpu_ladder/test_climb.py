@@ -41,8 +41,16 @@ def test_a_rung_that_is_right_says_what_it_found() -> None:
     found = result("good")
     assert (found.state, found.fact, found.cause) == (OK, "all is well", "")
     assert found.numbers == {"answer": 42}
-    assert found.line(3).split() == ["3", "good", "ok", f"{found.seconds:.2f}", "s", "all", "is",
-                                     "well"]  # fmt: skip
+    assert found.line(3).split() == [
+        "3",
+        "good",
+        "ok",
+        f"{found.seconds:.2f}",
+        "s",
+        "all",
+        "is",
+        "well",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -55,11 +63,13 @@ def test_a_rung_that_is_right_says_what_it_found() -> None:
         ("leaves", FAILED, "its process ended with status 0 before it answered", ""),
         ("exits", FAILED, "its process ended with status 3 before it answered", ""),
         (
-            "crashes_after", FAILED,
-            "it was right (right so far), and then its process ended by SIGSEGV", "",
+            "crashes_after",
+            FAILED,
+            "it was right (right so far), and then its process ended by SIGSEGV",
+            "",
         ),
     ],
-)  # fmt: skip
+)
 def test_a_rung_that_is_not_says_how(name: str, state: str, cause: str, log: str) -> None:
     found = result(name)
     assert (found.state, found.cause) == (state, cause)

@@ -144,15 +144,22 @@ def torch() -> Namespace:
 
     return Namespace(
         cuda=Namespace(
-            is_available=lambda: True, synchronize=lambda: None, CUDAGraph=Graph, Event=Event,
+            is_available=lambda: True,
+            synchronize=lambda: None,
+            CUDAGraph=Graph,
+            Event=Event,
             graph=graph,
         ),
         backends=Namespace(cuda=Namespace(matmul=Namespace()), cudnn=Namespace()),
         nn=Namespace(functional=Namespace(conv2d=conv2d, layer_norm=layer_norm, gelu=gelu)),
-        from_numpy=Tensor, from_dlpack=lent, matmul=matmul, softmax=softmax,
-        compile=lambda function: function, bfloat16=np.dtype(ml_dtypes.bfloat16),
+        from_numpy=Tensor,
+        from_dlpack=lent,
+        matmul=matmul,
+        softmax=softmax,
+        compile=lambda function: function,
+        bfloat16=np.dtype(ml_dtypes.bfloat16),
         channels_last="channels_last",
-    )  # fmt: skip
+    )
 
 
 def jax() -> Namespace:
@@ -167,11 +174,16 @@ def jax() -> Namespace:
         return Namespace(call=lambda *arguments: arguments[0] * 2)
 
     return Namespace(
-        numpy=Namespace(matmul=matmul), nn=Namespace(softmax=softmax, gelu=gelu),
-        lax=Namespace(rsqrt=lambda x: 1 / np.sqrt(x)), dlpack=Namespace(from_dlpack=lent),
-        export=Namespace(deserialize=deserialize), devices=lambda kind: [kind], jit=compiled,
-        device_put=put, block_until_ready=lambda value: value,
-    )  # fmt: skip
+        numpy=Namespace(matmul=matmul),
+        nn=Namespace(softmax=softmax, gelu=gelu),
+        lax=Namespace(rsqrt=lambda x: 1 / np.sqrt(x)),
+        dlpack=Namespace(from_dlpack=lent),
+        export=Namespace(deserialize=deserialize),
+        devices=lambda kind: [kind],
+        jit=compiled,
+        device_put=put,
+        block_until_ready=lambda value: value,
+    )
 
 
 def cupy() -> Namespace:

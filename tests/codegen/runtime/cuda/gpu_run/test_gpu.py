@@ -50,8 +50,9 @@ def test_a_dry_run_checks_and_times_and_writes(tmp_path: Path) -> None:
     parts_run = "machine,passes,models,tuning"
     done = subprocess.run(
         [sys.executable, SCRIPT, "--dry-run", "--only", parts_run, "--out", tmp_path],
-        capture_output=True, text=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
     assert "checked 5: 5 right, 0 wrong" in done.stdout and "NOTES: none" in done.stdout
     timed = rows_in(tmp_path, "timed")
@@ -175,8 +176,9 @@ def test_a_model_of_the_kit_is_checked_and_timed_beside_jax(
     text = parse(
         "HloModule m\nENTRY main { x = f32[64] parameter(0)\n ROOT y = f32[64] add(x, x) }"
     )
-    built = over.executable("HloModule m\nENTRY main { x = f32[64] parameter(0)\n"
-                            "  ROOT y = f32[64] add(x, x) }\n")  # fmt: skip
+    built = over.executable(
+        "HloModule m\nENTRY main { x = f32[64] parameter(0)\n  ROOT y = f32[64] add(x, x) }\n"
+    )
     (thunk,) = built.plan.thunks
     recipe = prebuilt.Recipe("x", (64,))
     right = prebuilt.sample(np.asarray(evaluate(text, [recipe.drawn()])))
@@ -276,13 +278,20 @@ def test_ratios_goals_and_predictions_are_shown() -> None:
     rows = [
         row("matmul_bf16_8192", "matmul", flops=6e11, predicted=1e-3),
         row("softmax_256MiB", "passes", bytes=6.4e9),
-        row("conv_a", "convolutions"), row("conv_b", "convolutions"),
-        kernel(2e-3), kernel(5e-4),
+        row("conv_a", "convolutions"),
+        row("conv_b", "convolutions"),
+        kernel(2e-3),
+        kernel(5e-4),
         {"kind": "fact", "part": "machine", "name": "copy bandwidth", "value": "", "number": 4e12},
-        {"kind": "fact", "part": "machine", "name": "the row it is taken for", "value": "",
-         "number": 5e12},
+        {
+            "kind": "fact",
+            "part": "machine",
+            "name": "the row it is taken for",
+            "value": "",
+            "number": 5e12,
+        },
         {"kind": "failed", "part": "models", "name": "resnet50", "why": "no room"},
-    ]  # fmt: skip
+    ]
     text = " ".join(table(rows).split())
     assert "matmul_bf16_8192 2 g - 1 g - - 0.50 - (goal 0.4: reached)" in text
     assert "softmax_256MiB 3200 0.80 - - - - (goal 0.85: not reached)" in text
@@ -353,7 +362,10 @@ def test_only_the_warnings_of_peers_pass(tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": f"{SCRIPT.parent}{os.pathsep}{tmp_path}"}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path],
-        capture_output=True, text=True, env=env, cwd=tmp_path,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        env=env,
+        cwd=tmp_path,
+    )
     assert done.returncode == 0, done.stdout
     assert "in its caller's name" in done.stdout

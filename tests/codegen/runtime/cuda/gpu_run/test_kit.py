@@ -102,9 +102,12 @@ def test_small_models_come_with_right_results(tmp_path: Path) -> None:
 
 def test_results_of_every_type_come_back(tmp_path: Path) -> None:
     results = [
-        np.arange(4, dtype=np.float32).astype(ml_dtypes.bfloat16), np.float32(2),
-        np.array([True, False]), np.arange(12)[::-1].astype(np.int8), np.zeros((0, 3)),
-    ] * 3  # fmt: skip
+        np.arange(4, dtype=np.float32).astype(ml_dtypes.bfloat16),
+        np.float32(2),
+        np.array([True, False]),
+        np.arange(12)[::-1].astype(np.int8),
+        np.zeros((0, 3)),
+    ] * 3
     right.write(tmp_path / "a.right.npz", results)
     found = right.read(tmp_path / "a.right.npz")
     for got, want in zip(found, results, strict=True):

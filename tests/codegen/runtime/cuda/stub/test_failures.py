@@ -18,16 +18,37 @@ from cuda_stub.models import assert_right, prepared
 from nestwright.ir.errors import DeviceError, NestwrightError, NestwrightWarning
 
 AT_START = (
-    "cuInit", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName", "cuDeviceGetAttribute",
-    "cuDevicePrimaryCtxRetain", "cuStreamCreate", "cuMemHostAlloc",
-)  # fmt: skip
+    "cuInit",
+    "cuDeviceGetCount",
+    "cuDeviceGet",
+    "cuDeviceGetName",
+    "cuDeviceGetAttribute",
+    "cuDevicePrimaryCtxRetain",
+    "cuStreamCreate",
+    "cuMemHostAlloc",
+)
 AT_CALLS = (
-    "cuCtxPushCurrent", "cuCtxPopCurrent", "cuStreamQuery", "cuMemAlloc", "cuMemcpyHtoDAsync",
-    "cuMemcpyDtoHAsync", "cuMemcpyDtoDAsync", "cuEventCreate", "cuEventRecord", "cuEventQuery",
-    "cuEventElapsedTime", "cuStreamWaitEvent", "cuModuleLoadDataEx", "cuModuleGetFunction",
-    "cuFuncSetAttribute", "cuLaunchKernel", "cuStreamBeginCapture", "cuStreamEndCapture",
-    "cuGraphInstantiate", "cuGraphLaunch",
-)  # fmt: skip
+    "cuCtxPushCurrent",
+    "cuCtxPopCurrent",
+    "cuStreamQuery",
+    "cuMemAlloc",
+    "cuMemcpyHtoDAsync",
+    "cuMemcpyDtoHAsync",
+    "cuMemcpyDtoDAsync",
+    "cuEventCreate",
+    "cuEventRecord",
+    "cuEventQuery",
+    "cuEventElapsedTime",
+    "cuStreamWaitEvent",
+    "cuModuleLoadDataEx",
+    "cuModuleGetFunction",
+    "cuFuncSetAttribute",
+    "cuLaunchKernel",
+    "cuStreamBeginCapture",
+    "cuStreamEndCapture",
+    "cuGraphInstantiate",
+    "cuGraphLaunch",
+)
 AT_END = ("cuMemFree", "cuEventDestroy", "cuGraphDestroy", "cuGraphExecDestroy", "cuModuleUnload")
 """Called while something is let go, where nobody may be there to be told."""
 WITH_PTXAS = ("cuModuleLoadData",)
@@ -58,9 +79,18 @@ class Scenario:
         self.wide = prepared("double").over(stub, shared=64 << 10, cubin=b"")
         self.arrays: list[Any] = []
         self.actions: tuple[Callable[[], object], ...] = (
-            self.call, self.call, self.call, self.put, self.side, self.side, self.alias,
-            self.profile, self.choose, self.choose, self.drop,
-        )  # fmt: skip
+            self.call,
+            self.call,
+            self.call,
+            self.put,
+            self.side,
+            self.side,
+            self.alias,
+            self.profile,
+            self.choose,
+            self.choose,
+            self.drop,
+        )
 
     def call(self) -> None:
         args = self.chain.arguments()

@@ -129,9 +129,14 @@ def test_launches_keep_to_the_limits(stub: Stub) -> None:
 
     good(launch((2147483647, 65535, 65535), (128, 2, 1), 45056))
     for wrong in (
-        launch((0, 1, 1)), launch((1, 65536, 1)), launch((1, 1, 65536)), launch(block=(1, 1, 65)),
-        launch(block=(1025, 1, 1)), launch(block=(257, 1, 1)), launch(shared=45057),
-    ):  # fmt: skip
+        launch((0, 1, 1)),
+        launch((1, 65536, 1)),
+        launch((1, 1, 65536)),
+        launch(block=(1, 1, 65)),
+        launch(block=(1025, 1, 1)),
+        launch(block=(257, 1, 1)),
+        launch(shared=45057),
+    ):
         assert failed(wrong) == "INVALID_VALUE"
     good(cu.cuFuncSetAttribute(function, DYNAMIC, (227 << 10) - 4096))
     good(launch(shared=(227 << 10) - 4096))
