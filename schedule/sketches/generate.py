@@ -1,4 +1,4 @@
-"""Which sketches a function has, and the schedule it gets when nobody tuned it."""
+"""The sketches of a function for a target, and its default schedule without tuning."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def generate(func: Func, target: Target) -> tuple[Sketch, ...]:
 def default_schedule(func: Func, target: Target) -> Schedule:
     """Return the rule-based schedule: the first sketch that applies, with its default choices.
 
-    Never fails: what no sketch can schedule is scheduled block by block.
+    Never fails: if no sketch applies, the blocks get the fallback schedule.
     """
     return FAMILIES[target.row.work].default(func, target)
 
 
 def require_finished(func: Func, target: Target) -> None:
-    """Raise ``ScheduleError`` for a schedule that is half done or exceeds the target's limits."""
+    """Raise ``ScheduleError`` if a schedule is incomplete or exceeds the target's limits."""
     FAMILIES[target.row.work].require(func, target)

@@ -1,4 +1,4 @@
-"""Sketches of schedules with holes: written by hand, or by a rule that a user registered."""
+"""Sketches from schedules with holes, written by hand or by a rule that a user registered."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ RULES: dict[str, Rule] = {}
 
 
 def schedule_rule(rule: Rule) -> Rule:
-    """Register a rule, which the tuner then tries for every task as it does the sketches here.
+    """Register a rule, which the tuner then tries for every task beside the built-in sketches.
 
-    ``rule(sch, target)`` schedules ``sch``; what it asks of ``sch.sample_choice`` and
-    ``sch.sample_tile`` is for the tuner to decide. Where it does not fit, a primitive refuses, or
-    it raises a ``ScheduleError`` itself. In a log it goes by the function's name; another rule of
-    that name takes its place. What is built from a log needs no rule: a log has traces.
+    ``rule(sch, target)`` schedules ``sch``; the tuner decides the results of ``sch.sample_choice``
+    and ``sch.sample_tile``. If it does not fit, a primitive refuses, or it raises ``ScheduleError``
+    itself. Logs name it by the function's name; another rule of that name replaces it. Building
+    from a log does not need the rule, since a log has traces.
     """
     RULES[rule.__name__] = rule
     return rule
 
 
 def rule_sketches(func: Func, target: Target, seconds: float) -> tuple[Sketch, ...]:
-    """The sketches of the rules that fit a function, in the order of their names.
+    """Return the sketches of the rules that fit a function, sorted by name.
 
-    What they cost is not known: ``seconds`` is taken for it.
+    Their cost is unknown, so each gets ``seconds``.
     """
     made = (
         sketch_of(f"rule:{name}", _for(rule, target), func, seconds)
@@ -48,9 +48,9 @@ def _for(rule: Rule, target: Target) -> Callable[[Schedule], object]:
 
 
 def written_sketch(schedule: Schedule) -> Sketch | None:
-    """Return the sketch of a schedule written by hand; None where it has no holes.
+    """Return the sketch of a schedule written by hand; None if it has no holes.
 
-    ``ScheduleError`` if one of its decisions names no hole.
+    Raises ``ScheduleError`` if one of its decisions does not name a hole.
     """
     schedule.require_decisions()
     trace = schedule.trace
@@ -60,10 +60,10 @@ def written_sketch(schedule: Schedule) -> Sketch | None:
 def sketch_of(
     name: str, make: Callable[[Schedule], object], func: Func, seconds: float = 1.0
 ) -> Sketch | None:
-    """What ``make`` does to a schedule of ``func``, its holes as decisions; None if it refuses.
+    """Return ``make`` as a sketch of ``func``, its holes as decisions; None if it refuses.
 
-    The holes are those of its own defaults: one that only other decisions lead to stays as it is
-    by default.
+    The holes are those of a run with the defaults: a hole that only other decisions reach keeps its
+    default.
     """
     first = Schedule(func)
     try:

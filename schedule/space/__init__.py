@@ -1,1 +1,1 @@
-"""What sketches are made of: an analysis of the nest, lookups, spaces of decisions."""
+"""Building blocks of sketches: analysis of blocks, lookups in a schedule, decision spaces."""

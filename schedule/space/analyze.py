@@ -1,4 +1,4 @@
-"""What the blocks of an unscheduled function are: axes, accesses, work, and their roles."""
+"""Analysis of the blocks of an unscheduled function: axes, accesses, arithmetic."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class AccessPattern:
     steps: Mapping[Var, int | None] = field(default_factory=dict)
 
     def step(self, var: Var) -> int | None:
-        """As ``stride``, but only what depends on ``var`` has to be linear."""
+        """Return the stride along ``var``; only the terms that depend on it have to be linear."""
         return self.steps.get(var, 0)
 
     def stride(self, var: Var) -> int | None:
-        """Elements between neighbours along ``var`` in row-major order; None when not linear."""
+        """Return the stride along ``var`` in elements, row-major; None if not linear."""
         total, step = 0, 1
         for extent, form in zip(
             reversed(self.buffer.shape), reversed(self.coefficients), strict=True
@@ -57,6 +57,7 @@ class AccessPattern:
         return total
 
     def uses(self, var: Var) -> bool:
+        """True if the index depends on ``var``, or may because it is not linear."""
         return any(form is None or var in form for form in self.coefficients)
 
 
@@ -74,15 +75,17 @@ class BlockInfo:
 
     @property
     def name(self) -> str:
+        """The block's name."""
         return self.block.name
 
     @property
     def opaque(self) -> bool:
+        """True if the block may only be annotated."""
         return is_opaque(self.block)
 
     @property
     def points(self) -> int:
-        """Instances of the block."""
+        """The number of instances of the block."""
         n = 1
         for axis in self.block.axes:
             n *= axis.extent
@@ -90,13 +93,13 @@ class BlockInfo:
 
     @property
     def inputs(self) -> tuple[AccessPattern, ...]:
-        """Loads of anything but what the block itself writes."""
+        """The loads, except of buffers that the block itself writes."""
         own = {s.buffer for s in self.stores}
         return tuple(a for a in self.loads if a.buffer not in own)
 
 
 def _form(e: Expr) -> dict[Var, int] | None:
-    """Coefficient of each axis in an index; None when it is not linear in the axes."""
+    """Return the coefficient of each axis in an index; None if it is not linear in the axes."""
     terms = linear(e).terms
     form = {atom: k for atom, k in terms.items() if isinstance(atom, Var)}
     return form if len(form) == len(terms) else None
@@ -107,7 +110,7 @@ def _access(buffer: Buffer, index: tuple[Expr, ...]) -> AccessPattern:
 
 
 def _steps(buffer: Buffer, index: tuple[Expr, ...]) -> dict[Var, int | None]:
-    """Elements between neighbours along each axis of an index; None where it is not linear."""
+    """Return the stride along each axis of an index, in elements; None where it is not linear."""
     steps: dict[Var, int | None] = {}
     size = 1
     for extent, e in zip(reversed(buffer.shape), reversed(index), strict=True):
@@ -120,10 +123,10 @@ def _steps(buffer: Buffer, index: tuple[Expr, ...]) -> dict[Var, int | None]:
 
 
 def _stmt_flops(s: Stmt) -> tuple[float, bool]:
-    """The arithmetic of one point, and whether a transcendental function is in it.
+    """Return the FLOPs of one point, and True if it evaluates a transcendental function.
 
-    This is the counter of loop nests, where integers are places; the work of HLO, which a nest no
-    longer shows, is counted by ``ir/hlo/ops``. Both weigh an operation as ``TABLE`` does.
+    This counts loop nests, where integers are mostly indices; ``ir/hlo/ops`` counts the FLOPs of
+    HLO, which a nest no longer shows. Both use the costs in ``TABLE``.
     """
     flops, slow = 0.0, False
     for part in walk(s):
@@ -136,7 +139,7 @@ def _stmt_flops(s: Stmt) -> tuple[float, bool]:
 
 
 def describe(block: Block) -> BlockInfo:
-    """Axes, accesses and work of one block."""
+    """Return the axes, accesses and arithmetic of one block."""
     loads: dict[tuple[object, ...], AccessPattern] = {}
     stores: list[AccessPattern] = []
     for s in walk(block.body):
@@ -168,12 +171,12 @@ def frozen_inputs(func: Func) -> frozenset[Buffer]:
 
 
 def blocks_of(func: Func) -> tuple[BlockInfo, ...]:
-    """Every block of a function, in program order."""
+    """Return every block of a function, in program order."""
     return tuple(describe(s) for s in walk(func.body) if isinstance(s, Block))
 
 
 def product_operands(info: BlockInfo) -> tuple[AccessPattern, AccessPattern] | None:
-    """The two operands of ``C += A * B`` (conversions allowed); None for any other block."""
+    """Return the operands of ``C += A * B``, conversions allowed; None for any other block."""
     match _plain_store(info.block.body):
         case Store(buffer=out, value=Op(name="add", args=(Load(buffer=acc), product))) if (
             acc is out and info.reduce
@@ -203,11 +206,11 @@ def _strip(e: Expr) -> Expr:
 
 
 def point_reads(consumer: BlockInfo, anchor: BlockInfo) -> dict[Var, tuple[Var, int]] | None:
-    """How a block reads what ``anchor`` writes, if it reads every element once, at its own point.
+    """Map each axis of ``consumer`` to an axis of ``anchor`` and a factor, if it reads pointwise.
 
-    For each axis of ``consumer``: the axis of ``anchor`` that it is part of, and with which factor:
-    a transposition keeps the factors 1, a dimension split in two gives the outer part the inner
-    extent. None when some element is read elsewhere, or several times.
+    The consumer must read every element of the anchor exactly once. After a transposition all
+    factors are 1; for a dimension split in two, the outer part's factor is the inner extent. None
+    for any other consumer.
     """
     buffer = anchor.stores[0].buffer
     reads = [a.coefficients for a in consumer.loads if a.buffer is buffer]

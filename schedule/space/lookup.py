@@ -1,4 +1,4 @@
-"""Looking things up in a schedule in progress: nodes, extents, which loop drives which axis."""
+"""Queries on a schedule in progress: nodes, extents, the loops that drive an axis."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from ..language.schedule import Schedule
 
 
 def block_node(sch: Schedule, block: BlockRef | str) -> Block:
-    """The block as it stands now."""
+    """Return the current node of a block."""
     return nest(sch.func).block(block if isinstance(block, str) else block.name)
 
 
 def extent(sch: Schedule, loop: LoopRef) -> int:
-    """The extent of a loop; 0 where it is not a constant."""
+    """Return the extent of a loop; 0 if it is not a constant."""
     return extent_of(loop_of(nest(sch.func).loops[loop.var])) or 0
 
 
 def below(sch: Schedule, block: BlockRef | str, at: LoopRef) -> list[LoopRef]:
-    """The loops around a block that stand inside ``at``, outermost first."""
+    """Return the loops around a block that are inside ``at``, outermost first."""
     loops = sch.get_loops(block)
     return loops[loops.index(at) + 1 :]
 
@@ -27,9 +27,9 @@ def below(sch: Schedule, block: BlockRef | str, at: LoopRef) -> list[LoopRef]:
 def own_loops(
     sch: Schedule, block: BlockRef | str, inside: LoopRef | None = None
 ) -> dict[Var, LoopRef]:
-    """For each axis of a block, the innermost loop that drives this axis and no other.
+    """Map each axis of a block to the innermost loop that drives this axis only.
 
-    Axes that no such loop (below ``inside``, when given) drives are left out.
+    Axes without such a loop (below ``inside``, if given) are left out.
     """
     loops = sch.get_loops(block) if inside is None else below(sch, block, inside)
     axes = [(a.var, free_vars(a.value)) for a in block_node(sch, block).axes]

@@ -1,4 +1,4 @@
-"""A sketch: a way to schedule one function, with named holes and what may fill them."""
+"""A sketch: a parameterized schedule of one function, with named decisions and their domains."""
 
 from __future__ import annotations
 
@@ -21,13 +21,12 @@ _log = logging.getLogger("nestwright.schedule")
 class Sketch:
     """A schedule with holes.
 
-    ``decisions`` gives every hole its values, in an order in which neighbours are similar.
-    ``valid`` says cheaply whether a combination is worth lowering. ``cost`` is an analytic estimate
-    in seconds, good for ranking only. ``apply`` runs the primitives and may raise
-    ``ScheduleError``. ``default`` is a choice that needs no tuning to be decent. ``name`` carries
-    a version: it changes when the meaning of a decision does, so that old log lines are not
-    misread. ``trace`` is what ``apply`` does, for a sketch that another process cannot make; None
-    where that is refused.
+    ``decisions`` gives every hole its values, ordered so that neighbours are similar. ``valid`` is
+    a cheap check that a combination is worth lowering. ``cost`` is an analytic estimate in seconds,
+    good for ranking only. ``apply`` runs the primitives and may raise ``ScheduleError``.
+    ``default`` is a reasonable choice without tuning. ``name`` contains a version that changes with
+    the meaning of a decision, so that old log lines are not misread. ``trace`` returns the steps of
+    ``apply``, for a sketch that other processes cannot make; None if a primitive refuses.
     """
 
     name: str
@@ -40,14 +39,14 @@ class Sketch:
     trace: Callable[[Choices], list[Plain] | None] | None = None
 
     def size(self) -> int:
-        """Number of combinations, valid or not."""
+        """Return the number of combinations, valid or not."""
         n = 1
         for values in self.decisions.values():
             n *= len(values)
         return n
 
     def points(self) -> Iterator[Choices]:
-        """Every valid combination."""
+        """Yield every valid combination."""
         names = tuple(self.decisions)
         for values in itertools.product(*self.decisions.values()):
             choices = dict(zip(names, values, strict=True))
@@ -56,7 +55,7 @@ class Sketch:
 
 
 def first_fit(sketches: Iterable[Sketch], func: Func) -> Schedule | None:
-    """The function scheduled by the first sketch that applies, with its default choices."""
+    """Schedule the function by the first sketch that applies, with default choices; else None."""
     for sketch in sketches:
         schedule = Schedule(func)
         try:
@@ -73,9 +72,9 @@ def cheapest(
     cost: Callable[[Choices], float],
     fixed: Choices,
 ) -> Choices:
-    """The valid combination of least analytic cost, with the decisions in ``fixed`` held.
+    """Return the valid combination of least analytic cost, with the decisions in ``fixed`` held.
 
-    Ties go to the earlier value of the earlier decision, so the answer is deterministic.
+    Ties go to the earlier value of the earlier decision, so the result is deterministic.
     """
     names = tuple(decisions)
     domains = [(fixed[n],) if n in fixed else decisions[n] for n in names]

@@ -167,8 +167,8 @@ def test_operands_are_taken_as_they_lie() -> None:
     found = product(group(GROUPS["plain"]))
     assert (found.left.along, found.left.across) == (8, 1)
     assert (found.right.along, found.right.across) == (1, 8)
-    assert not found.left.turned
-    assert found.right.turned
+    assert not found.left.transposed
+    assert found.right.transposed
     odd = product(group(GROUPS["odd"]))
     assert (odd.left.along, odd.right.across, odd.result.vector) == (1, 1, 1)
     conv = product(group(GROUPS["conv"]))

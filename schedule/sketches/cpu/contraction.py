@@ -1,13 +1,13 @@
-"""What a register-tiled reduction is: its axes' roles, its analytic cost, which tiles are valid.
+"""Register-tiled reductions: the roles of their axes, an analytic cost model, valid tiles.
 
 Matrix products, convolutions, pooling, sums down the columns.
 
 The reduction's last spatial axis is contiguous in memory and becomes vectors (the *columns*); a few
-neighbours on another axis become *rows*; rows x vectors of accumulators stay in registers while
-the reduction runs. A consumer that reads the result at its own point is computed on the tile while
-it is still in registers. The cost model is the usual one for such kernels: FMA and load ports
-inside a tile, then cache footprints (Low et al., Analytical Modeling Is Enough for High-Performance
-BLIS, TOMS 2016, for the shape of the argument; the constants are ours).
+neighbours on another axis become *rows*; rows x vectors of accumulators stay in registers during
+the reduction. A consumer that reads the result pointwise is computed on the tile while it is still
+in registers. The cost model is the usual one for such kernels: FMA and load ports inside a tile,
+then cache footprints (after Low et al., Analytical Modeling Is Enough for High-Performance BLIS,
+TOMS 2016; the constants are ours).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ....ir.target import Target
 from ...space.analyze import AccessPattern, BlockInfo, frozen_inputs, point_reads, product_operands
 from ...space.space import Choices
 
-PANEL, AHEAD = 1, 2  # when weights are packed: panel by panel as needed, or before any call
-CHUNK, INLINE = 1, 2  # where feeders are computed: in each chunk's loop, or where they are read
+PANEL, AHEAD = 1, 2  # packing of weights: panel by panel in the kernel, or before any call
+CHUNK, INLINE = 1, 2  # placement of feeders: in each chunk's loop, or inlined
 CYCLE = 1 / 3.0e9  # seconds; only ratios matter
 L2_BYTES_PER_CYCLE = 24.0
 L3_BYTES_PER_CYCLE = 8.0
 FORK_CYCLES = 6000.0
-MOST_FMAS = 96  # in the body of a tile: more does not fit the decoded-instruction cache
+MOST_FMAS = 96  # of a tile's body: more exceeds the decoded-instruction cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +35,11 @@ class Contraction:
     """The roles of the axes around one reduction block.
 
     ``column``, ``row``, ``outer`` and ``sweep`` are axes of the block that writes the result: the
-    consumer, or a copy that has the anchor's own axes. ``column`` is vectorized. ``row`` is the
-    register tile's other side (None when there is no second axis). Every iteration of ``outer`` has
-    its own panel of weights; ``sweep``, like the row, reuses them. ``anchor_column`` and
-    ``anchor_row`` are the axes of the anchor that column and row are (part of). ``frozen`` weights
-    are constants, which can be laid out ahead of time. ``feeders`` are blocks that only the anchor
+    consumer, or a copy with the anchor's own axes. ``column`` is vectorized. ``row`` is the
+    other side of the register tile (None if there is no second axis). Each iteration of ``outer``
+    has its own panel of weights; ``sweep``, like the row, reuses them. ``anchor_column`` and
+    ``anchor_row`` are the anchor's axes of which column and row are (a part). ``frozen`` weights
+    are constants, which can be packed ahead of time. ``feeders`` are blocks that only the anchor
     reads, such as the padding of a convolution's input.
     """
 
@@ -58,12 +58,12 @@ class Contraction:
 
     @property
     def depth(self) -> int:
-        """Points of the reduction."""
+        """The number of terms of the reduction."""
         return math.prod(a.extent for a in self.anchor.reduce)
 
 
 def contraction_of(func: Func, blocks: tuple[BlockInfo, ...]) -> Contraction | None:
-    """The roles of the axes of a function's heaviest reduction; None if it has no such thing."""
+    """Return the axis roles of a function's heaviest reduction; None if it cannot be tiled."""
     anchor = _anchor(blocks)
     if anchor is None:
         return None
@@ -74,19 +74,19 @@ def contraction_of(func: Func, blocks: tuple[BlockInfo, ...]) -> Contraction | N
 
 
 def _anchor(blocks: tuple[BlockInfo, ...]) -> BlockInfo | None:
-    """The heaviest reduction."""
+    """Return the heaviest reduction; None if there is none."""
     reductions = [b for b in blocks if b.reduce and not b.opaque]
     return max(reductions, key=lambda b: b.flops, default=None)
 
 
 def _read_once(blocks: tuple[BlockInfo, ...], buffers: frozenset[Buffer]) -> frozenset[Buffer]:
-    """Those that one block reads: a constant that others need as it is cannot be laid out anew."""
+    """Return the buffers that only one block reads, so that their layout can change."""
     readers = [b for i in blocks for b in {a.buffer for a in i.loads}]
     return frozenset(b for b in buffers if readers.count(b) == 1)
 
 
 def _feeders(blocks: tuple[BlockInfo, ...], info: BlockInfo) -> tuple[BlockInfo, ...]:
-    """Element-wise blocks over the anchor's input that nothing but the anchor reads."""
+    """Return the element-wise blocks that only ``info`` reads."""
     found = []
     for b in blocks:
         written = {s.buffer for s in b.stores}
@@ -107,9 +107,9 @@ def find_contraction(
     feeders: tuple[BlockInfo, ...] = (),
     frozen: frozenset[Buffer] = frozenset(),
 ) -> Contraction | None:
-    """The roles of a reduction block's axes; None where its last axis is not contiguous.
+    """Return the roles of a reduction block's axes; None if its last axis is not contiguous.
 
-    None also where there is one term only: a loop of one turn is not a loop to start apart.
+    None also for a reduction of one term, whose init cannot be decomposed from the loop.
     """
     if not info.reduce or not info.spatial or info.opaque or not _writes_in_order(info):
         return None
@@ -125,12 +125,9 @@ def find_contraction(
         return None
     column = columns[0]
     weights = _weights(info, last.var)
-    used = [
-        a for a in axes
-        if a is not column and a.extent > 1 and weights is not None
-        and weights.uses(part[a.var][0])
-    ]  # fmt: skip
-    free = [a for a in axes if a is not column and a.extent > 1 and a not in used]
+    others = [a for a in axes if a is not column and a.extent > 1]
+    used = [a for a in others if weights is not None and weights.uses(part[a.var][0])]
+    free = [a for a in others if a not in used]
     row = next((a for a in reversed(free) if part[a.var][1] == 1), None)
     return Contraction(
         anchor=info,
@@ -149,7 +146,7 @@ def find_contraction(
 
 
 def _writes_in_order(info: BlockInfo) -> bool:
-    """Whether the block's one store has the spatial axes as its index, in order."""
+    """True if the block has one store, indexed by the spatial axes in order."""
     if len(info.stores) != 1:
         return False
     store = info.stores[0]
@@ -162,7 +159,7 @@ def _writes_in_order(info: BlockInfo) -> bool:
 def _result_axes(
     info: BlockInfo, consumers: tuple[BlockInfo, ...]
 ) -> tuple[BlockInfo | None, tuple[BlockAxis, ...], dict[Var, tuple[Var, int]]]:
-    """The consumer that can run on the tile (if any), the axes of the result, their meaning."""
+    """Return the consumer that can run on the tile, the result's axes, and what they map to."""
     if len(consumers) == 1:
         part = point_reads(consumers[0], info)
         if part is not None:
@@ -171,18 +168,18 @@ def _result_axes(
 
 
 def _weights(info: BlockInfo, column: Var) -> AccessPattern | None:
-    """The operand of a product that runs along the columns."""
+    """Return the operand of a product that depends on the columns; None if there is none."""
     pair = product_operands(info) or ()
     return next((a for a in reversed(pair) if a.uses(column)), None)
 
 
 def tile_of(c: Choices) -> tuple[int, int, int]:
-    """Rows of the register tile, vectors in a row, lanes in a vector."""
+    """Return the register tile: rows, vectors in a row, lanes in a vector."""
     return int(c["rows"]), int(c["vectors"]), int(c["lanes"])
 
 
 def contraction_cost(k: Contraction, c: Choices, target: Target) -> float:
-    """Estimated seconds of one run of the anchor block."""
+    """Estimate the seconds of one run of the anchor block."""
     rows, vectors, lanes = tile_of(c)
     row_extent = k.row.extent if k.row else 1
     columns = k.column.extent
@@ -194,7 +191,7 @@ def contraction_cost(k: Contraction, c: Choices, target: Target) -> float:
     stencil = all(a.uses(k.anchor_column) for a in k.anchor.inputs)
     loads = rows * vectors + vectors if stencil else rows + vectors
     inner = max(rows * vectors / 2, loads / 2, 4.0) + 1.0 / int(c["unroll"])
-    # A ragged last tile runs at the latency bound: count it as it is, not as a full one.
+    # A partial tile is latency-bound, so it costs less than a full one, but not in proportion.
     share = (row_extent / (tiles_i * rows)) * (vectors_j / (tiles_j * vectors))
     effective = max(inner * share, inner - 2.0 * (1.0 - share)) if share < 1 else inner
     edge = (row_extent % rows > 0) + (columns % width > 0) + (columns % lanes > 0)
@@ -223,14 +220,14 @@ def contraction_cost(k: Contraction, c: Choices, target: Target) -> float:
 
 
 def _feeding_cycles(k: Contraction, c: Choices, target: Target) -> float:
-    """Cycles for making the anchor's input: once in memory, or chunk by chunk in cache.
+    """Estimate the cycles for the feeders: once in memory, or chunk by chunk in cache.
 
-    Neighbouring chunks overlap by the reach of the first reduction axis: what lies there is made
+    Adjacent chunks overlap by the extent of the first reduction axis; the overlap is computed
     twice.
     """
     size = float(sum(f.points * f.stores[0].buffer.dtype.bytes for f in k.feeders))
     if c["inside"] == INLINE:
-        return 0.3 * size / L2_BYTES_PER_CYCLE  # conditions at the borders, and code for them
+        return 0.3 * size / L2_BYTES_PER_CYCLE  # predicates at the borders, and code for them
     if not c["inside"]:
         return 3.0 * size / L3_BYTES_PER_CYCLE
     axis = chunk_axis(k)
@@ -241,10 +238,10 @@ def _feeding_cycles(k: Contraction, c: Choices, target: Target) -> float:
 
 
 def _strided_step(k: Contraction, width: int, target: Target) -> float:
-    """Cycles that one step of the reduction waits for a row of an unpacked panel of weights.
+    """Estimate the cycles that a reduction step waits for a row of an unpacked weight panel.
 
-    Rows far apart defeat the prefetcher, share few cache sets and each need a page of their own.
-    A panel that stays in L1 costs nothing after its first use.
+    Distant rows defeat the prefetcher, map to few cache sets and are on separate pages. A panel
+    that stays in L1 costs nothing after its first use.
     """
     if k.weights is None:
         return 0.0
@@ -260,7 +257,7 @@ def _strided_step(k: Contraction, width: int, target: Target) -> float:
 
 
 def pieces(k: Contraction, c: Choices) -> int:
-    """Independent parts that the threads can share."""
+    """Return the number of independent pieces that the threads can share."""
     _, vectors, lanes = tile_of(c)
     outer = math.prod(a.extent for a in k.outer)
     tiles_j = math.ceil(k.column.extent / (vectors * lanes))
@@ -268,7 +265,7 @@ def pieces(k: Contraction, c: Choices) -> int:
 
 
 def _imbalance(k: Contraction, c: Choices, target: Target) -> float:
-    """Time of the slowest thread over that of one thread alone."""
+    """Estimate the slowest thread's time relative to a single thread."""
     if target.threads == 1 or not c["parallel"]:
         return 1.0
     n = pieces(k, c)
@@ -277,7 +274,7 @@ def _imbalance(k: Contraction, c: Choices, target: Target) -> float:
 
 
 def contraction_valid(k: Contraction, c: Choices, target: Target) -> bool:
-    """Whether the tile fits the registers and the problem."""
+    """True if the tile fits the registers and the problem."""
     rows, vectors, lanes = tile_of(c)
     row_extent = k.row.extent if k.row else 1
     if rows > row_extent or (vectors > 1 and (vectors - 1) * lanes >= k.column.extent):
@@ -289,7 +286,7 @@ def contraction_valid(k: Contraction, c: Choices, target: Target) -> bool:
     if (c["pack"] and k.weights is None) or (c["pack"] == AHEAD and not k.frozen):
         return False
     if c["pack"] and c["inside"] == INLINE and _made_by_feeder(k):
-        return False  # what is inlined leaves no buffer to copy
+        return False  # an inlined block leaves no buffer to copy
     if int(c["chunks"]) > max(1, chunk_extent(k, rows)):
         return False
     if c["inside"] == CHUNK and not (c["order"] == "row" or k.column.extent <= vectors * lanes):
@@ -302,18 +299,18 @@ def contraction_valid(k: Contraction, c: Choices, target: Target) -> bool:
 
 
 def _made_by_feeder(k: Contraction) -> bool:
-    """Does a block of the same function compute the weights?"""
+    """True if a feeder computes the weights."""
     weights = None if k.weights is None else k.weights.buffer
     return any(s.buffer is weights for info in k.feeders for s in info.stores)
 
 
 def chunk_axis(k: Contraction) -> BlockAxis | None:
-    """The axis whose range is cut into chunks for the threads."""
+    """Return the axis that is split into chunks for the threads."""
     return next((a for a in k.sweep if a.extent > 1), k.row)
 
 
 def chunk_extent(k: Contraction, rows: int) -> int:
-    """How many chunks there can be: iterations of the loop that is cut."""
+    """Return the largest number of chunks: the trip count of the loop that is split."""
     axis = chunk_axis(k)
     if axis is None:
         return 1

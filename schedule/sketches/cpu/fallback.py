@@ -1,4 +1,4 @@
-"""Blocks scheduled one by one: what surrounds an anchor, and what no sketch understands."""
+"""Per-block fallback schedule, for blocks beside an anchor and those that no sketch matches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .rows import LANE_ACCUMULATORS, reduce_columns
 def schedule_fallback(
     sch: Schedule, info: BlockInfo, target: Target, unroll: int = 2, parallel: bool | None = None
 ) -> None:
-    """Schedule one block by rule, whatever stands around it; opaque blocks stay as they are."""
+    """Schedule one block by rule, independently of the others; opaque blocks are unchanged."""
     if info.opaque:
         return
     shared = target.threads > 1 and work_of(info) >= PARALLEL_WORK
@@ -37,13 +37,13 @@ def _reduction(sch: Schedule, info: BlockInfo, target: Target, parallel: bool) -
 
 
 @CPU.row(90)
-def match_alone(work: FuncInfo, target: Target) -> Sketch | None:
-    """Whatever there is."""
-    return alone_sketch(work.blocks, target)
+def match_fallback(work: FuncInfo, target: Target) -> Sketch | None:
+    """Match every function."""
+    return fallback_sketch(work.blocks, target)
 
 
-def alone_sketch(blocks: tuple[BlockInfo, ...], target: Target) -> Sketch:
-    """Every block by itself: vector width and threads are the only decisions."""
+def fallback_sketch(blocks: tuple[BlockInfo, ...], target: Target) -> Sketch:
+    """Return the space of per-block schedules: unrolling and threads are the only decisions."""
     work = sum(work_of(b) for b in blocks)
     shared = target.threads > 1 and any(work_of(b) >= PARALLEL_WORK for b in blocks)
 

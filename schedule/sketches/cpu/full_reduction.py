@@ -1,4 +1,4 @@
-"""Reductions to a few values: sums of a whole array, shared among threads by partial results."""
+"""Full reductions, to a few values: threads compute partial results."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ from .matching import CPU, FuncInfo
 from .pointwise import PARALLEL_WORK, lanes_of, work_of
 from .rows import LANE_ACCUMULATORS, reduce_columns
 
-SMALL = 64  # results up to which the threads share the reduction and not the results
+SMALL = 64  # results up to which the threads share the reduction rather than the results
 
 
 @dataclass(frozen=True, slots=True)
 class CpuFullReduction:
-    """``anchor`` reduces contiguous memory to at most ``SMALL`` results."""
+    """A block ``anchor`` that reduces contiguous memory to at most ``SMALL`` results.
+
+    ``collapse``: its reduction axes can be fused.
+    """
 
     anchor: BlockInfo
     others: tuple[BlockInfo, ...]
@@ -30,11 +33,12 @@ class CpuFullReduction:
 
     @property
     def depth(self) -> int:
+        """The number of terms of a result."""
         return math.prod(a.extent for a in self.anchor.reduce)
 
 
 def find_full_reduction(blocks: tuple[BlockInfo, ...]) -> CpuFullReduction | None:
-    """The heavy reduction of a group to a few values; None when there is no such thing."""
+    """Return a group's only heavy reduction, if it has few results; else None."""
     heavy = [b for b in blocks if b.reduce and not b.opaque and work_of(b) >= PARALLEL_WORK]
     if len(heavy) != 1 or update_of(heavy[0].block) is None:
         return None
@@ -49,7 +53,7 @@ def find_full_reduction(blocks: tuple[BlockInfo, ...]) -> CpuFullReduction | Non
 
 
 def _steps_together(info: BlockInfo) -> bool:
-    """Whether every input steps through the reduction's axes as through one."""
+    """True if every input steps through the reduction axes as through a single one."""
     for outer, inner in zip(info.reduce[:-1], info.reduce[1:], strict=True):
         for a in info.inputs:
             x, y = a.stride(outer.var), a.stride(inner.var)
@@ -59,7 +63,7 @@ def _steps_together(info: BlockInfo) -> bool:
 
 
 def apply_full_reduction(k: CpuFullReduction, sch: Schedule, c: Choices, target: Target) -> None:
-    """Give each piece of the reduction a partial result, in parallel and in vectors."""
+    """Compute partial results of the reduction in parallel and in vectors."""
     name, lanes = k.anchor.name, lanes_of(k.anchor, target)
     for info in k.others:
         schedule_fallback(sch, info, target)
@@ -83,13 +87,13 @@ def apply_full_reduction(k: CpuFullReduction, sch: Schedule, c: Choices, target:
 
 @CPU.row(20)
 def match_full_reduction(work: FuncInfo, target: Target) -> Sketch | None:
-    """A heavy reduction to a few values."""
+    """Match a heavy reduction to a few values."""
     k = find_full_reduction(work.blocks) if work.contraction is None else None
     return None if k is None else full_reduction_sketch(k, target)
 
 
 def full_reduction_sketch(k: CpuFullReduction, target: Target) -> Sketch:
-    """The space of a reduction to a few values: pieces for the threads, partial sums a piece."""
+    """Return the space of a full reduction: pieces for the threads, accumulators per piece."""
     work = work_of(k.anchor)
     most = max(1, k.depth // 4096)
     pieces = tuple(n for n in (1, 2, 4, 8, 16, 32, 64, 128, 256) if n <= most)

@@ -1,4 +1,4 @@
-"""Which sketches a function has for a CPU, and the schedule it gets when nobody tuned it."""
+"""The sketches of a function for a CPU, and its default schedule without tuning."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def generate(func: Func, target: Target) -> tuple[Sketch, ...]:
 def default_schedule(func: Func, target: Target) -> Schedule:
     """Return the rule-based schedule: the first sketch that applies, with its default choices.
 
-    Never fails: what no sketch can schedule is left in its default order, block by block.
+    Never fails: if no sketch applies, each block gets the fallback schedule or stays as it is.
     """
     schedule = first_fit(generate(func, target), func)
     if schedule is not None:
@@ -39,7 +39,7 @@ def default_schedule(func: Func, target: Target) -> Schedule:
 
 
 def _attempt(schedule: Schedule, info: BlockInfo, target: Target) -> Schedule:
-    """One block scheduled by rule, or the schedule as it was where a primitive refused."""
+    """Apply the fallback schedule to one block; return it unchanged if a primitive refuses."""
     trial = schedule.copy()
     try:
         schedule_fallback(trial, info, target)
@@ -50,7 +50,7 @@ def _attempt(schedule: Schedule, info: BlockInfo, target: Target) -> Schedule:
 
 
 def _require_nothing(func: Func, target: Target) -> None:
-    """Any function can run: a processor has no limits that a schedule could exceed."""
+    """Accept any function: a CPU has no limits that a schedule could exceed."""
 
 
 FAMILY = Family(generate, default_schedule, _require_nothing)

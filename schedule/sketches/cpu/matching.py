@@ -1,4 +1,4 @@
-"""The table of sketches for CPUs, and what they ask of the function that is to be scheduled."""
+"""The table of sketches for CPUs, and the analysis of a function that they match."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .contraction import Contraction, contraction_of
 
 @dataclass(frozen=True, eq=False)
 class FuncInfo:
-    """A function that is to be scheduled for a CPU, and what sketches ask of it."""
+    """A function to schedule for a CPU, with its analysis computed on demand."""
 
     func: Func
 
@@ -24,9 +24,9 @@ class FuncInfo:
 
     @cached_property
     def contraction(self) -> Contraction | None:
-        """Its heaviest reduction, where that can be tiled in registers."""
+        """Its heaviest reduction, if that can be tiled in registers."""
         return contraction_of(self.func, self.blocks)
 
 
 CPU: SketchTable[FuncInfo] = SketchTable()
-"""For a whole function on a CPU. The first that applies is the default schedule."""
+"""Sketches of a whole function on a CPU. The first that applies is the default schedule."""

@@ -1,4 +1,4 @@
-"""Element-wise and data-moving blocks: one pass over memory, vectors along the last axis."""
+"""Element-wise and data-movement blocks: one pass over memory, vectors along the last axis."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from ...cursor import LoopRef
 from ...language.schedule import Schedule
 from ...space.analyze import BlockInfo
 
-PARALLEL_WORK = 1 << 15  # FLOP and moved elements below which a second thread costs more
-TOGETHER = 32  # rows of a transposition that are done together: two cache lines of f32
+PARALLEL_WORK = 1 << 15  # FLOPs and moved elements below which a second thread does not pay
+TOGETHER = 32  # rows of a transposition that are processed together: two cache lines of f32
 
 
 def collapsible(info: BlockInfo, outer: int, inner: int) -> bool:
-    """Whether axes ``outer`` and ``inner`` (neighbours) can be one loop without divisions.
+    """True if adjacent axes ``outer`` and ``inner`` can be fused without divisions.
 
-    True when every access steps through the pair as through one axis.
+    Every access steps through the pair as through a single axis.
     """
     a, b = info.spatial[outer], info.spatial[inner]
     for access in (*info.loads, *info.stores):
@@ -27,7 +27,7 @@ def collapsible(info: BlockInfo, outer: int, inner: int) -> bool:
 
 
 def trailing(info: BlockInfo) -> int:
-    """How many of the last axes collapse into one."""
+    """Return the number of trailing axes that collapse into one."""
     n = len(info.spatial)
     count = min(n, 1)
     while count < n and collapsible(info, n - count - 1, n - count):
@@ -36,24 +36,24 @@ def trailing(info: BlockInfo) -> int:
 
 
 def lanes_of(info: BlockInfo, target: Target) -> int:
-    """Lanes of the widest element type that the block touches."""
+    """Return the vector lanes for the widest element type that the block accesses."""
     accesses = (*info.loads, *info.stores)
     widest = max((a.buffer.dtype for a in accesses), key=lambda d: d.bytes, default=None)
     return 1 if widest is None else max(1, target.lanes(widest))
 
 
 def work_of(info: BlockInfo) -> float:
-    """Rough cost of a block: FLOP plus twice the elements that it moves."""
+    """Return a rough cost of a block: its FLOPs plus twice the elements that it moves."""
     return info.flops + 2.0 * info.points * (len(info.inputs) + len(info.stores))
 
 
 def schedule_pointwise(
     sch: Schedule, info: BlockInfo, target: Target, unroll: int, parallel: bool
 ) -> None:
-    """Collapse what steps together, vectorize the last axis, share the rest among threads.
+    """Collapse axes, vectorize the last one, and run the others in parallel.
 
-    Where a load steps along another axis (a transposition), ``TOGETHER`` neighbours on that axis
-    are done before the next vector, while the cache lines that they share are still there.
+    If a load is contiguous along another axis (a transposition), ``TOGETHER`` neighbours on that
+    axis are processed before the next vector, while the cache lines that they share are cached.
     """
     loops = list(sch.get_loops(info.name))
     if not loops or info.reduce:
@@ -82,7 +82,7 @@ def schedule_pointwise(
 
 
 def _transposed(info: BlockInfo, last: int) -> int | None:
-    """The axis along which some load is contiguous that is not so along the last axes."""
+    """Return an outer axis along which a load is contiguous that is strided along the last axis."""
     vectors = info.spatial[-1].var
     for access in info.inputs:
         if access.stride(vectors) not in (0, 1):
@@ -93,7 +93,7 @@ def _transposed(info: BlockInfo, last: int) -> int | None:
 
 
 def _fuse_some(sch: Schedule, outer: list[LoopRef]) -> LoopRef:
-    """Fuse outer loops until there are enough pieces: each fusion costs a division a piece."""
+    """Fuse outer loops until there are enough pieces; each fusion costs a division per piece."""
     pieces, count = 1, 0
     while count < len(outer) and pieces < 64:
         pieces *= sch.extent(outer[count])

@@ -1,8 +1,8 @@
-"""Groups that work row by row: softmax, layer norm, means, sums to a scalar.
+"""Row-wise groups: softmax, layer norm, means, sums to a scalar.
 
-All blocks share their leading axes (the *row*); what follows is summed or mapped over the row's
-columns. Every stage runs inside one parallel loop over rows, so what passes between stages is one
-row long and stays in cache. A reduction along the contiguous axis is first split over the lanes of
+All blocks share their leading axes (the *row*); their other axes are reduced or mapped over the
+row's columns. Every stage runs inside one parallel loop over rows, so intermediates are one row
+long and stay in cache. A reduction along the contiguous axis is first split over the lanes of
 vector registers (``rfactor``), then summed across them.
 """
 
@@ -27,10 +27,10 @@ LANE_ACCUMULATORS = 4  # vectors of partial sums that hide the latency of an add
 
 @dataclass(frozen=True, slots=True)
 class RowwiseGroup:
-    """``count`` leading axes that the blocks of every part share.
+    """Blocks that share ``count`` leading axes.
 
-    A part is blocks that pass values to each other, in program order. ``others`` fill buffers
-    together with blocks beside them and stay outside.
+    A part is a set of blocks that pass values to each other, in program order. ``others`` share
+    output buffers with other blocks and are scheduled separately.
     """
 
     parts: tuple[tuple[BlockInfo, ...], ...]
@@ -39,15 +39,17 @@ class RowwiseGroup:
 
     @property
     def rows(self) -> int:
+        """The number of rows."""
         return math.prod(a.extent for a in self.parts[0][-1].spatial[: self.count])
 
     @property
     def work(self) -> float:
+        """The rough cost of all parts."""
         return sum(work_of(b) for part in self.parts for b in part)
 
 
 def find_rows(blocks: tuple[BlockInfo, ...]) -> RowwiseGroup | None:
-    """The leading axes that a group's blocks share; None when they share none or one is opaque."""
+    """Return the blocks that share leading axes; None if there are none, or a block is opaque."""
     if any(b.opaque for b in blocks):
         return None
     writers = Counter(buffer for b in blocks for buffer in {s.buffer for s in b.stores})
@@ -65,7 +67,7 @@ def find_rows(blocks: tuple[BlockInfo, ...]) -> RowwiseGroup | None:
 
 
 def _parts(blocks: list[BlockInfo]) -> tuple[tuple[BlockInfo, ...], ...]:
-    """The blocks by who passes values to whom, directly or not."""
+    """Partition the blocks into those connected by values, directly or not."""
     parts: list[list[BlockInfo]] = []
     for block in blocks:
         read = {a.buffer for a in block.inputs}
@@ -76,7 +78,7 @@ def _parts(blocks: list[BlockInfo]) -> tuple[tuple[BlockInfo, ...], ...]:
 
 
 def apply_rows(k: RowwiseGroup, sch: Schedule, c: Choices, target: Target) -> None:
-    """Fuse the row axes, compute every stage inside, vectorize each stage's columns."""
+    """Fuse the row axes, compute every stage inside, and vectorize each stage's columns."""
     for info in k.others:
         schedule_pointwise(sch, info, target, int(c["unroll"]), bool(c["parallel"]))
     for part in k.parts:
@@ -96,10 +98,10 @@ def _vectorize_stage(info: BlockInfo, sch: Schedule, c: Choices, at: LoopRef, la
 
 
 def _row_loop(part: tuple[BlockInfo, ...], count: int, sch: Schedule) -> LoopRef:
-    """One loop over the rows with every stage of a part inside.
+    """Return one loop over the rows, with every stage of a part inside.
 
-    The loop is that of the last block, or, where several blocks are last, that of a block that all
-    of those depend on; what follows it is moved up, then what it and they need is moved down.
+    It is the loop of the last block, or, if several blocks are last, of one that all of them depend
+    on; its consumers are moved up into it, then all producers down.
     """
     last = [b for n, b in enumerate(part) if not _follows((b,), part[n + 1 :])]
     host = part[-1]
@@ -118,7 +120,7 @@ def _row_loop(part: tuple[BlockInfo, ...], count: int, sch: Schedule) -> LoopRef
 
 
 def _follows(start: tuple[BlockInfo, ...], part: tuple[BlockInfo, ...]) -> tuple[BlockInfo, ...]:
-    """The blocks of ``part`` that need a result of ``start``, directly or not, in order."""
+    """Return the blocks of ``part`` that depend on ``start``, directly or not, in order."""
     written = {s.buffer for b in start for s in b.stores}
     found: list[BlockInfo] = []
     for block in part:
@@ -141,7 +143,7 @@ def _map_columns(sch: Schedule, own: list[LoopRef], width: int, lanes: int) -> N
 
 
 def _reducing(info: BlockInfo, own: list[LoopRef]) -> list[LoopRef]:
-    """The reduction loops, when no spatial loop stands among them; else nothing."""
+    """Return the reduction loops if there is no spatial loop among them; else an empty list."""
     return own if len(own) <= len(info.reduce) else []
 
 
@@ -149,8 +151,7 @@ def reduce_columns(sch: Schedule, block: str, own: list[LoopRef], width: int) ->
     """``for k: acc += x[k]``  ->  ``width`` partial sums over k, then one sum across them.
 
     ``own`` are the block's reduction loops; the last one is contiguous in memory. The partial sums
-    stay in vector registers. Narrow reductions, and those of several values at once, are left as
-    they are.
+    stay in vector registers. Narrow reductions, and those of several values at once, are unchanged.
     """
     if not own or any(extent(sch, x) < 1 for x in own) or update_of(sch.block(block)) is None:
         return
@@ -169,7 +170,7 @@ def reduce_columns(sch: Schedule, block: str, own: list[LoopRef], width: int) ->
 
 
 def rows_cost(k: RowwiseGroup, c: Choices, target: Target) -> float:
-    """Estimated seconds: work over vector throughput and threads, plus the fork."""
+    """Estimate the seconds: work over vector throughput and threads, plus the fork."""
     threads = target.threads if c["parallel"] else 1
     ilp = 1.0 + 0.5 / int(c["accumulators"]) + 0.1 / int(c["unroll"])
     return k.work * ilp / (2e10 * threads) + (2e-6 if threads > 1 else 0.0)
@@ -177,13 +178,13 @@ def rows_cost(k: RowwiseGroup, c: Choices, target: Target) -> float:
 
 @CPU.row(30)
 def match_rows(work: FuncInfo, target: Target) -> Sketch | None:
-    """Blocks that share their leading axes."""
+    """Match blocks that share their leading axes."""
     k = find_rows(work.blocks) if work.contraction is None else None
     return None if k is None else rows_sketch(k, target)
 
 
 def rows_sketch(k: RowwiseGroup, target: Target) -> Sketch:
-    """The space of a row-wise group."""
+    """Return the space of a row-wise group."""
     shared = k.work >= PARALLEL_WORK and k.rows > 1 and target.threads > 1
     return Sketch(
         name="rows@1",

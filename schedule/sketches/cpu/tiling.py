@@ -1,4 +1,4 @@
-"""The register-tiling sketch: tile, keep the accumulators in registers, finish on the tile."""
+"""The register-tiling sketch: accumulators in registers, and the consumer fused into the tile."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 28)
 
 @dataclass(frozen=True, slots=True)
 class _TileLoops:
-    """The loops around a tile, and those of the tile itself (None where there is none)."""
+    """The loops around a tile, and the loops of the tile itself (None if there is none)."""
 
     share: LoopRef
     at: LoopRef
@@ -43,7 +43,7 @@ class _TileLoops:
 
 @CPU.row(10)
 def match_tiling(work: FuncInfo, target: Target) -> Sketch | None:
-    """A heavy reduction whose last axis is contiguous."""
+    """Match a heavy reduction whose last axis is contiguous."""
     k = work.contraction
     if k is None:
         return None
@@ -53,7 +53,7 @@ def match_tiling(work: FuncInfo, target: Target) -> Sketch | None:
 
 
 def tiling_sketch(k: Contraction, others: tuple[BlockInfo, ...], target: Target) -> Sketch:
-    """The space of one register-tiled reduction; ``others`` are scheduled by rule."""
+    """Return the space of a register-tiled reduction; ``others`` get the fallback schedule."""
     decisions = _decisions(k, target)
 
     def valid(c: Choices) -> bool:
@@ -75,7 +75,7 @@ def tiling_sketch(k: Contraction, others: tuple[BlockInfo, ...], target: Target)
         "unroll": 1,
         "parallel": decisions["parallel"][0],
     }
-    # Inlined feeders mean code for every border; whether that pays is for the tuner to measure.
+    # Inlining feeders adds code for every border; the tuner measures if that pays.
     modest = {**decisions, "inside": tuple(x for x in decisions["inside"] if x != INLINE)}
     default = cheapest(modest, valid, cost, fixed)
     for unroll in (2, 4):
@@ -138,7 +138,7 @@ def apply_tiling(k: Contraction, sch: Schedule, c: Choices) -> None:
 
 
 def _feed_inside(k: Contraction, sch: Schedule, at: LoopRef, lanes: int) -> None:
-    """Make what the anchor reads in one iteration of ``at`` right there, in vectors."""
+    """Compute the feeders that one iteration of ``at`` needs in that iteration, vectorized."""
     for info in reversed(k.feeders):
         sch.compute_at(info.name, at)
     for info in k.feeders:
@@ -151,7 +151,7 @@ def _feed_inside(k: Contraction, sch: Schedule, at: LoopRef, lanes: int) -> None
 
 
 def _tile_output(k: Contraction, sch: Schedule, c: Choices, out: str) -> _TileLoops:
-    """Split the output's loops and put them in order, the tile innermost."""
+    """Split and reorder the output's loops, the tile innermost."""
     rows, vectors, lanes = tile_of(c)
     loops = _roles(k, sch, out)
     vector = None
@@ -183,7 +183,7 @@ def _tile_output(k: Contraction, sch: Schedule, c: Choices, out: str) -> _TileLo
 
 
 def _roles(k: Contraction, sch: Schedule, out: str) -> dict[Var, LoopRef]:
-    """The loop for each axis of the block that writes the result; unit axes may have none."""
+    """Map each axis of the block that writes the result to its loop; unit axes may have none."""
     own = own_loops(sch, out)
     if k.consumer is not None:
         return own
@@ -199,14 +199,14 @@ def _copy_weights(k: Contraction, sch: Schedule) -> BlockRef:
 
 
 def _pack_panel(k: Contraction, sch: Schedule, at: LoopRef) -> None:
-    """Copy the panel of weights that a column of tiles needs, contiguous, before it is used."""
+    """Copy the panel of weights for a column of tiles into contiguous memory before its use."""
     packed = _copy_weights(k, sch)
     sch.compute_at(packed, at)
     sch.vectorize(sch.get_loops(packed)[-1])
 
 
 def _pack_ahead(k: Contraction, sch: Schedule, c: Choices) -> None:
-    """Lay the weights out as ``[..., columns / width, reduction ..., width]``, first of all."""
+    """Pack the weights as ``[..., columns / width, reduction ..., width]``, ahead of time."""
     assert k.weights is not None
     _, vectors, lanes = tile_of(c)
     packed = _copy_weights(k, sch)
@@ -221,7 +221,7 @@ def _pack_ahead(k: Contraction, sch: Schedule, c: Choices) -> None:
 
 
 def _tile_anchor(k: Contraction, sch: Schedule, c: Choices, at: LoopRef) -> None:
-    """Run the reduction outside the tile; start it apart; unroll rows and vectors."""
+    """Move the reduction outside the tile, decompose its init, unroll rows and vectors."""
     _, vectors, lanes = tile_of(c)
     own = own_loops(sch, k.anchor.name, at)
     reduce = [own[a.var] for a in k.anchor.reduce if a.var in own]

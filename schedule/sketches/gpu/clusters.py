@@ -1,4 +1,4 @@
-"""Which blocks of a function share a launch: those that pass values on row by row."""
+"""Clusters: blocks of a function that pass values row by row and can share a launch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...space.analyze import BlockInfo, describe
 from ...space.lookup import below, own_loops
 from ...space.registry import SketchTable
 
-WIDE = 1 << 14  # points of a row from which a few rows alone are too little for a GPU
+WIDE = 1 << 14  # points of a row above which a few rows do not fill a GPU
 FEW = 32  # rows
 
 
@@ -20,9 +20,8 @@ FEW = 32  # rows
 class Cluster:
     """Blocks in program order, with ``count`` leading axes (the *row*) in common.
 
-    What one block writes and another reads is read in the row in which it was written, so a row
-    can be done from start to end without looking at others. The *columns* of a block are its other
-    spatial axes.
+    A value that one block writes is read in the row in which it was written, so each row can be
+    computed independently. The *columns* of a block are its other spatial axes.
     """
 
     blocks: tuple[BlockInfo, ...]
@@ -30,54 +29,56 @@ class Cluster:
 
     @property
     def rows(self) -> int:
+        """The number of rows."""
         return math.prod(a.extent for a in self.blocks[0].spatial[: self.count])
 
     @property
     def passed(self) -> frozenset[Buffer]:
         """The buffers that a block of the cluster writes and another one reads."""
-        return passed_on(self.blocks)
+        return passed_buffers(self.blocks)
 
     def columns(self, info: BlockInfo) -> int:
-        """Points of a block in one row, its reduction left out."""
+        """Return the spatial points of a block in one row."""
         return math.prod(a.extent for a in info.spatial[self.count :])
 
     @property
     def flat(self) -> bool:
-        """Whether no block has columns."""
+        """True if no block has columns."""
         return all(self.columns(b) == 1 for b in self.blocks)
 
     @property
     def elementwise(self) -> bool:
-        """Whether it is the same work for each element of the row."""
+        """True if no block reduces or has columns: one point per row and block."""
         return not self.reduces and bool(self.count) and self.flat
 
     @property
     def reduces(self) -> bool:
+        """True if a block is a reduction."""
         return any(b.reduce for b in self.blocks)
 
 
 CLUSTERS: SketchTable[Cluster] = SketchTable()
-"""For a cluster. The one of least estimated cost is preferred, whatever its rank."""
+"""Sketches of a cluster. The one of least estimated cost is preferred, regardless of rank."""
 
 
-def passed_on(blocks: tuple[BlockInfo, ...]) -> frozenset[Buffer]:
-    """The buffers that one of the blocks writes and another reads."""
+def passed_buffers(blocks: tuple[BlockInfo, ...]) -> frozenset[Buffer]:
+    """Return the buffers that one of the blocks writes and another reads."""
     written = {s.buffer: b for b in blocks for s in b.stores}
     return frozenset(a.buffer for b in blocks for a in b.loads if written.get(a.buffer, b) is not b)
 
 
 def find_clusters(blocks: tuple[BlockInfo, ...]) -> tuple[Cluster, ...]:
-    """Every block in one cluster, in program order of their last blocks.
+    """Partition the blocks into clusters, in program order of their last blocks.
 
-    Opaque blocks, and those that fill a buffer together with others, stand alone.
+    Opaque blocks, and those that share an output buffer with others, are clusters of their own.
     """
     found: list[tuple[BlockInfo, ...]] = []
     for block in blocks:
         joined: tuple[BlockInfo, ...] = (block,)
         for other in tuple(found) if _may_share(block, blocks) else ():
             merged = tuple(b for b in blocks if b in other or b in joined)
-            near = _feeds(other, joined, blocks) or _alike(merged, blocks)
-            if near and worth_one(merged) and _closed(merged, blocks):
+            near = _feeds(other, joined, blocks) or _same_elements(merged, blocks)
+            if near and worth_one_launch(merged) and _convex(merged, blocks):
                 found.remove(other)
                 joined = merged
         found.append(joined)
@@ -93,14 +94,16 @@ def _may_share(block: BlockInfo, blocks: tuple[BlockInfo, ...]) -> bool:
 def _feeds(
     first: tuple[BlockInfo, ...], then: tuple[BlockInfo, ...], blocks: tuple[BlockInfo, ...]
 ) -> bool:
-    """Whether some block of ``then`` reads what one of ``first`` writes alone."""
+    """True if a block of ``then`` reads what a block of ``first``, as the sole writer, writes."""
     written = {s.buffer for b in first if _may_share(b, blocks) for s in b.stores}
     return any(a.buffer in written for b in then for a in b.loads)
 
 
-def _alike(part: tuple[BlockInfo, ...], blocks: tuple[BlockInfo, ...]) -> bool:
-    """Whether the blocks are element-wise over the same elements, and none needs what a block
-    between them makes."""
+def _same_elements(part: tuple[BlockInfo, ...], blocks: tuple[BlockInfo, ...]) -> bool:
+    """True if the blocks are element-wise over the same extents.
+
+    None of them may depend on a block between them that is not in ``part``.
+    """
     extents = {tuple(a.extent for a in b.spatial) for b in part}
     if len(extents) > 1 or any(b.reduce or not _may_share(b, blocks) for b in part):
         return False
@@ -111,8 +114,8 @@ def _alike(part: tuple[BlockInfo, ...], blocks: tuple[BlockInfo, ...]) -> bool:
     return apart and common_rows(part) == len(part[0].spatial) > 0
 
 
-def _closed(part: tuple[BlockInfo, ...], blocks: tuple[BlockInfo, ...]) -> bool:
-    """Whether no value leaves the part and comes back into it through another block."""
+def _convex(part: tuple[BlockInfo, ...], blocks: tuple[BlockInfo, ...]) -> bool:
+    """True if no value leaves the part and returns to it through another block."""
     tainted: set[Buffer] = set()
     written = {s.buffer for b in part for s in b.stores}
     for b in blocks:
@@ -125,8 +128,8 @@ def _closed(part: tuple[BlockInfo, ...], blocks: tuple[BlockInfo, ...]) -> bool:
     return True
 
 
-def worth_one(part: tuple[BlockInfo, ...]) -> bool:
-    """Whether the blocks have rows in common, and enough of them for the work in each."""
+def worth_one_launch(part: tuple[BlockInfo, ...]) -> bool:
+    """True if the blocks share rows, and enough of them for the work in each."""
     count = common_rows(part)
     if not count:
         return not any(b.spatial for b in part)
@@ -135,10 +138,10 @@ def worth_one(part: tuple[BlockInfo, ...]) -> bool:
 
 
 def common_rows(part: tuple[BlockInfo, ...]) -> int:
-    """How many leading axes all blocks share, every value passed on along them in its own row."""
+    """Return the number of leading axes that all blocks share, with values passed within a row."""
     if len(part) == 1:
         return len(part[0].spatial)
-    passed, count = passed_on(part), 0
+    passed, count = passed_buffers(part), 0
     while all(len(b.spatial) > count for b in part):
         if len({b.spatial[count].extent for b in part}) > 1:
             break
@@ -149,7 +152,7 @@ def common_rows(part: tuple[BlockInfo, ...]) -> int:
 
 
 def _in_row(info: BlockInfo, n: int, passed: frozenset[Buffer]) -> bool:
-    """Whether a block touches what is passed on at its own axis ``n``."""
+    """True if a block accesses passed values at its own axis ``n``."""
     axis = info.spatial[n]
     for a in (*info.loads, *info.stores):
         if a.buffer in passed:
@@ -161,9 +164,9 @@ def _in_row(info: BlockInfo, n: int, passed: frozenset[Buffer]) -> bool:
 
 
 def row_loops(k: Cluster, sch: Schedule, inner: int, vector: int = 1) -> tuple[LoopRef, LoopRef]:
-    """Loops over groups of ``inner`` rows and over the rows of one, every block inside of both.
+    """Return loops over groups of ``inner`` rows and over the rows of one, around every block.
 
-    With ``vector`` a row is that many neighbours on the last axis: each block runs over them.
+    With ``vector``, each row consists of that many neighbours on the last axis.
     """
     row = merged_rows(k, sch, vector)
     at = row[0] if len(row) == 1 else sch.fuse(*row)
@@ -172,10 +175,10 @@ def row_loops(k: Cluster, sch: Schedule, inner: int, vector: int = 1) -> tuple[L
 
 
 def merged_rows(k: Cluster, sch: Schedule, vector: int = 1) -> list[LoopRef]:
-    """The loops over the axes of the row, with every block of the cluster inside.
+    """Return the loops over the axes of the row, with every block of the cluster inside.
 
-    Those of one iteration stand inside: were they fused with the others, a tail would count in
-    them, too.
+    Loops of extent 1 are moved inside: if they were fused with the others, a tail would have to be
+    guarded in them, too.
     """
     rows: list[LoopRef] = []
     for info in k.blocks:
@@ -189,14 +192,14 @@ def merged_rows(k: Cluster, sch: Schedule, vector: int = 1) -> list[LoopRef]:
 
 
 def stage_loops(k: Cluster, sch: Schedule, info: BlockInfo, at: LoopRef) -> list[LoopRef]:
-    """The loops of a block inside a loop over rows: those over its columns and terms."""
+    """Return the loops of a block inside a loop over rows: those over its columns and terms."""
     own = own_loops(sch, info.name)
     rows = [own[a.var] for a in info.spatial[: k.count] if a.var in own]
     return [x for x in below(sch, info.name, at) if x not in rows or sch.extent(x) > 1]
 
 
 def _wide_rows(k: Cluster, sch: Schedule, info: BlockInfo) -> list[LoopRef]:
-    """The loops over a block's row, put outermost; those of one iteration left out."""
+    """Return the loops over a block's row, moved outermost; those of extent 1 are left out."""
     own = own_loops(sch, info.name)
     rows = [own[a.var] for a in info.spatial[: k.count] if a.var in own]
     wide = [x for x in sch.get_loops(info.name) if x in rows and sch.extent(x) > 1]
@@ -206,16 +209,18 @@ def _wide_rows(k: Cluster, sch: Schedule, info: BlockInfo) -> list[LoopRef]:
 
 
 def _unit(sch: Schedule, info: BlockInfo) -> LoopRef:
-    """A loop of one iteration around all others of a block."""
+    """Add a loop of extent 1 around all other loops of a block, and return it."""
     inner = sch.get_loops(info.name)
     unit = sch.add_unit_loop(info.name)
     sch.reorder(unit, *inner)
     return unit
 
 
-def sums_apart(k: Cluster, sch: Schedule) -> Cluster:
-    """The cluster with a copy after each reduction whose result others need, so that what is added
-    up can be in registers."""
+def stage_reductions(k: Cluster, sch: Schedule) -> Cluster:
+    """Copy each reduction's result that other blocks need, so that it can accumulate in registers.
+
+    Returns the cluster including the copies.
+    """
     names = {b.name for b in k.blocks}
     blocks: list[BlockInfo] = []
     for info in k.blocks:
@@ -232,8 +237,10 @@ def sums_apart(k: Cluster, sch: Schedule) -> Cluster:
 
 
 def place(k: Cluster, sch: Schedule, wide: str | None = None) -> None:
-    """Put what only the cluster reads where its threads have it: in registers what is one value of
-    a row, in ``wide`` (where given) what has columns."""
+    """Set the scope of values that only the cluster reads.
+
+    A single value per row goes to registers, a value with columns to ``wide``, if given.
+    """
     names = {b.name for b in k.blocks}
     for info in k.blocks:
         written = {w.buffer for w in sch.block(info.name).writes}

@@ -1,8 +1,8 @@
-"""Reductions over leading axes: sums down columns that lie side by side in memory.
+"""Reductions over leading axes: sums down columns that are contiguous in memory.
 
-Threads of ``threadIdx.x`` stand on neighbouring columns, those of ``threadIdx.y`` share the terms
-of each; their partial results meet in shared memory. Where there are too few columns to fill the
-GPU the terms are also shared among blocks, and a second launch sums what those have found.
+Threads of ``threadIdx.x`` process neighbouring columns, those of ``threadIdx.y`` share the terms of
+each; partial results are combined in shared memory. If there are too few columns to fill the GPU,
+blocks share the terms too, and a second launch combines their results.
 """
 
 from __future__ import annotations
@@ -18,7 +18,15 @@ from ...legality import update_of
 from ...space.analyze import BlockInfo, describe
 from ...space.lookup import below, own_loops
 from ...space.space import Choices, Sketch, cheapest
-from .clusters import CLUSTERS, Cluster, merged_rows, place, row_loops, stage_loops, sums_apart
+from .clusters import (
+    CLUSTERS,
+    Cluster,
+    merged_rows,
+    place,
+    row_loops,
+    stage_loops,
+    stage_reductions,
+)
 from .direct import unroll_terms
 from .machine import (
     BARRIER,
@@ -37,22 +45,24 @@ from .machine import (
 from .threads import BLOCKS, X, Y, fused, powers
 
 WIDEST = 16  # bytes of one load
-DEEP = 32  # terms that are worth sharing
+DEEP = 32  # terms from which sharing them pays
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """``anchor``, of the cluster, sums up what steps along ``last``, its last spatial axis."""
+    """A cluster whose block ``anchor`` reduces columns; neighbours are along its last axis."""
 
     cluster: Cluster
     anchor: BlockInfo
 
     @property
     def last(self) -> BlockAxis:
+        """The anchor's last spatial axis."""
         return self.anchor.spatial[-1]
 
     @property
     def depth(self) -> int:
+        """The number of terms of a result."""
         return math.prod(a.extent for a in self.anchor.reduce)
 
     @property
@@ -66,7 +76,7 @@ class Columns:
 
 
 def find_columns(k: Cluster) -> Columns | None:
-    """The reduction of a cluster, if it has just one, down columns that lie side by side."""
+    """Return the cluster's only reduction, if it runs down contiguous columns; else None."""
     heavy = [b for b in k.blocks if b.reduce]
     if len(heavy) != 1 or not k.count or not k.flat or update_of(heavy[0].block) is None:
         return None
@@ -78,13 +88,13 @@ def find_columns(k: Cluster) -> Columns | None:
 
 @CLUSTERS.row(40)
 def match_columns(k: Cluster, target: Target) -> Sketch | None:
-    """Reductions across contiguous memory."""
+    """Match reductions across contiguous memory."""
     columns = None if k.elementwise else find_columns(k)
     return None if columns is None else columns_sketch(columns, target)
 
 
 def columns_sketch(k: Columns, target: Target) -> Sketch:
-    """The space of sums down columns."""
+    """Return the space of sums down columns."""
     decisions: dict[str, tuple[int | str, ...]] = {
         "columns": powers(8, 128),
         "vector": powers(1, k.vector),
@@ -96,7 +106,7 @@ def columns_sketch(k: Columns, target: Target) -> Sketch:
     def valid(c: Choices) -> bool:
         threads = int(c["columns"]) * int(c["share"])
         deep = int(c["share"]) * int(c["blocks"]) * int(c["unroll"]) <= k.depth
-        even = k.depth % int(c["blocks"]) == 0  # a second share of an uneven one has no box
+        even = k.depth % int(c["blocks"]) == 0  # uneven pieces are not boxes
         return (
             32 <= threads <= 1024
             and deep
@@ -119,13 +129,13 @@ def columns_sketch(k: Columns, target: Target) -> Sketch:
 
 
 def shared_bytes(k: Columns, c: Choices) -> int:
-    """Bytes of shared memory that a block needs for partial results."""
+    """Return the bytes of shared memory that a block of threads needs for partial results."""
     size = k.anchor.stores[0].buffer.dtype.bytes
     return int(c["columns"]) * int(c["vector"]) * int(c["share"]) * size
 
 
 def apply_columns(k: Columns, sch: Schedule, c: Choices) -> None:
-    """Share the terms among threads; among blocks before that, where it is asked for."""
+    """Share the terms among threads, and first among blocks if ``blocks`` is above 1."""
     terms = _terms_first(k.anchor, sch)
     if int(c["blocks"]) == 1:
         share_columns(k.cluster, k.anchor, sch, c, terms)
@@ -135,7 +145,7 @@ def apply_columns(k: Columns, sch: Schedule, c: Choices) -> None:
     partial = describe(sch.block(name))
     inner = _terms_first(partial, sch)
     share_columns(Cluster((partial,), len(partial.spatial)), partial, sch, c, inner)
-    whole = sums_apart(k.cluster, sch)
+    whole = stage_reductions(k.cluster, sch)
     block, thread = row_loops(whole, sch, 32)
     place(whole, sch)
     sch.bind(block, BLOCKS)
@@ -143,7 +153,7 @@ def apply_columns(k: Columns, sch: Schedule, c: Choices) -> None:
 
 
 def _terms_first(info: BlockInfo, sch: Schedule) -> LoopRef:
-    """One loop over the terms of a block, around those over its results."""
+    """Return one loop over the terms of a block, moved around those over its results."""
     own = own_loops(sch, info.name)
     loops = sch.get_loops(info.name)
     over = [own[a.var] for a in info.reduce if a.var in own]
@@ -155,13 +165,13 @@ def _terms_first(info: BlockInfo, sch: Schedule) -> LoopRef:
 
 
 def share_columns(k: Cluster, anchor: BlockInfo, sch: Schedule, c: Choices, terms: LoopRef) -> None:
-    """Threads side by side on the columns, others among the terms of each; one launch."""
+    """Make one launch whose threads share the columns along x, and the terms of each along y."""
     columns, lanes, share = int(c["columns"]), int(c["vector"]), int(c["share"])
     _, part = sch.split(terms, [None, share])
     sch.reorder(part, *(x for x in sch.get_loops(anchor.name) if x != part))
     partial = sch.rfactor(part, 0)
     store = sch.cache_write(partial, 0)
-    k = sums_apart(k, sch)
+    k = stage_reductions(k, sch)
     row = merged_rows(k, sch, lanes)
     outer, column = sch.split(row[-1], [None, columns])
     block = fused(sch, [*row[:-1], outer])
@@ -177,7 +187,7 @@ def share_columns(k: Cluster, anchor: BlockInfo, sch: Schedule, c: Choices, term
 
 
 def _last_sums(sch: Schedule, own: list[LoopRef], lanes: int, sums: bool) -> None:
-    """The lanes of a block innermost, as vectors; its few partial results written out."""
+    """Vectorize the lanes of a block innermost, and unroll the sum of its partial results."""
     terms = own.pop() if sums else None
     if lanes > 1 and own:
         if terms is not None:
@@ -190,8 +200,10 @@ def _last_sums(sch: Schedule, own: list[LoopRef], lanes: int, sums: bool) -> Non
 def _bind_partial(
     sch: Schedule, partial: BlockRef, store: BlockRef, block: LoopRef, c: Choices
 ) -> None:
-    """Threads for the columns and the shares of the partial sums, which are added up in registers;
-    a few terms at a time."""
+    """Bind the columns and the shares of the partial sums to threads.
+
+    They accumulate in registers, a few terms per iteration.
+    """
     columns, lanes, times = int(c["columns"]), int(c["vector"]), int(c["unroll"])
     own = own_loops(sch, store, block)
     axes = [a.var for a in sch.block(store).axes]
@@ -215,7 +227,7 @@ def _bind_partial(
 
 
 def columns_cost(k: Columns, c: Choices, target: Target) -> float:
-    """Estimated seconds."""
+    """Estimate the seconds of all launches."""
     columns, lanes, share, blocks = (int(c[n]) for n in ("columns", "vector", "share", "blocks"))
     info, gpu, times = k.anchor, target.gpu, int(c["unroll"])
     size = max((a.buffer.dtype.bytes for a in info.inputs), default=4)

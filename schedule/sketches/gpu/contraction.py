@@ -1,9 +1,9 @@
-"""The sketches of matrix products on a GPU: their decisions, which are valid, what they cost.
+"""The sketches of matrix products on a GPU: decisions, validity, cost.
 
-What a launch costs comes of: arithmetic of the multiprocessor with the most blocks, traffic of its
-shared memory, of L2, of memory, and waiting for copies that were not started early enough. The most
-of these counts most, since they overlap. To that comes the start, and for a depth that is split the
-writing and adding up of the parts.
+The cost of a launch combines the arithmetic of the busiest multiprocessor, the traffic of shared
+memory, L2 and memory, and the latency of copies that did not start early enough. They overlap, so
+the largest dominates. The launch overhead is added, and for a split depth the writing and summing
+of the parts.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ from .mma import BANK_OFFSET, Core, apply_mma, find_core, is_slow, sides_of
 from .simt import BANK_OFFSET as SIMT_OFFSET
 from .simt import BANKS, LAYOUTS, apply_simt, threads_of
 from .threads import power_up, powers
-from .tiles import BlockDim, can_copy_ahead, even_threads, tile_vector
+from .tiles import BlockDim, can_copy_ahead, copy_width, even_threads
 
-L2_BYTES = 48.0  # that L2 gives a multiprocessor in a cycle
-SHARED_BYTES = 128.0  # that shared memory gives in a cycle
+L2_BYTES = 48.0  # of L2 bandwidth per multiprocessor and cycle
+SHARED_BYTES = 128.0  # of shared memory bandwidth per cycle
 BUSY = {"mma": 8.0, "simt": 16.0}  # warps of a multiprocessor that hide each other's latency
-FIXED, EACH = 24, 0.375  # registers for addresses; for what is under way, by sum that is kept
-REACHABLE = 0.85  # of the peak, by the best of kernels
+FIXED, EACH = 24, 0.375  # registers for addresses; for values in flight, per accumulator
+REACHABLE = 0.85  # share of the peak that the best kernels reach
 GROUPS = (1, 2, 4, 8, 16)
-OVERLAP = 3.0  # how well the parts of the work hide each other: the norm that adds them
-TURNED = 4.0  # threads of a warp that meet in a bank when a tile is turned
-KEPT = 0.6  # of L2 that a product's operands can count on
+OVERLAP = 3.0  # exponent of the norm that combines overlapping costs
+CONFLICTS = 4.0  # threads of a warp that access the same bank when a copy transposes
+KEPT = 0.6  # share of L2 that a product's operands can rely on
 
 Decisions = Mapping[str, tuple[Choice, ...]]
 
 
 def matmul_sketches(k: Matmul, target: Target) -> tuple[Sketch, ...]:
-    """The ways to do a matrix product, the one with the least estimated cost first."""
-    plans = [MatmulSpace(k, target, None)]
+    """Return the sketches of a matrix product, the one with the least estimated cost first."""
+    spaces = [MatmulSpace(k, target, None)]
     core = find_core(k, target)
     if core is not None:
-        plans.append(MatmulSpace(k, target, core))
-    sketches = [s for p in plans if (s := p.sketch()) is not None]
+        spaces.append(MatmulSpace(k, target, core))
+    sketches = [s for space in spaces if (s := space.sketch()) is not None]
     return tuple(sorted(sketches, key=lambda s: s.cost(s.default)))
 
 
 @dataclass(frozen=True, slots=True)
 class MatmulSpace:
-    """A product on one kind of core: tensor cores, or ordinary ones where ``core`` is None."""
+    """The schedules of a product on tensor cores, or on ordinary ones if ``core`` is None."""
 
     k: Matmul
     target: Target
@@ -57,10 +57,11 @@ class MatmulSpace:
 
     @property
     def kind(self) -> str:
+        """The kind of core: ``simt`` or ``mma``."""
         return "simt" if self.core is None else "mma"
 
     def sketch(self) -> Sketch | None:
-        """The sketch; None if no choice is valid."""
+        """Return the sketch; None if no choice is valid."""
         decisions = self.decisions()
         default = self.default(decisions)
         if not self.valid(default):
@@ -76,7 +77,7 @@ class MatmulSpace:
         )
 
     def default(self, decisions: Decisions) -> Choices:
-        """The cheapest choice: the tiles for usual stages first, then the stages for the tiles."""
+        """Return the cheapest choice: tiles for the usual stages, then stages for those tiles."""
         usual: dict[str, Choice] = {
             "group": max(g for g in GROUPS[:4] if g in decisions["group"]),
             "stages": decisions["stages"][1],
@@ -86,65 +87,71 @@ class MatmulSpace:
         return cheapest(decisions, self.valid, self.cost, tiles)
 
     def apply(self, sch: Schedule, c: Choices) -> None:
+        """Schedule the product with the given choices."""
         if self.core is None:
             apply_simt(self.k, sch, c, self.target)
         else:
             apply_mma(self.k, self.core, sch, c, self.target)
 
     def decisions(self) -> Decisions:
+        """Return the domain of each decision."""
         x = self.k.extents
         least = {r: 16 if x[r] <= 16 else 32 for r in "mn"}
         tiles = {f"tile_{r}": powers(least[r], max(32, min(256, power_up(x[r])))) for r in "mn"}
         split = tuple(s for s in (1, 2, 4, 8, 16, 32) if s == 1 or x["k"] >= 128 * s)
         group = tuple(g for g in GROUPS if g * 32 <= max(32, x["m"]))
         stages = (2, 3, 4, 5) if can_copy_ahead(self.target) else (1, 2)
+        common: Decisions = {"stages": stages, "split": split, "group": group}
         if self.core is None:
             small = {r: tuple(n for n in v if n <= 128) for r, v in tiles.items()}
-            return {
-                **small, "tile_k": (8, 16, 32), "rows": (2, 4, 8), "columns": (4, 8),
-                "stages": stages, "split": split, "group": group,
-            }  # fmt: skip
+            return {**small, "tile_k": (8, 16, 32), "rows": (2, 4, 8), "columns": (4, 8), **common}
         return {
-            **tiles, "tile_k": (2 * self.core.depth, 4 * self.core.depth), "warps_m": (1, 2, 4),
-            "warps_n": (1, 2, 4), "stages": stages, "split": split, "group": group,
+            **tiles,
+            "tile_k": (2 * self.core.depth, 4 * self.core.depth),
+            "warps_m": (1, 2, 4),
+            "warps_n": (1, 2, 4),
+            **common,
             "pack": (0, 1) if [*self._slow()] else (0,),
-        }  # fmt: skip
+        }
 
     def _slow(self) -> Iterator[MatmulOperand]:
-        """The operands that packing would make faster to copy."""
+        """Yield the operands that are faster to copy once packed."""
         core = self.core
         pairs = zip((self.k.left, self.k.right), core.layouts, strict=True) if core else ()
         return (x for x, layout in pairs if is_slow(x, layout))
 
     def threads(self, c: Choices) -> BlockDim:
+        """Return the threads of a block."""
         if self.core is None:
             return threads_of(c)
         return BlockDim(int(c["warps_m"]), int(c["warps_n"]), WARP)
 
     def operands(self, c: Choices) -> Iterator[tuple[MatmulOperand, str, bool]]:
-        """Each operand, the tile's extent along its rows, whether it is copied in order."""
+        """Yield each operand, the decision of its tile, and True if the copy keeps the order."""
         pairs = [*zip((self.k.left, self.k.right), LAYOUTS, strict=True)]
         if self.core is not None:
             pairs = [(side.x, side.layout) for side in sides_of(self.k, self.core, c)]
         for (x, layout), tile in zip(pairs, ("tile_m", "tile_n"), strict=True):
-            yield x, tile, x.turned == (layout[1] != "k")
+            yield x, tile, x.transposed == (layout[1] != "k")
 
     def valid(self, c: Choices) -> bool:
-        """Whether the threads share every tile evenly and a block of them fits."""
+        """True if the threads divide every tile evenly and a block fits on a multiprocessor."""
         threads, tile_k = self.threads(c).count, int(c["tile_k"])
         if not 64 <= threads <= 512 or threads % WARP or not self._tiles_fit(c):
             return False
         split = int(c["split"])
-        if self.k.extents["k"] <= tile_k * (split - 1) or (split > 1 and self._adders() < WARP):
+        if self.k.extents["k"] <= tile_k * (split - 1) or (
+            split > 1 and self._sum_threads() < WARP
+        ):
             return False
         for x, tile, straight in self.operands(c):
-            if int(c[tile]) * tile_k % (threads * tile_vector(x, straight)):
+            if int(c[tile]) * tile_k % (threads * copy_width(x, straight)):
                 return False
         registers = self.registers(c)
         return registers <= self.target.gpu.registers_per_thread and self.resident(c) > 0
 
-    def _adders(self) -> int:
-        """Threads of a block that adds up the parts of a split depth."""
+    def _sum_threads(self) -> int:
+        """Return the threads of a block that sums the parts of a split depth."""
         x = self.k.extents
         return even_threads(x["b"] * x["m"] * x["n"] // self.k.result.vector)
 
@@ -155,7 +162,7 @@ class MatmulSpace:
         return m % 16 == 0 and n % 16 == 0
 
     def registers(self, c: Choices) -> int:
-        """What a thread holds: its sums, what it multiplies, and some more."""
+        """Estimate the registers of a thread: accumulators, factors, addresses."""
         if self.core is None:
             m, n = int(c["rows"]), int(c["columns"])
             sums, others = m * n, m + n
@@ -166,11 +173,11 @@ class MatmulSpace:
         return words * (sums + others) + FIXED + int(EACH * sums)
 
     def shared(self, c: Choices) -> int:
-        """Bytes of shared memory of a block."""
+        """Return the bytes of shared memory of a block."""
         m, n, depth = (int(c[f"tile_{r}"]) for r in "mnk")
         tiles = 0
         for x, tile, _ in self.operands(c):
-            pad = BANKS if self.core is None and not x.turned else 0
+            pad = BANKS if self.core is None and not x.transposed else 0
             tiles += depth * (int(c[tile]) + (SIMT_OFFSET if pad else 0)) * x.dtype.bytes
         stages = int(c["stages"])
         sums = m * (-(-(n - BANK_OFFSET) // 32) * 32 + BANK_OFFSET) * self.k.sums.bytes
@@ -178,56 +185,60 @@ class MatmulSpace:
         return max(tiles * stages, sums if ends_shared else 0)
 
     def resident(self, c: Choices) -> int:
+        """Return the blocks that run concurrently on a multiprocessor."""
         return resident(self.target, self.launch(c))
 
     def launch(self, c: Choices) -> LaunchShape:
+        """Return the shape of the product\'s launch."""
         return LaunchShape(
             self.blocks(c), self.threads(c).count, 0.0, self.shared(c), self.registers(c)
         )
 
     def grid(self, c: Choices) -> tuple[int, int]:
+        """Return the number of tiles along the rows and the columns."""
         m, n = (-(-self.k.extents[r] // int(c[f"tile_{r}"])) for r in "mn")
         return m, n
 
     def blocks(self, c: Choices) -> int:
+        """Return the number of blocks of threads."""
         return self.k.extents["b"] * math.prod(self.grid(c)) * int(c["split"])
 
     def cost(self, c: Choices) -> float:
-        """Estimated seconds of all launches."""
+        """Estimate the seconds of all launches."""
         if not self.resident(c):
             return math.inf
         gpu, blocks = self.target.gpu, self.blocks(c)
         most = -(-blocks // gpu.multiprocessors)  # blocks of the busiest multiprocessor
         at_once = min(most, self.resident(c))
         warps = at_once * self.threads(c).count / WARP
-        busy = min(1.0, warps / BUSY[self.kind]) * self._useful(c)
-        work = most * self._work(c) / busy
+        busy = min(1.0, warps / BUSY[self.kind]) * self._multiply_share(c)
+        work = most * self._work_seconds(c) / busy
         shared = most * self._shared_cycles(c) / gpu.clock
         steps = math.ceil(self._depth(c) / int(c["tile_k"]))
         rounds = math.ceil(most / at_once)
         waiting = rounds * steps * LATENCY / max(int(c["stages"]) - 1, 0.5)
-        meeting = rounds * steps * BARRIER / at_once
-        second = self._second(c) / (gpu.multiprocessors * L2_BYTES * gpu.clock)
-        memory = self._memory(c) / (gpu.bandwidth * REACHED)
+        barriers = rounds * steps * BARRIER / at_once
+        second = self._l2_bytes(c) / (gpu.multiprocessors * L2_BYTES * gpu.clock)
+        memory = self._memory_bytes(c) / (gpu.bandwidth * REACHED)
         parts = (work, shared, waiting, second, memory)
         total = math.pow(sum(math.pow(x, OVERLAP) for x in parts), 1 / OVERLAP)
-        begin = LAUNCH + rounds * LATENCY + self._packing(c)
-        return begin + meeting + total + self._adding_up(c)
+        begin = LAUNCH + rounds * LATENCY + self._packing_seconds(c)
+        return begin + barriers + total + self._split_depth_seconds(c)
 
     def _depth(self, c: Choices) -> int:
         step = int(c["tile_k"]) * int(c["split"])
         return -(-self.k.extents["k"] // step) * int(c["tile_k"])
 
-    def _work(self, c: Choices) -> float:
-        """Seconds of arithmetic of one block on a multiprocessor of its own."""
+    def _work_seconds(self, c: Choices) -> float:
+        """Return the seconds of arithmetic of one block, alone on a multiprocessor."""
         gpu = self.target.gpu
         name = "tf32" if self.k.left.dtype.name == "f32" else self.k.left.dtype.name
         rate = gpu.f32_flops if self.core is None else gpu.tensor_flops[name]
         flops = 2.0 * int(c["tile_m"]) * int(c["tile_n"]) * self._depth(c)
         return flops / (rate * REACHABLE / gpu.multiprocessors)
 
-    def _useful(self, c: Choices) -> float:
-        """The part of the instructions of the innermost loop that multiply."""
+    def _multiply_share(self, c: Choices) -> float:
+        """Return the share of the innermost loop's instructions that multiply."""
         if self.core is None:
             m, n = int(c["rows"]), int(c["columns"])
             loads = math.ceil(m * self.k.left.dtype.bytes / 16)
@@ -237,7 +248,7 @@ class MatmulSpace:
         return 2 * wide * high / (2 * wide * high + (wide + high) / 2)
 
     def _shared_cycles(self, c: Choices) -> float:
-        """Cycles of shared memory that one block takes."""
+        """Return the cycles of shared memory that one block takes."""
         m, n, depth = int(c["tile_m"]), int(c["tile_n"]), self._depth(c)
         a, b = self.k.left.dtype.bytes, self.k.right.dtype.bytes
         written = sum(depth * int(c[tile]) * copy_cycles(x, ok) for x, tile, ok in self.operands(c))
@@ -250,14 +261,14 @@ class MatmulSpace:
         each = int(c["rows"]) * a * (WARP / across) + 2.0 * int(c["columns"]) * b * across
         return written + warps * each * depth / SHARED_BYTES
 
-    def _second(self, c: Choices) -> float:
-        """Bytes that blocks ask L2 for."""
+    def _l2_bytes(self, c: Choices) -> float:
+        """Return the bytes that blocks read from L2."""
         m, n = (int(c[f"tile_{r}"]) for r in "mn")
         each = m * self.k.left.dtype.bytes + n * self.k.right.dtype.bytes
         return float(self.blocks(c)) * each * self._depth(c)
 
-    def _memory(self, c: Choices) -> float:
-        """Bytes from memory: everything once, and again what L2 does not keep between rounds."""
+    def _memory_bytes(self, c: Choices) -> float:
+        """Return the bytes from memory: everything once, and rereads that L2 does not keep."""
         k, gpu = self.k, self.target.gpu
         once = k.left.bytes + k.right.bytes
         result = k.result.bytes if int(c["split"]) == 1 else 0.0
@@ -271,8 +282,8 @@ class MatmulSpace:
         each = (near * int(c["tile_m"]) * a + wide * int(c["tile_n"]) * b) * self._depth(c)
         return max(once, math.ceil(self.blocks(c) / slots) * each) + result
 
-    def _packing(self, c: Choices) -> float:
-        """Seconds to lay operands out that are no constants."""
+    def _packing_seconds(self, c: Choices) -> float:
+        """Return the seconds to pack operands that are not constants."""
         if self.core is None or not c["pack"]:
             return 0.0
         x, seconds = self.k.extents, 0.0
@@ -283,8 +294,8 @@ class MatmulSpace:
                 seconds += LAUNCH + LATENCY + memory_seconds(self.target, moved)
         return seconds
 
-    def _adding_up(self, c: Choices) -> float:
-        """Seconds to write the parts of a split depth and to add them up."""
+    def _split_depth_seconds(self, c: Choices) -> float:
+        """Return the seconds to write and sum the parts of a split depth."""
         split = int(c["split"])
         if split == 1:
             return 0.0
@@ -296,12 +307,12 @@ class MatmulSpace:
 
 
 def copy_cycles(x: MatmulOperand, straight: bool) -> float:
-    """Cycles of shared memory that the copy of one element takes.
+    """Return the cycles of shared memory that the copy of one element takes.
 
-    A warp stores up to four bytes of each thread in a cycle; what is turned goes element by
-    element, several of a warp to the same bank.
+    A warp stores up to four bytes per thread in a cycle; a transposing copy stores single elements,
+    several of a warp to the same bank.
     """
     if not straight:
-        return TURNED / WARP
-    width = tile_vector(x, straight)
+        return CONFLICTS / WARP
+    width = copy_width(x, straight)
     return max(1.0, width * x.dtype.bytes / 4) / (WARP * width)

@@ -1,7 +1,7 @@
-"""One thread for each result, or for a few neighbours: what it sums up, it sums up in order.
+"""One thread per result, or per few neighbours, which reduces its terms in order.
 
-Depthwise and grouped convolutions, pooling, small products, sums down columns of enough width: what
-a thread's neighbours read lies beside what it reads itself, and caches serve what is read again.
+Depthwise and grouped convolutions, pooling, small products, sums down many columns: neighbouring
+threads read adjacent elements, and caches serve repeated reads.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ...cursor import LoopRef
 from ...language.schedule import Schedule
 from ...space.analyze import AccessPattern, BlockInfo
 from ...space.space import Choices, Sketch, cheapest
-from .clusters import CLUSTERS, Cluster, place, row_loops, stage_loops, sums_apart
+from .clusters import CLUSTERS, Cluster, place, row_loops, stage_loops, stage_reductions
 from .machine import LAUNCH, LaunchShape, distinct, flops_of, launch_seconds, overlapped, waste
 from .threads import BLOCKS, X, powers
 
@@ -24,23 +24,24 @@ WIDEST = 16  # bytes of one load
 
 @dataclass(frozen=True, slots=True)
 class Direct:
-    """A cluster of which a thread does whole rows; neighbours step along ``last``."""
+    """A cluster of which a thread computes whole rows; neighbours are along ``last``."""
 
     cluster: Cluster
 
     @property
     def last(self) -> BlockAxis | None:
+        """The last row axis of the last block; None if there is no row axis."""
         axes = self.cluster.blocks[-1].spatial[: self.cluster.count]
         return axes[-1] if axes else None
 
     def axis(self, info: BlockInfo) -> Var | None:
-        """The axis of a block that neighbours step along."""
+        """Return the axis of a block along which neighbouring threads step."""
         axes = info.spatial[: self.cluster.count]
         return axes[-1].var if axes else None
 
     @property
     def vector(self) -> int:
-        """The most rows that one thread can do with whole vectors."""
+        """The most rows that one thread can process with whole vectors."""
         if self.last is None or not self.cluster.flat:
             return 1
         sizes = [
@@ -55,18 +56,19 @@ class Direct:
         return lanes
 
     def steps(self, info: BlockInfo, access: AccessPattern) -> int | None:
+        """Return the stride of an access between neighbouring threads; None if not linear."""
         along = self.axis(info)
         return 0 if along is None else access.step(along)
 
 
 @CLUSTERS.row(60)
 def match_direct(k: Cluster, target: Target) -> Sketch | None:
-    """Whatever is not element-wise throughout."""
+    """Match every cluster that is not element-wise."""
     return None if k.elementwise else direct_sketch(k, target)
 
 
 def direct_sketch(k: Cluster, target: Target) -> Sketch:
-    """The space of a cluster with a thread for each row."""
+    """Return the space of a cluster with a thread for each row."""
     d = Direct(k)
     decisions: dict[str, tuple[int | str, ...]] = {
         "vector": powers(1, d.vector),
@@ -92,8 +94,8 @@ def direct_sketch(k: Cluster, target: Target) -> Sketch:
 
 
 def apply_direct(d: Direct, sch: Schedule, c: Choices) -> None:
-    """Threads over the rows; every block of the cluster inside."""
-    k, lanes = sums_apart(d.cluster, sch), int(c["vector"])
+    """Bind the rows to threads, with every block of the cluster inside."""
+    k, lanes = stage_reductions(d.cluster, sch), int(c["vector"])
     block, thread = row_loops(k, sch, int(c["threads"]), lanes)
     place(k, sch)
     sch.bind(block, BLOCKS)
@@ -110,7 +112,7 @@ def apply_direct(d: Direct, sch: Schedule, c: Choices) -> None:
 
 
 def unroll_terms(sch: Schedule, reducing: list[LoopRef], lane: LoopRef | None, times: int) -> None:
-    """Write out some steps of the innermost reduction loop, the lanes inside of them."""
+    """Unroll the innermost reduction loop by ``times``, with the lanes inside."""
     extent = sch.extent(reducing[-1])
     inner = []
     if times > 1 and extent > times:
@@ -125,11 +127,11 @@ def unroll_terms(sch: Schedule, reducing: list[LoopRef], lane: LoopRef | None, t
 
 
 def direct_cost(d: Direct, c: Choices, target: Target) -> float:
-    """Estimated seconds: requests to the caches, wasted sectors, memory, arithmetic."""
+    """Estimate the seconds: cache requests, wasted sectors, memory, arithmetic."""
     k, lanes, threads = d.cluster, int(c["vector"]), int(c["threads"])
     gpu, units = target.gpu, max(1, -(-k.rows // int(c["vector"])))
     moved = requests = cached = flops = 0.0
-    chain = 0.0  # loads that one thread does one after the other
+    chain = 0.0  # dependent loads of one thread
     passed = k.passed
     for info in k.blocks:
         flops += flops_of(info)
@@ -147,6 +149,6 @@ def direct_cost(d: Direct, c: Choices, target: Target) -> float:
     blocks = -(-units // threads)
     shape = LaunchShape(blocks, threads, 8.0 * lanes, registers=32 + 8 * lanes)
     used = max(1, min(gpu.multiprocessors, blocks))
-    busy = min(1.0, units / used / 512) ** 0.5  # threads that hide what a cache takes
+    busy = min(1.0, units / used / 512) ** 0.5  # threads that hide the latency of caches
     caches = (requests / 32 + cached / 64) / (used * gpu.clock * busy)
     return overlapped(launch_seconds(target, shape, moved, flops), caches, LAUNCH + chain * 40e-9)

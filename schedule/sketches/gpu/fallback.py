@@ -1,4 +1,4 @@
-"""Blocks scheduled one by one, each in a launch of its own: what no other sketch understands."""
+"""Per-block fallback schedule, with a launch for each block, for blocks that no sketch matches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _log = logging.getLogger("nestwright.schedule")
 def schedule_fallback(
     sch: Schedule, info: BlockInfo, target: Target, threads: int = 128
 ) -> Schedule:
-    """One block scheduled by rule; the schedule as it was where a primitive refused."""
+    """Schedule one block by rule; return the schedule unchanged if a primitive refuses."""
     trial = sch.copy()
     try:
         if info.reduce or info.opaque or not info.spatial:
@@ -36,14 +36,14 @@ def schedule_fallback(
 
 
 def one_thread_each(sch: Schedule, info: BlockInfo, threads: int) -> None:
-    """One thread for each independent element, everything else in order."""
+    """Bind one thread to each spatial point of a block; reduction loops stay serial."""
     one = fused(sch, list(sch.get_loops(info.name))[: len(info.spatial)])
     if one is not None:
         bind_flat(sch, one, threads)
 
 
-def alone_sketch(blocks: tuple[BlockInfo, ...], target: Target) -> Sketch:
-    """Every block by itself."""
+def fallback_sketch(blocks: tuple[BlockInfo, ...], target: Target) -> Sketch:
+    """Return the space of per-block schedules: the size of blocks of threads."""
 
     def apply(sch: Schedule, c: Choices) -> None:
         for info in blocks:

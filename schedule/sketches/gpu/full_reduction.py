@@ -1,8 +1,8 @@
-"""Reductions to a few values: one pass of the whole GPU over memory, then one over partial sums.
+"""Full reductions, to a few values: one pass over memory, then one over partial results.
 
-Every block of threads sums a stretch of its own: its threads take vectors side by side, keep a
-partial result per lane, and put them together. A second launch sums what the blocks have found, and
-does what is left of the group. The order of the additions is the same in every run.
+Every block of threads reduces a contiguous piece: its threads load adjacent vectors, keep a partial
+result per lane, and combine them. A second launch combines the blocks' results and computes the
+rest of the group. The order of the additions is the same in every run.
 """
 
 from __future__ import annotations
@@ -32,18 +32,19 @@ from .threads import BLOCKS, ROW_OF_BLOCKS, X, fused, power_up, powers
 
 FEW = 512  # results
 WIDEST = 16  # bytes of one load
-STRETCH = 2048  # terms that a block of threads is worth
+STRETCH = 2048  # terms from which a block of threads pays
 
 
 @dataclass(frozen=True, slots=True)
 class GpuFullReduction:
-    """``anchor``, of the cluster, reduces contiguous memory to a few results."""
+    """A cluster whose block ``anchor`` reduces contiguous memory to a few results."""
 
     cluster: Cluster
     anchor: BlockInfo
 
     @property
     def depth(self) -> int:
+        """The number of terms of a result."""
         return math.prod(a.extent for a in self.anchor.reduce)
 
     @property
@@ -58,7 +59,7 @@ class GpuFullReduction:
 
 
 def find_full_reduction(k: Cluster) -> GpuFullReduction | None:
-    """The reduction of a cluster, if it has one, to few values and of many."""
+    """Return the cluster's only reduction, if it has few results of many terms; else None."""
     heavy = [b for b in k.blocks if b.reduce]
     if len(heavy) != 1 or k.rows > FEW or update_of(heavy[0].block) is None:
         return None
@@ -70,13 +71,13 @@ def find_full_reduction(k: Cluster) -> GpuFullReduction | None:
 
 @CLUSTERS.row(50)
 def match_full_reduction(k: Cluster, target: Target) -> Sketch | None:
-    """Reductions to a few values."""
+    """Match reductions to a few values."""
     total = None if k.elementwise else find_full_reduction(k)
     return None if total is None else full_reduction_sketch(total, target)
 
 
 def full_reduction_sketch(t: GpuFullReduction, target: Target) -> Sketch:
-    """The space of a reduction to a few values."""
+    """Return the space of a full reduction."""
     most = min(power_up(t.depth // STRETCH), 4096)
     whole = {n * target.gpu.multiprocessors for n in (1, 2, 4, 8)}
     decisions: dict[str, tuple[int | str, ...]] = {
@@ -104,12 +105,12 @@ def full_reduction_sketch(t: GpuFullReduction, target: Target) -> Sketch:
 
 
 def steps_of(t: GpuFullReduction, c: Choices) -> int:
-    """Vectors that one thread takes."""
+    """Return the number of vectors that one thread reduces."""
     return -(-t.depth // (int(c["blocks"]) * int(c["threads"]) * int(c["vector"])))
 
 
 def apply_full_reduction(t: GpuFullReduction, sch: Schedule, c: Choices) -> None:
-    """Partial results of the blocks in one launch, the results and what needs them in another."""
+    """Compute the blocks' partial results in one launch, and everything else in a second."""
     name, rank = t.anchor.name, len(t.anchor.spatial)
     loops = list(sch.get_loops(name))
     terms = fused(sch, loops[rank:])
@@ -130,7 +131,7 @@ def apply_full_reduction(t: GpuFullReduction, sch: Schedule, c: Choices) -> None
 
 
 def _finish(t: GpuFullReduction, sch: Schedule, blocks: int) -> None:
-    """Sum the partial results: a warp or more for each result."""
+    """Combine the partial results, with a warp or more for each result."""
     k = t.cluster
     block, row = row_loops(k, sch, 1)
     place(k, sch)
@@ -144,7 +145,7 @@ def _finish(t: GpuFullReduction, sch: Schedule, blocks: int) -> None:
 
 
 def full_reduction_cost(t: GpuFullReduction, c: Choices, target: Target) -> float:
-    """Estimated seconds of both launches."""
+    """Estimate the seconds of both launches."""
     blocks, threads, lanes, times = (int(c[n]) for n in ("blocks", "threads", "vector", "unroll"))
     info, gpu = t.anchor, target.gpu
     moved = sum(distinct(info, a) * a.buffer.dtype.bytes for a in info.inputs)

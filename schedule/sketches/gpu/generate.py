@@ -1,9 +1,9 @@
-"""Which sketches a function has for a GPU, and the schedule it gets when nobody tuned it.
+"""The sketches of a function for a GPU, and its default schedule without tuning.
 
-First the element-wise blocks that are worth no memory are computed where they are read. A matrix
-product or convolution that is worth tiles has sketches of its own. What is left falls into clusters
-of blocks, a launch or two each. Without a product, the heaviest cluster is the one that has
-decisions; the others are scheduled by rule.
+First, element-wise blocks that are cheaper to recompute than to store are inlined. A matrix product
+or convolution that is large enough for tiles has sketches of its own. The other blocks form
+clusters of a launch or two each. The product, or else the heaviest cluster, has decisions; the
+other clusters are scheduled by rule.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ...space.registry import Family, import_sketches
 from ...space.space import Choices, Sketch, first_fit
 from .clusters import CLUSTERS, Cluster, find_clusters
 from .contraction import matmul_sketches
-from .fallback import alone_sketch, schedule_fallback
+from .fallback import fallback_sketch, schedule_fallback
 from .inlining import inline_cheap
 from .machine import flops_of
 from .matmul import find_matmul
@@ -33,7 +33,7 @@ import_sketches(__package__, [str(Path(__file__).parent)])
 
 
 def generate(func: Func, target: Target) -> tuple[Sketch, ...]:
-    """The sketches of a function in default order, the preferred one first.
+    """Return the sketches of a function in default order, the preferred one first.
 
     Deterministic: the same function and target give the same sketches, decisions and defaults.
     """
@@ -52,14 +52,14 @@ def generate(func: Func, target: Target) -> tuple[Sketch, ...]:
         _whole(sketch, inlined, others, target)
         for sketch in (cluster_sketches(main, target) if main is not None else ())
     ]
-    return (*found, alone_sketch(blocks_of(func), target))
+    return (*found, fallback_sketch(blocks_of(func), target))
 
 
 def default_schedule(func: Func, target: Target) -> Schedule:
-    """The rule-based schedule: the first sketch that applies, with its default choices.
+    """Return the rule-based schedule: the first sketch that applies, with its default choices.
 
-    Never fails: what no sketch can schedule gets one launch per block, and what no rule fits there
-    one thread in all.
+    Never fails: if no sketch applies, each block gets a launch, with a single thread if it cannot
+    be bound.
     """
     schedule = first_fit(generate(func, target)[:-1], func)
     if schedule is not None:
@@ -71,7 +71,7 @@ def default_schedule(func: Func, target: Target) -> Schedule:
 
 
 def cluster_sketches(k: Cluster, target: Target) -> tuple[Sketch, ...]:
-    """The ways to do a cluster, the one with the least estimated cost first."""
+    """Return the sketches of a cluster, the one with the least estimated cost first."""
     if any(b.opaque for b in k.blocks):
         return ()
     return tuple(sorted(CLUSTERS.matching(k, target), key=lambda s: s.cost(s.default)))
@@ -84,7 +84,7 @@ def _weight(k: Cluster) -> float:
 def _whole(
     sketch: Sketch, inlined: Sequence[str], others: Sequence[Cluster], target: Target
 ) -> Sketch:
-    """The sketch of a cluster as one of the whole function."""
+    """Extend a sketch of a product or cluster to the whole function."""
 
     def apply(sch: Schedule, c: Choices) -> None:
         for name in inlined:
@@ -97,7 +97,7 @@ def _whole(
 
 
 def _by_rule(sch: Schedule, k: Cluster, target: Target) -> Schedule:
-    """A cluster under the first of its sketches that applies, else block by block."""
+    """Schedule a cluster by the first of its sketches that applies, else block by block."""
     for sketch in cluster_sketches(k, target):
         trial = sch.copy()
         try:

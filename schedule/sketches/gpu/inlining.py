@@ -1,4 +1,4 @@
-"""Which intermediates of a group are worth no memory: computed again where they are read."""
+"""Inlining of intermediates that are cheaper to recompute than to store."""
 
 from __future__ import annotations
 
@@ -8,22 +8,21 @@ from ....ir.target import Target
 from ...errors import ScheduleError
 from ...language.schedule import Schedule
 from ...space.analyze import BlockInfo, blocks_of, describe
-from .clusters import worth_one
+from .clusters import worth_one_launch
 from .machine import LAUNCH, memory_seconds, shared_seconds, work_seconds
 
-LARGEST = 400  # nodes of a body: more of them are slow to compile and fill the instruction cache
-CACHED = 3.0  # times the bandwidth of memory that caches have
-STAGE = 5e-7  # seconds that a stage of its own waits, in the launch of others
-SLOW = 8.0  # FLOP that an operation without an instruction of its own counts for
+LARGEST = 400  # nodes of a body: more is slow to compile and fills the instruction cache
+CACHED = 3.0  # bandwidth of caches relative to memory
+STAGE = 5e-7  # seconds of latency that a separate stage adds to a launch
+SLOW = 8.0  # cost in FLOPs of a transcendental function
 
 
 def inline_cheap(sch: Schedule, target: Target) -> tuple[str, ...]:
-    """Do away with the element-wise blocks that cost less to compute where they are read; their
-    names, in order."""
+    """Inline the element-wise blocks that are cheaper to recompute; return their names."""
     done: list[str] = []
     for name in [b.name for b in blocks_of(sch.func)]:
         info = describe(sch.block(name))
-        if may_inline(info, sch) and pays(info, sch, target):
+        if may_inline(info, sch) and worth_inlining(info, sch, target):
             try:
                 sch.compute_inline(name)
                 done.append(name)
@@ -33,13 +32,13 @@ def inline_cheap(sch: Schedule, target: Target) -> tuple[str, ...]:
 
 
 def may_inline(info: BlockInfo, sch: Schedule) -> bool:
-    """Whether a block is element-wise and writes one intermediate buffer."""
+    """True if a block is element-wise and writes one intermediate buffer."""
     plain = not info.reduce and not info.opaque and len(info.stores) == 1
     return plain and info.stores[0].buffer in sch.func.allocs
 
 
-def pays(info: BlockInfo, sch: Schedule, target: Target) -> bool:
-    """Whether a launch and a buffer cost more than the work that is done again."""
+def worth_inlining(info: BlockInfo, sch: Schedule, target: Target) -> bool:
+    """True if a launch and a buffer cost more than recomputing the block."""
     buffer = info.stores[0].buffer
     readers = [b for b in blocks_of(sch.func) if any(a.buffer is buffer for a in b.loads)]
     if not readers or any(b.opaque for b in readers):
@@ -53,13 +52,13 @@ def pays(info: BlockInfo, sch: Schedule, target: Target) -> bool:
     extra = max(times - info.points, 0)
     moved = extra * sum(a.buffer.dtype.bytes for a in info.inputs)
     again = work_seconds(target, each * extra) + memory_seconds(target, moved) / CACHED
-    if worth_one((info, *readers)) and any(b.reduce for b in readers):
+    if worth_one_launch((info, *readers)) and any(b.reduce for b in readers):
         return again <= STAGE + shared_seconds(target, 2.0 * info.points * buffer.dtype.bytes)
     return again <= LAUNCH + memory_seconds(target, 2.0 * info.points * buffer.dtype.bytes)
 
 
 def loads_of(block: Block, buffer: Buffer) -> int:
-    """How often the body of a block loads from a buffer."""
+    """Return the number of loads of a buffer in a block's body."""
     return sum(
         isinstance(x, Load) and x.buffer is buffer
         for s in walk(block.body)
@@ -69,5 +68,5 @@ def loads_of(block: Block, buffer: Buffer) -> int:
 
 
 def nodes_of(block: Block) -> int:
-    """The size of a block's body."""
+    """Return the number of expression nodes in a block's body."""
     return sum(1 for s in walk(block.body) for e in exprs(s) for _ in walk_expr(e))

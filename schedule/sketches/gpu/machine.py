@@ -1,8 +1,8 @@
-"""What a launch costs on a GPU: traffic, latency, waves of blocks, arithmetic, the launch itself.
+"""An analytic cost model of GPU launches: traffic, latency, waves of blocks, arithmetic.
 
-A roofline with three corrections. Memory answers late, so bandwidth is reached only with enough
-bytes under way (Little's law). Blocks run in waves, the last of which may be nearly empty. And
-threads beside each other get whole sectors of 32 bytes, used or not. Only ratios matter.
+A roofline model with three corrections. Memory has latency, so its bandwidth is reached only with
+enough bytes in flight (Little's law). Blocks run in waves, the last of which may be nearly empty.
+Memory is accessed in whole sectors of 32 bytes, used or not. Only ratios matter.
 """
 
 from __future__ import annotations
@@ -15,19 +15,22 @@ from ....ir.target import Target
 from ...space.analyze import AccessPattern, BlockInfo
 
 LAUNCH = 3e-6  # seconds from the end of one kernel to the start of the next
-LATENCY = 600e-9  # of memory
-LOADED = 1e-6  # of memory when it is busy
-BARRIER = 40e-9  # of one round through shared memory, or of shuffles
-SECTOR = 32  # bytes that memory gives at least
-LINE = 128  # bytes side by side that it gives best
-REACHED = 0.9  # of the nominal bandwidth
-SPECIAL = 8.0  # FLOP that a transcendental function counts for
+LATENCY = 600e-9  # seconds of a memory access
+LOADED = 1e-6  # seconds of an access to busy memory
+BARRIER = 40e-9  # seconds of an exchange through shared memory, or by shuffles
+SECTOR = 32  # bytes of the smallest memory access
+LINE = 128  # contiguous bytes that memory serves best
+REACHED = 0.9  # achievable share of the nominal bandwidth
+SPECIAL = 8.0  # cost in FLOPs of a transcendental function
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchShape:
-    """The shape of a launch: blocks, threads of one, bytes that a thread asks for at once, and
-    what one block or thread holds."""
+    """The shape of a launch.
+
+    The number of blocks, the threads of a block, the bytes that a thread has in flight, the shared
+    memory of a block in bytes, and the registers of a thread.
+    """
 
     blocks: int
     threads: int
@@ -37,7 +40,7 @@ class LaunchShape:
 
 
 def resident(target: Target, shape: LaunchShape) -> int:
-    """Blocks that run on a multiprocessor at once; 0 where not even one fits."""
+    """Return the blocks that run concurrently on a multiprocessor; 0 if not even one fits."""
     gpu = target.gpu
     warps = -(-shape.threads // gpu.warp)
     registers = warps * gpu.warp * -(-shape.registers // 8) * 8
@@ -53,7 +56,7 @@ def resident(target: Target, shape: LaunchShape) -> int:
 
 
 def launch_seconds(target: Target, shape: LaunchShape, bytes_: float, flops: float) -> float:
-    """Estimated time of one launch that moves so many bytes and does so much work."""
+    """Estimate the seconds of one launch from its memory traffic and arithmetic."""
     gpu, here = target.gpu, resident(target, shape)
     if not here:
         return math.inf
@@ -64,7 +67,7 @@ def launch_seconds(target: Target, shape: LaunchShape, bytes_: float, flops: flo
     uneven = math.ceil(waves) / waves if waves > 1 else 1.0
     under_way = at_once * shape.threads * shape.in_flight
     wanted = gpu.bandwidth * LOADED
-    spread = at_once / gpu.multiprocessors  # none of which takes more than its part
+    spread = at_once / gpu.multiprocessors  # each can use only its share of the bandwidth
     memory = bytes_ / (gpu.bandwidth * REACHED * min(1.0, under_way / wanted, spread))
     busy = min(1.0, at_once * shape.threads / (gpu.multiprocessors * 512))
     work = flops / (gpu.f32_flops * 0.5 * max(busy, 1e-4))
@@ -72,60 +75,60 @@ def launch_seconds(target: Target, shape: LaunchShape, bytes_: float, flops: flo
 
 
 def memory_seconds(target: Target, bytes_: float) -> float:
-    """Time to move so many bytes at the bandwidth that is reached."""
+    """Return the seconds to move bytes at the achievable bandwidth."""
     return bytes_ / (target.gpu.bandwidth * REACHED)
 
 
 def shared_seconds(target: Target, bytes_: float) -> float:
-    """Time to move so many bytes to and from shared memory, on all multiprocessors."""
+    """Return the seconds to move bytes to and from shared memory, on all multiprocessors."""
     gpu = target.gpu
     return bytes_ / (gpu.multiprocessors * gpu.banks * 4 * gpu.clock)
 
 
 def issue_seconds(target: Target, accesses: float) -> float:
-    """Time in which all multiprocessors ask for so many accesses of one thread each."""
+    """Return the seconds in which all multiprocessors issue that many accesses of one thread."""
     gpu = target.gpu
     return accesses / (gpu.multiprocessors * gpu.warp * gpu.clock)
 
 
 def work_seconds(target: Target, flops: float) -> float:
-    """Time of so much arithmetic on the whole GPU."""
+    """Return the seconds of arithmetic on the whole GPU."""
     return flops / (target.gpu.f32_flops * 0.5)
 
 
 def flops_of(info: BlockInfo) -> float:
-    """The work of a block, functions without an instruction counted as what they expand to."""
+    """Return the FLOPs of a block, weighted if it evaluates transcendental functions."""
     return info.flops * (SPECIAL if info.transcendental else 1.0)
 
 
 def access_bytes(info: BlockInfo, a: AccessPattern, along: Var | None, lanes: int) -> float:
-    """Bytes that an access moves when neighbours in a warp step along an axis.
+    """Return the bytes that an access moves if neighbours in a warp step along an axis.
 
-    ``lanes`` elements of the axis are one thread's. An access that stands still along the axis is
-    one sector for a warp; one that steps far takes a sector for each element.
+    A thread has ``lanes`` elements of the axis. An access that is invariant along the axis takes
+    one sector per warp; one with a large stride takes a sector per element.
     """
     return distinct(info, a) * a.buffer.dtype.bytes * waste(a, along, lanes)
 
 
 def bursts(run: float) -> float:
-    """The cost of a byte where neighbours ask for ``run`` bytes side by side, over the least."""
+    """Return the relative cost of a byte if a warp accesses ``run`` contiguous bytes."""
     return 1.0 + 0.3 * (LINE / max(run, SECTOR) - 1.0) if run < LINE else 1.0
 
 
 def overlapped(*seconds: float) -> float:
-    """What several things take that go on at once, none of them wholly hidden by the longest."""
+    """Return the time of concurrent activities, which the longest does not hide completely."""
     longest = max(seconds)
     return longest + 0.15 * (sum(seconds) - longest)
 
 
 def distinct(info: BlockInfo, access: AccessPattern) -> float:
-    """How many elements an access touches, repetitions that caches serve left out."""
+    """Return the number of distinct elements of an access; caches serve repetitions."""
     own = math.prod(a.extent for a in info.block.axes if access.uses(a.var))
     return float(min(own, math.prod(access.buffer.shape) if access.buffer.shape else 1))
 
 
 def waste(access: AccessPattern, along: Var | None, lanes: int) -> float:
-    """Bytes moved per byte used."""
+    """Return the bytes moved per byte used."""
     size = access.buffer.dtype.bytes
     step = access.step(along) if along is not None else 1
     if step in (0, 1):

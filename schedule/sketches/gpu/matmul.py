@@ -1,4 +1,4 @@
-"""What a matrix product on a GPU is: its operands, how they lie in memory, who reads the result."""
+"""Analysis of matrix products for a GPU: operands, their memory layout, and the epilogue."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .inlining import LARGEST, may_inline, nodes_of
 
 LEAST = 16  # rows and columns below which tiles are mostly padding
 LEAST_DEPTH = 8
-LEAST_WORK = 1 << 15  # products below which a thread for each result is as good
-CHEAP = 4.0  # FLOP of an element that may be done again for every tile that it is part of
+LEAST_WORK = 1 << 15  # multiplications below which one thread per result is as fast
+CHEAP = 4.0  # FLOPs of an element that may be recomputed for every tile that uses it
 WIDEST = 16  # bytes of the widest access
 
 
@@ -27,10 +27,10 @@ WIDEST = 16  # bytes of the widest access
 class MatmulOperand:
     """One of the factors.
 
-    ``across`` elements can be taken at once along the rows (of the left operand; the columns of the
-    right one), ``along`` along the depth. A ``plain`` one is loaded and at most padded with zeros.
-    ``bytes`` are those that it has in memory. A ``frozen`` one is a constant that only the product
-    reads: it can be laid out ahead of time.
+    Vectors have ``across`` elements along the rows (of the left operand; along the columns of the
+    right one), or ``along`` elements along the depth. A ``plain`` operand is only loaded, and at
+    most padded with zeros. ``bytes`` is its size in memory. A ``frozen`` one is a constant that
+    only the product reads, so it can be packed ahead of time.
     """
 
     dtype: DType
@@ -41,17 +41,18 @@ class MatmulOperand:
     frozen: bool = False
 
     @property
-    def turned(self) -> bool:
-        """Whether memory is contiguous across and not along the depth."""
+    def transposed(self) -> bool:
+        """True if memory is contiguous along the rows or columns rather than along the depth."""
         return self.across > self.along
 
 
 @dataclass(frozen=True, slots=True)
 class MatmulResult:
-    """The block that writes what comes of the sums, and its axes by role, outermost first.
+    """The epilogue: the block that writes the result, and its axes by role, outermost first.
 
-    Vectors of ``vector`` elements run along the last axis of the role ``last``. ``spatial`` are all
-    of the axes, in order.
+    ``consumer`` is None if it is a copy of the sums. Vectors of ``vector`` elements run along the
+    last axis of the role ``last``. ``spatial`` are all axes in order. ``bytes`` is the memory that
+    it accesses.
     """
 
     consumer: BlockInfo | None
@@ -76,17 +77,18 @@ class Matmul:
 
     @property
     def covered(self) -> frozenset[str]:
-        """The blocks that the product's schedule takes care of."""
+        """The blocks that the product's schedule includes."""
         own = {self.anchor, *self.feeders}
         return frozenset(own | ({self.result.consumer.name} if self.result.consumer else set()))
 
     @property
     def flops(self) -> float:
+        """The FLOPs of the product."""
         return 2.0 * math.prod(self.extents.values())
 
 
 def find_matmul(sch: Schedule) -> Matmul | None:
-    """The heaviest sum of products of a function in default order, if tiles are worth it."""
+    """Return the heaviest sum of products of a function, if it is large enough for tiles."""
     blocks = [describe(sch.block(ref)) for ref in sch.blocks()]
     products = [b for b in blocks if not b.opaque and _fits(product_of(b.block), b)]
     if not products:
@@ -121,23 +123,18 @@ def _fits(found: Product | None, info: BlockInfo) -> bool:
 
 
 def _alone(blocks: Sequence[BlockInfo], anchor: BlockInfo) -> bool:
-    """Whether nothing else writes what the product writes."""
+    """True if no other block writes what the product writes."""
     written = {s.buffer for s in anchor.stores}
     return not any(s.buffer in written for b in blocks if b is not anchor for s in b.stores)
 
 
 def _inline_feeders(sch: Schedule, anchor: str) -> tuple[str, ...]:
-    """Inline the cheap element-wise blocks that only the product reads; their names, in order."""
+    """Inline the cheap element-wise blocks that only the product reads; return their names."""
     done: list[str] = []
     refused: set[str] = set()
     while True:
         infos = [describe(sch.block(p)) for p in sch.get_producers(anchor)]
-        ready = [
-            b for b in infos
-            if b.name not in refused and may_inline(b, sch) and len(sch.get_consumers(b.name)) == 1
-            and not b.transcendental and b.flops <= CHEAP * b.points
-            and nodes_of(b.block) + nodes_of(sch.block(anchor)) <= LARGEST
-        ]  # fmt: skip
+        ready = [b for b in infos if b.name not in refused and _is_cheap_feeder(b, sch, anchor)]
         if not ready:
             return tuple(done)
         try:
@@ -145,6 +142,12 @@ def _inline_feeders(sch: Schedule, anchor: str) -> tuple[str, ...]:
             done.append(ready[0].name)
         except ScheduleError:
             refused.add(ready[0].name)
+
+
+def _is_cheap_feeder(info: BlockInfo, sch: Schedule, anchor: str) -> bool:
+    cheap = not info.transcendental and info.flops <= CHEAP * info.points
+    small = nodes_of(info.block) + nodes_of(sch.block(anchor)) <= LARGEST
+    return may_inline(info, sch) and len(sch.get_consumers(info.name)) == 1 and cheap and small
 
 
 def _operand(
@@ -173,7 +176,7 @@ def _plain(e: Expr) -> bool:
 
 
 def _width(e: Expr, axes: Sequence[BlockAxis]) -> int:
-    """Elements of an expression that can be made at once along the last one of some axes."""
+    """Return the vector width of an expression along the last one of some axes."""
     if not axes:
         return 1
     width = max(1, WIDEST // e.dtype.bytes)
@@ -181,7 +184,7 @@ def _width(e: Expr, axes: Sequence[BlockAxis]) -> int:
 
 
 def _narrowed(e: Expr, axis: BlockAxis, width: int) -> int:
-    """The largest part of ``width`` at which all loads are aligned vectors or single elements."""
+    """Return the largest width at which all loads are aligned vectors or broadcasts."""
     while axis.extent % width:
         width //= 2
     for x in walk_expr(e):
@@ -194,7 +197,7 @@ def _narrowed(e: Expr, axis: BlockAxis, width: int) -> int:
 
 
 def aligned(buffer: Buffer, index: Sequence[Expr], axis: Var, width: int) -> int:
-    """How many neighbours along an axis are neighbours in memory, in aligned groups."""
+    """Return the largest width, up to ``width``, of aligned vectors along an axis."""
     if all(axis not in free_vars(e) for e in index):
         return width
     if any(axis in free_vars(e) for e in index[:-1]):
@@ -213,8 +216,7 @@ def aligned(buffer: Buffer, index: Sequence[Expr], axis: Var, width: int) -> int
 def _result(
     sch: Schedule, blocks: Sequence[BlockInfo], anchor: BlockInfo, found: Product
 ) -> MatmulResult:
-    """Who finishes the tiles: the one reader of the sums if it reads each at its own point, else a
-    copy of the sums."""
+    """Return the epilogue: the only reader of the sums if it reads pointwise, else a copy."""
     buffer = found.store.buffer
     readers = [b for b in blocks if b is not anchor and any(a.buffer is buffer for a in b.loads)]
     kept = buffer in sch.func.allocs
@@ -228,7 +230,7 @@ def _result(
 
 
 def _unshared(blocks: Sequence[BlockInfo], consumer: BlockInfo) -> bool:
-    """Whether the consumer fills its buffers alone."""
+    """True if no other block writes the consumer's buffers."""
     written = {s.buffer for s in consumer.stores}
     return not any(s.buffer in written for b in blocks if b is not consumer for s in b.stores)
 
@@ -262,7 +264,7 @@ def _described(
     axes: Mapping[str, tuple[Var, ...]],
     accesses: Sequence[Store | Load],
 ) -> MatmulResult:
-    """Vectors go along the last axis if it is the last of the rows or of the columns."""
+    """Return the epilogue, vectorized along the last axis if that is a row or column axis."""
     by = {a.var: a for a in info.spatial}
     end = [a.var for a in info.spatial if a.extent > 1][-1:]
     last = next((r for r in "nm" if list(axes[r][-1:]) == end), "n")

@@ -1,8 +1,8 @@
-"""Matrix products on tensor cores: tiles of warps, fragments, one matrix instruction after another.
+"""Matrix products on tensor cores: warp tiles, fragments, matrix instructions.
 
 A block of threads copies tiles of the operands into shared memory, several steps ahead; each of its
-warps takes fragments of them into registers and multiplies. The sums go through shared memory, so
-that what is made of them is written row by row, in whole vectors.
+warps loads fragments of them into registers and multiplies. The sums go through shared memory, so
+that the epilogue writes whole rows in vectors.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from .matmul import Matmul, MatmulOperand
 from .threads import Y, Z
 from .tiles import (
     BlockDim,
-    add_up,
     can_copy_ahead,
     copy_tile,
-    finish_tile,
+    copy_width,
     make_product,
     pack,
+    reduce_split_depth,
     result_loops,
+    run_epilogue,
     spread_tiles,
-    tile_vector,
 )
 
 ROWS, COLUMNS = 16, 8  # of the tile of one instruction
-BANK_OFFSET = 8  # of rows of sums, in banks: eight rows of a fragment fall into different ones
+BANK_OFFSET = 8  # banks between rows of sums, so that eight rows of a fragment do not conflict
 
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """The matrix instruction for a product, and how the operands' tiles lie for it."""
+    """The matrix instruction for a product, and the layouts of the operands' tiles."""
 
     name: str
     depth: int
@@ -47,7 +47,7 @@ class Core:
 
 
 def find_core(k: Matmul, target: Target) -> Core | None:
-    """The tensor cores' instruction for a product, if the target has one and may use it."""
+    """Return the matrix instruction for a product, if the target has one and may use it."""
     for name, row in TABLE.items():
         x = row.matrix
         if x is None or not row.on(target.gpu):
@@ -62,12 +62,12 @@ def find_core(k: Matmul, target: Target) -> Core | None:
 
 
 def _layout(x: MatmulOperand, row: str) -> str:
-    """Fragments of two-byte elements are turned while they are loaded; others lie depth last."""
-    return f"k{row}" if x.turned and x.dtype.bytes == 2 else f"{row}k"
+    """Return the layout of a tile: only fragments of two-byte elements are transposed by loads."""
+    return f"k{row}" if x.transposed and x.dtype.bytes == 2 else f"{row}k"
 
 
 def apply_mma(k: Matmul, core: Core, sch: Schedule, c: Choices, target: Target) -> None:
-    """The whole schedule of a product on tensor cores."""
+    """Schedule a product on tensor cores."""
     sides = sides_of(k, core, c)
     parts = make_product(k, sch, c, (sides[0].layout, sides[1].layout))
     threads = BlockDim(int(c["warps_m"]), int(c["warps_n"]), WARP)
@@ -79,7 +79,7 @@ def apply_mma(k: Matmul, core: Core, sch: Schedule, c: Choices, target: Target) 
         sch.compute_at(store, at, False, (1, int(c["tile_m"]), int(c["tile_n"])))
         sch.storage_align(store, 0, 1, WARP, BANK_OFFSET)
     else:
-        add_up(k, sch, parts)
+        reduce_split_depth(k, sch, parts)
         store = sch.cache_write(parts.product, 0, "warp").name
         *outer, m, n = sch.get_loops(store)
         at = spread_tiles(sch, sch.fuse(*outer), m, n, c)
@@ -98,7 +98,7 @@ def apply_mma(k: Matmul, core: Core, sch: Schedule, c: Choices, target: Target) 
     if ahead:
         sch.annotate(step, PIPELINE.key, int(c["stages"]))
     if parts.total is None:
-        finish_tile(k, sch, parts.last, at, threads)
+        run_epilogue(k, sch, parts.last, at, threads)
     for block, x, side in zip((parts.left, parts.right), (k.left, k.right), sides, strict=True):
         if side.packed and not x.frozen:
             pack(sch, block, target)
@@ -106,7 +106,7 @@ def apply_mma(k: Matmul, core: Core, sch: Schedule, c: Choices, target: Target) 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """An operand as its tiles are copied, and with which instruction's help they are loaded."""
+    """An operand: the layout of its tiles, and the intrinsic that loads their fragments."""
 
     x: MatmulOperand
     layout: str
@@ -115,8 +115,10 @@ class Side:
 
 
 def sides_of(k: Matmul, core: Core, c: Choices) -> tuple[Side, Side]:
-    """The operands; with ``pack``, those that are slow to copy lie depth last before the product
-    begins, padded to whole tiles."""
+    """Return the two operands; with ``pack``, those that are slow to copy are packed ahead.
+
+    A packed operand has the depth last, padded to whole tiles.
+    """
     left, right = (
         _side(x, layout, bool(c["pack"]), load)
         for x, layout, load in zip(
@@ -135,15 +137,15 @@ def _side(x: MatmulOperand, layout: str, may_pack: bool, load: str) -> Side:
 
 
 def is_slow(x: MatmulOperand, layout: str) -> bool:
-    """Whether a tile is not copied by vectors of full width as it lies in memory."""
-    straight = x.turned == (layout[1] != "k")
-    return not straight or tile_vector(x, straight) * x.dtype.bytes < CHUNK
+    """True if a tile cannot be copied in its memory order by vectors of full width."""
+    straight = x.transposed == (layout[1] != "k")
+    return not straight or copy_width(x, straight) * x.dtype.bytes < CHUNK
 
 
 def _warp_tiles(
     core: Core, sch: Schedule, product: str, store: str, at: LoopRef, c: Choices
 ) -> LoopRef:
-    """Share a tile among the warps and the product's depth among steps; the loop over those."""
+    """Divide a tile among the warps, and the depth into steps; return the loop over steps."""
     m, n = below(sch, store, at)[-2:]
     wm, mt, mi = sch.split(m, [int(c["warps_m"]), None, ROWS])
     wn, nt, ni = sch.split(n, [int(c["warps_n"]), None, COLUMNS])
@@ -168,8 +170,10 @@ def _warp_tiles(
 def _fragments(
     core: Core, sch: Schedule, product: str, operand: str, side: Side, step: LoopRef
 ) -> str:
-    """Copies of an operand's tile, in shared memory and in the warps' registers, just before it is
-    used; the block of the first one."""
+    """Stage an operand's tile in shared memory and in the warps' registers before its use.
+
+    Returns the block of the copy to shared memory.
+    """
     part = below(sch, product, step)[0]
     buffer = sch.block(operand).writes[0].buffer
     at = [r.buffer for r in sch.block(product).reads].index(buffer)
@@ -192,7 +196,7 @@ def _fragments(
 
 
 def _swizzle(sch: Schedule, block: str, layout: str, dtype: DType, c: Choices) -> None:
-    """Rows of a tile that a matrix load takes together start in different banks."""
+    """Swizzle a tile so that the rows of a matrix load start in different banks."""
     row = int(c[f"tile_{layout[1]}"]) * dtype.bytes
     chunks = next((n for n in (8, 4, 2) if row % (n * CHUNK) == 0), 0)
     if chunks:

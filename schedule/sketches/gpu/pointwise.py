@@ -1,4 +1,4 @@
-"""Element-wise and data-moving blocks: one pass over memory, 16 bytes a thread where they allow."""
+"""Element-wise and data-movement blocks: one pass over memory, up to 16 bytes per access."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ WIDEST = 16  # bytes of one load
 
 @dataclass(frozen=True, slots=True)
 class Flat:
-    """Element-wise blocks over the same elements, as one stretch of ``columns`` after another.
+    """Element-wise blocks over the same elements, in contiguous runs of ``columns`` elements.
 
-    The last ``joined`` axes step together in every access, so they are one; ``columns`` is its
-    extent.
+    The last ``joined`` axes step together in every access, so they are fused; ``columns`` is the
+    extent of the fused axis.
     """
 
     cluster: Cluster
@@ -32,16 +32,18 @@ class Flat:
 
     @property
     def points(self) -> int:
+        """The number of elements."""
         return self.cluster.blocks[0].points
 
     @property
     def columns(self) -> int:
+        """The extent of the fused axis."""
         axes = self.cluster.blocks[0].spatial
         return math.prod(a.extent for a in axes[len(axes) - self.joined :])
 
     @property
     def accesses(self) -> tuple[tuple[BlockInfo, AccessPattern], ...]:
-        """What goes to and comes from memory, once for each buffer and way of indexing."""
+        """The accesses to memory, one for each buffer and index pattern."""
         passed = self.cluster.passed
         found: dict[object, tuple[BlockInfo, AccessPattern]] = {}
         for b in self.cluster.blocks:
@@ -65,19 +67,19 @@ def _axes(info: BlockInfo) -> list[Var]:
 
 
 def find_flat(k: Cluster) -> Flat | None:
-    """How the blocks of a cluster step through memory, if all are element-wise."""
+    """Return the cluster as element-wise blocks over fused axes, if all are element-wise."""
     if not k.elementwise:
         return None
     joined = min(map(trailing, k.blocks))
-    return Flat(k, 1 if k.passed else joined)  # what a vector passes on is a box of one axis
+    return Flat(k, 1 if k.passed else joined)  # a vector of a passed value is a box along one axis
 
 
 def apply_flat(k: Flat, sch: Schedule, c: Choices) -> None:
-    """Blocks of threads over the vectors of the blocks' elements."""
+    """Bind the vectors of the blocks' elements to threads."""
     rows: list[LoopRef] = []
     lanes: list[LoopRef] = []
     for info in k.cluster.blocks:
-        own = _stretches(k, sch, info, int(c["vector"]), lanes)
+        own = _vector_loops(k, sch, info, int(c["vector"]), lanes)
         for first, second in zip(rows, own, strict=False):
             sch.merge(first, second)
         rows = rows or own
@@ -91,10 +93,10 @@ def apply_flat(k: Flat, sch: Schedule, c: Choices) -> None:
         sch.unroll(step)
 
 
-def _stretches(
+def _vector_loops(
     k: Flat, sch: Schedule, info: BlockInfo, vector: int, lanes: list[LoopRef]
 ) -> list[LoopRef]:
-    """The loops of a block over its vectors, those of one iteration left inside of them."""
+    """Return the loops of a block over its vectors, with loops of extent 1 moved inside."""
     loops = list(sch.get_loops(info.name))
     outer, inner = loops[: len(loops) - k.joined], loops[len(loops) - k.joined :]
     last = fused(sch, inner)
@@ -109,7 +111,7 @@ def _stretches(
 
 
 def flat_cost(k: Flat, c: Choices, target: Target) -> float:
-    """Estimated seconds."""
+    """Estimate the seconds of the launch."""
     lanes, threads, steps = int(c["vector"]), int(c["threads"]), int(c["steps"])
     units = -(-k.points // lanes)
     size = max((a.buffer.dtype.bytes for _, a in k.accesses), default=4)
@@ -128,7 +130,7 @@ def flat_cost(k: Flat, c: Choices, target: Target) -> float:
 
 
 def flat_decisions(k: Flat) -> dict[str, tuple[int | str, ...]]:
-    """The holes of an element-wise block."""
+    """Return the decisions of an element-wise sketch."""
     return {
         "vector": tuple(reversed(powers(1, k.vector))),
         "threads": (128, 256, 512, 1024),
@@ -138,13 +140,13 @@ def flat_decisions(k: Flat) -> dict[str, tuple[int | str, ...]]:
 
 @CLUSTERS.row(10)
 def match_flat(k: Cluster, target: Target) -> Sketch | None:
-    """The same work for each element."""
+    """Match element-wise clusters."""
     flat = find_flat(k)
     return None if flat is None else flat_sketch(flat, target)
 
 
 def flat_sketch(k: Flat, target: Target) -> Sketch:
-    """The space of element-wise blocks over the same elements."""
+    """Return the space of element-wise blocks over the same elements."""
     decisions = flat_decisions(k)
 
     def cost(c: Choices) -> float:
@@ -162,5 +164,5 @@ def flat_sketch(k: Flat, target: Target) -> Sketch:
 
 
 def flat_valid(c: Choices) -> bool:
-    """Whether a thread's elements fit its registers."""
+    """True if a thread's elements fit its registers."""
     return int(c["vector"]) * int(c["steps"]) <= 32

@@ -1,9 +1,8 @@
-"""Groups that work row by row: softmax, layer norm, means. One launch, several threads a row.
+"""Row-wise groups: softmax, layer norm, means. One launch, with several threads per row.
 
 Every stage of a cluster runs inside one loop over rows. The threads of ``threadIdx.x`` share the
-columns of a row; a reduction along it is bound to them, so that they put their partial results
-together. A value that belongs to the row is in a register of each thread; what has columns is in
-shared memory.
+columns of a row; a reduction along it is bound to them, so that they combine partial results. A
+single value per row is in a register of each thread, a value with columns in shared memory.
 """
 
 from __future__ import annotations
@@ -41,35 +40,36 @@ WIDEST = 16  # bytes of one load
 
 @dataclass(frozen=True, slots=True)
 class RowwiseCluster:
-    """A cluster whose rows several threads share."""
+    """A cluster with several threads per row."""
 
     cluster: Cluster
 
     def width(self, info: BlockInfo) -> int:
-        """Points of a block in one row that threads can share."""
+        """Return the points of a block in one row that threads can share."""
         columns = self.cluster.columns(info)
         return columns if columns > 1 else math.prod(a.extent for a in info.reduce)
 
     def along(self, info: BlockInfo) -> Var | None:
-        """The axis of a block that neighbouring threads step along."""
-        axes = info.spatial[self.cluster.count :] if self.sums_alone(info) else info.reduce
+        """Return the axis of a block along which neighbouring threads step."""
+        axes = info.spatial[self.cluster.count :] if self.reduces_serially(info) else info.reduce
         return axes[-1].var if axes else None
 
-    def sums_alone(self, info: BlockInfo) -> bool:
-        """Whether each thread does elements of a stage on its own, their terms one by one."""
+    def reduces_serially(self, info: BlockInfo) -> bool:
+        """True if each thread computes elements of a stage alone, reducing their terms in order."""
         return not info.reduce or self.cluster.columns(info) > 1
 
     @property
     def widest(self) -> int:
+        """The largest width of a block."""
         return max(map(self.width, self.cluster.blocks))
 
     def vector(self, info: BlockInfo, most: int) -> int:
-        """Lanes of one thread in a stage: at most ``most``, and no vector across a row's end."""
+        """Return the vector width of a stage, at most ``most``; no vector crosses a row's end."""
         along = self.along(info)
         if along is None:
             return 1
         extent = next(a.extent for a in info.block.axes if a.var is along)
-        if info.reduce and self.sums_alone(info):
+        if info.reduce and self.reduces_serially(info):
             return 1
         every = (*info.inputs, *(() if info.reduce else info.stores))
         sizes = [a.buffer.dtype.bytes for a in every if a.step(along) == 1]
@@ -80,7 +80,7 @@ class RowwiseCluster:
 
     @property
     def again(self) -> tuple[tuple[Buffer, tuple[str, ...]], ...]:
-        """The inputs of which several stages read a row along its columns, with those stages."""
+        """The inputs whose rows several stages read along the columns, with those stages."""
         found: dict[Buffer, list[str]] = {}
         for b in self.cluster.blocks:
             for a in b.inputs:
@@ -94,13 +94,15 @@ class RowwiseCluster:
         return tuple((x, tuple(names)) for x, names in once.items())
 
     def shared(self, c: Choices) -> int:
-        """Bytes of shared memory that a block of threads needs."""
+        """Return the bytes of shared memory that a block of threads needs."""
         inputs = sum(self.widest * b.dtype.bytes for b, _ in self.again) if c["keep"] else 0
         return (self.kept + inputs) * int(c["rows"])
 
-    def met(self, c: Choices) -> int:
-        """Bytes through which the warps of a block put the results of a reduction together, for two
-        reductions that follow each other."""
+    def exchange_bytes(self, c: Choices) -> int:
+        """Return the bytes through which the warps of a block combine partial results.
+
+        Two consecutive reductions use separate memory.
+        """
         threads = int(c["threads"]) * int(c["rows"])
         sums = [b for b in self.cluster.blocks if b.reduce] if int(c["threads"]) > WARP else []
         found = [sum(warp_results(a.buffer.dtype, threads) for a in b.stores) for b in sums]
@@ -108,7 +110,7 @@ class RowwiseCluster:
 
     @property
     def kept(self) -> int:
-        """Bytes of shared memory that one row needs for what stages pass on."""
+        """The bytes of shared memory for the values that stages pass on in one row."""
         own = [b for b in self.cluster.blocks if b.stores[0].buffer in self.cluster.passed]
         return sum(
             self.cluster.columns(b) * b.stores[0].buffer.dtype.bytes
@@ -118,26 +120,26 @@ class RowwiseCluster:
 
 
 def find_rows(k: Cluster) -> RowwiseCluster | None:
-    """The rows of a cluster, if threads can share them; None where they have nothing to share."""
+    """Return the cluster with several threads per row; None if they cannot share the work."""
     r = RowwiseCluster(k)
     fit = all(b.reduce == () or _shared_sum(k, b) for b in k.blocks)
     return r if r.widest > 1 and fit and not any(b.opaque for b in k.blocks) else None
 
 
 def _shared_sum(k: Cluster, info: BlockInfo) -> bool:
-    """Whether threads can share a reduction: its terms, or else its columns."""
+    """True if threads can share a reduction's terms, or else its columns."""
     return k.columns(info) > 1 or combiner_of(info.block) is not None
 
 
 @CLUSTERS.row(30)
 def match_rows(k: Cluster, target: Target) -> Sketch | None:
-    """Reductions along contiguous memory."""
+    """Match reductions along contiguous memory."""
     rows = None if k.elementwise else find_rows(k)
     return None if rows is None else rows_sketch(rows, target)
 
 
 def rows_sketch(r: RowwiseCluster, target: Target) -> Sketch:
-    """The space of a cluster with several threads a row."""
+    """Return the space of a cluster with several threads per row."""
     most = min(1024, power_up(r.widest))
     decisions: dict[str, tuple[int | str, ...]] = {
         "threads": powers(min(8, most), most),
@@ -164,18 +166,18 @@ def rows_sketch(r: RowwiseCluster, target: Target) -> Sketch:
 
 
 def rows_valid(r: RowwiseCluster, c: Choices, target: Target) -> bool:
-    """Whole blocks of rows, within what a block of threads may have."""
+    """True if rows divide into whole blocks within the limits of a block of threads."""
     threads, rows = int(c["threads"]), int(c["rows"])
-    shared = r.shared(c) + r.met(c)
+    shared = r.shared(c) + r.exchange_bytes(c)
     fits = threads * rows <= 1024 and shared <= target.gpu.shared_per_block
     most = max(r.vector(b, 8) for b in r.cluster.blocks)
     return fits and _is_box(r.cluster, rows) and int(c["vector"]) <= most
 
 
 def _is_box(k: Cluster, rows: int) -> bool:
-    """Whether blocks of so many rows are whole, and each a box of the rows' axes.
+    """True if blocks of so many rows divide evenly, and each is a box of the row axes.
 
-    A block across the end of an axis would need shared memory for all that lies between.
+    A block across the end of an axis would need shared memory for its bounding box.
     """
     reach = 1
     for axis in reversed(k.blocks[0].spatial[: k.count]):
@@ -186,7 +188,7 @@ def _is_box(k: Cluster, rows: int) -> bool:
 
 
 def apply_rows(r: RowwiseCluster, sch: Schedule, c: Choices) -> None:
-    """A block of threads for some rows; every stage shares the row among ``threadIdx.x``."""
+    """Bind groups of rows to blocks of threads, and the columns of each stage to threadIdx.x."""
     k, rows = r.cluster, int(c["rows"])
     block, row = row_loops(k, sch, rows)
     place(k, sch, "shared")
@@ -199,13 +201,13 @@ def apply_rows(r: RowwiseCluster, sch: Schedule, c: Choices) -> None:
         _share(sch, info, own, int(c["threads"]), min(int(c["vector"]), _lanes(sch, info, own)))
     for info in k.blocks:
         own = stage_loops(k, sch, info, row)
-        if info.reduce and r.sums_alone(info):
+        if info.reduce and r.reduces_serially(info):
             own = own[: len(own) - len(info.reduce)]
         _share(sch, info, own, int(c["threads"]), r.vector(info, int(c["vector"])))
 
 
 def _kept_rows(r: RowwiseCluster, sch: Schedule, row: LoopRef) -> list[BlockRef]:
-    """Copies in shared memory of the rows that several stages read."""
+    """Copy the rows that several stages read to shared memory; return the copies."""
     copies = []
     for buffer, (first, *others) in r.again:
         reads = [x.buffer for x in sch.block(first).reads]
@@ -216,7 +218,7 @@ def _kept_rows(r: RowwiseCluster, sch: Schedule, row: LoopRef) -> list[BlockRef]
 
 
 def _lanes(sch: Schedule, info: BlockInfo, own: list[LoopRef]) -> int:
-    """The most elements of a copied row that one thread can load at once."""
+    """Return the most elements of a copied row that one thread can load at once."""
     lanes = max(1, WIDEST // info.stores[0].buffer.dtype.bytes)
     while lanes > 1 and (not own or sch.extent(own[-1]) % lanes):
         lanes //= 2
@@ -224,12 +226,12 @@ def _lanes(sch: Schedule, info: BlockInfo, own: list[LoopRef]) -> int:
 
 
 def _share(sch: Schedule, info: BlockInfo, own: list[LoopRef], threads: int, lanes: int) -> None:
-    """Split a stage's loops among the threads, with vectors inside."""
+    """Divide a stage's loops among the threads, with vectors inside."""
     last = fused(sch, own)
     if last is None:
         return
     lane = None
-    if info.reduce and update_of(info.block) is None:  # its terms stay in order
+    if info.reduce and update_of(info.block) is None:  # its terms must stay in order
         several = sch.extent(last) > threads
         last = sch.split(last, [threads, None] if several else [threads])[0]
     else:
@@ -244,7 +246,7 @@ def _share(sch: Schedule, info: BlockInfo, own: list[LoopRef], threads: int, lan
 
 
 def rows_cost(r: RowwiseCluster, c: Choices, target: Target) -> float:
-    """Estimated seconds: memory once, caches for what is read again, and what every stage waits."""
+    """Estimate the seconds: memory traffic, cached rereads, and the latency of every stage."""
     k, threads, rows, gpu = r.cluster, int(c["threads"]), int(c["rows"]), target.gpu
     moved, again, cached = _row_traffic(r, c)
     flops = sum(map(flops_of, k.blocks))
@@ -269,7 +271,7 @@ def rows_cost(r: RowwiseCluster, c: Choices, target: Target) -> float:
         near = here * rows * (moved + again) / max(k.rows, 1) <= gpu.shared_per_multiprocessor
         second = cached / (gpu.multiprocessors * 64 * gpu.clock)
         second += 0.0 if near else again / (2 * gpu.bandwidth)
-    part = max(1.0, gpu.warp / (threads * rows))  # of a warp, the rest of which idles
+    part = max(1.0, gpu.warp / (threads * rows))  # idle threads of a partial warp
     idle = 1.0 + 0.5 * max(0.0, threads / max(r.widest, 1) - 1.0)
     return overlapped(
         launch_seconds(target, shape, moved, flops * idle), waves * waits * part, second * part
@@ -277,8 +279,10 @@ def rows_cost(r: RowwiseCluster, c: Choices, target: Target) -> float:
 
 
 def _row_traffic(r: RowwiseCluster, c: Choices) -> tuple[float, float, float]:
-    """Bytes read or written for the first time, bytes read again, and what the caches give in all,
-    more where it is asked for in small pieces."""
+    """Return the bytes accessed first, the bytes accessed again, and the bytes from caches.
+
+    Narrow accesses increase the bytes from caches.
+    """
     moved = again = cached = 0.0
     seen: set[Buffer] = set()
     passed, threads = r.cluster.passed, int(c["threads"])

@@ -2,7 +2,7 @@
 
 A block of threads copies tiles of both operands into shared memory, depth first; at each step of
 the depth a thread loads a few rows of one and a few columns of the other, in whole vectors, and
-multiplies all of them with each other.
+computes their outer product.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from .threads import X, Y
 from .tiles import (
     BlockDim,
     MatmulBlocks,
-    add_up,
     can_copy_ahead,
     copy_tile,
     make_product,
+    reduce_split_depth,
     result_loops,
     spread_tiles,
 )
 
 LAYOUTS = ("km", "kn")
 BANKS = 32
-BANK_OFFSET = 4  # of rows of a tile that is turned while it is copied, in elements
+BANK_OFFSET = 4  # padding of the rows of a tile that the copy transposes, in elements
 
 
 def threads_of(c: Choices) -> BlockDim:
-    """The threads of a block: one for each small tile."""
+    """Return the threads of a block: one for each small tile."""
     return BlockDim(1, int(c["tile_m"]) // int(c["rows"]), int(c["tile_n"]) // int(c["columns"]))
 
 
 def apply_simt(k: Matmul, sch: Schedule, c: Choices, target: Target) -> None:
-    """The whole schedule of a product on the ordinary cores."""
+    """Schedule a product on the ordinary cores."""
     parts = make_product(k, sch, c, LAYOUTS)
     if parts.total is None:
         b, m, n = result_loops(k, sch, parts.last)
         out, vector, last = parts.last, k.result.vector, k.result.last
         sch.set_scope(parts.product, 0, "register")
     else:
-        add_up(k, sch, parts)
+        reduce_split_depth(k, sch, parts)
         out, vector, last = sch.cache_write(parts.product, 0, "register").name, 4, "n"
         *outer, m, n = sch.get_loops(out)
         b = sch.fuse(*outer)
@@ -57,7 +57,7 @@ def apply_simt(k: Matmul, sch: Schedule, c: Choices, target: Target) -> None:
     ahead = int(c["stages"]) > 1
     for block, x, layout in zip((parts.left, parts.right), (k.left, k.right), LAYOUTS, strict=True):
         copy_tile(sch, block, step, x, layout, threads_of(c), ahead and can_copy_ahead(target))
-        if not x.turned:
+        if not x.transposed:
             sch.storage_align(block, 0, 1, BANKS, BANK_OFFSET * max(1, 4 // x.dtype.bytes))
     if ahead:
         sch.annotate(step, PIPELINE.key, int(c["stages"]))
@@ -66,7 +66,7 @@ def apply_simt(k: Matmul, sch: Schedule, c: Choices, target: Target) -> None:
 def _thread_tiles(
     sch: Schedule, out: str, at: LoopRef, c: Choices, vector: int, last: str
 ) -> LoopRef:
-    """Share a tile of the result among the threads; the loop over them."""
+    """Divide a tile of the result among the threads; return the loop over threadIdx.x."""
     m, n = below(sch, out, at)
     y, m = sch.split(m, [None, int(c["rows"])])
     x, n = sch.split(n, [None, int(c["columns"])])
@@ -85,19 +85,19 @@ def _thread_tiles(
 
 
 def _sums(k: Matmul, sch: Schedule, parts: MatmulBlocks, thread: LoopRef, c: Choices) -> LoopRef:
-    """The depth in steps, the small tile innermost; the loop over steps."""
+    """Split the depth into steps, with the small tile innermost; return the loop over steps."""
     m, n, depth = below(sch, parts.product, thread)
     step, at = sch.split(depth, [None, int(c["tile_k"])])
     sch.reorder(step, at, m, n)
     for operand, x in ((parts.left, k.left), (parts.right, k.right)):
-        _near(sch, parts.product, operand, x, step, at)
+        _stage_operand(sch, parts.product, operand, x, step, at)
     init = sch.decompose_reduction(parts.product, step)
     for loop in (at, m, n, *below(sch, init, thread)):
         sch.unroll(loop)
     return step
 
 
-def _near(
+def _stage_operand(
     sch: Schedule, product: str, operand: str, x: MatmulOperand, step: LoopRef, at: LoopRef
 ) -> None:
     """Copy an operand's tile to shared memory, and a thread's part of it to registers."""

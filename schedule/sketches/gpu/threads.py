@@ -1,4 +1,4 @@
-"""Loops on the threads and blocks of a launch."""
+"""Helpers that bind loops to the threads and blocks of a launch."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ ROW_OF_BLOCKS = "blockIdx.y"
 def bind_flat(
     sch: Schedule, loop: LoopRef, threads: int, steps: int = 1
 ) -> tuple[LoopRef, LoopRef | None, LoopRef]:
-    """``for i``  ->  blocks of ``threads``, each of which takes ``steps`` elements.
+    """Divide ``for i`` among blocks of ``threads``, with ``steps`` elements per thread.
 
-    Neighbouring threads take neighbouring elements. Gives the loops over blocks, over steps (None
-    where there is one), and over threads; the steps stand innermost.
+    Neighbouring threads take neighbouring elements. Returns the loops over blocks, over steps (None
+    if there is only one), and over threads; the steps are innermost.
     """
     extent = sch.extent(loop)
     threads = min(threads, max(extent, 1))
@@ -32,14 +32,14 @@ def bind_flat(
 
 
 def fused(sch: Schedule, loops: list[LoopRef]) -> LoopRef | None:
-    """One loop for several that follow one another; None for no loop at all."""
+    """Fuse directly nested loops into one; None if there is no loop."""
     if not loops:
         return None
     return loops[0] if len(loops) == 1 else sch.fuse(*loops)
 
 
 def powers(least: int, most: int) -> tuple[int, ...]:
-    """The powers of two from ``least`` (one of them) to ``most``."""
+    """Return the powers of two from ``least``, itself one of them, to ``most``."""
     found = []
     while least <= most:
         found.append(least)
@@ -48,5 +48,5 @@ def powers(least: int, most: int) -> tuple[int, ...]:
 
 
 def power_up(n: int) -> int:
-    """The least power of two that is not below ``n``."""
+    """Return the least power of two that is not below ``n``."""
     return 1 << max(n - 1, 0).bit_length()

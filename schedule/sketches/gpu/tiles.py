@@ -1,7 +1,7 @@
-"""Matrix products on a GPU: what products of any core have in common.
+"""Matrix products on a GPU: the parts of the schedule common to all kinds of cores.
 
-Tiles of the result for blocks of threads, copies of the operands' tiles that all threads share in,
-the end of a tile, and the sum of what parts of the depth gave.
+Tiles of the result for blocks of threads, cooperative copies of the operands' tiles, the epilogue
+of a tile, and the sum over the parts of a split depth.
 """
 
 from __future__ import annotations
@@ -20,17 +20,19 @@ from .matmul import Matmul, MatmulOperand
 from .threads import BLOCKS, X, Y, Z, bind_flat, fused
 from .transpose import find_transpose, transpose_sketch
 
-ASYNC_BYTES = (4, 8, 16)  # bytes that an asynchronous copy can take
+ASYNC_BYTES = (4, 8, 16)  # sizes of asynchronous copies
 ASYNC_SM = 80
-MOST_UNROLLED = 16  # accesses of one thread that are written out
-FLAT = 256  # threads of a block where each makes its own elements
+MOST_UNROLLED = 16  # largest number of accesses of one thread that are unrolled
+FLAT = 256  # threads of a block that works element by element
 BATCH = "blockIdx.z"
 
 
 @dataclass(frozen=True, slots=True)
 class MatmulBlocks:
-    """The blocks of a product: the copies of its operands, itself, what adds up the parts of a
-    depth that was split (if it was), and what writes the result."""
+    """The blocks of a product: operand copies, product, sum over a split depth, and epilogue.
+
+    ``total`` is None if the depth is not split.
+    """
 
     left: str
     right: str
@@ -41,7 +43,7 @@ class MatmulBlocks:
 
 @dataclass(frozen=True, slots=True)
 class BlockDim:
-    """How many threads a block has along threadIdx.z, y and x."""
+    """The number of threads of a block along threadIdx.z, y and x."""
 
     z: int
     y: int
@@ -49,11 +51,12 @@ class BlockDim:
 
     @property
     def count(self) -> int:
+        """The number of threads of a block."""
         return self.z * self.y * self.x
 
 
 def make_product(k: Matmul, sch: Schedule, c: Choices, layouts: tuple[str, str]) -> MatmulBlocks:
-    """Make the anchor a matrix product, or one for each part of the depth."""
+    """Rewrite the anchor as a matrix product, or one for each part of a split depth."""
     for name in k.feeders:
         sch.compute_inline(name)
     split = int(c["split"])
@@ -71,7 +74,7 @@ def make_product(k: Matmul, sch: Schedule, c: Choices, layouts: tuple[str, str])
 
 
 def result_loops(k: Matmul, sch: Schedule, block: str) -> tuple[LoopRef | None, LoopRef, LoopRef]:
-    """The loops of the block that writes the result: one for the batch, the rows, the columns."""
+    """Return the result's loops over the batch, the rows and the columns, each fused into one."""
     own = own_loops(sch, block)
     if k.result.consumer is None:  # a copy of the sums has axes of its own
         axes = [a.var for a in sch.block(block).axes]
@@ -87,10 +90,10 @@ def result_loops(k: Matmul, sch: Schedule, block: str) -> tuple[LoopRef | None, 
 
 
 def spread_tiles(sch: Schedule, b: LoopRef | None, m: LoopRef, n: LoopRef, c: Choices) -> LoopRef:
-    """A block of threads for each tile of the result; the loop over them.
+    """Bind each tile of the result to a block of threads; return the loop over tiles.
 
-    ``group`` rows of tiles are gone through together, column by column: tiles that run at the same
-    time share more of their operands.
+    ``group`` rows of tiles are traversed together, column by column, so that concurrent tiles share
+    more of their operands.
     """
     mo, mi = sch.split(m, [None, int(c["tile_m"])])
     no, ni = sch.split(n, [None, int(c["tile_n"])])
@@ -119,32 +122,35 @@ def copy_tile(
     threads: BlockDim,
     ahead: bool,
 ) -> None:
-    """Share the copying of an operand's tile, made in each iteration of ``at``, among all threads.
+    """Divide the copy of an operand's tile, in each iteration of ``at``, among all threads.
 
-    The tile lies as ``layout`` says, neighbouring threads go along memory. ``ahead`` lets copies be
-    asynchronous where the hardware can.
+    The tile has the given ``layout``; neighbouring threads read adjacent memory. With ``ahead``,
+    copies are asynchronous where the hardware supports it.
     """
     loops = below(sch, block, at)
-    straight = x.turned == (layout[1] != "k")
+    straight = x.transposed == (layout[1] != "k")
     if not straight:
         loops.reverse()
         sch.reorder(*loops)
-    width = tile_vector(x, straight)
-    share_out(sch, sch.fuse(*loops), threads, width)
+    width = copy_width(x, straight)
+    divide_among_threads(sch, sch.fuse(*loops), threads, width)
     if ahead and x.plain and width * x.dtype.bytes in ASYNC_BYTES and (straight or width == 1):
         sch.annotate(block, ASYNC.key, 1)
 
 
-def tile_vector(x: MatmulOperand, straight: bool) -> int:
-    """Elements of an operand that a thread copies at once. Single ones of four bytes can be copied
-    to another order asynchronously; narrower ones are better loaded together."""
+def copy_width(x: MatmulOperand, straight: bool) -> int:
+    """Return the number of elements of an operand that a thread copies at once.
+
+    Single elements of four bytes can be transposed by asynchronous copies; narrower ones are better
+    loaded as vectors.
+    """
     if not straight and x.plain and x.dtype.bytes in ASYNC_BYTES:
         return 1
     return max(x.across, x.along)
 
 
-def share_out(sch: Schedule, loop: LoopRef, threads: BlockDim, width: int) -> None:
-    """The iterations of a loop among all threads, neighbours together, ``width`` at once."""
+def divide_among_threads(sch: Schedule, loop: LoopRef, threads: BlockDim, width: int) -> None:
+    """Divide the iterations of a loop among all threads, ``width`` adjacent ones per vector."""
     step, z, y, x, lane = sch.split(loop, [None, threads.z, threads.y, threads.x, width])
     for part, index in ((z, Z), (y, Y), (x, X)):
         sch.bind(part, index)
@@ -154,17 +160,17 @@ def share_out(sch: Schedule, loop: LoopRef, threads: BlockDim, width: int) -> No
         sch.unroll(step)
 
 
-def finish_tile(k: Matmul, sch: Schedule, block: str, at: LoopRef, threads: BlockDim) -> None:
-    """What is made of a tile of sums in shared memory, by all threads."""
+def run_epilogue(k: Matmul, sch: Schedule, block: str, at: LoopRef, threads: BlockDim) -> None:
+    """Compute the epilogue of a tile of sums in shared memory with all threads."""
     loops = below(sch, block, at)
     if k.result.last == "m":
         loops.reverse()
         sch.reorder(*loops)
-    share_out(sch, sch.fuse(*loops), threads, k.result.vector)
+    divide_among_threads(sch, sch.fuse(*loops), threads, k.result.vector)
 
 
-def add_up(k: Matmul, sch: Schedule, parts: MatmulBlocks) -> None:
-    """A launch that adds up the parts of the depth in order and finishes each element."""
+def reduce_split_depth(k: Matmul, sch: Schedule, parts: MatmulBlocks) -> None:
+    """Make a launch that sums the parts of a split depth in order and runs the epilogue."""
     assert parts.total is not None
     b, m, n = result_loops(k, sch, parts.last)
     outer = [x for x in (b, m, n) if x is not None]
@@ -188,7 +194,7 @@ def add_up(k: Matmul, sch: Schedule, parts: MatmulBlocks) -> None:
 
 
 def pack(sch: Schedule, block: str, target: Target) -> None:
-    """A launch that lays an operand out for the product."""
+    """Make a launch that packs an operand for the product."""
     info = describe(sch.block(block))
     across = find_transpose(info)
     if across is not None:
@@ -202,12 +208,11 @@ def pack(sch: Schedule, block: str, target: Target) -> None:
 
 @cache
 def even_threads(count: int) -> int:
-    """The most threads of which whole blocks make ``count`` elements: whole warps if there are such
-    blocks of any size to speak of."""
+    """Return the most threads, up to ``FLAT``, that divide ``count``; whole warps if possible."""
     fits = [n for n in range(1, FLAT + 1) if count % n == 0]
     return max((n for n in fits if n % 32 == 0), default=fits[-1])
 
 
 def can_copy_ahead(target: Target) -> bool:
-    """Whether the hardware copies from global to shared memory asynchronously."""
+    """True if the hardware copies from global to shared memory asynchronously."""
     return target.gpu.sm >= ASYNC_SM

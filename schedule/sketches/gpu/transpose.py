@@ -1,8 +1,8 @@
-"""Element-wise blocks that read across: loads are contiguous along one axis, stores along another.
+"""Transpositions: element-wise blocks with loads and stores contiguous along different axes.
 
-A block of threads copies a tile of the input to shared memory, side by side along the input's
-contiguous axis, and takes it from there side by side along the output's. The tile's rows are one
-bank longer than they need be, so that a column of it lies in as many banks as it has elements.
+A block of threads copies a tile of the input to shared memory along the input's contiguous axis,
+and reads it from there along the output's. The tile's rows are padded by one bank, so that the
+elements of a column are in different banks.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from .clusters import CLUSTERS, Cluster
 from .machine import LaunchShape, access_bytes, bursts, flops_of, issue_seconds, launch_seconds
 from .threads import BLOCKS, X, Y, fused
 
-LEAST = 8  # elements along an axis for which a tile is worth its barrier
+LEAST = 8  # elements along an axis from which a tile pays for its barrier
 
 
 @dataclass(frozen=True, slots=True)
 class Transpose:
-    """``crossing`` buffers are contiguous along ``across``, the block's results along ``last``."""
+    """A block with its result contiguous along ``last``, ``crossing`` inputs along ``across``."""
 
     info: BlockInfo
     across: BlockAxis
@@ -34,16 +34,17 @@ class Transpose:
 
     @property
     def last(self) -> BlockAxis:
+        """The block's last spatial axis."""
         return self.info.spatial[-1]
 
     @property
     def width(self) -> int:
-        """Bytes of a tile's element, all inputs together."""
+        """The bytes of a tile's element, summed over the crossing inputs."""
         return sum(b.dtype.bytes for b in self.crossing)
 
 
 def find_transpose(info: BlockInfo) -> Transpose | None:
-    """The axis across which a block reads, if there is one and it is long enough for tiles."""
+    """Return a block as a transposition, if both axes are long enough for tiles; else None."""
     if info.reduce or info.opaque or len(info.spatial) < 2 or len(info.stores) != 1:
         return None
     last = info.spatial[-1]
@@ -59,7 +60,7 @@ def find_transpose(info: BlockInfo) -> Transpose | None:
 
 
 def _crosses(info: BlockInfo, a: AccessPattern, axis: BlockAxis) -> bool:
-    """Whether an access is contiguous along ``axis`` and each of its dimensions is one axis."""
+    """True if an access is contiguous along ``axis``, with at most one axis per dimension."""
     simple = all(form is not None and len(form) <= 1 for form in a.coefficients)
     steps = all(k == 1 for form in a.coefficients for k in (form or {}).values())
     return simple and steps and a.step(axis.var) == 1 and a.step(info.spatial[-1].var) != 0
@@ -67,14 +68,14 @@ def _crosses(info: BlockInfo, a: AccessPattern, axis: BlockAxis) -> bool:
 
 @CLUSTERS.row(20)
 def match_transpose(k: Cluster, target: Target) -> Sketch | None:
-    """One element-wise block that reads across what it writes."""
+    """Match a single element-wise block that transposes an input."""
     alone = k.elementwise and len(k.blocks) == 1
     across = find_transpose(k.blocks[0]) if alone else None
     return None if across is None else transpose_sketch(across, target)
 
 
 def transpose_sketch(t: Transpose, target: Target) -> Sketch:
-    """The space of a tiled transposition."""
+    """Return the space of a tiled transposition."""
     decisions: dict[str, tuple[int | str, ...]] = {
         "tile": (16, 32, 64),
         "threads": (64, 128, 256, 512),
@@ -100,9 +101,9 @@ def transpose_sketch(t: Transpose, target: Target) -> Sketch:
 
 
 def apply_transpose(t: Transpose, sch: Schedule, c: Choices) -> None:
-    """Tiles of the output on blocks; each input that is read across goes through shared memory."""
+    """Bind tiles of the output to blocks; stage each crossing input in shared memory."""
     name, tile = t.info.name, int(c["tile"])
-    loops = own_loops(sch, name)  # an axis of one value may have none
+    loops = own_loops(sch, name)  # an axis of extent 1 may have none
     outer = [x for v, x in loops.items() if v not in (t.across.var, t.last.var)]
     row_block, row = sch.split(loops[t.across.var], [None, tile])
     column_block, column = sch.split(loops[t.last.var], [None, tile])
@@ -126,13 +127,13 @@ def apply_transpose(t: Transpose, sch: Schedule, c: Choices) -> None:
 
 
 def _row_dimension(t: Transpose, buffer: Buffer) -> int:
-    """The dimension of an input that the output's last axis indexes."""
+    """Return the dimension of an input that the output's last axis indexes."""
     access = next(a for a in t.info.inputs if a.buffer is buffer)
     return next(d for d, form in enumerate(access.coefficients) if form and t.last.var in form)
 
 
 def _bind_tile(sch: Schedule, row: LoopRef, column: LoopRef, rows: int, tile: int) -> None:
-    """Threads side by side on a row of a tile, ``rows`` rows at a time."""
+    """Bind the columns of a tile to neighbouring threads, with ``rows`` rows at a time."""
     if sch.extent(column) != tile:
         _, column = sch.split(column, [None, tile])
     step = None
@@ -146,7 +147,7 @@ def _bind_tile(sch: Schedule, row: LoopRef, column: LoopRef, rows: int, tile: in
 
 
 def transpose_cost(t: Transpose, c: Choices, target: Target) -> float:
-    """Estimated seconds: every access is side by side, for a barrier and partly filled tiles."""
+    """Estimate the seconds: coalesced accesses, a barrier, partly filled tiles."""
     tile, threads, info = int(c["tile"]), int(c["threads"]), t.info
     rest = info.points // (t.across.extent * t.last.extent)
     tiles = -(-t.across.extent // tile) * -(-t.last.extent // tile) * rest
