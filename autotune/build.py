@@ -29,7 +29,6 @@ from . import log as logs
 from . import tasks
 
 if TYPE_CHECKING:
-    from ..codegen.driver.device_kernel import DeviceKernel
     from ..codegen.driver.kernel import Kernel
     from ..schedule.language.schedule import Schedule
     from ..schedule.language.trace import Trace
@@ -52,7 +51,7 @@ def build(
     cache: bool = ...,
     example: Any = ...,
     excess_precision: bool = ...,
-) -> Kernel | DeviceKernel: ...
+) -> Kernel: ...
 
 
 @overload
@@ -77,7 +76,7 @@ def build(
     cache: bool = True,
     example: Any = None,
     excess_precision: bool = True,
-) -> Executable | Kernel | DeviceKernel:
+) -> Executable | Kernel:
     """Compile a model with the best schedules of a log; never measures, never tunes.
 
     ``model`` is a path to HLO text, an HLO proto or StableHLO text; an ``HloModule``; what JAX
@@ -91,7 +90,7 @@ def build(
     schedules by the same compiler, comes from disk (``codegen.driver.store`` says where). With
     ``excess_precision`` (XLA's ``xla_allow_excess_precision``) floats of fewer than 32 bits stay
     f32 between the operations of a fused group and round where the group ends; without, after every
-    operation. What is of the DSL becomes a ``Kernel``, on a GPU a ``DeviceKernel``, and computes
+    operation. What is of the DSL becomes a ``Kernel`` and computes
     what it says; ``ScheduleError`` for a schedule that exceeds the GPU or is half done.
     """
     machine = Target.parse(target)
@@ -196,7 +195,7 @@ def _build_func(
     target: Target,
     log: str | os.PathLike[str] | None,
     schedules: Mapping[str, Trace],
-) -> Kernel | DeviceKernel:
+) -> Kernel:
     """A schedule as it is; a function with the log's schedule for it, else the default one.
 
     A schedule with holes counts as its function where the log has one for it.
@@ -215,13 +214,7 @@ def _build_func(
     else:
         made = model
         schedule.require_finished(model.func, target)
-    return _kernel(made.func, target)
-
-
-def _kernel(func: Func, target: Target) -> Kernel | DeviceKernel:
-    if target.kind == "cuda":
-        return driver.DeviceKernel(driver.compile_device(func, target))
-    return driver.compile_func(func, target)
+    return driver.compile_func(made.func, target)
 
 
 def _foreign(name: str, target: Target, log: logs.Log) -> str:

@@ -16,14 +16,13 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from threading import Lock
 from typing import Any
 
-from nestwright.codegen.driver import kernel
+from nestwright.codegen.plan.function import CompiledFunc
 from nestwright.codegen.plan.nodes import kernels
 from nestwright.codegen.runtime import jit
-from nestwright.codegen.runtime.native import Native
+from nestwright.codegen.runtime.native import Native, NativeFunc
 from nestwright.codegen.runtime.process import SHARED
 
 FILL = 0xCB  # of what is written only
@@ -127,10 +126,10 @@ def install(side: str) -> None:
     """Guard all native kernels that are loaded from now on. ``side`` is ``end`` or ``start``."""
     if side not in ("end", "start"):
         raise ValueError(f"buffers are guarded at their end or start, not {side!r}")
-    plain_linked, plain_load = Native.linked, kernel.load
+    plain_linked, plain_load = Native.linked, NativeFunc.load.__func__  # type: ignore[attr-defined]
 
     def linked(self: Native, symbols: Mapping[str, int]) -> jit.JitLibrary:
-        if self.bundle.target.is_gpu:
+        if self.bundle.target.row.simulated:
             return plain_linked(self, symbols)
         guarded = []
         for symbol, thunk in kernels(self.plan).items():
@@ -149,11 +148,13 @@ def install(side: str) -> None:
         library.found.update(own)
         return library
 
-    def load(compiled: kernel.Compiled) -> kernel.Kernel:
-        made = plain_load(compiled)
+    def load(
+        cls: type[NativeFunc], compiled: CompiledFunc, symbols: Mapping[str, int] | None = None
+    ) -> NativeFunc:
+        made = plain_load(cls, compiled, symbols)
         if compiled.runtime:
             return made
-        sizes = [b.dtype.bytes * prod(b.shape) for b in compiled.params]
+        sizes = [spec.bytes for spec in compiled.params]
         for pack in compiled.packs:
             sizes[pack.index] = pack.size
         work = [compiled.workspace] if compiled.workspace else []
@@ -162,7 +163,7 @@ def install(side: str) -> None:
             made, entry=Guarded(compiled.name, made.entry, [*sizes, *work], written, side)
         )
 
-    Native.linked, kernel.load = linked, load  # type: ignore[method-assign]
+    Native.linked, NativeFunc.load = linked, classmethod(load)  # type: ignore[method-assign, assignment]
 
 
 def _address(callback: Any) -> int:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...codegen.driver.kernel import Kernel
 from ...codegen.plan.memory import ALIGNMENT
+from ...codegen.runtime.native import NativeFunc
 from ...codegen.targets.registry import backend
 from ...ir.dtypes import to_numpy
 from ...ir.loop.nodes import Buffer
@@ -29,7 +29,7 @@ class Cage:
         self._work = GuardedMemory(0)
 
     def run(
-        self, kernel: Kernel, arguments: Sequence[Array], pattern: int, upper: bool
+        self, kernel: NativeFunc, arguments: Sequence[Array], pattern: int, upper: bool
     ) -> CheckedRun:
         """One run on these inputs; everything else holds the byte ``pattern``."""
         views = [self._view(n, pattern, upper) for n in range(len(self._params))]

@@ -10,15 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from ...codegen.driver.device_kernel import CompiledDevice, compile_device
-from ...codegen.driver.packing import packers
+from ...codegen.driver.kernel import compile_object
 from ...codegen.plan.code import DeviceCode
+from ...codegen.plan.function import CompiledFunc
 from ...codegen.runtime.cuda.device import Device as Gpu
 from ...codegen.runtime.cuda.device import device
 from ...codegen.runtime.cuda.kernels import load
 from ...codegen.runtime.cuda.memory import DeviceMemory
 from ...codegen.runtime.cuda.recording import LaunchOp, launch_op, record, submit
 from ...codegen.runtime.cuda.staging import Staging
+from ...codegen.runtime.packing import packers
 from ...ir.dtypes import to_numpy
 from ...ir.loop.nodes import Buffer, Func
 from ...ir.target import Target
@@ -93,8 +94,8 @@ class GpuMachine:
 
         ``Rejected`` for code that ptxas could not keep in registers: it need not be timed.
         """
-        compiled = compile_device(func, self.target)
-        code = compiled.code
+        compiled = compile_object(func, self.target)
+        code = _device_code(compiled)
         spills = max(code.spills, default=0)
         if spills > SPILLED:
             note = f"ptxas keeps {spills} bytes of each thread in memory for lack of registers"
@@ -109,8 +110,9 @@ class GpuMachine:
 class DeviceRun:
     """Kernels bound to sets of buffers."""
 
-    def __init__(self, machine: GpuMachine, compiled: CompiledDevice) -> None:
-        self.facts: Mapping[str, Json] = facts(compiled.code)
+    def __init__(self, machine: GpuMachine, compiled: CompiledFunc) -> None:
+        code = _device_code(compiled)
+        self.facts: Mapping[str, Json] = facts(code)
         self._machine = machine
         self._gpu = gpu = machine.gpu
         size = compiled.workspace
@@ -119,7 +121,7 @@ class DeviceRun:
         given = machine.arguments
         self._packed = {i: self._upload(p(given[i])) for i, p in self._packers.items()}
         with gpu:
-            self._kernels = load(compiled.code, machine.target.gpu.sm, gpu)
+            self._kernels = load(code, machine.target.gpu.sm, gpu)
         self._runs = [
             self._ops([self._packed.get(i, m).address for i, m in enumerate(memories)])
             for memories in machine.sets
@@ -279,6 +281,11 @@ def _copies() -> float:
 
 
 METER = Meter(GpuMachine, _event_clock, _nothing_to_arrange, _peak, _no_rate)
+
+
+def _device_code(compiled: CompiledFunc) -> DeviceCode:
+    assert isinstance(compiled.code, DeviceCode)
+    return compiled.code
 
 
 def facts(code: DeviceCode) -> dict[str, Json]:

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ...codegen.driver.kernel import Kernel, compile_func
+from ...codegen.driver.kernel import compile_object
+from ...codegen.runtime.native import NativeFunc
+from ...codegen.targets.registry import load_function
 from ...ir.dtypes import to_numpy
 from ...ir.loop.nodes import Buffer, Func
 from ...ir.target import Target
@@ -47,7 +49,8 @@ class CpuMachine:
 
     def compile(self, func: Func) -> NativeRun:
         """Compile and load a schedule of the program's function."""
-        kernel = compile_func(func, self.target)
+        kernel = load_function(compile_object(func, self.target))
+        assert isinstance(kernel, NativeFunc)
         return NativeRun(kernel, stained(kernel), self)
 
     def alone(self) -> AbstractContextManager[None]:
@@ -60,7 +63,7 @@ class NativeRun:
 
     facts: Mapping[str, Json] = {}
 
-    def __init__(self, kernel: Kernel, tried: Kernel, machine: CpuMachine) -> None:
+    def __init__(self, kernel: NativeFunc, tried: NativeFunc, machine: CpuMachine) -> None:
         """``tried`` is the same code as it runs on trial."""
         self.kernel, self._tried = kernel, tried
         self._machine = machine

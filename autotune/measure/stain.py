@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
-from ...codegen.driver.kernel import Kernel, load
 from ...codegen.runtime import jit
+from ...codegen.runtime.native import NativeFunc
 from ...codegen.runtime.process import runtime
 from ...codegen.targets.cpu import toolchain as cpu
 from ...ir.target import Target
@@ -204,9 +204,9 @@ def stain() -> Stain:
     return Stain(library, begin, damaged)
 
 
-def stained(kernel: Kernel) -> Kernel:
+def stained(kernel: NativeFunc) -> NativeFunc:
     """The same code, loaded once more, whose every run is on filled stacks and scratch memory."""
-    loaded = load(kernel.compiled, stain().symbols())
+    loaded = type(kernel).load(kernel.compiled, stain().symbols())
     address = loaded.library.address(kernel.compiled.name)
     return replace(loaded, entry=partial(_caller(len(loaded.entry.argtypes)), address))
 

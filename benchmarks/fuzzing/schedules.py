@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from nestwright.codegen.driver.kernel import Kernel, compile_func
+from nestwright.codegen.driver.kernel import compile_object
 from nestwright.codegen.plan.groups import fuse_module
+from nestwright.codegen.runtime.native import NativeFunc
 from nestwright.codegen.runtime.process import runtime
 from nestwright.ir.dtypes import to_numpy
 from nestwright.ir.errors import UnsupportedError
@@ -61,7 +62,7 @@ def judge(seed: int, number: int) -> str:
     if sch is None:
         return "skipped"
     try:
-        kernel = compile_func(sch.func, machine())
+        kernel = NativeFunc.load(compile_object(sch.func, machine()))
     except (ScheduleError, UnsupportedError) as error:
         return f"refused: {error}"
     told = _run(kernel, inputs, want, at_end=number % 4 != 3)
@@ -130,18 +131,17 @@ def _requested(func: Func, rng: random.Random) -> Schedule:
     return sch
 
 
-def _run(kernel: Kernel, inputs: Sequence[Array], want: Sequence[Array], at_end: bool) -> str:
+def _run(kernel: NativeFunc, inputs: Sequence[Array], want: Sequence[Array], at_end: bool) -> str:
     """Run twice, outputs and workspace full of different patterns, everything beside guards."""
-    params, outputs = kernel.compiled.params, kernel.compiled.outputs
     held = [guarded(np.ascontiguousarray(x), at_end) for x in inputs]
-    outs = [Guarded(b.shape, to_numpy(b.dtype), at_end) for b in params[len(params) - outputs :]]
+    outs = [Guarded(s.dims, to_numpy(s.dtype), at_end) for s in kernel.compiled.results]
     size = -(-kernel.compiled.workspace // 64) * 64
     work = Guarded((size,), np.dtype(np.uint8), at_end)
     every = [*held, *outs, work]
     pointers = [g.array.ctypes.data for g in (*held, *outs)]
     bound, packed = kernel.bind(pointers)
     extra = [work.array.ctypes.data] if size else []
-    runtime().set_threads(kernel.compiled.threads)
+    runtime().set_threads(kernel.compiled.target.threads)
     told = ""
     for fill in (0xFF, 0x5B):
         for one in (*outs, work):

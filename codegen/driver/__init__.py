@@ -9,26 +9,20 @@ from ...ir.lazy import loader
 
 if TYPE_CHECKING:
     from .build import build as build_module
-    from .device_kernel import DeviceKernel as DeviceKernel
-    from .device_kernel import compile_device as compile_device
     from .kernel import Kernel as Kernel
     from .kernel import compile_func as compile_func
 
 __all__ = [
-    "DeviceKernel",
     "Kernel",
     "build_module",
-    "compile_device",
     "compile_func",
 ]
 
 __getattr__ = loader(
     __name__,
     {
-        "DeviceKernel": ".device_kernel:DeviceKernel",
         "Kernel": ".kernel:Kernel",
         "build_module": ".build:build",
-        "compile_device": ".device_kernel:compile_device",
         "compile_func": ".kernel:compile_func",
     },
 )

@@ -36,9 +36,9 @@ from ..plan.notes import DRAWS, EXCESS_PRECISION, HLO, SCHEDULED
 from ..plan.seal import seal
 from ..plan.sequence import make_plan
 from ..runtime.executable import Executable
+from ..runtime.packing import packers
 from ..targets.registry import backend
 from ..targets.timings import timed
-from .packing import packers
 from .parallel import CompileJob, compile_all
 from .schedules import for_groups
 from .stages import stage_text

@@ -20,9 +20,9 @@ from ..plan.compiled import Compiled
 from ..plan.groups import Groups, compiled, fuse_module, symbol
 from ..plan.nodes import show as show_plan
 from ..plan.sequence import make_plan
+from ..runtime.packing import packers
 from ..targets.registry import backend, lower
 from .compile_group import apply, loops, pack_code, workspace_bytes
-from .packing import packers
 from .prepack import split_packs
 from .schedules import for_groups
 

@@ -15,8 +15,9 @@ from ...ir.loop.parser import parse
 from ...ir.target import Target
 from ..emit.llvm.template import render
 from ..runtime import jit
+from ..runtime.native import NativeFunc
 from ..targets.cpu import toolchain as cpu
-from .kernel import compile_flat, load
+from .kernel import compile_flat
 
 _OURS = """\
 @func(outputs=2)
@@ -55,10 +56,10 @@ def masked_stores() -> MaskedStores:
     host = Target.parse("cpu")
     library = jit.load([cpu.compile(render(__package__, "llvm_faults.ll"), host)])
     alone = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(library.address("store_one"))
-    kernel = load(compile_flat(parse(_OURS), host))
+    kernel = NativeFunc.load(compile_flat(parse(_OURS), host))
     x, bits = np.arange(11, 15, dtype=np.int32), np.zeros(2, np.int64)
     outs = np.full((2, 8), 7, np.int16)
     alone(x.ctypes.data, outs[0].ctypes.data)
-    kernel.run([x.ctypes.data, bits.ctypes.data, outs[1].ctypes.data])
+    kernel.run_at([x.ctypes.data, bits.ctypes.data, outs[1].ctypes.data])
     right = [11, 7, 7, 7, 7, 7, 7, 7]
     return MaskedStores(*(row.tolist() == right for row in outs))

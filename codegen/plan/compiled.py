@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
-
-import numpy as np
 
 from ...ir.hlo.nodes import Instruction
 from .code import NOTHING_SHARED, Sharing
-from .constants import Bytes
-
-Packer: TypeAlias = Callable[[np.ndarray[tuple[int, ...], np.dtype[np.generic]]], Bytes]
+from .constants import Packer
 
 
 @dataclass(frozen=True, slots=True)

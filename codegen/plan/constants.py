@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TypeAlias
@@ -19,6 +20,8 @@ HUGE = 1 << 22  # bytes from which constants are put into huge pages
 HUGE_PAGE = 1 << 21
 
 Bytes: TypeAlias = np.ndarray[tuple[int], np.dtype[np.uint8]]
+Packer: TypeAlias = Callable[[np.ndarray[tuple[int, ...], np.dtype[np.generic]]], Bytes]
+"""Gives a constant in the layout that a kernel takes."""
 
 
 def aligned_zeros(nbytes: int) -> Bytes:

@@ -1,4 +1,4 @@
-"""The interface of a loaded bundle, whatever runs it, and the times that it reports."""
+"""What a bundle or a function offers once it is loaded, whatever runs it, and times it reports."""
 
 from __future__ import annotations
 
@@ -40,3 +40,10 @@ class Loaded(Protocol):
 
     def profile(self, args: Sequence[object], rounds: int) -> tuple[ThunkTime, ...]:
         """Return the time of each thunk of the plan, run one at a time."""
+
+
+class LoadedFunc(Protocol):
+    """A single function that can run in this process or on a device."""
+
+    def run(self, args: Sequence[object], out: object) -> Any:
+        """Run the function; the results go to ``out`` unless it is None."""

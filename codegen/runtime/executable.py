@@ -44,7 +44,7 @@ class Executable:
         self._loading = Lock()
         self._loaded: Loaded | None = None
         self._call: Callable[..., Any] = self._first_call
-        if loads_at_once(bundle.target):
+        if loads_at_once(bundle.target) and bundle.target.is_host:
             self.loaded()
 
     def __call__(self, *args: object, **named: object) -> Any:

@@ -9,16 +9,21 @@ import ctypes
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 import numpy as np
 
 from ...ir.errors import TargetError
+from ...ir.target import Target
 from ..plan.bundle import Bundle
 from ..plan.code import polls_interrupts
+from ..plan.constants import Bytes, Packer
+from ..plan.function import CompiledFunc
 from ..plan.loaded import ThunkTime
+from ..plan.memory import ALIGNMENT
 from ..plan.nodes import Plan, children, library_thunks
-from ..plan.signature import Tree, is_bounded, slots
+from ..plan.signature import ArraySpec, Tree, is_bounded, slots
 from ..plan.symbols import FAILED, LIBRARY, PROGRAM
 from . import jit
 from .arguments import Array, answer, check_outputs, convert_all, refuse_keyword
@@ -26,6 +31,7 @@ from .bounded import empty, live, padded
 from .entry import MAX_PARAMETERS, Entry
 from .library_calls import LibraryCalls
 from .outputs import allocator
+from .packing import packers
 from .process import SHARED, runtime
 from .profile import profile
 
@@ -34,13 +40,17 @@ HOLDS_GIL_BELOW = 20_000  # FLOP and bytes: a run this short does not pay for re
 
 def load(bundle: Bundle) -> Native:
     """Load a bundle. ``TargetError`` if this machine cannot run its code."""
-    if not bundle.target.is_host:
+    _require_host(bundle.name, bundle.target)
+    return Native(bundle)
+
+
+def _require_host(name: str, target: Target) -> None:
+    if not target.is_host:
         raise TargetError(
-            f"{bundle.name} was built for {bundle.target.spec}",
+            f"{name} was built for {target.spec}",
             "this machine cannot run its code",
             hint="save it and load it on such a machine",
         )
-    return Native(bundle)
 
 
 class Native:
@@ -99,12 +109,7 @@ class Native:
             self.run_arrays(arrays, results)
             return answer(live(results, plan.results), plan.results, plan.result_tree)
         targets = check_outputs(out, plan.results, plan.result_tree, where)
-        direct = _are_apart(targets, arrays)
-        results = targets if direct else empty(plan.results)
-        self.run_arrays(arrays, results)
-        if not direct:
-            for target, result in zip(targets, results, strict=True):
-                np.copyto(target, result)
+        _into(targets, plan.results, arrays, self.run_arrays)
         return out
 
     def run_arrays(self, arrays: Sequence[Array], results: Sequence[Array]) -> None:
@@ -148,6 +153,88 @@ class Native:
             rounds,
             runtime().guarded,
         )
+
+
+@dataclass(frozen=True)
+class NativeFunc:
+    """A function on its own, loaded. ``entry`` takes the addresses of its arguments.
+
+    ``packs`` make the inputs that the code takes in a layout of its own.
+    """
+
+    compiled: CompiledFunc
+    library: jit.JitLibrary
+    entry: Any
+    packs: Mapping[int, Packer] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, compiled: CompiledFunc, symbols: Mapping[str, int] | None = None) -> Self:
+        """Load a function, linked with the process's runtime or with ``symbols`` instead."""
+        assert isinstance(compiled.code, bytes)
+        library = jit.load([compiled.code, *compiled.runtime], symbols or runtime().addresses)
+        count = len(compiled.params) + (1 if compiled.workspace else 0)
+        kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * count)
+        return cls(compiled, library, kind(library.address(compiled.name)), packers(compiled.packs))
+
+    def run(self, args: Sequence[object], out: object) -> Any:
+        """A call; the results go to ``out`` unless it is None."""
+        c = self.compiled
+        arrays = convert_all(args, c.inputs, tuple(range(len(c.inputs))), c.name)
+        if out is None:
+            results = empty(c.results)
+            self.run_arrays(arrays, results)
+            return answer(results, c.results, c.result_tree)
+        targets = check_outputs(out, c.results, c.result_tree, c.name)
+        _into(targets, c.results, arrays, self.run_arrays)
+        return out
+
+    def run_arrays(self, arrays: Sequence[Array], results: Sequence[Array]) -> None:
+        """Run on C-contiguous arrays that are known to fit the inputs and the results."""
+        self.run_at([a.ctypes.data for a in (*arrays, *results)])
+
+    def run_at(self, pointers: Sequence[int]) -> None:
+        """Run on addresses: inputs, then outputs. Their sizes are the caller's business."""
+        bound, held = self.bind(pointers)
+        work = np.empty(self.compiled.workspace + ALIGNMENT, np.uint8)
+        self.execute(bound, -(-work.ctypes.data // ALIGNMENT) * ALIGNMENT)
+        del held
+
+    def execute(self, bound: Sequence[int], workspace: int) -> None:
+        """Run on the addresses that ``bind`` gave, and that of ``compiled.workspace`` bytes."""
+        extra = [workspace] if self.compiled.workspace else []
+        runtime().set_threads(self.compiled.target.threads)
+        runtime().guarded(self.entry, *bound, *extra)
+
+    def bind(self, pointers: Sequence[int]) -> tuple[tuple[int, ...], list[Bytes]]:
+        """Return the addresses that ``entry`` takes for these, and the memory of packed inputs."""
+        bound, held = list(pointers), []
+        for index, pack in self.packs.items():
+            size = self.compiled.params[index].bytes
+            source = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(pointers[index]))
+            held.append(pack(source))
+            bound[index] = held[-1].ctypes.data
+        return tuple(bound), held
+
+
+def load_function(compiled: CompiledFunc) -> NativeFunc:
+    """Load a function. ``TargetError`` if this machine cannot run its code."""
+    _require_host(compiled.name, compiled.target)
+    return NativeFunc.load(compiled)
+
+
+def _into(
+    targets: Sequence[Array],
+    specs: Sequence[ArraySpec],
+    arrays: Sequence[Array],
+    run: Callable[[Sequence[Array], Sequence[Array]], None],
+) -> None:
+    """Run into arrays of the caller's, by way of others where that is not safe."""
+    direct = _are_apart(targets, arrays)
+    results = targets if direct else empty(specs)
+    run(arrays, results)
+    if not direct:
+        for target, result in zip(targets, results, strict=True):
+            np.copyto(target, result)
 
 
 def _are_apart(targets: Sequence[Array], arrays: Sequence[Array]) -> bool:

@@ -1,8 +1,9 @@
 """The kinds of targets, a row each, and the one interface behind which they differ.
 
 A row names modules, which are imported when they are asked for: ``compiler`` holds ``BACKEND``, how
-code for the target is made; ``loader`` holds ``load``, how a bundle for it is run. So a built model
-loads without the code generator, and nothing of CUDA is imported until a GPU is used.
+code for the target is made; ``loader`` holds ``load`` and ``load_function``, how a bundle and a
+function on its own are run. So a built model loads without the code generator, and nothing of CUDA
+is imported until a GPU is used.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from ...ir.target import Target
 from ..plan.bundle import Bundle
 from ..plan.code import DEVICE, OBJECT, Code, Codec
-from ..plan.loaded import Loaded
+from ..plan.function import CompiledFunc
+from ..plan.loaded import Loaded, LoadedFunc
 from ..plan.memory import ALIGNMENT
 from ..plan.nodes import Plan
 
@@ -99,8 +101,8 @@ def codec(target: Target) -> Codec:
 
 
 def loads_at_once(target: Target) -> bool:
-    """True if code for a target is to be loaded before it is called."""
-    return ROWS[target.kind].at_once and target.is_host
+    """True if code for a target is loaded as soon as it is made or read, not when it is called."""
+    return ROWS[target.kind].at_once
 
 
 def assembler(target: Target) -> str:
@@ -112,6 +114,13 @@ def assembler(target: Target) -> str:
 def load(bundle: Bundle) -> Loaded:
     """Load a bundle into this process. ``TargetError`` if this machine cannot run it."""
     found: Loaded = import_module(ROWS[bundle.target.kind].loader, __package__).load(bundle)
+    return found
+
+
+def load_function(compiled: CompiledFunc) -> LoadedFunc:
+    """Load a function into this process or on its device; ``TargetError`` as ``load``."""
+    module = import_module(ROWS[compiled.target.kind].loader, __package__)
+    found: LoadedFunc = module.load_function(compiled)
     return found
 
 

@@ -26,7 +26,7 @@ INVALID_PTX = 218
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class DeviceFunction:
     """A function on the device and its launch. It works as long as its ``module`` is held."""
 
     function: Any
@@ -44,7 +44,7 @@ class Module:
 
 def load_all(
     codes: Mapping[str, DeviceCode], target: Target, device: Device, name: str
-) -> dict[str, tuple[Kernel, ...]]:
+) -> dict[str, tuple[DeviceFunction, ...]]:
     """The kernels of each group of model ``name``, by symbol. ``TargetError`` if they cannot run
     on this device, ``VerifyError`` if the driver refuses them."""
     if not target.gpu.runs_on(device.capability):
@@ -57,7 +57,7 @@ def load_all(
         return {symbol: load(code, target.gpu.sm, device) for symbol, code in codes.items()}
 
 
-def load(code: DeviceCode, sm: int, device: Device) -> tuple[Kernel, ...]:
+def load(code: DeviceCode, sm: int, device: Device) -> tuple[DeviceFunction, ...]:
     """The kernels of one module that was made for ``sm``; with the device held."""
     module = Module(device, _image(code, sm, device))
     return tuple(_kernel(launch, module, device) for launch in code.launches)
@@ -107,7 +107,7 @@ def _first(code: DeviceCode) -> str:
     return f"kernel {code.launches[0].symbol}"
 
 
-def _kernel(launch: LaunchConfig, module: Module, device: Device) -> Kernel:
+def _kernel(launch: LaunchConfig, module: Module, device: Device) -> DeviceFunction:
     call, constant = device.driver.call, device.driver.constant
     try:
         function = call("cuModuleGetFunction", module.handle, launch.symbol.encode())
@@ -120,7 +120,7 @@ def _kernel(launch: LaunchConfig, module: Module, device: Device) -> Kernel:
             call("cuFuncSetAttribute", function, kind, launch.shared_bytes)
     except DriverError as error:
         raise device.failed(error, f"kernel {launch.symbol} cannot be loaded") from error
-    return Kernel(function, launch, module)
+    return DeviceFunction(function, launch, module)
 
 
 def _check_shared(launch: LaunchConfig, static: int, device: Device) -> None:

@@ -20,6 +20,7 @@ from ....ir.errors import ArgumentError, NestwrightError, TargetError, Unsupport
 from ....ir.library.session import Session
 from ...plan.bundle import Bundle
 from ...plan.code import DeviceCode
+from ...plan.function import CompiledFunc
 from ...plan.loaded import ThunkTime
 from ...plan.nodes import KernelThunk, LibraryThunk, Plan
 from ...plan.signature import ArraySpec, is_bounded, slots
@@ -35,6 +36,7 @@ from ..arguments import (
     refuse_keyword,
 )
 from ..bounded import empty, live, padded
+from ..packing import packers
 from ..profile import thunk_time
 from .arrays import DeviceArray, Placed, is_on_gpu, take
 from .device import Device, device
@@ -386,6 +388,27 @@ def load(bundle: Bundle) -> DeviceProgram:
             f"{bundle.name} was built for {bundle.target.spec}", f"{error.what}: {error.why}"
         ) from error
     return DeviceProgram(bundle, found)
+
+
+class DeviceFunc:
+    """A function on its own on this machine's GPU: a program of one kernel."""
+
+    def __init__(self, compiled: CompiledFunc) -> None:
+        self.program = load(compiled.bundle)
+        self._packers = packers(compiled.packs)
+
+    def run(self, args: Sequence[object], out: object) -> Any:
+        """A call as of a program, whose inputs are packed first where the code wants that."""
+        made = list(args)
+        for index, pack in self._packers.items():
+            if index < len(made):
+                made[index] = pack(np.ascontiguousarray(made[index]))
+        return self.program.run(made, out)
+
+
+def load_function(compiled: CompiledFunc) -> DeviceFunc:
+    """Load a function on this machine's GPU; raises as ``load``."""
+    return DeviceFunc(compiled)
 
 
 @cache

@@ -24,7 +24,7 @@ from ....ir.errors import NestwrightWarning, OutOfMemoryError, UnsupportedError
 from ...plan.nodes import BufferSlice, CopyThunk, KernelThunk
 from .device import SYNC, Device
 from .driver import DriverError
-from .kernels import Kernel
+from .kernels import DeviceFunction
 from .steps import Segment
 
 KEPT = 8  # sets of addresses per run
@@ -57,7 +57,7 @@ class Places:
 class LaunchOp:
     """A kernel with its arguments: ``words`` are their addresses, ``pointers`` the words' own."""
 
-    kernel: Kernel
+    kernel: DeviceFunction
     words: np.ndarray[Any, np.dtype[np.uint64]]
     pointers: np.ndarray[Any, np.dtype[np.uint64]]
     name: str
@@ -100,7 +100,7 @@ class CopyOp:
 Op: TypeAlias = LaunchOp | CopyOp
 
 
-def launch_op(kernel: Kernel, addresses: Sequence[int], name: str) -> LaunchOp:
+def launch_op(kernel: DeviceFunction, addresses: Sequence[int], name: str) -> LaunchOp:
     """A launch on arguments at these addresses; each is one pointer to the kernel."""
     words = np.array(addresses or [0], np.uint64)
     first = int(words.ctypes.data)
@@ -109,7 +109,7 @@ def launch_op(kernel: Kernel, addresses: Sequence[int], name: str) -> LaunchOp:
 
 
 def operations(
-    run: Segment, kernels: Mapping[str, tuple[Kernel, ...]], places: Places, decision: int
+    run: Segment, kernels: Mapping[str, tuple[DeviceFunction, ...]], places: Places, decision: int
 ) -> list[Op]:
     """What a run does; its decision goes to the host's memory at address ``decision``."""
     found: list[Op] = []
@@ -149,7 +149,7 @@ class Recorder:
     """The operations and graphs of a program's runs. Used with the device held."""
 
     device: Device
-    kernels: Mapping[str, tuple[Kernel, ...]]
+    kernels: Mapping[str, tuple[DeviceFunction, ...]]
     decision: int
     where: str
     _known: dict[Segment, _Known] = field(default_factory=dict)

@@ -13,7 +13,7 @@ from ....ir.errors import ArgumentError
 from ...plan.code import DeviceCode, LaunchConfig
 from .device import Device
 from .driver import DriverError
-from .kernels import Kernel, load
+from .kernels import DeviceFunction, load
 from .recording import launch_op
 
 RANK = (
@@ -88,7 +88,7 @@ def merged(
 
 
 @cache
-def _kernels(device: Device) -> dict[int, Kernel]:
+def _kernels(device: Device) -> dict[int, DeviceFunction]:
     launches = tuple(LaunchConfig(f"nw_gather_{w}", (1, 1, 1), (THREADS, 1, 1), 0) for w in _WIDTHS)
     with device:
         loaded = load(DeviceCode(module(), launches), _SM, device)

@@ -1,13 +1,14 @@
-"""Executables whose kernels are simulated: native code that is asked, after a run, how it went."""
+"""Simulated code: native code that is asked, after a run, how it went."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from ...plan.bundle import Bundle
+from ...plan.function import CompiledFunc
 from ...plan.loaded import ThunkTime
 from ..arguments import Array
-from ..native import Native
+from ..native import Native, NativeFunc
 from .process import watching
 
 
@@ -30,3 +31,16 @@ class Simulated(Native):
     def profile(self, args: Sequence[object], rounds: int) -> tuple[ThunkTime, ...]:
         with watching(self.library):
             return super().profile(args, rounds)
+
+
+def load_function(compiled: CompiledFunc) -> SimulatedFunc:
+    """Load a function for a simulated GPU."""
+    return SimulatedFunc.load(compiled)
+
+
+class SimulatedFunc(NativeFunc):
+    """A simulated function on its own, loaded. Runs come one after the other."""
+
+    def execute(self, bound: Sequence[int], workspace: int) -> None:
+        with watching(self.library):
+            super().execute(bound, workspace)

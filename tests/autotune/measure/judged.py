@@ -42,7 +42,7 @@ from nestwright.autotune.measure.protocol import Candidate
 from nestwright.autotune.measure.reference import Reference, make_reference
 from nestwright.autotune.tasks.programs import Program
 from nestwright.codegen.driver import kernel as kernels
-from nestwright.codegen.driver.kernel import Kernel
+from nestwright.codegen.runtime.native import NativeFunc
 from nestwright.codegen.targets.registry import lower
 from nestwright.ir.accuracy import relative_error
 from nestwright.ir.dtypes import to_numpy
@@ -143,7 +143,7 @@ def judged(subject: Subject, good: Func, bad: Func, barrier: int | None) -> str:
         return f"wrong: {e}"
 
 
-def _compared(subject: Subject, one: Kernel, other: Kernel) -> str:
+def _compared(subject: Subject, one: NativeFunc, other: NativeFunc) -> str:
     for turn in range(4):
         inputs = _inputs(subject.program, turn)
         wanted = _executed(one, subject.program, inputs, 0x00, 1)[0]
@@ -185,7 +185,7 @@ def _is_float(a: np.ndarray) -> bool:
 
 
 def _executed(
-    kernel: Kernel, program: Program, inputs: Sequence[np.ndarray], fill: int, calls: int
+    kernel: NativeFunc, program: Program, inputs: Sequence[np.ndarray], fill: int, calls: int
 ) -> tuple[list[np.ndarray], str]:
     """The outputs of the last of some calls, and what else happened ("": nothing)."""
     held = []

@@ -18,7 +18,7 @@ from nestwright.autotune.measure.protocol import Candidate
 from nestwright.autotune.measure.reference import Reference, judge, load_reference, make_reference
 from nestwright.autotune.measure.stain import stained
 from nestwright.autotune.tasks.programs import Program
-from nestwright.codegen.driver.kernel import Kernel
+from nestwright.codegen.runtime.native import NativeFunc
 from nestwright.ir.loop.printer import show
 from nestwright.ir.target import Target
 from nestwright.schedule.sketches.generate import default_schedule
@@ -69,15 +69,16 @@ def spoiled(machine: CpuMachine, func, spoil: Spoil) -> NativeRun:
     params, inputs = kernel.compiled.params, len(kernel.compiled.params) - kernel.compiled.outputs
     count = 0
 
-    def spoiling(good: Kernel) -> Kernel:
+    def spoiling(good: NativeFunc) -> NativeFunc:
         def entry(*addresses: int) -> None:
             nonlocal count
             good.entry(*addresses)
             count += 1
             views = []
             for address, b in zip(addresses, params, strict=False):
-                size = int(np.prod(b.shape)) * b.dtype.bytes
-                views.append(np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address)))
+                views.append(
+                    np.ctypeslib.as_array((ctypes.c_uint8 * b.bytes).from_address(address))
+                )
             spoil(views[inputs:], views[:inputs], count)
 
         return replace(good, entry=entry)

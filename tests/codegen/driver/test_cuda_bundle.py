@@ -18,7 +18,7 @@ import nestwright as nw
 from nestwright.codegen.driver import parallel
 from nestwright.codegen.driver.artifact import load
 from nestwright.codegen.driver.build import build, compile_groups
-from nestwright.codegen.driver.device_kernel import DeviceKernel
+from nestwright.codegen.driver.kernel import Kernel
 from nestwright.codegen.driver.stages import stage_text
 from nestwright.codegen.plan.code import DEVICE, DeviceCode, LaunchConfig, parts
 from nestwright.codegen.plan.groups import fuse_module
@@ -262,7 +262,7 @@ def test_functions_of_the_dsl_build_too() -> None:
 
     a = te.placeholder((256,), name="a")
     kernel = nw.build(te.create_func([a, te.compute((256,), lambda i: a[i] + a[i])]), target=TARGET)
-    assert isinstance(kernel, DeviceKernel)
+    assert isinstance(kernel, Kernel)
     assert kernel.compiled.code.launches and ".entry main" in kernel.compiled.code.ptx
     if not runs_here("sm_90"):
         with pytest.raises(TargetError, match="no NVIDIA GPU"):
@@ -274,9 +274,9 @@ def test_a_function_runs_over_the_driver(fake: Any) -> None:
 
     a = te.placeholder((256,), name="a")
     kernel = nw.build(te.create_func([a, te.compute((256,), lambda i: a[i] + a[i])]), target=TARGET)
-    assert isinstance(kernel, DeviceKernel)
+    assert isinstance(kernel, Kernel)
     compiled = replace(kernel.compiled, code=replace(kernel.compiled.code, cubin=b""))
-    kernel = DeviceKernel(compiled)
+    kernel = Kernel(compiled)
     launch = compiled.code.launches[0]
 
     def double(x: int, y: int) -> None:

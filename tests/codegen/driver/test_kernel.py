@@ -179,7 +179,7 @@ def test_program(name: str) -> None:
 def test_program_compiles_for_another_machine(name: str, target: Target) -> None:
     compiled = compile_object(parse(PROGRAMS[name]), target)
     assert compiled.code[:4] == b"\x7fELF"
-    assert "avx512" not in compiled.text
+    assert "avx512" not in emit(lower(parse(PROGRAMS[name]), target), target)
 
 
 MATMUL = """\
@@ -243,13 +243,13 @@ def test_arguments_are_checked() -> None:
     kernel = compile_func(parse(PROGRAMS["reversed"]), HOST)
     x = np.arange(150, dtype=np.float32)
     np.testing.assert_array_equal(kernel(x[::2]), x[::2][::-1])
-    with pytest.raises(ArgumentError, match="takes 1 arrays, not 2"):
+    with pytest.raises(ArgumentError, match="expected 1 argument, got 2"):
         kernel(x, x)
-    with pytest.raises(ArgumentError, match=r"argument 0 \(A\) has shape \(150,\), not \(75,\)"):
+    with pytest.raises(ArgumentError, match=r"argument 0 \(A\): expected f32\[75\], got .*150"):
         kernel(x)
-    with pytest.raises(ArgumentError, match="element type f64, not f32"):
+    with pytest.raises(ArgumentError, match=r"expected f32\[75\], got .*f64"):
         kernel(x[:75].astype(np.float64))
-    with pytest.raises(ArgumentError, match="element type datetime64"):
+    with pytest.raises(ArgumentError, match="datetime64"):
         kernel(np.zeros(75, "datetime64[s]"))
 
 

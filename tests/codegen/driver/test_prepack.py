@@ -21,13 +21,14 @@ import pytest
 from nestwright.codegen.driver import parallel, worker
 from nestwright.codegen.driver.build import build
 from nestwright.codegen.driver.compile_group import compile_text
-from nestwright.codegen.driver.kernel import compile_func, compile_object, load
-from nestwright.codegen.driver.packing import packers
+from nestwright.codegen.driver.kernel import compile_func, compile_object
 from nestwright.codegen.driver.prepack import split_packs
 from nestwright.codegen.plan.code import KernelCode
 from nestwright.codegen.plan.groups import fuse_module
 from nestwright.codegen.plan.nodes import BufferSlice, KernelThunk, walk
 from nestwright.codegen.runtime.executable import Executable
+from nestwright.codegen.runtime.native import NativeFunc
+from nestwright.codegen.runtime.packing import packers
 from nestwright.ir.hlo.analysis.inputs import random_arguments
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.nodes import HloModule
@@ -187,13 +188,13 @@ def test_the_packed_layout_is_tiles_of_columns_and_its_padding_is_zero() -> None
     padded = np.zeros((7, 12), np.float32)
     padded[:, :11] = w
     np.testing.assert_array_equal(made, padded.reshape(7, 3, 4).transpose(1, 0, 2))
-    assert compiled.params[pack.index].shape == (7, 11)
+    assert compiled.params[pack.index].dims == (7, 11)
 
 
 @pytest.mark.parametrize("vectors", [1, 2])
 def test_a_kernel_packs_what_it_is_called_with(vectors: int) -> None:
     kernel = compile_func(ahead(9, 13, 29, vectors=vectors), HOST)
-    assert list(kernel.packs) == [1]
+    assert list(kernel.loaded.packs) == [1]
     rng = np.random.default_rng(1)
     for _ in range(2):
         x, w = whole(rng, 9, 13), whole(rng, 13, 29)
@@ -202,7 +203,7 @@ def test_a_kernel_packs_what_it_is_called_with(vectors: int) -> None:
 
 
 def test_bound_addresses_serve_many_bare_calls() -> None:
-    kernel = load(compile_object(ahead(3, 17, 19), HOST))
+    kernel = NativeFunc.load(compile_object(ahead(3, 17, 19), HOST))
     rng = np.random.default_rng(2)
     x, w, out = whole(rng, 3, 17), whole(rng, 17, 19), np.empty((3, 19), np.float32)
     plain = [a.ctypes.data for a in (x, w, out)]

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestwright.codegen.driver.kernel import Kernel, compile_flat, load
+from nestwright.codegen.driver.kernel import compile_flat
+from nestwright.codegen.runtime.native import NativeFunc
 from nestwright.codegen.targets.registry import emit
 from nestwright.ir.conversion import convert
 from nestwright.ir.dtypes import ALL, BY_NAME, index, pred, to_numpy
@@ -166,14 +167,14 @@ class Case:
             rows[[place + k for k in on]] = values[on]
         return filled
 
-    def got(self, kernel: Kernel) -> Array:
+    def got(self, kernel: NativeFunc) -> Array:
         x, bits, out = self.operands()
-        kernel.run([a.ctypes.data for a in (x, bits, out)])
+        kernel.run_at([a.ctypes.data for a in (x, bits, out)])
         return out
 
     def wrong(self) -> list[str]:
         """The loops whose memory is not as it should be, in words."""
-        got, right = self.got(load(compile_flat(self.func, self.target))), self.right()
+        got, right = self.got(NativeFunc.load(compile_flat(self.func, self.target))), self.right()
         bad = np.flatnonzero(got != right) // self.stored.bytes
         middles = np.array(self.places[1:]) - self.gap // 2
         found = sorted(set(np.searchsorted(middles, bad, side="right")))

@@ -386,7 +386,7 @@ from nestwright.ir.target import Target
 for text in sys.argv[1:]:
     for target in ("cpu", "cpu -threads=1"):
         kernel = compile_func(parse(text), Target.parse(target))
-        size = kernel.compiled.params[0].shape
+        size = kernel.compiled.params[0].dims
         interrupted(lambda: kernel(np.ones(size, np.float32)))
 counts(build(COUNT))
 """,

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pytest
 
-from nestwright.codegen.driver.kernel import compile_flat, load
+from nestwright.codegen.driver.kernel import Kernel, compile_flat
 from nestwright.codegen.targets.registry import lower
 from nestwright.ir.dtypes import to_numpy
 from nestwright.ir.loop.interp import run
@@ -51,7 +51,7 @@ def means_the_same(arguments: Callable[[Func], Arguments]) -> Callable[[str], Fu
         args = arguments(func)
         lines = [a.reshape(-1) for a in args]
         got = run(flat, lines, check_races=True, seed=1)
-        made = load(compile_flat(flat, TARGET))(*lines)
+        made = Kernel(compile_flat(flat, TARGET))(*lines)
         simulated = made if isinstance(made, tuple) else (made,)
         for expected, *results in zip(run(func, args), got, simulated, strict=True):
             for result in results:

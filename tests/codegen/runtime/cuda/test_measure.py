@@ -18,9 +18,8 @@ from nestwright.autotune.measure.protocol import Candidate, Job
 from nestwright.autotune.measure.reference import make_reference
 from nestwright.autotune.measure.worker import Worker
 from nestwright.autotune.tasks.programs import KERNEL, Program
-from nestwright.codegen.driver.device_kernel import compile_device
-from nestwright.codegen.driver.kernel import compile_func
-from nestwright.codegen.driver.packing import packers
+from nestwright.codegen.driver.kernel import compile_func, compile_object
+from nestwright.codegen.runtime.packing import packers
 from nestwright.codegen.targets.cuda import ptxas
 from nestwright.ir.target import Target
 from nestwright.schedule.language.schedule import Schedule
@@ -40,7 +39,7 @@ DEFAULT = Candidate(DEFAULT_SKETCH, {})
 def harness(fake, tmp_path: Path, monkeypatch) -> Harness:
     monkeypatch.setenv("NESTWRIGHT_MEASURE_LOCK", str(tmp_path / "measure.lock"))
     native = compile_func(Program("hlo", TEXT).func, Target.parse("cpu"))
-    function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(native.library.address(KERNEL))
+    function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(native.loaded.library.address(KERNEL))
     function.words, function.library = 3, native  # type: ignore[attr-defined]
     fake.kernels[KERNEL] = function
     return Harness(lambda phase: None)
@@ -165,7 +164,7 @@ def test_a_constant_is_packed_for_a_kernel_that_takes_it_so(harness, fake, tmp_p
     choices = next(c for c in sketch.points() if c["pack"] and c["split"] == 1)
     schedule = Schedule(program.func)
     sketch.apply(schedule, choices)
-    [pack] = compile_device(schedule.func, target).packs
+    [pack] = compile_object(schedule.func, target).packs
     first = make_reference(program, target, 0)[RUNS[0][0]][0]
     wanted = packers([pack])[1](first.arguments[1])
     found = []

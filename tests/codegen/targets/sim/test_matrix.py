@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nestwright.codegen.driver.kernel import Kernel, compile_flat, load
+from nestwright.codegen.driver.kernel import Kernel, compile_flat
+from nestwright.codegen.targets.registry import emit
 from nestwright.ir.dtypes import DType, bf16, f16, f32, s8, to_numpy
 from nestwright.ir.errors import SimulationError, UnsupportedError
 from nestwright.ir.loop.intrinsics import tf32
@@ -54,7 +55,7 @@ def product(X: {ab}[{size_a}], W: {ab}[{size_b}], Y: {c}[128]):
 def build(text: str, spec: str = "cuda-sim -arch=sm_80") -> Kernel:
     func = parse(text)
     verify(func)
-    return load(compile_flat(func, Target.parse(spec)))
+    return Kernel(compile_flat(func, Target.parse(spec)))
 
 
 def operands(dtype: DType, *shapes: tuple[int, ...]) -> list[Array]:
@@ -104,9 +105,15 @@ def test_tf32_rounds_its_operands() -> None:
 def test_neighbouring_operations_share_a_meeting() -> None:
     name = "mma.m16n8k16.f16.f32"
     x, w = operands(f16, (16, 32), (8, 32))
-    one, other = (build(source(name, loop)) for loop in ("range", "unroll"))
-    assert one.compiled.text.count("call i8 @llvm.coro.suspend") == 3
-    assert other.compiled.text.count("call i8 @llvm.coro.suspend") == 3
+    texts = [source(name, loop) for loop in ("range", "unroll")]
+    for text in texts:
+        assert (
+            emit(parse(text), Target.parse("cuda-sim -arch=sm_80")).count(
+                "call i8 @llvm.coro.suspend"
+            )
+            == 3
+        )
+    one, other = map(build, texts)
     np.testing.assert_array_equal(one(x.ravel(), w.ravel()), other(x.ravel(), w.ravel()))
 
 
@@ -149,7 +156,7 @@ def test_lanes_of_a_warp_part_ways() -> None:
     )
     x, w = operands(f16, (16, 32), (8, 32))
     with pytest.raises(SimulationError) as caught:
-        load(compile_flat(parse(text), Target.parse("cuda-sim")))(x.ravel(), w.ravel())
+        Kernel(compile_flat(parse(text), Target.parse("cuda-sim")))(x.ravel(), w.ravel())
     assert "not all threads reach" in caught.value.what
     assert "mma.m16n8k16.f16.f32" in str(caught.value) or "ldmatrix.x4" in str(caught.value)
 
@@ -166,10 +173,10 @@ def test_a_row_that_is_not_aligned() -> None:
     text = source("mma.m16n8k16.f16.f32").replace("let(s64, k * 16 +", "let(s64, 1 + k * 15 +")
     x, w = operands(f16, (16, 32), (8, 32))
     with pytest.raises(SimulationError, match="is not aligned"):
-        load(compile_flat(parse(text), Target.parse("cuda-sim")))(x.ravel(), w.ravel())
+        Kernel(compile_flat(parse(text), Target.parse("cuda-sim")))(x.ravel(), w.ravel())
 
 
 def test_half_a_warp_is_refused() -> None:
     text = source("mma.m16n8k16.f16.f32").replace('"threadIdx.x", 32', '"threadIdx.x", 16')
     with pytest.raises(UnsupportedError, match="no whole warps"):
-        load(compile_flat(parse(text), Target.parse("cuda-sim")))
+        Kernel(compile_flat(parse(text), Target.parse("cuda-sim")))

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from ..plan.code import PackCode
-from ..plan.compiled import Packer
-from ..plan.constants import Bytes
-from ..runtime import jit
-from ..runtime.process import runtime
+from ..plan.constants import Bytes, Packer
+from . import jit
+from .process import runtime
 
 
 @dataclass(frozen=True, slots=True)
