@@ -24,7 +24,7 @@ Array: TypeAlias = np.ndarray[Any, Any]
 def convert_all(
     args: Sequence[object], specs: Sequence[ArraySpec], tree: Tree, where: str
 ) -> list[Array]:
-    """What the program reads for all parameters, as ``convert`` gives it, or ``ArgumentError``."""
+    """Convert all arguments as ``convert`` does, or raise ``ArgumentError``."""
     found = flatten(args, specs, tree, where)
     return [
         convert(x, spec, i, where) for i, (x, spec) in enumerate(zip(found, specs, strict=True))
@@ -34,10 +34,10 @@ def convert_all(
 def flatten(
     args: Sequence[object], specs: Sequence[ArraySpec], tree: Tree, where: str
 ) -> list[object]:
-    """What was given for each parameter, in order; ``ArgumentError`` where the number is wrong.
+    """Return the value given for each parameter, in order; ``ArgumentError`` for a wrong number.
 
     ``tree`` has one element per argument: a parameter's number, or a tuple for a tuple argument.
-    Arrays that stand in tuples there may also be given one by one, in order.
+    Arrays inside such tuples may also be given one by one, in order.
     """
     assert isinstance(tree, tuple)
     if len(args) == len(specs) and not any(isinstance(a, tuple | list) for a in args):
@@ -58,7 +58,7 @@ def flatten(
 def flatten_outputs(
     out: object, specs: Sequence[ArraySpec], tree: Tree, where: str
 ) -> list[object]:
-    """What was given for each result in ``out=``, in order."""
+    """Return the value given for each result in ``out=``, in order."""
     leaves: dict[int, object] = {}
     _flatten(out, tree, leaves, "out", where)
     return [leaves[i] for i in range(len(specs))]
@@ -75,7 +75,9 @@ def _flatten(arg: object, tree: Tree, leaves: dict[int, object], what: str, wher
 
 
 def convert(arg: object, spec: ArraySpec, number: int, where: str) -> Array:
-    """One argument as a C-contiguous native array of the right element type, as it is stored."""
+    """Return an argument as a C-contiguous native array of the right element type, in
+    memory order.
+    """
     what = f"argument {number} ({spec.name})"
     dtype = to_numpy(spec.dtype)
     if not spec.dims and type(arg) in (bool, int, float, complex):
@@ -92,17 +94,19 @@ def convert(arg: object, spec: ArraySpec, number: int, where: str) -> Array:
 
 
 def as_stored(array: Array, spec: ArraySpec) -> Array:
-    """The view of an argument or result whose dimensions are those of its memory."""
+    """Return a view of an argument or result with its dimensions in memory order."""
     return array.transpose(spec.order) if spec.order else array
 
 
 def as_seen(stored: Array, spec: ArraySpec) -> Array:
-    """The view that ``as_stored`` was made from."""
+    """Return the view that ``as_stored`` was made from."""
     return stored.transpose(np.argsort(spec.order).tolist()) if spec.order else stored
 
 
 def check_outputs(out: object, specs: Sequence[ArraySpec], tree: Tree, where: str) -> list[Array]:
-    """The arrays of ``out=`` as they are stored, in order; they must be writable and fit."""
+    """Return the arrays of ``out=`` in memory order; they must be writable and of the
+    right type.
+    """
     arrays: list[Array] = []
     if any(any(s.dynamic) for s in specs):
         raise ArgumentError("out", "results of bounded size are made by the call", where)
@@ -125,20 +129,22 @@ def check_outputs(out: object, specs: Sequence[ArraySpec], tree: Tree, where: st
 
 
 def answer(stored: Sequence[Array], specs: Sequence[ArraySpec], tree: Tree) -> Any:
-    """What a call returns: the results as they are seen, in tuples as the tree says."""
+    """Return the result of a call: the results in the caller's order, nested as the tree says."""
     pairs = zip(stored, specs, strict=True)
     return rebuild([as_seen(array, spec) for array, spec in pairs], tree)
 
 
 def rebuild(leaves: Sequence[Any], tree: Tree) -> Any:
-    """Leaves put into tuples as the tree says."""
+    """Nest leaves in tuples as the tree says."""
     if isinstance(tree, int):
         return leaves[tree]
     return tuple(rebuild(leaves, branch) for branch in tree)
 
 
 def _number(arg: object, spec: ArraySpec, what: str, where: str) -> Array:
-    """A Python number as a rank-0 array: bool for pred, int for integers, any real for floats."""
+    """Return a Python number as a rank-0 array: bool for pred, int for integers, any real for
+    floats.
+    """
     kinds: Mapping[str, tuple[type, ...]] = {
         "pred": (bool,),
         "signed": (int,),
@@ -155,7 +161,7 @@ def _number(arg: object, spec: ArraySpec, what: str, where: str) -> Array:
 
 
 def refuse_keyword(unknown: Mapping[str, object]) -> NoReturn:
-    """``ArgumentError`` for keywords that a call does not know."""
+    """Raise ``ArgumentError`` for unknown keywords of a call."""
     raise ArgumentError(
         f"unknown keyword {next(iter(unknown))!r}", "arguments go by place, only out= is known"
     )
@@ -179,15 +185,17 @@ def _as_array(arg: object, spec: ArraySpec, what: str, where: str) -> Array:
             return _from_dlpack(arg)
         array = np.asarray(arg)
     except Exception as error:  # ``__array__`` and ``__dlpack__`` are other people's code
-        told = f"{type(error).__name__}: {error}"
-        raise ArgumentError(what, f"{_describe(arg)} gives no array: {told}", where) from error
+        why = f"{type(error).__name__}: {error}"
+        raise ArgumentError(what, f"{_describe(arg)} gives no array: {why}", where) from error
     if array.dtype == np.dtype(object):
         raise ArgumentError(what, f"expected {spec}, got {_describe(arg)}", where)
     return array
 
 
 def _from_dlpack(arg: Any) -> Array:
-    """NumPy's DLPack reader knows no bf16 or f8; ``__array__`` serves those where there is one."""
+    """Return NumPy's view of a DLPack array; bf16 and f8, which NumPy's reader lacks, through
+    ``__array__``.
+    """
     try:
         return np.from_dlpack(arg)
     except (TypeError, RuntimeError, BufferError):

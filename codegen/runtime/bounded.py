@@ -1,6 +1,6 @@
 """Arguments and results with bounded dimensions: padded for a run, cut to their sizes after it.
 
-``codegen.plan.signature`` says which slots such an array takes.
+``codegen.plan.signature`` defines the slots of such an array.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Array: TypeAlias = np.ndarray[Any, Any]
 
 
 def padded(arrays: Sequence[Array], specs: Sequence[ArraySpec]) -> list[Array]:
-    """Slots for arrays as they are stored. What stands in the padding has no meaning."""
+    """Return the slots of arrays in memory order. The contents of the padding have no meaning."""
     found: list[Array] = []
     for array, spec in zip(arrays, specs, strict=True):
         whole = array
@@ -31,12 +31,12 @@ def padded(arrays: Sequence[Array], specs: Sequence[ArraySpec]) -> list[Array]:
 
 
 def empty(specs: Sequence[ArraySpec]) -> list[Array]:
-    """Slots for results, not filled."""
+    """Return uninitialized slots for results."""
     return [allocator(s.bytes)(s.stored, to_numpy(s.dtype)) for s in slots(specs)]
 
 
 def live(found: Sequence[Array], specs: Sequence[ArraySpec]) -> list[Array]:
-    """The arrays in slots at their live sizes, as they are stored."""
+    """Return the arrays in slots, cut to their live sizes, in memory order."""
     rest = iter(found)
     arrays: list[Array] = []
     for spec in specs:

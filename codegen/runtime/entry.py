@@ -1,11 +1,11 @@
-"""The way from a Python call into native code: the table that the one C function for all reads.
+"""The path from a Python call into native code: the table that the one C entry function reads.
 
-``nw_call`` (its code is in ``entry_ir``) is a METH_FASTCALL function. What it calls for is in a
-structure (``structs.ENTRY``; ``Entry`` fills it): the parameters' shapes and element formats, the
-function to run, the arena. It takes every argument but masked arrays through the buffer protocol
-and checks rank, dimensions, item size, format and contiguity; allocates the results; releases the
-GIL while the program runs, if the program is long enough for that to pay; and returns one array or
-a tuple. Whatever does not fit (another kind of argument, a keyword, a wrong shape) goes to the
+``nw_call`` (its code is in ``entry_ir``) is a METH_FASTCALL function. Its executable is described
+by a structure (``structs.ENTRY``; ``Entry`` fills it): the parameters' shapes and element formats,
+the function to run, the arena. It takes every argument but masked arrays through the buffer
+protocol and checks rank, dimensions, item size, format and contiguity; allocates the results;
+releases the GIL while the program runs, if the program is long enough for that to pay; and returns
+one array or a tuple. Anything else (another kind of argument, a keyword, a wrong shape) goes to the
 Python function ``slow``, which converts or raises.
 
 The arena is kept between calls. A call takes it out of its slot; one that finds the slot empty,
@@ -26,7 +26,7 @@ from ...ir.dtypes import to_numpy
 from ..plan.signature import ArraySpec
 from .structs import AS_TUPLE, ENTRY, PARAMETER, RELEASE_GIL, RESULT
 
-MAX_PARAMETERS = 4096  # their Py_buffer views stand on the C stack, 80 bytes each
+MAX_PARAMETERS = 4096  # their Py_buffer views are on the C stack, 80 bytes each
 
 # The formats that the buffer protocol gives for an element type, beside an optional prefix.
 _FORMATS = {
@@ -61,19 +61,23 @@ _METH_FASTCALL_KEYWORDS = 0x80 | 0x02
 
 @cache
 def _method(name: str, call: int) -> _MethodDef:
-    """A method definition. It is kept: CPython reads it as long as any function made from it lives,
-    and gives no notice of the end."""
+    """Return a method definition.
+
+    It is cached for good: CPython reads it as long as any function made from it lives, and gives no
+    notice of the end.
+    """
     return _MethodDef(name.encode(), call, _METH_FASTCALL_KEYWORDS, None)
 
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """What ``nw_call`` and ``nw_run`` work by: a structure in memory, and all that it points to.
+    """The structure in memory that ``nw_call`` and ``nw_run`` read, and everything that it points
+    to.
 
     ``run`` is the address of ``i32 (ptr params, ptr results, ptr arena, ptr constants)``, which
-    returns 0, or 2 where a library call failed: ``failure()`` then raises what that raised.
+    returns 0, or 2 where a library call failed: ``failure()`` then raises its exception.
     ``allocators[i](shape, dtype)`` makes result i. ``slow`` gets the calls that do not fit.
-    ``threads`` is how many threads the pool uses during a run.
+    ``threads`` is the number of threads that the pool uses during a run.
     """
 
     params: tuple[ArraySpec, ...]
@@ -115,7 +119,7 @@ class Entry:
 
     @property
     def address(self) -> int:
-        """Return where the structure is."""
+        """The address of the structure."""
         return int(self.table.ctypes.data)
 
     def _object(self, value: object) -> int:
@@ -142,12 +146,14 @@ class Entry:
         return {"allocator": self._object(self.allocators[i]), "arguments": arguments}
 
     def callable(self, name: str, call: int, library: object) -> Callable[..., Any]:
-        """A built-in function over ``nw_call``, at address ``call``. It keeps ``library`` alive."""
+        """Return a built-in function over ``nw_call``, at address ``call``, which keeps ``library``
+        alive.
+        """
         return builtin(name, call, (self.address, self, library))
 
 
 def builtin(name: str, address: int, owner: object) -> Callable[..., Any]:
-    """A built-in function over a METH_FASTCALL one in native code, which gets ``owner`` as self."""
+    """Return a built-in function over a native METH_FASTCALL one, which gets ``owner`` as self."""
     new = ctypes.pythonapi.PyCFunction_NewEx
     new.restype = ctypes.py_object
     new.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]

@@ -1,6 +1,6 @@
-"""A built model that can be called: ``exe(x, w)`` takes NumPy arrays and gives NumPy arrays.
+"""A built model that can be called: ``exe(x, w)`` takes NumPy arrays and returns NumPy arrays.
 
-On a GPU it takes arrays that stand there, too (``put`` makes such): the results then stay there.
+On a GPU it also takes arrays on the device (``put`` makes them): the results then stay there.
 """
 
 from __future__ import annotations
@@ -35,8 +35,11 @@ class Executable:
         module: Callable[[], HloModule] | None = None,
         stages: Callable[[str], str] | None = None,
     ) -> None:
-        """``module`` gives the model that it was built from, before optimization; ``stages`` the
-        text of a stage of compilation. An executable that was saved has neither."""
+        """Wrap a bundle; its code is loaded at once or at the first call, depending on the target.
+
+        ``module`` reads the model that it was built from, before optimization; ``stages`` returns
+        the text of a stage of compilation. An executable that was loaded from a file has neither.
+        """
         self.bundle = bundle
         self._module: HloModule | None = None
         self._read_module = module
@@ -48,14 +51,14 @@ class Executable:
             self.loaded()
 
     def __call__(self, *args: object, **named: object) -> Any:
-        """Run the model: one array or a tuple of arrays, as the HLO root says.
+        """Run the model; return one array or a tuple of arrays, as the HLO root says.
 
-        The arguments are the entry's parameters in order, those that were frozen left out. Arrays
-        must have the exact element type and shape; see ``arguments`` for what else is taken.
-        ``out=``, an array or tuples of arrays like the answer, gets the results and is returned.
-        Raises ``ArgumentError``, and ``OutOfMemoryError``, which is a ``MemoryError``, where there
-        is no memory for the results. A signal whose handler raises, such as Ctrl-C, ends the call
-        with what that raises; what ``out`` holds is then undefined.
+        The arguments are the entry's parameters in order, without frozen ones. Arrays must have the
+        exact element type and shape; see ``arguments`` for other accepted types. ``out=``, an array
+        or tuples of arrays like the result, receives the results and is returned. Raises
+        ``ArgumentError``, and ``OutOfMemoryError``, which is a ``MemoryError``, if the results
+        cannot be allocated. A signal whose handler raises, such as Ctrl-C, ends the call with that
+        exception; the contents of ``out`` are then undefined.
         """
         try:
             return self._into(args, **named) if named else self._call(*args)
@@ -77,7 +80,7 @@ class Executable:
     def _needs(self) -> str:
         needs = self.memory_analysis()
         results, arena = needs["output_size_in_bytes"], needs["temp_size_in_bytes"]
-        return f"the results take {results} bytes, what lies between {arena}"
+        return f"the results take {results} bytes, intermediate values {arena}"
 
     @property
     def name(self) -> str:
@@ -86,12 +89,12 @@ class Executable:
 
     @property
     def plan(self) -> Plan:
-        """What runs, in which order, and where the values stand."""
+        """What runs, in which order, and where values are stored."""
         return self.bundle.plan
 
     @property
     def module(self) -> HloModule:
-        """The model as HLO. ``ArtifactError`` where a saved executable does not hold it."""
+        """The model as HLO. ``ArtifactError`` if a saved executable does not contain it."""
         if self._module is None and self._read_module is not None:
             self._module = self._read_module()
         if self._module is None:
@@ -106,13 +109,14 @@ class Executable:
         return self._module
 
     def random_arguments(self, seed: int = 0) -> list[Any]:
-        """Arguments drawn from a seed, the same wherever the executable is loaded.
+        """Draw arguments from a seed, the same wherever the executable is loaded.
 
-        ``nestwright.ir.hlo.analysis.inputs`` says how. An argument is an array, or tuples of arrays
-        as the parameter says. ``ArtifactError`` where a saved executable does not tell.
+        ``nestwright.ir.hlo.analysis.inputs`` defines how. An argument is an array, or tuples of
+        arrays as the parameter says. ``ArtifactError`` if a saved executable does not record how to
+        draw them.
         """
         if not isinstance(seed, int) or seed < 0:
-            raise ArgumentError(f"seed {seed!r}", "a seed is a whole number from 0 on", self.name)
+            raise ArgumentError(f"seed {seed!r}", "expected a non-negative integer", self.name)
         from ...ir.hlo.analysis.inputs import Draw, draw_all
 
         try:
@@ -122,34 +126,35 @@ class Executable:
         except (ValueError, TypeError, LookupError):
             raise ArtifactError(
                 f"cannot draw arguments for {self.name}",
-                "it does not say of what kind they are",
+                "it does not record how to draw them",
                 hint="pass the arguments as a file",
             ) from None
         return list(rebuild(draw_all(found, seed), self.plan.param_tree))
 
     def put(self, value: object) -> Any:
-        """A copy of an array where this executable runs: on a GPU a ``DeviceArray``, else NumPy's.
+        """Copy an array to where this executable runs: on a GPU a ``DeviceArray``, else NumPy's.
 
-        Arguments that stand on the GPU are taken where they stand, and the results stay there.
+        Arguments that are on the GPU are used in place, and the results stay there.
         """
         put = getattr(self.loaded(), "put", np.array)
         return put(value)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write one file that ``nestwright.load`` reads; it appears whole or not at all."""
+        """Write one file that ``nestwright.load`` reads, atomically."""
         if not isinstance(path, str | os.PathLike):
             raise ArtifactError(f"cannot write {path!r}", "it is not a path")
         write(self.bundle, Path(path))
 
     def cost_analysis(self) -> dict[str, float]:
-        """Work of one run: ``flops``, ``transcendentals``, ``bytes accessed``; as jax names them.
+        """Return the work of one run, under jax's names: ``flops``, ``transcendentals``, ``bytes
+        accessed``.
 
         Counted on the optimized module; loop bodies count once.
         """
         return dict(self.bundle.costs)
 
     def memory_analysis(self) -> dict[str, int]:
-        """Bytes of arguments, results, arena and code, under jax's names."""
+        """Return the bytes of arguments, results, arena and code, under jax's names."""
         return {
             "argument_size_in_bytes": sum(p.bytes for p in self.plan.params),
             "output_size_in_bytes": sum(r.bytes for r in self.plan.results),
@@ -160,9 +165,10 @@ class Executable:
         }
 
     def as_text(self, stage: str = "plan") -> str:
-        """The model's text at a stage of compilation (``hlo``, ``optimized``, ..., ``plan``).
+        """Return the model's text at a stage of compilation (``hlo``, ``optimized``, ...,
+        ``plan``).
 
-        A loaded executable knows ``hlo`` and ``plan`` only.
+        A loaded executable has ``hlo`` and ``plan`` only.
         """
         if stage == "plan":
             return show(self.plan)
@@ -176,13 +182,13 @@ class Executable:
         )
 
     def profile(self, *args: object, rounds: int = 5) -> tuple[ThunkTime, ...]:
-        """The time of each thunk of the plan, run one at a time; arguments as for a call."""
+        """Return the time of each thunk of the plan, run one at a time; arguments as for a call."""
         if not isinstance(rounds, int) or rounds < 1:
             raise ArgumentError(f"rounds={rounds!r}", "at least one round is needed", self.name)
         return self.loaded().profile(args, rounds)
 
     def loaded(self) -> Loaded:
-        """The loaded code; ``TargetError`` if this machine cannot run it."""
+        """Return the loaded code; ``TargetError`` if this machine cannot run it."""
         with self._loading:
             if self._loaded is None:
                 self._loaded = load(self.bundle)

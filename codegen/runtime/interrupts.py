@@ -1,14 +1,13 @@
-"""Signals during native calls: which are watched, and what they mean on each thread.
+"""Signals during native calls: which are watched, and how they end calls on each thread.
 
-Python's own signal handler only notes that a signal came; the function given to ``signal.signal``
+Python's own signal handler only records that a signal came; the function given to ``signal.signal``
 runs when the main thread is back in Python. Native code therefore polls (``interrupts_ir``). On the
-main thread a poll lets Python run its handlers, and what they raise ends the call: Ctrl-C as well
-as an alarm whose handler raises. Handlers that return let the call go on.
+main thread a poll lets Python run its handlers, and an exception of theirs ends the call: Ctrl-C as
+well as an alarm whose handler raises. Handlers that return let the call go on.
 
 On other threads Python runs no handlers. A SIGINT ends their calls with ``KeyboardInterrupt`` where
-it would mean that on the main thread too, so that a process whose main thread waits for them can
-end. Signals that are ignored, left to the system, or handled by someone else than Python are never
-touched.
+it would on the main thread too, so that a process whose main thread waits for them can end. Signals
+that are ignored, left to the system, or handled outside of Python are never touched.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ WATCHED = tuple(
 
 
 class Signals:
-    """The signals of this process as native calls see them; made once, when the runtime is."""
+    """The signals of this process as native calls see them; created once, with the runtime."""
 
     def __init__(self, addresses: Mapping[str, int]) -> None:
         def native(name: str, result: Any, *kinds: Any) -> Callable[..., Any]:
@@ -77,7 +76,7 @@ class Signals:
                 (self._watch if handled else self._ignore)(number)
 
     def count(self) -> int:
-        """How many SIGINTs have come since the runtime was loaded."""
+        """Return the number of SIGINTs since the runtime was loaded."""
         return int(self._count())
 
 
@@ -86,26 +85,26 @@ def _name_main(tell: Callable[[int], object]) -> None:
 
 
 def _current() -> int:
-    """The address of CPython's function for the thread state that holds the GIL."""
+    """Return the address of CPython's function for the thread state that holds the GIL."""
     for name in ("PyThreadState_GetUnchecked", "_PyThreadState_UncheckedGet"):  # since 3.13, 3.5
         with suppress(AttributeError):
             function = getattr(ctypes.pythonapi, name)
             return ctypes.cast(function, ctypes.c_void_p).value or 0
-    raise TargetError("this Python cannot be asked who holds the GIL", "it is not CPython")
+    raise TargetError("cannot tell which thread holds the GIL", "it is not CPython")
 
 
 def end_elsewhere() -> None:
-    """Raise ``KeyboardInterrupt`` if a SIGINT means it, and this is not the main thread."""
+    """Raise ``KeyboardInterrupt`` if SIGINT means that and this is not the main thread."""
     elsewhere = threading.get_ident() != threading.main_thread().ident
     if elsewhere and means_interrupt(signal.getsignal(signal.SIGINT)):
         raise KeyboardInterrupt
 
 
 def means_interrupt(handler: Any) -> bool:
-    """Whether a handler of SIGINT stands for ``KeyboardInterrupt``: Python's, or asyncio's.
+    """True if a handler of SIGINT means ``KeyboardInterrupt``: Python's own, or asyncio's.
 
     ``asyncio.run`` installs one that first cancels the main task. It then waits for the threads of
-    its executor, so that their calls must end.
+    its executor, so their calls must end.
     """
     if isinstance(handler, functools.partial):
         handler = handler.func

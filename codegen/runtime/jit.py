@@ -1,4 +1,4 @@
-"""Loaded machine code: object code linked into this process, and the addresses of its symbols."""
+"""The JIT linker: object code loaded into this process, and the addresses of its symbols."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def llvm_machine(target: Target) -> Any:
 
 @dataclass(frozen=True)
 class JitLibrary:
-    """Loaded code. It stays in memory as long as this object, or an address's user, keeps it."""
+    """Loaded code. It stays in memory as long as this object, or a user of an address, keeps it."""
 
     name: str
     trackers: list[Any]  # the first of link, the others of lookups; each keeps the code loaded
@@ -54,10 +54,10 @@ class JitLibrary:
     found: dict[str, int] = field(default_factory=dict)
 
     def address(self, symbol: str) -> int:
-        """Where a symbol lies in memory; ``KeyError`` if no object defines it.
+        """Return the address of a symbol; ``KeyError`` if no object defines it.
 
-        LLVM is asked once for each. A run must not ask it: a signal's handler that raises while
-        llvmlite gives back its lock leaves it taken, for all other threads.
+        LLVM is asked once for each. A run must not ask it: a signal handler that raises while
+        llvmlite releases its lock would leave the lock taken, for all other threads.
         """
         known = self.found.get(symbol)
         if known is not None:
@@ -76,7 +76,8 @@ LIBRARIES = 32  # that share a JIT: making one takes half a millisecond and 110 
 
 @lru_cache(maxsize=1)
 def _jit(number: int) -> Any:
-    """The JIT of libraries ``number * LIBRARIES`` and on; they alone keep an older one alive.
+    """Return the JIT of libraries ``number * LIBRARIES`` and on; an older one lives on in its
+    libraries.
 
     A JIT keeps the tables of a library, 10 KiB, after the library is gone: llvmlite frees them with
     the JIT only.
@@ -87,8 +88,8 @@ def _jit(number: int) -> Any:
 def load(objects: Sequence[bytes], symbols: Mapping[str, int] | None = None) -> JitLibrary:
     """Link object code with each other and with this process (libc, libm), and load it.
 
-    ``symbols`` are addresses of what the code may call beside that, such as the thread pool's.
-    ``VerifyError`` for bytes that are no object code of this machine.
+    ``symbols`` are addresses of further functions that the code may call, such as the thread
+    pool's. ``VerifyError`` for bytes that are not object code of this machine.
     """
     with LOCK:
         number = next(_numbers)

@@ -1,7 +1,7 @@
-"""The way from native code out to functions of the host: library calls of an executable.
+"""Calls from native code to functions of the host: the library calls of an executable.
 
-Native code calls ``nw_library(number, pointers)``, a ctypes callback, which takes the GIL. What a
-function raises waits, one exception a thread, until the run has ended; the caller then gets it.
+Native code calls ``nw_library(number, pointers)``, a ctypes callback, which takes the GIL. An
+exception of a function is kept, one per thread, until the run has ended; the caller then gets it.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ class LibraryCalls:
 
     @property
     def address(self) -> int:
-        """Where the native function stands; it lives as long as this object."""
+        """The address of the native function, which lives as long as this object."""
         return ctypes.cast(self.callback, ctypes.c_void_p).value or 0
 
     def run(self, number: int, addresses: Sequence[int]) -> None:
-        """Run a call on operands and results at these addresses; what it raises comes through."""
+        """Run a call on operands and results at these addresses; its exceptions propagate."""
         _run(self._calls[number], self._session, addresses)
 
     def failure(self) -> None:
-        """Raise what the last failed call of this thread raised."""
+        """Raise the exception of this thread's last failed call."""
         error = getattr(self._raised, "error", None)
         self._raised.error = None
         if error is None:
@@ -54,7 +54,7 @@ class LibraryCalls:
 def _answer(
     calls: Sequence[LibraryCall], session: Session, raised: Any, where: str
 ) -> Callable[[int, int], int]:
-    """The callback: 1 where all went well, 0 where something was raised."""
+    """Return the callback, which returns 1 on success, 0 if an exception was raised."""
 
     def answer(number: int, pointers: int) -> int:
         try:
@@ -90,7 +90,7 @@ def _array_to_read(address: int, of: ArrayType) -> Array:
 
 
 def _array_at(address: int, of: ArrayType) -> Array:
-    """An array over memory that somebody else holds."""
+    """Return an array over memory owned by someone else."""
     if not of.bytes:
         return np.empty(of.shape, of.dtype)
     memory = (ctypes.c_uint8 * of.bytes).from_address(address)

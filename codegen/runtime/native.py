@@ -1,6 +1,6 @@
 """Executables on this machine's processor: native code behind one C function.
 
-Code for a simulated GPU is such code too.
+Code for a simulated GPU is loaded in the same way.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Native:
             self.call = self.entry.callable(bundle.name, address, self.library)
 
     def linked(self, symbols: Mapping[str, int]) -> jit.JitLibrary:
-        """The kernels and the program that calls them, in memory; ``symbols`` is what they call."""
+        """Link the kernels and the program that calls them; ``symbols`` are what they call."""
         kernels = [code for code in self.bundle.kernels.values() if isinstance(code, bytes)]
         own = self.bundle.runtime[SHARED:]
         return jit.load([*kernels, self.bundle.program, *own], symbols)
@@ -95,13 +95,13 @@ class Native:
         )
 
     def _slow(self, *args: object, out: object = None, **unknown: object) -> Any:
-        """The call that converts what it gets, or says what is wrong with it."""
+        """Convert the arguments and run, or raise an error that says what is wrong with them."""
         if unknown:
             refuse_keyword(unknown)
         return self.run(args, out)
 
     def run(self, args: Sequence[object], out: object) -> Any:
-        """A call; the results go to ``out`` unless it is None."""
+        """Run the program; the results go to ``out`` unless it is None."""
         plan, where = self.plan, self.bundle.name
         arrays = padded(convert_all(args, plan.params, plan.param_tree, where), plan.params)
         if out is None:
@@ -126,17 +126,17 @@ class Native:
             raise MemoryError(f"no memory for the {self.plan.arena_bytes} bytes of the arena")
 
     def put(self, value: Any) -> Any:
-        """An array as it is: the program runs on the host's memory."""
+        """Return the array itself: the program runs on the host's memory."""
         return value
 
     def seconds(self, action: Callable[[], object]) -> float:
-        """How long an action takes."""
+        """Return the wall time of an action."""
         began = time.perf_counter()
         action()
         return time.perf_counter() - began
 
     def profile(self, args: Sequence[object], rounds: int) -> tuple[ThunkTime, ...]:
-        """The time of each thunk of the plan, run one at a time."""
+        """Return the time of each thunk of the plan, run one at a time."""
         plan = self.plan
         runtime().set_threads(self.bundle.target.threads)
         arrays = convert_all(args, plan.params, plan.param_tree, self.bundle.name)
@@ -229,7 +229,7 @@ def _into(
     run: Callable[[Sequence[Array], Sequence[Array]], None],
 ) -> None:
     """Run into arrays of the caller's, by way of others where that is not safe."""
-    direct = _are_apart(targets, arrays)
+    direct = _can_write_directly(targets, arrays)
     results = targets if direct else empty(specs)
     run(arrays, results)
     if not direct:
@@ -237,8 +237,8 @@ def _into(
             np.copyto(target, result)
 
 
-def _are_apart(targets: Sequence[Array], arrays: Sequence[Array]) -> bool:
-    """Can the run write to the targets directly? Not if they are strided or overlap anything."""
+def _can_write_directly(targets: Sequence[Array], arrays: Sequence[Array]) -> bool:
+    """True if no target is strided or overlaps an argument or another target."""
     for i, target in enumerate(targets):
         if not target.flags.c_contiguous:
             return False
@@ -256,7 +256,9 @@ def _has_control(plan: Plan) -> bool:
 
 
 def _is_flat(plan: Plan) -> bool:
-    """Is the answer one array or a tuple of arrays, and every array row-major, its size fixed?"""
+    """True if the result is one array or a flat tuple, and every array is row-major and of fixed
+    size.
+    """
     tree: Tree = plan.result_tree
     flat = isinstance(tree, int) or all(isinstance(r, int) for r in tree)
     every = (*plan.params, *plan.results)

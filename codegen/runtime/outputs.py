@@ -1,9 +1,9 @@
-"""Memory for results: small arrays from NumPy, large ones aligned and used again once unused.
+"""Memory for results: small arrays from NumPy, large ones aligned and recycled.
 
-A fresh large allocation costs more in page faults than many kernels cost to run. So the memory
-of a large result is remembered, and when every array over it is gone it serves the next result of
-that size. "Gone" is read off CPython's reference count: each array keeps the memory it stands on
-alive through ``.base``. Without a GIL the count means nothing, and memory is not used again.
+A fresh large allocation costs more in page faults than many kernels cost to run. So the memory of a
+large result is remembered, and when the last array over it is gone it is reused for the next result
+of that size. CPython's reference count tells when: each array keeps the memory under it alive
+through ``.base``. Without a GIL the count means nothing, and memory is not recycled.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ import numpy as np
 LARGE = 1 << 16  # bytes from which a result gets aligned memory
 ALIGNMENT = 64
 KEPT_BYTES = 1 << 28  # remembered memory, all sizes together
-KEPT_BUSY = 4  # pieces of one size remembered while arrays still stand on them
+KEPT_BUSY = 4  # pieces of one size remembered while arrays still use them
 
 _Memory = np.ndarray[Any, np.dtype[np.uint8]]
 _kept: OrderedDict[int, list[_Memory]] = OrderedDict()
 
 
 def allocator(nbytes: int) -> Callable[..., Any]:
-    """What makes a result of a size: a function of (shape, dtype)."""
+    """Return the function of (shape, dtype) that allocates a result of this size."""
     return np.empty if nbytes < LARGE else aligned_empty
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """An array with undefined contents whose data begin at a multiple of 64 bytes."""
+    """Return an array with undefined contents whose data are aligned to 64 bytes."""
     nbytes = prod(shape) * dtype.itemsize
     memory = _unused(nbytes)
     start = -int(memory.ctypes.data) % ALIGNMENT
@@ -63,6 +63,6 @@ _UNUSED = _references([np.empty(0, np.uint8)])[0][1]
 
 
 def _trim() -> None:
-    """Forget the sizes that were asked for longest ago until the rest fits the limit."""
+    """Forget the least recently requested sizes until the rest fits the limit."""
     while len(_kept) > 1 and sum(n * len(p) for n, p in _kept.items()) > KEPT_BYTES:
         _kept.popitem(last=False)

@@ -1,7 +1,8 @@
-"""What every executable of a process shares: thread pool, scratch memory, entry, interrupts.
+"""The runtime that all executables of a process share: thread pool, scratch memory, entry,
+interrupts.
 
-They are loaded once and never freed: the pool's threads run in them until the process ends. A
-saved executable brings their object code along, so that loading one compiles nothing.
+It is loaded once and never freed: the pool's threads run in it until the process ends. A saved
+executable contains its object code, so that loading one compiles nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Runtime:
     handler raises, with what that raises."""
 
     def set_threads(self, threads: int) -> None:
-        """How many threads ``nw_parallel`` uses from now on."""
+        """Set the number of threads that ``nw_parallel`` uses from now on."""
         ctypes.CFUNCTYPE(None, ctypes.c_int32)(self.addresses["nw_pool_set_threads"])(threads)
 
 

@@ -1,4 +1,4 @@
-"""How long each thunk of an executable takes, run one at a time."""
+"""Profile an executable: the time of each thunk, run one at a time."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def profile(
     rounds: int,
     guarded: Callable[..., Any],
 ) -> tuple[ThunkTime, ...]:
-    """Run the thunks in order, ``rounds`` times; the time of each is the best of its runs.
+    """Run the thunks in order, ``rounds`` times; return for each the best of its times.
 
-    ``address`` gives a symbol's, ``library`` runs the library calls. The arrays are C-contiguous
-    and fit the plan. ``guarded`` calls native code (``process.Runtime``).
+    ``address`` returns a symbol's address, ``library`` runs the library calls. The arrays are
+    C-contiguous and fit the plan. ``guarded`` calls native code (``process.Runtime``).
     """
     memories = _Memories(params, results, aligned_zeros(arena_bytes), constants)
     numbers = {id(t): n for n, t in enumerate(t for t in walk(thunks) if _is_library(t))}
@@ -73,7 +73,7 @@ def profile(
 
 
 def thunk_time(thunk: Thunk, seconds: float) -> ThunkTime:
-    """The time of a thunk beside its name and what it moves."""
+    """Return the time of a thunk with its name and the bytes that it moves."""
     task = thunk.task if isinstance(thunk, KernelThunk) else ""
     return ThunkTime(thunk.name, task, seconds, _moved(thunk))
 

@@ -1,4 +1,4 @@
-"""What native code of the runtime reads and Python fills: the structures that both go by."""
+"""Structures that Python fills and the native code of the runtime reads."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ ENTRY = Struct(
         "masked_array": "ptr",
     },
 )
-"""An executable, as ``nw_call`` and ``nw_run`` get it. ``arena`` is the slot of the kept one, null
-while it is used; ``type_offset`` is where an object's type is, ``dtype_name`` the string."""
+"""An executable, as passed to ``nw_call`` and ``nw_run``. ``arena`` is the cached arena's slot,
+null while in use; ``type_offset`` is the offset of an object's type, ``dtype_name`` the string
+``"dtype"``."""
 
 RELEASE_GIL, AS_TUPLE = 1, 2  # flags of an entry
 
 PARAMETER = Struct(
     "parameter", {"rank": "i64", "itemsize": "i64", "code": "i32", "dtype": "ptr", "dims": "ptr"}
 )
-"""A parameter of an entry. ``code`` has the characters its buffer format may begin with; ``dtype``
-is null, or the very object that the array must have where no format says its type."""
+"""A parameter of an entry. ``code`` has the characters that its buffer format may begin with;
+``dtype`` is null, or the very object that the array must have if its type has no format."""
 
 RESULT = Struct("result", {"allocator": "ptr", "arguments": "[2 x ptr]"})
 """A result of an entry: the function that makes it, and its arguments, shape and dtype."""
@@ -72,15 +73,16 @@ RECORD = Struct(
     },
 )
 """A call that can be interrupted (see ``interrupts_ir``). ``stop`` is 1 once the call has to end,
-``seen`` and ``interrupts`` are the counters as the call knows them, ``next`` is when to look at the
-handlers, ``thread`` Python's thread state; what a handler raised is the three after ``outer``."""
+``seen`` and ``interrupts`` are the counters as the call knows them, ``next`` is the time of the
+next check of the handlers, ``thread`` Python's thread state; the three fields after ``outer`` are a
+handler's exception."""
 
 JOB = Struct(
     "job", {"body": "ptr", "context": "ptr", "count": "i64", "chunks": "i64", "record": "ptr"}
 )
-"""What the pool's threads work on, stable from a launch until its last chunk is done; ``record`` is
+"""The job of the pool's threads, constant from a launch until its last chunk is done; ``record`` is
 the caller's."""
 
 SEGMENT = Struct("segment", {"below": "ptr", "size": "i64", "used": "i64", "start": "i64"})
-"""The head of a piece of scratch memory, of which a thread has a stack: the one below, its size,
-the bytes given out, and those given out below it."""
+"""The header of a piece of scratch memory (a thread has a stack of them): the piece below, its
+size, the bytes in use, and those in use below it."""

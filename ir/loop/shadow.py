@@ -161,7 +161,7 @@ class Shadow:
             what = f"{who} and {whom} meet at element {position} of {buffer.name}"
             why = f"the first {verb} it in `{now.statement}`, the second {did} it "
             why += f"in `{other.statement}`"
-            raise UndefinedError(what, why, hint=_remedy(now, other, under_way=n == 0))
+            raise UndefinedError(what, why, hint=_remedy(now, other, in_progress=n == 0))
 
     def name(self, a: ThreadAccess, beside: ThreadAccess) -> str:
         """``thread 3`` or ``thread (3, 1, 0)``, with its block where two blocks meet."""
@@ -180,8 +180,8 @@ def _kept(readers: list[ThreadAccess], now: ThreadAccess) -> list[ThreadAccess]:
     return [*rest[:1], now]
 
 
-def _remedy(now: ThreadAccess, other: ThreadAccess, under_way: bool) -> str:
-    if under_way:
+def _remedy(now: ThreadAccess, other: ThreadAccess, in_progress: bool) -> str:
+    if in_progress:
         return "the copy is not waited for"
     if now.block != other.block:
         return "blocks of one launch cannot wait for each other"

@@ -1,4 +1,4 @@
-"""Arrays on a GPU: our own, and how those of other libraries are taken without a copy."""
+"""Arrays on a GPU: our own, and those of other libraries, taken without a copy."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from .memory import DeviceMemory
 from .staging import Staging
 from .strided import gather
 
-ALIGNMENT = 16  # bytes: what kernels rely on
+ALIGNMENT = 16  # bytes that kernels rely on
 
 
 class DeviceArray:
-    """An array on a GPU, in the order that its spec says; ``numpy()`` copies it to the host.
+    """An array on a GPU, laid out as its spec says; ``numpy()`` copies it to the host.
 
     Other libraries take it without a copy, through DLPack (``torch.from_dlpack``) or
-    ``__cuda_array_interface__``. What runs on it is ordered after what made it; nothing waits.
+    ``__cuda_array_interface__``. Work on it is ordered after the work that made it, without
+    waiting.
     """
 
     def __init__(
@@ -63,25 +64,25 @@ class DeviceArray:
 
     @property
     def address(self) -> int:
-        """Where it stands on the device."""
+        """Its address on the device."""
         return self.memory.address
 
     def fits(self, spec: ArraySpec, device: Device) -> bool:
-        """Is it what an executable on that device takes as this argument?"""
+        """True if an executable on that device takes it as this argument without a conversion."""
         same = self.element is spec.dtype or self.element == spec.dtype
         lies = self.spec.order == spec.order and self.shape == spec.dims
         return same and lies and self.device is device
 
     @property
     def strides(self) -> tuple[int, ...] | None:
-        """In elements; None where it is row-major."""
+        """In elements; None if row-major."""
         if not self.spec.order:
             return None
         dense = _dense(self.spec.stored)
         return tuple(dense[self.spec.order.index(d)] for d in range(self.ndim))
 
     def numpy(self) -> Array:
-        """The same values as a NumPy array."""
+        """Copy it to a NumPy array."""
         made = np.empty(self.spec.stored, self.dtype)
         with self.device.during(f"{self!r} cannot be copied to the host"):
             self._staging.download(self.address, made)
@@ -120,10 +121,10 @@ class DeviceArray:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> object:
-        """A capsule for ``stream``, which will wait for what makes this array.
+        """Return a capsule for ``stream``, which will wait for the work that makes this array.
 
-        It is a versioned one for who says by ``max_version`` that it reads those. ``BufferError``
-        where it cannot be had as asked: on another GPU, or on the host without a copy.
+        The capsule is versioned if ``max_version`` allows it. ``BufferError`` where the request
+        cannot be met: for another GPU, or for the host without a copy.
         """
         versioned = max_version is not None and max_version[0] >= dlpack.VERSION[0]
         here = self.__dlpack_device__()
@@ -131,7 +132,7 @@ class DeviceArray:
         if where[0] == dlpack.CPU:
             return self._on_host(versioned, copy)
         if where != here:
-            raise BufferError(f"the array stands on device {here}, not on {where}")
+            raise BufferError(f"the array is on device {here}, not on {where}")
         array = self._copy() if copy else self
         array.memory.lend()
         if stream is not None and stream != -1:
@@ -149,7 +150,7 @@ class DeviceArray:
         )
 
     def _on_host(self, versioned: bool, copy: bool | None) -> object:
-        """A capsule over a copy in the host's memory."""
+        """Return a capsule over a copy in the host's memory."""
         if copy is False:
             raise BufferError("an array on a GPU cannot be on the host without a copy")
         made = self.numpy()
@@ -167,7 +168,7 @@ class DeviceArray:
         )
 
     def _copy(self) -> DeviceArray:
-        """The same values in other memory of the device."""
+        """Copy it to other memory of the device."""
         device = self.device
         with device.during(f"{self!r} cannot be copied"):
             made = device.allocate(self.nbytes, "a copy")
@@ -188,10 +189,10 @@ class DeviceArray:
 
 
 class Placed(NamedTuple):
-    """An argument on the device: its address, and what keeps it there.
+    """An argument on the device: its address, and the object that keeps it alive.
 
-    ``foreign`` is what another library may use again as soon as we let it go; ``copied`` says that
-    the array itself was not usable, ``read_only`` that its owner lets nobody write to it.
+    ``foreign`` is what another library may reuse as soon as it is released; ``copied`` is true if
+    the array itself was not usable, ``read_only`` if its owner forbids writing.
     """
 
     address: int
@@ -202,7 +203,7 @@ class Placed(NamedTuple):
 
 
 def is_on_gpu(value: object) -> bool:
-    """Is this an array in a GPU's memory?"""
+    """True if this is an array in a GPU's memory."""
     if type(value) is DeviceArray:
         return True
     if isinstance(value, np.ndarray | np.generic | int | float | complex | list | tuple):
@@ -214,8 +215,11 @@ def is_on_gpu(value: object) -> bool:
 
 
 def take(value: Any, spec: ArraySpec, what: str, where: str, device: Device) -> Placed:
-    """An array in a GPU's memory as a kernel takes it: dense in its order and aligned, else a copy
-    on the device. ``ArgumentError`` for another element type, another shape or another device."""
+    """Return an array in a GPU's memory as a kernel takes it: dense in its order and aligned, else
+    a copy.
+
+    ``ArgumentError`` for another element type, another shape or another device.
+    """
     found = _found(value, what, where, device)
     if found.dtype != spec.dtype or found.shape != spec.dims:
         name = found.dtype.name if found.dtype is not None else "unknown type"
@@ -243,12 +247,12 @@ def _found(value: Any, what: str, where: str, device: Device) -> dlpack.Found:
     except NestwrightError:
         raise
     except Exception as error:  # the interfaces are other people's code
-        told = f"{type(value).__name__} gives no array: {type(error).__name__}: {error}"
-        raise ArgumentError(what, told, where) from error
+        why = f"{type(value).__name__} gives no array: {type(error).__name__}: {error}"
+        raise ArgumentError(what, why, where) from error
 
 
 def _capsule(value: Any, stream: int) -> object:
-    """A versioned capsule from who has those, else whatever there is."""
+    """Return a versioned capsule where the owner supports it, else an unversioned one."""
     try:
         return value.__dlpack__(stream=stream, max_version=dlpack.VERSION)
     except TypeError:  # it is older than versions are
@@ -257,8 +261,8 @@ def _capsule(value: Any, stream: int) -> object:
 
 def _same_device(ordinal: int, what: str, where: str, device: Device) -> None:
     if ordinal != device.ordinal:
-        told = f"it stands on GPU {ordinal}, and the executable runs on GPU {device.ordinal}"
-        raise ArgumentError(what, told, where)
+        why = f"it is on GPU {ordinal}, and the executable runs on GPU {device.ordinal}"
+        raise ArgumentError(what, why, where)
 
 
 def _by_interface(value: object, facts: dict[str, Any], device: Device) -> dlpack.Found:
@@ -268,7 +272,7 @@ def _by_interface(value: object, facts: dict[str, Any], device: Device) -> dlpac
     strides = facts.get("strides")
     if strides is not None:
         if any(s % dtype.itemsize for s in strides):
-            raise ValueError("its strides are no whole elements")
+            raise ValueError("its strides are not multiples of the element size")
         strides = tuple(s // dtype.itemsize for s in strides)
     shape = tuple(map(int, facts["shape"]))
     address, read_only = facts["data"]

@@ -1,12 +1,11 @@
-"""One GPU in this process: its context and stream, its memory, and what it takes to wait for it.
+"""One GPU in this process: its context, stream and memory, and waiting for its work.
 
-Waiting asks again and again whether the work is done, in Python, so that signals are handled: what
-their handlers raise ends the wait. What was submitted goes on, and later work comes after it.
+Waiting polls in Python, so that signals are handled: an exception of a handler ends the wait.
+Submitted work goes on, and later work comes after it.
 
-All work of this process on a device goes through one stream, in order, so that memory may be used
-again as soon as its last user is submitted. The stream is of the kind that keeps in step with the
-default stream of other libraries (PyTorch's, CuPy's). The context is the device's primary one,
-which those libraries share.
+All work of this process on a device goes through one stream, in order, so that memory may be reused
+as soon as its last user is submitted. The stream synchronizes with the default stream of other
+libraries (PyTorch's, CuPy's). The context is the device's primary one, which those libraries share.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ BRIEF = 2e-3  # seconds of a wait during which it does not sleep
 LONGEST_NAP = 10e-3  # seconds
 WAITS = ("cuStreamQuery", "cuEventQuery")
 SYNC = "NESTWRIGHT_CUDA_SYNC"
-"""Set to anything, every kernel is waited for, so that a fault is told with its kernel's name."""
+"""If set, every kernel is waited for, so that a fault is reported with its kernel's name."""
 
 
 class Device:
     """A GPU. ``with device:`` makes it current in this thread and keeps other threads out.
 
-    A failure of the driver that nothing in the block tells leaves it as our error.
+    A driver failure that nothing in the block handles is raised as our error.
     """
 
     def __init__(self, driver: Driver, ordinal: int = 0) -> None:
@@ -55,7 +54,7 @@ class Device:
         self.fault: DeviceError | None = None
         self._depth = 0  # of ``with device``
         self._watch = _nothing
-        self.under_way: dict[str, None] = {}  # what was submitted since something was waited for
+        self.in_progress: dict[str, None] = {}  # submitted since the last wait
         self._held: deque[tuple[Any, list[object]]] = deque()
         self._discarded: deque[tuple[str, Any]] = deque()
         handle = driver.call("cuDeviceGet", ordinal)
@@ -91,9 +90,9 @@ class Device:
             self.driver.call("cuCtxPushCurrent", self.context)
             self._depth += 1
         except DriverError as error:
-            told = self.failed(error, f"{self.name} cannot be made current")
+            failure = self.failed(error, f"{self.name} cannot be made current")
             self.lock.release()
-            raise told from error
+            raise failure from error
         except BaseException:
             self.lock.release()
             raise
@@ -107,27 +106,29 @@ class Device:
         error: BaseException | None,
         at: TracebackType | None,
     ) -> None:
-        told: NestwrightError | None = None
+        raised: NestwrightError | None = None
         try:
             self.driver.call("cuCtxPopCurrent")
         except DriverError as failure:
             if self.fault is None:
-                told = self.failed(failure, f"{self.name} cannot be let go")
+                raised = self.failed(failure, f"{self.name} cannot be let go")
         finally:
             self._depth -= 1
             outermost = not self._depth
             self.lock.release()
         if outermost and isinstance(error, DriverError):
             raise self.failed(error, f"work on {self.name} failed") from error
-        if told is not None and error is None:
-            raise told
+        if raised is not None and error is None:
+            raise raised
 
     def during(self, what: str, where: str = "") -> Hold:
-        """``with device``, where a failure of the driver in the block is told as ``what``."""
+        """Return a ``with device`` that raises driver failures in its block as errors of
+        ``what``.
+        """
         return Hold(self, what, where)
 
     def check(self) -> None:
-        """Raise the fault that made this device unusable for this process, if there was one."""
+        """Raise ``DeviceError`` if an earlier fault made this device unusable for this process."""
         if self.fault is not None:
             raise DeviceError(
                 f"{self.name} cannot be used any more in this process",
@@ -138,9 +139,9 @@ class Device:
     def failed(
         self, error: DriverError, what: str, where: str = "", hint: str = ""
     ) -> NestwrightError:
-        """The error to raise for a failure; a fault, which ends the context, is remembered.
+        """Return the error to raise for a failure; a fault, which ends the context, is recorded.
 
-        A fault may show at a call that has nothing to do with it, whatever was under way.
+        A fault may surface at an unrelated call, whatever was in progress.
         """
         if error.out_of_memory:
             return OutOfMemoryError(what, error.why, where, hint)
@@ -148,22 +149,22 @@ class Device:
             return UnsupportedError(what, error.why, where, hint)
         why = error.why
         if error.function not in WAITS:
-            why += f"; a call for something else told it: {what}"
+            why += f"; an unrelated call reported it: {what}"
             what, where = f"earlier work on {self.name} failed", ""
-        if self.under_way:
-            why += f"; under way were {', '.join(self.under_way)}"
+        if self.in_progress:
+            why += f"; in progress: {', '.join(self.in_progress)}"
         advice = f"with {SYNC}=1 in the environment, the kernel is named"
         made = DeviceError(what, why, where, hint or ("" if SYNC in os.environ else advice))
         self.fault = self.fault or made
         return made
 
     def allocate(self, nbytes: int, what: str = "memory") -> DeviceMemory:
-        """Memory of at least ``nbytes``; its contents are undefined. ``OutOfMemoryError``."""
+        """Allocate at least ``nbytes``; the contents are undefined. ``OutOfMemoryError``."""
         with self.during(f"no memory for {what}"):
             return self.heap.allocate(nbytes, what)
 
-    def roomy(self, function: str, *args: object) -> Any:
-        """Call; where memory is short, once more without the memory that waits to be used again."""
+    def call_with_retry(self, function: str, *args: object) -> Any:
+        """Call; if out of memory, release the cached memory and call once more."""
         try:
             return self.driver.call(function, *args)
         except DriverError as error:
@@ -173,21 +174,22 @@ class Device:
         return self.driver.call(function, *args)
 
     def release_kept(self) -> None:
-        """Give memory that waits to be used again back to the driver."""
+        """Return cached memory to the driver."""
         with self.during("memory cannot be given back"):
             self.heap.release()
 
     def discard(self, function: str, handle: Any) -> None:
-        """Have something given back by whoever uses the device next.
+        """Enqueue a handle to be released by the next user of the device.
 
-        For finalizers, which may run anywhere: it takes no lock and does not wait. What a forked
-        process or a lost context discards is never given back.
+        For finalizers, which may run anywhere: it takes no lock and does not wait. Handles
+        discarded by a forked process or after the context is lost are never released.
         """
         self._discarded.append((function, handle))
 
     def dispose(self, function: str, handle: Any) -> None:
-        """Give something back, with the device held. It raises nothing: what cannot be given back
-        is lost."""
+        """Release a handle, with the device held. It raises nothing: a handle that cannot be
+        released leaks.
+        """
         if self.fault is None:
             try:
                 self.driver.call(function, handle)
@@ -196,7 +198,7 @@ class Device:
                     self.failed(error, "something cannot be given back")
 
     def _collect(self) -> None:
-        """Give back what was discarded; called with the device held by its first owner."""
+        """Release what was discarded; called with the device held by its first owner."""
         try:
             while self._discarded:
                 self.dispose(*self._discarded.popleft())
@@ -208,38 +210,37 @@ class Device:
             raise
 
     def synchronize(self, what: str = "work on the GPU", where: str = "", hint: str = "") -> None:
-        """Wait until all that was submitted is done; a fault of it shows here."""
+        """Wait until all submitted work is done; its faults are raised here."""
         try:
             self.wait("cuStreamQuery", self.stream)
         except DriverError as error:
             raise self.failed(error, f"{what} failed", where, hint) from error
-        self.under_way.clear()
+        self.in_progress.clear()
 
     def wait(self, query: str, handle: Any) -> None:
-        """Wait until a query of a stream or an event says that it is done.
+        """Wait until a query of a stream or an event succeeds.
 
-        After ``BRIEF`` seconds it sleeps between two questions, for a small share of the time that
-        it has waited.
+        After ``BRIEF`` seconds it sleeps between two queries, for a small share of the time waited.
         """
         began = perf_counter()
         while not self.driver.ready(query, handle):
-            self.look()
+            self.raise_if_interrupted()
             waited = perf_counter() - began
             if waited > BRIEF:
                 sleep(min(waited / 64, LONGEST_NAP))
 
-    def look(self) -> None:
-        """Raise ``KeyboardInterrupt`` if a SIGINT has come that ends what this thread does."""
+    def raise_if_interrupted(self) -> None:
+        """Raise ``KeyboardInterrupt`` if a SIGINT has arrived that ends this thread's call."""
         self._watch()
 
     def hold(self, foreign: list[object], where: str) -> None:
-        """Hold what other libraries own until the work that was submitted so far is done."""
+        """Keep other libraries' memory alive until the work submitted so far is done."""
         if foreign:
             event = None
             try:
                 event = self.event(timing=False)
                 self.driver.call("cuEventRecord", event, self.stream)
-            except DriverError:  # then nothing marks the end of the work but the end of it all
+            except DriverError:  # without an event only the whole stream tells
                 if event is not None:
                     self.dispose("cuEventDestroy", event)
                 self.synchronize(where, where)
@@ -248,7 +249,7 @@ class Device:
         self.let_go(where)
 
     def let_go(self, where: str) -> None:
-        """Let go of what was held for work that is done."""
+        """Release the memory held for work that is done."""
         while self._held:
             try:
                 if not self.driver.ready("cuEventQuery", self._held[0][0]):
@@ -259,19 +260,19 @@ class Device:
             self.dispose("cuEventDestroy", event)
 
     def event(self, timing: bool = True) -> Any:
-        """An event; the caller destroys it."""
+        """Return an event; the caller destroys it."""
         return self.driver.call("cuEventCreate", 0 if timing else NO_TIMING)
 
     def follow(self, stream: int) -> None:
-        """What is submitted from now on waits for what another stream has been given."""
+        """Make work submitted from now on wait for the work given to another stream so far."""
         self._order(stream, self.stream)
 
     def lead(self, stream: int) -> None:
-        """What another stream is given from now on waits for what was submitted here."""
+        """Make another stream's work from now on wait for the work submitted here so far."""
         self._order(self.stream, stream)
 
     def renew_recorder(self) -> None:
-        """Another stream to record on, for one that cannot be brought to end its recording."""
+        """Replace the stream to record on, if its recording cannot be ended."""
         made = self.driver.call("cuStreamCreate", NON_BLOCKING)
         self.dispose("cuStreamDestroy", self.recorder)
         self.recorder = made
@@ -290,7 +291,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """A device held for what ``Device.during`` says."""
+    """A device held; driver failures in the block are raised as errors of ``what``."""
 
     device: Device
     what: str
@@ -308,17 +309,17 @@ class Hold:
         if not isinstance(error, DriverError):
             self.device.__exit__(kind, error, at)
             return
-        told = self.device.failed(error, self.what, self.where)
-        self.device.__exit__(type(told), told, at)
-        raise told from error
+        raised = self.device.failed(error, self.what, self.where)
+        self.device.__exit__(type(raised), raised, at)
+        raise raised from error
 
 
 def _nothing() -> None:
-    """On the main thread Python itself raises what a signal's handler raises."""
+    """Do nothing: on the main thread Python itself raises the exceptions of signal handlers."""
 
 
 def _watch() -> Callable[[], None]:
-    """What a call looks at on this thread, from now on, to learn of a SIGINT."""
+    """Return a function that raises if a SIGINT for this thread has arrived since."""
     if threading.get_ident() == threading.main_thread().ident:
         return _nothing
     signals = runtime().signals
@@ -339,7 +340,7 @@ _lock = RLock()
 
 
 def device(ordinal: int = 0) -> Device:
-    """A GPU of this process, by number. ``TargetError`` where there is none."""
+    """Return a GPU of this process, by number. ``TargetError`` where there is none."""
     found = _devices.get((os.getpid(), ordinal))
     if found is not None:
         return found

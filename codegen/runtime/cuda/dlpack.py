@@ -1,4 +1,6 @@
-"""DLPack capsules, read and made through their C layout: arrays that change hands uncopied."""
+"""DLPack capsules, read and made through their C layout: arrays that change owners without
+a copy.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ _F8 = {
     14: "f8e8m0fnu",
 }
 _KINDS = {_INT: "s", _UINT: "u", _FLOAT: "f", _COMPLEX: "c", _BFLOAT: "bf"}
-_NAME = b"dltensor"  # of a capsule that nobody has taken over
+_NAME = b"dltensor"  # of a capsule that has not been consumed
 _VERSIONED = b"dltensor_versioned"  # the same with a version and flags
 _READ_ONLY, _IS_COPIED = 1, 2  # flags
 VERSION = 1, 0
@@ -74,7 +76,7 @@ _get.restype, _get.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_char_p
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a capsule holds; strides in elements, None for row-major. ``owner`` keeps it alive."""
+    """The array in a capsule; strides in elements, None for row-major. ``owner`` keeps it alive."""
 
     address: int
     dtype: DType | None
@@ -85,9 +87,9 @@ class Found:
 
 
 def read(capsule: object) -> Found:
-    """The array in a capsule of ``__dlpack__``. ``ValueError`` for what is none.
+    """Return the array in a capsule of ``__dlpack__``. ``ValueError`` for anything else.
 
-    The capsule is not consumed: whoever holds it holds the array, and its own end releases it.
+    The capsule is not consumed: it keeps the array alive and releases it when it is destroyed.
     """
     t, read_only = _tensor(id(capsule))
     shape = tuple(t.shape[i] for i in range(t.ndim))
@@ -97,7 +99,7 @@ def read(capsule: object) -> Found:
 
 
 def _tensor(handle: int) -> tuple[_Tensor, bool]:
-    """The tensor in a capsule, and whether it may only be read."""
+    """Return the tensor in a capsule, and True if it is read-only."""
     if _is_valid(handle, _VERSIONED):
         place = ctypes.POINTER(_ManagedVersioned)
         managed = ctypes.cast(_get(handle, _VERSIONED), place).contents
@@ -107,11 +109,11 @@ def _tensor(handle: int) -> tuple[_Tensor, bool]:
         return managed.tensor, bool(managed.flags & _READ_ONLY)
     if _is_valid(handle, _NAME):
         return ctypes.cast(_get(handle, _NAME), ctypes.POINTER(_Managed)).contents.tensor, False
-    raise ValueError("it is no DLPack capsule, or one that was used")
+    raise ValueError("it is not a DLPack capsule, or it was consumed")
 
 
 def _dtype(code: int, bits: int) -> DType | None:
-    if bits < 8:  # packed, several to a byte; ours have a byte each
+    if bits < 8:  # packed, several to a byte; ours take a byte each
         return None
     if code == _BOOL:
         return BY_NAME["pred"] if bits == 8 else None
@@ -133,7 +135,7 @@ def _code(dtype: DType) -> tuple[int, int]:
 
 @dataclass(slots=True)
 class _Lent:
-    """A tensor that another library may hold, and what it stands on."""
+    """A tensor that another library may hold, and the memory under it."""
 
     managed: _Managed | _ManagedVersioned
     shape: Any
@@ -149,13 +151,13 @@ def _give_back(managed: int, lent: dict[int, _Lent] = _lent) -> None:
 
 
 def _end(capsule: int) -> None:
-    """A capsule ends: one that nobody took over gives its tensor back."""
+    """Destroy a capsule: if it was not consumed, its tensor is released."""
     for name in (_NAME, _VERSIONED):
         if _is_valid(capsule, name):
             _give_back(_get(capsule, name))
 
 
-# Called from C: the first by whoever took the tensor over, the second by Python itself. They are
+# Called from C: the first by the tensor's consumer, the second by Python itself. They are
 # never freed: other libraries may drop their tensors when this module is gone already.
 _deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_give_back)
 _destructor = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(_end)
@@ -175,10 +177,10 @@ def capsule(
     versioned: bool = False,
     copied: bool = False,
 ) -> object:
-    """A capsule over memory of a device, row-major without ``strides``. ``owner`` lives as long as
-    somebody uses it.
+    """Return a capsule over memory of a device, row-major without ``strides``.
 
-    ``BufferError`` for elements of less than 8 bits.
+    ``owner`` is kept alive as long as the capsule's tensor is in use. ``BufferError`` for elements
+    of less than 8 bits.
     """
     rank, code = len(shape), _code(dtype)
     dense = (math.prod(shape[i + 1 :]) for i in range(rank))

@@ -1,8 +1,8 @@
-"""The CUDA driver behind one object: loaded when first needed, its failures told as our errors.
+"""The CUDA driver behind one object: loaded when first needed, its failures raised as our errors.
 
-``call("cuMemAlloc", 256)`` calls the function of that name in ``cuda.bindings.driver`` and gives
-its values without the status. Statuses become errors in one place, here, and so does whatever the
-bindings raise themselves: for a function or a status that they or the driver do not know.
+``call("cuMemAlloc", 256)`` calls the function of that name in ``cuda.bindings.driver`` and returns
+its values without the status. Statuses become errors in one place, here, and so do exceptions of
+the bindings themselves: for a function or a status that they or the driver do not know.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ bindings may be older than the driver and have no name for what it says."""
 
 
 class DriverError(NestwrightError):
-    """A call that failed: the function's name, and the status that it gave.
+    """A failed call: the function's name, and its status.
 
-    ``number`` is the status's own, -1 where the bindings failed and there is none.
+    ``number`` is the status's own, -1 where the bindings failed without a status.
     """
 
     def __init__(self, function: str, status: str, number: int = -1, text: str = "") -> None:
@@ -79,14 +79,14 @@ class Driver:
         self.api = api
 
     def call(self, function: str, *args: object) -> Any:
-        """Call, and return what comes beside the status: nothing, one value, or a tuple."""
+        """Call a function and return its values without the status: None, one value, or a tuple."""
         status, number, values = self._answer(function, args)
         if number:
             raise DriverError(function, status.name, number, self._text(status))
         return tuple(values) if len(values) > 1 else values[0] if values else None
 
     def ready(self, function: str, handle: object) -> bool:
-        """True if the work that ``cuStreamQuery`` or ``cuEventQuery`` asks for is done."""
+        """True if the work that ``cuStreamQuery`` or ``cuEventQuery`` asks about is done."""
         status, number, _ = self._answer(function, (handle,))
         if number and number != NOT_READY:
             raise DriverError(function, status.name, number, self._text(status))
@@ -100,14 +100,14 @@ class Driver:
             raise _raised(function, error) from error
 
     def constant(self, kind: str, name: str) -> Any:
-        """A value of one of the driver's enumerations."""
+        """Return a value of one of the driver's enumerations."""
         try:
             return getattr(getattr(self.api, kind), name)
         except AttributeError as error:
             raise _raised(name, error) from error
 
     def _text(self, status: Any) -> str:
-        """What the driver says of a status; nothing where it says nothing."""
+        """Return the driver's description of a status; empty where it has none."""
         try:
             failed, text = self.api.cuGetErrorString(status)
             return "" if int(failed) or not text else text.decode(errors="replace")
@@ -116,8 +116,11 @@ class Driver:
 
 
 def _raised(function: str, error: Exception) -> DriverError:
-    """What the bindings raised, as an error of the call. For a status that they do not know it is a
-    ``ValueError`` that begins with its number, or a ``KeyError`` of it, as their version has it."""
+    """Return an exception of the bindings as an error of the call.
+
+    For a status that they do not know they raise a ``ValueError`` that begins with its number, or a
+    ``KeyError`` of it, depending on their version.
+    """
     unknown = re.fullmatch(r"(\d+)(?: is not a valid \w+)?", str(error))
     if unknown is None or not isinstance(error, ValueError | KeyError):
         return DriverError(function, told(error))
@@ -128,7 +131,7 @@ def _raised(function: str, error: Exception) -> DriverError:
 
 @cache
 def driver() -> Driver:
-    """The driver of this machine, initialized. ``TargetError`` where there is none."""
+    """Return the driver of this machine, initialized. ``TargetError`` where there is none."""
     try:
         made = Driver(bindings())
         made.call("cuInit", 0)

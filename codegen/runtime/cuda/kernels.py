@@ -69,7 +69,7 @@ def _image(code: DeviceCode, sm: int, device: Device) -> Any:
     if not code.cubin or device.capability // 10 != sm // 10:
         return _compiled(code, device)
     try:
-        return device.roomy("cuModuleLoadData", code.cubin)
+        return device.call_with_retry("cuModuleLoadData", code.cubin)
     except DriverError as error:
         if error.sticky:
             raise device.failed(error, f"{_first(code)} cannot be loaded") from error
@@ -87,7 +87,9 @@ def _compiled(code: DeviceCode, device: Device, before: str = "") -> Any:
         options = [
             device.driver.constant("CUjit_option", f"CU_JIT_ERROR_LOG_BUFFER{n}") for n in names
         ]
-        return device.roomy("cuModuleLoadDataEx", image, len(options), options, [log, len(log)])
+        return device.call_with_retry(
+            "cuModuleLoadDataEx", image, len(options), options, [log, len(log)]
+        )
     except DriverError as error:
         raise _refused(error, code, device, bytes(log), before) from error
 

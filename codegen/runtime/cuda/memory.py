@@ -1,9 +1,10 @@
-"""Memory of a GPU between two users: what was given back and may serve again.
+"""A caching allocator for GPU memory.
 
-All work of ours goes through one stream, so that memory of ours may be used again at once. What
-another library held may still be read on streams of its own: it is kept apart until all that the
-context had been given by then is done. Nothing here takes a lock or calls the driver on behalf of
-the garbage collector: what it finds is put in a queue, and whoever uses the device next sees to it.
+All our work goes through one stream, so our memory may be reused at once. Memory that another
+library has held may still be read on streams of its own: its reuse is deferred until all work that
+the context had been given by then is done. Nothing here takes a lock or calls the driver on behalf
+of the garbage collector: what is freed is queued, and the next user of the device processes the
+queue.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from ....ir.errors import OutOfMemoryError
 from .driver import Driver, DriverError
 
 GRANULE = 256  # bytes: the driver aligns allocations so
-SHARE = 8  # the part of a device's memory that may wait to be used again: one eighth
-RECURRING_SHARE = 2  # the same with sizes that are asked for again and again
+SHARE = 8  # at most one part in so many of a device's memory is cached
+RECURRING_SHARE = 2  # the same with sizes that are requested repeatedly
 NO_TIMING = 2  # a flag of cuEventCreate
 NO_SUCH_CALL = (-1, 500, 801)  # the bindings have none, NOT_FOUND, NOT_SUPPORTED
 
 
 @dataclass(slots=True, eq=False)
 class Allocation:
-    """An allocation. It is ``lent`` once another library was told its address."""
+    """An allocation. It is ``lent`` once another library has been given its address."""
 
     address: int
     bytes: int
@@ -34,7 +35,7 @@ class Allocation:
 
 
 class DeviceMemory:
-    """Bytes on a device. They are given back when nothing refers to this any more."""
+    """Bytes on a device, freed when the last reference to this is dropped."""
 
     __slots__ = ("__weakref__", "address", "block", "bytes")
 
@@ -49,9 +50,9 @@ class DeviceMemory:
 
 
 class Heap:
-    """A device's allocations, and those that wait to be used again; used with the device held.
+    """A device's allocations, and cached free memory; used with the device held.
 
-    ``dispose(function, handle)`` gives something back to the driver and raises nothing.
+    ``dispose(function, handle)`` releases a handle through the driver and raises nothing.
     """
 
     def __init__(
@@ -63,14 +64,16 @@ class Heap:
         self.returned: deque[Allocation] = deque()
         self.total = 0  # bytes of the device
         self._dispose = dispose
-        self._free: dict[int, list[int]] = {}  # addresses by size, the last returned size last
+        self._free: dict[int, list[int]] = {}  # addresses by size, the last freed size last
         self._kept = 0  # bytes of them
-        self._apart: deque[tuple[Any, list[Allocation]]] = deque()  # lent, and the events after it
-        self._dropped: set[int] = set()  # sizes that were given back to the driver
-        self._recurring: set[int] = set()  # those of them that were asked for again
+        self._deferred: deque[tuple[Any, list[Allocation]]] = (
+            deque()
+        )  # lent, and the events after it
+        self._dropped: set[int] = set()  # sizes that were returned to the driver
+        self._recurring: set[int] = set()  # those of them that were requested again
 
     def allocate(self, nbytes: int, what: str) -> DeviceMemory:
-        """Memory of at least ``nbytes``; its contents are undefined. ``OutOfMemoryError``."""
+        """Allocate at least ``nbytes``; the contents are undefined. ``OutOfMemoryError``."""
         size = max(1, -(-nbytes // GRANULE)) * GRANULE
         self.collect()
         waiting = self._free.get(size)
@@ -85,7 +88,7 @@ class Heap:
         return memory
 
     def collect(self) -> None:
-        """See to what was given back, and to what was lent and is free by now."""
+        """Cache what was freed, and lent memory whose other users are done by now."""
         lent = []
         while self.returned:
             block = self.returned.popleft()
@@ -94,23 +97,23 @@ class Heap:
             else:
                 self._keep(block)
         if lent:
-            self._set_apart(lent)
-        while self._apart and self._is_done(self._apart[0][0]):
-            event, blocks = self._apart.popleft()
+            self._defer(lent)
+        while self._deferred and self._is_done(self._deferred[0][0]):
+            event, blocks = self._deferred.popleft()
             self._dispose("cuEventDestroy", event)
             for block in blocks:
                 self._keep(block)
         self._trim()
 
     def release(self) -> None:
-        """Give all that waits back to the driver, which waits for the device."""
+        """Return all cached memory to the driver, which waits for the device."""
         self.collect()
         for size in list(self._free):
             self._drop(size)
-        blocks = [b for _, lent in self._apart for b in lent] + list(self.returned)
-        for event, _ in self._apart:
+        blocks = [b for _, lent in self._deferred for b in lent] + list(self.returned)
+        for event, _ in self._deferred:
             self._dispose("cuEventDestroy", event)
-        self._apart.clear()
+        self._deferred.clear()
         self.returned.clear()
         for block in blocks:
             self._dispose("cuMemFree", block.address)
@@ -148,13 +151,13 @@ class Heap:
         self._free[block.bytes] = waiting
         self._kept += block.bytes
 
-    def _set_apart(self, lent: list[Allocation]) -> None:
-        """Keep them until all that any stream of the context has been given is done.
+    def _defer(self, lent: list[Allocation]) -> None:
+        """Defer reuse until all work that any stream of the context has been given is done.
 
-        An event on the consumer's stream would not do: the stream may be gone by now, and the
-        array may have gone on to others. A driver before CUDA 12.5 has no event for a context;
-        there ``cuMemFree`` waits. Where the event is refused for now, such as while somebody
-        records a graph, the next turn tries again.
+        An event on the consumer's stream would not do: the stream may have been destroyed, and the
+        array may have been passed on to others. A driver before CUDA 12.5 has no event for a
+        context; there ``cuMemFree`` waits. Where the event is refused for now, for example while a
+        graph is being recorded, the next call tries again.
         """
         event = None
         try:
@@ -171,7 +174,7 @@ class Heap:
             if error.sticky:
                 raise
         else:
-            self._apart.append((event, lent))
+            self._deferred.append((event, lent))
 
     def _is_done(self, event: Any) -> bool:
         try:
@@ -182,9 +185,12 @@ class Heap:
             return False
 
     def _trim(self) -> None:
-        """Give memory back where too much waits: the sizes that waited longest, down to one half
-        of the bound, so that the device is not waited for at each call. A size that was given back
-        and asked for again is spared, as long as there is room."""
+        """Return memory to the driver where too much is cached, the least recently used sizes
+        first.
+
+        It trims down to one half of the bound, so that not every call waits for the device. A size
+        that was released before and requested again is spared, as long as there is room.
+        """
         share = self.total // SHARE
         if self._kept > share:
             self._trim_to(share, [s for s in self._free if s not in self._recurring])

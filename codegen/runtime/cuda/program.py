@@ -1,8 +1,7 @@
-"""A bundle on a GPU: its kernels, constants and arena there, and the calls that run it.
+"""A bundle on a GPU: arguments go to the device, the plan runs there, results come back.
 
-Arguments are NumPy arrays (and what becomes one), which are copied to the device, or arrays that
-stand there already. If any of them does, the results stay on the device too, as ``DeviceArray``s,
-and the call returns while the device still works on them; else they are NumPy arrays.
+Arguments that are on the device already are used in place. If there are any, the results stay on
+the device too, as ``DeviceArray``s, and a call returns as soon as its work is submitted.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ DECISION_BYTES = 8
 
 
 class DeviceProgram:
-    """A bundle loaded into a GPU. Calls from several threads run one after the other."""
+    """A bundle loaded into a GPU. Concurrent calls run one after the other."""
 
     def __init__(self, bundle: Bundle, on: Device) -> None:
         self.bundle = bundle
@@ -78,13 +77,15 @@ class DeviceProgram:
         self._suspect = f"kernel {thunks[0].symbol} of group {thunks[0].name}" if one else ""
 
     def call(self, *args: object, out: object = None, **unknown: object) -> Any:
-        """What Python calls."""
+        """The function that Python calls."""
         if unknown:
             refuse_keyword(unknown)
         return self.run(args, out)
 
     def run(self, args: Sequence[object], out: object) -> Any:
-        """A call; the results go to ``out``, arrays of host or device, unless it is None."""
+        """Run the program; the results go to ``out``, arrays of host or device, unless it
+        is None.
+        """
         plan, where = self.plan, self.bundle.name
         flat = flatten(args, plan.params, plan.param_tree, where)
         if is_bounded((*plan.params, *plan.results)):
@@ -109,7 +110,7 @@ class DeviceProgram:
             return answer(hosts, plan.results, plan.result_tree) if out is None else out
 
     def _run_bounded(self, flat: Sequence[object], out: object) -> Any:
-        """A call by way of the host, where arrays are padded and cut to their sizes."""
+        """Run by way of the host, where arrays are padded and cut to their sizes."""
         plan, where = self.plan, self.bundle.name
         hosts = (
             empty(plan.results)
@@ -125,7 +126,7 @@ class DeviceProgram:
         return answer(live(hosts, plan.results), plan.results, plan.result_tree)
 
     def _slots(self, flat: Sequence[object]) -> Sequence[object]:
-        """What the slots of the parameters take, for what was given for the parameters."""
+        """Return the values for the parameters' slots, given those for the parameters."""
         specs = self.plan.params
         if not is_bounded(specs):
             return flat
@@ -147,7 +148,7 @@ class DeviceProgram:
         return value
 
     def put(self, value: object) -> DeviceArray:
-        """A copy of an array on the device that this program runs on."""
+        """Copy an array to the device that this program runs on."""
         array = as_array(value, "array", self.bundle.name)
         try:
             element = from_numpy(array.dtype)
@@ -160,7 +161,7 @@ class DeviceProgram:
         return made
 
     def synchronize(self) -> None:
-        """Wait until all calls are done; a fault of theirs shows here."""
+        """Wait until all calls are done; their faults are raised here."""
         with self._call:
             self._wait()
             self.device.let_go(self.bundle.name)
@@ -168,7 +169,8 @@ class DeviceProgram:
     def repeated(
         self, calls: Sequence[tuple[Sequence[DeviceArray], Sequence[DeviceArray]]]
     ) -> Callable[[], None]:
-        """What submits all these calls, each (arguments, results), as one graph: for timing.
+        """Return a function that submits all these calls, each (arguments, results), as one graph,
+        for timing.
 
         ``UnsupportedError`` for a model whose run needs decisions of the host.
         """
@@ -184,13 +186,13 @@ class DeviceProgram:
 
         def submit(held: object = calls) -> None:
             with self._call:
-                self.device.under_way[self.bundle.name] = None
+                self.device.in_progress[self.bundle.name] = None
                 graph.launch(self.bundle.name)
 
         return submit
 
     def seconds(self, action: Callable[[], object]) -> float:
-        """The device's time for what an action submits, measured by events."""
+        """Return the device's time for the work that an action submits, measured by events."""
         call, on = self.device.driver.call, self.device
         with self._call:
             events: list[Any] = []
@@ -207,7 +209,7 @@ class DeviceProgram:
                     on.dispose("cuEventDestroy", event)
 
     def profile(self, args: Sequence[object], rounds: int) -> tuple[ThunkTime, ...]:
-        """The time of each thunk, from events around it; the best of the rounds."""
+        """Return the time of each thunk, from events around it; the best of the rounds."""
         plan = self.plan
         flat = self._slots(flatten(args, plan.params, plan.param_tree, self.bundle.name))
         alone = [steps((t,)) for t in plan.thunks]
@@ -220,7 +222,7 @@ class DeviceProgram:
         return tuple(thunk_time(t, s) for t, s in zip(plan.thunks, best, strict=True))
 
     def _params(self, flat: Sequence[object]) -> list[Placed]:
-        """The arguments on the device."""
+        """Return the arguments on the device."""
         return [
             self._place(x, s, i) for i, (x, s) in enumerate(zip(flat, self.params, strict=True))
         ]
@@ -237,7 +239,7 @@ class DeviceProgram:
         return Placed(home.address, home)
 
     def _run_into(self, targets: Sequence[object], params: Sequence[Placed]) -> None:
-        """Run into arrays on the device; by way of others where they overlap with arguments."""
+        """Run into arrays on the device, through temporaries where they overlap with arguments."""
         specs = self.plan.results
         found = [
             take(t, r, "out", self.bundle.name, self.device)
@@ -254,7 +256,7 @@ class DeviceProgram:
             )
         places = tuple(p.address for p in params), tuple(p.address for p in found)
         lent = [*params, *found]
-        if apart(*places, *self._sizes):
+        if no_overlap(*places, *self._sizes):
             self._execute(params, [p.address for p in found], lent)
         else:
             homes = self._result_homes()
@@ -267,8 +269,8 @@ class DeviceProgram:
             self._lend(lent)
 
     def _fetch(self, arrays: Sequence[Array]) -> None:
-        """The results, from their homes on the device."""
-        self._wait()  # so that a fault is told as this program's
+        """Copy the results from the device."""
+        self._wait()  # so that a fault is reported as this program's
         for array, place, spec in zip(arrays, self._result_homes(), self.results, strict=True):
             direct = array.flags.c_contiguous
             made = array if direct else np.empty(spec.stored, array.dtype)
@@ -282,7 +284,7 @@ class DeviceProgram:
         return DeviceArray(self.device, memory, spec, self.staging)
 
     def _home(self, kind: str, number: int, spec: ArraySpec) -> DeviceMemory:
-        """The memory on the device that an argument or result of the host always has."""
+        """Return the fixed device memory of a host argument or result."""
         if (kind, number) not in self._homes:
             what = f"{spec.name} of {self.bundle.name}"
             self._homes[kind, number] = self.device.allocate(spec.bytes, what)
@@ -298,7 +300,9 @@ class DeviceProgram:
     def _execute(
         self, params: Sequence[Placed], results: Sequence[int], lent: Sequence[Placed] = ()
     ) -> None:
-        """Submit a run. What is ``lent`` is held until the device is done, however this ends."""
+        """Submit a run. ``lent`` arguments are held until the device is done, even if this
+        raises.
+        """
         try:
             self._run_steps(self.steps, self._places(params, results))
         except BaseException:
@@ -318,11 +322,11 @@ class DeviceProgram:
                     self._library(thunk, places)
                 case Loop(turn=turn):
                     while self._decision.bytes[0]:
-                        self.device.look()
+                        self.device.raise_if_interrupted()
                         self._run_steps(turn, places)
                 case Repeat(turn=turn, times=times):
                     for _ in range(times):
-                        self.device.look()
+                        self.device.raise_if_interrupted()
                         self._run_steps(turn, places)
                 case Branch(branches=branches, pred=pred):
                     read = self._decision.bytes[: 1 if pred else 4].tobytes()
@@ -330,7 +334,7 @@ class DeviceProgram:
                     self._run_steps(branches[chosen(len(branches), pred, value)], places)
 
     def _library(self, thunk: LibraryThunk, places: Places) -> None:
-        """Compute a library call on the host, after what was submitted before it."""
+        """Compute a library call on the host, after the work submitted before it."""
         self._wait()
         operands: list[Array] = []
         for s, of in zip(thunk.operands, thunk.call.operands, strict=True):
@@ -345,33 +349,36 @@ class DeviceProgram:
             self.staging.upload(array, places.address(s))
 
     def _wait(self) -> None:
-        """Wait for the device. A fault names the kernel where no other can be at fault, else the
-        models that were under way."""
-        others = self.device.under_way.keys() - {self.bundle.name}
+        """Wait for the device.
+
+        A fault names the kernel if only that can be at fault, else the models that were in
+        progress.
+        """
+        others = self.device.in_progress.keys() - {self.bundle.name}
         what = (
-            f"one of {', '.join(self.device.under_way)}"
+            f"one of {', '.join(self.device.in_progress)}"
             if others
             else self._suspect or self.bundle.name
         )
         self.device.synchronize(what, self.bundle.name)
 
     def _lend(self, params: Sequence[Placed]) -> None:
-        """Hold what other libraries own until the device is done with it."""
+        """Keep other libraries' memory alive until the device is done with it."""
         foreign = [p.foreign for p in params if p.foreign is not None]
         self.device.hold(foreign, self.bundle.name)
 
 
 @lru_cache(maxsize=256)
-def apart(
+def no_overlap(
     params: tuple[int, ...],
     results: tuple[int, ...],
     param_bytes: tuple[int, ...],
     result_bytes: tuple[int, ...],
 ) -> bool:
-    """Does no result, given by address, overlap with an argument or another result?"""
+    """True if no result, given by address, overlaps with an argument or another result."""
     spans = [(a, a + n, False) for a, n in zip(params, param_bytes, strict=True) if n]
     spans += [(a, a + n, True) for a, n in zip(results, result_bytes, strict=True) if n]
-    read = written = 0  # where the spans so far end
+    read = written = 0  # the ends of the spans so far
     for start, end, is_result in sorted(spans):
         if start < written or (is_result and start < read):
             return False
@@ -380,7 +387,7 @@ def apart(
 
 
 def load(bundle: Bundle) -> DeviceProgram:
-    """A bundle on this machine's GPU. ``TargetError`` where there is none that can run it."""
+    """Load a bundle on this machine's GPU. ``TargetError`` where there is none that can run it."""
     try:
         found = device()
     except TargetError as error:
@@ -413,5 +420,5 @@ def load_function(compiled: CompiledFunc) -> DeviceFunc:
 
 @cache
 def staging(on: Device) -> Staging:
-    """The page-locked memory of a device, shared by its programs."""
+    """Return the page-locked memory of a device, shared by its programs."""
     return Staging(on)

@@ -1,9 +1,10 @@
-"""Straight runs of kernels and copies: submitted one by one at first, as a CUDA graph from then on.
+"""Straight-line segments of kernels and copies: submitted one by one, then replayed as CUDA graphs.
 
-What a run does depends on where the arguments and results stand. The first time that a run meets a
-set of addresses its operations are made and submitted; the second time they are recorded as a
-graph, which every later time launches as a whole. Where recording fails, as it does when another
-library does something meanwhile that no recording allows, the operations are submitted one by one.
+The operations of a segment depend on the addresses of the arguments and results. The first time
+that a segment meets a set of addresses its operations are made and submitted; the second time they
+are recorded as a graph, which is launched as a whole from then on. Where recording fails, as it
+does when another library meanwhile makes a call that recording forbids, the operations are
+submitted one by one.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ ATTEMPTS = 3  # to record a run, of which each may fail for what others do
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where a call's memories begin on the device."""
+    """The device addresses of a call's memories."""
 
     params: list[int]
     results: list[int]
@@ -41,7 +42,7 @@ class Places:
     constants: int
 
     def address(self, s: BufferSlice) -> int:
-        """Where a slice of the plan stands."""
+        """Return the address of a slice of the plan."""
         match s.memory:
             case "param":
                 return self.params[s.index] + s.offset
@@ -55,7 +56,9 @@ class Places:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LaunchOp:
-    """A kernel with its arguments: ``words`` are their addresses, ``pointers`` the words' own."""
+    """A kernel with its arguments: ``words`` are their addresses, ``pointers`` those of
+    the words.
+    """
 
     kernel: DeviceFunction
     words: np.ndarray[Any, np.dtype[np.uint64]]
@@ -63,6 +66,7 @@ class LaunchOp:
     name: str
 
     def submit(self, device: Device, stream: Any) -> None:
+        """Submit the launch to a stream."""
         launch = self.kernel.launch
         device.driver.call(
             "cuLaunchKernel",
@@ -82,7 +86,7 @@ class LaunchOp:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CopyOp:
-    """A copy on the device, or to the host where ``function`` says so."""
+    """A copy on the device, or to the host if ``function`` says so."""
 
     function: str
     target: int
@@ -91,6 +95,7 @@ class CopyOp:
     name: str
 
     def submit(self, device: Device, stream: Any) -> None:
+        """Submit the copy to a stream."""
         device.driver.call(self.function, self.target, self.source, self.bytes, stream)
 
     def __str__(self) -> str:
@@ -101,7 +106,7 @@ Op: TypeAlias = LaunchOp | CopyOp
 
 
 def launch_op(kernel: DeviceFunction, addresses: Sequence[int], name: str) -> LaunchOp:
-    """A launch on arguments at these addresses; each is one pointer to the kernel."""
+    """Return a launch on arguments at these addresses; each is one pointer to the kernel."""
     words = np.array(addresses or [0], np.uint64)
     first = int(words.ctypes.data)
     pointers = np.arange(first, first + words.nbytes, words.itemsize, dtype=np.uint64)
@@ -111,7 +116,7 @@ def launch_op(kernel: DeviceFunction, addresses: Sequence[int], name: str) -> La
 def operations(
     run: Segment, kernels: Mapping[str, tuple[DeviceFunction, ...]], places: Places, decision: int
 ) -> list[Op]:
-    """What a run does; its decision goes to the host's memory at address ``decision``."""
+    """Return a segment's operations; its decision goes to host address ``decision``."""
     found: list[Op] = []
     address = places.address
     for thunk in run.thunks:
@@ -138,7 +143,9 @@ class _Prepared:
 
 @dataclass(slots=True)
 class _Known:
-    """Of one run: which arguments and results it touches, and what was made for their places."""
+    """The arguments and results that a segment accesses, and the operations made for their
+    addresses.
+    """
 
     outside: Callable[[list[int]], object]
     prepared: OrderedDict[object, _Prepared] = field(default_factory=OrderedDict)
@@ -146,7 +153,7 @@ class _Known:
 
 @dataclass(slots=True)
 class Recorder:
-    """The operations and graphs of a program's runs. Used with the device held."""
+    """The operations and graphs of a program's segments. Used with the device held."""
 
     device: Device
     kernels: Mapping[str, tuple[DeviceFunction, ...]]
@@ -155,8 +162,8 @@ class Recorder:
     _known: dict[Segment, _Known] = field(default_factory=dict)
 
     def submit(self, run: Segment, places: Places) -> None:
-        """Submit a run on memories at these places."""
-        self.device.under_way[self.where] = None
+        """Submit a segment on memories at these addresses."""
+        self.device.in_progress[self.where] = None
         if run not in self._known:
             self._known[run] = _Known(_outside(run, len(places.params)))
         known = self._known[run].prepared
@@ -185,7 +192,7 @@ class Recorder:
             found.graph.launch(self.where)
 
     def together(self, runs: Sequence[tuple[Segment, Places]]) -> Graph:
-        """One graph that does all of these in turn."""
+        """Return one graph that runs all of these in order."""
         ops = [
             op
             for run, places in runs
@@ -201,7 +208,7 @@ class Recorder:
 
 
 def submit(device: Device, op: Op, stream: Any, where: str = "") -> None:
-    """Submit one operation of what ``where`` names."""
+    """Submit one operation; ``where`` names the program in errors."""
     try:
         op.submit(device, stream)
     except DriverError as error:
@@ -209,7 +216,7 @@ def submit(device: Device, op: Op, stream: Any, where: str = "") -> None:
 
 
 def record(device: Device, ops: Sequence[Op], where: str = "") -> Graph:
-    """The operations as a graph, recorded on a stream that nothing else uses.
+    """Record the operations as a graph, on a stream that nothing else uses.
 
     ``UnsupportedError`` names the operation that could not be recorded; the device is as before.
     """
@@ -228,7 +235,7 @@ def record(device: Device, ops: Sequence[Op], where: str = "") -> Graph:
         graph = driver.call("cuStreamEndCapture", device.recorder)
         ended, doing = True, "a graph was made of it"
         try:
-            return Graph(device, device.roomy("cuGraphInstantiate", graph, 0))
+            return Graph(device, device.call_with_retry("cuGraphInstantiate", graph, 0))
         finally:
             device.dispose("cuGraphDestroy", graph)
     except DriverError as error:
@@ -240,7 +247,7 @@ def record(device: Device, ops: Sequence[Op], where: str = "") -> Graph:
 
 
 def _end_recording(device: Device) -> None:
-    """Make the recorder fit for the next recording, after one that failed."""
+    """Make the recorder ready for the next recording after one that failed."""
     if device.fault is not None:
         return
     driver = device.driver
@@ -256,7 +263,7 @@ def _end_recording(device: Device) -> None:
 
 
 class Graph:
-    """A graph that can be launched; destroyed when nothing refers to it."""
+    """A graph that can be launched; destroyed with its last reference."""
 
     def __init__(self, device: Device, handle: Any) -> None:
         self.device = device
@@ -264,7 +271,7 @@ class Graph:
         weakref.finalize(self, device.discard, "cuGraphExecDestroy", handle).atexit = False
 
     def launch(self, where: str) -> None:
-        """Submit it, with the device held."""
+        """Launch the graph, with the device held."""
         try:
             self.device.driver.call("cuGraphLaunch", self.handle, self.device.stream)
         except DriverError as error:
@@ -272,7 +279,9 @@ class Graph:
 
 
 def _outside(run: Segment, params: int) -> Callable[[list[int]], object]:
-    """What picks, from the addresses of all arguments and results, those that a run touches."""
+    """Return a function that selects the addresses of the arguments and results that a segment
+    accesses.
+    """
     found = {s.index for s in _slices(run) if s.memory == "param"}
     found |= {params + s.index for s in _slices(run) if s.memory == "result"}
     return itemgetter(*sorted(found)) if found else lambda addresses: None

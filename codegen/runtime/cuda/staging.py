@@ -1,7 +1,8 @@
-"""Arrays to and from a device by way of page-locked memory, in pieces that overlap with copying.
+"""Copy arrays to and from a device through page-locked memory, in pieces that overlap with the
+copies.
 
-The device copies from and to page-locked memory by itself. Two pieces take turns: while one is on
-its way, the host fills or empties the other.
+The device copies from and to page-locked memory asynchronously. Two pieces take turns: while one is
+being copied, the host fills or empties the other.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ _Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
 
 class Pinned:
-    """Page-locked memory of this process, as bytes; freed when nothing refers to it any more."""
+    """Page-locked memory of this process, as bytes; freed with its last reference."""
 
     def __init__(self, device: Device, nbytes: int) -> None:
         with device.during("no page-locked memory of the host"):
-            self.address = int(device.roomy("cuMemHostAlloc", nbytes, 0))
+            self.address = int(device.call_with_retry("cuMemHostAlloc", nbytes, 0))
         memory = (ctypes.c_uint8 * nbytes).from_address(self.address)
         self.bytes: _Bytes = np.ctypeslib.as_array(memory)
         weakref.finalize(self, device.discard, "cuMemFreeHost", self.address).atexit = False
@@ -34,10 +35,10 @@ class Pinned:
 
 @dataclass(slots=True)
 class _Piece:
-    """A piece and the event after which it may be touched; ``busy`` while it may not.
+    """A piece and the event after which it may be accessed; ``busy`` until then.
 
-    ``marked`` tells that the event stands behind the copy. A call that is interrupted between the
-    two leaves a piece of which only the whole stream tells when it is free.
+    ``marked`` is true if the event was recorded after the copy. A call that is interrupted between
+    the two leaves a piece that is free only when the whole stream is.
     """
 
     memory: Pinned
@@ -64,17 +65,17 @@ class Staging:
             self._copy("cuMemcpyHtoDAsync", address + start, piece.memory.address, part.size, piece)
 
     def download(self, address: int, array: Array) -> None:
-        """Copy from the device into a C-contiguous array; it is there when this returns."""
+        """Copy from the device into a C-contiguous array, complete when this returns."""
         target = _flat(array)
-        under_way: list[tuple[_Piece, _Bytes]] = []
+        in_progress: list[tuple[_Piece, _Bytes]] = []
         for start in range(0, target.size, PIECE):
             part = target[start : start + PIECE]
-            if len(under_way) == 2:
-                self._arrive(*under_way.pop(0))
+            if len(in_progress) == 2:
+                self._arrive(*in_progress.pop(0))
             piece = self._next()
             self._copy("cuMemcpyDtoHAsync", piece.memory.address, address + start, part.size, piece)
-            under_way.append((piece, part))
-        for piece, part in under_way:
+            in_progress.append((piece, part))
+        for piece, part in in_progress:
             self._arrive(piece, part)
 
     def _arrive(self, piece: _Piece, part: _Bytes) -> None:

@@ -1,10 +1,11 @@
-"""A plan's thunks as the host of a GPU runs them: straight runs, and decisions between them.
+"""A plan's thunks as the host of a GPU runs them: straight-line segments, and decisions between
+them.
 
-A run needs no decision, so that it can be recorded once and replayed. A decision is a value that
-the device computes and the host reads. Where a run ends with one, the value is copied to the host
-at the end of the run itself; a loop's next test belongs to the run of its body. So there is one
-wait for each decision, and none besides. A loop whose turns are counted beforehand asks nothing.
-A library call is computed by the host, so that it ends the run before it.
+A segment needs no decision, so it can be recorded once and replayed. A decision is a value that the
+device computes and the host reads. Where a segment ends with one, the value is copied to the host
+at the end of the segment itself; a loop's next test belongs to the segment of its body. So there is
+one wait per decision, and no other. A loop with a known trip count needs no decision. A library
+call is computed by the host, so it ends the segment before it.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Loop:
-    """``turn`` again and again while the pred that was read last is true; it reads it anew."""
+    """Run ``turn`` while the pred that was read last is true; ``turn`` reads it anew."""
 
     turn: tuple[Step, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Repeat:
-    """``turn`` so many times, without a question."""
+    """Run ``turn`` ``times`` times, without a decision."""
 
     turn: tuple[Step, ...]
     times: int
@@ -50,7 +51,7 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Branch:
-    """One of the branches, by the selector that was read last: a pred if ``pred``, else an s32."""
+    """Run the branch selected by the value that was read last: a pred if ``pred``, else an s32."""
 
     branches: tuple[tuple[Step, ...], ...]
     pred: bool
@@ -58,7 +59,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """A function of the host: its operands come there, its results go back."""
+    """Call a host function: its operands are copied to the host, its results back."""
 
     thunk: LibraryThunk
 
@@ -69,7 +70,7 @@ Step: TypeAlias = Segment | Call | Loop | Repeat | Branch
 
 
 def steps(thunks: Sequence[Thunk], decision: BufferSlice | None = None) -> tuple[Step, ...]:
-    """The steps of thunks; the last one reads ``decision`` if there is one."""
+    """Return the steps of thunks; the last one reads ``decision`` if there is one."""
     found: list[Step] = []
     straight: list[Thunk] = []
     for thunk in thunks:
@@ -103,12 +104,14 @@ def steps(thunks: Sequence[Thunk], decision: BufferSlice | None = None) -> tuple
 
 
 def _breaks(thunk: Thunk) -> bool:
-    """Can this thunk be no part of a run?"""
+    """True if this thunk cannot be part of a segment."""
     return bool(children(thunk)) or isinstance(thunk, LibraryThunk)
 
 
 def chosen(branches: int, pred: bool, selector: int) -> int:
-    """The branch that a selector means: the first for a true pred; the last if out of range."""
+    """Return the branch that a selector selects: the first for a true pred; the last if out of
+    range.
+    """
     if pred:
         return 0 if selector else branches - 1
     return selector if 0 <= selector < branches else branches - 1

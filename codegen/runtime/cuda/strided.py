@@ -1,7 +1,7 @@
 """Copies of strided arrays on a device: other libraries' views become row-major and aligned.
 
-The kernel is written in PTX here, since it serves every element type and shape: one thread per
-element finds the element's place by dividing its number by the extents, the last one first.
+The kernel is PTX written here, since it serves every element type and shape: one thread per element
+derives the element's index by dividing its number by the extents, the last one first.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def gather(
     strides: tuple[int, ...],
 ) -> None:
     """Copy elements of ``width`` bytes into row-major order. Strides are in elements."""
-    if source % width:  # elements that stand askew are copied byte by byte
+    if source % width:  # misaligned elements are copied byte by byte
         shape, strides = (*shape, width), (*(s * width for s in strides), 1)
         width = 1
     if width == 16:
@@ -52,7 +52,7 @@ def gather(
     pad = RANK - len(shape)
     words = [target, source, count, *[1] * pad, *shape, *[0] * pad, *(s % 2**64 for s in strides)]
     kernel = _kernels(device)[width]
-    device.under_way["the copy of a strided array"] = None
+    device.in_progress["the copy of a strided array"] = None
     op = launch_op(kernel, words, "")
     grid = (-(-count // THREADS), 1, 1)
     try:
@@ -75,7 +75,7 @@ def gather(
 def merged(
     shape: tuple[int, ...], strides: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The same elements in the same order, with as few dimensions as can be."""
+    """Merge dimensions where the strides allow it; the elements and their order stay the same."""
     found: list[tuple[int, int]] = []
     for extent, stride in zip(shape, strides, strict=True):
         if extent == 1:
@@ -96,7 +96,7 @@ def _kernels(device: Device) -> dict[int, DeviceFunction]:
 
 
 def module() -> str:
-    """The PTX of the kernels, one for each width of an element."""
+    """Return the PTX of the kernels, one for each width of an element."""
     head = f".version 7.0\n.target sm_{_SM}\n.address_size 64\n"
     return head + "".join(map(_kernel, _WIDTHS))
 
@@ -123,7 +123,7 @@ DONE:
 
 
 def _turn(d: int) -> str:
-    """The index in one dimension is a remainder; its stride's share is added."""
+    """Return the code that adds one dimension's index, a remainder, times its stride."""
     return (
         f"  ld.param.u64 %d3, [p{3 + d}]; ld.param.u64 %d4, [p{3 + RANK + d}];\n"
         "  div.u64 %d5, %d1, %d3; mul.lo.u64 %d6, %d5, %d3; sub.u64 %d6, %d1, %d6;\n"

@@ -1,4 +1,4 @@
-"""Simulated code: native code that is asked, after a run, how it went."""
+"""Executables whose kernels are simulated: native code with a check for faults after every run."""
 
 from __future__ import annotations
 
@@ -25,10 +25,12 @@ class Simulated(Native):
         self.call = self._slow
 
     def run_arrays(self, arrays: Sequence[Array], results: Sequence[Array]) -> None:
+        """Run as ``Native.run_arrays``; ``SimulationError`` if the run did something undefined."""
         with watching(self.library):
             super().run_arrays(arrays, results)
 
     def profile(self, args: Sequence[object], rounds: int) -> tuple[ThunkTime, ...]:
+        """Profile as ``Native.profile``; ``SimulationError`` if a run did something undefined."""
         with watching(self.library):
             return super().profile(args, rounds)
 

@@ -1,7 +1,7 @@
-"""Running simulated code in this process: its runtime, one run at a time, and what a run found.
+"""Run simulated code in this process: its runtime, one run at a time, and the report of each run.
 
-A library of simulated kernels is linked with a runtime of its own, so that it brings its state
-along. ``NESTWRIGHT_SIM_SEED`` picks the orders in which blocks and threads run.
+A library of simulated kernels is linked with a runtime of its own, and so has its own state.
+``NESTWRIGHT_SIM_SEED`` picks the orders in which blocks and threads run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _running = RLock()
 
 
 def seed() -> int:
-    """The seed that the environment asks for, 0 if it does not. ``ArgumentError`` for no number."""
+    """Return the environment's seed, 0 if unset. ``ArgumentError`` if it is not a whole number."""
     text = os.environ.get(SEED, "0")
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         raise ArgumentError(f"{SEED}={text!r}", "it must be a whole number")
@@ -34,7 +34,7 @@ def seed() -> int:
 def watching(library: jit.JitLibrary) -> Iterator[None]:
     """Run simulated code of a library inside; ``SimulationError`` if it did something undefined.
 
-    ``UnsupportedError`` where a launch of the library is under way in this thread: a signal handler
+    ``UnsupportedError`` if a launch of the library is in progress in this thread: a signal handler
     may be called in the middle of one.
     """
     with _running:

@@ -1,4 +1,6 @@
-"""What a simulated launch did wrong, as an error that names kernel, buffer, element and threads."""
+"""The report of a faulty simulated launch as an error that names kernel, buffer, element and
+threads.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,11 @@ class _Report:
         return _string(self[name])
 
     def launch(self, name: str) -> int:
-        """A field of the launch's description."""
+        """Return a field of the launch's description."""
         return int(LAUNCH.read(self["launch"])[name])
 
     def who(self, thread: str, block: str) -> str:
-        """A thread by its indices."""
+        """Return a thread and its block by their indices."""
         return f"thread {self._indices('block', self[thread])} of block " + self._indices(
             "grid", self[block]
         )
@@ -44,21 +46,21 @@ def _string(address: int) -> str:
 
 
 def error(fields: Mapping[str, int], seed: int) -> SimulationError:
-    """Return the error that a report (``layout.REPORT``) tells of."""
+    """Return the error that a report (``structs.REPORT``) describes."""
     r = _Report(fields)
     where = f"kernel {_string(r.launch('name'))}, seed {seed}"
-    what, why, hint = _told(r)
+    what, why, hint = _explained(r)
     return SimulationError(what, why, where, hint)
 
 
-def _told(r: _Report) -> tuple[str, str, str]:
-    """What happened, the details, and what to do."""
+def _explained(r: _Report) -> tuple[str, str, str]:
+    """Return the fault, the details, and what to do."""
     kind, name = FaultKind(r["kind"]), r.text("subject")
     who = r.who("thread", "block")
     if kind is FaultKind.DIVERGED:
         there = f"waits at {r.text('other_site')}" if r["other_site"] else "has ended"
         why = f"{who} waits, {r.who('other', 'other_block')} {there}"
-        return f"not all threads reach {name}", why, "no barrier may stand in a divergent branch"
+        return f"not all threads reach {name}", why, "a divergent branch must not contain a barrier"
     place, verb = f"{name}[{r['element']}]", "writes" if r["write"] else "reads"
     match kind:
         case FaultKind.RACE:
@@ -72,7 +74,7 @@ def _told(r: _Report) -> tuple[str, str, str]:
         case FaultKind.PENDING:
             why = f"{who} {verb} it, {r.who('other', 'other_block')} started the copy"
             hint = "wait_async before the access, and a barrier if others copied"
-            return f"{place} is touched while an asynchronous copy to it is under way", why, hint
+            return f"{place} is accessed while an asynchronous copy to it is in progress", why, hint
         case _:
             why = f"{who} {verb} it"
             return f"{place} is not aligned as the operation needs it", why, ""

@@ -1,8 +1,8 @@
-"""What the simulator's runtime and the code it runs agree on: structures, states, kinds of fault.
+"""The interface of the simulator's runtime and the code it runs: structures, states, fault kinds.
 
 A kernel's module describes each launch and each of its buffers in constants; the runtime keeps a
-record of every buffer while the launch runs, tells the threads their numbers through ``%sim``, and
-leaves what went wrong in one report that Python reads.
+record of every buffer while the launch runs, gives the threads their indices through ``%sim``, and
+writes faults into one report that Python reads.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ...plan.struct_table import Struct
 SIM = Struct(
     "sim", {**dict.fromkeys(THREADS, "i64"), "args": "ptr", "shared": "ptr", "buffers": "ptr"}
 )
-"""What a thread sees: its numbers, the kernel's arguments, the block's memory, the records."""
+"""A thread's view: its indices, the kernel's arguments, the block's memory, the records."""
 
 LAUNCH = Struct(
     "launch",
@@ -34,8 +34,8 @@ LAUNCH = Struct(
         "sites": "ptr",
     },
 )
-"""A launch. ``granule`` is the logarithm of the bytes that the shadow of shared memory counts in;
-``slots`` are the operands that one thread deposits at most."""
+"""A launch. ``granule`` is the log2 of the bytes that one cell of shared memory's shadow covers;
+``slots`` is the most operands that one thread deposits."""
 
 BUFFER = Struct(
     "buffer",
@@ -48,7 +48,7 @@ BUFFER = Struct(
         "shadowed": "i64",
     },
 )
-"""A buffer: ``arg`` is the number of the argument it lies in, -1 for shared memory."""
+"""A buffer: ``arg`` is the number of the argument that contains it, -1 for shared memory."""
 
 RECORD = Struct(
     "sim_record",
@@ -61,23 +61,22 @@ RECORD = Struct(
         "others": "ptr",
     },
 )
-"""A buffer of the launch that runs. ``others`` points to the time since which threads of other
-blocks count as unordered."""
+"""A buffer of the running launch. ``others`` points to the time since which other blocks' accesses
+are unordered."""
 
 CELL = Struct(
     "cell",
     {"written": "i32", "by": "i32", "read": "i32", "one": "i32", "two": "i32", "part": "i32"},
 )
-"""The shadow of a granule of memory: when it was written and by whom (or by whom it is about to be,
-with ``PENDING``), when it was read last, two readers, and the buffer that the write was a part of.
-"""
+"""The shadow of a granule of memory: the time and thread of the last write (of a pending one, with
+``PENDING``), the time of the last read, two readers, and the buffer that was written."""
 PENDING = 1 << 31
 
 QUEUE = Struct(
     "queue",
     {"entries": "ptr", "capacity": "i64", "first": "i64", "count": "i64", "group": "i64"},
 )
-"""A thread's asynchronous copies, a ring of ``COPY``; ``group`` is the one that is open."""
+"""A thread's asynchronous copies, a ring of ``COPY``; ``group`` is the open one."""
 
 COPY = Struct(
     "copy",
@@ -90,17 +89,17 @@ COPY = Struct(
         "record": "ptr",
     },
 )
-"""A copy under way; ``real`` bytes are there to be copied, the rest becomes zero."""
+"""A copy in progress; ``real`` bytes are copied, the rest is zero-filled."""
 
 SITE = Struct("site", {"name": "ptr", "scope": "i64", "action": "ptr"})
 """A place where threads wait for each other: ``scope`` is one of ``WARP`` and ``BLOCK``."""
-WARP, BLOCK, BARRIER = 0, 1, 2  # BARRIER is added where memory is ordered too
+WARP, BLOCK, BARRIER = 0, 1, 2  # BARRIER is added if it orders memory too
 
-STOPPED = "nw_sim_stopped"  # a function of the runtime: whether the call was interrupted
+STOPPED = "nw_sim_stopped"  # a function of the runtime: true if the call was interrupted
 
 DONE, READY, FIRST_SITE = 0, 1, 2  # states of a thread; from FIRST_SITE on it waits at a site
 
-WRITES, ALIGNED = 1, 2  # how an access is made
+WRITES, ALIGNED = 1, 2  # flags of an access
 
 REPORT = Struct(
     "report",
@@ -119,11 +118,11 @@ REPORT = Struct(
         "other_site": "ptr",
     },
 )
-"""What went wrong: ``kind`` is a ``FaultKind``, or 0 as long as nothing has."""
+"""The fault of a run: ``kind`` is a ``FaultKind``, or 0 if there is none."""
 
 
 class FaultKind(IntEnum):
-    """What went wrong."""
+    """The kinds of faults."""
 
     RACE = 1
     UNWRITTEN = 2
@@ -152,4 +151,4 @@ _STRUCTS = (SIM, LAUNCH, BUFFER, RECORD, CELL, QUEUE, COPY, SITE, REPORT)
 NAMES: Mapping[str, int] = MappingProxyType(
     dict(item for table in (*(s.names for s in _STRUCTS), _CODES) for item in table.items())
 )
-"""Every offset and number under the name that the runtime's templates call it by."""
+"""Every offset and number by its name in the runtime's templates."""

@@ -129,7 +129,7 @@ def test_after_a_sticky_status_later_calls_say_so(fake: FakeApi, status: str) ->
     args = exe.random_arguments()
     exe(*args)
     fake.fail("cuStreamQuery", status)
-    with pytest.raises(DeviceError, match=f"kernel .* failed: .*{status}.*under way were add"):
+    with pytest.raises(DeviceError, match=f"kernel .* failed: .*{status}.*in progress: add"):
         exe(*args)
     calls = len(fake.calls)
     for again in (exe, fake.executable(CHAIN)):
@@ -146,7 +146,7 @@ def test_a_fault_that_another_models_call_meets_is_not_told_as_its_own(fake: Fak
     with pytest.raises(DeviceError) as caught:
         second(*given[1])
     assert str(caught.value).startswith("earlier work on Imaginary GPU failed: cuMemAlloc: CUDA_")
-    assert "under way were add" in str(caught.value)
+    assert "in progress: add" in str(caught.value)
     assert held.nbytes
 
 

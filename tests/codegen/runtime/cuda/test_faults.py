@@ -104,7 +104,7 @@ def test_a_late_fault_tells_what_was_under_way(fake: Any) -> None:
     put = [exe.put(a) for a in arguments(exe)]
     faulty(fake, exe)
     made = exe(*put)
-    with pytest.raises(DeviceError, match=f"under way were add\n.*{SYNC}=1"):
+    with pytest.raises(DeviceError, match=f"in progress: add\n.*{SYNC}=1"):
         made.numpy()
 
 

@@ -106,7 +106,7 @@ class Device:
 
     def __init__(self) -> None:
         self.driver = Driver()
-        self.under_way: dict[str, None] = {}
+        self.in_progress: dict[str, None] = {}
 
 
 VIEWS = {

@@ -288,7 +288,7 @@ def test_a_missing_wait_shows() -> None:
     run = kernel(without(COPIES, "wait_async"))
     with pytest.raises(SimulationError) as caught:
         run(x)
-    assert "while an asynchronous copy to it is under way" in caught.value.what
+    assert "while an asynchronous copy to it is in progress" in caught.value.what
     assert "wait_async" in caught.value.hint
     wrong = kernel(without(COPIES, "wait_async"), UNCHECKED)(x)
     assert np.isnan(wrong).all()

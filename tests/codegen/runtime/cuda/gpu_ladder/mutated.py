@@ -86,7 +86,7 @@ def out_ignored() -> None:
 def results_on_arguments() -> None:
     from nestwright.codegen.runtime.cuda import program
 
-    replaced(program, "apart", lambda plain: lambda *spans: True)
+    replaced(program, "no_overlap", lambda plain: lambda *spans: True)
 
 
 def strides_ignored() -> None:
