@@ -20,9 +20,10 @@ from .log.journal import LogWriter, read
 from .measure.estimate import Estimator
 from .measure.machine import require_timeable
 from .measure.pool import Pool
+from .plan import TuningPlan
 from .progress import Listener, TuneResult
 from .tasks.extract import Task, extract, from_func
-from .tune import Tuner, TuningPlan
+from .tune import Tuner
 
 LOGS = Path("tuning_logs")
 
@@ -74,9 +75,17 @@ def tune(
         if not resume:
             trials += sum(t.workload in known for t in before.trials)
         plan = TuningPlan(
-            name, machine, tasks, trials, seconds, seed, strategy, workers, tuple(tool.items()),
+            name,
+            machine,
+            tasks,
+            trials,
+            seconds,
+            seed,
+            strategy,
+            workers,
+            tuple(tool.items()),
             simulate_cost,
-        )  # fmt: skip
+        )
         tuner = Tuner(plan, writer, before, measurer, progress, builder, budget)
         try:
             return tuner.run()
@@ -115,10 +124,11 @@ def _runnable(target: Target) -> Target:
     require_timeable(target, "tune for", hint)
     if not target.is_host:
         raise TargetError(
-            f"cannot tune for {target.spec}", "this machine cannot run its code",
+            f"cannot tune for {target.spec}",
+            "this machine cannot run its code",
             hint="tune on such a machine; simulate_cost=True (--simulate-cost) ranks schedules "
             "without measuring",
-        )  # fmt: skip
+        )
     return target
 
 

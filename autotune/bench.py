@@ -89,9 +89,14 @@ def bench(
         except NestwrightError as e:
             done.append(ModelBench(name, 0, 0, (), (), None, 0, 0, 0, "", (), str(e)))
     facts = {
-        "cpu": machine.cpu, "threads": machine.threads, "vector_bits": machine.vector_bits,
-        "l1": machine.l1, "l2": machine.l2, "l3": machine.l3, "load": os.getloadavg()[0],
-    }  # fmt: skip
+        "cpu": machine.cpu,
+        "threads": machine.threads,
+        "vector_bits": machine.vector_bits,
+        "l1": machine.l1,
+        "l2": machine.l2,
+        "l3": machine.l3,
+        "load": os.getloadavg()[0],
+    }
     return BenchReport(machine.spec, facts, peak, tuple(done), time.time())
 
 
@@ -141,11 +146,18 @@ def _bench_model(
         groups = _bench_groups(tasks, target, history, winners, pool, folder, seed)
     cost = plain.cost_analysis()
     return ModelBench(
-        name, quantile(found.default_runs, 0.5), quantile(found.runs, 0.5), found.default_runs,
-        found.runs, error, float(cost.get("flops", 0.0)), float(cost.get("bytes accessed", 0.0)),
-        spent, str(path) if winners else "",
+        name,
+        quantile(found.default_runs, 0.5),
+        quantile(found.runs, 0.5),
+        found.default_runs,
+        found.runs,
+        error,
+        float(cost.get("flops", 0.0)),
+        float(cost.get("bytes accessed", 0.0)),
+        spent,
+        str(path) if winners else "",
         groups,
-    )  # fmt: skip
+    )
 
 
 def _compare(
@@ -201,9 +213,18 @@ def _bench_groups(
         default, best = Candidate(DEFAULT_SKETCH, {}), changed.get(t.key)
         tuned = () if best is None else (Candidate(best.sketch, best.decisions, best.trace),)
         return Job(
-            number, "race", t.key, "hlo", t.program.text, target.spec, (default, *tuned),
-            str(folder / f"{t.key}.npz"), seed, reach=t.reach, limits=Limits(run=120.0),
-        )  # fmt: skip
+            number,
+            "race",
+            t.key,
+            "hlo",
+            t.program.text,
+            target.spec,
+            (default, *tuned),
+            str(folder / f"{t.key}.npz"),
+            seed,
+            reach=t.reach,
+            limits=Limits(run=120.0),
+        )
 
     for done, outcomes in pool.run(job(n, t) for n, t in enumerate(tasks)):
         task = by_key[done.key]
@@ -221,10 +242,21 @@ def _group(
     c = t.program.computation
     assert c is not None
     return GroupBench(
-        t.key, t.name, t.kind, t.weight, count_flops(c), moved(c), medians[0], medians[1],
-        tuned.error, len(curve), best.sketch if best else DEFAULT_SKETCH,
-        dict(best.decisions) if best else {}, curve, note,
-    )  # fmt: skip
+        t.key,
+        t.name,
+        t.kind,
+        t.weight,
+        count_flops(c),
+        moved(c),
+        medians[0],
+        medians[1],
+        tuned.error,
+        len(curve),
+        best.sketch if best else DEFAULT_SKETCH,
+        dict(best.decisions) if best else {},
+        curve,
+        note,
+    )
 
 
 def _curve(log: Log, key: str, device: str) -> tuple[tuple[int, float], ...]:

@@ -185,9 +185,10 @@ def warn_of(log: logs.Log) -> None:
 def check_constants(constants: Constants | None) -> None:
     if constants is not None and not isinstance(constants, Mapping):
         raise ArgumentError(
-            f"constants of type {type(constants).__name__}", "they go by the parameters' numbers "
-            "or names", hint="constants={1: weights}",
-        )  # fmt: skip
+            f"constants of type {type(constants).__name__}",
+            "they go by the parameters' numbers or names",
+            hint="constants={1: weights}",
+        )
 
 
 def _build_func(

@@ -140,9 +140,18 @@ def time_models(
     """
     candidates = tuple(Candidate(DEFAULT_SKETCH, {}, bundle=str(p)) for p in places)
     job = Job(
-        0, "models", places[0].name, "", "", target.spec, candidates, "", seed, fill=seconds,
+        0,
+        "models",
+        places[0].name,
+        "",
+        "",
+        target.spec,
+        candidates,
+        "",
+        seed,
+        fill=seconds,
         limits=Limits(load=LOAD, run=RUN + 4 * seconds, memory=0),
-    )  # fmt: skip
+    )
     for _, outcomes in measurer.run([job], until, watch):
         bad = next((o for o in outcomes if o.status != "ok"), None)
         if bad is not None:

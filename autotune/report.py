@@ -155,9 +155,18 @@ def curve_picture(model: ModelBench) -> Markup:
         '<text x="{left}" y="{b}" text-anchor="end">{low}</text>'
         '<polyline class="curve" points="{steps}"/></svg>'
     ).format(
-        w=WIDTH, h=HEIGHT, m=MARGIN, t=12, b=HEIGHT - 28, r=WIDTH - 12, label=HEIGHT - 8,
-        left=MARGIN - 6, longest=longest, low=f"{low:.2f}", steps=steps,
-    )  # fmt: skip
+        w=WIDTH,
+        h=HEIGHT,
+        m=MARGIN,
+        t=12,
+        b=HEIGHT - 28,
+        r=WIDTH - 12,
+        label=HEIGHT - 8,
+        left=MARGIN - 6,
+        longest=longest,
+        low=f"{low:.2f}",
+        steps=steps,
+    )
 
 
 def _at(curve: Sequence[tuple[int, float]], number: int) -> float:

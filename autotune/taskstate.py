@@ -190,6 +190,16 @@ class TaskState:
             default, best = self.race.default_seconds, self.race.seconds
             sketch, decisions = self.race.sketch, dict(self.race.decisions)
         return TaskResult(
-            t.key, t.name, t.kind, t.weight, t.flops, t.bytes, len(self.trials), default, best,
-            sketch, decisions, tuple(self.curve),
-        )  # fmt: skip
+            t.key,
+            t.name,
+            t.kind,
+            t.weight,
+            t.flops,
+            t.bytes,
+            len(self.trials),
+            default,
+            best,
+            sketch,
+            decisions,
+            tuple(self.curve),
+        )

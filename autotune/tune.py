@@ -14,13 +14,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import TypeVar, cast
 
 from ..codegen.driver.build import PreparedModule
-from ..ir.errors import UnsupportedError
 from ..ir.scratch import Scratch
-from ..ir.target import Target, Work
+from ..ir.target import Work
 from ..schedule.language.trace import Trace
 from .budget import Budget, advice
 from .compose import TimeUp
@@ -30,14 +28,10 @@ from .log.journal import LogWriter, stamped
 from .log.records import (
     DEFAULT_SKETCH,
     Best,
-    DeviceRecord,
     Json,
-    Model,
     Trial,
     Verdict,
     clearly_faster,
-    device_id,
-    estimates_id,
     typical,
 )
 from .log.units import counted
@@ -46,11 +40,9 @@ from .measure.lock import MachineLock
 from .measure.machine import measure_rate, meter_row
 from .measure.protocol import Candidate, Job, Limits, Measurer, Outcome
 from .modelrace import ModelRacer, Unraceable, composition
+from .plan import TuningPlan, make_strategy
 from .progress import Listener, Progress, TuneResult, TuningInterrupted, totals
-from .search.evolution import Evolution
-from .search.random import RandomSearch
-from .search.space import Space
-from .search.strategy import Proposal, Strategy
+from .search.strategy import Proposal
 from .tasks.extract import Task
 from .taskstate import TaskState
 
@@ -63,49 +55,6 @@ FILL = 0.05  # seconds for which a promising candidate is timed
 RACE_FILL = 0.04  # the same for each candidate of a race
 DOING = {"load": "preparing", "build": "building", "wait": "about to time", "run": "timing"}
 RUN_LIMIT = 20.0  # seconds for a candidate of which nothing is known
-
-
-@dataclass(frozen=True, slots=True)
-class TuningPlan:
-    """What to tune, for how long, and how. ``estimate``: nothing is measured."""
-
-    model: str
-    target: Target
-    tasks: tuple[Task, ...]
-    trials: int
-    seconds: float | None = None
-    seed: int = 0
-    strategy: str = "native"
-    workers: int | None = None
-    tool: tuple[tuple[str, str], ...] = ()
-    estimate: bool = False
-
-    @property
-    def device(self) -> str:
-        """What the trials are filed under."""
-        return estimates_id(self.target) if self.estimate else device_id(self.target)
-
-
-def make_strategy(name: str, space: Space, seed: int) -> Strategy:
-    """A strategy by name: native, random, optuna:tpe (or another of its samplers)."""
-    match name.partition(":"):
-        case ("native", "", ""):
-            return Evolution(space, seed)
-        case ("random", "", ""):
-            return RandomSearch(space, seed)
-        case ("optuna", _, kind):
-            try:
-                from .search.optuna_strategy import OptunaSearch  # an extra
-            except ImportError:
-                raise UnsupportedError(
-                    f"strategy {name}", "optuna is not installed",
-                    hint="install nestwright[tune-cpu] or nestwright[tune]",
-                ) from None  # fmt: skip
-            return OptunaSearch(space, seed, kind or "tpe")
-        case _:
-            raise UnsupportedError(
-                f"strategy {name}", "no such strategy", hint="use native, random or optuna:tpe"
-            )
 
 
 class Tuner:
@@ -144,8 +93,7 @@ class Tuner:
                 for t in plan.tasks
             ]
         self._rate = 0.0 if plan.estimate else measure_rate(plan.target)
-        tasks = tuple((t.key, t.weight) for t in plan.tasks)
-        self._model = stamped(Model("", plan.model, self.device, tasks))
+        self._model = plan.model_record()
         self._record_context(log)
         self._resume(log)
 
@@ -154,18 +102,14 @@ class Tuner:
         return nullcontext() if self.plan.estimate else self._lock.building()
 
     def _seed(self, task: Task) -> int:
-        text = f"{self.plan.seed} {task.key}"
-        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")
+        digest = hashlib.sha256(f"{self.plan.seed} {task.key}".encode()).digest()
+        return int.from_bytes(digest[:6], "big")
 
     def _record_context(self, log: Log) -> None:
         """Lines that make the log explain itself, those that it has not got yet."""
-        plan, target = self.plan, self.plan.target
+        plan = self.plan
         if self.device not in log.devices:
-            facts: dict[str, Json] = {
-                "cpu": target.cpu, "vector_bits": target.vector_bits, "cores": target.cores,
-                "threads": target.threads, "l1": target.l1, "l2": target.l2, "l3": target.l3,
-            }  # fmt: skip
-            self.writer.append(DeviceRecord(self.device, target.spec, facts))
+            self.writer.append(plan.device_record())
         if self._model.id not in {m.id for m in log.models}:
             self.writer.append(self._model)
         for t in plan.tasks:
@@ -197,8 +141,11 @@ class Tuner:
 
     def run(self) -> TuneResult:
         """Tune until the budget or the time is used up, then race."""
-        self._tell("start", "", f"{counted(len(self.states), 'task')}, "
-                   f"{counted(self.trials, 'trial')} in the log")  # fmt: skip
+        self._tell(
+            "start",
+            "",
+            f"{counted(len(self.states), 'task')}, {counted(self.trials, 'trial')} in the log",
+        )
         if self.model is not None and self.model.note:
             self._note(self.model.note)
         try:
@@ -211,8 +158,9 @@ class Tuner:
                 "run the same command again to go on from there"
             ) from None
         never = [s.task.name for s in self.states if s.default is None]
-        for text in advice(stopped, self.trials, self.plan.trials, self.budget.pace, never,
-                           len(self.states)):  # fmt: skip
+        for text in advice(
+            stopped, self.trials, self.plan.trials, self.budget.pace, never, len(self.states)
+        ):
             self._note(text)
         result = self._result(stopped)
         self._tell("done", "", f"stopped: {stopped}")
@@ -343,20 +291,41 @@ class Tuner:
         limited = meter_row(self.plan.target).limited
         memory = int((6 << 30) + 16 * task.bytes) if limited else 0
         return Job(
-            self._number, kind, task.key, task.program.form, task.program.text,
-            self.plan.target.spec, candidates, str(self._scratch.path / f"{task.key}.npz"),
-            self.plan.seed, best if known else 0.0, fill,
-            task.certain / self._rate if self._rate else 0.0, task.reach,
+            self._number,
+            kind,
+            task.key,
+            task.program.form,
+            task.program.text,
+            self.plan.target.spec,
+            candidates,
+            str(self._scratch.path / f"{task.key}.npz"),
+            self.plan.seed,
+            best if known else 0.0,
+            fill,
+            task.certain / self._rate if self._rate else 0.0,
+            task.reach,
             Limits(run=run, memory=memory),
-        )  # fmt: skip
+        )
 
     def _record(self, state: TaskState, c: Candidate, outcome: Outcome, source: str) -> Trial:
-        trial = Trial(
-            state.task.key, self.device, c.sketch, c.decisions, outcome.status, source,
-            outcome.runs, outcome.trace, self.plan.seed, outcome.note, dict(self.plan.tool),
-            time.time(), drift=outcome.drift, code=outcome.facts,
-        )  # fmt: skip
-        trial = stamped(trial)
+        trial = stamped(
+            Trial(
+                state.task.key,
+                self.device,
+                c.sketch,
+                c.decisions,
+                outcome.status,
+                source,
+                outcome.runs,
+                outcome.trace,
+                self.plan.seed,
+                outcome.note,
+                dict(self.plan.tool),
+                time.time(),
+                drift=outcome.drift,
+                code=outcome.facts,
+            )
+        )
         self.writer.append(trial)
         self.measured += 1
         self.budget.trial_done()
@@ -399,9 +368,17 @@ class Tuner:
         c, o = job.candidates[winner], outcomes[winner]
         trial = next(t for t in state.trials if t.sketch == c.sketch and t.decisions == c.decisions)
         best = Best(
-            state.task.key, self.device, trial.id, c.sketch, c.decisions, o.trace or [],
-            o.runs, default.runs, o.error, time.time(),
-        )  # fmt: skip
+            state.task.key,
+            self.device,
+            trial.id,
+            c.sketch,
+            c.decisions,
+            o.trace or [],
+            o.runs,
+            default.runs,
+            o.error,
+            time.time(),
+        )
         state.race = stamped(best)
         self.writer.append(state.race)
         text = f"{times[0] / times[winner]:.2f}x" if winner else "the default stays"
@@ -418,15 +395,19 @@ class Tuner:
         self._watched("building it by default and tuned")
         known = {s.task.key: w for s in self.states if (w := s.winner) is not None}
         promising = sorted(self.states, key=lambda s: -s.hope())
-        changed = [
-            s.task.key for s in promising
-            if s.task.key in known and known[s.task.key].sketch != DEFAULT_SKETCH
-        ]  # fmt: skip
+        tuned = {k for k, w in known.items() if w.sketch != DEFAULT_SKETCH}
+        changed = [s.task.key for s in promising if s.task.key in tuned]
         traces = {k: Trace.from_json(known[k].trace) for k in changed}
         racer = ModelRacer(
-            self.builder, traces, self.pool, self._lock, self._scratch.path, self.plan.seed,
-            self.budget.until, self._watch,
-        )  # fmt: skip
+            self.builder,
+            traces,
+            self.pool,
+            self._lock,
+            self._scratch.path,
+            self.plan.seed,
+            self.budget.until,
+            self._watch,
+        )
         try:
             made = composition(racer, changed, self.budget)
         except (Unraceable, TimeUp) as e:
@@ -436,10 +417,15 @@ class Tuner:
         found = made.found or SpeedComparison((), ())
         self.verdict = stamped(
             Verdict(
-                self._model.id, self.device, picks, found.runs, found.default_runs, made.cut,
+                self._model.id,
+                self.device,
+                picks,
+                found.runs,
+                found.default_runs,
+                made.cut,
                 time.time(),
             )
-        )  # fmt: skip
+        )
         self.writer.append(self.verdict)
         dropped = len(changed) - len(made.kept)
         text = f"{self.verdict.speedup:.2f}x" if made.kept else "the default stays"
@@ -480,21 +466,35 @@ class Tuner:
         before, after = totals(tasks)
         self.listener(
             Progress(
-                event, task, text, self.trials, max(self.plan.trials, self.trials),
-                self._failures(), self.budget.elapsed, self._left(), before, after, tasks,
+                event,
+                task,
+                text,
+                self.trials,
+                max(self.plan.trials, self.trials),
+                self._failures(),
+                self.budget.elapsed,
+                self._left(),
+                before,
+                after,
+                tasks,
                 self.phase,
             )
-        )  # fmt: skip
+        )
 
     def _failures(self) -> Counter[str]:
-        total: Counter[str] = Counter()
-        for s in self.states:
-            total.update(s.failures)
-        return total
+        return sum((s.failures for s in self.states), Counter())
 
     def _result(self, stopped: str) -> TuneResult:
         return TuneResult(
-            self.plan.model, self.plan.target.key, self.writer.path,
-            tuple(s.result() for s in self.states), self.trials, self.measured,
-            self.budget.elapsed, stopped, self._failures(), tuple(self.notes), self.verdict,
-        )  # fmt: skip
+            self.plan.model,
+            self.plan.target.key,
+            self.writer.path,
+            tuple(s.result() for s in self.states),
+            self.trials,
+            self.measured,
+            self.budget.elapsed,
+            stopped,
+            self._failures(),
+            tuple(self.notes),
+            self.verdict,
+        )

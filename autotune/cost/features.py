@@ -34,9 +34,17 @@ UNKNOWN: Compiled = (math.nan, math.nan, math.nan)
 
 KINDS = ("dot", "convolution", "reduction", "row", "elementwise", "injective")
 DECISIONS = (
-    "rows", "vectors", "lanes", "unroll", "accumulators", "chunks", "grain", "order", "pack",
+    "rows",
+    "vectors",
+    "lanes",
+    "unroll",
+    "accumulators",
+    "chunks",
+    "grain",
+    "order",
+    "pack",
     "parallel",
-)  # fmt: skip
+)
 EXTRA = 12  # columns for decisions that are not in DECISIONS, in the sketch's order
 
 CLOCK = 3.0e9  # Hz; with the lanes it gives a scale for times, not a claim
@@ -46,18 +54,56 @@ CACHED = 4.0  # times the bandwidth of a GPU's memory that its L2 gives
 SHORTEST = 1e-6  # seconds of a GPU's kernel that does next to nothing
 
 DESCRIPTORS = (
-    "flops", "bytes", "intensity", "points", "depth", "column", "row", "outer", "blocks", "loads",
-    "item", "slow", "contiguous", "broadcast", "weights", "machine_lanes", "threads", "l1", "l2",
-)  # fmt: skip
+    "flops",
+    "bytes",
+    "intensity",
+    "points",
+    "depth",
+    "column",
+    "row",
+    "outer",
+    "blocks",
+    "loads",
+    "item",
+    "slow",
+    "contiguous",
+    "broadcast",
+    "weights",
+    "machine_lanes",
+    "threads",
+    "l1",
+    "l2",
+)
 DERIVED = (
-    "tile", "register_share", "latency_cover", "loads_per_fma", "row_waste", "column_waste",
-    "lane_waste", "panel_l1", "panel_l2", "block_l1", "weights_l2", "tiles", "code", "parallel",
-    "pieces", "imbalance",
-)  # fmt: skip
+    "tile",
+    "register_share",
+    "latency_cover",
+    "loads_per_fma",
+    "row_waste",
+    "column_waste",
+    "lane_waste",
+    "panel_l1",
+    "panel_l2",
+    "block_l1",
+    "weights_l2",
+    "tiles",
+    "code",
+    "parallel",
+    "pieces",
+    "imbalance",
+)
 NAMES: tuple[str, ...] = (
-    *DESCRIPTORS, *(f"is_{k}" for k in KINDS), *DECISIONS, *(f"extra{i}" for i in range(EXTRA)),
-    *DERIVED, "registers", "spills", "occupancy", "estimate", "estimate_over_roof",
-)  # fmt: skip
+    *DESCRIPTORS,
+    *(f"is_{k}" for k in KINDS),
+    *DECISIONS,
+    *(f"extra{i}" for i in range(EXTRA)),
+    *DERIVED,
+    "registers",
+    "spills",
+    "occupancy",
+    "estimate",
+    "estimate_over_roof",
+)
 COMPILED = NAMES.index("registers")  # the first of three that only the compiler knows
 
 
@@ -158,14 +204,23 @@ class Encoder:
         share = np.ceil(pieces / max(1, t.threads)) * max(1, t.threads) / pieces
         weights = _weight_bytes(a)
         return [
-            _log(tile), tile / t.registers, np.minimum(tile / 8, 4.0), (rows + vectors) / tile,
-            tiles_i * rows / max(1, row), tiles_j * width / max(1, column),
+            _log(tile),
+            tile / t.registers,
+            np.minimum(tile / 8, 4.0),
+            (rows + vectors) / tile,
+            tiles_i * rows / max(1, row),
+            tiles_j * width / max(1, column),
             np.ceil(column / lanes) * lanes / max(1, column),
-            _log(depth * width * item / t.l1), _log(depth * width * item / t.l2),
-            _log(depth * rows * item / t.l1), np.full(count, math.log2(1 + weights / t.l2)),
-            _log(tiles_i * tiles_j * outer), _log(tile * of("unroll")), parallel.astype(float),
-            _log(pieces), np.where(parallel, share, max(1, t.threads)),
-        ]  # fmt: skip
+            _log(depth * width * item / t.l1),
+            _log(depth * width * item / t.l2),
+            _log(depth * rows * item / t.l1),
+            np.full(count, math.log2(1 + weights / t.l2)),
+            _log(tiles_i * tiles_j * outer),
+            _log(tile * of("unroll")),
+            parallel.astype(float),
+            _log(pieces),
+            np.where(parallel, share, max(1, t.threads)),
+        ]
 
 
 def occupancy(gpu: Gpu, registers: float, shared: float, threads: float) -> float:
@@ -257,12 +312,19 @@ def _describe(
         column, row, depth = _extents(a)
         rest = a.points / max(1, column * row * depth)
         anchor = [
-            math.log2(max(1, a.points)), math.log2(depth), math.log2(column), math.log2(row),
-            math.log2(max(1.0, rest)), float(len(blocks)), float(len(a.inputs)),
-            float(max(x.buffer.dtype.bytes for x in a.stores)), float(a.transcendental),
-            float(_strides(a, lambda s: s == 1)), float(_strides(a, lambda s: s == 0)),
+            math.log2(max(1, a.points)),
+            math.log2(depth),
+            math.log2(column),
+            math.log2(row),
+            math.log2(max(1.0, rest)),
+            float(len(blocks)),
+            float(len(a.inputs)),
+            float(max(x.buffer.dtype.bytes for x in a.stores)),
+            float(a.transcendental),
+            float(_strides(a, lambda s: s == 1)),
+            float(_strides(a, lambda s: s == 0)),
             math.log2(1 + _weight_bytes(a)),
-        ]  # fmt: skip
+        ]
     work = [math.log2(1 + flops), math.log2(1 + size), math.log2((1 + flops) / (1 + size))]
     machine = [t.vector_bits / 32, float(t.threads), math.log2(t.l1), math.log2(t.l2)]
     return [*work, *anchor, *machine]

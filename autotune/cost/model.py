@@ -44,11 +44,20 @@ class Trees:
         self._xgboost = xgboost
         self._booster: Any = None
         self._settings = {
-            "max_depth": DEPTH, "eta": RATE, "tree_method": "hist", "max_bin": 64, "lambda": 1.0,
-            "min_child_weight": 0.5, "subsample": 0.9, "colsample_bytree": 0.8, "seed": seed,
-            "nthread": 1, "verbosity": 0,  # OpenMP's barriers spin where cores are taken
-            "objective": "reg:squarederror", "base_score": 0.5,
-        }  # fmt: skip
+            "max_depth": DEPTH,
+            "eta": RATE,
+            "tree_method": "hist",
+            "max_bin": 64,
+            "lambda": 1.0,
+            "min_child_weight": 0.5,
+            "subsample": 0.9,
+            "colsample_bytree": 0.8,
+            "seed": seed,
+            "nthread": 1,
+            "verbosity": 0,  # OpenMP's barriers spin where cores are taken
+            "objective": "reg:squarederror",
+            "base_score": 0.5,
+        }
 
     def fit(self, rows: Array, labels: Array, weights: Array) -> None:
         """Forget the old trees and grow new ones."""

@@ -11,6 +11,7 @@ from ...codegen.driver.schedules import Schedules, fitting
 from ...ir.target import Target
 from ...schedule.errors import ScheduleError
 from ...schedule.language.trace import Trace
+from .encoding import identify
 from .records import (
     DEFAULT_SKETCH,
     Best,
@@ -25,7 +26,6 @@ from .records import (
     clearly_faster,
     device_id,
     estimates_id,
-    identify,
 )
 from .units import counted
 

@@ -21,16 +21,10 @@ from typing import BinaryIO, TypeAlias, TypeVar
 from ...ir.errors import LogError
 from ...ir.files import open_lock, whole_file
 from .contents import Log
-from .records import (
+from .encoding import (
     MAX_LINE,
     BadLine,
-    Best,
-    Header,
-    Model,
-    Record,
-    Trial,
     UnknownVersion,
-    Verdict,
     decode,
     encode,
     fields_of,
@@ -38,6 +32,7 @@ from .records import (
     is_unchanged,
     record_of,
 )
+from .records import Best, Header, Model, Record, Trial, Verdict
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
@@ -68,9 +63,10 @@ def log_files(*paths: PathLike) -> tuple[Path, ...]:
         inside = sorted(place.rglob("*.jsonl")) if _is_folder(place) else [place]
         if not inside:
             raise LogError(
-                f"no tuning log in {str(place)!r}", "the folder has no .jsonl file",
+                f"no tuning log in {str(place)!r}",
+                "the folder has no .jsonl file",
                 hint="`nestwright tune` writes to tuning_logs/<target>/<model>.jsonl",
-            )  # fmt: skip
+            )
         found += inside
     return tuple(found)
 
@@ -111,9 +107,11 @@ def _read_file(log: Log, path: Path, file: BinaryIO) -> None:
             record = record_of(fields)
         except UnknownVersion as e:
             raise LogError(
-                "cannot use the log", str(e), f"{path}:{number}",
+                "cannot use the log",
+                str(e),
+                f"{path}:{number}",
                 "it was written by another version of nestwright; use that one, or start a new log",
-            ) from None  # fmt: skip
+            ) from None
         except BadLine as e:
             if not line.endswith(b"\n") and len(line) <= MAX_LINE and (known or _begins(line)):
                 log.notes.append(f"{path}:{number}: unfinished last line ignored")

@@ -109,9 +109,11 @@ def to_study(log: Log, workload: str, device: str, storage: Any = None) -> optun
     keeps the study in memory.
     """
     study = optuna.create_study(
-        direction="minimize", storage=storage, study_name=f"{workload[:16]} {device}",
+        direction="minimize",
+        storage=storage,
+        study_name=f"{workload[:16]} {device}",
         load_if_exists=True,
-    )  # fmt: skip
+    )
     trials = log.trials_of(workload, device)
     domains: dict[str, list[str]] = {"sketch": sorted({t.sketch for t in trials})}
     for t in trials:

@@ -86,9 +86,17 @@ def _task(
     if space.size() < 2:
         return None
     return Task(
-        name, group.name, group.kind, program, times, flops(c), moved(c), space,
-        certain_flops(c), reach,
-    )  # fmt: skip
+        name,
+        group.name,
+        group.kind,
+        program,
+        times,
+        flops(c),
+        moved(c),
+        space,
+        certain_flops(c),
+        reach,
+    )
 
 
 def from_func(model: Func | Schedule, target: Target) -> tuple[Task, ...]:

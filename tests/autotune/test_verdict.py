@@ -13,13 +13,15 @@ import pytest
 from nestwright.autotune.budget import Budget
 from nestwright.autotune.build import best_traces, build
 from nestwright.autotune.log.contents import Log
+from nestwright.autotune.log.encoding import encode
 from nestwright.autotune.log.journal import LogWriter, check, read
-from nestwright.autotune.log.records import DEFAULT_SKETCH, encode
+from nestwright.autotune.log.records import DEFAULT_SKETCH
 from nestwright.autotune.measure.estimate import Estimator
 from nestwright.autotune.measure.protocol import Job, Outcome, Watch
+from nestwright.autotune.plan import TuningPlan
 from nestwright.autotune.progress import Progress, TuneResult
 from nestwright.autotune.tasks.extract import extract
-from nestwright.autotune.tune import Tuner, TuningPlan
+from nestwright.autotune.tune import Tuner
 from nestwright.codegen.driver.build import PreparedModule
 from nestwright.codegen.plan.bundle import read as read_bundle
 from nestwright.codegen.plan.notes import SCHEDULED

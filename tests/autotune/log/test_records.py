@@ -10,21 +10,23 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nestwright.autotune.log.records import (
+from nestwright.autotune.log.encoding import (
     MAX_LINE,
     BadLine,
+    UnknownVersion,
+    decode,
+    encode,
+    identify,
+)
+from nestwright.autotune.log.records import (
     Best,
     DeviceRecord,
     Header,
     Model,
     Trial,
-    UnknownVersion,
     Verdict,
     Workload,
     clearly_faster,
-    decode,
-    encode,
-    identify,
     quantile,
     typical,
 )

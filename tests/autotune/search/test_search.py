@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 
+from nestwright.autotune.plan import make_strategy
 from nestwright.autotune.search.evolution import Evolution
 from nestwright.autotune.search.optuna_strategy import OptunaSearch, to_study
 from nestwright.autotune.search.random import RandomSearch
 from nestwright.autotune.search.space import Point, Space, distance
-from nestwright.autotune.tune import make_strategy
 from nestwright.ir.errors import UnsupportedError
 from nestwright.schedule.space.space import Sketch
 

@@ -1,0 +1,78 @@
+"""The plan of a tuning run: what to tune, for how long, and by which search strategy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..ir.errors import UnsupportedError
+from ..ir.target import Target
+from .log.journal import stamped
+from .log.records import DeviceRecord, Json, Model, device_id, estimates_id
+from .search.evolution import Evolution
+from .search.random import RandomSearch
+from .search.space import Space
+from .search.strategy import Strategy
+from .tasks.extract import Task
+
+
+@dataclass(frozen=True, slots=True)
+class TuningPlan:
+    """What to tune, for how long, and how. ``estimate``: nothing is measured."""
+
+    model: str
+    target: Target
+    tasks: tuple[Task, ...]
+    trials: int
+    seconds: float | None = None
+    seed: int = 0
+    strategy: str = "native"
+    workers: int | None = None
+    tool: tuple[tuple[str, str], ...] = ()
+    estimate: bool = False
+
+    @property
+    def device(self) -> str:
+        """What the trials are filed under."""
+        return estimates_id(self.target) if self.estimate else device_id(self.target)
+
+    def device_record(self) -> DeviceRecord:
+        """Return the log record of the device: its specification and facts about the machine."""
+        target = self.target
+        facts: dict[str, Json] = {
+            "cpu": target.cpu,
+            "vector_bits": target.vector_bits,
+            "cores": target.cores,
+            "threads": target.threads,
+            "l1": target.l1,
+            "l2": target.l2,
+            "l3": target.l3,
+        }
+        return DeviceRecord(self.device, target.spec, facts)
+
+    def model_record(self) -> Model:
+        """Return the log record of the model and its weighted tasks."""
+        tasks = tuple((t.key, t.weight) for t in self.tasks)
+        return stamped(Model("", self.model, self.device, tasks))
+
+
+def make_strategy(name: str, space: Space, seed: int) -> Strategy:
+    """A strategy by name: native, random, optuna:tpe (or another of its samplers)."""
+    match name.partition(":"):
+        case ("native", "", ""):
+            return Evolution(space, seed)
+        case ("random", "", ""):
+            return RandomSearch(space, seed)
+        case ("optuna", _, kind):
+            try:
+                from .search.optuna_strategy import OptunaSearch  # an extra
+            except ImportError:
+                raise UnsupportedError(
+                    f"strategy {name}",
+                    "optuna is not installed",
+                    hint="install nestwright[tune-cpu] or nestwright[tune]",
+                ) from None
+            return OptunaSearch(space, seed, kind or "tpe")
+        case _:
+            raise UnsupportedError(
+                f"strategy {name}", "no such strategy", hint="use native, random or optuna:tpe"
+            )
