@@ -180,7 +180,8 @@ def test_log_of_another_target_draws_a_warning(tuned: Path) -> None:
 
 def test_traces_of_the_log_show_in_the_stages(tuned: Path) -> None:
     module = parse(MODEL)
-    assert "dot" in stage_text(module, TARGET, "scheduled", None, best_traces(tuned, TARGET))
+    traces = best_traces(tuned, Target.parse(TARGET))
+    assert "dot" in stage_text(module, TARGET, "scheduled", None, traces)
     assert best_traces(tuned, Target.parse("cpu -mcpu=nehalem")) == {}
 
 
