@@ -73,7 +73,9 @@ def tune(
     if as_json:
         click.echo(json.dumps(_facts(result, simulate_cost)))
     else:
-        asked = "" if target == "cpu" else f" --target {shlex.quote(target)}"
+        from ..ir.target import HERE
+
+        asked = "" if target == HERE else f" --target {shlex.quote(target)}"
         click.echo(_told(result, simulate_cost))
         click.echo(f"next: nestwright build {model}{asked} --log {result.log} -o model.nw")
     return 0

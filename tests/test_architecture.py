@@ -15,6 +15,8 @@ from typing import TypeAlias
 
 import pytest
 
+from nestwright.ir.target import HERE, KINDS
+
 ROOT = Path(__file__).parents[1]
 # Bottom to top. te and schedule stand side by side: neither imports the other.
 FLOORS = {"ir": 0, "te": 1, "schedule": 1, "codegen": 2, "autotune": 3, "cli": 4}
@@ -199,6 +201,68 @@ def test_what_runs_a_model_imports_no_compiler(path: Path) -> None:
     for line, module in imported(path):
         file = resolve(module)
         assert file is None or str(file.relative_to(ROOT)).startswith(RUNS), f"line {line}"
+
+
+KINDS_ARE_KNOWN_IN = ("ir/target.py", "ir/targets/", "ir/gpus.py", "codegen/targets/")
+"""All that depends on the kind of a target is in the rows and backends of these."""
+TARGETS = {"target", "machine", "host"}  # what a target is called
+
+
+def asks_for_a_kind(text: str) -> list[str]:
+    """The places of a file that ask a target for its kind, or that name one."""
+    found: list[tuple[int, str]] = []
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Attribute(attr="is_gpu"):
+                found.append((node.lineno, "asks is_gpu"))
+            case ast.Attribute(attr="kind", value=ast.Name(id=name) | ast.Attribute(attr=name)) if (
+                name in TARGETS
+            ):
+                found.append((node.lineno, "asks for the kind of a target"))
+            case ast.Compare(left=left, comparators=others) if any(map(is_kind, (left, *others))):
+                found.append((node.lineno, "compares with the name of a kind"))
+            case ast.MatchValue(value=value) if is_kind(value):
+                found.append((value.lineno, "matches the name of a kind"))
+            case ast.Constant(value=str(value)) if value.split(" -")[0] in set(KINDS) - AMBIGUOUS:
+                found.append((node.lineno, f"names {value!r}"))
+    return [f"line {line}: {what}" for line, what in sorted(found)]
+
+
+AMBIGUOUS = {HERE, "llvm"}  # these name this machine, and a stage, as well
+
+
+def is_kind(node: ast.expr) -> bool:
+    """True for a literal that is the name of a kind, or a collection that has one."""
+    match node:
+        case ast.Constant(value=value):
+            return value in KINDS
+        case ast.Tuple(elts=parts) | ast.List(elts=parts) | ast.Set(elts=parts):
+            return any(map(is_kind, parts))
+        case _:
+            return False
+
+
+@pytest.mark.parametrize("path", package_files(), ids=lambda p: str(p.relative_to(ROOT)))
+def test_targets_are_asked_for_facts_not_for_their_kind(path: Path) -> None:
+    if not str(path.relative_to(ROOT)).startswith(KINDS_ARE_KNOWN_IN):
+        assert asks_for_a_kind(path.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = target.is_gpu",
+        "x = self.plan.target.kind",
+        "x = spec == 'cpu'",
+        "x = name in ('cpu', 'gpu')",
+        "match x:\n    case 'llvm':\n        pass",
+        "x = Target.parse('cuda -arch=sm_80')",
+        "x = {'cuda-sim': 1}",
+    ],
+)
+def test_questions_for_a_kind_are_found(text: str) -> None:
+    assert len(asks_for_a_kind(text)) == 1
+    assert asks_for_a_kind("x = sketch.kind == dtype.kind, 'such as \"cuda\"', {'cpu': 1}") == []
 
 
 @pytest.mark.parametrize("path", package_files(), ids=lambda p: str(p.relative_to(ROOT)))

@@ -18,7 +18,7 @@ from ...codegen.runtime import jit
 from ...codegen.runtime.native import NativeFunc
 from ...codegen.runtime.process import runtime
 from ...codegen.targets.cpu import toolchain as cpu
-from ...ir.target import Target
+from ...ir.target import HERE, Target
 
 DEPTH = 256 << 10  # bytes of a stack that are filled: more than the frames of a kernel take
 ZONE = 64  # bytes before and behind scratch memory; those before hold 24 bytes of our own
@@ -195,7 +195,7 @@ class Stain:
 @cache
 def stain() -> Stain:
     """The functions of this process."""
-    library = jit.load([cpu.compile(_TEXT, Target.parse("cpu"))], runtime().addresses)
+    library = jit.load([cpu.compile(_TEXT, Target.parse(HERE))], runtime().addresses)
     init = ctypes.CFUNCTYPE(ctypes.c_int32)(library.address("stain_init"))
     if init():
         raise MemoryError("no thread-specific data is left")
@@ -220,7 +220,7 @@ def _caller(count: int) -> Any:
     text += f"define void @call({taken}) {{\n  call void @stain_stack()\n"
     text += f"  call void %function({given})\n  ret void\n}}\n"
     own = {"stain_stack": stain().library.address("stain_stack")}
-    library = jit.load([cpu.compile(text, Target.parse("cpu"))], own)
+    library = jit.load([cpu.compile(text, Target.parse(HERE))], own)
     made = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (count + 1))(library.address("call"))
     return _Held(made, library)
 

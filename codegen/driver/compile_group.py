@@ -10,7 +10,7 @@ from ...ir.hlo.nodes import Computation
 from ...ir.hlo.text import parse
 from ...ir.loop.nodes import Func
 from ...ir.loop.notes import IN_PLACE, WORKSPACE_BYTES
-from ...ir.target import Target
+from ...ir.target import HERE, Target
 from ...schedule.language.schedule import Schedule
 from ...schedule.language.trace import Trace
 from ...schedule.sketches.generate import default_schedule
@@ -47,7 +47,7 @@ def compile_text(
 
 def pack_code(pack: Pack) -> PackCode:
     """Compile a pack for the machine that builds, whatever the kernel's own target."""
-    host = Target.parse("cpu")
+    host = Target.parse(HERE)
     made = pack.func.params[1]
     size = made.dtype.bytes * math.prod(made.shape)
     code = cpu.compile(backend(host).emit(lower(pack.func, host), host), host)

@@ -12,7 +12,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from ...ir.loop.parser import parse
-from ...ir.target import Target
+from ...ir.target import HERE, Target
 from ..emit.llvm.template import render
 from ..runtime import jit
 from ..runtime.native import NativeFunc
@@ -53,7 +53,7 @@ class MaskedStores:
 
 def masked_stores() -> MaskedStores:
     """Store one lane of a narrowed vector on this machine, in LLVM's own form and in ours."""
-    host = Target.parse("cpu")
+    host = Target.parse(HERE)
     library = jit.load([cpu.compile(render(__package__, "llvm_faults.ll"), host)])
     alone = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(library.address("store_one"))
     kernel = NativeFunc.load(compile_flat(parse(_OURS), host))

@@ -12,7 +12,7 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from ...ir.errors import TargetError, VerifyError
-from ...ir.target import Target
+from ...ir.target import HERE, Target
 
 OPTIMIZATION = 2  # of instruction selection and register allocation
 LOCK = RLock()  # LLVM's contexts and our JIT are used by one thread at a time
@@ -82,7 +82,7 @@ def _jit(number: int) -> Any:
     A JIT keeps the tables of a library, 10 KiB, after the library is gone: llvmlite frees them with
     the JIT only.
     """
-    return llvm.create_lljit_compiler(llvm_machine(Target.parse("cpu")))
+    return llvm.create_lljit_compiler(llvm_machine(Target.parse(HERE)))
 
 
 def load(objects: Sequence[bytes], symbols: Mapping[str, int] | None = None) -> JitLibrary:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
-from ...ir.target import Target
+from ...ir.target import HERE, Target
 from ..plan.symbols import RUNTIME
 from ..targets.registry import backend
 from . import jit
@@ -46,7 +46,7 @@ def runtime(compiled: Sequence[bytes] | None = None) -> Runtime:
     """Return the runtime of this process. The first call loads it, from ``compiled`` if given."""
     with _lock:
         if not _loaded:
-            host = Target.parse("cpu")
+            host = Target.parse(HERE)
             library = jit.load(compiled or backend(host).runtime(host))
             # For ever: worker threads run in this code until the process ends.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(library))

@@ -23,7 +23,7 @@ COROUTINE = "@llvm.coro."  # calls of what is to be lowered before machine code 
 
 
 def _check(target: Target) -> None:
-    if target.kind != "cpu":
+    if target.is_gpu:
         raise TargetError(f"{target.spec!r} is not a CPU", "this is the CPU code generator")
 
 

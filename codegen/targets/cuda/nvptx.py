@@ -50,7 +50,7 @@ def compile(text: str, target: Target) -> str:
     ``VerifyError`` if LLVM does not accept the text, ``UnsupportedError`` if it has no code for it.
     """
     if target.kind != "cuda":
-        raise TargetError(f"{target.spec!r} is no GPU", "this is the PTX code generator")
+        raise TargetError(f"{target.spec!r} is not a GPU", "this is the PTX code generator")
     if len(text) > LONGEST:
         raise VerifyError(f"LLVM module of {len(text)} characters", f"at most {LONGEST}")
     child = _pool.take()
