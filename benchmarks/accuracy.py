@@ -42,10 +42,35 @@ Array = np.ndarray[Any, Any]
 CHUNK = 1 << 18  # elements of a call
 SAVE_SECONDS = 10.0
 SPECIAL = (
-    0.0, 1e-45, 1e-39, 2.0**-126, 5e-324, 1e-310, 2.0**-1022, 2.0**-24, 6e-8, 0.25, 0.5, 1.0, 1.5,
-    2.0, 3.0, 10.0, 88.8, 104.0, 709.7, 745.2, 65504.0, 16777217.0, 2.0**31, 1e10, 3.4e38, 1.7e308,
-    float("inf"), float("nan"),
-)  # fmt: skip
+    0.0,
+    1e-45,
+    1e-39,
+    2.0**-126,
+    5e-324,
+    1e-310,
+    2.0**-1022,
+    2.0**-24,
+    6e-8,
+    0.25,
+    0.5,
+    1.0,
+    1.5,
+    2.0,
+    3.0,
+    10.0,
+    88.8,
+    104.0,
+    709.7,
+    745.2,
+    65504.0,
+    16777217.0,
+    2.0**31,
+    1e10,
+    3.4e38,
+    1.7e308,
+    float("inf"),
+    float("nan"),
+)
 """With their negatives, the numbers that are paired and sampled first."""
 BARE = " (bare)"
 """Ends a target's name where code is to call no library."""

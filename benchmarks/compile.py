@@ -17,9 +17,13 @@ from nestwright.codegen.targets.timings import STAGES
 
 MODELS = ROOT.parent / "shared/corpus/models"
 USUAL = (
-    "mnist_mlp_train_step", "bert_tiny_forward", "vit_tiny_forward", "mobilenet_v2_keras_forward",
-    "resnet50_keras_forward", "bert_base_forward",
-)  # fmt: skip
+    "mnist_mlp_train_step",
+    "bert_tiny_forward",
+    "vit_tiny_forward",
+    "mobilenet_v2_keras_forward",
+    "resnet50_keras_forward",
+    "bert_base_forward",
+)
 
 
 def main() -> int:

@@ -29,10 +29,14 @@ def main() -> None:
     assert np.array_equal(exe(x, y), x + y)
     by_shape = nw.Specialized(lambda *args: nw.parse(TINY_ADD))
     assert np.array_equal(by_shape(x, y), x + y)
-    times = medians({
-        "nestwright": lambda: exe(x, y), "by shape": lambda: by_shape(x, y),
-        "NumPy": lambda: x + y, "nothing": tuple,
-    })  # fmt: skip
+    times = medians(
+        {
+            "nestwright": lambda: exe(x, y),
+            "by shape": lambda: by_shape(x, y),
+            "NumPy": lambda: x + y,
+            "nothing": tuple,
+        }
+    )
     for name, s in times.items():
         print(f"{name:12}{s * 1e9:6.0f} ns")
 

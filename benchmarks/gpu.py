@@ -125,9 +125,13 @@ def _child(part: str, seconds: float, options: argparse.Namespace) -> None:
     with place.open("ab") as log:
         try:
             done = subprocess.run(
-                _command(part, seconds, options), stdout=log, stderr=subprocess.STDOUT,
-                timeout=seconds, env=_environment(), check=False,
-            )  # fmt: skip
+                _command(part, seconds, options),
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                timeout=seconds,
+                env=_environment(),
+                check=False,
+            )
             if done.returncode:
                 why = f"its process ended with status {done.returncode}"
         except subprocess.TimeoutExpired:

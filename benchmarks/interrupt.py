@@ -138,9 +138,11 @@ class Child:
     def __init__(self, tree: Path, only: list[str]) -> None:
         self.process = subprocess.Popen(
             [sys.executable, __file__, "--serve", *only],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
             env={**os.environ, "PYTHONPATH": str(tree)},
-        )  # fmt: skip
+        )
 
     def line(self) -> str:
         """The next line that it prints."""

@@ -45,13 +45,19 @@ def layout(config: Config) -> list[tuple[str, tuple[int, ...]]]:
     """Name and shape of each weight, in the order of the module's parameters after the prompt."""
     d = config.width
     block: list[tuple[str, tuple[int, ...]]] = [
-        ("norm1.gain", (d,)), ("norm1.bias", (d,)),
-        ("attention.in", (d, 3 * d)), ("attention.in_bias", (3 * d,)),
-        ("attention.out", (d, d)), ("attention.out_bias", (d,)),
-        ("norm2.gain", (d,)), ("norm2.bias", (d,)),
-        ("mlp.in", (d, 4 * d)), ("mlp.in_bias", (4 * d,)),
-        ("mlp.out", (4 * d, d)), ("mlp.out_bias", (d,)),
-    ]  # fmt: skip
+        ("norm1.gain", (d,)),
+        ("norm1.bias", (d,)),
+        ("attention.in", (d, 3 * d)),
+        ("attention.in_bias", (3 * d,)),
+        ("attention.out", (d, d)),
+        ("attention.out_bias", (d,)),
+        ("norm2.gain", (d,)),
+        ("norm2.bias", (d,)),
+        ("mlp.in", (d, 4 * d)),
+        ("mlp.in_bias", (4 * d,)),
+        ("mlp.out", (4 * d, d)),
+        ("mlp.out_bias", (d,)),
+    ]
     return [
         ("embedding", (config.vocabulary, d)),
         ("positions", (config.context, d)),

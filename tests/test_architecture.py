@@ -191,11 +191,6 @@ def test_tests_are_short_enough_to_read() -> None:
     assert {str(p.relative_to(ROOT)): n for p, n in lines.items() if n > LONGEST} == {}
 
 
-def test_the_formatter_has_its_way_in_tests() -> None:
-    mark = "fmt: " + "skip"
-    assert [p for p in (ROOT / "tests").rglob("*.py") if mark in p.read_text()] == []
-
-
 @pytest.mark.parametrize("path", sorted((ROOT / "codegen" / "runtime").rglob("*.py")), ids=str)
 def test_what_runs_a_model_imports_no_compiler(path: Path) -> None:
     for line, module in imported(path):
@@ -323,7 +318,8 @@ def test_no_two_classes_have_one_name() -> None:
 
 def test_formatter_formats_everything() -> None:
     skip = "fmt: " + "skip"
-    assert [name(p) for p in finished_files() if skip in p.read_text()] == []
+    others = [p for f in ("tests", "benchmarks", "examples") for p in (ROOT / f).rglob("*.py")]
+    assert [name(p) for p in (*finished_files(), *others) if skip in p.read_text()] == []
 
 
 def test_faults_of_docstrings_are_found() -> None:

@@ -51,9 +51,13 @@ class Called:
 
 Kernel = Callable[[Launched], object]
 _RESULTS = {
-    "stub_log": ctypes.c_char_p, "stub_reports": ctypes.c_char_p, "stub_used": ctypes.c_size_t,
-    "stub_functions": ctypes.c_size_t, "stub_calls": ctypes.c_long, "stub_live": ctypes.c_long,
-}  # fmt: skip
+    "stub_log": ctypes.c_char_p,
+    "stub_reports": ctypes.c_char_p,
+    "stub_used": ctypes.c_size_t,
+    "stub_functions": ctypes.c_size_t,
+    "stub_calls": ctypes.c_long,
+    "stub_live": ctypes.c_long,
+}
 _LINE = re.compile(r"(cu\w+)(?: (.*))? = (\d+)")
 
 

@@ -36,10 +36,22 @@ def build(folder: Path, without: Sequence[str] = (), flags: Sequence[str] = ()) 
     hidden = "".join(f" {symbol};" for symbol in without)
     script.write_text(f"{{ global: cu*; stub_*; local:{hidden} *; }};\n")
     command = [
-        found, "-std=c11", "-O1", "-g", "-fPIC", "-shared", "-fvisibility=hidden", *WARNINGS,
-        *flags, f"-Wl,-soname,{NAME}", f"-Wl,--version-script,{script}", "-o", str(made),
-        *sorted(map(str, SOURCES.glob("*.c"))), "-lpthread",
-    ]  # fmt: skip
+        found,
+        "-std=c11",
+        "-O1",
+        "-g",
+        "-fPIC",
+        "-shared",
+        "-fvisibility=hidden",
+        *WARNINGS,
+        *flags,
+        f"-Wl,-soname,{NAME}",
+        f"-Wl,--version-script,{script}",
+        "-o",
+        str(made),
+        *sorted(map(str, SOURCES.glob("*.c"))),
+        "-lpthread",
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"the stand-in does not compile:\n{done.stderr}")

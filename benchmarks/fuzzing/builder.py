@@ -27,9 +27,17 @@ NARROW_FLOATS = ("f8e4m3fn", "f8e5m2", "f8e4m3b11fnuz", "f8e5m2fnuz")
 COMPLEX = ("c64", "c128")
 PART = {"c64": "f32", "c128": "f64"}
 EXACT_TO = {
-    "f64": 2.0**53, "f32": 2.0**24, "f16": 2.0**11, "bf16": 2.0**8, "c128": 2.0**53,
-    "c64": 2.0**24, "f8e4m3fn": 16.0, "f8e5m2": 8.0, "f8e4m3b11fnuz": 16.0, "f8e5m2fnuz": 8.0,
-}  # fmt: skip
+    "f64": 2.0**53,
+    "f32": 2.0**24,
+    "f16": 2.0**11,
+    "bf16": 2.0**8,
+    "c128": 2.0**53,
+    "c64": 2.0**24,
+    "f8e4m3fn": 16.0,
+    "f8e5m2": 8.0,
+    "f8e4m3b11fnuz": 16.0,
+    "f8e5m2fnuz": 8.0,
+}
 """The largest magnitude up to which a type holds every integer."""
 ELEMENTS = 6000  # of one value, at most
 SMALL = 3.0  # the largest magnitude of what exact programs begin with
@@ -148,9 +156,13 @@ class Builder:
         pools: list[tuple[str, ...]] = []
         for k in kinds:
             pools += {
-                "i": [SIGNED, UNSIGNED], "s": [FEW_BITS], "f": [WIDE_FLOATS] * 4,
-                "n": [NARROW_FLOATS], "c": [COMPLEX], "p": [("pred",)],
-            }[k]  # fmt: skip
+                "i": [SIGNED, UNSIGNED],
+                "s": [FEW_BITS],
+                "f": [WIDE_FLOATS] * 4,
+                "n": [NARROW_FLOATS],
+                "c": [COMPLEX],
+                "p": [("pred",)],
+            }[k]
         return self.pick(self.pick(pools))
 
     # Values

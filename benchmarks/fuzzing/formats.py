@@ -54,12 +54,44 @@ ROOT = Path(__file__).parents[2]
 CORPUS = ROOT.parent / "shared" / "corpus"
 SEED_BYTES = 5000  # of a seed, at most
 WORDS = (
-    b"parameter(0)", b"ROOT", b"ENTRY", b"constant({...})", b"to_apply=sum", b"dimensions={0}",
-    b"f32[", b"(f32[2], (s32[], token[]))", b"{1,0:T(8,128)S(1)}", b"window={size=", b"calls=",
-    b"f32[<=9]", b"u4[3]", b"c128[]", b"->", b"/*", b"*/", b"//", b'"', b"\\", b"\x00", b"%", b"#",
-    b"tensor<", b"tensor<?xf32>", b"dense<", b"loc(", b"({", b"^bb0", b"!stablehlo.token", b"%0:3",
-    b"stablehlo.add", b"chlo.top_k", b"func.func", b"#stablehlo.gather<", b"array<i64: 1>", b"\xff",
-)  # fmt: skip
+    b"parameter(0)",
+    b"ROOT",
+    b"ENTRY",
+    b"constant({...})",
+    b"to_apply=sum",
+    b"dimensions={0}",
+    b"f32[",
+    b"(f32[2], (s32[], token[]))",
+    b"{1,0:T(8,128)S(1)}",
+    b"window={size=",
+    b"calls=",
+    b"f32[<=9]",
+    b"u4[3]",
+    b"c128[]",
+    b"->",
+    b"/*",
+    b"*/",
+    b"//",
+    b'"',
+    b"\\",
+    b"\x00",
+    b"%",
+    b"#",
+    b"tensor<",
+    b"tensor<?xf32>",
+    b"dense<",
+    b"loc(",
+    b"({",
+    b"^bb0",
+    b"!stablehlo.token",
+    b"%0:3",
+    b"stablehlo.add",
+    b"chlo.top_k",
+    b"func.func",
+    b"#stablehlo.gather<",
+    b"array<i64: 1>",
+    b"\xff",
+)
 TURNS = 1 << 18  # of a scheduled function that the interpreter is asked for
 CPU = Target.parse("cpu")
 
@@ -380,11 +412,20 @@ def report() -> Format:
     text = (ROOT / "examples" / "softmax.hlo").read_text()
     archive.write(
         archive.Report(
-            "m", text, "cpu", None, given, {0: np.ones(3, np.float32)}, b"", given, "",
-            {"a": "b"}, {"c": "d"},
+            "m",
+            text,
+            "cpu",
+            None,
+            given,
+            {0: np.ones(3, np.float32)},
+            b"",
+            given,
+            "",
+            {"a": "b"},
+            {"c": "d"},
         ),
         place,
-    )  # fmt: skip
+    )
     seed = place.read_bytes()
 
     def make(rng: Random) -> bytes:
@@ -444,7 +485,16 @@ _held: list[tempfile.TemporaryDirectory[str]] = []
 
 
 FORMATS: dict[str, Callable[[], Format]] = {
-    "hlo": hlo, "malformed": malformed, "bytes": any_bytes, "built": built,
-    "stablehlo": stablehlo, "proto": proto, "loop": loop, "trace": trace, "log": log,
-    "nw": nw_bundle, "report": report, "npz": npz,
-}  # fmt: skip
+    "hlo": hlo,
+    "malformed": malformed,
+    "bytes": any_bytes,
+    "built": built,
+    "stablehlo": stablehlo,
+    "proto": proto,
+    "loop": loop,
+    "trace": trace,
+    "log": log,
+    "nw": nw_bundle,
+    "report": report,
+    "npz": npz,
+}

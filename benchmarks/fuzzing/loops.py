@@ -98,6 +98,13 @@ def batched() -> Func:
 
 
 PROGRAMS = (
-    matmul, two_products, convolution, normalised_rows, chain, two_outputs, stencil, largest,
+    matmul,
+    two_products,
+    convolution,
+    normalised_rows,
+    chain,
+    two_outputs,
+    stencil,
+    largest,
     batched,
-)  # fmt: skip
+)

@@ -12,10 +12,23 @@ from random import Random
 from typing import Any, TypeAlias
 
 NUMBERS = (
-    b"0", b"1", b"-1", b"2147483647", b"-2147483648", b"4294967296", b"9223372036854775807",
-    b"-9223372036854775808", b"99999999999999999999999", b"1e999", b"-inf", b"nan", b"0x1p-9999",
-    b"1048576", b"65536", b"3",
-)  # fmt: skip
+    b"0",
+    b"1",
+    b"-1",
+    b"2147483647",
+    b"-2147483648",
+    b"4294967296",
+    b"9223372036854775807",
+    b"-9223372036854775808",
+    b"99999999999999999999999",
+    b"1e999",
+    b"-inf",
+    b"nan",
+    b"0x1p-9999",
+    b"1048576",
+    b"65536",
+    b"3",
+)
 _TOKEN = re.compile(rb"[A-Za-z_][\w.\-]*|-?\d+(?:\.\d+)?|\s+|.", re.DOTALL)
 _NUMBER = re.compile(rb"-?\d+")
 _EDITS = (1, 1, 1, 2, 4)  # of one case
@@ -112,15 +125,53 @@ def _nest(rng: Random, data: bytes, _: Sequence[bytes]) -> bytes:
 
 
 EDITS: tuple[Edit, ...] = (
-    _flip, _set, _cut, _cut, _double, _truncate, _splice, _number, _number, _insert_word,
-    _replace_token, _replace_token, _swap_tokens, _nest,
-)  # fmt: skip
+    _flip,
+    _set,
+    _cut,
+    _cut,
+    _double,
+    _truncate,
+    _splice,
+    _number,
+    _number,
+    _insert_word,
+    _replace_token,
+    _replace_token,
+    _swap_tokens,
+    _nest,
+)
 
 ODD: tuple[Json, ...] = (
-    None, True, False, 0, 1, -1, 2, 3, 64, 1 << 31, 1 << 62, 1 << 63, 1 << 64, 10**30, 1.5, -0.0,
-    1e308, float("nan"), "", "x", "f32", "../../etc/passwd", [], {}, [[]], {"a": 1}, "\x00", "é",
+    None,
+    True,
+    False,
+    0,
+    1,
+    -1,
+    2,
+    3,
+    64,
+    1 << 31,
+    1 << 62,
+    1 << 63,
+    1 << 64,
+    10**30,
+    1.5,
+    -0.0,
+    1e308,
+    float("nan"),
+    "",
+    "x",
+    "f32",
+    "../../etc/passwd",
+    [],
+    {},
+    [[]],
+    {"a": 1},
+    "\x00",
+    "é",
     "²",
-)  # fmt: skip
+)
 """Values that stand where others are expected."""
 
 

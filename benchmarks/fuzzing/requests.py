@@ -197,20 +197,56 @@ class Draw:
 
 
 WEIGHTS: dict[str, int] = {
-    "split": 6, "fuse": 4, "reorder": 6, "tile": 2, "parallel": 2, "vectorize": 2, "unroll": 1,
-    "compute_at": 6, "reverse_compute_at": 5, "compute_inline": 1, "reverse_compute_inline": 1,
-    "cache_read": 2, "cache_write": 3, "set_scope": 1, "transform_layout": 1,
-    "decompose_reduction": 3, "rfactor": 3, "annotate": 1, "merge": 2, "add_unit_loop": 1,
-}  # fmt: skip
+    "split": 6,
+    "fuse": 4,
+    "reorder": 6,
+    "tile": 2,
+    "parallel": 2,
+    "vectorize": 2,
+    "unroll": 1,
+    "compute_at": 6,
+    "reverse_compute_at": 5,
+    "compute_inline": 1,
+    "reverse_compute_inline": 1,
+    "cache_read": 2,
+    "cache_write": 3,
+    "set_scope": 1,
+    "transform_layout": 1,
+    "decompose_reduction": 3,
+    "rfactor": 3,
+    "annotate": 1,
+    "merge": 2,
+    "add_unit_loop": 1,
+}
 
 
 ON_THREADS: dict[str, int] = {
-    "launch": 5, "bind": 4, "cooperate": 8, "stage": 4, "rescope": 4, "split": 3, "fuse": 2,
-    "reorder": 4, "compute_at": 8, "reverse_compute_at": 6, "compute_inline": 1,
-    "reverse_compute_inline": 1, "cache_read": 1, "cache_write": 1, "transform_layout": 1,
-    "decompose_reduction": 2, "rfactor": 2, "vectorize": 1, "unroll": 1, "parallel": 1,
-    "storage_align": 1, "swizzle": 1, "hint": 1, "merge": 2, "add_unit_loop": 1,
-}  # fmt: skip
+    "launch": 5,
+    "bind": 4,
+    "cooperate": 8,
+    "stage": 4,
+    "rescope": 4,
+    "split": 3,
+    "fuse": 2,
+    "reorder": 4,
+    "compute_at": 8,
+    "reverse_compute_at": 6,
+    "compute_inline": 1,
+    "reverse_compute_inline": 1,
+    "cache_read": 1,
+    "cache_write": 1,
+    "transform_layout": 1,
+    "decompose_reduction": 2,
+    "rfactor": 2,
+    "vectorize": 1,
+    "unroll": 1,
+    "parallel": 1,
+    "storage_align": 1,
+    "swizzle": 1,
+    "hint": 1,
+    "merge": 2,
+    "add_unit_loop": 1,
+}
 
 
 def attempt(sch: Schedule, request: Callable[[], None]) -> bool:

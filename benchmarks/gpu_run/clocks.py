@@ -68,11 +68,13 @@ def medians(contenders: Sequence[Contender], budget: float) -> dict[str, dict[st
                 device[c.name].append(c.device(times[c.name]))
     return {
         c.name: {
-            "how": c.how, "calls": c.calls * times[c.name],
-            "device": spread(device[c.name]), "host": spread(host[c.name]),
+            "how": c.how,
+            "calls": c.calls * times[c.name],
+            "device": spread(device[c.name]),
+            "host": spread(host[c.name]),
         }
         for c in contenders
-    }  # fmt: skip
+    }
 
 
 def spread(readings: Sequence[float]) -> dict[str, float] | None:

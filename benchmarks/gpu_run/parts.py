@@ -22,9 +22,18 @@ SETS = 4  # of arguments, at most, that timing rotates through, so that no cache
 CALLS = 3
 COLD = 1 << 28  # bytes that no cache holds
 PACKAGES = (
-    "numpy", "llvmlite", "cuda-bindings", "torch", "jax", "cupy-cuda13x", "ml_dtypes", "triton",
-    "platformdirs", "xgboost-cpu", "optuna",
-)  # fmt: skip
+    "numpy",
+    "llvmlite",
+    "cuda-bindings",
+    "torch",
+    "jax",
+    "cupy-cuda13x",
+    "ml_dtypes",
+    "triton",
+    "platformdirs",
+    "xgboost-cpu",
+    "optuna",
+)
 
 
 def run_part(name: str, options: Namespace) -> None:
@@ -220,9 +229,12 @@ def _example(part: Part) -> None:
     module = parse(work.hlo)
     wanted = evaluate(module, [r.drawn() for r in recipes])
     made = prebuilt.Prebuilt(
-        "layer_norm", part.build(work.hlo)[0], recipes, (prebuilt.sample(wanted),),
+        "layer_norm",
+        part.build(work.hlo)[0],
+        recipes,
+        (prebuilt.sample(wanted),),
         predictions(module, part.predicted_target()),
-    )  # fmt: skip
+    )
     part.options.kit = part.options.out / "kit"
     prebuilt.write(part.options.kit / "models" / made.name, made)
 
@@ -261,6 +273,11 @@ def _profiled(part: Part, model: prebuilt.Prebuilt, arguments: Sequence[Any]) ->
 
 
 PARTS: Mapping[str, Callable[[Part], None]] = {
-    "machine": machine, "small": small, "matmul": matmul, "passes": passes,
-    "convolutions": convolutions, "models": whole_models, "tuning": tuning,
-}  # fmt: skip
+    "machine": machine,
+    "small": small,
+    "matmul": matmul,
+    "passes": passes,
+    "convolutions": convolutions,
+    "models": whole_models,
+    "tuning": tuning,
+}

@@ -60,8 +60,13 @@ def _times(rows: Sequence[Row]) -> Iterator[str]:
         return
     yield "Medians of one call in ms. device: by events; host: by its clock, the wait included."
     yield "g: replays of one graph; c: calls one by one (all that jax offers)."
-    yield _line("workload", *(f"{n} {c}" for n in ("ours", "torch") for c in _CLOCKS), "jax host",
-                "of torch", "of jax")  # fmt: skip
+    yield _line(
+        "workload",
+        *(f"{n} {c}" for n in ("ours", "torch") for c in _CLOCKS),
+        "jax host",
+        "of torch",
+        "of jax",
+    )
     for r in found:
         shown = r["contenders"]
         cells = [_cell(shown.get(n), c) for n in CONTENDERS[:2] for c in _CLOCKS]
@@ -122,10 +127,13 @@ def _rates(rows: Sequence[Row]) -> Iterator[str]:
         expected = r.get("predicted", 0.0)
         yield _line(
             r["name"],
-            _rate(moved, 1e9), _share(moved, copy) if bound else "-",
-            _rate(work, 1e12), _share(work, product),
-            f"{expected * 1e3:.4g} ms" if expected else "-", _share(expected, took),
-        ) + (_goal(moved / copy, GOALS["of_copy"]) if bound and copy else "")  # fmt: skip
+            _rate(moved, 1e9),
+            _share(moved, copy) if bound else "-",
+            _rate(work, 1e12),
+            _share(work, product),
+            f"{expected * 1e3:.4g} ms" if expected else "-",
+            _share(expected, took),
+        ) + (_goal(moved / copy, GOALS["of_copy"]) if bound and copy else "")
 
 
 def largest_product(rows: Sequence[Row]) -> float:

@@ -36,10 +36,13 @@ def _tune(part: Part, work: workloads.Work, turns: int) -> None:
     simulated = not part.on_gpu
     log: Path = part.options.out / f"tune-{work.name}.jsonl"
     result = tune(
-        parse(work.hlo), part.predicted_target(work.options),
-        trials=DRY_TRIALS if part.options.dry_run else TRIALS, seconds=0.8 * part.left() / turns,
-        log=log, simulate_cost=simulated,
-    )  # fmt: skip
+        parse(work.hlo),
+        part.predicted_target(work.options),
+        trials=DRY_TRIALS if part.options.dry_run else TRIALS,
+        seconds=0.8 * part.left() / turns,
+        log=log,
+        simulate_cost=simulated,
+    )
     told: dict[str, Any] = {"trials": result.trials, "stopped": result.stopped, "log": log.name}
     told["tasks"] = [
         {"name": t.name, "default": t.default_seconds, "best": t.best_seconds, "sketch": t.sketch}

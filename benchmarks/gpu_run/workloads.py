@@ -87,10 +87,17 @@ def matmul(kind: str, n: int) -> Work:
 
     size = numpy_type(dtype).itemsize
     return Work(
-        f"matmul_{kind}_{n}", text, ((n, n), (n, n)), dtype, "matmul", reference,
-        TOLERANCES[kind], 2.0 * n**3, 3.0 * size * n * n,
+        f"matmul_{kind}_{n}",
+        text,
+        ((n, n), (n, n)),
+        dtype,
+        "matmul",
+        reference,
+        TOLERANCES[kind],
+        2.0 * n**3,
+        3.0 * size * n * n,
         "-tf32=1" if kind == "tf32" else "",
-    )  # fmt: skip
+    )
 
 
 def softmax(rows: int, columns: int) -> Work:
@@ -208,15 +215,30 @@ def _some(rows: int) -> Array:
 
 RESNET50 = (
     # height, channels in, channels out, kernel, stride, how often
-    (224, 3, 64, 7, 2, 1), (56, 64, 64, 1, 1, 1), (56, 64, 64, 3, 1, 3), (56, 64, 256, 1, 1, 4),
-    (56, 256, 64, 1, 1, 2), (56, 256, 128, 1, 1, 1), (56, 128, 128, 3, 2, 1),
-    (28, 128, 512, 1, 1, 4), (56, 256, 512, 1, 2, 1), (28, 512, 128, 1, 1, 3),
-    (28, 128, 128, 3, 1, 3), (28, 512, 256, 1, 1, 1), (28, 256, 256, 3, 2, 1),
-    (14, 256, 1024, 1, 1, 6), (28, 512, 1024, 1, 2, 1), (14, 1024, 256, 1, 1, 5),
-    (14, 256, 256, 3, 1, 5), (14, 1024, 512, 1, 1, 1), (14, 512, 512, 3, 2, 1),
-    (7, 512, 2048, 1, 1, 3), (14, 1024, 2048, 1, 2, 1), (7, 2048, 512, 1, 1, 2),
+    (224, 3, 64, 7, 2, 1),
+    (56, 64, 64, 1, 1, 1),
+    (56, 64, 64, 3, 1, 3),
+    (56, 64, 256, 1, 1, 4),
+    (56, 256, 64, 1, 1, 2),
+    (56, 256, 128, 1, 1, 1),
+    (56, 128, 128, 3, 2, 1),
+    (28, 128, 512, 1, 1, 4),
+    (56, 256, 512, 1, 2, 1),
+    (28, 512, 128, 1, 1, 3),
+    (28, 128, 128, 3, 1, 3),
+    (28, 512, 256, 1, 1, 1),
+    (28, 256, 256, 3, 2, 1),
+    (14, 256, 1024, 1, 1, 6),
+    (28, 512, 1024, 1, 2, 1),
+    (14, 1024, 256, 1, 1, 5),
+    (14, 256, 256, 3, 1, 5),
+    (14, 1024, 512, 1, 1, 1),
+    (14, 512, 512, 3, 2, 1),
+    (7, 512, 2048, 1, 1, 3),
+    (14, 1024, 2048, 1, 2, 1),
+    (7, 2048, 512, 1, 1, 2),
     (7, 512, 512, 3, 1, 2),
-)  # fmt: skip
+)
 
 
 def convolution(
@@ -248,9 +270,19 @@ def convolution(
     name = f"conv_{dtype}_{height}_{c_in}_{c_out}_{k}s{stride}"
     flops = 2.0 * batch * out * out * c_out * c_in * k * k
     return Work(
-        name, text, (x_shape, w_shape), dtype, "convolution", reference, TOLERANCES[dtype],
-        flops, 0.0, "", often, (stride, pad),
-    )  # fmt: skip
+        name,
+        text,
+        (x_shape, w_shape),
+        dtype,
+        "convolution",
+        reference,
+        TOLERANCES[dtype],
+        flops,
+        0.0,
+        "",
+        often,
+        (stride, pad),
+    )
 
 
 def products(small: bool) -> list[Work]:
@@ -264,8 +296,11 @@ def passes(small: bool) -> list[Work]:
     """What is bound by memory: 256 MiB for each large array."""
     rows, columns, count = (16, 64, 4096) if small else (1 << 16, 1 << 10, 1 << 26)
     return [
-        softmax(rows, columns), layer_norm(rows, columns), gelu_chain(rows, columns), sum_xyz(count)
-    ]  # fmt: skip
+        softmax(rows, columns),
+        layer_norm(rows, columns),
+        gelu_chain(rows, columns),
+        sum_xyz(count),
+    ]
 
 
 def convolutions(small: bool) -> list[Work]:

@@ -68,9 +68,13 @@ class Child:
         try:
             self.process = subprocess.Popen(
                 [*command, "--child", rung.name, "--control", str(write)],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                pass_fds=(write,), start_new_session=True, env=env,
-            )  # fmt: skip
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=(write,),
+                start_new_session=True,
+                env=env,
+            )
         finally:
             os.close(write)
         self._listeners = [

@@ -12,9 +12,16 @@ from checkout import ROOT
 from ladder.rung import Program
 
 LARGE_TILE = {
-    "tile_m": 256, "tile_n": 128, "tile_k": 64, "warps_m": 4, "warps_n": 2, "stages": 4,
-    "split": 1, "group": 8, "pack": 0,
-}  # fmt: skip
+    "tile_m": 256,
+    "tile_n": 128,
+    "tile_k": 64,
+    "warps_m": 4,
+    "warps_n": 2,
+    "stages": 4,
+    "split": 1,
+    "group": 8,
+    "pack": 0,
+}
 RESULTS = {"f16": "f32", "bf16": "f32", "tf32": "f32", "s8": "s32"}
 COMBINERS = "add { a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b) }\n"
 

@@ -165,9 +165,11 @@ def running(b: Builder) -> object:
     row = shape_of(x.dtype, kept)
     inner = b.inner()
     inner.rows = [
-        f"x = {row} parameter(0)", f"k = {row} parameter(1)", f"s = {row} add(x, k)",
+        f"x = {row} parameter(0)",
+        f"k = {row} parameter(1)",
+        f"s = {row} add(x, k)",
         f"r = ({row}, {row}) tuple(s, s)",
-    ]  # fmt: skip
+    ]
     by = b.close(inner)
     both = b.row(
         f"({x.shape}, {row})",

@@ -13,8 +13,12 @@ DIRECTIONS = ("EQ", "NE", "LT", "LE", "GT", "GE")
 def any_value(b: Builder, kinds: str = "pisfnc") -> Value:
     """A value of one of the kinds, made if there is none or now and then."""
     names = {
-        "pred": "p", "signed": "is", "unsigned": "is", "float": "fn", "complex": "c",
-    }  # fmt: skip
+        "pred": "p",
+        "signed": "is",
+        "unsigned": "is",
+        "float": "fn",
+        "complex": "c",
+    }
     found = b.some(lambda v: any(k in kinds for k in names[v.kind]))
     if found is None or b.chance(0.15):
         drawn = [k for k in kinds if k in "iff" or b.chance(0.3)] or list(kinds)
@@ -73,9 +77,17 @@ def unary(b: Builder) -> object:
             op = b.pick(("not", "popcnt", "count-leading-zeros", "sign"))
         case "float":
             op = b.pick(
-                ("abs", "negate", "sign", "floor", "ceil", "round-nearest-even",
-                 "round-nearest-afz", "copy")
-            )  # fmt: skip
+                (
+                    "abs",
+                    "negate",
+                    "sign",
+                    "floor",
+                    "ceil",
+                    "round-nearest-even",
+                    "round-nearest-afz",
+                    "copy",
+                )
+            )
         case _:
             op = b.pick(("negate", "copy"))
     return b.emit(x.dtype, x.dims, f"{op}({x.name})", x.bound)
@@ -86,8 +98,18 @@ def function(b: Builder) -> object:
     """A continuous function of floats; what could overflow is held back by a tanh."""
     x = b.floats()
     gentle = ("tanh", "logistic", "sine", "cosine", "erf", "atan", "asinh", "negate")
-    steep = ("exponential", "exponential-minus-one", "sinh", "cosh", "log-plus-one", "sqrt",
-             "rsqrt", "log", "cbrt", "tan")  # fmt: skip
+    steep = (
+        "exponential",
+        "exponential-minus-one",
+        "sinh",
+        "cosh",
+        "log-plus-one",
+        "sqrt",
+        "rsqrt",
+        "log",
+        "cbrt",
+        "tan",
+    )
     op = b.pick((*gentle, *steep))
     if op in ("sqrt", "rsqrt", "log", "log-plus-one", "cbrt"):
         square = b.emit(x.dtype, x.dims, f"multiply({x.name}, {x.name})", x.bound**2)

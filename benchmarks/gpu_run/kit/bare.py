@@ -16,9 +16,19 @@ from . import contents
 from .packing import PYTHON, Refused, run
 
 PACKAGES = (
-    "numpy", "ml-dtypes", "llvmlite", "cuda-bindings", "click", "rich", "jinja2", "pytest",
-    "hypothesis", "pytest-xdist", "filelock", "scipy",
-)  # fmt: skip
+    "numpy",
+    "ml-dtypes",
+    "llvmlite",
+    "cuda-bindings",
+    "click",
+    "rich",
+    "jinja2",
+    "pytest",
+    "hypothesis",
+    "pytest-xdist",
+    "filelock",
+    "scipy",
+)
 """What that machine has of what nestwright uses: not platformdirs, xgboost, optuna."""
 LIMIT = 300  # seconds of one check
 ARCH = "cuda -arch=sm_90"
@@ -82,8 +92,20 @@ def check(kit: Path, python: str = "") -> int:
             copy_tracked(contents.ROOT, folder / "checkout")
             shutil.copytree(kit, folder / "checkout" / contents.NAME)
             wheels = [str(p) for p in sorted((kit / "wheels").glob("*.whl"))]
-            run([python, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--target",
-                 str(folder / "site"), *wheels])  # fmt: skip
+            run(
+                [
+                    python,
+                    "-m",
+                    "pip",
+                    "install",
+                    "-q",
+                    "--no-index",
+                    "--no-deps",
+                    "--target",
+                    str(folder / "site"),
+                    *wheels,
+                ]
+            )
         except Refused as refusal:
             print(refusal, file=sys.stderr)
             return 1
@@ -115,9 +137,14 @@ def outcome(
     begun, why = time.perf_counter(), ""
     try:
         done = subprocess.run(
-            [python, *one.arguments], cwd=place, env=env, capture_output=True, text=True,
-            timeout=LIMIT, check=False,
-        )  # fmt: skip
+            [python, *one.arguments],
+            cwd=place,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT,
+            check=False,
+        )
         said = done.stdout + done.stderr
         missing = [w for w in one.words if w not in said]
         if done.returncode or missing:

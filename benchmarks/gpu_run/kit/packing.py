@@ -120,9 +120,13 @@ def whole_model(name: str, model: models.Model) -> prebuilt.Prebuilt:
         exact = [prebuilt.sample(np.asarray(x)) for x in leaves(function(*arguments))]
     exported = export.export(function, platforms=["cuda"])(*arguments).serialize()
     return prebuilt.Prebuilt(
-        name, build(module, TF32), recipes, tuple(exact),
-        predictions(module, Target.parse(TF32)), bytes(exported),
-    )  # fmt: skip
+        name,
+        build(module, TF32),
+        recipes,
+        tuple(exact),
+        predictions(module, Target.parse(TF32)),
+        bytes(exported),
+    )
 
 
 def ladder(folder: Path) -> None:

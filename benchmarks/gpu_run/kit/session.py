@@ -40,7 +40,8 @@ class Step:
 
 STEPS = (
     Step(
-        "ladder", 420,
+        "ladder",
+        420,
         f"""{{ nvidia-smi; which nvcc ptxas ncu compute-sanitizer; python3 -m pip list; }} \\
   > $O/machine.txt 2>&1
 timeout 170 python3 {LADDER} --out $O; ladder=$?
@@ -51,7 +52,8 @@ echo "ladder $ladder, tests $tests"; exit $((ladder | tests))
         "which mechanism works: one line a rung; then whole models against the interpreter",
     ),
     Step(
-        "sanitize", 280,
+        "sanitize",
+        280,
         f"""for tool in memcheck racecheck; do
   timeout 130 compute-sanitizer --tool $tool python3 {LADDER} --in-process --only $RUNG \\
     --out /tmp/nw/$tool 2>&1 | tee $O/$tool.txt
@@ -61,19 +63,22 @@ done
         planned=False,
     ),
     Step(
-        "measure", 595,
+        "measure",
+        595,
         "python3 benchmarks/gpu.py --out $O\n",
         "ratios to torch and jax, rates beside the copy's, REACHED, LAUNCH, OVERLAP by kind of "
         "sketch, and two logs of tuning",
     ),
     Step(
-        "rest", 595,
+        "rest",
+        595,
         "python3 benchmarks/gpu.py --out $O --only $PARTS\n",
         "the parts that `measure` did not come to: put PARTS=passes,models before it",
         planned=False,
     ),
     Step(
-        "counters", 330,
+        "counters",
+        330,
         f"""for w in matmul_bf16_4096 softmax_256MiB layer_norm_256MiB gelu_chain_256MiB; do
   timeout 50 ncu --clock-control none --set basic --csv --target-processes all --launch-count 4 \\
     python3 benchmarks/gpu.py --once $w > $O/ncu-$w.csv 2>&1
@@ -83,7 +88,7 @@ timeout 110 ncu --clock-control none --set basic --csv --launch-count 40 \\
 """,
         "what bounds each kernel: throughputs of memory and compute, occupancy, registers",
     ),
-)  # fmt: skip
+)
 
 
 def shown() -> str:
@@ -104,5 +109,6 @@ def rows() -> str:
         f"| {s.name} | {s.seconds} | {'yes' if s.planned else 'if needed'} | {s.sets} |"
         for s in STEPS
     ]
-    return "\n".join(("| command | seconds at most | planned | what it sets |",
-                      "|---|---|---|---|", *lines))  # fmt: skip
+    return "\n".join(
+        ("| command | seconds at most | planned | what it sets |", "|---|---|---|---|", *lines)
+    )
