@@ -27,6 +27,7 @@ from ..ir.loop.nodes import Func
 from ..ir.target import Target
 from . import log as logs
 from . import tasks
+from .log.units import counted
 
 if TYPE_CHECKING:
     from ..codegen.driver.kernel import Kernel
@@ -177,7 +178,7 @@ def warn_of(log: logs.Log) -> None:
     """Tell of lines that were skipped, as one warning."""
     if log.problems:
         places = ", ".join(map(str, log.paths))
-        text = f"{len(log.problems)} lines of {places} are no records, or changed, and were skipped"
+        text = f"skipped {counted(len(log.problems), 'line')} of {places}: not valid records"
         advice = f"`nestwright log check {places}` lists them"
         warnings.warn(f"{text}; {advice}", NestwrightWarning, stacklevel=3)
 

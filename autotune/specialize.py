@@ -78,7 +78,9 @@ class Specialized:
     ) -> tuple[Sequence[Any], Hashable | None]:
         """The model's arguments, and what names the structure they stood in; None for none."""
         if named:
-            raise ArgumentError(f"unknown keyword {next(iter(named))!r}", "arguments go by place")
+            raise ArgumentError(
+                f"unknown keyword {next(iter(named))!r}", "arguments are positional"
+            )
         return args, None
 
     def _model(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Model, Rebuild | None]:
@@ -157,7 +159,7 @@ def _kind(a: Any, number: int) -> Hashable:
         if hasattr(a, "dtype") and hasattr(a, "shape"):
             return a.shape, a.dtype
     except Exception as e:
-        told = f"{type(a).__name__} gives no array: {type(e).__name__}: {e}"
+        told = f"{type(a).__name__} does not convert to an array: {type(e).__name__}: {e}"
         raise ArgumentError(f"argument {number}", told) from e
     return as_array(a, f"argument {number}").shape, type(a)
 

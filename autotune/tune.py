@@ -155,7 +155,7 @@ class Tuner:
         except KeyboardInterrupt:
             raise TuningInterrupted(
                 f"interrupted; {counted(self.trials, 'trial')} are kept in {self.writer.path}; "
-                "run the same command again to go on from there"
+                "run the same command again to resume"
             ) from None
         never = [s.task.name for s in self.states if s.default is None]
         for text in advice(
@@ -381,7 +381,7 @@ class Tuner:
         )
         state.race = stamped(best)
         self.writer.append(state.race)
-        text = f"{times[0] / times[winner]:.2f}x" if winner else "the default stays"
+        text = f"{times[0] / times[winner]:.2f}x" if winner else "the default is kept"
         self._tell("race", state.task.name, text)
 
     def _race_model(self) -> None:
@@ -428,7 +428,7 @@ class Tuner:
         )
         self.writer.append(self.verdict)
         dropped = len(changed) - len(made.kept)
-        text = f"{self.verdict.speedup:.2f}x" if made.kept else "the default stays"
+        text = f"{self.verdict.speedup:.2f}x" if made.kept else "the default is kept"
         more = f", {counted(dropped, 'winner')} dropped" if dropped else ""
         more += " for lack of time to try them" if dropped and made.cut else ""
         self._tell("model", "", f"whole model: {text}{more}")

@@ -13,12 +13,12 @@ from .options import ModelCommand, excess_precision_option
 
 @click.command(cls=ModelCommand)
 @click.argument("model", type=click.Path())
-@click.option("--target", default="cpu", show_default=True, help="What to build for.")
+@click.option("--target", default="cpu", show_default=True, help="Target to build for.")
 @click.option("--log", type=click.Path(), help="Tuning log whose best schedules are used.")
 @click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")
 @excess_precision_option()
 @click.option("-o", "--output", type=click.Path(), help="Where to write the built model.")
-@click.option("--no-cache", is_flag=True, help="Build again what was built before.")
+@click.option("--no-cache", is_flag=True, help="Neither read nor write the cache of built models.")
 @click.option("--timings", is_flag=True, help="Print the time of every stage.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was built as JSON.")
 def build(
@@ -59,7 +59,9 @@ def build(
     where = f", written to {output}" if output else ""
     click.echo(f"built {model} in {total:.2f} s{where}")
     if any(isinstance(c, DeviceCode) and not c.cubin for c in exe.bundle.kernels.values()):
-        click.echo("note: PTX only, which the driver compiles at loading: there is no ptxas here")
+        click.echo(
+            "note: no ptxas was found: this holds PTX only, which the driver compiles on load"
+        )
     if timings:
         for name, seconds in stages.items():
             click.echo(f"  {name:<10} {seconds:8.3f} s")

@@ -20,7 +20,7 @@ class Suggesting(click.Group):
         known = self.list_commands(ctx)
         if args and args[0] not in known:
             near = difflib.get_close_matches(args[0], known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+            hint = f"did you mean {near[0]!r}?" if near else f"commands: {', '.join(known)}"
             raise click.UsageError(f"no such command {args[0]!r}: {hint}", ctx)
         return super().resolve_command(ctx, args)
 

@@ -107,7 +107,7 @@ def best(paths: tuple[str, ...], target: str | None, form: str, as_json: bool) -
 @click.argument("paths", nargs=-1, required=True, type=click.Path())
 @click.option("-o", "--output", required=True, type=click.Path(), help="Where to write.")
 def merge(paths: tuple[str, ...], output: str) -> None:
-    """Put logs together, each record once."""
+    """Merge logs, keeping each record once."""
     from ..autotune.log.journal import merge as merge_logs
 
     kept, dropped = merge_logs(paths, output)
@@ -118,7 +118,7 @@ def merge(paths: tuple[str, ...], output: str) -> None:
 @click.argument("paths", nargs=-1, required=True, type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def check(paths: tuple[str, ...], as_json: bool) -> int:
-    """Look for broken lines and records that do not hang together; exit 1 if there are any."""
+    """Look for broken lines and inconsistent records; exit 1 if there are any."""
     from ..autotune.log.journal import check as check_log
     from ..autotune.log.journal import log_files
     from ..autotune.log.units import counted

@@ -135,7 +135,10 @@ def _cuda() -> list[Check]:
 
 def _bindings() -> str:
     """The version of what talks to the driver: cuda-python, or of its parts the one that does."""
-    for name, note in (("cuda-python", ""), ("cuda-bindings", " (its bindings, which suffice)")):
+    for name, note in (
+        ("cuda-python", ""),
+        ("cuda-bindings", " (only its bindings, which is enough)"),
+    ):
         with suppress(metadata.PackageNotFoundError):
             return metadata.version(name) + note
     return "not installed: target cuda builds, but does not run (extra: cuda)"
@@ -155,7 +158,7 @@ def _gpu() -> Check:
     except TargetError as error:
         return Check("NVIDIA GPU", False, f"none: {error.why}")
     except DriverError as error:
-        return Check("NVIDIA GPU", False, f"none that works: {error.why}")
+        return Check("NVIDIA GPU", False, f"not usable: {error.why}")
     arch = best_arch(number) or "too old"
     driven = f"driver for CUDA {version // 1000}.{version % 1000 // 10}"
     return Check("NVIDIA GPU", True, f"{name} ({arch}), {driven}")

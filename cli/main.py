@@ -109,8 +109,10 @@ def _failed(error: Exception) -> int:
             return _told(f"cannot use {error.filename!r}: {error.strerror or error}", UNUSABLE)
         case MemoryError():
             return _told(f"out of memory: {error or 'this machine has too little'}", UNUSABLE)
-    told = f"a fault of nestwright's own: {type(error).__name__}: {error}"
-    return _told(told + "\n  hint: repeat with --debug for the traceback, and report it", OURS)
+    told = f"internal error: {type(error).__name__}: {error}"
+    return _told(
+        told + "\n  hint: run again with --debug for the traceback, and please report it", OURS
+    )
 
 
 def _misused(error: click.ClickException) -> int:
@@ -121,7 +123,7 @@ def _misused(error: click.ClickException) -> int:
         return _told(message, UNUSABLE, "")
     path = context.command_path if context is not None else "nestwright"
     message = message[:1].lower() + message[1:].rstrip(".")
-    return _told(f"{message}\n  hint: `{path} --help` says what there is", UNUSABLE)
+    return _told(f"{message}\n  hint: `{path} --help` lists commands and options", UNUSABLE)
 
 
 def _told(message: str, status: int, prefix: str = "nestwright: ") -> int:

@@ -18,9 +18,9 @@ if TYPE_CHECKING:  # the command line is read before a compiler is needed
 
 @click.command()
 @click.argument("file", type=click.Path())
-@click.option("--pass", "names", multiple=True, help="A pass to run; again for another one.")
+@click.option("--pass", "names", multiple=True, help="Pass to run; may be repeated.")
 @click.option("--list", "listed", is_flag=True, help="List the passes that FILE can go through.")
-@click.option("--target", default="cpu", show_default=True, help="What loop IR is lowered for.")
+@click.option("--target", default="cpu", show_default=True, help="Target to lower loop IR for.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def opt(file: str, names: tuple[str, ...], listed: bool, target: str, as_json: bool) -> None:
     """Run passes on FILE in the order given, and print what comes out.
@@ -30,7 +30,7 @@ def opt(file: str, names: tuple[str, ...], listed: bool, target: str, as_json: b
     """
     text = _text(Path(file))
     if listed == bool(names):
-        raise ArgumentError("opt takes --list, or passes to run", hint="opt FILE --pass NAME")
+        raise ArgumentError("give either --list or passes to run", hint="opt FILE --pass NAME")
     graph = text.lstrip().startswith("HloModule") or "\nHloModule" in text
     if listed:
         found = _graph_passes() if graph else _lowering_passes(target)
@@ -94,5 +94,5 @@ def _chosen(known: Mapping[str, Pass[Any]], names: Iterable[str]) -> list[Pass[A
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else "--list lists them"
-            raise ArgumentError(f"no pass {name!r} for this text", hint=hint)
+            raise ArgumentError(f"no pass {name!r} applies to this text", hint=hint)
     return [known[name] for name in names]

@@ -25,5 +25,5 @@ def excess_precision_option(default: bool | None = True) -> Callable[[Any], Any]
         "--excess-precision/--no-excess-precision",
         default=default,
         show_default=default is not None,
-        help="Keep narrow floats as f32 inside of fused groups, or round after every operation.",
+        help="Keep narrow floats as f32 inside fused groups, or round after every operation.",
     )

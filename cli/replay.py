@@ -48,7 +48,7 @@ def _given(f: Any) -> Any:
         click.argument("model", type=click.Path()),
         click.option("--inputs", type=click.Path(), help="Arguments as .npz (arg0, arg1, ...)."),
         click.option("--random", "seed", type=click.IntRange(0), help="Draw them from this seed."),
-        click.option("--target", help="What to build for (default: cpu, or the report's)."),
+        click.option("--target", help="Target to build for (default: cpu, or the report's)."),
         click.option("--log", type=click.Path(), help="Tuning log to build with."),
         click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz."),
         excess_precision_option(default=None),
@@ -65,9 +65,9 @@ def _given(f: Any) -> Any:
     type=click.Choice(["interpreter", "bundle"]),
     default="interpreter",
     show_default=True,
-    help="What is right: the interpreter, or the results in the report.",
+    help="Reference: the interpreter, or the results in the report.",
 )
-@click.option("--bisect", is_flag=True, help="Shrink a failing model; write what is left.")
+@click.option("--bisect", is_flag=True, help="Shrink a failing model and write the result.")
 @click.option("-o", "--output", type=click.Path(), help="Where --bisect writes its report.")
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 def run(
@@ -166,9 +166,7 @@ def _case(
     elif seed is None:
         args = _read(inputs, entry)
     else:
-        raise ArgumentError(
-            "both --inputs and --random", "arguments come from one place", hint="give one of them"
-        )
+        raise ArgumentError("--inputs and --random exclude each other", hint="give one of them")
     return ReplayCase(module, args, seed if inputs is None else None, setting, records, report)
 
 
@@ -211,7 +209,7 @@ def _stored(case: ReplayCase, model: str) -> tuple[Array, ...]:
     if case.report is None or case.report.results is None:
         raise ArgumentError(
             f"{model} holds no results to compare with",
-            "only a report holds some, of a model that ran where it was packed",
+            "only a report of a model that ran where it was packed holds some",
             hint="--against interpreter",
         )
     return tuple(case.report.results)
@@ -288,7 +286,9 @@ class ReplayAnswer:
         if self.fault is not None:
             lines.append(str(self.fault))
         elif not self.outcome.ok:
-            lines.append("it agrees with the interpreter here: the report's machine differs")
+            lines.append(
+                "it agrees with the interpreter here: the results differ on the report's machine"
+            )
         if self.smallest is not None:
             size = f"{self.smallest.size} instructions"
             lines.append(f"shrunk to {size}, written to {self.written} and as .hlo beside it")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.option("--random", "seed", type=click.IntRange(0), help="Draw the arguments from this seed.")
 @click.option("--outputs", type=click.Path(), help="Write the results here as .npz.")
 @click.option("--check", is_flag=True, help="Compare with the interpreter; exit 1 if wrong.")
-@click.option("--target", help="What to build for (default: cpu).")
+@click.option("--target", help="Target to build for (default: cpu).")
 @click.option("--log", type=click.Path(), help="Tuning log to build with.")
 @click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")
 @excess_precision_option(default=None)
@@ -84,8 +84,8 @@ def _prepare(
         for option, value in given.items():
             if value is not None:
                 raise ArgumentError(
-                    f"{option} has no use for {model}",
-                    "it is a built model already",
+                    f"{option} cannot be used with {model}",
+                    "it is already built",
                     hint=f"give {option} to `nestwright build`",
                 )
         loaded = load(model)
@@ -122,7 +122,7 @@ def _arguments(
         return []
     raise ArgumentError(
         f"cannot run {model}",
-        f"it takes {len(params)} argument{'s' * (len(params) != 1)}, from one place",
+        f"it takes {len(params)} argument{'s' * (len(params) != 1)}",
         hint="pass either --inputs X.npz or --random SEED",
     )
 

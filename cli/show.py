@@ -38,7 +38,7 @@ class StageOption(click.Option):
 @click.option("--passes", is_flag=True, help="List the graph passes: effect, size, time.")
 @click.option("--dump", type=click.Path(), help="Write every stage into this folder.")
 @click.option("--group", help="Only this group (for te and later stages).")
-@click.option("--target", default="cpu", show_default=True, help="What to compile for.")
+@click.option("--target", default="cpu", show_default=True, help="Target to compile for.")
 @click.option("--log", type=click.Path(), help="Tuning log whose schedules are shown.")
 @click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")
 @excess_precision_option()
@@ -57,9 +57,9 @@ def show(
 ) -> None:
     """Print MODEL at a stage, from HLO to assembly, or what its graph passes do."""
     if (stage is not None) + passes + (dump is not None) > 1:
-        raise ArgumentError("--stage, --passes and --dump are three questions", "ask one")
+        raise ArgumentError("--stage, --passes and --dump exclude each other", "give one")
     if group is not None and (passes or dump is not None):
-        raise ArgumentError("--group goes with --stage", hint="leave --group out")
+        raise ArgumentError("--group needs --stage", hint="leave --group out")
     frozen = _constants(constants)
     if passes:
         facts, text = _passes(model, frozen)

@@ -20,9 +20,11 @@ LEAST = 1e-3  # seconds given to tuning where starting has used them up
 
 @click.command(cls=ModelCommand)
 @click.argument("model", type=click.Path())
-@click.option("--target", default="cpu", show_default=True, help="What to tune for.")
-@click.option("--trials", default=500, show_default=True, help="Budget, earlier trials included.")
-@click.option("--seconds", type=float, help="Limit on the command's wall time, races included.")
+@click.option("--target", default="cpu", show_default=True, help="Target to tune for.")
+@click.option(
+    "--trials", default=500, show_default=True, help="Number of trials, earlier ones included."
+)
+@click.option("--seconds", type=float, help="Limit on wall time in seconds, races included.")
 @click.option("--log", type=click.Path(), help="Log to write and resume from.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the search.")
 @click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")
@@ -45,7 +47,7 @@ def tune(
     simulate_cost: bool,
     as_json: bool,
 ) -> int:
-    """Tune MODEL. Safe to interrupt: the same command goes on where it stopped."""
+    """Tune MODEL. Safe to interrupt: the same command resumes where it stopped."""
     from ..autotune.api import tune as tune_model
     from ..autotune.progress import TuningInterrupted
     from .live import Display
@@ -132,6 +134,6 @@ def _gain(result: TuneResult, sign: str) -> str:
         before, after = (f"{sign}{duration(x)}" for x in totals(result.tasks))
         return f"{before} -> {after}, {result.speedup:.2f} times faster"
     if not verdict.runs:
-        return "the default schedules stay"
+        return "the default schedules are kept"
     before, after = (duration(quantile(x, 0.5)) for x in (verdict.default_runs, verdict.runs))
     return f"whole model {before} -> {after}, {verdict.speedup:.2f} times faster"

@@ -147,7 +147,7 @@ class Archive:
         for _ in range(count):
             member, place = self._entry(data, place)
             if member.name in found:
-                self.damaged(f"{member.name} is there twice")
+                self.damaged(f"{member.name} occurs twice")
             found[member.name] = member
         most = min(MOST_BYTES, _memory())
         total = sum(m.size for m in found.values())

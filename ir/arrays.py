@@ -23,10 +23,10 @@ def as_array(
     try:
         array = np.asarray(value, dtype)
     except Exception as error:  # ``__array__`` is foreign code and may raise anything
-        why = f"{_kind(value)} gives no array: {type(error).__name__}: {error}"
+        why = f"{_kind(value)} does not convert to an array: {type(error).__name__}: {error}"
         raise ArgumentError(what, why, where) from error
     if array.dtype.hasobject:
-        raise ArgumentError(what, f"{_kind(value)} gives no array of numbers", where)
+        raise ArgumentError(what, f"{_kind(value)} does not convert to an array of numbers", where)
     return array
 
 

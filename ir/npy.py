@@ -37,7 +37,7 @@ def read_arrays(archive: Archive) -> dict[str, Array]:
     for member in archive.names:
         name = member.removesuffix(_SUFFIX)
         if name in found:
-            archive.damaged(f"{name} is there twice")
+            archive.damaged(f"{name} occurs twice")
         found[name] = read_array(archive.read(member, MOST_BYTES), name, archive.where)
     return found
 

@@ -64,7 +64,7 @@ class Target:
         if isinstance(spec, Target):
             return spec
         if not isinstance(spec, str):
-            raise TargetError(f"target {spec!r}", 'a target is a text, for example "cpu"')
+            raise TargetError(f"target {spec!r}", 'a target is a string, for example "cpu"')
         if len(spec) > _LONGEST:
             raise TargetError(f"target spec of {len(spec)} characters", f"at most {_LONGEST}")
         words = spec.split()

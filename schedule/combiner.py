@@ -262,4 +262,4 @@ def _value(e: Expr, env: Mapping[Var, Any]) -> Any:
             to = to_numpy(dtype)
             return inner.view(to) if bits else convert(inner, to)
         case Load():
-            raise AssertionError("a combiner has no loads")
+            raise AssertionError("a combiner cannot load from buffers")

@@ -122,7 +122,7 @@ def _partitioning_sums(
 def _nesting_hint(wanted: Kind, there: Kind) -> str:
     if wanted is there:
         return "fuse the two loops first"
-    return "vectors are innermost, and loops are either of a CPU or of a GPU"
+    return "a vectorized loop is innermost, and a nest is either for a CPU or for a GPU"
 
 
 def nesting(path: Path, kind: Kind) -> Reason | None:

@@ -126,7 +126,7 @@ def loop_named(func: Func, name: str, block: str | None = None) -> LoopRef:
         names = list(dict.fromkeys(v.name for v in loops))
         near, have = did_you_mean(name, names), f"loops: {', '.join(names) or 'none'}"
         hint = f"{near} {have}" if near else have
-        raise ScheduleError(asked, "there is no loop of that name", hint=hint, nest=func)
+        raise ScheduleError(asked, "no loop has that name", hint=hint, nest=func)
     paths = [nest(func).loops[v] for v in found]
     first = ", ".join(f"`{block_of(blocks_under(p)[0]).name}`" for p in paths if blocks_under(p))
     raise ScheduleError(

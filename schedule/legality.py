@@ -122,7 +122,7 @@ def chain(paths: Sequence[Path]) -> tuple[For, ...] | Reason:
     for s in longest[first:]:
         if not isinstance(s, For):
             return Reason(
-                f"loop `{loop_of(longest).var.name}` is not alone in the body of the loop above it",
+                f"loop `{loop_of(longest).var.name}` shares its outer loop with other statements",
                 (longest[first], *(s.stmts if isinstance(s, Seq) else (s,))),
                 hint="move the other statements away first, or choose loops below them",
             )
@@ -229,7 +229,7 @@ def computes_once(block: Block) -> Reason | None:
         )
     if reads_own and block.init is None:
         return Reason(
-            f"block `{block.name}` only updates what another block initialises",
+            f"block `{block.name}` only updates what another block initializes",
             (block,),
             hint="do this before decompose_reduction",
         )

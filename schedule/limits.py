@@ -122,7 +122,7 @@ def _of_launch(launch: ThreadLaunch, top: Path, gpu: Gpu) -> Iterator[Reason]:
     have = shared_bytes(launch, top[-1])
     if have > gpu.shared_per_block:
         yield Reason(
-            f"a block of threads needs {have} bytes of shared memory; {gpu.arch} has "
+            f"a thread block needs {have} bytes of shared memory; {gpu.arch} has "
             f"{gpu.shared_per_block}",
             (top[-1],),
             hint="smaller tiles, or fewer stages of a pipeline",
@@ -219,7 +219,7 @@ def _repeated(t: Traffic) -> Iterator[Reason]:
         for thread, loop in writing_loops(w).items():
             if thread in BLOCK and repeated_by_all(w, loop):
                 yield Reason(
-                    f"every thread of {thread} does all of block `{block_of(w).name}`",
+                    f"every thread of {thread} executes all of block `{block_of(w).name}`",
                     (loop, block_of(w)),
                     hint=f"fuse and split its own loops, and bind one of them to {thread}",
                 )

@@ -134,7 +134,7 @@ def describe_type(hint: object) -> str:
     if get_origin(hint) is tuple:
         first, *rest = get_args(hint)
         if rest == [Ellipsis]:
-            return f"a sequence of which each is {describe_type(first)}"
+            return f"a sequence, each item {describe_type(first)}"
         return f"({', '.join(map(describe_type, (first, *rest)))})"
     assert isinstance(hint, type)
     if issubclass(hint, Enum):
@@ -146,4 +146,6 @@ def mismatch_error(call: str, usage: str, p: Parameter, value: object) -> Schedu
     """Return the error for an argument that does not match its parameter."""
     shown = repr(value)
     shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
-    return ScheduleError(call, f"`{p.name}` is {describe_type(p.hint)}, not {shown}", hint=usage)
+    return ScheduleError(
+        call, f"`{p.name}` must be {describe_type(p.hint)}, not {shown}", hint=usage
+    )

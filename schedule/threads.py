@@ -41,9 +41,7 @@ def known_index(thread: str) -> Reason | None:
     """Require that ``thread`` is the name of a thread index."""
     if thread in THREADS:
         return None
-    return Reason(
-        f"there is no thread index {thread!r}", (), hint=f"there are {', '.join(THREADS)}"
-    )
+    return Reason(f"unknown thread index {thread!r}", (), hint=f"known: {', '.join(THREADS)}")
 
 
 def is_grid(thread: str) -> bool:
@@ -69,7 +67,7 @@ def placed(path: Path, thread: str) -> Reason | None:
             return Reason(
                 f"loop `{x.var.name}` around it is already {KINDS[x.kind]}",
                 (x, loop),
-                hint="loops are either of a CPU or of a GPU",
+                hint="a nest is either for a CPU or for a GPU",
             )
         if is_grid(thread):
             reason = _around_grid(x, loop, thread)
@@ -101,7 +99,7 @@ def _around_grid(outer: For, loop: For, thread: str) -> Reason | None:
     name = outer.var.name
     if outer.kind is not Kind.THREAD:
         return Reason(
-            f"loop `{name}` around it is not a loop over blocks of threads",
+            f"loop `{name}` around it is not a loop over thread blocks",
             (outer, loop),
             hint="loops over blockIdx are outermost: reorder, or bind the outer loop",
         )

@@ -183,9 +183,7 @@ def _value(v: Any, name: str, dtype: DTypeLike) -> Value:
         v._refuse()
     if isinstance(v, int | float | bool):
         return Value(constant(v, as_dtype(dtype)))
-    raise ArgumentError(
-        f"the rule of `{name}` returns {type(v).__name__}", "te values are expected"
-    )
+    raise ArgumentError(f"the rule of `{name}` returns {type(v).__name__}", "expected te values")
 
 
 def _check_axes(

@@ -224,7 +224,7 @@ def as_dtype(dtype: DTypeLike) -> DType:
         return dtype
     if dtype not in BY_NAME:
         known = ", ".join(BY_NAME)
-        raise ArgumentError(f"there is no element type {dtype!r}", hint=f"known are {known}")
+        raise ArgumentError(f"unknown element type {dtype!r}", hint=f"known: {known}")
     return BY_NAME[dtype]
 
 
@@ -282,7 +282,7 @@ def build_value(name: str, args: tuple[Value, ...]) -> Value:
     """An operation on values that have the right types; ``ArgumentError`` where it has none."""
     entry, dtype = TABLE[name], args[-1].dtype
     if _LETTER[dtype.kind] not in entry.kinds:
-        raise ArgumentError(f"there is no `{name}` of {dtype} values")
+        raise ArgumentError(f"`{name}` is not defined for {dtype}")
     exprs = tuple(a.expr for a in args)
     if dtype == index_type and name in _FOLDING:
         expr = _FOLDING[name](exprs[0], exprs[1])

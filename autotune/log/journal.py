@@ -233,7 +233,7 @@ class LogWriter:
             raise LogError("cannot write the log", str(e), repr(str(self.path))) from None
         except OSError as e:
             full = e.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-            hint = "free some space and run the same command again: it goes on where it stopped"
+            hint = "free some space and run the same command again: it resumes where it stopped"
             raise LogError(
                 "cannot write the log", e.strerror or str(e), str(self.path), hint if full else ""
             ) from None

@@ -80,12 +80,12 @@ class Cage:
         """What was written beside a buffer, in what alignment leaves free before a guard page."""
         for n, cell in enumerate(self._cells):
             if not cell.intact:
-                return f"it writes beside parameter {n}"
+                return f"it writes outside parameter {n}"
         if not all(c.intact for c in self._packed.values()):
-            return "it writes beside a packed constant"
+            return "it writes outside a packed constant"
         if not self._work.intact:
-            return "it writes beside its workspace"
-        return "it writes beside its scratch memory" if stain().damaged() else ""
+            return "it writes outside its workspace"
+        return "it writes outside its scratch memory" if stain().damaged() else ""
 
 
 def _spoiled(packed: Sequence[tuple[int, Array, Array]]) -> str:

@@ -36,7 +36,9 @@ Say = Callable[[str], object]
 def racing(func: Func) -> str:
     """Why iterations of some loop must not run at once, as they do; "" where all may."""
     reason = check_loop_kinds(func, nest(func).blocks.values())
-    return "" if reason is None else f"its loops run at once what they may not: {reason.why}"
+    return (
+        "" if reason is None else f"its loops run in parallel what must run in order: {reason.why}"
+    )
 
 
 class Wrong(Exception):

@@ -98,7 +98,7 @@ class GpuMachine:
         code = _device_code(compiled)
         spills = max(code.spills, default=0)
         if spills > SPILLED:
-            note = f"ptxas keeps {spills} bytes of each thread in memory for lack of registers"
+            note = f"ptxas keeps {spills} bytes of each thread in memory because registers ran out"
             raise Rejected(Outcome("build", note=note, facts=facts(code)))
         return DeviceRun(self, compiled)
 
@@ -196,10 +196,10 @@ class DeviceRun:
         """What was written into the margins."""
         for n, cell in enumerate(self._machine.cage):
             if not self._intact(cell, pattern):
-                return f"it writes beside parameter {n}"
+                return f"it writes outside parameter {n}"
         work = self._work
         return (
-            "" if work is None or self._intact(work, pattern) else "it writes beside its workspace"
+            "" if work is None or self._intact(work, pattern) else "it writes outside its workspace"
         )
 
     def _intact(self, cell: Watched, pattern: int) -> bool:

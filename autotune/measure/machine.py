@@ -129,7 +129,7 @@ def measure_rate(target: Target) -> float:
 def require_timeable(target: Target, doing: str, hint: str = "") -> None:
     """Raise ``TargetError`` where time says nothing; ``doing`` is what was asked."""
     if target.row.simulated:
-        why = "a simulator's time says nothing of a GPU's"
+        why = "a simulator's time says nothing about a GPU's"
         raise TargetError(f"cannot {doing} {target.spec}", why, hint=hint)
 
 

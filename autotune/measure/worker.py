@@ -91,7 +91,7 @@ class Worker:
         self._pending += data
         if len(self._pending) > MAX_MESSAGE:
             self.kill()
-            return self._finish(Outcome("crash", note="the child wrote without end"))
+            return self._finish(Outcome("crash", note="the child wrote too much"))
         while b"\n" in self._pending:
             line, _, self._pending = self._pending.partition(b"\n")
             try:

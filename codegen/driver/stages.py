@@ -66,8 +66,8 @@ def _check_listing(stage: str, target: Target) -> None:
     listings = resolve(_BACKEND, __package__)(target).listings
     if stage in LISTINGS and stage not in listings:
         raise ArgumentError(
-            f"no stage {stage!r} here",
-            f"code for target {target.spec!r} is never that",
+            f"no stage {stage!r} for this target",
+            f"target {target.spec!r} does not produce it",
             hint=f"its code is stage {' or '.join(listings)}",
         )
     if stage not in STAGES and stage not in listings:

@@ -87,7 +87,7 @@ def get(name: str) -> Bundle | None:
         with os.fdopen(open_own(place), "rb") as file:
             bundle, kept_for = from_archive(Archive(file, str(place), "built model"), codec)
             if kept_for != name:
-                _warn_unused(place, "it was kept for another model")
+                _warn_unused(place, "it was stored for another model")
                 return None
             with suppress(OSError):
                 os.utime(place, follow_symlinks=False)  # the least recently used go first

@@ -186,7 +186,9 @@ def _constants(plan: Plan, raw: bytes, where: str) -> np.ndarray[Any, np.dtype[n
 def _matching_target(manifest: Mapping[str, Any], where: str) -> Target:
     """Return the target to run on: the recorded spec, if it means the same machine here."""
     if manifest.get("kind") != _KIND:
-        raise ArtifactError("not a built model", "the manifest is another program's", where)
+        raise ArtifactError(
+            "not a built model", "the manifest was written by another program", where
+        )
     if manifest.get("format") != FORMAT:
         raise ArtifactError(
             f"format {manifest.get('format')!r}",

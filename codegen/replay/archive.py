@@ -165,7 +165,7 @@ def _read(archive: Archive) -> Report:
     where = archive.where
     manifest = archive.json("manifest.json")
     if manifest.get("kind") != _KIND:
-        raise ArtifactError("not a report", "the manifest is another program's", where)
+        raise ArtifactError("not a report", "the manifest was written by another program", where)
     if manifest.get("format") != FORMAT:
         why = f"this version reads format {FORMAT}"
         raise ArtifactError(f"format {manifest.get('format')!r}", why, where)

@@ -109,7 +109,7 @@ def check_outputs(out: object, specs: Sequence[ArraySpec], tree: Tree, where: st
     """
     arrays: list[Array] = []
     if any(any(s.dynamic) for s in specs):
-        raise ArgumentError("out", "results of bounded size are made by the call", where)
+        raise ArgumentError("out", "results of bounded size are allocated by the call", where)
     for array, spec in zip(flatten_outputs(out, specs, tree, where), specs, strict=True):
         if not isinstance(array, np.ndarray):
             raise ArgumentError("out", f"expected an array, got {_describe(array)}", where)
@@ -163,7 +163,8 @@ def _number(arg: object, spec: ArraySpec, what: str, where: str) -> Array:
 def refuse_keyword(unknown: Mapping[str, object]) -> NoReturn:
     """Raise ``ArgumentError`` for unknown keywords of a call."""
     raise ArgumentError(
-        f"unknown keyword {next(iter(unknown))!r}", "arguments go by place, only out= is known"
+        f"unknown keyword {next(iter(unknown))!r}",
+        "arguments are positional; the only keyword is out=",
     )
 
 
@@ -186,7 +187,9 @@ def _as_array(arg: object, spec: ArraySpec, what: str, where: str) -> Array:
         array = np.asarray(arg)
     except Exception as error:  # ``__array__`` and ``__dlpack__`` are other people's code
         why = f"{type(error).__name__}: {error}"
-        raise ArgumentError(what, f"{_describe(arg)} gives no array: {why}", where) from error
+        raise ArgumentError(
+            what, f"{_describe(arg)} does not convert to an array: {why}", where
+        ) from error
     if array.dtype == np.dtype(object):
         raise ArgumentError(what, f"expected {spec}, got {_describe(arg)}", where)
     return array

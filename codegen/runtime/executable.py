@@ -101,7 +101,8 @@ class Executable:
             text = self.bundle.notes.get(HLO, "")
             if not text:
                 raise ArtifactError(
-                    f"{self.name} holds no HLO", "weights were frozen into it when it was built"
+                    f"{self.name} does not contain its HLO",
+                    "weights were frozen into it when it was built",
                 )
             from ...ir.hlo.text import parse
 

@@ -40,7 +40,7 @@ def require_limits(module: HloModule) -> None:
             depth = max([depth, *(1 + depths[callee] for callee in callees)])
             where = f"`{i.name}` in `{c.name}`"
             if total + size > INSTRUCTIONS:
-                what = f"it brings the module to {total + size} instructions, calls written out"
+                what = f"it brings the module to {total + size} instructions, with calls inlined"
                 raise LimitError(
                     what, f"the limit is {INSTRUCTIONS}", where, "", total + size, INSTRUCTIONS
                 )
@@ -79,5 +79,5 @@ def exhaustion_as_limit(where: str) -> Iterator[None]:
             "building it takes more memory than there is", str(error), where, hint
         ) from error
     except RecursionError as error:
-        why = "an operation of many operands, or text nested deep, makes it so"
+        why = "an operation with many operands or deeply nested text causes this"
         raise LimitError("its code is nested too deep to be compiled", why, where) from error

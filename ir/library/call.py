@@ -93,7 +93,7 @@ def _type_to_json(t: ArrayType) -> list[Any]:
 def _type_from_json(data: Sequence[Any]) -> ArrayType:
     name, dims = data
     if not all(type(d) is int and 0 <= d < 1 << 48 for d in dims):
-        raise ValueError(f"{dims!r} are no dimensions")
+        raise ValueError(f"{dims!r} are not dimensions")
     return ArrayType(tuple(dims), to_numpy(BY_NAME[name]))
 
 

@@ -15,7 +15,7 @@ from .solvers import cholesky, triangular_solve
 Function: TypeAlias = Callable[..., Any]
 """``function(call, *operands)`` gives the result, or a tuple of the results."""
 
-HINT = "nestwright.register_custom_call(target, function) says what computes it"
+HINT = "nestwright.register_custom_call(target, function) registers a function for it"
 
 _registered: dict[str, Function] = {}
 _OPERATIONS: dict[str, Function] = {

@@ -76,7 +76,9 @@ def checked(made: object, call: LibraryCall) -> list[Array]:
         return []
     if len(values) != len(call.results):
         got = f"a tuple of {len(values)}" if many else type(made).__name__
-        raise LibraryError(where, f"its function must give {len(call.results)} arrays, gave {got}")
+        raise LibraryError(
+            where, f"its function must return {len(call.results)} arrays, gave {got}"
+        )
     return [
         _fitting(v, t, i, where) for i, (v, t) in enumerate(zip(values, call.results, strict=True))
     ]

@@ -171,7 +171,7 @@ class Watch:
 def _race(f: _Frame, place: Place, where: str, why: str) -> UndefinedError:
     name, kind = f.loop.var.name, f.loop.kind.value
     name = f"{name} ({f.loop.thread})" if f.loop.thread else name
-    what = f"iterations of the {kind} loop {name} meet at element {place[1]} of {place[0].name}"
+    what = f"iterations of the {kind} loop {name} race on element {place[1]} of {place[0].name}"
     return UndefinedError(what, f"iteration {f.iteration} {why}", where)
 
 
@@ -187,7 +187,7 @@ def _check_sharing(s: For) -> None:
         tainted.update(v for v, value in named if not tainted.isdisjoint(free_vars(value)))
         if sharer is not None and any(not tainted.isdisjoint(free_vars(e)) for e in exprs(x)):
             what = f"the loops {s.var.name} and {sharer.var.name} share {s.thread}"
-            why = f"what {sharer.var.name} does hangs on {s.var.name}"
+            why = f"what {sharer.var.name} does depends on {s.var.name}"
             raise UndefinedError(what, why, f"loop {sharer.var.name}")
         for child in children(x):
             visit(child, sharer)

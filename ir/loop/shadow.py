@@ -158,7 +158,7 @@ class Shadow:
                 continue
             who, whom = self.name(now, other), self.name(other, now)
             did = ("copies to", "writes")[n] if n < 2 else "reads"
-            what = f"{who} and {whom} meet at element {position} of {buffer.name}"
+            what = f"{who} and {whom} race on element {position} of {buffer.name}"
             why = f"the first {verb} it in `{now.statement}`, the second {did} it "
             why += f"in `{other.statement}`"
             raise UndefinedError(what, why, hint=_remedy(now, other, in_progress=n == 0))
@@ -182,7 +182,7 @@ def _kept(readers: list[ThreadAccess], now: ThreadAccess) -> list[ThreadAccess]:
 
 def _remedy(now: ThreadAccess, other: ThreadAccess, in_progress: bool) -> str:
     if in_progress:
-        return "the copy is not waited for"
+        return "nothing waits for the copy"
     if now.block != other.block:
         return "blocks of one launch cannot wait for each other"
     return "there is no barrier in between"

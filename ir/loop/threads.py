@@ -99,7 +99,7 @@ class ThreadCompiler(Compiler):
                 return _met(Meeting(_text(s), BLOCK, self.all_reduce(s)))
             case Intrinsic() if (form := _form_of_meeting(s)) is not None:
                 return _met(Meeting(_text(s), form.threads, self.together(s)))
-        raise UndefinedError("no statement of flat code", _text(s))
+        raise UndefinedError("not a statement of flat code", _text(s))
 
     # Memory
 
@@ -367,7 +367,7 @@ def _form_of_meeting(s: Stmt) -> Form | None:
             row = TABLE.get(name)
             form = None if row is None else row.form(s)
             if row is None or form is None or form is row.tile:
-                raise UndefinedError(f"intrinsic {name} has no place in a launch", _text(s))
+                raise UndefinedError(f"intrinsic {name} is not allowed in a launch", _text(s))
             return form if form.threads != 1 else None
         case _:
             return None

@@ -179,7 +179,7 @@ class _Checker:
                     self.fail(f"{show_region(r)} is out of bounds", f"not within 0 to {size - 1}")
         why = misfit(s)
         if why:
-            self.fail(f"intrinsic {s.name} is called amiss", why)
+            self.fail(f"intrinsic {s.name} is called incorrectly", why)
         tile = INTRINSICS[s.name].form(s) is INTRINSICS[s.name].tile
         if tile and not self.on_threads and "threadIdx.x" in self.threads:
             self.fail("it is in a loop over threadIdx.x", "a whole warp does it together")
@@ -225,7 +225,7 @@ class _Checker:
         if (s.kind is Kind.THREAD) != bool(s.thread):
             self.fail("a loop names a thread index exactly if it is bound to one")
         if s.thread and s.thread not in THREADS:
-            self.fail(f"there is no thread index {s.thread!r}", "", f"one of {', '.join(THREADS)}")
+            self.fail(f"unknown thread index {s.thread!r}", "", f"one of {', '.join(THREADS)}")
         low, high = bounds(s.extent, self.ranges)
         if high < 0 or (isinstance(s.extent, Const) and low < 0):
             self.fail("the extent is negative", show(s.extent))
@@ -332,7 +332,7 @@ class _Checker:
         self.visible(b)
         self.rank(b, len(ix))
         if b.scope is Scope.WARP and not self.inside:
-            self.fail(f"an element of {b.name} is touched", "tiles of a warp are for intrinsics")
+            self.fail(f"an element of {b.name} is accessed", "tiles of a warp are for intrinsics")
         for i, size in zip(ix, b.shape, strict=True):
             self.typed(i, index, f"an index of {b.name}")
             low, high = bounds(i, self.ranges)

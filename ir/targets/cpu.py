@@ -121,7 +121,7 @@ def _threads(asked: str | None) -> int:
         return _cores()
     if not (text.isascii() and text.isdigit() and 1 <= int(text[:6]) <= 1024):
         where = "-threads" if asked is not None else "NESTWRIGHT_NUM_THREADS"
-        raise TargetError(f"{where}={text!r}", "it must be a whole number from 1 to 1024")
+        raise TargetError(f"{where}={text!r}", "it must be an integer from 1 to 1024")
     return int(text)
 
 

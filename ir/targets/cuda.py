@@ -93,7 +93,7 @@ KIND = Kind(
     options=("arch", "tf32"),
     specs={
         "cuda": "this machine's NVIDIA GPU",
-        "cuda -arch=NAME": "an NVIDIA GPU that need not be here (sm_80, sm_90, sm_90a, ...)",
+        "cuda -arch=NAME": "an NVIDIA GPU, present or not (sm_80, sm_90, sm_90a, ...)",
     },
     parse=_parse,
     key=gpu_key,

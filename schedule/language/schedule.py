@@ -155,7 +155,7 @@ class Schedule(Methods):
         node = self.loop(loop)
         n = extent_of(node)
         if n is None:
-            asked = f"tell the extent of loop `{node.var.name}`"
+            asked = f"get the extent of loop `{node.var.name}`"
             hint = "only a constant extent can be queried"
             raise ScheduleError(asked, "it is not a constant", "", hint, self.func, (node,))
         return n
@@ -287,7 +287,7 @@ def _meant(asked: str, known: dict[str, Given], a: Argument) -> object:
         case Result(name=name):
             if name not in known:
                 hint = f"so far there are {', '.join(known) or 'none'}"
-                raise ScheduleError(asked, f"no step before gives `{name}`", hint=hint)
+                raise ScheduleError(asked, f"no earlier step returns `{name}`", hint=hint)
             return known[name]
         case tuple():
             return tuple(_meant(asked, known, x) for x in a)

@@ -115,7 +115,7 @@ def to_matmul(
     never materialized as a whole.
 
     Refused:
-        - a block that is not a sum of products of two values, or does not begin with 0
+        - a block that is not a sum of products of two values, or does not start from 0
         - multiples that are not three positive integers, and other layouts
         - a block that shares its loops with other blocks: do this first
 
@@ -168,7 +168,7 @@ def _valid_arguments(multiples: Sequence[int], layouts: Sequence[str]) -> Reason
         )
     if len(layouts) != 2 or any(x not in ok for x, ok in zip(layouts, LAYOUTS, strict=True)):
         hint = '("mk" or "km", "nk" or "kn")'
-        return Reason(f"there are no layouts {tuple(layouts)!r}", (), hint=hint)
+        return Reason(f"unknown layouts {tuple(layouts)!r}", (), hint=hint)
     return None
 
 
@@ -177,7 +177,7 @@ def _begins_with_zero(block: Block) -> Reason | None:
     if isinstance(init, Store) and is_zero(init.value):
         return None
     return Reason(
-        f"block `{block.name}` does not begin with 0",
+        f"block `{block.name}` does not start from 0",
         (block,),
         hint="only a sum that begins with 0 can include padding",
     )

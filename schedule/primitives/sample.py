@@ -14,7 +14,7 @@ DECENT = 8  # default extent of an inner loop, if it fits
 
 def _choice(func: Func, options: tuple[Choice, ...], name: str, decision: Choice | None) -> Hole:
     if not options:
-        raise ScheduleError(f"sample `{name}`", "there are no options", hint="give one or more")
+        raise ScheduleError(f"sample `{name}`", "the options are empty", hint="give one or more")
     first = options[0] if decision is None else decision
     return Hole((name,), (tuple(dict.fromkeys(options)),), (first,))
 

@@ -112,7 +112,7 @@ def _known(name: str) -> Reason | None:
     if row is not None and row.tile is not None:
         return None
     have = ", ".join(n for n, r in TABLE.items() if r.tile is not None)
-    return Reason(f"there is no intrinsic {name!r} on tiles", (), hint=f"there are {have}")
+    return Reason(f"unknown intrinsic {name!r} for tiles", (), hint=f"known: {have}")
 
 
 def _one_block(path: Path, below: Sequence[Path]) -> Reason | None:

@@ -105,7 +105,7 @@ def _check(computation: Computation) -> None:
         elif rule_of(x) is None:
             bad.setdefault("there is no loop nest for this operation", []).append(x)
         elif isinstance(x.shape, TupleShape):
-            bad.setdefault("it makes a tuple", []).append(x)
+            bad.setdefault("its result is a tuple", []).append(x)
     for why, found in bad.items():
         refuse(found[0], computation, why, *found[1:])
 

@@ -19,7 +19,7 @@ def constant(e: Emitter, x: Instruction, at: Index) -> Expr:
         return value
     array = np.asarray(x.attrs["literal"])
     if array.size > SMALL_CONSTANT:
-        why = f"a constant of {array.size} elements has no place in a kernel"
+        why = f"a constant of {array.size} elements is too large for a kernel"
         refuse(x, e.computation, why, hint="pass it as an input")
     flat: Expr = const(0)
     for i, extent in zip(at, array.shape, strict=True):

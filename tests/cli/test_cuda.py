@@ -91,7 +91,7 @@ def test_targets_and_doctor_tell_of_the_missing_gpu(nestwright) -> None:
     ("installed", "told"),
     [
         ({"cuda-python": "13.1", "cuda-bindings": "13.0"}, "13.1"),
-        ({"cuda-bindings": "13.0"}, "13.0 (its bindings, which suffice)"),
+        ({"cuda-bindings": "13.0"}, "13.0 (only its bindings, which is enough)"),
         ({}, "not installed: target cuda builds, but does not run"),
     ],
 )
@@ -170,7 +170,7 @@ def test_tuning_names_the_target_in_the_next_command(
 def test_a_simulation_is_not_timed(nestwright, softmax: Path) -> None:
     for command in ("bench", "tune"):
         said = nestwright(command, softmax, "--target", "cuda-sim")
-        assert said.status == 2 and "a simulator's time says nothing of a GPU's" in said.err
+        assert said.status == 2 and "a simulator's time says nothing about a GPU's" in said.err
 
 
 def test_code_without_an_assembler_is_noted(
@@ -178,7 +178,7 @@ def test_code_without_an_assembler_is_noted(
 ) -> None:
     monkeypatch.setattr(ptxas, "find", lambda: None)
     said = nestwright("build", softmax, "--target", SM90, "-o", tmp_path / "a.nw")
-    assert said.status == 0 and "note: PTX only" in said.out
+    assert said.status == 0 and "note: no ptxas was found" in said.out
     assert "note" not in nestwright("build", softmax, "-o", tmp_path / "b.nw").out
 
 

@@ -37,7 +37,7 @@ def test_version(nestwright) -> None:
     ("args", "message"),
     [
         ("tuen m.hlo", "no such command 'tuen': did you mean 'tune'?"),
-        ("xyzzy", "no such command 'xyzzy': there are tune, build"),
+        ("xyzzy", "no such command 'xyzzy': commands: tune, build"),
         ("log sow l.jsonl", "no such command 'sow': did you mean 'show'?"),
         ("tune m.hlo --trails 3", "--trials"),
         ("tune", "missing argument 'MODEL'"),
@@ -48,14 +48,14 @@ def test_version(nestwright) -> None:
         ("show softmax.hlo --stage ptx", "its code is stage asm"),
         ("show softmax.hlo --stage te --group nope", "no group 'nope'"),
         ("show softmax.hlo --stage plan --group x", "stage plan has no groups of its own"),
-        ("show softmax.hlo --passes --stage te", "are three questions: ask one"),
-        ("show softmax.hlo --dump d --group x", "--group goes with --stage"),
+        ("show softmax.hlo --passes --stage te", "exclude each other: give one"),
+        ("show softmax.hlo --dump d --group x", "--group needs --stage"),
         ("show softmax.hlo --dump softmax.hlo", "cannot use 'softmax.hlo': File exists"),
         ("build softmax.hlo --target cpuu", "did you mean 'cpu'?"),
         ("build softmax.hlo --target cpu\t-mcpu=znver9", "did you mean 'znver"),
         ("tune softmax.hlo --trials 0", "at least one trial"),
         ("run softmax.hlo", "pass either --inputs X.npz or --random SEED"),
-        ("run softmax.hlo --random 0 --inputs x.npz", "it takes 1 argument, from one place"),
+        ("run softmax.hlo --random 0 --inputs x.npz", "it takes 1 argument"),
         ("build nope.hlo", "nope.hlo: cannot read the model: No such file"),
         ("log show nope.jsonl", "`nestwright tune MODEL --log nope.jsonl` makes it"),
     ],
@@ -82,7 +82,7 @@ def test_a_fault_of_ours_is_status_3_and_asks_for_a_report(nestwright, softmax, 
     monkeypatch.setattr("nestwright.ir.frontends.load.load_model", broken)
     said = nestwright("show", softmax)
     assert said.status == 3
-    assert "fault of nestwright's own: ZeroDivisionError: a bug" in said.err
+    assert "internal error: ZeroDivisionError: a bug" in said.err
     assert "--debug" in said.err and "Traceback" not in said.err
 
 

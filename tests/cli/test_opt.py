@@ -79,9 +79,9 @@ def test_passes_are_listed_with_what_holds_after_them(nestwright, loops: str) ->
     ("arguments", "told"),
     [
         (("--pass", "flaten"), "did you mean 'flatten'?"),
-        (("--pass", "dce"), "no pass 'dce' for this text"),
-        ((), "opt takes --list, or passes to run"),
-        (("--list", "--pass", "flatten"), "opt takes --list, or passes to run"),
+        (("--pass", "dce"), "no pass 'dce' applies to this text"),
+        ((), "give either --list or passes to run"),
+        (("--list", "--pass", "flatten"), "give either --list or passes to run"),
     ],
 )
 def test_what_cannot_be_run_is_told(nestwright, loops: str, arguments, told: str) -> None:

@@ -172,7 +172,7 @@ def test_a_difference_to_the_report_alone_is_told(nestwright, chain: Path) -> No
     archive.write(replace(report, results=other), Path("other.zip"))
     said = nestwright("replay", "other.zip", "--against", "bundle")
     assert said.status == 1
-    assert "the report's machine differs" in said.out
+    assert "the results differ on the report's machine" in said.out
 
 
 def test_inputs_of_every_kind_survive(tmp_path: Path) -> None:

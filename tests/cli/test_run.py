@@ -157,7 +157,7 @@ def test_built_models_take_no_build_options_and_other_machines_code_does_not_run
     said = nestwright("run", "out.nw", "--random", 0)
     assert said.status == 2 and "this machine cannot run its code" in said.err
     said = nestwright("run", "out.nw", "--random", 0, "--log", "l.jsonl")
-    assert said.status == 2 and "it is a built model already" in said.err
+    assert said.status == 2 and "it is already built" in said.err
 
 
 def test_a_model_without_parameters_needs_no_arguments(nestwright) -> None:

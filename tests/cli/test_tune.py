@@ -35,7 +35,7 @@ def test_tuning_ends_with_times_and_what_to_do_next(nestwright, dense: Path) -> 
     said = nestwright("tune", dense, "--trials", 3, "--log", "l.jsonl", *ONE)
     assert said.status == 0
     assert "3 trials measured" in said.out
-    assert "times faster" in said.out or "the default schedules stay" in said.out
+    assert "times faster" in said.out or "the default schedules are kept" in said.out
     command = f"nestwright build {dense} --target '{ONE[1]}' --log l.jsonl -o model.nw"
     assert f"next: {command}" in said.out
     assert "0/3 trials" in said.err and "stopped: budget" in said.err, "plain lines in a pipe"
@@ -85,7 +85,7 @@ def test_damaged_lines_are_told_and_survived(nestwright, dense: Path, tuned: Pat
     checked = nestwright("log", "check", "bad.jsonl")
     assert checked.status == 1 and f"bad.jsonl:{len(lines)}: " in checked.out
     built = nestwright("build", dense, "--log", "bad.jsonl", *ONE)
-    assert built.status == 0 and "1 lines of bad.jsonl are no records" in built.err
+    assert built.status == 0 and "skipped 1 line of bad.jsonl: not valid records" in built.err
 
 
 def test_logs_of_others_are_told_in_one_line(nestwright, softmax: Path, tuned: Path) -> None:

@@ -134,7 +134,7 @@ def test_threads_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         ("cuda -arch=80", "unknown GPU architecture"),
         ("cuda-sim -tf32=2", "it is 0 or 1"),
         ("cpu " + "x" * 600, "604 characters"),
-        ("cpu -threads=0", "whole number"),
+        ("cpu -threads=0", "an integer from 1"),
     ],
 )
 def test_refused(spec: str, message: str) -> None:

@@ -65,20 +65,20 @@ def test_arguments_by_name_and_from_numpy() -> None:
 
 
 WRONG: list[tuple[Callable[[Any], object], str]] = [
-    (lambda s: s.split("k", 4), "`factors` is a sequence of which each is an integer or None"),
-    (lambda s: s.split("k", [2, 4.0]), "`factors` is"),
-    (lambda s: s.split("k", [2, True]), "`factors` is"),
-    (lambda s: s.split(None, [2, 4]), "`loop` is a loop, not None"),
-    (lambda s: s.fuse("k", 3), "`refs` is a sequence of which each is a loop"),
-    (lambda s: s.cache_read("C", "one"), "`index` is an integer, not 'one'"),
-    (lambda s: s.cache_read("C", 1, "moon"), "`scope` is one of 'global', "),
-    (lambda s: s.cache_read(LoopRef, 1), "`block` is a block"),
-    (lambda s: s.compute_at("C", "y", 1), "`keep_unit_loops` is True or False, not 1"),
-    (lambda s: s.transform_layout("C", 0, None, [(1, 2, 3)]), "`pack` is"),
-    (lambda s: s.to_matmul("C", [1, 1, 1], "mk"), "`layouts` is"),
-    (lambda s: s.annotate("C", "key", 1.5), "`value` is an integer or a string, not 1.5"),
+    (lambda s: s.split("k", 4), "`factors` must be a sequence, each item an integer or None"),
+    (lambda s: s.split("k", [2, 4.0]), "`factors` must be"),
+    (lambda s: s.split("k", [2, True]), "`factors` must be"),
+    (lambda s: s.split(None, [2, 4]), "`loop` must be a loop, not None"),
+    (lambda s: s.fuse("k", 3), "`refs` must be a sequence, each item a loop"),
+    (lambda s: s.cache_read("C", "one"), "`index` must be an integer, not 'one'"),
+    (lambda s: s.cache_read("C", 1, "moon"), "`scope` must be one of 'global', "),
+    (lambda s: s.cache_read(LoopRef, 1), "`block` must be a block"),
+    (lambda s: s.compute_at("C", "y", 1), "`keep_unit_loops` must be True or False, not 1"),
+    (lambda s: s.transform_layout("C", 0, None, [(1, 2, 3)]), "`pack` must be"),
+    (lambda s: s.to_matmul("C", [1, 1, 1], "mk"), "`layouts` must be"),
+    (lambda s: s.annotate("C", "key", 1.5), "`value` must be an integer or a string, not 1.5"),
     (lambda s: s.parallel("kk"), "did you mean `k`"),
-    (lambda s: s.annotate("E", "key", 1), "there is no loop of that name"),
+    (lambda s: s.annotate("E", "key", 1), "no loop has that name"),
 ]
 
 
@@ -217,7 +217,7 @@ def test_traces_of_the_version_before_replay() -> None:
     ("steps", "why"),
     [
         ([["cache_reed", ["C", 1], []]], "did you mean `cache_read`"),
-        ([["unroll", [{"result": "l7"}], []]], "no step before gives `l7`"),
+        ([["unroll", [{"result": "l7"}], []]], "no earlier step returns `l7`"),
         ([["cache_read", ["C"], []]], "missing a required argument: 'index'"),
         ([["cache_read", ["C", 1, "shared", [], 5], []]], "too many positional arguments"),
         ([["cache_read", ["C", 1], ["b0", "b1"]]], "names 2 results, and there are 1"),

@@ -111,7 +111,7 @@ def test_a_copy_is_independent() -> None:
 
 
 REFUSED: list[tuple[Callable[[Schedule], object], str]] = [
-    (lambda s: s.sample_choice([]), "there are no options"),
+    (lambda s: s.sample_choice([]), "the options are empty"),
     (lambda s: s.sample_choice([1, 2], "a", 3), "3 is not one of its options"),
     (lambda s: s.sample_tile("i", 0), "the tile is empty"),
     (lambda s: s.sample_tile("i", 2, decision=[4]), "it takes 2 decisions"),

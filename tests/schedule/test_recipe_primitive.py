@@ -65,7 +65,7 @@ def test_the_declaration_is_all() -> None:
     shown: dict[str, Any] = {"sch": Schedule(chain())}
     exec(compile(sch.trace.show(), "trace", "exec"), shown)
     assert equal(shown["sch"].func, sch.func)
-    with pytest.raises(ScheduleError, match="`width` is an integer, not 'wide'"):
+    with pytest.raises(ScheduleError, match="`width` must be an integer, not 'wide'"):
         sch.strip_mine("j", "wide")
     with pytest.raises(AttributeError, match="did you mean `strip_mine`"):
         sch.stripmine("j")

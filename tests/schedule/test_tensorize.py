@@ -136,8 +136,8 @@ def test_before_and_after() -> None:
 
 def test_what_does_not_fit_is_said() -> None:
     t = Tiles(typed("f16"))
-    assert "no intrinsic 'mma'" in t.refused(t.at["mma"], "mma")
-    assert "no intrinsic 'barrier' on tiles" in t.refused(t.at["mma"], "barrier")
+    assert "unknown intrinsic 'mma'" in t.refused(t.at["mma"], "mma")
+    assert "unknown intrinsic 'barrier' for tiles" in t.refused(t.at["mma"], "barrier")
     assert "has an init" in t.refused(t.at["mma"], CORE["f16"])
     first = t.start()
     assert "bf16[16, 16] in warp" in t.refused(t.at["mma"], CORE["bf16"])

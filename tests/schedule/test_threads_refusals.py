@@ -409,7 +409,7 @@ def test_a_copy_is_shared_out() -> None:
         sch.compute_at("Q", i)
 
     sch = Schedule(chain())
-    assert "every thread of threadIdx.x does all of block `Q`" in unfinished(sch, ask)
+    assert "every thread of threadIdx.x executes all of block `Q`" in unfinished(sch, ask)
     _, x = sch.split(sch.get_loops("Q")[2], [None, 16])
     sch.bind(x, "threadIdx.x")
     assert check_limits(sch.func, GPU) == []
@@ -429,7 +429,7 @@ def test_too_much_shared_memory() -> None:
     sch.compute_at("P", i)
     sch.bind(i, "blockIdx.x")
     text = unfinished(sch, lambda s: s.set_scope("P", 0, "shared"))
-    assert text == "a block of threads needs 200064 bytes of shared memory; sm_80 has 166912"
+    assert text == "a thread block needs 200064 bytes of shared memory; sm_80 has 166912"
 
 
 def _after(func: Func, ask: Ask) -> Func:

@@ -169,11 +169,11 @@ K = te.reduce_axis(4, "k")
         (lambda: A[0, 0] + N[0, 0], "cannot add: one operand is f32, another s32"),
         (lambda: N[0, 0] + 1.5, "1.5 is not a literal of type s32"),
         (lambda: N[0, 0] / N[0, 0], "`/` of integers"),
-        (lambda: A[0, 0] & A[0, 0], "there is no `and` of f32 values"),
+        (lambda: A[0, 0] & A[0, 0], "`and` is not defined for f32"),
         (lambda: A[0, 0] + A, "cannot add the tensor `A`"),
         (lambda: te.select(A[0, 0], 1.0, A[0, 0]), "the condition of select is f32"),
         (lambda: te.bitcast(A[0, 0], "s16"), "cannot take the bits of f32 for s16"),
-        (lambda: te.placeholder((2,), "float32"), "there is no element type 'float32'"),
+        (lambda: te.placeholder((2,), "float32"), "unknown element type 'float32'"),
         (lambda: te.placeholder((-2,), "f32"), "`A` cannot have the extent -2"),
         (
             lambda: te.compute((3,), lambda i, j: A[i, j], name="B"),

@@ -298,7 +298,7 @@ class _Placer:
 
     def refuse(self, where: str, s: Stmt) -> None:
         raise UnsupportedError(
-            f"threads meet inside of {where}",
+            f"there is a barrier inside {where}",
             "a barrier that not all threads of a block reach would hang it",
             f"function {self.name}:\n{show(s)}",
             "let the threads share that work in another way, or put it into a launch of its own",

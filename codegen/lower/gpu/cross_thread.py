@@ -92,14 +92,17 @@ class _ReducingLaunch:
         lane = self.threads.get("threadIdx.x")
         others = {x.var for t, x in self.threads.items() if t != "threadIdx.x"}
         if lane is None or reduce_vars(block) & others:
-            self.refuse(block, "only threads in a row (threadIdx.x) can put results together")
+            self.refuse(block, "only threads in a row (threadIdx.x) can combine results")
         assert lane is not None
         combiner = combiner_of(block)
         if combiner is None:
             self.refuse(block, "its operation is not known to be associative")
         assert combiner is not None
         if not combiner.commutes and not _in_order(block, lane.var):
-            self.refuse(block, "its operation does not commute, and threads take turns in it")
+            self.refuse(
+                block,
+                "its operation is not commutative, and its terms are dealt to the threads in turn",
+            )
         return self.put(body, (), block, combiner)
 
     def refuse(self, block: Block, why: str) -> None:

@@ -85,7 +85,7 @@ def _tiles(s: Stmt, name: str) -> dict[Buffer, Tiles]:
             known = found.setdefault(buffer, made)
             if (known.role, known.turned) != (role, turned):
                 raise UnsupportedError(
-                    f"buffer {buffer.name} serves as a matrix in two ways",
+                    f"buffer {buffer.name} is used as a matrix in two ways",
                     f"as {known.role} and as {role}: threads hold them differently",
                     f"function {name}",
                 )
@@ -115,7 +115,7 @@ def _cut(b: Buffer, role: str, turned: bool, name: str) -> Tiles:
     *lead, m, n = b.shape
     if m % rows or n % columns:
         raise UnsupportedError(
-            f"buffer {b.name}{list(b.shape)} holds no whole tiles of {rows} x {columns}",
+            f"buffer {b.name}{list(b.shape)} does not hold whole tiles of {rows} x {columns}",
             where=f"function {name}",
         )
     dtype = b.dtype if role == "c" else u32
@@ -183,7 +183,7 @@ class _Lanes:
         """``e``, which is known to be a multiple of ``size``."""
         if as_int(simplify(floormod(e, size), ranges)) != 0:
             raise UnsupportedError(
-                f"a tile of {r.buffer.name} begins at no multiple of {size}",
+                f"a tile of {r.buffer.name} does not start at a multiple of {size}",
                 where=f"function {self.name}",
             )
         return e

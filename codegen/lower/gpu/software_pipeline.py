@@ -85,7 +85,7 @@ class _Pipeline:
                 f"loop {loop.var.name} cannot be pipelined",
                 "its extent is not constant" if count is None else "nothing in it can run ahead",
                 f"function {name}:\n{show(loop)}",
-                "copies run ahead that fill shared buffers of the iteration from what the loop "
+                "a copy can run ahead if it fills a shared buffer from what the loop "
                 "does not write",
             )
         made = [copies.stmt(s, ranges) for s in ahead]

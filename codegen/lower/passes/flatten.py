@@ -44,7 +44,7 @@ def flatten(func: Func) -> Func:
         if flat(r.buffer) is r.buffer:
             return r
         sizes = [as_int(x.extent) or 0 for x in r.ranges]
-        assert prod(sizes[:-1]) == 1, f"a box of {r.buffer.name} is not a stretch of memory"
+        assert prod(sizes[:-1]) == 1, f"a box of {r.buffer.name} is not contiguous in memory"
         start = offset(r.buffer, tuple(x.start for x in r.ranges))
         return Region(flat(r.buffer), (Range(start, Const(prod(sizes))),))
 

@@ -247,7 +247,9 @@ def _found(value: Any, what: str, where: str, device: Device) -> dlpack.Found:
     except NestwrightError:
         raise
     except Exception as error:  # the interfaces are other people's code
-        why = f"{type(value).__name__} gives no array: {type(error).__name__}: {error}"
+        why = (
+            f"{type(value).__name__} does not convert to an array: {type(error).__name__}: {error}"
+        )
         raise ArgumentError(what, why, where) from error
 
 

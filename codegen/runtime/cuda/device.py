@@ -195,7 +195,7 @@ class Device:
                 self.driver.call(function, handle)
             except DriverError as error:
                 if error.sticky:
-                    self.failed(error, "something cannot be given back")
+                    self.failed(error, "a resource cannot be released")
 
     def _collect(self) -> None:
         """Release what was discarded; called with the device held by its first owner."""

@@ -124,7 +124,7 @@ def _code(dtype: DType) -> tuple[int, int]:
     if dtype.kind == "pred":
         return _BOOL, 8
     if dtype.bits < 8:
-        raise BufferError(f"DLPack has several {dtype} to a byte, and here each has its own")
+        raise BufferError(f"DLPack packs several {dtype} into a byte, and here each has its own")
     for table in (_F8, {_BFLOAT: "bf16"}):
         for code, name in table.items():
             if dtype.name == name:

@@ -138,7 +138,7 @@ class Heap:
         try:
             free, total = self.driver.call("cuMemGetInfo")
         except DriverError:
-            left = f"the driver does not tell how much of {self.total} is free"
+            left = f"the driver does not report how much of {self.total} is free"
         else:
             left = f"{free} of {total} are free"
         return OutOfMemoryError(

@@ -26,7 +26,7 @@ def seed() -> int:
     """Return the environment's seed, 0 if unset. ``ArgumentError`` if it is not a whole number."""
     text = os.environ.get(SEED, "0")
     if not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise ArgumentError(f"{SEED}={text!r}", "it must be a whole number")
+        raise ArgumentError(f"{SEED}={text!r}", "it must be an integer")
     return int(text)
 
 

@@ -66,7 +66,7 @@ def _explained(r: _Report) -> tuple[str, str, str]:
         case FaultKind.RACE:
             return _race(r, place, who, verb)
         case FaultKind.UNWRITTEN:
-            hint = "nothing writes it, or a barrier is missing behind what does"
+            hint = "nothing writes it, or a barrier is missing after the write"
             return f"{place} is read before anything is written there", f"by {who}", hint
         case FaultKind.BOUNDS:
             why = f"{who} {verb} it; {name} has {r['elements']} elements"

@@ -87,7 +87,7 @@ class Simulator(DeviceEmitter):
                 raise UnsupportedError(place, f"{self.em.target.cpu} has at most {most}")
         if threads * prod(nest.grid) >= structs.PENDING and self.em.target.check:
             what = f"{threads * prod(nest.grid)} threads in {nest.symbol}"
-            raise UnsupportedError(what, "so many cannot be watched", hint="target option -check=0")
+            raise UnsupportedError(what, "that is too many to check", hint="target option -check=0")
 
     def _in_workspace(self, nest: LaunchNest) -> dict[Buffer, int]:
         found: dict[Buffer, int] = {}
@@ -301,7 +301,7 @@ class Simulator(DeviceEmitter):
         if self.nest.threads % WARP:
             raise UnsupportedError(
                 f"intrinsic {s.name} in {self.nest.symbol}",
-                f"its blocks have {self.nest.threads} threads, which are no whole warps",
+                f"its blocks have {self.nest.threads} threads, not a multiple of {WARP}",
             )
         if len(self.waiting) >= MOST:
             self.meet()

@@ -40,7 +40,7 @@ def read_attributes(
         if word.endswith("?") and value in (None, False, 0, (), "", DEFAULTS.get(name)):
             continue
         if value is None or (value == "" and KINDS.get(name) == "word"):
-            message.fail(f"`{opcode}` does not hang together", f"it has no `{name}` that is known")
+            message.fail(f"`{opcode}` is inconsistent", f"it has no `{name}` that is known")
         attrs[name] = value
     if attrs.get("type") == _usual_type(operands):
         del attrs["type"]
@@ -133,7 +133,7 @@ def _labels(message: Message | None) -> ConvLabels | None:
         (labels.out_batch, labels.out_feature, *labels.out_spatial),
     ):
         if sorted(part) != list(range(len(labels.lhs_spatial) + 2)):
-            message.fail("dim_labels do not hang together", f"dimensions {part}")
+            message.fail("dim_labels are inconsistent", f"dimensions {part}")
     return labels
 
 
@@ -159,7 +159,7 @@ def _called(
         return {"called_computations": tuple(called)}
     if len(names) != len(called):
         why = f"it takes {len(names)} computations and has {len(called)}"
-        message.fail(f"`{opcode}` does not hang together", why)
+        message.fail(f"`{opcode}` is inconsistent", why)
     shown = sorted(zip(names, called, strict=True), key=lambda p: _ORDER.get(p[0], 9))
     return dict(shown)
 

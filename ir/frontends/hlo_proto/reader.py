@@ -111,7 +111,7 @@ class _ModuleReader:
         for part in message.messages(COMPUTATION_INSTRUCTIONS):
             number = part.integer(ID) & _LOCAL
             if number in scope:
-                part.fail(f"computation `{name}` does not hang together", f"two have id {number}")
+                part.fail(f"computation `{name}` is inconsistent", f"two have id {number}")
             scope[number] = self.instruction(part, scope, names)
         instructions = tuple(scope.values())
         root = scope.get(message.integer(COMPUTATION_ROOT) & _LOCAL)
@@ -127,7 +127,7 @@ class _ModuleReader:
             message.fail(f"parameters of `{name}` do not count up from 0", why)
         result = Computation(name, tuple(found), instructions, root)
         if self.computations.setdefault(message.integer(COMPUTATION_ID), result) is not result:
-            message.fail(f"computation `{name}` does not hang together", "another has its id")
+            message.fail(f"computation `{name}` is inconsistent", "another has its id")
         return result
 
     def instruction(

@@ -38,7 +38,7 @@ def read_shape(message: Message) -> AnyShape:
         message.fail("shape is too large", f"{dtype}[{','.join(map(str, dims))}]")
     dynamic = tuple(map(bool, message.integers(6)))
     if dynamic and len(dynamic) != len(dims):
-        message.fail("shape does not hang together", f"{len(dynamic)} marks, {len(dims)} sizes")
+        message.fail("shape is inconsistent", f"{len(dynamic)} marks, {len(dims)} sizes")
     if UNKNOWN in dims:
         marks = dynamic or (False,) * len(dims)
         dynamic = tuple(m or d == UNKNOWN for m, d in zip(marks, dims, strict=True))

@@ -36,10 +36,10 @@ _QUANTIZED = _refused(
     "quantized types are not read", "quantize by arithmetic on integers and floats"
 )
 _SIZES = _refused(
-    "shapes are no values in HLO", "export the model with the shapes of its arguments known"
+    "shapes are not values in HLO", "export the model with the shapes of its arguments known"
 )
 _RAGGED = _refused("ragged products are not read", "split the product by group")
-_ASYNC = _refused("work that runs beside other work is not read", "print it where it is awaited")
+_ASYNC = _refused("asynchronous operations are not read", "use the synchronous operation")
 
 TABLE: Mapping[str, Handler] = {
     **{f"{d}.{name}": h for d in ("stablehlo", "mhlo") for name, h in _BOTH.items()},

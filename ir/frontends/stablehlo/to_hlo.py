@@ -424,7 +424,7 @@ class OpSite:
         known = self.builder.known(value)
         if known is None:
             why = f"its region uses `{name}` from around it, which is not a constant"
-            self.refuse(why, "hand the value on as an operand")
+            self.refuse(why, "pass the value as an operand")
         shape = Shape(from_numpy(known.dtype), known.shape)
         return builder.add("constant", shape, like=name, attrs={"literal": known})
 

@@ -69,8 +69,9 @@ def problem(i: Instruction, users: tuple[Instruction, ...]) -> str:
     one = whole(i, start)
     try:
         if one.opcode == "copy" and not same_shape(one.shape, one.operands[0].shape):
-            return f"it makes {show_shape(i.shape)} of {show_shape(one.operands[0].shape)}"
+            given = show_shape(one.operands[0].shape)
+            return f"its result is {show_shape(i.shape)}, its operand {given}"
         check_instruction(one)
     except (VerifyError, IndexError) as error:
-        return f"its start and it are no `{one.opcode}`: {getattr(error, 'why', error)}"
+        return f"it and its start are not a valid `{one.opcode}`: {getattr(error, 'why', error)}"
     return ""

@@ -31,7 +31,7 @@ def verify(module: HloModule) -> None:
         for i in c.instructions:
             for callee in called(i):
                 if callee not in seen:
-                    why = f"it calls `{callee.name}`, which does not stand above it in the module"
+                    why = f"it calls `{callee.name}`, which is not above it in the module"
                     fail(f"`{i.name}` in `{c.name}`", why)
         verify_computation(c)
         seen.add(c)
@@ -79,7 +79,7 @@ def check_instruction(i: Instruction) -> None:
         return
     operands = tuple(o.shape for o in i.operands)
     if op.one_array and not isinstance(i.shape, Shape):
-        refuse(f"it makes one array, not {show_shape(i.shape)}")
+        refuse(f"its result is one array, not {show_shape(i.shape)}")
     if op.check is not None:
         op.check(i, operands)
     if op.shape is None:

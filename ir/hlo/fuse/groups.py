@@ -233,7 +233,7 @@ def _reason(state: State, producer: Instruction, consumer: Instruction) -> str:
         case _:
             pass
     if pattern(producer) is Pattern.OPAQUE:
-        return f"{producer.opcode} stands alone"
+        return f"{producer.opcode} is a group of its own"
     if (a := state.group_of.get(producer)) and (b := state.group_of.get(consumer)):
         blocker = state.clusters.cycle(a.anchor, b.anchor)
         if blocker is not None:

@@ -68,7 +68,7 @@ def problem(i: Instruction, known: Devices) -> str:
         return ""
     if len(given) != len(made) or not all(map(same_shape, given, made)):
         shapes = ", ".join(map(show_shape, given))
-        return f"it makes {show_shape(i.shape)} of {shapes}, so there is more than one device"
+        return f"its result is {show_shape(i.shape)} for {shapes}, so there is more than one device"
     return ""
 
 

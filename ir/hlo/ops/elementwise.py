@@ -57,7 +57,7 @@ def _compare(shapes: Shapes, attrs: Attrs) -> Shape:
     if a.dtype != b.dtype:
         refuse(f"it compares {a.dtype} with {b.dtype}")
     if attr(attrs, "direction", str) not in ("EQ", "NE", "LT", "LE", "GT", "GE"):
-        refuse(f"`direction={attrs['direction']}` is none of EQ, NE, LT, LE, GT, GE")
+        refuse(f"`direction={attrs['direction']}` is not one of EQ, NE, LT, LE, GT, GE")
     if a.dtype.kind == "complex" and attrs["direction"] not in ("EQ", "NE"):
         refuse(f"{a.dtype} has no order, direction={attrs['direction']} asks for one")
     return Shape(pred, a.dims, None, a.dynamic)
@@ -89,13 +89,15 @@ def _reduce_precision(shapes: Shapes, attrs: Attrs) -> Shape:
 
 def _check_convert(i: Instruction, operands: Shapes) -> None:
     if array(operands, 0).dims != i.array.dims:
-        refuse(f"it makes {show_shape(i.shape)} of {show_shape(operands[0])}")
+        refuse(f"its result is {show_shape(i.shape)}, its operand {show_shape(operands[0])}")
 
 
 def _check_stochastic_convert(i: Instruction, operands: Shapes) -> None:
     x, bits = array(operands, 0), array(operands, 1)
     if x.dims != bits.dims or x.dims != i.array.dims:
-        refuse(f"it makes {show_shape(i.shape)} of {show_shape(x)} and {show_shape(bits)}")
+        refuse(
+            f"its result is {show_shape(i.shape)}, its operands {show_shape(x)}, {show_shape(bits)}"
+        )
     if not x.dtype.is_float or bits.dtype.kind != "unsigned" or bits.dtype.bits != x.dtype.bits:
         refuse(f"its random bits are {bits.dtype}, for {x.dtype} they must be as wide and unsigned")
 
@@ -110,7 +112,7 @@ def _check_bitcast_convert(i: Instruction, operands: Shapes) -> None:
     else:
         fits = narrow.dims[:-1] == wide.dims and prod(narrow.dims[-1:]) > 0
     if not fits:
-        refuse(f"it makes {show_shape(new)} of {show_shape(old)}")
+        refuse(f"its result is {show_shape(new)}, its operand {show_shape(old)}")
 
 
 def _check_stochastic_type(i: Instruction) -> tuple[str, str]:

@@ -80,7 +80,7 @@ def _fft(shapes: Shapes, attrs: Attrs) -> Shape:
         case "IRFFT":
             return Shape(f32 if a.dtype == c64 else f64, (*outer, *lengths))
         case _:
-            refuse(f"fft_type={kind} is none of FFT, IFFT, RFFT, IRFFT")
+            refuse(f"fft_type={kind} is not one of FFT, IFFT, RFFT, IRFFT")
 
 
 def _cholesky(shapes: Shapes, attrs: Attrs) -> Shape:
@@ -101,7 +101,7 @@ def _triangular_solve(shapes: Shapes, attrs: Attrs) -> Shape:
     if a.dtype != b.dtype or a.dtype.kind not in ("float", "complex"):
         refuse(f"a system of {show_shape(a)} and {show_shape(b)}")
     if attrs.get("transpose_a", TRANSPOSES[0]) not in TRANSPOSES:
-        refuse(f"transpose_a={attrs['transpose_a']} is none of {', '.join(TRANSPOSES)}")
+        refuse(f"transpose_a={attrs['transpose_a']} is not one of {', '.join(TRANSPOSES)}")
     return plain(b)
 
 

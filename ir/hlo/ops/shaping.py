@@ -89,14 +89,15 @@ def _pad(shapes: Shapes, attrs: Attrs) -> Shape:
 def _check_reshape(i: Instruction, operands: Shapes) -> None:
     old, new = array(operands, 0), i.array
     if old.size != new.size or old.dtype != new.dtype:
-        refuse(f"it makes {show_shape(new)} of {show_shape(old)}")
+        refuse(f"its result is {show_shape(new)}, its operand {show_shape(old)}")
 
 
 def _check_dynamic_reshape(i: Instruction, operands: Shapes) -> None:
     """Require an integer scalar for each dimension of the result."""
     old, new = array(operands, 0), i.array
     if old.dtype != new.dtype or len(operands) != 1 + new.rank:
-        refuse(f"it makes {show_shape(new)} of {show_shape(old)} by {len(operands) - 1} sizes")
+        sizes = f"{len(operands) - 1} sizes"
+        refuse(f"its result is {show_shape(new)}, its operand {show_shape(old)} with {sizes}")
     for n in range(new.rank):
         size = array(operands, 1 + n)
         if size.dims or not size.dtype.is_int:

@@ -174,7 +174,7 @@ def test_full_disk_is_one_clear_error_and_leaves_the_log_whole(tmp_path, monkeyp
         with pytest.raises(LogError, match="No space left on device") as error:
             writer.append(trial(2))
     monkeypatch.undo()
-    assert "it goes on where it stopped" in str(error.value)
+    assert "it resumes where it stopped" in str(error.value)
     assert path.read_bytes() == before
 
 

@@ -175,7 +175,7 @@ def test_bytes_written_beside_a_buffer_are_found(upper: bool) -> None:
         if n == (1 if upper else 2):
             ctypes.memset(address - 1 if upper else address + outputs[0].size, 0x11, 1)
 
-    assert "it writes beside parameter 1" in verdict(ODD, spoil)
+    assert "it writes outside parameter 1" in verdict(ODD, spoil)
 
 
 def test_truth_values_are_0_or_1_and_nibbles_have_no_high_bits() -> None:

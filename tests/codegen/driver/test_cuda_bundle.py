@@ -206,7 +206,7 @@ def test_the_stages_of_a_gpu(made: Executable) -> None:
     assert "blockIdx.x" in made.as_text("scheduled") and "blockIdx.x" in made.as_text("flat")
     assert made.as_text("plan").startswith("arena")
     for spec in ("cpu", "cuda-sim -arch=sm_90"):
-        with pytest.raises(ArgumentError, match="no stage 'ptx' here"):
+        with pytest.raises(ArgumentError, match="no stage 'ptx' for this target"):
             stage_text(parse(TEXT), spec, "ptx")
 
 

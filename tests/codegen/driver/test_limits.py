@@ -212,7 +212,7 @@ REFUSED = {
     "random 2^58 numbers": f"its value takes {1 << 60} bytes",
     "constants of one number": "brings them to 335544320 bytes, over 268435456",
     "tuples of tuples": "the shape of `x17` is too large",
-    "calls": f"`r` in `f16`: it brings the module to 655310 instructions, calls written out: "
+    "calls": f"`r` in `f16`: it brings the module to 655310 instructions, with calls inlined: "
     f"the limit is {INSTRUCTIONS}",
     "a few choices": "each branch and body written out",
     "a sort of many": "nested too deep to be compiled",
@@ -280,7 +280,7 @@ def test_a_refusal_holds_its_numbers() -> None:
 
 def test_protos_have_the_same_limits() -> None:
     module = parse(calls(60, "call"))
-    with pytest.raises(LimitError, match="calls written out"):
+    with pytest.raises(LimitError, match="calls inlined"):
         optimize(from_proto(to_proto(module), "p"))
 
 

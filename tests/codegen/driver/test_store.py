@@ -196,10 +196,10 @@ def test_an_entry_of_another_model_is_not_used(kept: Path, plus: Path) -> None:
     nw.build(other)
     (theirs,) = set(kept.glob("*.nw")) - {mine}
     theirs.replace(mine)
-    refused(plus, f"{mine.name} is not used: it was kept for another model")
+    refused(plus, f"{mine.name} is not used: it was stored for another model")
     nw.build(other, cache=False).save(mine)
     mine.chmod(0o600)
-    refused(plus, "it was kept for another model")
+    refused(plus, "it was stored for another model")
 
 
 @pytest.mark.parametrize("mode", [0o666, 0o620, 0o602])

@@ -192,9 +192,9 @@ def test_an_interrupt_in_a_function_is_raised() -> None:
     [
         (np.zeros(7, np.float32), r"f32\[8\], not float32\[7\]"),
         (np.zeros(8), r"f32\[8\], not float64\[8\]"),
-        ((np.zeros(8, np.float32),) * 2, "must give 1 arrays, gave a tuple of 2"),
-        (None, "NoneType gives no array of numbers"),
-        ([[1], [2, 3]], "must give 1 arrays, gave a tuple of 2"),
+        ((np.zeros(8, np.float32),) * 2, "must return 1 arrays, gave a tuple of 2"),
+        (None, "NoneType does not convert to an array of numbers"),
+        ([[1], [2, 3]], "must return 1 arrays, gave a tuple of 2"),
     ],
 )
 def test_results_that_do_not_fit_are_refused(given: object, why: str) -> None:

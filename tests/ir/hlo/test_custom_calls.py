@@ -143,7 +143,7 @@ def test_a_registered_function_goes_first(asin_of_mine: None) -> None:
         (
             "x = f32[3,3] parameter(0)\n"
             " ROOT y = f32[3,3] triangular-solve(x, x), transpose_a=NO_TRAPOSE",
-            "is none of",
+            "is not one of",
         ),
         ("ROOT y = u64[3] rng-get-and-update-state(), delta=1", "its operands give"),
     ],

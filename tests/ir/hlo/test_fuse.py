@@ -286,7 +286,7 @@ def test_opaque_work_stands_alone():
     )
     assert kinds(fusion) == ["elementwise", "opaque", "elementwise"]
     assert reason(fusion, "e", "s") == "sort reads whole arrays"
-    assert reason(fusion, "s", "n") == "sort stands alone"
+    assert reason(fusion, "s", "n") == "sort is a group of its own"
 
 
 def test_groups_stay_small():

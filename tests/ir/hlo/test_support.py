@@ -142,7 +142,7 @@ def test_halves_of_operations_are_joined(body: str) -> None:
         ("ROOT d = f32[4] copy-done(x)", "its `copy-start` is not in the same computation"),
         (
             "s = ((f32[4]), f32[3], u32[]) negate-start(x)\nROOT d = f32[3] negate-done(s)",
-            "are no `negate`",
+            "are not a valid `negate`",
         ),
         (
             "s = ((f32[4]), f32[4], u32[]) async-start(x), calls=add\n"

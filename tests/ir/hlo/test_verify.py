@@ -84,8 +84,8 @@ def test_inferred(text: str, shape: str) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("(f32[2,3]) reshape(x)", "it makes one array, not (f32[2,3]{1,0})"),
-        ("token[] bitcast(x)", "it makes one array, not token[]"),
+        ("(f32[2,3]) reshape(x)", "its result is one array, not (f32[2,3]{1,0})"),
+        ("token[] bitcast(x)", "its result is one array, not token[]"),
         ("f32[] partition-id()", "gives an integer, not f32[]"),
         ("f32[2,3] add(x, v)", "operands of add differ: f32[2,3]{1,0}, f32[2]{0}"),
         ("f32[2,4] add(x, x)", "its shape is f32[2,4]{1,0}, its operands give f32[2,3]{1,0}"),
@@ -97,7 +97,7 @@ def test_inferred(text: str, shape: str) -> None:
         ("f32[2,3] transpose(x), dimensions={1,1}", "are not dimensions of rank 2"),
         ("f32[2] broadcast(x), dimensions={0}", "`dimensions` has 1 numbers"),
         ("f32[3,3] broadcast(v), dimensions={0}", "dimension 0"),
-        ("f32[7] reshape(x)", "it makes f32[7]{0} of f32[2,3]{1,0}"),
+        ("f32[7] reshape(x)", "its result is f32[7]{0}, its operand f32[2,3]{1,0}"),
         ("f32[2] reduce(x, z), dimensions={2}, to_apply=add", "not dimensions of rank 2"),
         ("f32[2] reduce(x, z), dimensions={1}, to_apply=neg", "takes 1 scalars and gets 2"),
         ("f32[2] reduce(x, z), dimensions={1}", "attribute `to_apply` is missing"),
@@ -154,7 +154,7 @@ def test_order_and_names() -> None:
 def test_callees_stand_above() -> None:
     module = with_root("call(v), to_apply=neg")
     turned = replace(module, computations=module.computations[::-1])
-    with pytest.raises(VerifyError, match="does not stand above it"):
+    with pytest.raises(VerifyError, match="is not above it"):
         verify(turned)
     with pytest.raises(VerifyError, match="its entry"):
         verify(replace(module, computations=module.computations[:-1]))

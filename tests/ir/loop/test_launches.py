@@ -64,7 +64,7 @@ def test_threads_exchange_at_a_barrier() -> None:
 @pytest.mark.parametrize("between", ["pass", 'intrinsic("warp_barrier")'])
 def test_a_missing_barrier_is_named(between: str) -> None:
     message = race(REVERSE.format(between=between), [numbers(128)])
-    assert "meet at element" in message and "of S" in message
+    assert "race on element" in message and "of S" in message
     assert "`S[t] = A[b * 64 + t]`" in message and "`C[b * 64 + t] = S[63 - t]`" in message
     assert "there is no barrier in between" in message
     one, other = re.findall(r"thread (\d+)", message)
@@ -172,7 +172,7 @@ def test_launches_with_memory_in_common() -> None:
 
 def test_blocks_that_meet_in_memory() -> None:
     message = race(GLOBAL.format(place="t + b * 31"), [numbers(64)])
-    assert "meet at element 31 of W" in message and "of block [" in message
+    assert "race on element 31 of W" in message and "of block [" in message
     assert "blocks of one launch cannot wait for each other" in message
 
 
@@ -235,11 +235,11 @@ def test_asynchronous_copies_land_at_their_wait() -> None:
 def test_a_copy_that_is_not_waited_for() -> None:
     message = race(COPIES.format(left=1, between=BARRIER), [numbers(64)])
     assert 'copies to it in `intrinsic("copy_async_zfill"' in message
-    assert "the copy is not waited for" in message
+    assert "nothing waits for the copy" in message
 
 
 def test_a_wait_is_no_barrier() -> None:
-    assert "meet at element" in race(COPIES.format(left=0, between="pass"), [numbers(64)])
+    assert "race on element" in race(COPIES.format(left=0, between="pass"), [numbers(64)])
 
 
 PRODUCT = """\
@@ -274,7 +274,7 @@ def test_a_warp_multiplies(dtype: str) -> None:
     (c,) = outputs(text, [a, b])
     np.testing.assert_allclose(c, a.astype(np.float32) @ b.astype(np.float32), rtol=1e-6, atol=1e-6)
     message = race(PRODUCT.format(t=dtype, threads=32, between="pass"), [a, b])
-    assert "ldmatrix" in message and "meet at element" in message
+    assert "ldmatrix" in message and "race on element" in message
 
 
 def test_a_part_of_a_warp_cannot_multiply() -> None:

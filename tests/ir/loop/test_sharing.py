@@ -44,11 +44,11 @@ def test_what_a_thread_writes_for_itself() -> None:
 
 
 def test_what_the_iterations_of_one_thread_index_exchange() -> None:
-    with pytest.raises(UndefinedError, match="thread 21 and thread 10 meet at element 21 of S"):
+    with pytest.raises(UndefinedError, match="thread 21 and thread 10 race on element 21 of S"):
         reverse(ALONE)
     with pytest.raises(UndefinedError) as e:
         reverse(f"{COOPERATIVE.format(value='u')}\n{ALONE}", place="t")
-    assert "iterations of the thread loop t (threadIdx.x) meet at element 0 of S" in str(e.value)
+    assert "iterations of the thread loop t (threadIdx.x) race on element 0 of S" in str(e.value)
     assert "iteration 1 writes what iteration 0 wrote" in str(e.value)
 
 
@@ -85,7 +85,7 @@ def f(A: f32[4, 32], C: f32[4, 32]):
             for t in thread("threadIdx.x", 16):
                 C[b, y * 16 + t] = S[y * 16 + t]
 """
-    with pytest.raises(UndefinedError, match=r"thread loop y \(threadIdx\.y\) meet at element 0"):
+    with pytest.raises(UndefinedError, match=r"thread loop y \(threadIdx\.y\) race on element 0"):
         run(parse(text), [ROWS], check_races=True)
 
 

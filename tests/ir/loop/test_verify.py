@@ -175,14 +175,14 @@ def test_good_gpu_code_passes() -> None:
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ({"index": "threadIdx.w"}, "there is no thread index 'threadIdx.w'"),
+        ({"index": "threadIdx.w"}, "unknown thread index 'threadIdx.w'"),
         ({"index": "threadIdx.x"}, "it is in a loop over threadIdx.x"),
         ({"scope": "global"}, "buffer S is laid out for shared memory: it is global"),
         ({"align": "2, 32, 8"}, "buffer S has no alignment (2, 32, 8)"),
         ({"align": "0, 8, 8"}, "buffer S has no alignment (0, 8, 8)"),
         ({"swizzle": "3"}, "buffer S has swizzle 3"),
-        ({"body": "W[0, 0] = A[0, 0]"}, "an element of W is touched"),
-        ({"body": "C[0, 0] = W[0, 0]"}, "an element of W is touched"),
+        ({"body": "W[0, 0] = A[0, 0]"}, "an element of W is accessed"),
+        ({"body": "C[0, 0] = W[0, 0]"}, "an element of W is accessed"),
         ({"body": 'intrinsic("sync")'}, "there is no intrinsic 'sync'"),
         ({"body": STORE_TILE.format(at=1)}, "C[1 : + 16, 0 : + 8] is out of bounds"),
         (
@@ -191,7 +191,7 @@ def test_good_gpu_code_passes() -> None:
         ),
         (
             {"body": 'intrinsic("zero_matrix", writes(W[0 : 8, 0 : 8]))'},
-            "intrinsic zero_matrix is called amiss: it writes f32[16, 8] in warp",
+            "intrinsic zero_matrix is called incorrectly: it writes f32[16, 8] in warp",
         ),
         ({"body": "all_reduce(2, S, lambda a, b: a)"}, "S is in scope shared"),
     ],

@@ -88,8 +88,8 @@ def spoiled(fake, spoil: Words) -> None:
     ("spoil", "told"),
     [
         (lambda x, y, z: ctypes.memset(y + 4 * 6399, 1, 1), "it overwrites input 1"),
-        (lambda x, y, z: ctypes.memset(z + 4 * 6400, 1, 1), "it writes beside parameter 2"),
-        (lambda x, y, z: ctypes.memset(x - 1, 1, 1), "it writes beside parameter 0"),
+        (lambda x, y, z: ctypes.memset(z + 4 * 6400, 1, 1), "it writes outside parameter 2"),
+        (lambda x, y, z: ctypes.memset(x - 1, 1, 1), "it writes outside parameter 0"),
         (lambda x, y, z: ctypes.memset(z + 4 * 6399, 0xFF, 4), "nan instead of"),
     ],
 )
