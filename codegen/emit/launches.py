@@ -190,7 +190,7 @@ def synchronizes(s: Stmt) -> bool:
 
 
 def launches(flat: Func) -> tuple[LaunchConfig, ...]:
-    """Return the launches of ``codegen.lower.pipeline.lower(func, target)`` for a GPU."""
+    """Return the launches of a function that was lowered for a GPU."""
     return tuple(LaunchConfig(n.symbol, n.grid, n.block, shared_bytes(n.body)) for n in nests(flat))
 
 

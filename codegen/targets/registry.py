@@ -31,7 +31,7 @@ Stage: TypeAlias = tuple[str, Callable[[], str]]
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What runs a plan: native code, and the runtime that it needs. A GPU needs neither."""
+    """The code that runs a plan, and the runtime that it is linked with; a GPU needs neither."""
 
     code: bytes = b""
     runtime: tuple[bytes, ...] = ()

@@ -45,8 +45,10 @@ class Module:
 def load_all(
     codes: Mapping[str, DeviceCode], target: Target, device: Device, name: str
 ) -> dict[str, tuple[DeviceFunction, ...]]:
-    """The kernels of each group of model ``name``, by symbol. ``TargetError`` if they cannot run
-    on this device, ``VerifyError`` if the driver refuses them."""
+    """Load the kernels of each group of model ``name``; return them by symbol.
+
+    ``TargetError`` if they cannot run on this device, ``VerifyError`` if the driver refuses them.
+    """
     if not target.gpu.runs_on(device.capability):
         raise TargetError(
             f"{name} was built for {target.spec}",
@@ -58,7 +60,7 @@ def load_all(
 
 
 def load(code: DeviceCode, sm: int, device: Device) -> tuple[DeviceFunction, ...]:
-    """The kernels of one module that was made for ``sm``; with the device held."""
+    """Load the kernels of one module that was made for ``sm``; with the device held."""
     module = Module(device, _image(code, sm, device))
     return tuple(_kernel(launch, module, device) for launch in code.launches)
 

@@ -48,7 +48,7 @@ _MEMORIES = "ptr %params, ptr %results, ptr %arena, ptr %constants"
 def module_text(
     plan: Plan, seal: bytes, target: Target, failed: str = "", polling: Collection[str] = ()
 ) -> str:
-    """The LLVM module of a plan, marked with a seal; it declares the kernels it calls.
+    """Return the LLVM module of a plan, marked with a seal; it declares the kernels it calls.
 
     ``failed`` is a function ``i1 ()`` that says when loops shall end, whatever their condition.
     ``polling`` are the symbols of the kernels that poll and may return early.
@@ -109,13 +109,13 @@ class _Writer:
         self.lines.append(f"{name}:")
 
     def function(self, symbol: str, thunk: Thunk) -> None:
-        """A function that runs one thunk."""
+        """Write a function that runs one thunk."""
         self.begin()
         self.thunk(thunk)
         self.finish(symbol)
 
     def program(self, thunks: Sequence[Thunk]) -> None:
-        """The function that runs it all; control flow at the top is called, not repeated."""
+        """Write the function that runs it all; control flow at the top is called, not repeated."""
         self.begin()
         for number, thunk in enumerate(thunks):
             if isinstance(thunk, WhileThunk | ConditionalThunk):
@@ -199,7 +199,7 @@ class _Writer:
                 self.branch(thunk)
 
     def pointer(self, s: BufferSlice) -> str:
-        """A pointer to a slice."""
+        """Return a pointer to a slice."""
         if s.memory in ("param", "result"):
             slot = self.value(f"getelementptr ptr, ptr %{s.memory}s, i64 {s.index}")
             base = self.value(f"load ptr, ptr {slot}")
@@ -279,13 +279,13 @@ class _Writer:
 
 
 def units(thunk: Thunk) -> int:
-    """What a thunk itself counts for: more where much is read and written."""
+    """Return what a thunk itself counts for: more where much is read and written."""
     moved = sum(s.bytes for part in accesses(thunk) for s in part)
     return next((count for most, count in UNITS if moved < most), LARGE_UNITS)
 
 
 def _straight(thunks: Sequence[Thunk]) -> Iterator[Thunk]:
-    """The thunks that a turn of a loop runs once or not at all; loops inside count their own."""
+    """Yield the thunks that a turn of a loop runs at most once; loops inside count their own."""
     for thunk in thunks:
         match thunk:
             case ConditionalThunk(branches=branches):
@@ -298,5 +298,5 @@ def _straight(thunks: Sequence[Thunk]) -> Iterator[Thunk]:
 
 
 def _part(s: BufferSlice, at: int, size: int) -> BufferSlice:
-    """A piece of a slice."""
+    """Return a piece of a slice."""
     return replace(s, offset=s.offset + at, bytes=size)

@@ -28,7 +28,7 @@ def _check(target: Target) -> None:
 
 
 def _module(text: str, target: Target) -> tuple[Any, Any]:
-    """The verified and optimized module, and the machine it is for."""
+    """Return the verified and optimized module, and the machine it is for."""
     _check(target)
     if len(text) > LONGEST:
         raise VerifyError(f"LLVM module of {len(text)} characters", f"at most {LONGEST}")
@@ -82,7 +82,7 @@ def _splitting(target: Target) -> _Passes:
 
 @cache
 def coroutine_end() -> str:
-    """What ``llvm.coro.end`` returns: nothing, or in older versions of LLVM an i1."""
+    """Return the type of ``llvm.coro.end``: void, or in older versions of LLVM i1."""
     with LOCK:
         try:
             llvm.parse_assembly(render(__package__, "coroutine_end.ll")).verify()
@@ -92,14 +92,14 @@ def coroutine_end() -> str:
 
 
 def compile(text: str, target: Target) -> bytes:
-    """The object code of an LLVM module. ``VerifyError`` if LLVM does not accept the text."""
+    """Return the object code of an LLVM module; ``VerifyError`` if LLVM refuses the text."""
     with LOCK:
         module, machine = _module(text, target)
         return bytes(machine.emit_object(module))
 
 
 def assembly(text: str, target: Target) -> str:
-    """The assembly of an LLVM module, as ``compile`` would make it."""
+    """Return the assembly of an LLVM module, as ``compile`` would make it."""
     with LOCK:
         module, machine = _module(text, target)
         return str(machine.emit_assembly(module))

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 
 from ....ir.loop.nodes import Func
 from ....ir.target import Target
-from ....ir.targets.cuda import LOAD_BITS
 from ...emit.launches import launches
 from ...emit.module import launches_module
 from ...lower.pipeline import GPU_PASSES, Lowering
@@ -16,7 +15,7 @@ from ...plan.nodes import Plan
 from ..registry import Backend, Program, Stage
 from ..timings import timed
 from . import nvptx, ptxas
-from .emit import Nvptx
+from .emit import PARAM_ALIGN, Nvptx
 from .sass import disassemble
 
 
@@ -64,6 +63,6 @@ BACKEND = Backend(
     finish=_finish,
     runtime=_no_runtime,
     alignment=GPU_ALIGNMENT,
-    argument_alignment=LOAD_BITS // 8,
+    argument_alignment=PARAM_ALIGN,
     weight=2,  # LLVM and ptxas run in processes of their own
 )

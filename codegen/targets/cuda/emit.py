@@ -10,15 +10,16 @@ from __future__ import annotations
 from ....ir.dtypes import index, s32
 from ....ir.loop.nodes import AllReduce, Buffer, For, Func, Intrinsic, Kind, Scope, Stmt
 from ....ir.loop.notes import IN_PLACE, MIN_BLOCKS
+from ....ir.targets.cuda import LOAD_BITS
 from ...emit.expr import Emitter
 from ...emit.launches import DeviceEmitter, LaunchNest
 from ...emit.llvm.core import Function, Value
 from ...lower.passes.workspace import workspace_bytes
+from ...plan.memory import GPU_ALIGNMENT
 from .lanes import emit_intrinsic
 from .reduce import Reducer
 
-PARAM_ALIGN = 16  # bytes: of every buffer of a caller
-WORKSPACE_ALIGN = 256
+PARAM_ALIGN = LOAD_BITS // 8  # bytes: of every buffer of a caller
 _DYNAMIC = "@nw_shared = external addrspace(3) global [0 x i8], align 128"
 _REGISTERS = {"threadIdx": "tid", "blockIdx": "ctaid"}
 
@@ -36,18 +37,19 @@ class Nvptx(DeviceEmitter):
         self.notes: list[str] = []
 
     def open_launch(self, nest: LaunchNest) -> None:
+        """Begin a kernel whose parameters promise what is known of their memory."""
         em, func = self.em, self.func
         self.nest, self.reducer = nest, Reducer(em, nest)
         params = []
         for n, buffer in enumerate(func.params):
             params.append(f"ptr {self._promises(nest, buffer)}align {PARAM_ALIGN} %p{n}")
         if workspace_bytes(func.body):
-            params.append(f"ptr {self._work(nest)}align {WORKSPACE_ALIGN} %workspace")
+            params.append(f"ptr {self._work(nest)}align {GPU_ALIGNMENT} %workspace")
         em.buffers = {b: Value(f"%p{n}", index) for n, b in enumerate(func.params)}
         em.function = Function(nest.symbol, ", ".join(params), em.target)
 
     def _promises(self, nest: LaunchNest, buffer: Buffer) -> str:
-        """What is known of a parameter's memory in this launch."""
+        """Return attributes for what is known of a parameter's memory in this launch."""
         if IN_PLACE.of(self.func) or buffer in nest.exchanged:
             return ""
         return "noalias " if buffer in nest.stored else "noalias readonly "
@@ -59,6 +61,7 @@ class Nvptx(DeviceEmitter):
         return "noalias " if inside & nest.stored else "noalias readonly "
 
     def close_launch(self, nest: LaunchNest) -> None:
+        """End a kernel; the bounds of its launch become attributes."""
         number = len(self.attributes)
         asked = {"nvvm.reqntid": ",".join(map(str, nest.block))}
         if blocks := _min_blocks(nest.body):
@@ -71,6 +74,7 @@ class Nvptx(DeviceEmitter):
         self.em.finished.append(self.em.function.text(f"#{number}", "ptx_kernel "))
 
     def module(self, nests: tuple[LaunchNest, ...]) -> str:
+        """Return the module's text: globals, kernels, declarations and annotations."""
         em = self.em
         head = f'target triple = "{em.target.triple}"'
         declared = sorted(em.declarations.values())
@@ -81,6 +85,7 @@ class Nvptx(DeviceEmitter):
         return "\n".join([*parts, ""])
 
     def thread_index(self, name: str) -> Value:
+        """Return this thread's or block's index, read from a special register, as an s32."""
         assert self.nest is not None
         kind, _, axis = name.partition(".")
         extents = self.nest.block if kind == "threadIdx" else self.nest.grid
@@ -90,23 +95,26 @@ class Nvptx(DeviceEmitter):
         return self.em.pure(text, s32, 0, 0)
 
     def shared(self, buffer: Buffer, offset: int) -> Value:
+        """Return the address of a shared buffer at byte ``offset`` of the block's memory."""
         assert buffer.scope is Scope.SHARED
         place = f"getelementptr (i8, ptr addrspace(3) @nw_shared, i64 {offset})"
         return Value(f"addrspacecast (ptr addrspace(3) {place} to ptr)", index)
 
     def intrinsic(self, s: Intrinsic) -> None:
+        """Emit a lane-level intrinsic."""
         emit_intrinsic(self.em, s)
 
     def all_reduce(self, s: AllReduce) -> None:
+        """Emit a reduction across threads."""
         assert self.reducer is not None
         self.reducer.emit(s)
 
     def access(self, buffer: Buffer, pointer: Value, size: int, write: bool, depth: int) -> None:
-        """Nothing: the hardware sees to it."""
+        """Emit nothing: the hardware checks accesses."""
 
 
 def _annotation(nest: LaunchNest, blocks: int) -> str:
-    """A launch's bounds as LLVM before 21 reads them."""
+    """Return a launch's bounds as LLVM before 21 reads them."""
     bounds = {f"reqntid{axis}": n for axis, n in zip("xyz", nest.block, strict=True)}
     words = [f'!"{key}", i32 {value}' for key, value in bounds.items()]
     words += [f'!"minctasm", i32 {blocks}'] if blocks else []

@@ -11,7 +11,7 @@ from ...emit.llvm.core import Value
 
 
 def emit_intrinsic(em: Emitter, s: Intrinsic) -> None:
-    """The code of one intrinsic. ``UnsupportedError`` where the architecture lacks it."""
+    """Emit one intrinsic. ``UnsupportedError`` where the architecture lacks it."""
     row = TABLE.get(s.name)
     if row is None or row.lane is None:
         raise UnsupportedError(f"intrinsic {s.name}", "no thread can do it by itself")
@@ -42,7 +42,7 @@ def _call(em: Emitter, name: str, *operands: str) -> None:
 
 
 def _start(em: Emitter, r: Region) -> Value:
-    """The address of a box of a flat buffer."""
+    """Return the address of a box of a flat buffer."""
     (only,) = r.ranges
     form = em.form(only.start)
     if form is None:
@@ -69,7 +69,7 @@ def _copy(em: Emitter, s: Intrinsic) -> None:
 
 
 def _words(em: Emitter, r: Region, count: int, dtype: DType) -> list[Value]:
-    """The elements of a thread's own box, as ``dtype`` of as many bits."""
+    """Return the elements of a thread's own box, as ``dtype`` of as many bits."""
     start, found = r.ranges[0].start, []
     form = em.form(start)
     assert form is not None
@@ -125,7 +125,7 @@ def _mma(em: Emitter, s: Intrinsic, shape: str, operands: str, matrix: Matrix) -
 
 
 def _operand(em: Emitter, word: Value, operands: str) -> Value:
-    """A word of a matrix as the instruction takes it; f32 is rounded as ``tf32`` says."""
+    """Return a word of a matrix as the instruction takes it; f32 is rounded as ``tf32`` says."""
     match operands:
         case "f16":
             return em.pure(f"bitcast i32 {word.text} to <2 x half>", f16, 2, word.depth)

@@ -45,7 +45,7 @@ def features(arch: str) -> str:
 
 
 def compile(text: str, target: Target) -> str:
-    """The PTX of an LLVM module for a GPU.
+    """Return the PTX of an LLVM module for a GPU.
 
     ``VerifyError`` if LLVM does not accept the text, ``UnsupportedError`` if it has no code for it.
     """
@@ -167,7 +167,7 @@ class _Pool:
             self.free.put(child)
 
     def take(self) -> _Child:
-        """A child that is free, preferring the one that was used last; waits for one."""
+        """Return a child that is free, preferring the one used last; wait for one if need be."""
         return self.free.get()
 
     def put(self, child: _Child) -> None:

@@ -32,7 +32,7 @@ _LAYOUT = 2  # of a file in the cache
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What one kernel takes: registers per thread, bytes of its stack, of spills, of shared memory.
+    """The resources of one kernel: registers per thread, bytes of stack, spills, shared memory.
 
     ``shared`` is static; what a launch asks for comes on top.
     """
@@ -62,12 +62,13 @@ class Ptxas:
 
     @property
     def order(self) -> tuple[int, ...]:
+        """The version as numbers, to compare by."""
         return tuple(map(int, self.version.split(".")))
 
 
 @cache
 def find() -> Ptxas | None:
-    """The newest ptxas here, or None."""
+    """Return the newest ptxas here, or None."""
     found = [p for path in dict.fromkeys(_candidates()) if (p := _asked(path)) is not None]
     return max(found, key=lambda p: p.order, default=None)
 
@@ -97,7 +98,7 @@ def _asked(path: str) -> Ptxas | None:
 
 
 def assemble(ptx: str, arch: str) -> Cubin:
-    """The machine code of a PTX module for an architecture such as ``sm_90a``.
+    """Return the machine code of a PTX module for an architecture such as ``sm_90a``.
 
     ``TargetError`` without a ptxas here, ``UnsupportedError`` if it refuses the code.
     """
@@ -125,7 +126,7 @@ def _assembled(ptx: str, arch: str, tool: Ptxas) -> Cubin:
 
 
 def _folder() -> Path | None:
-    """Where cubins are kept; None where others own the folder or may write to it."""
+    """Return where cubins are kept; None where others own the folder or may write to it."""
     folder = cache_folder() / "cubin"
     with suppress(FileNotFoundError):
         if why := distrust_reason(os.stat(folder)):
@@ -140,7 +141,7 @@ def _refuse(place: Path, why: str) -> None:
 
 
 def _read(place: Path) -> Cubin | None:
-    """What is kept under a name; None where that is nothing, or not what the name stands for."""
+    """Return the cubin that is kept under a name; None where there is none that may be used."""
     try:
         with os.fdopen(open_own(place), "rb") as file:
             header, _, code = file.read().partition(b"\n")
@@ -220,7 +221,7 @@ def warnings(told: str) -> list[str]:
 
 
 def usages(told: str) -> dict[str, Usage]:
-    """What ``ptxas -v`` says of each kernel."""
+    """Return what ``ptxas -v`` says of each kernel."""
     found: dict[str, Usage] = {}
     for part in re.split(r"Compiling entry function '", told)[1:]:
         name = part.partition("'")[0]

@@ -34,7 +34,7 @@ class Reducer:
         self.apart = True  # the last reduction surely ended before the next one's first write
 
     def globals(self) -> list[str]:
-        """The scratch memory that was used."""
+        """Return the scratch memory that was used."""
         return [
             f"@{self._scratch(n)} = internal addrspace(3) global [{size} x i8] undef, align 16"
             for n, size in enumerate(self.bytes)
@@ -45,7 +45,7 @@ class Reducer:
         return f"nw_scratch_{self.nest.symbol}_{turn}"
 
     def emit(self, s: AllReduce) -> None:
-        """The code of a reduction; the values' buffers have the results in every thread."""
+        """Emit a reduction; the values' buffers have the results in every thread."""
         self._check(s)
         em = self.em
         values = [em.value(Load(b, (Const(0),))) for b in s.values]
@@ -70,7 +70,7 @@ class Reducer:
         return self.em.device.thread_index(f"threadIdx.{'xyz'[axis]}")
 
     def _linear(self) -> Value:
-        """The number of this thread in its block."""
+        """Return the number of this thread in its block."""
         em = self.em
         x, y, _ = self.nest.block
         total = self._axis(0)
@@ -81,7 +81,7 @@ class Reducer:
         return total
 
     def _mask(self) -> Value:
-        """The threads of this warp: all, but for the last one of an odd number of threads."""
+        """Return the mask of this warp's threads, in a last warp those that are there."""
         em = self.em
         warps, rest = divmod(self.nest.threads, WARP)
         full = em.const(-1, s32)
@@ -96,7 +96,7 @@ class Reducer:
     def _butterfly(
         self, s: AllReduce, values: Sequence[Value], width: int, position: Value
     ) -> list[Value]:
-        """The values of ``width`` neighbours combined, in all of them."""
+        """Return the values of ``width`` neighbours combined, in all of them."""
         em, swapped = self.em, _commutes(s)
         found, distance = list(values), 1
         while distance < width:
@@ -121,7 +121,7 @@ class Reducer:
         return result
 
     def _shuffle(self, x: Value, distance: int) -> Value:
-        """The value of the thread whose number differs in one bit."""
+        """Return the value of the thread whose number differs in one bit."""
         em = self.em
         if x.dtype in (f32, f64):
             return em.from_bits(self._shuffle(em.bits(x), distance))
@@ -207,7 +207,7 @@ class Reducer:
 
 
 def _as_int(em: Emitter, x: Value) -> Value:
-    """The bits of an element of less than 32 bits."""
+    """Return the bits of an element of less than 32 bits."""
     if x.dtype == pred:
         return em.cast("zext", x, u8)
     return em.cast("bitcast", x, u8 if x.dtype.bits == 8 else u16)
@@ -218,7 +218,7 @@ def _from_int(em: Emitter, x: Value, dtype: DType) -> Value:
 
 
 def _commutes(s: AllReduce) -> bool:
-    """Whether it does not matter which thread's value stands first."""
+    """True if a combiner does not depend on the order of its operands."""
     for left, right, e in zip(s.left, s.right, s.combined, strict=True):
         if not isinstance(e, Op) or set(e.args) != {left, right}:
             return False

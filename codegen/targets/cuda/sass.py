@@ -16,7 +16,7 @@ SECONDS = 120.0
 
 @cache
 def find() -> str:
-    """The path of an ``nvdisasm``: on PATH, or in a pip package; '' where there is none."""
+    """Return the path of an ``nvdisasm``: on PATH, or in a pip package; "" where there is none."""
     on_path = shutil.which("nvdisasm")
     if on_path:
         return on_path
@@ -27,7 +27,7 @@ def find() -> str:
 
 
 def disassemble(ptx: str, arch: str) -> str:
-    """The machine code that ptxas makes of a module; the PTX itself where a tool is missing."""
+    """Return the machine code that ptxas makes of a module; its PTX where a tool is missing."""
     if not find() or ptxas.find() is None:
         missing = "ptxas" if ptxas.find() is None else "nvdisasm"
         return f"// no {missing} on this machine: this is the PTX\n{ptx}"

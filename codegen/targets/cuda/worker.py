@@ -26,7 +26,7 @@ def _machine(arch: str, features: str) -> Any:
 
 
 def _optimize(module: Any, machine: Any) -> None:
-    """The passes that tidy up what the emitter wrote; loops are as they shall be already."""
+    """Run the passes that tidy up the emitted text; its loops are final already."""
     options = llvm.create_pipeline_tuning_options(speed_level=2)
     builder = llvm.create_pass_builder(machine, options)
     passes = llvm.create_new_module_pass_manager()
@@ -38,7 +38,7 @@ def _optimize(module: Any, machine: Any) -> None:
 
 
 def ptx_of(text: str, arch: str, features: str) -> str:
-    """The PTX of an LLVM module. ``RuntimeError`` if LLVM does not accept the text."""
+    """Return the PTX of an LLVM module. ``RuntimeError`` if LLVM does not accept the text."""
     machine = _machine(arch, features)
     module = llvm.parse_assembly(text)
     module.triple = TRIPLE

@@ -7,7 +7,6 @@ from functools import cache
 
 from ....ir.loop.nodes import Func
 from ....ir.target import Target
-from ....ir.targets.cuda import LOAD_BITS
 from ...emit.interrupt_polls import poll_points
 from ...emit.module import launches_module
 from ...lower.pipeline import GPU_PASSES, Lowering
@@ -18,6 +17,7 @@ from ...plan.symbols import SIMULATION_FAILED
 from ..cpu import program
 from ..cpu import toolchain as cpu
 from ..cpu.backend import LISTINGS, compile_native, native_stages, shared_runtime
+from ..cuda.emit import PARAM_ALIGN
 from ..registry import Backend, Program
 from .roll import roll
 from .runtime_ir import module_text
@@ -57,5 +57,5 @@ BACKEND = Backend(
     finish=_finish,
     runtime=runtime,
     alignment=GPU_ALIGNMENT,
-    argument_alignment=LOAD_BITS // 8,
+    argument_alignment=PARAM_ALIGN,
 )

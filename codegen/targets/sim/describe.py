@@ -39,16 +39,16 @@ class Described:
     slots: int = 0
 
     def number(self, buffer: Buffer, arg: int, offset: int, written: bool) -> int:
-        """The place of a buffer's record."""
+        """Return the number of a buffer's record."""
         self.buffers.setdefault(buffer, (arg, offset, written))
         return list(self.buffers).index(buffer)
 
     def watched(self, buffer: Buffer) -> bool:
-        """Whether a buffer of global memory has a shadow."""
+        """True if a buffer of global memory has a shadow."""
         return self.buffers[buffer][2]
 
     def site(self, site: Site) -> int:
-        """The state of a thread that waits at a new site."""
+        """Return the state of a thread that waits at a new site."""
         self.sites.append(site)
         return structs.FIRST_SITE + len(self.sites) - 1
 
@@ -74,7 +74,7 @@ class Module:
         self.strings: dict[str, str] = {}
 
     def text(self, threads: Sequence[str], declared: Mapping[str, str], pointers: int) -> str:
-        """The module, given the threads' functions and the kernel's number of arguments."""
+        """Return the module, given the threads' functions and the kernel's number of arguments."""
         end = f"declare {coroutine_end()} @llvm.coro.end(ptr, i1, token)"
         launches = [line for n, x in enumerate(self.launches) for line in self._launch(n, x)]
         parts = [
@@ -88,7 +88,7 @@ class Module:
         return "\n".join([*parts, ""])
 
     def function(self, stem: str, text: str) -> str:
-        """The name of a function whose text has ``$`` for it; equal ones are the same."""
+        """Return the name of a function whose text has ``$`` for it; equal ones are the same."""
         return self.functions.setdefault(text, f"{self.name}.{stem}{len(self.functions)}")
 
     def _functions(self) -> Iterator[str]:
@@ -96,7 +96,7 @@ class Module:
             yield text.replace("@$", f"@{name}", 1)
 
     def string(self, text: str) -> str:
-        """The name of a constant string."""
+        """Return the name of a constant string."""
         if text not in self.strings:
             name, data = f"@{self.name}.text{len(self.strings)}", text.encode()
             coded = "".join(f"\\{byte:02X}" for byte in (*data, 0))
@@ -159,7 +159,7 @@ class Module:
 
 
 def _action(name: str, site: Site) -> Iterator[str]:
-    """The function that does what a site is for."""
+    """Return the name of the function that does what a site is for."""
     yield f"define internal void {name}(ptr %slots, i64 %stride, i64 %count) #0 {{"
     for n, call in enumerate(site.calls):
         start, _, rest = call.partition("|")

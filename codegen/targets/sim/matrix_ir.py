@@ -15,12 +15,12 @@ from ...emit.llvm.template import render
 
 
 def product_symbol(name: str) -> str:
-    """The function of a matrix product."""
+    """Return the name of the function of a matrix product."""
     return f"nw_sim_{name.replace('.', '_')}"
 
 
 def product_text(name: str, x: Matrix) -> str:
-    """A matrix product of one warp; each thread's slots: result, sums, a, b.
+    """Return the function of a warp's matrix product; slots are result, sums, a, b.
 
     Operands are spread out as sums' type, row by row; then one vector of n sums for each row is
     accumulated in order of k, products rounded once.
@@ -57,7 +57,7 @@ def product_text(name: str, x: Matrix) -> str:
 
 
 def _table(name: str, place: Callable[[int, int], tuple[int, int]], count: int, width: int) -> str:
-    """Where in a matrix of so many columns the elements of each lane belong."""
+    """Return where the elements of each lane belong in a matrix of so many columns."""
     pairs = (place(lane, e) for lane in range(WARP) for e in range(count))
     items = ", ".join(f"i32 {row * width + column}" for row, column in pairs)
     return f"@{name} = private constant [{WARP * count} x i32] [{items}]\n"
@@ -68,7 +68,7 @@ def _plain(number: str) -> list[str]:
 
 
 def _unpacked(x: Matrix) -> list[str]:
-    """The elements of the word ``%$w`` as ``%$w.e0``, ``%$w.e1``, ..."""
+    """Return code for the elements of the word ``%$w`` as ``%$w.e0``, ``%$w.e1``, ..."""
     if x.operands == f16:
         lines = ["%$w.h = bitcast i32 %$w to <2 x half>"]
         for e in (0, 1):
@@ -97,7 +97,7 @@ def _unpacked(x: Matrix) -> list[str]:
 def _gather(
     symbol: str, part: str, slot: int, words: int, per_word: int, number: str, unpack: list[str]
 ) -> list[str]:
-    """A lane's words of one operand, into the matrix ``%m.{part}``."""
+    """Return code that puts a lane's words of one operand into the matrix ``%m.{part}``."""
     lines = [f"%{part} = call ptr @{symbol}_slot(ptr %slots, i64 %stride, i64 %lane, i64 {slot})"]
     count = words * per_word
     lines.append(f"%{part}.first = mul i64 %lane, {count}")

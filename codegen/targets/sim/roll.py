@@ -16,7 +16,7 @@ SHORT = 2  # iterations that are written out all the same
 
 
 def roll(func: Func) -> Func:
-    """The function with its unrolled loops as serial ones."""
+    """Return the function with its unrolled loops as serial ones."""
     return replace(func, body=_rolled(func.body))
 
 

@@ -56,6 +56,7 @@ class Simulator(DeviceEmitter):
     # Launches.
 
     def open_launch(self, nest: LaunchNest) -> None:
+        """Begin the function of one thread; ``UnsupportedError`` for what the GPU does not hold."""
         em, func = self.em, self.func
         self._check(nest)
         self.nest, self.waiting = nest, []
@@ -123,6 +124,7 @@ class Simulator(DeviceEmitter):
         self.thread.epilogue = _end() if self.here.suspends else _RETURN
 
     def close_launch(self, nest: LaunchNest) -> None:
+        """End the function of a thread and describe its launch."""
         self.meet()
         for number in range(len(self.here.buffers)):
             at = f"getelementptr i8, ptr %buffers, i64 {number * structs.RECORD.bytes}"
@@ -132,32 +134,36 @@ class Simulator(DeviceEmitter):
         self.out.launches.append(self.here)
 
     def module(self, nests: tuple[LaunchNest, ...]) -> str:
+        """Return the module's text: threads, descriptions and the kernel that runs them."""
         pointers = len(self.func.params) + bool(workspace_bytes(self.func.body))
         return self.out.text(self.em.finished, self.em.declarations, pointers)
 
     # Threads and memory.
 
     def thread_index(self, name: str) -> Value:
+        """Return this thread's or block's index, which the thread loads at its start."""
         return Value(f"%{name}", s32)
 
     def shared(self, buffer: Buffer, offset: int) -> Value:
+        """Return the address of a shared buffer at byte ``offset`` of the block's memory."""
         self.arg_of[buffer] = -1, offset
         return self.em.offset(Value("%shared", index), self.em.const(offset, index), "i8")
 
     def record(self, buffer: Buffer) -> str:
-        """The name of a buffer's record."""
+        """Return the name of a buffer's record."""
         arg, offset = self.arg_of[buffer]
         written = buffer in self.nest.stored or self._may_be_output(buffer)
         return f"%record.{self.here.number(buffer, arg, offset, written)}"
 
     def _may_be_output(self, buffer: Buffer) -> bool:
-        """Whether an input may lie where an output is made."""
+        """True if an input may lie where an output is made."""
         outputs = self.func.params[-self.func.outputs :]
         return bool(IN_PLACE.of(self.func)) and any(
             _size(buffer) == _size(out) and out in self.nest.stored for out in outputs
         )
 
     def access(self, buffer: Buffer, pointer: Value, size: int, write: bool, depth: int) -> None:
+        """Emit what checks an access: of the shadow, or of the bounds of what is only read."""
         if not self.here.check:
             return
         record = self.record(buffer)
@@ -168,7 +174,7 @@ class Simulator(DeviceEmitter):
         self._tell(record, pointer, size, structs.WRITES if write else 0, depth)
 
     def _compare(self, buffer: Buffer, record: str, pointer: Value, size: int, depth: int) -> None:
-        """The bounds of memory that is only read; the runtime is asked only to report."""
+        """Compare the bounds of memory that is only read; the runtime is called only to report."""
         t, last = self.thread, _size(buffer) - size
         if last < 0:
             self._tell(record, pointer, size, 0, depth)
@@ -195,7 +201,7 @@ class Simulator(DeviceEmitter):
     def _report(
         self, name: str, record: str, pointer: Value, size: int, how: int, depth: int
     ) -> None:
-        """Where ``%name.odd`` holds, have the access looked at, and reported."""
+        """Have an access looked at and reported where ``%name.odd`` holds."""
         t = self.thread
         t.raw(f"br i1 %{name}.odd, label %{name}.bad, label %{name}.ok", depth)
         t.block(f"{name}.bad", depth)
@@ -267,6 +273,7 @@ class Simulator(DeviceEmitter):
     # Intrinsics.
 
     def intrinsic(self, s: Intrinsic) -> None:
+        """Emit a lane-level intrinsic."""
         name, row = s.name, TABLE.get(s.name)
         if row is None or row.lane is None:
             raise UnsupportedError(f"intrinsic {name}", "no thread can do it by itself")
@@ -338,7 +345,7 @@ class Simulator(DeviceEmitter):
         self._unless(f"call i1 @nw_sim_row(ptr {record}, ptr {row.text}, i64 {size})")
 
     def address(self, region: Region) -> Value:
-        """Where a box of a flat buffer begins."""
+        """Return the address of a box of a flat buffer."""
         (at,) = region.ranges
         form = self.em.form(at.start)
         assert form is not None
@@ -361,6 +368,7 @@ class Simulator(DeviceEmitter):
         self._unless(f"call i1 @nw_sim_copy_async({both}, i64 {size}, i64 {real})")
 
     def all_reduce(self, s: AllReduce) -> None:
+        """Emit a reduction across threads: operands are deposited and combined at a site."""
         self.meet()
         check_group(s, self.nest)
         before = self.em.function
@@ -382,7 +390,7 @@ def _size(buffer: Buffer) -> int:
 
 
 def _meets(s: Stmt) -> bool:
-    """Whether a thread suspends at a statement."""
+    """True if a thread suspends at a statement."""
     if isinstance(s, Intrinsic):
         return not s.name.startswith(("copy_async", "commit_async"))
     return isinstance(s, AllReduce)

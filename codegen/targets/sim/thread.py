@@ -36,16 +36,16 @@ class Thread(Function):
         self.told: Callable[[int, int], None] | None = None
 
     def raw(self, line: str, depth: int = -1) -> None:
-        """A line that owes nothing to what is pending."""
+        """Write a line that does not depend on what is pending."""
         self.regions[depth].lines.append(f"  {line}")
 
     def block(self, name: str, depth: int = -1) -> None:
-        """A basic block begins at the end of a region."""
+        """Begin a basic block at the end of a region."""
         self.regions[depth].lines.append(f"{name}:")
         self.regions[depth].label = name
 
     def alloca(self, type_: str, align: int) -> Value:
-        """A slot of the frame, or memory from the scratch where it is large."""
+        """Return a slot of the frame, or memory from the scratch where it is large."""
         size = _bytes(type_)
         if size <= LARGE:
             return super().alloca(type_, align)
@@ -62,6 +62,7 @@ class Thread(Function):
         depth: int,
         before: Callable[[int], None] = lambda depth: None,
     ) -> Value:
+        """Write a load, with the check of its alignment; see ``Function.read``."""
         self.meet()
         promised = _promised(text)
 
@@ -73,6 +74,7 @@ class Thread(Function):
         return super().read(_plain(text, promised), dtype, lanes, buffer, depth, check)
 
     def write(self, line: str, depth: int = -1) -> None:
+        """Write a store, with the check of its alignment; see ``Function.write``."""
         self.meet()
         promised = _promised(line) if line.startswith("store <") else 0
         self._align(promised, depth)
@@ -85,24 +87,29 @@ class Thread(Function):
             told(promised, depth)
 
     def result(self, text: str, dtype: DType, lanes: int = 0) -> Value:
+        """Write an instruction with effects, behind what is pending."""
         self.meet()
         return super().result(text, dtype, lanes)
 
     def open_loop(self, stored: Iterable[Buffer], sure: bool) -> tuple[Value, str]:
+        """Begin a loop, behind what is pending."""
         self.meet()
         return super().open_loop(stored, sure)
 
     def close_loop(
         self, name: str, begin: str, end: str, step: int, bits: int = 64, every: int = 0
     ) -> None:
+        """End a loop's body, behind what is pending in it."""
         self.meet()
         super().close_loop(name, begin, end, step, bits, every)
 
     def open_arm(self) -> None:
+        """Begin an arm of a branch, behind what is pending."""
         self.meet()
         super().open_arm()
 
     def close_arm(self) -> CodeRegion:
+        """End an arm, behind what is pending in it."""
         self.meet()
         return super().close_arm()
 
@@ -111,7 +118,7 @@ _ALIGN = re.compile(r"(?<=, align )\d+$")
 
 
 def _promised(text: str) -> int:
-    """The alignment that a load or store states."""
+    """Return the alignment that a load or store states."""
     found = _ALIGN.search(text)
     return int(found[0]) if found else 0
 
