@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ..ir.loop.build import as_int
+from ..ir.loop.names import called
 from ..ir.loop.nodes import AxisKind, Block, Buffer, For, Func, Kind
 from ..ir.loop.visit import substitute_expr
 from .bindings import Sum, Term, determined
@@ -136,7 +137,7 @@ def nesting(path: Path, kind: Kind) -> Reason | None:
     for x in loops_of(path)[:-1]:
         if x.kind in above:
             return Reason(
-                f"loop `{x.var.name}` around it is already {KINDS[x.kind]}",
+                f"loop `{called(x)}` around it is already {KINDS[x.kind]}",
                 (x, loop),
                 hint=_nesting_hint(kind, x.kind),
             )
@@ -144,7 +145,7 @@ def nesting(path: Path, kind: Kind) -> Reason | None:
         for x in loops_of(p)[len(loops_of(path)) :]:
             if x.kind in bad:
                 return Reason(
-                    f"loop `{x.var.name}` inside it is already {KINDS[x.kind]}",
+                    f"loop `{called(x)}` inside it is already {KINDS[x.kind]}",
                     (loop, x),
                     hint=_nesting_hint(kind, x.kind),
                 )

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from ..ir.loop.build import as_int
 from ..ir.loop.nodes import Alloc, Block, Buffer, For, Func, If, Let, Seq, Stmt, Var
+from ..ir.loop.printer import loop_names
 from ..ir.loop.visit import children, seq
 from .errors import ScheduleError, did_you_mean
 
@@ -85,6 +86,16 @@ def nest(func: Func) -> Nest:
     )
 
 
+@lru_cache(maxsize=64)
+def _names(func: Func) -> Mapping[Var, str]:
+    return loop_names(func)
+
+
+def named(func: Func, loop: LoopRef | For) -> str:
+    """Return the name of a loop as it prints in the function; by it ``loop_named`` finds it."""
+    return _names(func).get(loop.var, loop.var.name)
+
+
 def find_loop(func: Func, ref: LoopRef, asked: str) -> Path:
     """Return the path to a loop; raise ``ScheduleError`` if it no longer exists."""
     path = nest(func).loops.get(ref.var)
@@ -110,29 +121,31 @@ def find_block(func: Func, ref: BlockRef, asked: str) -> Path:
 
 
 def loop_named(func: Func, name: str, block: str | None = None) -> LoopRef:
-    """Return the loop of that name, among those around ``block`` if given.
+    """Return the loop that prints by that name, among those around ``block`` if given.
 
-    Raises ``ScheduleError`` if there is none, or more than one.
+    Where none does, the one that was made by that name: ``i_in`` though it is vectorized since, and
+    prints as ``i_lane``. Raises ``ScheduleError`` if there is none, or more than one.
+
     """
     asked = f"find loop `{name}`" + (f" around block `{block}`" if block is not None else "")
     if block is None:
         loops: Iterable[Var] = nest(func).loops
     else:
         loops = [x.var for x in loops_of(find_block(func, BlockRef(block), asked))]
-    found = [v for v in loops if v.name == name]
+    known = _names(func)
+    found = [v for v in loops if known.get(v) == name] or [v for v in loops if v.name == name]
     if len(found) == 1:
         return LoopRef(found[0])
     if not found:
-        names = list(dict.fromkeys(v.name for v in loops))
+        names = [known.get(v, v.name) for v in loops]
         near, have = did_you_mean(name, names), f"loops: {', '.join(names) or 'none'}"
         hint = f"{near} {have}" if near else have
         raise ScheduleError(asked, "no loop has that name", hint=hint, nest=func)
     paths = [nest(func).loops[v] for v in found]
-    first = ", ".join(f"`{block_of(blocks_under(p)[0]).name}`" for p in paths if blocks_under(p))
     raise ScheduleError(
         asked,
-        f"{len(found)} loops have that name",
-        hint=f'they are around blocks {first}: find_loop("{name}", block) tells them apart',
+        f"{len(found)} loops were made by that name",
+        hint=f"they print as {', '.join(f'`{known.get(v, v.name)}`' for v in found)}",
         nest=func,
         blame=tuple(p[-1] for p in paths),
     )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ..ir.errors import NestwrightError
-from ..ir.loop.nodes import Func, Stmt
-from ..ir.loop.printer import lines
+from ..ir.loop.names import called
+from ..ir.loop.nodes import For, Func, Stmt
+from ..ir.loop.printer import lines, loop_names
 
 
 @dataclass(eq=False)
@@ -64,4 +66,18 @@ def require(func: Func, asked: str, *reasons: Reason | None) -> None:
     """Raise ``ScheduleError`` with the first reason that is not None."""
     for reason in reasons:
         if reason is not None:
-            raise ScheduleError(asked, reason.why, "", reason.hint, func, reason.blame)
+            texts = (reason.why, reason.hint)
+            why, hint = (_as_printed(t, func, reason.blame) for t in texts)
+            raise ScheduleError(asked, why, "", hint, func, reason.blame)
+
+
+def _as_printed(text: str, func: Func, blame: Sequence[Stmt]) -> str:
+    """``text`` with the loops that are to blame as they print: with numbers, if others have their
+    names."""
+    loops = [x for x in blame if isinstance(x, For)]
+    printed = loop_names(func) if loops else {}
+    for x in loops:
+        name = called(x)
+        if [called(y) for y in loops].count(name) == 1:
+            text = re.sub(rf"(?<=[`\"]){re.escape(name)}(?=[`\"])", printed.get(x.var, name), text)
+    return text

@@ -5,6 +5,7 @@ Their declarations are in ``ir/loop/notes.py``: ``pipeline``, ``async``, ``min_b
 
 from __future__ import annotations
 
+from ..ir.loop.names import called
 from ..ir.loop.nodes import Block, Const, Expr, For, Kind, Load, NoteValue, Op, Scope, Store
 from ..ir.loop.notes import ASYNC, BY_KEY, MIN_BLOCKS, PIPELINE, misfit
 from .errors import Reason
@@ -23,7 +24,7 @@ def sensible(node: For | Block, key: str, value: NoteValue) -> Reason | None:
     match node:
         case For() if note is PIPELINE and node.kind is not Kind.SERIAL:
             return Reason(
-                f"loop `{node.var.name}` does not run its iterations in order",
+                f"loop `{called(node)}` does not run its iterations in order",
                 (node,),
                 hint="pipeline a serial loop around the copies to shared memory",
             )
@@ -47,7 +48,7 @@ def no_pipeline(loop: For) -> Reason | None:
     if not PIPELINE.of(loop):
         return None
     return Reason(
-        f"the iterations of loop `{loop.var.name}` are pipelined",
+        f"the iterations of loop `{called(loop)}` are pipelined",
         (loop,),
         hint='unannotate "pipeline" first',
     )

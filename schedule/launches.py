@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ..ir.loop.names import called
 from ..ir.loop.nodes import THREADS, AxisKind, Buffer, For, Func, Kind, Scope, Seq
 from .bindings import determined
 from .cursor import (
@@ -153,18 +154,18 @@ def _shares_iterations(path: Path, outer: For, loop: For) -> Reason | None:
     block, thread = block_of(path), loop.thread
     if depends(block, outer.var):
         return Reason(
-            f"block `{block.name}` depends on loop `{outer.var.name}`, whose threads share the "
-            f"iterations of loop `{loop.var.name}`, both over {thread}",
+            f"block `{block.name}` depends on the outer of two loops over {thread}, whose threads "
+            "share the iterations of the inner one",
             (outer, loop, block),
             hint="compute the block for all threads (its buffer in shared memory), or bind the "
             "inner loop to another index",
         )
     if (extent_of(loop) or 0) > (extent_of(outer) or 0):
         return Reason(
-            f"loop `{loop.var.name}` takes {extent_of(loop)} threads of {thread}, and only "
-            f"{extent_of(outer)} enter loop `{outer.var.name}` around it",
+            f"of two loops over {thread}, the inner one takes {extent_of(loop)} threads, and only "
+            f"{extent_of(outer)} enter the outer one",
             (outer, loop, block),
-            hint=f"split it: sch.split({loop.var.name}, [None, {extent_of(outer)}])",
+            hint=f"split the inner one first: sch.split(loop, [None, {extent_of(outer)}])",
         )
     return None
 
@@ -325,7 +326,7 @@ def _race(buffer: Buffer, thread: str, loop: For | None, w: Path, r: Path) -> Re
     writer, reader = block_of(w), block_of(r)
     return Reason(
         f"threads of {thread} race on `{buffer}`: one may be at `{writer.name}` while another is "
-        f"at `{reader.name}` in the same loop `{loop.var.name}`",
+        f"at `{reader.name}` in the same loop `{called(loop)}`",
         (loop, writer, reader),
         hint="give each of the two blocks its own loop over the threads; a barrier then "
         "separates them",

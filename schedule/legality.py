@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..ir.elementwise import TABLE
+from ..ir.loop.names import called
 from ..ir.loop.nodes import (
     AxisKind,
     Block,
@@ -88,7 +89,7 @@ def plain_loops(loops: Iterable[For]) -> Reason | None:
     for loop in loops:
         if loop.kind is not Kind.SERIAL:
             return Reason(
-                f"loop `{loop.var.name}` is already {KINDS[loop.kind]}",
+                f"loop `{called(loop)}` is already {KINDS[loop.kind]}",
                 (loop,),
                 hint="split, fuse and rfactor first; parallel, vectorize and unroll come last",
             )
@@ -114,7 +115,7 @@ def chain(paths: Sequence[Path]) -> tuple[For, ...] | Reason:
         if longest[len(path) - 1] is not path[-1]:
             a, b = loop_of(longest), loop_of(path)
             return Reason(
-                f"loops `{a.var.name}` and `{b.var.name}` are not nested",
+                f"loops `{called(a)}` and `{called(b)}` are not nested",
                 (a, b),
                 hint="only loops around the same block can be reordered",
             )
@@ -122,7 +123,7 @@ def chain(paths: Sequence[Path]) -> tuple[For, ...] | Reason:
     for s in longest[first:]:
         if not isinstance(s, For):
             return Reason(
-                f"loop `{loop_of(longest).var.name}` shares its outer loop with other statements",
+                f"loop `{called(loop_of(longest))}` shares its outer loop with other statements",
                 (longest[first], *(s.stmts if isinstance(s, Seq) else (s,))),
                 hint="move the other statements away first, or choose loops below them",
             )
@@ -135,7 +136,7 @@ def rectangular(loops: Sequence[For]) -> Reason | None:
         for v in walk_expr(loop.extent):
             if any(v is other.var for other in loops):
                 return Reason(
-                    f"the extent of loop `{loop.var.name}` depends on `{v}`",
+                    f"the extent of loop `{called(loop)}` depends on `{v}`",
                     (loop,),
                     hint="keep the loop inside the one that its extent depends on",
                 )
@@ -147,15 +148,15 @@ def constant_extent(loop: For, limit: int | None = None) -> Reason | None:
     n = extent_of(loop)
     if n is None:
         return Reason(
-            f"the extent of loop `{loop.var.name}` is not a constant",
+            f"the extent of loop `{called(loop)}` is not a constant",
             (loop,),
             hint="this needs a loop with a constant trip count",
         )
     if limit is not None and n > limit:
         return Reason(
-            f"loop `{loop.var.name}` runs {n} times, more than {limit}",
+            f"loop `{called(loop)}` runs {n} times, more than {limit}",
             (loop,),
-            hint=f"split it first: sch.split({loop.var.name}, [None, 8])",
+            hint=f'split it first: sch.split("{called(loop)}", [None, 8])',
         )
     return None
 
@@ -293,7 +294,7 @@ def sound_order(block: Block, loops: Sequence[For], before: Sequence[For] = ()) 
             continue
         if loop.var in reduce and loop.var in spatial:
             return Reason(
-                f"loop `{loop.var.name}` drives both spatial and reduction axes of `{block.name}`",
+                f"loop `{called(loop)}` drives both spatial and reduction axes of `{block.name}`",
                 (loop, block),
                 hint="use separate loops for spatial and reduction axes",
             )
@@ -301,10 +302,10 @@ def sound_order(block: Block, loops: Sequence[For], before: Sequence[For] = ()) 
             inside = loop
         elif inside is not None and loop.var not in spatial:
             return Reason(
-                f"loop `{loop.var.name}` only repeats block `{block.name}`; inside the reduction "
-                f"loop `{inside.var.name}` it would add every term again",
+                f"loop `{called(loop)}` only repeats block `{block.name}`; inside the reduction "
+                f"loop `{called(inside)}` it would add every term again",
                 (inside, loop, block),
-                hint=f"keep `{loop.var.name}` outside `{inside.var.name}`",
+                hint=f"keep `{called(loop)}` outside `{called(inside)}`",
             )
     first = next((n for n, x in enumerate(loops) if x.var in reduce and extent_of(x) != 1), None)
     if first is not None:
@@ -341,7 +342,7 @@ def visits_once(block: Block, loops: Sequence[For], inner: Sequence[For]) -> Rea
     for loop in inner:
         if loop.var not in known:
             return Reason(
-                f"loop `{loop.var.name}` may visit the same element of block `{block.name}` twice",
+                f"loop `{called(loop)}` may visit the same element of block `{block.name}` twice",
                 (loop, block),
                 hint="keep the reduction loops inside those that repeat it",
             )

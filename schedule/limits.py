@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
 from ..ir.gpus import Gpu
+from ..ir.loop.names import called
 from ..ir.loop.nodes import (
     CHUNK,
     SHARED_ALIGN,
@@ -34,6 +35,7 @@ from .cursor import (
     extent_of,
     loop_of,
     loops_of,
+    named,
     nest,
     ranges_of,
 )
@@ -72,7 +74,7 @@ def _reasons(func: Func, gpu: Gpu) -> Iterator[Reason]:
     for path in nest(func).loops.values():
         if PIPELINE.of(loop_of(path)) and not _runs_ahead(func, path):
             yield Reason(
-                f"nothing in the pipelined loop `{loop_of(path).var.name}` can run ahead",
+                f"nothing in the pipelined loop `{named(func, loop_of(path))}` can run ahead",
                 (path[-1],),
                 hint="a copy can run ahead if it fills a shared buffer of the iteration from "
                 "memory that the loop does not write",
@@ -204,7 +206,7 @@ def _of_one_kind(launch: ThreadLaunch, path: Path) -> Iterator[Reason]:
 
 def _absent(launch: ThreadLaunch, part: For, blame: tuple[Stmt, ...]) -> Reason:
     return Reason(
-        f"threads wait for each other inside loop `{part.var.name}`, which only "
+        f"threads wait for each other inside loop `{called(part)}`, which only "
         f"{extent_of(part)} of {launch.threads[part.thread]} threads of {part.thread} enter",
         (part, *blame),
         hint="give outer loops over the same index the same extent",

@@ -52,8 +52,8 @@ def _literal(value: object) -> str:
 def convert(func: Func, hint: object, value: object) -> object:
     """Convert ``value`` for a parameter annotated with ``hint``.
 
-    A loop may be given by a name that is unique in ``func``, a block by its name, a member of an
-    enum by its value, a tuple as any sequence, and an integer as a NumPy integer.
+    A loop may be given by the name that it prints by in ``func``, a block by its name, a member of
+    an enum by its value, a tuple as any sequence, and an integer as a NumPy integer.
     """
     if get_origin(hint) in (Union, UnionType):
         return _one_of(func, get_args(hint), value)

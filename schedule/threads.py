@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from math import prod
 
 from ..ir.loop.build import FALSE
+from ..ir.loop.names import called
 from ..ir.loop.nodes import THREADS, AxisKind, Block, For, Kind, Seq
 from .combiner import combiner_of
 from .cursor import Path, block_of, extent_of, loop_of, loops_of
@@ -58,14 +59,14 @@ def placed(path: Path, thread: str) -> Reason | None:
     n, most = extent_of(loop) or 0, MAX_EXTENT[thread]
     if not 0 < n <= most:
         return Reason(
-            f"loop `{loop.var.name}` runs {n} times; {thread} takes 1 to {most}",
+            f"loop `{called(loop)}` runs {n} times; {thread} takes 1 to {most}",
             (loop,),
-            hint=f"split it first: sch.split({loop.var.name}, [None, {min(most, 256)}])",
+            hint=f'split it first: sch.split("{called(loop)}", [None, {min(most, 256)}])',
         )
     for x in loops_of(path)[:-1]:
         if x.kind in (Kind.PARALLEL, Kind.VECTOR):
             return Reason(
-                f"loop `{x.var.name}` around it is already {KINDS[x.kind]}",
+                f"loop `{called(x)}` around it is already {KINDS[x.kind]}",
                 (x, loop),
                 hint="a nest is either for a CPU or for a GPU",
             )
@@ -86,7 +87,7 @@ def _alone(path: Path) -> Reason | None:
         if not isinstance(s, For):
             beside = s.stmts if isinstance(s, Seq) else (s,)
             return Reason(
-                f"loop `{loop.var.name}` over {loop.thread or 'blocks of threads'} is not alone "
+                f"loop `{called(loop)}` over {loop.thread or 'blocks of threads'} is not alone "
                 "in the launch",
                 (*(x for x in beside if all(x is not y for y in path)), loop),
                 hint="everything in a launch is inside all loops over blockIdx: compute_at the "
@@ -96,7 +97,7 @@ def _alone(path: Path) -> Reason | None:
 
 
 def _around_grid(outer: For, loop: For, thread: str) -> Reason | None:
-    name = outer.var.name
+    name = called(outer)
     if outer.kind is not Kind.THREAD:
         return Reason(
             f"loop `{name}` around it is not a loop over thread blocks",
@@ -163,14 +164,14 @@ def still_shared(path: Path) -> Reason | None:
 def _right_index(block: Block, loop: For) -> Reason | None:
     if loop.var in bound_vars(block, AxisKind.SPATIAL):
         return Reason(
-            f"loop `{loop.var.name}` drives both spatial and reduction axes of `{block.name}`",
+            f"loop `{called(loop)}` drives both spatial and reduction axes of `{block.name}`",
             (loop, block),
             hint="split off a loop of the reduction alone, and bind that",
         )
     if loop.thread == SHARING:
         return None
     return Reason(
-        f"loop `{loop.var.name}` is a reduction loop of `{block.name}`; only the threads of "
+        f"loop `{called(loop)}` is a reduction loop of `{block.name}`; only the threads of "
         f"{SHARING} can combine their results",
         (loop, block),
         hint=f"bind it to {SHARING}, or rfactor to give each iteration a partial result",
@@ -182,7 +183,7 @@ def _one_share(block: Block, loop: For, inner: tuple[For, ...]) -> Reason | None
     if other is None:
         return None
     return Reason(
-        f"loop `{other.var.name}` over {other.thread} is among the reduction loops of "
+        f"loop `{called(other)}` over {other.thread} is among the reduction loops of "
         f"`{block.name}`, whose result threads share",
         (other, loop, block),
         hint="reorder it outward, and fuse the reduction loops that threads share",
@@ -207,10 +208,10 @@ def _known_combiner(block: Block, loop: For, over: list[For]) -> Reason | None:
     if how.commutes or loop is over[0]:
         return None
     return Reason(
-        f"the terms of block `{block.name}` must stay in order, and `{over[0].var.name}` is "
-        f"outside of `{loop.var.name}`",
+        f"the terms of block `{block.name}` must stay in order, and `{called(over[0])}` is "
+        f"outside of `{called(loop)}`",
         (over[0], loop, block),
-        hint=f"split so that `{loop.var.name}` is the outermost reduction loop",
+        hint=f"split so that `{called(loop)}` is the outermost reduction loop",
     )
 
 

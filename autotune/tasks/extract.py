@@ -12,7 +12,7 @@ from ...ir.hlo.fuse.fusion import Group
 from ...ir.hlo.nodes import Computation, HloModule, Instruction
 from ...ir.hlo.text.canonical import canonical_text
 from ...ir.loop.nodes import Func
-from ...ir.loop.printer import show as show_loops
+from ...ir.loop.printer import canonical
 from ...ir.target import Target
 from ...schedule.language.schedule import Schedule
 from ...schedule.sketches.generate import generate
@@ -102,7 +102,7 @@ def _task(
 def from_func(model: Func | Schedule, target: Target) -> tuple[Task, ...]:
     """The one task of a function written by hand; of a schedule with holes, how to fill them."""
     func = model if isinstance(model, Func) else model.origin
-    text = show_loops(func)
+    text = canonical(func)
     program = Program("loop", text)
     written = None if isinstance(model, Func) else written_sketch(model)
     space = Space(generate(program.func, target) if written is None else (written,))

@@ -35,6 +35,7 @@ Semantics, once and for all:
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -50,10 +51,15 @@ CHUNK = 16  # bytes that a swizzle moves as one
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Var:
-    """A name for a value: a loop index, a block axis, a ``Let``, or a symbol."""
+    """A name for a value: a loop index, a block axis, a ``Let``, or a symbol.
+
+    ``number`` is in the order in which variables are made: of the loops of one name the oldest
+    prints without a suffix, so that new loops do not rename those that are there.
+    """
 
     name: str
     dtype: DType = index
+    number: int = field(default_factory=itertools.count().__next__, init=False)
 
     def __repr__(self) -> str:
         return self.name

@@ -1,7 +1,9 @@
 """Loop IR as text: a subset of Python syntax that ``parser.parse`` reads back.
 
-Every variable and buffer gets a name of its own (two called ``i`` print as ``i`` and ``i_1``),
-given in the order of first appearance; ``show(parse(show(f))) == show(f)``.
+Loops go by their roles (``names``). Every parameter, intermediate buffer and loop around blocks has
+a name of its own: two called ``i`` print as ``i`` and ``i_1``, the older first, and by the name
+that is printed a user may refer to a loop. What else is named has its name where it is known, and
+after that the name is free again. ``show(parse(show(f))) == show(f)``.
 """
 
 from __future__ import annotations
@@ -9,12 +11,13 @@ from __future__ import annotations
 import json
 import keyword
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import TypeAlias, assert_never
 
 from ..dtypes import BY_NAME, index
 from ..elementwise import TABLE
 from . import build
+from .names import called
 from .nodes import (
     Alloc,
     AllReduce,
@@ -41,6 +44,7 @@ from .nodes import (
     Store,
     Var,
 )
+from .visit import children, walk
 
 Node: TypeAlias = Func | Stmt | Expr
 Line: TypeAlias = tuple[str, Func | Stmt | None]
@@ -106,28 +110,79 @@ def lines(node: Func | Stmt) -> list[Line]:
 
     A line that begins none, such as ``reads(...)`` or ``else:``, comes with None.
     """
+    return _lines(node, _LoopPrinter())
+
+
+def canonical(func: Func) -> str:
+    """Return the text by which a function is known in logs: as ``show``, but for names.
+
+    Every variable has the name that it was given, with a number in the order of first appearance.
+    """
+    return "".join(f"{text}\n" for text, _ in _lines(func, _LoopPrinter(by_role=False)))
+
+
+def loop_names(func: Func) -> dict[Var, str]:
+    """Return the names of the loops outside of blocks, as ``show`` prints them."""
     writer = _LoopPrinter()
+    for x in (*func.params, *func.symbols, *func.allocs):
+        assert isinstance(x, Var | Buffer)
+        writer.name(x)
+    writer.name_loops(func.body)
+    return {v: name for v, name in writer.names.items() if isinstance(v, Var)}
+
+
+def _lines(node: Func | Stmt, writer: _LoopPrinter) -> list[Line]:
     if isinstance(node, Func):
         writer.func(node)
     else:
+        writer.name_loops(node)
         writer.stmt(node, 0)
     return writer.lines
 
 
-class _LoopPrinter:
-    """Collects lines; remembers the name of every variable and buffer."""
+def _around_blocks(s: Stmt) -> Iterator[For]:
+    """The loops of a statement that are not in blocks, in program order."""
+    if isinstance(s, For):
+        yield s
+    if not isinstance(s, Block):
+        for child in children(s):
+            yield from _around_blocks(child)
 
-    def __init__(self) -> None:
+
+class _LoopPrinter:
+    """Collects lines; remembers the name of every variable and buffer.
+
+    Without ``by_role``, names are given in the order of first appearance and never twice.
+    """
+
+    def __init__(self, by_role: bool = True) -> None:
+        self.by_role = by_role
+        self.kept: set[Var] = set()
         self.lines: list[Line] = []
         self.names: dict[Var | Buffer, str] = {}
         self.taken: set[str] = set()
         self.counts: dict[str, int] = {}
 
-    def name(self, x: Var | Buffer) -> str:
+    def name_loops(self, s: Stmt) -> None:
+        """Name the loops that a schedule can rewrite: there are none once blocks are lowered."""
+        if self.by_role and any(isinstance(x, Block) for x in walk(s)):
+            loops = list(_around_blocks(s))
+            self.kept.update(x.var for x in loops)
+            for x in sorted(loops, key=lambda x: x.var.number):
+                self.name(x.var, called(x))
+
+    def forget(self, *known: Var | Buffer) -> None:
+        """Others may have the names of what is not known any more."""
+        for v in known if self.by_role else ():
+            if v not in self.kept and v in self.names:
+                self.taken.discard(self.names.pop(v))
+                self.counts.clear()
+
+    def name(self, x: Var | Buffer, wanted: str = "") -> str:
         known = self.names.get(x)
         if known is not None:
             return known
-        base = re.sub(r"[^0-9A-Za-z_]", "_", x.name) or "v"
+        base = re.sub(r"[^0-9A-Za-z_]", "_", wanted or x.name) or "v"
         name = base = f"_{base}" if base[0].isdigit() else base
         n = self.counts.get(base, 0)
         while name in self.taken or name in RESERVED:
@@ -155,6 +210,7 @@ class _LoopPrinter:
         self.put(0, f"def {name}({', '.join(params)}):", f)
         for b in f.allocs:
             self.put(1, f"{self.name(b)} = {_alloc(b)}")
+        self.name_loops(f.body)
         if isinstance(f.body, Alloc):  # a bare one would read as one of f.allocs
             self.scoped(f.body, f.body.body, 1)
         else:
@@ -173,6 +229,7 @@ class _LoopPrinter:
             case Let(body=body) | Alloc(body=body) if last:
                 self.put(depth, f"{self.target(s)} = {self.source(s)}", s)
                 self.stmt(body, depth)
+                self.forget(s.var if isinstance(s, Let) else s.buffer)
             case Let(body=body) | Alloc(body=body):
                 self.scoped(s, body, depth)
             case If():
@@ -184,6 +241,7 @@ class _LoopPrinter:
             case For():
                 self.put(depth, self.loop(s), s)
                 self.stmt(s.body, depth + 1)
+                self.forget(s.var)
             case Block():
                 self.block(s, depth)
             case Intrinsic():
@@ -197,6 +255,7 @@ class _LoopPrinter:
         source = self.source(s)
         self.put(depth, f"with {source} as {self.target(s)}:", s)
         self.stmt(body, depth + 1)
+        self.forget(s.var if isinstance(s, Let) else s.buffer)
 
     def target(self, s: Let | Alloc) -> str:
         return self.name(s.var if isinstance(s, Let) else s.buffer)
@@ -210,7 +269,8 @@ class _LoopPrinter:
         extent = self.expr(s.extent)
         first = [quoted(s.thread)] if s.kind is Kind.THREAD else []
         args = ", ".join([*first, extent, *keywords(s.notes)])
-        return f"for {self.name(s.var)} in {s.kind.value}({args}):"
+        name = self.name(s.var, called(s) if self.by_role else "")
+        return f"for {name} in {s.kind.value}({args}):"
 
     def block(self, s: Block, depth: int) -> None:
         self.put(depth, f"with block({', '.join([quoted(s.name), *keywords(s.notes)])}):", s)
@@ -227,6 +287,7 @@ class _LoopPrinter:
             self.put(depth, "with init():")
             self.stmt(s.init, depth + 1)
         self.stmt(s.body, depth)
+        self.forget(*(a.var for a in s.axes))
 
     def intrinsic(self, s: Intrinsic) -> str:
         regions = (("writes", s.writes), ("reads", s.reads))

@@ -159,7 +159,7 @@ class Methods:
         self.perform("tensorize", loop, intrinsic)
 
     def tile(self, i: LoopRef | str, j: LoopRef | str, rows: int, columns: int) -> list[LoopRef]:
-        """Split two loops and move the inner ones innermost: ``[i_0, j_0, i_1, j_1]``."""
+        """Split two loops and move the inner ones innermost: ``i_tile, j_tile, i_in, j_in``."""
         given: list[LoopRef] = self.perform("tile", i, j, rows, columns)
         return given
 

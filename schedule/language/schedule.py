@@ -27,6 +27,7 @@ from ..cursor import (
     find_loop,
     loop_named,
     loop_of,
+    named,
     nest,
     producers,
 )
@@ -87,8 +88,8 @@ class Schedule(Methods):
     """A function under rewriting. Every primitive is a method, checked and recorded.
 
     ``func`` is the current function. A primitive that is refused raises ``ScheduleError`` and
-    leaves the schedule unchanged. Blocks are given as references or by name, loops too if the name
-    is unique. ``origin`` is the original function, ``holes`` are the holes sampled so far;
+    leaves the schedule unchanged. Blocks and loops are given as references or by the names that
+    ``show`` prints. ``origin`` is the original function, ``holes`` are the holes sampled so far;
     ``decisions`` fills them by name.
     """
 
@@ -148,14 +149,14 @@ class Schedule(Methods):
     def loop(self, loop: LoopRef | str) -> For:
         """Return the current node of a loop."""
         ref = loop_named(self.func, loop) if isinstance(loop, str) else loop
-        return loop_of(find_loop(self.func, ref, f"look at loop `{ref.var.name}`"))
+        return loop_of(find_loop(self.func, ref, f"look at loop `{named(self.func, ref)}`"))
 
     def extent(self, loop: LoopRef | str) -> int:
         """Return the extent of a loop; raise ``ScheduleError`` if it is not a constant."""
         node = self.loop(loop)
         n = extent_of(node)
         if n is None:
-            asked = f"get the extent of loop `{node.var.name}`"
+            asked = f"get the extent of loop `{named(self.func, node)}`"
             hint = "only a constant extent can be queried"
             raise ScheduleError(asked, "it is not a constant", "", hint, self.func, (node,))
         return n

@@ -8,7 +8,7 @@ from dataclasses import replace
 from ...ir.loop.nodes import Block, For, Func, Kind, Notes, Stmt
 from ...ir.loop.notes import BY_KEY
 from ..concurrent import may_run_parallel, may_vectorize, nesting
-from ..cursor import BlockRef, Change, LoopRef, edit, find_block, find_loop, loop_of
+from ..cursor import BlockRef, Change, LoopRef, edit, find_block, find_loop, loop_of, named
 from ..declare import primitive
 from ..errors import Reason, ScheduleError, require
 from ..hints import no_pipeline, sensible
@@ -32,7 +32,7 @@ def parallel(func: Func, loop: LoopRef) -> Func:
         i, j, k = sch.get_loops("C")
         sch.parallel(i)
     """
-    asked = f"run loop `{loop.var.name}` in parallel"
+    asked = f"run loop `{named(func, loop)}` in parallel"
     path = find_loop(func, loop, asked)
     node = loop_of(path)
     require(func, asked, plain_loops((node,)), no_pipeline(node), nesting(path, Kind.PARALLEL))
@@ -54,7 +54,7 @@ def vectorize(func: Func, loop: LoopRef) -> Func:
         i, j = sch.get_loops("D")
         sch.vectorize(j)
     """
-    asked = f"vectorize loop `{loop.var.name}`"
+    asked = f"vectorize loop `{named(func, loop)}`"
     path = find_loop(func, loop, asked)
     node = loop_of(path)
     require(func, asked, plain_loops((node,)), no_pipeline(node), nesting(path, Kind.VECTOR))
@@ -75,7 +75,7 @@ def unroll(func: Func, loop: LoopRef) -> Func:
         i, j, k = sch.get_loops("C")
         sch.unroll(k)
     """
-    asked = f"unroll loop `{loop.var.name}`"
+    asked = f"unroll loop `{named(func, loop)}`"
     path = find_loop(func, loop, asked)
     node = loop_of(path)
     require(func, asked, plain_loops((node,)), no_pipeline(node), constant_extent(node, MAX_UNROLL))
@@ -107,7 +107,7 @@ def annotate(func: Func, ref: BlockRef | LoopRef, key: str, value: int | str) ->
         sch = chain()
         sch.annotate("C", "reason", "the last one")
     """
-    asked = f"annotate {_named(ref)} with {key!r}"
+    asked = f"annotate {_described(func, ref)} with {key!r}"
     if not key or len(key) > MAX_NOTE:
         raise ScheduleError(
             asked,
@@ -141,7 +141,7 @@ def unannotate(func: Func, ref: BlockRef | LoopRef, key: str) -> Func:
         sch.annotate("C", "reason", "the last one")
         sch.unannotate("C", "reason")
     """
-    asked = f"remove the note {key!r} from {_named(ref)}"
+    asked = f"remove the note {key!r} from {_described(func, ref)}"
 
     def without(notes: Notes) -> Notes:
         if key not in notes or (key in BY_KEY and not BY_KEY[key].scheduled):
@@ -156,8 +156,8 @@ def unannotate(func: Func, ref: BlockRef | LoopRef, key: str) -> Func:
     return _with_notes(func, asked, ref, without)
 
 
-def _named(ref: LoopRef | BlockRef) -> str:
-    return f"loop `{ref.var.name}`" if isinstance(ref, LoopRef) else f"block `{ref.name}`"
+def _described(func: Func, ref: LoopRef | BlockRef) -> str:
+    return f"loop `{named(func, ref)}`" if isinstance(ref, LoopRef) else f"block `{ref.name}`"
 
 
 def _with_notes(

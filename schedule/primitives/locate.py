@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ...ir.loop.build import add, as_int, both, var
+from ...ir.loop.names import called, part_of
 from ...ir.loop.nodes import (
     AxisKind,
     Block,
@@ -36,6 +37,7 @@ from ..cursor import (
     is_before,
     loop_of,
     loops_of,
+    named,
     nest,
     producers,
 )
@@ -87,7 +89,7 @@ def compute_at(
         i, j = sch.get_loops("D")
         sch.compute_at("C", i)
     """
-    asked = f"compute block `{block.name}` at loop `{loop.var.name}`"
+    asked = f"compute block `{block.name}` at loop `{named(func, loop)}`"
     path, target = find_block(func, block, asked), find_loop(func, loop, asked)
     node = block_of(path)
     require(
@@ -169,7 +171,7 @@ def _consumers_inside(func: Func, path: Path, target: Path) -> Reason | None:
     block, loop = block_of(path), loop_of(target)
     if contains(path, loop):
         return Reason(
-            f"the block is already inside loop `{loop.var.name}`",
+            f"the block is already inside loop `{named(func, loop)}`",
             (loop, block),
             hint="choose a loop of its consumers that is not around it",
         )
@@ -177,19 +179,19 @@ def _consumers_inside(func: Func, path: Path, target: Path) -> Reason | None:
     outside = [u for u in users if not contains(u, loop)]
     if not users or len(outside) == len(users):
         return Reason(
-            f"loop `{loop.var.name}` is not around a consumer of `{block.name}`",
+            f"loop `{named(func, loop)}` is not around a consumer of `{block.name}`",
             (block, loop),
             hint=_loops_around(users),
         )
     if outside:
         return Reason(
-            f"its consumer `{block_of(outside[0]).name}` is outside loop `{loop.var.name}`",
+            f"its consumer `{block_of(outside[0]).name}` is outside loop `{named(func, loop)}`",
             (block, loop, block_of(outside[0])),
             hint=_loops_around(users),
         )
     if not is_before(path, target):
         return Reason(
-            f"loop `{loop.var.name}` runs before the block",
+            f"loop `{named(func, loop)}` runs before the block",
             (loop, block),
             hint="choose a loop that comes after it",
         )
@@ -200,7 +202,7 @@ def _loops_around(users: Sequence[Path]) -> str:
     if not users:
         return "nothing reads what the block writes"
     shared = [x for x in loops_of(users[0]) if all(contains(u, x) for u in users)]
-    names = ", ".join(f"`{x.var.name}`" for x in shared)
+    names = ", ".join(f"`{called(x)}`" for x in shared)
     if not names:
         return "compute_inline inlines it into each of its consumers"
     return f"loops around all its consumers: {names}"
@@ -298,7 +300,8 @@ def regenerate(
         n = x.extent if a.extent else 0  # an empty axis needs a loop that never runs
         value = x.base()
         if n != 1 or keep_unit_loops or a.var in guarded:
-            v = var(a.var.name.removeprefix("v") or a.var.name)
+            name = a.var.name.removeprefix("v") or a.var.name
+            v = var(name if n == a.extent else part_of(name))
             loops.append((v, n))
             value = add(value, v) if value != Const(0) else v
         axes.append(replace(a, value=value))
@@ -330,7 +333,7 @@ def reverse_compute_at(
         i, j, k = sch.get_loops("C")
         sch.reverse_compute_at("D", i)
     """
-    asked = f"compute block `{block.name}` after its producer at loop `{loop.var.name}`"
+    asked = f"compute block `{block.name}` after its producer at loop `{named(func, loop)}`"
     path, target = find_block(func, block, asked), find_loop(func, loop, asked)
     node, host = block_of(path), loop_of(target)
     feeders = producers(func, node)
@@ -369,7 +372,7 @@ def reverse_compute_at(
 def _loops_of(feeders: Sequence[Path]) -> str:
     if not feeders:
         return "no block writes what this one reads"
-    names = dict.fromkeys(f"`{x.var.name}`" for p in feeders for x in loops_of(p))
+    names = dict.fromkeys(f"`{called(x)}`" for p in feeders for x in loops_of(p))
     return f"loops around its producers: {', '.join(names) or 'none'}"
 
 
@@ -378,19 +381,19 @@ def _after_producer(path: Path, target: Path, feeders: Sequence[Path]) -> Reason
     inside = [p for p in feeders if contains(p, loop)]
     if contains(path, loop):
         return Reason(
-            f"the block is already inside loop `{loop.var.name}`",
+            f"the block is already inside loop `{called(loop)}`",
             (loop, block),
             hint="choose a loop of its producer that is not around it",
         )
     if not inside:
         return Reason(
-            f"loop `{loop.var.name}` is not around a producer of `{block.name}`",
+            f"loop `{called(loop)}` is not around a producer of `{block.name}`",
             (loop, block),
             hint=_loops_of(feeders),
         )
     if not is_before(target, path):
         return Reason(
-            f"loop `{loop.var.name}` runs after the block",
+            f"loop `{called(loop)}` runs after the block",
             (loop, block),
             hint="choose a loop that comes before it",
         )
@@ -405,10 +408,10 @@ def _finished(inside: Sequence[Path], target: Path, path: Path) -> Reason | None
         for loop in loops_of(target):
             if loop.var in reduce and extent_of(loop) != 1 and not contains(path, loop):
                 return Reason(
-                    f"loop `{loop.var.name}` is a reduction loop of `{block.name}`: there the "
+                    f"loop `{called(loop)}` is a reduction loop of `{block.name}`: there the "
                     "result is not final",
                     (loop, block, path[-1]),
-                    hint=f"move it to a loop outside `{loop.var.name}`, or reorder first",
+                    hint=f"move it to a loop outside `{called(loop)}`, or reorder first",
                 )
     return None
 

@@ -7,6 +7,8 @@ from dataclasses import replace
 from math import prod
 
 from ...ir.loop.build import add, as_int, both, floordiv, floormod, lt, mul, var
+from ...ir.loop.names import called, parts
+from ...ir.loop.names import fused as fused_name
 from ...ir.loop.nodes import AxisKind, Block, Const, Expr, For, Func, Op, Stmt, Var
 from ...ir.loop.visit import map_expr, map_stmt, substitute_expr, walk_expr
 from ..concurrent import check_loop_kinds
@@ -22,6 +24,7 @@ from ..cursor import (
     find_loop,
     loop_of,
     loops_of,
+    named,
     nest,
 )
 from ..declare import primitive
@@ -67,7 +70,7 @@ def split(
         (i,) = sch.get_loops("B")
         sch.split(i, [None, 4])
     """
-    asked = f"split loop `{loop.var.name}` into {_listed(factors)}"
+    asked = f"split loop `{named(func, loop)}` into {_listed(factors)}"
     path = find_loop(func, loop, asked)
     node = loop_of(path)
     below = blocks_under(path)
@@ -81,7 +84,7 @@ def split(
         *(depth_allows(p, len(factors) - 1) for p in below),
         only_blocks(path) if tail else None,
     )
-    names = [var(f"{node.var.name}_{k}") for k in range(len(extents))]
+    names = [*map(var, parts(node.var.name, len(extents)))]
     value: Expr = names[0]
     for v, x in zip(names[1:], extents[1:], strict=True):
         value = add(mul(value, x), v)
@@ -189,7 +192,7 @@ def fuse(func: Func, *refs: LoopRef) -> tuple[Func, LoopRef]:
         i, j, k = sch.get_loops("C")
         sch.fuse(i, j)
     """
-    asked = f"fuse loops {', '.join(f'`{r.var.name}`' for r in refs)}"
+    asked = f"fuse loops {', '.join(f'`{named(func, r)}`' for r in refs)}"
     if not refs:
         raise ScheduleError(
             asked, "no loop was given", nest=func, hint="name one loop or more, outermost first"
@@ -217,7 +220,7 @@ def fuse(func: Func, *refs: LoopRef) -> tuple[Func, LoopRef]:
         raise ScheduleError(
             asked, "the fused extent is too large", nest=func, hint="fuse fewer of them"
         )
-    fused = var("_".join(loop.var.name for loop in loops)[:40])
+    fused = var(fused_name([loop.var.name for loop in loops]))
     by: dict[Var, Expr] = {x.var: Const(0) for x in loops if extent_of(x) == 1}
     several = [x for x in loops if x.var not in by]
     rest: Expr = fused
@@ -234,7 +237,7 @@ def fuse(func: Func, *refs: LoopRef) -> tuple[Func, LoopRef]:
 def _in_this_order(linked: Sequence[For], loops: Sequence[For]) -> Reason | None:
     if len(linked) == len(loops) and all(a is b for a, b in zip(linked, loops, strict=True)):
         return None
-    order = ", ".join(f"`{x.var.name}`" for x in linked)
+    order = ", ".join(f"`{called(x)}`" for x in linked)
     return Reason(
         "they are not directly nested, outermost first",
         tuple(linked),
@@ -272,7 +275,7 @@ def reorder(func: Func, *refs: LoopRef) -> Func:
         i, j, k = sch.get_loops("C")
         sch.reorder(k, j)
     """
-    asked = f"reorder loops {', '.join(f'`{r.var.name}`' for r in refs)}"
+    asked = f"reorder loops {', '.join(f'`{named(func, r)}`' for r in refs)}"
     if not refs or len({r.var for r in refs}) != len(refs):
         raise ScheduleError(
             asked, "name each loop once", nest=func, hint="such as sch.reorder(k, i, j)"
@@ -282,9 +285,9 @@ def reorder(func: Func, *refs: LoopRef) -> Func:
     if isinstance(linked, Reason):
         require(func, asked, linked)
         return func
-    named = {r.var for r in refs}
+    moved = {r.var for r in refs}
     wanted = iter([loop_of(p) for p in paths])
-    order = [next(wanted) if x.var in named else x for x in linked]
+    order = [next(wanted) if x.var in moved else x for x in linked]
     if all(a is b for a, b in zip(order, linked, strict=True)):
         return func
     bottom = max(paths, key=len)
@@ -350,9 +353,9 @@ def add_unit_loop(func: Func, block: BlockRef) -> tuple[Func, LoopRef]:
 def tile(
     func: Func, i: LoopRef, j: LoopRef, rows: int, columns: int
 ) -> tuple[Func, tuple[LoopRef, ...]]:
-    """Split two loops and move the inner ones innermost: ``[i_0, j_0, i_1, j_1]``.
+    """Split two loops and move the inner ones innermost: ``i_tile, j_tile, i_in, j_in``.
 
-    ``i_1`` has the extent ``rows``, ``j_1`` the extent ``columns``.
+    ``i_in`` has the extent ``rows``, ``j_in`` the extent ``columns``.
 
     Refused:
         - what ``split`` or ``reorder`` refuse: the schedule is then unchanged

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from ...ir.loop.names import called
 from ...ir.loop.nodes import Buffer, For, Func, Seq, Stmt
 from ...ir.loop.visit import seq, substitute
 from ..concurrent import check_loop_kinds
@@ -17,6 +18,7 @@ from ..cursor import (
     extent_of,
     find_loop,
     loop_of,
+    named,
     nest,
 )
 from ..declare import primitive
@@ -42,7 +44,7 @@ def merge(func: Func, first: LoopRef, second: LoopRef) -> tuple[Func, LoopRef]:
         (i,), (j,) = sch.get_loops("B"), sch.get_loops("C")
         sch.merge(i, j)
     """
-    asked = f"merge loop `{second.var.name}` into loop `{first.var.name}`"
+    asked = f"merge loop `{named(func, second)}` into loop `{named(func, first)}`"
     above, below = find_loop(func, first, asked), find_loop(func, second, asked)
     loop, other = loop_of(above), loop_of(below)
     require(func, asked, _siblings(above, below))
@@ -78,7 +80,7 @@ def _siblings(above: Path, below: Path) -> Reason | None:
         if order.index(id(loop)) < order.index(id(other)):
             return None
     return Reason(
-        f"loop `{other.var.name}` does not follow `{loop.var.name}` in the same body",
+        f"loop `{called(other)}` does not follow `{called(loop)}` in the same body",
         (loop, other),
         hint="give the earlier one first; compute_at moves a block into a nest",
     )
@@ -110,7 +112,7 @@ def _independent(above: Path, below: Path) -> Reason | None:
     for path in (*blocks_under(above), *between):
         if mine & _buffers((path,), of_writes=True):
             return Reason(
-                f"block `{block_of(path).name}` writes what loop `{other.var.name}` writes",
+                f"block `{block_of(path).name}` writes what loop `{called(other)}` writes",
                 (block_of(path), other),
                 hint="merged loops must write different buffers",
             )
@@ -118,7 +120,7 @@ def _independent(above: Path, below: Path) -> Reason | None:
         if mine & _buffers((path,), False) or reads & _buffers((path,), True):
             return Reason(
                 f"block `{block_of(path).name}` between the loops exchanges values with "
-                f"`{other.var.name}`",
+                f"`{called(other)}`",
                 (block_of(path), other),
                 hint="merge it first",
             )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from ...ir.elementwise import identity
 from ...ir.loop.build import FALSE, op, var
+from ...ir.loop.names import called
 from ...ir.loop.nodes import (
     AxisKind,
     Block,
@@ -51,6 +52,7 @@ from ..cursor import (
     fresh_name,
     loop_of,
     loops_of,
+    named,
     nest,
     ranges_of,
 )
@@ -87,7 +89,7 @@ def decompose_reduction(func: Func, block: BlockRef, loop: LoopRef) -> tuple[Fun
         i, j, k = sch.get_loops("C")
         sch.decompose_reduction("C", k)
     """
-    asked = f"decompose the reduction `{block.name}` at loop `{loop.var.name}`"
+    asked = f"decompose the reduction `{block.name}` at loop `{named(func, loop)}`"
     path, target = find_block(func, block, asked), find_loop(func, loop, asked)
     node = block_of(path)
     require(func, asked, not_opaque((path,)), _has_init(node), _around(path, target))
@@ -137,7 +139,7 @@ def _not_shared(path: Path) -> Reason | None:
     if shared is None:
         return None
     return Reason(
-        f"the threads of loop `{shared.var.name}` share the reduction `{block.name}`",
+        f"the threads of loop `{called(shared)}` share the reduction `{block.name}`",
         (shared, block),
         hint="do this before bind",
     )
@@ -147,9 +149,9 @@ def _around(path: Path, target: Path) -> Reason | None:
     loop = loop_of(target)
     if contains(path, loop):
         return None
-    names = ", ".join(f"`{x.var.name}`" for x in loops_of(path))
+    names = ", ".join(f"`{called(x)}`" for x in loops_of(path))
     return Reason(
-        f"loop `{loop.var.name}` is not around the block",
+        f"loop `{called(loop)}` is not around the block",
         (loop, path[-1]),
         hint=f"around it: {names}",
     )
@@ -160,10 +162,10 @@ def _no_reduction_above(block: Block, loops: Sequence[For]) -> Reason | None:
     for loop in loops:
         if loop.var in reduce and extent_of(loop) != 1:
             return Reason(
-                f"reduction loop `{loop.var.name}` is outside: the init would run in each of its "
+                f"reduction loop `{called(loop)}` is outside: the init would run in each of its "
                 "iterations",
                 (loop, block),
-                hint=f"decompose at `{loop.var.name}` or further out",
+                hint=f"decompose at `{called(loop)}` or further out",
             )
     return None
 
@@ -297,7 +299,7 @@ def rfactor(func: Func, loop: LoopRef, factor_axis: int = 0) -> tuple[Func, Bloc
         i, k = sch.get_loops("S")
         sch.rfactor(k)
     """
-    asked = f"factor the reduction over loop `{loop.var.name}`"
+    asked = f"factor the reduction over loop `{named(func, loop)}`"
     path = find_loop(func, loop, asked)
     below = blocks_under(path)
     node = loop_of(path)
@@ -361,7 +363,7 @@ def _one_reduction(loop: For, below: Sequence[Path]) -> Reason | None:
     found = {v.name: None for b in blocks for v in bound_vars(b, AxisKind.REDUCE)}
     names = ", ".join(f"`{n}`" for n in sorted(found))
     return Reason(
-        f"loop `{loop.var.name}` {why}",
+        f"loop `{called(loop)}` {why}",
         (loop, *over),
         hint=f"reduction loops: {names or 'none'}",
     )
@@ -385,7 +387,7 @@ def _parts(path: Path, loop: For) -> _RfactorParts | Reason:
     reduce = bound_vars(block, AxisKind.REDUCE)
     if loop.var in bound_vars(block, AxisKind.SPATIAL):
         return Reason(
-            f"loop `{loop.var.name}` also drives spatial axes",
+            f"loop `{called(loop)}` also drives spatial axes",
             (loop, block),
             hint="split off a loop of the reduction alone",
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...ir.loop.nodes import Func
-from ..cursor import LoopRef, extent_of, find_loop, loop_of
+from ..cursor import LoopRef, extent_of, find_loop, loop_of, named
 from ..declare import sampling
 from ..errors import ScheduleError
 from ..holes import Choice, Hole
@@ -50,7 +50,7 @@ def _tile(
     name: str,
     decision: tuple[int, ...] | None,
 ) -> Hole:
-    asked = f"sample a tile of loop `{loop.var.name}`"
+    asked = f"sample a tile of loop `{named(func, loop)}`"
     node = loop_of(find_loop(func, loop, asked))
     extent = extent_of(node)
     if extent is None or n < 1 or most < 1:

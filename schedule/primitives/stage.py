@@ -89,7 +89,7 @@ def cache_read(
     require(func, asked, *(_fills(w, depth, buffer, need) for w in writers))
     name = fresh_name(func, f"{buffer.name}_cache")
     cache = Buffer(name, buffer.shape, buffer.dtype, scope)
-    copy = _copy(name, buffer, cache, need)
+    copy = _copy(name, node.reads[index], buffer, cache, need)
     new = edit(
         func,
         [
@@ -170,7 +170,7 @@ def cache_write(
     require(func, asked, _fills(path, depth, buffer, box))
     name = fresh_name(func, f"{buffer.name}_store")
     cache = Buffer(f"{buffer.name}_cache", buffer.shape, buffer.dtype, scope)
-    copy = _copy(name, cache, buffer, box)
+    copy = _copy(name, node.writes[index], cache, buffer, box)
     new = edit(
         func,
         [
@@ -236,10 +236,21 @@ def _written(
     )
 
 
-def _copy(name: str, source: Buffer, target: Buffer, box: Sequence[Interval]) -> Stmt:
-    axes = tuple(
-        BlockAxis(Var(f"vax{d}"), n, AxisKind.SPATIAL, Const(0)) for d, n in enumerate(source.shape)
+def _axis_names(region: Region) -> tuple[str, ...]:
+    """Names for the dimensions of a buffer: those of the axes that alone index one."""
+    starts = [r.start for r in region.ranges]
+    return tuple(
+        e.name if isinstance(e, Var) and starts.count(e) == 1 else f"vax{d}"
+        for d, e in enumerate(starts)
     )
+
+
+def _copy(
+    name: str, region: Region, source: Buffer, target: Buffer, box: Sequence[Interval]
+) -> Stmt:
+    """A copy from ``source`` to ``target``, over axes that are called as in ``region``."""
+    named = zip(_axis_names(region), source.shape, strict=True)
+    axes = tuple(BlockAxis(Var(name), n, AxisKind.SPATIAL, Const(0)) for name, n in named)
     at = tuple(a.var for a in axes)
     point = tuple(Range(v, Const(1)) for v in at)
     block = Block(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from ...ir.loop.affine import Linear, linear, to_expr
 from ...ir.loop.build import mul, var
 from ...ir.loop.intrinsics import TABLE, misfit
+from ...ir.loop.names import called
 from ...ir.loop.nodes import (
     AxisKind,
     Block,
@@ -39,6 +40,7 @@ from ..cursor import (
     find_loop,
     loop_of,
     loops_of,
+    named,
     ranges_of,
 )
 from ..declare import primitive
@@ -68,7 +70,7 @@ def tensorize(func: Func, loop: LoopRef, intrinsic: str) -> Func:
         init = sch.decompose_reduction("C", "i")
         sch.tensorize(sch.get_loops(init)[0], "zero_matrix")
     """
-    asked = f"make loop `{loop.var.name}` the intrinsic {intrinsic!r}"
+    asked = f"make loop `{named(func, loop)}` the intrinsic {intrinsic!r}"
     path = find_loop(func, loop, asked)
     below = blocks_under(path)
     inner = loops_of(below[0])[len(loops_of(path)) - 1 :] if len(below) == 1 else ()
@@ -120,7 +122,7 @@ def _one_block(path: Path, below: Sequence[Path]) -> Reason | None:
     if len(below) == 1 and all(isinstance(s, For | Block) for s in below[0][len(path) - 1 :]):
         return None
     return Reason(
-        f"loop `{loop.var.name}` is not around one block alone",
+        f"loop `{called(loop)}` is not around one block alone",
         (loop,),
         hint="give a loop with nothing but loops and one block inside",
     )
@@ -130,7 +132,7 @@ def _outside_of_lanes(path: Path) -> Reason | None:
     for x in loops_of(path):
         if x.thread == "threadIdx.x":
             return Reason(
-                f"loop `{x.var.name}` is bound to threadIdx.x, whose threads execute this together",
+                f"loop `{called(x)}` is bound to threadIdx.x, whose threads execute this together",
                 (x, loop_of(path)),
                 hint="bind the loops over warps to threadIdx.y and threadIdx.z",
             )
@@ -216,7 +218,7 @@ def _boxes(block: Block, around: Sequence[For], inner: Sequence[For]) -> _Boxes 
         used += own
     idle = [x for x in inner if mine[x.var] > 1 and used.count(x.var) != 1]
     if idle:
-        why = f"loop `{idle[0].var.name}` does not run along one axis of block `{block.name}`"
+        why = f"loop `{called(idle[0])}` does not run along one axis of block `{block.name}`"
         return Reason(
             why,
             (idle[0], block),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ...ir.loop.names import called
 from ...ir.loop.nodes import For, Func, Kind, Stmt
-from ..cursor import LoopRef, Path, blocks_under, edit, find_loop, loop_of, loops_of, nest
+from ..cursor import LoopRef, Path, blocks_under, edit, find_loop, loop_of, loops_of, named, nest
 from ..declare import primitive
 from ..errors import Reason, require
 from ..hints import no_pipeline
@@ -32,7 +33,7 @@ def bind(func: Func, loop: LoopRef, thread: str) -> Func:
         i, j = sch.get_loops("D")
         sch.bind(i, "blockIdx.x")
     """
-    asked = f"bind loop `{loop.var.name}` to {thread}"
+    asked = f"bind loop `{named(func, loop)}` to {thread}"
     path = find_loop(func, loop, asked)
     node = loop_of(path)
     require(func, asked, known_index(thread), plain_loops((node,)), no_pipeline(node))
@@ -52,7 +53,7 @@ def _only_threads(path: Path) -> Reason | None:
         for x in loops_of(p)[len(loops_of(path)) :]:
             if x.kind is Kind.PARALLEL:
                 return Reason(
-                    f"loop `{x.var.name}` inside it runs in parallel on a CPU",
+                    f"loop `{called(x)}` inside it runs in parallel on a CPU",
                     (loop_of(path), x),
                     hint="bind another loop, or drop parallel, which is for a CPU",
                 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -117,13 +118,43 @@ def test_a_name_of_several_loops() -> None:
     sch = Schedule(product())
     i, j, _ = sch.get_loops("C")
     sch.decompose_reduction("C", i)
-    with pytest.raises(ScheduleError, match="2 loops have that name") as e:
-        sch.unroll("j")
-    assert e.value.hint.startswith('they are around blocks `C_init`, `C`: find_loop("j", block)')
-    assert sch.find_loop("j", "C") == j
-    assert sch.find_loop("j", "C_init") != j
+    assert "for j_1 in range(" in sch.show()
+    assert sch.find_loop("j_1") == sch.find_loop("j", "C_init") == sch.get_loops("C_init")[1]
+    assert sch.find_loop("j") == sch.find_loop("j", "C") == j, "it keeps its name"
     with pytest.raises(ScheduleError, match="loops: i, j, k"):
         sch.find_loop("x", "C")
+
+
+def test_loops_go_by_the_names_that_are_printed() -> None:
+    sch = Schedule(product())
+    sch.split("i", [None, 2, 4])
+    sch.split(sch.find_loop("j", "C"), [None, 4])
+    sch.vectorize("j_in")
+    sch.parallel("i_tile")
+    printed = re.findall(r"for (\w+) in", sch.show())[:5]
+    assert printed == ["i_par", "i_tile", "i_in", "j_tile", "j_lane"]
+    assert [sch.find_loop(name) for name in printed] == sch.get_loops("C")[:5]
+    assert sch.find_loop("j_in") == sch.find_loop("j_lane"), "the name that it was made by"
+    sch.fuse("i_tile", "i_in")
+    assert [sch.loop(x).var.name for x in sch.get_loops("C")][:2] == ["i_tile", "i"]
+    assert "_tile" not in str(sch.trace.to_json()), "names of loops may change"
+    assert equal(sch.trace.replay(sch.origin).func, sch.func)
+
+
+def test_refusals_name_loops_as_they_print() -> None:
+    sch = Schedule(product())
+    sch.decompose_reduction("C", "i")
+    sch.split(sch.find_loop("j", "C_init"), [None, 4])
+    sch.split(sch.find_loop("j", "C"), [None, 4])
+    sch.vectorize("j_in_1")
+    with pytest.raises(ScheduleError) as e:
+        sch.unroll("j_lane")
+    assert e.value.what == "unroll loop `j_lane`"
+    assert e.value.why == "loop `j_lane` is already vectorized"
+    sch.unroll("j_in")
+    sch.unroll("j_tile")
+    with pytest.raises(ScheduleError, match="loop `j_unroll_1` is already unrolled"):
+        sch.vectorize("j_unroll_1")
 
 
 def staged() -> Schedule:

@@ -59,7 +59,7 @@ def test_other_decisions_fill_the_holes_of_a_trace() -> None:
     other = first.replay(product(), {"rows": 4, "columns_0": 2, "columns_1": 4})
     by_hand = tiled(Schedule(product(), {"rows": 4, "columns_0": 2, "columns_1": 4}))
     assert equal(other.func, by_hand.func)
-    assert [other.extent(n) for n in ("i_1", "j_1", "j_2")] == [4, 2, 4]
+    assert [other.extent(n) for n in ("i_in", "j_tile_1", "j_in")] == [4, 2, 4]
     assert '"rows", [4])' in other.trace.show()
 
 
@@ -160,7 +160,7 @@ def rule() -> Iterator[None]:
     def toy(sch: Schedule, target: Target) -> None:
         tiled(sch)
         if sch.sample_choice([0, 1], "parallel"):
-            sch.parallel("i_0")
+            sch.parallel("i_tile")
 
     yield
     RULES.pop("toy", None)

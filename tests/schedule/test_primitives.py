@@ -125,10 +125,10 @@ def test_split_even(schedule: Make) -> None:
     assert [sch.extent(x) for x in sch.split(i, [None, 3])] == [2, 3]
     assert whole(sch).startswith("""\
     B = alloc(f32[6])
-    for i_0 in range(2):
-        for i_1 in range(3):
+    for i_tile in range(2):
+        for i_in in range(3):
             with block("B"):
-                vi = spatial(6, i_0 * 3 + i_1)
+                vi = spatial(6, i_tile * 3 + i_in)
                 reads(A[vi])
 """)
 
@@ -139,12 +139,12 @@ def test_split_with_a_tail(schedule: Make) -> None:
     sch.split(i, [2, None, 2])
     assert whole(sch).startswith("""\
     B = alloc(f32[6])
-    for i_0 in range(2):
-        for i_1 in range(2):
-            for i_2 in range(2):
+    for i_tile in range(2):
+        for i_tile_1 in range(2):
+            for i_in in range(2):
                 with block("B"):
-                    vi = spatial(6, (i_0 * 2 + i_1) * 2 + i_2)
-                    where((i_0 * 2 + i_1) * 2 + i_2 < 6)
+                    vi = spatial(6, (i_tile * 2 + i_tile_1) * 2 + i_in)
+                    where((i_tile * 2 + i_tile_1) * 2 + i_in < 6)
 """)
 
 
@@ -181,16 +181,16 @@ def test_tile(schedule: Make) -> None:
     i, j = sch.get_loops("D")
     sch.tile(i, j, 3, 4)
     assert whole(sch).endswith("""\
-    for i_1_0 in range(2):
-        for j_1_0 in range(2):
-            for i_1_1 in range(3):
-                for j_1_1 in range(4):
+    for i_1_tile in range(2):
+        for j_1_tile in range(2):
+            for i_1_in in range(3):
+                for j_1_in in range(4):
                     with block("D"):
-                        vi_1, vj_1 = spatial(6, i_1_0 * 3 + i_1_1), spatial(8, j_1_0 * 4 + j_1_1)
+                        vi_1, vj_1 = spatial(6, i_1_tile * 3 + i_1_in), spatial(8, j_1_tile * 4 + j_1_in)
                         reads(C[vi_1, vj_1])
                         writes(D[vi_1, vj_1])
                         D[vi_1, vj_1] = max(C[vi_1, vj_1], f32(0.0))
-""")
+""")  # noqa: E501
 
 
 def test_kinds(schedule: Make) -> None:
@@ -249,11 +249,11 @@ def test_compute_at_with_an_overlap_and_a_tail(schedule: Make) -> None:
     sch.compute_at("B", outer)
     assert whole(sch).startswith("""\
     B = alloc(f32[10])
-    for i_1_0 in range(3):
-        for i in range(5):
+    for i_1_tile in range(3):
+        for i_in in range(5):
             with block("B"):
-                vi = spatial(10, i_1_0 * 3 + i)
-                where(i_1_0 * 3 + i < 10)
+                vi = spatial(10, i_1_tile * 3 + i_in)
+                where(i_1_tile * 3 + i_in < 10)
 """)
 
 
@@ -274,19 +274,19 @@ def test_reverse_compute_at(schedule: Make) -> None:
         whole(sch)
         == """\
     C = alloc(f32[6, 8])
-    for i_0 in range(2):
-        for i_1 in range(3):
+    for i_tile in range(2):
+        for i_in in range(3):
             for j in range(8):
                 for k in range(4):
                     with block("C"):
-                        vi, vj, vk = spatial(6, i_0 * 3 + i_1), spatial(8, j), reduce(4, k)
+                        vi, vj, vk = spatial(6, i_tile * 3 + i_in), spatial(8, j), reduce(4, k)
                         reads(C[vi, vj], A[vi, vk], B[vk, vj])
                         writes(C[vi, vj])
                         with init():
                             C[vi, vj] = f32(0.0)
                         C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
                 with block("D"):
-                    vi_1, vj_1 = spatial(6, i_0 * 3 + i_1), spatial(8, j)
+                    vi_1, vj_1 = spatial(6, i_tile * 3 + i_in), spatial(8, j)
                     reads(C[vi_1, vj_1])
                     writes(D[vi_1, vj_1])
                     D[vi_1, vj_1] = max(C[vi_1, vj_1], f32(0.0))
@@ -336,14 +336,14 @@ def test_cache_read(schedule: Make) -> None:
     assert whole(sch).startswith("""\
     C = alloc(f32[6, 8])
     B_cache = alloc(f32[4, 8])
-    for j_0 in range(2):
-        for ax0 in range(4):
-            for ax1 in range(4):
+    for j_tile in range(2):
+        for k_1 in range(4):
+            for j_in_1 in range(4):
                 with block("B_cache"):
-                    vax0, vax1 = spatial(4, ax0), spatial(8, j_0 * 4 + ax1)
-                    reads(B[vax0, vax1])
-                    writes(B_cache[vax0, vax1])
-                    B_cache[vax0, vax1] = B[vax0, vax1]
+                    vk, vj = spatial(4, k_1), spatial(8, j_tile * 4 + j_in_1)
+                    reads(B[vk, vj])
+                    writes(B_cache[vk, vj])
+                    B_cache[vk, vj] = B[vk, vj]
         for i in range(6):
 """)
 
@@ -358,12 +358,12 @@ def test_cache_write(schedule: Make) -> None:
             reads(B[vi_1])
             writes(C_cache[vi_1])
             C_cache[vi_1] = B[vi_1] * B[vi_1]
-    for ax0 in range(6):
+    for i_1_1 in range(6):
         with block("C_store"):
-            vax0 = spatial(6, ax0)
-            reads(C_cache[vax0])
-            writes(C[vax0])
-            C[vax0] = C_cache[vax0]
+            vi_1 = spatial(6, i_1_1)
+            reads(C_cache[vi_1])
+            writes(C[vi_1])
+            C[vi_1] = C_cache[vi_1]
 """)
 
 
@@ -387,7 +387,7 @@ def test_transform_layout(schedule: Make) -> None:
     sch.transform_layout("B_cache", 0, [1, 0, 2], [(1, 4)])
     text = whole(sch)
     assert "B_cache = alloc(f32[2, 4, 4])" in text
-    assert "B_cache[vax1 // 4, vax0, vax1 % 4] = B[vax0, vax1]" in text
+    assert "B_cache[vj // 4, vk, vj % 4] = B[vk, vj]" in text
     assert "C[vi, vj] + A[vi, vk] * B_cache[vj // 4, vk, vj % 4]" in text
 
 
@@ -400,19 +400,19 @@ def test_decompose_reduction(schedule: Make) -> None:
     assert whole(sch).startswith("""\
     C = alloc(f32[6, 8])
     for i in range(6):
-        for j in vectorize(8):
+        for j_2 in vectorize(8):
             with block("C_init"):
-                vi, vj = spatial(6, i), spatial(8, j)
+                vi, vj = spatial(6, i), spatial(8, j_2)
                 reads()
                 writes(C[vi, vj])
                 C[vi, vj] = f32(0.0)
         for k in range(4):
-            for j_1 in vectorize(8):
+            for j in vectorize(8):
                 with block("C"):
-                    vi_1, vj_1, vk = spatial(6, i), spatial(8, j_1), reduce(4, k)
-                    reads(C[vi_1, vj_1], A[vi_1, vk], B[vk, vj_1])
-                    writes(C[vi_1, vj_1])
-                    C[vi_1, vj_1] = C[vi_1, vj_1] + A[vi_1, vk] * B[vk, vj_1]
+                    vi, vj, vk = spatial(6, i), spatial(8, j), reduce(4, k)
+                    reads(C[vi, vj], A[vi, vk], B[vk, vj])
+                    writes(C[vi, vj])
+                    C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
 """)
 
 
@@ -507,20 +507,20 @@ def test_rfactor(schedule: Make) -> None:
     C_rf = alloc(f32[3, 6, 8])
     for i in range(6):
         for j in range(8):
-            for k_0 in range(2):
-                for k_1 in range(3):
+            for k_tile in range(2):
+                for k_in in range(3):
                     with block("C_rf"):
-                        vi, vj, vk_1, vk_0 = spatial(6, i), spatial(8, j), spatial(3, k_1), reduce(2, k_0)
-                        where(k_0 * 3 + k_1 < 4)
-                        reads(C_rf[vk_1, vi, vj], A[vi, vk_0 * 3 + vk_1], B[vk_0 * 3 + vk_1, vj])
-                        writes(C_rf[vk_1, vi, vj])
+                        vi, vj, vk_in, vk_tile = spatial(6, i), spatial(8, j), spatial(3, k_in), reduce(2, k_tile)
+                        where(k_tile * 3 + k_in < 4)
+                        reads(C_rf[vk_in, vi, vj], A[vi, vk_tile * 3 + vk_in], B[vk_tile * 3 + vk_in, vj])
+                        writes(C_rf[vk_in, vi, vj])
                         with init():
-                            C_rf[vk_1, vi, vj] = f32(0.0)
-                        C_rf[vk_1, vi, vj] = C_rf[vk_1, vi, vj] + A[vi, vk_0 * 3 + vk_1] * B[vk_0 * 3 + vk_1, vj]
-            for k_1_1 in range(3):
+                            C_rf[vk_in, vi, vj] = f32(0.0)
+                        C_rf[vk_in, vi, vj] = C_rf[vk_in, vi, vj] + A[vi, vk_tile * 3 + vk_in] * B[vk_tile * 3 + vk_in, vj]
+            for k_in_1 in range(3):
                 with block("C"):
-                    vi_1, vj_1, vk_1_1 = spatial(6, i), spatial(8, j), reduce(3, k_1_1)
-                    reads(C[vi_1, vj_1], C_rf[vk_1_1, vi_1, vj_1])
+                    vi, vj, vk_in = spatial(6, i), spatial(8, j), reduce(3, k_in_1)
+                    reads(C[vi, vj], C_rf[vk_in, vi, vj])
 """)  # noqa: E501
 
 

@@ -127,8 +127,10 @@ def test_before_and_after() -> None:
     t = Tiles(typed("f16"))
     t.start()
     t.sch.tensorize(t.at["mma"], CORE["f16"])
-    (line,) = (x.strip() for x in show(t.sch.func).splitlines() if "reduce(3, k_0)" in x)
-    assert line.endswith("spatial(1, 0), spatial(2, m_0), spatial(4, n_0), reduce(3, k_0)")
+    (line,) = (x.strip() for x in show(t.sch.func).splitlines() if "reduce(3, k_tile)" in x)
+    assert line.endswith(
+        "spatial(1, 0), spatial(2, m_tile_1), spatial(4, n_tile_1), reduce(3, k_tile)"
+    )
     (call,) = calls(t.sch.func)
     assert [str(r.buffer) for r in call.reads] == ["C_c_cache", "C_a_cache", "C_b_cache"]
     assert call.args == (0, 1)

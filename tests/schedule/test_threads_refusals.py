@@ -458,7 +458,7 @@ def test_all_threads_come_to_a_barrier() -> None:
     sch.bind(x, "threadIdx.x")
     text = unfinished(sch, lambda s: s.bind(y, "threadIdx.y"))
     assert text == (
-        f"threads wait for each other inside loop `{i.var.name}`, which only 2 of 4 threads of "
+        "threads wait for each other inside loop `i_thread`, which only 2 of 4 threads of "
         "threadIdx.y enter"
     )
 

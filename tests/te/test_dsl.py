@@ -54,10 +54,10 @@ def main(A: f32[3, 5], B: f32[5, 4], D: f32[3, 4]):
     for i_1 in range(3):
         for j_1 in range(4):
             with block("D"):
-                vi_1, vj_1 = spatial(3, i_1), spatial(4, j_1)
-                reads(C[vi_1, vj_1])
-                writes(D[vi_1, vj_1])
-                D[vi_1, vj_1] = max(C[vi_1, vj_1] - f32(1.0), f32(0.0))
+                vi, vj = spatial(3, i_1), spatial(4, j_1)
+                reads(C[vi, vj])
+                writes(D[vi, vj])
+                D[vi, vj] = max(C[vi, vj] - f32(1.0), f32(0.0))
 """
     )
     a, b = floats(3, 5), floats(5, 4)

@@ -15,6 +15,7 @@ from ....ir.errors import UnsupportedError
 from ....ir.loop.affine import bounds
 from ....ir.loop.build import as_int, both, op
 from ....ir.loop.intrinsics import WARP
+from ....ir.loop.names import called
 from ....ir.loop.nodes import (
     SHARED_ALIGN,
     Alloc,
@@ -233,7 +234,7 @@ class _Placer:
             body = seq(body, WARP_BARRIER)
             tail = _parted(tail)
         if body is not s.body and not self.is_uniform(s.extent, c):
-            self.refuse(f"the loop over {s.var.name}, whose extent differs between threads", s)
+            self.refuse(f"the loop over {called(s)}, whose extent differs between threads", s)
         first = self.loads((s.extent,), c)
         new = s if body is s.body else replace(s, body=body)
         if waits and low < 1:

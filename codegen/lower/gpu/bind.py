@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from ....ir.errors import UnsupportedError
 from ....ir.loop.build import as_int, both, compare, lt
 from ....ir.loop.intrinsics import WARP
+from ....ir.loop.names import called
 from ....ir.loop.nodes import (
     THREADS,
     Alloc,
@@ -144,7 +145,7 @@ class _FunctionBinder:
         for n, x in found:
             if n is None:
                 raise UnsupportedError(
-                    f"loop {x.var.name} over {thread} has no constant extent",
+                    f"loop {called(x)} over {thread} has no constant extent",
                     "a launch's shape is fixed when it is compiled",
                     f"function {self.name}",
                 )
@@ -155,7 +156,7 @@ class _FunctionBinder:
         grid = isinstance(s, For) and s.kind is Kind.THREAD and s.thread in BLOCKS
         if isinstance(s, For) and grid and inside:
             raise UnsupportedError(
-                f"loop {s.var.name} over {s.thread} is inside of other statements",
+                f"loop {called(s)} over {s.thread} is inside of other statements",
                 "all blocks of a launch run at once",
                 f"function {self.name}",
                 "reorder the loops over blockIdx outermost",

@@ -17,6 +17,7 @@ from ....ir.dtypes import index
 from ....ir.errors import UnsupportedError
 from ....ir.loop.affine import Interval, bounds
 from ....ir.loop.build import add, as_int, floormod, lt
+from ....ir.loop.names import called
 from ....ir.loop.nodes import (
     Alloc,
     Buffer,
@@ -82,7 +83,7 @@ class _Pipeline:
         ahead = _ahead(allocs, stmts)
         if not ahead or count is None or stages < 2:
             raise UnsupportedError(
-                f"loop {loop.var.name} cannot be pipelined",
+                f"loop {called(loop)} cannot be pipelined",
                 "its extent is not constant" if count is None else "nothing in it can run ahead",
                 f"function {name}:\n{show(loop)}",
                 "a copy can run ahead if it fills a shared buffer from what the loop "

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ....ir.dtypes import index
+from ....ir.loop.names import called
 from ....ir.loop.nodes import Const, Expr, For, Func, If, Kind, Let, Op, Stmt, Var
 from ....ir.loop.notes import PIPELINE
 from ....ir.loop.visit import exprs, free_vars, map_expr, map_stmt, walk, walk_expr
@@ -29,7 +30,7 @@ def _named(s: Stmt) -> Stmt:
     atoms = _atoms(s)
     if not atoms:
         return s
-    names = {a: Var(f"{s.var.name}_{n}") for n, a in enumerate(atoms)}
+    names = {a: Var(f"{called(s)}_{n}") for n, a in enumerate(atoms)}
 
     def expr(e: Expr) -> Expr:
         return names[e] if isinstance(e, Op) and e in names else map_expr(e, expr)

@@ -153,13 +153,13 @@ def test_loop_splits_into_a_main_part_and_an_edge() -> None:
         "    for i in range(4):\n"
         "        for j in range(8):\n"
         "            C[i * 8 + j] = A[i * 8 + j]\n"
-        "    for j_1 in range(5):\n"
-        "        C[j_1 + 32] = A[j_1 + 32]\n"
+        "    for j in range(5):\n"
+        "        C[j + 32] = A[j + 32]\n"
     )
 
 
 def test_vector_loop_of_the_edge_is_shorter() -> None:
-    assert "for j_1 in vectorize(5):" in split(GUARDED.format(kind="vectorize"))
+    assert "for j in vectorize(5):" in split(GUARDED.format(kind="vectorize"))
 
 
 def test_parallel_loop_asks_which_part_it_is_in() -> None:
@@ -170,8 +170,8 @@ def test_parallel_loop_asks_which_part_it_is_in() -> None:
         "            for j in range(8):\n"
         "                C[i * 8 + j] = A[i * 8 + j]\n"
         "        else:\n"
-        "            for j_1 in range(5):\n"
-        "                C[j_1 + 32] = A[j_1 + 32]\n"
+        "            for j in range(5):\n"
+        "                C[j + 32] = A[j + 32]\n"
     )
 
 
@@ -283,10 +283,10 @@ def test_vector_reduction_keeps_one_partial_result_per_lane() -> None:
         "    for l in vectorize(8):\n"
         "        C_lanes[l] = f32(-inf)\n"
         "    for k in range(8):\n"
-        "        for l_1 in vectorize(8):\n"
-        "            C_lanes[l_1] = max(C_lanes[l_1], A[k * 8 + l_1])\n"
-        "    for l_2 in vectorize(8):\n"
-        "        C[0] = max(C[0], C_lanes[l_2])\n"
+        "        for l in vectorize(8):\n"
+        "            C_lanes[l] = max(C_lanes[l], A[k * 8 + l])\n"
+        "    for l in vectorize(8):\n"
+        "        C[0] = max(C[0], C_lanes[l])\n"
     )
 
 
@@ -312,7 +312,7 @@ def f(A: f32[4], C: f32[9999]):
 """
     result = show(choose_unrolling(parse(before), TARGET))
     assert "for i in unroll(4):" in result
-    assert "for i_1 in range(9999):" in result
+    assert "for i in range(9999):" in result
 
 
 def test_flat_buffers() -> None:
@@ -375,9 +375,9 @@ def test_every_stage_means_the_same(outer: str) -> None:
 def test_tile_keeps_no_guard_and_its_registers_have_constant_places() -> None:
     text = show(lower(parse(TILED.format(outer="range")), TARGET))
     assert 'alloc(f32[64], scope="register")' in text
-    assert "T[i_1 * 16 + j_1] = T[i_1 * 16 + j_1] + " in text
+    assert "T[i * 16 + j] = T[i * 16 + j] + " in text
     assert [x for x in text.splitlines() if "if " in x] == [
         "        if f_0 < 3:",
         "            if f_1 < 1:",
-        "            if f_1_1 < 1:",
+        "            if f_1 < 1:",
     ]

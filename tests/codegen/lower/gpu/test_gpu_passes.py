@@ -70,7 +70,7 @@ def test_nests_become_launches_around_which_their_buffers_live(means_the_same: L
         "                for v in vectorize(4):",
         "                    if bx * 64 + tx < 250:",
         "                        T[bx * 256 + tx * 4 + v] = A[bx * 256 + tx * 4 + v] + f32(1.0)",
-        '        for bx_1 in thread("blockIdx.x", 8):',
+        '        for bx in thread("blockIdx.x", 8):',
     ]
 
 
@@ -207,10 +207,10 @@ def f(A: f32[64, 8], C: f32[64, 8]):
             for j in range(8):
                 S[tx, j] = A[bx * 16 + tx, j]
             R = alloc(f32[1, 8], scope="register")
-            for j_1 in range(8):
-                R[0, j_1] = S[15 - tx, j_1]
-            for j_2 in range(8):
-                C[bx * 16 + tx, j_2] = R[0, j_2]
+            for j in range(8):
+                R[0, j] = S[15 - tx, j]
+            for j in range(8):
+                C[bx * 16 + tx, j] = R[0, j]
 """
     )
     assert launches(means_the_same(before))[0].shared_bytes == 512
@@ -236,7 +236,7 @@ def f(A: f32[8, 32], C: f32[8, 32]):
     assert "S[i * 33 + j] = " in text
     func = flatten(parse(before))
     text = show(Func("f", func.params, 1, simplify_stmt(func.body), func.allocs))
-    assert "T[i_1 * 32 + (j_1 ^ i_1) * 4 + v]" in text
+    assert "T[i * 32 + (j ^ i) * 4 + v]" in text
     assert "C[0] = T[227]" in text
 
 

@@ -195,8 +195,8 @@ def f(S: f16[16, 16], C: f32[16, 8]):
             R[0, 0, 3] = f32(0.0)
             for v in vectorize(2):
                 C[tx // 4, tx % 4 * 2 + v] = R[0, 0, v]
-            for v_1 in vectorize(2):
-                C[tx // 4 + 8, tx % 4 * 2 + v_1] = R[0, 0, v_1 + 2]
+            for v in vectorize(2):
+                C[tx // 4 + 8, tx % 4 * 2 + v] = R[0, 0, v + 2]
 """
     )
 

@@ -111,7 +111,7 @@ def test_what_is_not_asynchronous_waits_in_registers(means_the_same: Lowered) ->
     order = [
         text.index("for k0 in"),
         text.index("S_next[0] = A["),
-        text.index("R[i_1 * 2 + j_1] +"),
+        text.index("R[i * 2 + j] +"),
         text.index("= S_next[0]"),
     ]
     assert order == sorted(order)
@@ -125,7 +125,7 @@ def test_what_cannot_be_asynchronous_waits_in_registers_too(means_the_same: Lowe
         text.index("wait_async"),
         text.index("S_next[0] = A["),
         text.rindex("copy_async"),
-        text.index("R[i_1 * 2 + j_1] +"),
+        text.index("R[i * 2 + j] +"),
         text.index("S[(k0 + 2) % 3 * 64 + ty * 8 + tx] = S_next[0]"),
     ]
     assert order == sorted(order)
