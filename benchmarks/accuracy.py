@@ -87,7 +87,7 @@ class Bare(Emitter):
 
 @dataclass
 class Row:
-    """What was found for one operation. ``next`` is the sweep's next chunk.
+    """The errors found for one operation. ``next`` is the sweep's next chunk.
 
     ``worst`` has operands, result and exact result; ``classes`` counts results of a wrong class,
     ``examples`` has the first of each. ``misrounded`` counts what is not the nearest number.
@@ -309,7 +309,8 @@ def begun(row: Row, folder: Path | None) -> tuple[Row, Path | None]:
 
 
 def acceptable(row: Row, dtype: DType, most: float) -> bool:
-    """Whether a row keeps what is promised."""
+    """True if a row stays within ``most`` ulp, with no result of a wrong class, and for f16 and
+    narrower no misrounded one."""
     if row.classes or (dtype.bits < 32 and row.misrounded):
         return False
     return row.most <= most

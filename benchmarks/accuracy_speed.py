@@ -1,4 +1,4 @@
-"""What accuracy costs: nanoseconds of element-wise functions, this tree against an older one.
+"""The cost of accuracy: nanoseconds of element-wise functions, this tree against an older one.
 
 ::
 

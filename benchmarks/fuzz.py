@@ -85,8 +85,8 @@ def _program(args: argparse.Namespace, number: int) -> str:
     return programs.judge(programs.draw(args.seed, number), number, args.target, args.xla)
 
 
-def _tell(what: str, count: int, told: sandbox.Told) -> None:
-    """How far a campaign is, on a terminal."""
+def _tell(what: str, count: int, told: sandbox.Tally) -> None:
+    """Print a campaign's progress, if stderr is a terminal."""
     if sys.stderr.isatty():
         done = sum(told.counts.values())
         found = f", {len(told.findings)} found" if told.findings else ""

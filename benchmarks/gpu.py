@@ -157,7 +157,7 @@ def _environment() -> dict[str, Any]:
 
 
 def _end_line(place: Path) -> None:
-    """What a killed child wrote half shall not swallow the next row."""
+    """End a half-written last line of a killed child, so that the next row is not lost with it."""
     if place.exists() and not place.read_bytes().endswith(b"\n"):
         with place.open("a") as file:
             file.write("\n")

@@ -121,7 +121,7 @@ def _patience(rung: Rung, options: argparse.Namespace) -> tuple[float, float]:
 
 
 def _command(options: argparse.Namespace) -> list[str]:
-    """What starts a child; the child's own options come after."""
+    """Return the command that starts a child, without the child's own options."""
     command = [sys.executable, __file__, "--arch", options.arch]
     command += ["--prebuilt", str(options.prebuilt.resolve())] if options.prebuilt else []
     command += ["--seconds", str(options.seconds)] if options.seconds else []

@@ -1,4 +1,4 @@
-"""What it costs that calls can be interrupted: this tree against a revision, and how soon they end.
+"""The cost of interruptible calls, this tree against a revision, and the delay until they end.
 
 Two processes, one for each, build the same models with nothing cached and run them in turn. Printed
 are the best time of a call, the ratio of the best times, this tree's by the revision's, and that of

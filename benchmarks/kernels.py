@@ -41,10 +41,12 @@ class Kernel:
     flops: float
 
     def module(self, name: str) -> Any:
+        """Parse the kernel as a module of this name."""
         return nw.parse(f"HloModule {name}\n{REDUCERS}\nENTRY main {{\n{self.body}\n}}")
 
 
 def matmul(m: int, n: int, k: int) -> Kernel:
+    """A product ``[m, k] x [k, n]``."""
     body = f"""
       a = f32[{m},{k}] parameter(0)
       b = f32[{k},{n}] parameter(1)
@@ -53,6 +55,7 @@ def matmul(m: int, n: int, k: int) -> Kernel:
 
 
 def convolution(size: int, inputs: int, outputs: int) -> Kernel:
+    """A 3x3 convolution of one square NHWC image, padded to keep its size."""
     body = f"""
       x = f32[1,{size},{size},{inputs}] parameter(0)
       w = f32[3,3,{inputs},{outputs}] parameter(1)
@@ -69,6 +72,7 @@ def convolution(size: int, inputs: int, outputs: int) -> Kernel:
 
 
 def softmax(rows: int, n: int) -> Kernel:
+    """Softmax of each row."""
     body = f"""
       x = f32[{rows},{n}] parameter(0)
       lowest = f32[] constant(-inf)
@@ -89,6 +93,7 @@ def softmax(rows: int, n: int) -> Kernel:
 
 
 def layer_norm(rows: int, n: int) -> Kernel:
+    """Layer normalization of each row, with scale and offset."""
     body = f"""
       x = f32[{rows},{n}] parameter(0)
       g = f32[{n}] parameter(1)
@@ -121,7 +126,7 @@ def layer_norm(rows: int, n: int) -> Kernel:
 
 
 def gelu(n: int) -> Kernel:
-    """The tanh form: NumPy has no erf."""
+    """GELU in its tanh form, since NumPy has no erf."""
     body = f"""
       x = f32[{n}] parameter(0)
       c = f32[{n}] broadcast(f32[] constant(0.044715)), dimensions={{}}
@@ -146,6 +151,7 @@ def gelu(n: int) -> Kernel:
 
 
 def weighted_sum(n: int) -> Kernel:
+    """The sum of ``x + y z``."""
     body = f"""
       x = f32[{n}] parameter(0)
       y = f32[{n}] parameter(1)
@@ -158,6 +164,7 @@ def weighted_sum(n: int) -> Kernel:
 
 
 def transpose(m: int, n: int) -> Kernel:
+    """A transpose of ``[m, n]``."""
     body = f"""
       x = f32[{m},{n}] parameter(0)
       ROOT t = f32[{n},{m}] transpose(x), dimensions={{1,0}}"""

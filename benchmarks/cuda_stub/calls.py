@@ -6,7 +6,7 @@ from typing import Any
 
 
 def good(answer: tuple[Any, ...]) -> Any:
-    """What a call gives beside its status, which is success."""
+    """Return the value of a call, whose status must be success; None if it has none."""
     status, *values = answer
     assert not int(status), status
     return values[0] if values else None

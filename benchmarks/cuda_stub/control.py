@@ -1,4 +1,4 @@
-"""What a process may ask of the stand-in that it runs over: failures, kernels, the log, reports."""
+"""Control of the stub driver by the process that uses it: failures, kernels, the log, reports."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Stub:
         self.native.stub_fault(kernel.encode(), ctypes.c_long(nth), status)
 
     def refusal(self, text: str) -> None:
-        """What a planted failure of cuModuleLoadDataEx writes into the log of the compiler."""
+        """Set the compiler log that an injected failure of cuModuleLoadDataEx writes."""
         self.native.stub_jit_log(text.encode())
 
     def memory(self, total: int) -> None:
@@ -134,11 +134,11 @@ class Stub:
         self.native.stub_patience(questions)
 
     def calls(self, function: str) -> int:
-        """How often a function was called."""
+        """Return the number of calls of a function."""
         return int(self.native.stub_calls(function.encode()))
 
     def live(self, kind: str) -> int:
-        """How many handles of a kind (see ``KINDS``) were made and not destroyed."""
+        """Return the number of handles of a kind (see ``KINDS``) that were not destroyed."""
         return int(self.native.stub_live(KINDS.index(kind) + 1))
 
     def depth(self) -> int:
@@ -163,7 +163,7 @@ class Stub:
         return [c for c in found if function in ("", c.function)]
 
     def reports(self) -> list[str]:
-        """What a correct program never does, and what stands where guard bytes were."""
+        """Return the errors found: misuse of the driver, and guard bytes that were overwritten."""
         self.native.stub_check()
         return str(self.native.stub_reports().decode(errors="replace")).splitlines()
 

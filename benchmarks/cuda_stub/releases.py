@@ -42,7 +42,7 @@ def environment(folder: Path, release: str) -> Path:
 
 
 def tested(python: Path, arguments: Sequence[str]) -> bool:
-    """Whether the tests passed there."""
+    """Run the tests with another Python; return True if they pass."""
     asked = "from importlib.metadata import version; print(version('cuda-bindings'))"
     shown = subprocess.run([str(python), "-c", asked], capture_output=True, text=True, check=True)
     print(f"cuda-bindings {shown.stdout.strip()}", flush=True)

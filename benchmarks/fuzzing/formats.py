@@ -116,7 +116,7 @@ class Format:
         return self.outcome(self.data(seed, number))
 
     def outcome(self, data: bytes) -> str:
-        """What becomes of an input; what escapes is raised."""
+        """Read an input and return "read" or "refused"; an unexpected exception is raised."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
@@ -350,7 +350,7 @@ def trace() -> Format:
 
 
 def turns(s: Stmt) -> int:
-    """How often the innermost statements run, where all extents are numbers."""
+    """Return how often the innermost statements run; loops of symbolic extent count once."""
     within = sum(map(turns, children(s))) or 1
     match s:
         case For(extent=Const(value=int(extent))):

@@ -108,7 +108,7 @@ def _single(module: HloModule) -> bool:
 
 
 def _damage(program: Program, held: Sequence[Guarded], outs: Sequence[Guarded]) -> str:
-    """What was written that should not have been."""
+    """Describe a write that should not have happened: to an argument or beyond an array; or ''."""
     for n, (one, value) in enumerate(zip(held, program.arguments, strict=True)):
         if one.array.tobytes() != value.tobytes():
             return f"argument {n} was overwritten"
@@ -159,7 +159,8 @@ def in_f64(program: Program) -> list[Array]:
 
 
 def _far(program: Program, x: Array, y: Array, z: Array) -> str:
-    """How a result differs by more than rounding, given the interpreter's and the f64 one."""
+    """Describe how a result differs from the interpreter's and the f64 one by more than rounding;
+    '' if it does not."""
     kind = BY_NAME[from_numpy(y.dtype).name].kind
     if kind not in ("float", "complex"):
         return "" if np.array_equal(x, y) or np.array_equal(x, z) else f"is\n{x}\nnot\n{y}"

@@ -21,53 +21,65 @@ class Draw:
         self.rng = rng
 
     def block(self) -> str:
+        """Return the name of a random block."""
         return self.rng.choice(list(nest(self.sch.func).blocks))
 
     def reductions(self) -> list[str]:
+        """Return the names of all blocks that have an init."""
         index = nest(self.sch.func)
         return [n for n in index.blocks if index.block(n).init is not None]
 
     def loops(self) -> list[LoopRef]:
+        """Return the loops around a random block."""
         return self.sch.get_loops(self.block())
 
     def loop(self) -> LoopRef:
+        """Return a random loop around a block, or any loop."""
         for _ in range(5):
             if found := self.loops():
                 return self.rng.choice(found)
         return LoopRef(next(iter(nest(self.sch.func).loops)))
 
     def split(self) -> None:
+        """Split a loop in two or three, one factor inferred."""
         n = self.rng.choice((2, 2, 3))
         factors: list[int | None] = [self.rng.choice((1, 2, 3, 4)) for _ in range(n)]
         factors[self.rng.randrange(n)] = None
         self.sch.split(self.loop(), factors)
 
     def fuse(self) -> None:
+        """Fuse two or three adjacent loops."""
         found = self.loops()
         start = self.rng.randrange(len(found)) if found else 0
         self.sch.fuse(*found[start : start + self.rng.choice((2, 2, 3))])
 
     def reorder(self) -> None:
+        """Reorder two to four loops of a block."""
         found = self.loops()
         some = self.rng.sample(found, min(len(found), self.rng.choice((2, 2, 3, 4))))
         self.sch.reorder(*some)
 
     def tile(self) -> None:
+        """Tile two adjacent loops by 2 and 2 or 3."""
         found = self.loops()
         if len(found) > 1:
             start = self.rng.randrange(len(found) - 1)
             self.sch.tile(*found[start : start + 2], 2, self.rng.choice((2, 3)))
 
     def parallel(self) -> None:
+        """Make a loop parallel."""
         self.sch.parallel(self.loop())
 
     def vectorize(self) -> None:
+        """Vectorize a loop."""
         self.sch.vectorize(self.loop())
 
     def unroll(self) -> None:
+        """Unroll a loop."""
         self.sch.unroll(self.loop())
 
     def compute_at(self) -> None:
+        """Move a block to a loop, mostly one around a consumer."""
         block = self.block()
         users = self.sch.get_consumers(block)
         near = self.sch.get_loops(self.rng.choice(users)) if users else []
@@ -75,6 +87,7 @@ class Draw:
         self.sch.compute_at(block, at, self.rng.random() < 0.3)
 
     def reverse_compute_at(self) -> None:
+        """Move a block to a loop, mostly one around a producer."""
         block = self.block()
         users = self.sch.get_producers(block)
         near = self.sch.get_loops(self.rng.choice(users)) if users else []
@@ -82,21 +95,27 @@ class Draw:
         self.sch.reverse_compute_at(block, at, self.rng.random() < 0.3)
 
     def compute_inline(self) -> None:
+        """Inline a block into its consumers."""
         self.sch.compute_inline(self.block())
 
     def reverse_compute_inline(self) -> None:
+        """Inline a block into its producer."""
         self.sch.reverse_compute_inline(self.block())
 
     def cache_read(self) -> None:
+        """Cache one of the first three buffers that a block reads."""
         self.sch.cache_read(self.block(), self.rng.randrange(3))
 
     def cache_write(self) -> None:
+        """Cache the buffer that a block writes."""
         self.sch.cache_write(self.block(), 0, self.rng.choice(("global", "register")))
 
     def set_scope(self) -> None:
+        """Set the scope of a block's buffer."""
         self.sch.set_scope(self.block(), 0, self.rng.choice(("global", "register")))
 
     def transform_layout(self) -> None:
+        """Permute, and perhaps pack, the dimensions of a block's buffer."""
         block = self.block()
         rank = len(self.sch.block(block).writes[0].ranges)
         pack = [(self.rng.randrange(rank), self.rng.choice((2, 3, 4)))] if rank else []
@@ -105,12 +124,14 @@ class Draw:
         self.sch.transform_layout(block, 0, order, pack)
 
     def decompose_reduction(self) -> None:
+        """Split the init off a block, mostly a reduction."""
         some = self.reductions()
         block = self.rng.choice(some) if some and self.rng.random() < 0.9 else self.block()
         found = self.sch.get_loops(block)
         self.sch.decompose_reduction(block, self.rng.choice(found) if found else self.loop())
 
     def rfactor(self) -> None:
+        """Factor a loop, mostly one of a reduction, into partial results."""
         over = {
             v for b in self.reductions() for v in bound_vars(self.sch.block(b), AxisKind.REDUCE)
         }
@@ -119,7 +140,7 @@ class Draw:
         self.sch.rfactor(at, self.rng.choice((0, 0, 1, -1, 5)))
 
     def merge(self) -> None:
-        """The outer loops of two blocks, the earlier one first."""
+        """Merge the outer loops of two blocks, the earlier one first."""
         names = list(nest(self.sch.func).blocks)
         both = sorted(self.rng.sample(range(len(names)), min(2, len(names))))
         outer = [x[0] for x in (self.sch.get_loops(names[n]) for n in both) if x]
@@ -127,21 +148,25 @@ class Draw:
             self.sch.merge(*outer)
 
     def add_unit_loop(self) -> None:
+        """Add a loop of extent 1 around a block."""
         self.sch.add_unit_loop(self.block())
 
     def annotate(self) -> None:
+        """Annotate a loop with a hint that nothing reads."""
         self.sch.annotate(self.loop(), "hint", self.rng.randrange(3))
 
-    # What GPUs have. Several steps are tried one after the other: each may be refused.
+    # GPU requests. Some try several steps, each of which may be refused.
 
     def index(self, *more: str) -> str:
+        """Return a random thread index, or one of ``more``."""
         return self.rng.choice(("threadIdx.x", "threadIdx.x", "threadIdx.y", *more))
 
     def bind(self) -> None:
+        """Bind a loop to a block or thread index."""
         self.sch.bind(self.loop(), self.index("blockIdx.x", "blockIdx.y"))
 
     def launch(self) -> None:
-        """The outer loops of a block over a grid, the next ones over threads."""
+        """Split a block's outer loops and bind them: one to the grid, two to threads."""
         block, sch = self.block(), self.sch
         for index in ("blockIdx.x", self.index(), self.index()):
             free = [x for x in sch.get_loops(block) if sch.loop(x).kind is Kind.SERIAL]
@@ -152,7 +177,7 @@ class Draw:
                 attempt(sch, lambda at=free[0], to=index: self.sch.bind(at, to))
 
     def cooperate(self) -> None:
-        """The inner loops of a block over threads."""
+        """Fuse, split and bind a block's inner loops to threads."""
         block, sch = self.block(), self.sch
         free = [x for x in sch.get_loops(block) if sch.loop(x).kind is Kind.SERIAL]
         count = self.rng.choice((1, 1, 2, 3))
@@ -166,7 +191,7 @@ class Draw:
             attempt(sch, lambda: sch.bind(free[-1], self.index()))
 
     def stage(self) -> None:
-        """A copy for all threads of a block."""
+        """Cache a buffer in shared memory or registers, near the block that uses it."""
         block, sch = self.block(), self.sch
         read, scope = self.rng.random() < 0.7, self.rng.choice(("shared", "shared", "register"))
         before = set(nest(sch.func).blocks)
@@ -181,16 +206,20 @@ class Draw:
                 attempt(sch, lambda move=move, c=copy: move(c, self.rng.choice(near)))
 
     def rescope(self) -> None:
+        """Set the scope of a block's buffer, GPU scopes included."""
         scopes = ("global", "register", "shared", "shared", "warp")
         self.sch.set_scope(self.block(), 0, self.rng.choice(scopes))
 
     def storage_align(self) -> None:
+        """Align the rows of a buffer."""
         self.sch.storage_align(self.block(), 0, self.rng.randrange(2), 8, self.rng.randrange(8))
 
     def swizzle(self) -> None:
+        """Swizzle a buffer."""
         self.sch.swizzle(self.block(), 0, self.rng.choice((2, 4, 8, 3)))
 
     def hint(self) -> None:
+        """Set a pipelining, occupancy or asynchronous-copy hint."""
         key = self.rng.choice(("pipeline", "min_blocks", "async"))
         at = self.block() if key == "async" else self.loop()
         self.sch.annotate(at, key, self.rng.choice((1, 2, 3)))
@@ -250,7 +279,8 @@ ON_THREADS: dict[str, int] = {
 
 
 def attempt(sch: Schedule, request: Callable[[], None]) -> bool:
-    """Whether a request was taken; one that is refused changes nothing and says why."""
+    """Make a request; return True if it was accepted. A refused one must change nothing and have a
+    reason."""
     before, steps = sch.func, len(sch.trace.steps)
     try:
         request()

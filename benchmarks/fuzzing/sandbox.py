@@ -30,8 +30,8 @@ Case: TypeAlias = Callable[[int], str]
 
 
 @dataclass
-class Told:
-    """What became of a campaign's cases."""
+class Tally:
+    """Outcomes of a campaign's cases: how many of each kind, and the failures."""
 
     counts: Counter[str] = field(default_factory=Counter)
     findings: list[tuple[int, str]] = field(default_factory=list)
@@ -56,14 +56,14 @@ def run(
     numbers: range,
     jobs: int = 1,
     batch: int = BATCH,
-    watch: Callable[[Told], object] = lambda told: None,
-) -> Told:
+    watch: Callable[[Tally], object] = lambda told: None,
+) -> Tally:
     """Run the cases of ``numbers``, in ``jobs`` children at a time.
 
     ``watch`` sees the counts after every batch. Ctrl-C ends a campaign early: what was counted by
     then comes back.
     """
-    told, began = Told(), time.monotonic()
+    told, began = Tally(), time.monotonic()
     children: list[Child] = []
     try:
         _work(case, numbers, jobs, batch, told, children, watch)
@@ -80,9 +80,9 @@ def _work(
     numbers: range,
     jobs: int,
     batch: int,
-    told: Told,
+    told: Tally,
     children: list[Child],
-    watch: Callable[[Told], object],
+    watch: Callable[[Tally], object],
 ) -> None:
     waiting = _batches(numbers, batch)
     children += [c for c in (_next(case, waiting) for _ in range(jobs)) if c is not None]
@@ -178,7 +178,7 @@ class Child:
         os.waitpid(self._pid, 0)
         os.close(self.pipe)
 
-    def finish(self, told: Told, killed: bool) -> Sequence[int]:
+    def finish(self, told: Tally, killed: bool) -> Sequence[int]:
         """Count what the child did. The cases that are left, if it died over one."""
         if killed:
             os.kill(self._pid, signal.SIGKILL)

@@ -30,7 +30,7 @@ def _device() -> Any:
 
 
 def results(text: str, arguments: Sequence[Array]) -> list[Array] | None:
-    """What XLA computes, one array a result; None where it refuses the module or is not a measure.
+    """Return XLA's results, one array each; None if it refuses the module or is not a reference.
 
     The calls are jaxlib's own and private: they hold for jax 0.10, which sorts integers of 2 and
     4 bits wrongly.

@@ -94,7 +94,7 @@ def seconds(row: dict[str, Any], clock: str = "") -> float:
 
 
 def ratios(rows: dict[str, dict[str, Any]]) -> dict[str, float]:
-    """How often as fast as each peer ours is: 1 is equal. Both sides are by the same clock."""
+    """Return our speed relative to each peer, by a clock that both have; 1 is equal."""
     ours = rows["nestwright"]
     return {
         name: seconds(theirs, clock) / seconds(ours, clock)

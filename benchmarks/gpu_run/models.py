@@ -54,10 +54,12 @@ def flat(model: Model, names: Sequence[str]) -> Callable[..., Any]:
 
 
 def linear(p: Param, n: str, x: Any, width: int, out: int) -> Any:
+    """Return ``x W + b``, with weights ``n.w [width, out]`` and ``n.b [out]``."""
     return x @ p(f"{n}.w", width, out, scale=width**-0.5) + p(f"{n}.b", out, scale=0.02)
 
 
 def norm(p: Param, n: str, x: Any, eps: float = 1e-5) -> Any:
+    """Normalize the last dimension, with scale ``n.g`` and offset ``n.b``."""
     import jax.numpy as jnp
 
     centred = x - x.mean(-1, keepdims=True)
@@ -66,6 +68,7 @@ def norm(p: Param, n: str, x: Any, eps: float = 1e-5) -> Any:
 
 
 def attention(q: Any, k: Any, v: Any) -> Any:
+    """Return ``softmax(q k^T / sqrt(d)) v`` over the last two dimensions."""
     import jax
 
     scores = jax.nn.softmax(q @ k.swapaxes(-1, -2) * q.shape[-1] ** -0.5, axis=-1)
@@ -73,16 +76,19 @@ def attention(q: Any, k: Any, v: Any) -> Any:
 
 
 def heads(x: Any) -> Any:
+    """Split ``[batch, length, WIDTH]`` into ``[batch, HEADS, length, WIDTH / HEADS]``."""
     batch, length, _ = x.shape
     return x.reshape(batch, length, HEADS, WIDTH // HEADS).swapaxes(1, 2)
 
 
 def unheads(x: Any) -> Any:
+    """Join ``[batch, HEADS, length, d]`` into ``[batch, length, WIDTH]``."""
     batch, _, length, _ = x.shape
     return x.swapaxes(1, 2).reshape(batch, length, WIDTH)
 
 
 def mlp(p: Param, n: str, x: Any, approximate: bool) -> Any:
+    """Return two linear layers with GELU between them, by tanh if ``approximate``."""
     import jax
 
     inner = jax.nn.gelu(linear(p, f"{n}.f1", x, WIDTH, 4 * WIDTH), approximate=approximate)
@@ -90,6 +96,7 @@ def mlp(p: Param, n: str, x: Any, approximate: bool) -> Any:
 
 
 def bert_base(p: Param, ids: Any) -> Any:
+    """Return the last hidden states ``[batch, length, 768]`` for token ids ``[batch, length]``."""
     x = p("word", 30522, WIDTH, scale=0.5)[ids] + p("pos", 512, WIDTH, scale=0.5)[: ids.shape[1]]
     x = norm(p, "emb", x)
     for i in range(LAYERS):
@@ -120,6 +127,7 @@ def gpt2_decode(p: Param, ids: Any, *past: Any) -> Any:
 
 
 def conv_bn(p: Param, n: str, x: Any, out: int, k: int = 1, stride: int = 1) -> Any:
+    """Return a convolution in NHWC followed by batch normalization, padded to keep its size."""
     import jax
     import jax.numpy as jnp
 
@@ -133,6 +141,7 @@ def conv_bn(p: Param, n: str, x: Any, out: int, k: int = 1, stride: int = 1) -> 
 
 
 def resnet50(p: Param, x: Any) -> Any:
+    """Return 1000 logits for NHWC images."""
     import jax
 
     relu, lax = jax.nn.relu, jax.lax

@@ -59,7 +59,7 @@ class Part:
         return str(self.options.target).startswith("cuda")
 
     def target(self, options: str = "") -> Any:
-        """What workloads are built for; options of a GPU's are left out for a processor."""
+        """Return the target that workloads are built for, without GPU options on a CPU."""
         from nestwright.ir.target import Target
 
         spec = self.options.target

@@ -42,7 +42,7 @@ def run_part(name: str, options: Namespace) -> None:
 
 
 def machine(part: Part) -> None:
-    """What is here, how fast a copy and an empty launch are; the first compile of torch.compile."""
+    """Record versions, speeds of a copy and an empty launch, and torch.compile's first run."""
     for package in PACKAGES:
         try:
             part.write("fact", package, value=version(package))
@@ -105,7 +105,7 @@ def small(part: Part) -> None:
 
 
 def passes(part: Part) -> None:
-    """What memory bounds, against torch.compile and jax."""
+    """Measure memory-bound workloads against torch.compile and jax."""
     _all(part, workloads.passes(part.options.dry_run))
 
 

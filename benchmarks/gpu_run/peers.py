@@ -168,7 +168,7 @@ def jax_peer(kind: str, sets: Sequence[Sequence[Array]], more: Sequence[int]) ->
 
 
 def exported_peer(data: bytes, arguments: Sequence[Array]) -> Any:
-    """What ``jax.export`` wrote, compiled here; its arguments are a flat list."""
+    """Return a contender that compiles and runs what ``jax.export`` wrote; arguments are flat."""
     jax = jax_here()
     if isinstance(jax, Unavailable):
         return jax

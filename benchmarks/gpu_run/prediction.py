@@ -1,4 +1,4 @@
-"""What the cost model says of each kernel, and how that compares with what was measured."""
+"""Predictions of the cost model for each kernel, compared with measurements."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _of(func: Any, target: Any) -> Prediction | None:
 
 @dataclass(frozen=True)
 class Kind:
-    """How far predictions for one kind of sketch are off: predicted over measured."""
+    """Predicted over measured times, for the kernels of one kind of sketch."""
 
     sketch: str
     kernels: int

@@ -113,7 +113,7 @@ def _convolutions(found: Sequence[Row]) -> Iterator[str]:
 
 
 def _rates(rows: Sequence[Row]) -> Iterator[str]:
-    """What was reached, beside what the device does at best in this run and what was predicted."""
+    """Yield the rates reached, relative to the best of this run and to the predictions."""
     found = [r for r in _timed(rows) if r.get("flops") or r.get("bytes")]
     if not found:
         return

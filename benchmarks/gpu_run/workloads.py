@@ -43,7 +43,7 @@ class Work:
     scale: float = 0.0
 
     def error(self, args: Sequence[Array], result: Array) -> float:
-        """How far the result is from right, relative to the root of the mean square."""
+        """Return the RMS error relative to ``scale``, by default the RMS of the reference."""
         index, right = self.reference(args)
         got, want = np.asarray(result, np.float64)[index], np.asarray(right, np.float64)
         if not np.isfinite(got).all() or np.shape(got) != np.shape(want):
@@ -293,7 +293,7 @@ def products(small: bool) -> list[Work]:
 
 
 def passes(small: bool) -> list[Work]:
-    """What is bound by memory: 256 MiB for each large array."""
+    """Return the memory-bound workloads; large arrays have 256 MiB each."""
     rows, columns, count = (16, 64, 4096) if small else (1 << 16, 1 << 10, 1 << 26)
     return [
         softmax(rows, columns),

@@ -119,14 +119,14 @@ class Child:
             self.process.stdin.flush()
 
     def _event(self, seconds: float) -> dict[str, Any]:
-        """What the child says next; empty if it ended, ``STOPPED`` if the time is up."""
+        """Return the child's next event; empty if it ended, ``STOPPED`` if the time is up."""
         try:
             return self._events.get(timeout=seconds) or {}
         except queue.Empty:
             return {"event": STOPPED}
 
     def _ended(self) -> str:
-        """How a process that said nothing more has ended."""
+        """Describe the end of a process that sent no answer."""
         try:
             status = self.process.wait(ENDING)
         except subprocess.TimeoutExpired:
@@ -134,7 +134,7 @@ class Child:
         return f"its process ended {_status(status)} before it answered"
 
     def _unended(self) -> str:
-        """What is wrong with how the process ended after its answer; '' if nothing."""
+        """Describe what is wrong with the process's end after its answer; '' if nothing is."""
         try:
             status = self.process.wait(ENDING)
         except subprocess.TimeoutExpired:
@@ -142,7 +142,7 @@ class Child:
         return f"its process ended {_status(status)}" if status else ""
 
     def _place(self, log: str) -> str:
-        """Where the child was, by the last traceback or words that it printed."""
+        """Return the place that the child had reached, by its last traceback or line of output."""
         *_, last = ("", *re.split(r"most recent call first\):", log))
         frames = TRACED.findall(last)[:2]
         if frames:
@@ -163,7 +163,7 @@ class Child:
             self.process.stdin.close()
 
     def log(self) -> str:
-        """What it printed; of much, the beginning and the end."""
+        """Return the output, or its beginning and end if it is long."""
         gap = f"\n... {self._dropped} bytes ...\n".encode() if self._dropped else b""
         return (bytes(self._printed) + gap + bytes(self._tail)).decode(errors="replace")
 

@@ -19,7 +19,7 @@ TIMED = 1 << 24  # bytes from which a copy's speed says something
 
 
 def driver(site: Site) -> str:
-    """What is here: every version that decides what can work."""
+    """Report all versions that matter: device, driver, assembler and packages."""
     from nestwright.codegen.targets.cuda import ptxas
 
     gpu, call = site.device, site.device.driver.call

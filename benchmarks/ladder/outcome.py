@@ -1,4 +1,4 @@
-"""What became of a rung, and how it is tried in this process."""
+"""The outcome of a rung, and running a rung in this process."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def attempt(site: Site, ready: Callable[[], object]) -> Outcome:
 
 
 def _met(site: Site, found: Outcome) -> bool:
-    """Whether the device answers; a rung without one is ABSENT."""
+    """Open the device and return True; False, and outcome ABSENT, if there is none."""
     from nestwright.ir.errors import TargetError
 
     try:

@@ -235,7 +235,7 @@ class Hands:
             yield
 
     def order(self, first: Any, then: Any) -> None:
-        """What one stream is given from now on waits for what the other was given."""
+        """Make later work of stream ``then`` wait for all work so far of stream ``first``."""
         call = self.device.driver.call
         event = self.device.event(False)
         call("cuEventRecord", event, first)

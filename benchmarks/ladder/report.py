@@ -1,4 +1,4 @@
-"""What a climb leaves behind: a line for each rung, ladder.json and ladder.log."""
+"""The report of a climb: a line for each rung, ladder.json and ladder.log."""
 
 from __future__ import annotations
 

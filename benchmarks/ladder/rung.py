@@ -1,4 +1,4 @@
-"""What a rung is: one mechanism that works or does not, its limits, and how it says so."""
+"""``Rung``: one mechanism that works or does not, its limits, and its messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Wrong(Exception):
 
 
 class Needs(Enum):
-    """What a rung cannot do without, where there is no GPU."""
+    """The least that a rung needs in a dry run."""
 
     KERNELS = "kernels"  # simulated ones will do
     DRIVER = "driver"  # a driver's functions, with simulated kernels behind them
@@ -31,7 +31,7 @@ class Needs(Enum):
 
 @dataclass(frozen=True)
 class Program:
-    """What a rung builds: HLO, the target's options, and choices of the matrix sketch to force."""
+    """A program to build: HLO, target options, and forced choices of the matrix sketch."""
 
     name: str
     hlo: str
@@ -61,7 +61,7 @@ class Rung:
     ends: bool = False
 
     def programs(self, dry: bool) -> dict[int, Program]:
-        """What is built for it, by size."""
+        """Return the programs to build, by size."""
         sizes = self.dry if dry else self.sizes
         return {} if self.program is None else {size: self.program(size) for size in sizes}
 
@@ -99,7 +99,7 @@ def _same_kind(got: Array, want: Array, what: str) -> None:
 
 
 def _where(bad: Array, got: Array, want: Array) -> str:
-    """How many are wrong, in which box they lie, and some of them."""
+    """Describe wrong elements: their number, bounding box, and some of them."""
     places = np.argwhere(bad)
     box = "".join(f"[{a}:{b + 1}]" for a, b in zip(places.min(0), places.max(0), strict=True))
     some = "; ".join(

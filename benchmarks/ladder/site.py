@@ -1,4 +1,4 @@
-"""Where a rung runs: a GPU; in a dry run a stub of the driver, or the simulator alone."""
+"""The environment of a rung: a GPU, or in a dry run a stub of the driver or the simulator."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GPU_ALONE = Made(None, "it was not asked for")
 
 
 class Ground(Enum):
-    """What stands below the kernels."""
+    """The layer that runs kernels."""
 
     GPU = "gpu"
     STUB = "stub"
@@ -28,9 +28,9 @@ class Ground(Enum):
 
 @dataclass
 class Site:
-    """What a rung has: its programs, built, the device, and a place for what it measured.
+    """A rung's environment: its built programs, the device, and the numbers that it measured.
 
-    ``dry`` if there is no GPU: then ``stub`` stands for its driver.
+    ``dry`` means that there is no GPU; ``stub`` then replaces the driver.
     """
 
     rung: Rung
@@ -114,7 +114,7 @@ class Site:
 
     @contextmanager
     def counted(self) -> Iterator[Counter[str]]:
-        """How often each function of the driver is called within the block."""
+        """Count the calls of each driver function within the block."""
         driver, counts = self.device.driver, Counter[str]()
         plain = driver.call
 

@@ -55,7 +55,7 @@ def preload(file: Path) -> None:
 
 @cache
 def control() -> Any:
-    """What speaks with the stub of this process."""
+    """Return the control of this process's stub driver."""
     from cuda_stub.control import Stub
 
     return Stub()
@@ -69,6 +69,6 @@ def put_behind(exe: Any) -> None:
 
 
 def reports() -> list[str]:
-    """What the process did that a correct program never does."""
+    """Return the misuse of the driver that the stub found in this process."""
     found: list[str] = control().reports()
     return found

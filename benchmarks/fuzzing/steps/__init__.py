@@ -1,1 +1,1 @@
-"""What a random program may do next, one function a step; importing a file registers its steps."""
+"""Steps of a random program, one function each; importing a file registers its steps."""

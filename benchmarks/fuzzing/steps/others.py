@@ -39,7 +39,7 @@ def mapped(b: Builder) -> object:
 
 @step(1)
 def collective(b: Builder) -> object:
-    """What one device says to itself."""
+    """Append a collective operation over a single device."""
     x = value(b)
     if not x.dims or x.kind == "complex":
         return None

@@ -1,4 +1,4 @@
-"""What models consist of, as JAX writes it: softmax, norms, GELU, attention, and gradients."""
+"""Parts of models as JAX writes them: softmax, norms, GELU, attention, and gradients."""
 
 from __future__ import annotations
 

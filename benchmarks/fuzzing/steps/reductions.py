@@ -98,7 +98,7 @@ class Side:
     reversal: int = 0
 
     def places(self, n: int) -> int | None:
-        """How many windows fit along n elements; None where padding takes away too much."""
+        """Return how many windows fit n elements; None if negative padding removes too many."""
         wide = ((n - 1) * self.spread + 1 if n else 0) + self.low + self.high
         reach = (self.size - 1) * self.apart + 1
         if wide < 0:

@@ -67,7 +67,7 @@ class Check:
 
 
 def checks(cases: Sequence[str], wheels: bool) -> tuple[Check, ...]:
-    """What must work; ``cases`` are names of models that the tests on a GPU must find."""
+    """Return the commands that must work; the tests on a GPU must find the models ``cases``."""
     collect = ("-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider")
     tune = ("tune", SOFTMAX, "--target", ARCH, "--trials", "4", "--simulate-cost")
     return (
@@ -166,7 +166,7 @@ def environment(folder: Path) -> str:
 
 
 def copy_tracked(source: Path, target: Path) -> None:
-    """What travels of a checkout: the tracked files."""
+    """Copy the tracked files of a checkout."""
     listed = run(["git", "-C", str(source), "ls-files", "-z"])
     for name in filter(None, listed.split("\0")):
         place = target / name

@@ -1,4 +1,4 @@
-"""What the kit holds, row by row, and where it is."""
+"""The contents of the kit, one row per item, and their paths."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def files(kit: Path) -> list[str]:
 
 
 def faults(kit: Path, makers: Sequence[str]) -> list[str]:
-    """What a packed kit lacks of these makers' rows, and what no row knows."""
+    """Return the rows of these makers that a packed kit lacks, and files that belong to no row."""
     found = files(kit)
     unknown = [
         f"{path}: no row of the kit's contents has it" for path in found if not item_of(path)
@@ -81,7 +81,7 @@ def rows() -> str:
 
 
 def case_folders() -> tuple[Path, ...]:
-    """Where small models with HLO are: the kit's, else the corpus beside the checkout; examples."""
+    """Return the folders of small models: examples, and the kit's corpus or else the shared one."""
     kit = folder() / "corpus"
     return (ROOT / "examples", kit if kit.is_dir() else corpus())
 

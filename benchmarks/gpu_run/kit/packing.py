@@ -57,7 +57,7 @@ def pack(kit: Path, makers: Sequence[str]) -> str:
 
 
 def wheels(folder: Path) -> None:
-    """What the machine lacks, from the package index."""
+    """Download the wheels that the target machine lacks."""
     for name in WHEELS:
         command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps"]
         command += ["--only-binary=:all:", "--python-version", PYTHON, "--implementation", "cp"]
@@ -136,7 +136,7 @@ def ladder(folder: Path) -> None:
 
 
 def run(command: Sequence[str], **how: Any) -> str:
-    """What a command prints; ``Refused`` with its last words where it fails."""
+    """Run a command and return its stdout; ``Refused`` with its last 20 lines if it fails."""
     done = subprocess.run(command, capture_output=True, text=True, check=False, **how)
     if done.returncode:
         words = "\n".join((done.stdout + done.stderr).strip().split("\n")[-20:])
