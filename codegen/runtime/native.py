@@ -10,10 +10,12 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from functools import cached_property
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 
+from ...ir.dtypes import to_numpy
 from ...ir.errors import TargetError
 from ...ir.target import Target
 from ..plan.bundle import Bundle
@@ -155,6 +157,9 @@ class Native:
         )
 
 
+Layout: TypeAlias = tuple[tuple[int, ...], np.dtype[Any]]
+
+
 @dataclass(frozen=True)
 class NativeFunc:
     """A function on its own, loaded. ``entry`` takes the addresses of its arguments.
@@ -176,14 +181,22 @@ class NativeFunc:
         kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * count)
         return cls(compiled, library, kind(library.address(compiled.name)), packers(compiled.packs))
 
+    @cached_property
+    def _layouts(self) -> tuple[Layout, ...]:
+        """Shape and element type of every parameter."""
+        return tuple((spec.dims, to_numpy(spec.dtype)) for spec in self.compiled.params)
+
     def run(self, args: Sequence[object], out: object) -> Any:
-        """A call; the results go to ``out`` unless it is None."""
+        """Run the function; the results go to ``out`` unless it is None."""
         c = self.compiled
-        arrays = convert_all(args, c.inputs, tuple(range(len(c.inputs))), c.name)
+        count = len(c.params) - c.outputs
+        arrays = _as_they_are(args, self._layouts[:count])
+        if arrays is None:
+            arrays = convert_all(args, c.inputs, tuple(range(count)), c.name)
         if out is None:
-            results = empty(c.results)
+            results = [np.empty(*layout) for layout in self._layouts[count:]]
             self.run_arrays(arrays, results)
-            return answer(results, c.results, c.result_tree)
+            return results[0] if c.outputs == 1 else tuple(results)
         targets = check_outputs(out, c.results, c.result_tree, c.name)
         _into(targets, c.results, arrays, self.run_arrays)
         return out
@@ -214,6 +227,16 @@ class NativeFunc:
             held.append(pack(source))
             bound[index] = held[-1].ctypes.data
         return tuple(bound), held
+
+
+def _as_they_are(args: Sequence[object], layouts: Sequence[Layout]) -> list[Array] | None:
+    """Return the arguments if each is an array that needs no conversion, else None."""
+    found = [
+        x
+        for x, (shape, dtype) in zip(args, layouts, strict=False)
+        if type(x) is np.ndarray and x.dtype == dtype and x.shape == shape and x.flags.c_contiguous
+    ]
+    return found if len(found) == len(args) == len(layouts) else None
 
 
 def load_function(compiled: CompiledFunc) -> NativeFunc:
