@@ -168,7 +168,7 @@ def _hlo(module: HloModule) -> dict[str, str]:
 
 
 def _draws(module: HloModule) -> dict[str, str]:
-    """How to draw arguments, for an executable that does not hold its HLO."""
+    """Return the note of how to draw arguments, for an executable without its HLO."""
     if not drawable(module.entry):
         return {}
     return {DRAWS: json.dumps([[d.scale, d.positive] for d in draws(module.entry)])}

@@ -21,9 +21,10 @@ from .prepack import split_packs
 def compile_object(
     func: Func, target: Target, timings: dict[str, float] | None = None
 ) -> CompiledFunc:
-    """Lower and compile a scheduled function. Nothing is loaded or run.
+    """Lower and compile a scheduled function, without loading it.
 
-    ``timings`` gets the seconds of each stage. ``UnsupportedError`` for what cannot be compiled.
+    ``timings`` gets the seconds of each stage. ``UnsupportedError`` if the function cannot be
+    compiled.
     """
     main, packs = split_packs(func)
     made = compile_flat(lower(main, target), target, timings)
@@ -34,7 +35,7 @@ def compile_object(
 def compile_flat(
     flat: Func, target: Target, timings: dict[str, float] | None = None
 ) -> CompiledFunc:
-    """Compile a function that is lowered already."""
+    """Compile a lowered function."""
     found = backend(target)
     return CompiledFunc(
         name=flat.name,
@@ -53,10 +54,10 @@ def _spec(buffer: Buffer) -> ArraySpec:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A compiled function: ``kernel(*inputs)`` gives the output, or a tuple of several.
+    """A compiled function: ``kernel(*inputs)`` returns the output, or a tuple of several.
 
-    It takes what an executable for its target takes, and is loaded when it is first called:
-    ``TargetError`` where this machine cannot run it.
+    It accepts the same arguments as an executable for its target, and is loaded at its first call:
+    ``TargetError`` if this machine cannot run it.
     """
 
     compiled: CompiledFunc
@@ -64,8 +65,8 @@ class Kernel:
     def __call__(self, *inputs: Any, out: object = None) -> Any:
         """Run on arrays of the shapes and element types of the function's inputs.
 
-        ``out``, an array or a tuple of arrays, gets the results and is returned. ``ArgumentError``
-        for a wrong number, shape or element type.
+        ``out``, an array or a tuple of arrays, receives the results and is returned.
+        ``ArgumentError`` for a wrong number, shape or element type.
         """
         return self.loaded.run(inputs, out)
 
@@ -78,7 +79,7 @@ class Kernel:
 def compile_func(func: Func, target: Target) -> Kernel:
     """Compile a scheduled function.
 
-    Code for a processor is loaded at once: ``TargetError`` where this machine cannot run it.
+    Code for a processor is loaded at once: ``TargetError`` if this machine cannot run it.
     """
     if loads_at_once(target) and not target.is_host:
         raise TargetError(

@@ -144,11 +144,11 @@ def _device_code(found: Mapping[str, bytes], target: Target) -> Code:
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """How a form of code is read back from what ``parts`` made of it.
+    """The parser of one form of code, the inverse of ``parts``.
 
-    ``pieces`` are the kinds of its parts; ``join`` makes code for a target of them, or raises
-    ``ArtifactError`` where they make no sense. Code that is ``linked`` runs within a program, which
-    then bears the seal of its plan.
+    ``pieces`` are the kinds of its parts; ``join`` assembles code for a target from them, or raises
+    ``ArtifactError`` if they are invalid. Code that is ``linked`` runs within a program, which then
+    carries the seal of its plan.
     """
 
     pieces: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""A compiled function on its own: its code, and what a caller must know of it."""
+"""A compiled function on its own: its code, and the interface that a caller needs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .signature import ArraySpec, Tree
 
 @dataclass(frozen=True)
 class CompiledFunc:
-    """A function's code for a target and what a caller must know of it.
+    """A function's code for a target and its interface.
 
-    The last ``outputs`` of ``params`` are its results. ``workspace`` bytes of memory are the code's
-    last argument when that is not 0. The inputs that ``packs`` names are taken as the packs make
-    them. ``runtime`` is object code of its own to link it with, where it is simulated.
+    The last ``outputs`` of ``params`` are its results. If ``workspace`` is not 0, the code's last
+    argument is memory of that many bytes. Inputs listed in ``packs`` are passed as the packs make
+    them. ``runtime`` is object code to link it with, if it is simulated.
     """
 
     name: str
@@ -34,7 +34,7 @@ class CompiledFunc:
 
     @property
     def inputs(self) -> tuple[ArraySpec, ...]:
-        """The parameters that a caller gives."""
+        """The parameters that a caller passes."""
         return self.params[: len(self.params) - self.outputs]
 
     @property
@@ -44,12 +44,12 @@ class CompiledFunc:
 
     @property
     def result_tree(self) -> Tree:
-        """How a call gives them: one array, or a tuple of several."""
+        """The structure of a call's result: one array, or a tuple of several."""
         return 0 if self.outputs == 1 else tuple(range(self.outputs))
 
     @property
     def bundle(self) -> Bundle:
-        """The function as a model of one kernel, which takes its inputs as the packs make them."""
+        """The function as a model of one kernel, whose inputs are those that the packs make."""
         specs = list(self.params)
         for pack in self.packs:
             specs[pack.index] = ArraySpec(specs[pack.index].name, u8, (pack.size,))

@@ -89,7 +89,7 @@ class Executable:
 
     @property
     def plan(self) -> Plan:
-        """What runs, in which order, and where values are stored."""
+        """The thunks in order, and where values are stored."""
         return self.bundle.plan
 
     @property

@@ -206,14 +206,14 @@ class NativeFunc:
         self.run_at([a.ctypes.data for a in (*arrays, *results)])
 
     def run_at(self, pointers: Sequence[int]) -> None:
-        """Run on addresses: inputs, then outputs. Their sizes are the caller's business."""
+        """Run on addresses: inputs, then outputs. The caller guarantees their sizes."""
         bound, held = self.bind(pointers)
         work = np.empty(self.compiled.workspace + ALIGNMENT, np.uint8)
         self.execute(bound, -(-work.ctypes.data // ALIGNMENT) * ALIGNMENT)
         del held
 
     def execute(self, bound: Sequence[int], workspace: int) -> None:
-        """Run on the addresses that ``bind`` gave, and that of ``compiled.workspace`` bytes."""
+        """Run on the addresses from ``bind``, and that of ``compiled.workspace`` bytes."""
         extra = [workspace] if self.compiled.workspace else []
         runtime().set_threads(self.compiled.target.threads)
         runtime().guarded(self.entry, *bound, *extra)
@@ -251,7 +251,7 @@ def _into(
     arrays: Sequence[Array],
     run: Callable[[Sequence[Array], Sequence[Array]], None],
 ) -> None:
-    """Run into arrays of the caller's, by way of others where that is not safe."""
+    """Run into the caller's arrays, through temporaries where writing directly is not safe."""
     direct = _can_write_directly(targets, arrays)
     results = targets if direct else empty(specs)
     run(arrays, results)

@@ -30,7 +30,7 @@ Stage: TypeAlias = tuple[str, Callable[[], str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class CompiledPlan:
     """The code that runs a plan, and the runtime that it is linked with; a GPU needs neither."""
 
     code: bytes = b""
@@ -39,7 +39,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """How code for one kind of target is made.
+    """The compiler for one kind of target.
 
     ``lowering`` are the passes that make a scheduled function flat; ``emit`` writes a flat function
     as LLVM text; ``compile`` makes a flat function's code and notes the seconds of each stage;
@@ -58,7 +58,7 @@ class Backend:
     compile: Callable[[Func, Target, dict[str, float]], Code]
     listings: tuple[str, ...]
     stages: Callable[[str, Target], Iterator[Stage]]
-    finish: Callable[[Plan, bytes, Target, Mapping[str, Code]], Program]
+    finish: Callable[[Plan, bytes, Target, Mapping[str, Code]], CompiledPlan]
     runtime: Callable[[Target], tuple[bytes, ...]]
     alignment: int = ALIGNMENT
     argument_alignment: int = 1

@@ -1,4 +1,4 @@
-"""How long each stage of a build takes: seconds by stage name, in a dict of the caller's."""
+"""Stage timings of a build: seconds by stage name, in a dict of the caller's."""
 
 from __future__ import annotations
 
@@ -7,10 +7,20 @@ from contextlib import contextmanager
 from time import perf_counter
 
 STAGES = (
-    "cache", "parse", "optimize", "fuse", "te", "schedule", "lower", "emit", "llvm", "ptxas",
-    "plan", "link",
-)  # fmt: skip
-"""What ``--timings`` prints, in this order."""
+    "cache",
+    "parse",
+    "optimize",
+    "fuse",
+    "te",
+    "schedule",
+    "lower",
+    "emit",
+    "llvm",
+    "ptxas",
+    "plan",
+    "link",
+)
+"""The stages in the order in which ``--timings`` prints them."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""How many processes may compile at once: one a core, as far as the memory that is free goes."""
+"""The number of processes that may compile at once: one per core, as free memory allows."""
 
 from __future__ import annotations
 

@@ -31,11 +31,11 @@ class DeviceFunction:
 
     function: Any
     launch: LaunchConfig
-    module: Module
+    module: LoadedModule
 
 
-class Module:
-    """A loaded module; unloaded when no kernel of it is left."""
+class LoadedModule:
+    """A loaded module; unloaded with its last kernel."""
 
     def __init__(self, device: Device, handle: Any) -> None:
         self.handle = handle
@@ -45,9 +45,9 @@ class Module:
 def load_all(
     codes: Mapping[str, DeviceCode], target: Target, device: Device, name: str
 ) -> dict[str, tuple[DeviceFunction, ...]]:
-    """Load the kernels of each group of model ``name``; return them by symbol.
+    """Load the kernels of each group of model ``name``, by symbol.
 
-    ``TargetError`` if they cannot run on this device, ``VerifyError`` if the driver refuses them.
+    ``TargetError`` if they cannot run on this device, ``VerifyError`` if the driver rejects them.
     """
     if not target.gpu.runs_on(device.capability):
         raise TargetError(
@@ -61,13 +61,14 @@ def load_all(
 
 def load(code: DeviceCode, sm: int, device: Device) -> tuple[DeviceFunction, ...]:
     """Load the kernels of one module that was made for ``sm``; with the device held."""
-    module = Module(device, _image(code, sm, device))
+    module = LoadedModule(device, _image(code, sm, device))
     return tuple(_kernel(launch, module, device) for launch in code.launches)
 
 
 def _image(code: DeviceCode, sm: int, device: Device) -> Any:
-    """Machine code where it fits the device and the driver takes it, else PTX, which the driver
-    compiles."""
+    """Load machine code if it fits the device and the driver accepts it, else PTX, which the driver
+    compiles.
+    """
     if not code.cubin or device.capability // 10 != sm // 10:
         return _compiled(code, device)
     try:
@@ -82,7 +83,7 @@ def _image(code: DeviceCode, sm: int, device: Device) -> Any:
 
 
 def _compiled(code: DeviceCode, device: Device, before: str = "") -> Any:
-    """PTX, compiled by the driver; ``before`` is told where that fails as well."""
+    """Load PTX, compiled by the driver; ``before`` is added to the error if that fails as well."""
     names = "", "_SIZE_BYTES"
     log, image = bytearray(LOG_BYTES), code.ptx.encode() + b"\0"
     try:
@@ -111,7 +112,7 @@ def _first(code: DeviceCode) -> str:
     return f"kernel {code.launches[0].symbol}"
 
 
-def _kernel(launch: LaunchConfig, module: Module, device: Device) -> DeviceFunction:
+def _kernel(launch: LaunchConfig, module: LoadedModule, device: Device) -> DeviceFunction:
     call, constant = device.driver.call, device.driver.constant
     try:
         function = call("cuModuleGetFunction", module.handle, launch.symbol.encode())
@@ -128,8 +129,9 @@ def _kernel(launch: LaunchConfig, module: Module, device: Device) -> DeviceFunct
 
 
 def _check_shared(launch: LaunchConfig, static: int, device: Device) -> None:
-    """``UnsupportedError`` where a block would not fit, which a launch tells as no more than an
-    invalid value."""
+    """Raise ``UnsupportedError`` if a block does not fit, which a launch would report only as an
+    invalid value.
+    """
     if static + launch.shared_bytes > device.shared_per_block:
         raise UnsupportedError(
             f"kernel {launch.symbol} cannot be loaded",

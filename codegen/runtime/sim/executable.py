@@ -44,5 +44,6 @@ class SimulatedFunc(NativeFunc):
     """A simulated function on its own, loaded. Runs come one after the other."""
 
     def execute(self, bound: Sequence[int], workspace: int) -> None:
+        """Run as ``NativeFunc.execute``; ``SimulationError`` if the run did something undefined."""
         with watching(self.library):
             super().execute(bound, workspace)

@@ -12,7 +12,7 @@ from ...emit.module import function_module
 from ...lower.pipeline import PASSES, Lowering
 from ...plan.code import Code, polls_interrupts
 from ...plan.nodes import Plan
-from ..registry import Backend, Program, Stage, backend
+from ..registry import Backend, CompiledPlan, Stage, backend
 from ..timings import timed
 from . import entry_ir, interrupts_ir, pool, program
 from . import toolchain as cpu
@@ -43,10 +43,10 @@ def native_stages(text: str, target: Target) -> Iterator[Stage]:
     yield "asm", lambda: cpu.assembly(text, target.host)
 
 
-def _finish(plan: Plan, seal: bytes, target: Target, kernels: Mapping[str, Code]) -> Program:
+def _finish(plan: Plan, seal: bytes, target: Target, kernels: Mapping[str, Code]) -> CompiledPlan:
     polling = [symbol for symbol, code in kernels.items() if polls_interrupts(code)]
     text = program.module_text(plan, seal, target, polling=polling)
-    return Program(cpu.compile(text, target), shared_runtime(target))
+    return CompiledPlan(cpu.compile(text, target), shared_runtime(target))
 
 
 LISTINGS = ("asm",)

@@ -5,16 +5,17 @@ and ``results`` are arrays of pointers. Every piece of control flow is a functio
 signature, ``nw_step_N``, so that a profile can run the top-level ones one at a time. They return 0,
 ``FAILED`` as soon as a library call fails, or ``INTERRUPTED`` as soon as a poll says so.
 
-What may take long polls (``runtime.interrupts_ir``): the turns of a loop, and stretches of calls.
-Each call and copy counts for so many units, and a poll comes after ``BUDGET`` of them: a count in a
-register for loops, a constant for what follows straight. A kernel that polls itself may come back
-with its outputs half written, so that the program asks at once whether to go on.
+Long-running code polls (``runtime.interrupts_ir``): loop iterations, and stretches of calls. Each
+call and copy has a cost in units, and a poll comes after ``BUDGET`` of them: counted in a register
+for loops, at compile time for straight-line code. A kernel that polls itself may return with its
+outputs half written, so the program polls right after it.
 
-``i32 nw_library(i64 number, ptr pointers)`` is the one way out to functions of the host: it runs
+``i32 nw_library(i64 number, ptr pointers)`` is the only call to functions of the host: it runs
 library call ``number`` of the plan on operands and results at the pointers, and returns 0 if that
 failed.
 
-``nw_seal`` is data: the digest of what the function was made from, for whoever loads it.
+``nw_seal`` is data: the digest of the plan and kernels that the function was made from, for the
+loader.
 """
 
 from __future__ import annotations

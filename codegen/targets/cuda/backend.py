@@ -12,7 +12,7 @@ from ...lower.pipeline import GPU_PASSES, Lowering
 from ...plan.code import Code, DeviceCode
 from ...plan.memory import GPU_ALIGNMENT
 from ...plan.nodes import Plan
-from ..registry import Backend, Program, Stage
+from ..registry import Backend, CompiledPlan, Stage
 from ..timings import timed
 from . import nvptx, ptxas
 from .emit import PARAM_ALIGN, Nvptx
@@ -46,8 +46,8 @@ def _stages(text: str, target: Target) -> Iterator[Stage]:
     yield "asm", lambda: disassemble(ptx, target.cpu)
 
 
-def _finish(plan: Plan, seal: bytes, target: Target, kernels: Mapping[str, Code]) -> Program:
-    return Program()
+def _finish(plan: Plan, seal: bytes, target: Target, kernels: Mapping[str, Code]) -> CompiledPlan:
+    return CompiledPlan()
 
 
 def _no_runtime(target: Target) -> tuple[bytes, ...]:

@@ -18,7 +18,7 @@ from ..cpu import program
 from ..cpu import toolchain as cpu
 from ..cpu.backend import LISTINGS, compile_native, native_stages, shared_runtime
 from ..cuda.emit import PARAM_ALIGN
-from ..registry import Backend, Program
+from ..registry import Backend, CompiledPlan
 from .roll import roll
 from .runtime_ir import module_text
 from .simulator import Simulator
@@ -43,9 +43,9 @@ def emit(func: Func, target: Target) -> str:
     return launches_module(rolled, target, Simulator, points)
 
 
-def _finish(plan: Plan, seal: bytes, target: Target, kernels: Mapping[str, Code]) -> Program:
+def _finish(plan: Plan, seal: bytes, target: Target, kernels: Mapping[str, Code]) -> CompiledPlan:
     text = program.module_text(plan, seal, target.host, SIMULATION_FAILED)
-    return Program(cpu.compile(text, target.host), runtime(target))
+    return CompiledPlan(cpu.compile(text, target.host), runtime(target))
 
 
 BACKEND = Backend(

@@ -1,7 +1,7 @@
-"""What a kernel's module tells the runtime: constants that describe launches, buffers and sites.
+"""The constants in a kernel's module that describe launches, buffers and sites to the runtime.
 
-The layouts are those of ``layout``; the module also holds the kernel itself, which hands its
-arguments and each launch's description to the runtime in turn.
+Their layouts are in ``runtime.sim.structs``; the module also contains the kernel itself, which
+passes its arguments and each launch's description to the runtime in turn.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _log2(n: int) -> int:
     return n.bit_length() - 1
 
 
-class Module:
+class SimulatedModule:
     """The parts of a kernel's module, as they are found."""
 
     def __init__(self, name: str, host: Target) -> None:
@@ -79,12 +79,17 @@ class Module:
         launches = [line for n, x in enumerate(self.launches) for line in self._launch(n, x)]
         parts = [
             f'target triple = "{self.host.triple}"',
-            *self.products.values(), *self._functions(), *threads, *launches, self._entry(pointers),
-            *self.strings.values(), *sorted({*declared.values(), *_DECLARED, end}),
+            *self.products.values(),
+            *self._functions(),
+            *threads,
+            *launches,
+            self._entry(pointers),
+            *self.strings.values(),
+            *sorted({*declared.values(), *_DECLARED, end}),
             f'attributes #0 = {{ nounwind "prefer-vector-width"="{self.host.vector_bits}" }}',
             'attributes #1 = { nounwind presplitcoroutine "prefer-vector-width"='
             f'"{self.host.vector_bits}" }}',
-        ]  # fmt: skip
+        ]
         return "\n".join([*parts, ""])
 
     def function(self, stem: str, text: str) -> str:

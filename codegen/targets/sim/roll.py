@@ -1,7 +1,7 @@
-"""Unrolled loops stay loops where they are simulated: less code to compile, the same results.
+"""Keep unrolled loops rolled where they are simulated: less code to compile, the same results.
 
 ``for i in unroll(8): f``  ->  ``for i in range(8): f``. Operations of a warp are left unrolled:
-those that follow one another straight need one meeting of the lanes.
+consecutive ones need only one rendezvous of the lanes.
 """
 
 from __future__ import annotations

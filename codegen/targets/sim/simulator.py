@@ -36,10 +36,10 @@ from ...emit.llvm.core import Function, Value
 from ...lower.passes.workspace import buffer_bytes, workspace_bytes
 from ...runtime.sim import structs
 from ..cpu.toolchain import coroutine_end
-from .describe import Described, Module, Site
+from .describe import Described, SimulatedModule, Site
 from .exchange import check_group, combine_text, spread_text, tree_width
 from .matrix_ir import product_symbol, product_text
-from .thread import Thread
+from .thread import ThreadFunction
 
 MOST = 64  # warp operations of one meeting
 
@@ -50,7 +50,7 @@ class Simulator(DeviceEmitter):
     def __init__(self, em: Emitter, func: Func) -> None:
         self.em, self.func = em, func
         self.host = em.target.host
-        self.out = Module(func.name, self.host)
+        self.out = SimulatedModule(func.name, self.host)
         self.waiting: list[tuple[str, tuple[Value, ...]]] = []
 
     # Launches.
@@ -60,7 +60,7 @@ class Simulator(DeviceEmitter):
         em, func = self.em, self.func
         self._check(nest)
         self.nest, self.waiting = nest, []
-        self.thread = em.function = Thread(f"{nest.symbol}.thread", self.host, self.meet)
+        self.thread = em.function = ThreadFunction(f"{nest.symbol}.thread", self.host, self.meet)
         self.here = Described(nest, self._suspends(nest), shared_bytes(nest.body))
         self.here.check = em.target.check
         args = [f"%p{n}" for n in range(len(func.params))]

@@ -1,7 +1,7 @@
-"""The function of one simulated thread being written, and the operations it still owes its warp.
+"""The function of one simulated thread under construction, with its pending warp operations.
 
-Warp operations that follow one another need only one meeting of the lanes: they are gathered until
-something else has an effect, reads memory, or ends the region.
+Consecutive warp operations need only one rendezvous of the lanes: they are collected until anything
+else has an effect, reads memory, or ends the region.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LARGE = 16 << 10  # bytes of a thread's own buffer that no longer stands on a st
 _BYTES = {"i8": 1, "i16": 2, "half": 2, "i32": 4, "float": 4, "i64": 8, "double": 8}
 
 
-class Thread(Function):
+class ThreadFunction(Function):
     """A function whose pending warp operations ``meet`` writes out before anything else happens.
 
     ``told`` checks the alignment of the access that was just told of. The host itself is promised

@@ -15,7 +15,7 @@ from .operations import TABLE
 from .parser import Parser
 from .pretty import pretty
 from .syntax import ForeignType, FunctionType, MlirFunction, MlirModule
-from .to_hlo import Lowering, is_settled
+from .to_hlo import StablehloLowering, is_settled
 from .types import show_type
 
 
@@ -28,7 +28,7 @@ def parse(text: str, source: str = "<text>") -> HloModule:
     parser = Parser(text, source, pretty)
     module = parser.module()
     entry = _entry(module, parser.tokens)
-    low = Lowering(module, parser.tokens, TABLE)
+    low = StablehloLowering(module, parser.tokens, TABLE)
     shapes = [_argument(parser.tokens, entry, n) for n in range(len(entry.body.arguments))]
     computation = low.function(entry, shapes, entry.place)
     kept = reachable(computation)

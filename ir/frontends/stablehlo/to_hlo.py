@@ -38,7 +38,7 @@ MAX_NESTED = 128
 RETURNS = frozenset({"stablehlo.return", "mhlo.return", "func.return", "sdy.return", "chlo.return"})
 
 
-class Lowering:
+class StablehloLowering:
     """One module on its way. ``table`` says what becomes of each operation."""
 
     def __init__(self, module: MlirModule, tokens: Tokens, table: Mapping[str, Handler]) -> None:
@@ -175,7 +175,7 @@ def is_settled(kind: Type) -> bool:
 class OpSite:
     """One operation while it becomes instructions: its operands and attributes, and errors."""
 
-    def __init__(self, low: Lowering, builder: GraphBuilder, op: MlirOp) -> None:
+    def __init__(self, low: StablehloLowering, builder: GraphBuilder, op: MlirOp) -> None:
         self.low = low
         self.builder = builder
         self.op = op
