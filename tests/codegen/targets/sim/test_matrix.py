@@ -178,5 +178,5 @@ def test_a_row_that_is_not_aligned() -> None:
 
 def test_half_a_warp_is_refused() -> None:
     text = source("mma.m16n8k16.f16.f32").replace('"threadIdx.x", 32', '"threadIdx.x", 16')
-    with pytest.raises(UnsupportedError, match="no whole warps"):
+    with pytest.raises(UnsupportedError, match="not a multiple of 32"):
         Kernel(compile_flat(parse(text), Target.parse("cuda-sim")))
