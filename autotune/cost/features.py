@@ -1,10 +1,10 @@
-"""Features of schedules: numbers per point of a space, computed for thousands of points at once.
+"""Features of schedules: a row per point of a space, computed for thousands of points at once.
 
-A row describes the task, the machine, the decisions, and what the two make of them: how full the
-register tile is, how much of the last tile is wasted, which footprint fits which cache, how even
-the threads' shares are. Nothing is lowered to get them: they are closed forms of the
-decisions and of the unscheduled function's accesses. Quantities with a wide range enter as
-logarithms. A decision that a sketch does not have is NaN, which the model's trees can split.
+A row describes the task, the machine, the decisions, and derived quantities: the register tile's
+utilization, the waste of partial tiles, footprints relative to caches, the balance of threads.
+They are closed forms of the decisions and of the unscheduled function's accesses, so nothing is
+lowered. Quantities with a wide range are logarithms. A decision that a sketch does not have is NaN,
+which the model's trees can split.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ DECISIONS = (
 )
 EXTRA = 12  # columns for decisions that are not in DECISIONS, in the sketch's order
 
-CLOCK = 3.0e9  # Hz; with the lanes it gives a scale for times, not a claim
+CLOCK = 3.0e9  # Hz, a nominal scale for times
 FMA_PER_CYCLE = 2
 BYTES_PER_SECOND = 2.0e10
-CACHED = 4.0  # times the bandwidth of a GPU's memory that its L2 gives
-SHORTEST = 1e-6  # seconds of a GPU's kernel that does next to nothing
+CACHED = 4.0  # bandwidth of a GPU's L2 relative to its memory
+SHORTEST = 1e-6  # seconds of an almost empty GPU kernel
 
 DESCRIPTORS = (
     "flops",
@@ -104,13 +104,13 @@ NAMES: tuple[str, ...] = (
     "estimate",
     "estimate_over_roof",
 )
-COMPILED = NAMES.index("registers")  # the first of three that only the compiler knows
+COMPILED = NAMES.index("registers")  # the first of three columns that need compilation
 
 
 def roof(flops: float, size: float, target: Target) -> float:
-    """Seconds that no program can beat by much: FLOPs over peak, or bytes over bandwidth.
+    """Return a roofline bound in seconds: FLOPs over peak, or bytes over bandwidth.
 
-    On a GPU the peak is that of the fastest cores it has, and what is small may stay in its L2.
+    On a GPU the peak is that of its fastest cores, and small data is assumed to be in L2.
     """
     return FIGURES[target.row.work].roof(flops, size, target)
 
@@ -139,11 +139,11 @@ class Encoder:
         self._facts = _describe(self._blocks, self._anchor, target, flops, size)
 
     def encode(self, points: Sequence[Point], code: Sequence[Code] = ()) -> Array:
-        """``[len(points), len(NAMES)]`` in f32.
+        """Return the features, f32 of shape ``[len(points), len(NAMES)]``.
 
-        ``code`` has what a compiler said of each point, if they were compiled: ``registers`` of a
-        thread, bytes of ``spills``, bytes of ``shared`` memory and ``threads`` of a block, each a
-        number per launch.
+        ``code`` has the compiler's facts about each point, if they were compiled: ``registers`` of
+        a thread, bytes of ``spills``, bytes of ``shared`` memory and ``threads`` of a block, each a
+        list with a number per launch.
         """
         out = np.full((len(points), len(NAMES)), np.nan, np.float32)
         numbers = np.array([p.sketch for p in points], np.int64)
@@ -174,7 +174,7 @@ class Encoder:
         return np.stack([*parts, *[missing] * 5], axis=1).astype(np.float32)
 
     def _compiled(self, facts: Code) -> Compiled:
-        """Most registers, most spills, least occupancy of the launches; NaN where unknown."""
+        """Return the launches' most registers, most spills, least occupancy; NaN if unknown."""
         names = ("registers", "spills", "shared", "threads")
         launches = list(zip(*(_numbers(facts.get(k)) for k in names), strict=False))
         if not launches:
@@ -182,7 +182,7 @@ class Encoder:
         return FIGURES[self.target.row.work].compiled(launches, self.target)
 
     def _derive(self, columns: Columns, count: int) -> list[Array]:
-        """The columns of ``DERIVED``; decisions that are absent count as 1."""
+        """Return the columns of ``DERIVED``; missing decisions count as 1."""
 
         def of(name: str) -> Array:
             return np.maximum(columns.get(name, np.ones(count)), 1.0)
@@ -224,7 +224,7 @@ class Encoder:
 
 
 def occupancy(gpu: Gpu, registers: float, shared: float, threads: float) -> float:
-    """The share of a multiprocessor's warps that can be there at once, in [0, 1]."""
+    """Return the share of a multiprocessor's warps that can be resident, in [0, 1]."""
     warps = -(-threads // gpu.warp)
     held = warps * gpu.warp * max(1.0, -(-registers // 8) * 8)
     fit = [gpu.blocks_per_multiprocessor, gpu.warps_per_multiprocessor // max(1, warps)]
@@ -245,10 +245,10 @@ def _of_launches(launches: Launches, target: Target) -> Compiled:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What the model is told of machines that spread work in one way.
+    """The features that depend on how a machine spreads work.
 
-    ``roof`` is as the function of that name; ``compiled`` gives most registers, most spills and
-    least occupancy of the launches of a kernel.
+    ``roof`` is as the function of that name; ``compiled`` returns the most registers, most spills
+    and least occupancy of a kernel's launches.
     """
 
     roof: Callable[[float, float, Target], float]
@@ -271,7 +271,7 @@ def _log(x: Array) -> Array:
 
 
 def _numeric(domain: Sequence[Choice]) -> Array:
-    """A domain as numbers: itself where it is one of numbers, else the place in the domain."""
+    """Return a domain as numbers: unchanged if numeric, else the index in sorted order."""
     if all(isinstance(c, int | float) for c in domain):
         return np.array([float(c) for c in domain])
     ordered = sorted(domain, key=canonical)
@@ -279,14 +279,14 @@ def _numeric(domain: Sequence[Choice]) -> Array:
 
 
 def _extents(a: BlockInfo) -> tuple[int, int, int]:
-    """The anchor's last spatial extent, the next one that is not 1, and the reduction's points."""
+    """Return the last spatial extent, the next one that is not 1, and the number of terms."""
     column = a.spatial[-1].extent
     row = next((x.extent for x in reversed(a.spatial[:-1]) if x.extent > 1), 1)
     return column, row, math.prod(x.extent for x in a.reduce)
 
 
 def _weight_bytes(a: BlockInfo) -> float:
-    """Bytes of the largest input that is indexed by the column and a reduction axis."""
+    """Return the bytes of the largest input that depends on the column and a reduction axis."""
     column = a.spatial[-1].var
     sizes = [
         math.prod(x.buffer.shape) * x.buffer.dtype.bytes

@@ -1,10 +1,10 @@
-"""The cost model: xgboost on what was measured, blended with the analytic estimate by merit.
+"""The cost model: xgboost on measured trials, blended with the analytic estimate by accuracy.
 
 The label of a program is its speed relative to the best of its task, in (0, 1]; a failure's is 0.
-Fast programs weigh more, for it is their order that matters. One model serves all tasks of a
-target, since rows describe the task too; it is refitted from scratch each round, which takes
-a fraction of a second for the few hundred rows that tuning gathers. This is the only file that
-imports xgboost; without it, nearest neighbours stand in.
+Fast programs have more weight, since their order matters most. One model serves all tasks of a
+target, because rows also describe the task; it is refitted from scratch each round, which takes
+a fraction of a second for the few hundred rows that tuning gathers. This is the only module that
+imports xgboost; without it, nearest neighbours are used.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Array: TypeAlias = np.ndarray[Any, Any]
 DEPTH = 5
 ROUNDS = 70
 RATE = 0.12
-ENOUGH = 12  # rows below which a fit says nothing
-KEEP = 4000  # the latest rows that are fitted
+ENOUGH = 12  # rows from which a fit is useful
+KEEP = 4000  # number of latest rows that are fitted
 NEIGHBOURS = 3
 FORGET = 0.6  # weight of the past in a running rank correlation
 
@@ -30,16 +30,18 @@ FORGET = 0.6  # weight of the past in a running rank correlation
 class Regressor(Protocol):
     """Fits rows to labels and predicts labels of rows."""
 
-    def fit(self, rows: Array, labels: Array, weights: Array) -> None: ...
+    def fit(self, rows: Array, labels: Array, weights: Array) -> None:
+        """Fit to ``rows`` of shape ``[n, features]``, ``labels`` and ``weights`` of ``[n]``."""
 
-    def predict(self, rows: Array) -> Array: ...
+    def predict(self, rows: Array) -> Array:
+        """Return the predicted labels, ``[n]``."""
 
 
 class Trees:
     """Gradient-boosted trees by xgboost: histograms, one thread, a fixed seed."""
 
     def __init__(self, seed: int) -> None:
-        import xgboost  # at the point of use: it is an extra, and slow to import
+        import xgboost  # here, because it is an extra and slow to import
 
         self._xgboost = xgboost
         self._booster: Any = None
@@ -60,26 +62,26 @@ class Trees:
         }
 
     def fit(self, rows: Array, labels: Array, weights: Array) -> None:
-        """Forget the old trees and grow new ones."""
+        """Fit new trees from scratch."""
         data = self._xgboost.DMatrix(rows, label=labels, weight=weights, nthread=1)
         self._booster = self._xgboost.train(self._settings, data, num_boost_round=ROUNDS)
 
     def predict(self, rows: Array) -> Array:
-        """Predicted labels, ``[n]``."""
+        """Return the predicted labels, ``[n]``."""
         return np.asarray(self._booster.predict(self._xgboost.DMatrix(rows, nthread=1)), np.float64)
 
 
 class Neighbours:
-    """The mean of the nearest rows, weighted by nearness: what is left without xgboost."""
+    """The mean of the nearest rows, weighted by proximity: the fallback without xgboost."""
 
     def fit(self, rows: Array, labels: Array, weights: Array) -> None:
-        """Keep the rows, scaled so that every column counts alike."""
+        """Store the rows, with every column scaled to unit variance."""
         known = np.nan_to_num(rows)
         self._spread = known.std(axis=0) + 1e-6
         self._rows, self._labels = known / self._spread, labels
 
     def predict(self, rows: Array) -> Array:
-        """Predicted labels, ``[n]``."""
+        """Return the predicted labels, ``[n]``."""
         wanted = np.nan_to_num(rows) / self._spread
         square = (wanted**2).sum(1)[:, None] + (self._rows**2).sum(1)[None, :]
         apart = np.maximum(square - 2 * wanted @ self._rows.T, 0.0)
@@ -90,7 +92,7 @@ class Neighbours:
 
 
 def make_regressor(seed: int) -> tuple[Regressor, str]:
-    """The best regressor at hand, and a note for the user when it is not xgboost."""
+    """Return the best available regressor, and a note for the user if it is not xgboost."""
     try:
         return Trees(seed), ""
     except ImportError:
@@ -108,12 +110,12 @@ class Sample:
     costs: list[float] = field(default_factory=list)
 
     def add(self, row: Array, cost: float) -> None:
-        """One measured program."""
+        """Add a measured program."""
         self.rows.append(row)
         self.costs.append(cost)
 
     def labels(self) -> Array:
-        """Speed relative to the fastest; 0 for failures."""
+        """Return the speeds relative to the fastest; 0 for failures."""
         best = min(self.costs, default=math.inf)
         if not math.isfinite(best):
             return np.zeros(len(self.costs))
@@ -138,12 +140,12 @@ class CostModel:
         self.fitted = True
 
     def predict(self, rows: Array) -> Array:
-        """Merit per row; only after a fit."""
+        """Return the merit of each row; requires a fit."""
         return self._regressor.predict(rows)
 
 
 def ranks(values: Array) -> Array:
-    """Ranks scaled to [0, 1], the largest value highest; equal values share the mean rank."""
+    """Return ranks scaled to [0, 1], the largest value highest; equal values share a mean rank."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     middle = last - (counts + 1) / 2
@@ -151,7 +153,7 @@ def ranks(values: Array) -> Array:
 
 
 def rank_correlation(a: Array, b: Array) -> float:
-    """Spearman's rho; 0 where either side does not vary."""
+    """Return Spearman's rho; 0 if either side is constant."""
     x, y = ranks(a), ranks(b)
     x, y = x - x.mean(), y - y.mean()
     scale = math.sqrt(float((x * x).sum() * (y * y).sum()))
@@ -160,13 +162,13 @@ def rank_correlation(a: Array, b: Array) -> float:
 
 @dataclass(slots=True)
 class Blend:
-    """How far the estimate and the model are trusted on one task: by how they ranked so far."""
+    """Weights of the estimate and the model on one task, by their rank correlation so far."""
 
     estimate: float = 0.5
     model: float = 0.5
 
     def update(self, costs: Array, estimates: Array, predictions: Array | None) -> None:
-        """Learn from a measured round: seconds, the estimates in seconds, the predicted merit.
+        """Update the weights from a measured round: seconds, estimated seconds, predicted merit.
 
         ``predictions`` were made before the round was measured.
         """
@@ -181,7 +183,7 @@ class Blend:
             self.model = FORGET * self.model + (1 - FORGET) * rho
 
     def merit(self, estimates: Array, predictions: Array | None) -> Array:
-        """One score per point, more is better. ``estimates`` are seconds."""
+        """Return a score per point, more is better. ``estimates`` are seconds."""
         score = max(0.05, self.estimate) * ranks(-estimates)
         if predictions is not None:
             score = score + max(0.15, self.model) * ranks(predictions)

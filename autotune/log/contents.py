@@ -1,4 +1,4 @@
-"""What tuning logs hold: records in file order, the winners among them, counts for people."""
+"""The contents of tuning logs: records in file order, the winners among them, statistics."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .units import counted
 
 @dataclass(slots=True)
 class Log:
-    """What one or more log files hold, in file order. ``problems`` are lines that were skipped."""
+    """The records of one or more log files, in file order. ``problems`` are skipped lines."""
 
     paths: tuple[Path, ...]
     workloads: dict[str, Workload] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Log:
     seen: set[str] = field(default_factory=set)
 
     def add(self, record: Record) -> bool:
-        """Take in a record; False when it was there already."""
+        """Add a record; return False if it is a duplicate."""
         if isinstance(record, Header):
             return False
         key = f"{type(record).__name__}:{getattr(record, 'id', '') or identify(record)}"
@@ -69,15 +69,15 @@ class Log:
         return True
 
     def trials_of(self, workload: str, device: str) -> list[Trial]:
-        """The trials of one workload on one device."""
+        """Return the trials of one workload on one device."""
         return [t for t in self.trials if t.workload == workload and t.device == device]
 
     def winners(self, target: Target, keys: Collection[str] | None = None) -> dict[str, Best]:
-        """The winner of each workload for a target, or for a model that has the workloads ``keys``.
+        """Return the winner of each workload for a target, or for a model with workloads ``keys``.
 
-        Where a workload was tuned only with another number of threads, that winner serves; where it
-        was not measured at all, the best by estimate. Those that the model as a whole runs no
-        faster with are left out: they get the default schedule.
+        If a workload was tuned only with another number of threads, that winner is used; if it was
+        never measured, the best by estimate. Winners that do not make the whole model faster are
+        left out: their workloads get the default schedule.
         """
         found = self.best(estimates_id(target))
         for device in self._measured(target):
@@ -89,11 +89,10 @@ class Log:
         return {w: b for w, b in chosen.items() if b is not None and w in keys}
 
     def composed(self, target: Target) -> list[dict[str, Best | None]]:
-        """What won the races of whole models for a target: a winner for each of a model's
-        workloads, None for the default schedule. Oldest first.
+        """Return the winners of races of whole models for a target, by workload, oldest first.
 
-        A race with another number of threads counts where none of its workloads was tuned with
-        the target's. A verdict that picks what the log has lost is left out.
+        None is the default schedule. A race with another number of threads counts if none of its
+        workloads was tuned with the target's. A verdict that refers to missing trials is left out.
         """
         own = self.best(device_id(target)).keys()
         schedules = {b.trial: b for b in self.bests} | {
@@ -109,13 +108,13 @@ class Log:
         return found
 
     def _measured(self, target: Target) -> list[str]:
-        """The devices on which the target was tuned, that with its number of threads last."""
+        """Return the devices on which the target was tuned, the one with its threads last."""
         exact = device_id(target)
         others = {d for d in self.devices if d.rpartition("-t")[0] == target.key} - {exact}
         return [*sorted(others), exact]
 
     def best(self, device: str) -> dict[str, Best]:
-        """The winner of each workload on a device: of the latest race, else of the plain trials."""
+        """Return each workload's winner on a device: of its latest race, else of its trials."""
         winners: dict[str, Best] = {}
         for b in self.bests:
             if b.device == device and (b.workload not in winners or b.ts >= winners[b.workload].ts):
@@ -128,7 +127,7 @@ class Log:
 
 
 def schedules_of(log: Log, target: Target) -> tuple[Schedules, list[str]]:
-    """What a log holds for building for a target, and the workloads whose schedule is none."""
+    """Return a log's schedules for a target, and the workloads whose trace cannot be read."""
     broken: list[str] = []
 
     def trace(best: Best) -> Trace | None:
@@ -148,7 +147,7 @@ def schedules_of(log: Log, target: Target) -> tuple[Schedules, list[str]]:
 
 
 def best_trial(trials: Sequence[Trial]) -> Best:
-    """The fastest of some trials that ran; the default where nothing is clearly faster."""
+    """Return the fastest of some trials that ran, or the default if none is clearly faster."""
     fastest = min(trials, key=lambda t: t.cost)
     default = next((t for t in trials if t.sketch == DEFAULT_SKETCH), fastest)
     winner = fastest if clearly_faster(fastest.cost, default.cost) else default
@@ -167,7 +166,7 @@ def best_trial(trials: Sequence[Trial]) -> Best:
 
 
 def stats(log: Log) -> dict[str, Json]:
-    """Counts of a log: trials by status and source, and the speed-up of each winner."""
+    """Return statistics of a log: trials by status and source, the speed-up of each winner."""
     statuses = Counter(t.status for t in log.trials)
     sources = Counter(t.source for t in log.trials)
     gains: dict[str, Json] = {
@@ -189,7 +188,7 @@ def stats(log: Log) -> dict[str, Json]:
 
 
 def describe(log: Log) -> str:
-    """What a log holds, in one line for people."""
+    """Describe the contents of a log in one line."""
     models = sorted({f"{m.name} for {m.device}" for m in log.models})
     held = ", ".join(models[:6]) or "no model"
     more = f" and {len(models) - 6} more" if len(models) > 6 else ""

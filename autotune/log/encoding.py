@@ -31,7 +31,7 @@ STATUSES = ("ok", "estimated", "invalid", "build", "timeout", "wrong", "crash", 
 
 
 class BadLine(ValueError):
-    """A log line that does not hold what its kind promises."""
+    """A malformed log line."""
 
 
 class UnknownVersion(BadLine):
@@ -39,7 +39,7 @@ class UnknownVersion(BadLine):
 
 
 def _body(record: Record) -> dict[str, Any]:
-    """The fields of a line without ``k``, ``v`` and a derived ``id``."""
+    """Return the fields of a line without ``k``, ``v`` and a derived ``id``."""
     match record:
         case Header(tool=tool, created=created):
             return {"tool": dict(tool), "created": created}
@@ -109,7 +109,7 @@ def _verdict_body(v: Verdict) -> dict[str, Any]:
 
 
 def identify(record: Record) -> str:
-    """The id of a record: as given for workloads and devices, else the hash of its content."""
+    """Return a record's id: given for workloads and devices, else the hash of its content."""
     match record:
         case Workload(id=key) | DeviceRecord(id=key):
             return key
@@ -118,7 +118,7 @@ def identify(record: Record) -> str:
 
 
 def encode(record: Record) -> str:
-    """One line, without its line feed."""
+    """Return the line of a record, without its line feed."""
     head: dict[str, Any] = {"k": _KINDS[type(record)], "v": VERSION}
     if not isinstance(record, Header):
         head["id"] = identify(record)
@@ -126,15 +126,15 @@ def encode(record: Record) -> str:
 
 
 def decode(line: bytes) -> Record | None:
-    """The record on a line; None for a kind that this version does not know.
+    """Return the record on a line; None for a kind that this version does not know.
 
-    Raises ``UnknownVersion`` for another version, ``BadLine`` for what is not a record.
+    Raises ``UnknownVersion`` for another version, ``BadLine`` if the line is not a record.
     """
     return record_of(fields_of(line))
 
 
 def fields_of(line: bytes) -> dict[str, Any]:
-    """The fields of a line of this version; raises as ``decode``."""
+    """Return the fields of a line of this version; raises as ``decode``."""
     if len(line) > MAX_LINE:
         raise BadLine(f"{len(line)} bytes; a line has at most {MAX_LINE}")
     try:
@@ -142,10 +142,10 @@ def fields_of(line: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as e:
         raise BadLine(f"not JSON ({type(e).__name__})") from None
     if not isinstance(value, dict) or "k" not in value:
-        raise BadLine("not a log line: an object with a kind (k) is wanted")
+        raise BadLine("not a log line: expected an object with a kind (k)")
     version = value.get("v")
     if type(version) is not int or version < 1:
-        raise BadLine("the version (v) is not a whole number from 1 on")
+        raise BadLine("the version (v) is not a positive integer")
     if version != VERSION:
         raise UnknownVersion(f"log version {version}; this program reads {VERSION}")
     if _depth(value) > MAX_DEPTH:
@@ -154,7 +154,7 @@ def fields_of(line: bytes) -> dict[str, Any]:
 
 
 def is_unchanged(value: Mapping[str, Any]) -> bool:
-    """Whether the fields of a line have the id that they claim; some kinds' ids are keys."""
+    """True if the id of a line matches its content, or its kind has a key as id."""
     if value["k"] in _KEYED:
         return True
     body = {name: field for name, field in value.items() if name not in ("k", "v", "id")}
@@ -165,7 +165,7 @@ _KEYED = ("header", "workload", "device")
 
 
 def record_of(value: Mapping[str, Any]) -> Record | None:
-    """The record that a line's fields are, None for an unknown kind; ``BadLine`` as ``decode``."""
+    """Return the record of a line's fields; None for an unknown kind; raises ``BadLine``."""
     reader = _READERS.get(str(value["k"]))
     try:
         return None if reader is None else reader(dict(value))
@@ -174,7 +174,7 @@ def record_of(value: Mapping[str, Any]) -> Record | None:
 
 
 def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _depth(value: Json) -> int:

@@ -1,8 +1,8 @@
-"""The tuning log as a file: reading, appending that survives kill -9, merging, checking.
+"""The tuning log as a file: reading, crash-safe appending, merging, checking.
 
-A line is written whole or not at all, as far as anyone can see: a partial last line is ignored when
-reading and cut off before the next append. Writers take turns by a lock file beside the log, which
-the system frees when its holder dies.
+Appending a line is atomic for readers: a partial last line is ignored when reading and cut off
+before the next append. Writers take turns with a lock file beside the log, which the system
+releases when its holder dies.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SYNC_EVERY = 2.0  # seconds between forced writes; kill -9 loses nothing even wi
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """(line number, bytes with the line feed if there is one); over-long lines come cut short."""
+    """Yield (line number, bytes with the line feed if present); over-long lines are truncated."""
     number = 0
     while line := file.readline(MAX_LINE + 2):
         number += 1
@@ -125,11 +125,11 @@ def _read_file(log: Log, path: Path, file: BinaryIO) -> None:
         elif record is not None and not isinstance(record, Header) and not log.add(record):
             log.notes.append(f"{path}:{number}: the same record again")
     if not known and log.problems:
-        raise _not_a_log(path, "no line of it is a record")
+        raise _not_a_log(path, "none of its lines is a record")
 
 
 def _begins(line: bytes) -> bool:
-    """Could this be the start of a log's first line?"""
+    """True if a line could be a prefix of a log's first line, or begins like one."""
     head = b'{"k":"header"'
     return line.startswith(head) or head.startswith(line)
 
@@ -146,13 +146,13 @@ def _advice(path: Path, error: OSError) -> str:
 
 
 class LogWriter:
-    """Appends records to a log. Use as a context manager; safe beside other writers."""
+    """Appends records to a log, as a context manager; several processes may write concurrently."""
 
     def __init__(self, path: PathLike, tool: dict[str, str] | None = None) -> None:
         self.path = Path(path)
         self._synced = 0.0
         self._fd = self._lock = -1
-        self._turn = Lock()  # of this object's threads, which share the locked file
+        self._turn = Lock()  # this object's threads share the locked file
         try:
             self._guarded(self._open, tool or {})
         except BaseException:
@@ -173,7 +173,7 @@ class LogWriter:
                 self._write(encode(Header(tool, time.time())))
 
     def _refuse_foreign(self) -> None:
-        """A file that is not a log must not lose its last line."""
+        """Raise ``LogError`` if the file is not a log, whose last line must not be cut."""
         with open(self.path, "rb") as file:
             _, first = next(_lines(file))
         try:
@@ -185,7 +185,7 @@ class LogWriter:
                 raise _not_a_log(self.path, f"line 1: {e}") from None
 
     def _mend(self) -> None:
-        """Cut off a partial last line, or finish it where only its line feed is missing."""
+        """Cut off a partial last line, or complete it if only its line feed is missing."""
         size = os.fstat(self._fd).st_size
         with open(self.path, "rb") as file:
             file.seek(max(0, size - MAX_LINE - 1))
@@ -200,7 +200,7 @@ class LogWriter:
             os.write(self._fd, b"\n")
 
     def append(self, *records: Record) -> None:
-        """Add records; a ``LogError`` leaves the log as it was before the call."""
+        """Append records; on ``LogError`` the log is unchanged."""
         for record in records:
             self._guarded(self._append, encode(record), isinstance(record, Best | Verdict))
 
@@ -222,7 +222,7 @@ class LogWriter:
             while data:
                 data = data[os.write(self._fd, data) :]
         except OSError:
-            with suppress(OSError):  # a device cannot be cut
+            with suppress(OSError):  # a device cannot be truncated
                 os.ftruncate(self._fd, before)
             raise
 
@@ -240,7 +240,7 @@ class LogWriter:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Alone among all writers; the system frees the lock of one that dies."""
+        """Hold the lock of all writers; the system releases it if this process dies."""
         with self._turn:
             fcntl.flock(self._lock, fcntl.LOCK_EX)
             try:
@@ -249,7 +249,7 @@ class LogWriter:
                 fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        """Force what was written to the disk and let go of the files."""
+        """Sync the log to disk and close the files."""
         fd, self._fd = self._fd, -1
         lock, self._lock = self._lock, -1
         try:
@@ -271,17 +271,16 @@ Stamped = TypeVar("Stamped", Trial, Best, Model, Verdict)
 
 
 def stamped(record: Stamped) -> Stamped:
-    """The record with its id filled in, as it will be read back."""
+    """Return the record with its id, as it is read back."""
     return replace(record, id=identify(record))
 
 
 def merge(paths: Sequence[PathLike], out: PathLike) -> tuple[int, int]:
-    """Concatenate logs without repeated records; returns (records kept, repeated ones dropped).
+    """Concatenate logs without duplicate records; return (records kept, duplicates dropped).
 
-    A folder stands for all logs in it.
-
-    Lines travel as they are, fields that this version does not know included. Written beside
-    ``out`` and renamed, so ``out`` may be one of ``paths``.
+    A folder means all logs in it. Lines are copied unchanged, including fields that this version
+    does not know. The result is written to a temporary file and renamed, so ``out`` may be one of
+    ``paths``.
     """
     read(*paths)  # refuses unknown versions and unreadable files before anything is written
     seen: set[str] = set()
@@ -304,7 +303,7 @@ def merge(paths: Sequence[PathLike], out: PathLike) -> tuple[int, int]:
 
 
 def _identity(line: bytes) -> str | None:
-    """What makes a line the same as another; None for lines that are no records."""
+    """Return the key by which duplicate lines are found; None for lines that are not records."""
     try:
         record = decode(line.rstrip(b"\r\n"))
     except BadLine:
@@ -319,7 +318,7 @@ def _identity(line: bytes) -> str | None:
 
 
 def check(path: PathLike) -> list[str]:
-    """What is wrong with a log: broken lines, and records that do not hang together."""
+    """Return the problems of a log: malformed lines and inconsistent records."""
     log = read(path)
     found = list(log.problems)
     records: list[Trial | Best] = [*log.trials, *log.bests]
@@ -332,7 +331,7 @@ def check(path: PathLike) -> list[str]:
 
 
 def _loose(log: Log, v: Verdict) -> list[str]:
-    """What a verdict refers to that the log does not hold."""
+    """Return the references of a verdict that are missing from the log."""
     trials = {t.id for t in log.trials} | {b.trial for b in log.bests}
     found = [
         f"trial {pick} is not in the log" for _, pick in v.picks if pick and pick not in trials

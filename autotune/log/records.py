@@ -18,12 +18,12 @@ from ...ir.target import Target
 Json: TypeAlias = bool | int | float | str | list["Json"] | dict[str, "Json"] | None
 
 DEFAULT_SKETCH = "default"
-CLEAR = 0.98  # what takes at most this share of another's time is clearly faster
+CLEAR = 0.98  # largest share of another's time that counts as clearly faster
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What wrote the log, and when (seconds since 1970)."""
+    """The tool that wrote the log, and when (seconds since 1970)."""
 
     tool: Mapping[str, str]
     created: float
@@ -31,7 +31,7 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A program that is tuned. ``id`` is its key; ``form`` says how to read it: hlo, loop."""
+    """A program to tune. ``id`` is its key; ``form`` is the language of ``text``: hlo or loop."""
 
     id: str
     name: str
@@ -43,7 +43,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class DeviceRecord:
-    """What a target key stands for: the specification that parses to it, and facts for people."""
+    """A target: its key, the specification that parses to it, and facts about the machine."""
 
     id: str
     spec: str
@@ -52,7 +52,7 @@ class DeviceRecord:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """Which workloads a model consists of, with how often each occurs."""
+    """A model: its workloads, each with the number of times that it occurs."""
 
     id: str
     name: str
@@ -64,9 +64,9 @@ class Model:
 class Trial:
     """One schedule tried. ``runs``: seconds per call; ``trace`` replays it (None: never made).
 
-    Where the status is ``estimated`` nothing was measured: the one run is the analytic estimate.
-    ``drift`` says how much slower the machine was than when the task's yardstick was taken,
-    ``code`` what the compiler said of the code, such as the registers that a GPU's kernels take.
+    With status ``estimated`` nothing was measured: the only run is the analytic estimate.
+    ``drift`` is the slowdown of the machine since the task's yardstick was taken, ``code`` the
+    compiler's facts about the code, such as the registers of a GPU's kernels.
     """
 
     workload: str
@@ -87,21 +87,21 @@ class Trial:
 
     @property
     def cost(self) -> float:
-        """Seconds per call to choose by, infinite if it failed.
+        """Seconds per call to rank by, infinite if it failed.
 
-        That is the lower quartile of the runs, corrected by how much slower the machine was.
+        The typical run, corrected by the slowdown of the machine.
         """
         ran = self.ran and self.runs
         return typical(self.runs) / self.drift if ran else math.inf
 
     @property
     def ran(self) -> bool:
-        """Whether there is a time, measured or estimated."""
+        """True if there is a time, measured or estimated."""
         return self.status in ("ok", "estimated")
 
     @property
     def point(self) -> tuple[str, str, str, str]:
-        """What was tried: two trials with equal points tried the same schedule."""
+        """The identity of the schedule: trials with equal points tried the same one."""
         return self.workload, self.device, self.sketch, canonical(dict(self.decisions))
 
 
@@ -109,8 +109,9 @@ class Trial:
 class Best:
     """A task's winner of a race against the default schedule, timed side by side.
 
-    ``trial`` is the winner's id; ``trace`` is repeated so that the line stands alone. ``error`` is
-    the winner's largest difference from the interpreter, relative to the result's root mean square.
+    ``trial`` is the winner's id; ``trace`` is repeated so that the line is self-contained.
+    ``error`` is the winner's largest difference from the interpreter, relative to the result's root
+    mean square.
     """
 
     workload: str
@@ -127,12 +128,12 @@ class Best:
 
     @property
     def seconds(self) -> float:
-        """The winner's seconds per call, typical of its runs."""
+        """The winner's seconds per call, the typical run."""
         return typical(self.runs)
 
     @property
     def default_seconds(self) -> float:
-        """The same of the default schedule in the same race."""
+        """The default schedule's seconds per call in the same race."""
         return typical(self.default_runs)
 
 
@@ -142,9 +143,9 @@ class Verdict:
 
     ``model`` and ``device`` are ids. ``picks`` pairs each tuned workload of the model with the id
     of the ``Trial`` whose schedule it keeps, "" for the default schedule. ``runs`` and
-    ``default_runs`` are seconds per call, timed in turns; both are empty where every group keeps
-    its default, because the two are one and the same program then. ``cut``: time was up before
-    every winner had been tried.
+    ``default_runs`` are seconds per call, timed in turns; both are empty if every group keeps its
+    default, because both programs are the same then. ``cut``: time was up before every winner had
+    been tried.
     """
 
     model: str
@@ -158,7 +159,7 @@ class Verdict:
 
     @property
     def speedup(self) -> float:
-        """Default over tuned: the median over the rounds; 1 for one and the same program."""
+        """Default over tuned, the median over the rounds; 1 if both programs are the same."""
         return quantile(ratios(self.default_runs, self.runs), 0.5) if self.runs else 1.0
 
 
@@ -166,7 +167,7 @@ Record: TypeAlias = Header | Workload | DeviceRecord | Model | Trial | Best | Ve
 
 
 def device_id(target: Target) -> str:
-    """What trials are filed under: the code's target and the number of threads that ran it."""
+    """Return the device id of measured trials: the target's key and its number of threads."""
     return f"{target.key}-t{target.threads}"
 
 
@@ -174,17 +175,17 @@ _ESTIMATED = "-estimated"
 
 
 def estimates_id(target: Target) -> str:
-    """What estimates are filed under, where they cannot be taken for measurements."""
+    """Return the device id of estimates, distinct from that of measurements."""
     return target.key + _ESTIMATED
 
 
 def holds_estimates(device: str) -> bool:
-    """Whether what is filed under a device was never measured."""
+    """True if a device id is one of estimates."""
     return device.endswith(_ESTIMATED)
 
 
 def quantile(values: tuple[float, ...], q: float) -> float:
-    """The ``q`` quantile of a few numbers, by linear interpolation."""
+    """Return the ``q`` quantile of numbers, by linear interpolation."""
     ordered = sorted(values)
     at = q * (len(ordered) - 1)
     low = int(at)
@@ -193,25 +194,25 @@ def quantile(values: tuple[float, ...], q: float) -> float:
 
 
 def typical(runs: tuple[float, ...]) -> float:
-    """What stands for several timings of one thing: their lower quartile."""
+    """Return the representative of several timings: their lower quartile."""
     return quantile(runs, 0.25)
 
 
 def ratios(default: tuple[float, ...], other: tuple[float, ...]) -> tuple[float, ...]:
-    """Default over the other, run by run: above 1 the other is faster."""
+    """Return default over the other, run by run: above 1 the other is faster."""
     return tuple(d / t for d, t in zip(default, other, strict=True))
 
 
 def clearly_faster(seconds: float, default: float) -> bool:
-    """Whether a schedule beats the default by more than timing can be wrong about."""
+    """True if a schedule is faster than the default by more than the error of timing."""
     return seconds <= CLEAR * default
 
 
 def canonical(value: Json) -> str:
-    """The one JSON text of a value: sorted keys, no spaces."""
+    """Return the canonical JSON text of a value: sorted keys, no spaces."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def digest(value: Json) -> str:
-    """A content hash of a JSON value, 32 hex digits."""
+    """Return a content hash of a JSON value, 32 hex digits."""
     return hashlib.sha256(canonical(value).encode()).hexdigest()[:32]

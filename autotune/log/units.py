@@ -1,4 +1,4 @@
-"""Times, rates and shares as people read them, the same in tables, lines and pages."""
+"""Formatting of times, rates and shares for tables, progress lines and reports."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 
 def duration(seconds: float | None) -> str:
-    """A time with a unit that suits it; a dash for none."""
+    """Format a time with a suitable unit; a dash for none."""
     if not seconds or not math.isfinite(seconds):
         return "–"
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
@@ -16,27 +16,27 @@ def duration(seconds: float | None) -> str:
 
 
 def rate(per_second: float) -> str:
-    """A rate in units of 1e9."""
+    """Format a rate in units of 1e9; a dash for none."""
     return f"{per_second / 1e9:.1f}" if per_second else "–"
 
 
 def share(part: float) -> str:
-    """A share in percent."""
+    """Format a share in percent; a dash for none."""
     return f"{100 * part:.0f} %" if part else "–"
 
 
 def clock(seconds: float | None) -> str:
-    """Minutes and seconds, as on a clock."""
+    """Format a time as minutes:seconds."""
     whole = int(max(0.0, seconds or 0.0))
     return f"{whole // 60}:{whole % 60:02d}"
 
 
 def counted(number: int, noun: str) -> str:
-    """A number of things: 1 trial, 2 trials."""
+    """Format a count with its noun: 1 trial, 2 trials."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def span(seconds: tuple[float, float]) -> str:
-    """A range of times as on a clock; one time where both ends read the same."""
+    """Format a range of times as minutes:seconds; a single time if both ends look the same."""
     low, high = (clock(s) for s in seconds)
     return low if low == high else f"{low} to {high}"

@@ -1,4 +1,4 @@
-"""Runs a kernel between guard pages: all its buffers, its workspace and its packed constants."""
+"""Runs of a kernel with all its buffers, workspace and packed constants between guard pages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .stain import stain
 
 
 class Cage:
-    """Guarded memory for each parameter of a function, made once, and for what kernels add."""
+    """Guarded memory for a function's parameters, and for kernels' workspace and constants."""
 
     def __init__(self, params: Sequence[Buffer], target: Target) -> None:
         self._params = params
@@ -31,7 +31,7 @@ class Cage:
     def run(
         self, kernel: NativeFunc, arguments: Sequence[Array], pattern: int, upper: bool
     ) -> CheckedRun:
-        """One run on these inputs; everything else holds the byte ``pattern``."""
+        """Run once on these inputs; all other memory holds the byte ``pattern``."""
         views = [self._view(n, pattern, upper) for n in range(len(self._params))]
         given = [np.ascontiguousarray(a).reshape(-1).view(np.uint8) for a in arguments]
         for view, value in zip(views, given, strict=False):
@@ -77,7 +77,7 @@ class Cage:
         return ""
 
     def _beside(self) -> str:
-        """What was written beside a buffer, in what alignment leaves free before a guard page."""
+        """Return a description of writes between a buffer and its guard page; "" if none."""
         for n, cell in enumerate(self._cells):
             if not cell.intact:
                 return f"it writes outside parameter {n}"
@@ -96,7 +96,7 @@ def _spoiled(packed: Sequence[tuple[int, Array, Array]]) -> str:
 
 
 def same_bytes(a: Array, b: Array) -> bool:
-    """Whether two arrays hold the same bytes, NaNs included."""
+    """True if two arrays hold the same bytes, including NaNs."""
     x, y = (np.ascontiguousarray(v).reshape(-1).view(np.uint8) for v in (a, b))
     if x.size % 8 == 0:
         x, y = x.view(np.uint64), y.view(np.uint64)

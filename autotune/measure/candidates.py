@@ -1,4 +1,4 @@
-"""From a candidate to its schedule: a trace is replayed, a sketch applied, the default made."""
+"""Making a candidate's schedule: replay a trace, apply a sketch, or take the default."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .protocol import Candidate, Outcome
 
 
 class Rejected(Exception):
-    """A candidate that is not worth timing: its outcome says why."""
+    """A candidate failed before timing; ``outcome`` says why."""
 
     def __init__(self, outcome: Outcome) -> None:
         self.outcome = outcome
@@ -27,7 +27,7 @@ class Rejected(Exception):
 def make_schedule(
     func: Func, sketches: Mapping[str, Sketch], target: Target, c: Candidate
 ) -> Schedule:
-    """The schedule that a candidate stands for; ``Rejected`` where there is none."""
+    """Return the schedule of a candidate; raise ``Rejected`` if it cannot be made."""
     try:
         if c.trace is not None:
             return Trace.from_json(c.trace).replay(func)
@@ -45,6 +45,6 @@ def make_schedule(
 
 
 def in_short(e: Exception) -> str:
-    """The first line of an error, with its type where it is not one of ours."""
+    """Return the first line of an error, with its type unless it is a ``NestwrightError``."""
     text = (str(e).splitlines() or [""])[0][:300]
     return text if isinstance(e, NestwrightError) else f"{type(e).__name__}: {text}"

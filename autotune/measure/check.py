@@ -1,11 +1,10 @@
-"""Whether a candidate computes what it should, and touches nothing that it should not.
+"""Checks of a candidate: correct results, and no accesses out of bounds.
 
-First its loops are looked at: iterations that run at once must not meet, which a run shows only
-now and then.
+First its loops are checked for races between concurrent iterations, which runs show only sometimes.
 
-It runs on each set of inputs in memory of its own, between guard pages, everything but the inputs
+It runs on each set of inputs in separate memory between guard pages; all memory but the inputs is
 filled with a byte that is NaN for floats in one run and a huge number in another. Inputs are
-compared afterwards. Once it has been timed it runs again, where those runs left their traces.
+compared afterwards. After timing it runs again, in the memory as timing left it.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ from .machine import CheckedRun, Runnable
 from .reference import Reference, ReferenceCase, judge
 
 NAN, HUGE = 0xFF, 0x7F
-"""Bytes of which a float is NaN or near the largest; integers of them are -1 or large."""
+"""Fill bytes: floats of them are NaN or near the largest, integers are -1 or large."""
 
 REPEATS = 64  # runs after timing, at most
-SHORT = 3e-3  # seconds after which one more run is the last of them
+SHORT = 3e-3  # seconds after which no further run starts
 
 RUNS = ((1, NAN, True), (0, HUGE, False), (2, NAN, True))
-"""The case, what unwritten memory holds, and whether buffers end at a guard page or begin there."""
+"""The case, the fill byte, and True if buffers end at a guard page (else they begin at one)."""
 
 Say = Callable[[str], object]
 
 
-def racing(func: Func) -> str:
-    """Why iterations of some loop must not run at once, as they do; "" where all may."""
+def race_in(func: Func) -> str:
+    """Return why a concurrent loop is not legal; "" if all are."""
     reason = check_loop_kinds(func, nest(func).blocks.values())
     return (
         "" if reason is None else f"its loops run in parallel what must run in order: {reason.why}"
@@ -42,14 +41,14 @@ def racing(func: Func) -> str:
 
 
 class Wrong(Exception):
-    """A candidate's result, or what it did besides, is wrong."""
+    """A candidate has a wrong result or an illegal side effect."""
 
 
 def check(run: Runnable, reference: Reference, say: Say) -> float:
-    """Run on every case; ``Wrong`` where one fails.
+    """Run on every case; raise ``Wrong`` if one fails.
 
     Returns the largest error on ordinary values, relative to the root mean square of the output.
-    ``say`` is told beforehand what is about to run, for whoever finds it dead.
+    ``say`` is called before each run with a description, in case the run kills the process.
     """
     worst = 0.0
     for number, pattern, upper in RUNS[: len(reference.cases)]:
@@ -63,9 +62,9 @@ def check(run: Runnable, reference: Reference, say: Say) -> float:
 
 
 def check_again(run: Runnable, reference: Reference, say: Say) -> None:
-    """Run again after the timed runs, a short one often; ``Wrong`` if it fails now.
+    """Run again after the timed runs, a short kernel many times; raise ``Wrong`` if it fails.
 
-    Threads that get into each other's way do so now and then.
+    Races between threads show only sometimes.
     """
     say("after it was timed")
     case, began = reference.ordinary, time.perf_counter()

@@ -1,7 +1,7 @@
-"""The measuring child: reads jobs from its input, measures, answers on its output.
+"""The measuring child process: reads jobs from its input, measures, replies on its output.
 
-Its process is a cage. It dies with its parent, may use only so much address space, can be pinned
-to one core, and nothing that a kernel or a library prints gets into the protocol.
+The process is isolated: it dies with its parent, has limited address space, can be pinned to one
+core, and output of kernels and libraries does not get into the protocol.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from .protocol import OUT_OF_MEMORY, Outcome, decode_job, encode_outcomes, encod
 PR_SET_PDEATHSIG = 1
 
 
-def _cage() -> None:
+def _isolate() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     parent = os.environ.get("NESTWRIGHT_MEASURE_PARENT")
     if parent is not None and os.getppid() != int(parent):
-        sys.exit()  # it died before its death could be a signal
+        sys.exit()  # the parent died before the signal was set up
     core = os.environ.get("NESTWRIGHT_MEASURE_CORE")
     if core is not None:
         os.sched_setaffinity(0, {int(core)})
@@ -33,25 +33,25 @@ def _cage() -> None:
 
 
 def _private_output() -> BinaryIO:
-    """The pipe to the parent under a new descriptor; prints go to the error stream instead."""
+    """Move the pipe to the parent to a new descriptor, and redirect prints to stderr."""
     pipe = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     return pipe
 
 
 def _limit_memory(size: int) -> None:
-    """At most ``size`` bytes of address space; 0 for as much as the system gives."""
+    """Limit the address space to ``size`` bytes; 0 for no limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (size or hard, hard))
 
 
 def main() -> None:
     """Serve jobs until the input ends."""
-    _cage()
+    _isolate()
     out = _private_output()
     lock = MachineLock()
     with lock.building():
-        from .harness import Harness  # after the cage: this import brings the compiler
+        from .harness import Harness  # after isolation: this import loads the compiler
     lock.close()
 
     harness = Harness(lambda phase: out.write(encode_phase(phase)))
@@ -61,7 +61,7 @@ def main() -> None:
         try:
             outcomes: tuple[Outcome, ...] = harness.run(job)
         except MemoryError:
-            os._exit(OUT_OF_MEMORY)  # the heap may be beyond repair: start afresh
+            os._exit(OUT_OF_MEMORY)  # the heap may be corrupt: a fresh child continues
         out.write(encode_outcomes(job.number, outcomes))
 
 

@@ -1,8 +1,8 @@
-"""Which of two programs is faster, from times taken in turns: a ratio and how sure it is.
+"""Comparison of two programs timed in turns: speed-up and confidence interval.
 
-Both are timed in every round, so what disturbs a round disturbs both. The median of the rounds'
-ratios is the answer; the interval round it is that of order statistics, which assumes nothing about
-how times are distributed (David and Nagaraja, Order Statistics, 3rd ed., section 7.1).
+Both are timed in every round, so a disturbance affects both. The speed-up is the median of the
+rounds' ratios; its confidence interval is based on order statistics, which assumes nothing about
+the distribution of times (David and Nagaraja, Order Statistics, 3rd ed., section 7.1).
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ class SpeedComparison:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Where the speed-up lies with ``CONFIDENCE``; (0, inf) where the rounds are too few."""
+        """The confidence interval of the speed-up; (0, inf) if there are too few rounds."""
         return interval(self.ratios)
 
     @property
     def faster(self) -> bool:
-        """Whether the other is clearly faster, and surely not slower."""
+        """True if the other is clearly faster, and not slower with confidence."""
         return clearly_faster(1.0, self.speedup) and self.interval[0] >= 1.0
 
 
 def interval(values: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """Bounds of the median of what the values are drawn from; (0, inf) if they are too few."""
+    """Return the confidence interval of the median; (0, inf) if there are too few values."""
     n = len(values)
     allowed = int(Fraction((1 - confidence) / 2) * 2**n)
-    # Of 2**n equally likely orders, those in which exactly k values lie below the median, and
-    # those in which fewer do.
+    # Of 2**n equally likely outcomes, those with exactly k values below the median, and those
+    # with fewer.
     exactly, fewer, k = 1, 0, 0
     while fewer + exactly <= allowed:
         fewer += exactly
@@ -64,10 +64,9 @@ def interval(values: Sequence[float], confidence: float = CONFIDENCE) -> tuple[f
 
 
 def settled(runs: Sequence[Sequence[float]]) -> bool:
-    """Whether more rounds would not change the answer: the first program against all others.
+    """True if more rounds would not change the comparison of the first program with the others.
 
-    That is so when every interval is narrow, or on one side both of clearly faster and of clearly
-    slower.
+    Every interval is narrow, or does not contain the thresholds of clearly faster and slower.
     """
     first, *others = (tuple(r) for r in runs)
     for other in others:

@@ -1,4 +1,4 @@
-"""Candidates on a GPU: sets of buffers in its memory, runs recorded as graphs, time by events."""
+"""Candidates on a GPU: buffers in its memory, runs recorded as graphs, timing by events."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from .timing import Clock
 
 COPIES = 16  # most sets of buffers that timing rotates through
 BATCH = 16  # runs in one graph: a launch from Python takes as long as a small kernel
-SPILLED = 256  # bytes that a thread may keep in memory for lack of registers
-MARGIN = 1 << 12  # bytes watched on either side of each buffer that a candidate is tried on
+SPILLED = 256  # bytes of register spills that a thread may have
+MARGIN = 1 << 12  # bytes watched on either side of each buffer of a checked run
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +47,12 @@ class Watched:
 
     @property
     def address(self) -> int:
-        """Where the bytes begin."""
+        """The address of the first byte."""
         return self.memory.address + MARGIN
 
 
 class GpuMachine:
-    """A program's buffers in a GPU's memory. Kernels of this process run there."""
+    """A program's buffers in a GPU's memory; kernels run from this process."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class GpuMachine:
         gpu.driver.call("cuMemsetD8Async", memory.address, pattern, size, gpu.stream)
 
     def fetch(self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        """An array out of the GPU's memory."""
+        """Copy an array from the GPU's memory."""
         found = np.empty(shape, dtype)
         self.staging.download(address, found)
         return found
@@ -92,7 +92,7 @@ class GpuMachine:
     def compile(self, func: Func) -> DeviceRun:
         """Compile and load a schedule of the program's function.
 
-        ``Rejected`` for code that ptxas could not keep in registers: it need not be timed.
+        Raises ``Rejected`` for code with many register spills, which is not worth timing.
         """
         compiled = compile_object(func, self.target)
         code = _device_code(compiled)
@@ -103,7 +103,7 @@ class GpuMachine:
         return DeviceRun(self, compiled)
 
     def alone(self) -> AbstractContextManager[None]:
-        """Nothing has to be arranged on the host."""
+        """Return an empty context: the host needs no preparation."""
         return nullcontext()
 
 
@@ -130,7 +130,7 @@ class DeviceRun:
         self._turn = 0
 
     def _upload(self, made: Array) -> DeviceMemory:
-        """An argument as the kernel takes it, in memory of its own: constants are packed ahead."""
+        """Copy a packed constant to its own memory on the GPU."""
         memory = self._gpu.allocate(made.size)
         with self._gpu:
             self._machine.staging.upload(made, memory.address)
@@ -143,7 +143,7 @@ class DeviceRun:
         return [launch_op(kernel, places, "") for kernel in self._kernels]
 
     def trial(self, arguments: Sequence[Array], pattern: int, upper: bool) -> CheckedRun:
-        """One run in buffers with margins that are compared afterwards, on either side."""
+        """Run once in buffers with watched margins on either side."""
         machine, gpu = self._machine, self._gpu
         given = [np.ascontiguousarray(a) for a in arguments]
         packed = {i: pack(given[i]) for i, pack in self._packers.items()}
@@ -166,7 +166,7 @@ class DeviceRun:
             return CheckedRun(self._results(addresses), damage or self._beside(pattern))
 
     def again(self, pattern: int) -> CheckedRun:
-        """One more run on the first of the sets that timing rotates through."""
+        """Run once more on the first of the sets that timing rotates through."""
         machine, gpu = self._machine, self._gpu
         memories = machine.sets[0]
         with gpu:
@@ -193,7 +193,7 @@ class DeviceRun:
         return ""
 
     def _beside(self, pattern: int) -> str:
-        """What was written into the margins."""
+        """Return a description of writes into the margins; "" if there are none."""
         for n, cell in enumerate(self._machine.cage):
             if not self._intact(cell, pattern):
                 return f"it writes outside parameter {n}"
@@ -208,7 +208,7 @@ class DeviceRun:
         return not any(bool((zone != pattern).any()) for zone in zones)
 
     def call(self, times: int) -> None:
-        """Submit so many runs, on one set of buffers after the other."""
+        """Submit ``times`` runs, rotating through the sets of buffers."""
         gpu = self._gpu
         batches, rest = divmod(times, BATCH)
         with gpu:
@@ -227,7 +227,7 @@ class DeviceRun:
 
 
 class EventClock:
-    """Seconds on the GPU's own time line: when all that was submitted so far is done."""
+    """A clock of the GPU: reads the time when all work submitted so far is done."""
 
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu
@@ -235,7 +235,7 @@ class EventClock:
         self._last: Any = None
 
     def __call__(self) -> float:
-        """Wait, and tell the time. Differences count, and are by the events' clock."""
+        """Synchronize and return the time; only differences, measured by events, are meaningful."""
         gpu, call = self._gpu, self._gpu.driver.call
         with gpu:
             event = gpu.event()
@@ -289,7 +289,7 @@ def _device_code(compiled: CompiledFunc) -> DeviceCode:
 
 
 def facts(code: DeviceCode) -> dict[str, Json]:
-    """What ptxas says of the kernels, launch by launch."""
+    """Return ptxas's facts about the kernels, launch by launch."""
     shared: list[Json] = [launch.shared_bytes for launch in code.launches]
     threads: list[Json] = [math.prod(launch.block) for launch in code.launches]
     told: dict[str, Json] = {"registers": list(code.registers), "spills": list(code.spills)}

@@ -1,7 +1,7 @@
-"""Judging candidates without the machine: the schedule is made and lowered, its time is estimated.
+"""Evaluation of candidates without the machine: schedules are lowered, their time is estimated.
 
-The estimate is the sketch's own analytic cost. What cannot be lowered for the target, for the
-registers, the shared memory or the threads that it takes, fails as it would on the machine.
+The estimate is the sketch's analytic cost. A schedule that cannot be lowered for the target, or
+needs too many registers, threads or shared memory, fails as it would on the machine.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ KEPT = 64  # programs whose sketches stay in memory
 
 @dataclass(frozen=True, slots=True)
 class _ScheduledTask:
-    """A program and what it may be scheduled by."""
+    """A program and its sketches for a target."""
 
     program: Program
     target: Target
@@ -37,7 +37,7 @@ class _ScheduledTask:
 
 
 class Estimator:
-    """Stands where a pool of measuring children stands; needs no machine but this process."""
+    """A measurer that estimates in this process instead of measuring in child processes."""
 
     def __init__(self) -> None:
         self._works: OrderedDict[tuple[str, str], _ScheduledTask] = OrderedDict()
@@ -45,7 +45,7 @@ class Estimator:
     def run(
         self, jobs: Iterable[Job], until: float = math.inf, watch: Watch | None = None
     ) -> Iterator[tuple[Job, tuple[Outcome, ...]]]:
-        """Each job with the estimate of each of its candidates."""
+        """Yield each job with the estimates of its candidates."""
         for job in jobs:
             work = self._work(job)
             yield job, tuple(_estimate(work, c) for c in job.candidates)
@@ -90,9 +90,9 @@ def _estimate(work: _ScheduledTask, c: Candidate) -> Outcome:
 
 
 def _seconds(work: _ScheduledTask, c: Candidate) -> float:
-    """The cost that the candidate's sketch gives; the default schedule is the first one's.
+    """Return the cost by the candidate's sketch; the default schedule is the first sketch's.
 
-    Of a schedule that was written by hand nothing is known.
+    Infinite for a schedule written by hand, of which nothing is known.
     """
     if c.sketch == DEFAULT_SKETCH:
         first = next(iter(work.sketches.values()))

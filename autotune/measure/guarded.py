@@ -1,4 +1,4 @@
-"""Memory between pages that nobody may touch, for running code that may read or write beside it."""
+"""Memory between guard pages, for running code that may access memory out of bounds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NO_ACCESS = 0  # PROT_NONE
 
 
 class GuardedMemory:
-    """Room for ``size`` bytes. Who touches the page before it or the page behind it is killed."""
+    """Memory for ``size`` bytes between two guard pages, an access to which is a segfault."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -30,8 +30,11 @@ class GuardedMemory:
         self._from = self._to = 0
 
     def place(self, size: int, alignment: int, upper: bool, pattern: int) -> Array:
-        """``size`` bytes as near to the page behind them as ``alignment`` allows, or to the one
-        before them. They and all around them hold ``pattern``."""
+        """Return ``size`` bytes filled with ``pattern``, as is the memory around them.
+
+        With ``upper`` they end as close to the upper guard page as ``alignment`` allows, else they
+        begin at the lower one.
+        """
         start = (self._room - size) // alignment * alignment if upper else 0
         self._from, self._to = start, start + size
         self._pattern = pattern
@@ -40,7 +43,7 @@ class GuardedMemory:
 
     @property
     def intact(self) -> bool:
-        """Whether the bytes around what was placed last are as they were, up to a page away."""
+        """True if the bytes around the last placement are unchanged, up to a page away."""
         before = self._inner[max(0, self._from - PAGE) : self._from]
         after = self._inner[self._to : self._to + PAGE]
         return not ((before != self._pattern).any() or (after != self._pattern).any())

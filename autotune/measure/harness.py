@@ -1,7 +1,7 @@
-"""What a measuring child does for a job: build the kernel, check what it does, time it.
+"""Execution of a job in a measuring child: build the kernel, check its results, time it.
 
-Every candidate is checked before it is timed, and once more afterwards. Building and checking share
-the machine's lock with other builders; timing holds it alone.
+Every candidate is checked before it is timed, and again afterwards. Building and checking share the
+machine's lock with other builders; timing holds it exclusively.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ...schedule.space.space import Sketch
 from ..log.records import Json
 from ..tasks.programs import Program
 from .candidates import Rejected, in_short, make_schedule
-from .check import Wrong, check, check_again, racing
+from .check import Wrong, check, check_again, race_in
 from .lock import MachineLock
 from .machine import Machine, Runnable, meter
 from .models import race_models
@@ -33,7 +33,7 @@ KEPT = 4  # programs whose inputs and sketches stay in memory
 
 @dataclass(slots=True)
 class LoadedTask:
-    """A program made ready: its sketches, its buffers on the machine, the right results."""
+    """A loaded task: program, sketches, buffers on the machine, reference results."""
 
     program: Program
     target: Target
@@ -53,7 +53,7 @@ class Built:
     seconds: float
 
     def outcome(self, runs: Sequence[float], drift: float = 1.0) -> Outcome:
-        """What became of it, timed."""
+        """Return its outcome with the timed runs."""
         facts = dict(self.run.facts)
         return Outcome(
             "ok", tuple(runs), self.trace, self.error, "", self.seconds, drift, facts=facts
@@ -61,8 +61,11 @@ class Built:
 
 
 class Harness:
-    """Serves jobs. ``tell`` is told each phase, so that the parent can watch the clock, and knows
-    which candidate it was when this process dies."""
+    """Serves jobs.
+
+    ``tell`` is called with each phase, so that the parent can enforce time limits, and knows the
+    candidate at fault if this process dies.
+    """
 
     def __init__(self, tell: Callable[[Phase], object]) -> None:
         self._tell_phase = tell
@@ -71,7 +74,7 @@ class Harness:
         self._lock = MachineLock()
 
     def run(self, job: Job) -> tuple[Outcome, ...]:
-        """The outcome of each candidate of the job."""
+        """Return the outcome of each candidate of the job."""
         count = len(job.candidates)
         self._about(None)
         self._enter("load")
@@ -88,7 +91,7 @@ class Harness:
                     return self._race(job, loaded)
                 case _:
                     return (Outcome("invalid", note=f"job kind {job.kind}"),) * count
-        except DeviceError as e:  # nothing on this device can be trusted any more
+        except DeviceError as e:  # the device is in an undefined state now
             fault = Outcome("crash", note=in_short(e), fault=True)
             lost = Outcome("lost", note="another candidate broke the device")
             culprit = self._current
@@ -97,7 +100,7 @@ class Harness:
             return (Outcome("build", note=in_short(e)),) * count
 
     def _about(self, candidate: int | None) -> None:
-        """Which candidate the phases from now on are about."""
+        """Set the candidate that the following phases are about."""
         self._current = candidate
 
     def _enter(self, phase: str, doing: str = "") -> None:
@@ -107,7 +110,7 @@ class Harness:
         self._enter("run", doing)
 
     def _load(self, job: Job) -> LoadedTask:
-        """The job's program, made ready beside other builders but never beside a timed run."""
+        """Return the job's program, loaded beside other builders but never beside a timed run."""
         name = (job.key, job.target, job.seed)
         if name not in self._loaded:
             while len(self._loaded) >= KEPT:
@@ -143,7 +146,7 @@ class Harness:
         return built.outcome(*reading)
 
     def _compile_only(self, job: Job, loaded: LoadedTask, number: int) -> Outcome:
-        """What the compiler says of a candidate; nothing is run."""
+        """Return the compiler's facts about a candidate without running it."""
         self._about(number)
         self._enter("wait")
         with self._lock.building():
@@ -156,7 +159,7 @@ class Harness:
                 return e.outcome
 
     def _build(self, loaded: LoadedTask, c: Candidate) -> Built:
-        """Schedule, compile and check; ``Rejected`` where one of these fails."""
+        """Schedule, compile and check a candidate; raise ``Rejected`` if one of these fails."""
         self._enter("wait")
         with self._lock.building():
             self._enter("build")
@@ -168,7 +171,7 @@ class Harness:
             return Built(run, trace, error, seconds)
 
     def _check_again(self, loaded: LoadedTask, built: Built) -> None:
-        """Run once more after timing; ``Rejected`` if that fails."""
+        """Check again after timing; raise ``Rejected`` if that fails."""
         self._enter("wait")
         with self._lock.building():
             try:
@@ -178,23 +181,23 @@ class Harness:
                 raise Rejected(outcome) from None
 
     def _compile(self, loaded: LoadedTask, c: Candidate) -> tuple[Runnable, list[Json], float]:
-        """A candidate's code, its trace, and the seconds that it took."""
+        """Return a candidate's code, its trace, and the seconds of compilation."""
         began = time.perf_counter()
         schedule = make_schedule(loaded.program.func, loaded.sketches, loaded.target, c)
         trace = cast("list[Json]", schedule.trace.to_json())
-        if told := racing(schedule.func):
+        if told := race_in(schedule.func):
             raise Rejected(Outcome("wrong", (), trace, note=told))
         try:
             run = loaded.machine.compile(schedule.func)
         except (MemoryError, DeviceError, Rejected):
-            raise  # Rejected comes with an outcome of its own
+            raise  # Rejected has its own outcome
         except Exception as e:  # a bug of the compiler must not end the tuning of everything else
             seconds = time.perf_counter() - began
             raise Rejected(Outcome("build", (), trace, note=in_short(e), build=seconds)) from None
         return run, trace, time.perf_counter() - began
 
     def _race(self, job: Job, loaded: LoadedTask) -> tuple[Outcome, ...]:
-        """Every candidate in turn, again and again, in alternating order."""
+        """Race all candidates, timed in turns in alternating order."""
         outcomes: dict[int, Outcome] = {}
         built: dict[int, Built] = {}
         for number, c in enumerate(job.candidates):
@@ -216,10 +219,10 @@ class Harness:
     def _raced(
         self, loaded: LoadedTask, built: dict[int, Built], fill: float
     ) -> dict[int, list[float]]:
-        """Seconds per call of each, timed in turns.
+        """Return the seconds per call of each, timed in turns.
 
-        A candidate is named while it is warmed up, where one that crashes or hangs does so. Telling
-        it at every turn would wake the parent beside what is timed.
+        The parent is told of each candidate only during its warm-up, when a bad one crashes or
+        hangs: reports at every turn would wake the parent during timing.
         """
         self._about(None)
         self._enter("wait")
@@ -234,7 +237,7 @@ class Harness:
         return dict(zip(built, turns.runs, strict=True))
 
     def _named(self, number: int, call: Call) -> Call:
-        """A candidate's call in a race, whose first time the parent is told of."""
+        """Wrap a candidate's call in a race so that its first call is reported to the parent."""
         told = False
 
         def named(times: int) -> None:

@@ -1,8 +1,8 @@
-"""What a candidate is tried on: ordinary values, small whole numbers, and values far apart.
+"""Inputs of a candidate's checks: ordinary values, small whole numbers, values far apart.
 
-On whole numbers sums are exact, whatever their order, so one element too few or too many shows
-however many there are. Values far apart in size, integers of either sign and places outside of the
-operand show what ordinary values hide.
+Sums of whole numbers are exact in any order, so a single missing or repeated element shows. Values
+of very different sizes, integers of either sign and out-of-range indices show faults that ordinary
+values hide.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from ..tasks.programs import Program
 Array: TypeAlias = np.ndarray[Any, Any]
 
 ORDINARY, WHOLE, FAR = "ordinary values", "whole numbers", "values far apart"
-LADDER = (7, 2, 1)  # largest whole numbers: the first with which all is exact is taken
-SMALLEST, SPREAD = -8, 12  # the least power of 2 of values far apart, and how many there are
+LADDER = (7, 2, 1)  # largest whole numbers to try, until all results are exact
+SMALLEST, SPREAD = -8, 12  # the least exponent of values far apart, and the number of exponents
 
 
 def far_apart(program: Program, seed: int) -> list[Array]:
-    """Floats whose sizes spread over 2^-8 to 2^4; integers in, at and outside the usual range."""
+    """Draw floats of sizes 2^-8 to 2^4, and integers in, at and outside the usual range."""
     most = max((e for b in program.func.params for e in b.shape), default=1)
     return [_stored(r, _far(rng, r, most)) for rng, r in _recipes(program, seed, 1)]
 
 
 def whole_numbers(program: Program, seed: int, largest: int) -> list[Array]:
-    """Floats that are whole numbers up to ``largest``, zero among them; small integers."""
+    """Draw floats that are whole numbers up to ``largest``, including zero, and small integers."""
     return [_stored(r, _whole(rng, r, largest)) for rng, r in _recipes(program, seed, 2)]
 
 
@@ -65,7 +65,7 @@ def _whole(rng: np.random.Generator, r: Draw, largest: int) -> Array:
         case "complex":
             parts = rng.integers(-largest, largest + 1, (2, *r.dims))
             return np.asarray(parts[0] + 1j * parts[1])
-        case _ if r.positive:  # roots of which are whole too, where there is room for them
+        case _ if r.positive:  # their roots are whole numbers, too
             return np.asarray(4.0 ** rng.integers(0, 1 + largest // 3, r.dims)).astype(np.float32)
         case _:
             found = rng.integers(-largest, largest + 1, r.dims, np.int8)
@@ -87,14 +87,14 @@ def _far(rng: np.random.Generator, r: Draw, most: int) -> Array:
 
 
 def _spread(rng: np.random.Generator, dims: tuple[int, ...]) -> Array:
-    """Made of random bits: sign and fraction as they come, the exponent out of ``SPREAD``."""
+    """Draw f32 from random bits: any sign and fraction, one of ``SPREAD`` exponents."""
     bits = np.asarray(rng.integers(0, 1 << 32, dims, np.uint32))
     exponent = (bits >> 23 & 0xFF) % SPREAD + (127 + SMALLEST)
     return np.asarray((bits & 0x807FFFFF | exponent << 23).astype(np.uint32)).view(np.float32)
 
 
 def _places(rng: np.random.Generator, r: Draw, most: int) -> Array:
-    """Mostly places of an array, some just outside, and one in ten anything."""
+    """Draw mostly indices of an array, some just out of range, and one in ten arbitrary."""
     bits = r.dtype.bits - (r.dtype.kind == "signed")
     low = -(2**bits) if r.dtype.kind == "signed" else 0
     near = np.clip(rng.integers(-3, most + 3, r.dims), low, 2**bits - 1)

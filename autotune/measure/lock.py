@@ -1,12 +1,12 @@
-"""One timed run at a time on this machine, whoever runs it; builds share the rest of the time.
+"""A machine-wide lock: one timed run at a time by any process, builds in the remaining time.
 
-Builders hold the lock together, a timed run holds it alone. A gate in front keeps a steady stream
-of builders from starving the timed run: who waits for the lock holds the gate. The system frees
-both when their holder dies.
+Builders share the lock, a timed run holds it exclusively. A second lock, the gate, keeps a steady
+stream of builders from starving timed runs: a process that waits for the lock holds the gate. The
+system releases both when their holder dies.
 
-Users of one machine meet at a file in the temporary folder. Whoever is first owns it, so it is
-opened for nothing but locking, no link is followed, and where it is another user's, it is asked for
-after a lock of this user's own and not for ever: who holds it back cannot stop others from tuning.
+All users of a machine share a file in the temporary folder. Its creator owns it, so it is opened
+for locking only and links are not followed. A file of another user is locked after this user's own
+lock and with a time limit, so that its owner cannot keep others from tuning.
 """
 
 from __future__ import annotations
@@ -26,29 +26,31 @@ from ...ir.errors import ArgumentError
 from ...ir.files import cache_folder, open_lock
 
 VARIABLE = "NESTWRIGHT_MEASURE_LOCK"
-PATIENCE = 60.0  # seconds that a lock which belongs to another user is waited for
+PATIENCE = 60.0  # seconds to wait for a lock that belongs to another user
 _POLL = 0.02
 
 
 def lock_path() -> Path:
-    """Where users of this machine meet: the variable's value, else a fixed name in the temporary
-    folder."""
+    """Return the lock file: the variable's value, else a fixed name in the temporary folder."""
     named = os.environ.get(VARIABLE)
     return Path(named) if named else Path(tempfile.gettempdir()) / "nestwright-measure.lock"
 
 
 Waiting: TypeAlias = Callable[[tuple[int, ...]], object]
-"""Told which strangers hold the lock, about every second of a wait for it."""
-TELL = 1.0  # seconds between two calls of it
-POLL = 0.005  # seconds between two tries of one who tells
+"""Called with other processes that hold the lock, about every second of a wait for it."""
+TELL = 1.0  # seconds between two calls
+POLL = 0.005  # seconds between two attempts of a waiting process that reports
 
 
 class MachineLock:
-    """The lock of this machine. One object serves one thread."""
+    """The lock of this machine; an object is for a single thread."""
 
     def __init__(self, path: Path | None = None, waiting: Waiting | None = None) -> None:
-        """``path`` is a file that all agree on; by default ``lock_path`` and, where that is not
-        this user's, one of this user's own. ``ArgumentError`` where no lock can be had."""
+        """Open the lock at ``path``; by default ``lock_path``.
+
+        If the default file belongs to another user, one of this user's own is locked too. Raises
+        ``ArgumentError`` if there is no usable lock.
+        """
         self.path = path or lock_path()
         self._waiting = waiting
         named = path is not None or bool(os.environ.get(VARIABLE))
@@ -63,7 +65,7 @@ class MachineLock:
             )
 
     def _add(self, path: Path, trusted: bool) -> str:
-        """Open a lock; why that is impossible, where it is."""
+        """Open a lock file; return why that failed, or ""."""
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             file = open_lock(path)
@@ -76,13 +78,13 @@ class MachineLock:
 
     @contextmanager
     def building(self) -> Iterator[None]:
-        """Compile beside other builders, but never beside a timed run."""
+        """Hold the lock for compiling: beside other builders, never beside a timed run."""
         with self._held(fcntl.LOCK_SH):
             yield
 
     @contextmanager
     def timing(self) -> Iterator[None]:
-        """Run alone."""
+        """Hold the lock for timing: exclusively."""
         with self._held(fcntl.LOCK_EX):
             yield
 
@@ -99,8 +101,10 @@ class MachineLock:
         return None if waiting is None else lambda: waiting(self.strangers())
 
     def strangers(self) -> tuple[int, ...]:
-        """The processes that hold the lock, as far as the system tells, but for this one and its
-        children."""
+        """Return the processes that hold the lock, except this one and its children.
+
+        Empty if the system does not list them.
+        """
         own, found = os.getpid(), set()
         nodes = {str(os.fstat(lock.file).st_ino) for lock in self._locks}
         with suppress(OSError):
@@ -111,14 +115,14 @@ class MachineLock:
         return tuple(sorted(pid for pid in found if own not in (pid, _parent(pid))))
 
     def close(self) -> None:
-        """Let go of the files; the lock must not be held."""
+        """Close the files; the lock must not be held."""
         for lock in self._locks:
             os.close(lock.file)
             os.close(lock.gate)
 
 
 def _parent(pid: int) -> int:
-    """The number of a process's parent; 0 where it has ended."""
+    """Return the id of a process's parent; 0 if it has ended."""
     try:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     except (OSError, ValueError):
@@ -127,8 +131,10 @@ def _parent(pid: int) -> int:
 
 @dataclass(slots=True)
 class _Lock:
-    """A lock file and its gate, open. ``patience`` is how long to wait for them, None for ever;
-    who waited in vain does not ask again."""
+    """An open lock file and its gate.
+
+    ``patience`` is the seconds to wait for them (None: no limit); after one timeout it is 0.
+    """
 
     file: int
     gate: int
@@ -136,7 +142,7 @@ class _Lock:
 
     @contextmanager
     def held(self, how: int, tell: Callable[[], object] | None) -> Iterator[None]:
-        """Hold it, if it can be had; ``tell`` is called about every second until then."""
+        """Hold the lock if it becomes free in time; call ``tell`` about every second until then."""
         taken = False
         if _take(self.gate, fcntl.LOCK_EX, self.patience, tell):
             try:
@@ -171,5 +177,5 @@ def _take(fd: int, how: int, patience: float | None, tell: Callable[[], object] 
 
 
 def _own_path() -> Path:
-    """A file that is this user's on this machine: homes may be shared by several machines."""
+    """Return this user's lock file for this machine; several machines may share a home."""
     return cache_folder() / f"measure-{platform.node() or 'here'}.lock"

@@ -28,34 +28,32 @@ Array: TypeAlias = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class CheckedRun:
-    """One run on trial: every output, valid until the next run, and what it did that it may not
-    ("": nothing)."""
+    """The outputs of a checked run, valid until the next run, and its damage ("" if none)."""
 
     results: Sequence[Array]
     damage: str = ""
 
 
 class Runnable(Protocol):
-    """A candidate's code, loaded. ``facts`` are what its compiler says of it."""
+    """A candidate's loaded code. ``facts`` are the compiler's facts about it."""
 
     facts: Mapping[str, Json]
 
     def trial(self, arguments: Sequence[Array], pattern: int, upper: bool) -> CheckedRun:
-        """One run in buffers of its own, of which all but the inputs hold the byte ``pattern``.
+        """Run once in separate buffers, of which all but the inputs hold the byte ``pattern``.
 
-        What lies beside them is watched or may not be touched at all: behind them with ``upper``,
-        else before them.
+        The memory around them is watched or guarded: above them with ``upper``, else below.
         """
 
     def again(self, pattern: int) -> CheckedRun:
-        """One more run where timing ran, in a workspace as that left it."""
+        """Run once more in the buffers used for timing, with the workspace as timing left it."""
 
     def call(self, times: int) -> None:
-        """Run so many times, on one set of buffers after the other."""
+        """Run ``times`` times, rotating through the sets of buffers."""
 
 
 class Machine(Protocol):
-    """One program's buffers on the machine, and a clock that is fair to what runs there."""
+    """One program's buffers on the machine, and a clock for code that runs there."""
 
     clock: Clock
 
@@ -63,17 +61,16 @@ class Machine(Protocol):
         """Compile and load a schedule of the program's function."""
 
     def alone(self) -> AbstractContextManager[None]:
-        """In force while code is timed."""
+        """Return a context for timing code."""
 
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """How code is run and timed in one kind of place.
+    """Running and timing of code in one kind of place.
 
-    ``machine`` makes a program ready there: its arguments, and for each input how many bytes pass
-    between two uses of it in the model. ``clock`` is fair to what runs there, ``alone`` is in force
-    while it is read. ``peak`` measures what the place can do at best, ``rate`` no more than its f32
-    operations per second, 0 where no one figure bounds them.
+    ``machine`` prepares a program there, from its arguments and the reuse distance of each input in
+    bytes. ``clock`` times code there, in the context ``alone``. ``peak`` measures the place's
+    peaks, ``rate`` only its f32 operations per second, 0 if no single figure bounds them.
     """
 
     machine: Callable[[Program, Sequence[Array], Target, Sequence[float]], Machine]
@@ -87,9 +84,9 @@ class Meter:
 class MeterRow:
     """A kind of place, and the module that has its ``METER``.
 
-    ``ahead`` times as many candidates are compiled as are timed, where what the compiler says of
-    them helps to choose. The address space of a measuring child is ``limited`` but where a driver
-    reserves more than a machine has.
+    ``ahead`` times as many candidates are compiled as are timed, if the compiler's facts help to
+    choose. The address space of a measuring child is ``limited``, unless a driver reserves more
+    than the machine has.
     """
 
     module: str
@@ -116,23 +113,23 @@ def meter(target: Target) -> Meter:
 
 @cache
 def measure_peak(target: Target) -> Peak:
-    """Return what the target can do at best."""
+    """Measure the peaks of a target, once per process."""
     return meter(target).peak(target)
 
 
 @cache
 def measure_rate(target: Target) -> float:
-    """Return the most f32 operations per second of a target; 0 where no one figure bounds them."""
+    """Measure the peak f32 operations per second; 0 if no single figure bounds them."""
     return meter(target).rate(target)
 
 
 def require_timeable(target: Target, doing: str, hint: str = "") -> None:
-    """Raise ``TargetError`` where time says nothing; ``doing`` is what was asked."""
+    """Raise ``TargetError`` if timing is meaningless; ``doing`` is the requested action."""
     if target.row.simulated:
         why = "a simulator's time says nothing about a GPU's"
         raise TargetError(f"cannot {doing} {target.spec}", why, hint=hint)
 
 
 def copies(size: int, caches: int, most: int) -> int:
-    """How many sets of ``size`` bytes it takes until one has left the caches by its next turn."""
+    """Return the number of sets of ``size`` bytes that evicts each from the caches between uses."""
     return max(1, min(most, -(-caches // max(1, size))))

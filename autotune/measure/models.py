@@ -1,4 +1,4 @@
-"""Whole models timed side by side, each built beforehand, as a user would call them."""
+"""Races of whole built models, called as a user would call them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from .timing import Call, compare
 
 
 def race_models(job: Job, enter: Callable[[str], object], lock: MachineLock) -> tuple[Outcome, ...]:
-    """Time the built models of a job's candidates in turns; the first is what others must beat.
+    """Time the built models of a job's candidates in turns; the first one is the baseline.
 
-    ``job.fill`` is the most seconds that this may take. Arguments are random, drawn from the seed.
+    ``job.fill`` limits the seconds of timing. Arguments are random, drawn from the seed.
     """
     enter("wait")
     with lock.building():
@@ -52,7 +52,7 @@ def _call(model: Executable, arguments: Sequence[Any]) -> Call:
 
 
 def _put(model: Executable, value: Any) -> Any:
-    """An argument, with all arrays in its tuples, where the model runs."""
+    """Copy an argument, including the arrays in its tuples, to where the model runs."""
     if isinstance(value, tuple):
         return tuple([_put(model, part) for part in value])
     return model.put(value)

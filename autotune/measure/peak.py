@@ -1,8 +1,8 @@
-"""What a processor can do at best: measured FMA rate and copy bandwidth, to judge kernels by.
+"""Measured peaks of a CPU: FMA rate and copy bandwidth, as a scale for kernels.
 
-Both are loops in LLVM IR, made for the target like any kernel: independent chains of vector FMAs
-in registers, and a copy between buffers that no L2 cache holds. Several threads run the same
-loop at once; the rates add up. The best of a few repetitions counts.
+Both are loops in LLVM IR, compiled for the target like any kernel: independent chains of vector
+FMAs in registers, and a copy between buffers larger than L2. Several threads run the same loop
+concurrently, and their rates are added. The best of a few repetitions counts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .lock import MachineLock
 CHAINS = 16  # independent accumulators: more than latency times ports on any current CPU
 TURNS = 800_000  # of the FMA loop, per call
 REPEATS = 7
-QUICK = 3  # repetitions where the rate only has to bound what can be
+QUICK = 3  # repetitions if the rate is only needed as a bound
 LEAST = 0.02  # seconds per repetition
 COPIED = 64 << 20  # bytes each thread copies, at most; at least four times L2
 
@@ -34,7 +34,7 @@ COPIED = 64 << 20  # bytes each thread copies, at most; at least four times L2
 class Peak:
     """FLOP per second in f32, and bytes per second read plus written, with ``threads`` threads.
 
-    Where the rate of operations is ``nominal``, a data sheet gives it; all else is measured.
+    A ``nominal`` rate of operations is from a data sheet; everything else is measured.
     """
 
     threads: int
@@ -44,7 +44,7 @@ class Peak:
 
     @property
     def origin(self) -> str:
-        """Where the figures come from."""
+        """The origin of the figures, in words."""
         return "copy measured, rate nominal" if self.nominal else "both measured"
 
 
@@ -92,9 +92,9 @@ def _fma_rate(target: Target, library: jit.JitLibrary, repeats: int = REPEATS) -
 
 
 def _rate(call: Callable[[int], object], threads: int, repeats: int = REPEATS) -> float:
-    """Calls per second of all threads, the best of some repetitions.
+    """Return the calls per second of all threads, the best of some repetitions.
 
-    Each thread's rate is by its own processor time: what other processes steal does not count.
+    Each thread's rate is by its own CPU time, which excludes time taken by other processes.
     """
     call(0)
     began = time.thread_time()

@@ -1,8 +1,8 @@
-"""Which cores a timed run uses: the pool's workers and the main thread one each, none shared.
+"""Core placement of timed runs: the pool's workers and the main thread get a core each.
 
-Left to itself the system puts a worker that wakes up beside a busy neighbour on the main thread's
-core, and moves it away only after milliseconds. Until then a small kernel takes several times as
-long as in a model that has been running for a while.
+Otherwise the system may wake a worker on the main thread's core and migrate it only after
+milliseconds. Until then a small kernel takes several times as long as in a model that has been
+running for a while.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from threading import Barrier, BrokenBarrierError, get_native_id
 
 from ...codegen.runtime.process import runtime
 
-GATHER = 2.0  # seconds within which all threads of the pool should have met
+GATHER = 2.0  # seconds within which all threads of the pool should reach the barrier
 
 
 @contextmanager
 def placed(threads: int) -> Iterator[None]:
-    """Run code of so many threads with every thread of it on a core of its own.
+    """Pin each thread of code with ``threads`` threads to a core of its own.
 
-    Nothing is pinned where there are fewer cores than threads, or one thread only. Pool workers
-    stay where they are put; the calling thread may go where it likes again afterwards.
+    Nothing is pinned if there are fewer cores than threads, or a single thread. Pool workers stay
+    pinned; the calling thread is unpinned afterwards.
     """
     before = _cores()
     if threads < 2 or len(before) < threads:
@@ -44,16 +44,17 @@ def _cores() -> set[int]:
 
 @cache
 def _spread(threads: int, cores: tuple[int, ...]) -> None:
-    """Start the pool's workers and pin each to a core, the first core left to the caller."""
+    """Start the pool's workers and pin each to a core, leaving the first one to the caller."""
     runtime().set_threads(threads)
     for worker, core in zip(_workers(threads), cores[1:threads], strict=False):
         os.sched_setaffinity(worker, {core})
 
 
 def _workers(threads: int) -> list[int]:
-    """The system's numbers of the pool's workers, all of which run from here on.
+    """Return the thread ids of the pool's workers, after starting them.
 
-    As many chunks as threads, none of which ends before all have begun: each has one.
+    There are as many chunks as threads, and none ends before all have started, so each thread has
+    one.
     """
     found: set[int] = set()
     all_here = Barrier(threads)

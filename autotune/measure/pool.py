@@ -1,7 +1,7 @@
-"""A few measuring children at work on a stream of jobs.
+"""A pool of measuring child processes that work on a stream of jobs.
 
-Children build side by side, one per core, and time one after the other: the machine's lock keeps
-a timed run alone. Kernels of one thread are timed on a core of their child's own.
+Children build concurrently, one per core, and time one after the other: the machine's lock gives
+timed runs exclusive use. Single-threaded kernels are timed on a core reserved for their child.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from .protocol import Job, Outcome, Watch
 from .worker import CHILD, Worker
 
 TELL = 1.0  # seconds between two calls of a watch
-MOST = 4  # children by default; more than that wait for each other
+MOST = 4  # default limit of children; more would wait for each other
 
 
 def slots(threads: int, workers: int | None) -> tuple[int | None, ...]:
-    """The core that each child is pinned to (None: any) for kernels of so many threads."""
+    """Return the core that each child is pinned to (None: any), for kernels with ``threads``."""
     cores = sorted(os.sched_getaffinity(0))
     count = workers or min(len(cores), MOST)
     return tuple(cores[n % len(cores)] if threads == 1 else None for n in range(count))
 
 
 class Pool:
-    """Runs jobs on its children. Use as a context manager: leaving it kills them."""
+    """Runs jobs on child processes, as a context manager; leaving it kills them."""
 
     def __init__(
         self, threads: int = 1, workers: int | None = None, command: Sequence[str] = CHILD
@@ -39,10 +39,10 @@ class Pool:
     def run(
         self, jobs: Iterable[Job], until: float = math.inf, watch: Watch | None = None
     ) -> Iterator[tuple[Job, tuple[Outcome, ...]]]:
-        """Each job with its outcomes, as they come in; jobs are drawn when a child is free.
+        """Yield each job with its outcomes as they arrive; a job is drawn when a child is free.
 
-        At ``until``, a time of ``time.monotonic``, what is under way is given up: those jobs have
-        no outcome. ``watch`` is told about every second what each child is at.
+        At ``until``, a time of ``time.monotonic``, unfinished jobs are abandoned and have no
+        outcome. ``watch`` is called about every second with the phase of each child.
         """
         waiting = iter(jobs)
         exhausted = False
@@ -66,7 +66,7 @@ class Pool:
                 watch([(w.job, w.phase) for w in busy if w.job is not None])
 
     def _give_up(self) -> None:
-        """Kill the children that are at work."""
+        """Kill the children that are working."""
         for worker in self.workers:
             if worker.job is not None:
                 worker.kill()

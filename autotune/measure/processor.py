@@ -1,4 +1,4 @@
-"""Candidates on this processor: aligned buffers, more of them than the caches hold."""
+"""Candidates on this CPU: aligned buffers in rotation, so that caches are as in the model."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from .timing import Clock, clock_for
 
 ALIGNMENT = 64  # bytes
 COPIES = 256  # most sets of buffers that timing rotates through
-ROTATED = 128 << 20  # bytes that all of them take at most, but for one set of each
+ROTATED = 128 << 20  # bytes of all sets at most, unless a single set is larger
 
 
 class CpuMachine:
-    """A program's buffers in memory. Kernels run in this process."""
+    """A program's buffers in memory; kernels run in this process."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class CpuMachine:
         target: Target,
         reach: Sequence[float] = (),
     ) -> None:
-        """``reach``: how many bytes pass between two uses of each input."""
+        """``reach`` is the reuse distance of each input in bytes."""
         self.target = target
         self.clock: Clock = clock_for(target.threads)
         self.outputs = len(program.outputs)
@@ -54,17 +54,17 @@ class CpuMachine:
         return NativeRun(kernel, stained(kernel), self)
 
     def alone(self) -> AbstractContextManager[None]:
-        """While code is timed: its threads on cores of their own."""
+        """Return a context that pins threads to cores while code is timed."""
         return placed(self.target.threads)
 
 
 class NativeRun:
-    """A kernel bound to its buffers; it holds the memory behind the bare addresses."""
+    """A kernel bound to its buffers, which keeps the memory behind raw addresses alive."""
 
     facts: Mapping[str, Json] = {}
 
     def __init__(self, kernel: NativeFunc, tried: NativeFunc, machine: CpuMachine) -> None:
-        """``tried`` is the same code as it runs on trial."""
+        """``tried`` is the same code, instrumented for checked runs."""
         self.kernel, self._tried = kernel, tried
         self._machine = machine
         size = kernel.compiled.workspace
@@ -76,7 +76,7 @@ class NativeRun:
         self._work = work
         self._held: list[Any] = [packed]
         for buffers in sets[1:]:
-            copies = [_copy(p) for p in packed]  # all sets hold the same: packing once is enough
+            copies = [_copy(p) for p in packed]  # all sets hold the same values
             places = _pointers(buffers)
             for index, copy in zip(kernel.packs, copies, strict=True):
                 places[index] = copy.ctypes.data
@@ -84,11 +84,11 @@ class NativeRun:
             self._held.append(copies)
 
     def trial(self, arguments: Sequence[Array], pattern: int, upper: bool) -> CheckedRun:
-        """One run between guard pages, on stacks that are filled."""
+        """Run once between guard pages, on stacks that are filled with a pattern."""
         return self._machine.cage.run(self._tried, arguments, pattern, upper)
 
     def again(self, pattern: int) -> CheckedRun:
-        """One more run in the first of the sets that timing rotates through."""
+        """Run once more on the first of the sets that timing rotates through."""
         buffers, given = self._machine.sets[0], self._machine.arguments
         outputs = buffers[len(given) :]
         for out in outputs:
@@ -99,14 +99,14 @@ class NativeRun:
         return CheckedRun(outputs, f"it overwrites input {spoiled[0]}" if spoiled else "")
 
     def call(self, times: int) -> None:
-        """Run so many times, on one set of buffers after the other."""
+        """Run ``times`` times, rotating through the sets of buffers."""
         entry, sets = self.kernel.entry, self._sets
         for n in range(times):
             entry(*sets[n % len(sets)])
 
 
 def aligned(size: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """A zeroed array of ``size`` bytes that starts at a multiple of ``ALIGNMENT``."""
+    """Return a zeroed array of ``size`` bytes, aligned to ``ALIGNMENT``."""
     raw = np.zeros(size + ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + size].view(dtype).reshape(shape)
@@ -125,10 +125,10 @@ def _copy(data: Array) -> Array:
 def _rotation(
     program: Program, arguments: Sequence[Array], target: Target, reach: Sequence[float]
 ) -> list[list[Array]]:
-    """Sets of aligned buffers for all parameters; timing takes one set after the other.
+    """Return sets of aligned buffers for all parameters, through which timing rotates.
 
-    Of each input there are so many that as many bytes pass until its turn comes again as in the
-    model. Results are as hot as an arena keeps them.
+    Each input has as many copies as give it the reuse distance that it has in the model. Results
+    have one, since an arena keeps them hot.
     """
     params = program.func.params
     sizes = [math.prod(b.shape) * b.dtype.bytes for b in params]
@@ -143,12 +143,12 @@ def _rotation(
 
 
 def _counts(sizes: Sequence[int], inputs: int, target: Target, reach: Sequence[float]) -> list[int]:
-    """How many buffers of each size take turns."""
+    """Return the number of copies of each buffer."""
     total = max(1, sum(sizes))
     if len(reach) == inputs:
         wanted = [copies(total, int(r), COPIES) for r in reach] + [1] * (len(sizes) - inputs)
-    else:  # no model round it: what is small is hot, the rest should have left L2
-        caches = 8 * target.l2 * target.threads  # every thread has one of its own
+    else:  # without a model: small data is hot, other data is evicted from L2
+        caches = 8 * target.l2 * target.threads  # each thread has its own L2
         wanted = [1 if total < target.l1 else copies(total, caches, COPIES)] * len(sizes)
     room = max(1.0, sum(n * s for n, s in zip(wanted, sizes, strict=True)) / ROTATED)
     return [max(1, int(n / room)) for n in wanted]

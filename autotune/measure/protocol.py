@@ -1,4 +1,4 @@
-"""What travels between the tuner and a measuring child: jobs and results, as JSON lines."""
+"""The protocol between the tuner and a measuring child: jobs and results as JSON lines."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ OUT_OF_MEMORY = 77  # exit status of a child that cannot go on for lack of memor
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds a phase may take before the child is killed, and bytes of address space it may use
-    (0: any number, for a GPU's driver reserves more than a machine has).
+    """Seconds that a phase may take before the child is killed, and bytes of address space.
 
-    Waiting for the machine's lock is a phase of its own, so it never counts against a candidate.
+    0 bytes means no limit, for a GPU's driver reserves more than the machine has. Waiting for the
+    machine's lock is a separate phase, so it never counts against a candidate.
     """
 
     load: float = 120.0
@@ -29,15 +29,15 @@ class Limits:
     memory: int = 8 << 30
 
     def of(self, phase: str) -> float:
-        """The limit of a phase by its name."""
+        """Return the limit of a phase by its name."""
         return float(getattr(self, phase))
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One schedule of a task: a trace, or a sketch with its decisions, from which one is made.
+    """One schedule of a task: a trace, or a sketch with its decisions.
 
-    In a race of whole models ``bundle`` is the file of a built one, and there is no schedule.
+    In a race of whole models ``bundle`` is the file of a built model, and there is no schedule.
     """
 
     sketch: str
@@ -50,10 +50,10 @@ class Candidate:
 class Job:
     """Measure one candidate of a task, or race several side by side.
 
-    ``form`` and ``text`` are the task's program, ``reference`` a file that keeps the interpreter's
-    result between jobs, ``incumbent`` the best time so far in seconds (0: none yet), ``fill`` how
-    long a promising candidate is timed. A time below ``floor`` seconds is beyond the machine, so it
-    cannot be right. ``reach`` says how many bytes pass between two uses of each input.
+    ``form`` and ``text`` are the task's program, ``reference`` is a file that caches the expected
+    results between jobs, ``incumbent`` the best time so far in seconds (0: none yet), ``fill`` the
+    seconds for which a promising candidate is timed. A time below ``floor`` seconds exceeds the
+    machine's peak, so it is an error. ``reach`` is the reuse distance of each input in bytes.
     """
 
     number: int
@@ -74,8 +74,11 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """What a child enters: the phase's name, the number of the candidate in its job that the phase
-    is about (None: none), and what is done with it, in words."""
+    """A phase that a child enters.
+
+    ``candidate`` is the number of the candidate in its job, if the phase is about one; ``doing``
+    describes the activity.
+    """
 
     name: str
     candidate: int | None = None
@@ -84,11 +87,11 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one candidate. ``error`` is relative to the reference's root mean square.
+    """The result of one candidate. ``error`` is relative to the reference's root mean square.
 
-    ``runs`` are seconds as measured, ``drift`` how much slower the machine was than before,
-    ``facts`` what the compiler says of the code. After a ``fault`` the child can do no more work,
-    and what it has not said of other candidates is lost.
+    ``runs`` are measured seconds, ``drift`` is the slowdown of the machine, ``facts`` are the
+    compiler's facts about the code. After a ``fault`` the child cannot continue, and outcomes of
+    other candidates that it has not reported are lost.
     """
 
     status: str
@@ -103,29 +106,29 @@ class Outcome:
 
 
 Watch: TypeAlias = Callable[[Sequence[tuple[Job, str]]], object]
-"""Told about jobs under way, and the phase of each: load, build, wait or run."""
+"""Called with the running jobs, and the phase of each: load, build, wait or run."""
 
 
 class Measurer(Protocol):
-    """What the tuner has its candidates judged by."""
+    """Evaluates the candidates of the tuner's jobs."""
 
     def run(
         self, jobs: Iterable[Job], until: float = math.inf, watch: Watch | None = None
     ) -> Iterator[tuple[Job, tuple[Outcome, ...]]]:
-        """Each job with its outcomes, as they come in.
+        """Yield each job with its outcomes as they arrive.
 
-        At ``until``, a time of ``time.monotonic``, what is under way is given up: those jobs have
-        no outcome. ``watch`` is told now and then which job is in which phase.
+        At ``until``, a time of ``time.monotonic``, unfinished jobs are abandoned and have no
+        outcome. ``watch`` is called from time to time with the phase of each job.
         """
 
 
 def encode_job(job: Job) -> bytes:
-    """One line."""
+    """Return a job as one line."""
     return json.dumps(asdict(job), separators=(",", ":")).encode() + b"\n"
 
 
 def decode_job(line: bytes) -> Job:
-    """The job on a line that ``encode_job`` wrote."""
+    """Return the job on a line that ``encode_job`` wrote."""
     value: dict[str, Any] = json.loads(line)
     limits = Limits(**value.pop("limits"))
     candidates = tuple(Candidate(**c) for c in value.pop("candidates"))
@@ -134,19 +137,19 @@ def decode_job(line: bytes) -> Job:
 
 
 def encode_outcomes(number: int, outcomes: tuple[Outcome, ...]) -> bytes:
-    """The reply to job ``number``, one line."""
+    """Return the reply to job ``number`` as one line."""
     reply = {"number": number, "outcomes": [asdict(o) for o in outcomes]}
     return json.dumps(reply, separators=(",", ":")).encode() + b"\n"
 
 
 def encode_phase(phase: Phase) -> bytes:
-    """A sign of life: the phase that the child enters, one line."""
+    """Return a phase report as one line."""
     told = {"phase": phase.name, "candidate": phase.candidate, "doing": phase.doing}
     return json.dumps(told, separators=(",", ":")).encode() + b"\n"
 
 
 def decode_reply(line: bytes) -> Phase | tuple[int, tuple[Outcome, ...]]:
-    """A phase, or (job number, its outcomes). ``ValueError`` for anything else."""
+    """Return a phase, or (job number, its outcomes); raise ``ValueError`` for any other line."""
     try:
         value = json.loads(line)
         if "phase" in value:
@@ -159,4 +162,4 @@ def decode_reply(line: bytes) -> Phase | tuple[int, tuple[Outcome, ...]]:
         )
         return int(value["number"]), outcomes
     except (KeyError, TypeError, AttributeError, ValueError) as e:
-        raise ValueError(f"no reply of a measuring child: {line[:80]!r}") from e
+        raise ValueError(f"not a reply of a measuring child: {line[:80]!r}") from e

@@ -1,9 +1,9 @@
-"""The right results of a task on every set of inputs, and how far from them a result may be.
+"""Reference results of a task on every set of inputs, with error bounds.
 
-Each element has a bound of its own, from the error analysis in f64 (``ir.hlo.bounds``). Results
-that no rounding reaches have the bound 0 and must be equal. Where the analysis knows no bound, the
-older rule holds: within a tolerance of the output's root mean square, and of integers all but one
-in a thousand equal. It holds too for functions written as loops, except where f32 and f64 agree.
+Each element has its own bound, from the error analysis in f64 (``ir.hlo.bounds``). Results without
+rounding have the bound 0 and must be equal. If the analysis has no bound, a tolerance relative to
+the output's root mean square applies, and all but one in a thousand integers must be equal. That
+applies to functions written as loops, too, unless f32 and f64 agree.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from .inputs import FAR, LADDER, ORDINARY, WHOLE, far_apart, whole_numbers
 Array: TypeAlias = np.ndarray[Any, Any]
 
 STRAY = 1e-3  # share of integers without a bound that may differ
-TF32 = 2.0**-11  # relative error of an operand of ten bits of mantissa
-LARGE = 1 << 17  # elements of all arrays from which one try at whole numbers has to do
-HUGE = 1 << 21  # the same from which floats are not tried on values far apart
+TF32 = 2.0**-11  # relative error of an operand with ten bits of mantissa
+LARGE = 1 << 17  # elements of all arrays above which only one range of whole numbers is tried
+HUGE = 1 << 21  # the same above which floats are not tested on values far apart
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedOutput:
-    """One output: its right elements, the bound of each (None: all must be equal), its size.
+    """One expected output: its elements, the bound of each (None: all must be equal), its size.
 
     ``value`` is f64 for an output of f64, f32 for other floats, else of the output's own type.
     ``rms`` is the root mean square of the finite elements.
@@ -50,7 +50,7 @@ class ExpectedOutput:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceCase:
-    """One set of inputs with what comes of them."""
+    """One set of inputs with the expected outputs."""
 
     name: str
     arguments: tuple[Array, ...]
@@ -59,20 +59,22 @@ class ReferenceCase:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """All that a candidate of a task is held against: the case of ordinary values, that of whole
-    numbers, and, where time allows, that of values far apart."""
+    """The cases that a candidate of a task is checked on.
+
+    Ordinary values, whole numbers and, for tasks that are not too large, values far apart.
+    """
 
     outputs: tuple[Buffer, ...]
     cases: tuple[ReferenceCase, ...]
 
     @property
     def ordinary(self) -> ReferenceCase:
-        """The case whose arguments timing uses too."""
+        """The case whose arguments are also used for timing."""
         return self.cases[0]
 
 
 def load_reference(program: Program, target: Target, seed: int, path: Path) -> Reference:
-    """From the file if an earlier job left it there, else computed and left there."""
+    """Load the reference from a file, or compute it and save it there."""
     if path.exists():
         with np.load(path, allow_pickle=False) as file:
             names = [n.removeprefix("case ") for n in file.files if n.startswith("case ")]
@@ -94,7 +96,7 @@ def load_reference(program: Program, target: Target, seed: int, path: Path) -> R
 
 
 def make_reference(program: Program, target: Target, seed: int) -> list[tuple[ReferenceCase, int]]:
-    """Each case, and the largest of its whole numbers."""
+    """Compute each case, with the largest of its whole numbers (0: not whole numbers)."""
     rounding = Rounding(TF32 if target.tf32 else 0.0, steady=target.row.rounds)
     ordinary = _case(program, ORDINARY, program.arguments(seed), rounding)
     best: tuple[ReferenceCase, int] | None = None
@@ -112,7 +114,7 @@ def make_reference(program: Program, target: Target, seed: int) -> list[tuple[Re
 
 
 def _inexact(case: ReferenceCase) -> int:
-    """How many elements may be off."""
+    """Return the number of elements that may differ."""
     return sum(int(np.count_nonzero(w.bound)) for w in case.wanted if w.bound is not None)
 
 
@@ -128,7 +130,7 @@ def _case(program: Program, name: str, arguments: list[Array], rounding: Roundin
 
 
 def _by_loops(program: Program, arguments: list[Array]) -> list[ExpectedOutput]:
-    """A function of loops: by the older rule, but exact where its own types and f64 agree."""
+    """Return the expected outputs of a loop function: exact if its own types and f64 agree."""
     own = program.expect(arguments)
     wide = program.expect_wide(arguments)
     floats = any(b.dtype.is_float for b in program.func.params)
@@ -147,7 +149,7 @@ def _agree(a: Array, b: Array) -> bool:
 
 def _wanted(x: Bounded, out: Buffer) -> ExpectedOutput:
     value, error = x.value, None if x.certain else x.errors
-    if value.dtype.kind == "c":  # as it lies in memory: two parts, each of them as far off
+    if value.dtype.kind == "c":  # as in memory: two parts with the same bound
         error = None if error is None else np.repeat(error[..., None], 2, -1)
         value = np.stack([value.real, value.imag], -1)
     if not out.dtype.is_float:
@@ -195,7 +197,7 @@ def _read(
 
 
 def _kept(dtype: DType) -> np.dtype[Any]:
-    """The type in which the right results are kept."""
+    """Return the type in which expected results are stored."""
     if not dtype.is_float:
         return to_numpy(dtype)
     return np.dtype(np.float64 if dtype == f64 else np.float32)
@@ -204,7 +206,7 @@ def _kept(dtype: DType) -> np.dtype[Any]:
 def judge(
     results: Sequence[Array], case: ReferenceCase, outputs: Sequence[Buffer]
 ) -> tuple[float, str]:
-    """The largest error, in root mean squares of its output, and what is wrong ("": nothing)."""
+    """Return the largest error relative to its output's rms, and a complaint ("" if correct)."""
     worst = 0.0
     for n, (got, want, out) in enumerate(zip(results, case.wanted, outputs, strict=True)):
         error, told = _judge(got, want, out.dtype)
@@ -219,7 +221,7 @@ def _judge(got: Array, want: ExpectedOutput, dtype: DType) -> tuple[float, str]:
     if not got.size:
         return 0.0, ""
     if not dtype.is_float:
-        return 0.0, _judge_whole(got, want, dtype)
+        return 0.0, _judge_integers(got, want, dtype)
     wide = got if got.dtype == want.value.dtype else got.astype(want.value.dtype)
     with np.errstate(all="ignore"):
         off = np.abs(wide - want.value)
@@ -231,8 +233,8 @@ def _judge(got: Array, want: ExpectedOutput, dtype: DType) -> tuple[float, str]:
     return (largest / want.rms if want.rms else 0.0), ""
 
 
-def _judge_whole(got: Array, want: ExpectedOutput, dtype: DType) -> str:
-    """Integers and truth values, with the bits that a byte has beyond those of its type."""
+def _judge_integers(got: Array, want: ExpectedOutput, dtype: DType) -> str:
+    """Compare integers and booleans, including unused bits of their bytes."""
     raw = got.reshape(-1).view(np.uint8)
     if dtype.kind == "pred" and bool((raw > 1).any()):
         return f"{np.mean(raw > 1):.2%} of the truth values are neither 0 nor 1"

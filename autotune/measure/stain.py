@@ -1,9 +1,9 @@
-"""Runs a kernel where memory that nobody wrote holds a pattern: stacks and scratch memory.
+"""Runs of a kernel with a pattern in uninitialized memory: stacks and scratch memory.
 
-A kernel on trial calls this module's functions instead of the thread pool's. They are the pool's
-own, with two things beside: the stack below each body is filled before the body is called, on
-whichever thread that is, and what a body gets as scratch memory is filled, with more of the
-pattern before it and behind it that must still be there when the memory is given back.
+A kernel under test is linked with this module's functions instead of the thread pool's. They call
+the pool's, and add two things: the stack below each body is filled before the body is called, on
+any thread, and scratch memory is filled, with red zones on either side that must be intact when
+the memory is released.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ...codegen.runtime.process import runtime
 from ...codegen.targets.cpu import toolchain as cpu
 from ...ir.target import HERE, Target
 
-DEPTH = 256 << 10  # bytes of a stack that are filled: more than the frames of a kernel take
-ZONE = 64  # bytes before and behind scratch memory; those before hold 24 bytes of our own
+DEPTH = 256 << 10  # bytes of stack to fill: more than the frames of a kernel
+ZONE = 64  # bytes of the red zones around scratch memory; the first holds 24 bytes of ours
 
-# The memory that a thread was given is a list, the newest first. Before each block stand
-# 0 the block before it, 8 the mark at which it was given, 16 its size, and then the pattern.
+# The scratch blocks of a thread are a linked list, the newest first. Each has a header:
+# 0 the previous block, 8 the mark at which it was allocated, 16 its size, and then the pattern.
 _TEXT = f"""
 @pattern = internal global i8 0
 @damaged = internal global i32 0
@@ -187,14 +187,14 @@ class Stain:
     damaged: Callable[[], int]
 
     def symbols(self) -> dict[str, int]:
-        """What a kernel on trial is linked with."""
+        """Return the symbols that a kernel under test is linked with."""
         own = {name: self.library.address(other) for name, other in _REPLACED.items()}
         return {**runtime().addresses, **own}
 
 
 @cache
 def stain() -> Stain:
-    """The functions of this process."""
+    """Return the functions, loaded once per process."""
     library = jit.load([cpu.compile(_TEXT, Target.parse(HERE))], runtime().addresses)
     init = ctypes.CFUNCTYPE(ctypes.c_int32)(library.address("stain_init"))
     if init():
@@ -205,7 +205,7 @@ def stain() -> Stain:
 
 
 def stained(kernel: NativeFunc) -> NativeFunc:
-    """The same code, loaded once more, whose every run is on filled stacks and scratch memory."""
+    """Load a kernel's code again so that it runs on filled stacks and scratch memory."""
     loaded = type(kernel).load(kernel.compiled, stain().symbols())
     address = loaded.library.address(kernel.compiled.name)
     return replace(loaded, entry=partial(_caller(len(loaded.entry.argtypes)), address))
@@ -213,7 +213,7 @@ def stained(kernel: NativeFunc) -> NativeFunc:
 
 @cache
 def _caller(count: int) -> Any:
-    """A function that calls another, given first, with ``count`` addresses on a filled stack."""
+    """Return a function that calls another, its first argument, on a filled stack."""
     taken = ", ".join(["ptr %function", *(f"ptr %a{n}" for n in range(count))])
     given = ", ".join(f"ptr %a{n}" for n in range(count))
     text = "declare void @stain_stack()\n"
@@ -227,7 +227,7 @@ def _caller(count: int) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """A function of a library, which it keeps in memory."""
+    """A function that keeps its library loaded."""
 
     function: Callable[..., None]
     library: jit.JitLibrary

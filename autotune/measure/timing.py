@@ -1,9 +1,9 @@
-"""How code is timed: warmed up, in short samples, in turns, against a yardstick for drift.
+"""Timing of code: warm-up, short samples, turns, and a yardstick for drift.
 
-Code of one thread is timed by that thread's processor time, which does not count what other
-processes steal; code of several threads by the wall clock. On a busy machine a short sample often
-passes between two interruptions, so many short ones and their lower quartile say more than a few
-long ones.
+Single-threaded code is timed by its thread's CPU time, which excludes time taken by other
+processes; code of several threads by the wall clock. On a busy machine a short sample often fits
+between two interruptions, so many short samples and their lower quartile are more accurate than a
+few long ones.
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ Clock: TypeAlias = Callable[[], float]
 Runs: TypeAlias = Sequence[Sequence[float]]
 
 QUICK = 3  # samples before a candidate may be given up
-HOPELESS = 1.5  # times the incumbent
-SAMPLE = 3e-4  # seconds that one sample should at least take
+HOPELESS = 1.5  # times the incumbent from which a candidate is given up
+SAMPLE = 3e-4  # least seconds of a sample
 MOST = 24  # samples of one candidate
 ROUNDS = 9  # of a race between kernels
-LOOK = 6  # rounds of a comparison before it may end, and between two looks at it
-ROUND = 0.01  # seconds that each program gets in a round of a comparison, if a call is so short
-SETTLE = 1e-3  # seconds of calls before code is timed: sleeping threads wake, caches fill
+CHECK_EVERY = 6  # rounds of a comparison between two checks if it may end
+ROUND = 0.01  # seconds of each program in a round of a comparison, if its calls are short
+SETTLE = 1e-3  # seconds of warm-up: sleeping threads wake, caches fill
 WARM = 2e-3  # calls shorter than this are preceded by one that is not timed
-DRIFT = 1.1  # slow-downs of the yardstick below this are taken for noise
-TRIES = 3  # of a reading that no machine can have
-CALIBRATED = 1.05  # how far the measured peak may lie below the real one
-BURST = 3.0  # more than this is an interruption, which does not slow the next kernel down
+DRIFT = 1.1  # slowdowns of the yardstick below this are noise
+TRIES = 3  # attempts at a reading that exceeds the machine's peak
+CALIBRATED = 1.05  # the real peak relative to the measured one, at most
+BURST = 3.0  # a larger slowdown is an interruption, which does not affect the next kernel
 
 
 def clock_for(threads: int) -> Clock:
-    """The clock that is fair to code of so many threads."""
+    """Return the clock for code with ``threads`` threads."""
     return time.thread_time if threads == 1 else time.perf_counter
 
 
 def sample(call: Call, times: int, clock: Clock) -> float:
-    """Seconds per call, over ``times`` calls."""
+    """Return the seconds per call, over ``times`` calls."""
     began = clock()
     call(times)
     return (clock() - began) / times
 
 
 def repeats(call: Call, clock: Clock, least: float = SAMPLE) -> int:
-    """How many calls make a sample of at least ``least`` seconds, once the code is warm.
+    """Return the number of calls in a sample of at least ``least`` seconds, after warm-up.
 
-    The first calls after a pause say little: the pool's threads sleep, and what another kernel
-    left in the caches has to go.
+    The first calls after a pause are not representative: the pool's threads sleep, and the caches
+    hold another kernel's data.
     """
     once = max(sample(call, 1, clock), 1e-9)
     if once >= max(least, WARM):
@@ -65,14 +65,14 @@ def repeats(call: Call, clock: Clock, least: float = SAMPLE) -> int:
 
 
 def warm_sample(call: Call, times: int, clock: Clock, once: float) -> float:
-    """A sample after something else ran: a short call is made once before it counts."""
+    """Return a sample after other code ran; a short call is made once before."""
     if once < WARM:
         call(1)
     return sample(call, times, clock)
 
 
 def time_call(call: Call, clock: Clock, incumbent: float, fill: float) -> tuple[float, ...]:
-    """Seconds per call, several samples; few where ``incumbent`` (0: none) is out of reach."""
+    """Return samples of seconds per call; few if far slower than ``incumbent`` (0: none)."""
     inner = repeats(call, clock)
     runs = [sample(call, inner, clock)]
     while len(runs) < QUICK and runs[0] < 1.0:
@@ -85,7 +85,7 @@ def time_call(call: Call, clock: Clock, incumbent: float, fill: float) -> tuple[
 
 
 def race(calls: Mapping[int, Call], clock: Clock, fill: float) -> dict[int, list[float]]:
-    """Seconds per call of each in ``ROUNDS`` rounds, timed in turns for ``fill`` seconds each."""
+    """Return the seconds per call of each in ``ROUNDS`` rounds, ``fill`` seconds each in all."""
     turns = Turns(list(calls.values()), clock, fill / ROUNDS)
     for _ in range(ROUNDS):
         turns.round()
@@ -95,28 +95,28 @@ def race(calls: Mapping[int, Call], clock: Clock, fill: float) -> dict[int, list
 def compare(
     calls: Sequence[Call], clock: Clock, seconds: float, settled: Callable[[Runs], bool]
 ) -> list[list[float]]:
-    """Seconds per call of each, in rounds until they are ``settled`` or the time is used up.
+    """Return the seconds per call of each, in rounds until ``settled`` or the time is used up.
 
-    ``LOOK`` rounds are made in any case, and between two looks.
+    That is checked every ``CHECK_EVERY`` rounds.
     """
     began = clock()
     turns = Turns(calls, clock, ROUND)
     while True:
-        for _ in range(LOOK):
+        for _ in range(CHECK_EVERY):
             turns.round()
         if clock() - began >= seconds or settled(turns.runs):
             return turns.runs
 
 
 class Turns:
-    """Calls timed side by side: in every round each gets the same number of samples, in turns.
+    """Calls timed in turns: in every round each gets the same number of samples.
 
-    The order is turned round after every turn (A B B A). A round adds one run to each call: the
-    lower quartile of its samples.
+    The order is reversed after every turn (A B B A). A round adds one run to each call: the typical
+    one of its samples.
     """
 
     def __init__(self, calls: Sequence[Call], clock: Clock, fill: float) -> None:
-        """``fill``: seconds of samples that a call gets in a round, if it is so short."""
+        """``fill`` is the seconds of samples of each call in a round, unless calls are longer."""
         self.runs: list[list[float]] = [[] for _ in calls]
         self._clock = clock
         inner = [repeats(call, clock) for call in calls]
@@ -126,7 +126,7 @@ class Turns:
         self._turns = 2 * max(1, math.ceil(fill / (2 * max(longest, 1e-9)))) if calls else 0
 
     def round(self) -> None:
-        """One more run of each."""
+        """Add one run of each."""
         samples: list[list[float]] = [[] for _ in self.runs]
         for _ in range(self._turns):
             for n, call, times, once in self._lanes:
@@ -140,16 +140,16 @@ class Turns:
 class Yardstick:
     """The fastest kernel of a task so far, timed again beside every candidate.
 
-    When the machine slows down, under other load or a lower clock, the yardstick tells by how much;
-    without it, what is measured in a slow minute could never win. Its time is always one that was
-    read off the clock: a corrected one would make every later reading look like a slow-down.
+    It measures how much the machine has slowed down, by other load or a lower clock; without it, a
+    candidate timed in a slow minute could never win. Its own time is never corrected: a corrected
+    time would make every later reading look like a slowdown.
     """
 
     call: Call | None = None
     seconds: float = math.inf
 
     def drift(self, clock: Clock) -> float:
-        """How much slower the machine is than when the yardstick was taken; 1 if hardly."""
+        """Return the slowdown of the machine since the yardstick was taken; 1 if negligible."""
         call = self.call
         if call is None:
             return 1.0
@@ -160,7 +160,7 @@ class Yardstick:
         return min(slower, BURST) if slower > DRIFT else 1.0
 
     def offer(self, call: Call, runs: Sequence[float]) -> None:
-        """Take a kernel as the yardstick if it is the fastest, by its time as measured."""
+        """Make a kernel the yardstick if it is the fastest by its uncorrected time."""
         seconds = typical(tuple(runs))
         if seconds < self.seconds:
             self.call, self.seconds = call, seconds
@@ -169,11 +169,11 @@ class Yardstick:
 def read_off(
     call: Call, clock: Clock, yardstick: Yardstick, incumbent: float, fill: float, floor: float
 ) -> tuple[tuple[float, ...], float] | None:
-    """Runs of a kernel, and the drift meanwhile.
+    """Return runs of a kernel, and the drift during them.
 
-    No machine takes less than ``floor`` seconds: drift is divided out only as far as that, and a
-    reading that lies below by itself is taken again, ``TRIES`` times in all. None if that is
-    no better.
+    A time below ``floor`` seconds exceeds the machine's peak: drift is limited so that the
+    corrected time does not, and a reading that does is repeated, up to ``TRIES`` times in all. None
+    if all of them do.
     """
     least = floor / CALIBRATED
     for _ in range(TRIES):
@@ -181,7 +181,7 @@ def read_off(
         runs = time_call(call, clock, incumbent * before, fill)
         if typical(runs) < least:
             continue
-        # What slowed only one of the two was an interruption, and may have missed the runs.
+        # A slowdown of only one of the two was an interruption, which may not affect the runs.
         drift = min(before, yardstick.drift(clock)) if before > 1 else 1.0
         return runs, max(1.0, min(drift, typical(runs) / least)) if least else drift
     return None

@@ -1,7 +1,6 @@
-"""The tuner's side of one measuring child: start it, talk to it, kill it when it hangs.
+"""The tuner's side of a measuring child: start it, exchange messages, kill it when it hangs.
 
-When a child dies, the fault is that of the candidate which it was at. A fresh child does the rest
-of the job.
+If a child dies, the candidate that it was working on is at fault. A fresh child continues the job.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ CHILD = (sys.executable, "-m", "nestwright.autotune.measure.child")
 
 
 def child_environment(threads: int, core: int | None = None) -> dict[str, str]:
-    """The environment of a child of this process with so many threads, on that core if any."""
+    """Return the environment of a child with ``threads`` threads, pinned to ``core`` if given."""
     quiet = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     own = {"NESTWRIGHT_NUM_THREADS": str(threads), "NESTWRIGHT_MEASURE_PARENT": str(os.getpid())}
     pinned = {} if core is None else {"NESTWRIGHT_MEASURE_CORE": str(core)}
@@ -30,7 +29,7 @@ def child_environment(threads: int, core: int | None = None) -> dict[str, str]:
 
 
 class Worker:
-    """One slot. Its child lives on from job to job, until it crashes or has to be killed."""
+    """A slot for a child, which serves many jobs until it crashes or is killed."""
 
     def __init__(
         self, command: Sequence[str] = CHILD, core: int | None = None, threads: int = 1
@@ -39,37 +38,37 @@ class Worker:
         self.job: Job | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._pending = b""
-        # A file, so that no child blocks on a full pipe; open as long as the worker.
+        # A file, so that a child never blocks on a full pipe; open as long as the worker.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         self._phase = Phase("load")
         self._deadline = 0.0
-        self._left: list[int] = []  # numbers of the job's candidates that the child has to judge
-        self._found: dict[int, Outcome] = {}  # what became of the others
+        self._left: list[int] = []  # numbers of the job's candidates without an outcome
+        self._found: dict[int, Outcome] = {}  # outcomes of the others
         self._threads, self._core = threads, core
 
     def fileno(self) -> int:
-        """The descriptor to wait on for replies."""
+        """Return the descriptor to wait on for replies."""
         assert self._process is not None and self._process.stdout is not None
         return self._process.stdout.fileno()
 
     @property
     def deadline(self) -> float:
-        """When the running phase is over time, in seconds of ``time.monotonic``."""
+        """The time limit of the current phase, a time of ``time.monotonic``."""
         return self._deadline
 
     @property
     def phase(self) -> str:
-        """What the child is at: load, build, wait or run."""
+        """The phase of the child: load, build, wait or run."""
         return self._phase.name
 
     def submit(self, job: Job) -> None:
-        """Hand a job to the child, which is started where none runs."""
+        """Send a job to the child, starting one if necessary."""
         self.job = job
         self._left, self._found = list(range(len(job.candidates))), {}
         self._hand_over()
 
     def _hand_over(self) -> None:
-        """Give the child what is left of the job."""
+        """Send the remaining candidates of the job to the child."""
         assert self.job is not None
         if self._process is None or self._process.poll() is not None:
             self._spawn()
@@ -80,10 +79,10 @@ class Worker:
             self._process.stdin.write(encode_job(replace(self.job, candidates=candidates)))
             self._process.stdin.flush()
         except BrokenPipeError:
-            pass  # the end of its output tells what happened
+            pass  # its output will end, which reports the failure
 
     def receive(self) -> tuple[Job, tuple[Outcome, ...]] | None:
-        """Read what the child wrote; the job's outcomes once they are all there, or its death."""
+        """Read from the child; return the job's outcomes once it is complete or the child died."""
         assert self.job is not None
         data = os.read(self.fileno(), 1 << 20)
         if not data:
@@ -106,13 +105,13 @@ class Worker:
         return None
 
     def _answer(self, outcomes: tuple[Outcome, ...]) -> tuple[Job, tuple[Outcome, ...]] | None:
-        """Take a reply; the job's outcomes if that was all."""
+        """Process a reply; return the job's outcomes if it is complete."""
         if len(outcomes) != len(self._left):
             self.kill()
-            return self._finish(Outcome("crash", note="the child answered something else"))
+            return self._finish(Outcome("crash", note="the child's reply does not match the job"))
         faults = [n for n, o in enumerate(outcomes) if o.fault]
         if faults:
-            self.kill()  # a fresh child, with a fresh device context, does what is left
+            self.kill()  # a fresh child with a fresh device context does the rest
             if len(faults) < len(outcomes):
                 self._phase = replace(self._phase, candidate=faults[0])
                 return self._finish(outcomes[faults[0]])
@@ -120,7 +119,7 @@ class Worker:
         return self._done()
 
     def expire(self) -> tuple[Job, tuple[Outcome, ...]] | None:
-        """Kill the child if its phase is over time; then the job's outcomes."""
+        """Kill the child if its phase exceeds the limit; return the job's outcomes if complete."""
         if self.job is None or time.monotonic() < self._deadline:
             return None
         limit = self.job.limits.of(self._phase.name)
@@ -128,7 +127,7 @@ class Worker:
         return self._finish(Outcome("timeout", note=f"killed after {limit:g} s of {self._at()}"))
 
     def kill(self) -> None:
-        """End the child at once, with whatever it started."""
+        """Kill the child and its process group."""
         if self._process is None:
             return
         with contextlib.suppress(ProcessLookupError):
@@ -142,7 +141,7 @@ class Worker:
         self._pending = b""
 
     def close(self) -> None:
-        """End the child for good."""
+        """Kill the child and release the worker."""
         self.kill()
         self._errors.close()
 
@@ -156,7 +155,7 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             env=child_environment(self._threads, self._core),
-            start_new_session=True,  # Ctrl-C is for the tuner, which then ends its children
+            start_new_session=True,  # only the tuner handles Ctrl-C, and ends its children
         )
 
     def _enter(self, phase: Phase) -> None:
@@ -165,7 +164,7 @@ class Worker:
         self._deadline = time.monotonic() + self.job.limits.of(phase.name)
 
     def _at(self) -> str:
-        """What the child was doing, in words."""
+        """Describe the child's phase in words."""
         phase = self._phase
         return f"{phase.name} {phase.doing}" if phase.doing else phase.name
 
@@ -183,16 +182,16 @@ class Worker:
         return Outcome("crash", note=f"{how} in {phase}{': ' if said else ''}{said}")
 
     def _last_words(self) -> str:
-        """The last line that the child wrote to its error stream."""
+        """Return the last line that the child wrote to stderr."""
         size = self._errors.seek(0, os.SEEK_END)
         self._errors.seek(max(0, size - 2000))
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
         return lines[-1][:300] if lines else ""
 
     def _finish(self, outcome: Outcome) -> tuple[Job, tuple[Outcome, ...]] | None:
-        """Record what ended the child: of the candidate that it was at, or of all that were left.
+        """Record an outcome that ended the child, for its candidate or for all remaining ones.
 
-        The job's outcomes if that was all; else a fresh child is given the rest, and None.
+        Returns the job's outcomes if it is complete; else None, and a fresh child gets the rest.
         """
         number = self._phase.candidate
         if number is None or not 0 <= number < len(self._left):

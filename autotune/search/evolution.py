@@ -1,8 +1,8 @@
 """The native strategy: an analytic shortlist, evolution under a cost model, local descent.
 
-Measuring starts with what the analytic estimate ranks highest, spread out so that its mistakes are
-not all the same one. Then each round mixes the model's favourites, neighbours of the best
-programs so far, and now and then a random point. A space small enough to list is scored whole; a
+Measuring starts with the points that the analytic estimate ranks highest, spread out so that its
+errors are independent. Then each round mixes the model's favourites, neighbours of the best
+programs so far, and some random points. A space small enough to list is scored completely; a
 larger one is searched by a population with mutation and crossover of named decisions.
 """
 
@@ -18,17 +18,17 @@ import numpy as np
 from .space import Point, Space, distance
 from .strategy import Proposal, Scorer
 
-SHORTLIST = 8  # measurements that the analytic estimate decides alone
+SHORTLIST = 8  # first measurements, chosen by the analytic estimate
 POPULATION = 1024
 GENERATIONS = 4
 PARENTS = 128
 RANDOM_SHARE = 1 / 8
-BARREN = 3  # failures of a sketch without a success, after which it is left alone
-LOCAL_FROM = 12  # observations after which neighbours of the best are tried
+BARREN = 3  # failures of a sketch without a success after which it is skipped
+LOCAL_FROM = 12  # observations from which neighbours of the best are tried
 
 
 class Evolution:
-    """The search of one task. Deterministic for a seed and the observations it was given."""
+    """The search of one task; deterministic for a seed and a sequence of observations."""
 
     def __init__(self, space: Space, seed: int) -> None:
         self.space = space
@@ -37,16 +37,16 @@ class Evolution:
         self._pending: set[Point] = set()
 
     def observe(self, point: Point, cost: float) -> None:
-        """Take in a measurement; see ``Strategy``."""
+        """Record a measurement; see ``Strategy``."""
         self._cost[point] = cost
         self._pending.discard(point)
 
     def release(self, point: Point) -> None:
-        """A proposed point is not measured after all; see ``Strategy``."""
+        """Return a proposed point that is not measured; see ``Strategy``."""
         self._pending.discard(point)
 
     def propose(self, count: int, score: Scorer | None) -> list[Proposal]:
-        """The next points; see ``Strategy``."""
+        """Propose the next points; see ``Strategy``."""
         left = SHORTLIST - len(self._cost)
         chosen = self._prior(min(count, left), score) if left > 0 else []
         if len(chosen) < count:
@@ -60,15 +60,15 @@ class Evolution:
         return [p for p in dict.fromkeys(points) if p.sketch not in barren and p not in known]
 
     def _barren(self) -> set[int]:
-        """Sketches that failed a few times and never worked: this task is none of theirs."""
+        """Return the sketches that failed a few times and never worked for this task."""
         ran = {p.sketch for p, c in self._cost.items() if math.isfinite(c)}
         failed = Counter(p.sketch for p, c in self._cost.items() if not math.isfinite(c))
         return {s for s, times in failed.items() if times >= BARREN and s not in ran}
 
     def _prior(self, count: int, score: Scorer | None) -> list[Proposal]:
-        """The most promising points before this task is known, each unlike the ones before it.
+        """Return the most promising points before this task has measurements, spread out.
 
-        The score is then the estimate, and what a model learnt from other tasks.
+        The score combines the estimate and a model of other tasks.
         """
         merit = score if score is not None else self._cheapness
         fresh = self._fresh([*self.space.defaults(), *self._pool(merit)], set())
@@ -87,9 +87,9 @@ class Evolution:
         return np.array([-self.space.cost(p) for p in points])
 
     def _pool(self, merit: Scorer) -> Sequence[Point]:
-        """The points to choose from: all, or a population bred for merit."""
+        """Return the points to choose from: all, or a population evolved for merit."""
         listed = self.space.everything()
-        return listed if listed is not None else self._bred(merit)
+        return listed if listed is not None else self._evolved(merit)
 
     def _guided(self, count: int, score: Scorer | None, taken: set[Point]) -> list[Proposal]:
         chosen: list[Proposal] = []
@@ -114,14 +114,14 @@ class Evolution:
         return sorted(ran, key=lambda p: (self._cost[p], p))[:count]
 
     def _around(self, taken: set[Point]) -> list[Point]:
-        """Untried neighbours of the three fastest programs, nearest first."""
+        """Return untried neighbours of the three fastest programs, nearest first."""
         near = [n for p in self._leaders(3) for n in self.space.neighbours(p)]
         if len(self._fresh(near, taken)) < 4:
             near += [n for p in self._leaders(3) for n in self.space.neighbours(p, reach=2)]
         return self._fresh(near, taken)
 
     def _best_of(self, points: list[Point], merit: Scorer, count: int) -> list[Point]:
-        """The most promising points, no two of them alike in all but one decision if possible."""
+        """Return the most promising points, differing in at least two decisions if possible."""
         if not points or count <= 0:
             return []
         scores = merit(points)
@@ -133,8 +133,8 @@ class Evolution:
         rest = (p for p in order if p not in chosen)
         return chosen + [p for p, _ in zip(rest, range(count - len(chosen)), strict=False)]
 
-    def _bred(self, merit: Scorer) -> list[Point]:
-        """A population after a few generations of selection, mutation and crossover."""
+    def _evolved(self, merit: Scorer) -> list[Point]:
+        """Return a population after a few generations of selection, mutation and crossover."""
         rng = self._rng
         start = [*self._leaders(PARENTS), *self.space.defaults()]
         people = list(dict.fromkeys([*start, *self.space.sample(rng, POPULATION)]))
@@ -145,7 +145,7 @@ class Evolution:
             for _ in range(4 * POPULATION):
                 if len(children) >= POPULATION:
                     break
-                # Squaring leans towards the front of the ranking.
+                # Squaring favours the front of the ranking.
                 i, j = (len(parents) * rng.random(2) ** 2).astype(int)
                 crossed = rng.random() < 0.3
                 child = (

@@ -1,4 +1,4 @@
-"""Optuna as a search strategy, and a log as an Optuna study. The only file that imports optuna."""
+"""Optuna as a search strategy, and logs as Optuna studies. The only module that imports optuna."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .space import Point, Space
 from .strategy import Proposal, Scorer
 
 SHORTLIST = 8
-REPEATS = 8  # repeated or invalid suggestions per wanted point before the space counts as exhausted
+REPEATS = 8  # suggestions per wanted point after which the space counts as exhausted
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -40,10 +40,10 @@ def _sampler(kind: str, seed: int) -> optuna.samplers.BaseSampler:
 
 
 class OptunaSearch:
-    """Ask and tell in memory; every decision is an integer, the number of the choice.
+    """Search by ask and tell in memory; every decision is an integer, the index of the choice.
 
-    The analytic shortlist of the first sketch is enqueued first, so that the sampler starts where
-    the native strategy does.
+    The points of least analytic cost are enqueued first, so that the sampler starts like the native
+    strategy.
     """
 
     def __init__(self, space: Space, seed: int, kind: str = "tpe") -> None:
@@ -70,7 +70,7 @@ class OptunaSearch:
         return trial, Point(number, at)
 
     def propose(self, count: int, score: Scorer | None) -> list[Proposal]:
-        """What the sampler suggests, invalid and known points told back to it as failures."""
+        """Propose the sampler's suggestions; invalid and known points are reported as failures."""
         chosen: list[Proposal] = []
         for _ in range(REPEATS * count):
             if len(chosen) == count:
@@ -85,14 +85,14 @@ class OptunaSearch:
         return chosen
 
     def release(self, point: Point) -> None:
-        """Tell the sampler of a failure, so that it does not wait for a result."""
+        """Report a failure, so that the sampler does not wait for a result."""
         self._seen.discard(point)
         trial = self._asked.pop(point, None)
         if trial is not None:
             self._study.tell(trial, state=TrialState.FAIL)
 
     def observe(self, point: Point, cost: float) -> None:
-        """Tell the sampler the logarithm of the cost; failures as failures."""
+        """Report the logarithm of the cost, or a failure."""
         self._seen.add(point)
         trial = self._asked.pop(point, None)
         if trial is not None:
@@ -103,10 +103,10 @@ class OptunaSearch:
 
 
 def to_study(log: Log, workload: str, device: str, storage: Any = None) -> optuna.study.Study:
-    """The trials of one workload as a finished study, for Optuna's plots and dashboard.
+    """Return the trials of one workload as a finished study, for Optuna's plots and dashboard.
 
-    The objective is seconds per call. ``storage`` is what ``optuna.create_study`` takes; None
-    keeps the study in memory.
+    The objective is seconds per call. ``storage`` is as for ``optuna.create_study``; None keeps the
+    study in memory.
     """
     study = optuna.create_study(
         direction="minimize",

@@ -1,4 +1,4 @@
-"""Random search: the baseline that every other strategy has to beat."""
+"""Random search: the baseline for other strategies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .strategy import Proposal, Scorer
 
 
 class RandomSearch:
-    """Valid points drawn evenly, without repetition."""
+    """Draws valid points uniformly, without repetition."""
 
     def __init__(self, space: Space, seed: int) -> None:
         self.space = space
@@ -17,14 +17,14 @@ class RandomSearch:
         self._seen: set[Point] = set()
 
     def propose(self, count: int, score: Scorer | None) -> list[Proposal]:
-        """New random points; see ``Strategy``."""
+        """Propose new random points; see ``Strategy``."""
         drawn = self.space.sample(self._rng, count + len(self._seen))
         fresh = [p for p in drawn if p not in self._seen][:count]
         return [Proposal(p, "random") for p in fresh]
 
     def release(self, point: Point) -> None:
-        """Nothing: only what was observed is not drawn again."""
+        """Do nothing: only observed points are never drawn again."""
 
     def observe(self, point: Point, cost: float) -> None:
-        """Remember the point, so that it does not come again."""
+        """Remember the point, so that it is not drawn again."""
         self._seen.add(point)

@@ -17,14 +17,14 @@ ATTEMPTS = 40  # draws per wanted point before a sampled sketch counts as exhaus
 
 
 class Point(NamedTuple):
-    """A sketch by number, and the number of the choice taken for each of its decisions."""
+    """A sketch by index, and the index of the choice for each of its decisions."""
 
     sketch: int
     at: tuple[int, ...]
 
 
 class Space:
-    """The union of the sketches of one task. Validity and analytic cost are looked up once."""
+    """The union of a task's sketches; validity and analytic cost are computed once per point."""
 
     def __init__(self, sketches: Sequence[Sketch]) -> None:
         self.sketches = tuple(sketches)
@@ -35,13 +35,13 @@ class Space:
         self._dropped: set[int] = set()
 
     def choices(self, point: Point) -> dict[str, Choice]:
-        """The decisions that a point stands for."""
+        """Return the decisions of a point."""
         sketch = self.sketches[point.sketch]
         pairs = zip(self._names[point.sketch], point.at, strict=True)
         return {name: sketch.decisions[name][i] for name, i in pairs}
 
     def find(self, sketch: str, decisions: Mapping[str, Json]) -> Point | None:
-        """The point that a logged trial stands for; None if this space has no such point."""
+        """Return the point of a logged trial; None if it is not in this space."""
         for number, s in enumerate(self.sketches):
             if s.name != sketch or set(decisions) != set(s.decisions):
                 continue
@@ -53,12 +53,12 @@ class Space:
         return None
 
     def defaults(self) -> tuple[Point, ...]:
-        """Each sketch's own default."""
+        """Return the default of each sketch, if valid."""
         found = (self.find(s.name, dict(s.default)) for s in self.sketches)
         return tuple(p for p in found if p is not None and self.valid(p))
 
     def valid(self, point: Point) -> bool:
-        """Whether a point is worth lowering: it is valid, and its estimate no infinity."""
+        """True if a point is worth lowering: its decisions are valid and its estimate is finite."""
         known = self._valid.get(point)
         if known is None:
             known = self._valid[point] = self._check(point)
@@ -71,13 +71,13 @@ class Space:
         return bool(valid) and math.isfinite(self.cost(point))
 
     def drop(self, sketch: int) -> None:
-        """Take a sketch that does not fit the task out of the space: its points are invalid."""
+        """Remove a sketch that does not fit the task: its points become invalid."""
         self._dropped.add(sketch)
         self._valid.clear()
         self._all = None
 
     def cost(self, point: Point) -> float:
-        """The analytic estimate in seconds; good for ranking only."""
+        """Return the analytic estimate in seconds; good for ranking only."""
         known = self._cost.get(point)
         if known is None:
             known = float(self.sketches[point.sketch].cost(self.choices(point)))
@@ -85,11 +85,11 @@ class Space:
         return known
 
     def size(self) -> int:
-        """Combinations, valid or not."""
+        """Return the number of combinations, valid or not."""
         return sum(s.size() for s in self.sketches)
 
     def everything(self) -> tuple[Point, ...] | None:
-        """Every valid point in a fixed order; None where that would be too many."""
+        """Return every valid point in a fixed order; None if there are too many."""
         if self._all is None and self.size() <= ENUMERABLE:
             self._all = tuple(p for p in self._combinations() if self._check(p))
         return self._all
@@ -100,7 +100,7 @@ class Space:
                 yield Point(number, at)
 
     def sample(self, rng: np.random.Generator, count: int) -> list[Point]:
-        """Up to ``count`` different valid points, drawn from larger sketches more often."""
+        """Draw up to ``count`` different valid points, more of them from larger sketches."""
         listed = self.everything()
         if listed is not None:
             return [listed[i] for i in rng.permutation(len(listed))[:count]]
@@ -120,7 +120,7 @@ class Space:
         return [chosen[i] for i in rng.permutation(len(chosen))[:count]]
 
     def neighbours(self, point: Point, reach: int = 1) -> list[Point]:
-        """Valid points that differ in one decision, by at most ``reach`` places."""
+        """Return the valid points that differ in one decision, by at most ``reach`` steps."""
         found = []
         sizes = [len(d) for d in self.sketches[point.sketch].decisions.values()]
         for axis, size in enumerate(sizes):
@@ -133,7 +133,7 @@ class Space:
         return found
 
     def mutate(self, rng: np.random.Generator, point: Point) -> Point | None:
-        """One decision taken anew: a neighbouring choice mostly, any choice now and then."""
+        """Change one decision, usually to a neighbouring choice; None if the result is invalid."""
         sizes = [len(d) for d in self.sketches[point.sketch].decisions.values()]
         open_axes = [a for a, n in enumerate(sizes) if n > 1]
         if not open_axes:
@@ -149,7 +149,7 @@ class Space:
         return new if self.valid(new) else None
 
     def cross(self, rng: np.random.Generator, a: Point, b: Point) -> Point | None:
-        """A child of two points of one sketch: each decision from either parent."""
+        """Cross two points of one sketch, taking each decision from either; None if invalid."""
         if a.sketch != b.sketch or a == b:
             return None
         take = rng.random(len(a.at)) < 0.5
@@ -159,7 +159,7 @@ class Space:
 
 
 def distance(a: Point, b: Point) -> int:
-    """In how many decisions two points differ; points of different sketches are far apart."""
+    """Return the number of decisions that differ; points of different sketches are far apart."""
     if a.sketch != b.sketch:
         return 1 + len(a.at)
     return sum(x != y for x, y in zip(a.at, b.at, strict=True))

@@ -1,4 +1,4 @@
-"""What a search strategy is: it is told what was measured and asked what to measure next."""
+"""The interface of search strategies, which observe measurements and propose the next ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Scorer: TypeAlias = Callable[[Sequence[Point]], np.ndarray[Any, Any]]
 
 
 class Proposal(NamedTuple):
-    """A point to measure, and why: prior, model, local, random or optuna."""
+    """A point to measure, and its source: prior, model, local, random or optuna."""
 
     point: Point
     source: str
@@ -23,14 +23,14 @@ class Strategy(Protocol):
     """Searches the space of one task."""
 
     def propose(self, count: int, score: Scorer | None) -> list[Proposal]:
-        """Up to ``count`` different valid points, none of them observed before.
+        """Return up to ``count`` different valid points, none of them observed before.
 
-        ``score`` predicts merit (more is faster), where a model exists. An empty list says that
-        the space is exhausted.
+        ``score`` predicts merit (more is faster), if there is a model. An empty list means that the
+        space is exhausted.
         """
 
     def release(self, point: Point) -> None:
-        """A proposed point is not measured after all; it may be proposed again."""
+        """Return a proposed point that is not measured; it may be proposed again."""
 
     def observe(self, point: Point, cost: float) -> None:
-        """Take in a measured cost in seconds; infinite for a failure."""
+        """Record a measured cost in seconds; infinite for a failure."""

@@ -1,4 +1,4 @@
-"""How much work a computation is: floating-point operations, and bytes that must move."""
+"""Work of a computation: floating-point operations, and bytes that must move."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ...ir.hlo.ops.registry import definition, work, work_of
 
 
 def flops(c: Computation) -> float:
-    """Operations of one run, each as heavy as the table of element-wise operations says."""
+    """Return the operations of one run, weighted by the table of element-wise operations."""
     return work(c).weight
 
 
 def certain_flops(c: Computation) -> float:
-    """Multiply-adds in f32, as two operations each, that no code for ``c`` can do without.
+    """Return a lower bound on the f32 operations of any code for ``c``.
 
-    Taps of a convolution that fall into padding or between dilated elements are left out. 0 where
-    something is cut out of a value, so that some of it may never be computed, and where narrower
-    floats come in, which a processor may multiply faster.
+    A multiply-add counts as two operations. Taps of a convolution on padding or between dilated
+    elements do not count. 0 if elements of a value are dropped, so that some may never be computed,
+    and for narrower floats, which a processor may multiply faster.
     """
     narrow = any(s.dtype.is_float and s.dtype.bits < 32 for s in _arrays(c.parameters))
     if narrow or any(definition(i.opcode).drops_elements for i in c.instructions):
@@ -45,19 +45,19 @@ def _certain(i: Instruction) -> float:
 
 
 def _inside(w: WindowDim, given: int, steps: int) -> float:
-    """The share of a window's taps that meet an element, over all ``steps`` places."""
+    """Return the share of a window's taps that are on an element, over ``steps`` positions."""
     places = np.arange(steps)[:, None] * w.stride + np.arange(w.size) * w.rhs_dilate - w.pad_low
     met = (places >= 0) & (places <= (given - 1) * w.lhs_dilate) & (places % w.lhs_dilate == 0)
     return float(met.mean()) if met.size else 0.0
 
 
 def moved(c: Computation) -> float:
-    """Bytes of the arguments and results of one run, each counted once."""
+    """Return the bytes of the arguments and results of one run, each counted once."""
     return float(sum(size(p.shape) for p in c.parameters) + size(c.root.shape))
 
 
 def size(shape: AnyShape) -> int:
-    """Bytes of a value; tokens take none."""
+    """Return the bytes of a value; tokens take none."""
     match shape:
         case Shape():
             return shape.bytes

@@ -1,4 +1,4 @@
-"""Tasks: the different groups of a model that can be tuned, each once, with its weight."""
+"""Tasks: the distinct groups of a model that can be tuned, with their weights."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from .counting import certain_flops, flops, moved
 from .programs import Program
 from .reach import reaches
 
-LOOP_TRIPS = 10.0  # assumed trip count of a loop whose HLO does not tell
+LOOP_TRIPS = 10.0  # assumed trip count of a loop if it is not a constant
 
 
 @dataclass(frozen=True)
 class Task:
     """A program to tune. ``weight`` counts how often one run of the model executes it.
 
-    ``certain`` are the f32 operations that no code for it can do without, ``reach`` the bytes that
-    the model moves between two uses of each input (empty where there is no model round it).
+    ``certain`` is a lower bound on its f32 operations, ``reach`` the bytes that the model moves
+    between two uses of each input (empty without a model).
     """
 
     key: str
@@ -48,7 +48,7 @@ class Task:
 
     @property
     def workload(self) -> Workload:
-        """The task as the log keeps it."""
+        """The task's record in the log."""
         p = self.program
         return Workload(self.key, self.name, p.form, p.text, self.flops, self.bytes)
 
@@ -59,9 +59,9 @@ def extract(
     excess_precision: bool = True,
     groups: Groups | None = None,
 ) -> tuple[Task, ...]:
-    """The tasks of an optimized module, the heaviest work first.
+    """Return the tasks of an optimized module, the heaviest first.
 
-    ``groups`` are the module's, where they are known. Those that have only one schedule, such as
+    ``groups`` are the module's, if they are known already. Groups with a single schedule, such as
     plain copies, are left out.
     """
     groups = fuse_module(module, excess_precision) if groups is None else groups
@@ -81,7 +81,7 @@ def _task(
     try:
         func = program.func
     except UnsupportedError:
-        return None  # the code generator does without a loop nest, or says why it cannot
+        return None  # the code generator handles it without a loop nest, or reports why not
     space = Space(generate(func, target))
     if space.size() < 2:
         return None
@@ -100,7 +100,7 @@ def _task(
 
 
 def from_func(model: Func | Schedule, target: Target) -> tuple[Task, ...]:
-    """The one task of a function written by hand; of a schedule with holes, how to fill them."""
+    """Return the task of a hand-written function, or of filling the holes of a schedule."""
     func = model if isinstance(model, Func) else model.origin
     text = canonical(func)
     program = Program("loop", text)
@@ -121,7 +121,7 @@ def _bytes(shape: tuple[int, ...]) -> int:
 
 
 def _occurrences(module: HloModule, groups: Groups) -> dict[str, float]:
-    """How often a run of the model executes each distinct group, by key."""
+    """Return how often a run of the model executes each distinct group, by key."""
     times: dict[str, float] = {}
     waiting: list[tuple[Computation, float]] = [(module.entry, 1.0)]
     while waiting:
@@ -136,7 +136,7 @@ def _occurrences(module: HloModule, groups: Groups) -> dict[str, float]:
 
 
 def _trips(i: Instruction) -> float:
-    """How often an instruction runs the computations that it calls, each time it runs itself."""
+    """Return how often one run of an instruction runs each computation that it calls."""
     if i.opcode != "while":
         return 1.0
     count = trip_count(i)

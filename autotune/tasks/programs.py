@@ -1,4 +1,4 @@
-"""A tuned program from its text in the log: its function, seeded inputs, and the right result."""
+"""A tuned program from its text in the log: its function, seeded inputs, reference results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KERNEL = "kernel"
 
 @dataclass(frozen=True)
 class Program:
-    """One task's work, independent of any schedule."""
+    """One task's computation, independent of any schedule."""
 
     form: str
     text: str
@@ -60,13 +60,13 @@ class Program:
         return self.func.params[len(self.func.params) - self.func.outputs :]
 
     def arguments(self, seed: int) -> list[Array]:
-        """One array per input, the same for the same seed, as the function's buffers hold it."""
+        """Return one array per input, determined by the seed, in the layout of the buffers."""
         if self.computation is not None:
             return [stored(a) for a in random_arguments(self.computation, seed)]
         return [_draw(b, seed, n) for n, b in enumerate(self.inputs)]
 
     def expect(self, arguments: Sequence[Array]) -> list[Array]:
-        """What the interpreter makes of the arguments, one array per output."""
+        """Return the interpreter's results for the arguments, one array per output."""
         if self.computation is None:
             return run_loops(self.func, arguments)
         shapes = (p.array for p in self.computation.parameters)
@@ -76,7 +76,7 @@ class Program:
         return [stored(r) for r in (result if isinstance(result, tuple) else (result,))]
 
     def expect_wide(self, arguments: Sequence[Array]) -> list[Array] | None:
-        """What comes of the arguments of a program of loops in f64, None where none can."""
+        """Return a loop program's results evaluated in f64; None if it cannot be widened."""
         wide = in_f64(self.func)
         if wide is None:
             return None

@@ -1,7 +1,7 @@
-"""How cold a group's inputs are when its turn comes: the bytes that pass between two uses.
+"""Reuse distances of a group's inputs: the bytes that the model moves between two uses.
 
-What a kernel finds in the caches decides how fast it is, so a trial should find there what the
-model leaves there. A weight was last used a whole run ago; the result of the group before is hot.
+The contents of the caches decide how fast a kernel is, so a trial should find them as they are in
+the model. A weight was last used a whole run ago; the previous group's result is hot.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from .counting import moved
 
 
 def reaches(groups: Groups) -> dict[str, tuple[float, ...]]:
-    """For each distinct group, by key, and each of its inputs: bytes that the model reads and
-    writes between the moment the input was last touched and the group's turn.
+    """Return for each distinct group, by key, the reuse distance of each input in bytes.
 
-    The mean over the places where the group stands. A computation's parameters and constants were
-    touched a run of it ago; a loop's body is such a run.
+    That is the bytes that the model reads and writes between the last access to the input and the
+    group, averaged over the group's occurrences. A computation's parameters and constants were last
+    accessed one run of it ago; a loop's body is such a run.
     """
     found: dict[str, list[tuple[float, ...]]] = {}
     for fusion in groups.fusions.values():

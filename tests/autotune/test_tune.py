@@ -292,7 +292,7 @@ def test_a_function_written_by_hand_is_tuned_too(tmp_path: Path) -> None:
     ("call", "error", "why"),
     [
         (dict(target="cuda -arch=sm_103a"), TargetError, "cannot run its code"),
-        (dict(target="cuda-sim -arch=sm_80"), TargetError, "says nothing of a GPU"),
+        (dict(target="cuda-sim -arch=sm_80"), TargetError, "says nothing about a GPU"),
         (dict(target="llvm -mtriple=aarch64-linux-gnu"), TargetError, "cannot run its code"),
         (dict(trials=0), ArgumentError, "at least one trial"),
         (dict(seconds=-1), ArgumentError, "positive time"),

@@ -36,7 +36,7 @@ from programs import TEXTS
 
 from nestwright.autotune.log.records import DEFAULT_SKETCH
 from nestwright.autotune.measure.candidates import Rejected, make_schedule
-from nestwright.autotune.measure.check import Wrong, check, check_again, racing
+from nestwright.autotune.measure.check import Wrong, check, check_again, race_in
 from nestwright.autotune.measure.processor import CpuMachine, NativeRun
 from nestwright.autotune.measure.protocol import Candidate
 from nestwright.autotune.measure.reference import Reference, make_reference
@@ -98,7 +98,7 @@ class Subject:
 
 def asked(subject: Subject, func: Func, barrier: int | None) -> str:
     """What the tuner's check says of a function: ``accepted``, or why not."""
-    if told := racing(func):
+    if told := race_in(func):
         return f"rejected: {told}"
     run = compiled(subject, func, barrier)
     try:

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from nestwright.autotune.measure.compare import SpeedComparison, interval, settled
-from nestwright.autotune.measure.timing import LOOK, Turns, compare
+from nestwright.autotune.measure.timing import CHECK_EVERY, Turns, compare
 
 
 def comparison(ratios: list[float]) -> SpeedComparison:
@@ -85,7 +85,7 @@ def test_a_comparison_sees_five_percent_through_interruptions() -> None:
 def test_a_comparison_ends_with_its_time() -> None:
     m = Machine()
     runs = compare([m.kernel(0.5), m.kernel(0.5)], m.clock, 1.0, lambda runs: False)
-    assert [len(r) for r in runs] == [LOOK, LOOK]
+    assert [len(r) for r in runs] == [CHECK_EVERY, CHECK_EVERY]
 
 
 def test_turns_go_a_b_b_a_and_short_calls_are_warmed_up() -> None:

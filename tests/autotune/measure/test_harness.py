@@ -18,7 +18,7 @@ from nestwright.autotune.measure.protocol import Candidate, Job, Phase
 from nestwright.autotune.measure.timing import (
     BURST,
     CALIBRATED,
-    LOOK,
+    CHECK_EVERY,
     MOST,
     ROUNDS,
     SAMPLE,
@@ -287,7 +287,7 @@ def test_whole_models_are_raced_from_their_files(job: Job, tmp_path: Path) -> No
     asked = replace(job, kind="models", text="", candidates=candidates, fill=0.02)
     a, b = Harness(phases.append).run(asked)
     assert a.status == b.status == "ok"
-    assert len(a.runs) == len(b.runs) >= LOOK and min(a.runs + b.runs) > 0
+    assert len(a.runs) == len(b.runs) >= CHECK_EVERY and min(a.runs + b.runs) > 0
     assert [p.name for p in phases] == ["load", "wait", "load", "run", "wait", "run"]
     missing = replace(asked, candidates=(candidates[0], Candidate("x", {}, bundle="no.nw")))
     assert [o.status for o in Harness(phases.append).run(missing)] == ["build", "build"]

@@ -114,7 +114,7 @@ def test_lack_of_memory_and_babble_are_named(command) -> None:
             "crash",
             "ok",
         )
-        assert "no reply of a measuring child" in babble.note
+        assert "not a reply of a measuring child" in babble.note
 
 
 def test_closing_the_pool_leaves_no_child_behind(command) -> None:
