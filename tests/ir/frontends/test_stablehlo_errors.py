@@ -39,7 +39,7 @@ BROKEN = {  # operations of a function, what the error says
     "%0 = stablehlo.slice %x [0:1] : (tensor<2x3xf32>) -> tensor<1x3xf32>": "1 ranges for",
     "%0 = stablehlo.slice %x [0:1 : (tensor<2x3xf32>) -> tensor<1x3xf32>": "a step, an integer",
     "%0 = stablehlo.compare XX, %x, %x : (tensor<2x3xf32>, tensor<2x3xf32>) -> tensor<2x3xi1>": (
-        "none of EQ, NE"
+        "is not one of EQ, NE"
     ),
     "%0 = stablehlo.reduce_precision %x, format = f32 : tensor<2x3xf32>": "such as `e5m10`",
     "%0 = call @f(%x) : (tensor<2x3xf32>) -> tensor<f32>": "there is no function `f`",
