@@ -235,5 +235,5 @@ for k in range(4):
     ],
 )
 def test_a_barrier_that_some_threads_would_not_reach_is_refused(body: str, target: Target) -> None:
-    with pytest.raises(UnsupportedError, match="threads meet inside of"):
+    with pytest.raises(UnsupportedError, match="there is a barrier inside"):
         placed(body, target)

@@ -364,7 +364,7 @@ def test_pairs_are_combined_together_and_in_order(means_the_same: Lowered) -> No
 @pytest.mark.parametrize(
     "before,why",
     [
-        (ARGMAX.format(k="k0 * 16 + k1"), "does not commute"),
+        (ARGMAX.format(k="k0 * 16 + k1"), "is not commutative"),
         (
             ROWS.format(threads=32, n=64, steps=2, op=SUM, start=0.0).replace(
                 "threadIdx.x", "threadIdx.z"

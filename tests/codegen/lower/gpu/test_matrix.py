@@ -209,5 +209,5 @@ def test_what_is_no_warp_is_refused(target: Target) -> None:
 
 def test_a_tile_between_tiles_is_refused(target: Target) -> None:
     before = product("f16").replace("vj * 8 : vj * 8 + 8", "vj * 4 : vj * 4 + 8")
-    with pytest.raises(UnsupportedError, match="no whole tiles"):
+    with pytest.raises(UnsupportedError, match="does not hold whole tiles"):
         lower(parse(before), target)

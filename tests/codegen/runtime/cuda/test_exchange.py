@@ -52,7 +52,7 @@ def test_elements_smaller_than_a_byte_are_not_exchanged(fake: FakeApi, name: str
     values = np.ones(6, to_numpy(BY_NAME[name]))
     array = exe.loaded().put(values)  # type: ignore[attr-defined]
     np.testing.assert_array_equal(exe(array).numpy(), values)
-    with pytest.raises(BufferError, match=f"several {name} to a byte"):
+    with pytest.raises(BufferError, match=f"several {name} into a byte"):
         array.__dlpack__()
     with pytest.raises(AttributeError, match=f"no {name}$"):
         _ = array.__cuda_array_interface__

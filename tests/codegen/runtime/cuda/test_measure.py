@@ -137,7 +137,7 @@ def test_after_a_fault_the_child_is_of_no_more_use(harness, fake, tmp_path: Path
 def test_what_spills_is_not_timed(harness, fake, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(measured, "SPILLED", -1)
     (outcome,) = harness.run(job(tmp_path))
-    assert outcome.status == "build" and "lack of registers" in outcome.note
+    assert outcome.status == "build" and "registers ran out" in outcome.note
     assert not fake.launched
 
 
