@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .autotune.specialize import Specialized as Specialized
     from .autotune.specialize import jit as jit
     from .codegen.driver.artifact import load as load
+    from .codegen.driver.from_stage import build_from as build_from
     from .codegen.plan.counters import counters as counters
     from .codegen.runtime.executable import Executable as Executable
     from .ir.hlo.text import parse as parse
@@ -36,6 +37,7 @@ __all__ = [
     "Target",
     "bench",
     "build",
+    "build_from",
     "counters",
     "jit",
     "load",
@@ -55,6 +57,7 @@ _HOME = {
     "Specialized": ".autotune.specialize",
     "bench": ".autotune.bench",
     "build": ".autotune.build",
+    "build_from": ".codegen.driver.from_stage",
     "counters": ".codegen.plan.counters",
     "jit": ".autotune.specialize",
     "load": ".codegen.driver.artifact",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 
 import click
 
+from ..ir.errors import ArgumentError
 from .arrays import read_constants
 from .options import ModelCommand, excess_precision_option
 
@@ -14,6 +16,7 @@ from .options import ModelCommand, excess_precision_option
 @click.command(cls=ModelCommand)
 @click.argument("model", type=click.Path())
 @click.option("--target", default="cpu", show_default=True, help="Target to build for.")
+@click.option("--from", "stage", help="MODEL is a text that `show --stage` printed of this stage.")
 @click.option("--log", type=click.Path(), help="Tuning log whose best schedules are used.")
 @click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")
 @excess_precision_option()
@@ -24,6 +27,7 @@ from .options import ModelCommand, excess_precision_option
 def build(
     model: str,
     target: str,
+    stage: str | None,
     log: str | None,
     constants: str | None,
     excess_precision: bool,
@@ -32,7 +36,20 @@ def build(
     timings: bool,
     as_json: bool,
 ) -> None:
-    """Build MODEL for a target. Nothing is measured."""
+    """Build MODEL for a target. Nothing is measured.
+
+    With --from compilation begins at a stage: `hlo`, `optimized`, one group of `fused`, one
+    function of `loop`, `scheduled` or `flat` become a model that `nestwright run` takes; `llvm` and
+    `ptx` become code for the target.
+    """
+    if stage is not None:
+        given = {"--log": log, "--constants": constants, "--timings": timings or None}
+        if unused := [option for option, value in given.items() if value is not None]:
+            raise ArgumentError(
+                f"{unused[0]} has no use with --from", hint=f"leave {unused[0]} out"
+            )
+        click.echo(_from_stage(model, stage, target, output, as_json))
+        return
     from ..autotune.build import build as build_model
     from ..codegen.plan.code import DeviceCode
 
@@ -66,3 +83,27 @@ def build(
         for name, seconds in stages.items():
             click.echo(f"  {name:<10} {seconds:8.3f} s")
         click.echo(f"  {'other':<10} {total - sum(stages.values()):8.3f} s")
+
+
+def _from_stage(path: str, stage: str, target: str, output: str | None, as_json: bool) -> str:
+    """Build a dumped text, write it if that is wanted, and return what is to be said."""
+    from ..codegen.driver.from_stage import build_from, made_of, read_text, require_start
+    from ..ir.files import whole_file
+    from ..ir.target import Target
+
+    start = time.perf_counter()
+    machine = Target.parse(target)
+    require_start(stage, machine)  # before a large text is read
+    built = build_from(stage, read_text(path), machine, path)
+    if output is not None and isinstance(built, bytes):
+        with whole_file(Path(output)) as file:
+            file.write(built)
+    elif output is not None and not isinstance(built, bytes):
+        built.save(output)
+    seconds = time.perf_counter() - start
+    made = made_of(stage, machine)
+    if as_json:
+        facts = {"model": path, "from": stage, "made": made, "output": output, "seconds": seconds}
+        return json.dumps({"version": 1, **facts})
+    where = f", written to {output}" if output else ""
+    return f"built {made} from stage {stage} of {path} in {seconds:.2f} s{where}"

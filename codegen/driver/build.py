@@ -54,6 +54,7 @@ def build(
     constants: Mapping[int | str, Any] | None = None,
     timings: dict[str, float] | None = None,
     excess_precision: bool = True,
+    passes: bool = True,
 ) -> Executable:
     """Compile a module. Nothing is measured.
 
@@ -61,12 +62,12 @@ def build(
     longer applies (which is logged), gets the default schedule; ``Schedules`` also hold what won
     for a model as a whole. ``constants`` are parameters to freeze, by number or name. ``timings``
     is filled with seconds by stage. With ``excess_precision`` floats of fewer than 32 bits stay f32
-    between the operations of a group; without, every operation rounds. Raises
-    ``UnsupportedError``, which lists everything that cannot be compiled, and ``LimitError`` for
-    what asks for more than there is.
+    between the operations of a group; without, every operation rounds. ``passes`` is false for a
+    module that is optimized already. Raises ``UnsupportedError``, which lists everything that
+    cannot be compiled, and ``LimitError`` for what asks for more than there is.
     """
     spent: dict[str, float] = {} if timings is None else timings
-    builder = PreparedModule(module, target, constants, spent, excess_precision)
+    builder = PreparedModule(module, target, constants, spent, excess_precision, passes)
     return builder.build({} if schedules is None else schedules)
 
 
@@ -83,6 +84,7 @@ class PreparedModule:
         constants: Mapping[int | str, Any] | None = None,
         timings: dict[str, float] | None = None,
         excess_precision: bool = True,
+        passes: bool = True,
     ) -> None:
         """Prepare a module; arguments as for ``build``, which goes on filling ``timings``."""
         self.module = module
@@ -94,7 +96,7 @@ class PreparedModule:
         with exhaustion_as_limit(module.name):
             with timed(self.timings, "optimize"):
                 self.frozen = freeze(module, constants) if constants else module
-                self.optimized = optimize(self.frozen)
+                self.optimized = optimize(self.frozen) if passes else self.frozen
             with timed(self.timings, "fuse"):
                 self.groups = fuse_module(self.optimized, excess_precision)
 

@@ -40,7 +40,7 @@ def in_place_inputs(computation: Computation) -> tuple[int, ...]:
 
 def without_copies(func: Func) -> tuple[Func, Sharing]:
     """Rewrite ``out = p; out[i] = u``  ->  ``out[i] = u``, for outputs noted as updates of an
-    input.
+    input. The note stays: it is how the function's text tells of the copy.
     """
     inputs = len(func.params) - func.outputs
     updates = UPDATES.of(func) or ()
@@ -50,7 +50,7 @@ def without_copies(func: Func) -> tuple[Func, Sharing]:
     kept = [s for s in func.body.stmts if not _is_copy(s, started)]
     if len(kept) != len(func.body.stmts) - len(updates):
         return func, Sharing()
-    return UPDATES.drop(replace(func, body=seq(*kept))), Sharing(updates=updates)
+    return replace(func, body=seq(*kept)), Sharing(updates=updates)
 
 
 def _is_copy(s: Stmt, targets: Collection[Buffer]) -> bool:

@@ -30,6 +30,14 @@ Stage: TypeAlias = tuple[str, Callable[[], str]]
 
 
 @dataclass(frozen=True, slots=True)
+class Start:
+    """A stage whose text code can be made of: ``compile`` returns what ``makes`` names."""
+
+    makes: str
+    compile: Callable[[str, Target], bytes]
+
+
+@dataclass(frozen=True, slots=True)
 class CompiledPlan:
     """The code that runs a plan, and the runtime that it is linked with; a GPU needs neither."""
 
@@ -44,9 +52,10 @@ class Backend:
     ``lowering`` are the passes that make a scheduled function flat; ``emit`` writes a flat function
     as LLVM text; ``compile`` makes a flat function's code and notes the seconds of each stage;
     ``listings`` are the names of the stages after LLVM's text, and ``stages`` gives what prints
-    each. ``finish`` makes what runs the plan on the kernels' code, given by symbol, under a seal
-    (``codegen.plan.seal``). ``runtime`` gives the object code that native code for the target is
-    linked with: first what all executables of a process share, then what each has of its own.
+    each. ``starts`` makes code of a text of LLVM's or of such a stage, by its name, and does not
+    trust it. ``finish`` makes what runs the plan on the kernels' code, given by symbol, under a
+    seal (``codegen.plan.seal``). ``runtime`` gives the object code that native code for the target
+    is linked with: first what all executables of a process share, then what each has of its own.
 
     Values of a program begin at multiples of ``alignment`` bytes, the arrays that a caller hands a
     kernel at multiples of ``argument_alignment`` and of their elements' size. Compiling a kernel
@@ -58,6 +67,7 @@ class Backend:
     compile: Callable[[Func, Target, dict[str, float]], Code]
     listings: tuple[str, ...]
     stages: Callable[[str, Target], Iterator[Stage]]
+    starts: Mapping[str, Start]
     finish: Callable[[Plan, bytes, Target, Mapping[str, Code]], CompiledPlan]
     runtime: Callable[[Target], tuple[bytes, ...]]
     alignment: int = ALIGNMENT

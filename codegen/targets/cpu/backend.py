@@ -12,10 +12,11 @@ from ...emit.module import function_module
 from ...lower.pipeline import PASSES, Lowering
 from ...plan.code import Code, polls_interrupts
 from ...plan.nodes import Plan
-from ..registry import Backend, CompiledPlan, Stage, backend
+from ..registry import Backend, CompiledPlan, Stage, Start, backend
 from ..timings import timed
 from . import entry_ir, interrupts_ir, pool, program
 from . import toolchain as cpu
+from .untrusted import compile_untrusted
 
 
 @cache
@@ -50,12 +51,14 @@ def _finish(plan: Plan, seal: bytes, target: Target, kernels: Mapping[str, Code]
 
 
 LISTINGS = ("asm",)
+STARTS = {"llvm": Start("object code", compile_untrusted)}
 BACKEND = Backend(
     lowering=Lowering(PASSES),
     emit=emit,
     compile=compile_native,
     listings=LISTINGS,
     stages=native_stages,
+    starts=STARTS,
     finish=_finish,
     runtime=shared_runtime,
 )

@@ -12,7 +12,7 @@ from ...lower.pipeline import GPU_PASSES, Lowering
 from ...plan.code import Code, DeviceCode
 from ...plan.memory import GPU_ALIGNMENT
 from ...plan.nodes import Plan
-from ..registry import Backend, CompiledPlan, Stage
+from ..registry import Backend, CompiledPlan, Stage, Start
 from ..timings import timed
 from . import nvptx, ptxas
 from .emit import PARAM_ALIGN, Nvptx
@@ -54,12 +54,22 @@ def _no_runtime(target: Target) -> tuple[bytes, ...]:
     return ()
 
 
+def _ptx(text: str, target: Target) -> bytes:
+    return nvptx.compile(text, target).encode()
+
+
+def _cubin(ptx: str, target: Target) -> bytes:
+    return ptxas.assemble(ptx, target.cpu).code
+
+
+STARTS = {"llvm": Start("PTX", _ptx), "ptx": Start("machine code", _cubin)}
 BACKEND = Backend(
     lowering=Lowering(GPU_PASSES),
     emit=emit,
     compile=_compile,
     listings=("ptx", "asm"),
     stages=_stages,
+    starts=STARTS,
     finish=_finish,
     runtime=_no_runtime,
     alignment=GPU_ALIGNMENT,

@@ -16,7 +16,7 @@ from ...plan.nodes import Plan
 from ...plan.symbols import SIMULATION_FAILED
 from ..cpu import program
 from ..cpu import toolchain as cpu
-from ..cpu.backend import LISTINGS, compile_native, native_stages, shared_runtime
+from ..cpu.backend import LISTINGS, STARTS, compile_native, native_stages, shared_runtime
 from ..cuda.emit import PARAM_ALIGN
 from ..registry import Backend, CompiledPlan
 from .roll import roll
@@ -54,6 +54,7 @@ BACKEND = Backend(
     compile=compile_native,
     listings=LISTINGS,
     stages=native_stages,
+    starts=STARTS,
     finish=_finish,
     runtime=runtime,
     alignment=GPU_ALIGNMENT,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from ...errors import VerifyError
 from ...passes import Established, Instrument, LegalIR, Pass, Pipeline, repeat, verifying
 from ..analysis.support import require_supported
 from ..analysis.verify import verify
@@ -138,6 +139,22 @@ def optimize(module: HloModule, *, instruments: Sequence[Instrument[HloModule]] 
     require_supported(module)
     checks = (established(module),) if verifying() else ()
     return PIPELINE.run(module, (*instruments, *checks))
+
+
+def require_optimized(module: HloModule, source: str = "") -> HloModule:
+    """Return a module that was optimized before; ``VerifyError`` if it breaks a rule of that stage.
+
+    Other errors as for ``optimize``. ``source`` is where the module was read.
+    """
+    verify(module)
+    require_limits(module)
+    require_supported(module)
+    module = normalize_layouts(module)  # text gives row-major ones, too
+    for rule in OPTIMIZED.rules:
+        if broken := rule.broken(module):
+            why = f"{broken} is there, but {rule.says}"
+            raise VerifyError("this module is not optimized", why, source, "start at stage hlo")
+    return module
 
 
 def established(module: HloModule) -> Established[HloModule]:
