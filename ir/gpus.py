@@ -1,8 +1,8 @@
-"""GPUs: what an architecture holds and how fast it is, and which one this machine has.
+"""GPU architectures: their sizes and rates, and the one of this machine's GPU.
 
-The figures are those of NVIDIA's data sheets and of the CUDA programming guide, for one widespread
-board of each architecture; a tuner that measures is bound by none of them. The rates of tensor
-cores are those of dense matrices, with sums in f32 (s32 for integers).
+The figures are from NVIDIA's data sheets and the CUDA programming guide, for one common board of
+each architecture; a tuner that measures does not depend on them. Tensor-core rates are for dense
+matrices, accumulated in f32 (s32 for integers).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _KIB, _MIB, _TERA = 1 << 10, 1 << 20, 1e12
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One architecture. Sizes in bytes, rates per second of the whole board.
+    """One architecture. Sizes are in bytes, rates per second of the whole board.
 
-    ``sm`` is its number (90 for ``sm_90a``); ``exact`` says that its code runs on no other number,
-    and that in exchange it has the operations that only this number knows.
+    ``sm`` is its number (90 for ``sm_90a``). With ``exact`` its code runs on that number only, and
+    may use operations that only that number has.
     """
 
     arch: str
@@ -40,7 +40,7 @@ class Gpu:
     l2: int
     f32_flops: float
     tensor_flops: Mapping[str, float]
-    """By the name of the operands' type, ``tf32`` among them; a type that is absent has none."""
+    """Rates by the name of the operands' type, including ``tf32``; types not listed have none."""
     warp: int = 32
     threads_per_block: int = 1024
     block_extents: tuple[int, int, int] = (1024, 1024, 64)  # of threadIdx.x, .y, .z
@@ -51,10 +51,11 @@ class Gpu:
 
     @property
     def warps_per_multiprocessor(self) -> int:
+        """Most warps that are resident on a multiprocessor."""
         return self.threads_per_multiprocessor // self.warp
 
     def runs_on(self, capability: int) -> bool:
-        """Whether code for this architecture runs on a device of that number."""
+        """True if code for this architecture runs on a device of this compute capability."""
         return capability == self.sm if self.exact else capability >= self.sm
 
 
@@ -63,54 +64,117 @@ def _rates(**tera: float) -> Mapping[str, float]:
 
 
 _T4 = Gpu(
-    arch="sm_75", board="T4", sm=75, exact=False, multiprocessors=40,
-    threads_per_multiprocessor=1024, blocks_per_multiprocessor=16,
-    shared_per_block=64 * _KIB, shared_per_multiprocessor=64 * _KIB,
-    clock=1.59e9, bandwidth=320e9, l2=4 * _MIB, f32_flops=8.1e12,
+    arch="sm_75",
+    board="T4",
+    sm=75,
+    exact=False,
+    multiprocessors=40,
+    threads_per_multiprocessor=1024,
+    blocks_per_multiprocessor=16,
+    shared_per_block=64 * _KIB,
+    shared_per_multiprocessor=64 * _KIB,
+    clock=1.59e9,
+    bandwidth=320e9,
+    l2=4 * _MIB,
+    f32_flops=8.1e12,
     tensor_flops=_rates(f16=65, s8=130),
-)  # fmt: skip
+)
 _A100 = Gpu(
-    arch="sm_80", board="A100 SXM 80 GB", sm=80, exact=False, multiprocessors=108,
-    threads_per_multiprocessor=2048, blocks_per_multiprocessor=32,
-    shared_per_block=163 * _KIB, shared_per_multiprocessor=164 * _KIB,
-    clock=1.41e9, bandwidth=2039e9, l2=40 * _MIB, f32_flops=19.5e12,
+    arch="sm_80",
+    board="A100 SXM 80 GB",
+    sm=80,
+    exact=False,
+    multiprocessors=108,
+    threads_per_multiprocessor=2048,
+    blocks_per_multiprocessor=32,
+    shared_per_block=163 * _KIB,
+    shared_per_multiprocessor=164 * _KIB,
+    clock=1.41e9,
+    bandwidth=2039e9,
+    l2=40 * _MIB,
+    f32_flops=19.5e12,
     tensor_flops=_rates(tf32=156, f16=312, bf16=312, s8=624),
-)  # fmt: skip
+)
 _A10 = Gpu(
-    arch="sm_86", board="A10", sm=86, exact=False, multiprocessors=72,
-    threads_per_multiprocessor=1536, blocks_per_multiprocessor=16,
-    shared_per_block=99 * _KIB, shared_per_multiprocessor=100 * _KIB,
-    clock=1.695e9, bandwidth=600e9, l2=6 * _MIB, f32_flops=31.2e12,
+    arch="sm_86",
+    board="A10",
+    sm=86,
+    exact=False,
+    multiprocessors=72,
+    threads_per_multiprocessor=1536,
+    blocks_per_multiprocessor=16,
+    shared_per_block=99 * _KIB,
+    shared_per_multiprocessor=100 * _KIB,
+    clock=1.695e9,
+    bandwidth=600e9,
+    l2=6 * _MIB,
+    f32_flops=31.2e12,
     tensor_flops=_rates(tf32=62.5, f16=125, bf16=125, s8=250),
-)  # fmt: skip
+)
 _L40 = Gpu(
-    arch="sm_89", board="L40", sm=89, exact=False, multiprocessors=142,
-    threads_per_multiprocessor=1536, blocks_per_multiprocessor=24,
-    shared_per_block=99 * _KIB, shared_per_multiprocessor=100 * _KIB,
-    clock=2.49e9, bandwidth=864e9, l2=96 * _MIB, f32_flops=90.5e12,
+    arch="sm_89",
+    board="L40",
+    sm=89,
+    exact=False,
+    multiprocessors=142,
+    threads_per_multiprocessor=1536,
+    blocks_per_multiprocessor=24,
+    shared_per_block=99 * _KIB,
+    shared_per_multiprocessor=100 * _KIB,
+    clock=2.49e9,
+    bandwidth=864e9,
+    l2=96 * _MIB,
+    f32_flops=90.5e12,
     tensor_flops=_rates(tf32=90.5, f16=181, bf16=181, s8=362, f8e4m3fn=362, f8e5m2=362),
-)  # fmt: skip
+)
 _H100 = Gpu(
-    arch="sm_90", board="H100 SXM", sm=90, exact=False, multiprocessors=132,
-    threads_per_multiprocessor=2048, blocks_per_multiprocessor=32,
-    shared_per_block=227 * _KIB, shared_per_multiprocessor=228 * _KIB,
-    clock=1.98e9, bandwidth=3352e9, l2=50 * _MIB, f32_flops=66.9e12,
+    arch="sm_90",
+    board="H100 SXM",
+    sm=90,
+    exact=False,
+    multiprocessors=132,
+    threads_per_multiprocessor=2048,
+    blocks_per_multiprocessor=32,
+    shared_per_block=227 * _KIB,
+    shared_per_multiprocessor=228 * _KIB,
+    clock=1.98e9,
+    bandwidth=3352e9,
+    l2=50 * _MIB,
+    f32_flops=66.9e12,
     tensor_flops=_rates(tf32=494.7, f16=989.4, bf16=989.4, s8=1979, f8e4m3fn=1979, f8e5m2=1979),
-)  # fmt: skip
+)
 _B200 = Gpu(
-    arch="sm_100", board="B200", sm=100, exact=False, multiprocessors=148,
-    threads_per_multiprocessor=2048, blocks_per_multiprocessor=32,
-    shared_per_block=227 * _KIB, shared_per_multiprocessor=228 * _KIB,
-    clock=1.965e9, bandwidth=8000e9, l2=126 * _MIB, f32_flops=75e12,
+    arch="sm_100",
+    board="B200",
+    sm=100,
+    exact=False,
+    multiprocessors=148,
+    threads_per_multiprocessor=2048,
+    blocks_per_multiprocessor=32,
+    shared_per_block=227 * _KIB,
+    shared_per_multiprocessor=228 * _KIB,
+    clock=1.965e9,
+    bandwidth=8000e9,
+    l2=126 * _MIB,
+    f32_flops=75e12,
     tensor_flops=_rates(tf32=1125, f16=2250, bf16=2250, s8=4500, f8e4m3fn=4500, f8e5m2=4500),
-)  # fmt: skip
+)
 _RTX_5090 = Gpu(
-    arch="sm_120", board="GeForce RTX 5090", sm=120, exact=False, multiprocessors=170,
-    threads_per_multiprocessor=1536, blocks_per_multiprocessor=24,
-    shared_per_block=99 * _KIB, shared_per_multiprocessor=100 * _KIB,
-    clock=2.407e9, bandwidth=1792e9, l2=96 * _MIB, f32_flops=104.8e12,
+    arch="sm_120",
+    board="GeForce RTX 5090",
+    sm=120,
+    exact=False,
+    multiprocessors=170,
+    threads_per_multiprocessor=1536,
+    blocks_per_multiprocessor=24,
+    shared_per_block=99 * _KIB,
+    shared_per_multiprocessor=100 * _KIB,
+    clock=2.407e9,
+    bandwidth=1792e9,
+    l2=96 * _MIB,
+    f32_flops=104.8e12,
     tensor_flops=_rates(tf32=104.8, f16=209.5, bf16=209.5, s8=838, f8e4m3fn=419, f8e5m2=419),
-)  # fmt: skip
+)
 
 GPUS: Mapping[str, Gpu] = MappingProxyType(
     {gpu.arch: gpu for gpu in (_T4, _A100, _A10, _L40, _H100, _B200, _RTX_5090)}
@@ -122,34 +186,37 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
 
 
 def best_arch(capability: int) -> str:
-    """The architecture to make code for when the device has this number; '' when there is none."""
+    """Return the best architecture for a device of this compute capability; '' if none fits."""
     fit = [gpu for gpu in GPUS.values() if gpu.runs_on(capability)]
     return max(fit, key=lambda gpu: (gpu.sm, gpu.exact)).arch if fit else ""
 
 
 def bindings() -> Any:
-    """cuda-python's module of the driver's functions. ``TargetError`` where it cannot be imported.
+    """Return cuda-python's module of driver functions; ``TargetError`` if it cannot be imported.
 
-    The library of the driver itself is loaded with the first call.
+    The driver library itself is loaded by the first call.
     """
     try:
         from cuda.bindings import driver
     except Exception as error:  # a package may break in its own ways
         missing = isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("cuda")
         why = "cuda-python is not installed, or older than 12.8 (pip install 'nestwright[cuda]')"
-        raise _none_here(why if missing else f"cuda-python: {told(error)}") from error
+        raise _none_here(why if missing else f"cuda-python: {error_text(error)}") from error
     return driver
 
 
-def told(error: Exception) -> str:
-    """The text of an error of other people's code, on one line and with its type."""
+def error_text(error: Exception) -> str:
+    """Return the type and text of a foreign error on one line."""
     name = type(error).__name__
     return " ".join(f"{name}: {error}".split()) if str(error) else name
 
 
 @cache
 def capability() -> int:
-    """The number of the first GPU here (90 for compute capability 9.0), as the driver tells it."""
+    """Return the compute capability of this machine's first GPU, 90 for 9.0.
+
+    ``TargetError`` if there is no driver or no GPU.
+    """
     driver = bindings()
     _ask(driver, "cuInit", 0)
     device = _ask(driver, "cuDeviceGet", 0)
@@ -172,12 +239,12 @@ def runs_here(arch: str) -> bool:
 
 
 def _ask(driver: Any, function: str, *args: object) -> Any:
-    """What a call of the driver gives; ``TargetError`` where it fails."""
+    """Call the driver and return the value, None if it has none; ``TargetError`` on failure."""
     try:
         status, *values = getattr(driver, function)(*args)
         failed = status.name if status.value else ""
-    except Exception as error:  # of the bindings: the library, or a function of it, is not there
-        raise _none_here(f"{function}: {told(error)}") from error
+    except Exception as error:  # the bindings raise if the library or a function is missing
+        raise _none_here(f"{function}: {error_text(error)}") from error
     if failed:
         raise _none_here(f"{function}: {failed}")
     return values[0] if values else None

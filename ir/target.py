@@ -85,7 +85,7 @@ class Target:
 
     @property
     def gpu(self) -> Gpu:
-        """What this GPU holds and how fast it is; ``TargetError`` for a target without one."""
+        """The GPU's architecture; ``TargetError`` for a target without a GPU."""
         return self.row.gpu(self)
 
     @property
@@ -110,7 +110,7 @@ class Target:
 
     @property
     def key(self) -> str:
-        """What names this target in logs: the same for every machine that runs the same code."""
+        """The target's name in logs, equal for all machines that run the same code."""
         return self.row.key(self)
 
     def lanes(self, dtype: DType) -> int:

@@ -46,7 +46,7 @@ class Primitive:
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
-        """What a call takes, from the annotations."""
+        """The parameters of a call, from the annotations."""
         taken = list(self._signature.parameters.values())[1:]
         return tuple(_parameter(p, self._hints[p.name]) for p in taken)
 

@@ -1,1 +1,1 @@
-"""What runs, as data: thunks, arena, constants, packs, bundles; no compiler in it."""
+"""The plan of a run, as data: thunks, arena, constants, packs, bundles. Imports no compiler."""

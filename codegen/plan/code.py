@@ -1,4 +1,4 @@
-"""What a compiled group is, and how its code travels: to another process, and into a file."""
+"""Compiled groups, and the serialization of their code for other processes and files."""
 
 from __future__ import annotations
 

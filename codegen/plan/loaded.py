@@ -1,4 +1,4 @@
-"""What a bundle or a function offers once it is loaded, whatever runs it, and times it reports."""
+"""The interface of loaded bundles and functions on every target, and the times they report."""
 
 from __future__ import annotations
 

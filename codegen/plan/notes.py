@@ -1,4 +1,4 @@
-"""What a bundle says of where it came from: the keys of ``Bundle.notes``; values are texts."""
+"""The keys of ``Bundle.notes``, which record a bundle's origin; values are strings."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ DRAWS = "draws"
 Not there where no values can be drawn."""
 
 SCHEDULED = "scheduled"
-"""How many of the groups a log has a schedule for, used or not; in decimal."""
+"""The number of groups for which a log has a schedule, used or not, in decimal."""
 
 EXCESS_PRECISION = "excess_precision"
-"""Whether narrow floats stay f32 inside of groups: "1" or "0"."""
+"""``1`` if narrow floats stay f32 within groups, else ``0``."""
 
 KEYS = frozenset({HLO, DRAWS, SCHEDULED, EXCESS_PRECISION})

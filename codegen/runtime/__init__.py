@@ -1,1 +1,1 @@
-"""What runs at call time: arena, threads, native entry, executables."""
+"""The runtime: arena, threads, native entry, executables."""

@@ -22,7 +22,7 @@ Match: TypeAlias = "Callable[[S, Target], Sketch | None]"
 
 @dataclass(frozen=True, slots=True)
 class SketchTable(Generic[S]):
-    """What matches subjects of one kind: a row is a rank and a function that gives a sketch."""
+    """The sketches for one kind of subject, each with a rank and a function that matches."""
 
     rows: dict[str, tuple[int, Match[S]]] = field(default_factory=dict)
 

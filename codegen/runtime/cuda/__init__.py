@@ -1,1 +1,1 @@
-"""What runs on an NVIDIA GPU, through its driver: memory, kernels, graphs, arrays."""
+"""The runtime on NVIDIA GPUs, on the driver API: memory, kernels, graphs, arrays."""

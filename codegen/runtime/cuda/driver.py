@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ....ir.errors import NestwrightError, TargetError
-from ....ir.gpus import bindings, told
+from ....ir.gpus import bindings, error_text
 
 NOT_READY = 600
 OUT_OF_MEMORY = 2
@@ -123,10 +123,10 @@ def _raised(function: str, error: Exception) -> DriverError:
     """
     unknown = re.fullmatch(r"(\d+)(?: is not a valid \w+)?", str(error))
     if unknown is None or not isinstance(error, ValueError | KeyError):
-        return DriverError(function, told(error))
+        return DriverError(function, error_text(error))
     number = int(unknown[1])
     name = f"CUDA_ERROR_{STICKY[number]}" if number in STICKY else f"status {number}"
-    return DriverError(function, name, number, told(error))
+    return DriverError(function, name, number, error_text(error))
 
 
 @cache

@@ -1,1 +1,1 @@
-"""What runs simulated GPU code: one run at a time, and what it found."""
+"""The runtime of simulated GPU code: one run at a time, and its findings."""
