@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fuzzing.mutate import ODD
 
 import nestwright as nw
 from nestwright.cli.arrays import read_constants
@@ -39,36 +40,7 @@ ENTRY main { x = f32[8] parameter(0)  zero = s32[] constant(0)
   w = (s32[], f32[8]) while(t), condition=cond, body=body
   ROOT y = f32[8] get-tuple-element(w), index=1 }
 """
-VALUES: tuple[Any, ...] = (
-    None,
-    True,
-    False,
-    0,
-    1,
-    -1,
-    2,
-    3,
-    64,
-    1 << 31,
-    1 << 62,
-    1 << 63,
-    1 << 64,
-    10**30,
-    1.5,
-    -0.0,
-    1e308,
-    "",
-    "x",
-    "f32",
-    "../../x",
-    "\0",
-    "\ud800",
-    [],
-    {},
-    [[]],
-    {"a": 1},
-    float("nan"),
-)
+VALUES: tuple[Any, ...] = (*ODD, "\ud800")
 WORDS = (
     0,
     1,
