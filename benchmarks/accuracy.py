@@ -128,7 +128,9 @@ def nearest(values: Array, dtype: DType) -> Array:
 
 
 def unit(values: Array, dtype: DType) -> Array:
-    """The distance between numbers of a type at ``values``, as numbers of the values' type."""
+    """Return the distance between numbers of a type at ``values``, as numbers of the
+    values' type.
+    """
     info = ml_dtypes.finfo(to_numpy(dtype))
     lowest = round(float(np.log2(info.smallest_normal)))
     exponent = np.where(values == 0, lowest, np.frexp(values)[1] - 1)
@@ -188,7 +190,7 @@ def emitter(kind: type[Emitter]) -> Iterator[None]:
 
 
 def build(op: str, dtype: DType, target: str, size: int) -> Callable[..., Array]:
-    """The operation on arrays of ``size`` elements; ``target`` may end in ``BARE``."""
+    """Return the operation on arrays of ``size`` elements; ``target`` may end in ``BARE``."""
     names = [f"x{k}" for k in range(ARITY[op])]
     parameters = "".join(f"  {x} = {dtype}[{size}] parameter({k})\n" for k, x in enumerate(names))
     text = TEXT.format(parameters=parameters, dtype=dtype, n=size, op=op, names=", ".join(names))
@@ -212,7 +214,9 @@ def chunk(dtype: DType) -> int:
 
 
 def patterns(dtype: DType, first: int, stride: int) -> Array:
-    """A chunk of numbers whose bits are multiples of ``stride``, from the ``first`` multiple on."""
+    """Return a chunk of numbers whose bits are multiples of ``stride``, from the ``first`` multiple
+    on.
+    """
     at = (np.arange(first, first + chunk(dtype), dtype=np.uint64) * np.uint64(stride)) & np.uint64(
         (1 << dtype.bits) - 1
     )
@@ -220,7 +224,7 @@ def patterns(dtype: DType, first: int, stride: int) -> Array:
 
 
 def drawn(op: str, dtype: DType, rng: np.random.Generator) -> tuple[Array, ...]:
-    """A chunk of random operands: any bits, and ranges where functions bend or end."""
+    """Return a chunk of random operands: any bits, and ranges where functions bend or end."""
     kind = to_numpy(dtype)
     wide = dtype.bits == 64
     n = chunk(dtype)
@@ -255,7 +259,7 @@ def drawn(op: str, dtype: DType, rng: np.random.Generator) -> tuple[Array, ...]:
 
 
 def operands(row: Row, dtype: DType) -> Iterator[tuple[Array, ...]]:
-    """The chunks of a sweep that are still to do."""
+    """Return the chunks of a sweep that are still to do."""
     arity = ARITY[row.op]
     if arity == 2 and dtype.bits <= 8:
         every = patterns(dtype, 0, 1)
@@ -299,7 +303,7 @@ def save(row: Row, path: Path) -> None:
 
 
 def begun(row: Row, folder: Path | None) -> tuple[Row, Path | None]:
-    """The row as it was saved, and its file."""
+    """Return the row as it was saved, and its file."""
     if folder is None:
         return row, None
     folder.mkdir(parents=True, exist_ok=True)

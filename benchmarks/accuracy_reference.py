@@ -18,7 +18,7 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 EXTENDED = np.finfo(np.longdouble).nmant == 63
-"""Whether this machine's ``long double`` is the 80-bit one."""
+"""True if this machine's ``long double`` is the 80-bit one."""
 
 _LOOP = """
 declare {t} @{name}({t})
@@ -43,7 +43,7 @@ exit:
 
 @cache
 def _loop(name: str, extended: bool) -> tuple[Any, Callable[..., None]]:
-    """A function of the C library over an array; the engine that owns the code."""
+    """Return a function of the C library over an array; the engine that owns the code."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     type_ = "x86_fp80" if extended else "double"
@@ -73,7 +73,9 @@ def _logistic(x: Array) -> Array:
 
 
 def _within(inside: Callable[[Array], Array], f: Callable[[Array], Array]) -> Callable[..., Array]:
-    """``f`` where it has a value, else NaN: libraries take their time over wrong arguments."""
+    """Return ``f`` where it has a value, else NaN: libraries take their time over wrong
+    arguments.
+    """
 
     def run(x: Array) -> Array:
         at = inside(x)
@@ -118,7 +120,7 @@ ARITY = {name: 2 if name in ("power", "atan2", "divide", "remainder") else 1 for
 
 
 def exact(name: str, *args: Array) -> Array:
-    """The function of f64 operands in extended precision, of all others in f64."""
+    """Return the function of f64 operands in extended precision, of all others in f64."""
     wide = np.longdouble if args[0].dtype == np.float64 else np.float64
     with np.errstate(all="ignore"):
         return np.asarray(FUNCTIONS[name](*(a.astype(wide) for a in args)))

@@ -96,7 +96,7 @@ def work() -> None:
 
 @contextmanager
 def worker(tree: Path) -> Iterator[Callable[[str], float]]:
-    """A function that asks a process of one tree."""
+    """Return a function that asks a process of one tree."""
     env = {**os.environ, "PYTHONPATH": str(tree / ".src"), "NESTWRIGHT_NUM_THREADS": "1"}
     command = [sys.executable, __file__, "--work"]
     with subprocess.Popen(

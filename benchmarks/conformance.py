@@ -44,7 +44,7 @@ class Result(NamedTuple):
 
 
 def judged(name: str, run: Callable[[], str]) -> Result:
-    """``run`` says what differs, or raises."""
+    """Return the verdict of ``run``, which returns a difference or raises."""
     from nestwright.ir.errors import NestwrightError
 
     try:
@@ -63,7 +63,7 @@ def tools() -> None:
 
 
 def operations(part: int, parts: int, mlir: bool) -> list[Result]:
-    """Every ``parts``-th case of stablehlo_testdata."""
+    """Run every ``parts``-th case of stablehlo_testdata."""
     tools()
     import cases
 
@@ -111,7 +111,7 @@ def _child(answer: Connection, path: Path, text: bool) -> None:
 
 
 def alone(path: Path, text: bool, seconds: float) -> Result:
-    """The same in a process of its own, ended when its time is over."""
+    """Run a case in a process of its own, which is killed when its time is over."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     child = context.Process(target=_child, args=(theirs, path, text))
@@ -132,7 +132,7 @@ def alone(path: Path, text: bool, seconds: float) -> Result:
 
 
 def files(what: str, mlir: bool, text: bool) -> Iterator[Path]:
-    """The files of a folder that are to be tried."""
+    """Return the files of a folder that are to be tried."""
     folder = CORPUS / {"xla": "xla_hlo", "models": "models"}[what]
     for path in sorted(folder.glob("*.mlir" if mlir else "*.hlo")):
         if text or path.with_suffix(".expected.npz").exists():

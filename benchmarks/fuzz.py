@@ -99,7 +99,7 @@ def _batch(what: str) -> int:
 
 
 def _shown(what: str, args: argparse.Namespace, number: int | None = None) -> str:
-    """The input of a case, to be read."""
+    """Return the input of a case, to be read."""
     at = args.only if number is None else number
     match what:
         case "programs":
@@ -111,7 +111,7 @@ def _shown(what: str, args: argparse.Namespace, number: int | None = None) -> st
 
 
 def _shrunk(args: argparse.Namespace) -> str:
-    """A smaller module that the interpreter and the built code disagree on."""
+    """Return a smaller module that the interpreter and the built code disagree on."""
     from nestwright.codegen.replay.run import Setting
     from nestwright.codegen.replay.shrink import Shrinker
     from nestwright.ir.hlo.text import parse, show

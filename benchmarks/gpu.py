@@ -43,7 +43,7 @@ LOG = "log.txt"
 
 
 def main(argv: Sequence[str]) -> int:
-    """The parts in turn, then the table."""
+    """Run the parts in turn and print the table; return the exit status."""
     options = _options(argv)
     if options.table:
         print(table([row for folder in options.table for row in rows_of(folder / ROWS)]))
@@ -87,7 +87,7 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _missing() -> str:
-    """Why nothing can be measured here; '' if it can."""
+    """Return the reason why nothing can be measured here; empty if there is none."""
     from nestwright.ir.errors import TargetError
     from nestwright.ir.gpus import capability
 

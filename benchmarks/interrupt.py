@@ -86,7 +86,7 @@ ENTRY e { x = f32[SIZE] parameter(0)
 
 
 def calls() -> dict[str, Callable[[], object]]:
-    """A call of each workload, by name; in a process that has one of the trees."""
+    """Return a call of each workload, by name; in a process that has one of the trees."""
     import numpy as np
 
     import nestwright as nw
@@ -145,7 +145,7 @@ class Child:
         )
 
     def line(self) -> str:
-        """The next line that it prints."""
+        """Return the next line that it prints."""
         assert self.process.stdout is not None
         found = self.process.stdout.readline()
         if not found:
@@ -160,7 +160,9 @@ class Child:
 
 
 def tree(folder: Path, revision: str) -> Path:
-    """A folder with this repository's package as it is in a revision, or now (an empty name)."""
+    """Return a folder with this repository's package as it is in a revision, or now (an empty
+    name).
+    """
     package = folder / (revision or "now").replace("/", "-") / "nestwright"
     if not revision:
         package.parent.mkdir()

@@ -46,7 +46,7 @@ class Kernel:
 
 
 def matmul(m: int, n: int, k: int) -> Kernel:
-    """A product ``[m, k] x [k, n]``."""
+    """Return a product ``[m, k] x [k, n]``."""
     body = f"""
       a = f32[{m},{k}] parameter(0)
       b = f32[{k},{n}] parameter(1)
@@ -55,7 +55,7 @@ def matmul(m: int, n: int, k: int) -> Kernel:
 
 
 def convolution(size: int, inputs: int, outputs: int) -> Kernel:
-    """A 3x3 convolution of one square NHWC image, padded to keep its size."""
+    """Return a 3x3 convolution of one square NHWC image, padded to keep its size."""
     body = f"""
       x = f32[1,{size},{size},{inputs}] parameter(0)
       w = f32[3,3,{inputs},{outputs}] parameter(1)
@@ -151,7 +151,7 @@ def gelu(n: int) -> Kernel:
 
 
 def weighted_sum(n: int) -> Kernel:
-    """The sum of ``x + y z``."""
+    """Return the sum of ``x + y z``."""
     body = f"""
       x = f32[{n}] parameter(0)
       y = f32[{n}] parameter(1)
@@ -164,7 +164,7 @@ def weighted_sum(n: int) -> Kernel:
 
 
 def transpose(m: int, n: int) -> Kernel:
-    """A transpose of ``[m, n]``."""
+    """Return a transpose of ``[m, n]``."""
     body = f"""
       x = f32[{m},{n}] parameter(0)
       ROOT t = f32[{n},{m}] transpose(x), dimensions={{1,0}}"""

@@ -39,7 +39,7 @@ def medians(calls: Mapping[str, Call], seconds: float = 1.0) -> dict[str, float]
 
 
 def show_seconds(s: float) -> str:
-    """``s`` in a unit that gives few digits before the point."""
+    """Return ``s`` in a unit that gives few digits before the point."""
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if s >= scale:
             return f"{s / scale:.3g} {unit}"

@@ -37,7 +37,7 @@ class Config:
 
     @property
     def context(self) -> int:
-        """How many positions the cache has."""
+        """The number of positions in the cache."""
         return self.prompt + self.tokens
 
 
@@ -68,7 +68,9 @@ def layout(config: Config) -> list[tuple[str, tuple[int, ...]]]:
 
 
 def draw(config: Config, seed: int = 0) -> tuple[np.ndarray[Any, Any], list[Any]]:
-    """A prompt and weights from a seed, large enough that the tokens differ from each other."""
+    """Return a prompt and weights from a seed, large enough that the tokens differ from
+    each other.
+    """
     random = np.random.default_rng(seed)
     prompt = random.integers(0, config.vocabulary, config.prompt, np.int32)
     weights: list[Any] = []
@@ -85,7 +87,7 @@ def draw(config: Config, seed: int = 0) -> tuple[np.ndarray[Any, Any], list[Any]
 
 
 def generate(config: Config, prompt: Any, *weights: Any) -> Any:
-    """The tokens that follow a prompt, s32[tokens]; the most likely one each time."""
+    """Return the tokens that follow a prompt, s32[tokens]; the most likely one each time."""
     import jax
     import jax.numpy as jnp
 
@@ -154,7 +156,7 @@ def _attend(
 
 
 def lower(config: Config) -> Any:
-    """The generation, lowered by JAX for weights and prompts of these sizes."""
+    """Return the generation, lowered by JAX for weights and prompts of these sizes."""
     import jax
 
     shapes = [jax.ShapeDtypeStruct(shape, np.float32) for _, shape in layout(config)]
@@ -173,12 +175,14 @@ def sizes(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen(options: argparse.Namespace) -> Config:
-    """The sizes that were asked for."""
+    """Return the sizes that were asked for."""
     return Config(**{f.name: getattr(options, f.name) for f in fields(Config)})
 
 
 def tokens_of_jax(config: Config, seeds: range) -> Any:
-    """What JAX generates for the prompts and weights of each seed, s32[seeds, tokens]."""
+    """Return the tokens that JAX generates for the prompts and weights of each seed, s32[seeds,
+    tokens].
+    """
     compiled = lower(config).compile()
     rows = []
     for seed in seeds:

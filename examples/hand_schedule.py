@@ -15,7 +15,7 @@ ROWS, VECTORS, LANES = 8, 3, 16  # 24 vectors of sums, of the 32 registers that 
 
 
 def product(n: int) -> Func:
-    """``C = A @ B.T`` for matrices of n x n."""
+    """Return ``C = A @ B.T`` for matrices of n x n."""
     a = te.placeholder((n, n), "f32", "A")
     b = te.placeholder((n, n), "f32", "B")
     k = te.reduce_axis(n, "k")

@@ -13,7 +13,7 @@ def good(answer: tuple[Any, ...]) -> Any:
 
 
 def failed(answer: tuple[Any, ...]) -> str:
-    """The name of a status that is not success."""
+    """Return the name of a status that is not success."""
     assert int(answer[0]), "it has not failed"
     return str(answer[0].name).removeprefix("CUDA_ERROR_")
 

@@ -142,22 +142,22 @@ class Stub:
         return int(self.native.stub_live(KINDS.index(kind) + 1))
 
     def depth(self) -> int:
-        """The contexts on the stack of this thread."""
+        """Return the contexts on the stack of this thread."""
         return int(self.native.stub_depth())
 
     def functions(self) -> tuple[str, ...]:
-        """All functions of the driver that are modelled."""
+        """Return all functions of the driver that are modelled."""
         room = self.native.stub_functions(None, ctypes.c_size_t(0))
         text = ctypes.create_string_buffer(room)
         self.native.stub_functions(text, ctypes.c_size_t(room))
         return tuple(sorted(set(text.value.decode().split())))
 
     def text(self) -> str:
-        """The log: a line for each call, in order, and what happened in between."""
+        """Return the log: a line for each call, in order, and what happened in between."""
         return str(self.native.stub_log().decode(errors="replace"))
 
     def log(self, function: str = "") -> list[Called]:
-        """The calls in order, of one function if it is named."""
+        """Return the calls in order, of one function if it is named."""
         lines = map(_LINE.fullmatch, self.text().splitlines())
         found = [Called(m[1], m[2] or "", int(m[3])) for m in lines if m]
         return [c for c in found if function in ("", c.function)]

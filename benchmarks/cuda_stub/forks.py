@@ -79,7 +79,7 @@ def main() -> None:
 
 @cache
 def _imported(path: Path) -> ModuleType:
-    """The file as a module, and what its ``prepare`` makes for all forks."""
+    """Return the file as a module, and what its ``prepare`` makes for all forks."""
     spec = importlib.util.spec_from_file_location(f"over_stub_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

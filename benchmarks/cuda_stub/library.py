@@ -14,7 +14,7 @@ WARNINGS = ("-Wall", "-Wextra", "-Werror")
 
 
 def compiler() -> str | None:
-    """A C compiler of this machine, None where there is none."""
+    """Return a C compiler of this machine, None where there is none."""
     named = os.environ.get("CC", "").split()
     for name in (*named[:1], "cc", "gcc", "clang"):
         found = shutil.which(name)
@@ -59,14 +59,14 @@ def build(folder: Path, without: Sequence[str] = (), flags: Sequence[str] = ()) 
 
 
 def damaged(folder: Path) -> Path:
-    """A file of the library's name that the dynamic linker cannot load."""
+    """Return a file of the library's name that the dynamic linker cannot load."""
     made = folder / NAME
     made.write_bytes(b"\x7fELF, and nothing that a library has" + bytes(4096))
     return made
 
 
 def environment(folder: Path, base: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of a process in which the library of a folder is the driver."""
+    """Return the environment of a process in which the library of a folder is the driver."""
     made = dict(os.environ if base is None else base)
     paths = [str(folder), made.get("LD_LIBRARY_PATH", "")]
     made["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, paths))

@@ -102,7 +102,7 @@ class Prepared:
     kernels: Kernels
 
     def over(self, stub: Stub, shared: int = 0, cubin: bytes | None = None) -> Executable:
-        """The executable, not loaded yet, over a stand-in.
+        """Return the executable, not loaded yet, over a stand-in.
 
         Launches ask for ``shared`` bytes at least; ``cubin`` takes the place of the machine code.
         """
@@ -130,7 +130,7 @@ def prepared(name: str, target: str = TARGET) -> Prepared:
 
 
 def leaves(x: Any) -> list[Any]:
-    """The arrays of a result."""
+    """Return the arrays of a result."""
     return [y for part in x for y in leaves(part)] if isinstance(x, tuple) else [x]
 
 

@@ -25,7 +25,7 @@ TESTS = "tests/codegen/runtime/cuda/stub"
 
 
 def environment(folder: Path, release: str) -> Path:
-    """The Python of an environment with this package and a release of cuda-python."""
+    """Return the Python of an environment with this package and a release of cuda-python."""
     place = folder / release
     python, stamp = place / "bin" / "python", place / "installed"
     if stamp.exists():

@@ -22,7 +22,7 @@ FOLDER = Path(__file__).parents[1]
 
 
 def main(arguments: list[str]) -> int:
-    """The script's exit status; 2 where the stand-in cannot be built."""
+    """Return the script's exit status; 2 where the stand-in cannot be built."""
     if not arguments:
         print(__doc__, file=sys.stderr)
         return 2

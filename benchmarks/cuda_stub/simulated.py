@@ -25,7 +25,7 @@ WIDTHS = (1, 2, 4, 8)
 
 
 def simulated(stub: Stub | None, model: HloModule | str, target: str = TARGET) -> Executable:
-    """A model built for a GPU; over the stand-in its kernels are run by the simulator."""
+    """Return a model built for a GPU; over the stand-in its kernels are run by the simulator."""
     module = parse(model) if isinstance(model, str) else model
     made = build(module, target)
     prepared = Kernels(made, module)

@@ -69,17 +69,17 @@ class Value:
 
 
 def shape_of(dtype: str, dims: Sequence[int]) -> str:
-    """``f32[2,3]``."""
+    """Return ``f32[2,3]``."""
     return f"{dtype}[{','.join(map(str, dims))}]"
 
 
 def listed(numbers: Sequence[int]) -> str:
-    """``{0,1}``."""
+    """Return ``{0,1}``."""
     return "{" + ",".join(map(str, numbers)) + "}"
 
 
 def range_of(dtype: str) -> float:
-    """The largest magnitude of an integer type; of others how far integers are exact."""
+    """Return the largest magnitude of an integer type; of others how far integers are exact."""
     t = BY_NAME[dtype]
     match t.kind:
         case "pred":
@@ -119,7 +119,7 @@ class Builder:
         return bool(self.rng.random() < p)
 
     def number(self, low: int, high: int) -> int:
-        """An integer of [low, high]."""
+        """Return an integer of [low, high]."""
         return int(self.rng.integers(low, high + 1))
 
     def extent(self) -> int:
@@ -144,7 +144,7 @@ class Builder:
                 return found
 
     def shuffled(self, n: int) -> list[int]:
-        """A permutation of range(n)."""
+        """Return a permutation of range(n)."""
         return [int(i) for i in self.rng.permutation(n)]
 
     def subset(self, n: int, p: float = 0.5) -> list[int]:
@@ -152,7 +152,7 @@ class Builder:
         return [i for i in range(n) if self.chance(p)]
 
     def dtype(self, kinds: str = "isf") -> str:
-        """An element type: i(ntegers), s(mall integers), f(loats), n(arrow floats), c, p."""
+        """Return an element type: i(ntegers), s(mall integers), f(loats), n(arrow floats), c, p."""
         pools: list[tuple[str, ...]] = []
         for k in kinds:
             pools += {
@@ -168,7 +168,7 @@ class Builder:
     # Values
 
     def emit(self, dtype: str, dims: Sequence[int], text: str, bound: float) -> Value:
-        """A new instruction and its value."""
+        """Return a new instruction and its value."""
         name = self.row(shape_of(dtype, dims), text)
         if BY_NAME[dtype].kind in ("pred", "signed", "unsigned"):
             bound = range_of(dtype)  # whether it wraps is nobody's concern
@@ -177,14 +177,14 @@ class Builder:
         return value
 
     def row(self, shape: str, text: str) -> str:
-        """A new instruction; its name."""
+        """Return a new instruction; its name."""
         self.count[0] += 1
         name = f"v{self.count[0]}"
         self.rows.append(f"{name} = {shape} {text}")
         return name
 
     def holds(self, dtype: str, bound: float) -> bool:
-        """Would values as large as ``bound`` be exact in a type, or is that not asked for?"""
+        """True if values as large as ``bound`` are exact in a type, or need not be."""
         if BY_NAME[dtype].kind in ("pred", "signed", "unsigned"):
             return True
         return not self.exact or bound <= EXACT_TO[dtype]
@@ -206,7 +206,7 @@ class Builder:
         return self.emit(dtype, dims, f"broadcast({one.name}), dimensions={{}}", bound)
 
     def literal(self, dtype: str, number: int) -> str:
-        """A number as a constant of a type is written."""
+        """Return a number as a constant of a type is written."""
         match BY_NAME[dtype].kind:
             case "complex":
                 return f"({number}, 0)"
@@ -216,7 +216,7 @@ class Builder:
                 return str(number)
 
     def scalar(self, dtype: str, number: int) -> Value:
-        """A constant."""
+        """Return a constant."""
         return self.emit(dtype, (), f"constant({self.literal(dtype, number)})", float(abs(number)))
 
     def draw(self, dtype: str, dims: tuple[int, ...], bound: float = SMALL) -> Array:
@@ -257,7 +257,7 @@ class Builder:
         return found[at]
 
     def floats(self) -> Value:
-        """A value of floats, made if there is none."""
+        """Return a value of floats, made if there is none."""
         found = self.some(lambda v: v.kind == "float" and v.dtype in WIDE_FLOATS)
         if found is None or self.chance(0.1):
             return self.fresh(self.dtype("f"), self.dims(self.number(0, 3)))
@@ -271,7 +271,7 @@ class Builder:
     # Computations
 
     def inner(self) -> Builder:
-        """A computation that this one will call."""
+        """Return a computation that this one will call."""
         return Builder(
             self.rng, self.exact, outer=self, computations=self.computations, count=self.count
         )
@@ -287,18 +287,18 @@ class Builder:
         return name
 
     def combiner(self, types: Sequence[str], rows: Sequence[str]) -> str:
-        """A computation of scalars ``q0, q1, ..``, the last row its root."""
+        """Return a computation of scalars ``q0, q1, ..``, the last row its root."""
         inner = self.inner()
         inner.rows = [f"q{n} = {t}[] parameter({n})" for n, t in enumerate(types)]
         inner.rows += rows
         return self.close(inner)
 
     def simple(self, dtype: str, opcode: str) -> str:
-        """A combiner of one operation."""
+        """Return a combiner of one operation."""
         return self.combiner([dtype, dtype], [f"r = {dtype}[] {opcode}(q0, q1)"])
 
     def text(self, results: Sequence[Value]) -> str:
-        """The module, whose results are these values."""
+        """Return the module, whose results are these values."""
         rows = list(self.rows)
         if len(results) == 1:
             rows = [_rooted(r, results[0].name) for r in rows]

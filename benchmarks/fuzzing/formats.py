@@ -108,7 +108,7 @@ class Format:
     read: Read
 
     def data(self, seed: int, number: int) -> bytes:
-        """The input of a number."""
+        """Return the input of a number."""
         return self.make(Random(f"{self.name} {seed} {number}"))
 
     def case(self, seed: int, number: int) -> str:
@@ -232,7 +232,7 @@ def built() -> Format:
 
 
 def _moderate(module: HloModule, most: int = 1 << 18) -> bool:
-    """Is no array larger than ``most`` elements?"""
+    """True if no array is larger than ``most`` elements."""
     from nestwright.ir.hlo.nodes import Shape
 
     shapes = [i.shape for c in module.computations for i in c.instructions]
@@ -242,7 +242,9 @@ def _moderate(module: HloModule, most: int = 1 << 18) -> bool:
 
 @cache
 def _log() -> tuple[tuple[dict[str, Any], ...], HloModule]:
-    """The records of a log of two small models, tuned without measuring, and one of the models."""
+    """Return the records of a log of two small models, tuned without measuring, and one of the
+    models.
+    """
     models = [
         parse((ROOT / "examples" / f"{n}.hlo").read_text()) for n in ("softmax", "dense_relu")
     ]
@@ -360,7 +362,9 @@ def turns(s: Stmt) -> int:
 
 
 def _zipped(rng: Random, data: bytes, manifest: str, words: Sequence[bytes], digests: str) -> bytes:
-    """An archive with a member or its manifest edited, the digests mended so that it gets far."""
+    """Return an archive with a member or its manifest edited, the digests mended so that it gets
+    far.
+    """
     if rng.random() < 0.4:
         return mutate(rng, data, [data], words)
     members = unzip(data)
@@ -475,7 +479,7 @@ def npz() -> Format:
 
 
 def _scratch(ending: str) -> Callable[[], Path]:
-    """A file for each process: readers run in forked children, side by side."""
+    """Return a file for each process: readers run in forked children, side by side."""
     folder = tempfile.TemporaryDirectory(prefix="nestwright-fuzz-")
     _held.append(folder)
     return lambda: Path(folder.name) / f"{os.getpid()}{ending}"

@@ -34,7 +34,7 @@ class Guarded:
 
     @property
     def intact(self) -> bool:
-        """Is every byte around the array what it was?"""
+        """True if every byte around the array is unchanged."""
         return all((part == SEEN).all() for part in self._around)
 
     def close(self) -> None:
@@ -51,7 +51,7 @@ def _protect(page: int, how: int) -> None:
 
 
 def guarded(value: Array, at_end: bool) -> Guarded:
-    """A copy of an array in guarded memory."""
+    """Return a copy of an array in guarded memory."""
     found = Guarded(value.shape, value.dtype, at_end)
     found.array[...] = value
     return found

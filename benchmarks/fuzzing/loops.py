@@ -7,7 +7,7 @@ from nestwright.ir.loop.nodes import Func
 
 
 def matmul() -> Func:
-    """``D = max(A B, 0)`` for ``A [5, 3]`` and ``B [3, 7]``."""
+    """Return ``D = max(A B, 0)`` for ``A [5, 3]`` and ``B [3, 7]``."""
     a, b = te.placeholder((5, 3), name="A"), te.placeholder((3, 7), name="B")
     k = te.reduce_axis(3, "k")
     c = te.compute((5, 7), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
@@ -16,7 +16,7 @@ def matmul() -> Func:
 
 
 def two_products() -> Func:
-    """``D = (A B) E``: a product of a product."""
+    """Return ``D = (A B) E``: a product of a product."""
     a, b, e = (te.placeholder(s, name=n) for s, n in (((4, 3), "A"), ((3, 5), "B"), ((5, 2), "E")))
     k, m = te.reduce_axis(3, "k"), te.reduce_axis(5, "m")
     c = te.compute((4, 5), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
@@ -25,7 +25,9 @@ def two_products() -> Func:
 
 
 def convolution() -> Func:
-    """A padded convolution along one dimension with an epilogue: ``Z = conv(pad(X), W) + 1``."""
+    """Return a padded convolution along one dimension with an epilogue: ``Z = conv(pad(X), W) +
+    1``.
+    """
     x, w = te.placeholder((2, 8), name="X"), te.placeholder((3, 2, 3), name="W")
     c, r = te.reduce_axis(2, "c"), te.reduce_axis(3, "r")
     p = te.compute(
@@ -50,7 +52,7 @@ def normalised_rows() -> Func:
 
 
 def chain() -> Func:
-    """An element-wise chain with a broadcast, a transpose and a reshape on the way."""
+    """Return an element-wise chain with a broadcast, a transpose and a reshape on the way."""
     a, b = te.placeholder((6, 5), name="A"), te.placeholder((5,), name="B")
     p = te.compute((6, 5), lambda i, j: a[i, j] * 2.0, name="P")
     q = te.compute((6, 5), lambda i, j: p[i, j] + b[j], name="Q")
@@ -70,7 +72,7 @@ def two_outputs() -> Func:
 
 
 def stencil() -> Func:
-    """A sum of three neighbours, then differences of those at stride 2."""
+    """Return a sum of three neighbours, then differences of those at stride 2."""
     a = te.placeholder((14,), name="A")
     p = te.compute((14,), lambda i: a[i] * 3.0, name="P")
     q = te.compute((12,), lambda i: p[i] + p[i + 1] + p[i + 2], name="Q")
@@ -79,7 +81,7 @@ def stencil() -> Func:
 
 
 def largest() -> Func:
-    """A reduction of pairs, whose updates must stay in order, and a gather."""
+    """Return a reduction of pairs, whose updates must stay in order, and a gather."""
     a = te.placeholder((3, 7), name="A")
     k = te.reduce_axis(7, "k")
     first = te.reduce(

@@ -39,7 +39,7 @@ Json: TypeAlias = Any
 
 
 def mutate(rng: Random, data: bytes, others: Sequence[bytes], words: Sequence[bytes]) -> bytes:
-    """``data`` with a few edits; ``others`` lend slices, ``words`` are put in anywhere."""
+    """Return ``data`` with a few edits; ``others`` lend slices, ``words`` are put in anywhere."""
     for _ in range(rng.choice(_EDITS)):
         edit = rng.choice(EDITS)
         data = edit(rng, data, words if edit in (_insert_word, _replace_token) else others)
@@ -176,7 +176,9 @@ ODD: tuple[Json, ...] = (
 
 
 def edit_json(rng: Random, value: Json) -> Json:
-    """A JSON value with one to three places changed, removed, repeated or taken from elsewhere."""
+    """Return a JSON value with one to three places changed, removed, repeated or taken from
+    elsewhere.
+    """
     value = copy.deepcopy(value)
     for _ in range(rng.choice((1, 1, 2, 3))):
         places = list(_places(value, 200))
@@ -204,7 +206,7 @@ def edit_json(rng: Random, value: Json) -> Json:
 
 
 def _places(value: Json, most: int) -> list[tuple[Any, Any]]:
-    """Every place in nested lists and dicts, of each the first ``most``."""
+    """Return every place in nested lists and dicts, of each the first ``most``."""
     found: list[tuple[Any, Any]] = []
     waiting = [value]
     while waiting:
@@ -221,13 +223,13 @@ def _places(value: Json, most: int) -> list[tuple[Any, Any]]:
 
 
 def unzip(data: bytes) -> dict[str, bytes]:
-    """The members of an archive."""
+    """Return the members of an archive."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
 def rezip(members: Mapping[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:
-    """An archive of members."""
+    """Return an archive of members."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", method) as archive:
         for name, data in members.items():
@@ -236,5 +238,5 @@ def rezip(members: Mapping[str, bytes], method: int = zipfile.ZIP_STORED) -> byt
 
 
 def dump(value: Json) -> bytes:
-    """A JSON value as a file holds it."""
+    """Return a JSON value as a file holds it."""
     return json.dumps(value).encode()

@@ -46,7 +46,7 @@ class Program:
 
 
 def draw(seed: int, number: int, exact: bool | None = None) -> Program:
-    """The program of a number; ``exact`` says of which sort, None leaves it to chance."""
+    """Return the program of a number; ``exact`` says of which sort, None leaves it to chance."""
     rng = np.random.default_rng([seed, number])
     drawn = bool(rng.random() < 0.6)
     builder = Builder(rng, drawn if exact is None else exact)
@@ -61,7 +61,7 @@ def draw(seed: int, number: int, exact: bool | None = None) -> Program:
 
 
 def _results(b: Builder, values: Sequence[Value]) -> list[Value]:
-    """The last value, and now and then some of the others."""
+    """Return the last value, and now and then some of the others."""
     found = [values[-1]]
     while b.chance(0.3) and len(found) < 4:
         found.append(b.pick(values))
@@ -137,7 +137,7 @@ def _unequal(found: Sequence[Array], want: Sequence[Array], whose: str) -> str:
 
 
 def equal_arrays(x: Array, y: Array) -> bool:
-    """The same types, shapes and values; a NaN equals a NaN."""
+    """True if types, shapes and values are the same; a NaN equals a NaN."""
     if x.dtype != y.dtype or x.shape != y.shape:
         return False
     with np.errstate(all="ignore"):
@@ -148,7 +148,7 @@ _FLOAT = re.compile(r"\b(bf16|f16|f32|c64)(?=\[)")
 
 
 def in_f64(program: Program) -> list[Array]:
-    """The program's results if every float had 64 bits."""
+    """Return the program's results if every float had 64 bits."""
     text = _FLOAT.sub(lambda m: WIDE[m[1]], program.text)
     arguments = []
     for a in program.arguments:
@@ -180,7 +180,7 @@ def _far(program: Program, x: Array, y: Array, z: Array) -> str:
 
 
 def describe(program: Program) -> str:
-    """The program and its arguments, to be read."""
+    """Return the program and its arguments, to be read."""
     with np.printoptions(threshold=200):
         return f"{program.text}\n{[np.asarray(a) for a in program.arguments]!r}\n"
 

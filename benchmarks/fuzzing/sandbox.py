@@ -26,7 +26,7 @@ BATCH = 250  # cases of one child
 KEPT = 5000  # findings that are kept
 
 Case: TypeAlias = Callable[[int], str]
-"""What became of case number n: ``right``, ``refused`` ...; what begins with ``BAD`` is found."""
+"""The outcome of case number n: ``right``, ``refused`` ...; ``BAD...`` is a finding."""
 
 
 @dataclass
@@ -159,11 +159,11 @@ class Child:
         self._data += found
 
     def ended(self) -> bool:
-        """Has the child closed its pipe?"""
+        """True if the child has closed its pipe."""
         return self._closed
 
     def hangs(self) -> bool:
-        """Has nothing happened for long?"""
+        """True if nothing has happened for long."""
         at = self._at()
         if at != self._last[0]:
             self._last = at, time.monotonic()

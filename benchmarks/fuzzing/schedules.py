@@ -80,7 +80,9 @@ def _loops(rng: random.Random) -> tuple[Func, list[Array], list[Array]]:
 def _group(
     rng: random.Random, seed: int, number: int
 ) -> tuple[Func, list[Array], list[Array]] | None:
-    """A group of a random exact module, with the values that its inputs and outputs have there."""
+    """Return a group of a random exact module, with the values that its inputs and outputs have
+    there.
+    """
     program = programs.draw(seed, number, exact=True)
     optimized = optimize(parse(program.text))
     values: dict[Any, Any] = {}
@@ -103,7 +105,7 @@ def _group(
 
 
 def _sketched(func: Func, rng: random.Random) -> Schedule | None:
-    """A sketch with random decisions; the default schedule where there is no sketch."""
+    """Return a sketch with random decisions; the default schedule where there is no sketch."""
     sketches = generate(func, machine())
     if not sketches:
         return default_schedule(func, machine())

@@ -16,7 +16,7 @@ _FEW_BITS = re.compile(r"\b[su][24]\[")
 
 
 def here() -> bool:
-    """Is jax installed?"""
+    """True if jax is installed."""
     return find_spec("jax") is not None
 
 

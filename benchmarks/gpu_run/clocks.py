@@ -78,7 +78,7 @@ def medians(contenders: Sequence[Contender], budget: float) -> dict[str, dict[st
 
 
 def spread(readings: Sequence[float]) -> dict[str, float] | None:
-    """The median and the quartiles of readings; None where there are none."""
+    """Return the median and the quartiles of readings; None where there are none."""
     if not readings:
         return None
     if len(readings) == 1:
@@ -88,7 +88,7 @@ def spread(readings: Sequence[float]) -> dict[str, float] | None:
 
 
 def seconds(row: dict[str, Any], clock: str = "") -> float:
-    """A contender's median by a clock; without a name by the device's, else the host's."""
+    """Return a contender's median by a clock; without a name by the device's, else the host's."""
     found = row[clock] if clock else row["device"] or row["host"]
     return float(found["median"])
 

@@ -44,7 +44,9 @@ def recipes(model: Model) -> tuple[Recipe, ...]:
 
 
 def flat(model: Model, names: Sequence[str]) -> Callable[..., Any]:
-    """The model as a function of its weights, in the order of these names, then its inputs."""
+    """Return the model as a function of its weights, in the order of these names, then its
+    inputs.
+    """
 
     def run(*arguments: Any) -> Any:
         held = dict(zip(names, arguments, strict=False))

@@ -19,12 +19,13 @@ ENTRY main { x = f32[128] parameter(0)
 
 
 def leaves(value: Any) -> list[Any]:
-    """A nest of tuples as a list."""
+    """Return a nest of tuples as a list."""
     return [y for x in value for y in leaves(x)] if isinstance(value, tuple | list) else [value]
 
 
 def nestwright(exe: Any, sets: Sequence[Sequence[Array]], calls: int = 0) -> Contender:
-    """An executable on sets of arguments, one after the other, as one graph where it can be one.
+    """Return an executable on sets of arguments, one after the other, as one graph where it can be
+    one.
 
     ``calls`` is the least number of calls in the graph.
     """

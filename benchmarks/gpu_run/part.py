@@ -55,7 +55,7 @@ class Part:
 
     @property
     def on_gpu(self) -> bool:
-        """Are the parts run on a GPU, or over its stand-in?"""
+        """True if the parts run on a GPU rather than over its stand-in."""
         return str(self.options.target).startswith("cuda")
 
     def target(self, options: str = "") -> Any:
@@ -66,7 +66,7 @@ class Part:
         return Target.parse(f"{spec} {options}" if options and self.on_gpu else spec)
 
     def predicted_target(self, options: str = "") -> Any:
-        """The GPU that predictions are for."""
+        """Return the GPU that predictions are for."""
         from nestwright.ir.target import Target
 
         return self.target(options) if self.on_gpu else Target.parse(f"{STAND_IN} {options}")
@@ -82,7 +82,7 @@ class Part:
         return load(place), time.perf_counter() - start
 
     def build(self, text: str, options: str = "") -> tuple[Any, float]:
-        """The executable of HLO text under the log's schedules, and the seconds it took."""
+        """Return the executable of HLO text under the log's schedules, and the seconds it took."""
         from nestwright.autotune.build import best_traces
         from nestwright.codegen.driver.build import build
         from nestwright.ir.hlo.text import parse
@@ -96,7 +96,7 @@ class Part:
 
 
 def rows_of(place: Path) -> list[dict[str, Any]]:
-    """The lines that were written whole."""
+    """Return the lines that were written whole."""
     rows = []
     for line in place.read_text().split("\n") if place.exists() else ():
         try:

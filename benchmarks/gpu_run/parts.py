@@ -126,7 +126,8 @@ def _all(part: Part, works: Sequence[workloads.Work]) -> None:
 
 
 def _checked(part: Part, work: workloads.Work, sets: int) -> tuple[Contender, list[Any]] | None:
-    """A workload that was built and found right, and its sets of arguments; None if it is wrong.
+    """Return a workload that was built and found right, and its sets of arguments; None if it is
+    wrong.
 
     The sets hold the same numbers, at different places of the device's memory.
     """
@@ -170,7 +171,9 @@ def _sets(work: workloads.Work) -> int:
 
 
 def _predicted(part: Part, work: workloads.Work) -> dict[str, Any]:
-    """The cost model's seconds for a workload, and its sketches; nothing where a log has better."""
+    """Return the cost model's seconds for a workload, and its sketches; nothing where a log has
+    better.
+    """
     from nestwright.ir.hlo.text import parse
 
     if part.options.log:
@@ -181,7 +184,7 @@ def _predicted(part: Part, work: workloads.Work) -> dict[str, Any]:
 
 
 def _peers(part: Part, work: workloads.Work, sets: Sequence[Any]) -> list[Contender]:
-    """The contenders that are here; the others are noted."""
+    """Return the contenders that are here; the others are noted."""
     every = (
         ("torch", lambda: peers.torch_peer(work.peer, sets, work.peer_args)),
         ("jax", lambda: peers.jax_peer(work.peer, sets, work.peer_args)),

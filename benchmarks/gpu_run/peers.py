@@ -73,7 +73,9 @@ def torch_contender(
     put: Sequence[Sequence[Any]],
     result: Callable[[], list[Array]],
 ) -> Contender:
-    """A function on sets of tensors; one graph with a call on each, where torch can capture it."""
+    """Return a function on sets of tensors; one graph with a call on each, where torch can capture
+    it.
+    """
 
     def calls() -> list[Any]:
         return [function(*arrays) for arrays in put]
@@ -178,7 +180,9 @@ def exported_peer(data: bytes, arguments: Sequence[Array]) -> Any:
 def jax_contender(
     jax: Any, function: Callable[..., Any], sets: Sequence[Sequence[Any]]
 ) -> Contender:
-    """A jitted function on sets of arguments. jax has no graphs: by the host's clock alone."""
+    """Return a jitted function on sets of arguments. jax has no graphs: by the host's
+    clock alone.
+    """
     compiled = jax.jit(function)
     put = [jax.device_put(list(arrays)) for arrays in sets]
     last: list[Any] = [compiled(*put[0])]

@@ -32,7 +32,7 @@ class Recipe:
     below: int = 0
 
     def drawn(self) -> Array:
-        """The argument; every process draws the same."""
+        """Return the argument; every process draws the same."""
         rng = np.random.default_rng(zlib.crc32(self.name.encode()))
         if self.below:
             return rng.integers(0, self.below, self.shape, dtype=np.int32)
@@ -52,11 +52,13 @@ class Prebuilt:
     exported: bytes = b""
 
     def arguments(self) -> list[Array]:
-        """All arguments, in order."""
+        """Return all arguments, in order."""
         return [r.drawn() for r in self.recipes]
 
     def error(self, results: Sequence[Any]) -> float:
-        """The largest error of a result, relative to its norm, over the elements that were kept."""
+        """Return the largest error of a result, relative to its norm, over the elements that were
+        kept.
+        """
         pairs = zip(results, self.right, strict=True)
         return max((_distance(sample(np.asarray(got)), want) for got, want in pairs), default=0.0)
 
@@ -91,7 +93,7 @@ def write(folder: Path, model: Prebuilt) -> None:
 
 
 def read(folder: Path) -> Prebuilt:
-    """The model in a folder."""
+    """Return the model in a folder."""
     from nestwright.codegen.driver.artifact import load
 
     facts = json.loads((folder / FACTS).read_text())

@@ -34,7 +34,7 @@ def predictions(module: Any, target: Any) -> dict[str, Prediction]:
 
 
 def _of(func: Any, target: Any) -> Prediction | None:
-    """The prediction for the first sketch that applies, as the default schedule takes it."""
+    """Return the prediction for the first sketch that applies, as the default schedule takes it."""
     from nestwright.schedule.sketches.generate import generate
     from nestwright.schedule.space.space import first_fit
 

@@ -28,7 +28,7 @@ def _of(rows: Sequence[Row], *kinds: str) -> list[Row]:
 
 
 def _timed(rows: Sequence[Row]) -> list[Row]:
-    """The last row of each workload counts."""
+    """Return the timed rows, the last one of each workload."""
     return list({r["name"]: r for r in _of(rows, "timed")}.values())
 
 
@@ -37,7 +37,7 @@ def _line(name: str, *cells: str) -> str:
 
 
 def _number(rows: Sequence[Row], name: str) -> float:
-    """A fact that is a number; 0 where it is unknown."""
+    """Return a fact that is a number; 0 where it is unknown."""
     return max((float(r["number"]) for r in _of(rows, "fact") if r["name"] == name), default=0.0)
 
 
@@ -101,7 +101,7 @@ def _goal(got: float, goal: float) -> str:
 
 
 def _convolutions(found: Sequence[Row]) -> Iterator[str]:
-    """All convolutions of the model, each as often as it has it."""
+    """Return all convolutions of the model, each as often as it has it."""
     both = [r for r in found if r["part"] == "convolutions" and "torch" in r["contenders"]]
     if both:
         ours, theirs = (
@@ -137,7 +137,9 @@ def _rates(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def largest_product(rows: Sequence[Row]) -> float:
-    """The highest rate that any contender reached in a matrix product, in FLOP per second."""
+    """Return the highest rate that any contender reached in a matrix product, in FLOP per
+    second.
+    """
     return max(
         (
             r["flops"] / seconds(c)

@@ -54,7 +54,7 @@ def _tune(part: Part, work: workloads.Work, turns: int) -> None:
 
 
 def _raced(part: Part, work: workloads.Work, log: Path) -> dict[str, float]:
-    """The default and the tuned kernel in turns, by the device's clock."""
+    """Time the default and the tuned kernel in turns, by the device's clock."""
     arguments = [work.arguments(0)] * 4
     default = ours.nestwright(part.build(work.hlo, work.options)[0], arguments)
     part.options.log = log

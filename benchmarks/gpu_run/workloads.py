@@ -72,7 +72,7 @@ def _wide(x: Array) -> Array:
 
 
 def matmul(kind: str, n: int) -> Work:
-    """A square product; kind tf32 is f32 operands on tensor cores."""
+    """Return a square product; kind tf32 is f32 operands on tensor cores."""
     dtype = "f32" if kind == "tf32" else kind
     text = (
         f"HloModule matmul_{kind}_{n}\nENTRY main {{\n"
@@ -202,7 +202,9 @@ def _memory_bound(
     reference: Callable[[Sequence[Array]], tuple[Any, Array]],
     passes: int,
 ) -> Work:
-    """``passes`` is how many arrays of the largest size are read or written."""
+    """Return a memory-bound workload; ``passes`` counts the arrays of the largest size read or
+    written.
+    """
     moved = 4.0 * passes * max(math.prod(s) for s in shapes)
     size = math.prod(shapes[0])
     title = f"{name}_{size * 4 >> 20}MiB" if size >= 1 << 18 else f"{name}_{size}"
@@ -244,7 +246,7 @@ RESNET50 = (
 def convolution(
     batch: int, height: int, c_in: int, c_out: int, k: int, stride: int, often: int, dtype: str
 ) -> Work:
-    """A convolution, channels last."""
+    """Return a convolution, channels last."""
     pad, out = k // 2, (height + 2 * (k // 2) - k) // stride + 1
     window = f"{{size={k}x{k} stride={stride}x{stride} pad={pad}_{pad}x{pad}_{pad}}}"
     x_shape, w_shape = (batch, height, height, c_in), (k, k, c_in, c_out)
@@ -311,5 +313,5 @@ def convolutions(small: bool) -> list[Work]:
 
 
 def every(small: bool) -> list[Work]:
-    """All of them."""
+    """Return all workloads."""
     return [*products(small), *passes(small), *convolutions(small)]

@@ -14,7 +14,7 @@ VIEWS = {
     "x[:, ::2]": (0, 1, lambda x: x[:, ::2]),
     "x[1:, 1:]": (1, 0, lambda x: x[1:, 1:]),
 }
-"""What makes a square view, and how far the array exceeds the view: by rows, by its whole width."""
+"""The maker of a square view, and by how much the array exceeds it: in rows, in its whole width."""
 
 
 def strided(site: Site) -> str:

@@ -12,7 +12,9 @@ NOWHERE = 1 << 20  # an address at which no memory is
 
 
 def fault(site: Site) -> str:
-    """A kernel that reads where nothing is: the error names it, and the process says so after."""
+    """Run a kernel that reads unmapped memory: the error names it, and so does the process
+    afterwards.
+    """
     from nestwright.ir.errors import DeviceError
 
     (n,) = site.sizes
@@ -39,7 +41,7 @@ def fault(site: Site) -> str:
 
 
 def after_fault(site: Site) -> str:
-    """The next process finds the machine fine."""
+    """Check that the next process finds the machine in order."""
     for size in site.sizes:
         x = (np.arange(size) % 100).astype(np.float32)
         expect_equal(site.call(size, x, x), x * x + x, "x * x + x after a fault elsewhere")

@@ -16,7 +16,7 @@ SUMS = 1e-5  # relative error of sums of f32 in any order
 
 
 def cubin(site: Site) -> str:
-    """An element-wise kernel from machine code."""
+    """Run an element-wise kernel from machine code."""
     for size in site.sizes:
         if not all(code.cubin for code in site.codes(size)):
             raise Skipped("there was no ptxas where this was built: it holds no machine code")
@@ -33,7 +33,7 @@ def cubin(site: Site) -> str:
 
 
 def jit(site: Site) -> str:
-    """The same kernel with its machine code taken away: the driver compiles the PTX."""
+    """Run the same kernel without its machine code: the driver compiles the PTX."""
     from nestwright.codegen.runtime.executable import Executable
 
     for size in site.sizes:

@@ -61,7 +61,7 @@ def _version(package: str) -> str:
 
 
 def _kernel_module() -> str:
-    """The driver's own version, as its kernel module tells it."""
+    """Return the driver's own version, as its kernel module tells it."""
     try:
         with open("/sys/module/nvidia/version") as file:
             return file.read().strip()
@@ -115,7 +115,7 @@ def _across(gpu: Any, target: Any, source: Any, size: int) -> None:
 
 
 def _seconds(gpu: Any, action: Callable[[], object]) -> float:
-    """The host's time for an action on the device, its end included."""
+    """Return the host's time for an action on the device, its end included."""
     with gpu:
         gpu.synchronize()
         start = time.perf_counter()

@@ -17,7 +17,9 @@ ROUNDED = {"f16": 2e-5, "bf16": 2e-5, "tf32": 5e-3, "s8": 0.0}
 
 
 def mma(kind: str) -> Callable[[Site], str]:
-    """The rung of one operand type: squares, exact on small integers, near on normal numbers."""
+    """Return the rung of one operand type: squares, exact on small integers, near on normal
+    numbers.
+    """
 
     def run(site: Site) -> str:
         worst = 0.0
@@ -39,7 +41,9 @@ def large_tile(site: Site) -> str:
 
 
 def split_k(site: Site) -> str:
-    """A product so deep and small that its depth is shared among blocks and added up after."""
+    """Run a product so deep and small that its depth is split among blocks and summed
+    afterwards.
+    """
     told = []
     for depth in site.sizes:
         parts = site.launches(depth)[0].grid[2]
@@ -68,7 +72,7 @@ def product(site: Site, size: int, kind: str, m: int, n: int, depth: int) -> flo
 
 
 def _right(kind: str, a: Array, b: Array) -> Array:
-    """The product in f64, in which sums of such integers are exact, too."""
+    """Return the product in f64, in which sums of such integers are exact, too."""
     right: Array = a.astype(np.float64) @ b.astype(np.float64)
     return right.astype(np.int32) if kind == "s8" else right
 

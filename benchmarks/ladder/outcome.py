@@ -29,12 +29,12 @@ class Outcome:
     log: str = ""
 
     def line(self, number: int) -> str:
-        """The one line that is printed."""
+        """Return the one line that is printed."""
         told = self.fact if self.state == OK else self.cause
         return f"{number:>2}  {self.name:<12}{self.state:<8}{self.seconds:7.2f} s  {told}".rstrip()
 
     def to_json(self) -> dict[str, Any]:
-        """All but the log."""
+        """Return all but the log."""
         found = asdict(self)
         del found["log"]
         return found
@@ -76,7 +76,7 @@ def _met(site: Site, found: Outcome) -> bool:
 
 
 def told(error: BaseException) -> str:
-    """An error in one line."""
+    """Return an error in one line."""
     first = next((line for line in str(error).splitlines() if line.strip()), "")
     kind = "" if type(error).__name__ == "Wrong" else f"{type(error).__name__}: "
     return f"{kind}{first}"[:CAUSE]

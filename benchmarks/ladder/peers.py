@@ -27,25 +27,25 @@ class Peer(Protocol):
     views: bool  # whether it has strided ones
 
     def side(self) -> Any:
-        """A context in which the library works on its own stream."""
+        """Return a context in which the library works on its own stream."""
 
     def put(self, values: Array) -> Any:
         """These values on the GPU."""
 
     def view(self, array: Any, index: Callable[[Any], Any]) -> Any:
-        """A strided view, by what makes it of a NumPy array too."""
+        """Return a strided view, by what makes it of a NumPy array too."""
 
     def take(self, ours: Any) -> Any:
-        """An array of ours, through DLPack."""
+        """Return an array of ours, through DLPack."""
 
     def busy(self) -> None:
         """Give the stream something to do before what comes next."""
 
     def copy(self, array: Any) -> Any:
-        """A copy on the GPU."""
+        """Return a copy on the GPU."""
 
     def host(self, array: Any) -> Array:
-        """The values, once the stream is done."""
+        """Return the values, once the stream is done."""
 
 
 class Torch:
@@ -243,7 +243,7 @@ class Hands:
         call("cuEventDestroy", event)
 
     def room(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Given:
-        """The ring's next array of this size."""
+        """Return the ring's next array of this size."""
         size = math.prod(shape) * dtype.itemsize
         if size not in self.rings:
             made = (self.device.allocate(size, "a ring") for _ in range(RING))
@@ -297,7 +297,7 @@ class Hands:
 
 
 def find_peer(device: Any, dry: bool, views: bool) -> Peer:
-    """The first library that is here, with strided views if they are asked for."""
+    """Return the first library that is here, with strided views if they are asked for."""
     for kind in () if dry else (Torch, Cupy, Jax):
         try:
             found = kind()

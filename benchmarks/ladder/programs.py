@@ -37,7 +37,7 @@ def elementwise(count: int) -> Program:
 
 
 def row_sums(columns: int) -> Program:
-    """The sum of each of 33 rows, and of everything."""
+    """Return the sum of each of 33 rows, and of everything."""
     shape = f"f32[33,{columns}]"
     return _program(
         f"row_sums_{columns}",
@@ -49,7 +49,7 @@ def row_sums(columns: int) -> Program:
 
 
 def softmax(columns: int) -> Program:
-    """The example's softmax over 140 rows, more than there are multiprocessors."""
+    """Return the example's softmax over 140 rows, more than there are multiprocessors."""
     text = (ROOT / "examples" / "softmax.hlo").read_text()
     text = text.replace("[16,64]", f"[140,{columns}]").replace("f32[16]{0}", "f32[140]{0}")
     name = f"softmax_140_{columns}"
@@ -57,7 +57,7 @@ def softmax(columns: int) -> Program:
 
 
 def product(kind: str, m: int, n: int, k: int, choices: Mapping[str, int] | None = None) -> Program:
-    """A product of matrices on tensor cores, with results of the sums' own type."""
+    """Return a product of matrices on tensor cores, with results of the sums' own type."""
     dtype = "f32" if kind == "tf32" else kind
     return _program(
         f"product_{kind}_{m}_{n}_{k}",
@@ -125,7 +125,7 @@ def tripled(size: int) -> Program:
 
 
 def numbers(count: int) -> Program:
-    """The numbers from a given one on: a result that can be large from one that is not."""
+    """Return the numbers from a given one on: a result that can be large from one that is not."""
     s = f"s32[{count}]"
     return _program(
         f"numbers_{count}",
@@ -141,7 +141,7 @@ def _program(
 
 
 def build(program: Program, spec: str) -> Any:
-    """The executable of a program for a target such as ``cuda -arch=sm_90``."""
+    """Return the executable of a program for a target such as ``cuda -arch=sm_90``."""
     from nestwright.codegen.driver.build import build as build_module
     from nestwright.ir.hlo.text import parse
     from nestwright.ir.target import Target
@@ -182,7 +182,9 @@ def save(program: Program, spec: str, folder: Path) -> Path:
 
 
 def load(program: Program, spec: str, folder: Path) -> Any | None:
-    """The built program of a folder; None where there is none of this text for this target."""
+    """Return the built program of a folder; None where there is none of this text for this
+    target.
+    """
     from nestwright.codegen.driver.artifact import load as load_artifact
     from nestwright.codegen.plan.notes import HLO
     from nestwright.ir.hlo.text import parse, show

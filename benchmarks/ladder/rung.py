@@ -82,7 +82,9 @@ def expect_equal(got: Array, want: Array, what: str) -> None:
 
 
 def expect_near(got: Array, want: Array, tolerance: float, what: str) -> float:
-    """The largest error relative to the root of the mean square; ``Wrong`` beyond the tolerance."""
+    """Return the largest error relative to the root of the mean square; ``Wrong`` beyond the
+    tolerance.
+    """
     _same_kind(got, want, what)
     wide, right = got.astype(np.float64), np.asarray(want, np.float64)
     scale = max(float(np.sqrt((right**2).mean())), 1e-30) if right.size else 1.0

@@ -16,8 +16,9 @@ REPLAYS = 3
 
 
 def graph(site: Site) -> str:
-    """A run of several kernels one by one, recorded, and replayed: new numbers every time, at two
-    sets of addresses in turn."""
+    """Run several kernels one by one, recorded, and replayed: new numbers every time, at two sets
+    of addresses in turn.
+    """
     (n,) = site.sizes
     exe = site.built[n]
     rng = np.random.default_rng(n)
@@ -61,7 +62,7 @@ def _chained(x: Array, w: Array) -> Array:
 
 
 def while_loop(site: Site) -> str:
-    """A loop whose turns the data decide, none of them included."""
+    """Run a loop whose trip count depends on the data, zero included."""
     turns = []
     for size in site.sizes:
         v = np.linspace(1, 2, size, dtype=np.float32)

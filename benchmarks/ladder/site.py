@@ -105,11 +105,11 @@ class Site:
         return self._simulated.get(size, self.built[size])(*args)
 
     def codes(self, size: int) -> list[Any]:
-        """The code of each kernel of the program of this size, as it is for the GPU."""
+        """Return the code of each kernel of the program of this size, as it is for the GPU."""
         return list(self.built[size].bundle.kernels.values())
 
     def launches(self, size: int) -> list[Any]:
-        """All launches of these."""
+        """Return all launches of these."""
         return [launch for code in self.codes(size) for launch in code.launches]
 
     @contextmanager

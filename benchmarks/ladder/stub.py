@@ -21,7 +21,7 @@ class Made(NamedTuple):
 
 @contextmanager
 def made() -> Iterator[Made]:
-    """The library, built for as long as the block lasts."""
+    """Yield the library, built for the duration of the block."""
     why = _lacking()
     if why:
         yield Made(None, why)

@@ -49,7 +49,7 @@ def dot(b: Builder) -> object:
 
 
 def _result(b: Builder, x: Value, bound: float) -> str | None:
-    """The product's type: the operands', or a wider one."""
+    """Return the product's type: the operands', or a wider one."""
     wider = {"bf16": "f32", "f16": "f32", "s8": "s32", "u8": "u32", "s16": "s64"}
     to = wider.get(x.dtype, x.dtype) if b.chance(0.4) else x.dtype
     if b.holds(to, bound) and (b.exact or bound < 1e5):

@@ -10,7 +10,9 @@ BODY = 4  # steps of an inner computation, at most
 
 
 def grown(b: Builder, given: list[Value], dims: tuple[int, ...], dtype: str, bound: float) -> str:
-    """A computation of the given parameters whose result has a shape, and stays within a bound."""
+    """Return a computation of the given parameters whose result has a shape, and stays within a
+    bound.
+    """
     inner = b.inner()
     for n, v in enumerate(given):
         inner.emit(v.dtype, v.dims, f"parameter({n})", v.bound)
@@ -18,7 +20,7 @@ def grown(b: Builder, given: list[Value], dims: tuple[int, ...], dtype: str, bou
 
 
 def result(inner: Builder, dims: tuple[int, ...], dtype: str, bound: float) -> Value:
-    """A few steps, and what of their values fits, if nothing else a constant."""
+    """Return a few steps, and what of their values fits, if nothing else a constant."""
     some = choices(inner.exact, inner=True)
     for _ in range(inner.number(1, BODY)):
         inner.pick(some).rule(inner)
@@ -34,7 +36,7 @@ def result(inner: Builder, dims: tuple[int, ...], dtype: str, bound: float) -> V
 
 @step(2)
 def call(b: Builder) -> object:
-    """A computation of one or two values."""
+    """Return a computation of one or two values."""
     x = any_value(b, "isf" if b.exact else "f")
     given = [x, *([any_value(b, "f")] if b.chance(0.5) else [])]
     by = grown(b, given, x.dims, x.dtype, x.bound)
@@ -99,7 +101,7 @@ def loop(b: Builder) -> object:
 
 @step(2, inner=False)
 def scan(b: Builder) -> object:
-    """A loop that takes a slice, carries a value and writes a slice, as JAX's scan."""
+    """Return a loop that takes a slice, carries a value and writes a slice, as JAX's scan."""
     carry = any_value(b, "isf" if b.exact else "f")
     count = b.number(0, 5)
     if carry.size * max(count, 1) > 4000:

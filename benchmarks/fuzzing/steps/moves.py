@@ -57,7 +57,7 @@ def reshape(b: Builder) -> object:
 
 @step(4)
 def transpose(b: Builder) -> object:
-    """The dimensions in another order."""
+    """Return a value with its dimensions in another order."""
     x = value(b)
     order = b.shuffled(len(x.dims))
     dims = [x.dims[d] for d in order]
@@ -66,7 +66,7 @@ def transpose(b: Builder) -> object:
 
 @step(4)
 def strided_slice(b: Builder) -> object:
-    """A part of each dimension, every so many-th element."""
+    """Return a strided slice of every dimension."""
     x = value(b)
     rows, dims = [], []
     for n in x.dims:
@@ -166,7 +166,7 @@ def dynamic_slice(b: Builder) -> object:
 
 @step(2)
 def dynamic_update(b: Builder) -> object:
-    """A part replaced, in place where that is safe."""
+    """Return a value with a part replaced, in place where that is safe."""
     x = value(b)
     if not x.dims:
         return None

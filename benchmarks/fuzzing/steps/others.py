@@ -16,7 +16,7 @@ from .registry import step
 
 @step(2)
 def fusion(b: Builder) -> object:
-    """A computation that is called as XLA's own fusions are."""
+    """Return a computation that is called as XLA's own fusions are."""
     x = any_value(b, "isf" if b.exact else "f")
     by = grown(b, [x], x.dims, x.dtype, x.bound)
     kind = b.pick(("kLoop", "kInput", "kOutput", "kCustom"))
@@ -25,7 +25,7 @@ def fusion(b: Builder) -> object:
 
 @step(1, smooth=False)
 def mapped(b: Builder) -> object:
-    """A scalar function of two arrays."""
+    """Return a scalar function of two arrays."""
     x = any_value(b, "if")
     y = b.like(x)
     by = b.combiner(
@@ -80,14 +80,14 @@ def inverse_function(b: Builder) -> object:
 
 @step(1, smooth=False)
 def finite(b: Builder) -> object:
-    """Is it a number?"""
+    """Return the predicate "is finite"."""
     x = b.floats()
     return b.emit("pred", x.dims, f"is-finite({x.name})", 1.0)
 
 
 @step(1, exact=False)
 def transform(b: Builder) -> object:
-    """A Fourier transform of the last dimension and its inverse."""
+    """Return a Fourier transform of the last dimension and its inverse."""
     x = b.some(lambda v: v.dtype in ("f32", "f64") and bool(v.dims) and v.size > 0)
     if x is None or x.bound > 100:
         return None
@@ -102,7 +102,7 @@ def transform(b: Builder) -> object:
 
 @step(1, exact=False, inner=False)
 def solve(b: Builder) -> object:
-    """A Cholesky factor and a triangular system."""
+    """Return a Cholesky factor and a triangular system."""
     n, m, dtype = b.number(1, 6), b.number(1, 4), b.pick(("f32", "f64"))
     a = b.fresh(dtype, (n, n))
     drawn = b.rng.standard_normal((n, n))
@@ -135,7 +135,7 @@ def batch_norm_gradient(b: Builder) -> object:
 
 @step(1, smooth=False)
 def bounded_sum(b: Builder) -> object:
-    """A dimension made shorter, and what is left of it summed."""
+    """Return a dimension made shorter, and what is left of it summed."""
     x = any_value(b, "i")
     if not x.dims or not x.size:
         return None

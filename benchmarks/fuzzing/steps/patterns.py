@@ -7,7 +7,7 @@ from .registry import step
 
 
 def over_rows(b: Builder, x: Value, op: str, start: int) -> Value:
-    """A reduction of the last dimension, spread over it again."""
+    """Return a reduction of the last dimension, spread over it again."""
     last = len(x.dims) - 1
     init = b.scalar(x.dtype, start)
     by = b.simple(x.dtype, op)
@@ -18,7 +18,7 @@ def over_rows(b: Builder, x: Value, op: str, start: int) -> Value:
 
 
 def constant_like(b: Builder, x: Value, number: str) -> Value:
-    """A constant of x's shape."""
+    """Return a constant of x's shape."""
     one = b.emit(x.dtype, (), f"constant({number})", abs(float(number)))
     return b.emit(x.dtype, x.dims, f"broadcast({one.name}), dimensions={{}}", one.bound)
 
@@ -116,7 +116,7 @@ def cross_entropy(b: Builder) -> object:
 
 @step(2)
 def slice_gradient(b: Builder) -> object:
-    """A strided slice, something done to it, and padded back onto what it was cut from."""
+    """Return a strided slice, something done to it, and padded back onto what it was cut from."""
     x = b.some(lambda v: v.kind == "float" and len(v.dims) in (1, 2) and v.size > 0)
     if x is None or x.dtype.startswith("f8"):
         return None

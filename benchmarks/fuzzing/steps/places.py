@@ -100,7 +100,7 @@ def sort(b: Builder) -> object:
 
 @step(1, smooth=False)
 def topk(b: Builder) -> object:
-    """The largest or smallest k of each row, and where they are."""
+    """Return the largest or smallest k of each row, and where they are."""
     x = any_value(b, "if")
     if not x.dims:
         return None

@@ -11,7 +11,7 @@ DIRECTIONS = ("EQ", "NE", "LT", "LE", "GT", "GE")
 
 
 def any_value(b: Builder, kinds: str = "pisfnc") -> Value:
-    """A value of one of the kinds, made if there is none or now and then."""
+    """Return a value of one of the kinds, made if there is none or now and then."""
     names = {
         "pred": "p",
         "signed": "is",
@@ -95,7 +95,7 @@ def unary(b: Builder) -> object:
 
 @step(5, exact=False)
 def function(b: Builder) -> object:
-    """A continuous function of floats; what could overflow is held back by a tanh."""
+    """Return a continuous function of floats; what could overflow is held back by a tanh."""
     x = b.floats()
     gentle = ("tanh", "logistic", "sine", "cosine", "erf", "atan", "asinh", "negate")
     steep = (
@@ -125,7 +125,7 @@ def function(b: Builder) -> object:
 
 @step(3, exact=False)
 def quotient(b: Builder) -> object:
-    """A division by what is at least 1, atan2, or a power of a positive number."""
+    """Return a division by what is at least 1, atan2, or a power of a positive number."""
     x = b.floats()
     y = b.like(x)
     square = b.emit(x.dtype, x.dims, f"multiply({y.name}, {y.name})", y.bound**2)
@@ -145,7 +145,7 @@ def quotient(b: Builder) -> object:
 
 @step(3, smooth=False)
 def compared(b: Builder) -> object:
-    """A comparison of two values."""
+    """Return a comparison of two values."""
     x = any_value(b)
     y = b.like(x)
     direction = b.pick(DIRECTIONS[:2] if x.kind == "complex" else DIRECTIONS)
@@ -200,7 +200,7 @@ def converted(b: Builder) -> object:
 
 @step(1, smooth=False)
 def reinterpreted(b: Builder) -> object:
-    """The bits of an integer as another integer of as many."""
+    """Return the bits of an integer as another integer type of the same width."""
     x = any_value(b, "i")
     to = ("u" if x.dtype[0] == "s" else "s") + x.dtype[1:]
     return b.emit(to, x.dims, f"bitcast-convert({x.name})", 0.0)
@@ -208,7 +208,7 @@ def reinterpreted(b: Builder) -> object:
 
 @step(1)
 def parts(b: Builder) -> object:
-    """A complex number of two real ones, or a part of one."""
+    """Return a complex number of two real ones, or a part of one."""
     x = any_value(b, "fc")
     if x.kind == "complex":
         op = b.pick(("real", "imag"))

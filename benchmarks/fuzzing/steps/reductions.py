@@ -13,7 +13,9 @@ from .registry import step
 
 
 def combined(b: Builder, x: Value, terms: int) -> tuple[str, float] | None:
-    """A commutative operation that stays exact over so many terms, and the result's bound."""
+    """Return a commutative operation that stays exact over so many terms, and the result's
+    bound.
+    """
     match x.kind:
         case "pred":
             return b.pick(("and", "or", "xor")), 1.0
@@ -53,7 +55,7 @@ def reduce(b: Builder) -> object:
 
 @step(2, smooth=False)
 def arg_reduce(b: Builder) -> object:
-    """The largest or smallest along a dimension and where it is, the first of equals."""
+    """Return the largest or smallest along a dimension and where it is, the first of equals."""
     x = any_value(b, "isf")
     if not x.dims:
         return None
@@ -107,7 +109,7 @@ class Side:
 
 
 def window(sides: list[Side]) -> str:
-    """The attribute, empty where there is no dimension."""
+    """Return the attribute, empty where there is no dimension."""
     if not sides:
         return ""
 
@@ -144,7 +146,7 @@ def sides(b: Builder, dims: tuple[int, ...], wild: bool, **fixed: Any) -> list[S
 
 @step(4)
 def reduce_window(b: Builder) -> object:
-    """A pooling, a running sum, or anything else over windows."""
+    """Return a pooling, a running sum, or anything else over windows."""
     x = any_value(b, "isf" if b.exact else "f")
     if len(x.dims) > 4:
         return None
@@ -168,7 +170,7 @@ def reduce_window(b: Builder) -> object:
 
 @step(2, smooth=False)
 def select_and_scatter(b: Builder) -> object:
-    """The gradient of a pooling by maximum."""
+    """Return the gradient of a pooling by maximum."""
     x = any_value(b, "if")
     if not 1 <= len(x.dims) <= 4:
         return None

@@ -43,7 +43,7 @@ def step(
 
 
 def choices(exact: bool, inner: bool) -> list[Step]:
-    """Every step that fits, as often as its weight says."""
+    """Return every step that fits, as often as its weight says."""
     fits = [
         s for s in STEPS.values() if (s.exact if exact else s.smooth) and (s.inner or not inner)
     ]

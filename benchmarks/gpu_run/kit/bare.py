@@ -158,7 +158,7 @@ def outcome(
 
 
 def environment(folder: Path) -> str:
-    """A new environment with that machine's packages; the path of its Python."""
+    """Return a new environment with that machine's packages; the path of its Python."""
     run([f"python{PYTHON}", "-m", "venv", str(folder)])
     python = str(folder / "bin" / "python")
     run([python, "-m", "pip", "install", "-q", *PACKAGES])

@@ -38,18 +38,18 @@ ITEMS = (
 
 
 def folder() -> Path:
-    """The kit's folder: the variable's, else the one in the checkout; it need not exist."""
+    """Return the kit's folder: the variable's, else the one in the checkout; it need not exist."""
     named = os.environ.get(VARIABLE, "")
     return Path(named) if named else ROOT / NAME
 
 
 def item_of(path: str) -> Item | None:
-    """The row that a file of the kit belongs to."""
+    """Return the row that a file of the kit belongs to."""
     return next((i for i in ITEMS if fnmatch(path, i.pattern)), None)
 
 
 def files(kit: Path) -> list[str]:
-    """Every file of a kit, relative to it."""
+    """Return every file of a kit, relative to it."""
     return sorted(p.relative_to(kit).as_posix() for p in kit.rglob("*") if p.is_file())
 
 
@@ -65,7 +65,7 @@ def faults(kit: Path, makers: Sequence[str]) -> list[str]:
 
 
 def listing(kit: Path) -> str:
-    """The packing list: bytes of each row, and of all."""
+    """Return the packing list: bytes of each row, and of all."""
     sizes = {path: (kit / path).stat().st_size for path in files(kit)}
     lines = []
     for item in ITEMS:
@@ -75,7 +75,7 @@ def listing(kit: Path) -> str:
 
 
 def rows() -> str:
-    """The contents as a table of a Markdown page."""
+    """Return the contents as a table of a Markdown page."""
     lines = [f"| `{i.pattern}` | {i.what} |" for i in ITEMS]
     return "\n".join(("| files | what they are |", "|---|---|", *lines))
 
@@ -87,5 +87,5 @@ def case_folders() -> tuple[Path, ...]:
 
 
 def corpus() -> Path:
-    """The models beside the checkout; they need not be there."""
+    """Return the models beside the checkout; they need not be there."""
     return ROOT.parent / "shared" / "corpus" / "models"

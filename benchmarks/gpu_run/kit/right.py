@@ -19,7 +19,7 @@ def write(path: Path, results: Sequence[Any]) -> None:
 
 
 def read(path: Path) -> list[np.ndarray[Any, Any]]:
-    """The results that ``write`` wrote."""
+    """Return the results that ``write`` wrote."""
     import ml_dtypes
 
     with np.load(path, allow_pickle=False) as stored:

@@ -92,7 +92,7 @@ timeout 110 ncu --clock-control none --set basic --csv --launch-count 40 \\
 
 
 def shown() -> str:
-    """Every command line under its heading."""
+    """Return every command line under its heading."""
     parts = []
     for n, step in enumerate(STEPS, 1):
         when = "" if step.planned else ", only where it is needed"
@@ -104,7 +104,7 @@ def shown() -> str:
 
 
 def rows() -> str:
-    """The steps as a table of a Markdown page."""
+    """Return the steps as a table of a Markdown page."""
     lines = [
         f"| {s.name} | {s.seconds} | {'yes' if s.planned else 'if needed'} | {s.sets} |"
         for s in STEPS
