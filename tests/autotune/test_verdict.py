@@ -132,7 +132,7 @@ def test_winners_that_were_charged_wrongly_do_not_get_into_the_model(tmp_path: P
     assert check(log) == []
     told = next(p for p in seen if p.event == "model")
     assert told.phase == "racing the whole model"
-    assert told.text == "whole model: the default stays, 2 winners dropped"
+    assert told.text == "whole model: the default is kept, 2 winners dropped"
 
 
 def test_winners_that_hold_in_the_model_are_built(tmp_path: Path) -> None:

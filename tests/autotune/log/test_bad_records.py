@@ -85,7 +85,7 @@ def test_a_schedule_that_was_changed_is_not_used(tmp_path: Path, best: Best) -> 
     path.write_text("\n".join([*head, json.dumps(changed)]) + "\n")
     assert read(path).bests == []
     assert "its content does not have that id" in check(path)[0]
-    assert scheduled(path, ["1 lines of", "no record for m"]) == "0"
+    assert scheduled(path, ["skipped 1 line of", "no record for m"]) == "0"
 
 
 def test_a_record_with_fields_of_a_later_version_is_used(tmp_path: Path, best: Best) -> None:
@@ -108,4 +108,4 @@ def test_a_record_that_has_no_version_blocks_nothing(
     *before, last = path.read_text().splitlines()
     broken = json.dumps({**json.loads(last), "v": version})
     path.write_text("\n".join((*before, broken, last)) + "\n")
-    assert scheduled(path, ["1 lines of"]) == "1"
+    assert scheduled(path, ["skipped 1 line of"]) == "1"
