@@ -44,20 +44,19 @@ def tune(
     example: Any = None,
     excess_precision: bool = True,
 ) -> TuneResult:
-    """Search for faster schedules of a model's groups; what is found goes into a log.
+    """Search for faster schedules of a model's groups, and log them.
 
-    ``model``, ``example`` and ``excess_precision`` are as for ``build``; of a ``Schedule`` only the
-    function counts, unless it has holes (``sample_tile``, ``sample_choice``): those are filled.
-    ``trials`` is the total for this model in the log, trials of earlier calls included, unless
-    ``resume`` is false: then they are new ones. ``seconds`` limits the wall time of the call, the
-    final races included. ``constants`` maps parameter numbers or names to arrays that are known
-    already. ``workers`` is the number of
-    measuring children, ``strategy`` native, random or optuna:tpe. ``progress`` is called with a
-    ``Progress`` after every trial. With ``simulate_cost`` nothing is measured: schedules are ranked
-    by the analytic model alone, for a machine that need not be here. Their records say so;
-    ``build`` uses them for what was never measured.
+    ``model``, ``example`` and ``excess_precision`` are as for ``build``. For a ``Schedule`` its
+    function is tuned, unless it has holes (``sample_tile``, ``sample_choice``): then those are.
+    ``trials`` is the total for this model in the log, including earlier calls; with ``resume``
+    false it counts new trials only. ``seconds`` limits the wall time of the call, including the
+    final races. ``constants`` maps parameter numbers or names to arrays that are frozen.
+    ``workers`` is the number of measuring children, ``strategy`` is native, random or optuna:tpe.
+    ``progress`` is called with a ``Progress`` after every trial. With ``simulate_cost`` nothing is
+    measured: schedules are ranked by the analytic model, for a machine that need not be present.
+    Such records are marked, and ``build`` uses them only for workloads that were never measured.
 
-    Raises ``TuningInterrupted`` (a ``KeyboardInterrupt``) on Ctrl-C, with nothing lost.
+    Raises ``TuningInterrupted`` (a ``KeyboardInterrupt``) on Ctrl-C; no trial is lost.
     """
     budget = Budget(seconds)
     machine = Target.parse(target) if simulate_cost else _runnable(Target.parse(target))
@@ -94,7 +93,7 @@ def tune(
 
 
 def default_log(name: str, target: Target) -> Path:
-    """Where ``tune`` writes unless told otherwise: under the working directory."""
+    """Return the default path of a log, under the working directory."""
     return LOGS / target.key / f"{name}.jsonl"
 
 
@@ -105,7 +104,7 @@ def _tasks(
     example: Any,
     excess_precision: bool,
 ) -> tuple[str, tuple[Task, ...], PreparedModule | None]:
-    """The model's name, its tasks, and what builds it as a whole (None for a single function)."""
+    """Return a model's name, its tasks, and its prepared module (None for a single function)."""
     check_constants(constants)
     if isinstance(model, Func | Schedule):
         name = model.name if isinstance(model, Func) else model.func.name
@@ -140,7 +139,7 @@ def _check_budget(trials: int, seconds: float | None) -> None:
 
 
 def _tool() -> dict[str, str]:
-    """Versions that decide what code comes out, for the log."""
+    """Return the versions that determine the generated code, for the log."""
     found = {}
     for package in ("nestwright", "llvmlite"):
         try:

@@ -1,8 +1,7 @@
-"""A benchmark sweep: default against tuned, per model and per group, checked and put in proportion.
+"""Benchmark sweeps: default against tuned schedules, per model and per group, with checks.
 
-Everything that is compared is timed side by side, in alternating order, in a measuring child and
-under the machine's lock; medians are reported. Rates are held against this machine's measured
-peaks.
+Compared programs are timed in turns, in alternating order, in a measuring child and under the
+machine's lock; medians are reported. Rates are relative to this machine's measured peaks.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from .tasks.counting import flops as count_flops
 from .tasks.counting import moved
 from .tasks.extract import Task, extract
 
-SECONDS = 12.0  # that a model is timed at most, if it is not clear before
+SECONDS = 12.0  # limit for timing a model, unless the result is clear before
 Array = np.ndarray[Any, Any]
 Notify = Callable[[str], object]
 
@@ -59,13 +58,13 @@ def bench(
     example: Any = None,
     excess_precision: bool = True,
 ) -> BenchReport:
-    """Time models as built by default and with the best schedules of a log.
+    """Time models built with default schedules and with the best schedules of a log.
 
-    Models and ``excess_precision`` are as for ``build``; ``example`` are the arguments of those
-    that are JAX functions.
-    ``log`` serves all models; without it each model's default log is used where there is one.
-    ``check`` compares the tuned model's results with the interpreter. A model that cannot be
-    built is reported with its problem, and the sweep goes on. ``progress`` is told what happens.
+    Models and ``excess_precision`` are as for ``build``; ``example`` are the arguments of models
+    that are JAX functions. ``log`` is used for all models; without it, each model's default log is
+    used if it exists. ``check`` compares the tuned model's results with the interpreter. A model
+    that cannot be built is reported with its problem, and the sweep continues. ``progress`` is
+    called with a line of text at each step.
     """
     if isinstance(models, str) or not isinstance(models, Sequence):
         models = [models]
@@ -163,7 +162,7 @@ def _bench_model(
 def _compare(
     plain: Executable, tuned: Executable, pool: Pool, folder: Path, seed: int
 ) -> SpeedComparison:
-    """Both timed in turns in a measuring child. The same code twice is timed once: 1.00 exactly."""
+    """Time both in turns in a measuring child; identical code is timed once, and equal exactly."""
     places = folder / "default.nw", folder / "tuned.nw"
     for exe, place in zip((plain, tuned), places, strict=True):
         write(exe.bundle, place, durable=False)
@@ -177,12 +176,12 @@ def _compare(
 
 
 def _code(exe: Executable) -> tuple[object, ...]:
-    """What runs when it is called."""
+    """Return everything that determines the code of an executable."""
     return exe.bundle.program, dict(exe.bundle.kernels), exe.plan
 
 
 def _error(exe: Executable, module: HloModule, arguments: Sequence[Array]) -> float:
-    """The largest error over all results, relative to each one's root mean square."""
+    """Return the largest error over all results, relative to each one's root mean square."""
     with np.errstate(all="ignore"):
         expected = reference(module, arguments, exe.bundle.excess_precision)
     pairs = zip(_flat(exe(*arguments)), _flat(expected), strict=True)
@@ -204,7 +203,7 @@ def _bench_groups(
     folder: Path,
     seed: int,
 ) -> tuple[GroupBench, ...]:
-    """Each group raced against its default in a measuring child."""
+    """Race each group against its default in a measuring child."""
     by_key = {t.key: t for t in tasks}
     changed = {k: b for k, b in winners.items() if b.sketch != DEFAULT_SKETCH}
     found: dict[str, GroupBench] = {}
@@ -260,7 +259,7 @@ def _group(
 
 
 def _curve(log: Log, key: str, device: str) -> tuple[tuple[int, float], ...]:
-    """(trial number, best seconds so far), from the first trial that ran."""
+    """Return (trial number, best seconds so far) from the first trial that ran."""
     points: list[tuple[int, float]] = []
     for number, t in enumerate(log.trials_of(key, device), 1):
         best = min(t.cost, points[-1][1]) if points else t.cost

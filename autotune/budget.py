@@ -1,4 +1,4 @@
-"""How much time tuning may still spend, and how long what is left will take: a range."""
+"""The time budget of tuning, and estimates of the remaining time."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import Callable, Sequence
 from .log.units import counted
 from .measure.timing import Clock
 
-WINDOWS = (8, 32, 128)  # latest trials whose pace counts; the slowest and the fastest bound it
-SLACK = 1.25  # how much slower and faster than that things may go
-RACE = (2.0, 6.0)  # trials' worth of time that the race of a group takes, at least and at most
+WINDOWS = (8, 32, 128)  # numbers of latest trials over which the pace is measured
+SLACK = 1.25  # margin around the slowest and the fastest of these paces
+RACE = (2.0, 6.0)  # time for the race of a group, at least and at most, in trials
 EACH = 8  # trials of each task that a search should have at least
 NAMED = 3  # tasks that advice names
-SHARE = 0.5  # of the time, the most that is kept back for the races
+SHARE = 0.5  # largest share of the time to reserve for the races
 
 
 class Budget:
-    """Wall time since ``began``, everything included; at most ``seconds`` of it (None: any)."""
+    """A budget of ``seconds`` of wall time since ``began`` (None: unlimited)."""
 
     def __init__(
         self,
@@ -34,30 +34,30 @@ class Budget:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the beginning."""
+        """The seconds since the beginning."""
         return self.clock() - self.began
 
     @property
     def left(self) -> float:
-        """Seconds that may still be spent; infinite without a limit, never negative."""
+        """The seconds left; infinite without a limit, never negative."""
         return math.inf if self.seconds is None else max(0.0, self.seconds - self.elapsed)
 
     @property
     def until(self) -> float:
-        """When the time is up, on the clock."""
+        """The time of ``clock`` at which the budget ends."""
         return math.inf if self.seconds is None else self.began + self.seconds
 
     def start(self) -> None:
-        """The first trial begins now; what was before is not a trial's time."""
+        """Start measuring the pace of trials."""
         self._done = [self.clock()]
 
     def trial_done(self) -> None:
-        """A trial has ended."""
+        """Record the end of a trial."""
         self._done.append(self.clock())
 
     @property
     def pace(self) -> tuple[float, float] | None:
-        """Seconds per trial, at least and at most; None before any has ended."""
+        """The seconds per trial, at least and at most; None before the first has ended."""
         done = self._done
         if len(done) < 2:
             return None
@@ -66,9 +66,9 @@ class Budget:
         return min(rates) / SLACK, max(rates) * SLACK
 
     def reserve(self, races: int, groups: int) -> float:
-        """Seconds to keep back for so many races of groups, and for racing a model of ``groups``.
+        """Return the seconds to reserve for races of groups, and of a model of ``groups``.
 
-        Building a model takes about a trial per group, and both programs are built and timed.
+        Building a model takes about as long as a trial per group.
         """
         if self.seconds is None:
             return 0.0
@@ -76,9 +76,9 @@ class Budget:
         return min(SHARE * self.seconds, slow * (races * RACE[1] + groups) + (groups > 0))
 
     def range(self, trials: float, races: int, groups: int) -> tuple[float, float] | None:
-        """Seconds that so many trials and races still take, at least and at most.
+        """Estimate the seconds that trials and races still take, at least and at most.
 
-        ``groups``: those of the model that is to be raced as a whole, 0 for none. None where
+        ``groups`` is the number of groups of the model to race as a whole, 0 for none. None if
         nothing is known.
         """
         if self.pace is None:
@@ -97,10 +97,10 @@ def advice(
     never: Sequence[str],
     tasks: int,
 ) -> list[str]:
-    """What to tell a user whose budget was too small.
+    """Return advice for a user whose budget was too small.
 
     ``stopped`` says what ended the search, ``trials`` of ``wanted`` are in the log, ``pace`` is
-    seconds per trial; ``never`` names those of all ``tasks`` that were not measured once.
+    seconds per trial; ``never`` names the tasks, out of ``tasks``, that were never measured.
     """
     enough = max(wanted, EACH * tasks)
     need = f", about {counted(math.ceil(enough * max(pace)), 'second')} of them" if pace else ""

@@ -1,4 +1,4 @@
-"""Builds of whatever is a model, under the best schedules of a log; nothing is measured."""
+"""``build``: compile a model of any kind with the best schedules of a log; nothing is measured."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def build(
     example: Any = None,
     excess_precision: bool = True,
 ) -> Executable | Kernel:
-    """Compile a model with the best schedules of a log; never measures, never tunes.
+    """Compile a model with the best schedules of a log; never measures or tunes.
 
     ``model`` is a path to HLO text, an HLO proto or StableHLO text; an ``HloModule``; what JAX
     lowered, traced or exported; a JAX function, with the arguments ``example`` (a tuple of arrays,
@@ -143,14 +143,14 @@ def _build_graph(
 
 
 def _is_function(model: ModelLike) -> TypeGuard[Func | Schedule]:
-    """True for what is of the DSL. Of a path or a graph that is said without loading the DSL."""
+    """True for a function or schedule; decided for paths and graphs without loading the DSL."""
     if isinstance(model, str | os.PathLike | HloModule):
         return False
     return isinstance(model, Func | schedule.Schedule)
 
 
 def _content(model: str | os.PathLike[str] | HloModule) -> bytes | None:
-    """What names a model by its content; None for a file that cannot be read."""
+    """Return a hash of a model's content; None for a file that cannot be read."""
     if isinstance(model, HloModule):
         return hlo.digest(model)
     try:
@@ -160,9 +160,9 @@ def _content(model: str | os.PathLike[str] | HloModule) -> bytes | None:
 
 
 def best_traces(log: str | os.PathLike[str], target: Target) -> Schedules:
-    """The best schedule of each workload that a log holds for a target, and of whole models.
+    """Return a log's best schedules for a target, of each workload and of whole models.
 
-    Those that cannot be read are left out, with a warning.
+    Schedules that cannot be read are left out, with a warning.
     """
     held = logs.read(log)
     warn_of(held)
@@ -175,7 +175,7 @@ def best_traces(log: str | os.PathLike[str], target: Target) -> Schedules:
 
 
 def warn_of(log: logs.Log) -> None:
-    """Tell of lines that were skipped, as one warning."""
+    """Warn of skipped lines, in a single warning."""
     if log.problems:
         places = ", ".join(map(str, log.paths))
         text = f"skipped {counted(len(log.problems), 'line')} of {places}: not valid records"
@@ -184,6 +184,7 @@ def warn_of(log: logs.Log) -> None:
 
 
 def check_constants(constants: Constants | None) -> None:
+    """Raise ``ArgumentError`` unless ``constants`` is a mapping or None."""
     if constants is not None and not isinstance(constants, Mapping):
         raise ArgumentError(
             f"constants of type {type(constants).__name__}",
@@ -198,9 +199,9 @@ def _build_func(
     log: str | os.PathLike[str] | None,
     schedules: Mapping[str, Trace],
 ) -> Kernel:
-    """A schedule as it is; a function with the log's schedule for it, else the default one.
+    """Compile a schedule as it is, and a function with the log's schedule or the default one.
 
-    A schedule with holes counts as its function where the log has one for it.
+    The log's schedule also replaces a schedule with holes.
     """
     if isinstance(model, schedule.Schedule):
         model.require_decisions()

@@ -1,4 +1,4 @@
-"""Which of its groups' winners a whole model keeps: those with which it runs faster as a whole."""
+"""Selection of the groups' winners that make the whole model faster."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from .measure.compare import SpeedComparison
 
 Kept: TypeAlias = frozenset[str]
 Race: TypeAlias = Callable[[Kept, Kept], SpeedComparison | None]
-"""Times the model with two sets of tuned groups, the others by default.
+"""Times the model with two sets of tuned groups, the others with default schedules.
 
-None where the second cannot be built or run. Raises ``TimeUp``.
+Returns None if the second cannot be built or run. Raises ``TimeUp``.
 """
 NOTHING: Kept = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Composition:
-    """The groups that a model keeps tuned, and how it then compares with the default.
+    """The groups that a model keeps tuned, and the comparison of the model with the default.
 
-    No comparison where nothing is kept. ``cut``: time was up before all had been tried.
+    ``found`` is None if nothing is kept. ``cut``: time was up before all had been tried.
     """
 
     kept: Kept = NOTHING
@@ -34,12 +34,12 @@ class TimeUp(Exception):
 
 
 def compose(winners: Sequence[str], race: Race) -> Composition:
-    """The groups of ``winners`` to keep tuned; they are best ordered by what they promise.
+    """Return the groups of ``winners``, best the most promising first, to keep tuned.
 
-    All winners are tried at once. Where that is not clearly faster, each half of them is tried on
-    top of what was kept so far, down to single groups; then each that came in with others is tried
-    without. The race of what is left against the default decides. When time is up, what was
-    already seen to beat the default stands.
+    All winners are tried at once. If that is not clearly faster, each half of them is added to the
+    groups kept so far and tried, down to single groups; then each group that was added together
+    with others is tried without. The race of the result against the default decides. When time is
+    up, the last set that beat the default is returned.
     """
     kept: Kept = NOTHING
     proven = Composition()

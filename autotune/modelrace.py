@@ -1,4 +1,4 @@
-"""Races of whole models: built here under some schedules, timed in turns in a measuring child."""
+"""Races of whole models: built in this process, timed in turns in a measuring child."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from .measure.compare import SpeedComparison
 from .measure.lock import MachineLock
 from .measure.protocol import Candidate, Job, Limits, Measurer, Watch
 
-SECONDS = 6.0  # that two models are timed at most, if it is not clear before
-COMPOSING = 30.0  # seconds for finding which winners a model keeps
+SECONDS = 6.0  # limit for timing two models, unless the result is clear before
+COMPOSING = 30.0  # seconds to select the winners that a model keeps
 LOAD = 600.0  # seconds to load two models and to draw their arguments
 RUN = 120.0  # seconds for their first runs
 
 
 class Unraceable(Exception):
-    """No race of the model is possible, whatever its schedules; the text says why."""
+    """The model cannot be raced with any schedules; the text says why."""
 
 
 class ModelRacer:
-    """Races a model with some of its groups tuned against the same model with others."""
+    """Races a model with one set of tuned groups against the same model with another."""
 
     def __init__(
         self,
@@ -60,10 +60,10 @@ class ModelRacer:
     def race(
         self, first: frozenset[str], second: frozenset[str], seconds: float = SECONDS
     ) -> SpeedComparison | None:
-        """The model with the second set of groups tuned, held against that with the first.
+        """Compare the model with the second set of groups tuned to that with the first.
 
-        None where the second cannot be built or run. ``Unraceable`` where the first cannot, nor
-        anything else of this model; ``TimeUp`` at ``until``.
+        None if the second cannot be built or run. Raises ``Unraceable`` if the first cannot either,
+        ``TimeUp`` at ``until``.
         """
         self._forget({first, second, frozenset()})
         with self._lock.building():
@@ -87,7 +87,7 @@ class ModelRacer:
         )
 
     def _saved(self, groups: frozenset[str]) -> Path:
-        """The file of the model with these groups tuned, built where it is not there."""
+        """Return the file of the model with these groups tuned, building it if necessary."""
         if groups not in self._files:
             exe = self._builder.build({key: self._traces[key] for key in groups})
             names = " ".join(sorted(groups))
@@ -97,16 +97,16 @@ class ModelRacer:
         return self._files[groups]
 
     def _forget(self, needed: set[frozenset[str]]) -> None:
-        """Remove files that no race needs any more: each holds all of a model's weights."""
+        """Remove files that are no longer needed: each contains all weights of the model."""
         for groups in self._files.keys() - needed:
             self._files.pop(groups).unlink(missing_ok=True)
 
 
 def composition(racer: ModelRacer, changed: Sequence[str], budget: Budget) -> Composition:
-    """The tuned groups with which a model runs fastest, and how it compares with the default.
+    """Return the tuned groups with which a model runs fastest, compared with the default.
 
     ``changed`` are the groups whose winner is not the default, the most promising first. Raises
-    ``TimeUp`` where none could be raced, ``Unraceable``.
+    ``TimeUp`` if there was no time for a race, or ``Unraceable``.
     """
     ends, raced = budget.clock() + COMPOSING, 0
 
@@ -134,9 +134,9 @@ def time_models(
     until: float = math.inf,
     watch: Watch | None = None,
 ) -> SpeedComparison | str:
-    """Two built models, in files, timed in turns for at most ``seconds``; else what went wrong.
+    """Time two built models, given as files, in turns; return the comparison or an error text.
 
-    ``TimeUp`` at ``until``.
+    Timing takes at most ``seconds``. Raises ``TimeUp`` at ``until``.
     """
     candidates = tuple(Candidate(DEFAULT_SKETCH, {}, bundle=str(p)) for p in places)
     job = Job(

@@ -17,7 +17,7 @@ from .tasks.extract import Task
 
 @dataclass(frozen=True, slots=True)
 class TuningPlan:
-    """What to tune, for how long, and how. ``estimate``: nothing is measured."""
+    """What to tune, for how long, and how. With ``estimate`` nothing is measured."""
 
     model: str
     target: Target
@@ -32,7 +32,7 @@ class TuningPlan:
 
     @property
     def device(self) -> str:
-        """What the trials are filed under."""
+        """The device id of the trials."""
         return estimates_id(self.target) if self.estimate else device_id(self.target)
 
     def device_record(self) -> DeviceRecord:
@@ -56,7 +56,7 @@ class TuningPlan:
 
 
 def make_strategy(name: str, space: Space, seed: int) -> Strategy:
-    """A strategy by name: native, random, optuna:tpe (or another of its samplers)."""
+    """Return a strategy by name: native, random, or optuna:tpe (or another sampler)."""
     match name.partition(":"):
         case ("native", "", ""):
             return Evolution(space, seed)

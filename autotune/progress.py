@@ -1,4 +1,4 @@
-"""What tuning tells while it runs, and what it hands back when it is done."""
+"""Progress reports and the result of tuning."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .log.records import Json, Verdict
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """One task so far. Times are seconds per call, None before there is one.
+    """The state of one task. Times are seconds per call, None before the first.
 
     ``curve`` holds (number of the trial within the task, best time after it).
     """
@@ -32,7 +32,7 @@ class TaskResult:
 
     @property
     def speedup(self) -> float:
-        """Default over best; 1 where either is unknown."""
+        """Default over best; 1 if either is unknown."""
         if not self.default_seconds or not self.best_seconds:
             return 1.0
         return self.default_seconds / self.best_seconds
@@ -40,11 +40,11 @@ class TaskResult:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A report of tuning under way.
+    """A progress report of tuning.
 
     ``event`` is start, trial, best, race, model, wait, note or done; ``task`` names the task it is
-    about ("" for none); ``text`` says it in one line. ``phase`` is what tuning is at: measuring,
-    racing groups, racing the whole model. ``left`` bounds the seconds left, None when unknown.
+    about ("" for none); ``text`` describes it in one line. ``phase`` is measuring, racing groups or
+    racing the whole model. ``left`` bounds the seconds left, None if unknown.
     ``default_seconds`` and ``best_seconds`` are sums over the tasks, weighted by how often
     each runs in the model.
     """
@@ -68,10 +68,10 @@ Listener: TypeAlias = Callable[[Progress], object]
 
 @dataclass(frozen=True, slots=True)
 class TuneResult:
-    """The end of tuning. ``stopped`` says why: budget, time, exhausted, or nothing to tune.
+    """The result of tuning. ``stopped`` is why it ended: budget, time, exhausted, nothing to tune.
 
     ``trials`` counts those in the log for these tasks, ``measured`` those of this call. ``verdict``
-    is the outcome of racing the whole model, tuned against default; None where it was not raced.
+    is the outcome of racing the whole model, tuned against default; None if it was not raced.
     """
 
     model: str
@@ -88,7 +88,7 @@ class TuneResult:
 
     @property
     def speedup(self) -> float:
-        """Default over tuned: of the whole model where it was raced, else of its tasks' sum."""
+        """Default over tuned, of the whole model if it was raced, else of the sum of its tasks."""
         if self.verdict is not None:
             return self.verdict.speedup
         before, after = totals(self.tasks)
@@ -96,7 +96,7 @@ class TuneResult:
 
 
 def totals(tasks: tuple[TaskResult, ...]) -> tuple[float, float]:
-    """(default, best) seconds of the tasks in one run of the model, as far as both are known."""
+    """Return (default, best) seconds in one run of the model, over tasks with both known."""
     known = [t for t in tasks if t.default_seconds and t.best_seconds]
     before = sum(t.weight * (t.default_seconds or 0.0) for t in known)
     after = sum(t.weight * (t.best_seconds or 0.0) for t in known)
@@ -104,4 +104,4 @@ def totals(tasks: tuple[TaskResult, ...]) -> tuple[float, float]:
 
 
 class TuningInterrupted(KeyboardInterrupt):
-    """Ctrl-C while tuning: its text says what is kept and how to go on."""
+    """Ctrl-C during tuning; the text says what is kept and how to resume."""

@@ -1,4 +1,4 @@
-"""What a benchmark sweep reports: its data, as JSON, and as one HTML page of its own by jinja2."""
+"""Reports of a benchmark sweep: data, JSON, and a self-contained HTML page by jinja2."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WIDTH, HEIGHT, MARGIN = 640, 220, 44
 
 @dataclass(frozen=True, slots=True)
 class GroupBench:
-    """One group: seconds per call by default and tuned, and what it was tuned to.
+    """One group: seconds per call by default and tuned, and the tuned schedule.
 
     ``error`` is relative to the root mean square of the interpreter's result. ``curve`` holds
     (number of the trial, best seconds so far) from the log.
@@ -48,7 +48,7 @@ class GroupBench:
 
 @dataclass(frozen=True, slots=True)
 class ModelBench:
-    """One model end to end. ``error`` is None where the check was not asked for."""
+    """One model end to end. ``error`` is None without a check."""
 
     name: str
     default_seconds: float
@@ -65,7 +65,7 @@ class ModelBench:
 
     @property
     def speedup(self) -> float:
-        """Default over tuned: the median over the rounds."""
+        """Default over tuned, the median over the rounds."""
         return quantile(ratios(self.default_runs, self.tuned_runs), 0.5) if self.tuned_runs else 1.0
 
 
@@ -80,15 +80,15 @@ class BenchReport:
     created: float
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data; times are seconds, rates per second."""
+        """Return plain data; times are in seconds, rates per second."""
         return asdict(self)
 
     def write_json(self, path: str | os.PathLike[str]) -> None:
-        """Write the data; the file appears whole or not at all."""
+        """Write the data as JSON, atomically."""
         _write(Path(path), json.dumps(self.to_json(), indent=1) + "\n")
 
     def write_html(self, path: str | os.PathLike[str]) -> None:
-        """Write the page, which needs nothing but itself."""
+        """Write the HTML page, atomically; it has no external resources."""
         _write(Path(path), render(self))
 
 
@@ -103,7 +103,7 @@ class Rates:
 
 
 def render(report: BenchReport) -> str:
-    """The page as text."""
+    """Return the HTML page as text."""
     environment = Environment(
         loader=PackageLoader(__package__ or __name__.rpartition(".")[0], "."),
         autoescape=select_autoescape(default_for_string=True, default=True),
@@ -130,10 +130,10 @@ def render(report: BenchReport) -> str:
 
 
 def curve_picture(model: ModelBench) -> Markup:
-    """The tuning curve of a model: its groups' best times summed, over the trials in the log.
+    """Return the tuning curve of a model as SVG: the sum of its groups' best times over trials.
 
-    Groups were tuned one after the other, so the horizontal axis counts each group's own trials;
-    the sum is relative to the default schedules'.
+    The horizontal axis counts the trials of each group; the sum is relative to the default
+    schedules.
     """
     curves = [(g.weight, g.curve) for g in model.groups if len(g.curve) > 1]
     if not curves:
@@ -170,7 +170,7 @@ def curve_picture(model: ModelBench) -> Markup:
 
 
 def _at(curve: Sequence[tuple[int, float]], number: int) -> float:
-    """The best time after so many trials; before the first that ran, the first."""
+    """Return the best time after ``number`` trials; before the first that ran, its time."""
     return next((v for n, v in reversed(curve) if n <= number), curve[0][1])
 
 
@@ -182,7 +182,7 @@ def _place(number: int, value: float, longest: int, low: float) -> tuple[float, 
 
 
 def _stairs(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """A step line through points: a best time holds until the next one."""
+    """Return a step line through points: a best time holds until the next one."""
     steps = [points[0]]
     for (_, y), (x, new) in itertools.pairwise(points):
         steps += [(x, y), (x, new)]
@@ -190,7 +190,7 @@ def _stairs(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def bar_picture(group: GroupBench, longest: float) -> Markup:
-    """Default and tuned time of a group as two bars, to the scale of the longest one."""
+    """Return a group's default and tuned time as two bars, scaled to the longest one."""
     scale = 120 / longest if longest else 0.0
     return Markup(
         '<svg class="bars" viewBox="0 0 120 14"><rect class="default" width="{a}" height="6"/>'
@@ -202,7 +202,7 @@ def bar_picture(group: GroupBench, longest: float) -> Markup:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file that appears whole or not at all, and its folder."""
+    """Write a file atomically, creating its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as file:
         file.write(text.encode())

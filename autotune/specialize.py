@@ -1,7 +1,7 @@
-"""One model for every combination of argument shapes: compiled at its first call, then kept.
+"""Specialization: one executable per combination of argument shapes, compiled at its first call.
 
-``jit`` is for JAX functions. ``Specialized`` takes any way of making a model for given arguments,
-for instance a template of HLO text that is filled with their sizes.
+``jit`` is for JAX functions. ``Specialized`` takes any function that makes a model for given
+arguments, such as one that fills a template of HLO text with their sizes.
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ Rebuild: TypeAlias = Callable[[Any], Any]
 class Specialized:
     """A callable that compiles a model once for each combination of shapes and element types.
 
-    ``make(*args)`` gives the model (a path or a module) for arguments such as these, which are its
-    parameters. A call with arrays of shapes that are known costs a look into a dictionary more than
-    the executable's own call. Calls may come from several threads; of one combination only one
-    compiles.
+    ``make(*args)`` returns the model (a path or a module) for such arguments, which are its
+    parameters. A call with known shapes adds a dictionary lookup to the executable's own call. It
+    may be called from several threads; each combination is compiled only once.
     """
 
     def __init__(
@@ -51,13 +50,13 @@ class Specialized:
         self._compiling = RLock()
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        """Run the model for these arguments: an array or a tuple of arrays, as its root says.
+        """Run the model for these arguments; return an array or a tuple, like the model's root.
 
-        ``ArgumentError`` for what is not an argument of such a model.
+        Raises ``ArgumentError`` if the model does not take these arguments.
         """
         try:
             known = self._known[tuple([(a.shape, a.dtype) for a in args])]
-        except Exception:  # not known, or no array: attributes may raise anything
+        except Exception:  # a new combination, or not an array: attributes may raise anything
             known = None
         if known is None or named:
             key, flat = self._prepare(args, named)
@@ -65,18 +64,18 @@ class Specialized:
         return known(*args)
 
     def executable(self, *args: Any, **named: Any) -> Executable:
-        """What runs for these arguments; compiled here if their shapes are new."""
+        """Return the executable for these arguments, compiling it if their shapes are new."""
         return self._executables[self._prepare(args, named)[0]]
 
     @property
     def shapes(self) -> tuple[Hashable, ...]:
-        """The combinations that were met so far: of each argument its shape and its dtype."""
+        """The combinations compiled so far: the shape and dtype of each argument."""
         return tuple(self._executables)
 
     def _flatten(
         self, args: tuple[Any, ...], named: dict[str, Any]
     ) -> tuple[Sequence[Any], Hashable | None]:
-        """The model's arguments, and what names the structure they stood in; None for none."""
+        """Return the model's arguments, and a key for the structure they were in (None: flat)."""
         if named:
             raise ArgumentError(
                 f"unknown keyword {next(iter(named))!r}", "arguments are positional"
@@ -84,13 +83,13 @@ class Specialized:
         return args, None
 
     def _model(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Model, Rebuild | None]:
-        """The model for these arguments, and what makes the answer of its results."""
+        """Return the model for these arguments, and a function that rebuilds its results' tree."""
         return self._make(*args), None
 
     def _prepare(
         self, args: tuple[Any, ...], named: dict[str, Any]
     ) -> tuple[Hashable, Sequence[Any]]:
-        """The key under which a combination is known from now on, and the model's arguments."""
+        """Compile a combination if it is new; return its key and the model's arguments."""
         flat, structure = self._flatten(args, named)
         kinds: Hashable = tuple([_kind(a, n) for n, a in enumerate(flat)])
         key = kinds if structure is None else (structure, kinds)
@@ -111,7 +110,7 @@ class Specialized:
 
 
 class Jitted(Specialized):
-    """A JAX function that is compiled for each combination of its arguments: see ``jit``."""
+    """A JAX function compiled for each combination of argument shapes: see ``jit``."""
 
     def __init__(
         self,
@@ -140,21 +139,21 @@ def jit(
     static_argnames: str | Iterable[str] = (),
     excess_precision: bool = True,
 ) -> Jitted:
-    """A JAX function, compiled by nestwright once for each combination of argument shapes.
+    """Compile a JAX function with nestwright, once for each combination of argument shapes.
 
-    Arguments are arrays, Python scalars and any trees of them that JAX knows, by place or by name,
-    typed as JAX types them; the result is the function's own tree with NumPy arrays as its leaves.
-    ``static_argnums`` and ``static_argnames`` are those of ``jax.jit``: what is compiled depends on
-    these arguments' values. ``target``, ``log`` and ``excess_precision`` are as for ``build``.
-    Needs jax to be installed: ``UnsupportedError`` at the first call otherwise. ``ArgumentError``
-    for arguments that JAX cannot lower the function with.
+    Arguments are arrays, Python scalars and pytrees of them, positional or by keyword, with the
+    types that JAX gives them; the result is the function's own pytree with NumPy arrays as leaves.
+    ``static_argnums`` and ``static_argnames`` are those of ``jax.jit``: the values of these
+    arguments are compiled in. ``target``, ``log`` and ``excess_precision`` are as for ``build``.
+    Requires jax; otherwise the first call raises ``UnsupportedError``. Raises ``ArgumentError`` for
+    arguments with which JAX cannot lower the function.
     """
     known = JaxFunction(function, static_argnums, static_argnames)
     return Jitted(known, target, log, excess_precision)
 
 
 def _kind(a: Any, number: int) -> Hashable:
-    """As the quick look-up names an array; what is none goes by its type, too."""
+    """Return an argument's key: shape and dtype, or shape and type if it is not an array."""
     try:
         if hasattr(a, "dtype") and hasattr(a, "shape"):
             return a.shape, a.dtype
@@ -165,7 +164,7 @@ def _kind(a: Any, number: int) -> Hashable:
 
 
 def _fits(exe: Executable, args: Sequence[Any]) -> bool:
-    """Are these the very element types that the executable takes?"""
+    """True if the arguments have exactly the element types of the executable's parameters."""
     params = exe.plan.params
     return len(params) == len(args) and all(
         getattr(a, "dtype", None) == to_numpy(p.dtype) for p, a in zip(params, args, strict=True)
@@ -173,7 +172,7 @@ def _fits(exe: Executable, args: Sequence[Any]) -> bool:
 
 
 def _converting(exe: Executable) -> Callable[..., Any]:
-    """A call that casts its arguments first, as JAX takes an f64 array where it has f32 only."""
+    """Return a call that casts its arguments first, as JAX does with f64 where it has only f32."""
     types = [to_numpy(p.dtype) for p in exe.plan.params]
 
     def call(*args: Any) -> Any:

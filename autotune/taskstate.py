@@ -1,4 +1,4 @@
-"""What is known about each task while tuning, and which task deserves the next trials."""
+"""The state of each task during tuning, and the expected gain of its next trials."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from .search.space import Point
 from .search.strategy import Proposal, Strategy
 from .tasks.extract import Task
 
-HOPELESS = 4  # trials without a success after which a task is left alone
-RECENT = 0.3  # weight of what the last round brought against what is still thought possible
+HOPELESS = 4  # trials without a success after which a task is given up
+RECENT = 0.3  # weight of the last round's gain relative to the potential gain
 
 
 class TaskState:
-    """One task under tuning: its trials, its searcher, its training rows."""
+    """A task being tuned: its trials, its search strategy, its training rows."""
 
     def __init__(self, task: Task, target: Target, strategy: Strategy) -> None:
         self.task = task
@@ -46,11 +46,11 @@ class TaskState:
 
     @property
     def seconds(self) -> float:
-        """The best time so far; infinite before anything ran."""
+        """The best time so far; infinite before the first success."""
         return self.best.cost if self.best is not None else math.inf
 
     def add(self, trial: Trial) -> bool:
-        """Take in a trial, fresh or from the log; True if it is the fastest so far."""
+        """Add a trial, new or from the log; return True if it is the fastest so far."""
         self.trials.append(trial)
         if trial.sketch == DEFAULT_SKETCH:
             self.default = trial
@@ -68,7 +68,7 @@ class TaskState:
         return better
 
     def point(self, trial: Trial) -> Point | None:
-        """Where a trial lies in the space; None for foreign sketches.
+        """Return a trial's point in the space; None for unknown sketches or decisions.
 
         The default schedule is the default of the first sketch that fits.
         """
@@ -77,7 +77,7 @@ class TaskState:
         return self.task.space.find(trial.sketch, trial.decisions)
 
     def propose(self, count: int, model: CostModel | None) -> list[Proposal]:
-        """What to measure next; an empty list once the space is exhausted."""
+        """Return the points to measure next; an empty list once the space is exhausted."""
         fitted = model is not None and model.fitted
 
         def merit(points: Sequence[Point]) -> np.ndarray[Any, Any]:
@@ -95,9 +95,9 @@ class TaskState:
         count: int,
         model: CostModel | None,
     ) -> list[Proposal]:
-        """The most promising of some proposals, now that the compiler has told of their code.
+        """Return the most promising of compiled proposals, by the compiler's facts about them.
 
-        The others go back to the searcher.
+        The others are released to the strategy.
         """
         points = [p.point for p, _ in compiled]
         order = np.arange(len(points))
@@ -111,7 +111,7 @@ class TaskState:
         return [compiled[i][0] for i in sorted(order[:count])]
 
     def _drop_unfit(self) -> None:
-        """Drop the sketches whose very default a primitive refuses."""
+        """Drop the sketches whose default a primitive refuses."""
         for number, sketch in enumerate(self.task.space.sketches):
             try:
                 sketch.apply(Schedule(self.task.program.func), sketch.default)
@@ -119,7 +119,7 @@ class TaskState:
                 self.task.space.drop(number)
 
     def learn(self, trials: Sequence[Trial], before: float, model: CostModel | None) -> None:
-        """After a round: how well estimate and model ranked it, and what it brought."""
+        """Update the weights of estimate and model, and the gain, after a round."""
         pairs = [(p, t.cost) for t in trials if (p := self.point(t)) is not None]
         if pairs:
             points, costs = [p for p, _ in pairs], np.array([c for _, c in pairs])
@@ -133,11 +133,11 @@ class TaskState:
             self._gain_per_trial = max(0.0, before - self.seconds) / len(trials)
 
     def gain(self) -> float:
-        """Seconds per run of the model that one more trial of this task may save.
+        """Estimate the seconds per run of the model that another trial of this task saves.
 
-        A mix of what the last round brought and of an optimist's hope, the time so far over the
-        number of trials, which cannot go below what the machine can do (the idea is Ansor's, Zheng
-        et al., OSDI 2020, section 6; the cap is ours).
+        A mix of the last round's gain and an optimistic bound, the time so far over the number of
+        trials, limited by the machine's roofline (the idea is Ansor's, Zheng et al., OSDI 2020,
+        section 6; the limit is ours).
         """
         hopeless = self.best is None and len(self.trials) >= HOPELESS
         if self.exhausted or hopeless:
@@ -147,7 +147,7 @@ class TaskState:
         return self.task.weight * (RECENT * self._gain_per_trial + (1 - RECENT) * hope)
 
     def finalists(self, count: int) -> list[Trial]:
-        """The fastest trials with different schedules, without the default; fastest first."""
+        """Return the fastest trials with different schedules, without the default, in order."""
         ran = sorted((t for t in self.trials if t.ran), key=lambda t: t.cost)
         chosen: dict[str, Trial] = {}
         for t in ran:
@@ -157,30 +157,30 @@ class TaskState:
 
     @property
     def needs_race(self) -> bool:
-        """Whether something beats the default that no race has confirmed yet."""
+        """True if there are candidates newer than the last race."""
         if self.default is None or self.best is None or not self.finalists(1):
             return False
         return self.race is None or max(t.ts for t in self.trials) > self.race.ts
 
     @property
     def newest(self) -> float:
-        """When the last trial or race was, in seconds since 1970; 0 before any."""
+        """The time of the last trial or race, in seconds since 1970; 0 before the first."""
         last = [t.ts for t in self.trials] + ([self.race.ts] if self.race is not None else [])
         return max(last, default=0.0)
 
     @property
     def winner(self) -> Best | None:
-        """The schedule that the log has for this group: that of its race, else of its trials."""
+        """The best schedule of this task: the winner of its race, else of its trials."""
         ran = [t for t in self.trials if t.ran]
         return self.race or (best_trial(ran) if ran else None)
 
     def hope(self) -> float:
-        """Seconds per run of the model that its winner saves, as far as was measured."""
+        """Return the seconds per run of the model that the winner saves, as measured."""
         found = self.winner
         return 0.0 if found is None else self.task.weight * (found.default_seconds - found.seconds)
 
     def result(self) -> TaskResult:
-        """What there is to report."""
+        """Return the task's state for a report."""
         t = self.task
         default = self.default.cost if self.default and self.default.ran else None
         best = self.best.cost if self.best else None

@@ -1,9 +1,9 @@
-"""The tuning loop: default schedules first, then rounds where they promise most, then the races.
+"""The tuning loop: default schedules, rounds on the most promising tasks, then races.
 
-Each group's fastest are raced against its default, then the whole model with its groups' winners
-against the model without. The budget counts trials: the log's for these tasks, and new ones. A
-trial is written to the log as soon as it is measured, so tuning may be killed at any time and goes
-on where it stopped.
+Each group's fastest schedules are raced against its default, then the whole model with its groups'
+winners against the default model. The budget counts the trials of these tasks, including those
+already in the log. A trial is logged as soon as it is measured, so tuning can be killed at any time
+and resumed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ RUN_LIMIT = 20.0  # seconds for a candidate of which nothing is known
 
 
 class Tuner:
-    """One call of ``tune``: states of the tasks, the pool of children, the log."""
+    """One call of ``tune``: the states of the tasks, the measurer, the log."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Tuner:
         builder: PreparedModule | None = None,
         budget: Budget | None = None,
     ) -> None:
-        """``builder`` makes the whole model, where there is one; ``budget`` has begun already."""
+        """``builder`` builds the whole model, if there is one; ``budget`` is running already."""
         self.plan = plan
         self.writer = writer
         self.pool = pool
@@ -98,7 +98,7 @@ class Tuner:
         self._resume(log)
 
     def _beside(self) -> AbstractContextManager[None]:
-        """In force while this process computes: nothing is timed meanwhile."""
+        """Return a context for computing in this process, during which nothing is timed."""
         return nullcontext() if self.plan.estimate else self._lock.building()
 
     def _seed(self, task: Task) -> int:
@@ -106,7 +106,7 @@ class Tuner:
         return int.from_bytes(digest[:6], "big")
 
     def _record_context(self, log: Log) -> None:
-        """Lines that make the log explain itself, those that it has not got yet."""
+        """Log the device, the model and the workloads, unless the log has them already."""
         plan = self.plan
         if self.device not in log.devices:
             self.writer.append(plan.device_record())
@@ -136,11 +136,11 @@ class Tuner:
 
     @property
     def trials(self) -> int:
-        """Trials of these tasks, those that the log brought included."""
+        """The number of trials of these tasks, including those from the log."""
         return sum(len(s.trials) for s in self.states)
 
     def run(self) -> TuneResult:
-        """Tune until the budget or the time is used up, then race."""
+        """Tune until the trials or the time are used up, then race."""
         self._tell(
             "start",
             "",
@@ -167,7 +167,7 @@ class Tuner:
         return result
 
     def _search(self) -> str:
-        """Measure until something runs out; says what it was."""
+        """Measure until the budget, the time or the space is exhausted; return which of them."""
         if not self.states:
             return "nothing to tune"
         self.phase = "measuring"
@@ -184,11 +184,11 @@ class Tuner:
         return "budget"
 
     def _time_left(self) -> float:
-        """Seconds before searching has to stop for the races to fit in."""
+        """Return the seconds left for searching, with time reserved for the races."""
         return self.budget.left - self.budget.reserve(*self._to_race())
 
     def _to_race(self) -> tuple[int, int]:
-        """How many groups are to be raced, and of how many the model that is."""
+        """Return the number of groups to race, and of groups in the model to race (0: none)."""
         if self.plan.estimate:
             return 0, 0
         return sum(s.needs_race for s in self.states), len(self.states) if self.builder else 0
@@ -209,7 +209,7 @@ class Tuner:
     def _measure(
         self, jobs: Iterable[Job], take: Callable[[Job, tuple[Outcome, ...]], T]
     ) -> list[T]:
-        """What ``take`` makes of a job's outcomes when they come in; nothing is timed meanwhile."""
+        """Run jobs and return the results of ``take`` on their outcomes as they arrive."""
         found: list[T] = []
         for job, outcomes in self.pool.run(jobs, self.budget.until, self._watch):
             with self._beside():
@@ -217,7 +217,7 @@ class Tuner:
         return found
 
     def _round_size(self, state: TaskState) -> int:
-        """Small rounds while trials are scarce, so that every heavy task gets its turn."""
+        """Return the size of a round: small if trials are scarce, so that every task gets some."""
         full = ROUNDS[self.plan.target.row.work]
         share = self.plan.trials // max(1, len(self.states))
         size = max(2, min(full, share // 2)) if len(state.trials) <= 1 else full
@@ -245,10 +245,10 @@ class Tuner:
         self._fit()
 
     def _proposals(self, state: TaskState) -> list[Proposal]:
-        """What to measure in a round.
+        """Return what to measure in a round.
 
-        On a GPU the compiler tells how many registers a kernel takes, which decides how many of its
-        blocks run at once: twice as many are compiled as are measured.
+        On a GPU more candidates are compiled than measured, since the compiler knows how many
+        registers a kernel takes, which determines its occupancy.
         """
         size = self._round_size(state)
         ahead = 1 if self.plan.estimate else meter_row(self.plan.target).ahead
@@ -335,7 +335,7 @@ class Tuner:
         return trial
 
     def _race_all(self) -> None:
-        """Default against the fastest, side by side, wherever something new beat the default."""
+        """Race the default against the fastest schedules of each group with a new candidate."""
         if self.plan.estimate:
             return
         self.phase = "racing groups"
@@ -345,7 +345,7 @@ class Tuner:
         self._measure(jobs, lambda job, outcomes: self._settle(by_key[job.key], job, outcomes))
 
     def _time_to_race(self) -> bool:
-        """Whether another race fits in, and that of the whole model after it."""
+        """True if there is time for another race, and then for that of the whole model."""
         return self.budget.left > self.budget.reserve(0, self._to_race()[1])
 
     def _race_job(self, state: TaskState) -> Job:
@@ -355,7 +355,7 @@ class Tuner:
         return self._job(state, "race", candidates, RACE_FILL)
 
     def _settle(self, state: TaskState, job: Job, outcomes: tuple[Outcome, ...]) -> None:
-        """Record the winner of a race; the default where no other is clearly faster."""
+        """Record the winner of a race: the default, unless another is clearly faster."""
         default = outcomes[0]
         ran = [n for n, o in enumerate(outcomes) if o.status == "ok"]
         if not ran or default.status != "ok":
@@ -385,7 +385,7 @@ class Tuner:
         self._tell("race", state.task.name, text)
 
     def _race_model(self) -> None:
-        """The whole model with its groups' winners against without, unless that was done."""
+        """Race the model with its groups' winners against the default, unless already done."""
         if self.plan.estimate or self.builder is None or not self.states:
             return
         newest = max((s.newest for s in self.states), default=0.0)
@@ -438,7 +438,7 @@ class Tuner:
         self._tell("note", "", text)
 
     def _watch(self, jobs: Sequence[tuple[Job, str]]) -> None:
-        """Say what the children are at, but not while one of them is timing."""
+        """Report the phases of the children, but not while one of them is timing."""
         phases = {phase for _, phase in jobs}
         if phases == {"wait"}:
             self._held_up(self._lock.strangers())
@@ -448,7 +448,7 @@ class Tuner:
             self._watched(", ".join(did))
 
     def _held_up(self, strangers: tuple[int, ...]) -> None:
-        """Say who times or builds while this tuning waits for the machine."""
+        """Report the processes that this tuning waits for."""
         named = ", ".join(f"process {pid}" for pid in strangers)
         self._watched(f"waiting for the machine, which {named or 'a timed run'} has")
 
