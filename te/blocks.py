@@ -29,8 +29,17 @@ from ..ir.loop.visit import exprs, seq, walk
 from .sharing import bind, postorder
 
 # What a declared region may be computed with; anything else widens to the whole dimension.
-_REGION_OPS = frozenset({"add", "subtract", "multiply", "floordiv", "floormod", "minimum",
-                         "maximum"})  # fmt: skip
+_REGION_OPS = frozenset(
+    {
+        "add",
+        "subtract",
+        "multiply",
+        "floordiv",
+        "floormod",
+        "minimum",
+        "maximum",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +187,7 @@ def _regions(
 
 
 def _over(e: Expr, own: set[Var]) -> bool:
-    """Whether ``e`` is index arithmetic over the block's own axes."""
+    """True if ``e`` is index arithmetic over the block's own axes."""
     return all(
         isinstance(x, Const)
         or (isinstance(x, Var) and x in own)

@@ -13,7 +13,7 @@ from ..ir.loop import affine
 from ..ir.loop.nodes import Buffer, Const, Load, Var
 from .sharing import postorder
 from .tensor import (
-    Computation,
+    ComputeOp,
     DTypeLike,
     Number,
     ReduceAxis,
@@ -32,7 +32,7 @@ Combiner: TypeAlias = Callable[[tuple[Value, ...], tuple[Value, ...]], tuple[Val
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reduction:
-    """What a ``compute`` rule returns to reduce ``terms`` over ``axes``."""
+    """A reduction of ``terms`` over ``axes``, as a ``compute`` rule returns it."""
 
     terms: tuple[Value, ...]
     axes: tuple[ReduceAxis, ...]
@@ -150,14 +150,14 @@ def _computed(
     _check_places(shown, values, ranges)
     buffers = tuple(Buffer(n, shape, v.dtype) for n, v in zip(named, values, strict=True))
     if isinstance(made, Reduction):
-        how = Computation(axes, values, buffers, reduced, made.identity, made.combine)
+        how = ComputeOp(axes, values, buffers, reduced, made.identity, made.combine)
     else:
-        how = Computation(axes, values, buffers)
+        how = ComputeOp(axes, values, buffers)
     return tuple(Tensor(b, how) for b in buffers)
 
 
 def _axis_names(rule: Callable[..., Any], rank: int, name: str) -> tuple[str, ...]:
-    """The names of a rule's parameters; ``*i`` stands for any number."""
+    """Return the names of a rule's parameters; ``*i`` takes any number."""
     names: list[str] = []
     for p in inspect.signature(rule).parameters.values():
         if p.kind is p.VAR_POSITIONAL:

@@ -10,7 +10,7 @@ from ..ir.loop.visit import seq
 from . import blocks
 from .blocks import Axis
 from .sharing import replace_vars
-from .tensor import Computation, Tensor, Value
+from .tensor import ComputeOp, Tensor, Value
 
 
 def create_func(tensors: Sequence[Tensor], name: str = "main") -> Func:
@@ -36,9 +36,9 @@ def create_func(tensors: Sequence[Tensor], name: str = "main") -> Func:
     return Func(name, params, len(outputs), seq(*body), allocs)
 
 
-def _in_order(outputs: Sequence[Tensor], inputs: Sequence[Tensor], name: str) -> list[Computation]:
+def _in_order(outputs: Sequence[Tensor], inputs: Sequence[Tensor], name: str) -> list[ComputeOp]:
     """The computations that the outputs need, each after those it reads."""
-    order: dict[Computation, None] = {}
+    order: dict[ComputeOp, None] = {}
     given = {t.buffer for t in inputs}
     stack = [(t, False) for t in reversed(outputs)]
     while stack:
@@ -64,7 +64,7 @@ def _unique(name: str, taken: dict[str, int]) -> str:
     return _unique(f"{name}_{count}", taken) if count else name
 
 
-def _block(c: Computation, name: str) -> Stmt:
+def _block(c: ComputeOp, name: str) -> Stmt:
     """The nest of one computation. Its axes are new variables: a reduce axis may serve twice."""
     axes = [
         *(Axis(Var(f"v{v.name}"), n) for v, n in zip(c.axes, c.buffers[0].shape, strict=True)),
@@ -83,7 +83,7 @@ def _block(c: Computation, name: str) -> Stmt:
     return blocks.nest(name, axes, blocks.stores(c.buffers, at, exprs), init)
 
 
-def _combined(c: Computation, name: str, before: tuple[Value, ...]) -> tuple[Value, ...]:
+def _combined(c: ComputeOp, name: str, before: tuple[Value, ...]) -> tuple[Value, ...]:
     assert c.combine is not None
     values = tuple(c.combine(before, c.values))
     types = [v.dtype for v in values]

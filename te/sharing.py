@@ -1,7 +1,7 @@
 """Expressions as graphs: equal ones become one object, and shared ones are bound by a ``Let``.
 
 A tensor expression may use a value many times. As a tree it would grow exponentially; as a graph
-it stays as small as its source. ``Pool`` keeps the graph small while it is built, ``bind`` turns
+it stays as small as its source. ``Interner`` keeps it small while it is built, ``bind`` turns
 the graph into nested ``Let`` statements around a statement. Both are linear in the graph.
 """
 
@@ -19,14 +19,14 @@ LARGE_INDEX = 24  # nodes of index arithmetic that are worth a name
 
 
 @dataclass(slots=True)
-class Pool:
+class Interner:
     """Equal expressions as one object, so that identity decides equality from then on."""
 
     _known: dict[Hashable, Expr] = field(default_factory=dict)
     _members: dict[int, Expr] = field(default_factory=dict)
 
     def intern(self, e: Expr) -> Expr:
-        """The object that stands for ``e``; its children are interned as well."""
+        """Return the one object equal to ``e``; its children are interned as well."""
         if id(e) in self._members:
             return e
         e = map_expr(e, self.intern)

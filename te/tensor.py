@@ -139,20 +139,20 @@ class Value:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReduceAxis(Value):
-    """An axis to reduce over; it stands for its position in index expressions."""
+    """An axis to reduce over; in index expressions it is the position along the axis."""
 
     extent: int = 0
 
     @property
     def var(self) -> Var:
-        """The variable that stands for the axis."""
+        """Return the variable of the axis."""
         assert isinstance(self.expr, Var)
         return self.expr
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Computation:
-    """How the elements of one or more tensors of one shape are computed.
+class ComputeOp:
+    """The rule for the elements of one or more tensors of one shape.
 
     ``values`` are the elements at ``axes``; with ``reduce_axes`` they are the terms, and
     ``combine`` takes the old values and the terms to the new values, ``identity`` first.
@@ -171,7 +171,7 @@ class Tensor:
     """An array: an input where ``computation`` is None, else computed. ``T[i, j]`` reads it."""
 
     buffer: Buffer
-    computation: Computation | None = None
+    computation: ComputeOp | None = None
 
     @property
     def name(self) -> str:

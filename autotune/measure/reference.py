@@ -19,7 +19,7 @@ import numpy as np
 
 from ...ir.accuracy import tolerance
 from ...ir.dtypes import DType, f64, to_numpy
-from ...ir.hlo.bounds.bounded import Bounded, Rounding
+from ...ir.hlo.bounds.bounded import Bounded, MachineRounding
 from ...ir.hlo.bounds.evaluate import evaluate
 from ...ir.loop.nodes import Buffer
 from ...ir.target import Target
@@ -97,7 +97,7 @@ def load_reference(program: Program, target: Target, seed: int, path: Path) -> R
 
 def make_reference(program: Program, target: Target, seed: int) -> list[tuple[ReferenceCase, int]]:
     """Compute each case, with the largest of its whole numbers (0: not whole numbers)."""
-    rounding = Rounding(TF32 if target.tf32 else 0.0, steady=target.row.rounds)
+    rounding = MachineRounding(TF32 if target.tf32 else 0.0, steady=target.row.rounds)
     ordinary = _case(program, ORDINARY, program.arguments(seed), rounding)
     best: tuple[ReferenceCase, int] | None = None
     size = sum(math.prod(b.shape) for b in program.func.params)
@@ -118,7 +118,9 @@ def _inexact(case: ReferenceCase) -> int:
     return sum(int(np.count_nonzero(w.bound)) for w in case.wanted if w.bound is not None)
 
 
-def _case(program: Program, name: str, arguments: list[Array], rounding: Rounding) -> ReferenceCase:
+def _case(
+    program: Program, name: str, arguments: list[Array], rounding: MachineRounding
+) -> ReferenceCase:
     if program.computation is None:
         wanted = _by_loops(program, arguments)
     else:

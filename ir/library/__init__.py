@@ -1,1 +1,1 @@
-"""What functions of the host compute for a model: transforms, factorizations, custom calls."""
+"""Host functions that a model calls: transforms, factorizations, custom calls."""

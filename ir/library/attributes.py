@@ -1,7 +1,7 @@
 """Reading the attributes that a custom call carries: ``{mode = 65 : ui8, eps = 1.0}``.
 
 It is MLIR's text of a dictionary. XLA prints it without names; then the values are numbered, and
-stand in the order of their names.
+are in the order of their names.
 """
 
 from __future__ import annotations

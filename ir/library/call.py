@@ -1,4 +1,4 @@
-"""What a model asks of a function of the host: its name, its attributes, the types it deals in."""
+"""A call of a host function: its name, its attributes, the types of operands and results."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class Session:
-    """What an executable, or one evaluation, remembers from one library call to the next."""
+    """State that an executable, or one evaluation, keeps between library calls."""
 
     def __init__(self) -> None:
         self._state = FIRST_STATE
@@ -42,7 +42,7 @@ class Session:
         """The results of a call, of the types that it asks for.
 
         What the function raises comes through as it is, with a note of the call. ``LibraryError``
-        where there is no function, or its results do not fit.
+        if the function does not exist, or its results do not fit.
         """
         if call.opcode == "rng-get-and-update-state":
             return [self._next_state(call)]
@@ -68,7 +68,7 @@ class Session:
 
 
 def checked(made: object, call: LibraryCall) -> list[Array]:
-    """What a function gave, as C-contiguous arrays; ``LibraryError`` where it does not fit."""
+    """Return a function's results as C-contiguous arrays; ``LibraryError`` if they do not fit."""
     many = isinstance(made, tuple | list)
     values: Sequence[object] = made if isinstance(made, tuple | list) else (made,)
     where = f"{call.opcode} {call.target!r}"
@@ -92,7 +92,8 @@ def _fitting(value: object, wanted: ArrayType, number: int, where: str) -> Array
     if array.shape != wanted.shape or array.dtype.newbyteorder("=") != wanted.dtype:
         shape = ",".join(map(str, array.shape))
         raise LibraryError(
-            where, f"result {number} must be {wanted}, not {array.dtype}[{shape}]",
+            where,
+            f"result {number} must be {wanted}, not {array.dtype}[{shape}]",
             hint="numpy.asarray(x, call.results[i].dtype) converts; nothing is converted unasked",
-        )  # fmt: skip
+        )
     return np.asarray(array, wanted.dtype, order="C")

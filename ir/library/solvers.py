@@ -93,9 +93,14 @@ def _by_blas(a: Array, b: Array, left: bool, lower: bool, unit: bool, turned: st
     out = np.empty_like(b)
     for at in np.ndindex(b.shape[:-2]):
         out[at] = trsm(
-            1.0, a[at], b[at], side=0 if left else 1, lower=int(lower), trans_a=trans,
+            1.0,
+            a[at],
+            b[at],
+            side=0 if left else 1,
+            lower=int(lower),
+            trans_a=trans,
             diag=int(unit),
-        )  # fmt: skip
+        )
     return out
 
 

@@ -111,6 +111,6 @@ def _quotient(row: Array, pivot: Any, step: Any) -> Array:
 
 
 def _overflows(size: Any, pivot: Any, tiny: Any) -> bool:
-    """Whether a value of this size, divided by the pivot, may exceed ``1 / tiny``."""
+    """True if a value of this size, divided by the pivot, may exceed ``1 / tiny``."""
     far = size * tiny > pivot if pivot < tiny else size > pivot / tiny
     return bool(pivot == 0 or (pivot < 1 and far))

@@ -25,8 +25,8 @@ ALIKE = 0.8  # of two keys, of which one is then taken to be misspelt
 
 
 @dataclass(frozen=True, slots=True)
-class Form(Generic[V]):
-    """What a note's value may be: ``fits`` tells, ``words`` say so.
+class NoteForm(Generic[V]):
+    """The values that a note may have: those that ``fits``, in ``words``.
 
     ``old`` turns what earlier versions printed into the value.
     """
@@ -42,7 +42,7 @@ class Note(Generic[V]):
 
     key: str
     on: type[Noted]
-    form: Form[V]
+    form: NoteForm[V]
     writer: str
     readers: tuple[str, ...]
     says: str
@@ -73,9 +73,9 @@ class Note(Generic[V]):
         return MappingProxyType({self.key: value})
 
 
-def _between(low: int, high: int | None = None) -> Form[int]:
+def _between(low: int, high: int | None = None) -> NoteForm[int]:
     words = f"an integer from {low} on" if high is None else f"{low} to {high}"
-    return Form(words, lambda v: type(v) is int and low <= v and (high is None or v <= high))
+    return NoteForm(words, lambda v: type(v) is int and low <= v and (high is None or v <= high))
 
 
 def _is_number(value: object) -> bool:
@@ -92,20 +92,20 @@ def _numbers(value: NoteValue) -> NoteValue:
     return tuple(map(int, known)) if known and all(k.isdecimal() for k in known) else value
 
 
-_FLAG: Form[int] = Form("1", lambda v: type(v) is int and v == 1)
-_NUMBERS: Form[tuple[int, ...]] = Form(
+_FLAG: NoteForm[int] = NoteForm("1", lambda v: type(v) is int and v == 1)
+_NUMBERS: NoteForm[tuple[int, ...]] = NoteForm(
     "a tuple of parameters' numbers",
     lambda v: isinstance(v, tuple) and all(map(_is_number, v)),
     _numbers,
 )
-_PAIRS: Form[tuple[tuple[int, int], ...]] = Form(
+_PAIRS: NoteForm[tuple[tuple[int, int], ...]] = NoteForm(
     "a tuple of pairs of numbers",
     lambda v: (
         isinstance(v, tuple)
         and all(isinstance(p, tuple) and len(p) == 2 and all(map(_is_number, p)) for p in v)
     ),
 )
-_NAMES: Form[tuple[str, ...]] = Form(
+_NAMES: NoteForm[tuple[str, ...]] = NoteForm(
     "a tuple of names",
     lambda v: isinstance(v, tuple) and all(isinstance(x, str) for x in v),
     lambda v: _split(v) or v,

@@ -21,7 +21,7 @@ from .stages import Draft
 
 
 def dot(d: Draft, x: Instruction) -> None:
-    """``out[b.., m.., n..] += lhs[b, m, k] * rhs[b, k, n]``, wherever the dimensions stand."""
+    """``out[b.., m.., n..] += lhs[b, m, k] * rhs[b, k, n]``, with the dimensions in any order."""
     batch = x.attrs.get("lhs_batch_dims", ()), x.attrs.get("rhs_batch_dims", ())
     contracted = x.attrs.get("lhs_contracting_dims", ()), x.attrs.get("rhs_contracting_dims", ())
     extents = x.operands[0].array.dims

@@ -1,7 +1,7 @@
-"""What an element of an HLO instruction is, as an expression of its index.
+"""Elements of HLO instructions, as expressions of their index.
 
-``Emitter.element`` follows the operands down to parameters and to what has a buffer already.
-Everything it builds goes through one ``Pool``, and it remembers each (instruction, index), so a
+``ElementEmitter.element`` follows the operands down to parameters and to what has a buffer already.
+Everything it builds goes through one ``Interner``, and it remembers each (instruction, index), so a
 value used along many paths is built once and the work is linear in the graph it returns.
 """
 
@@ -29,12 +29,12 @@ from ...ir.loop.build import (
 from ...ir.loop.nodes import Buffer, Const, Expr, Load, Var
 from .. import blocks
 from ..blocks import Axis
-from ..sharing import Pool
+from ..sharing import Interner
 
 _FAR = 1 << 62  # beyond any array
 
 Index: TypeAlias = tuple[Expr, ...]
-Rule: TypeAlias = "Callable[[Emitter, Instruction, Index], Expr]"
+Rule: TypeAlias = "Callable[[ElementEmitter, Instruction, Index], Expr]"
 Leaf: TypeAlias = tuple[Instruction, int]
 
 
@@ -53,7 +53,7 @@ def leaf(instruction: Instruction, element: int = 0) -> Leaf:
                 return instruction, element
 
 
-class Emitter:
+class ElementEmitter:
     """Expressions for the elements of one computation's instructions.
 
     ``rule_of`` an instruction says what an element is. ``buffers`` hold what is in memory, by leaf;
@@ -66,7 +66,7 @@ class Emitter:
         self.computation = computation
         self.buffers: dict[Leaf, Buffer] = {}
         self._rule_of = rule_of
-        self._pool = Pool()
+        self._pool = Interner()
         self._memo: dict[tuple[int, tuple[int, ...]], Expr] = {}
         self._ranges: dict[Var, affine.Interval] = {}
 

@@ -11,8 +11,8 @@ from ...ir.loop.notes import COPY, FROZEN, UPDATES
 from ...ir.loop.visit import seq, walk
 from . import indexed, injective
 from .contractions import convolution, dot
-from .emitter import Emitter, Index, Leaf, Rule
-from .plan import Plan, is_plumbing, make_plan
+from .emitter import ElementEmitter, Index, Leaf, Rule
+from .plan import StagePlan, is_plumbing, make_plan
 from .reductions import reduce_, reduce_window
 from .scalars import CONVERSIONS, SAME, elementwise, refuse
 from .scatters import scatter, select_and_scatter
@@ -21,7 +21,7 @@ from .stages import Draft, complex_, concatenate, dynamic_update_slice, hand_out
 from .storage import buffer_of
 
 
-def _pointwise(e: Emitter, x: Instruction, at: Index) -> Expr:
+def _pointwise(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
     """Operands at the same place; scalar ones (of clamp, select) at no place."""
     args = [e.element(o, at) if o.array.rank == len(at) else e.scalar(o) for o in x.operands]
     return elementwise(x, args)
@@ -32,11 +32,11 @@ RULES: dict[str, Rule] = {
     **injective.RULES,
     **indexed.RULES,
 }
-"""What an element of each injective operation is, by opcode."""
+"""The rule for an element of each injective operation, by opcode."""
 
 
 def rule_of(x: Instruction) -> Rule | None:
-    """What an element of an instruction is; None where a stage computes it."""
+    """Return the rule for an element of an instruction; None if a stage computes it."""
     return _pointwise if x.opcode in TABLE else RULES.get(x.opcode)
 
 
@@ -53,7 +53,7 @@ STAGES: dict[str, Callable[[Draft, Instruction], None]] = {
     "sort": sort,
     "topk": topk,
 }
-"""How a stage becomes blocks, by opcode; any other stage is element-wise."""
+"""The lowering of each stage to blocks, by opcode; any other stage is element-wise."""
 
 
 def lower_group(computation: Computation, name: str) -> Func:
@@ -68,7 +68,7 @@ def lower_group(computation: Computation, name: str) -> Func:
     """
     _check(computation)
     plan = make_plan(computation)
-    emitter = Emitter(computation, rule_of)
+    emitter = ElementEmitter(computation, rule_of)
     for n, p in enumerate(computation.parameters):
         emitter.buffers[(p, 0)] = buffer_of(f"p{n}", p.array)
     outputs = _output_buffers(plan)
@@ -110,7 +110,7 @@ def _check(computation: Computation) -> None:
         refuse(found[0], computation, why, *found[1:])
 
 
-def _output_buffers(plan: Plan) -> tuple[Buffer, ...]:
+def _output_buffers(plan: StagePlan) -> tuple[Buffer, ...]:
     single = len(plan.outputs) == 1
     found = []
     for n, (x, element) in enumerate(plan.outputs):

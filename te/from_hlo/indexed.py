@@ -5,10 +5,10 @@ from __future__ import annotations
 from ...ir.hlo.nodes import Instruction
 from ...ir.loop.build import add, both, const, select, sub
 from ...ir.loop.nodes import Expr
-from .emitter import Emitter, Index, Rule, as_index
+from .emitter import ElementEmitter, Index, Rule, as_index
 
 
-def starts(e: Emitter, operands: tuple[Instruction, ...], rank: int) -> list[Expr]:
+def starts(e: ElementEmitter, operands: tuple[Instruction, ...], rank: int) -> list[Expr]:
     """Start indices given as scalars, or (old style) as one array of ``rank`` elements."""
     if len(operands) == 1 and operands[0].array.rank == 1:
         values = [e.element(operands[0], (n,)) for n in range(rank)]
@@ -18,21 +18,24 @@ def starts(e: Emitter, operands: tuple[Instruction, ...], rank: int) -> list[Exp
 
 
 def clamped_starts(
-    e: Emitter, operands: tuple[Instruction, ...], dims: tuple[int, ...], sizes: tuple[int, ...]
+    e: ElementEmitter,
+    operands: tuple[Instruction, ...],
+    dims: tuple[int, ...],
+    sizes: tuple[int, ...],
 ) -> list[Expr]:
     """Start indices moved so that the whole slice lies inside the array, as HLO says."""
     found = starts(e, operands, len(dims))
     return [e.clamped(s, d - n) for s, d, n in zip(found, dims, sizes, strict=True)]
 
 
-def dynamic_slice(e: Emitter, x: Instruction, at: Index) -> Expr:
+def dynamic_slice(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
     """``operand[start + i]``, the start clamped so that the slice lies inside."""
     source = x.operands[0]
     first = clamped_starts(e, x.operands[1:], source.array.dims, x.array.dims)
     return e.element(source, tuple(add(i, s) for i, s in zip(at, first, strict=True)))
 
 
-def dynamic_update_slice(e: Emitter, x: Instruction, at: Index) -> Expr:
+def dynamic_update_slice(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
     """The update where the place lies in its window, else the operand."""
     operand, update = x.operands[:2]
     if update.array.size == 0:
@@ -45,7 +48,7 @@ def dynamic_update_slice(e: Emitter, x: Instruction, at: Index) -> Expr:
     return value if condition is None else select(condition, value, e.element(operand, at))
 
 
-def gather(e: Emitter, x: Instruction, at: Index) -> Expr:
+def gather(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
     """``operand[start(batch) + offset]``, the start clamped so that the slice lies inside."""
     source, indices = x.operands
     offset_dims = x.attrs.get("offset_dims", ())
@@ -65,7 +68,7 @@ def gather(e: Emitter, x: Instruction, at: Index) -> Expr:
 
 
 def component(indices: Instruction, batch: list[Expr], vector: int, k: int) -> tuple[Expr, ...]:
-    """Where component ``k`` of an index vector stands in the array of indices."""
+    """Return the index of component ``k`` of an index vector in the array of indices."""
     if vector == indices.array.rank:
         return tuple(batch)
     return (*batch[:vector], const(k), *batch[vector:])

@@ -8,12 +8,12 @@ from ...ir.dtypes import BY_NAME, index
 from ...ir.hlo.nodes import Instruction
 from ...ir.loop.build import add, both, cast, compare, const, mul, op, select, sub
 from ...ir.loop.nodes import Expr, Load
-from .emitter import Emitter, Index, Rule, leaf
+from .emitter import ElementEmitter, Index, Rule, leaf
 from .reshaping import source_index
 from .scalars import SMALL_CONSTANT, apply, literal, refuse, reinterpret, splat
 
 
-def constant(e: Emitter, x: Instruction, at: Index) -> Expr:
+def constant(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
     """A literal; a few elements as a chain of selections."""
     if (value := splat(x)) is not None:
         return value
@@ -31,7 +31,7 @@ def constant(e: Emitter, x: Instruction, at: Index) -> Expr:
     return chosen
 
 
-def part(e: Emitter, x: Instruction, at: Index) -> Expr:
+def part(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
     """``real`` and ``imag``: one of the two numbers that a complex element lies in memory as."""
     number = 0 if x.opcode == "real" else 1
     (operand,) = x.operands
@@ -44,12 +44,12 @@ def part(e: Emitter, x: Instruction, at: Index) -> Expr:
     return Load(buffer, (*at, const(number)))
 
 
-def iota(e: Emitter, x: Instruction, at: Index) -> Expr:
+def iota(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
     """The place along one dimension."""
     return cast(at[x.attrs["iota_dimension"]], x.array.dtype)
 
 
-def broadcast(e: Emitter, x: Instruction, at: Index) -> Expr:
+def broadcast(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
     """The operand at the dimensions that come from it."""
     source = x.operands[0].array
     dims = x.attrs.get("dimensions", ())
@@ -58,14 +58,14 @@ def broadcast(e: Emitter, x: Instruction, at: Index) -> Expr:
     return e.element(x.operands[0], tuple(places))
 
 
-def reshape(e: Emitter, x: Instruction, at: Index) -> Expr:
+def reshape(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
     """The element with the same row-major position."""
     source = x.operands[0].array
     value = e.element(x.operands[0], source_index(e, source.dims, x.array.dims, at))
     return reinterpret(value, x.array.dtype)
 
 
-def transpose(e: Emitter, x: Instruction, at: Index) -> Expr:
+def transpose(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
     """``out[i] = in[j]`` with ``j[dimensions[n]] = i[n]``."""
     source: list[Expr] = [const(0)] * len(at)
     for place, dim in zip(at, x.attrs["dimensions"], strict=True):
@@ -73,21 +73,21 @@ def transpose(e: Emitter, x: Instruction, at: Index) -> Expr:
     return e.element(x.operands[0], source)
 
 
-def slice_(e: Emitter, x: Instruction, at: Index) -> Expr:
+def slice_(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
     """``out[i] = in[start + i * stride]``."""
     dims = x.attrs["slice"]
     places = (add(mul(i, d.stride), d.start) for i, d in zip(at, dims, strict=True))
     return e.element(x.operands[0], tuple(places))
 
 
-def reverse(e: Emitter, x: Instruction, at: Index) -> Expr:
+def reverse(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
     """The operand read backwards along some dimensions."""
     flipped, dims = x.attrs["dimensions"], x.array.dims
     places = (sub(dims[n] - 1, i) if n in flipped else i for n, i in enumerate(at))
     return e.element(x.operands[0], tuple(places))
 
 
-def pad(e: Emitter, x: Instruction, at: Index) -> Expr:
+def pad(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
     """The operand where the place has come from it, else the padding value."""
     source, fill = x.operands
     places: list[Expr] = []
@@ -106,7 +106,7 @@ def pad(e: Emitter, x: Instruction, at: Index) -> Expr:
     return value if condition is None else select(condition, value, e.scalar(fill))
 
 
-def concatenate(e: Emitter, x: Instruction, at: Index) -> Expr:
+def concatenate(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
     """A chain of selections; every operand is read at a place that it has."""
     (dim,) = x.attrs["dimensions"]
     end, parts = 0, []
@@ -123,7 +123,7 @@ def concatenate(e: Emitter, x: Instruction, at: Index) -> Expr:
     return literal(0, x.array.dtype) if chosen is None else chosen
 
 
-def bitcast_convert(e: Emitter, x: Instruction, at: Index) -> Expr:
+def bitcast_convert(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
     """The same bits as another type; between widths, the last dimension counts the parts."""
     source, to = x.operands[0], x.array.dtype
     wide, narrow = max(source.array.dtype.bits, to.bits), min(source.array.dtype.bits, to.bits)
@@ -144,7 +144,7 @@ def bitcast_convert(e: Emitter, x: Instruction, at: Index) -> Expr:
     return reinterpret(cast(result, own), to)
 
 
-def map_(e: Emitter, x: Instruction, at: Index) -> Expr:
+def map_(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
     """The mapped computation, in place."""
     return apply(x.attrs["to_apply"], [e.element(o, at) for o in x.operands])[0]
 

@@ -47,7 +47,7 @@ def unpadded(
 ) -> tuple[list[Expr], Expr | None]:
     """The place in ``operand`` of a place in its padded copy, and whether there is an element.
 
-    Where there is none, the place is that of another element. None stands for always.
+    Where there is none, the place is that of another element. None means always.
     """
     places = list(index)
     conditions: list[Expr | None] = []

@@ -1,4 +1,4 @@
-"""Which instructions of a group get a buffer; the rest is computed where it is used.
+"""Choose the instructions of a group that get a buffer; the rest is computed where it is used.
 
 Instructions are visited from the root up. Each collects *demands*: which stage asks for its
 elements, along which way of indexing, and how many times. Where that makes work be done again and
@@ -30,7 +30,7 @@ Demand: TypeAlias = dict[int, int]  # times asked for, by way
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class StagePlan:
     """``stages`` in topological order; ``outputs`` are leaves, in the order of the results."""
 
     stages: tuple[Instruction, ...]
@@ -47,7 +47,7 @@ class _Cost:
 
     @property
     def heavy(self) -> bool:
-        """Whether computing an element a second time costs more than keeping the first."""
+        """True if computing an element a second time costs more than keeping the first."""
         return self.flops >= HEAVY or (self.flops >= 1 and self.loads >= MANY_LOADS)
 
 
@@ -65,7 +65,7 @@ class _Planner:
         self.demands.setdefault(source, {})[number] = times
 
     def is_stage(self, x: Instruction) -> bool:
-        """Whether ``x``, all of whose users were visited, gets a buffer."""
+        """True if ``x``, all of whose users were visited, gets a buffer."""
         if x in self.forced:
             return True
         ways, cost = self.demands[x], self.costs[x]
@@ -84,7 +84,7 @@ class _Planner:
                 self.ask(operand, (way, _movement(x, n)), times)
 
     def expect(self, x: Instruction) -> None:
-        """What stage ``x`` asks of its operands."""
+        """Record the demands of stage ``x`` on its operands."""
         for n, operand in enumerate(x.operands):
             way = x if is_computed(x) else (x, _movement(x, n))
             self.ask(operand, way, _evaluations(x, n))
@@ -106,7 +106,7 @@ class _Planner:
             self.forced.add(x)
 
 
-def make_plan(computation: Computation) -> Plan:
+def make_plan(computation: Computation) -> StagePlan:
     """Decide the stages of a group."""
     outputs = tuple(_leaves(computation.root))
     forced = {x for x, _ in outputs if x.opcode != "parameter"}
@@ -124,7 +124,7 @@ def make_plan(computation: Computation) -> Plan:
         else:
             for n, operand in enumerate(x.operands):
                 planner.propagate_demand(x, n, operand)
-    return Plan(_anchors_late(computation, reversed(stages)), outputs)
+    return StagePlan(_anchors_late(computation, reversed(stages)), outputs)
 
 
 def _anchors_late(
@@ -132,7 +132,7 @@ def _anchors_late(
 ) -> tuple[Instruction, ...]:
     """Stages in topological order, those that wait for no reduction or contraction first.
 
-    So an epilogue stands right behind its anchor and can be moved into its loops.
+    So an epilogue comes right after its anchor and can be moved into its loops.
     """
     waits: dict[Instruction, bool] = {}
     for x in computation.instructions:
@@ -141,7 +141,7 @@ def _anchors_late(
 
 
 def is_padded(x: Instruction) -> bool:
-    """Whether a window operation takes its input out of a copy that fills the holes."""
+    """True if a window operation takes its input out of a copy that fills the holes."""
     if x.attrs.get(SKIPS):
         return False
     return any(d.pad_low or d.pad_high or d.lhs_dilate != 1 for d in x.attrs.get("window", ()))
@@ -176,7 +176,7 @@ def _costs(computation: Computation, forced: set[Instruction]) -> dict[Instructi
 
 
 def _seen_from(x: Instruction, operand: Instruction, cost: _Cost) -> _Cost:
-    """What an operand costs its user: a load where repeating it will make it a stage."""
+    """Return an operand's cost to its user: a load if repetition will make it a stage."""
     repeated = x.opcode == "broadcast" and x.array.size >= 2 * max(operand.array.size, 1)
     return _Cost(loads=1) if repeated and cost.heavy else cost
 
@@ -192,7 +192,7 @@ def is_plumbing(x: Instruction) -> bool:
 
 
 def is_computed(x: Instruction) -> bool:
-    """Whether ``x`` computes, place by place, rather than moves data."""
+    """True if ``x`` computes, place by place, rather than moves data."""
     return is_elementwise(x) or x.opcode in ("map", "complex")
 
 
@@ -212,7 +212,7 @@ def _movement(x: Instruction, operand: int) -> Hashable:
 
 
 def _evaluations(x: Instruction, operand: int) -> int:
-    """How many elements of an operand the stage of ``x`` computes."""
+    """Return how many elements of an operand the stage of ``x`` computes."""
     own = x.operands[operand].shape
     size = own.size if isinstance(own, Shape) else 1
     match x.opcode:

@@ -20,14 +20,18 @@ from .scalars import apply, literal, simple_combiner
 from .stages import Draft
 
 ROLES = {
-    "add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min", "and": "all",
+    "add": "sum",
+    "multiply": "prod",
+    "maximum": "max",
+    "minimum": "min",
+    "and": "all",
     "or": "any",
-}  # fmt: skip
+}
 ADDING = frozenset({"add", "multiply"})
 
 
 class _Reducer:
-    """How a reduction combines: ``combine(old, new)`` on expressions of the accumulators' types."""
+    """The combiner of a reduction, on expressions of the accumulators' types."""
 
     def __init__(self, x: Instruction) -> None:
         self.computation: Computation = x.attrs["to_apply"]
@@ -57,7 +61,7 @@ class _Reducer:
         return [cast(d.emitter.scalar(s), self.dtype(n)) for n, s in enumerate(self.starts)]
 
     def neutral(self) -> Expr:
-        """What padding counts as in a reduction by one operation: nothing."""
+        """Return the identity, as which padding counts in a reduction by one operation."""
         assert self.simple is not None
         own = self.inputs[0].array.dtype
         return literal(identity(self.simple, own), own)
@@ -67,7 +71,7 @@ class _Reducer:
         return [cast(d.emitter.element(x, index), self.dtype(n)) for n, x in enumerate(self.inputs)]
 
     def targets(self, d: Draft, x: Instruction, name: str) -> list[Buffer]:
-        """Where the accumulators live."""
+        """Return the buffers of the accumulators."""
         return [
             d.target((x, n), name if n == 0 else f"{name}_{n}", s.dims, self.dtype(n))
             for n, s in enumerate(self.shapes)

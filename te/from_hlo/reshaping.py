@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from ...ir.loop.build import add, const, mul
 from ...ir.loop.nodes import Expr
-from .emitter import Emitter
+from .emitter import ElementEmitter
 
 Positions: TypeAlias = tuple[int, ...]
 
@@ -34,16 +34,16 @@ def groups(source: Sequence[int], result: Sequence[int]) -> list[tuple[Positions
 
 
 def is_clean(source: Sequence[int], result: Sequence[int]) -> bool:
-    """Whether the source index is linear in the result index: no group merges dimensions."""
+    """True if the source index is linear in the result index: no group merges dimensions."""
     if 0 in source:
         return True
     return all(len(xs) == 1 or xs == () for xs, _ in groups(source, result))
 
 
 def source_index(
-    emitter: Emitter, source: Sequence[int], result: Sequence[int], index: Sequence[Expr]
+    emitter: ElementEmitter, source: Sequence[int], result: Sequence[int], index: Sequence[Expr]
 ) -> tuple[Expr, ...]:
-    """Where the element at ``index`` of the reshaped array stands in the source array."""
+    """Return the source index of the element at ``index`` of the reshaped array."""
     at: list[Expr] = [const(0)] * len(source)
     if 0 in source:
         return tuple(at)

@@ -23,7 +23,7 @@ SMALL_CONSTANT = 8  # elements of a constant that may become a chain of selectio
 
 
 def is_elementwise(instruction: Instruction) -> bool:
-    """Whether each element of the result needs the operands' elements at that place only."""
+    """True if each element of the result needs the operands' elements at that place only."""
     opcode = instruction.opcode
     if opcode == "bitcast-convert":
         return instruction.array.dims == instruction.operands[0].array.dims
@@ -139,7 +139,7 @@ Scalars: TypeAlias = Expr | tuple["Scalars", ...]
 
 
 def apply(computation: Computation, args: Sequence[Scalars]) -> tuple[Expr, ...]:
-    """What a scalar computation (a reducer, a comparator) returns for scalar arguments."""
+    """Return the results of a scalar computation (reducer, comparator) on scalar arguments."""
     found = _applied(computation, args)
     parts = found if isinstance(found, tuple) else (found,)
     return tuple(_scalar(p) for p in parts)

@@ -22,7 +22,7 @@ from .stages import Draft, copy_of
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """Where the update at an instance of ``axes`` goes.
+    """The destination of the update at an instance of ``axes``.
 
     ``update`` is its place among the updates, ``place`` the one in the operand, over the variables
     that ``starts`` binds; it is ``valid`` when its whole window lies inside.
@@ -144,14 +144,14 @@ def select_and_scatter(d: Draft, x: Instruction) -> None:
 
 
 def _reaches(w: WindowDim) -> bool:
-    """Whether a window dimension looks at more than the place itself."""
+    """True if a window dimension looks at more than the place itself."""
     return w != WindowDim(size=1)
 
 
 def _selected(
     d: Draft, x: Instruction, name: str, window: Sequence[WindowDim]
 ) -> dict[int, Buffer]:
-    """A block that finds, per window, where the kept element stands; -1 where there is none."""
+    """A block that finds, per window, the place of the kept element; -1 if there is none."""
     operand, source, _ = x.operands
     extents = source.array.dims
     wide = [n for n, w in enumerate(window) if _reaches(w)]

@@ -113,12 +113,16 @@ def _merge_sort(
         return (*row[:dim], p, *row[dim:])
 
     (fetch, level, step, write) = d.emitter.reducing((n, levels, n, count), "s")
-    fetched = [blocks.store(r, (const(0), fetch.var), c.read(whole(fetch.var)))
-               for r, c in zip(runs, columns, strict=True)]  # fmt: skip
+    fetched = [
+        blocks.store(r, (const(0), fetch.var), c.read(whole(fetch.var)))
+        for r, c in zip(runs, columns, strict=True)
+    ]
     merge = _merge_step(level.var, step.var, n, runs, heads, before)
     last = const(levels % 2)
-    written = [Store(c.out, whole(write.var), Load(r, (last, write.var)))
-               for r, c in zip(runs, columns, strict=True)]  # fmt: skip
+    written = [
+        Store(c.out, whole(write.var), Load(r, (last, write.var)))
+        for r, c in zip(runs, columns, strict=True)
+    ]
     body = seq(
         For(fetch.var, const(n), seq(*fetched)),
         For(level.var, const(levels), For(step.var, const(n), merge)),
@@ -162,9 +166,11 @@ def _merge_step(
     names.append((take, op("or", compare("ge", left, middle), swapped)))
     moved = cast(take, index_type)
     writes = [
-        *(Store(r, (sub(1, source), p), select(take, y, x))
-          for r, x, y in zip(runs, a, b, strict=True)),
+        *(
+            Store(r, (sub(1, source), p), select(take, y, x))
+            for r, x, y in zip(runs, a, b, strict=True)
+        ),
         Store(heads, (const(0),), sub(add(left, 1), moved)),
         Store(heads, (const(1),), add(right, moved)),
-    ]  # fmt: skip
+    ]
     return lets(bounds, seq(reset, lets(names, seq(*writes))))

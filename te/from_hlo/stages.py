@@ -13,20 +13,20 @@ from ...ir.loop.notes import COPY
 from ...ir.loop.printer import CALLS
 from .. import blocks
 from ..blocks import variables
-from .emitter import Emitter, Leaf, leaf
+from .emitter import ElementEmitter, Leaf, leaf
 from .indexed import clamped_starts
 from .storage import stored_as
 
 
 @dataclass(slots=True)
 class Draft:
-    """What a group has become so far.
+    """A group under lowering.
 
     ``owned`` are the output buffers that no stage has written yet, by the leaf they hold;
     ``aliases`` the outputs that start as a copy of an input: output number to parameter number.
     """
 
-    emitter: Emitter
+    emitter: ElementEmitter
     owned: dict[Leaf, Buffer]
     allocs: list[Buffer] = field(default_factory=list)
     body: list[Stmt] = field(default_factory=list)
@@ -45,7 +45,7 @@ class Draft:
         return buffer
 
     def target(self, at: Leaf, name: str, shape: Sequence[int], dtype: DType) -> Buffer:
-        """Where a stage shall write: the output if its type fits, else an intermediate."""
+        """Return the buffer to write: the output if its type fits, else an intermediate."""
         out = self.owned.get(at)
         if out is not None and out.dtype == dtype:
             del self.owned[at]

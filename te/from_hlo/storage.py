@@ -1,4 +1,4 @@
-"""How arrays of HLO lie in buffers: a complex one has its two parts along one more dimension."""
+"""The layout of HLO arrays in buffers: complex ones have their parts along one more dimension."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def stored(array: Array) -> Array:
 
 
 def restored(array: Array, shape: Shape) -> Array:
-    """What ``stored`` undoes: a buffer's contents as an array of ``shape``."""
+    """Return a buffer's contents as an array of ``shape``: the inverse of ``stored``."""
     if shape.dtype.kind != "complex":
         return array
     whole = np.complex64 if shape.dtype == c64 else np.complex128

@@ -1,1 +1,1 @@
-"""What is asked of a whole module: verifier, support, effects, inputs."""
+"""Analyses of a whole module: verifier, support, effects, inputs."""

@@ -28,7 +28,7 @@ def stage(opcode: str) -> tuple[str, str]:
 
 
 def start_of(done: Instruction) -> Instruction | None:
-    """The start that a done belongs to, if it stands in the same computation."""
+    """The start that a done belongs to, if it is in the same computation."""
     base, _ = stage(done.opcode)
     i = done
     while i.operands:

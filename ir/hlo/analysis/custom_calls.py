@@ -21,12 +21,23 @@ from ..rewrite import constant, make
 
 MARKS = frozenset(
     {
-        "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "LayoutConstraint",
-        "annotate_device_placement", "MoveToHost", "MoveToDevice", "PinToDevice",
-        "PinToDeviceSram", "xla.sdy.FuncResultSharding", "xla.sdy.GlobalToLocalShape",
-        "xla.sdy.LocalToGlobalShape", "xla.sdy.PropagationBarrier", "xla.sdy.Sharding", "mhlo.copy",
+        "Sharding",
+        "SPMDFullToShardShape",
+        "SPMDShardToFullShape",
+        "LayoutConstraint",
+        "annotate_device_placement",
+        "MoveToHost",
+        "MoveToDevice",
+        "PinToDevice",
+        "PinToDeviceSram",
+        "xla.sdy.FuncResultSharding",
+        "xla.sdy.GlobalToLocalShape",
+        "xla.sdy.LocalToGlobalShape",
+        "xla.sdy.PropagationBarrier",
+        "xla.sdy.Sharding",
+        "mhlo.copy",
     }
-)  # fmt: skip
+)
 """Targets that give their operand as it is."""
 
 DIALECTS = ("mhlo.", "chlo.")
@@ -34,7 +45,7 @@ _SCIPY = "pip install scipy"
 
 
 def meaning(i: Instruction) -> Instruction | None:
-    """The same as operations of HLO on the same operands; None where there is no such thing."""
+    """The same as operations of HLO on the same operands; None if there are none."""
     target = str(i.attrs.get("custom_call_target", ""))
     if registry.is_registered(target):
         return None
@@ -101,7 +112,7 @@ def _elementwise(i: Instruction, target: str) -> Instruction | None:
 
 
 def _is_like(a: AnyShape, b: AnyShape) -> bool:
-    """Whether two shapes are the same up to layouts and marks of bounded dimensions."""
+    """True if two shapes are the same up to layouts and marks of bounded dimensions."""
     match a, b:
         case Shape(), Shape():
             return a.dims == b.dims and a.dtype == b.dtype

@@ -1,4 +1,4 @@
-"""What runs for its effect, not for its result: custom calls that say so, and what calls them."""
+"""Instructions with side effects: custom calls that say so, and what calls them."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ Array: TypeAlias = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """How the values of one array are drawn."""
+    """The random distribution of one array's values."""
 
     dims: tuple[int, ...]
     dtype: DType
@@ -52,7 +52,7 @@ def drawable(computation: Computation) -> bool:
 
 
 def draws(computation: Computation) -> list[Draw]:
-    """How to draw values for each parameter, for each array in turn where one is a tuple.
+    """Return how to draw values for each parameter, one entry per array where it is a tuple.
 
     Floats are normal with deviation 1; those that multiply as the right side of a dot or
     convolution are scaled by their fan-in, so that deep networks neither vanish nor overflow;

@@ -1,4 +1,4 @@
-"""What cannot be compiled, found before anything else is done: one error that lists all of it.
+"""Find what cannot be compiled before anything else is done: one error that lists all of it.
 
 Only what the result needs counts, and what has an effect of its own; a dead instruction stops
 nobody. Why an operation, or one instruction of it, is not computed is part of its definition
@@ -29,9 +29,19 @@ ELIDED = (
     "--xla_dump_large_constants, or print_large_constants=True in HloPrintOptions"
 )
 _PRIVATE = (
-    "__onednn$", "__cublas$", "__cudnn$", "__cub$", "__triton", "__gpu$", "__ynn", "__cusolver$",
-    "__cusparse$", "__hipblas", "__miopen", "triton_kernel_call",
-)  # fmt: skip
+    "__onednn$",
+    "__cublas$",
+    "__cudnn$",
+    "__cub$",
+    "__triton",
+    "__gpu$",
+    "__ynn",
+    "__cusolver$",
+    "__cusparse$",
+    "__hipblas",
+    "__miopen",
+    "triton_kernel_call",
+)
 
 
 def require_supported(module: HloModule) -> None:

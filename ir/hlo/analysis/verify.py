@@ -68,6 +68,7 @@ def verify_computation(computation: Computation) -> None:
 
 
 def fail(where: str, why: str) -> NoReturn:
+    """Raise the ``VerifyError`` of ill-formed HLO."""
     raise VerifyError("not well-formed HLO", why, where)
 
 

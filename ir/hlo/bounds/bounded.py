@@ -1,6 +1,6 @@
 """Values with their errors: what a computation gives in f64, and how far a right result may be off.
 
-``Bounded`` stands for every array within ``error`` of ``value``, element by element. What rounds
+``Bounded`` is every array within ``error`` of ``value``, element by element. What rounds
 adds to the error what rounding once in its own type may add, and nothing where the value needs no
 rounding; so whole numbers stay exact as long as the type can hold them.
 """
@@ -40,13 +40,13 @@ class Bounded:
 
     @property
     def certain(self) -> bool:
-        """Whether no element has an error."""
+        """True if no element has an error."""
         return self.error is None or not self.error.any()
 
 
 @dataclass(frozen=True, slots=True)
-class Rounding:
-    """How the machine in question rounds. ``operands`` is the relative error of a factor of an
+class MachineRounding:
+    """The rounding of the machine in question. ``operands`` is the relative error of a factor of an
     f32 product (TF32), else 0; ``steady`` is false where sums may be cut rather than rounded, as
     tensor cores do."""
 
@@ -79,7 +79,7 @@ def largest(dtype: DType) -> float:
 
 
 def beyond(dtype: DType) -> float:
-    """What a number too large for a type becomes: infinity, NaN, or the largest."""
+    """Return what a number too large for a type becomes: infinity, NaN, or the largest."""
     if FORMATS[dtype].special == "ieee":
         return float("inf")
     return float(convert(np.array(np.finfo(np.float32).max), to_numpy(dtype)).astype(np.float64))
@@ -109,7 +109,7 @@ def narrow(x: Bounded, dtype: DType) -> Array:
 
 
 def fits(value: Array, dtype: DType) -> Array:
-    """Where a value is one of the type, so that computing it rounded nothing.
+    """True where a value is one of the type, so that computing it rounded nothing.
 
     f64 is the type of the values too, where that shows for whole numbers alone.
     """
@@ -121,7 +121,7 @@ def fits(value: Array, dtype: DType) -> Array:
 
 
 def represents(x: Bounded, dtype: DType) -> bool:
-    """Whether every element is certain and a number of the type: its bits are known then."""
+    """True if every element is certain and a number of the type: its bits are known then."""
     return x.certain and (
         dtype == f64 or bool((fits(x.value, dtype) | ~np.isfinite(x.value)).all())
     )
@@ -168,7 +168,7 @@ def _in_range(value: Array, error: Array, dtype: DType) -> Bounded:
 
 
 def hull(value: Array, *others: Array) -> Array:
-    """How far any of ``others`` is from ``value``; infinite where only some are numbers."""
+    """Return how far any of ``others`` is from ``value``; infinity where only some are numbers."""
     with np.errstate(all="ignore"):
         far = np.zeros(np.shape(value))
         for other in others:
@@ -190,12 +190,12 @@ def ends(x: Bounded) -> tuple[Array, Array]:
 
 
 def both(*errors: Array | None) -> bool:
-    """Whether all of them are None."""
+    """True if all of them are None."""
     return all(e is None for e in errors)
 
 
 def moved(x: Bounded, move: Callable[[Array], Array]) -> Bounded:
-    """What moves elements, and computes nothing, moves their errors too."""
+    """Apply ``move``, which moves elements and computes nothing, to the errors too."""
     return Bounded(move(x.value), None if x.error is None else move(x.error))
 
 

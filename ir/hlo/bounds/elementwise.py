@@ -97,7 +97,7 @@ def compare(i: Instruction, a: Bounded, b: Bounded) -> Bounded:
 
 
 def _plain(a: Bounded, b: Bounded) -> bool:
-    """Whether the total order is the usual one on these values: no NaN, no zero."""
+    """True if the total order is the usual one on these values: no NaN, no zero."""
     return all(bool((np.isfinite(x.value) & (x.value != 0)).all()) for x in (a, b))
 
 
@@ -172,7 +172,7 @@ def _product(args: Sequence[Bounded], to: DType) -> Bounded:
 
 
 def _settled(a: Bounded, b: Bounded) -> Array:
-    """Where no operand is off, or one is NaN."""
+    """True where no operand is off, or one is NaN."""
     ea, eb = a.errors, b.errors
     odd = (np.isnan(a.value) & np.isfinite(ea)) | (np.isnan(b.value) & np.isfinite(eb))
     settled: Array = ((ea == 0) & (eb == 0)) | odd

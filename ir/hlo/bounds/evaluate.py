@@ -35,18 +35,18 @@ from ..nodes import Computation, Instruction, Shape, TupleShape
 from ..ops.registry import definition
 from ..rewrite import needs, post_order
 from . import places, sums
-from .bounded import Array, Bounded, Rounding, exact, moved, moved_all, narrow, unknown, wide
+from .bounded import Array, Bounded, MachineRounding, exact, moved, moved_all, narrow, unknown, wide
 from .elementwise import apply, compare, conversion, map_moved, precision, select
 from .places import Known, given, lost, no_calls, only_chooses, run_scalars
 from .sums import growth, in_f64
 
-PLAIN = Rounding()
+PLAIN = MachineRounding()
 
-Rule: TypeAlias = "Callable[[Evaluator, Instruction, list[Bounded]], Known]"
+Rule: TypeAlias = "Callable[[BoundEvaluator, Instruction, list[Bounded]], Known]"
 
 
 def evaluate(
-    computation: Computation, args: Sequence[Array], rounding: Rounding = PLAIN
+    computation: Computation, args: Sequence[Array], rounding: MachineRounding = PLAIN
 ) -> list[Bounded]:
     """Each result of a computation on certain arguments, with the error that it may have.
 
@@ -55,7 +55,7 @@ def evaluate(
     """
     given = [exact(a, p.array.dtype) for a, p in zip(args, computation.parameters, strict=True)]
     with np.errstate(all="ignore"):
-        found = Evaluator(rounding).run(computation, given)
+        found = BoundEvaluator(rounding).run(computation, given)
     return _leaves(found)
 
 
@@ -64,10 +64,10 @@ def _leaves(x: Known) -> list[Bounded]:
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluator:
+class BoundEvaluator:
     """``lifted``: every instruction is of scalars, and runs on whole arrays of them."""
 
-    rounding: Rounding
+    rounding: MachineRounding
     lifted: bool = False
 
     def run(self, c: Computation, args: Sequence[Known]) -> Known:
@@ -128,7 +128,7 @@ class Evaluator:
 
     def many(self, c: Computation, args: Sequence[Bounded]) -> tuple[Bounded, ...]:
         """A computation of scalars on arrays, element by element."""
-        found = Evaluator(self.rounding, lifted=True).run(c, list(args))
+        found = BoundEvaluator(self.rounding, lifted=True).run(c, list(args))
         shape = np.broadcast_shapes(*(a.value.shape for a in args))
         return tuple(moved(x, lambda a: np.broadcast_to(a, shape)) for x in _leaves(found))
 
@@ -136,7 +136,7 @@ class Evaluator:
 def _movement(handler: Handler) -> Rule:
     """An operation that moves elements of all its operands to places known beforehand."""
 
-    def rule(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
+    def rule(e: BoundEvaluator, i: Instruction, args: list[Bounded]) -> Known:
         return moved_all(args, lambda arrays: np.asarray(handler(i, list(arrays), no_calls)))
 
     return rule
@@ -145,7 +145,7 @@ def _movement(handler: Handler) -> Rule:
 def _indexed(handler: Handler, arrays: int) -> Rule:
     """The same where all operands but the first ``arrays`` are places, which must be certain."""
 
-    def rule(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
+    def rule(e: BoundEvaluator, i: Instruction, args: list[Bounded]) -> Known:
         at = [a.value for a in args[arrays:]]
 
         def move(moving: Sequence[Array]) -> Array:
@@ -157,24 +157,24 @@ def _indexed(handler: Handler, arrays: int) -> Rule:
     return rule
 
 
-def _constant(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
+def _constant(e: BoundEvaluator, i: Instruction, args: list[Bounded]) -> Known:
     return given(i.attrs["literal"], i.shape, sure=True)
 
 
-def _iota(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
+def _iota(e: BoundEvaluator, i: Instruction, args: list[Bounded]) -> Known:
     return exact(interp_shaping.iota(i, [], no_calls), i.array.dtype)
 
 
-def _compare(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
+def _compare(e: BoundEvaluator, i: Instruction, args: list[Bounded]) -> Known:
     return compare(i, *args)
 
 
-def _convert(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
+def _convert(e: BoundEvaluator, i: Instruction, args: list[Bounded]) -> Known:
     return conversion(args[0], i.operands[0].array.dtype, i.array.dtype)
 
 
 def _bits(handler: Handler) -> Rule:
-    def rule(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
+    def rule(e: BoundEvaluator, i: Instruction, args: list[Bounded]) -> Known:
         old, new = i.operands[0].array.dtype, i.array.dtype
         if old == new:
             return moved(args[0], lambda a: np.asarray(handler(i, [a], no_calls)))
@@ -184,14 +184,14 @@ def _bits(handler: Handler) -> Rule:
     return rule
 
 
-def _precision(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
+def _precision(e: BoundEvaluator, i: Instruction, args: list[Bounded]) -> Known:
     dtype = i.array.dtype
     made = interp_pointwise.reduce_precision(i, [narrow(args[0], dtype)], no_calls)
     return precision(args[0], dtype, made, i.attrs["mantissa_bits"])
 
 
 def _part(imaginary: bool) -> Rule:
-    def rule(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
+    def rule(e: BoundEvaluator, i: Instruction, args: list[Bounded]) -> Known:
         x = args[0]
         if i.operands[0].array.dtype.kind != "complex":
             return Bounded(np.zeros_like(x.value)) if imaginary else x
@@ -200,7 +200,7 @@ def _part(imaginary: bool) -> Rule:
     return rule
 
 
-def _complex(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
+def _complex(e: BoundEvaluator, i: Instruction, args: list[Bounded]) -> Known:
     a, b = args
     value = np.empty(np.broadcast_shapes(a.value.shape, b.value.shape), np.complex128)
     value.real, value.imag = a.value, b.value
@@ -208,15 +208,15 @@ def _complex(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
     return Bounded(value, None if sure else a.errors + b.errors)
 
 
-def _dot(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
+def _dot(e: BoundEvaluator, i: Instruction, args: list[Bounded]) -> Known:
     return _contraction(e, i, args, interp_linear.dot)
 
 
-def _convolution(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
+def _convolution(e: BoundEvaluator, i: Instruction, args: list[Bounded]) -> Known:
     return _contraction(e, i, args, interp_conv.convolution)
 
 
-def _contraction(e: Evaluator, i: Instruction, args: list[Bounded], handler: Handler) -> Known:
+def _contraction(e: BoundEvaluator, i: Instruction, args: list[Bounded], handler: Handler) -> Known:
     depth = definition(i.opcode).terms(i)
     to, (a, b) = i.array.dtype, args
     types = [o.array.dtype for o in i.operands]
@@ -249,12 +249,12 @@ def _contraction(e: Evaluator, i: Instruction, args: list[Bounded], handler: Han
 
 
 def _short(a: Array) -> bool:
-    """Whether f16 holds every element: rounding it to TF32 then changes nothing."""
+    """True if f16 holds every element: rounding it to TF32 then changes nothing."""
     with np.errstate(all="ignore"):
         return bool((a.astype(np.float16) == a).all())
 
 
-def _reduce(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
+def _reduce(e: BoundEvaluator, i: Instruction, args: list[Bounded]) -> Known:
     n, axes = len(args) // 2, i.attrs["dimensions"]
     c, dtype = i.attrs["to_apply"], i.operands[0].array.dtype
     extents = i.operands[0].array.dims
@@ -281,7 +281,7 @@ def _reduce(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
 
 
 def _simple(
-    e: Evaluator,
+    e: BoundEvaluator,
     op: str,
     x: Bounded,
     start: Bounded,
@@ -289,7 +289,7 @@ def _simple(
     count: int,
     dtype: DType,
 ) -> Bounded | None:
-    """A reduction by one operation; None where there is no rule for it."""
+    """A reduction by one operation; None if it has no rule."""
     if dtype.is_float:
         match op:
             case "add":
@@ -313,7 +313,7 @@ def _simple(
 
 
 def _general(
-    e: Evaluator,
+    e: BoundEvaluator,
     i: Instruction,
     arrays: Sequence[Bounded],
     starts: Sequence[Bounded],
@@ -359,7 +359,7 @@ def _results(i: Instruction, found: tuple[Bounded, ...]) -> Known:
     return found if isinstance(i.shape, TupleShape) else found[0]
 
 
-def _reduce_window(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
+def _reduce_window(e: BoundEvaluator, i: Instruction, args: list[Bounded]) -> Known:
     op, dtype = simple_op(i.attrs["to_apply"]), i.operands[0].array.dtype
     if len(args) != 2 or op is None or not dtype.is_float or not isinstance(i.shape, Shape):
         return _window_of_integers(e, i, args)
@@ -385,7 +385,7 @@ def _reduce_window(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
             return e.other(i, args)
 
 
-def _window_of_integers(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
+def _window_of_integers(e: BoundEvaluator, i: Instruction, args: list[Bounded]) -> Known:
     """A reducer of several values or of integers: known where all that it is given is."""
     n = len(args) // 2
     flat = [narrow(a, o.array.dtype) for a, o in zip(args, i.operands, strict=True)]
@@ -395,7 +395,7 @@ def _window_of_integers(e: Evaluator, i: Instruction, args: list[Bounded]) -> Kn
     return given(found, i.shape, sure=all(a.certain for a in args) and (moves or not floats))
 
 
-def _map(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
+def _map(e: BoundEvaluator, i: Instruction, args: list[Bounded]) -> Known:
     return _results(i, e.many(i.attrs["to_apply"], args))
 
 
@@ -403,7 +403,7 @@ def _placed(rule: places.PlaceRule) -> Rule:
     return lambda e, i, args: rule(e.rounding, i, args)
 
 
-def _select(e: Evaluator, i: Instruction, args: list[Bounded]) -> Known:
+def _select(e: BoundEvaluator, i: Instruction, args: list[Bounded]) -> Known:
     return select(*args)
 
 

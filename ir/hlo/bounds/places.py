@@ -17,12 +17,12 @@ from ..meaning.values import Value, simple_op
 from ..nodes import Computation, Instruction, Shape, TupleShape
 from ..rewrite import needs, post_order
 from . import sums
-from .bounded import Array, Bounded, Rounding, moved, moved_all, narrow, unknown, wide
+from .bounded import Array, Bounded, MachineRounding, moved, moved_all, narrow, unknown, wide
 from .elementwise import select
 from .sums import in_f64
 
 Known: TypeAlias = "Bounded | tuple[Known, ...]"
-PlaceRule: TypeAlias = Callable[[Rounding, Instruction, list[Bounded]], Known]
+PlaceRule: TypeAlias = Callable[[MachineRounding, Instruction, list[Bounded]], Known]
 
 
 def _refused(c: Computation, args: Sequence[Value]) -> Value:
@@ -55,7 +55,7 @@ run_scalars = Runner(evaluate_computation)
 
 
 def only_chooses(c: Computation) -> bool:
-    """Whether a computation hands on its arguments, and computes with none of them."""
+    """True if a computation hands on its arguments, and computes with none of them."""
     chooses = {"parameter", "select", "compare", "tuple", "maximum", "minimum", "and", "or", "not"}
     return all(
         i.opcode in chooses or (isinstance(i.shape, Shape) and i.shape.dtype.kind != "float")
@@ -63,7 +63,7 @@ def only_chooses(c: Computation) -> bool:
     )
 
 
-def _scatter(rounding: Rounding, i: Instruction, args: list[Bounded]) -> Known:
+def _scatter(rounding: MachineRounding, i: Instruction, args: list[Bounded]) -> Known:
     n, c = len(args) // 2, i.attrs["to_apply"]
     dtype, handler = i.operands[0].array.dtype, interp_indexing.scatter
     places, op = args[n], simple_op(c)
@@ -96,7 +96,7 @@ def _scatter(rounding: Rounding, i: Instruction, args: list[Bounded]) -> Known:
 
 
 def _added(
-    rounding: Rounding,
+    rounding: MachineRounding,
     x: Bounded,
     updates: Bounded,
     put: Callable[[Array, Array], Array],
@@ -113,7 +113,7 @@ def _added(
     return Bounded(value, np.where(count == 0, x.errors, found.errors))
 
 
-def _select_and_scatter(rounding: Rounding, i: Instruction, args: list[Bounded]) -> Known:
+def _select_and_scatter(rounding: MachineRounding, i: Instruction, args: list[Bounded]) -> Known:
     a, source, init = args
     handler, dtype = interp_window.select_and_scatter, i.array.dtype
     if not a.certain or simple_op(i.attrs["scatter"]) != "add" or not dtype.is_float:
@@ -130,7 +130,7 @@ def _select_and_scatter(rounding: Rounding, i: Instruction, args: list[Bounded])
     return _added(rounding, start, source, put, dtype)
 
 
-def _sort(rounding: Rounding, i: Instruction, args: list[Bounded]) -> Known:
+def _sort(rounding: MachineRounding, i: Instruction, args: list[Bounded]) -> Known:
     axis, c = i.attrs["dimensions"][0], i.attrs["to_apply"]
     flat = [narrow(a, o.array.dtype) for a, o in zip(args, i.operands, strict=True)]
     rows = [np.moveaxis(a, axis, 0) for a in flat]
@@ -159,7 +159,7 @@ def _near(x: Bounded, key: bool, keys: int, axis: int) -> Bounded:
     return unknown(x.value)
 
 
-def _topk(rounding: Rounding, i: Instruction, args: list[Bounded]) -> Known:
+def _topk(rounding: MachineRounding, i: Instruction, args: list[Bounded]) -> Known:
     x, dtype = args[0], i.operands[0].array.dtype
     found, at = interp_sort.topk(i, [narrow(x, dtype)], no_calls)
     if x.certain:

@@ -18,7 +18,7 @@ import numpy as np
 from ...dtypes import DType, f32, f64
 from ...elementwise import identity
 from ..nodes import Instruction
-from .bounded import Array, Bounded, Rounding, ends, hull, rounded, unit
+from .bounded import Array, Bounded, MachineRounding, ends, hull, rounded, unit
 
 SPREAD = 4.0  # standard deviations, several times over: a step's is a quarter of what is taken
 CUT = 0.5  # share of the steps that count where errors do not average out
@@ -34,7 +34,7 @@ def accumulator(dtype: DType) -> DType:
     return f32 if dtype.is_float and dtype.bits < 32 else dtype
 
 
-def growth(count: float | Array, rounding: Rounding) -> Array:
+def growth(count: float | Array, rounding: MachineRounding) -> Array:
     """By how many units the error of a sum of so many terms may grow."""
     free = SPREAD * np.sqrt(np.maximum(1.0, count))
     return np.asarray(free if rounding.steady else np.maximum(free, CUT * np.asarray(count)))
@@ -65,7 +65,7 @@ def total(
     step: float | None,
     dtype: DType,
     to: DType,
-    rounding: Rounding,
+    rounding: MachineRounding,
     operands: float = 0.0,
 ) -> Bounded:
     """A sum of ``count`` terms kept in ``dtype`` and rounded to ``to`` at last.
@@ -92,7 +92,7 @@ def total(
 
 
 def few_values(a: Array) -> bool:
-    """Whether most elements other than zero equal another one, as far as a sample shows."""
+    """True if most elements other than zero equal another one, as far as a sample shows."""
     taken = _sample(a)
     taken = taken[taken != 0]
     return bool(len(np.unique(taken)) <= 0.5 * len(taken))
@@ -104,7 +104,7 @@ def _sample(a: Array) -> Array:
 
 
 def plain(a: Array) -> bool:
-    """Whether every element is a finite number."""
+    """True if every element is a finite number."""
     return bool(np.isfinite(a).all())
 
 
@@ -114,7 +114,7 @@ def in_f64(i: Instruction) -> Instruction:
 
 
 def add(
-    x: Bounded, start: Bounded, fold: Fold, count: float, dtype: DType, rounding: Rounding
+    x: Bounded, start: Bounded, fold: Fold, count: float, dtype: DType, rounding: MachineRounding
 ) -> Bounded:
     """``start`` and the elements of ``x`` that ``fold`` brings together, added up."""
     acc = accumulator(dtype)
@@ -156,7 +156,7 @@ def product(
     count: float | Array,
     acc: DType,
     to: DType,
-    rounding: Rounding,
+    rounding: MachineRounding,
 ) -> Bounded:
     """``start`` and the elements of ``x`` that ``fold`` multiplies: relative errors add up.
 

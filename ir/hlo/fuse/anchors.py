@@ -76,14 +76,14 @@ def _region(state: State, g: Growing, tail: Instruction) -> list[Instruction]:
 
 
 def _is_closed(state: State, region: list[Instruction], inside: set[Instruction]) -> bool:
-    """Whether only the last instruction of a region is used outside of it."""
+    """True if only the last instruction of a region is used outside of it."""
     return all(
         not state.is_stored(i) and all(u in inside for u in state.needed_by[i]) for i in region[:-1]
     )
 
 
 def _is_epilogue(state: State, g: Growing, i: Instruction) -> bool:
-    """Whether ``i`` is element-wise work on the shape of the anchor that is legal in its group."""
+    """True if ``i`` is element-wise work on the shape of the anchor that is legal in its group."""
     if not state.is_free_to_join(i) or pattern(i) is not Pattern.ELEMENTWISE:
         return False
     return dims(i) == g.space

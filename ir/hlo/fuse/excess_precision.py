@@ -53,7 +53,7 @@ def _wide_group(g: Group, repeated: set[Instruction]) -> Group:
 
 
 def _stays_near(g: Group, output: Instruction) -> bool:
-    """Whether a result that a group reads again is still in cache: one of rows, or of few bytes."""
+    """True if a result that a group reads again is still in cache: one of rows, or of few bytes."""
     reduces = [i for i in g.members if definition(i.opcode).pattern is Pattern.REDUCTION]
     rows = [i for i in reduces if nonunit(dims(i.operands[0])) == nonunit(dims(output))]
     return bool(reduces) and all(_has_short_rows(i) for i in rows)
@@ -79,7 +79,7 @@ def widened(
 
 
 def is_small(i: Instruction) -> bool:
-    """Whether an instruction is an array of floats of fewer than 32 bits."""
+    """True if an instruction is an array of floats of fewer than 32 bits."""
     return isinstance(i.shape, Shape) and _is_small(i.shape.dtype)
 
 
@@ -88,7 +88,7 @@ def _is_small(dtype: DType) -> bool:
 
 
 def _may_widen(i: Instruction) -> bool:
-    """Whether an instruction's value, or an element of its tuple, has a form in f32."""
+    """True if an instruction's value, or an element of its tuple, has a form in f32."""
     return _wide_shape(i.shape) != i.shape
 
 
@@ -150,7 +150,7 @@ class _Widener:
         (self.wide if wide and _may_widen(i) else self.narrow).add(i)
 
     def is_gaining(self, i: Instruction) -> bool:
-        """Whether the f32 value of ``i`` may differ from the rounded one."""
+        """True if the f32 value of ``i`` may differ from the rounded one."""
         above = any(o in self.gains for o in i.operands)
         match i.opcode:
             case "parameter":
@@ -173,7 +173,7 @@ class _Widener:
                 return definition(opcode).arithmetic or _is_contraction(i)
 
     def is_wide(self, i: Instruction) -> bool:
-        """Whether ``i`` is computed as f32, and rounded then where its own type is asked for."""
+        """True if ``i`` is computed as f32, and rounded then where its own type is asked for."""
         asked, above = i in self.wide, any(o in self.gains for o in i.operands)
         match i.opcode:
             case "parameter" | "tuple":
@@ -199,7 +199,7 @@ class _Widener:
         return ((o, wide and _may_widen(o)) for o in i.operands)
 
     def takes_wide(self, i: Instruction) -> bool:
-        """Whether ``i`` takes its operands as f32."""
+        """True if ``i`` takes its operands as f32."""
         if _is_contraction(i):
             return False
         if self.is_wide(i):
@@ -256,7 +256,7 @@ class _Widener:
         return found
 
     def as_own(self, i: Instruction, operands: tuple[Instruction, ...]) -> Instruction:
-        """What was computed as f32, in its own type."""
+        """Return what was computed as f32, converted to its own type."""
         wide = self.new[i, True]
         if i.opcode == "convert" and operands == i.operands:
             return i  # of another type than f32, which rounds once
@@ -272,7 +272,7 @@ class _Widener:
 
 
 def _is_reducible(i: Instruction) -> bool:
-    """Whether a reduction of small floats can be one in f32: a plain body, types that agree."""
+    """True if a reduction of small floats can be one in f32: a plain body, types that agree."""
     body: Computation = i.attrs["to_apply"]
     shapes = i.shape.elements if isinstance(i.shape, TupleShape) else (i.shape,)
     types = [s.dtype for s in shapes if isinstance(s, Shape)]
@@ -284,7 +284,7 @@ def _is_reducible(i: Instruction) -> bool:
 
 
 def _rounds(reducer: Computation) -> bool:
-    """Whether an operation of a reducer rounds to a small float."""
+    """True if an operation of a reducer rounds to a small float."""
     exact = (Rounding.COMMUTES, Rounding.EXACT)
     computed = (x for x in reducer.instructions if x.opcode not in ("parameter", "constant"))
     return any(is_small(x) and definition(x.opcode).rounding not in exact for x in computed)
@@ -311,7 +311,7 @@ def _places(i: Instruction) -> bool:
 
 
 def _is_quantization(i: Instruction) -> bool:
-    """Whether a conversion to a float of few bits is the model's own.
+    """True if a conversion to a float of few bits is the model's own.
 
     Arithmetic on such types is done in f32 (``widen_narrow``): a conversion of an operation whose
     operands are conversions of the same type. Any other conversion is there to lose precision.
@@ -326,7 +326,7 @@ def _is_quantization(i: Instruction) -> bool:
 
 
 def _is_of(x: Instruction, dtype: DType) -> bool:
-    """Whether every element of ``x`` is a value of a narrower type."""
+    """True if every element of ``x`` is a value of a narrower type."""
     value = splat(x)
     if value is not None:
         return bool(converted(converted(value, to_numpy(dtype)), value.dtype) == value)

@@ -47,11 +47,11 @@ class Clusters:
         return [self.order[n] for n in _bits(self._inside[home])]
 
     def reaches(self, a: Instruction, b: Instruction) -> bool:
-        """Whether the cluster of ``b`` needs the cluster of ``a``, directly or not."""
+        """True if the cluster of ``b`` needs the cluster of ``a``, directly or not."""
         return bool(self._after[self.home(a)] & self._inside[self.home(b)])
 
     def cycle(self, a: Instruction, b: Instruction) -> Instruction | None:
-        """What would be both after and before the union of two clusters; None if nothing."""
+        """Return what would be both after and before the union of two clusters; None if nothing."""
         x, y = self.home(a), self.home(b)
         between = (self._after[x] & self._before[y]) | (self._after[y] & self._before[x])
         between &= ~(self._inside[x] | self._inside[y])

@@ -1,4 +1,4 @@
-"""What FuseOps returns, and how it is made from the grown groups."""
+"""The result of FuseOps, and how it is made from the grown groups."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def _parameter(number: int, source: Instruction) -> Instruction:
 
 
 def _leaves(state: State, g: Growing, i: Instruction) -> bool:
-    """Whether member ``i`` is a result: needed outside, by a view or by another group."""
+    """True if member ``i`` is a result: needed outside, by a view or by another group."""
     if isinstance(i.shape, TupleShape):
         return not any(u in g.members for u in state.users[i])
     if state.is_output(g, i):
@@ -244,7 +244,7 @@ def _reason(state: State, producer: Instruction, consumer: Instruction) -> str:
 
 
 def _noted(state: State, producer: Instruction, consumer: Instruction) -> str:
-    """What a phase wrote down for this edge, or for one that goes on through clones."""
+    """Return a phase's reason for this edge, or for one that goes on through clones."""
     waiting = [consumer]
     while waiting:
         u = waiting.pop()

@@ -1,4 +1,4 @@
-"""What FuseOps knows about single instructions: their pattern kind, cost and place in a group."""
+"""Single instructions in FuseOps: their pattern kind, cost and place in a group."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def pattern(i: Instruction) -> Pattern:
 
 
 def is_work(i: Instruction) -> bool:
-    """Whether an instruction must be computed by a group. A reshape may turn out to be a view."""
+    """True if an instruction must be computed by a group. A reshape may turn out to be a view."""
     return pattern(i) not in _OUTSIDE
 
 
 def is_free(i: Instruction) -> bool:
-    """Whether every group that uses ``i`` makes its own: scalars and splats of constants, iotas."""
+    """True if every group that uses ``i`` makes its own: scalars and splats of constants, iotas."""
     if i.opcode == "constant":
         return isinstance(i.shape, Shape) and i.shape.size == 1
     if pattern(i) is Pattern.BROADCAST or is_view(i):
@@ -33,7 +33,7 @@ def is_free(i: Instruction) -> bool:
 
 
 def is_inlinable(i: Instruction) -> bool:
-    """Whether one element of ``i`` can be computed alone, where a consumer needs it."""
+    """True if one element of ``i`` can be computed alone, where a consumer needs it."""
     return pattern(i) in (Pattern.ELEMENTWISE, Pattern.BROADCAST, Pattern.INJECTIVE)
 
 
@@ -57,7 +57,7 @@ def is_view(i: Instruction) -> bool:
 
 
 def is_unit_view(i: Instruction) -> bool:
-    """Whether ``i`` is a reshape that adds and drops dimensions of size 1 and does nothing else."""
+    """True if ``i`` is a reshape that adds and drops dimensions of size 1 and does nothing else."""
     return is_view(i) and nonunit(dims(i)) == nonunit(dims(i.operands[0]))
 
 

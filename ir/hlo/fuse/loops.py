@@ -33,7 +33,7 @@ def _start_opaque(state: State, i: Instruction) -> None:
 
 
 def _join_users(state: State, i: Instruction) -> bool:
-    """Put ``i`` into a group that uses it, or copy it into all; False if it must stand alone."""
+    """Put ``i`` into a group that uses it, or copy it into all; False if it must be alone."""
     groups = list({id(g): g for u in state.needed_by[i] if (g := state.group_of.get(u))}.values())
     alone = len(groups) == 1 and not state.is_stored(i)
     alone = alone and all(u in state.group_of for u in state.needed_by[i])

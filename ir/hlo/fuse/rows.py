@@ -115,7 +115,7 @@ def _not_a_stage(state: State, g: Growing, u: Instruction) -> str:
 
 
 def _reads_by_row(state: State, g: Growing, o: Instruction) -> bool:
-    """Whether ``o`` finds members' values in its own row alone, clones seen through."""
+    """True if ``o`` finds members' values in its own row alone, clones seen through."""
     if o in g.members:
         return True
     if o not in state.clones or not any(source in g.members for source in state.needs[o]):
@@ -175,5 +175,5 @@ def _may_unite(state: State, g: Growing, other: Growing, *, shared: bool) -> boo
 
 
 def _meet_by_row(g: Growing, other: Growing) -> bool:
-    """Whether two groups have per-row results alone, so that no row is gone over twice."""
+    """True if two groups have per-row results alone, so that no row is gone over twice."""
     return all("full" not in keys for x in (g, other) for keys in x.members.values())

@@ -1,4 +1,4 @@
-"""What the phases of FuseOps share: groups under construction, and whether one may grow.
+"""State shared by the phases of FuseOps: groups under construction, and which may grow.
 
 Cheap producers of data (broadcasts, slices, iotas, splats, a little work on those or on one
 parameter) are *clones*: every group that uses one makes its own, so they neither tie groups
@@ -98,11 +98,11 @@ class State:
         return g
 
     def is_free_to_join(self, i: Instruction) -> bool:
-        """Whether an instruction is work that no group has taken."""
+        """True if an instruction is work that no group has taken."""
         return i not in self.group_of and is_work(i)
 
     def is_stored(self, i: Instruction) -> bool:
-        """Whether some user needs the whole of ``i`` in memory, whatever is fused."""
+        """True if some user needs the whole of ``i`` in memory, whatever is fused."""
         return self._stored[i]
 
     def _is_stored(self, i: Instruction) -> bool:
@@ -141,13 +141,13 @@ class State:
         return [i for i in g.members if self.is_output(g, i)]
 
     def is_output(self, g: Growing, i: Instruction) -> bool:
-        """Whether something outside of ``g`` uses its member ``i``, clones counted as users."""
+        """True if something outside of ``g`` uses its member ``i``, clones counted as users."""
         if self.is_stored(i):
             return True
         return any(self.group_of.get(u) is not g for u in self.needed_by[i])
 
     def keys(self, g: Growing, i: Instruction) -> set[Key]:
-        """Where the group needs elements of ``i``, one key per way of indexing."""
+        """Return the keys by which the group indexes ``i``, one per way of indexing."""
         found: set[Key] = set()
         for u in self.users[i]:
             if u in g.members:
@@ -161,12 +161,12 @@ class State:
 
 
 def accepts_clone(user: Instruction, clone: Instruction) -> bool:
-    """Whether ``user`` computes a clone in place instead of reading it from memory."""
+    """True if ``user`` computes a clone in place instead of reading it from memory."""
     return takes_elements(user, clone)
 
 
 def takes_elements(user: Instruction, operand: Instruction) -> bool:
-    """Whether ``user`` can have ``operand`` computed element by element inside its own loops."""
+    """True if ``user`` can have ``operand`` computed element by element inside its own loops."""
     match pattern(user):
         case Pattern.ELEMENTWISE | Pattern.BROADCAST | Pattern.INJECTIVE | Pattern.REDUCTION:
             return True
@@ -191,7 +191,7 @@ def _clones(computation: Computation) -> dict[Instruction, float]:
 
 
 def _is_cheap(i: Instruction, clones: dict[Instruction, float]) -> bool:
-    """Whether doing ``i`` again costs no more than reading its result would."""
+    """True if doing ``i`` again costs no more than reading its result would."""
     again = definition(i.opcode).recompute
     if again is not None:
         return again
@@ -208,7 +208,7 @@ def _is_cheap(i: Instruction, clones: dict[Instruction, float]) -> bool:
 
 
 def _through(user: Instruction, operand: Instruction, key: Key) -> Key:
-    """How ``operand`` is indexed where ``user`` is indexed by ``key``."""
+    """Return the index of ``operand`` where ``user`` is indexed by ``key``."""
     match pattern(user):
         case Pattern.ELEMENTWISE | Pattern.OUT_FUSABLE:
             return key

@@ -1,1 +1,1 @@
-"""What graph passes match and build."""
+"""Patterns that graph passes match, and instructions that they build."""

@@ -12,17 +12,17 @@ from ..ops.registry import definition
 
 
 def is_static(i: Instruction) -> bool:
-    """Whether ``i`` is one array without bounded dimensions."""
+    """True if ``i`` is one array without bounded dimensions."""
     return isinstance(i.shape, Shape) and not any(i.shape.dynamic)
 
 
 def all_static(i: Instruction) -> bool:
-    """Whether ``i`` and its operands are arrays without bounded dimensions."""
+    """True if ``i`` and its operands are arrays without bounded dimensions."""
     return is_static(i) and all(is_static(o) for o in i.operands)
 
 
 def is_pointwise(i: Instruction) -> bool:
-    """Whether ``i`` is an element-wise operation on arrays of its own shape."""
+    """True if ``i`` is an element-wise operation on arrays of its own shape."""
     if not definition(i.opcode).pointwise or not all_static(i) or not i.operands:
         return False
     return all(o.array.dims == i.array.dims for o in i.operands)
@@ -51,13 +51,13 @@ def splat(i: Instruction) -> np.ndarray[Any, Any] | None:
 
 
 def is_splat(i: Instruction, value: float) -> bool:
-    """Whether every element of ``i`` equals ``value``."""
+    """True if every element of ``i`` equals ``value``."""
     found = splat(i)
     return found is not None and found.dtype.kind != "c" and bool(found == value)
 
 
 def is_integral(i: Instruction) -> bool:
-    """Whether elements are integers or truth values, so that ``x == x`` holds for all of them."""
+    """True if elements are integers or truth values, so that ``x == x`` holds for all of them."""
     return i.array.dtype.kind in ("signed", "unsigned", "pred")
 
 

@@ -88,21 +88,21 @@ class Num:
         return self._compare("GE", other)
 
     def equals(self, other: Num | float) -> Num:
-        """Where the two are equal: never at NaN."""
+        """True where the two are equal: never at NaN."""
         return self._compare("EQ", other)
 
     def differs(self, other: Num | float) -> Num:
-        """Where the two are not equal: always at NaN."""
+        """True where the two are not equal: always at NaN."""
         return self._compare("NE", other)
 
     @property
     def is_infinite(self) -> Num:
-        """Where it is an infinity of either sign."""
+        """True where it is an infinity of either sign."""
         return abs(self).equals(math.inf)
 
     @property
     def is_nan(self) -> Num:
-        """Where it is not a number."""
+        """True where it is NaN."""
         return self.differs(self)
 
     @property
@@ -116,7 +116,7 @@ class Num:
 
     @property
     def format(self) -> Format:
-        """How its type, f32 or f64, is made."""
+        """Return the format of its type, f32 or f64."""
         return DOUBLE if self.node.array.dtype == f64 else SINGLE
 
 

@@ -16,7 +16,7 @@ from .match import is_static, moves, splat
 Interval = tuple[int, int]
 
 DEPTH = 8
-"""How many instructions up a bound is looked for."""
+"""A bound is looked for in so many instructions above."""
 
 
 def interval(i: Instruction, depth: int = DEPTH) -> Interval | None:
@@ -97,7 +97,7 @@ def _arithmetic(opcode: str, parts: list[Interval]) -> Interval | None:
 
 
 def decide(compare: Instruction) -> bool | None:
-    """What an integer comparison gives for all elements alike; None if that is not known."""
+    """Return an integer comparison's result where it is the same for all elements, else None."""
     left, right = compare.operands
     kinds = {left.array.dtype.kind, right.array.dtype.kind}
     if not kinds <= {"signed", "unsigned", "pred"}:
@@ -121,7 +121,7 @@ def decide(compare: Instruction) -> bool | None:
 def _ordered(
     a: Interval, b: Interval, less: Callable[[int, int], bool], *, flip: bool
 ) -> bool | None:
-    """Whether ``less`` holds for all pairs (True) or for none (False); ``flip`` negates."""
+    """True if ``less`` holds for all pairs (True) or for none (False); ``flip`` negates."""
     if less(a[1], b[0]):
         return not flip
     if not less(a[0], b[1]):

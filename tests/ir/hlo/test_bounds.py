@@ -8,7 +8,14 @@ import pytest
 from nestwright.codegen.driver.kernel import compile_func
 from nestwright.ir.dtypes import BY_NAME, to_numpy
 from nestwright.ir.hlo.analysis.inputs import random_arguments
-from nestwright.ir.hlo.bounds.bounded import Bounded, Rounding, beyond, largest, rounded, unit
+from nestwright.ir.hlo.bounds.bounded import (
+    Bounded,
+    MachineRounding,
+    beyond,
+    largest,
+    rounded,
+    unit,
+)
 from nestwright.ir.hlo.bounds.evaluate import evaluate
 from nestwright.ir.hlo.interp.evaluate import evaluate_computation
 from nestwright.ir.hlo.text import parse
@@ -22,9 +29,11 @@ def module(body: str, *computations: str):
     return parse("HloModule m\n" + "".join(computations) + "ENTRY e {\n" + body + "}\n", "m").entry
 
 
-def one(body: str, *args: np.ndarray, rounding: Rounding | None = None, computations: str = ""):
+def one(
+    body: str, *args: np.ndarray, rounding: MachineRounding | None = None, computations: str = ""
+):
     made = module(body, computations)
-    found = evaluate(made, args, rounding or Rounding())
+    found = evaluate(made, args, rounding or MachineRounding())
     return found[0] if len(found) == 1 else found
 
 
@@ -133,7 +142,9 @@ def test_factors_of_tf32_are_rounded_too() -> None:
     x, w = (rng.standard_normal(s).astype(np.float32) for s in ((8, 64), (64, 8)))
     few = (x.view(np.uint32) & 0xFFFFE000).view(np.float32)
     off = np.abs(few @ w - x @ w)
-    loose, tight = (one(body, x, w, rounding=Rounding(operands=o)).errors for o in (2.0**-11, 0.0))
+    loose, tight = (
+        one(body, x, w, rounding=MachineRounding(operands=o)).errors for o in (2.0**-11, 0.0)
+    )
     assert (off < loose).all() and (off > tight).any()
 
 

@@ -26,7 +26,7 @@ from nestwright.ir.hlo.signatures import Attrs, Shapes, array, attr, plain
 from nestwright.ir.hlo.text import parse, show
 from nestwright.ir.loop.build import minimum, sub
 from nestwright.ir.loop.nodes import Expr
-from nestwright.te.from_hlo.emitter import Emitter, Index
+from nestwright.te.from_hlo.emitter import ElementEmitter, Index
 from nestwright.te.from_hlo.group import RULES
 
 ROOT = Path(__file__).parents[3]
@@ -169,7 +169,7 @@ def _mirror_numpy(i: Instruction, args: list[Value], run: CallEvaluator) -> Valu
     return np.concatenate([args[0], np.flip(args[0], dim)], dim)
 
 
-def _mirror_element(e: Emitter, x: Instruction, at: Index) -> Expr:
+def _mirror_element(e: ElementEmitter, x: Instruction, at: Index) -> Expr:
     (dim,) = x.attrs["dimensions"]
     place = minimum(at[dim], sub(x.array.dims[dim] - 1, at[dim]))
     return e.element(x.operands[0], (*at[:dim], place, *at[dim + 1 :]))
