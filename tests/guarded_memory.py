@@ -21,7 +21,7 @@ from typing import Any
 
 from nestwright.codegen.plan.function import CompiledFunc
 from nestwright.codegen.plan.nodes import kernels
-from nestwright.codegen.runtime import jit
+from nestwright.codegen.runtime import jit, native
 from nestwright.codegen.runtime.native import Native, NativeFunc
 from nestwright.codegen.runtime.process import SHARED
 
@@ -126,7 +126,7 @@ def install(side: str) -> None:
     """Guard all native kernels that are loaded from now on. ``side`` is ``end`` or ``start``."""
     if side not in ("end", "start"):
         raise ValueError(f"buffers are guarded at their end or start, not {side!r}")
-    plain_linked, plain_load = Native.linked, NativeFunc.load.__func__  # type: ignore[attr-defined]
+    plain_linked, plain_load = Native.linked, native.load_function
 
     def linked(self: Native, symbols: Mapping[str, int]) -> jit.JitLibrary:
         if self.bundle.target.row.simulated:
@@ -148,12 +148,8 @@ def install(side: str) -> None:
         library.found.update(own)
         return library
 
-    def load(
-        cls: type[NativeFunc], compiled: CompiledFunc, symbols: Mapping[str, int] | None = None
-    ) -> NativeFunc:
-        made = plain_load(cls, compiled, symbols)
-        if compiled.runtime:
-            return made
+    def load(compiled: CompiledFunc) -> NativeFunc:
+        made = plain_load(compiled)
         sizes = [spec.bytes for spec in compiled.params]
         for pack in compiled.packs:
             sizes[pack.index] = pack.size
@@ -163,7 +159,7 @@ def install(side: str) -> None:
             made, entry=Guarded(compiled.name, made.entry, [*sizes, *work], written, side)
         )
 
-    Native.linked, NativeFunc.load = linked, classmethod(load)  # type: ignore[method-assign, assignment]
+    Native.linked, native.load_function = linked, load  # type: ignore[method-assign]
 
 
 def _address(callback: Any) -> int:
