@@ -60,7 +60,7 @@ def is_canonical(i: Instruction) -> bool:
     first = tuple(range(rank))
     placed = p.batch == (first, first) and p.contracted == ((rank + 1,), (rank,))
     inner = rank == 1 and lhs.dims[1] == 1 and rhs.dims[2] == 1
-    return placed and lhs.dims[-1] > 1 and not inner and (rank == 0 or lhs.dims[0] != 1)
+    return placed and lhs.dims[-1] != 1 and not inner and (rank == 0 or lhs.dims[0] != 1)
 
 
 @dataclass(frozen=True, slots=True)
