@@ -186,8 +186,8 @@ def _one_group(text: str, source: str) -> HloModule:
     last = heads[-1]
     lines = f"HloModule {last[1]}\n{plain[: last.start()]}ENTRY {plain[last.start() :]}"
     module = parse_hlo(lines, source)
-    apart = len(module.computations) - len(list(reachable(module.entry)))
-    if apart:
+    unreachable = len(module.computations) - len(list(reachable(module.entry)))
+    if unreachable:
         raise ArgumentError(
             "this is more than one group",
             "its text does not say how groups are connected",

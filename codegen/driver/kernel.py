@@ -13,7 +13,7 @@ from ..plan.function import CompiledFunc
 from ..plan.loaded import LoadedFunc
 from ..plan.signature import ArraySpec
 from ..runtime.process import SHARED
-from ..targets.registry import backend, load_function, loads_at_once, lower
+from ..targets.registry import backend, load_function, loads_eagerly, lower
 from .compile_group import pack_code, workspace_bytes
 from .prepack import split_packs
 
@@ -81,12 +81,12 @@ def compile_func(func: Func, target: Target) -> Kernel:
 
     Code for a processor is loaded at once: ``TargetError`` if this machine cannot run it.
     """
-    if loads_at_once(target) and not target.is_host:
+    if loads_eagerly(target) and not target.is_host:
         raise TargetError(
             f"code for {target.spec!r} cannot run on this machine",
             hint="compile_object gives its object code",
         )
     kernel = Kernel(compile_object(func, target))
-    if loads_at_once(target):
+    if loads_eagerly(target):
         _ = kernel.loaded
     return kernel

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 from ...ir.target import Target
 from ...schedule.language.trace import Trace
-from ..plan.code import parts
+from ..plan.code import code_pieces
 from .compile_group import compile_text
 
 
@@ -33,7 +33,7 @@ def _answer(job: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
         kernel = compile_text(job["text"], job["symbol"], target, trace, timings)
     except Exception:
         return {"failed": True}, b""
-    pieces = parts(kernel.code)
+    pieces = code_pieces(kernel.code)
     sizes = [(name, len(piece)) for name, piece in pieces.items()]
     shared = {"in_place": kernel.sharing.in_place, "updates": kernel.sharing.updates}
     packs = [(p.index, p.symbol, p.size, len(p.object)) for p in kernel.packs]

@@ -33,8 +33,8 @@ def function_module(func: Func, target: Target, polls: Mapping[int, int] = NO_PO
     ``UnsupportedError`` for element types and operations that there is no code for.
     """
     em = _emitter(func, target, polls)
-    apart = "" if IN_PLACE.of(func) else "noalias "
-    params = [f"ptr {apart}%p{n}" for n in range(len(func.params))]
+    noalias = "" if IN_PLACE.of(func) else "noalias "
+    params = [f"ptr {noalias}%p{n}" for n in range(len(func.params))]
     em.buffers = {b: Value(f"%p{n}", index) for n, b in enumerate(func.params)}
     if workspace_bytes(func.body):
         params.append("ptr noalias %workspace")

@@ -24,7 +24,7 @@ from ...ir.archive import Archive, is_unicode, opened, parse_object
 from ...ir.errors import ArtifactError
 from ...ir.files import whole_file
 from ...ir.target import Target
-from .code import Code, Codec, code_bytes, parts
+from .code import Code, Codec, code_bytes, code_pieces
 from .constants import aligned_zeros
 from .nodes import Plan, check_buffers, from_json, kernels
 from .notes import EXCESS_PRECISION
@@ -95,7 +95,7 @@ def _members(bundle: Bundle, key: str) -> list[tuple[str, Any]]:
         *(
             (f"kernels/{symbol}.{kind}", piece)
             for symbol, code in sorted(bundle.kernels.items())
-            for kind, piece in parts(code).items()
+            for kind, piece in code_pieces(code).items()
         ),
     ]
     manifest = {

@@ -97,7 +97,7 @@ class KernelCode:
     packs: tuple[PackCode, ...] = ()
 
 
-def parts(code: Code) -> dict[str, bytes]:
+def code_pieces(code: Code) -> dict[str, bytes]:
     """Return a kernel's code as pieces of bytes, by kind; a ``Codec`` puts them together again."""
     if isinstance(code, bytes):
         return {"o": code}
@@ -144,7 +144,7 @@ def _device_code(found: Mapping[str, bytes], target: Target) -> Code:
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """The parser of one form of code, the inverse of ``parts``.
+    """The parser of one form of code, the inverse of ``code_pieces``.
 
     ``pieces`` are the kinds of its parts; ``join`` assembles code for a target from them, or raises
     ``ArtifactError`` if they are invalid. Code that is ``linked`` runs within a program, which then

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from hashlib import sha256
 
-from .code import Code, parts
+from .code import Code, code_pieces
 from .nodes import Plan, to_json
 
 
@@ -24,6 +24,6 @@ def seal(plan: Plan, kernels: Mapping[str, Code], buffers: Mapping[str, tuple[in
     """Return the digest, 32 bytes. ``buffers`` are the bytes of each kernel's arguments."""
     digest = sha256(plan_bytes(plan))
     for symbol, code in sorted(kernels.items()):
-        pieces = {kind: sha256(piece).hexdigest() for kind, piece in parts(code).items()}
+        pieces = {kind: sha256(piece).hexdigest() for kind, piece in code_pieces(code).items()}
         digest.update(f"\n{symbol} {list(buffers[symbol])} {pieces}".encode())
     return digest.digest()

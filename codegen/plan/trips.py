@@ -77,11 +77,11 @@ def _count(start: int, step: int, direction: str, limit: int) -> int | None:
     if not HOLDS[direction](start, limit):
         return 0
     if direction == "NE":
-        turns, rest = divmod(limit - start, step)
-        return turns if turns > 0 and not rest else None
+        trips, rest = divmod(limit - start, step)
+        return trips if trips > 0 and not rest else None
     if (step > 0) != (direction in ("LT", "LE")):
         return None  # away from the limit
-    last = direction in ("LE", "GE")  # the limit itself has a turn
+    last = direction in ("LE", "GE")  # the limit itself has an iteration
     return (abs(limit - start) + last + abs(step) - 1) // abs(step)
 
 

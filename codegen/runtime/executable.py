@@ -19,7 +19,7 @@ from ..plan.bundle import Bundle, write
 from ..plan.loaded import Loaded, ThunkTime
 from ..plan.nodes import Plan, show
 from ..plan.notes import DRAWS, HLO
-from ..targets.registry import load, loads_at_once
+from ..targets.registry import load, loads_eagerly
 from .arguments import rebuild, refuse_keyword
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Executable:
         self._loading = Lock()
         self._loaded: Loaded | None = None
         self._call: Callable[..., Any] = self._first_call
-        if loads_at_once(bundle.target) and bundle.target.is_host:
+        if loads_eagerly(bundle.target) and bundle.target.is_host:
             self.loaded()
 
     def __call__(self, *args: object, **named: object) -> Any:

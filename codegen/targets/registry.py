@@ -79,7 +79,7 @@ class Backend:
 class Row:
     """A kind of target: the modules that compile for it and that load what was compiled.
 
-    ``codec`` is the form of its code. Code that runs ``at_once`` is loaded as soon as it is made or
+    ``codec`` is the form of its code. Code that is ``eager`` is loaded as soon as it is made or
     read, where this machine can run it, other code with the first call. ``assembler`` names a
     module whose ``version()`` tells which assembler of this machine takes part in a build.
     """
@@ -87,12 +87,12 @@ class Row:
     compiler: str
     loader: str
     codec: Codec = OBJECT
-    at_once: bool = False
+    eager: bool = False
     assembler: str = ""
 
 
 ROWS: dict[str, Row] = {
-    "cpu": Row(".cpu.backend", "..runtime.native", at_once=True),
+    "cpu": Row(".cpu.backend", "..runtime.native", eager=True),
     "cuda": Row(".cuda.backend", "..runtime.cuda.program", DEVICE, assembler=".cuda.ptxas"),
     "cuda-sim": Row(".sim.backend", "..runtime.sim.executable"),
 }
@@ -110,9 +110,9 @@ def codec(target: Target) -> Codec:
     return ROWS[target.kind].codec
 
 
-def loads_at_once(target: Target) -> bool:
+def loads_eagerly(target: Target) -> bool:
     """True if code for a target is loaded as soon as it is made or read, not when it is called."""
-    return ROWS[target.kind].at_once
+    return ROWS[target.kind].eager
 
 
 def assembler(target: Target) -> str:

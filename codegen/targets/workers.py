@@ -32,8 +32,8 @@ def free_memory() -> int | None:
     """
     found: list[int] = []
     with suppress(OSError, ValueError, TypeError):
-        told = re.search(r"^MemAvailable:\s+(\d+) kB", _MEMINFO.read_text(), re.MULTILINE)
-        found += [int(told[1]) << 10] if told else []
+        available = re.search(r"^MemAvailable:\s+(\d+) kB", _MEMINFO.read_text(), re.MULTILINE)
+        found += [int(available[1]) << 10] if available else []
     with suppress(OSError, ValueError):  # the limit is "max" where there is none
         most, used = (int((_CGROUP / f"memory.{name}").read_text()) for name in ("max", "current"))
         stat = (_CGROUP / "memory.stat").read_text()

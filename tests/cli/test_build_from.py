@@ -11,7 +11,7 @@ import pytest
 import nestwright as nw
 from nestwright.codegen.driver.from_stage import STARTS, build_from
 from nestwright.codegen.driver.stages import STAGES, stage_text
-from nestwright.codegen.plan.code import parts
+from nestwright.codegen.plan.code import code_pieces
 from nestwright.codegen.targets.cuda import ptxas
 from nestwright.ir.errors import (
     ArgumentError,
@@ -77,8 +77,8 @@ def test_what_show_prints_becomes_the_same_model(stage: str, target: str) -> Non
     if target == GPU:  # needs none to compile
         (made,) = exe.bundle.kernels.values()
         (wanted,) = whole.bundle.kernels.values()
-        kinds = set(parts(made))
-        assert kinds == set(parts(wanted)) and kinds
+        kinds = set(code_pieces(made))
+        assert kinds == set(code_pieces(wanted)) and kinds
         return
     flat = stage == "flat"
     x, w = (X.ravel(), W.ravel()) if flat else (X, W)

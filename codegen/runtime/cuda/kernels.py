@@ -77,8 +77,8 @@ def _image(code: DeviceCode, sm: int, device: Device) -> Any:
         if error.sticky:
             raise device.failed(error, f"{_first(code)} cannot be loaded") from error
         image = _compiled(code, device, f"; its machine code was refused too: {error.why}")
-        told = f"the driver refuses its machine code and compiles its PTX: {error.why}"
-        warn(f"{_first(code)}: {told}", NestwrightWarning, stacklevel=2)
+        message = f"the driver refuses its machine code and compiles its PTX: {error.why}"
+        warn(f"{_first(code)}: {message}", NestwrightWarning, stacklevel=2)
         return image
 
 
@@ -102,8 +102,8 @@ def _refused(
 ) -> NestwrightError:
     if error.sticky or error.out_of_memory:
         return device.failed(error, f"{_first(code)} cannot be loaded")
-    told = log.split(b"\0")[0].decode(errors="replace").strip()
-    why = f"{error.why}{': ' if told else ''}{told}{before}"
+    message = log.split(b"\0")[0].decode(errors="replace").strip()
+    why = f"{error.why}{': ' if message else ''}{message}{before}"
     made = VerifyError if error.number == INVALID_PTX else UnsupportedError
     return made(f"the driver does not take the PTX of {_first(code)}", why)
 

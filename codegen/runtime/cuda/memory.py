@@ -132,7 +132,7 @@ class Heap:
                 if last:
                     raise self._full(size, what) from error
                 self.release()
-        raise AssertionError  # the second turn returns or raises
+        raise AssertionError  # the second attempt returns or raises
 
     def _full(self, size: int, what: str) -> OutOfMemoryError:
         try:

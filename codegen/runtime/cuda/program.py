@@ -320,14 +320,14 @@ class DeviceProgram:
                         self._wait()
                 case Call(thunk=thunk):
                     self._library(thunk, places)
-                case Loop(turn=turn):
+                case Loop(body=body):
                     while self._decision.bytes[0]:
                         self.device.raise_if_interrupted()
-                        self._run_steps(turn, places)
-                case Repeat(turn=turn, times=times):
+                        self._run_steps(body, places)
+                case Repeat(body=body, times=times):
                     for _ in range(times):
                         self.device.raise_if_interrupted()
-                        self._run_steps(turn, places)
+                        self._run_steps(body, places)
                 case Branch(branches=branches, pred=pred):
                     read = self._decision.bytes[: 1 if pred else 4].tobytes()
                     value = int.from_bytes(read, "little", signed=True)

@@ -36,16 +36,16 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Loop:
-    """Run ``turn`` while the pred that was read last is true; ``turn`` reads it anew."""
+    """Run ``body`` while the pred that was read last is true; ``body`` reads it anew."""
 
-    turn: tuple[Step, ...]
+    body: tuple[Step, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Repeat:
-    """Run ``turn`` ``times`` times, without a decision."""
+    """Run ``body`` ``times`` times, without a decision."""
 
-    turn: tuple[Step, ...]
+    body: tuple[Step, ...]
     times: int
 
 

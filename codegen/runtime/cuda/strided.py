@@ -104,7 +104,7 @@ def module() -> str:
 def _kernel(width: int) -> str:
     params = ", ".join(f".param .u64 p{i}" for i in range(3 + 2 * RANK))
     kind, register = _WIDTHS[width], _REGISTERS[width]
-    turns = "".join(_turn(d) for d in reversed(range(RANK)))
+    steps = "".join(_index_step(d) for d in reversed(range(RANK)))
     return f"""
 .visible .entry nw_gather_{width}({params})
 {{
@@ -113,7 +113,7 @@ def _kernel(width: int) -> str:
   mul.wide.u32 %d0, %r0, %r1; cvt.u64.u32 %d1, %r2; add.u64 %d0, %d0, %d1;
   ld.param.u64 %d1, [p2]; setp.ge.u64 %p, %d0, %d1; @%p bra DONE;
   mov.u64 %d1, %d0; mov.u64 %d2, 0;
-{turns}  ld.param.u64 %d3, [p1]; mad.lo.s64 %d3, %d2, {width}, %d3;
+{steps}  ld.param.u64 %d3, [p1]; mad.lo.s64 %d3, %d2, {width}, %d3;
   ld.param.u64 %d4, [p0]; mad.lo.s64 %d4, %d0, {width}, %d4;
   ld.{kind} {register}, [%d3]; st.{kind} [%d4], {register};
 DONE:
@@ -122,7 +122,7 @@ DONE:
 """
 
 
-def _turn(d: int) -> str:
+def _index_step(d: int) -> str:
     """Return the code that adds one dimension's index, a remainder, times its stride."""
     return (
         f"  ld.param.u64 %d3, [p{3 + d}]; ld.param.u64 %d4, [p{3 + RANK + d}];\n"

@@ -82,7 +82,11 @@ def _explained(r: _Report) -> tuple[str, str, str]:
 
 def _race(r: _Report, place: str, who: str, verb: str) -> tuple[str, str, str]:
     other, did = r.who("other", "other_block"), "wrote" if r["other_write"] else "read"
-    apart = r["block"] != r["other_block"]
+    across_blocks = r["block"] != r["other_block"]
     why = f"{who} {verb} what {other} {did}, and nothing orders them"
     missing = "a barrier is missing between them"
-    return f"race on {place}", why, "blocks of a launch are never ordered" if apart else missing
+    return (
+        f"race on {place}",
+        why,
+        "blocks of a launch are never ordered" if across_blocks else missing,
+    )

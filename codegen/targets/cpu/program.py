@@ -166,8 +166,8 @@ class _Writer:
     def poll(self) -> None:
         """End the function where its call was interrupted."""
         name = self.fresh()
-        told = self.value(f"call i1 @{POLL}()")
-        self.emit(f"br i1 {told}, label %interrupted, label %{name}.go")
+        interrupted = self.value(f"call i1 @{POLL}()")
+        self.emit(f"br i1 {interrupted}, label %interrupted, label %{name}.go")
         self.label(f"{name}.go")
         self.may_end, self.spent = True, 0
 
@@ -240,12 +240,14 @@ class _Writer:
         self.label(f"{name}.body")
         self.spent = 0
         self.sequence(thunk.body)
-        self.turn(min(BUDGET, sum(map(units, _straight((*thunk.condition, *thunk.body))))), name)
+        self.next_iteration(
+            min(BUDGET, sum(map(units, _straight((*thunk.condition, *thunk.body))))), name
+        )
         self.label(f"{name}.done")
         self.spent = 0
 
-    def turn(self, spent: int, loop: str) -> None:
-        """Go back to a loop's test after a turn of so many units; poll now and then."""
+    def next_iteration(self, spent: int, loop: str) -> None:
+        """Branch to a loop's test after an iteration of ``spent`` units; poll if that is due."""
         self.counts = self.may_end = True
         before = self.value("load i32, ptr %units")
         left = self.value(f"sub i32 {before}, {max(1, spent)}")
@@ -254,8 +256,8 @@ class _Writer:
         self.emit(f"br i1 {due}, label %{loop}.poll, label %{loop}.test")
         self.label(f"{loop}.poll")
         self.emit(f"store i32 {BUDGET}, ptr %units")
-        told = self.value(f"call i1 @{POLL}()")
-        self.emit(f"br i1 {told}, label %interrupted, label %{loop}.test")
+        interrupted = self.value(f"call i1 @{POLL}()")
+        self.emit(f"br i1 {interrupted}, label %interrupted, label %{loop}.test")
 
     def branch(self, thunk: ConditionalThunk) -> None:
         name = self.fresh()
@@ -286,7 +288,7 @@ def units(thunk: Thunk) -> int:
 
 
 def _straight(thunks: Sequence[Thunk]) -> Iterator[Thunk]:
-    """Yield the thunks that a turn of a loop runs at most once; loops inside count their own."""
+    """Yield the thunks that a loop iteration runs at most once; loops inside count their own."""
     for thunk in thunks:
         match thunk:
             case ConditionalThunk(branches=branches):

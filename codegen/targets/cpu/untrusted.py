@@ -55,8 +55,8 @@ def compile_untrusted(text: str, target: Target) -> bytes:
 
 def _last_words(done: subprocess.CompletedProcess[bytes]) -> str:
     lines = done.stderr.decode(errors="replace").splitlines()
-    told = [x for x in lines if "error" in x.lower() or "cannot" in x.lower()]
-    return next(iter(told or lines[-1:]), f"its process ended with status {done.returncode}")
+    errors = [x for x in lines if "error" in x.lower() or "cannot" in x.lower()]
+    return next(iter(errors or lines[-1:]), f"its process ended with status {done.returncode}")
 
 
 def _limit() -> None:

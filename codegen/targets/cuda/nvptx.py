@@ -138,8 +138,8 @@ class _Child:
         status = self.process.wait()
         self.errors.seek(0)
         lines = self.errors.read().decode(errors="replace").splitlines()
-        told = [x for x in lines if "error" in x.lower() or "cannot" in x.lower()]
-        return next(iter(told or lines[-1:]), f"its process ended with status {status}")
+        errors = [x for x in lines if "error" in x.lower() or "cannot" in x.lower()]
+        return next(iter(errors or lines[-1:]), f"its process ended with status {status}")
 
     def stop(self) -> None:
         """End the child, whatever it does."""

@@ -90,11 +90,11 @@ def _candidates() -> Iterator[str]:
 
 def _asked(path: str) -> Ptxas | None:
     try:
-        told = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=60)
+        output = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.SubprocessError):
         return None
-    version = re.search(r"V(\d+(?:\.\d+)+)", told.stdout)
-    return Ptxas(path, version[1]) if version and told.returncode == 0 else None
+    version = re.search(r"V(\d+(?:\.\d+)+)", output.stdout)
+    return Ptxas(path, version[1]) if version and output.returncode == 0 else None
 
 
 def assemble(ptx: str, arch: str) -> Cubin:
@@ -136,8 +136,8 @@ def _folder() -> Path | None:
 
 
 def _refuse(place: Path, why: str) -> None:
-    told = f"cached machine code {place} is not used: {why}"
-    warn(told, NestwrightWarning, stacklevel=3)
+    output = f"cached machine code {place} is not used: {why}"
+    warn(output, NestwrightWarning, stacklevel=3)
 
 
 def _read(place: Path) -> Cubin | None:
@@ -191,13 +191,13 @@ def _run(ptx: str, arch: str, tool: Ptxas) -> Cubin:
             ) from None
         except OSError as error:
             raise TargetError(f"{tool.path} does not run", str(error)) from None
-        told = done.stdout + done.stderr
+        output = done.stdout + done.stderr
         if done.returncode:
-            why = "; ".join(_lines(told, "error", "fatal")[:2]) or told.strip()[:500]
+            why = "; ".join(_lines(output, "error", "fatal")[:2]) or output.strip()[:500]
             raise UnsupportedError(
                 f"PTX of {_named(ptx)} for {arch}", f"ptxas {tool.version} refuses it: {why}"
             )
-        return Cubin(Path(result).read_bytes(), usages(told), tuple(warnings(told)))
+        return Cubin(Path(result).read_bytes(), usages(output), tuple(warnings(output)))
 
 
 def _named(ptx: str) -> str:
@@ -205,25 +205,25 @@ def _named(ptx: str) -> str:
     return f"kernel {', '.join(names[:3])}" if names else "a module without kernels"
 
 
-def _lines(told: str, *kinds: str) -> list[str]:
+def _lines(output: str, *kinds: str) -> list[str]:
     found = []
-    for line in told.splitlines():
+    for line in output.splitlines():
         kind = re.match(r"ptxas .*?\b(\w+)\s*: (.*)", line)
         if kind and kind[1] in kinds:
             found.append(kind[2].strip())
     return found
 
 
-def warnings(told: str) -> list[str]:
+def warnings(output: str) -> list[str]:
     """Warnings, and notes that carry a number such as ``(C7510)``."""
-    numbered = [x for x in _lines(told, "info") if re.match(r"\(C\d+\)", x)]
-    return [*_lines(told, "warning"), *numbered]
+    numbered = [x for x in _lines(output, "info") if re.match(r"\(C\d+\)", x)]
+    return [*_lines(output, "warning"), *numbered]
 
 
-def usages(told: str) -> dict[str, Usage]:
+def usages(output: str) -> dict[str, Usage]:
     """Return what ``ptxas -v`` says of each kernel."""
     found: dict[str, Usage] = {}
-    for part in re.split(r"Compiling entry function '", told)[1:]:
+    for part in re.split(r"Compiling entry function '", output)[1:]:
         name = part.partition("'")[0]
 
         def number(pattern: str, part: str = part) -> int:

@@ -31,7 +31,7 @@ class Reducer:
         self.em, self.nest = em, nest
         self.bytes = [0, 0]  # of each copy of the scratch memory
         self.turn = 0
-        self.apart = True  # the last reduction surely ended before the next one's first write
+        self.ordered = True  # the last reduction surely ended before the next one's first write
 
     def globals(self) -> list[str]:
         """Return the scratch memory that was used."""
@@ -172,9 +172,9 @@ class Reducer:
     def _open_scratch(self, values: Sequence[Value]) -> list[str]:
         """Addresses of one array per value, with an element for each warp."""
         straight = self.em.function.depth == 0
-        if not (straight and self.apart):
+        if not (straight and self.ordered):
             self._barrier()
-        self.apart, self.turn = straight, 1 - self.turn
+        self.ordered, self.turn = straight, 1 - self.turn
         size, places = 0, []
         for value in values:
             base = f"ptr addrspace(3) @{self._scratch(self.turn)}"

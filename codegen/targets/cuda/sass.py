@@ -37,5 +37,5 @@ def disassemble(ptx: str, arch: str) -> str:
         done = subprocess.run(
             [find(), file.name], capture_output=True, text=True, timeout=SECONDS, check=False
         )
-    told = done.stderr.strip() or f"status {done.returncode}"
-    return done.stdout if not done.returncode else f"// nvdisasm failed: {told}\n{ptx}"
+    error = done.stderr.strip() or f"status {done.returncode}"
+    return done.stdout if not done.returncode else f"// nvdisasm failed: {error}\n{ptx}"

@@ -28,7 +28,9 @@ class Site:
 
 @dataclass
 class Described:
-    """A launch. ``buffers`` are those that are told of: argument, byte offset, whether written."""
+    """The description of a launch. ``buffers`` has the announced ones: argument, byte offset, True
+    if written.
+    """
 
     nest: LaunchNest
     suspends: bool

@@ -1,9 +1,10 @@
-"""Launches as host code: a coroutine for each thread, a description of the launch for the runtime.
+"""Emit launches as host code: a coroutine for each thread, a description of the launch for the
+runtime.
 
 A kernel ``void name(ptr, ...)`` runs all launches of a flat function through ``nw_sim_launch``. A
 launch whose threads never wait has plain functions for threads, without a coroutine's frame. Every
-access of shared memory, and of global memory that the launch writes, is told to the shadow; of
-what is only read, the bounds are compared in place.
+access of shared memory, and of global memory that the launch writes, is recorded in the shadow;
+accesses to read-only memory are only bounds-checked, inline.
 """
 
 from __future__ import annotations
@@ -167,7 +168,7 @@ class Simulator(DeviceEmitter):
         if not self.here.check:
             return
         record = self.record(buffer)
-        self.thread.told = partial(self._align, buffer, record, pointer)
+        self.thread.check_alignment = partial(self._align, buffer, record, pointer)
         if buffer.scope is Scope.GLOBAL and not self.here.watched(buffer):
             self._compare(buffer, record, pointer, size, depth)
             return

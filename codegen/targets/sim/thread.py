@@ -20,10 +20,10 @@ _BYTES = {"i8": 1, "i16": 2, "half": 2, "i32": 4, "float": 4, "i64": 8, "double"
 
 
 class ThreadFunction(Function):
-    """A function whose pending warp operations ``meet`` writes out before anything else happens.
+    """A function whose pending warp operations ``meet`` emits before anything else happens.
 
-    ``told`` checks the alignment of the access that was just told of. The host itself is promised
-    none: a promise that does not hold is to be reported, and not to end the process.
+    ``check_alignment`` checks the alignment of the access that was just announced. The host itself
+    is promised no alignment: a broken promise is to be reported, not to crash the process.
     """
 
     poll = STOPPED
@@ -33,7 +33,7 @@ class ThreadFunction(Function):
         super().__init__(name, "ptr %sim", target)
         self.returns = "ptr"
         self.meet = meet
-        self.told: Callable[[int, int], None] | None = None
+        self.check_alignment: Callable[[int, int], None] | None = None
 
     def raw(self, line: str, depth: int = -1) -> None:
         """Write a line that does not depend on what is pending."""
@@ -67,7 +67,7 @@ class ThreadFunction(Function):
         promised = _promised(text)
 
         def check(region: int) -> None:
-            self.told = None
+            self.check_alignment = None
             before(region)
             self._align(promised if lanes else 0, region)
 
@@ -82,9 +82,9 @@ class ThreadFunction(Function):
 
     def _align(self, promised: int, depth: int) -> None:
         """Check what a vector access promises of its address."""
-        told, self.told = self.told, None
-        if promised > 1 and told is not None:
-            told(promised, depth)
+        check, self.check_alignment = self.check_alignment, None
+        if promised > 1 and check is not None:
+            check(promised, depth)
 
     def result(self, text: str, dtype: DType, lanes: int = 0) -> Value:
         """Write an instruction with effects, behind what is pending."""

@@ -20,7 +20,7 @@ from nestwright.codegen.driver.artifact import load
 from nestwright.codegen.driver.build import build, compile_groups
 from nestwright.codegen.driver.kernel import Kernel
 from nestwright.codegen.driver.stages import stage_text
-from nestwright.codegen.plan.code import DEVICE, DeviceCode, LaunchConfig, parts
+from nestwright.codegen.plan.code import DEVICE, DeviceCode, LaunchConfig, code_pieces
 from nestwright.codegen.plan.groups import fuse_module
 from nestwright.codegen.runtime.executable import Executable
 from nestwright.codegen.targets.cuda import nvptx, ptxas
@@ -179,7 +179,9 @@ def test_launches_that_no_device_takes_are_refused(
     ],
 )
 def test_other_damage_is_refused(pieces: dict[str, bytes | None]) -> None:
-    good: dict[str, Any] = parts(DeviceCode("ptx", (LaunchConfig("k", (1, 1, 1), (32, 1, 1), 0),)))
+    good: dict[str, Any] = code_pieces(
+        DeviceCode("ptx", (LaunchConfig("k", (1, 1, 1), (32, 1, 1), 0),))
+    )
     assert DEVICE.join(good, Target.parse(TARGET)).ptx == "ptx"  # type: ignore[union-attr]
     bad = {k: v for k, v in (good | pieces).items() if v is not None}
     with pytest.raises(ArtifactError, match="a kernel cannot be read"):
