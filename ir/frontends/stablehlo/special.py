@@ -22,7 +22,7 @@ LANCZOS = (
 
 
 def _series(x: Term) -> tuple[Term, Term, Term, Term]:
-    """Where x < 1/2 (which is reflected), z with x = z + 1, the series at z, and log(z + g + 1/2).
+    """Return x < 1/2 (which is reflected), z with x = z + 1, the series at z, and log(z + g + 1/2).
 
     The logarithm is taken apart so that a constant carries its large part.
     """
