@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -52,9 +53,9 @@ def tune(
     false it counts new trials only. ``seconds`` limits the wall time of the call, including the
     final races. ``constants`` maps parameter numbers or names to arrays that are frozen.
     ``workers`` is the number of measuring children, ``strategy`` is native, random or optuna:tpe.
-    ``progress`` is called with a ``Progress`` after every trial. With ``simulate_cost`` nothing is
-    measured: schedules are ranked by the analytic model, for a machine that need not be present.
-    Such records are marked, and ``build`` uses them only for workloads that were never measured.
+    ``progress`` is called with a ``Progress`` after every trial. With ``simulate_cost`` schedules
+    are only ranked by the analytic model, for a machine that need not be present; ``build`` uses
+    such records for workloads that were never measured.
 
     Raises ``TuningInterrupted`` (a ``KeyboardInterrupt``) on Ctrl-C; no trial is lost.
     """
@@ -85,11 +86,8 @@ def tune(
             tuple(tool.items()),
             simulate_cost,
         )
-        tuner = Tuner(plan, writer, before, measurer, progress, builder, budget)
-        try:
+        with closing(Tuner(plan, writer, before, measurer, progress, builder, budget)) as tuner:
             return tuner.run()
-        finally:
-            tuner.close()
 
 
 def default_log(name: str, target: Target) -> Path:

@@ -1,4 +1,4 @@
-"""The plan of a tuning run: what to tune, for how long, and by which search strategy."""
+"""The plan of a tuning run: model, tasks, budget, and the search strategy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .tasks.extract import Task
 
 @dataclass(frozen=True, slots=True)
 class TuningPlan:
-    """What to tune, for how long, and how. With ``estimate`` nothing is measured."""
+    """The model, target, tasks and budget of a run. With ``estimate`` nothing is measured."""
 
     model: str
     target: Target

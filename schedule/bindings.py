@@ -1,4 +1,4 @@
-"""How loops bind the axes of a block: index expressions as sums of mixed-radix digits.
+"""Bindings of block axes to loops: index expressions as sums of mixed-radix digits.
 
 Split and fuse turn a loop variable into its digits and back. ``parse`` writes an index expression
 as ``sum of scale * digit + constant``, where a digit is ``(source // low) % size`` of a variable,

@@ -1,7 +1,7 @@
-"""What a measuring child times candidates on: this processor, or a GPU.
+"""Machines that a measuring child times candidates on: this CPU, or a GPU.
 
-``METERS`` has a row for each place where code may run; the module that measures there is imported
-when it is asked for.
+``METERS`` has a row for each place where code can run; the module that measures there is imported
+on first use.
 """
 
 from __future__ import annotations

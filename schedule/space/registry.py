@@ -1,6 +1,6 @@
-"""Tables of sketches: each file of a folder registers its rows, a rank and what it matches.
+"""Tables of sketches: each module of a folder registers rows of a rank and a match function.
 
-A family of sketches is all that is known of scheduling for one sort of target.
+A family bundles the sketches and the default schedule for one kind of target.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ Match: TypeAlias = "Callable[[S, Target], Sketch | None]"
 
 @dataclass(frozen=True, slots=True)
 class SketchTable(Generic[S]):
-    """The sketches for one kind of subject, each with a rank and a function that matches."""
+    """The sketches for one kind of subject, each with a rank and a match function."""
 
     rows: dict[str, tuple[int, Match[S]]] = field(default_factory=dict)
 
     def row(self, rank: int) -> Callable[[Match[S]], Match[S]]:
-        """Register a function of a subject and a target: its sketch, or None if it does not fit."""
+        """Register a match function, which returns a sketch, or None if it does not fit."""
 
         def add(match: Match[S]) -> Match[S]:
             self.rows[f"{match.__module__}.{match.__name__}"] = rank, match
@@ -36,7 +36,7 @@ class SketchTable(Generic[S]):
         return add
 
     def matching(self, subject: S, target: Target) -> tuple[Sketch, ...]:
-        """The sketches of the rows that match, the least rank first."""
+        """Return the sketches of the rows that match, the least rank first."""
         ranked = sorted(self.rows.items(), key=lambda item: (item[1][0], item[0]))
         found = (match(subject, target) for _, (_, match) in ranked)
         return tuple(sketch for sketch in found if sketch is not None)
@@ -44,11 +44,11 @@ class SketchTable(Generic[S]):
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """How functions are scheduled for targets that spread work in one way.
+    """Scheduling for the targets that spread work in one way.
 
-    ``sketches`` gives those of a function, the preferred one first; ``default`` the schedule of one
-    that nobody tuned. ``require`` raises ``ScheduleError`` for a scheduled function that is half
-    done, or that exceeds the target's limits.
+    ``sketches`` returns a function's sketches, the preferred one first; ``default`` its schedule
+    without tuning. ``require`` raises ``ScheduleError`` if a scheduled function is incomplete or
+    exceeds the target's limits.
     """
 
     sketches: Callable[[Func, Target], tuple[Sketch, ...]]
