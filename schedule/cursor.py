@@ -88,7 +88,9 @@ def nest(func: Func) -> Nest:
 
 @lru_cache(maxsize=64)
 def _names(func: Func) -> Mapping[Var, str]:
-    return loop_names(func)
+    index = nest(func)
+    loops = (loop_of(path) for path in index.loops.values())
+    return loop_names(func, loops if index.blocks else ())
 
 
 def named(func: Func, loop: LoopRef | For) -> str:

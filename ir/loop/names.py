@@ -24,8 +24,8 @@ def called(loop: For) -> str:
 
     ``printer.loop_names`` has the names as they print.
     """
-    part = _PART.fullmatch(loop.var.name)
-    if part is None or loop.kind is Kind.SERIAL:
+    part = None if loop.kind is Kind.SERIAL else _PART.fullmatch(loop.var.name)
+    if part is None:
         return loop.var.name
     if loop.kind is Kind.THREAD:
         return f"{part[1]}_{loop.thread.partition('Idx')[0]}"

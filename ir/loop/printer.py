@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import keyword
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable
 from typing import TypeAlias, assert_never
 
 from ..dtypes import BY_NAME, index
@@ -121,32 +121,51 @@ def canonical(func: Func) -> str:
     return "".join(f"{text}\n" for text, _ in _lines(func, _LoopPrinter(by_role=False)))
 
 
-def loop_names(func: Func) -> dict[Var, str]:
-    """Return the names of the loops outside of blocks, as ``show`` prints them."""
+def loop_names(func: Func, loops: Iterable[For] | None = None) -> dict[Var, str]:
+    """Return the names of the loops around blocks, as ``show`` prints them.
+
+    A caller that knows these ``loops`` spares the search for them.
+    """
     writer = _LoopPrinter()
-    for x in (*func.params, *func.symbols, *func.allocs):
-        assert isinstance(x, Var | Buffer)
-        writer.name(x)
-    writer.name_loops(func.body)
-    return {v: name for v, name in writer.names.items() if isinstance(v, Var)}
+    for b in (*func.params, *func.allocs):
+        writer.name(b)
+    for v in func.symbols:
+        writer.name(v)
+    writer.name_loops(_around_blocks(func.body) if loops is None else loops)
+    return {v: writer.names[v] for v in writer.kept}
 
 
 def _lines(node: Func | Stmt, writer: _LoopPrinter) -> list[Line]:
     if isinstance(node, Func):
         writer.func(node)
     else:
-        writer.name_loops(node)
+        writer.name_loops(_around_blocks(node))
         writer.stmt(node, 0)
     return writer.lines
 
 
-def _around_blocks(s: Stmt) -> Iterator[For]:
-    """The loops of a statement that are not in blocks, in program order."""
-    if isinstance(s, For):
-        yield s
-    if not isinstance(s, Block):
-        for child in children(s):
-            yield from _around_blocks(child)
+def _around_blocks(s: Stmt) -> list[For]:
+    """Return the loops that a schedule can rewrite: there are none once blocks are lowered."""
+    if not any(isinstance(x, Block) for x in walk(s)):
+        return []
+    found: list[For] = []
+
+    def visit(s: Stmt) -> None:
+        if isinstance(s, For):
+            found.append(s)
+        if not isinstance(s, Block):
+            for child in children(s):
+                visit(child)
+
+    visit(s)
+    return found
+
+
+def _identifier(name: str) -> str:
+    if name.isascii() and name.isidentifier():
+        return name
+    base = re.sub(r"[^0-9A-Za-z_]", "_", name) or "v"
+    return f"_{base}" if base[0].isdigit() else base
 
 
 class _LoopPrinter:
@@ -157,19 +176,17 @@ class _LoopPrinter:
 
     def __init__(self, by_role: bool = True) -> None:
         self.by_role = by_role
-        self.kept: set[Var] = set()
+        self.kept: dict[Var, None] = {}
         self.lines: list[Line] = []
         self.names: dict[Var | Buffer, str] = {}
         self.taken: set[str] = set()
         self.counts: dict[str, int] = {}
 
-    def name_loops(self, s: Stmt) -> None:
-        """Name the loops that a schedule can rewrite: there are none once blocks are lowered."""
-        if self.by_role and any(isinstance(x, Block) for x in walk(s)):
-            loops = list(_around_blocks(s))
-            self.kept.update(x.var for x in loops)
-            for x in sorted(loops, key=lambda x: x.var.number):
-                self.name(x.var, called(x))
+    def name_loops(self, loops: Iterable[For]) -> None:
+        """Name the loops around blocks, for as long as anything is printed."""
+        for x in sorted(loops, key=lambda x: x.var.number) if self.by_role else ():
+            self.kept[x.var] = None
+            self.name(x.var, called(x))
 
     def forget(self, *known: Var | Buffer) -> None:
         """Others may have the names of what is not known any more."""
@@ -182,8 +199,7 @@ class _LoopPrinter:
         known = self.names.get(x)
         if known is not None:
             return known
-        base = re.sub(r"[^0-9A-Za-z_]", "_", wanted or x.name) or "v"
-        name = base = f"_{base}" if base[0].isdigit() else base
+        name = base = _identifier(wanted or x.name)
         n = self.counts.get(base, 0)
         while name in self.taken or name in RESERVED:
             n += 1
@@ -210,7 +226,7 @@ class _LoopPrinter:
         self.put(0, f"def {name}({', '.join(params)}):", f)
         for b in f.allocs:
             self.put(1, f"{self.name(b)} = {_alloc(b)}")
-        self.name_loops(f.body)
+        self.name_loops(_around_blocks(f.body))
         if isinstance(f.body, Alloc):  # a bare one would read as one of f.allocs
             self.scoped(f.body, f.body.body, 1)
         else:
