@@ -25,6 +25,7 @@ from ...ir.loop.build import (
     floormod,
     maximum,
     minimum,
+    op,
 )
 from ...ir.loop.nodes import Buffer, Const, Expr, Load, Var
 from .. import blocks
@@ -137,7 +138,7 @@ def as_index(e: Expr) -> Expr:
     if isinstance(e, Const) and e.dtype.is_int:
         return const(min(int(e.value.real), _FAR))
     if e.dtype == u64:
-        e = minimum(e, const(_FAR, u64))
+        e = op("minimum", e, const(_FAR, u64))
     return cast(e, index_type)
 
 

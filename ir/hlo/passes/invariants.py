@@ -113,7 +113,9 @@ def _convolution(i: Instruction) -> bool:
 
 
 def _dot(i: Instruction) -> bool:
-    return i.opcode == "dot" and all_static(i) and not is_canonical(i)
+    if i.opcode != "dot" or not all_static(i) or is_canonical(i):
+        return False
+    return all(0 not in o.array.dims for o in i.operands)  # sums of nothing stay as they are
 
 
 def _dead(module: HloModule) -> str:
