@@ -53,7 +53,7 @@ def _graph_passes() -> dict[str, str]:
     from ..ir.hlo.passes.pipeline import PIPELINE
 
     named = PIPELINE.named()
-    return {n: f"repeats {', '.join(p.parts)}" if p.parts else "" for n, p in named.items()}
+    return {name: step.then for name, step in named.items()}
 
 
 def _lowering_passes(target: str) -> dict[str, str]:

@@ -13,7 +13,6 @@ from ..ir.errors import ArgumentError
 from .options import ModelCommand, excess_precision_option
 
 if TYPE_CHECKING:  # the command line is read before a compiler is needed
-    from ..ir.passes import Ran
     from ..ir.target import Target
     from ..schedule.language.trace import Trace
     from .arrays import Array
@@ -35,7 +34,9 @@ class StageOption(click.Option):
 @click.command(cls=ModelCommand)
 @click.argument("model", type=click.Path())
 @click.option("--stage", cls=StageOption)
-@click.option("--passes", is_flag=True, help="List the graph passes: effect, size, time.")
+@click.option(
+    "--passes", is_flag=True, help="List all passes, of graphs and of lowering: effect, size, time."
+)
 @click.option("--dump", type=click.Path(), help="Write every stage into this folder.")
 @click.option("--group", help="Only this group (for te and later stages).")
 @click.option("--target", default="cpu", show_default=True, help="Target to compile for.")
@@ -62,7 +63,7 @@ def show(
         raise ArgumentError("--group needs --stage", hint="leave --group out")
     frozen = _constants(constants)
     if passes:
-        facts, text = _passes(model, frozen)
+        facts, text = _passes(model, target, log, frozen, excess_precision)
     elif dump is not None:
         facts, text = _dump(model, Path(dump), target, log, frozen, excess_precision)
     else:
@@ -135,47 +136,43 @@ def _dump(
     return {"written": written}, "\n".join(written)
 
 
-def _passes(model: str, constants: Constants | None) -> Shown:
+def _passes(
+    model: str,
+    target: str,
+    log: str | None,
+    constants: Constants | None,
+    excess_precision: bool,
+) -> Shown:
+    from ..codegen.driver.pass_report import graph_report, lowering_report
     from ..ir.frontends.load import load_model
-    from ..ir.hlo.analysis.verify import verify
-    from ..ir.hlo.passes.pipeline import PIPELINE, instructions, optimize
     from ..ir.hlo.passes.prepare.freeze_parameters import freeze
-    from ..ir.passes import Timing, Verify
+    from ..ir.target import Target
 
+    machine = Target.parse(target)
+    traces = _traces(log, machine)
     module = load_model(model)
-    timing = Timing(instructions)
-    frozen = freeze(module, constants) if constants else module
-    optimize(frozen, instruments=(timing, Verify(verify)))
-    first, *ran = timing.rows
-    seconds = sum(r.seconds for r in ran)
-    rows = [
-        {
-            "number": r.number,
-            "name": r.name,
-            "parts": step.parts,
-            "changed": r.changed,
-            "instructions": r.size,
-            "seconds": r.seconds,
-        }
-        for r, step in zip(ran, PIPELINE.passes, strict=True)
-    ]
-    parts = {p.name: p.parts for p in PIPELINE.passes if p.parts}
-    notes = [f"{name} repeats {', '.join(inner)}" for name, inner in parts.items()]
-    facts = {"instructions": first.size, "passes": rows, "seconds": seconds}
-    return facts, "\n".join([*_table(first, ran, seconds), "", *notes])
-
-
-def _table(first: Ran, ran: list[Ran], seconds: float) -> list[str]:
-    """The input, the passes in order, and their sum."""
-    width = max(len(r.name) for r in ran)
+    graph, optimized = graph_report(freeze(module, constants) if constants else module)
+    lowering = lowering_report(optimized, machine, traces, excess_precision)
+    notes = [f"{r.name} repeats {', '.join(r.parts)}" for r in graph.rows if r.parts]
+    facts = {
+        "instructions": graph.start,
+        "passes": graph.facts("instructions"),
+        "seconds": graph.seconds,
+        "lowering": {
+            "target": machine.spec,
+            "groups": lowering.of,
+            "statements": lowering.start,
+            "passes": lowering.facts("statements"),
+            "seconds": lowering.seconds,
+        },
+    }
     lines = [
-        f" #  {'pass':{width}}  changed  instructions        ms  share",
-        f" 0  {first.name:{width}}  {'':7}  {first.size:12}",
+        *graph.table("instructions"),
+        "The module was verified after every change.",
+        "",
+        *dict.fromkeys(notes),
+        "",
+        f"lowering {lowering.of} distinct group{'s' * (lowering.of != 1)} for {machine.spec}",
+        *(lowering.table("statements") if lowering.of else ()),
     ]
-    for r in ran:
-        line = f"{r.number:2}  {r.name:{width}}  {'yes' if r.changed else '-':7}  {r.size:12}"
-        share = r.seconds / seconds if seconds else 0.0
-        lines.append(f"{line}  {r.seconds * 1e3:8.2f}  {share:5.0%}")
-    changed = sum(r.changed for r in ran)
-    end = f"    {'total':{width}}  {changed:<7}  {ran[-1].size:12}  {seconds * 1e3:8.2f}   100%"
-    return [*lines, end, "The module was verified after every change."]
+    return facts, "\n".join(lines)

@@ -19,6 +19,7 @@ from ...ir.target import Target
 from ...schedule.language.trace import Trace
 from ..plan.groups import fuse_module
 from .group_stages import fused_text, group_stages, plan_text, titled
+from .pass_report import dump_lowering
 from .schedules import for_groups
 
 SUFFIXES = {
@@ -45,7 +46,8 @@ def dump_stages(
     """Write the input, each graph pass's result if it changed anything, and the later stages.
 
     Passes keep their number in the pipeline, stages are numbered from there. Every file is written
-    as soon as it is known, so those before a failure can be inspected. Raises ``OSError``,
+    as soon as it is known, so those before a failure can be inspected. What each pass of lowering
+    makes of a group is in a folder ``lowering`` beside them. Raises ``OSError``,
     ``BrokenPassError`` for a pass that makes an ill-formed module, and the errors of compilation.
     """
     frozen = freeze(module, constants) if constants else module
@@ -73,4 +75,4 @@ def dump_stages(
         ]
         write(row[0][0], "\n".join(parts))
     write("plan", plan_text(optimized, groups, target, traces, entry_orders(frozen)))
-    return written
+    return written + dump_lowering(groups, target, traces, folder / "lowering")

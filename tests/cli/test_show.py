@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from nestwright.codegen.driver.stages import STAGES
+from nestwright.codegen.targets.registry import backend
 from nestwright.ir.hlo import parse, show
 from nestwright.ir.hlo.nodes import HloModule
 from nestwright.ir.hlo.passes import pipeline
 from nestwright.ir.hlo.passes.pipeline import PIPELINE, instructions, optimize
 from nestwright.ir.passes import Pass, Pipeline
+from nestwright.ir.target import Target
 
 NAMES = [p.name for p in PIPELINE.passes]
 TWICE = """HloModule twice
@@ -52,8 +54,23 @@ def test_passes_are_listed_in_order_with_their_effect(nestwright, twice: Path) -
     table = [r.split() for r in rows[: len(NAMES)]]
     assert [r[:2] for r in table] == [[str(n), name] for n, name in enumerate(NAMES, 1)]
     assert table[NAMES.index("simplify")][2] == "yes", "two equal instructions become one"
+    assert table[NAMES.index("raise_erfc")][2] == "(unchanged)"
     left = str(instructions(optimize(parse(TWICE))))
     assert rows[len(NAMES)].split()[2] == table[-1][3] == left
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda -arch=sm_80", "cuda-sim -arch=sm_80"])
+def test_passes_of_lowering_are_listed_too(nestwright, twice: Path, target: str) -> None:
+    rows = backend(Target.parse(target)).lowering.rows
+    said = nestwright("show", twice, "--passes", "--target", target).out.splitlines()
+    at = next(n for n, line in enumerate(said) if line.startswith("lowering 1 distinct group for"))
+    table = said[at + 3 : at + 3 + len(rows)]
+    assert [line.split()[:2] for line in table] == [[str(n), r.name] for n, r in enumerate(rows, 1)]
+    assert all(line.endswith(row.then) for line, row in zip(table, rows, strict=True))
+    changed = {row.name: line.split()[2] for line, row in zip(table, rows, strict=True)}
+    assert changed["lower_blocks"] == "yes" and changed["place_buffers"] == "(unchanged)"
+    facts = json.loads(nestwright("show", twice, "--passes", "--target", target, "--json").out)
+    assert [p["name"] for p in facts["lowering"]["passes"]] == [r.name for r in rows]
 
 
 def test_passes_as_data(nestwright, twice: Path) -> None:
@@ -87,7 +104,14 @@ def test_a_broken_pass_is_named(nestwright, twice: Path, monkeypatch, how) -> No
 def test_every_stage_is_dumped(nestwright, twice: Path) -> None:
     said = nestwright("show", twice, "--dump", "out/d", "--target", "cpu -threads=1")
     paths = [Path(line) for line in said.out.splitlines()]
-    assert said.status == 0 and paths == sorted(Path("out/d").iterdir())
+    assert said.status == 0
+    lowering = [p for p in paths if "lowering" in p.parts]
+    assert lowering[0].name == "00_input.txt" and lowering[1].name == "02_lower_blocks.txt"
+    paths = [p for p in paths if p not in lowering]
+    assert paths == sorted(p for p in Path("out/d").iterdir() if p.is_file())
+    assert lowering == sorted(p for p in Path("out/d/lowering").rglob("*") if p.is_file())
+    flat = next(p for p in paths if p.stem.endswith("_flat")).read_text()
+    assert lowering[-1].read_text() in flat
     first, *passes = [p for p in paths if int(p.name[:2]) <= len(NAMES)]
     assert first.name == "00_input.hlo" and first.read_text() == show(parse(TWICE))
     assert passes[-1].read_text() == show(optimize(parse(TWICE)))
