@@ -1,8 +1,8 @@
 """Targets: the machine that code is made for, read from a spec such as ``cpu -mcpu=znver4``.
 
-Each kind of target has a row, a ``Kind``, in a file of its own (``ir.targets``): the options that
-it takes, how its spec is read, what names it in logs, and the facts that lower floors go by. The
-file is imported when a spec first names the kind.
+Each kind of target has a row, a ``TargetKind``, in a file of its own (``ir.targets``): its options,
+the parser of its specs, its name in logs, and the facts that code generation needs. The file is
+imported when a spec first names the kind.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Target:
         return found.parse(spec, _options(spec, words[1:], found.options))
 
     @property
-    def row(self) -> Kind:
+    def row(self) -> TargetKind:
         """The row of the target's kind."""
         return kind(self.kind)
 
@@ -132,7 +132,7 @@ def no_gpu(target: Target) -> Gpu:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class TargetKind:
     """One kind of target.
 
     ``options`` are the names of a spec's options, which ``parse`` gets with the spec; ``key`` and
@@ -166,13 +166,13 @@ KINDS: dict[str, str] = {
 """The first word of a spec, and the module whose ``KIND`` is the row of the kind that it names."""
 
 
-def kind(word: str) -> Kind:
+def kind(word: str) -> TargetKind:
     """Return the kind that specs beginning with a word of ``KINDS`` name."""
-    found: Kind = import_module(KINDS[word], __package__).KIND
+    found: TargetKind = import_module(KINDS[word], __package__).KIND
     return found
 
 
-def kinds() -> tuple[Kind, ...]:
+def kinds() -> tuple[TargetKind, ...]:
     """Return every kind, once."""
     return tuple({id(k): k for k in map(kind, KINDS)}.values())
 

@@ -37,12 +37,7 @@ UNFINISHED: frozenset[str] = frozenset(
     }
 )
 """Folders and files whose docstrings are still to be revised; the list only gets shorter."""
-SHARED: frozenset[str] = frozenset(
-    {
-        "Kind",
-        "Value",
-    }
-)
+SHARED: frozenset[str] = frozenset()
 """Names that several classes still have; the list only gets shorter."""
 RIDDLE = re.compile(r"(What|Whether|Which)\b")
 

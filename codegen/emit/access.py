@@ -12,7 +12,7 @@ from ...ir.dtypes import DType, index, pred, s8, s32
 from ...ir.loop.nodes import Buffer, Expr, Scope
 from .index import Indices, LinearForm
 from .llvm.convert import convert
-from .llvm.core import Value, mangle, memory_type
+from .llvm.core import IRValue, mangle, memory_type
 from .llvm.fold import lane_literals
 from .llvm.opaque import opaque
 from .pairs import is_paired, load_paired
@@ -27,11 +27,11 @@ def _size(buffer: Buffer) -> int:
     return buffer.shape[0]
 
 
-def _loaded(em: Indices, x: Value, dtype: DType) -> Value:
+def _loaded(em: Indices, x: IRValue, dtype: DType) -> IRValue:
     return em.compare("ne", x, em.like(0, x)) if dtype == pred else x
 
 
-def load_element(em: Indices, buffer: Buffer, at: Expr) -> Value:
+def load_element(em: Indices, buffer: Buffer, at: Expr) -> IRValue:
     """Load the element of ``buffer`` at an index, per lane where the index depends on the lane."""
     form = em.form(at)
     if not is_plain(em, form):
@@ -75,7 +75,7 @@ def _fetch_ahead(em: Indices, buffer: Buffer, form: LinearForm) -> None:
     em.function.once(f"call void @{name}(ptr {pointer.text}, i32 0, i32 3, i32 1)")
 
 
-def _load_scalar(em: Indices, buffer: Buffer, form: LinearForm) -> Value:
+def _load_scalar(em: Indices, buffer: Buffer, form: LinearForm) -> IRValue:
     dtype = stored_type(buffer.dtype)
     pointer = em.pointer(buffer, form)
     if em.lanes is not None and em.lanes.mask is not None and not em.lanes.certain:
@@ -89,7 +89,7 @@ def _load_scalar(em: Indices, buffer: Buffer, form: LinearForm) -> Value:
     return _loaded(em, x, buffer.dtype)
 
 
-def _load_vector(em: Indices, buffer: Buffer, pointer: Value, align: int) -> Value:
+def _load_vector(em: Indices, buffer: Buffer, pointer: IRValue, align: int) -> IRValue:
     assert em.lanes is not None
     dtype, count, mask = stored_type(buffer.dtype), em.lanes.count, em.lanes.mask
     type_ = f"<{count} x {memory_type(buffer.dtype)}>"
@@ -104,7 +104,7 @@ def _load_vector(em: Indices, buffer: Buffer, pointer: Value, align: int) -> Val
     return _loaded(em, em.function.read(text, dtype, count, buffer, depth), buffer.dtype)
 
 
-def _narrowed(em: Indices, buffer: Buffer, steps: Value) -> Value:
+def _narrowed(em: Indices, buffer: Buffer, steps: IRValue) -> IRValue:
     """Truncate indices to 32 bits where the buffer is small enough: half the registers of
     a gather.
     """
@@ -113,13 +113,13 @@ def _narrowed(em: Indices, buffer: Buffer, steps: Value) -> Value:
     return steps
 
 
-def _addresses(em: Indices, buffer: Buffer, start: Value, steps: Value) -> Value:
+def _addresses(em: Indices, buffer: Buffer, start: IRValue, steps: IRValue) -> IRValue:
     steps = _narrowed(em, buffer, steps)
     text = f"getelementptr {memory_type(buffer.dtype)}, ptr {start.text}, {steps}"
     return em.pure(text, index, steps.lanes, max(start.depth, steps.depth))
 
 
-def _gather(em: Indices, buffer: Buffer, start: Value, steps: Value) -> Value:
+def _gather(em: Indices, buffer: Buffer, start: IRValue, steps: IRValue) -> IRValue:
     dtype, mask = stored_type(buffer.dtype), em.mask_text()
     count = mask.lanes
     type_ = f"<{count} x {memory_type(buffer.dtype)}>"
@@ -134,7 +134,7 @@ def _gather(em: Indices, buffer: Buffer, start: Value, steps: Value) -> Value:
     return _loaded(em, em.function.read(text, dtype, count, buffer, depth), buffer.dtype)
 
 
-def store_element(em: Indices, buffer: Buffer, at: Expr, value: Value) -> None:
+def store_element(em: Indices, buffer: Buffer, at: Expr, value: IRValue) -> None:
     """Emit ``buffer[at] = value`` in the active lanes."""
     if value.dtype == pred:
         value = em.cast("zext", value, s8)
@@ -158,7 +158,7 @@ def store_element(em: Indices, buffer: Buffer, at: Expr, value: Value) -> None:
     em.function.forget(buffer)
 
 
-def _store_uniform(em: Indices, buffer: Buffer, form: LinearForm, value: Value) -> None:
+def _store_uniform(em: Indices, buffer: Buffer, form: LinearForm, value: IRValue) -> None:
     """Store an element that is the same for every lane.
 
     The lanes agree, so any active lane will do.
@@ -173,7 +173,9 @@ def _store_uniform(em: Indices, buffer: Buffer, form: LinearForm, value: Value) 
     em.function.branch(em.any_lane(em.lanes.mask), em.function.close_arm(), None)
 
 
-def _store_vector(em: Indices, buffer: Buffer, pointer: Value, value: Value, align: int) -> None:
+def _store_vector(
+    em: Indices, buffer: Buffer, pointer: IRValue, value: IRValue, align: int
+) -> None:
     assert em.lanes is not None
     mask, doubtful = em.lanes.mask, buffer in em.lane_dependent
     on = None if mask is None else lane_literals(mask)
@@ -197,7 +199,7 @@ def _store_vector(em: Indices, buffer: Buffer, pointer: Value, value: Value, ali
         em.function.write(f"call void @{name}({value}, ptr {pointer.text}, i32 {align}, {mask})")
 
 
-def _scatter(em: Indices, buffer: Buffer, start: Value, steps: Value, value: Value) -> None:
+def _scatter(em: Indices, buffer: Buffer, start: IRValue, steps: IRValue, value: IRValue) -> None:
     mask, count = em.mask_text(), value.lanes
     pointers = _addresses(em, buffer, start, steps)
     name = f"llvm.masked.scatter.{mangle(value.dtype, count)}.v{count}p0"

@@ -15,7 +15,7 @@ from .align import divisor
 from .index import Indices, NarrowIndex, fits_s32
 from .launches import DeviceEmitter, own_stores, synchronizes
 from .llvm.convert import convert, reinterpret
-from .llvm.core import Value, register_type
+from .llvm.core import IRValue, register_type
 from .ops import apply
 
 _BEYOND = frozenset({"mulhi", "shift-right-logical", "count-leading-zeros", "popcnt"})
@@ -35,13 +35,13 @@ class Emitter(Indices):
 
     def __init__(self, target: Target) -> None:
         super().__init__(target)
-        self.env: dict[Var, Value] = {}
+        self.env: dict[Var, IRValue] = {}
         self.ranges: dict[Var, Interval] = {}
         self.divisors: dict[Var, int] = {}
         self.parallel = False
         self.workspace = 0
         self.finished: list[str] = []
-        self.slots: dict[int, Value] = {}
+        self.slots: dict[int, IRValue] = {}
         # By the identity of the statement, which is kept so that it is not given to another.
         self.plans: dict[int, tuple[For, int, list[Store]]] = {}
         self.reductions: dict[int, tuple[Store, tuple[str, Expr] | None]] = {}
@@ -51,7 +51,7 @@ class Emitter(Indices):
         self.shared = 0
         self.polls: Mapping[int, int] = {}
 
-    def value(self, e: Expr) -> Value:
+    def value(self, e: Expr) -> IRValue:
         """Emit an expression."""
         match e:
             case Const(value=v, dtype=dtype):
@@ -73,7 +73,7 @@ class Emitter(Indices):
                 return load_element(self, buffer, at)
         raise AssertionError(f"not a flat expression: {e}")
 
-    def variable(self, var: Var) -> Value:
+    def variable(self, var: Var) -> IRValue:
         """Return a variable; the vector loop's own as one number per lane."""
         lanes = self.lanes
         if lanes is not None and var is lanes.var:
@@ -96,11 +96,11 @@ class Emitter(Indices):
             return abs(value.literal)
         return lanes.count if lanes is not None and vector else self.divisors.get(var, 1)
 
-    def thread(self, device: DeviceEmitter, name: str, var: Var) -> Value:
+    def thread(self, device: DeviceEmitter, name: str, var: Var) -> IRValue:
         """Return this thread's or block's index in dimension ``name``, as the variable ``var``."""
         return self.widened(device.thread_index(name), *self.ranges[var])
 
-    def operation(self, e: Op, name: str, args: tuple[Value, ...]) -> Value:
+    def operation(self, e: Op, name: str, args: tuple[IRValue, ...]) -> IRValue:
         """Emit an operation; on a GPU one on indices in 32 bits where that is enough."""
         if self.device is None or args[-1].dtype != index or name in _BEYOND:
             return apply(self, name, args)
@@ -116,7 +116,7 @@ class Emitter(Indices):
         result = apply(self, name, narrowed)
         return self.widened(result, low, high) if e.dtype == index else result
 
-    def converted(self, e: Cast, x: Value, dtype: DType) -> Value:
+    def converted(self, e: Cast, x: IRValue, dtype: DType) -> IRValue:
         """Emit a conversion; on a GPU one to or from an index by way of 32 bits where that is
         enough.
         """
@@ -128,7 +128,7 @@ class Emitter(Indices):
             return self.widened(x, max(low, -(1 << 31)), min(high, SMALL))
         return convert(self, x, dtype)
 
-    def selection(self, e: Op, c: Expr, a: Expr, b: Expr) -> Value:
+    def selection(self, e: Op, c: Expr, a: Expr, b: Expr) -> IRValue:
         """Emit a select: both arms are computed and no branch is taken.
 
         On a GPU an arm that reads memory is only evaluated where it is taken.
@@ -142,7 +142,7 @@ class Emitter(Indices):
             return self.select(cond, self.where(cond, a), self.where(self.negate_pred(cond), b))
         return self.branched_select(cond, a, b)
 
-    def where(self, mask: Value, e: Expr) -> Value:
+    def where(self, mask: IRValue, e: Expr) -> IRValue:
         """Emit an expression under a mask."""
         lanes = self.lanes
         assert lanes is not None
@@ -151,7 +151,7 @@ class Emitter(Indices):
         self.lanes = lanes
         return x
 
-    def branched_select(self, cond: Value, a: Expr, b: Expr) -> Value:
+    def branched_select(self, cond: IRValue, a: Expr, b: Expr) -> IRValue:
         """Emit one of two expressions, chosen by a branch."""
         count = 0 if self.lanes is None else self.lanes.count
         type_, size = register_type(a.dtype, count), a.dtype.bytes * max(count, 1)
@@ -166,7 +166,7 @@ class Emitter(Indices):
         text = f"load {type_}, ptr {slot.text}, align {size & -size}"
         return self.function.result(text, a.dtype, count)
 
-    def linear(self, e: Op) -> Value:
+    def linear(self, e: Op) -> IRValue:
         """Emit a sum or product of indices."""
         form = self.form(e)
         if form is None:
@@ -177,7 +177,7 @@ class Emitter(Indices):
         steps = self.iota(index, self.lanes.count, form.lane)
         return self.binary("add", steps, self.broadcast(total, self.lanes.count))
 
-    def narrow_quotient(self, e: Op, name: str, x: Value, y: Value) -> Value:
+    def narrow_quotient(self, e: Op, name: str, x: IRValue, y: IRValue) -> IRValue:
         """Emit a quotient or remainder on a GPU, unsigned where that is known to be the same."""
         a, b = self.narrow(x), self.narrow(y)
         low, high = bounds(e, self.ranges)
@@ -188,7 +188,7 @@ class Emitter(Indices):
         instruction = "udiv" if name == "floordiv" else "urem"
         return self.widened(self.binary(instruction, a.value, b.value), low, high)
 
-    def quotient(self, e: Op, name: str, a: Expr, b: Expr) -> Value:
+    def quotient(self, e: Op, name: str, a: Expr, b: Expr) -> IRValue:
         """Emit a quotient or remainder, unsigned where the dividend is known to be non-negative."""
         x, y = self.value(a), self.value(b)
         if self.device is not None and not (x.lanes or y.lanes):

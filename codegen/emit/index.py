@@ -15,7 +15,7 @@ from ...ir.loop.nodes import Buffer, Const, Expr, Op, Var
 from ...ir.target import Target
 from .launches import DeviceEmitter
 from .llvm.builder import IRBuilder
-from .llvm.core import Value, memory_type
+from .llvm.core import IRValue, memory_type
 from .llvm.fold import lane_literals
 
 
@@ -27,9 +27,9 @@ class Lanes:
     """
 
     var: Var
-    base: Value
+    base: IRValue
     count: int
-    mask: Value | None = None
+    mask: IRValue | None = None
     certain: bool = True
 
 
@@ -37,7 +37,7 @@ class Lanes:
 class NarrowIndex:
     """An index in 32 bits, and its bounds."""
 
-    value: Value
+    value: IRValue
     low: int
     high: int
 
@@ -46,11 +46,11 @@ class NarrowIndex:
 class LinearForm:
     """``sum of value * factor + lane * (lane number) + constant``."""
 
-    terms: dict[str, tuple[Value, int]] = field(default_factory=dict)
+    terms: dict[str, tuple[IRValue, int]] = field(default_factory=dict)
     lane: int = 0
     constant: int = 0
 
-    def add(self, value: Value, factor: int) -> None:
+    def add(self, value: IRValue, factor: int) -> None:
         """Add ``factor * value``, a scalar."""
         if isinstance(value.literal, int):
             self.constant += factor * value.literal
@@ -73,7 +73,7 @@ class Indices(IRBuilder):
 
     def __init__(self, target: Target) -> None:
         super().__init__(target)
-        self.buffers: dict[Buffer, Value] = {}
+        self.buffers: dict[Buffer, IRValue] = {}
         self.lanes: Lanes | None = None
         self.device: DeviceEmitter | None = None
         self.private: set[Buffer] = set()
@@ -81,7 +81,7 @@ class Indices(IRBuilder):
         self.small: dict[str, NarrowIndex] = {}
 
     @abstractmethod
-    def value(self, e: Expr) -> Value:
+    def value(self, e: Expr) -> IRValue:
         """Emit any expression."""
 
     @abstractmethod
@@ -134,7 +134,7 @@ class Indices(IRBuilder):
             into.add(value, k * factor)
         return True
 
-    def narrow(self, x: Value) -> NarrowIndex | None:
+    def narrow(self, x: IRValue) -> NarrowIndex | None:
         """Return a scalar index in 32 bits, on a GPU and where they are enough; else None."""
         if self.device is None or x.lanes:
             return None
@@ -142,7 +142,7 @@ class Indices(IRBuilder):
             return NarrowIndex(self.const(x.literal, s32), x.literal, x.literal)
         return self.small.get(x.text)
 
-    def widened(self, x: Value, low: int, high: int) -> Value:
+    def widened(self, x: IRValue, low: int, high: int) -> IRValue:
         """Return an s32 between ``low`` and ``high`` as an index."""
         if isinstance(x.literal, int):
             return self.const(x.literal, index)
@@ -150,7 +150,7 @@ class Indices(IRBuilder):
         self.small[wide.text] = NarrowIndex(x, low, high)
         return wide
 
-    def _times(self, a: Value, b: Value) -> Value:
+    def _times(self, a: IRValue, b: IRValue) -> IRValue:
         x, y = self.narrow(a), self.narrow(b)
         if x is not None and y is not None:
             ends = [p * q for p in (x.low, x.high) for q in (y.low, y.high)]
@@ -158,9 +158,9 @@ class Indices(IRBuilder):
                 return self.widened(self.binary("mul", x.value, y.value), min(ends), max(ends))
         return self.binary("mul", a, b)
 
-    def _small_total(self, form: LinearForm) -> Value | None:
+    def _small_total(self, form: LinearForm) -> IRValue | None:
         low = high = form.constant
-        total: Value | None = None
+        total: IRValue | None = None
         parts = [(self.narrow(value), k) for value, k in _outside_in(form)]
         for x, k in parts:
             if x is None:
@@ -175,19 +175,19 @@ class Indices(IRBuilder):
         assert total is not None
         return self.widened(self.binary("add", total, self.const(form.constant, s32)), low, high)
 
-    def total(self, form: LinearForm) -> Value:
+    def total(self, form: LinearForm) -> IRValue:
         """Return the scalar part of a form as one value."""
         small = self._small_total(form)
         if small is not None:
             return small
-        total: Value | None = None
+        total: IRValue | None = None
         for value, factor in _outside_in(form):
             scaled = self.binary("mul", value, self.const(factor, index))
             total = scaled if total is None else self.binary("add", total, scaled)
         constant = self.const(form.constant, index)
         return constant if total is None else self.binary("add", total, constant)
 
-    def pointer(self, buffer: Buffer, form: LinearForm) -> Value:
+    def pointer(self, buffer: Buffer, form: LinearForm) -> IRValue:
         """Return the address of the element at ``form``; in a vector loop, lane 0's."""
         at = self.buffers[buffer]
         type_ = memory_type(buffer.dtype)
@@ -199,14 +199,14 @@ class Indices(IRBuilder):
             at = self.offset(at, self.total(LinearForm(same)), type_)
         return self.offset(at, self.const(form.constant, index), type_) if form.constant else at
 
-    def offset(self, at: Value, by: Value, type_: str) -> Value:
+    def offset(self, at: IRValue, by: IRValue, type_: str) -> IRValue:
         """Return the address ``by`` elements after ``at``."""
         text = f"getelementptr inbounds {type_}, ptr {at.text}, {by}"
         return self.pure(text, index, by.lanes, max(at.depth, by.depth))
 
     def read(
-        self, text: str, dtype: DType, lanes: int, buffer: Buffer, pointer: Value, depth: int
-    ) -> Value:
+        self, text: str, dtype: DType, lanes: int, buffer: Buffer, pointer: IRValue, depth: int
+    ) -> IRValue:
         """Emit a load, of consecutive elements where there are lanes."""
         device = self.device
         if device is None or buffer in self.private:
@@ -218,14 +218,14 @@ class Indices(IRBuilder):
 
         return self.function.read(text, dtype, lanes, buffer, depth, tell)
 
-    def change(self, line: str, buffer: Buffer, pointer: Value, value: Value) -> None:
+    def change(self, line: str, buffer: Buffer, pointer: IRValue, value: IRValue) -> None:
         """Emit a store, of consecutive elements where there are lanes."""
         if self.device is not None and buffer not in self.private:
             size = max(1, value.lanes) * value.dtype.bytes
             self.device.access(buffer, pointer, size, True, self.function.depth)
         self.function.write(line)
 
-    def masked(self, mask: Value) -> Lanes | None:
+    def masked(self, mask: IRValue) -> Lanes | None:
         """Return the lanes that are active and in ``mask``; None if there are known to be none."""
         assert self.lanes is not None
         if self.lanes.mask is not None:
@@ -237,7 +237,7 @@ class Indices(IRBuilder):
             return None
         return replace(self.lanes, mask=None if all(on) else mask, certain=True)
 
-    def mask_text(self) -> Value:
+    def mask_text(self) -> IRValue:
         """Return the active lanes as a vector of predicates."""
         assert self.lanes is not None
         mask = self.lanes.mask
@@ -249,6 +249,6 @@ def fits_s32(low: int, high: int) -> bool:
     return low >= -(1 << 31) and high < 1 << 31
 
 
-def _outside_in(form: LinearForm) -> list[tuple[Value, int]]:
+def _outside_in(form: LinearForm) -> list[tuple[IRValue, int]]:
     """Return the terms, those of outer regions first."""
     return sorted(form.terms.values(), key=lambda t: t[0].depth)

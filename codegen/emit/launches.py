@@ -32,7 +32,7 @@ from ...ir.loop.nodes import (
 from ...ir.loop.visit import exprs, walk, walk_expr
 from ..lower.gpu.limits import memory
 from ..plan.code import LaunchConfig
-from .llvm.core import Value
+from .llvm.core import IRValue
 
 
 @dataclass(frozen=True)
@@ -83,11 +83,11 @@ class DeviceEmitter(ABC):
         """Return the module's text, once every launch is closed."""
 
     @abstractmethod
-    def thread_index(self, name: str) -> Value:
+    def thread_index(self, name: str) -> IRValue:
         """Return this thread's or block's index in ``name``, one of ``THREADS``, as an s32."""
 
     @abstractmethod
-    def shared(self, buffer: Buffer, offset: int) -> Value:
+    def shared(self, buffer: Buffer, offset: int) -> IRValue:
         """Return the address of a shared buffer at byte ``offset`` of the block's memory."""
 
     @abstractmethod
@@ -99,7 +99,7 @@ class DeviceEmitter(ABC):
         """Emit a reduction across threads."""
 
     @abstractmethod
-    def access(self, buffer: Buffer, pointer: Value, size: int, write: bool, depth: int) -> None:
+    def access(self, buffer: Buffer, pointer: IRValue, size: int, write: bool, depth: int) -> None:
         """Announce an access of ``size`` bytes to global or shared memory, emitted next in region
         ``depth``.
 

@@ -19,7 +19,7 @@ from ...ir.target import Target
 from ..lower.passes.workspace import workspace_bytes
 from .expr import Emitter
 from .launches import DeviceEmitter, nests
-from .llvm.core import Function, Value
+from .llvm.core import Function, IRValue
 from .llvm.opaque import lane_dependent_buffers
 from .stmt import emit_nest, emit_stmt
 
@@ -35,7 +35,7 @@ def function_module(func: Func, target: Target, polls: Mapping[int, int] = NO_PO
     em = _emitter(func, target, polls)
     noalias = "" if IN_PLACE.of(func) else "noalias "
     params = [f"ptr {noalias}%p{n}" for n in range(len(func.params))]
-    em.buffers = {b: Value(f"%p{n}", index) for n, b in enumerate(func.params)}
+    em.buffers = {b: IRValue(f"%p{n}", index) for n, b in enumerate(func.params)}
     if workspace_bytes(func.body):
         params.append("ptr noalias %workspace")
     em.function = Function(func.name, ", ".join(params), target)

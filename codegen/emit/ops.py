@@ -17,14 +17,14 @@ from ...ir.formats import is_narrow
 from ..math import functions as vector_math
 from .llvm.builder import IRBuilder, by_lane
 from .llvm.convert import narrow, widen
-from .llvm.core import Value
+from .llvm.core import IRValue
 from .llvm.int import INTEGER
 from .llvm.remainder import remainder
 
-Emit = Callable[..., Value]
+Emit = Callable[..., IRValue]
 
 
-def apply(b: IRBuilder, name: str, args: tuple[Value, ...]) -> Value:
+def apply(b: IRBuilder, name: str, args: tuple[IRValue, ...]) -> IRValue:
     """Emit the operation ``name`` on operands of one kind; scalars are broadcast to the vectors."""
     dtype = args[-1].dtype
     if name == "select":
@@ -58,7 +58,7 @@ def _intrinsic(name: str) -> Emit:
     return lambda b, x: b.intrinsic(name, x)
 
 
-def _number(x: Value) -> bool:
+def _number(x: IRValue) -> bool:
     return isinstance(x.literal, int | float) and not math.isnan(x.literal)
 
 
@@ -72,7 +72,7 @@ def _extreme(name: str, above: str) -> Emit:
     """
     greatest = name == "maximum"
 
-    def emit(b: IRBuilder, x: Value, y: Value) -> Value:
+    def emit(b: IRBuilder, x: IRValue, y: IRValue) -> IRValue:
         if b.nvidia and x.dtype == f32:
             return b.intrinsic(f"llvm.{name}", *b.match_lanes(x, y))
         if _number(x):
@@ -91,7 +91,7 @@ def _extreme(name: str, above: str) -> Emit:
     return emit
 
 
-def _real(x: Value) -> float:
+def _real(x: IRValue) -> float:
     assert isinstance(x.literal, int | float)
     return float(x.literal)
 
@@ -99,27 +99,27 @@ def _real(x: Value) -> float:
 maximum, minimum = _extreme("maximum", "ogt"), _extreme("minimum", "olt")
 
 
-def _clamp(b: IRBuilder, low: Value, x: Value, high: Value) -> Value:
+def _clamp(b: IRBuilder, low: IRValue, x: IRValue, high: IRValue) -> IRValue:
     return minimum(b, maximum(b, x, low), high)
 
 
-def _sign(b: IRBuilder, x: Value) -> Value:
+def _sign(b: IRBuilder, x: IRValue) -> IRValue:
     one = b.intrinsic("llvm.copysign", b.like(1.0, x), x)
     return b.select(b.compare("one", x, b.like(0.0, x)), one, x)
 
 
-def _is_finite(b: IRBuilder, x: Value) -> Value:
+def _is_finite(b: IRBuilder, x: IRValue) -> IRValue:
     return b.compare("olt", b.intrinsic("llvm.fabs", x), b.like(math.inf, x))
 
 
-def _round_away(b: IRBuilder, x: Value) -> Value:
+def _round_away(b: IRBuilder, x: IRValue) -> IRValue:
     whole = b.intrinsic("llvm.trunc", x)
     rest = b.intrinsic("llvm.fabs", b.binary("fsub", x, whole))
     away = b.binary("fadd", whole, b.intrinsic("llvm.copysign", b.like(1.0, x), x))
     return b.select(b.compare("oge", rest, b.like(0.5, x)), away, whole)
 
 
-def _rsqrt(b: IRBuilder, x: Value) -> Value:
+def _rsqrt(b: IRBuilder, x: IRValue) -> IRValue:
     if b.nvidia and x.dtype == f32:
         near = by_lane(b, (x,), lambda v: b.estimate("llvm.nvvm.rsqrt.approx.f", v))
     else:
@@ -127,7 +127,7 @@ def _rsqrt(b: IRBuilder, x: Value) -> Value:
     return vector_math.improved_rsqrt(b, x, near) if b.has_fma else near
 
 
-def _remainder(b: IRBuilder, x: Value, y: Value) -> Value:
+def _remainder(b: IRBuilder, x: IRValue, y: IRValue) -> IRValue:
     return b.binary("frem", x, y) if b.libm else remainder(b, x, y)
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ...ir.loop.nodes import Buffer, Const, Stmt, Store, Var
 from .index import Indices, LinearForm
-from .llvm.core import Value, memory_type
+from .llvm.core import IRValue, memory_type
 from .llvm.opaque import opaque
 from .scalarize import stored_type
 
@@ -22,7 +22,7 @@ def is_paired(em: Indices, buffer: Buffer, form: LinearForm) -> bool:
     return within and all(factor % 2 == 0 for _, factor in form.terms.values())
 
 
-def load_paired(em: Indices, buffer: Buffer, form: LinearForm) -> Value:
+def load_paired(em: Indices, buffer: Buffer, form: LinearForm) -> IRValue:
     """Load every second element by two contiguous loads and a shuffle."""
     assert em.lanes is not None
     dtype, count, odd = stored_type(buffer.dtype), em.lanes.count, form.constant % 2
@@ -66,7 +66,7 @@ def store_paired(em: Indices, first: Stmt, second: Stmt) -> bool:
     return True
 
 
-def _mixed(em: Indices, a: Value, b: Value, order: list[int]) -> Value:
+def _mixed(em: Indices, a: IRValue, b: IRValue, order: list[int]) -> IRValue:
     """Return the given lanes of two vectors, the second's numbered after the first's."""
     mask = ", ".join(f"i32 {k}" for k in order)
     text = f"shufflevector {a}, {b}, <{len(order)} x i32> <{mask}>"

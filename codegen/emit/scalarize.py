@@ -10,7 +10,7 @@ from dataclasses import replace
 from ...ir.dtypes import DType, pred, s8
 from ...ir.loop.nodes import Buffer, Expr
 from .index import Indices, LinearForm
-from .llvm.core import Value, memory_type, register_type
+from .llvm.core import IRValue, memory_type, register_type
 
 
 def stored_type(dtype: DType) -> DType:
@@ -18,13 +18,13 @@ def stored_type(dtype: DType) -> DType:
     return s8 if dtype == pred else dtype
 
 
-def load_one(em: Indices, buffer: Buffer, pointer: Value) -> Value:
+def load_one(em: Indices, buffer: Buffer, pointer: IRValue) -> IRValue:
     """Load the element at an address, in its memory type."""
     text = f"load {memory_type(buffer.dtype)}, ptr {pointer.text}, align {buffer.dtype.bytes}"
     return em.read(text, stored_type(buffer.dtype), 0, buffer, pointer, pointer.depth)
 
 
-def store_one(em: Indices, buffer: Buffer, pointer: Value, value: Value) -> None:
+def store_one(em: Indices, buffer: Buffer, pointer: IRValue, value: IRValue) -> None:
     """Store a scalar to an address."""
     line = f"store {value}, ptr {pointer.text}, align {buffer.dtype.bytes}"
     em.change(line, buffer, pointer, value)
@@ -40,7 +40,7 @@ def is_plain(em: Indices, form: LinearForm | None) -> bool:
     return lanes.mask is None or (form.lane == 0 and lanes.certain)
 
 
-def load_scalarized(em: Indices, buffer: Buffer, at: Expr, form: LinearForm | None) -> Value:
+def load_scalarized(em: Indices, buffer: Buffer, at: Expr, form: LinearForm | None) -> IRValue:
     """Load each lane's element by itself, under its predicate."""
     lanes = em.lanes
     assert lanes is not None
@@ -49,7 +49,7 @@ def load_scalarized(em: Indices, buffer: Buffer, at: Expr, form: LinearForm | No
         return _guarded(em, buffer, em.pointer(buffer, form), on)
     pointers = _pointers(em, buffer, at, form)
     dtype = stored_type(buffer.dtype)
-    result = em.like(0, Value("", dtype, lanes.count))
+    result = em.like(0, IRValue("", dtype, lanes.count))
     depth = em.function.depth
     for k, pointer in enumerate(pointers):
         on = _on(em, k)
@@ -61,7 +61,7 @@ def load_scalarized(em: Indices, buffer: Buffer, at: Expr, form: LinearForm | No
 
 
 def store_scalarized(
-    em: Indices, buffer: Buffer, at: Expr, form: LinearForm | None, value: Value
+    em: Indices, buffer: Buffer, at: Expr, form: LinearForm | None, value: IRValue
 ) -> None:
     """Store the active lanes, in order."""
     assert em.lanes is not None
@@ -73,7 +73,7 @@ def store_scalarized(
         _store_guarded(em, buffer, pointer, em.lane(value, k), _on(em, k))
 
 
-def _pointers(em: Indices, buffer: Buffer, at: Expr, form: LinearForm | None) -> list[Value]:
+def _pointers(em: Indices, buffer: Buffer, at: Expr, form: LinearForm | None) -> list[IRValue]:
     assert em.lanes is not None
     numbers = range(em.lanes.count)
     if form is not None:
@@ -83,12 +83,12 @@ def _pointers(em: Indices, buffer: Buffer, at: Expr, form: LinearForm | None) ->
     return [em.offset(em.buffers[buffer], em.lane(indices, k), type_) for k in numbers]
 
 
-def _on(em: Indices, k: int) -> Value:
+def _on(em: Indices, k: int) -> IRValue:
     """Return the predicate "lane ``k`` is active", a literal where that is known."""
     return em.lane(em.mask_text(), k)
 
 
-def _guarded(em: Indices, buffer: Buffer, pointer: Value, on: Value) -> Value:
+def _guarded(em: Indices, buffer: Buffer, pointer: IRValue, on: IRValue) -> IRValue:
     dtype = stored_type(buffer.dtype)
     type_, size = register_type(dtype, 0), dtype.bytes
     slot = em.function.alloca(type_, size)
@@ -100,7 +100,9 @@ def _guarded(em: Indices, buffer: Buffer, pointer: Value, on: Value) -> Value:
     return em.function.result(f"load {type_}, ptr {slot.text}, align {size}", dtype)
 
 
-def _store_guarded(em: Indices, buffer: Buffer, pointer: Value, value: Value, on: Value) -> None:
+def _store_guarded(
+    em: Indices, buffer: Buffer, pointer: IRValue, value: IRValue, on: IRValue
+) -> None:
     if isinstance(on.literal, bool):
         if on.literal:
             store_one(em, buffer, pointer, value)

@@ -40,7 +40,7 @@ from .align import divisor
 from .expr import Emitter
 from .interrupt_polls import close_loop, return_if_interrupted
 from .launches import DeviceEmitter, LaunchNest
-from .llvm.core import Function, Value, memory_type
+from .llvm.core import Function, IRValue, memory_type
 from .pairs import store_paired
 from .vector import narrow_counter, reduce_element, vector_loop
 
@@ -107,7 +107,7 @@ def _branch(em: Emitter, s: If) -> None:
         em.function.branch(cond, then, otherwise)
 
 
-def _masked(em: Emitter, s: If, cond: Value) -> None:
+def _masked(em: Emitter, s: If, cond: IRValue) -> None:
     """Emit a conditional whose condition differs between lanes: both arms, each under its mask."""
     lanes = em.lanes
     assert lanes is not None
@@ -146,7 +146,7 @@ def emit_loop(em: Emitter, s: For) -> None:
         serial_loop(em, s, extent)
 
 
-def serial_loop(em: Emitter, s: For, extent: Value) -> None:
+def serial_loop(em: Emitter, s: For, extent: IRValue) -> None:
     """Emit a loop that counts from 0, guarded by a test where its trip count may be 0."""
     maybe = bounds(s.extent, em.ranges)[0] < 1
     if maybe:
@@ -205,7 +205,7 @@ def _alloc(em: Emitter, s: Alloc) -> None:
         em.declare("nw_scratch", "ptr", ["i64"])
         name = f"%{function.name_for('own')}"
         function.regions[0].lines.append(f"  {name} = call ptr @nw_scratch(i64 {size})")
-        em.buffers[buffer] = Value(name, index)
+        em.buffers[buffer] = IRValue(name, index)
     else:
         em.workspace = place_in_workspace(em, buffer, before)
     emit_stmt(em, s.body)
@@ -215,7 +215,7 @@ def _alloc(em: Emitter, s: Alloc) -> None:
 
 def place_in_workspace(em: Emitter, buffer: Buffer, start: int) -> int:
     """Place ``buffer`` at byte ``start`` of the workspace; return its end."""
-    work = Value("%workspace", index)
+    work = IRValue("%workspace", index)
     em.buffers[buffer] = em.offset(work, em.const(start, index), "i8") if start else work
     return start + buffer_bytes(buffer)
 
@@ -240,10 +240,10 @@ def _captures(s: For) -> tuple[set[Var], set[Buffer]]:
     return names, buffers
 
 
-def _parallel(em: Emitter, s: For, extent: Value) -> None:
+def _parallel(em: Emitter, s: For, extent: IRValue) -> None:
     """Emit ``for i in parallel(n): body`` as ``nw_parallel(&body, &context, n)``."""
     names, buffers = _captures(s)
-    taken: dict[Var | Buffer, Value] = {
+    taken: dict[Var | Buffer, IRValue] = {
         k: v for k, v in em.env.items() if k in names and v.literal is None
     }
     taken |= {k: v for k, v in em.buffers.items() if k in buffers}
@@ -264,13 +264,13 @@ def _parallel(em: Emitter, s: For, extent: Value) -> None:
         outer.forget(buffer)
 
 
-def _outline(em: Emitter, s: For, name: str, taken: Mapping[Var | Buffer, Value]) -> None:
+def _outline(em: Emitter, s: For, name: str, taken: Mapping[Var | Buffer, IRValue]) -> None:
     """Emit the function that runs iterations ``begin`` to ``end - 1``."""
     outer, env, buffers = em.function, em.env, em.buffers
     em.function = Function(name, "ptr %context, i64 %begin, i64 %end", em.target)
     em.env = {k: v for k, v in env.items() if v.literal is not None}
     em.buffers, em.parallel = {}, True
-    context = Value("%context", index)
+    context = IRValue("%context", index)
     for slot, (key, value) in enumerate(taken.items()):
         at = em.offset(context, em.const(8 * slot, index), "i8") if slot else context
         if isinstance(key, Buffer):

@@ -33,7 +33,7 @@ from .expr import VECTOR_BYTES, Emitter
 from .index import Lanes, NarrowIndex
 from .interrupt_polls import close_loop
 from .launches import stored_and_loaded
-from .llvm.core import Value
+from .llvm.core import IRValue
 from .ops import apply, combines
 
 UNROLLED = 64  # iterations that a GPU runs as straight-line code rather than as lanes
@@ -88,14 +88,14 @@ def _plan(em: Emitter, s: For) -> tuple[int, list[Store]]:
     return known[1:]
 
 
-def narrow_counter(em: Emitter, counter: Value, loop: str, end: Value) -> Value:
+def narrow_counter(em: Emitter, counter: IRValue, loop: str, end: IRValue) -> IRValue:
     """Return the end that an open loop counts to, in 32 bits with its counter where they
     suffice.
     """
     small = em.narrow(end)
     if small is None:
         return end
-    own = Value(f"%j.{loop}", s32, 0, counter.depth)
+    own = IRValue(f"%j.{loop}", s32, 0, counter.depth)
     em.small[counter.text] = NarrowIndex(own, 0, max(0, small.high - 1))
     return small.value
 
@@ -115,7 +115,7 @@ def _round_up(n: int) -> int:
     return 1 << (n - 1).bit_length()
 
 
-def _piece(em: Emitter, s: For, base: Value, lanes: int, active: int, emit: EmitStmt) -> None:
+def _piece(em: Emitter, s: For, base: IRValue, lanes: int, active: int, emit: EmitStmt) -> None:
     """Emit ``active`` iterations from ``base`` on, as ``lanes`` lanes."""
     if lanes == 1:
         em.env[s.var] = base
@@ -256,7 +256,7 @@ def _close_sum(em: Emitter, s: Store, lanes: int) -> None:
     _into_element(em, s, s.value.name, partial)
 
 
-def _into_element(em: Emitter, s: Store, name: str, partial: Value) -> None:
+def _into_element(em: Emitter, s: Store, name: str, partial: IRValue) -> None:
     old = em.value(Load(s.buffer, s.index))
     total = apply(em, name, (old, across(em, name, partial)))
     lanes = em.lanes
@@ -266,7 +266,7 @@ def _into_element(em: Emitter, s: Store, name: str, partial: Value) -> None:
     em.lanes = lanes
 
 
-def across(em: Emitter, name: str, x: Value) -> Value:
+def across(em: Emitter, name: str, x: IRValue) -> IRValue:
     """Reduce all lanes of ``x``, halving the vector in each step."""
     while x.lanes > 1:
         half = x.lanes // 2

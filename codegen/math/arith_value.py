@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ...ir.dtypes import DType, f32, f64
 from ..emit.llvm.builder import SIGNED, IRBuilder
 from ..emit.llvm.convert import to_odd
-from ..emit.llvm.core import Value
+from ..emit.llvm.core import IRValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class ArithValue:
     """A scalar or vector value and the builder that emits the instructions on it."""
 
     b: IRBuilder
-    v: Value
+    v: IRValue
 
     @property
     def dtype(self) -> DType:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from ...ir.dtypes import f16, f64
 from ..emit.llvm.builder import IRBuilder, by_lane
-from ..emit.llvm.core import Value
+from ..emit.llvm.core import IRValue
 from . import double as double
 from . import double_special as double_special
 from . import exp as exp
@@ -97,7 +97,7 @@ OURS = frozenset(
 """Functions of f64 that are ours on CPUs too: whole vectors, and nearer than most libraries'."""
 
 
-def call(b: IRBuilder, name: str, *args: Value) -> Value:
+def call(b: IRBuilder, name: str, *args: IRValue) -> IRValue:
     """Emit the function ``name`` of f32 or f64 operands inline."""
     args = b.match_lanes(*args)
     symbol, code, wide = FUNCTIONS[name]
@@ -118,17 +118,17 @@ def call(b: IRBuilder, name: str, *args: Value) -> Value:
     return code(*(ArithValue(b, a) for a in args)).v
 
 
-def improved_rsqrt(b: IRBuilder, x: Value, near: Value) -> Value:
+def improved_rsqrt(b: IRBuilder, x: IRValue, near: IRValue) -> IRValue:
     """Refine an estimate of ``1 / sqrt(x)``, good to a few ulp, to the nearest float."""
     return special.improved_rsqrt(ArithValue(b, x), ArithValue(b, near)).v
 
 
-def _libm(b: IRBuilder, symbol: str, args: tuple[Value, ...]) -> Value:
+def _libm(b: IRBuilder, symbol: str, args: tuple[IRValue, ...]) -> IRValue:
     """Call libm once per lane."""
     b.declare(symbol, "double", ["double"] * len(args))
     depth = max(a.depth for a in args)
 
-    def one(*scalars: Value) -> Value:
+    def one(*scalars: IRValue) -> IRValue:
         operands = ", ".join(map(str, scalars))
         return b.pure(f"call double @{symbol}({operands})", f64, 0, depth)
 

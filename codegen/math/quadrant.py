@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ...ir.dtypes import f64, s64
 from ..emit.llvm.builder import IRBuilder
-from ..emit.llvm.core import Value, literal_text
+from ..emit.llvm.core import IRValue, literal_text
 from ..emit.llvm.template import render
 from .arith_value import ArithValue
 
@@ -72,6 +72,6 @@ def quadrant(x: ArithValue) -> tuple[ArithValue, ArithValue, ArithValue]:
     )
 
 
-def _part(b: IRBuilder, call: Value, k: int) -> Value:
+def _part(b: IRBuilder, call: IRValue, k: int) -> IRValue:
     text = f"extractvalue {_RESULT} {call.text}, {k}"
     return b.pure(text, f64 if k else s64, 0, call.depth)

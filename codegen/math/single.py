@@ -10,7 +10,7 @@ import math
 
 from ...ir.dtypes import f32, f64, s32
 from ..emit.llvm.builder import by_lane
-from ..emit.llvm.core import Value, literal_text, round_f32
+from ..emit.llvm.core import IRValue, literal_text, round_f32
 from ..emit.llvm.template import render
 from .arith_value import ArithValue, clamp, horner
 from .double_word import DoubleWord, constant, fast_two_sum, two_prod, two_sum
@@ -69,7 +69,7 @@ def _quadrant(x: ArithValue) -> tuple[ArithValue, ArithValue, ArithValue]:
     b.declarations[_NAME] = quadrant_text()
     b.declare("llvm.fshl.i32", "i32", ["i32"] * 3)
 
-    def part(k: int, v: Value) -> Value:
+    def part(k: int, v: IRValue) -> IRValue:
         call = b.pure(f"call {_RESULT} @{_NAME}({v})", f32, 0, v.depth)
         dtype = f32 if k else s32
         return b.pure(f"extractvalue {_RESULT} {call.text}, {k}", dtype, 0, call.depth)

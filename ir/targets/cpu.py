@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ..errors import TargetError
-from ..target import Kind, Target, did_you_mean
+from ..target import Target, TargetKind, did_you_mean
 
 _V2 = frozenset({"sse", "sse2", "sse3", "ssse3", "sse4.1", "sse4.2", "popcnt"})
 _V3 = _V2 | {"avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe"}
@@ -183,7 +183,7 @@ def _word(path: Path) -> str:
         return ""
 
 
-KIND = Kind(
+KIND = TargetKind(
     name="cpu",
     options=("mtriple", "mcpu", "mattr", "threads"),
     specs={

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from ..errors import TargetError
 from ..gpus import GPUS, Gpu, best_arch, capability, runs_here
-from ..target import HERE, Kind, Target, did_you_mean
+from ..target import HERE, Target, TargetKind, did_you_mean
 
 LOAD_BITS = 128  # of the widest load of one thread
 
@@ -88,7 +88,7 @@ def caller(target: Target) -> Target:
     return Target.parse(HERE)
 
 
-KIND = Kind(
+KIND = TargetKind(
     name="cuda",
     options=("arch", "tf32"),
     specs={

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..target import Kind, Target
+from ..target import Target, TargetKind
 from .cuda import caller, gpu_key, gpu_of, gpu_target, known_arch
 
 ARCH = "sm_80"  # where none is named: the least with asynchronous copies
@@ -19,7 +19,7 @@ def _key(target: Target) -> str:
     return f"{gpu_key(target)}-{target.host.key.rpartition('-')[2]}"
 
 
-KIND = Kind(
+KIND = TargetKind(
     name="cuda-sim",
     options=("arch", "tf32", "check"),
     specs={

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from ....ir.dtypes import DType, f32, f64, pred, s8, s16, s32, s64
 from ....ir.loop.nodes import Scalar
 from ....ir.target import Target
-from .core import Function, Value, element_type, literal_text, mangle, register_type
+from .core import Function, IRValue, element_type, literal_text, mangle, register_type
 from .fold import fold_binary, fold_cast, fold_compare, fold_select, lane_literals, wrap
 
 SIGNED = {8: s8, 16: s16, 32: s32, 64: s64}
@@ -35,27 +35,27 @@ class IRBuilder:
 
     # Operands.
 
-    def const(self, value: Scalar, dtype: DType, lanes: int = 0) -> Value:
+    def const(self, value: Scalar, dtype: DType, lanes: int = 0) -> IRValue:
         """Return a literal, the same in every lane."""
         text = literal_text(value, dtype)
         if lanes:
             text = f"splat ({register_type(dtype, 0)} {text})"
-        return Value(text, dtype, lanes, 0, value)
+        return IRValue(text, dtype, lanes, 0, value)
 
-    def const_lanes(self, numbers: Sequence[int], dtype: DType, lanes: int) -> Value:
+    def const_lanes(self, numbers: Sequence[int], dtype: DType, lanes: int) -> IRValue:
         """Return a literal with these lanes; for ``pred``, nonzero is true."""
         if len(set(numbers)) == 1:
             one = bool(numbers[0]) if dtype == pred else numbers[0]
             return self.const(one, dtype, lanes)
         type_ = register_type(dtype, 0)
         items = ", ".join(f"{type_} {literal_text(n, dtype)}" for n in numbers)
-        return Value(f"<{items}>", dtype, lanes, each=tuple(numbers))
+        return IRValue(f"<{items}>", dtype, lanes, each=tuple(numbers))
 
-    def like(self, value: Scalar, x: Value) -> Value:
+    def like(self, value: Scalar, x: IRValue) -> IRValue:
         """Return a literal of the type of ``x``."""
         return self.const(value, x.dtype, x.lanes)
 
-    def broadcast(self, x: Value, lanes: int) -> Value:
+    def broadcast(self, x: IRValue, lanes: int) -> IRValue:
         """Broadcast a scalar to ``lanes`` lanes; return a vector unchanged."""
         if not lanes or x.lanes:
             return x
@@ -66,18 +66,18 @@ class IRBuilder:
         text = f"shufflevector {one}, {type_} poison, <{lanes} x i32> zeroinitializer"
         return self.pure(text, x.dtype, lanes, one.depth)
 
-    def match_lanes(self, *values: Value) -> tuple[Value, ...]:
+    def match_lanes(self, *values: IRValue) -> tuple[IRValue, ...]:
         """Broadcast scalars so that all values have the lanes of the widest."""
         lanes = max(v.lanes for v in values)
         return tuple(self.broadcast(v, lanes) for v in values)
 
-    def pure(self, text: str, dtype: DType, lanes: int, depth: int) -> Value:
+    def pure(self, text: str, dtype: DType, lanes: int, depth: int) -> IRValue:
         """Emit an instruction without side effects."""
         return self.function.pure(text, dtype, lanes, depth)
 
     # Arithmetic.
 
-    def binary(self, name: str, a: Value, b: Value) -> Value:
+    def binary(self, name: str, a: IRValue, b: IRValue) -> IRValue:
         """Emit a binary instruction; ``name`` is LLVM's, flags included: ``fadd contract``."""
         a, b = self.match_lanes(a, b)
         folded = fold_binary(name, a, b)
@@ -91,11 +91,11 @@ class IRBuilder:
         text = f"{name} {a}, {b.text}"
         return self.pure(text, a.dtype, a.lanes, max(a.depth, b.depth))
 
-    def unary(self, name: str, a: Value) -> Value:
+    def unary(self, name: str, a: IRValue) -> IRValue:
         """Emit a unary instruction such as ``fneg``."""
         return self.pure(f"{name} {a}", a.dtype, a.lanes, a.depth)
 
-    def compare(self, name: str, a: Value, b: Value) -> Value:
+    def compare(self, name: str, a: IRValue, b: IRValue) -> IRValue:
         """Emit a comparison; ``name`` is LLVM's predicate: ``slt``, ``ult``, ``olt``,
         ``uno``, ...
         """
@@ -107,7 +107,7 @@ class IRBuilder:
         depth = max(a.depth, b.depth)
         return self.pure(f"{word} {name} {a}, {b.text}", pred, a.lanes, depth)
 
-    def select(self, c: Value, a: Value, b: Value) -> Value:
+    def select(self, c: IRValue, a: IRValue, b: IRValue) -> IRValue:
         """Return ``a`` where ``c``, else ``b``."""
         if isinstance(c.literal, bool):
             a, b = self.match_lanes(a, b)
@@ -123,29 +123,29 @@ class IRBuilder:
         depth = max(a.depth, b.depth, c.depth)
         return self.pure(f"select {c}, {a}, {b}", a.dtype, lanes, depth)
 
-    def cast(self, name: str, a: Value, dtype: DType) -> Value:
+    def cast(self, name: str, a: IRValue, dtype: DType) -> IRValue:
         """Emit a cast; ``name`` is LLVM's: ``zext``, ``fptrunc``, ``bitcast``, ..."""
         type_ = register_type(dtype, a.lanes)
         folded = fold_cast(name, a, dtype)
         if folded is not None:
             return self.const_lanes(folded, dtype, a.lanes)
         if name == "bitcast" and type_ == a.type:
-            return Value(a.text, dtype, a.lanes, a.depth, None)
+            return IRValue(a.text, dtype, a.lanes, a.depth, None)
         return self.pure(f"{name} {a} to {type_}", dtype, a.lanes, a.depth)
 
-    def negate_pred(self, c: Value) -> Value:
+    def negate_pred(self, c: IRValue) -> IRValue:
         """Return ``not c`` for a predicate."""
         if isinstance(c.literal, bool):
             return self.const(not c.literal, pred, c.lanes)
         return self.binary("xor", c, self.const(True, pred, c.lanes))
 
-    def fma(self, a: Value, b: Value, c: Value) -> Value:
+    def fma(self, a: IRValue, b: IRValue, c: IRValue) -> IRValue:
         """Return ``a * b + c``, with a single rounding where the machine has an fma."""
         if not self.has_fma:
             return self.binary("fadd", self.binary("fmul", a, b), c)
         return self.intrinsic("llvm.fma", *self.match_lanes(a, b, c))
 
-    def ratio(self, x: Value, y: Value, maybe_inf: bool = False) -> Value:
+    def ratio(self, x: IRValue, y: IRValue, maybe_inf: bool = False) -> IRValue:
         """Return ``x / y`` for values of moderate size, ``y`` not 0, or infinite if ``maybe_inf``.
 
         A GPU, which has no division instruction, refines an estimate of ``1 / y``: the result is
@@ -165,26 +165,31 @@ class IRBuilder:
         q = self.binary("fmul", x, r)
         return self.fma(self.fma(minus, q, x), r, q)
 
-    def estimate(self, name: str, x: Value) -> Value:
+    def estimate(self, name: str, x: IRValue) -> IRValue:
         """Emit a GPU's approximate instruction for a function of one scalar."""
         self.declare(name, x.type, [x.type])
         return self.pure(f"call {x.type} @{name}({x})", x.dtype, 0, x.depth)
 
     # Bits.
 
-    def bits(self, x: Value) -> Value:
+    def bits(self, x: IRValue) -> IRValue:
         """Return the bits of a float as signed integers."""
         return self.cast("bitcast", x, SIGNED[x.dtype.bits])
 
-    def from_bits(self, x: Value) -> Value:
+    def from_bits(self, x: IRValue) -> IRValue:
         """Return the f32 or f64 with these bits."""
         return self.cast("bitcast", x, {32: f32, 64: f64}[x.dtype.bits])
 
     # Calls and shuffles.
 
     def intrinsic(
-        self, name: str, *args: Value, result: DType | None = None, extra: str = "", over: str = ""
-    ) -> Value:
+        self,
+        name: str,
+        *args: IRValue,
+        result: DType | None = None,
+        extra: str = "",
+        over: str = "",
+    ) -> IRValue:
         """Emit a call of an overloaded intrinsic without side effects.
 
         ``extra`` is an immediate argument such as ``i1 false``; ``over`` replaces the suffix
@@ -204,13 +209,13 @@ class IRBuilder:
         """Declare an external function in this module."""
         self.declarations[name] = f"declare {result} @{name}({', '.join(params)})"
 
-    def shuffle(self, x: Value, lanes: list[int]) -> Value:
+    def shuffle(self, x: IRValue, lanes: list[int]) -> IRValue:
         """Return the given lanes of ``x`` in order; -1 leaves a lane undefined."""
         mask = ", ".join("i32 poison" if k < 0 else f"i32 {k}" for k in lanes)
         text = f"shufflevector {x}, {x.type} poison, <{len(lanes)} x i32> <{mask}>"
         return self.pure(text, x.dtype, len(lanes), x.depth)
 
-    def lane(self, x: Value, index: int) -> Value:
+    def lane(self, x: IRValue, index: int) -> IRValue:
         """Return one lane as a scalar; a scalar unchanged."""
         if not x.lanes:
             return x
@@ -220,11 +225,11 @@ class IRBuilder:
             return self.const_lanes([x.each[index]], x.dtype, 0)
         return self.pure(f"extractelement {x}, i64 {index}", x.dtype, 0, x.depth)
 
-    def iota(self, dtype: DType, lanes: int, step: int = 1) -> Value:
+    def iota(self, dtype: DType, lanes: int, step: int = 1) -> IRValue:
         """Return the vector 0, step, 2 step, ..."""
         return self.const_lanes([wrap(k * step, dtype) for k in range(lanes)], dtype, lanes)
 
-    def any_lane(self, mask: Value) -> Value:
+    def any_lane(self, mask: IRValue) -> IRValue:
         """Return a predicate that is true if any lane of a mask is."""
         numbers = lane_literals(mask)
         if numbers is not None:
@@ -233,17 +238,17 @@ class IRBuilder:
         self.declare(name, "i1", [mask.type])
         return self.pure(f"call i1 @{name}({mask})", pred, 0, mask.depth)
 
-    def first_lanes(self, active: int, lanes: int) -> Value:
+    def first_lanes(self, active: int, lanes: int) -> IRValue:
         """Return a mask with the first ``active`` lanes on."""
         return self.const_lanes([int(k < active) for k in range(lanes)], pred, lanes)
 
 
-def by_lane(b: IRBuilder, args: tuple[Value, ...], one: Callable[..., Value]) -> Value:
+def by_lane(b: IRBuilder, args: tuple[IRValue, ...], one: Callable[..., IRValue]) -> IRValue:
     """Apply ``one`` to the scalars of each lane and reassemble the vector."""
     lanes = max(a.lanes for a in args)
     if not lanes:
         return one(*args)
-    result: Value | None = None
+    result: IRValue | None = None
     for k in range(lanes):
         x = one(*(b.lane(a, k) for a in args))
         so_far = f"{register_type(x.dtype, lanes)} poison" if result is None else str(result)

@@ -15,14 +15,14 @@ from ....ir.dtypes import DType, bf16, f16, f32, f64, pred, s8, s16, s32, u8
 from ....ir.errors import UnsupportedError
 from ....ir.formats import is_narrow
 from .builder import SIGNED, IRBuilder
-from .core import Value, element_type, register_type
+from .core import IRValue, element_type, register_type
 from .fold import wrap
 from .narrow import narrow_float, narrow_int, widen_float, widen_int
 
 QUIET = 0x400000  # the bit of an f32 that makes a NaN quiet
 
 
-def widen(b: IRBuilder, x: Value) -> Value:
+def widen(b: IRBuilder, x: IRValue) -> IRValue:
     """Widen a float of fewer than 32 bits to f32, a narrow integer to 8 bits; return others
     unchanged.
     """
@@ -43,7 +43,7 @@ def widen(b: IRBuilder, x: Value) -> Value:
     return x
 
 
-def narrow(b: IRBuilder, x: Value, dtype: DType) -> Value:
+def narrow(b: IRBuilder, x: IRValue, dtype: DType) -> IRValue:
     """Round an f32 to ``dtype``; return an f64 unchanged."""
     if dtype == bf16:
         return _to_bf16(b, x)
@@ -52,7 +52,7 @@ def narrow(b: IRBuilder, x: Value, dtype: DType) -> Value:
     return b.cast("fptrunc", x, f16) if dtype == f16 else x
 
 
-def _to_bf16(b: IRBuilder, x: Value) -> Value:
+def _to_bf16(b: IRBuilder, x: IRValue) -> IRValue:
     if b.nvidia:
         type_ = _native_bf16(x.lanes)
         near = b.pure(f"fptrunc {x} to {type_}", bf16, x.lanes, x.depth)
@@ -65,7 +65,7 @@ def _to_bf16(b: IRBuilder, x: Value) -> Value:
     nan = b.compare("uno", x, x)
     chosen = b.select(nan, b.binary("or", bits, b.like(QUIET, bits)), rounded)
     half = b.cast("trunc", b.binary("lshr", chosen, sixteen), s16)
-    return Value(half.text, bf16, half.lanes, half.depth)
+    return IRValue(half.text, bf16, half.lanes, half.depth)
 
 
 def _native_bf16(lanes: int) -> str:
@@ -73,7 +73,7 @@ def _native_bf16(lanes: int) -> str:
     return f"<{lanes} x bfloat>" if lanes else "bfloat"
 
 
-def to_odd(b: IRBuilder, x: Value, to: DType) -> Value:
+def to_odd(b: IRBuilder, x: IRValue, to: DType) -> IRValue:
     """Convert f64 to f32 with round-to-odd: truncated, the last bit set where that was inexact.
 
     Rounding the result to ``to`` then equals rounding ``x`` to it directly. f16 ends far above
@@ -96,7 +96,7 @@ def to_odd(b: IRBuilder, x: Value, to: DType) -> Value:
     return b.from_bits(b.select(inexact, odd, bits))
 
 
-def convert(b: IRBuilder, x: Value, to: DType) -> Value:
+def convert(b: IRBuilder, x: IRValue, to: DType) -> IRValue:
     """Return ``x`` converted to element type ``to``."""
     element_type(to)  # refuses types without registers
     if x.dtype == to:
@@ -120,7 +120,7 @@ def convert(b: IRBuilder, x: Value, to: DType) -> Value:
     return narrow(b, b.cast("sitofp" if signed else "uitofp", x, wide_type), to)
 
 
-def _to_narrow_int(b: IRBuilder, x: Value, to: DType) -> Value:
+def _to_narrow_int(b: IRBuilder, x: IRValue, to: DType) -> IRValue:
     """Convert by way of 8 bits: floats saturate there first, then to the type's own range."""
     eight = convert(b, x, s8 if to.kind == "signed" else u8)
     if x.dtype.is_float:
@@ -128,7 +128,7 @@ def _to_narrow_int(b: IRBuilder, x: Value, to: DType) -> Value:
     return narrow_int(b, eight, to)
 
 
-def _float_to_float(b: IRBuilder, x: Value, to: DType) -> Value:
+def _float_to_float(b: IRBuilder, x: IRValue, to: DType) -> IRValue:
     if x.dtype == f64 and to in (f32, bf16):
         return narrow(b, b.cast("fptrunc", x, f32), to)
     if x.dtype == f64:
@@ -137,7 +137,7 @@ def _float_to_float(b: IRBuilder, x: Value, to: DType) -> Value:
     return b.cast("fpext", wide, f64) if to == f64 else narrow(b, wide, to)
 
 
-def _float_to_int(b: IRBuilder, x: Value, to: DType) -> Value:
+def _float_to_int(b: IRBuilder, x: IRValue, to: DType) -> IRValue:
     wide = widen(b, x)
     name = "llvm.fptosi.sat" if to.kind == "signed" else "llvm.fptoui.sat"
     bits = max(to.bits, 32)  # narrower results are saturated by hand: LLVM scalarizes them
@@ -146,10 +146,10 @@ def _float_to_int(b: IRBuilder, x: Value, to: DType) -> Value:
     value = b.intrinsic(name, wide, result=result, over=over)
     if to.bits < 32:
         return b.cast("trunc", _saturate(b, value, to), to)
-    return Value(value.text, to, value.lanes, value.depth)
+    return IRValue(value.text, to, value.lanes, value.depth)
 
 
-def _saturate(b: IRBuilder, x: Value, to: DType) -> Value:
+def _saturate(b: IRBuilder, x: IRValue, to: DType) -> IRValue:
     """Clamp an integer to the range of a type of the same signedness."""
     low, high = int_range(to)
     small, large = b.like(low, x), b.like(high, x)
@@ -170,16 +170,16 @@ def int_range(dtype: DType) -> tuple[int, int]:
     return 0, (1 << dtype.bits) - 1
 
 
-def _int_to_int(b: IRBuilder, x: Value, to: DType) -> Value:
+def _int_to_int(b: IRBuilder, x: IRValue, to: DType) -> IRValue:
     have = 1 if x.dtype == pred else x.dtype.bits
     if have == to.bits:
-        return Value(x.text, to, x.lanes, x.depth, None)
+        return IRValue(x.text, to, x.lanes, x.depth, None)
     if have > to.bits:
         return b.cast("trunc", x, to)
     return b.cast("sext" if x.dtype.kind == "signed" else "zext", x, to)
 
 
-def reinterpret(b: IRBuilder, x: Value, to: DType) -> Value:
+def reinterpret(b: IRBuilder, x: IRValue, to: DType) -> IRValue:
     """Return the bits of ``x`` as an element of type ``to``, of the same width."""
     if pred in (x.dtype, to):
         if x.dtype == to:
@@ -191,7 +191,7 @@ def reinterpret(b: IRBuilder, x: Value, to: DType) -> Value:
             f"bitcast-convert of {x.dtype} to {to}", "the widths differ", hint="use equal widths"
         )
     if is_narrow(to) and is_narrow(x.dtype):
-        return Value(x.text, to, x.lanes, x.depth)
+        return IRValue(x.text, to, x.lanes, x.depth)
     if x.literal is not None:
         x = b.pure(f"freeze {x}", x.dtype, x.lanes, 0)
     return b.cast("bitcast", x, to)

@@ -23,7 +23,7 @@ from ...plan.symbols import POLL
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class IRValue:
     """An operand: ``lanes`` of ``dtype`` (0: a scalar). ``depth`` is the region that defines it.
 
     ``literal`` is the number, if it is a known one (the same in every lane); ``each`` has the
@@ -59,7 +59,7 @@ class CodeRegion:
     sure: bool = True
     name: str = ""
     lines: list[str] = field(default_factory=list)
-    known: dict[str, Value] = field(default_factory=dict)
+    known: dict[str, IRValue] = field(default_factory=dict)
     loads: dict[Buffer, list[str]] = field(default_factory=dict)
 
 
@@ -187,7 +187,7 @@ class Function:
         """Return the depth of the innermost region that may be skipped although its parent runs."""
         return next((d for d in range(self.depth, 0, -1) if not self.regions[d].sure), 0)
 
-    def pure(self, text: str, dtype: DType, lanes: int, depth: int) -> Value:
+    def pure(self, text: str, dtype: DType, lanes: int, depth: int) -> IRValue:
         """Emit an instruction without side effects into region ``depth`` or a descendant.
 
         Integer scalars are hoisted as far as possible. Others stay in their conditional arm, since
@@ -197,13 +197,13 @@ class Function:
             depth = max(depth, self.arm())
         return self._write(text, dtype, lanes, depth)
 
-    def _write(self, text: str, dtype: DType, lanes: int, depth: int) -> Value:
+    def _write(self, text: str, dtype: DType, lanes: int, depth: int) -> IRValue:
         region = self.regions[depth]
         found = region.known.get(text)
         if found is None:
             name = f"%{self.name_for('v')}"
             region.lines.append(f"  {name} = {text}")
-            found = region.known[text] = Value(name, dtype, lanes, depth)
+            found = region.known[text] = IRValue(name, dtype, lanes, depth)
         return found
 
     def read(
@@ -214,7 +214,7 @@ class Function:
         buffer: Buffer,
         depth: int,
         before: Callable[[int], None] = lambda depth: None,
-    ) -> Value:
+    ) -> IRValue:
         """Emit a load from ``buffer``, hoisted out of loops that do not write it and surely run.
 
         ``before`` is called with the region that the load goes into, if it was not there yet.
@@ -250,29 +250,29 @@ class Function:
     def once(self, line: str) -> None:
         """Emit an instruction with side effects that need not be repeated in this region."""
         if line not in self.here.known:
-            self.here.known[line] = Value("", s64)
+            self.here.known[line] = IRValue("", s64)
             self.write(line)
 
-    def result(self, text: str, dtype: DType, lanes: int = 0) -> Value:
+    def result(self, text: str, dtype: DType, lanes: int = 0) -> IRValue:
         """Emit an instruction with side effects and a result, here."""
         name = f"%{self.name_for('v')}"
         self.here.lines.append(f"  {name} = {text}")
-        return Value(name, dtype, lanes, self.depth)
+        return IRValue(name, dtype, lanes, self.depth)
 
-    def alloca(self, type_: str, align: int) -> Value:
+    def alloca(self, type_: str, align: int) -> IRValue:
         """Return a slot of the stack frame."""
         name = f"%{self.name_for('slot')}"
         self.allocas.append(f"  {name} = alloca {type_}, align {align}")
-        return Value(name, s64)
+        return IRValue(name, s64)
 
-    def open_loop(self, stored: Iterable[Buffer], sure: bool) -> tuple[Value, str]:
+    def open_loop(self, stored: Iterable[Buffer], sure: bool) -> tuple[IRValue, str]:
         """Begin a loop's body; return its counter and the loop's name."""
         name = self.name_for("loop")
         changed = frozenset(stored)
         for buffer in changed:
             self.forget(buffer)
         self.regions.append(CodeRegion(name, changed, sure, name))
-        return Value(f"%i.{name}", s64, 0, self.depth), name
+        return IRValue(f"%i.{name}", s64, 0, self.depth), name
 
     def close_loop(
         self, name: str, begin: str, end: str, step: int, bits: int = 64, every: int = 0
@@ -354,7 +354,7 @@ class Function:
         """End an arm and return it, for ``branch``."""
         return self.regions.pop()
 
-    def branch(self, condition: Value, then: CodeRegion, otherwise: CodeRegion | None) -> None:
+    def branch(self, condition: IRValue, then: CodeRegion, otherwise: CodeRegion | None) -> None:
         """Emit ``if condition: then else: otherwise`` with two closed arms."""
         parent, join = self.here, self.name_for("join")
         other = join if otherwise is None else otherwise.name

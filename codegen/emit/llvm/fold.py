@@ -8,14 +8,14 @@ every lane is no mask, and code whose mask is false in every lane is dropped. Un
 from __future__ import annotations
 
 from ....ir.dtypes import DType, pred
-from .core import Value
+from .core import IRValue
 
 Lanes = tuple[int, ...]
 _NATURAL = frozenset({"udiv", "urem", "lshr", "zext"})
 """Operations on the bits as a number without a sign."""
 
 
-def lane_literals(x: Value) -> Lanes | None:
+def lane_literals(x: IRValue) -> Lanes | None:
     """Return the number in every lane (one for a scalar), or None where not all are known."""
     if x.each is not None:
         return x.each
@@ -24,7 +24,7 @@ def lane_literals(x: Value) -> Lanes | None:
     return (int(x.literal),) * max(1, x.lanes)
 
 
-def fold_binary(name: str, a: Value, b: Value) -> Lanes | None:
+def fold_binary(name: str, a: IRValue, b: IRValue) -> Lanes | None:
     """Return the lanes of LLVM's ``name`` (without flags), or None where they are not known."""
     xs, ys = _numbers(a, name in _NATURAL), _numbers(b, name in _NATURAL)
     if xs is None or ys is None:
@@ -34,7 +34,7 @@ def fold_binary(name: str, a: Value, b: Value) -> Lanes | None:
     return known if len(known) == len(results) else None
 
 
-def fold_compare(name: str, a: Value, b: Value) -> Lanes | None:
+def fold_compare(name: str, a: IRValue, b: IRValue) -> Lanes | None:
     """Return the lanes of ``icmp name`` as 0 and 1, or None where they are not known."""
     xs, ys = _numbers(a, name[0] == "u"), _numbers(b, name[0] == "u")
     if xs is None or ys is None:
@@ -42,7 +42,7 @@ def fold_compare(name: str, a: Value, b: Value) -> Lanes | None:
     return tuple(int(_holds(name[-2:], x, y)) for x, y in zip(xs, ys, strict=True))
 
 
-def fold_select(c: Value, a: Value, b: Value) -> Lanes | None:
+def fold_select(c: IRValue, a: IRValue, b: IRValue) -> Lanes | None:
     """Return the lanes of ``a`` where ``c``, else of ``b``, or None where they are not known."""
     on, xs, ys = lane_literals(c), lane_literals(a), lane_literals(b)
     if on is None or xs is None or ys is None:
@@ -50,7 +50,7 @@ def fold_select(c: Value, a: Value, b: Value) -> Lanes | None:
     return tuple(x if first else y for first, x, y in zip(on, xs, ys, strict=True))
 
 
-def fold_cast(name: str, x: Value, to: DType) -> Lanes | None:
+def fold_cast(name: str, x: IRValue, to: DType) -> Lanes | None:
     """Return the lanes of an integer cast, or None where they are not known."""
     kind = name.partition(" ")[0]  # "zext nneg" is a zext
     xs = _numbers(x, kind in _NATURAL) if kind in ("trunc", "sext", "zext") else None
@@ -120,7 +120,7 @@ def _integer(x: int, bits: int) -> int:
     return x - (1 << bits) if x >> (bits - 1) & 1 else x
 
 
-def _numbers(x: Value, natural: bool) -> Lanes | None:
+def _numbers(x: IRValue, natural: bool) -> Lanes | None:
     """Return the lanes as unsigned or signed numbers, whatever the type's signedness."""
     found, bits = lane_literals(x), _bits(x.dtype)
     if found is None:

@@ -12,37 +12,37 @@ from types import MappingProxyType
 from ....ir.dtypes import s64, u64
 from .builder import IRBuilder
 from .convert import int_range
-from .core import Value
+from .core import IRValue
 
 
-def signed(x: Value) -> bool:
+def signed(x: IRValue) -> bool:
     """True if the element type is a signed integer."""
     return x.dtype.kind == "signed"
 
 
-def order(b: IRBuilder, name: str, x: Value, y: Value) -> Value:
+def order(b: IRBuilder, name: str, x: IRValue, y: IRValue) -> IRValue:
     """Return ``x name y`` for lt, le, gt, ge in the order of the element type."""
     return b.compare(f"{'s' if signed(x) else 'u'}{name}", x, y)
 
 
-def _compare(name: str) -> Callable[..., Value]:
+def _compare(name: str) -> Callable[..., IRValue]:
     return lambda b, x, y: order(b, name, x, y)
 
 
-def _binary(name: str) -> Callable[..., Value]:
+def _binary(name: str) -> Callable[..., IRValue]:
     return lambda b, x, y: b.binary(name, x, y)
 
 
-def _extreme(name: str) -> Callable[..., Value]:
+def _extreme(name: str) -> Callable[..., IRValue]:
     return lambda b, x, y: b.select(order(b, name, x, y), x, y)
 
 
-def _clamp(b: IRBuilder, low: Value, x: Value, high: Value) -> Value:
+def _clamp(b: IRBuilder, low: IRValue, x: IRValue, high: IRValue) -> IRValue:
     raised = b.select(order(b, "lt", x, low), low, x)
     return b.select(order(b, "gt", raised, high), high, raised)
 
 
-def _safe_divisor(b: IRBuilder, y: Value) -> tuple[Value, Value]:
+def _safe_divisor(b: IRBuilder, y: IRValue) -> tuple[IRValue, IRValue]:
     """Return a divisor that cannot trap, and the predicate "``y`` is zero"."""
     zero = b.compare("eq", y, b.like(0, y))
     if not signed(y):
@@ -51,7 +51,7 @@ def _safe_divisor(b: IRBuilder, y: Value) -> tuple[Value, Value]:
     return b.select(bad, b.like(1, y), y), zero
 
 
-def _divide(b: IRBuilder, x: Value, y: Value) -> Value:
+def _divide(b: IRBuilder, x: IRValue, y: IRValue) -> IRValue:
     if isinstance(y.literal, int) and y.literal not in (0, -1):
         return b.binary("sdiv" if signed(x) else "udiv", x, y)
     safe, zero = _safe_divisor(b, y)
@@ -62,27 +62,27 @@ def _divide(b: IRBuilder, x: Value, y: Value) -> Value:
     return b.select(zero, b.like(-1 if signed(x) else int_range(x.dtype)[1], x), quotient)
 
 
-def _remainder(b: IRBuilder, x: Value, y: Value) -> Value:
+def _remainder(b: IRBuilder, x: IRValue, y: IRValue) -> IRValue:
     if isinstance(y.literal, int) and y.literal not in (0, -1):
         return b.binary("srem" if signed(x) else "urem", x, y)
     safe, zero = _safe_divisor(b, y)
     return b.select(zero, x, b.binary("srem" if signed(x) else "urem", x, safe))
 
 
-def _power_of_two(y: Value) -> int | None:
+def _power_of_two(y: IRValue) -> int | None:
     if isinstance(y.literal, int) and y.literal > 0 and y.literal & (y.literal - 1) == 0:
         return y.literal.bit_length() - 1
     return None
 
 
-def _positive(b: IRBuilder, y: Value) -> Value:
+def _positive(b: IRBuilder, y: IRValue) -> IRValue:
     """Return a divisor that does not trap: in an inactive lane it may be 0."""
     if isinstance(y.literal, int):
         return y
     return b.select(b.compare("eq", y, b.like(0, y)), b.like(1, y), y)
 
 
-def floordiv(b: IRBuilder, x: Value, y: Value) -> Value:
+def floordiv(b: IRBuilder, x: IRValue, y: IRValue) -> IRValue:
     """Return ``x // y`` rounded down, ``y`` positive."""
     shift = _power_of_two(y)
     if shift is not None:
@@ -96,7 +96,7 @@ def floordiv(b: IRBuilder, x: Value, y: Value) -> Value:
     return b.binary("add", quotient, b.cast("sext", below, x.dtype))
 
 
-def floormod(b: IRBuilder, x: Value, y: Value) -> Value:
+def floormod(b: IRBuilder, x: IRValue, y: IRValue) -> IRValue:
     """Return ``x % y``, non-negative, ``y`` positive."""
     shift = _power_of_two(y)
     if shift is not None:
@@ -109,7 +109,7 @@ def floormod(b: IRBuilder, x: Value, y: Value) -> Value:
     return b.select(below, b.binary("add", rest, y), rest)
 
 
-def _mulhi(b: IRBuilder, x: Value, y: Value) -> Value:
+def _mulhi(b: IRBuilder, x: IRValue, y: IRValue) -> IRValue:
     bits = x.dtype.bits
     if bits < 64:
         wide = s64 if signed(x) else u64
@@ -119,13 +119,13 @@ def _mulhi(b: IRBuilder, x: Value, y: Value) -> Value:
     return _mulhi64(b, x, y)
 
 
-def _mulhi64(b: IRBuilder, x: Value, y: Value) -> Value:
+def _mulhi64(b: IRBuilder, x: IRValue, y: IRValue) -> IRValue:
     """Multiply by 32-bit halves (Warren, Hacker's Delight, 8-2), unsigned, then correct
     for signs.
     """
     half, low = b.like(32, x), b.like(0xFFFFFFFF, x)
 
-    def split(v: Value) -> tuple[Value, Value]:
+    def split(v: IRValue) -> tuple[IRValue, IRValue]:
         return b.binary("and", v, low), b.binary("lshr", v, half)
 
     (x0, x1), (y0, y1) = split(x), split(y)
@@ -140,8 +140,8 @@ def _mulhi64(b: IRBuilder, x: Value, y: Value) -> Value:
     return b.binary("sub", high, b.binary("and", b.binary("ashr", y, top), x))
 
 
-def _shift(name: str) -> Callable[..., Value]:
-    def emit(b: IRBuilder, x: Value, n: Value) -> Value:
+def _shift(name: str) -> Callable[..., IRValue]:
+    def emit(b: IRBuilder, x: IRValue, n: IRValue) -> IRValue:
         bits = x.dtype.bits
         if isinstance(n.literal, int) and 0 <= n.literal < bits:
             return b.binary(name, x, n)
@@ -154,13 +154,13 @@ def _shift(name: str) -> Callable[..., Value]:
     return emit
 
 
-def _abs(b: IRBuilder, x: Value) -> Value:
+def _abs(b: IRBuilder, x: IRValue) -> IRValue:
     if not signed(x):
         return x
     return b.select(b.compare("slt", x, b.like(0, x)), b.binary("sub", b.like(0, x), x), x)
 
 
-def _sign(b: IRBuilder, x: Value) -> Value:
+def _sign(b: IRBuilder, x: IRValue) -> IRValue:
     above = b.cast("zext", b.compare("sgt" if signed(x) else "ne", x, b.like(0, x)), x.dtype)
     if not signed(x):
         return above
@@ -168,7 +168,7 @@ def _sign(b: IRBuilder, x: Value) -> Value:
     return b.binary("or", above, below)
 
 
-def _power(b: IRBuilder, x: Value, n: Value) -> Value:
+def _power(b: IRBuilder, x: IRValue, n: IRValue) -> IRValue:
     """Raise by squaring; a negative exponent leaves 1, -1 or 0."""
     if isinstance(n.literal, int) and n.literal >= 0:
         return _small_power(b, x, n.literal)
@@ -189,15 +189,15 @@ def _power(b: IRBuilder, x: Value, n: Value) -> Value:
     return b.select(negative, inverse, result)
 
 
-def _small_power(b: IRBuilder, x: Value, n: int) -> Value:
-    result: Value = b.like(1, x)
+def _small_power(b: IRBuilder, x: IRValue, n: int) -> IRValue:
+    result: IRValue = b.like(1, x)
     for bit in bin(n)[2:]:
         result = b.binary("mul", result, result)
         result = b.binary("mul", result, x) if bit == "1" else result
     return result
 
 
-INTEGER: Mapping[str, Callable[..., Value]] = MappingProxyType(
+INTEGER: Mapping[str, Callable[..., IRValue]] = MappingProxyType(
     {
         "add": _binary("add"),
         "subtract": _binary("sub"),

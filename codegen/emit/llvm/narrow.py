@@ -13,33 +13,33 @@ import math
 from ....ir.dtypes import DType, f16, f32, s8, s16, s32, u8
 from ....ir.formats import FORMATS, FloatFormat
 from .builder import IRBuilder
-from .core import Value
+from .core import IRValue
 
 INFINITY = 0x7F800000  # the bits of f32's infinity
 NAN = 0x7FC00000
 SIGN, MAGNITUDE = 0x80000000, 0x7FFFFFFF
 
 
-def widen_int(b: IRBuilder, x: Value) -> Value:
+def widen_int(b: IRBuilder, x: IRValue) -> IRValue:
     """Extend an integer of 2 or 4 bits to 8 bits of the same signedness."""
     to = s8 if x.dtype.kind == "signed" else u8
-    byte = Value(x.text, to, x.lanes, x.depth)
+    byte = IRValue(x.text, to, x.lanes, x.depth)
     if to == u8:
         return b.binary("and", byte, b.like((1 << x.dtype.bits) - 1, byte))
     spare = b.like(8 - x.dtype.bits, byte)
     return b.binary("ashr", b.binary("shl", byte, spare), spare)
 
 
-def narrow_int(b: IRBuilder, x: Value, to: DType) -> Value:
+def narrow_int(b: IRBuilder, x: IRValue, to: DType) -> IRValue:
     """Return the low bits of an integer of 8 bits."""
     kept = b.binary("and", x, b.like((1 << to.bits) - 1, x))
-    return Value(kept.text, to, kept.lanes, kept.depth)
+    return IRValue(kept.text, to, kept.lanes, kept.depth)
 
 
-def widen_float(b: IRBuilder, x: Value) -> Value:
+def widen_float(b: IRBuilder, x: IRValue) -> IRValue:
     """Convert a narrow float, or f16, to f32, which holds every value of it."""
     f = FORMATS[x.dtype]
-    code = b.bits(x) if x.dtype == f16 else Value(x.text, u8, x.lanes, x.depth)
+    code = b.bits(x) if x.dtype == f16 else IRValue(x.text, u8, x.lanes, x.depth)
     bits = b.cast("zext", code, s32)
     if f.special == "scale":
         return _widen_scale(b, bits)
@@ -63,7 +63,9 @@ def widen_float(b: IRBuilder, x: Value) -> Value:
     return b.from_bits(result)
 
 
-def _special(b: IRBuilder, f: FloatFormat, size: Value, place: Value, result: Value) -> Value:
+def _special(
+    b: IRBuilder, f: FloatFormat, size: IRValue, place: IRValue, result: IRValue
+) -> IRValue:
     """Replace the codes of infinities and NaNs."""
     if f.special == "fn":
         top = b.compare("eq", size, b.like(f.largest + 1, size))
@@ -73,7 +75,7 @@ def _special(b: IRBuilder, f: FloatFormat, size: Value, place: Value, result: Va
     return b.select(over, top, result)
 
 
-def _widen_scale(b: IRBuilder, bits: Value) -> Value:
+def _widen_scale(b: IRBuilder, bits: IRValue) -> IRValue:
     """Return a power of two; the least is a denormal of f32."""
     least = b.compare("eq", bits, b.like(0, bits))
     value = b.binary("shl", bits, b.like(23, bits))
@@ -82,7 +84,7 @@ def _widen_scale(b: IRBuilder, bits: Value) -> Value:
     return b.from_bits(b.select(nan, b.like(NAN, bits), value))
 
 
-def narrow_float(b: IRBuilder, x: Value, to: DType) -> Value:
+def narrow_float(b: IRBuilder, x: IRValue, to: DType) -> IRValue:
     """Round an f32 to a narrow float, or f16, to nearest even.
 
     Overflow gives infinity, NaN or the largest number, as the format defines.
@@ -99,10 +101,10 @@ def narrow_float(b: IRBuilder, x: Value, to: DType) -> Value:
     if to == f16:
         return b.cast("bitcast", b.cast("trunc", code, s16), f16)
     byte = b.cast("trunc", code, s8)
-    return Value(byte.text, to, byte.lanes, byte.depth)
+    return IRValue(byte.text, to, byte.lanes, byte.depth)
 
 
-def _rounded(b: IRBuilder, f: FloatFormat, size: Value) -> Value:
+def _rounded(b: IRBuilder, f: FloatFormat, size: IRValue) -> IRValue:
     """Return the code of a magnitude as if exponents were unbounded."""
     drop = 23 - f.mantissa
     place = b.like(drop, size)
@@ -119,7 +121,7 @@ def _rounded(b: IRBuilder, f: FloatFormat, size: Value) -> Value:
     return b.select(b.compare("slt", size, least), small, normal)
 
 
-def _bounded(b: IRBuilder, f: FloatFormat, size: Value, code: Value) -> Value:
+def _bounded(b: IRBuilder, f: FloatFormat, size: IRValue, code: IRValue) -> IRValue:
     """Return the code, or the format's overflow code for a magnitude above the largest number."""
     past = {"ieee": f.infinity, "fn": f.largest + 1, "fnuz": f.sign, "finite": f.largest}[f.special]
     over = b.compare("sgt", code, b.like(f.largest, code))
@@ -129,7 +131,7 @@ def _bounded(b: IRBuilder, f: FloatFormat, size: Value, code: Value) -> Value:
     return b.select(nan, b.like(quiet, code), code)
 
 
-def _signed(b: IRBuilder, f: FloatFormat, bits: Value, size: Value, code: Value) -> Value:
+def _signed(b: IRBuilder, f: FloatFormat, bits: IRValue, size: IRValue, code: IRValue) -> IRValue:
     down = b.like(31 - (f.exponent + f.mantissa), bits)
     sign = b.binary("and", b.binary("lshr", bits, down), b.like(f.sign, bits))
     if f.special == "fnuz":  # neither zero nor NaN has a sign
@@ -139,7 +141,7 @@ def _signed(b: IRBuilder, f: FloatFormat, bits: Value, size: Value, code: Value)
     return b.binary("xor", code, sign)
 
 
-def _narrow_scale(b: IRBuilder, bits: Value) -> Value:
+def _narrow_scale(b: IRBuilder, bits: IRValue) -> IRValue:
     """Return the nearest power of two of a positive number, NaN for all others.
 
     Ties go to the greater one, and everything between the least one and the next goes to the next,

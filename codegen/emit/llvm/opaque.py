@@ -16,12 +16,12 @@ from collections.abc import Iterator
 from ....ir.loop.nodes import Buffer, Cast, Expr, For, Kind, Let, Load, Op, Stmt, Store, Var
 from ....ir.loop.visit import exprs, walk, walk_expr
 from .builder import IRBuilder
-from .core import Value, element_type
+from .core import IRValue, element_type
 
 _LEAST = 128  # bits of a vector register
 
 
-def opaque(b: IRBuilder, x: Value) -> Value:
+def opaque(b: IRBuilder, x: IRValue) -> IRValue:
     """Return ``x`` with its origin hidden from LLVM; unchanged where that is not needed."""
     bits = {"i8": 8, "i16": 16, "i32": 32}.get(element_type(x.dtype), 0)
     known = x.literal is not None or x.each is not None

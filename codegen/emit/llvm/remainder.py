@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ....ir.dtypes import DType, f32
 from .builder import IRBuilder, by_lane
-from .core import Value, element_type
+from .core import IRValue, element_type
 from .template import render
 
 
@@ -33,13 +33,13 @@ def remainder_text(name: str, dtype: DType) -> str:
     return render(__package__, "remainder.ll", names=names)
 
 
-def remainder(b: IRBuilder, x: Value, y: Value) -> Value:
+def remainder(b: IRBuilder, x: IRValue, y: IRValue) -> IRValue:
     """Return the remainder of ``x / y`` truncated to an integer, with the sign of ``x``."""
     dtype = x.dtype
     name, t = f"nw_remainder_{dtype}", element_type(dtype)
     b.declarations[name] = remainder_text(name, dtype)
 
-    def one(a: Value, c: Value) -> Value:
+    def one(a: IRValue, c: IRValue) -> IRValue:
         return b.pure(f"call {t} @{name}({a}, {c})", dtype, 0, max(a.depth, c.depth))
 
     return by_lane(b, b.match_lanes(x, y), one)

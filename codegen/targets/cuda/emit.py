@@ -13,7 +13,7 @@ from ....ir.loop.notes import IN_PLACE, MIN_BLOCKS
 from ....ir.targets.cuda import LOAD_BITS
 from ...emit.expr import Emitter
 from ...emit.launches import DeviceEmitter, LaunchNest
-from ...emit.llvm.core import Function, Value
+from ...emit.llvm.core import Function, IRValue
 from ...lower.passes.workspace import workspace_bytes
 from ...plan.memory import GPU_ALIGNMENT
 from .lanes import emit_intrinsic
@@ -45,7 +45,7 @@ class Nvptx(DeviceEmitter):
             params.append(f"ptr {self._promises(nest, buffer)}align {PARAM_ALIGN} %p{n}")
         if workspace_bytes(func.body):
             params.append(f"ptr {self._work(nest)}align {GPU_ALIGNMENT} %workspace")
-        em.buffers = {b: Value(f"%p{n}", index) for n, b in enumerate(func.params)}
+        em.buffers = {b: IRValue(f"%p{n}", index) for n, b in enumerate(func.params)}
         em.function = Function(nest.symbol, ", ".join(params), em.target)
 
     def _promises(self, nest: LaunchNest, buffer: Buffer) -> str:
@@ -84,7 +84,7 @@ class Nvptx(DeviceEmitter):
         parts = [head, "", *self.globals, "", *em.finished, *declared, "", *self.attributes, *notes]
         return "\n".join([*parts, ""])
 
-    def thread_index(self, name: str) -> Value:
+    def thread_index(self, name: str) -> IRValue:
         """Return this thread's or block's index, read from a special register, as an s32."""
         assert self.nest is not None
         kind, _, axis = name.partition(".")
@@ -94,11 +94,11 @@ class Nvptx(DeviceEmitter):
         text = f"call range(i32 0, {extents['xyz'.index(axis)]}) i32 @{call}()"
         return self.em.pure(text, s32, 0, 0)
 
-    def shared(self, buffer: Buffer, offset: int) -> Value:
+    def shared(self, buffer: Buffer, offset: int) -> IRValue:
         """Return the address of a shared buffer at byte ``offset`` of the block's memory."""
         assert buffer.scope is Scope.SHARED
         place = f"getelementptr (i8, ptr addrspace(3) @nw_shared, i64 {offset})"
-        return Value(f"addrspacecast (ptr addrspace(3) {place} to ptr)", index)
+        return IRValue(f"addrspacecast (ptr addrspace(3) {place} to ptr)", index)
 
     def intrinsic(self, s: Intrinsic) -> None:
         """Emit a lane-level intrinsic."""
@@ -109,7 +109,7 @@ class Nvptx(DeviceEmitter):
         assert self.reducer is not None
         self.reducer.emit(s)
 
-    def access(self, buffer: Buffer, pointer: Value, size: int, write: bool, depth: int) -> None:
+    def access(self, buffer: Buffer, pointer: IRValue, size: int, write: bool, depth: int) -> None:
         """Emit nothing: the hardware checks accesses."""
 
 

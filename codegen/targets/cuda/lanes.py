@@ -7,7 +7,7 @@ from ....ir.errors import UnsupportedError, VerifyError
 from ....ir.loop.intrinsics import TABLE, Matrix
 from ....ir.loop.nodes import Intrinsic, Load, Region
 from ...emit.expr import Emitter
-from ...emit.llvm.core import Value
+from ...emit.llvm.core import IRValue
 
 
 def emit_intrinsic(em: Emitter, s: Intrinsic) -> None:
@@ -41,7 +41,7 @@ def _call(em: Emitter, name: str, *operands: str) -> None:
     em.function.write(f"call void @{name}({', '.join(operands)})")
 
 
-def _start(em: Emitter, r: Region) -> Value:
+def _start(em: Emitter, r: Region) -> IRValue:
     """Return the address of a box of a flat buffer."""
     (only,) = r.ranges
     form = em.form(only.start)
@@ -50,7 +50,7 @@ def _start(em: Emitter, r: Region) -> Value:
     return em.pointer(r.buffer, form)
 
 
-def _in_space(em: Emitter, pointer: Value, space: int) -> str:
+def _in_space(em: Emitter, pointer: IRValue, space: int) -> str:
     text = f"addrspacecast ptr {pointer.text} to ptr addrspace({space})"
     cast = em.pure(text, index, 0, pointer.depth)
     return f"ptr addrspace({space}) {cast.text}"
@@ -68,7 +68,7 @@ def _copy(em: Emitter, s: Intrinsic) -> None:
     _call(em, name, *operands)
 
 
-def _words(em: Emitter, r: Region, count: int, dtype: DType) -> list[Value]:
+def _words(em: Emitter, r: Region, count: int, dtype: DType) -> list[IRValue]:
     """Return the elements of a thread's own box, as ``dtype`` of as many bits."""
     start, found = r.ranges[0].start, []
     form = em.form(start)
@@ -84,7 +84,7 @@ def _element(dtype: DType) -> str:
     return "float" if dtype == f32 else "i32"
 
 
-def _put_words(em: Emitter, r: Region, result: Value, type_: str, count: int) -> None:
+def _put_words(em: Emitter, r: Region, result: IRValue, type_: str, count: int) -> None:
     start = _start(em, r)
     element = type_.strip("{} ").split(", ")[0]
     for k in range(count):
@@ -124,7 +124,7 @@ def _mma(em: Emitter, s: Intrinsic, shape: str, operands: str, matrix: Matrix) -
     _put_words(em, s.writes[0], result, type_, c)
 
 
-def _operand(em: Emitter, word: Value, operands: str) -> Value:
+def _operand(em: Emitter, word: IRValue, operands: str) -> IRValue:
     """Return a word of a matrix as the instruction takes it; f32 is rounded as ``tf32`` says."""
     match operands:
         case "f16":

@@ -18,7 +18,7 @@ from ....ir.loop.nodes import AllReduce, Const, Load, Op
 from ...emit.access import store_element
 from ...emit.expr import Emitter
 from ...emit.launches import LaunchNest
-from ...emit.llvm.core import Value, memory_type
+from ...emit.llvm.core import IRValue, memory_type
 
 DIRECT = 4  # warps whose results every thread reads itself, rather than by shuffles
 BARRIER = "llvm.nvvm.barrier0"
@@ -65,11 +65,11 @@ class Reducer:
                 "it takes a power of two up to 32, or whole warps, that divides threadIdx.x",
             )
 
-    def _axis(self, axis: int) -> Value:
+    def _axis(self, axis: int) -> IRValue:
         assert self.em.device is not None
         return self.em.device.thread_index(f"threadIdx.{'xyz'[axis]}")
 
-    def _linear(self) -> Value:
+    def _linear(self) -> IRValue:
         """Return the number of this thread in its block."""
         em = self.em
         x, y, _ = self.nest.block
@@ -80,7 +80,7 @@ class Reducer:
                 total = em.binary("add", total, scaled)
         return total
 
-    def _mask(self) -> Value:
+    def _mask(self) -> IRValue:
         """Return the mask of this warp's threads, in a last warp those that are there."""
         em = self.em
         warps, rest = divmod(self.nest.threads, WARP)
@@ -94,8 +94,8 @@ class Reducer:
         return em.select(em.compare("eq", warp, em.const(warps, s32)), some, full)
 
     def _butterfly(
-        self, s: AllReduce, values: Sequence[Value], width: int, position: Value
-    ) -> list[Value]:
+        self, s: AllReduce, values: Sequence[IRValue], width: int, position: IRValue
+    ) -> list[IRValue]:
         """Return the values of ``width`` neighbours combined, in all of them."""
         em, swapped = self.em, _commutes(s)
         found, distance = list(values), 1
@@ -112,7 +112,9 @@ class Reducer:
             distance *= 2
         return found
 
-    def _combined(self, s: AllReduce, left: Sequence[Value], right: Sequence[Value]) -> list[Value]:
+    def _combined(
+        self, s: AllReduce, left: Sequence[IRValue], right: Sequence[IRValue]
+    ) -> list[IRValue]:
         """Not contracted: a product fused on one side only would differ from thread to thread."""
         self.em.env |= dict(zip((*s.left, *s.right), (*left, *right), strict=True))
         self.em.contracts = False
@@ -120,7 +122,7 @@ class Reducer:
         self.em.contracts = True
         return result
 
-    def _shuffle(self, x: Value, distance: int) -> Value:
+    def _shuffle(self, x: IRValue, distance: int) -> IRValue:
         """Return the value of the thread whose number differs in one bit."""
         em = self.em
         if x.dtype in (f32, f64):
@@ -131,7 +133,7 @@ class Reducer:
             high = em.cast("zext", self._shuffle(top, distance), u64)
             both = em.binary("shl", high, em.const(32, u64))
             joined = em.binary("or", both, em.cast("zext", low, u64))
-            return Value(joined.text, x.dtype, 0, joined.depth)
+            return IRValue(joined.text, x.dtype, 0, joined.depth)
         if x.dtype == pred or x.dtype.bits < 32:
             narrow = _as_int(em, x)
             wide = self._shuffle(em.cast("zext", narrow, u32), distance)
@@ -142,7 +144,7 @@ class Reducer:
         text = f"call i32 @{name}({self._mask()}, {x}, i32 {distance}, i32 31)"
         return em.function.result(text, x.dtype)
 
-    def _across_warps(self, s: AllReduce, values: Sequence[Value]) -> list[Value]:
+    def _across_warps(self, s: AllReduce, values: Sequence[IRValue]) -> list[IRValue]:
         """Combine what the warps of a group came to."""
         em, group = self.em, s.threads // WARP
         linear = self._linear()
@@ -169,7 +171,7 @@ class Reducer:
             found = self._combined(s, found, more)
         return found
 
-    def _open_scratch(self, values: Sequence[Value]) -> list[str]:
+    def _open_scratch(self, values: Sequence[IRValue]) -> list[str]:
         """Addresses of one array per value, with an element for each warp."""
         straight = self.em.function.depth == 0
         if not (straight and self.ordered):
@@ -187,18 +189,18 @@ class Reducer:
         self.em.declare(BARRIER, "void", [])
         self.em.function.write(f"call void @{BARRIER}()")
 
-    def _address(self, place: str, at: Value, dtype: DType) -> Value:
+    def _address(self, place: str, at: IRValue, dtype: DType) -> IRValue:
         kind = memory_type(dtype)
         text = f"getelementptr inbounds {kind}, ptr addrspace(3) {place}, {at}"
         return self.em.pure(text, s64, 0, at.depth)
 
-    def _write(self, place: str, at: Value, value: Value) -> None:
+    def _write(self, place: str, at: IRValue, value: IRValue) -> None:
         pointer = self._address(place, at, value.dtype)
         kept = _as_int(self.em, value) if value.dtype == pred else value
         line = f"store {kept}, ptr addrspace(3) {pointer.text}, align {value.dtype.bytes}"
         self.em.function.write(line)
 
-    def _read(self, place: str, at: Value, like: Value) -> Value:
+    def _read(self, place: str, at: IRValue, like: IRValue) -> IRValue:
         pointer = self._address(place, at, like.dtype)
         kind, size = memory_type(like.dtype), like.dtype.bytes
         text = f"load {kind}, ptr addrspace(3) {pointer.text}, align {size}"
@@ -206,14 +208,14 @@ class Reducer:
         return _from_int(self.em, got, like.dtype) if like.dtype == pred else got
 
 
-def _as_int(em: Emitter, x: Value) -> Value:
+def _as_int(em: Emitter, x: IRValue) -> IRValue:
     """Return the bits of an element of less than 32 bits."""
     if x.dtype == pred:
         return em.cast("zext", x, u8)
     return em.cast("bitcast", x, u8 if x.dtype.bits == 8 else u16)
 
 
-def _from_int(em: Emitter, x: Value, dtype: DType) -> Value:
+def _from_int(em: Emitter, x: IRValue, dtype: DType) -> IRValue:
     return em.compare("ne", x, em.like(0, x)) if dtype == pred else em.cast("bitcast", x, dtype)
 
 

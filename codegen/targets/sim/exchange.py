@@ -13,7 +13,7 @@ from ....ir.loop.intrinsics import WARP
 from ....ir.loop.nodes import AllReduce
 from ...emit.expr import Emitter
 from ...emit.launches import LaunchNest
-from ...emit.llvm.core import Value, memory_type
+from ...emit.llvm.core import IRValue, memory_type
 from ..cuda.reduce import DIRECT
 
 
@@ -51,7 +51,7 @@ def combine_text(em: Emitter, s: AllReduce) -> str:
     return function.text("#0", "internal ")
 
 
-def _load(em: Emitter, pointer: str, dtype: DType) -> Value:
+def _load(em: Emitter, pointer: str, dtype: DType) -> IRValue:
     if dtype != pred:
         return em.function.result(f"load {memory_type(dtype)}, ptr {pointer}", dtype)
     byte = em.function.result(f"load i8, ptr {pointer}", s8)

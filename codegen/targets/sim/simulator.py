@@ -33,7 +33,7 @@ from ....ir.loop.notes import IN_PLACE
 from ....ir.loop.visit import children, walk
 from ...emit.expr import Emitter
 from ...emit.launches import DeviceEmitter, LaunchNest, shared_bytes
-from ...emit.llvm.core import Function, Value
+from ...emit.llvm.core import Function, IRValue
 from ...lower.passes.workspace import buffer_bytes, workspace_bytes
 from ...runtime.sim import structs
 from ..cpu.toolchain import coroutine_end
@@ -52,7 +52,7 @@ class Simulator(DeviceEmitter):
         self.em, self.func = em, func
         self.host = em.target.host
         self.out = SimulatedModule(func.name, self.host)
-        self.waiting: list[tuple[str, tuple[Value, ...]]] = []
+        self.waiting: list[tuple[str, tuple[IRValue, ...]]] = []
 
     # Launches.
 
@@ -65,7 +65,7 @@ class Simulator(DeviceEmitter):
         self.here = Described(nest, self._suspends(nest), shared_bytes(nest.body))
         self.here.check = em.target.check
         args = [f"%p{n}" for n in range(len(func.params))]
-        em.buffers = {b: Value(p, index) for b, p in zip(func.params, args, strict=True)}
+        em.buffers = {b: IRValue(p, index) for b, p in zip(func.params, args, strict=True)}
         if workspace_bytes(func.body):
             args.append("%workspace")
         self._prologue(args)
@@ -141,14 +141,14 @@ class Simulator(DeviceEmitter):
 
     # Threads and memory.
 
-    def thread_index(self, name: str) -> Value:
+    def thread_index(self, name: str) -> IRValue:
         """Return this thread's or block's index, which the thread loads at its start."""
-        return Value(f"%{name}", s32)
+        return IRValue(f"%{name}", s32)
 
-    def shared(self, buffer: Buffer, offset: int) -> Value:
+    def shared(self, buffer: Buffer, offset: int) -> IRValue:
         """Return the address of a shared buffer at byte ``offset`` of the block's memory."""
         self.arg_of[buffer] = -1, offset
-        return self.em.offset(Value("%shared", index), self.em.const(offset, index), "i8")
+        return self.em.offset(IRValue("%shared", index), self.em.const(offset, index), "i8")
 
     def record(self, buffer: Buffer) -> str:
         """Return the name of a buffer's record."""
@@ -163,7 +163,7 @@ class Simulator(DeviceEmitter):
             _size(buffer) == _size(out) and out in self.nest.stored for out in outputs
         )
 
-    def access(self, buffer: Buffer, pointer: Value, size: int, write: bool, depth: int) -> None:
+    def access(self, buffer: Buffer, pointer: IRValue, size: int, write: bool, depth: int) -> None:
         """Emit what checks an access: of the shadow, or of the bounds of what is only read."""
         if not self.here.check:
             return
@@ -174,7 +174,9 @@ class Simulator(DeviceEmitter):
             return
         self._tell(record, pointer, size, structs.WRITES if write else 0, depth)
 
-    def _compare(self, buffer: Buffer, record: str, pointer: Value, size: int, depth: int) -> None:
+    def _compare(
+        self, buffer: Buffer, record: str, pointer: IRValue, size: int, depth: int
+    ) -> None:
         """Compare the bounds of memory that is only read; the runtime is called only to report."""
         t, last = self.thread, _size(buffer) - size
         if last < 0:
@@ -184,13 +186,13 @@ class Simulator(DeviceEmitter):
         t.raw(f"%{name}.odd = icmp ugt i64 %{name}.offset, {last}", depth)
         self._report(name, record, pointer, size, 0, depth)
 
-    def _align(self, buffer: Buffer, record: str, pointer: Value, to: int, depth: int) -> None:
+    def _align(self, buffer: Buffer, record: str, pointer: IRValue, to: int, depth: int) -> None:
         t, name = self.thread, self._offset(buffer, pointer, depth)
         t.raw(f"%{name}.rest = and i64 %{name}.offset, {to - 1}", depth)
         t.raw(f"%{name}.odd = icmp ne i64 %{name}.rest, 0", depth)
         self._report(name, record, pointer, to, structs.ALIGNED, depth)
 
-    def _offset(self, buffer: Buffer, pointer: Value, depth: int) -> str:
+    def _offset(self, buffer: Buffer, pointer: IRValue, depth: int) -> str:
         """Compute how far an address lies in its buffer; the stem of the value's name."""
         t, name = self.thread, self.thread.name_for("o")
         base = self.em.buffers[buffer].text
@@ -200,7 +202,7 @@ class Simulator(DeviceEmitter):
         return name
 
     def _report(
-        self, name: str, record: str, pointer: Value, size: int, how: int, depth: int
+        self, name: str, record: str, pointer: IRValue, size: int, how: int, depth: int
     ) -> None:
         """Have an access looked at and reported where ``%name.odd`` holds."""
         t = self.thread
@@ -210,7 +212,7 @@ class Simulator(DeviceEmitter):
         t.raw(f"br label %{name}.ok", depth)
         t.block(f"{name}.ok", depth)
 
-    def _tell(self, record: str, pointer: Value, size: int, how: int, depth: int) -> None:
+    def _tell(self, record: str, pointer: IRValue, size: int, how: int, depth: int) -> None:
         self.em.declare("nw_sim_access", "i1", ["ptr", "ptr", "i64", "i64"])
         args = f"ptr {record}, ptr {pointer.text}, i64 {size}, i64 {how}"
         self._unless(f"call i1 @nw_sim_access({args})", depth)
@@ -234,7 +236,7 @@ class Simulator(DeviceEmitter):
         t.raw(f"switch i8 %{name}, label %suspended {cases}")
         t.block(f"{name}.go")
 
-    def deposit(self, operands: list[Value]) -> None:
+    def deposit(self, operands: list[IRValue]) -> None:
         """Leave addresses where whoever does the operation finds them."""
         if not operands:
             return
@@ -321,7 +323,7 @@ class Simulator(DeviceEmitter):
         operands = (s.writes[0], *s.reads)
         self.waiting.append((s.name, tuple(map(self.address, operands))))
 
-    def _row_access(self, s: Intrinsic, row: Value) -> None:
+    def _row_access(self, s: Intrinsic, row: IRValue) -> None:
         """Told of the lanes whose address counts."""
         if not self.here.check:
             return
@@ -341,11 +343,11 @@ class Simulator(DeviceEmitter):
             return
         self._lane_access(record, row, "16")
 
-    def _lane_access(self, record: str, row: Value, size: str) -> None:
+    def _lane_access(self, record: str, row: IRValue, size: str) -> None:
         self.em.declare("nw_sim_row", "i1", ["ptr", "ptr", "i64"])
         self._unless(f"call i1 @nw_sim_row(ptr {record}, ptr {row.text}, i64 {size})")
 
-    def address(self, region: Region) -> Value:
+    def address(self, region: Region) -> IRValue:
         """Return the address of a box of a flat buffer."""
         (at,) = region.ranges
         form = self.em.form(at.start)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from ....ir.dtypes import DType, s64
 from ....ir.loop.nodes import Buffer
 from ....ir.target import Target
-from ...emit.llvm.core import CodeRegion, Function, Value
+from ...emit.llvm.core import CodeRegion, Function, IRValue
 from ...runtime.sim.structs import STOPPED
 
 LARGE = 16 << 10  # bytes of a thread's own buffer that no longer stands on a stack
@@ -44,14 +44,14 @@ class ThreadFunction(Function):
         self.regions[depth].lines.append(f"{name}:")
         self.regions[depth].label = name
 
-    def alloca(self, type_: str, align: int) -> Value:
+    def alloca(self, type_: str, align: int) -> IRValue:
         """Return a slot of the frame, or memory from the scratch where it is large."""
         size = _bytes(type_)
         if size <= LARGE:
             return super().alloca(type_, align)
         name = f"%{self.name_for('own')}"
         self.prologue.append(f"  {name} = call ptr @nw_scratch(i64 {size})")
-        return Value(name, s64)
+        return IRValue(name, s64)
 
     def read(
         self,
@@ -61,7 +61,7 @@ class ThreadFunction(Function):
         buffer: Buffer,
         depth: int,
         before: Callable[[int], None] = lambda depth: None,
-    ) -> Value:
+    ) -> IRValue:
         """Write a load, with the check of its alignment; see ``Function.read``."""
         self.meet()
         promised = _promised(text)
@@ -86,12 +86,12 @@ class ThreadFunction(Function):
         if promised > 1 and check is not None:
             check(promised, depth)
 
-    def result(self, text: str, dtype: DType, lanes: int = 0) -> Value:
+    def result(self, text: str, dtype: DType, lanes: int = 0) -> IRValue:
         """Write an instruction with effects, behind what is pending."""
         self.meet()
         return super().result(text, dtype, lanes)
 
-    def open_loop(self, stored: Iterable[Buffer], sure: bool) -> tuple[Value, str]:
+    def open_loop(self, stored: Iterable[Buffer], sure: bool) -> tuple[IRValue, str]:
         """Begin a loop, behind what is pending."""
         self.meet()
         return super().open_loop(stored, sure)

@@ -188,7 +188,7 @@ class OpDef:
       ``alias``         the result is its first operand's buffer
       ``rounding``      for excess precision
       ``recompute``     True: every user computes it itself; False: none does; None: if it is cheap
-      ``gaps``          skips elements of an operand, or inserts others between them
+      ``gaps``          skips elements of an operand, or adds others to them
       ``permutes``      changes the order of its operand's dimensions
       ``keeps_nan``     a NaN operand gives a NaN result
       ``needs_positive``, ``keeps_positive``  as in ``elementwise.TABLE``

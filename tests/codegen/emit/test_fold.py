@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nestwright.codegen.emit.llvm.builder import IRBuilder
-from nestwright.codegen.emit.llvm.core import Value
+from nestwright.codegen.emit.llvm.core import IRValue
 from nestwright.codegen.emit.llvm.fold import lane_literals
 from nestwright.ir.dtypes import BY_NAME, DType, pred, to_numpy
 from nestwright.ir.target import Target
@@ -28,11 +28,11 @@ def numbers(dtype: DType, seed: int) -> Array:
     return rng.permutation(np.concatenate([ends, some, rng.integers(0, 7, 2, to_numpy(dtype))]))
 
 
-def vector(a: Array, dtype: DType) -> Value:
+def vector(a: Array, dtype: DType) -> IRValue:
     return BUILDER.const_lanes([int(x) for x in a], dtype, len(a))
 
 
-def folded(x: Value) -> list[int] | None:
+def folded(x: IRValue) -> list[int] | None:
     known = lane_literals(x)
     return None if known is None else list(known)
 

@@ -12,7 +12,7 @@ import pytest
 from nestwright.codegen.driver.kernel import compile_func
 from nestwright.codegen.emit import module as llvm_ir
 from nestwright.codegen.emit.expr import Emitter
-from nestwright.codegen.emit.llvm.core import Value
+from nestwright.codegen.emit.llvm.core import IRValue
 from nestwright.ir.dtypes import DType, f32, f64, to_numpy
 from nestwright.ir.loop.build import op
 from nestwright.ir.loop.nodes import Buffer, Const, For, Func, Load, Store, Var
@@ -213,7 +213,7 @@ def test_single_reciprocal_roots_by_estimates(off: int, monkeypatch: pytest.Monk
             super().__init__(target)
             self.libm, self.nvidia = False, True
 
-        def estimate(self, name: str, x: Value) -> Value:
+        def estimate(self, name: str, x: IRValue) -> IRValue:
             assert name == "llvm.nvvm.rsqrt.approx.f"
             near = self.binary("fdiv", self.like(1.0, x), self.intrinsic("llvm.sqrt", x))
             bits = self.bits(near)
@@ -240,7 +240,7 @@ def test_single_by_estimates(name: str, off: int, monkeypatch: pytest.MonkeyPatc
             super().__init__(target)
             self.libm, self.nvidia = False, True
 
-        def estimate(self, name: str, x: Value) -> Value:
+        def estimate(self, name: str, x: IRValue) -> IRValue:
             assert ".rcp." in name
             near = self.bits(self.binary("fdiv", self.like(1.0, x), x))
             step = off if x.dtype == f32 else off << 32  # a unit; 2**-20
