@@ -420,7 +420,7 @@ def test_arguments_have_any_size_within_the_bound(tmp_path: Path) -> None:
         for shape in ((5, 3), (4, 4), (4,), (2, 2, 1)):
             with pytest.raises(ArgumentError, match=r"expected f32\[<=4,<=3\]"):
                 exe(np.zeros(shape, np.float32))
-        with pytest.raises(ArgumentError, match="made by the call"):
+        with pytest.raises(ArgumentError, match="allocated by the call"):
             exe(x, out=(np.zeros((3, 4), np.float32), np.zeros((4, 3), np.float32)))
     exe.profile(np.zeros((2, 2), np.float32), rounds=1)
 
@@ -441,7 +441,7 @@ def test_bounded_sizes_on_a_gpu_by_way_of_the_host(fake: Any) -> None:
         turned, back = exe(given)
         np.testing.assert_array_equal(turned, -x.T)
         np.testing.assert_array_equal(back, x[::-1, ::-1])
-    with pytest.raises(ArgumentError, match="made by the call"):
+    with pytest.raises(ArgumentError, match="allocated by the call"):
         exe(x, out=(turned, back))
     exe.profile(x, rounds=1)
 
