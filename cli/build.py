@@ -16,14 +16,14 @@ from .options import ModelCommand, excess_precision_option
 @click.command(cls=ModelCommand)
 @click.argument("model", type=click.Path())
 @click.option("--target", default="cpu", show_default=True, help="Target to build for.")
-@click.option("--from", "stage", help="MODEL is a text that `show --stage` printed of this stage.")
+@click.option("--from", "stage", help="Start at this stage; MODEL is its text from `show`.")
 @click.option("--log", type=click.Path(), help="Tuning log whose best schedules are used.")
 @click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")
 @excess_precision_option()
 @click.option("-o", "--output", type=click.Path(), help="Where to write the built model.")
 @click.option("--no-cache", is_flag=True, help="Neither read nor write the cache of built models.")
 @click.option("--timings", is_flag=True, help="Print the time of every stage.")
-@click.option("--json", "as_json", is_flag=True, help="Print what was built as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def build(
     model: str,
     target: str,
@@ -38,7 +38,7 @@ def build(
 ) -> None:
     """Build MODEL for a target. Nothing is measured.
 
-    With --from compilation begins at a stage: `hlo`, `optimized`, one group of `fused`, one
+    With --from, compilation starts at a stage. `hlo`, `optimized`, one group of `fused`, and one
     function of `loop`, `scheduled` or `flat` become a model that `nestwright run` takes; `llvm` and
     `ptx` become code for the target.
     """
@@ -46,7 +46,7 @@ def build(
         given = {"--log": log, "--constants": constants, "--timings": timings or None}
         if unused := [option for option, value in given.items() if value is not None]:
             raise ArgumentError(
-                f"{unused[0]} has no use with --from", hint=f"leave {unused[0]} out"
+                f"{unused[0]} cannot be used with --from", hint=f"leave {unused[0]} out"
             )
         click.echo(_from_stage(model, stage, target, output, as_json))
         return

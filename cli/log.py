@@ -105,7 +105,7 @@ def best(paths: tuple[str, ...], target: str | None, form: str, as_json: bool) -
 
 @log.command()
 @click.argument("paths", nargs=-1, required=True, type=click.Path())
-@click.option("-o", "--output", required=True, type=click.Path(), help="Where to write.")
+@click.option("-o", "--output", required=True, type=click.Path(), help="File to write.")
 def merge(paths: tuple[str, ...], output: str) -> None:
     """Merge logs, keeping each record once."""
     from ..autotune.log.journal import merge as merge_logs

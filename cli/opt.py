@@ -19,14 +19,14 @@ if TYPE_CHECKING:  # the command line is read before a compiler is needed
 @click.command()
 @click.argument("file", type=click.Path())
 @click.option("--pass", "names", multiple=True, help="Pass to run; may be repeated.")
-@click.option("--list", "listed", is_flag=True, help="List the passes that FILE can go through.")
+@click.option("--list", "listed", is_flag=True, help="List the passes that apply to FILE.")
 @click.option("--target", default="cpu", show_default=True, help="Target to lower loop IR for.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def opt(file: str, names: tuple[str, ...], listed: bool, target: str, as_json: bool) -> None:
-    """Run passes on FILE in the order given, and print what comes out.
+    """Run passes on FILE in the order given, and print the result.
 
-    FILE is HLO text, which the graph passes take, or the text of a loop function, which those of
-    lowering take (`show --stage scheduled`, without its heading).
+    FILE is HLO text, for graph passes, or the text of a loop function, for lowering passes (as
+    `show --stage scheduled` prints it, without its heading).
     """
     text = _text(Path(file))
     if listed == bool(names):

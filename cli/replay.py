@@ -39,7 +39,7 @@ class _Replay(Suggesting):
 
 @click.group(cls=_Replay, context_settings={"ignore_unknown_options": True})
 def replay() -> None:
-    """Run MODEL or a packed report again and compare (replay MODEL), or pack one (replay pack)."""
+    """Compare MODEL or a packed report with the interpreter, or pack a report."""
 
 
 def _given(f: Any) -> Any:
@@ -47,7 +47,9 @@ def _given(f: Any) -> Any:
     options = (
         click.argument("model", type=click.Path()),
         click.option("--inputs", type=click.Path(), help="Arguments as .npz (arg0, arg1, ...)."),
-        click.option("--random", "seed", type=click.IntRange(0), help="Draw them from this seed."),
+        click.option(
+            "--random", "seed", type=click.IntRange(0), help="Draw the arguments from this seed."
+        ),
         click.option("--target", help="Target to build for (default: cpu, or the report's)."),
         click.option("--log", type=click.Path(), help="Tuning log to build with."),
         click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz."),
@@ -68,16 +70,16 @@ def _given(f: Any) -> Any:
     help="Reference: the interpreter, or the results in the report.",
 )
 @click.option("--bisect", is_flag=True, help="Shrink a failing model and write the result.")
-@click.option("-o", "--output", type=click.Path(), help="Where --bisect writes its report.")
+@click.option("-o", "--output", type=click.Path(), help="File for the report of --bisect.")
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 def run(
     model: str, against: str, bisect: bool, output: str | None, as_json: bool, **given: Any
 ) -> int:
-    """Run MODEL, compare its results, and name the first group that goes wrong.
+    """Run MODEL, compare its results, and name the first wrong group.
 
-    MODEL is a model, a built one, or a report that `nestwright replay pack` made. Without --inputs
-    or --random a report brings its own arguments, and a model's are drawn from seed 0. With
-    --bisect a failing model is shrunk and written as a report and as HLO beside it.
+    MODEL is a model, a built model, or a report from `nestwright replay pack`. Without --inputs and
+    --random, a report provides its own arguments, and those of a model are drawn from seed 0. With
+    --bisect, a failing model is shrunk and written as a report, with its HLO next to it.
     """
     from ..codegen.replay.locate import locate
     from ..codegen.replay.run import replay as again
@@ -99,9 +101,9 @@ def run(
 
 @replay.command(cls=ModelCommand)
 @_given
-@click.option("-o", "--output", type=click.Path(), required=True, help="Where to write it.")
+@click.option("-o", "--output", type=click.Path(), required=True, help="File to write.")
 def pack(model: str, output: str, **given: Any) -> None:
-    """Run MODEL once and pack all that another machine needs to run it again."""
+    """Run MODEL once and pack everything needed to run it on another machine."""
     from ..codegen.replay.archive import write
     from ..codegen.replay.run import replay as again
 

@@ -45,7 +45,7 @@ def run(
 ) -> int:
     """Run MODEL, or OUT (a built model), once.
 
-    A built model of which parameters were frozen can be checked where it was built only.
+    A built model with frozen parameters does not contain its HLO and cannot be checked.
     """
     exe, module = _prepare(model, target, log, constants, excess_precision)
     args = _arguments(model, exe, inputs, seed)

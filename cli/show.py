@@ -56,7 +56,7 @@ def show(
     excess_precision: bool,
     as_json: bool,
 ) -> None:
-    """Print MODEL at a stage, from HLO to assembly, or what its graph passes do."""
+    """Print MODEL at a stage, from HLO to assembly, or list its graph passes."""
     if (stage is not None) + passes + (dump is not None) > 1:
         raise ArgumentError("--stage, --passes and --dump exclude each other", "give one")
     if group is not None and (passes or dump is not None):

@@ -251,7 +251,7 @@ def test_the_command_writes_code(nestwright, tmp_path: Path) -> None:
         (("k.txt", "--from", "flatt"), "did you mean 'flat'?"),
         (("k.txt", "--from", "te"), "cannot start at stage te"),
         (("nowhere.txt", "--from", "flat"), "cannot read the text"),
-        (("k.txt", "--from", "flat", "--log", "l.jsonl"), "--log has no use with --from"),
+        (("k.txt", "--from", "flat", "--log", "l.jsonl"), "--log cannot be used with --from"),
         (("k.txt", "--from", "flat"), "k.txt:1:4: not Python syntax"),
     ],
 )
