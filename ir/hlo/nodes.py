@@ -21,6 +21,40 @@ Attributes are kept under the names that HLO text gives them (``dimensions``, ``
   Raw                 anything this IR keeps but does not interpret; printed unchanged
 
 ``parameter`` has ``number: int``. Metadata is a field of its own and never changes the meaning.
+
+The text of a module (``text.printer``, ``text.parser``) has this grammar. Quoted are terminals,
+``[x]`` is optional, ``x*`` any number, ``x, ..`` any number with commas between; ``//`` and
+``/* */`` are comments, and a NAME may begin with ``%``. In ``<>`` is the node that a rule makes:
+
+  module      : "HloModule" NAME ["," attribute, ..] [TABLES] computation*       <HloModule>
+  computation : ["ENTRY"] NAME [signature] body
+  signature   : "(" PARAMETERS ")" "->" shape
+  body        : "{" instruction* "}" ["," "execution_thread" "=" STRING]         <Computation>
+  instruction : ["ROOT"] NAME "=" [shape] operation ["," attribute, ..]
+                ["," "metadata" "=" "{" FIELDS "}"]                    <Instruction> <Metadata>
+  operation   : "parameter" "(" INT ")" | "constant" "(" literal ")"
+              | OPCODE "(" operand, .. ")"
+  operand     : [shape] NAME | [shape] operation
+  shape       : DTYPE "[" dim, .. "]" [layout]                                   <Shape>
+              | "(" shape, .. ")"                                                <TupleShape>
+              | "token" "[" "]" | "opaque" "[" "]" | "b" "(" shape ")"           <TokenShape>
+  dim         : ["<="] INT | "?"
+  layout      : "{" INT, .. [":" TILES] "}"
+  literal     : number | "{" literal, .. "}" | "(" literal, .. ")"
+  number      : INT | FLOAT | "true" | "false" | "inf" | "nan" | "(" FLOAT "," FLOAT ")"
+  attribute   : NAME "=" value
+  value       : INT | FLOAT | "true" | "false" | WORD | STRING | "{" value, .. "}"
+              | NAME | body
+              | "{" ["size" "=" sizes] ["stride" "=" sizes] ["pad" "=" pads]
+                ["lhs_dilate" "=" sizes] ["rhs_dilate" "=" sizes]
+                ["rhs_reversal" "=" sizes] "}"                                   <WindowDim>
+              | LABELS "_" LABELS "->" LABELS                                    <ConvLabels>
+              | "{" "[" INT ":" INT [":" INT] "]", .. "}"                        <SliceDim>
+              | edges                                                            <PadDim>
+              | TEXT                                                             <Raw>
+  sizes       : INT ("x" INT)*
+  pads        : INT "_" INT ("x" INT "_" INT)*
+  edges       : INT "_" INT ["_" INT] ("x" INT "_" INT ["_" INT])*
 """
 
 from __future__ import annotations

@@ -31,6 +31,46 @@ Semantics, once and for all:
   reductions reassociated; nothing else is reordered: no NaN or infinity is assumed away.
 * ``Let`` names a value; values have no side effects.
 * Reading an element that nothing wrote is undefined; an index out of bounds is undefined.
+
+The text of a function (``printer``, ``parser``) is Python syntax with this grammar. Quoted are
+terminals, ``[x]`` is optional, ``x*`` any number, ``x, ..`` any number with commas between; after
+a colon comes an indented suite. In ``<>`` is the node that a rule makes:
+
+  func       : "@func" "(" "outputs" "=" INT ["," notes] ")" "def" NAME "(" param, .. ")" ":"
+               (NAME "=" alloc)* suite                                              <Func>
+  param      : NAME ":" type | NAME ":" DTYPE                                       <Buffer> <Var>
+  type       : DTYPE "[" INT, .. "]"
+  alloc      : "alloc" "(" type ["," "scope" "=" SCOPE] ["," "align" "=" INTS]
+               ["," "swizzle" "=" INT] ")"                                          <Scope>
+  suite      : "pass" | stmt* [NAME "=" (alloc | let) suite]                        <Seq>
+  stmt       : element "=" expr                                                     <Store>
+             | "for" NAME "in" kind "(" [THREAD ","] expr ["," notes] ")" ":" suite <For>
+             | "if" expr ":" suite ["else" ":" suite]                               <If>
+             | "with" alloc "as" NAME ":" suite                                     <Alloc>
+             | "with" let "as" NAME ":" suite                                       <Let>
+             | "with" "block" "(" STR ["," notes] ")" ":" [axes] head suite         <Block>
+             | "intrinsic" "(" STR ["," "writes" "(" region, .. ")"]
+               ["," "reads" "(" region, .. ")"] ["," "args" "(" INT, .. ")"] ")"    <Intrinsic>
+             | "all_reduce" "(" INT "," NAME, .. "," "lambda" NAME, .. ":" exprs ")"
+                                                                                    <AllReduce>
+  kind       : "range" | "parallel" | "vectorize" | "unroll" | "thread"             <Kind>
+  let        : "let" "(" DTYPE "," expr ")"
+  axes       : NAME, .. "=" axis, ..
+  axis       : ("spatial" | "reduce") "(" INT "," expr ")"               <BlockAxis> <AxisKind>
+  head       : ["where" "(" expr ")"] "reads" "(" region, .. ")" "writes" "(" region, .. ")"
+               ["with" "init" "(" ")" ":" suite]
+  region     : NAME "[" range, .. "]"                                               <Region>
+  range      : expr | expr ":" expr                                                 <Range>
+  element    : NAME "[" expr, .. "]"                                                <Load>
+  expr       : NAME | element | literal | OPERATION "(" expr, .. ")"                <Op>
+             | expr INFIX expr | "-" expr | "~" expr | "not" expr
+             | expr ("and" | "or") expr | "(" expr ")"
+             | ("cast" | "bitcast") "(" DTYPE "," expr ")"                          <Cast>
+  exprs      : expr | "(" expr, .. ")"
+  literal    : INT | "True" | "False" | DTYPE "(" number, .. ")"                    <Const>
+  number     : ["-"] (INT | FLOAT | "inf" | "nan")
+  notes      : NAME "=" note, .. | "**" "{" STR ":" note, .. "}"
+  note       : ["-"] INT | STR | "(" note, .. ")"
 """
 
 from __future__ import annotations
