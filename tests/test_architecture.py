@@ -30,15 +30,6 @@ RUNS = ("ir", "codegen/plan", "codegen/runtime", "codegen/targets/registry.py")
 """What running a built model may import: plan data and what is below it, no emitter."""
 
 
-UNFINISHED: frozenset[str] = frozenset(
-    {
-        "autotune",
-        "autotune/measure",
-    }
-)
-"""Folders and files whose docstrings are still to be revised; the list only gets shorter."""
-SHARED: frozenset[str] = frozenset()
-"""Names that several classes still have; the list only gets shorter."""
 RIDDLE = re.compile(r"(What|Whether|Which)\b")
 
 Definition: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -223,10 +214,9 @@ def test_file_says_what_it_is_for(path: Path) -> None:
     assert doc and doc.splitlines()[0].strip(), "the first line says what the file is for"
 
 
-def finished_files() -> dict[Path, ast.Module]:
-    """The package's files without those that ``UNFINISHED`` names, parsed."""
-    paths = [p for p in package_files() if not UNFINISHED & {name(p), name(p.parent)}]
-    return {p: ast.parse(p.read_text()) for p in paths}
+def parsed_files() -> dict[Path, ast.Module]:
+    """The package's files, parsed."""
+    return {p: ast.parse(p.read_text()) for p in package_files()}
 
 
 def name(path: Path) -> str:
@@ -254,28 +244,28 @@ def riddles(tree: ast.Module) -> Iterator[str]:
 
 
 def test_public_names_have_docstrings() -> None:
-    files = finished_files().items()
+    files = parsed_files().items()
     assert [f"{name(p)}: {n}" for p, tree in files for n in undocumented(tree.body)] == []
 
 
 def test_docstrings_say_what_is_returned_or_done() -> None:
-    files = finished_files().items()
+    files = parsed_files().items()
     assert [f"{name(p)}: {text}" for p, tree in files for text in riddles(tree)] == []
 
 
 def test_no_two_classes_have_one_name() -> None:
     homes: dict[str, list[str]] = {}
-    for path in package_files():
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path, tree in parsed_files().items():
+        for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 homes.setdefault(node.name, []).append(name(path))
-    assert {n: at for n, at in homes.items() if len(at) > 1 and n not in SHARED} == {}
+    assert {n: at for n, at in homes.items() if len(at) > 1} == {}
 
 
 def test_formatter_formats_everything() -> None:
     skip = "fmt: " + "skip"
     others = [p for f in ("tests", "benchmarks", "examples") for p in (ROOT / f).rglob("*.py")]
-    assert [name(p) for p in (*finished_files(), *others) if skip in p.read_text()] == []
+    assert [name(p) for p in (*parsed_files(), *others) if skip in p.read_text()] == []
 
 
 def test_faults_of_docstrings_are_found() -> None:
