@@ -35,7 +35,7 @@ from nestwright.ir.errors import TargetError
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.loop.nodes import Func
-from nestwright.ir.target import HERE, Kind, Target
+from nestwright.ir.target import HERE, Target, TargetKind
 
 SPEC = "toy -threads=1"
 TEXT = """HloModule product
@@ -73,7 +73,7 @@ def toy(used: Counter[str]) -> ModuleType:
     made = ModuleType("toy_target")
     rows = (*PASSES, LoweringPass("count", counted, "Nothing else holds."))
     found = {
-        "KIND": Kind(
+        "KIND": TargetKind(
             name="toy",
             options=("threads",),
             specs={"toy": "this machine by another name"},
