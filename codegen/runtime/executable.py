@@ -102,7 +102,7 @@ class Executable:
             if not text:
                 raise ArtifactError(
                     f"{self.name} does not contain its HLO",
-                    "weights were frozen into it when it was built",
+                    "weights were frozen into it, or it was built of a loop function",
                 )
             from ...ir.hlo.text import parse
 

@@ -8,6 +8,7 @@ fused or not. Runs after ``passes.pipeline.optimize``, whose canonical forms it 
 from __future__ import annotations
 
 from ..nodes import Computation
+from ..rewrite import reachable
 from ..text.printer import show_computation
 from .anchors import fuse_anchors
 from .groups import Edge as Edge
@@ -33,10 +34,17 @@ def fuse(computation: Computation) -> Fusion:
 
 
 def show_fusion(fusion: Fusion) -> str:
-    """Groups with their kinds and bodies, then every edge that was not fused, with the reason."""
+    """Return groups with their kinds and bodies, then the edges that were not fused, with reasons.
+
+    The computations that a group calls come before it.
+    """
     count = len(fusion.groups)
     parts = [f"// {fusion.computation.name}: {count} group{'s' if count != 1 else ''}"]
+    shown: set[Computation] = set()
     for g in fusion.groups:
+        called = [c for c in reachable(g.computation) if c not in {g.computation, *shown}]
+        shown.update(called)
+        parts += map(show_computation, called)
         inputs = ", ".join(i.name for i in g.inputs)
         outputs = ", ".join(i.name for i in g.outputs)
         head = f"// {g.name}: {g.kind}, ({inputs}) -> {outputs}"
