@@ -31,7 +31,7 @@ def emit(func: Func, target: Target) -> str:
     return function_module(func, target, poll_points(func, target))
 
 
-def compile_native(flat: Func, target: Target, timings: dict[str, float]) -> Code:
+def _compile(flat: Func, target: Target, timings: dict[str, float]) -> Code:
     """Return the object code of a flat function, of a simulated GPU's as well."""
     with timed(timings, "emit"):
         text = backend(target).emit(flat, target)
@@ -39,7 +39,7 @@ def compile_native(flat: Func, target: Target, timings: dict[str, float]) -> Cod
         return cpu.compile(text, target.host)
 
 
-def native_stages(text: str, target: Target) -> Iterator[Stage]:
+def _stages(text: str, target: Target) -> Iterator[Stage]:
     """Yield the stages after LLVM's text: assembly."""
     yield "asm", lambda: cpu.assembly(text, target.host)
 
@@ -50,15 +50,13 @@ def _finish(plan: Plan, seal: bytes, target: Target, kernels: Mapping[str, Code]
     return CompiledPlan(cpu.compile(text, target), shared_runtime(target))
 
 
-LISTINGS = ("asm",)
-STARTS = {"llvm": Start("object code", compile_untrusted)}
 BACKEND = Backend(
     lowering=Lowering(PASSES),
     emit=emit,
-    compile=compile_native,
-    listings=LISTINGS,
-    stages=native_stages,
-    starts=STARTS,
+    compile=_compile,
+    listings=("asm",),
+    stages=_stages,
+    starts={"llvm": Start("object code", compile_untrusted)},
     finish=_finish,
     runtime=shared_runtime,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 
 from ....ir.loop.nodes import Func
@@ -16,9 +17,10 @@ from ...plan.nodes import Plan
 from ...plan.symbols import SIMULATION_FAILED
 from ..cpu import program
 from ..cpu import toolchain as cpu
-from ..cpu.backend import LISTINGS, STARTS, compile_native, native_stages, shared_runtime
+from ..cpu.backend import BACKEND as PROCESSOR
+from ..cpu.backend import shared_runtime
 from ..cuda.emit import PARAM_ALIGN
-from ..registry import Backend, CompiledPlan
+from ..registry import CompiledPlan
 from .roll import roll
 from .runtime_ir import module_text
 from .simulator import Simulator
@@ -48,13 +50,10 @@ def _finish(plan: Plan, seal: bytes, target: Target, kernels: Mapping[str, Code]
     return CompiledPlan(cpu.compile(text, target.host), runtime(target))
 
 
-BACKEND = Backend(
+BACKEND = replace(
+    PROCESSOR,
     lowering=Lowering(GPU_PASSES),
     emit=emit,
-    compile=compile_native,
-    listings=LISTINGS,
-    stages=native_stages,
-    starts=STARTS,
     finish=_finish,
     runtime=runtime,
     alignment=GPU_ALIGNMENT,
