@@ -216,8 +216,10 @@ def test_stages_are_dumped_in_order(tmp_path: Path) -> None:
     from nestwright.codegen.driver.dump import dump_stages
 
     written = dump_stages(parse(TEXT), Target.parse(TARGET), tmp_path, {})
-    names = [p.name.split("_", 1)[1] for p in written[-6:]]
-    assert names == ["scheduled.txt", "flat.txt", "llvm.ll", "ptx.ptx", "asm.s", "plan.txt"]
+    stages = [p.name.split("_", 1)[1] for p in written if p.parent == tmp_path]
+    assert stages[-6:] == ["scheduled.txt", "flat.txt", "llvm.ll", "ptx.ptx", "asm.s", "plan.txt"]
+    lowered = [p for p in written if p.is_relative_to(tmp_path / "lowering")]
+    assert any("bind_threads" in p.name for p in lowered)
 
 
 def test_helpers_give_the_same_code(monkeypatch: pytest.MonkeyPatch) -> None:
