@@ -25,7 +25,16 @@ from ..signatures import (
     require_result,
     same_shape,
 )
-from .definition import OpDef, Pattern, Role, Rounding, ShapeRule, Work, free
+from .definition import (
+    ComplexPolicy,
+    OpDef,
+    Pattern,
+    Role,
+    Rounding,
+    ShapeRule,
+    Work,
+    free,
+)
 
 
 def _get_tuple_element(shapes: Shapes, attrs: Attrs) -> AnyShape:
@@ -238,6 +247,7 @@ DEFINITIONS = (
         in_place=free,
         pattern=Pattern.ALIAS,
         structure=True,
+        complex=ComplexPolicy.FORMULA,
     ),
     OpDef(
         "tuple",
@@ -246,6 +256,7 @@ DEFINITIONS = (
         pattern=Pattern.ALIAS,
         role=Role.PLUMBING,
         structure=True,
+        complex=ComplexPolicy.PASSED,
     ),
     OpDef(
         "get-tuple-element",
@@ -255,6 +266,7 @@ DEFINITIONS = (
         pattern=Pattern.ALIAS,
         role=Role.PLUMBING,
         structure=True,
+        complex=ComplexPolicy.PASSED,
     ),
     OpDef(
         "call",
@@ -266,6 +278,7 @@ DEFINITIONS = (
         work=_called,
         pattern=Pattern.CONTROL,
         structure=True,
+        complex=ComplexPolicy.CONTROL,
     ),
     OpDef(
         "fusion",
@@ -276,6 +289,7 @@ DEFINITIONS = (
         numpy=_run_call,
         work=_called,
         structure=True,
+        complex=ComplexPolicy.CONTROL,
     ),
     OpDef(
         "while",
@@ -286,6 +300,7 @@ DEFINITIONS = (
         work=_one_iteration,
         pattern=Pattern.CONTROL,
         structure=True,
+        complex=ComplexPolicy.CONTROL,
     ),
     OpDef(
         "conditional",
@@ -295,6 +310,7 @@ DEFINITIONS = (
         work=_branches,
         pattern=Pattern.CONTROL,
         structure=True,
+        complex=ComplexPolicy.CONTROL,
     ),
     OpDef(
         "scan",
@@ -312,6 +328,7 @@ DEFINITIONS = (
         rounding=Rounding.PLACES,
         keeps_nan=True,
         keeps_positive=True,
+        complex=ComplexPolicy.FORMULA,
     ),
     OpDef(
         "opt-barrier",
@@ -320,6 +337,7 @@ DEFINITIONS = (
         lifted=first,
         role=Role.PLUMBING,
         alias=True,
+        complex=ComplexPolicy.PASSED,
     ),
     OpDef(
         "add-dependency",
@@ -327,8 +345,9 @@ DEFINITIONS = (
         numpy=first,
         pattern=Pattern.ALIAS,
         alias=True,
+        complex=ComplexPolicy.PASSED,
     ),
-    OpDef("domain", shape=_first, numpy=first),
+    OpDef("domain", shape=_first, numpy=first, complex=ComplexPolicy.PASSED),
     OpDef("after-all", shape=_token, numpy=_run_token, pattern=Pattern.ALIAS),
     OpDef(
         "custom-call",

@@ -62,6 +62,30 @@ class Rounding(Enum):
     PLACES = "places"  # moves elements and computes none
 
 
+class NarrowPolicy(Enum):
+    """Computation on floats of at most 8 bits and integers of 2 and 4 bits."""
+
+    STORED = "stored"  # none: elements are only moved, converted or reinterpreted
+    COMPUTED = "computed"  # each element in a wider type, then rounded or wrapped
+    COMPARED = "compared"  # in a wider type; the result is a predicate
+    COUNTED = "counted"  # by integers of 32 bits, then converted
+    SUMMED = "summed"  # products in wider types, rounded once
+    COMBINED = "combined"  # by called computations, which then take wider elements
+    RANKED = "ranked"  # by integers in the same order
+
+
+class ComplexPolicy(Enum):
+    """Computation on complex arrays by real ones."""
+
+    WHOLE = "whole"  # none: complex values are joined before it and split after it
+    SEPARATE = "separate"  # the same operation on the real and on the imaginary parts
+    FORMULA = "formula"  # a rule of its own in ``passes.complex``
+    COMBINED = "combined"  # called computations take and return the parts
+    PRODUCT = "product"  # sums of the products of parts
+    CONTROL = "control"  # called computations take and return packed values
+    PASSED = "passed"  # the value itself, its parts unchanged
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """Counts of floating-point and integer arithmetic; moving data is free.
@@ -131,6 +155,11 @@ def one_term(i: Instruction) -> int:
     return 1
 
 
+def no_indices(count: int) -> range:
+    """Return no operands: none is a start index."""
+    return range(0)
+
+
 def free(i: Instruction) -> float:
     """Return 0: an element costs no more than its load."""
     return 0.0
@@ -187,6 +216,9 @@ class OpDef:
       ``view``          inside a contraction's loops it is a plain load
       ``alias``         the result is its first operand's buffer
       ``rounding``      for excess precision
+      ``narrow``        how elements of under 9 bits are computed
+      ``complex``       how complex arrays are computed
+      ``indices``       the range of operands, of so many, that are start indices
       ``recompute``     True: every user computes it itself; False: none does; None: if it is cheap
       ``gaps``          skips elements of an operand, or adds others to them
       ``permutes``      changes the order of its operand's dimensions
@@ -223,6 +255,9 @@ class OpDef:
     view: bool = False
     alias: bool = False
     rounding: Rounding = Rounding.ROUNDS
+    narrow: NarrowPolicy = NarrowPolicy.STORED
+    complex: ComplexPolicy = ComplexPolicy.WHOLE
+    indices: Callable[[int], range] = no_indices
     recompute: bool | None = None
     gaps: bool = False
     permutes: bool = False

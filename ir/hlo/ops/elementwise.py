@@ -16,7 +16,18 @@ from ..meaning.values import CallEvaluator, Value
 from ..nodes import Computation, Instruction, Shape
 from ..shape_text import show_shape
 from ..signatures import Attrs, Shapes, array, attr, plain, refuse, require_count, require_same_dims
-from .definition import OpDef, Pattern, Role, Rounding, Work, each, free, size_of
+from .definition import (
+    ComplexPolicy,
+    NarrowPolicy,
+    OpDef,
+    Pattern,
+    Role,
+    Rounding,
+    Work,
+    each,
+    free,
+    size_of,
+)
 
 SCALARS = frozenset({"clamp", "select"})
 """Operations that take scalars together with arrays."""
@@ -150,6 +161,8 @@ def elementwise(op: ElementwiseOp) -> OpDef:
         arithmetic=True,
         role=Role.POINTWISE,
         rounding=Rounding(op.rounding),
+        narrow=NarrowPolicy.STORED if op.name == "select" else NarrowPolicy.COMPUTED,
+        complex=ComplexPolicy.FORMULA if "c" in op.kinds else ComplexPolicy.WHOLE,
         keeps_nan=op.keeps_nan,
         needs_positive=op.needs_positive,
         keeps_positive=op.keeps_positive,
@@ -169,6 +182,8 @@ DEFINITIONS = (
         work=each(1.0),
         pattern=Pattern.ELEMENTWISE,
         role=Role.POINTWISE,
+        narrow=NarrowPolicy.COMPARED,
+        complex=ComplexPolicy.FORMULA,
     ),
     OpDef(
         "convert",
@@ -182,6 +197,7 @@ DEFINITIONS = (
         view=True,
         keeps_nan=True,
         keeps_positive=True,
+        complex=ComplexPolicy.FORMULA,
     ),
     OpDef(
         "bitcast-convert",
@@ -191,6 +207,7 @@ DEFINITIONS = (
         lifted=meaning_pointwise.bitcast_convert,
         pattern=Pattern.ELEMENTWISE,
         reshaping_pattern=Pattern.INJECTIVE,
+        complex=ComplexPolicy.FORMULA,
     ),
     OpDef(
         "reduce-precision",
@@ -202,6 +219,7 @@ DEFINITIONS = (
         work=each(1.0),
         pattern=Pattern.ELEMENTWISE,
         role=Role.POINTWISE,
+        narrow=NarrowPolicy.COMPUTED,
     ),
     OpDef(
         "stochastic-convert",

@@ -21,7 +21,17 @@ from ..signatures import (
     require_count,
     require_scalar_parameters,
 )
-from .definition import OpDef, Pattern, Role, Rounding, Work, size_of, two
+from .definition import (
+    ComplexPolicy,
+    NarrowPolicy,
+    OpDef,
+    Pattern,
+    Role,
+    Rounding,
+    Work,
+    size_of,
+    two,
+)
 
 
 def _starts(shapes: Shapes, first: int, rank: int) -> None:
@@ -144,6 +154,23 @@ def _combined(i: Instruction, of: Callable[[Computation], Work]) -> Work:
     return of(i.attrs["to_apply"]).times(size_of(i.operands[-1]))
 
 
+def _from_second(count: int) -> range:
+    return range(1, count)
+
+
+def _from_third(count: int) -> range:
+    return range(2, count)
+
+
+def _second(count: int) -> range:
+    return range(1, 2)
+
+
+def _middle(count: int) -> range:
+    """The indices of a scatter are between its arrays and as many updates."""
+    return range(count // 2, count // 2 + 1)
+
+
 DEFINITIONS = (
     OpDef(
         "dynamic-slice",
@@ -156,12 +183,16 @@ DEFINITIONS = (
         rounding=Rounding.PLACES,
         drops_elements=True,
         recompute=False,
+        complex=ComplexPolicy.SEPARATE,
+        indices=_from_second,
     ),
     OpDef(
         "dynamic-update-slice",
         shape=_dynamic_update_slice,
         numpy=meaning_indexing.dynamic_update_slice,
         fit=meaning_live.dynamic_update_slice,
+        complex=ComplexPolicy.SEPARATE,
+        indices=_from_third,
     ),
     OpDef(
         "gather",
@@ -179,6 +210,8 @@ DEFINITIONS = (
         drops_elements=True,
         recompute=False,
         gaps=True,
+        complex=ComplexPolicy.SEPARATE,
+        indices=_second,
     ),
     OpDef(
         "scatter",
@@ -194,5 +227,8 @@ DEFINITIONS = (
         fit=meaning_live.scatter,
         work=_combined,
         role=Role.MATERIAL,
+        narrow=NarrowPolicy.COMBINED,
+        complex=ComplexPolicy.COMBINED,
+        indices=_middle,
     ),
 )

@@ -24,7 +24,16 @@ from ..signatures import (
     same_shape,
     wider,
 )
-from .definition import OpDef, Pattern, Role, Work, products, size_of
+from .definition import (
+    ComplexPolicy,
+    NarrowPolicy,
+    OpDef,
+    Pattern,
+    Role,
+    Work,
+    products,
+    size_of,
+)
 
 TRANSPOSES = ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT")
 """Values of ``transpose_a``."""
@@ -164,6 +173,8 @@ DEFINITIONS = (
         terms=_contracted,
         pattern=Pattern.OUT_FUSABLE,
         role=Role.MATERIAL,
+        narrow=NarrowPolicy.SUMMED,
+        complex=ComplexPolicy.PRODUCT,
     ),
     OpDef(
         "fft",

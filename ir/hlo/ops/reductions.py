@@ -26,7 +26,15 @@ from ..signatures import (
     require_scalar_parameters,
     same_kind,
 )
-from .definition import OpDef, Pattern, Role, Work, size_of
+from .definition import (
+    ComplexPolicy,
+    NarrowPolicy,
+    OpDef,
+    Pattern,
+    Role,
+    Work,
+    size_of,
+)
 
 
 def _reduce(shapes: Shapes, attrs: Attrs) -> AnyShape:
@@ -148,6 +156,8 @@ DEFINITIONS = (
         work=_reduced,
         pattern=Pattern.REDUCTION,
         role=Role.MATERIAL,
+        narrow=NarrowPolicy.COMBINED,
+        complex=ComplexPolicy.COMBINED,
     ),
     OpDef(
         "map",
@@ -159,6 +169,7 @@ DEFINITIONS = (
         fit=meaning_live.all_operands,
         flops=1.0,
         work=_mapped,
+        complex=ComplexPolicy.COMBINED,
     ),
     OpDef(
         "sort",
@@ -171,6 +182,7 @@ DEFINITIONS = (
         work=_compared,
         role=Role.MATERIAL,
         drops_elements=True,
+        complex=ComplexPolicy.COMBINED,
     ),
     OpDef(
         "topk",
@@ -180,5 +192,6 @@ DEFINITIONS = (
         work=_ranked,
         role=Role.MATERIAL,
         drops_elements=True,
+        narrow=NarrowPolicy.RANKED,
     ),
 )

@@ -11,7 +11,18 @@ from ..meaning.values import first
 from ..nodes import AnyShape, Instruction, Shape
 from ..shape_text import show_shape
 from ..signatures import Attrs, Shapes, array, attr, dims_of, plain, refuse, require_count
-from .definition import BEFORE, OpDef, Pattern, Role, Rounding, free, per_operand, two
+from .definition import (
+    BEFORE,
+    ComplexPolicy,
+    NarrowPolicy,
+    OpDef,
+    Pattern,
+    Role,
+    Rounding,
+    free,
+    per_operand,
+    two,
+)
 
 
 def _transpose(shapes: Shapes, attrs: Attrs) -> Shape:
@@ -156,6 +167,8 @@ DEFINITIONS = (
         numpy=meaning_shaping.iota,
         in_place=free,
         pattern=Pattern.BROADCAST,
+        narrow=NarrowPolicy.COUNTED,
+        complex=ComplexPolicy.FORMULA,
     ),
     OpDef(
         "broadcast",
@@ -172,6 +185,7 @@ DEFINITIONS = (
         rounding=Rounding.PLACES,
         keeps_nan=True,
         keeps_positive=True,
+        complex=ComplexPolicy.SEPARATE,
     ),
     OpDef(
         "reshape",
@@ -188,6 +202,7 @@ DEFINITIONS = (
         rounding=Rounding.PLACES,
         keeps_nan=True,
         keeps_positive=True,
+        complex=ComplexPolicy.SEPARATE,
     ),
     OpDef(
         "dynamic-reshape",
@@ -207,6 +222,7 @@ DEFINITIONS = (
         view=True,
         alias=True,
         keeps_nan=True,
+        complex=ComplexPolicy.FORMULA,
     ),
     OpDef(
         "transpose",
@@ -222,6 +238,7 @@ DEFINITIONS = (
         keeps_nan=True,
         keeps_positive=True,
         permutes=True,
+        complex=ComplexPolicy.SEPARATE,
     ),
     OpDef(
         "reverse",
@@ -234,6 +251,7 @@ DEFINITIONS = (
         view=True,
         rounding=Rounding.PLACES,
         recompute=True,
+        complex=ComplexPolicy.SEPARATE,
     ),
     OpDef(
         "slice",
@@ -248,6 +266,7 @@ DEFINITIONS = (
         rounding=Rounding.PLACES,
         drops_elements=True,
         recompute=True,
+        complex=ComplexPolicy.SEPARATE,
     ),
     OpDef(
         "pad",
@@ -259,6 +278,7 @@ DEFINITIONS = (
         rounding=Rounding.PLACES,
         drops_elements=True,
         gaps=True,
+        complex=ComplexPolicy.SEPARATE,
     ),
     OpDef(
         "concatenate",
@@ -271,6 +291,7 @@ DEFINITIONS = (
         role=Role.MATERIAL,
         recompute=False,
         gaps=True,
+        complex=ComplexPolicy.SEPARATE,
     ),
     OpDef(
         "get-dimension-size",

@@ -28,7 +28,16 @@ from ..signatures import (
     wider,
     window_positions,
 )
-from .definition import OpDef, Pattern, Role, Work, products, size_of
+from .definition import (
+    ComplexPolicy,
+    NarrowPolicy,
+    OpDef,
+    Pattern,
+    Role,
+    Work,
+    products,
+    size_of,
+)
 from .reductions import check_reducer
 
 
@@ -145,6 +154,8 @@ DEFINITIONS = (
         terms=_taps,
         pattern=Pattern.OUT_FUSABLE,
         role=Role.MATERIAL,
+        narrow=NarrowPolicy.SUMMED,
+        complex=ComplexPolicy.PRODUCT,
     ),
     OpDef(
         "reduce-window",
@@ -160,6 +171,8 @@ DEFINITIONS = (
         terms=_places,
         pattern=Pattern.WINDOW,
         role=Role.MATERIAL,
+        narrow=NarrowPolicy.COMBINED,
+        complex=ComplexPolicy.COMBINED,
     ),
     OpDef(
         "select-and-scatter",
@@ -172,5 +185,7 @@ DEFINITIONS = (
         fit=meaning_live.select_and_scatter,
         work=_selected,
         role=Role.MATERIAL,
+        narrow=NarrowPolicy.COMBINED,
+        complex=ComplexPolicy.COMBINED,
     ),
 )

@@ -20,8 +20,9 @@ from nestwright.ir.hlo.fuse.fusion import fuse
 from nestwright.ir.hlo.interp.evaluate import evaluate
 from nestwright.ir.hlo.meaning.values import CallEvaluator, Value
 from nestwright.ir.hlo.nodes import Instruction, Shape
-from nestwright.ir.hlo.ops.definition import OpDef, Pattern, one
+from nestwright.ir.hlo.ops.definition import ComplexPolicy, NarrowPolicy, OpDef, Pattern, one
 from nestwright.ir.hlo.ops.registry import OPS
+from nestwright.ir.hlo.passes.complex.split import FORMULAS
 from nestwright.ir.hlo.signatures import Attrs, Shapes, array, attr, plain
 from nestwright.ir.hlo.text import parse, show
 from nestwright.ir.loop.build import minimum, sub
@@ -208,3 +209,33 @@ ENTRY e {
     wrong = replace(module.entry.root.operands[0], shape=Shape(f32, (5, 13)))
     with pytest.raises(VerifyError, match=r"its operands give f32\[5,14\]"):
         check_instruction(wrong)
+
+
+def test_every_operation_with_a_formula_on_complex_numbers_has_a_rule() -> None:
+    wanted = {name for name, op in OPS.items() if op.complex is ComplexPolicy.FORMULA}
+    assert wanted == FORMULAS.keys()
+
+
+def test_policies_fit_what_else_is_defined() -> None:
+    for name, op in OPS.items():
+        if ComplexPolicy.COMBINED is op.complex or NarrowPolicy.COMBINED is op.narrow:
+            assert op.calls, f"{name} calls no computation that could combine"
+        if op.complex is ComplexPolicy.CONTROL:
+            assert op.structure, f"{name} is not part of the graph's structure"
+        if op.arithmetic and name != "select":
+            assert op.narrow is NarrowPolicy.COMPUTED, name
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "wanted"),
+    [
+        ("dynamic-slice", 3, [1, 2]),
+        ("dynamic-update-slice", 4, [2, 3]),
+        ("gather", 2, [1]),
+        ("scatter", 3, [1]),
+        ("scatter", 5, [2]),
+        ("concatenate", 3, []),
+    ],
+)
+def test_start_indices_are_known_by_number(name: str, count: int, wanted: list[int]) -> None:
+    assert list(OPS[name].indices(count)) == wanted

@@ -18,7 +18,7 @@ from .values import Parts, Value, flatten, has_complex, part_shape, part_type
 Rule: TypeAlias = Callable[[Instruction, list[Value]], Value]
 
 
-def _both(i: Instruction, operands: list[Value]) -> Value:
+def both(i: Instruction, operands: list[Value]) -> Value:
     """Apply the operation to the real and to the imaginary parts; other operands are shared."""
     re = tuple(v.re if isinstance(v, Parts) else v for v in operands)
     im = tuple(v.im if isinstance(v, Parts) else v for v in operands)
@@ -102,21 +102,11 @@ def _last(x: Instruction, n: int) -> Instruction:
 def _bitcast(i: Instruction, operands: list[Value]) -> Value:
     same = is_static(i) and i.operands[0].array.dtype == i.array.dtype
     if same:
-        return _both(replace(i, opcode="reshape", attrs={}), operands)
+        return both(replace(i, opcode="reshape", attrs={}), operands)
     return _bitcast_convert(i, operands)
 
 
 RULES: dict[str, Rule] = {
-    "broadcast": _both,
-    "reshape": _both,
-    "transpose": _both,
-    "slice": _both,
-    "pad": _both,
-    "concatenate": _both,
-    "reverse": _both,
-    "dynamic-slice": _both,
-    "dynamic-update-slice": _both,
-    "gather": _both,
     "copy": _copy,
     "constant": _constant,
     "iota": _iota,

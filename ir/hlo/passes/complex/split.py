@@ -15,6 +15,8 @@ from enum import Enum
 from typing import TypeAlias
 
 from ...nodes import Computation, HloModule, Instruction, TupleShape
+from ...ops.definition import ComplexPolicy, Role
+from ...ops.registry import definition
 from ...rewrite import assemble, called, parameter, relink, with_entry, with_operands
 from . import elements, moves, sums
 from .values import (
@@ -44,9 +46,8 @@ class Convention(Enum):
     SORT = "sort"  # for each operand of a sort both real parts, then both imaginary parts
 
 
-CONTROL = frozenset({"while", "conditional", "call", "fusion"})
-PASS_THROUGH = frozenset({"opt-barrier", "add-dependency", "domain"})
-JOIN_OR_SPLIT = ("real", "imag", "complex")
+FORMULAS = {**elements.RULES, **moves.RULES}
+"""The rule of each operation that has one of its own."""
 
 
 def split_complex(module: HloModule) -> HloModule:
@@ -68,7 +69,7 @@ class _Splitter:
         if c not in self.known:
             self.known[c] = any(
                 has_complex(i.shape)
-                or i.opcode in JOIN_OR_SPLIT
+                or definition(i.opcode).role is Role.PARTS
                 or any(map(self.uses_complex, called(i)))
                 for i in c.instructions
             )
@@ -105,23 +106,29 @@ class _Splitter:
 
     def instruction(self, i: Instruction, operands: Operands) -> Value:
         """Return the value of one instruction, given those of its operands."""
-        if i.opcode in CONTROL:
+        of = definition(i.opcode)
+        if of.complex is ComplexPolicy.CONTROL:
             return self._control(i, operands)
-        if i.opcode in ("tuple", "get-tuple-element") or i.opcode in PASS_THROUGH:
+        if of.complex is ComplexPolicy.PASSED:
             return _structural(i, operands)
-        if i.opcode in JOIN_OR_SPLIT:
+        if of.role is Role.PARTS:
             return elements.join_or_split(i, operands)
         involved = has_complex(i.shape) or any(has_complex(o.shape) for o in i.operands)
         convention = Convention.SORT if i.opcode == "sort" else Convention.SCALARS
-        if (rule := sums.RULES.get(i.opcode)) is not None and involved:
-            return rule(i, operands, lambda c: self.computation(c, convention))
+        if involved and of.complex is ComplexPolicy.COMBINED:
+            return sums.combined(i, operands, lambda c: self.computation(c, convention))
         i = relink(i, {c: self.computation(c, convention) for c in called(i)})
         if not involved:
             return with_operands(i, tuple(map(join, operands)))
-        for rules in (elements.RULES, moves.RULES):
-            if (local := rules.get(i.opcode)) is not None:
-                return local(i, operands)
-        return split(with_operands(i, tuple(map(join, operands))))
+        match of.complex:
+            case ComplexPolicy.SEPARATE:
+                return moves.both(i, operands)
+            case ComplexPolicy.PRODUCT:
+                return sums.product(i, operands)
+            case ComplexPolicy.FORMULA:
+                return FORMULAS[i.opcode](i, operands)
+            case _:
+                return split(with_operands(i, tuple(map(join, operands))))
 
     def _control(self, i: Instruction, operands: Operands) -> Value:
         """Rewrite loops, branches and calls to take and return packed values."""

@@ -30,7 +30,20 @@ from .values import (
 )
 
 Rewrite: TypeAlias = Callable[[Computation], Computation]
-Rule: TypeAlias = Callable[[Instruction, list[Value], Rewrite], Value]
+
+
+def combined(i: Instruction, operands: list[Value], rewrite: Rewrite) -> Value:
+    """Rewrite an operation whose called computations combine, compare or map complex elements.
+
+    ``rewrite`` returns a called computation as one that takes and returns the parts.
+    """
+    match i.opcode:
+        case "map":
+            return _map(i, operands, rewrite)
+        case "select-and-scatter":
+            return _select_and_scatter(i, operands, rewrite)
+        case _:
+            return _reduction(i, operands, rewrite)
 
 
 def _reduction(i: Instruction, operands: list[Value], rewrite: Rewrite) -> Value:
@@ -137,34 +150,22 @@ def _map(i: Instruction, operands: list[Value], rewrite: Rewrite) -> Value:
     return Parts(re, im)
 
 
-def _product(i: Instruction, operands: list[Value], rewrite: Rewrite) -> Value:
+def product(i: Instruction, operands: list[Value]) -> Value:
     """Rewrite ``dot`` and ``convolution`` into one product of arrays for each product of parts."""
     shape = part_shape(i.array)
 
-    def product(a: Instruction, b: Instruction) -> Instruction:
+    def multiplied(a: Instruction, b: Instruction) -> Instruction:
         return make(i.opcode, shape, (a, b), metadata=i.metadata, **i.attrs)
 
     match operands:
         case [Parts(re=a, im=b), Parts(re=c, im=d)]:
-            re = build.pointwise("subtract", product(a, c), product(b, d))
-            return Parts(re, build.pointwise("add", product(a, d), product(b, c)))
+            re = build.pointwise("subtract", multiplied(a, c), multiplied(b, d))
+            return Parts(re, build.pointwise("add", multiplied(a, d), multiplied(b, c)))
         case [Parts(re=a, im=b), real]:
-            return Parts(product(a, join(real)), product(b, join(real)))
+            return Parts(multiplied(a, join(real)), multiplied(b, join(real)))
         case [real, Parts(re=c, im=d)]:
-            return Parts(product(join(real), c), product(join(real), d))
+            return Parts(multiplied(join(real), c), multiplied(join(real), d))
         case _:
             a, b = map(join, operands)
             zero = build.full(0, shape.dtype, shape.dims)
-            return Parts(product(a, b), zero)
-
-
-RULES: dict[str, Rule] = {
-    "reduce": _reduction,
-    "reduce-window": _reduction,
-    "scatter": _reduction,
-    "sort": _reduction,
-    "map": _map,
-    "select-and-scatter": _select_and_scatter,
-    "dot": _product,
-    "convolution": _product,
-}
+            return Parts(multiplied(a, b), zero)

@@ -13,6 +13,7 @@ from ....dtypes import BY_NAME, DType, f16, f32, s8, s32, u8
 from ....elementwise import TABLE
 from ....formats import FORMATS, is_narrow
 from ...nodes import Computation, HloModule, Instruction, Shape, TupleShape
+from ...ops.definition import NarrowPolicy
 from ...ops.registry import definition
 from ...patterns import build
 from ...rewrite import (
@@ -25,8 +26,6 @@ from ...rewrite import (
     with_operands,
 )
 
-INDEXED = {"dynamic-slice": 1, "dynamic-update-slice": 2, "gather": 1}
-
 
 def widen_narrow(module: HloModule) -> HloModule:
     """Compute every operation on narrow types in a wider one, with conversions around it."""
@@ -36,26 +35,22 @@ def widen_narrow(module: HloModule) -> HloModule:
 def _rule(i: Instruction) -> Instruction | None:
     if not any(_narrow(x) for x in (i, *i.operands)):
         return None
-    match i.opcode:
-        case "select":
-            return None
-        case "compare":
-            return _compare(i)
-        case "iota":
-            wide = make("iota", Shape(s32, i.array.dims), iota_dimension=i.attrs["iota_dimension"])
-            return build.convert(wide, i.array.dtype)
-        case "dot" | "convolution":
-            return _product(i)
-        case "reduce" | "reduce-window" | "scatter" | "select-and-scatter":
-            return _combining(_whole_indices(i))
-        case "dynamic-slice" | "dynamic-update-slice" | "gather":
-            return _whole_indices(i)
-        case "topk":
-            return _topk(i)
-        case opcode if definition(opcode).arithmetic or opcode == "reduce-precision":
+    i = _whole_indices(i)
+    match definition(i.opcode).narrow:
+        case NarrowPolicy.STORED:
+            return i
+        case NarrowPolicy.COMPUTED:
             return _elementwise(i)
-        case _:
-            return None
+        case NarrowPolicy.COMPARED:
+            return _compare(i)
+        case NarrowPolicy.COUNTED:
+            return build.convert(_retyped(i, (), s32), i.array.dtype)
+        case NarrowPolicy.SUMMED:
+            return _product(i)
+        case NarrowPolicy.COMBINED:
+            return _combining(i)
+        case NarrowPolicy.RANKED:
+            return _topk(i)
 
 
 def _narrow(i: Instruction) -> bool:
@@ -174,10 +169,9 @@ def _product(i: Instruction) -> Instruction:
 
 def _whole_indices(i: Instruction) -> Instruction:
     """Convert narrow start indices to s32."""
-    first = len(i.operands) // 2 if i.opcode == "scatter" else INDEXED.get(i.opcode, 99)
-    last = len(i.operands) if i.opcode.startswith("dynamic") else first + 1
+    starts = definition(i.opcode).indices(len(i.operands))
     operands = [
-        build.convert(x, s32) if first <= n < last and is_narrow(x.array.dtype) else x
+        build.convert(x, s32) if n in starts and is_narrow(x.array.dtype) else x
         for n, x in enumerate(i.operands)
     ]
     return with_operands(i, tuple(operands))
