@@ -43,6 +43,7 @@ BUDGET = 8192  # units between two polls
 UNITS = (1 << 10, 1), (16 << 10, 16)  # bytes that a call reads and writes, and what it counts
 LARGE_UNITS = 128  # what it counts where there are more
 COPIED = 32 << 20  # bytes of a copy that is made in one piece
+_MEMCPY = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
 _MEMORIES = "ptr %params, ptr %results, ptr %arena, ptr %constants"
 
 
@@ -71,13 +72,8 @@ def module_text(
     declared.append(f"declare i1 @{POLL}()")
     mark = "".join(f"\\{byte:02X}" for byte in seal)
     sealed = f'@nw_seal = constant [{len(seal)} x i8] c"{mark}"'
-    head = [f'target triple = "{target.triple}"', "", sealed, *declared, _RUNTIME]
+    head = [f'target triple = "{target.triple}"', "", sealed, *declared, "", _MEMCPY, ""]
     return "\n".join((*head, *writer.functions)) + "\n"
-
-
-_RUNTIME = """
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
-"""
 
 
 @dataclass
