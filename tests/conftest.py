@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -15,6 +19,7 @@ os.environ["NESTWRIGHT_CACHE"] = "off"  # a test of the compiler has it compile
 os.environ["NESTWRIGHT_VERIFY"] = "1"  # every pass of lowering keeps what was established
 
 TESTS = Path(__file__).parent
+CORPUS = TESTS.parents[1] / "shared" / "corpus"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -45,3 +50,15 @@ def golden(request: pytest.FixtureRequest) -> Golden:
     floor = request.path.relative_to(TESTS).parts[0]
     name = request.node.name.replace("[", "-").replace("]", "")
     return Golden(TESTS / "golden" / floor / f"{name}.txt", request.config.getoption("--bless"))
+
+
+@pytest.fixture(scope="module")
+def tools() -> Iterator[Callable[[str], Any]]:
+    """Imports the corpus's own tools, which make the arguments and judge the results."""
+    if not CORPUS.exists():
+        pytest.skip("the corpus is not beside this checkout")
+    sys.path.insert(0, str(CORPUS / "tools"))
+    yield import_module
+    sys.path.remove(str(CORPUS / "tools"))
+    for name in ("cases", "reference", "make_inputs"):
+        sys.modules.pop(name, None)

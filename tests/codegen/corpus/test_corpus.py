@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +19,6 @@ pytestmark = [
     pytest.mark.corpus,
     pytest.mark.skipif(not MODELS, reason="the corpus is not beside this checkout"),
 ]
-
-
-@pytest.fixture(scope="module")
-def tools() -> Iterator[Any]:
-    """Imports the corpus's own tools, which make the arguments and judge the results."""
-    sys.path.insert(0, str(CORPUS / "tools"))
-    yield import_module
-    sys.path.remove(str(CORPUS / "tools"))
-    for name in ("reference", "make_inputs"):
-        sys.modules.pop(name, None)
 
 
 @pytest.mark.parametrize("name", MODELS or ["none"])

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -89,16 +87,6 @@ def test_code_assembles(arch: str) -> None:
                 for usage in cubin.kernels.values():
                     assert usage.spill_stores < 256, f"group {key} of {name} spills: {usage}"
     assert len(seen) >= 200 / PART
-
-
-@pytest.fixture(scope="module")
-def tools() -> Iterator[Any]:
-    """Imports the corpus's own tools, which make the arguments and judge the results."""
-    sys.path.insert(0, str(CORPUS / "tools"))
-    yield import_module
-    sys.path.remove(str(CORPUS / "tools"))
-    for name in ("reference", "make_inputs"):
-        sys.modules.pop(name, None)
 
 
 @pytest.mark.parametrize("name", SMALL or ["none"])

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -316,21 +313,6 @@ def flat(value: Any) -> list[np.ndarray]:
     if isinstance(value, tuple):
         return [x for part in value for x in flat(part)]
     return [value]
-
-
-@pytest.fixture
-def tools() -> Iterator[Any]:
-    """Imports the corpus's own tools, which judge results."""
-    if not CORPUS.exists():
-        pytest.skip("the corpus is not beside this checkout")
-    sys.path.insert(0, str(CORPUS / "tools"))
-    before = set(sys.modules)
-
-    yield import_module
-    sys.path.remove(str(CORPUS / "tools"))
-    for name in set(sys.modules) - before:
-        if name in ("reference", "make_inputs", "cases"):
-            del sys.modules[name]
 
 
 @pytest.mark.corpus
