@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from .cores import UNKNOWN, CpuCore
 from .dtypes import DType
 from .errors import TargetError
 
@@ -36,10 +37,10 @@ class Target:
     ``attributes`` is the feature list as LLVM takes it (``+avx2,-avx512f``); ``features`` those
     that are there. ``vector_bits`` is the width of the widest vector register that is worth using,
     ``registers`` the number of them. ``l1``, ``l2``, ``l3`` are bytes of one core's data caches
-    (L3: the shared one). Of a GPU, ``cpu`` is the architecture, a core is a multiprocessor,
-    ``registers`` are those of one thread, 32 bits wide, ``vector_bits`` the widest load of one
-    thread, and ``tf32`` says whether products of f32 may run on tensor cores; ``check``, whether a
-    simulated one watches accesses.
+    (L3: the shared one); ``core`` is what else cost models ask of a processor. Of a GPU, ``cpu`` is
+    the architecture, a core is a multiprocessor, ``registers`` are those of one thread, 32 bits
+    wide, ``vector_bits`` the widest load of one thread, and ``tf32`` says whether products of f32
+    may run on tensor cores; ``check``, whether a simulated one watches accesses.
     """
 
     spec: str
@@ -55,6 +56,7 @@ class Target:
     l1: int
     l2: int
     l3: int
+    core: CpuCore = UNKNOWN
     tf32: bool = False
     check: bool = True
 

@@ -1,7 +1,7 @@
 """Processors: ``cpu`` is this machine, asked through LLVM and sysfs.
 
 With ``-mcpu`` or ``-mtriple`` nothing of this machine is needed: a processor's widest vectors
-follow from the table below, and its caches are taken to be of common sizes.
+follow from the table below, its caches and rates from the rows of ``ir/cores.py``.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
+from ..cores import Cache, CpuCore, core_of
 from ..errors import TargetError
 from ..target import Target, TargetKind, did_you_mean
 
@@ -50,7 +52,11 @@ _BUILDS_ON: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"avx": ("avx", "fma", "f16c"), "avx2": ("avx2", "avx512"), "avx512f": ("avx512",)}
 )
 """Without the feature, LLVM drops those that begin like this too."""
-_CACHES = (32 << 10, 1 << 20, 16 << 20)  # L1 data, L2, L3 where nothing is known
+
+
+def processors() -> Mapping[str, Mapping[str, frozenset[str]]]:
+    """Return the processors that ``-mcpu`` may name and their features, by architecture."""
+    return _PROCESSORS
 
 
 def _parse(spec: str, options: Mapping[str, str]) -> Target:
@@ -58,16 +64,20 @@ def _parse(spec: str, options: Mapping[str, str]) -> Target:
     threads = _threads(options.get("threads"))
     if not named:
         triple, cpu, attributes, features = _host()
-        cores, caches = _cores(), _host_caches()
+        cores = _cores()
     else:
         triple = _triple(options["mtriple"]) if "mtriple" in options else _host_triple()
         machine = triple.partition("-")[0]
         cpu = options.get("mcpu", _BASELINE[machine])
         attributes = options.get("mattr", "")
         features = _features(machine, cpu, attributes)
-        cores, caches = threads, _CACHES
+        cores = threads
     wide = "avx512f" in features
-    many = wide or triple.startswith("aarch64-")
+    x86 = not triple.startswith("aarch64-")
+    vector_bits = 512 if wide else 256 if "avx" in features else 128
+    core = core_of(cpu, vector_bits, x86)
+    if not named:
+        core = _with_host_caches(core)
     return Target(
         spec=spec,
         kind=KIND.name,
@@ -75,13 +85,14 @@ def _parse(spec: str, options: Mapping[str, str]) -> Target:
         cpu=cpu,
         attributes=attributes,
         features=features,
-        vector_bits=512 if wide else 256 if "avx" in features else 128,
-        registers=32 if many else 16,
+        vector_bits=vector_bits,
+        registers=16 if x86 and not wide else 32,
         cores=cores,
         threads=threads,
-        l1=caches[0],
-        l2=caches[1],
-        l3=caches[2],
+        l1=core.l1.size,
+        l2=core.l2.size,
+        l3=core.l3.size,
+        core=core,
     )
 
 
@@ -162,17 +173,29 @@ def _key(target: Target) -> str:
 
 
 @cache
-def _host_caches() -> tuple[int, int, int]:
-    """Bytes of L1 data, L2 and L3 of the first core, as Linux tells; else common sizes."""
-    found = dict(enumerate(_CACHES, 1))
+def _with_host_caches(core: CpuCore) -> CpuCore:
+    """Return the row with the data caches of this machine's first core, as far as Linux tells."""
+    caches = {1: core.l1, 2: core.l2, 3: core.l3}
     for index in range(8):
         folder = Path(f"/sys/devices/system/cpu/cpu0/cache/index{index}")
-        level, kind, size = (_word(folder / name) for name in ("level", "type", "size"))
-        if level in ("1", "2", "3") and kind in ("Data", "Unified") and size[:-1].isdigit():
-            unit = {"K": 1 << 10, "M": 1 << 20}.get(size[-1], 0)
-            if unit and len(size) < 10:
-                found[int(level)] = max(int(size[:-1]) * unit, 1 << 10)
-    return found[1], found[2], found[3]
+        level = _word(folder / "level")
+        if level in ("1", "2", "3") and _word(folder / "type") in ("Data", "Unified"):
+            caches[int(level)] = _read_cache(folder, caches[int(level)])
+    return replace(core, l1=caches[1], l2=caches[2], l3=caches[3])
+
+
+def _read_cache(folder: Path, row: Cache) -> Cache:
+    """Return a cache with the size, ways and line that sysfs tells; the row's where it does not."""
+    size = _word(folder / "size")
+    unit = {"K": 1 << 10, "M": 1 << 20}.get(size[-1:], 0)
+    if unit and size[:-1].isdigit() and len(size) < 10:
+        row = replace(row, size=max(int(size[:-1]) * unit, 1 << 10))
+    ways, line = _word(folder / "ways_of_associativity"), _word(folder / "coherency_line_size")
+    if ways.isdigit() and 1 <= int(ways[:6]) <= 1024:
+        row = replace(row, ways=int(ways[:6]))
+    if line in ("16", "32", "64", "128", "256"):
+        row = replace(row, line=int(line))
+    return row
 
 
 def _word(path: Path) -> str:
