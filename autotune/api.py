@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,10 @@ from ..ir.hlo.nodes import HloModule
 from ..ir.loop.nodes import Func
 from ..ir.target import Target
 from ..schedule.language.schedule import Schedule
+from ..schedule.sketches.generate import generate
 from .budget import Budget
 from .build import Constants, ModelLike, check_constants, warn_of
+from .calibrate.take import calibrated
 from .log.journal import LogWriter, read
 from .measure.estimate import Estimator
 from .measure.machine import require_timeable
@@ -62,6 +65,9 @@ def tune(
     budget = Budget(seconds)
     machine = Target.parse(target) if simulate_cost else _runnable(Target.parse(target))
     name, tasks, builder = _tasks(model, machine, constants, example, excess_precision)
+    here, note = (machine, "") if simulate_cost else calibrated(machine, seconds)
+    if here is not machine:
+        tasks = tuple(_priced(t, here) for t in tasks)
     path = Path(log) if log is not None else default_log(name, machine)
     _check_budget(trials, seconds)
     tool = _tool()
@@ -76,7 +82,7 @@ def tune(
             trials += sum(t.workload in known for t in before.trials)
         plan = TuningPlan(
             name,
-            machine,
+            here,
             tasks,
             trials,
             seconds,
@@ -85,9 +91,15 @@ def tune(
             workers,
             tuple(tool.items()),
             simulate_cost,
+            (note,),
         )
         with closing(Tuner(plan, writer, before, measurer, progress, builder, budget)) as tuner:
             return tuner.run()
+
+
+def _priced(task: Task, target: Target) -> Task:
+    """Return a task whose points are ranked by the estimates for a target."""
+    return replace(task, space=task.space.priced(generate(task.program.func, target)))
 
 
 def default_log(name: str, target: Target) -> Path:

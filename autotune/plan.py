@@ -17,7 +17,10 @@ from .tasks.extract import Task
 
 @dataclass(frozen=True, slots=True)
 class TuningPlan:
-    """The model, target, tasks and budget of a run. With ``estimate`` nothing is measured."""
+    """The model, target, tasks and budget of a run. With ``estimate`` nothing is measured.
+
+    ``notes`` are what the user should know from the start.
+    """
 
     model: str
     target: Target
@@ -29,6 +32,7 @@ class TuningPlan:
     workers: int | None = None
     tool: tuple[tuple[str, str], ...] = ()
     estimate: bool = False
+    notes: tuple[str, ...] = ()
 
     @property
     def device(self) -> str:

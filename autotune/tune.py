@@ -146,8 +146,9 @@ class Tuner:
             "",
             f"{counted(len(self.states), 'task')}, {counted(self.trials, 'trial')} in the log",
         )
-        if self.model is not None and self.model.note:
-            self._note(self.model.note)
+        for text in (*self.plan.notes, self.model.note if self.model is not None else ""):
+            if text:
+                self._note(text)
         try:
             stopped = self._search()
             self._race_all()

@@ -16,7 +16,9 @@ import click
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def targets(as_json: bool) -> None:
     """List the targets and what was detected on this machine."""
+    from ..autotune.calibrate.store import load
     from ..ir.target import HERE, Target, kinds
+    from .calibrate import lines, rows
 
     host = Target.parse(HERE)
     known = {spec: meaning for kind in kinds() for spec, meaning in kind.specs.items()}
@@ -24,6 +26,7 @@ def targets(as_json: bool) -> None:
         "key": host.key,
         "triple": host.triple,
         "cpu": host.cpu,
+        "family": host.core.family,
         "threads": host.threads,
         "vector_bits": host.vector_bits,
         "vector_registers": host.registers,
@@ -33,9 +36,11 @@ def targets(as_json: bool) -> None:
         "features": sorted(host.features),
     }
     gpu = _gpu()
+    found = load(host)
     if as_json:
         told = {"targets": list(known), "host": facts, "gpu": gpu.told if gpu.ok else None}
-        click.echo(json.dumps({"version": 1, **told}))
+        measured = {"calibration": None if found is None else rows(found)}
+        click.echo(json.dumps({"version": 1, **told, **measured}))
         return
     for spec, meaning in known.items():
         click.echo(f"{spec:<34} {meaning}")
@@ -45,6 +50,9 @@ def targets(as_json: bool) -> None:
             click.echo(f"  {name:<17} {value}")
     wide = [f for f in sorted(host.features) if f.startswith(("avx", "fma", "neon", "sve", "amx"))]
     click.echo(f"  {'features':<17} {' '.join(wide) or 'none of note'}")
+    click.echo(f"\nits rates: {_calibration().told}")
+    for line in lines(found) if found is not None else ():
+        click.echo(line)
     click.echo(f"\nas `cuda` sees it:\n  {gpu.told}")
 
 
@@ -62,7 +70,7 @@ class Check:
 def doctor(as_json: bool) -> int:
     """Check this installation; exit 1 if something is wrong."""
     findings = [_python(), *_packages(), _clash(), _llvm(), _compiles(), *_cuda(), _ptxas()]
-    findings += _settings()
+    findings += [_calibration(), *_settings()]
     if as_json:
         rows = [{"name": f.name, "ok": f.ok, "told": f.told} for f in findings]
         click.echo(json.dumps({"version": 1, "ok": all(f.ok for f in findings), "checks": rows}))
@@ -125,6 +133,20 @@ def _compiles() -> Check:
         return Check("compile and run", False, f"{type(e).__name__}: {e}")
     ok = bool(np.array_equal(got, x + x))
     return Check("compile and run", ok, "x + y is right" if ok else f"x + y came out as {got}")
+
+
+def _calibration() -> Check:
+    from ..autotune.calibrate.store import VARIABLE, load, path
+    from ..ir.target import HERE, Target
+
+    host = Target.parse(HERE)
+    place = path(host)
+    if place is None:
+        return Check("calibration", True, f"off ({VARIABLE}); figures of {host.core.family}")
+    if load(host) is None:
+        told = f"none yet: tuning or `nestwright calibrate` measures; figures of {host.core.family}"
+        return Check("calibration", True, told)
+    return Check("calibration", True, f"measured, in {place}")
 
 
 def _cuda() -> list[Check]:

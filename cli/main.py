@@ -34,6 +34,7 @@ class Commands(LazyGroup):
         "log": ".log",
         "replay": ".replay",
         "opt": ".opt",
+        "calibrate": ".calibrate",
         "targets": ".machine",
         "doctor": ".machine",
     }

@@ -90,7 +90,7 @@ class CpuCore:
     read_all: float
     copy: float
     copy_all: float
-    fork: float = 3000.0
+    fork: float = 2000.0
 
     def turns(self, bits: int) -> float:
         """Return the turns that an instruction on registers of ``bits`` takes in its unit."""
@@ -244,9 +244,9 @@ _GOLDEN_COVE_SERVER = replace(
     clock=3.0e9,
     issue=6,
     decoded=4000,
-    l2=Cache(2 * _MIB, 16, 32),
-    l3=Cache(60 * _MIB, 15, 6),
-    read=13e9,
+    l2=Cache(2 * _MIB, 16, 46),
+    l3=Cache(60 * _MIB, 15, 9),
+    read=15e9,
     read_all=200e9,
     copy=13e9,
     copy_all=200e9,

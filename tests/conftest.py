@@ -16,6 +16,7 @@ from hypothesis import settings
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
 os.environ["NESTWRIGHT_CACHE"] = "off"  # a test of the compiler has it compile
+os.environ["NESTWRIGHT_CALIBRATION"] = "off"  # nothing depends on the machine's speed
 os.environ["NESTWRIGHT_VERIFY"] = "1"  # every pass of lowering keeps what was established
 
 TESTS = Path(__file__).parent

@@ -1,4 +1,5 @@
-; What a machine can do at best: chains of vector FMAs in registers, and a copy; see ``peak.py``.
+; What a machine can do at best: chains of vector FMAs in registers, a pass over memory, a copy,
+; steps of one cycle each, parallel loops without work; see ``peak.py``.
 target triple = "${triple}"
 
 declare ${v} @llvm.fma.v${lanes}f32(${v}, ${v}, ${v})
@@ -22,17 +23,78 @@ ${stores}
   ret void
 }
 
-define void @peak_copy(ptr noalias %source, ptr noalias %goal, i64 %vectors) {
+; The first block follows the last one.
+define void @peak_read(ptr %source, i64 %blocks, i64 %turns, ptr %sink) {
+entry:
+  %x = load float, ptr %sink
+  %i = insertelement ${v} poison, float %x, i32 0
+  %j = shufflevector ${v} %i, ${v} poison, <${lanes} x i32> zeroinitializer
+${starts}
+  br label %loop
+loop:
+  %k = phi i64 [ 0, %entry ], [ %next, %loop ]
+  %block = phi i64 [ 0, %entry ], [ %following, %loop ]
+${phis}
+  %at = mul i64 %block, ${chains}
+  %from = getelementptr ${v}, ptr %source, i64 %at
+${reads}
+  %after = add i64 %block, 1
+  %last = icmp uge i64 %after, %blocks
+  %following = select i1 %last, i64 0, i64 %after
+  %next = add i64 %k, 1
+  %more = icmp ult i64 %next, %turns
+  br i1 %more, label %loop, label %done
+done:
+${stores}
+  ret void
+}
+
+define void @peak_copy(ptr noalias %source, ptr noalias %goal, i64 %blocks, i64 %turns) {
 entry:
   br label %loop
 loop:
   %k = phi i64 [ 0, %entry ], [ %next, %loop ]
-  %p = getelementptr ${v}, ptr %source, i64 %k
-  %q = getelementptr ${v}, ptr %goal, i64 %k
-  %x = load ${v}, ptr %p, align 4
-  store ${v} %x, ptr %q, align 4
+  %block = phi i64 [ 0, %entry ], [ %following, %loop ]
+  %at = mul i64 %block, ${chains}
+  %from = getelementptr ${v}, ptr %source, i64 %at
+  %to = getelementptr ${v}, ptr %goal, i64 %at
+${copies}
+  %after = add i64 %block, 1
+  %last = icmp uge i64 %after, %blocks
+  %following = select i1 %last, i64 0, i64 %after
   %next = add i64 %k, 1
-  %more = icmp ult i64 %next, %vectors
+  %more = icmp ult i64 %next, %turns
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}
+
+define i64 @peak_steps(i64 %turns, i64 %a, i64 %b) {
+entry:
+  br label %loop
+loop:
+  %k = phi i64 [ 0, %entry ], [ %next, %loop ]
+  %x0 = phi i64 [ %a, %entry ], [ %x${steps_in_a_turn}, %loop ]
+${one_cycle_steps}
+  %next = add i64 %k, 1
+  %more = icmp ult i64 %next, %turns
+  br i1 %more, label %loop, label %done
+done:
+  ret i64 %x${steps_in_a_turn}
+}
+
+define void @peak_nothing(ptr %context, i64 %begin, i64 %end) {
+  ret void
+}
+
+define void @peak_forks(ptr %parallel, i64 %times, i64 %count) {
+entry:
+  br label %loop
+loop:
+  %k = phi i64 [ 0, %entry ], [ %next, %loop ]
+  call void %parallel(ptr @peak_nothing, ptr null, i64 %count)
+  %next = add i64 %k, 1
+  %more = icmp ult i64 %next, %times
   br i1 %more, label %loop, label %done
 done:
   ret void

@@ -1,33 +1,47 @@
-"""Measured peaks of a CPU: FMA rate and copy bandwidth, as a scale for kernels.
+"""Peak rates of this machine's processor, by loops in LLVM IR.
 
-Both are loops in LLVM IR, compiled for the target like any kernel: independent chains of vector
-FMAs in registers, and a copy between buffers larger than L2. Several threads run the same loop
-concurrently, and their rates are added. The best of a few repetitions counts.
+The loops are compiled for the target like any kernel: independent chains of vector FMAs in
+registers, a pass over a working set, a copy, a chain of steps of one cycle each, parallel loops
+without work. Several threads run the same loop concurrently, each on a core of its own, and their
+rates are added. The peaks of a bench and a calibration (``autotune/calibrate``) are read here.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ...codegen.emit.llvm.template import render
 from ...codegen.runtime import jit
+from ...codegen.runtime.process import runtime
 from ...codegen.targets.cpu import toolchain as cpu
 from ...ir.dtypes import f32
 from ...ir.target import Target
 from .lock import MachineLock
+from .placement import placed
 
 CHAINS = 16  # independent accumulators: more than latency times ports on any current CPU
-TURNS = 800_000  # of the FMA loop, per call
+STEPS = 32  # of one cycle each, in a turn of their loop; even
+TURNS = 100_000  # of a loop in registers, per call
+FORKS = 200  # parallel loops per call
+LINE = 128  # bytes, of the longest cache line
 REPEATS = 7
 QUICK = 3  # repetitions if the rate is only needed as a bound
 LEAST = 0.02  # seconds per repetition
 COPIED = 64 << 20  # bytes each thread copies, at most; at least four times L2
+
+PASSED = 64 << 20  # bytes at least that a call accesses, so that calls of threads rarely meet
+
+Array: TypeAlias = np.ndarray[Any, Any]
+Seconds: TypeAlias = Callable[[], float]
+_POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,27 +62,127 @@ class Peak:
         return "copy measured, rate nominal" if self.nominal else "both measured"
 
 
+@dataclass(frozen=True, slots=True)
+class Looping:
+    """A loop that ``threads`` threads run at once: ``call(n)`` is a call of thread ``n``.
+
+    ``amount`` is what one call does: operations, bytes, cycles. ``held`` keeps its memory alive.
+    """
+
+    call: Callable[[int], object]
+    amount: float
+    threads: int = 1
+    held: Sequence[Array] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Amounts per second of all threads in some repetitions.
+
+    ``shares`` are the least share of its core that a thread had in each, in [0, 1].
+    """
+
+    rates: tuple[float, ...]
+    shares: tuple[float, ...]
+
+    @property
+    def best(self) -> float:
+        """The highest rate."""
+        return max(self.rates, default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """A thread's CPU time and the wall time, in seconds."""
+
+    cpu: Seconds = time.thread_time
+    wall: Seconds = time.perf_counter
+
+
+class PeakLoops:
+    """The loops, loaded for a target that this machine runs."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self._library = jit.load([cpu.compile(module_text(target), target)])
+        self._sink = [np.zeros(1024, np.float32) for _ in range(target.threads)]
+
+    def fma(self, threads: int) -> Looping:
+        """Return the loop of f32 multiply-adds; its amount is in operations."""
+        fma = self._function("peak_fma", _INT, _POINTER)
+        amount = 2.0 * CHAINS * self.target.lanes(f32) * TURNS
+        return Looping(lambda n: fma(TURNS, self._sink[n].ctypes.data), amount, threads)
+
+    def read(self, size: int, threads: int) -> Looping:
+        """Return the loop that reads ``size`` bytes, others for each thread; in bytes."""
+        read = self._function("peak_read", _POINTER, _INT, _INT, _POINTER)
+        data, blocks, turns = self._blocks(size, threads)
+        places = [(d.ctypes.data, s.ctypes.data) for d, s in zip(data, self._sink, strict=False)]
+
+        def call(n: int) -> object:
+            return read(places[n][0], blocks, turns, places[n][1])
+
+        return Looping(call, float(turns * self._block), threads, data)
+
+    def copy(self, size: int, threads: int) -> Looping:
+        """Return the loop that copies half of ``size`` bytes to the other half; in bytes.
+
+        Bytes read and bytes written both count.
+        """
+        copy = self._function("peak_copy", _POINTER, _POINTER, _INT, _INT)
+        source, blocks, turns = self._blocks(size // 2, threads)
+        goal, *_ = self._blocks(size // 2, threads)
+        places = [(a.ctypes.data, b.ctypes.data) for a, b in zip(source, goal, strict=True)]
+
+        def call(n: int) -> object:
+            return copy(*places[n], blocks, turns)
+
+        return Looping(call, 2.0 * turns * self._block, threads, [*source, *goal])
+
+    @property
+    def _block(self) -> int:
+        """The bytes that one turn of a loop over memory accesses."""
+        return CHAINS * 4 * self.target.lanes(f32)
+
+    def _blocks(self, size: int, threads: int) -> tuple[list[Array], int, int]:
+        """Return a buffer for each thread, the blocks in it, and turns for a call."""
+        blocks = max(1, size // self._block)
+        return _buffers(blocks * self._block, threads), blocks, max(blocks, PASSED // self._block)
+
+    def cycles(self) -> Looping:
+        """Return the chain of steps of one cycle each."""
+        steps = self._function("peak_steps", _INT, _INT, _INT)
+        return Looping(lambda n: steps(TURNS, 12345, 54321), float(STEPS * TURNS))
+
+    def forks(self) -> Looping:
+        """Return the parallel loops without work, on all the target's threads; in loops."""
+        forks = self._function("peak_forks", _POINTER, _INT, _INT)
+        runtime().set_threads(self.target.threads)
+        pool = runtime().addresses["nw_parallel"]
+        return Looping(lambda n: forks(pool, FORKS, self.target.threads), float(FORKS))
+
+    def _function(self, name: str, *parameters: Any) -> Callable[..., object]:
+        return ctypes.CFUNCTYPE(None, *parameters)(self._library.address(name))
+
+
+def _buffers(size: int, count: int) -> list[Array]:
+    """Return buffers, each at the start of a line, whose pages the system has given."""
+    raw = [np.ones(size + LINE, np.uint8) for _ in range(count)]
+    starts = (-r.ctypes.data % LINE for r in raw)
+    return [r[start : start + size] for r, start in zip(raw, starts, strict=True)]
+
+
 def processor_peak(target: Target) -> Peak:
     """Measure the peaks of this machine's processor with the target's threads; about a second."""
-    lanes = target.lanes(f32)
-    library = jit.load([cpu.compile(module_text(target), target)])
-    copy = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(
-        library.address("peak_copy")
-    )
-    size = max(COPIED, 4 * target.l2) // 4096 * 4096
+    loops = PeakLoops(target)
     lock = MachineLock()
     try:
         with lock.timing():
-            flops = _fma_rate(target, library)
-            source = [np.ones(size, np.uint8) for _ in range(target.threads)]
-            goal = [np.ones(size, np.uint8) for _ in range(target.threads)]
-            vectors = size // (4 * lanes)
-            copies = _rate(
-                lambda n: copy(source[n].ctypes.data, goal[n].ctypes.data, vectors), target.threads
-            )
+            flops = repeat(loops.fma(target.threads)).best
+            size = 2 * max(COPIED, 4 * target.l2) // 4096 * 4096
+            return Peak(target.threads, flops, repeat(loops.copy(size, target.threads)).best)
     finally:
         lock.close()
-    return Peak(target.threads, flops, 2.0 * size * copies)
 
 
 def processor_rate(target: Target) -> float:
@@ -76,59 +190,92 @@ def processor_rate(target: Target) -> float:
 
     A fraction of a second.
     """
+    loops = PeakLoops(target)
     lock = MachineLock()
     try:
         with lock.timing():
-            return _fma_rate(target, jit.load([cpu.compile(module_text(target), target)]), QUICK)
+            return repeat(loops.fma(target.threads), QUICK).best
     finally:
         lock.close()
 
 
-def _fma_rate(target: Target, library: jit.JitLibrary, repeats: int = REPEATS) -> float:
-    fma = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p)(library.address("peak_fma"))
-    sink = [np.zeros(1024, np.float32) for _ in range(target.threads)]
-    rate = _rate(lambda n: fma(TURNS, sink[n].ctypes.data), target.threads, repeats)
-    return 2.0 * CHAINS * target.lanes(f32) * TURNS * rate
-
-
-def _rate(call: Callable[[int], object], threads: int, repeats: int = REPEATS) -> float:
-    """Return the calls per second of all threads, the best of some repetitions.
+def repeat(work: Looping, repeats: int = REPEATS, clocks: Clocks | None = None) -> Reading:
+    """Return the rate of all threads of a loop, in some repetitions of ``LEAST`` seconds.
 
     Each thread's rate is by its own CPU time, which excludes time taken by other processes.
     """
-    call(0)
-    began = time.thread_time()
-    call(0)
-    times = max(1, round(LEAST / max(1e-6, time.thread_time() - began)))
-    best = 0.0
+    clocks = clocks or Clocks()
+    work.call(0)
+    began = clocks.cpu()
+    work.call(0)
+    times = max(1, round(LEAST / max(1e-6, clocks.cpu() - began)))
+    rates, shares = [], []
     for _ in range(repeats):
-        rates = [0.0] * threads
-        workers = [
-            threading.Thread(target=_repeat, args=(call, n, times, rates)) for n in range(threads)
-        ]
-        for w in workers:
-            w.start()
-        for w in workers:
-            w.join()
-        best = max(best, sum(rates))
-    return best
+        pairs = _together(work, times, clocks)
+        rates.append(sum(rate for rate, _ in pairs) * work.amount)
+        shares.append(min(share for _, share in pairs))
+    return Reading(tuple(rates), tuple(shares))
 
 
-def _repeat(call: Callable[[int], object], number: int, times: int, rates: list[float]) -> None:
-    began = time.thread_time()
-    for _ in range(times):
-        call(number)
-    rates[number] = times / (time.thread_time() - began)
+def repeat_forks(
+    work: Looping, threads: int, repeats: int = REPEATS, clocks: Clocks | None = None
+) -> Reading:
+    """Return parallel loops per second, by the wall clock, with the pool's threads on cores."""
+    clocks = clocks or Clocks()
+    rates, shares = [], []
+    with placed(threads):
+        for _ in range(repeats):
+            work.call(0)  # the threads are awake
+            cpu, wall = clocks.cpu(), clocks.wall()
+            work.call(0)
+            passed = max(clocks.wall() - wall, 1e-9)
+            rates.append(work.amount / passed)
+            shares.append(min(1.0, (clocks.cpu() - cpu) / passed))
+    return Reading(tuple(rates), tuple(shares))
+
+
+def _together(work: Looping, times: int, clocks: Clocks) -> list[tuple[float, float]]:
+    """Run a loop in all its threads; return the calls per second and the share of each."""
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    spread = cores if len(cores) >= work.threads else []
+    found = [(0.0, 0.0)] * work.threads
+    ready = threading.Barrier(work.threads)
+
+    def run(number: int) -> None:
+        if spread:
+            os.sched_setaffinity(0, {spread[number]})
+        ready.wait()
+        cpu, wall = clocks.cpu(), clocks.wall()
+        for _ in range(times):
+            work.call(number)
+        spent, passed = clocks.cpu() - cpu, clocks.wall() - wall
+        found[number] = times / max(spent, 1e-9), min(1.0, spent / max(passed, 1e-9))
+
+    workers = [threading.Thread(target=run, args=(n,)) for n in range(work.threads)]
+    for w in workers:
+        w.start()
+    for w in workers:
+        w.join()
+    return found
 
 
 def module_text(target: Target) -> str:
-    """Return the LLVM module of both loops."""
+    """Return the LLVM module of the loops."""
     lanes = target.lanes(f32)
     v = f"<{lanes} x float>"
     start = "  %s{n} = fadd {v} %j, {number}"
     phi = "  %a{n} = phi {v} [ %s{n}, %entry ], [ %b{n}, %loop ]"
     step = "  %b{n} = call {v} @llvm.fma.v{lanes}f32({v} %a{n}, {v} %j, {v} %j)"
     store = "  %p{n} = getelementptr {v}, ptr %sink, i64 {n}\n  store {v} %b{n}, ptr %p{n}, align 4"
+    read = (
+        "  %q{n} = getelementptr {v}, ptr %from, i64 {n}\n"
+        "  %r{n} = load {v}, ptr %q{n}, align 4\n  %b{n} = fadd {v} %a{n}, %r{n}"
+    )
+    copy = (
+        "  %p{n} = getelementptr {v}, ptr %from, i64 {n}\n"
+        "  %q{n} = getelementptr {v}, ptr %to, i64 {n}\n"
+        "  %r{n} = load {v}, ptr %p{n}, align 4\n  store {v} %r{n}, ptr %q{n}, align 4"
+    )
 
     def chains(line: str) -> str:
         numbers = (", ".join([f"float {n}.0"] * lanes) for n in range(CHAINS))
@@ -141,9 +288,19 @@ def module_text(target: Target) -> str:
         "triple": target.triple,
         "v": v,
         "lanes": lanes,
+        "chains": CHAINS,
         "starts": chains(start),
         "phis": chains(phi),
         "steps": chains(step),
         "stores": chains(store),
+        "reads": chains(read),
+        "copies": chains(copy),
+        "steps_in_a_turn": STEPS,
+        "one_cycle_steps": "\n".join(_one_cycle(n) for n in range(STEPS)),
     }
     return render(__package__, "peak.ll", names=names)
+
+
+def _one_cycle(n: int) -> str:
+    """Return a step that depends on the one before; sums alternate, so that none can be joined."""
+    return f"  %x{n + 1} = {'xor' if n % 2 else 'add'} i64 %x{n}, {'%b' if n % 2 else '%a'}"

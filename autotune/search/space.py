@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -83,6 +84,15 @@ class Space:
             known = float(self.sketches[point.sketch].cost(self.choices(point)))
             self._cost[point] = known
         return known
+
+    def priced(self, sketches: Sequence[Sketch]) -> Space:
+        """Return this space with the costs of other sketches of the same names.
+
+        So estimates of a calibrated machine rank the points, while validity and the defaults,
+        which builds have too, stay those of the processor's family.
+        """
+        costs = {s.name: s.cost for s in sketches}
+        return Space([replace(s, cost=costs.get(s.name, s.cost)) for s in self.sketches])
 
     def size(self) -> int:
         """Return the number of combinations, valid or not."""

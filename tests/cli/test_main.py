@@ -12,7 +12,7 @@ import pytest
 
 from nestwright.codegen.driver.llvm_faults import MaskedStores
 
-COMMANDS = ("tune", "build", "run", "bench", "show", "log", "targets", "doctor")
+COMMANDS = ("tune", "build", "run", "bench", "show", "log", "calibrate", "targets", "doctor")
 COMMAND = [sys.executable, "-m", "nestwright"]
 
 
