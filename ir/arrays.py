@@ -39,3 +39,30 @@ def refuse_masked(value: object, what: str, where: str = "") -> None:
 
 def _kind(value: object) -> str:
     return type(value).__name__
+
+
+BLOCK = 128
+"""Rows and columns that are transposed together, so that every cache line is used while cached."""
+
+
+def row_major(array: Array) -> Array:
+    """Return an array as C-contiguous, the same object if it is.
+
+    A transposed one is copied block by block: NumPy goes along one of the two axes, and misses a
+    cache line for every element along the other.
+    """
+    if array.flags.c_contiguous:
+        return array
+    near = min(range(array.ndim), key=lambda d: (abs(array.strides[d]), -d))
+    last = array.ndim - 1
+    made = np.empty(array.shape, array.dtype)
+    if near == last or min(array.shape[near], array.shape[last]) < 2:
+        made[...] = array
+        return made
+    block: list[slice] = [slice(None)] * array.ndim
+    for i in range(0, array.shape[near], BLOCK):
+        block[near] = slice(i, i + BLOCK)
+        for j in range(0, array.shape[last], BLOCK):
+            block[last] = slice(j, j + BLOCK)
+            made[tuple(block)] = array[tuple(block)]
+    return made

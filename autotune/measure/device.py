@@ -119,7 +119,7 @@ class DeviceRun:
         self._work = Watched(gpu.allocate(size + 2 * MARGIN), size) if size else None
         self._packers = packers(compiled.packs)
         given = machine.arguments
-        self._packed = {i: self._upload(p(given[i])) for i, p in self._packers.items()}
+        self._packed = {i: self._upload(p.pack(given[i])) for i, p in self._packers.items()}
         with gpu:
             self._kernels = load(code, machine.target.gpu.sm, gpu)
         self._runs = [
@@ -146,7 +146,7 @@ class DeviceRun:
         """Run once in buffers with watched margins on either side."""
         machine, gpu = self._machine, self._gpu
         given = [np.ascontiguousarray(a) for a in arguments]
-        packed = {i: pack(given[i]) for i, pack in self._packers.items()}
+        packed = {i: p.pack(given[i]) for i, p in self._packers.items()}
         cells = machine.cage
         with gpu:
             for cell in (*cells, *([self._work] if self._work else [])):

@@ -12,9 +12,11 @@ from ...ir.errors import Finding, UnsupportedError
 from ...ir.hlo.analysis.inputs import drawable, draws
 from ...ir.hlo.analysis.support import together
 from ...ir.hlo.fuse.fusion import Group
+from ...ir.hlo.fuse.kinds import pattern
 from ...ir.hlo.layouts import Orders, entry_orders
 from ...ir.hlo.limits import exhaustion_as_limit
 from ...ir.hlo.nodes import HloModule
+from ...ir.hlo.ops.definition import Pattern
 from ...ir.hlo.ops.registry import work
 from ...ir.hlo.passes.pipeline import optimize
 from ...ir.hlo.passes.prepare.freeze_parameters import freeze
@@ -39,7 +41,8 @@ from ..runtime.executable import Executable
 from ..runtime.packing import packers
 from ..targets.registry import backend
 from ..targets.timings import timed
-from .parallel import CompileJob, compile_all
+from ..targets.workers import cores
+from .parallel import CompileJob, Helper, compile_all, started_helpers
 from .schedules import for_groups
 from .stages import stage_text
 
@@ -67,8 +70,21 @@ def build(
     cannot be compiled, and ``LimitError`` for what asks for more than there is.
     """
     spent: dict[str, float] = {} if timings is None else timings
-    builder = PreparedModule(module, target, constants, spent, excess_precision, passes)
-    return builder.build({} if schedules is None else schedules)
+    with started_helpers(Target.parse(target), _anchors(module)) as helpers:
+        builder = PreparedModule(module, target, constants, spent, excess_precision, passes)
+        return builder.build({} if schedules is None else schedules, helpers)
+
+
+def _anchors(module: HloModule) -> int:
+    """Return the number of distinct products, windows and reductions: about as many kernels."""
+    return len(
+        {
+            (i.opcode, i.shape, *(o.shape for o in i.operands))
+            for c in module.computations
+            for i in c.instructions
+            if pattern(i) in (Pattern.OUT_FUSABLE, Pattern.WINDOW, Pattern.REDUCTION)
+        }
+    )
 
 
 class PreparedModule:
@@ -100,18 +116,22 @@ class PreparedModule:
             with timed(self.timings, "fuse"):
                 self.groups = fuse_module(self.optimized, excess_precision)
 
-    def build(self, schedules: Mapping[str, Trace]) -> Executable:
-        """Build the executable under these schedules; raises as ``build``."""
-        with exhaustion_as_limit(self.module.name):
-            return self._build(schedules)
+    def build(self, schedules: Mapping[str, Trace], helpers: Sequence[Helper] = ()) -> Executable:
+        """Build the executable under these schedules; raises as ``build``.
 
-    def _build(self, schedules: Mapping[str, Trace]) -> Executable:
+        ``helpers`` are children that were started for this.
+        """
+        with exhaustion_as_limit(self.module.name):
+            return self._build(schedules, helpers)
+
+    def _build(self, schedules: Mapping[str, Trace], helpers: Sequence[Helper]) -> Executable:
         spent, target, module = self.timings, self.target, self.module
         keys = [*self.groups.distinct, *self.groups.extra]
-        kernels = self._compiled(for_groups(schedules, keys), keys)
+        kernels = self._compiled(for_groups(schedules, keys), keys, helpers)
         with timed(spent, "plan"):
             orders = entry_orders(self.frozen)
             plan, pool = _plan(self.optimized, self.groups, kernels, target, orders)
+            constants = pool.memory(cores())
         codes = {symbol(k): kernels[k].code for k in kernels}
         buffers = {symbol(k): kernels[k].buffers for k in kernels}
         with timed(spent, "llvm"):
@@ -126,7 +146,7 @@ class PreparedModule:
             buffers=buffers,
             program=code.code,
             runtime=code.runtime,
-            constants=pool.memory(),
+            constants=constants,
             costs=_costs(self.optimized, plan),
             notes=_draws(self.frozen) | hlo | _scheduled(self.groups, schedules) | strict,
         )
@@ -140,14 +160,15 @@ class PreparedModule:
         )
 
     def _compiled(
-        self, schedules: Mapping[str, Trace], keys: Sequence[str]
+        self, schedules: Mapping[str, Trace], keys: Sequence[str], helpers: Sequence[Helper]
     ) -> dict[str, KernelCode]:
         """Return the code of these groups by key, compiled where it is not cached."""
         names = {key: (key, _text(schedules.get(key))) for key in keys}
         missing = [key for key, name in names.items() if name not in self._kernels]
         if missing:
+            name, timings = self.module.name, self.timings
             made = compile_groups(
-                self.groups, self.target, schedules, self.timings, self.module.name, missing
+                self.groups, self.target, schedules, timings, name, missing, helpers
             )
             self._kernels |= {names[key]: kernel for key, kernel in made.items()}
         return {key: self._kernels[name] for key, name in names.items()}
@@ -199,6 +220,7 @@ def compile_groups(
     timings: dict[str, float],
     name: str,
     wanted: Collection[str] | None = None,
+    helpers: Sequence[Helper] = (),
 ) -> dict[str, KernelCode]:
     """Compile the groups of module ``name`` and of its guards, by key; only those in ``wanted``."""
     known = {key: group.computation for key, group in groups.distinct.items()}
@@ -207,7 +229,7 @@ def compile_groups(
         for key, c in (known | dict(groups.extra)).items()
         if wanted is None or key in wanted
     }
-    done, errors = compile_all(jobs, target, timings)
+    done, errors = compile_all(jobs, target, timings, helpers)
     problems: list[UnsupportedError] = []
     for key, error in errors.items():
         if not isinstance(error, UnsupportedError) or key not in groups.distinct:

@@ -1,9 +1,9 @@
 """Compile kernels in several processes: this one and helpers take jobs from one queue.
 
 LLVM holds one lock, and lowering is Python, so threads do not help. A helper is a fresh interpreter
-(a fork would copy threads and locks in an unknown state) that takes a third of a second to start;
-this process compiles all the while. A helper that fails or dies costs nothing but time: its job is
-done here.
+(a fork would copy threads and locks in an unknown state) that takes a second to import the
+compiler, so it may be started before the jobs are known; this process works all the while. A helper
+that fails or dies costs nothing but time: its job is done here.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import os
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from threading import Thread
 from time import perf_counter
@@ -57,22 +57,40 @@ class Queue:
             return None
 
 
+@contextmanager
+def started_helpers(target: Target, jobs: int) -> Iterator[list[Helper]]:
+    """Start the helpers for an estimated number of jobs; they are stopped at the end."""
+    helpers = [Helper() for _ in range(_useful_helpers(target, jobs))]
+    try:
+        yield helpers
+    finally:
+        for helper in helpers:
+            helper.stop()
+
+
 def compile_all(
-    jobs: Mapping[str, CompileJob], target: Target, timings: dict[str, float]
+    jobs: Mapping[str, CompileJob],
+    target: Target,
+    timings: dict[str, float],
+    started: Sequence[Helper] = (),
 ) -> tuple[dict[str, KernelCode], dict[str, Exception]]:
     """Return object code by key, and the errors of the jobs that failed.
 
+    ``started`` are the helpers to use first; others are started if there are jobs for more.
     ``timings`` gets the wall time, distributed over the stages in proportion to their CPU time.
     """
     start = perf_counter()
-    queue = Queue(target, jobs, deque(jobs))
+    longest_first = sorted(jobs, key=lambda key: -len(jobs[key].text))
+    queue = Queue(target, jobs, deque(longest_first))
     errors: dict[str, Exception] = {}
-    weight = backend(target).weight
-    helpers = [_Helper(queue) for _ in range(_useful_helpers(weight * len(jobs)))]
+    wanted = _useful_helpers(target, len(jobs))
+    helpers = [*started[:wanted], *(Helper() for _ in range(wanted - len(started)))]
     try:
+        for helper in helpers:
+            helper.feed(queue)
         _compile_here(queue, errors)
         for helper in helpers:
-            helper.thread.join()
+            helper.wait()
         _compile_here(queue, errors)  # what a helper gave back
     finally:
         for helper in helpers:
@@ -85,8 +103,9 @@ def compile_all(
     return queue.done, errors
 
 
-def _useful_helpers(jobs: int) -> int:
-    return max(0, min(workers() - 1, jobs // JOBS_PER_HELPER)) if sys.executable else 0
+def _useful_helpers(target: Target, jobs: int) -> int:
+    useful = backend(target).weight * jobs // JOBS_PER_HELPER
+    return max(0, min(workers() - 1, useful)) if sys.executable else 0
 
 
 def _compile_here(queue: Queue, errors: dict[str, Exception]) -> None:
@@ -100,11 +119,10 @@ def _compile_here(queue: Queue, errors: dict[str, Exception]) -> None:
             errors[key] = error
 
 
-class _Helper:
-    """A child process and the thread that feeds it."""
+class Helper:
+    """A child process, and the thread that feeds it once there is a queue."""
 
-    def __init__(self, queue: Queue) -> None:
-        self.queue = queue
+    def __init__(self) -> None:
         paths = os.pathsep.join(p for p in sys.path if p)
         self.process = subprocess.Popen(
             [sys.executable, "-m", f"{__package__}.worker"],
@@ -113,27 +131,37 @@ class _Helper:
             env={**os.environ, "PYTHONPATH": paths},
             process_group=0,  # a terminal's Ctrl-C is for this process, which then ends it
         )
-        self.thread = Thread(target=self._feed, daemon=True)
-        self.thread.start()
+        self._thread: Thread | None = None
 
-    def _feed(self) -> None:
-        while (key := self.queue.take()) is not None:
+    def feed(self, queue: Queue) -> None:
+        """Begin to take jobs from the queue."""
+        self._thread = Thread(target=self._feed, args=(queue,), daemon=True)
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Return when the queue is empty, or the child has failed and its job is back in it."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def _feed(self, queue: Queue) -> None:
+        while (key := queue.take()) is not None:
             try:
-                kernel = self._ask(self.queue.jobs[key])
+                kernel = self.ask(queue, queue.jobs[key])
             except (OSError, ValueError, LookupError, ArtifactError):
                 kernel = None
             if kernel is None:
-                self.queue.waiting.append(key)
+                queue.waiting.append(key)
                 return
-            self.queue.done[key] = kernel
+            queue.done[key] = kernel
 
-    def _ask(self, job: CompileJob) -> KernelCode | None:
+    def ask(self, queue: Queue, job: CompileJob) -> KernelCode | None:
+        """Return the child's kernel for a job; None if it has none or its answer is damaged."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         message = {
             "text": job.text,
             "symbol": job.symbol,
-            "target": self.queue.target.spec,
+            "target": queue.target.spec,
             "trace": None if job.trace is None else job.trace.to_json(),
         }
         self.process.stdin.write(json.dumps(message).encode() + b"\n")
@@ -145,10 +173,10 @@ class _Helper:
         pieces = [self.process.stdout.read(size) for size in lengths]
         if [len(p) for p in pieces] != lengths:
             return None
-        self.queue.timings.append(header["timings"])
+        queue.timings.append(header["timings"])
         names = [name for name, _ in header["parts"]]
         found = dict(zip(names, pieces, strict=False))
-        code = codec(self.queue.target).join(found, self.queue.target)
+        code = codec(queue.target).join(found, queue.target)
         packs = tuple(
             PackCode(index, symbol, size, piece)
             for (index, symbol, size, _), piece in zip(
@@ -160,9 +188,9 @@ class _Helper:
         return KernelCode(code, tuple(header["buffers"]), header["workspace"], sharing, packs)
 
     def stop(self) -> None:
-        """End the child, whatever it does."""
+        """End the child, whatever it does; a second time, nothing is left to do."""
         self.process.kill()
-        self.thread.join()
+        self.wait()
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdout.close()

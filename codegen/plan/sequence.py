@@ -293,7 +293,7 @@ class _Sequence:
         for index, pack in compiled.packs.items():
             source = inputs[index]
             literal = np.asarray(source.attrs["literal"], to_numpy(source.array.dtype))
-            read[index] = self.constants.add(pack(literal))
+            read[index] = self.constants.add(literal, pack)
         for output, start in compiled.sharing.updates:
             thunks.append(CopyThunk(read[start], written[output], f"{name} start"))
             read[start] = written[output]

@@ -20,7 +20,7 @@ from ...ir.errors import TargetError
 from ...ir.target import Target
 from ..plan.bundle import Bundle
 from ..plan.code import polls_interrupts
-from ..plan.constants import Bytes, Packer
+from ..plan.constants import Bytes
 from ..plan.function import CompiledFunc
 from ..plan.loaded import ThunkTime
 from ..plan.memory import ALIGNMENT
@@ -33,7 +33,7 @@ from .bounded import empty, live, padded
 from .entry import MAX_PARAMETERS, Entry
 from .library_calls import LibraryCalls
 from .outputs import allocator
-from .packing import packers
+from .packing import LoadedPack, packers
 from .process import SHARED, runtime
 from .profile import profile
 
@@ -170,7 +170,7 @@ class NativeFunc:
     compiled: CompiledFunc
     library: jit.JitLibrary
     entry: Any
-    packs: Mapping[int, Packer] = field(default_factory=dict)
+    packs: Mapping[int, LoadedPack] = field(default_factory=dict)
 
     @classmethod
     def load(cls, compiled: CompiledFunc, symbols: Mapping[str, int] | None = None) -> Self:
@@ -224,7 +224,7 @@ class NativeFunc:
         for index, pack in self.packs.items():
             size = self.compiled.params[index].bytes
             source = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(pointers[index]))
-            held.append(pack(source))
+            held.append(pack.pack(source))
             bound[index] = held[-1].ctypes.data
         return tuple(bound), held
 

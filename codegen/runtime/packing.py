@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.arrays import row_major
 from ..plan.code import PackCode
-from ..plan.constants import Bytes, Packer
+from ..plan.constants import Array, Bytes
 from . import jit
 from .process import runtime
 
@@ -23,15 +24,19 @@ class LoadedPack:
     entry: Any
     bytes: int
 
-    def __call__(self, literal: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> Bytes:
+    def fill(self, literal: Array, into: Bytes) -> None:
+        """Write the constant in the kernel's layout; padding stays as it is, zero."""
+        source = row_major(literal)
+        runtime().guarded(self.entry, source.ctypes.data, into.ctypes.data)
+
+    def pack(self, literal: Array) -> Bytes:
         """Return the constant's bytes in the kernel's layout; padding is zero."""
-        source = np.ascontiguousarray(literal)
         made = np.zeros(self.bytes, np.uint8)
-        runtime().guarded(self.entry, source.ctypes.data, made.ctypes.data)
+        self.fill(literal, made)
         return made
 
 
-def packers(packs: Sequence[PackCode]) -> Mapping[int, Packer]:
+def packers(packs: Sequence[PackCode]) -> Mapping[int, LoadedPack]:
     """Return, for each packed input of a kernel, the function that packs a constant."""
     return {p.index: _load(p) for p in packs}
 

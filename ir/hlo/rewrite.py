@@ -35,8 +35,11 @@ def make(
 
 
 def constant(value: np.ndarray[Any, Any], name: str = "") -> Instruction:
-    """Return a ``constant`` of an array's value, type and shape; the literal is row-major."""
-    value = np.asarray(value, order="C")
+    """Return a ``constant`` of an array's value, type and shape.
+
+    The literal is the array itself: a transposed view of weights takes no memory of its own.
+    """
+    value = np.asarray(value)
     shape = Shape(from_numpy(value.dtype), tuple(value.shape))
     return make("constant", shape, name=name, literal=value)
 

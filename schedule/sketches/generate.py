@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from types import MappingProxyType
 
 from ...ir.loop.nodes import Func
@@ -10,12 +11,10 @@ from ...ir.target import Target, Work
 from ..language.schedule import Schedule
 from ..space.registry import Family
 from ..space.space import Sketch
-from .cpu import generate as cpu
-from .gpu import generate as gpu
 from .sampled import rule_sketches
 
-FAMILIES: Mapping[Work, Family] = MappingProxyType({"threads": cpu.FAMILY, "launches": gpu.FAMILY})
-"""The sketches for a target, by how it spreads work."""
+FAMILIES: Mapping[Work, str] = MappingProxyType({"threads": ".cpu", "launches": ".gpu"})
+"""The folder whose ``generate.FAMILY`` has the sketches for a target, by how it spreads work."""
 
 
 def generate(func: Func, target: Target) -> tuple[Sketch, ...]:
@@ -24,7 +23,7 @@ def generate(func: Func, target: Target) -> tuple[Sketch, ...]:
     Deterministic: the same function and target give the same sketches, decisions and defaults.
     Rules that a user registered come last.
     """
-    own = FAMILIES[target.row.work].sketches(func, target)
+    own = _family(target).sketches(func, target)
     return (*own, *rule_sketches(func, target, own[0].cost(own[0].default)))
 
 
@@ -33,9 +32,15 @@ def default_schedule(func: Func, target: Target) -> Schedule:
 
     Never fails: if no sketch applies, the blocks get the fallback schedule.
     """
-    return FAMILIES[target.row.work].default(func, target)
+    return _family(target).default(func, target)
 
 
 def require_finished(func: Func, target: Target) -> None:
     """Raise ``ScheduleError`` if a schedule is incomplete or exceeds the target's limits."""
-    FAMILIES[target.row.work].require(func, target)
+    _family(target).require(func, target)
+
+
+def _family(target: Target) -> Family:
+    """Return the sketches for a target; those for others are not imported."""
+    family: Family = import_module(f"{FAMILIES[target.row.work]}.generate", __package__).FAMILY
+    return family

@@ -409,7 +409,7 @@ class DeviceFunc:
         made = list(args)
         for index, pack in self._packers.items():
             if index < len(made):
-                made[index] = pack(np.ascontiguousarray(made[index]))
+                made[index] = pack.pack(np.asarray(made[index]))
         return self.program.run(made, out)
 
 

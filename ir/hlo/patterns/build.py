@@ -53,7 +53,7 @@ def reshape(x: Instruction, dims: Sequence[int]) -> Instruction:
         case "reshape":
             return reshape(x.operands[0], new)
         case "constant":
-            return constant(np.ascontiguousarray(x.attrs["literal"]).reshape(new))
+            return constant(x.attrs["literal"].reshape(new))
         case "broadcast":
             if (moved := _reshape_of_broadcast(x, new)) is not None:
                 return moved

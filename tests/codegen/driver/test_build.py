@@ -383,7 +383,7 @@ def test_helpers_give_the_same_code_as_this_process(monkeypatch: pytest.MonkeyPa
 def _compiled_with(
     monkeypatch: pytest.MonkeyPatch, helpers: int, groups: Groups
 ) -> dict[str, KernelCode]:
-    monkeypatch.setattr(parallel, "_useful_helpers", lambda jobs: helpers)
+    monkeypatch.setattr(parallel, "_useful_helpers", lambda target, jobs: helpers)
     jobs = {
         f"{key}{n}": parallel.CompileJob(canonical_text(g.computation), f"{symbol(key)}_{n}", None)
         for key, g in groups.distinct.items()

@@ -225,9 +225,9 @@ def test_stages_are_dumped_in_order(tmp_path: Path) -> None:
 def test_helpers_give_the_same_code(monkeypatch: pytest.MonkeyPatch) -> None:
     groups = fuse_module(optimize(parse(TEXT)))
     target = Target.parse(TARGET)
-    monkeypatch.setattr(parallel, "_useful_helpers", lambda jobs: 0)
+    monkeypatch.setattr(parallel, "_useful_helpers", lambda target, jobs: 0)
     here = compile_groups(groups, target, {}, {}, "two")
-    monkeypatch.setattr(parallel, "_useful_helpers", lambda jobs: 1)
+    monkeypatch.setattr(parallel, "_useful_helpers", lambda target, jobs: 1)
     monkeypatch.setattr(parallel, "_compile_here", only_when_given_back(parallel._compile_here))
     assert compile_groups(groups, target, {}, {}, "two") == here
 
@@ -256,7 +256,7 @@ def test_code_that_llvm_cannot_make_is_told(monkeypatch: pytest.MonkeyPatch) -> 
         raise nvptx.UnsupportedError("kernel k for sm_90", "LLVM gave up")
 
     monkeypatch.setattr(nvptx, "compile", refuse)
-    monkeypatch.setattr(parallel, "_useful_helpers", lambda jobs: 0)
+    monkeypatch.setattr(parallel, "_useful_helpers", lambda target, jobs: 0)
     with pytest.raises(nvptx.UnsupportedError, match="LLVM gave up"):
         build(parse(TEXT), TARGET)
 

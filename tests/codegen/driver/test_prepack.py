@@ -184,7 +184,7 @@ def test_the_packed_layout_is_tiles_of_columns_and_its_padding_is_zero() -> None
     compiled = compile_object(ahead(5, 7, 11, lanes=4, vectors=1), HOST)
     (pack,) = compiled.packs
     w = whole(np.random.default_rng(0), 7, 11) + 10
-    made = packers(compiled.packs)[pack.index](w).view(np.float32).reshape(3, 7, 4)
+    made = packers(compiled.packs)[pack.index].pack(w).view(np.float32).reshape(3, 7, 4)
     padded = np.zeros((7, 12), np.float32)
     padded[:, :11] = w
     np.testing.assert_array_equal(made, padded.reshape(7, 3, 4).transpose(1, 0, 2))
@@ -366,7 +366,7 @@ def test_a_constant_that_is_only_packed_is_not_kept_as_it_was() -> None:
     assert w.tobytes() not in memory(exe)
     (kernel,) = frozen_kernels(WIDE, 1).values()
     assert exe.plan.constant_bytes < 2 * w.nbytes
-    assert packers(kernel.packs)[kernel.packs[0].index](w).tobytes() in memory(exe)
+    assert packers(kernel.packs)[kernel.packs[0].index].pack(w).tobytes() in memory(exe)
 
 
 def test_a_constant_that_is_a_result_as_well_is_kept_in_both_forms() -> None:
@@ -444,10 +444,10 @@ def answer() -> tuple[parallel.CompileJob, bytes]:
 
 def asked(job: parallel.CompileJob, answers: bytes) -> KernelCode | None:
     """What the parent makes of a worker's bytes."""
-    helper = object.__new__(parallel._Helper)
-    helper.queue = parallel.Queue(HOST, {"k": job}, parallel.deque())
+    helper = object.__new__(parallel.Helper)
+    queue = parallel.Queue(HOST, {"k": job}, parallel.deque())
     helper.process = SimpleNamespace(stdin=io.BytesIO(), stdout=io.BytesIO(answers))  # type: ignore[assignment]
-    return helper._ask(job)
+    return helper.ask(queue, job)
 
 
 def test_packs_travel_from_a_helper_and_are_never_cut_short() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -60,14 +59,16 @@ def test_a_model_for_a_gpu_takes_all_cores(
     asked: list[int] = []
 
     class Helper:
-        def __init__(self, queue: parallel.Queue) -> None:
+        def __init__(self) -> None:
             asked.append(1)
-            self.thread = threading.Thread()
-            self.thread.start()
+
+        def feed(self, queue: parallel.Queue) -> None: ...
+
+        def wait(self) -> None: ...
 
         def stop(self) -> None: ...
 
-    monkeypatch.setattr(parallel, "_Helper", Helper)
+    monkeypatch.setattr(parallel, "Helper", Helper)
     monkeypatch.setattr(parallel, "compile_text", lambda *args: compile_text)
     jobs = {str(n): parallel.CompileJob("", f"k{n}", None) for n in range(56)}
     made: Any

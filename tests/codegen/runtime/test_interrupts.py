@@ -430,11 +430,11 @@ def test_building_with_helpers_is_left_with_nothing_behind() -> None:
         r"""
 from nestwright.codegen.driver import parallel
 children = []
-start = parallel._Helper.__init__
-def started(self, queue):
-    start(self, queue)
+start = parallel.Helper.__init__
+def started(self):
+    start(self)
     children.append(self.process)
-parallel._Helper.__init__ = started
+parallel.Helper.__init__ = started
 def compile_text(*args):
     assert children and children[0].poll() is None
     os.killpg(0, signal.SIGINT)

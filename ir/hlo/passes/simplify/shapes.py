@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ....arrays import row_major
 from ....dtypes import to_numpy
 from ...meaning.values import simple_op
 from ...nodes import HloModule, Instruction, PadDim, Shape, SliceDim
@@ -66,8 +67,10 @@ def _constant(i: Instruction) -> Instruction | None:
     literal: np.ndarray[Any, Any] = i.attrs["literal"]
     if literal.size < 2:
         return None
-    flat = literal.reshape(-1).view(np.uint8).reshape(literal.size, -1)
-    if (flat[0] != flat[-1]).any() or (flat != flat[0]).any():
+    if literal.flat[:1].tobytes() != literal.flat[-1:].tobytes():
+        return None
+    flat = row_major(literal).reshape(-1).view(np.uint8).reshape(literal.size, -1)
+    if (flat != flat[0]).any():
         return None
     return build.broadcast(build.scalar(literal.flat[0], i.array.dtype), (), i.array.dims)
 

@@ -166,7 +166,7 @@ def test_a_constant_is_packed_for_a_kernel_that_takes_it_so(harness, fake, tmp_p
     sketch.apply(schedule, choices)
     [pack] = compile_object(schedule.func, target).packs
     first = make_reference(program, target, 0)[RUNS[0][0]][0]
-    wanted = packers([pack])[1](first.arguments[1])
+    wanted = packers([pack])[1].pack(first.arguments[1])
     found = []
 
     def look(x: int, w: int, z: int) -> None:
