@@ -108,6 +108,18 @@ class CpuCore:
         """Return the bytes per second that ``threads`` threads read from memory."""
         return min(self.read * threads, max(self.read, self.read_all))
 
+    def stream(self, size: float, threads: int) -> float:
+        """Return the bytes per second of ``threads`` threads that share ``size`` bytes evenly.
+
+        They come from the nearest level that holds a thread's part, or all of it if it is L3.
+        """
+        for near in (self.l1, self.l2):
+            if size <= threads * near.size:
+                return threads * near.rate * self.clock
+        if size <= self.l3.size:
+            return max(self.bandwidth(threads), threads * self.l3.rate * self.clock)
+        return self.bandwidth(threads)
+
     def level(self, size: float) -> Cache | None:
         """Return the smallest cache that holds ``size`` bytes; None if only memory does."""
         return next((c for c in (self.l1, self.l2, self.l3) if size <= c.size), None)

@@ -47,9 +47,7 @@ DECISIONS = (
 )
 EXTRA = 12  # columns for decisions that are not in DECISIONS, in the sketch's order
 
-CLOCK = 3.0e9  # Hz, a nominal scale for times
-FMA_PER_CYCLE = 2
-BYTES_PER_SECOND = 2.0e10
+SMALLEST = 1e-7  # seconds of an almost empty kernel of a processor
 CACHED = 4.0  # bandwidth of a GPU's L2 relative to its memory
 SHORTEST = 1e-6  # seconds of an almost empty GPU kernel
 
@@ -116,8 +114,9 @@ def roof(flops: float, size: float, target: Target) -> float:
 
 
 def _processor_roof(flops: float, size: float, target: Target) -> float:
-    peak = target.vector_bits / 32 * FMA_PER_CYCLE * 2 * CLOCK * max(1, target.threads)
-    return max(flops / peak, size / (8 * BYTES_PER_SECOND), 1e-7)
+    core, threads = target.core, max(1, target.threads)
+    peak = core.flops(target.vector_bits) * threads
+    return max(flops / peak, size / core.stream(size, threads), SMALLEST)
 
 
 def _gpu_roof(flops: float, size: float, target: Target) -> float:

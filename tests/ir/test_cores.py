@@ -77,6 +77,13 @@ def test_bandwidth_grows_with_threads_up_to_that_of_all() -> None:
     assert core.bandwidth(64) == core.read_all
 
 
+def test_what_fits_a_cache_is_read_at_its_rate() -> None:
+    core = core_of("znver4", 512)
+    sizes = (32 << 10, 64 << 10, 1 << 20, 2 << 20, 16 << 20, 64 << 20)
+    rates = [core.stream(size, 2) for size in sizes]
+    assert rates[0] == rates[1] > rates[2] == rates[3] > rates[4] > rates[5] == core.bandwidth(2)
+
+
 def test_the_level_that_holds_a_working_set() -> None:
     core = core_of("znver4", 512)
     assert [core.level(x) for x in (1, 40 << 10, 2 << 20)] == [core.l1, core.l2, core.l3]

@@ -7,7 +7,7 @@ from ...language.schedule import Schedule
 from ...space.analyze import BlockInfo
 from ...space.space import Choices, Sketch
 from .matching import CPU, FuncInfo
-from .pointwise import PARALLEL_WORK, lanes_of, schedule_pointwise, work_of
+from .pointwise import PARALLEL_WORK, lanes_of, pass_seconds, schedule_pointwise, work_of
 from .rows import LANE_ACCUMULATORS, reduce_columns
 
 
@@ -44,7 +44,6 @@ def match_fallback(work: FuncInfo, target: Target) -> Sketch | None:
 
 def fallback_sketch(blocks: tuple[BlockInfo, ...], target: Target) -> Sketch:
     """Return the space of per-block schedules: unrolling and threads are the only decisions."""
-    work = sum(work_of(b) for b in blocks)
     shared = target.threads > 1 and any(work_of(b) >= PARALLEL_WORK for b in blocks)
 
     def apply(sch: Schedule, c: Choices) -> None:
@@ -53,7 +52,7 @@ def fallback_sketch(blocks: tuple[BlockInfo, ...], target: Target) -> Sketch:
 
     def cost(c: Choices) -> float:
         threads = target.threads if c["parallel"] else 1
-        return work / (1e10 * threads) + (2e-6 if c["parallel"] else 0) + 1e-9 * int(c["unroll"])
+        return pass_seconds(blocks, threads, target) + 1e-9 * int(c["unroll"])
 
     return Sketch(
         name="alone@1",

@@ -14,9 +14,10 @@ from ...space.lookup import below, extent
 from ...space.space import Choices, Sketch
 from .fallback import schedule_fallback
 from .matching import CPU, FuncInfo
-from .pointwise import PARALLEL_WORK, lanes_of, work_of
+from .pointwise import PARALLEL_WORK, lanes_of, pass_seconds, work_of
 from .rows import LANE_ACCUMULATORS, reduce_columns
 
+CLAIM = 300.0  # cycles for claiming a piece and adding its result
 SMALL = 64  # results up to which the threads share the reduction rather than the results
 
 
@@ -94,7 +95,6 @@ def match_full_reduction(work: FuncInfo, target: Target) -> Sketch | None:
 
 def full_reduction_sketch(k: CpuFullReduction, target: Target) -> Sketch:
     """Return the space of a full reduction: pieces for the threads, accumulators per piece."""
-    work = work_of(k.anchor)
     most = max(1, k.depth // 4096)
     pieces = tuple(n for n in (1, 2, 4, 8, 16, 32, 64, 128, 256) if n <= most)
     if target.threads == 1:
@@ -104,7 +104,8 @@ def full_reduction_sketch(k: CpuFullReduction, target: Target) -> Sketch:
         n = int(c["pieces"])
         threads = min(target.threads, n)
         ilp = 1.0 + 0.5 / int(c["accumulators"])
-        return work * ilp / (2e10 * threads) + (2e-6 + 1e-7 * n if threads > 1 else 0.0)
+        claims = n * CLAIM / target.core.clock if threads > 1 else 0.0
+        return ilp * pass_seconds((k.anchor,), threads, target) + claims
 
     wanted = 8 * target.threads if target.threads > 1 else 1
     return Sketch(

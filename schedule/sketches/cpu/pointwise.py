@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from ....ir.target import Target
 from ...cursor import LoopRef
@@ -45,6 +46,23 @@ def lanes_of(info: BlockInfo, target: Target) -> int:
 def work_of(info: BlockInfo) -> float:
     """Return a rough cost of a block: its FLOPs plus twice the elements that it moves."""
     return info.flops + 2.0 * info.points * (len(info.inputs) + len(info.stores))
+
+
+def pass_seconds(blocks: Sequence[BlockInfo], threads: int, target: Target) -> float:
+    """Estimate the seconds of one pass of each block: arithmetic or bytes, and the fork.
+
+    Transcendental functions count as their FLOPs; what a block passes to another stays in L1.
+    """
+    core, lanes = target.core, max(1, target.vector_bits // 32)
+    vectors = core.fmas / core.turns(target.vector_bits) * core.clock
+    inner = {s.buffer for b in blocks for s in b.stores} & {
+        a.buffer for b in blocks for a in b.inputs
+    }
+    outer = {a.buffer for b in blocks for a in (*b.inputs, *b.stores)} - inner
+    size = float(sum(math.prod(x.shape) * x.dtype.bytes for x in outer))
+    flops = sum(b.flops for b in blocks) / (lanes * vectors * threads)
+    seconds = max(flops, size / core.stream(size, threads))
+    return seconds + (core.seconds(core.fork) if threads > 1 else 0.0)
 
 
 def schedule_pointwise(

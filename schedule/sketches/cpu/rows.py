@@ -20,7 +20,7 @@ from ...space.analyze import BlockInfo
 from ...space.lookup import below, extent
 from ...space.space import Choices, Sketch
 from .matching import CPU, FuncInfo
-from .pointwise import PARALLEL_WORK, lanes_of, schedule_pointwise, work_of
+from .pointwise import PARALLEL_WORK, lanes_of, pass_seconds, schedule_pointwise, work_of
 
 LANE_ACCUMULATORS = 4  # vectors of partial sums that hide the latency of an addition
 
@@ -170,10 +170,11 @@ def reduce_columns(sch: Schedule, block: str, own: list[LoopRef], width: int) ->
 
 
 def rows_cost(k: RowwiseGroup, c: Choices, target: Target) -> float:
-    """Estimate the seconds: work over vector throughput and threads, plus the fork."""
+    """Estimate the seconds: a pass of all stages, longer with few independent operations."""
     threads = target.threads if c["parallel"] else 1
     ilp = 1.0 + 0.5 / int(c["accumulators"]) + 0.1 / int(c["unroll"])
-    return k.work * ilp / (2e10 * threads) + (2e-6 if threads > 1 else 0.0)
+    blocks = [b for part in k.parts for b in part]
+    return ilp * pass_seconds([*blocks, *k.others], threads, target)
 
 
 @CPU.row(30)
