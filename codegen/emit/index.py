@@ -79,6 +79,7 @@ class Indices(IRBuilder):
         self.private: set[Buffer] = set()
         self.lane_dependent: frozenset[Buffer] = frozenset()
         self.small: dict[str, NarrowIndex] = {}
+        self._split: dict[int, tuple[Expr, tuple[tuple[Expr, int], ...], int]] = {}
 
     @abstractmethod
     def value(self, e: Expr) -> IRValue:
@@ -94,20 +95,28 @@ class Indices(IRBuilder):
         return result if self._gather(e, 1, result) else None
 
     def _gather(self, e: Expr, k: int, into: LinearForm) -> bool:
+        atoms, constant = self._linear(e)
+        into.constant += k * constant
+        return all(self._add_atom(atom, k * factor, into) for atom, factor in atoms)
+
+    def _linear(self, e: Expr) -> tuple[tuple[tuple[Expr, int], ...], int]:
+        """Return the atoms of an index with their factors, and its constant.
+
+        An unrolled loop evaluates the same expression for every copy of its body.
+        """
+        found = self._split.get(id(e))
+        if found is None:
+            atoms: list[tuple[Expr, int]] = []
+            constant = _flatten(e, 1, atoms)
+            found = self._split[id(e)] = e, tuple(atoms), constant
+        return found[1], found[2]
+
+    def _add_atom(self, e: Expr, k: int, into: LinearForm) -> bool:
         match e:
-            case Const(value=int(c)):
-                into.constant += k * c
-                return True
             case Var() if self.lanes is not None and e is self.lanes.var:
                 into.lane += k
                 into.add(self.lanes.base, k)
                 return True
-            case Op(name="add", args=(a, b), dtype=d) if d == index:
-                return self._gather(a, k, into) and self._gather(b, k, into)
-            case Op(name="subtract", args=(a, b), dtype=d) if d == index:
-                return self._gather(a, k, into) and self._gather(b, -k, into)
-            case Op(name="negate", args=(a,), dtype=d) if d == index:
-                return self._gather(a, -k, into)
             case Op(name="multiply", args=(a, b), dtype=d) if d == index:
                 return self._product(a, b, k, into)
         value = self.value(e)
@@ -189,15 +198,24 @@ class Indices(IRBuilder):
 
     def pointer(self, buffer: Buffer, form: LinearForm) -> IRValue:
         """Return the address of the element at ``form``; in a vector loop, lane 0's."""
-        at = self.buffers[buffer]
         type_ = memory_type(buffer.dtype)
+        at = self._base(self.buffers[buffer], form, type_)
+        return self.offset(at, self.const(form.constant, index), type_) if form.constant else at
+
+    def _base(self, at: IRValue, form: LinearForm, type_: str) -> IRValue:
+        """Return the address at the terms of ``form``, emitted once where they are known."""
         terms = _outside_in(form)
+        known = self.function.regions[max([at.depth, *(v.depth for v, _ in terms)])].known
+        key = f"{at.text} {type_} " + " ".join([f"{v.text}*{k}" for v, k in terms])
+        if (found := known.get(key)) is not None:
+            return found
         while terms:
             depth = terms[0][0].depth
             same = {v.text: (v, k) for v, k in terms if v.depth == depth}
             terms = [(v, k) for v, k in terms if v.depth != depth]
             at = self.offset(at, self.total(LinearForm(same)), type_)
-        return self.offset(at, self.const(form.constant, index), type_) if form.constant else at
+        known[key] = at
+        return at
 
     def offset(self, at: IRValue, by: IRValue, type_: str) -> IRValue:
         """Return the address ``by`` elements after ``at``."""
@@ -242,6 +260,26 @@ class Indices(IRBuilder):
         assert self.lanes is not None
         mask = self.lanes.mask
         return self.const(True, pred, self.lanes.count) if mask is None else mask
+
+
+def _flatten(e: Expr, k: int, atoms: list[tuple[Expr, int]]) -> int:
+    """Add the atoms of ``k * e`` in order, and return its constant."""
+    match e:
+        case Const(value=int(c)):
+            return k * c
+        case Op(name="add", args=(a, b), dtype=d) if d == index:
+            return _flatten(a, k, atoms) + _flatten(b, k, atoms)
+        case Op(name="subtract", args=(a, b), dtype=d) if d == index:
+            return _flatten(a, k, atoms) + _flatten(b, -k, atoms)
+        case Op(name="negate", args=(a,), dtype=d) if d == index:
+            return _flatten(a, -k, atoms)
+        case Op(name="multiply", args=(a, Const(value=int(c))), dtype=d) if d == index:
+            return _flatten(a, k * c, atoms)
+        case Op(name="multiply", args=(Const(value=int(c)), a), dtype=d) if d == index:
+            return _flatten(a, k * c, atoms)
+        case _:
+            atoms.append((e, k))
+            return 0
 
 
 def fits_s32(low: int, high: int) -> bool:
