@@ -38,7 +38,10 @@ class NoteForm(Generic[V]):
 
 @dataclass(frozen=True, slots=True)
 class Note(Generic[V]):
-    """The note of a key on one sort of node: the floor that writes it, and those that read it."""
+    """The note of a key on one sort of node: the floor that writes it, and those that read it.
+
+    A ``fixed`` one stays where a primitive puts it.
+    """
 
     key: str
     on: type[Noted]
@@ -46,11 +49,12 @@ class Note(Generic[V]):
     writer: str
     readers: tuple[str, ...]
     says: str
+    fixed: bool = False
 
     @property
     def scheduled(self) -> bool:
         """True if a schedule may put it, and take it away."""
-        return self.writer == "schedule"
+        return self.writer == "schedule" and not self.fixed
 
     def of(self, node: Noted) -> V | None:
         """Return the value on a node, or None if it does not have the note."""
@@ -170,6 +174,15 @@ COPY = Note(
     ("te", "codegen"),
     "moves an input to the output that may take its place",
 )
+EXCESS_ERROR = Note(
+    "excess_error",
+    Block,
+    _between(1),
+    "schedule",
+    ("schedule",),
+    "the error of a rewrite that is exact but for rounding, in billionths of the result's rms",
+    fixed=True,
+)
 ASYNC = Note(
     "async",
     Block,
@@ -204,6 +217,7 @@ NOTES = (
     ASYNC_BUFFERS,
     OPAQUE,
     COPY,
+    EXCESS_ERROR,
     ASYNC,
     PIPELINE,
     MIN_BLOCKS,

@@ -198,3 +198,12 @@ class Methods:
     def vectorize(self, loop: LoopRef | str) -> None:
         """Run the iterations of a loop as vector lanes."""
         self.perform("vectorize", loop)
+
+    def winograd(
+        self, block: BlockRef | str, size: int
+    ) -> tuple[BlockRef, BlockRef, BlockRef, BlockRef, BlockRef]:
+        """Rewrite a convolution with 3 x 3 taps as products of transformed tiles, F(size, 3)."""
+        given: tuple[BlockRef, BlockRef, BlockRef, BlockRef, BlockRef] = self.perform(
+            "winograd", block, size
+        )
+        return given

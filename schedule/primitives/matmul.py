@@ -133,8 +133,8 @@ def to_matmul(
         computes_once(node),
         sole_writer(func, node),
         _valid_arguments(multiples, layouts),
-        _begins_with_zero(node),
-        _alone(path),
+        begins_with_zero(node),
+        alone(path),
     )
     found = product_of(node)
     require(func, asked, _not_a_product(node) if found is None else None)
@@ -147,7 +147,7 @@ def to_matmul(
     left, right = make.operand(a, found.a, layouts[0]), make.operand(b, found.b, layouts[1])
     result = make.result(c)
     blocks = (left, right, make.product(a, b, c, layouts), result)
-    new = edit(func, [(_top(path), lambda _: seq(*(regenerate(x, {}) for x in blocks)))])
+    new = edit(func, [(top(path), lambda _: seq(*(regenerate(x, {}) for x in blocks)))])
     new = replace(new, allocs=(*func.allocs, a, b, c))
     return new, (BlockRef(left.name), BlockRef(right.name), BlockRef(result.name))
 
@@ -172,7 +172,8 @@ def _valid_arguments(multiples: Sequence[int], layouts: Sequence[str]) -> Reason
     return None
 
 
-def _begins_with_zero(block: Block) -> Reason | None:
+def begins_with_zero(block: Block) -> Reason | None:
+    """Require that the block's reduction starts from 0."""
     init = block.init
     if isinstance(init, Store) and is_zero(init.value):
         return None
@@ -188,15 +189,15 @@ def is_zero(e: Expr) -> bool:
     return isinstance(e, Const) and e.value == 0 and not str(e.value).startswith("-")
 
 
-def _top(path: Path) -> Path:
+def top(path: Path) -> Path:
     """Return the path to the outermost loop around a block, or to the block if there is none."""
     return path[: 1 + next(n for n, s in enumerate(path) if isinstance(s, For | Block))]
 
 
-def _alone(path: Path) -> Reason | None:
+def alone(path: Path) -> Reason | None:
     """Require that the block is under serial loops of its own that cover its whole domain."""
     block, loops = block_of(path), loops_of(path)
-    shared = [p for p in blocks_under(_top(path)) if p[-1] is not block]
+    shared = [p for p in blocks_under(top(path)) if p[-1] is not block]
     if shared:
         other = block_of(shared[0])
         return Reason(
@@ -275,7 +276,7 @@ class _MatmulBlocks:
         if inside is not None:
             value = select(inside, value, zero)
         name = fresh_name(self.func, buffer.name)
-        empty = Block(name, axes, (), (_point(buffer, index),), Seq(()))
+        empty = Block(name, axes, (), (point(buffer, index),), Seq(()))
         return with_body(self.func, self.asked, empty, Store(buffer, index, value))
 
     def product(self, a: Buffer, b: Buffer, c: Buffer, layouts: Sequence[str]) -> Block:
@@ -294,8 +295,8 @@ class _MatmulBlocks:
         return replace(
             self.block,
             axes=axes,
-            reads=(_point(c, own), _point(a, left.index), _point(b, right.index)),
-            writes=(_point(c, own),),
+            reads=(point(c, own), point(a, left.index), point(b, right.index)),
+            writes=(point(c, own),),
             body=Store(c, own, value),
             init=Store(c, own, init.value),
         )
@@ -310,7 +311,7 @@ class _MatmulBlocks:
         store = self.found.store
         index = tuple(substitute_expr(e, by) for e in store.index)
         name = fresh_name(self.func, f"{self.block.name}_out")
-        empty = Block(name, axes, (), (_point(store.buffer, index),), Seq(()))
+        empty = Block(name, axes, (), (point(store.buffer, index),), Seq(()))
         return with_body(
             self.func, self.asked, empty, replace(store, index=index, value=Load(c, at))
         )
@@ -354,5 +355,6 @@ def _converted(like: Expr, e: Expr) -> Expr:
             return e
 
 
-def _point(buffer: Buffer, index: Sequence[Expr]) -> Region:
+def point(buffer: Buffer, index: Sequence[Expr]) -> Region:
+    """Return the region of one element."""
     return Region(buffer, tuple(Range(e, Const(1)) for e in index))
