@@ -36,6 +36,7 @@ from .invariants import (
     SCHEDULED_IR,
 )
 from .passes.flatten import flatten
+from .passes.guard_updates import guard_updates
 from .passes.hoist_init import hoist_init
 from .passes.lower_blocks import lower_blocks
 from .passes.name_quotients import name_quotients
@@ -116,6 +117,11 @@ def _edges(limit: int) -> tuple[LoweringPass, ...]:
     )
 
 
+_GUARD_UPDATES = LoweringPass(
+    "guard_updates",
+    _whatever(guard_updates),
+    "Loops over updates of a tile run where their guards hold, which may be no constant bounds.",
+)
 _UNROLL = LoweringPass(
     "unroll", choose_unrolling, "Loops over register tiles are marked to be written out."
 )
@@ -132,7 +138,7 @@ _SIMPLIFY_FLAT = LoweringPass(
 )
 
 PASSES: tuple[LoweringPass, ...] = (
-    *(_PLACE, _BLOCKS, _SIMPLIFY, _COMPACT, _SIMPLIFY_COMPACT),
+    *(_PLACE, _BLOCKS, _SIMPLIFY, _COMPACT, _SIMPLIFY_COMPACT, _GUARD_UPDATES),
     *_edges(LIMIT),
     *(_UNROLL, _FLATTEN, _SIMPLIFY_FLAT),
 )

@@ -139,6 +139,10 @@ class Methods:
         """Set the memory scope of the intermediate buffer of a block's write."""
         self.perform("set_scope", block, index, scope)
 
+    def skip_zeros(self, block: BlockRef | str) -> None:
+        """Leave out the products of a sum that have a zero of padding as a factor."""
+        self.perform("skip_zeros", block)
+
     def split(self, loop: LoopRef | str, factors: Sequence[int | None]) -> list[LoopRef]:
         """Split a loop into loops of the given extents, outer to inner."""
         given: list[LoopRef] = self.perform("split", loop, factors)

@@ -359,7 +359,7 @@ PREFERRED = {
     "heads merge": "tiling",
     "dot twice out": "tiling",
     "conv bias relu": "tiling",
-    "depthwise": "tiling",
+    "depthwise": "depthwise",
     "max pool": "tiling",
     "sum columns": "tiling",
     "softmax": "rows",

@@ -58,17 +58,18 @@ def _under(guard: Expr, s: Stmt) -> Stmt:
 
 def _split(cond: Expr, var: Var) -> tuple[Expr | None] | None:
     """The other conjuncts of a condition that has ``var == 0``; None if it has not."""
-    parts = _conjuncts(cond)
+    parts = conjuncts(cond)
     kept = [p for p in parts if not _is_zero(p, var)]
     if len(kept) == len(parts) or any(var in free_vars(p) for p in kept):
         return None
     return (both(*kept),)
 
 
-def _conjuncts(e: Expr) -> list[Expr]:
+def conjuncts(e: Expr) -> list[Expr]:
+    """The conditions of which one is the conjunction."""
     match e:
         case Op(name="and", args=(a, b)):
-            return [*_conjuncts(a), *_conjuncts(b)]
+            return [*conjuncts(a), *conjuncts(b)]
         case _:
             return [e]
 

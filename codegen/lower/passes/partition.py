@@ -62,6 +62,8 @@ class _Partition:
         if count is None or count < 2 or s.kind is Kind.THREAD or PIPELINE.of(s):
             return self.inner(s, inside)
         start, stop = certain(s.body, s.var, (0, count), inside)
+        if count == 2 and start >= stop:
+            start, stop = 0, 1  # each iteration decides other guards
         if (start, stop) == (0, count) or start >= stop:
             return self.inner(s, inside)
         if s.kind is Kind.VECTOR:
@@ -148,7 +150,7 @@ def trimmed(s: For, ranges: Ranges) -> For:
     start, stop = 0, count
     inner = _inner_ranges(s.body, {**ranges, s.var: (0, max(count - 1, 0))})
     for cond in _conjuncts(body.cond):
-        form = _positive(cond)
+        form = positive_form(cond)
         k = None if form is None else form.terms.get(s.var)
         if form is None or k is None or cond.name in ("eq", "ne"):
             continue
@@ -182,7 +184,7 @@ def certain(body: Stmt, var: Var, span: Interval, ranges: Ranges) -> Interval:
     start, stop = span
     inner = _inner_ranges(body, ranges)
     for cond in _guards(body):
-        form = _positive(cond)
+        form = positive_form(cond)
         if form is None or var not in form.terms:
             continue
         if any(a is not var and mentions(a, var) for a in form.terms):
@@ -242,7 +244,7 @@ def _comparisons(e: Expr) -> Iterator[Op]:
             yield e
 
 
-def _positive(cond: Op) -> Linear | None:
+def positive_form(cond: Op) -> Linear | None:
     """The form that is above 0 where ``cond`` holds (for eq and ne: the difference)."""
     a, b = map(linear, cond.args)
     match cond.name:

@@ -153,7 +153,7 @@ def _feed_inside(k: Contraction, sch: Schedule, at: LoopRef, lanes: int) -> None
 def _tile_output(k: Contraction, sch: Schedule, c: Choices, out: str) -> _TileLoops:
     """Split and reorder the output's loops, the tile innermost."""
     rows, vectors, lanes = tile_of(c)
-    loops = _roles(k, sch, out)
+    loops = result_loops(k, sch, out)
     vector = None
     if vectors > 1:
         column, vector, lane = sch.split(loops[k.column.var], [None, vectors, lanes])
@@ -182,7 +182,7 @@ def _tile_output(k: Contraction, sch: Schedule, c: Choices, out: str) -> _TileLo
     return _TileLoops(share, middle[-1] if middle else share, row, vector, lane)
 
 
-def _roles(k: Contraction, sch: Schedule, out: str) -> dict[Var, LoopRef]:
+def result_loops(k: Contraction, sch: Schedule, out: str) -> dict[Var, LoopRef]:
     """Map each axis of the block that writes the result to its loop; unit axes may have none."""
     own = own_loops(sch, out)
     if k.consumer is not None:
