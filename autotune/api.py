@@ -47,24 +47,25 @@ def tune(
     simulate_cost: bool = False,
     example: Any = None,
     excess_precision: bool = True,
+    weights: str | None = None,
 ) -> TuneResult:
     """Search for faster schedules of a model's groups, and log them.
 
-    ``model``, ``example`` and ``excess_precision`` are as for ``build``. For a ``Schedule`` its
-    function is tuned, unless it has holes (``sample_tile``, ``sample_choice``): then those are.
-    ``trials`` is the total for this model in the log, including earlier calls; with ``resume``
-    false it counts new trials only. ``seconds`` limits the wall time of the call, including the
-    final races. ``constants`` maps parameter numbers or names to arrays that are frozen.
-    ``workers`` is the number of measuring children, ``strategy`` is native, random or optuna:tpe.
-    ``progress`` is called with a ``Progress`` after every trial. With ``simulate_cost`` schedules
-    are only ranked by the analytic model, for a machine that need not be present; ``build`` uses
-    such records for workloads that were never measured.
+    ``model``, ``example``, ``excess_precision`` and ``weights`` are as for ``build``. For a
+    ``Schedule`` its function is tuned, unless it has holes (``sample_tile``, ``sample_choice``):
+    then those are. ``trials`` is the total for this model in the log, including earlier calls; with
+    ``resume`` false it counts new trials only. ``seconds`` limits the wall time of the call,
+    including the final races. ``constants`` maps parameter numbers or names to arrays that are
+    frozen. ``workers`` is the number of measuring children, ``strategy`` is native, random or
+    optuna:tpe. ``progress`` is called with a ``Progress`` after every trial. With ``simulate_cost``
+    schedules are only ranked by the analytic model, for a machine that need not be present;
+    ``build`` uses such records for workloads that were never measured.
 
     Raises ``TuningInterrupted`` (a ``KeyboardInterrupt``) on Ctrl-C; no trial is lost.
     """
     budget = Budget(seconds)
     machine = Target.parse(target) if simulate_cost else _runnable(Target.parse(target))
-    name, tasks, builder = _tasks(model, machine, constants, example, excess_precision)
+    name, tasks, builder = _tasks(model, machine, constants, example, excess_precision, weights)
     here, note = (machine, "") if simulate_cost else calibrated(machine, seconds)
     if here is not machine:
         tasks = tuple(_priced(t, here) for t in tasks)
@@ -113,6 +114,7 @@ def _tasks(
     constants: Constants | None,
     example: Any,
     excess_precision: bool,
+    weights: str | None,
 ) -> tuple[str, tuple[Task, ...], PreparedModule | None]:
     """Return a model's name, its tasks, and its prepared module (None for a single function)."""
     check_constants(constants)
@@ -124,7 +126,9 @@ def _tasks(
     module = as_module(known)
     name = module.name if isinstance(known, HloModule) else Path(known).stem
     frozen = dict(constants) if constants else None
-    builder = PreparedModule(module, target, frozen, excess_precision=excess_precision)
+    builder = PreparedModule(
+        module, target, frozen, excess_precision=excess_precision, weights=weights
+    )
     return name, extract(builder.optimized, target, groups=builder.groups), builder
 
 

@@ -57,14 +57,15 @@ def bench(
     progress: Notify | None = None,
     example: Any = None,
     excess_precision: bool = True,
+    weights: str | None = None,
 ) -> BenchReport:
     """Time models built with default schedules and with the best schedules of a log.
 
-    Models and ``excess_precision`` are as for ``build``; ``example`` are the arguments of models
-    that are JAX functions. ``log`` is used for all models; without it, each model's default log is
-    used if it exists. ``check`` compares the tuned model's results with the interpreter. A model
-    that cannot be built is reported with its problem, and the sweep continues. ``progress`` is
-    called with a line of text at each step.
+    Models, ``excess_precision`` and ``weights`` are as for ``build``; ``example`` are the arguments
+    of models that are JAX functions. ``log`` is used for all models; without it, each model's
+    default log is used if it exists. ``check`` compares the tuned model's results with the
+    interpreter. A model that cannot be built is reported with its problem, and the sweep continues.
+    ``progress`` is called with a line of text at each step.
     """
     if isinstance(models, str) or not isinstance(models, Sequence):
         models = [models]
@@ -82,7 +83,7 @@ def bench(
             module = as_module(model, example if callable(model) else None)
             name = name if isinstance(model, str | os.PathLike) else module.name
             model_bench = _bench_model(
-                module, name, machine, log, constants, seed, check, tell, excess_precision
+                module, name, machine, log, constants, seed, check, tell, excess_precision, weights
             )
             done.append(model_bench)
         except NestwrightError as e:
@@ -119,12 +120,17 @@ def _bench_model(
     check: bool,
     tell: Notify,
     excess_precision: bool,
+    weights: str | None,
 ) -> ModelBench:
     path = Path(log) if log is not None else default_log(name, target)
     history = read(path) if log is not None or path.exists() else Log(())
     began = time.perf_counter()
     builder = PreparedModule(
-        module, target, dict(constants) if constants else None, excess_precision=excess_precision
+        module,
+        target,
+        dict(constants) if constants else None,
+        excess_precision=excess_precision,
+        weights=weights,
     )
     plain = builder.build({})
     spent = time.perf_counter() - began
@@ -139,7 +145,7 @@ def _bench_model(
         error = None
         if check:
             arguments = random_arguments(builder.frozen.entry, seed)
-            error = _error(tuned, builder.frozen, arguments)
+            error = _error(tuned, builder.frozen, arguments, weights)
         tell(f"{name}: groups")
         tasks = extract(builder.optimized, target, groups=builder.groups)
         groups = _bench_groups(tasks, target, history, winners, pool, folder, seed)
@@ -180,10 +186,12 @@ def _code(exe: Executable) -> tuple[object, ...]:
     return exe.bundle.program, dict(exe.bundle.kernels), exe.plan
 
 
-def _error(exe: Executable, module: HloModule, arguments: Sequence[Array]) -> float:
+def _error(
+    exe: Executable, module: HloModule, arguments: Sequence[Array], weights: str | None
+) -> float:
     """Return the largest error over all results, relative to each one's root mean square."""
     with np.errstate(all="ignore"):
-        expected = reference(module, arguments, exe.bundle.excess_precision)
+        expected = reference(module, arguments, exe.bundle.excess_precision, weights)
     pairs = zip(_flat(exe(*arguments)), _flat(expected), strict=True)
     return max((relative_error(np.asarray(a), np.asarray(b)) for a, b in pairs), default=0.0)
 

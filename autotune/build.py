@@ -52,6 +52,7 @@ def build(
     cache: bool = ...,
     example: Any = ...,
     excess_precision: bool = ...,
+    weights: str | None = ...,
 ) -> Kernel: ...
 
 
@@ -65,6 +66,7 @@ def build(
     cache: bool = ...,
     example: Any = ...,
     excess_precision: bool = ...,
+    weights: str | None = ...,
 ) -> Executable: ...
 
 
@@ -77,6 +79,7 @@ def build(
     cache: bool = True,
     example: Any = None,
     excess_precision: bool = True,
+    weights: str | None = None,
 ) -> Executable | Kernel:
     """Compile a model with the best schedules of a log; never measures or tunes.
 
@@ -91,8 +94,11 @@ def build(
     schedules by the same compiler, comes from disk (``codegen.driver.store`` says where). With
     ``excess_precision`` (XLA's ``xla_allow_excess_precision``) floats of fewer than 32 bits stay
     f32 between the operations of a fused group and round where the group ends; without, after every
-    operation. What is of the DSL becomes a ``Kernel`` and computes
-    what it says; ``ScheduleError`` for a schedule that exceeds the GPU or is half done.
+    operation. ``weights`` stores the constant f32 weights of dots and convolutions, 4096 elements
+    or more, in a narrow form that the kernels read: "bf16", or "int8" with a scale per output
+    channel; ``Executable.weights_analysis`` gives the errors. What is of the DSL becomes a
+    ``Kernel`` and computes what it says; ``ScheduleError`` for a schedule that exceeds the GPU or
+    is half done.
     """
     machine = Target.parse(target)
     schedules = best_traces(log, machine) if log is not None else Schedules({})
@@ -101,7 +107,10 @@ def build(
     spent: dict[str, float] = {} if timings is None else timings
     check_constants(constants)
     known = as_model(model, example)
-    exe = _build_graph(known, machine, schedules, constants, spent, cache, excess_precision)
+    exe = _build_graph(
+        known, machine, schedules, constants, spent, cache, excess_precision, weights
+    )
+    _warn_of_weights(exe)
     if log is not None and exe.bundle.notes.get(SCHEDULED) == "0":
         text = _foreign(exe.name, machine, logs.read(log))
         warnings.warn(text, NestwrightWarning, stacklevel=2)
@@ -116,6 +125,7 @@ def _build_graph(
     timings: dict[str, float],
     cache: bool,
     excess_precision: bool,
+    weights: str | None,
 ) -> Executable:
     """Return the executable of a model: out of the store, if it is used and has it, else built."""
 
@@ -125,21 +135,33 @@ def _build_graph(
 
     def fresh() -> Executable:
         return driver.build_module(
-            module(), target, schedules, constants, timings, excess_precision
+            module(), target, schedules, constants, timings, excess_precision, weights=weights
         )
 
     def kept(bundle: Bundle) -> Executable:
         return Executable(bundle, module, stage)
 
     def stage(name: str) -> str:
-        return stage_text(module(), target, name, None, schedules, constants, excess_precision)
+        return stage_text(
+            module(), target, name, None, schedules, constants, excess_precision, weights
+        )
 
     content = _content(model) if cache and folder() is not None else None
     if content is None:
         return fresh()
     return build_or_load(
-        content, fresh, kept, target, schedules, constants, timings, excess_precision
+        content, fresh, kept, target, schedules, constants, timings, excess_precision, weights
     )
+
+
+def _warn_of_weights(exe: Executable) -> None:
+    """Warn, in a single warning, of weights that cannot be narrowed."""
+    rows = exe.weights_analysis().get("weights", ())
+    kept = [f"{w['name']} because {w['kept']}" for w in rows if w["kept"]]
+    if kept:
+        named = "; ".join(kept[:4]) + ("; .." if len(kept) > 4 else "")
+        text = f"{counted(len(kept), 'weight')} of {exe.name} left f32: {named}"
+        warnings.warn(text, NestwrightWarning, stacklevel=3)
 
 
 def _is_function(model: ModelLike) -> TypeGuard[Func | Schedule]:

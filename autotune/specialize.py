@@ -39,12 +39,14 @@ class Specialized:
         target: str | Target = "cpu",
         log: str | os.PathLike[str] | None = None,
         excess_precision: bool = True,
+        weights: str | None = None,
     ) -> None:
-        """``target``, ``log`` and ``excess_precision`` are as for ``build``."""
+        """``target``, ``log``, ``excess_precision`` and ``weights`` are as for ``build``."""
         self._make = make
         self._target = Target.parse(target)
         self._log = log
         self._excess_precision = excess_precision
+        self._weights = weights
         self._known: dict[Hashable, Callable[..., Any]] = {}
         self._executables: dict[Hashable, Executable] = {}
         self._compiling = RLock()
@@ -101,6 +103,7 @@ class Specialized:
                     target=self._target,
                     log=self._log,
                     excess_precision=self._excess_precision,
+                    weights=self._weights,
                 )
                 count(shapes=1)
                 call: Callable[..., Any] = exe if _fits(exe, flat) else _converting(exe)
@@ -118,8 +121,9 @@ class Jitted(Specialized):
         target: str | Target,
         log: str | os.PathLike[str] | None,
         excess_precision: bool,
+        weights: str | None,
     ) -> None:
-        super().__init__(function.function, target, log, excess_precision)
+        super().__init__(function.function, target, log, excess_precision, weights)
         self._function = function
 
     def _flatten(
@@ -138,18 +142,19 @@ def jit(
     static_argnums: int | Iterable[int] = (),
     static_argnames: str | Iterable[str] = (),
     excess_precision: bool = True,
+    weights: str | None = None,
 ) -> Jitted:
     """Compile a JAX function with nestwright, once for each combination of argument shapes.
 
     Arguments are arrays, Python scalars and pytrees of them, positional or by keyword, with the
     types that JAX gives them; the result is the function's own pytree with NumPy arrays as leaves.
     ``static_argnums`` and ``static_argnames`` are those of ``jax.jit``: the values of these
-    arguments are compiled in. ``target``, ``log`` and ``excess_precision`` are as for ``build``.
-    Requires jax; otherwise the first call raises ``UnsupportedError``. Raises ``ArgumentError`` for
-    arguments with which JAX cannot lower the function.
+    arguments are compiled in. ``target``, ``log``, ``excess_precision`` and ``weights`` are as for
+    ``build``. Requires jax; otherwise the first call raises ``UnsupportedError``. Raises
+    ``ArgumentError`` for arguments with which JAX cannot lower the function.
     """
     known = JaxFunction(function, static_argnums, static_argnames)
-    return Jitted(known, target, log, excess_precision)
+    return Jitted(known, target, log, excess_precision, weights)
 
 
 def _kind(a: Any, number: int) -> Hashable:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .arrays import read_constants
-from .options import ModelCommand, excess_precision_option
+from .options import ModelCommand, excess_precision_option, weights_option
 
 if TYPE_CHECKING:
     from ..autotune.report import BenchReport
@@ -21,6 +21,7 @@ PIPED = 120  # columns where there is no terminal
 @click.option("--log", type=click.Path(), help="Tuning log (default: each model's own).")
 @click.option("--threads", type=click.IntRange(1, 1024), help="Threads to run with.")
 @click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")
+@weights_option()
 @excess_precision_option()
 @click.option("--json", "json_path", type=click.Path(), help="Write the data here.")
 @click.option("--html", "html_path", type=click.Path(), help="Write one self-contained page here.")
@@ -31,6 +32,7 @@ def bench(
     log: str | None,
     threads: int | None,
     constants: str | None,
+    weights: str | None,
     excess_precision: bool,
     json_path: str | None,
     html_path: str | None,
@@ -48,6 +50,7 @@ def bench(
         threads=threads,
         seed=seed,
         excess_precision=excess_precision,
+        weights=weights,
         progress=lambda text: click.echo(f"bench: {text}", err=True),
     )
     print_report(report)

@@ -10,7 +10,8 @@ import click
 
 from ..ir.errors import ArgumentError
 from .arrays import read_constants
-from .options import ModelCommand, excess_precision_option
+from .options import ModelCommand, excess_precision_option, weights_option
+from .weights import weight_lines
 
 
 @click.command(cls=ModelCommand)
@@ -19,6 +20,7 @@ from .options import ModelCommand, excess_precision_option
 @click.option("--from", "stage", help="Start at this stage; MODEL is its text from `show`.")
 @click.option("--log", type=click.Path(), help="Tuning log whose best schedules are used.")
 @click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")
+@weights_option()
 @excess_precision_option()
 @click.option("-o", "--output", type=click.Path(), help="Where to write the built model.")
 @click.option("--no-cache", is_flag=True, help="Neither read nor write the cache of built models.")
@@ -30,6 +32,7 @@ def build(
     stage: str | None,
     log: str | None,
     constants: str | None,
+    weights: str | None,
     excess_precision: bool,
     output: str | None,
     no_cache: bool,
@@ -43,7 +46,12 @@ def build(
     `ptx` become code for the target.
     """
     if stage is not None:
-        given = {"--log": log, "--constants": constants, "--timings": timings or None}
+        given = {
+            "--log": log,
+            "--constants": constants,
+            "--weights": weights,
+            "--timings": timings or None,
+        }
         if unused := [option for option, value in given.items() if value is not None]:
             raise ArgumentError(
                 f"{unused[0]} cannot be used with --from", hint=f"leave {unused[0]} out"
@@ -64,6 +72,7 @@ def build(
         timings=stages,
         cache=not no_cache,
         excess_precision=excess_precision,
+        weights=weights,
     )
     if output is not None:
         exe.save(output)
@@ -71,10 +80,13 @@ def build(
     if as_json:
         facts = {"model": model, "output": output, "seconds": total, "timings": stages}
         memory = exe.memory_analysis()
-        click.echo(json.dumps({"version": 1, **facts, "memory": memory}))
+        narrow = {"narrow_weights": exe.weights_analysis()} if weights is not None else {}
+        click.echo(json.dumps({"version": 1, **facts, **narrow, "memory": memory}))
         return
     where = f", written to {output}" if output else ""
     click.echo(f"built {model} in {total:.2f} s{where}")
+    for line in weight_lines(exe):
+        click.echo(line)
     if any(isinstance(c, DeviceCode) and not c.cubin for c in exe.bundle.kernels.values()):
         click.echo(
             "note: no ptxas was found: this holds PTX only, which the driver compiles on load"

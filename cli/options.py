@@ -19,6 +19,15 @@ class ModelCommand(click.Command):
         super().format_epilog(ctx, formatter)
 
 
+def weights_option() -> Callable[[Any], Any]:
+    """``--weights bf16|int8``."""
+    return click.option(
+        "--weights",
+        help="Store constant f32 weights of dots and convolutions as bf16, or as int8 with a scale "
+        "per output channel.",
+    )
+
+
 def excess_precision_option(default: bool | None = True) -> Callable[[Any], Any]:
     """``--excess-precision / --no-excess-precision``; without a default what is read decides."""
     return click.option(

@@ -13,7 +13,8 @@ import click
 from ..ir.comparison import Comparison, leaves
 from ..ir.errors import ArgumentError
 from .arrays import Array, in_order, read_constants, read_npz, write_npz
-from .options import ModelCommand, excess_precision_option
+from .options import ModelCommand, excess_precision_option, weights_option
+from .weights import weight_lines
 
 if TYPE_CHECKING:
     from ..codegen.runtime.executable import Executable
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 @click.option("--target", help="Target to build for (default: cpu).")
 @click.option("--log", type=click.Path(), help="Tuning log to build with.")
 @click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")
+@weights_option()
 @excess_precision_option(default=None)
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 def run(
@@ -40,6 +42,7 @@ def run(
     target: str | None,
     log: str | None,
     constants: str | None,
+    weights: str | None,
     excess_precision: bool | None,
     as_json: bool,
 ) -> int:
@@ -47,7 +50,7 @@ def run(
 
     A built model with frozen parameters does not contain its HLO and cannot be checked.
     """
-    exe, module = _prepare(model, target, log, constants, excess_precision)
+    exe, module = _prepare(model, target, log, constants, weights, excess_precision)
     args = _arguments(model, exe, inputs, seed)
     start = time.perf_counter()
     result = exe(*args)
@@ -55,8 +58,8 @@ def run(
     results = leaves(result)
     if outputs is not None:
         write_npz(outputs, results)
-    rows = _check(module(), args, results, exe) if check else None
-    answer = RunAnswer(model, seconds, results, rows)
+    rows = _check(module(), args, results, exe, weights) if check else None
+    answer = RunAnswer(model, seconds, results, rows, weight_lines(exe))
     click.echo(json.dumps(answer.facts()) if as_json else answer.text())
     return 0 if answer.ok else 1
 
@@ -66,6 +69,7 @@ def _prepare(
     target: str | None,
     log: str | None,
     constants: str | None,
+    weights: str | None,
     excess_precision: bool | None,
 ) -> tuple[Executable, Callable[[], HloModule]]:
     """Return the executable, and a function that returns the graph it was built from."""
@@ -78,6 +82,7 @@ def _prepare(
         "--target": target,
         "--log": log,
         "--constants": constants,
+        "--weights": weights,
         "--excess-precision": excess_precision,
     }
     if is_artifact(model):
@@ -98,6 +103,7 @@ def _prepare(
         log=log,
         constants=frozen,
         excess_precision=excess_precision is not False,
+        weights=weights,
     )
     return exe, lambda: freeze(module, frozen) if frozen else module
 
@@ -128,22 +134,30 @@ def _arguments(
 
 
 def _check(
-    module: HloModule, args: Sequence[Any], results: Sequence[Array], exe: Executable
+    module: HloModule,
+    args: Sequence[Any],
+    results: Sequence[Array],
+    exe: Executable,
+    weights: str | None,
 ) -> list[Comparison]:
     from ..codegen.driver.oracle import Oracle
 
-    oracle = Oracle.of(module, args, exe.bundle.excess_precision)
+    oracle = Oracle.of(module, args, exe.bundle.excess_precision, weights)
     return oracle.judge(results, exe.bundle.target.tf32)
 
 
 @dataclass(frozen=True, slots=True)
 class RunAnswer:
-    """The results of a run; ``rows`` compares them, None if nothing was checked."""
+    """The results of a run; ``rows`` compares them, None if nothing was checked.
+
+    ``weights`` are the lines about narrow weights.
+    """
 
     model: str
     seconds: float
     results: Sequence[Array]
     rows: Sequence[Comparison] | None
+    weights: Sequence[str]
 
     @property
     def ok(self) -> bool:
@@ -152,7 +166,7 @@ class RunAnswer:
 
     def text(self) -> str:
         """Return the answer as text for people."""
-        lines = [f"ran {self.model} in {self.seconds * 1e3:.3f} ms (first call)"]
+        lines = [f"ran {self.model} in {self.seconds * 1e3:.3f} ms (first call)", *self.weights]
         for i, a in enumerate(self.results):
             verdict = f"  {self.rows[i]}" if self.rows is not None else ""
             lines.append(f"  out{i}: {a.dtype}{list(a.shape)}{verdict}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 
 from ..ir.errors import ArgumentError
-from .options import ModelCommand, excess_precision_option
+from .options import ModelCommand, excess_precision_option, weights_option
 
 if TYPE_CHECKING:  # the command line is read before a compiler is needed
     from ..ir.target import Target
@@ -42,6 +42,7 @@ class StageOption(click.Option):
 @click.option("--target", default="cpu", show_default=True, help="Target to compile for.")
 @click.option("--log", type=click.Path(), help="Tuning log whose schedules are shown.")
 @click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")
+@weights_option()
 @excess_precision_option()
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def show(
@@ -53,6 +54,7 @@ def show(
     target: str,
     log: str | None,
     constants: str | None,
+    weights: str | None,
     excess_precision: bool,
     as_json: bool,
 ) -> None:
@@ -63,11 +65,13 @@ def show(
         raise ArgumentError("--group needs --stage", hint="leave --group out")
     frozen = _constants(constants)
     if passes:
-        facts, text = _passes(model, target, log, frozen, excess_precision)
+        facts, text = _passes(model, target, log, frozen, excess_precision, weights)
     elif dump is not None:
-        facts, text = _dump(model, Path(dump), target, log, frozen, excess_precision)
+        facts, text = _dump(model, Path(dump), target, log, frozen, excess_precision, weights)
     else:
-        facts, text = _stage(model, stage or DEFAULT, group, target, log, frozen, excess_precision)
+        facts, text = _stage(
+            model, stage or DEFAULT, group, target, log, frozen, excess_precision, weights
+        )
     if as_json:
         text = json.dumps({"version": 1, "model": model, **facts})
     click.echo(text)
@@ -94,6 +98,7 @@ def _stage(
     log: str | None,
     constants: Constants | None,
     excess_precision: bool,
+    weights: str | None,
 ) -> Shown:
     from ..codegen.driver.stages import check_stage, stage_text
     from ..ir.frontends.load import load_model
@@ -103,7 +108,7 @@ def _stage(
     check_stage(stage, machine, group)  # before a large model is read
     traces = _traces(log, machine)
     module = load_model(model)
-    text = stage_text(module, machine, stage, group, traces, constants, excess_precision)
+    text = stage_text(module, machine, stage, group, traces, constants, excess_precision, weights)
     return {"stage": stage, "text": text}, text
 
 
@@ -123,6 +128,7 @@ def _dump(
     log: str | None,
     constants: Constants | None,
     excess_precision: bool,
+    weights: str | None,
 ) -> Shown:
     from ..codegen.driver.dump import dump_stages
     from ..ir.frontends.load import load_model
@@ -131,7 +137,7 @@ def _dump(
     machine = Target.parse(target)
     traces = _traces(log, machine)
     module = load_model(model)
-    paths = dump_stages(module, machine, folder, traces, constants, excess_precision)
+    paths = dump_stages(module, machine, folder, traces, constants, excess_precision, weights)
     written = list(map(str, paths))
     return {"written": written}, "\n".join(written)
 
@@ -142,16 +148,20 @@ def _passes(
     log: str | None,
     constants: Constants | None,
     excess_precision: bool,
+    weights: str | None,
 ) -> Shown:
     from ..codegen.driver.pass_report import graph_report, lowering_report
     from ..ir.frontends.load import load_model
     from ..ir.hlo.passes.prepare.freeze_parameters import freeze
+    from ..ir.hlo.passes.weights.narrow import narrow_weights
     from ..ir.target import Target
 
     machine = Target.parse(target)
     traces = _traces(log, machine)
     module = load_model(model)
     graph, optimized = graph_report(freeze(module, constants) if constants else module)
+    if weights is not None:
+        optimized, _ = narrow_weights(optimized, weights)
     lowering = lowering_report(optimized, machine, traces, excess_precision)
     notes = [f"{r.name} repeats {', '.join(r.parts)}" for r in graph.rows if r.parts]
     facts = {

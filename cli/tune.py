@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .arrays import read_constants
-from .options import ModelCommand, excess_precision_option
+from .options import ModelCommand, excess_precision_option, weights_option
 
 if TYPE_CHECKING:
     from ..autotune.progress import TuneResult
@@ -28,6 +28,7 @@ LEAST = 1e-3  # seconds given to tuning where starting has used them up
 @click.option("--log", type=click.Path(), help="Log to write and resume from.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the search.")
 @click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")
+@weights_option()
 @excess_precision_option()
 @click.option(
     "--simulate-cost", is_flag=True, help="Measure nothing: rank by the analytic model alone."
@@ -43,6 +44,7 @@ def tune(
     log: str | None,
     seed: int,
     constants: str | None,
+    weights: str | None,
     excess_precision: bool,
     simulate_cost: bool,
     as_json: bool,
@@ -68,6 +70,7 @@ def tune(
                 progress=display,
                 simulate_cost=simulate_cost,
                 excess_precision=excess_precision,
+                weights=weights,
             )
     except TuningInterrupted as stopped:
         click.echo(f"nestwright: {stopped}", err=True)
@@ -78,6 +81,7 @@ def tune(
         from ..ir.target import HERE
 
         asked = "" if target == HERE else f" --target {shlex.quote(target)}"
+        asked += "" if weights is None else f" --weights {shlex.quote(weights)}"
         click.echo(_told(result, simulate_cost))
         click.echo(f"next: nestwright build {model}{asked} --log {result.log} -o model.nw")
     return 0

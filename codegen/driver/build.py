@@ -18,8 +18,9 @@ from ...ir.hlo.limits import exhaustion_as_limit
 from ...ir.hlo.nodes import HloModule
 from ...ir.hlo.ops.definition import Pattern
 from ...ir.hlo.ops.registry import work
-from ...ir.hlo.passes.pipeline import optimize
+from ...ir.hlo.passes.pipeline import optimize_narrow
 from ...ir.hlo.passes.prepare.freeze_parameters import freeze
+from ...ir.hlo.passes.weights.report import report_facts
 from ...ir.hlo.sources import source
 from ...ir.hlo.text.canonical import canonical_text
 from ...ir.hlo.text.content import literal_size
@@ -34,7 +35,7 @@ from ..plan.constants import Constants
 from ..plan.counters import count
 from ..plan.groups import Groups, compiled, fuse_module, symbol
 from ..plan.nodes import Plan, accesses, walk
-from ..plan.notes import DRAWS, EXCESS_PRECISION, HLO, SCHEDULED
+from ..plan.notes import DRAWS, EXCESS_PRECISION, HLO, SCHEDULED, WEIGHTS
 from ..plan.seal import seal
 from ..plan.sequence import make_plan
 from ..runtime.executable import Executable
@@ -58,6 +59,7 @@ def build(
     timings: dict[str, float] | None = None,
     excess_precision: bool = True,
     passes: bool = True,
+    weights: str | None = None,
 ) -> Executable:
     """Compile a module. Nothing is measured.
 
@@ -66,12 +68,15 @@ def build(
     for a model as a whole. ``constants`` are parameters to freeze, by number or name. ``timings``
     is filled with seconds by stage. With ``excess_precision`` floats of fewer than 32 bits stay f32
     between the operations of a group; without, every operation rounds. ``passes`` is false for a
-    module that is optimized already. Raises ``UnsupportedError``, which lists everything that
+    module that is optimized already. ``weights`` stores constant weights of products in a narrow
+    form, "bf16" or "int8". Raises ``UnsupportedError``, which lists everything that
     cannot be compiled, and ``LimitError`` for what asks for more than there is.
     """
     spent: dict[str, float] = {} if timings is None else timings
     with started_helpers(Target.parse(target), _anchors(module)) as helpers:
-        builder = PreparedModule(module, target, constants, spent, excess_precision, passes)
+        builder = PreparedModule(
+            module, target, constants, spent, excess_precision, passes, weights
+        )
         return builder.build({} if schedules is None else schedules, helpers)
 
 
@@ -101,18 +106,22 @@ class PreparedModule:
         timings: dict[str, float] | None = None,
         excess_precision: bool = True,
         passes: bool = True,
+        weights: str | None = None,
     ) -> None:
         """Prepare a module; arguments as for ``build``, which goes on filling ``timings``."""
         self.module = module
         self.target = Target.parse(target)
         self.constants = constants
         self.excess_precision = excess_precision
+        self.weights = weights
         self.timings: dict[str, float] = {} if timings is None else timings
         self._kernels: dict[tuple[str, str], KernelCode] = {}
         with exhaustion_as_limit(module.name):
             with timed(self.timings, "optimize"):
                 self.frozen = freeze(module, constants) if constants else module
-                self.optimized = optimize(self.frozen) if passes else self.frozen
+                self.optimized, self.narrowed = (
+                    optimize_narrow(self.frozen, weights) if passes else (self.frozen, ())
+                )
             with timed(self.timings, "fuse"):
                 self.groups = fuse_module(self.optimized, excess_precision)
 
@@ -136,7 +145,7 @@ class PreparedModule:
         buffers = {symbol(k): kernels[k].buffers for k in kernels}
         with timed(spent, "llvm"):
             code = backend(target).finish(plan, seal(plan, codes, buffers), target, codes)
-        hlo = {} if self.constants else _hlo(module)
+        hlo = {} if self.constants or self.weights else _hlo(module)
         strict = {EXCESS_PRECISION: str(int(self.excess_precision))}
         bundle = Bundle(
             name=module.name,
@@ -148,7 +157,11 @@ class PreparedModule:
             runtime=code.runtime,
             constants=constants,
             costs=_costs(self.optimized, plan),
-            notes=_draws(self.frozen) | hlo | _scheduled(self.groups, schedules) | strict,
+            notes=_draws(self.frozen)
+            | hlo
+            | _scheduled(self.groups, schedules)
+            | strict
+            | self._narrow(),
         )
         count(built=1, kernels=len(kernels))
         with timed(spent, "link"):
@@ -156,8 +169,21 @@ class PreparedModule:
 
     def _stage(self, schedules: Mapping[str, Trace], stage: str) -> str:
         return stage_text(
-            self.module, self.target, stage, None, schedules, self.constants, self.excess_precision
+            self.module,
+            self.target,
+            stage,
+            None,
+            schedules,
+            self.constants,
+            self.excess_precision,
+            self.weights,
         )
+
+    def _narrow(self) -> dict[str, str]:
+        """Return the note of what became of each weight, where they are narrow."""
+        if self.weights is None:
+            return {}
+        return {WEIGHTS: json.dumps(report_facts(self.weights, self.narrowed))}
 
     def _compiled(
         self, schedules: Mapping[str, Trace], keys: Sequence[str], helpers: Sequence[Helper]

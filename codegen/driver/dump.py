@@ -42,6 +42,7 @@ def dump_stages(
     schedules: Mapping[str, Trace],
     constants: Mapping[int | str, Any] | None = None,
     excess_precision: bool = True,
+    weights: str | None = None,
 ) -> list[Path]:
     """Write the input, each graph pass's result if it changed anything, and the later stages.
 
@@ -52,7 +53,8 @@ def dump_stages(
     """
     frozen = freeze(module, constants) if constants else module
     passes = Dump(show, folder, "hlo")
-    optimized = pipeline.optimize(frozen, instruments=(passes, Verify(verify)))
+    checks = (passes, Verify(verify))
+    optimized, _ = pipeline.optimize_narrow(frozen, weights, instruments=checks)
     groups = fuse_module(optimized, excess_precision)
     traces = for_groups(schedules, groups.distinct)
     written = passes.written

@@ -18,7 +18,7 @@ from ...ir.hlo.fuse.fusion import Fusion
 from ...ir.hlo.interp.evaluate import evaluate
 from ...ir.hlo.layouts import Order, entry_orders
 from ...ir.hlo.nodes import Computation, HloModule, Instruction
-from ...ir.hlo.passes.pipeline import optimize
+from ...ir.hlo.passes.pipeline import optimize_narrow
 from ...ir.hlo.rewrite import assemble, make, relink, with_entry, with_operands
 from ..plan.groups import Groups, fuse_module
 from ..plan.sequence import called, in_order
@@ -26,32 +26,38 @@ from ..plan.sequence import called, in_order
 Values: TypeAlias = Sequence[Any]
 
 
-def reference(module: HloModule, args: Values, excess_precision: bool = True) -> Any:
+def reference(
+    module: HloModule, args: Values, excess_precision: bool = True, weights: str | None = None
+) -> Any:
     """Return the result that a build should compute: an array or a tuple of arrays; errors as
     ``evaluate``.
     """
-    wide = _wide(module) if excess_precision else None
-    return evaluate(module, args) if wide is None else _run(wide, module, args)
+    wide = _wide(module, weights) if excess_precision else None
+    return _strict(module, args, weights) if wide is None else _run(wide, module, args)
 
 
 @dataclass(frozen=True)
 class Oracle:
     """The reference for one module and its arguments: ``strict`` if every operation rounds.
 
-    ``wide`` is the result of the fused module, where that rounds less.
+    ``weights`` is the narrow form of its weights, as for ``build``. ``wide`` is the result of the
+    fused module, where that rounds less.
     """
 
     module: HloModule
     args: Values
     strict: Any
     wide: Any = None
+    weights: str | None = None
 
     @staticmethod
-    def of(module: HloModule, args: Values, excess_precision: bool = True) -> Oracle:
+    def of(
+        module: HloModule, args: Values, excess_precision: bool = True, weights: str | None = None
+    ) -> Oracle:
         """Run the interpreter; errors as ``evaluate``."""
-        strict = evaluate(module, args)
-        fused = _wide(module) if excess_precision else None
-        return Oracle(module, args, strict, fused and _run(fused, module, args))
+        strict = _strict(module, args, weights)
+        fused = _wide(module, weights) if excess_precision else None
+        return Oracle(module, args, strict, fused and _run(fused, module, args), weights)
 
     def judge(self, results: Any, tf32: bool = False) -> list[Comparison]:
         """Compare a build's results with the reference.
@@ -65,14 +71,23 @@ class Oracle:
         rows = compare_all(results, self.wide, tf32)
         if all(r.ok for r in as_given) or not all(r.ok for r in rows):
             return rows
-        optimized = _run(optimize(self.module), self.module, self.args)
+        narrow, _ = optimize_narrow(self.module, self.weights)
+        optimized = _run(narrow, self.module, self.args)
         right = all(r.ok for r in compare_all(optimized, self.strict, tf32))
         return rows if right else as_given
 
 
-def _wide(module: HloModule) -> HloModule | None:
+def _strict(module: HloModule, args: Values, weights: str | None) -> Any:
+    """Return the result where every operation rounds; of the graph passes' result if weights are
+    narrow."""
+    if weights is None:
+        return evaluate(module, args)
+    return _run(optimize_narrow(module, weights)[0], module, args)
+
+
+def _wide(module: HloModule, weights: str | None) -> HloModule | None:
     """Return the fused module with excess precision; None where that changes no group."""
-    optimized = optimize(module)
+    optimized, _ = optimize_narrow(module, weights)
     wide = fuse_module(optimized)
     strict = fuse_module(optimized, excess_precision=False)
     changed = wide.distinct.keys() != strict.distinct.keys()

@@ -33,6 +33,7 @@ def stage_text(
     schedules: Mapping[str, Trace] | None = None,
     constants: Mapping[int | str, Any] | None = None,
     excess_precision: bool = True,
+    weights: str | None = None,
 ) -> str:
     """Return the text of a module at a stage of ``STAGES``, other arguments as for ``build``.
 
@@ -45,7 +46,7 @@ def stage_text(
     frozen = hlo.freeze(module, constants) if constants else module
     if stage == "hlo":
         return hlo.show(frozen)
-    optimized = hlo.optimize(frozen)
+    optimized, _ = hlo.optimize_narrow(frozen, weights)
     if stage == "optimized":
         return hlo.show(optimized)
     text: str = resolve(_COMPILED, __package__)(

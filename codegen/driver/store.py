@@ -59,6 +59,7 @@ def key(
     schedules: Mapping[str, Trace],
     constants: Mapping[int | str, Any] | None,
     excess_precision: bool = True,
+    weights: str | None = None,
 ) -> str:
     """Return the cache key of a build; ``model`` is a digest of the model's own bytes."""
     digest = sha256(model)
@@ -68,6 +69,7 @@ def key(
         "assembler": assembler(target),
         "schedules": identity(schedules),
         "excess_precision": excess_precision,
+        "weights": weights,
         "functions": registered(),  # a registered custom call is not expanded, nor refused
     }
     digest.update(json.dumps(facts, sort_keys=True).encode())

@@ -20,6 +20,7 @@ from .scalarize import is_plain, load_scalarized, store_one, store_scalarized, s
 
 SMALL = 2**31 - 1
 FAR = 2048  # bytes between the vectors of two iterations: the hardware does not follow
+LINE = 64  # bytes of a cache line
 AHEAD = 8  # iterations that a far vector is fetched before it is used
 
 
@@ -56,19 +57,27 @@ def load_element(em: Indices, buffer: Buffer, at: Expr) -> IRValue:
 
 
 def _fetch_ahead(em: Indices, buffer: Buffer, form: LinearForm) -> None:
-    """Prefetch what the enclosing loop reads some iterations later, if its stride is large.
+    """Prefetch what the enclosing loop reads later: some iterations ahead if its stride is large,
+    else as many bytes ahead as the loop's note says.
 
-    Each row of a matrix may lie on a page of its own, where no hardware prefetcher follows.
+    Each row of a matrix may lie on a page of its own, where no hardware prefetcher follows. One
+    that follows keeps less in flight than memory can deliver.
     """
     region = em.function.here
-    if em.device is not None:
+    if em.device is not None or not region.name.startswith("loop") or buffer in region.stored:
         return
-    if not region.name.startswith("loop") or buffer in region.stored:
-        return
+    assert em.lanes is not None
     _, step = form.terms.get(f"%i.{region.name}", (None, 0))
-    if abs(step) * buffer.dtype.bytes < FAR:
+    size = buffer.dtype.bytes
+    if abs(step) * size >= FAR:
+        ahead = AHEAD * step
+    elif step > 0 and (far := em.fetches.get(region.name, 0)):
+        if form.constant * size % LINE >= em.lanes.count * size:
+            return  # another vector of the iteration fetches this line
+        ahead = far // size
+    else:
         return
-    later = replace(form, constant=form.constant + AHEAD * step)
+    later = replace(form, constant=form.constant + ahead)
     name = "llvm.prefetch.p0"
     em.declare(name, "void", ["ptr", "i32", "i32", "i32"])
     pointer = em.pointer(buffer, later)

@@ -68,7 +68,8 @@ class Indices(IRBuilder):
 
     ``lane_dependent`` are the buffers of ``emit.llvm.opaque.lane_dependent_buffers``. ``device`` is
     set when the code is for a GPU; ``private`` are the thread's own buffers. A GPU computes indices
-    in 32 bits: ``small`` maps the text of each index that fits to its narrow form.
+    in 32 bits: ``small`` maps the text of each index that fits to its narrow form. ``fetches`` are
+    the ``FETCH`` notes of serial loops, by the names of their regions.
     """
 
     def __init__(self, target: Target) -> None:
@@ -80,6 +81,7 @@ class Indices(IRBuilder):
         self.lane_dependent: frozenset[Buffer] = frozenset()
         self.small: dict[str, NarrowIndex] = {}
         self._split: dict[int, tuple[Expr, tuple[tuple[Expr, int], ...], int]] = {}
+        self.fetches: dict[str, int] = {}
 
     @abstractmethod
     def value(self, e: Expr) -> IRValue:

@@ -33,6 +33,7 @@ from ...ir.loop.nodes import (
     Store,
     Var,
 )
+from ...ir.loop.notes import FETCH
 from ...ir.loop.visit import exprs, walk, walk_expr
 from ..lower.passes.workspace import ALIGN, buffer_bytes, is_tile
 from .access import store_element
@@ -154,6 +155,7 @@ def serial_loop(em: Emitter, s: For, extent: IRValue) -> None:
         em.function.open_arm()
     counter, name = em.function.open_loop(em.stores(s.body), True)
     em.env[s.var] = counter
+    em.fetches[name] = FETCH.of(s) or 0
     end = narrow_counter(em, counter, name, extent)
     emit_stmt(em, s.body)
     close_loop(em, s, name, "0", end.text, 1, end.dtype.bits)

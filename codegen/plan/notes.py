@@ -16,4 +16,7 @@ SCHEDULED = "scheduled"
 EXCESS_PRECISION = "excess_precision"
 """``1`` if narrow floats stay f32 within groups, else ``0``."""
 
-KEYS = frozenset({HLO, DRAWS, SCHEDULED, EXCESS_PRECISION})
+WEIGHTS = "weights"
+"""JSON: the form of narrow weights, and for each its bytes and errors. Not there without such."""
+
+KEYS = frozenset({HLO, DRAWS, SCHEDULED, EXCESS_PRECISION, WEIGHTS})

@@ -18,7 +18,7 @@ from ...ir.errors import ArgumentError, ArtifactError, OutOfMemoryError
 from ..plan.bundle import Bundle, write
 from ..plan.loaded import Loaded, ThunkTime
 from ..plan.nodes import Plan, show
-from ..plan.notes import DRAWS, HLO
+from ..plan.notes import DRAWS, HLO, WEIGHTS
 from ..targets.registry import load, loads_eagerly
 from .arguments import rebuild, refuse_keyword
 
@@ -164,6 +164,19 @@ class Executable:
             "generated_code_size_in_bytes": self.bundle.code_bytes,
             "constant_size_in_bytes": self.plan.constant_bytes,
         }
+
+    def weights_analysis(self) -> dict[str, Any]:
+        """Return what ``weights=`` of the build did: ``form``, and a row for each of ``weights``.
+
+        A row has ``name`` (of the product), ``shape``, ``bytes``, ``narrow_bytes``,
+        ``max_abs_error``, ``relative_rms_error`` (errors against f32) and ``kept``, which says why
+        this weight stayed f32. Empty if weights were not narrowed.
+        """
+        try:
+            found = json.loads(self.bundle.notes.get(WEIGHTS, "{}"))
+        except ValueError as error:
+            raise ArtifactError(f"{self.name} has an illegible note of its weights") from error
+        return found if isinstance(found, dict) else {}
 
     def as_text(self, stage: str = "plan") -> str:
         """Return the model's text at a stage of compilation (``hlo``, ``optimized``, ...,

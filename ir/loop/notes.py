@@ -207,6 +207,14 @@ MIN_BLOCKS = Note(
     ("codegen",),
     "blocks that fit a multiprocessor at once: registers are rationed for it",
 )
+FETCH = Note(
+    "fetch",
+    For,
+    _between(64, 1 << 16),
+    "schedule",
+    ("codegen",),
+    "bytes from what an iteration reads, in order, to what is prefetched in it",
+)
 
 NOTES = (
     FROZEN,
@@ -221,6 +229,7 @@ NOTES = (
     ASYNC,
     PIPELINE,
     MIN_BLOCKS,
+    FETCH,
 )
 BY_KEY: Mapping[str, Note[Any]] = MappingProxyType({n.key: n for n in NOTES})
 

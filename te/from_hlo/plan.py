@@ -102,8 +102,14 @@ class _Planner:
             if bent and not is_clean(source.array.dims, x.array.dims):
                 break
             x, _ = leaf(source)
-        if x.opcode != "parameter" and not (x.opcode == "constant" and splat(x)):
-            self.forced.add(x)
+        if is_decoded(x) or x.opcode == "parameter" or (x.opcode == "constant" and splat(x)):
+            return
+        self.forced.add(x)
+
+
+def is_decoded(x: Instruction) -> bool:
+    """True if ``x`` widens a constant of the module, which is loaded in its narrow form."""
+    return x.opcode == "convert" and bool(leaf(x.operands[0])[0].attrs.get("frozen"))
 
 
 def make_plan(computation: Computation) -> StagePlan:

@@ -37,6 +37,13 @@ def is_inlinable(i: Instruction) -> bool:
     return pattern(i) in (Pattern.ELEMENTWISE, Pattern.BROADCAST, Pattern.INJECTIVE)
 
 
+def is_decoding(i: Instruction) -> bool:
+    """True if ``i`` widens a constant, which is read in its narrow form where it is used."""
+    if i.opcode != "convert" or i.operands[0].opcode != "constant":
+        return False
+    return i.array.dtype.is_float and i.operands[0].array.dtype.bits < i.array.dtype.bits
+
+
 def dims(i: Instruction) -> tuple[int, ...]:
     """The dimensions of an array; of the first element, for a tuple."""
     shape = i.shape

@@ -15,7 +15,7 @@ from ..ops.definition import Pattern
 from ..ops.registry import definition
 from ..rewrite import users
 from .graph import Clusters
-from .kinds import dims, flops, is_free, is_view, is_work, nbytes, pattern, size
+from .kinds import dims, flops, is_decoding, is_free, is_view, is_work, nbytes, pattern, size
 
 LIMIT = 128
 """Most instructions that do arithmetic in one group: kernels must stay small."""
@@ -170,7 +170,9 @@ def takes_elements(user: Instruction, operand: Instruction) -> bool:
     match pattern(user):
         case Pattern.ELEMENTWISE | Pattern.BROADCAST | Pattern.INJECTIVE | Pattern.REDUCTION:
             return True
-        case Pattern.OUT_FUSABLE | Pattern.WINDOW:
+        case Pattern.OUT_FUSABLE:
+            return is_free(operand) or is_decoding(operand)
+        case Pattern.WINDOW:
             return is_free(operand)
         case _:
             return False
@@ -199,6 +201,8 @@ def _is_cheap(i: Instruction, clones: dict[Instruction, float]) -> bool:
         return True  # whatever its size: a view of what is in no buffer has none
     if size(i) <= 1:
         return False
+    if is_decoding(i):
+        return True
     if flops(i) + sum(clones.get(o, 0.0) for o in i.operands) > CLONE_FLOPS:
         return False
     rest = [o for o in i.operands if o not in clones and size(o) != 1]

@@ -53,6 +53,8 @@ from .simplify.shapes import simplify_shapes
 from .simplify.sink_reshapes import sink_reshapes
 from .simplify.split_sums import split_sums
 from .simplify.tuples import explicit_tuples, simplify_tuples
+from .weights.narrow import check_form, narrow_weights
+from .weights.report import NarrowWeight
 
 
 def _pass(
@@ -139,6 +141,31 @@ def optimize(module: HloModule, *, instruments: Sequence[Instrument[HloModule]] 
     require_supported(module)
     checks = (established(module),) if verifying() else ()
     return PIPELINE.run(module, (*instruments, *checks))
+
+
+def optimize_narrow(
+    module: HloModule, weights: str | None, *, instruments: Sequence[Instrument[HloModule]] = ()
+) -> tuple[HloModule, tuple[NarrowWeight, ...]]:
+    """Return the optimized module with its weights in a narrow form, and what became of each.
+
+    ``weights`` names a form of ``weights.quantize``; with None they stay as they are. Errors as for
+    ``optimize``, and ``ArgumentError`` for an unknown form.
+    """
+    check_form(weights)
+    optimized = optimize(module, instruments=instruments)
+    if weights is None:
+        return optimized, ()
+    found: list[NarrowWeight] = []
+
+    def narrow(ir: HloModule) -> HloModule:
+        new, rows = narrow_weights(ir, weights)
+        found.extend(rows)
+        return new
+
+    then = "Weights of products are converted from a narrow form where they are used."
+    last: Pipeline[HloModule] = Pipeline((Pass("narrow_weights", narrow, then, OPTIMIZED),))
+    checks = (Established(last.passes, OPTIMIZED, f"narrowing {module.name}"),)
+    return last.run(optimized, checks if verifying() else ()), tuple(found)
 
 
 def require_optimized(module: HloModule, source: str = "") -> HloModule:
