@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, overload
 from .. import schedule
 from ..codegen import driver
 from ..codegen.driver.cached import build_or_load
+from ..codegen.driver.frozen_weights import FrozenWeights
 from ..codegen.driver.schedules import Schedules
 from ..codegen.driver.stages import stage_text
 from ..codegen.driver.store import folder
@@ -129,6 +130,8 @@ def _build_graph(
 ) -> Executable:
     """Return the executable of a model: out of the store, if it is used and has it, else built."""
 
+    held = FrozenWeights(constants)
+
     def module() -> HloModule:
         with timed(timings, "parse"):
             return as_module(model)
@@ -143,7 +146,7 @@ def _build_graph(
 
     def stage(name: str) -> str:
         return stage_text(
-            module(), target, name, None, schedules, constants, excess_precision, weights
+            module(), target, name, None, schedules, held.arrays(), excess_precision, weights
         )
 
     content = _content(model) if cache and folder() is not None else None

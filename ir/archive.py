@@ -1,4 +1,4 @@
-"""Reading untrusted zip archives: every fault raises ``ArtifactError``, every size has a limit.
+"""Zip archives, read without trust: every fault raises ``ArtifactError``, every size has a limit.
 
 Only what our own files need is supported: stored or deflated members of a single-file archive,
 zip64 included, as PKWARE's APPNOTE 6.3.10 describes them. Everything is checked: offsets lie within
@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import io
 import json
+import mmap
 import os
 import stat
 import struct
+import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,6 +39,11 @@ name, extra field and comment, and the offset of the local header; the rest is s
 _LOCAL = struct.Struct("<4s5H3L2H")  # before a member's data
 _STORED, _DEFLATED = 0, 8
 _ENCRYPTED, _UTF8 = 1, 1 << 11
+_PADDING = 0xD935
+"""The extra field that tools use to align members."""
+_MAPPING: dict[str, int] = {"access": mmap.ACCESS_READ}
+if hasattr(mmap, "MAP_POPULATE"):  # all pages at once rather than a fault for each
+    _MAPPING = {"flags": mmap.MAP_SHARED | mmap.MAP_POPULATE, "prot": mmap.PROT_READ}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +98,28 @@ class Archive:
             self.damaged(f"{name} does not match its size and checksum")
         return data
 
+    def mapped(self, name: str) -> memoryview:
+        """Return a stored member's bytes as the file has them, mapped to memory and not checked.
+
+        ``ArtifactError`` if it is missing or packed. The file must not change while it is used.
+        """
+        member = self._members.get(name)
+        if member is None or member.method != _STORED:
+            self.damaged(f"{name} is missing or packed")
+        start = self._start(member)
+        if start + member.size > self._end:
+            self.damaged("the directory points outside of the file")
+        if not member.size:
+            return memoryview(b"")
+        first = start - start % mmap.ALLOCATIONGRANULARITY
+        try:
+            pages = mmap.mmap(
+                self._file.fileno(), start - first + member.size, offset=first, **_MAPPING
+            )
+        except OSError as error:
+            self.damaged(_reason(error))
+        return memoryview(pages)[start - first :]
+
     def json(self, name: str, most: int = JSON_BYTES) -> dict[str, Any]:
         """Return the JSON object that a member holds; ``ArtifactError`` if it holds none."""
         return parse_object(self.read(name, most), name, self.where)
@@ -99,13 +128,16 @@ class Archive:
         """Raise ``ArtifactError``: the file is damaged, and ``why``."""
         raise ArtifactError("the file is damaged", why, self.where)
 
-    def _data(self, member: Member) -> bytearray:
+    def _start(self, member: Member) -> int:
+        """Return the offset of a member's data, which follows a header of its own."""
         head = self._bytes(member.at, _LOCAL.size)
         magic, _, _, method, *_, name_bytes, extra_bytes = _LOCAL.unpack(head)
-        start = member.at + _LOCAL.size + name_bytes + extra_bytes
         if magic != b"PK\3\4" or method != member.method:
             self.damaged(f"{member.name} does not begin where the directory says")
-        packed = self._bytes(start, member.packed)
+        return member.at + _LOCAL.size + int(name_bytes) + int(extra_bytes)
+
+    def _data(self, member: Member) -> bytearray:
+        packed = self._bytes(self._start(member), member.packed)
         return packed if member.method == _STORED else self._inflated(packed, member)
 
     def _inflated(self, packed: bytearray, member: Member) -> bytearray:
@@ -238,6 +270,16 @@ def opened(path: PathLike, kind: str = "archive") -> Iterator[Archive]:
             yield Archive(file, where, kind)
         except MemoryError as error:
             raise ArtifactError(f"cannot read {where}", "there is no memory for it") from error
+
+
+def aligned_member(info: zipfile.ZipInfo, at: int, alignment: int) -> None:
+    """Pad the header of a zip64 member that is written at offset ``at``, so that its data is
+    aligned.
+    """
+    zip64 = 20  # bytes of the field that ``force_zip64`` adds
+    start = at + _LOCAL.size + len(info.filename.encode()) + zip64
+    padding = -(start + 4) % alignment
+    info.extra = struct.pack("<2H", _PADDING, padding) + bytes(padding)
 
 
 def in_memory(data: bytes | bytearray, where: str) -> Archive:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from ...ir.errors import Finding, UnsupportedError
@@ -43,6 +42,7 @@ from ..runtime.packing import packers
 from ..targets.registry import backend
 from ..targets.timings import timed
 from ..targets.workers import cores
+from .frozen_weights import FrozenWeights
 from .parallel import CompileJob, Helper, compile_all, started_helpers
 from .schedules import for_groups
 from .stages import stage_text
@@ -165,19 +165,18 @@ class PreparedModule:
         )
         count(built=1, kernels=len(kernels))
         with timed(spent, "link"):
-            return Executable(bundle, lambda: module, partial(self._stage, schedules))
+            return Executable(bundle, lambda: module, self._stages(schedules))
 
-    def _stage(self, schedules: Mapping[str, Trace], stage: str) -> str:
-        return stage_text(
-            self.module,
-            self.target,
-            stage,
-            None,
-            schedules,
-            self.constants,
-            self.excess_precision,
-            self.weights,
-        )
+    def _stages(self, schedules: Mapping[str, Trace]) -> Callable[[str], str]:
+        """Return the function that shows a stage. It does not keep what was prepared here."""
+        module, target, strict = self.module, self.target, self.excess_precision
+        held, weights = FrozenWeights(self.constants), self.weights
+
+        def show_stage(stage: str) -> str:
+            frozen = held.arrays()
+            return stage_text(module, target, stage, None, schedules, frozen, strict, weights)
+
+        return show_stage
 
     def _narrow(self) -> dict[str, str]:
         """Return the note of what became of each weight, where they are narrow."""

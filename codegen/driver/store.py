@@ -11,35 +11,44 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 import warnings
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...ir.archive import Archive
-from ...ir.arrays import as_array
+from ...ir.arrays import as_array, row_major
 from ...ir.errors import ArtifactError, NestwrightError, NestwrightWarning
 from ...ir.files import cache_folder, distrust_reason, open_own
 from ...ir.library.registry import registered
 from ...ir.target import Target
 from ..plan.bundle import Bundle, from_archive, write
 from ..targets.registry import assembler, codec
+from ..targets.workers import cores
 from .schedules import identity
 
 if TYPE_CHECKING:
+    from hashlib import _Hash as Hash
+
     from ...schedule.language.trace import Trace
 
 VARIABLE = "NESTWRIGHT_CACHE"
 OFF = "off"
-LARGEST = 1 << 31  # bytes that the folder may hold
+LARGEST = 1 << 33  # bytes that the folder may hold
+LARGE = 1 << 24  # bytes of constants that are written while the caller goes on
+CHUNK = 1 << 23  # bytes that are hashed at a time
+FREE = 8  # an entry takes at most this part of what is free on the disk
 ABANDONED = 3600  # seconds after which an unfinished file is nobody's
 _GENERATORS = ("llvmlite", "numpy", "ml-dtypes")
 _SUFFIX = ".nw"
@@ -73,21 +82,39 @@ def key(
         "functions": registered(),  # a registered custom call is not expanded, nor refused
     }
     digest.update(json.dumps(facts, sort_keys=True).encode())
-    for name, value in sorted((constants or {}).items(), key=lambda item: repr(item[0])):
-        array = np.ascontiguousarray(as_array(value, f"constant {name!r}"))
-        digest.update(f"{name!r} {array.dtype} {array.shape}".encode())
-        digest.update(array.reshape(-1).view(np.uint8).data)
+    _hash_constants(digest, constants or {})
     return digest.hexdigest()
+
+
+def _hash_constants(digest: Hash, constants: Mapping[int | str, Any]) -> None:
+    """Add the constants, each hashed in chunks, by all cores where there is much to hash."""
+    chunks: list[memoryview] = []
+    for name, value in sorted(constants.items(), key=lambda item: repr(item[0])):
+        array = row_major(as_array(value, f"constant {name!r}"))
+        digest.update(f"{name!r} {array.dtype} {array.shape}".encode())
+        data = array.reshape(-1).view(np.uint8).data
+        chunks += [data[at : at + CHUNK] for at in range(0, len(data), CHUNK)]
+    if sum(map(len, chunks)) < LARGE:
+        for chunk in chunks:
+            digest.update(chunk)
+        return
+    with ThreadPoolExecutor(cores()) as pool:
+        for found in pool.map(lambda chunk: sha256(chunk).digest(), chunks):
+            digest.update(found)
 
 
 def get(name: str) -> Bundle | None:
     """Return the cached model of a key, or None; warns about an entry that must not be used."""
     place = _path(name, warns=True)
+    if place is not None and (writing := _writing.get(str(place))) is not None:
+        writing.join()
     if place is None or not os.path.lexists(place):
         return None
     try:
         with os.fdopen(open_own(place), "rb") as file:
-            bundle, kept_for = from_archive(Archive(file, str(place), "built model"), codec)
+            bundle, kept_for = from_archive(
+                Archive(file, str(place), "built model"), codec, mapped=True
+            )
             if kept_for != name:
                 _warn_unused(place, "it was stored for another model")
                 return None
@@ -105,17 +132,36 @@ def get(name: str) -> Bundle | None:
 
 
 def put(name: str, bundle: Bundle) -> None:
-    """Cache a model. Where that is impossible, or it is too large, nothing happens."""
+    """Cache a model. Where that is impossible, or it is too large, nothing happens.
+
+    Large ones are written by a thread, which the interpreter waits for at its end.
+    """
     where = folder()
-    if where is None or bundle.constants.nbytes > LARGEST // 8:
+    if where is None or bundle.constants.nbytes > LARGEST // 4:
         return
     with suppress(OSError, ArtifactError):
         where.mkdir(mode=0o700, parents=True, exist_ok=True)
         if (place := _path(name)) is None:  # the look-up has warned
             return
+        if bundle.constants.nbytes < LARGE:
+            _write(bundle, place, name)
+            return
+        if bundle.constants.nbytes > shutil.disk_usage(where).free // FREE:
+            return
+        thread = Thread(target=_write, args=(bundle, place, name))
+        thread.start()
+        _writing[str(place)] = thread
+
+
+_writing: dict[str, Thread] = {}
+
+
+def _write(bundle: Bundle, place: Path, name: str) -> None:
+    with suppress(OSError, ArtifactError):
         write(bundle, place, durable=False, key=name)
         if name.startswith("0"):  # now and then
-            _prune(where)
+            _prune(place.parent)
+    _writing.pop(str(place), None)
 
 
 def _path(name: str, warns: bool = False) -> Path | None:

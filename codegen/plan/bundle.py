@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.archive import Archive, is_unicode, opened, parse_object
+from ...ir.archive import Archive, aligned_member, is_unicode, opened, parse_object
 from ...ir.errors import ArtifactError
 from ...ir.files import whole_file
 from ...ir.target import Target
 from .code import Code, Codec, code_bytes, code_pieces
-from .constants import aligned_zeros
+from .constants import Bytes, aligned_zeros
 from .nodes import Plan, check_buffers, from_json, kernels
 from .notes import EXCESS_PRECISION
 from .seal import plan_bytes, seal
@@ -33,6 +33,10 @@ from .seal import plan_bytes, seal
 FORMAT = 4
 _KIND = "nestwright executable"
 _DATE = (1980, 1, 1, 0, 0, 0)
+ALIGNED = 4096
+"""The alignment of the constants in a file: a page, so that they can be mapped."""
+SUMS, ROW = "sums:", 512
+"""The prefix of a digest of sums, and how many words of 64 bits are in one sum."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +82,8 @@ def write(bundle: Bundle, path: Path, durable: bool = True, key: str = "") -> No
             for name, data in _members(bundle, key):
                 info = zipfile.ZipInfo(name, _DATE)
                 info.external_attr = 0o644 << 16
+                if name == "constants":
+                    aligned_member(info, file.tell(), ALIGNED)
                 with archive.open(info, "w", force_zip64=True) as member:
                     member.write(data)
     except OSError as error:
@@ -98,6 +104,9 @@ def _members(bundle: Bundle, key: str) -> list[tuple[str, Any]]:
             for kind, piece in code_pieces(code).items()
         ),
     ]
+    digests = {name: sha256(data).hexdigest() for name, data in members if name != "constants"}
+    check = _sums if key else _sha256
+    digests["constants"] = check(bundle.constants)
     manifest = {
         "kind": _KIND,
         "format": FORMAT,
@@ -109,7 +118,7 @@ def _members(bundle: Bundle, key: str) -> list[tuple[str, Any]]:
         "costs": dict(bundle.costs),
         "notes": dict(bundle.notes),
         "seal": seal(bundle.plan, bundle.kernels, bundle.buffers).hex(),
-        "sha256": {name: sha256(data).hexdigest() for name, data in members},
+        "sha256": digests,
     }
     manifest["digest"] = _digest(manifest)
     return [("manifest.json", json.dumps(manifest, sort_keys=True, indent=1).encode()), *members]
@@ -124,6 +133,21 @@ def _digest(manifest: Mapping[str, Any]) -> str:
         return ""
 
 
+def _sha256(data: Bytes) -> str:
+    return sha256(data.data).hexdigest()
+
+
+def _sums(data: Bytes) -> str:
+    """Return a digest that damage changes, though not one against forgery: of sums of words.
+
+    It takes as long as reading the memory; the files of the cache belong to the user.
+    """
+    whole = data.size - data.size % (8 * ROW)
+    sums = data[:whole].view(np.uint64).reshape(-1, ROW).sum(axis=1, dtype=np.uint64)
+    rest = data[whole:].tobytes()
+    return f"{SUMS}{sha256(sums.tobytes() + rest).hexdigest()}"
+
+
 def read(path: Path, codec_of: Callable[[Target], Codec]) -> Bundle:
     """Return the bundle in a file; ``ArtifactError`` if the file is damaged or unusable here.
 
@@ -133,8 +157,13 @@ def read(path: Path, codec_of: Callable[[Target], Codec]) -> Bundle:
         return from_archive(archive, codec_of)[0]
 
 
-def from_archive(archive: Archive, codec_of: Callable[[Target], Codec]) -> tuple[Bundle, str]:
-    """Return the bundle in an archive and its cache key; raises as ``read``."""
+def from_archive(
+    archive: Archive, codec_of: Callable[[Target], Codec], mapped: bool = False
+) -> tuple[Bundle, str]:
+    """Return the bundle in an archive and its cache key; raises as ``read``.
+
+    If ``mapped``, the constants are mapped from the file, which then must never be written to.
+    """
     where = archive.where
     manifest = archive.json("manifest.json")
     target = _matching_target(manifest, where)
@@ -169,18 +198,25 @@ def from_archive(archive: Archive, codec_of: Callable[[Target], Codec]) -> tuple
         buffers=buffers,
         program=program,
         runtime=tuple(map(data, sorted(n for n in digests if n.startswith("runtime/")))),
-        constants=_constants(plan, data("constants"), where),
+        constants=_constants(plan, archive, digests.get("constants", ""), mapped),
         costs=_costs(manifest, where),
         notes=_texts(manifest, "notes", where),
     ), _text(manifest, "key", where)
 
 
-def _constants(plan: Plan, raw: bytes, where: str) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    if len(raw) != plan.constant_bytes:
-        raise ArtifactError("the file is damaged", "the constants have another size", where)
-    constants = aligned_zeros(plan.constant_bytes)
-    constants[:] = np.frombuffer(raw, np.uint8)
-    return constants
+def _constants(plan: Plan, archive: Archive, digest: str, mapped: bool) -> Bytes:
+    """Return the constants, checked against their digest; aligned, if not mapped."""
+    source = archive.mapped("constants") if mapped else archive.read("constants")
+    found = np.frombuffer(source, np.uint8)
+    if found.size != plan.constant_bytes:
+        archive.damaged("the constants have another size")
+    if not mapped or found.ctypes.data % ALIGNED:
+        found, raw = aligned_zeros(plan.constant_bytes), found
+        found[:] = raw
+    check = _sums if digest.startswith(SUMS) else _sha256
+    if check(found) != digest:
+        archive.damaged("constants do not match their digest")
+    return found
 
 
 def _matching_target(manifest: Mapping[str, Any], where: str) -> Target:

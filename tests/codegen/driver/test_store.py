@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
+import weakref
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import nestwright as nw
-from nestwright.codegen.driver import store
-from nestwright.ir.errors import NestwrightWarning, ParseError
+from nestwright.codegen.driver import frozen_weights, store
+from nestwright.ir.errors import ArtifactError, NestwrightWarning, ParseError
 from nestwright.ir.target import Target
 
 ROOT = Path(__file__).parents[3]
@@ -333,3 +336,88 @@ def test_many_processes_and_entries_that_are_swapped(kept: Path) -> None:
         [sys.executable, "-c", STRESS, "1", str(processes), "12"], capture_output=True, text=True
     )
     assert done.stdout.strip() == str([0] * processes), done.stderr
+
+
+DOT = """HloModule dot
+ENTRY main {
+  x = f32[3,70] parameter(0)
+  w = f32[70,61] parameter(1)
+  ROOT d = f32[3,61] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+"""
+
+
+@pytest.fixture
+def frozen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Path, dict[int | str, np.ndarray[Any, Any]]]:
+    """A product and its weights, which are large to the cache."""
+    monkeypatch.setattr(store, "LARGE", 1 << 10)
+    monkeypatch.setattr(store, "CHUNK", 1 << 12)
+    path = tmp_path / "dot.hlo"
+    path.write_text(DOT)
+    return path, {1: np.random.default_rng(0).standard_normal((70, 61), dtype=np.float32)}
+
+
+def test_large_weights_are_written_aside_and_mapped(
+    kept: Path, frozen: tuple[Path, dict[int | str, np.ndarray[Any, Any]]]
+) -> None:
+    path, constants = frozen
+    first, *compiled = counted(path, constants=constants)
+    second, *loaded = counted(path, constants=constants)
+    assert (compiled, loaded) == ([1, 0], [0, 1])
+    memory = second.bundle.constants
+    assert not memory.flags.writeable and memory.ctypes.data % 64 == 0
+    np.testing.assert_array_equal(memory, first.bundle.constants)
+    x = np.ones((3, 70), np.float32)
+    np.testing.assert_array_equal(second(x), first(x))
+    (file,) = kept.glob("*.nw")
+    file.unlink()
+    np.testing.assert_array_equal(second(x), first(x))
+
+
+def test_one_bit_of_a_weight_makes_another_model(
+    kept: Path, frozen: tuple[Path, dict[int | str, np.ndarray[Any, Any]]]
+) -> None:
+    path, constants = frozen
+    nw.build(path, constants=constants)
+    other = {1: constants[1].copy()}
+    other[1].view(np.uint32)[69, 60] ^= 1 << 31
+    exe, built, _ = counted(path, constants=other)
+    assert built == 1
+    x = np.ones((3, 70), np.float32)
+    np.testing.assert_allclose(exe(x), x @ other[1], rtol=1e-4, atol=1e-4)
+    transposed = {1: np.asfortranarray(constants[1])}
+    assert counted(path, constants=transposed)[1:] == (0, 1)
+
+
+@pytest.mark.parametrize("place", [0, 1234, -1])
+def test_damaged_weights_are_built_again(
+    kept: Path, frozen: tuple[Path, dict[int | str, np.ndarray[Any, Any]]], place: int
+) -> None:
+    path, constants = frozen
+    exe = nw.build(path, constants=constants)
+    assert counted(path, constants=constants)[1:] == (0, 1)
+    (file,) = kept.glob("*.nw")
+    data = bytearray(file.read_bytes())
+    weights = bytes(exe.bundle.constants)
+    data[data.index(weights) + range(len(weights))[place]] ^= 16
+    file.write_bytes(data)
+    assert counted(path, constants=constants)[1:] == (1, 0)
+    assert counted(path, constants=constants)[1:] == (0, 1)
+
+
+def test_an_executable_does_not_keep_the_arrays_it_was_built_from(
+    frozen: tuple[Path, dict[int | str, np.ndarray[Any, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frozen_weights, "LARGE", 1 << 10)
+    path, constants = frozen
+    exe = nw.build(path, constants=constants, cache=False)
+    assert "dot" in exe.as_text("optimized")
+    array = weakref.ref(constants[1])
+    constants.clear()
+    gc.collect()
+    assert array() is None
+    with pytest.raises(ArtifactError, match="frozen as parameter 1 is gone"):
+        exe.as_text("optimized")
+    assert exe(np.zeros((3, 70), np.float32)).shape == (3, 61)
