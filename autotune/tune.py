@@ -23,6 +23,7 @@ from ..schedule.language.trace import Trace
 from .budget import Budget, advice
 from .compose import TimeUp
 from .cost.model import CostModel
+from .floor import least_seconds
 from .log.contents import Log
 from .log.journal import LogWriter, stamped
 from .log.records import (
@@ -37,7 +38,7 @@ from .log.records import (
 from .log.units import counted
 from .measure.compare import SpeedComparison
 from .measure.lock import MachineLock
-from .measure.machine import measure_rate, meter_row
+from .measure.machine import measure_rate, measure_stream, meter_row
 from .measure.protocol import Candidate, Job, Limits, Measurer, Outcome
 from .modelrace import ModelRacer, Unraceable, composition
 from .plan import TuningPlan, make_strategy
@@ -93,6 +94,7 @@ class Tuner:
                 for t in plan.tasks
             ]
         self._rate = 0.0 if plan.estimate else measure_rate(plan.target)
+        self._stream = 0.0 if plan.estimate else measure_stream(plan.target)
         self._model = plan.model_record()
         self._record_context(log)
         self._resume(log)
@@ -303,7 +305,7 @@ class Tuner:
             self.plan.seed,
             best if known else 0.0,
             fill,
-            task.certain / self._rate if self._rate else 0.0,
+            least_seconds(task, self._rate, self._stream, self.plan.target),
             task.reach,
             Limits(run=run, memory=memory),
         )

@@ -11,6 +11,7 @@ import os
 import resource
 import signal
 import sys
+from contextlib import suppress
 from typing import BinaryIO
 
 from .lock import MachineLock
@@ -28,7 +29,8 @@ def _isolate() -> None:
         sys.exit()  # the parent died before the signal was set up
     core = os.environ.get("NESTWRIGHT_MEASURE_CORE")
     if core is not None:
-        os.sched_setaffinity(0, {int(core)})
+        with suppress(OSError):  # the system does not allow it, or took the core away
+            os.sched_setaffinity(0, {int(core)})
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 

@@ -30,7 +30,7 @@ from .candidates import Rejected
 from .machine import Array, CheckedRun, Meter, copies
 from .peak import REPEATS, Peak
 from .protocol import Outcome
-from .timing import Clock
+from .timing import SAMPLE, Clock
 
 COPIES = 16  # most sets of buffers that timing rotates through
 BATCH = 16  # runs in one graph: a launch from Python takes as long as a small kernel
@@ -65,6 +65,7 @@ class GpuMachine:
         self.target = target
         self.gpu = device()
         self.clock: Clock = EventClock(self.gpu)
+        self.sample = SAMPLE
         self.staging = Staging(self.gpu)
         self.program = program
         self.arguments = [np.ascontiguousarray(a) for a in arguments]
@@ -280,7 +281,7 @@ def _copies() -> float:
     return best
 
 
-METER = Meter(GpuMachine, _event_clock, _nothing_to_arrange, _peak, _no_rate)
+METER = Meter(GpuMachine, _event_clock, _nothing_to_arrange, _peak, _no_rate, _no_rate)
 
 
 def _device_code(compiled: CompiledFunc) -> DeviceCode:

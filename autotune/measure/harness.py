@@ -133,7 +133,13 @@ class Harness:
         with self._lock.timing(), machine.alone():
             self._enter("run")
             reading = read_off(
-                call, machine.clock, loaded.yardstick, job.incumbent, job.fill, job.floor
+                call,
+                machine.clock,
+                loaded.yardstick,
+                job.incumbent,
+                job.fill,
+                job.floor,
+                machine.sample,
             )
         try:
             self._check_again(loaded, built)
@@ -229,7 +235,8 @@ class Harness:
         calls = [self._named(n, b.run.call) for n, b in built.items()]
         with self._lock.timing(), loaded.machine.alone():
             self._enter("run")
-            turns = Turns(calls, loaded.machine.clock, fill / ROUNDS)
+            machine = loaded.machine
+            turns = Turns(calls, machine.clock, fill / ROUNDS, machine.sample)
             self._about(None)
             self._enter("run", "in a race")
             for _ in range(ROUNDS):

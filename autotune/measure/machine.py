@@ -49,13 +49,18 @@ class Runnable(Protocol):
         """Run once more in the buffers used for timing, with the workspace as timing left it."""
 
     def call(self, times: int) -> None:
-        """Run ``times`` times, rotating through the sets of buffers."""
+        """Run ``times`` times, with the caches as in the model each time."""
 
 
 class Machine(Protocol):
-    """One program's buffers on the machine, and a clock for code that runs there."""
+    """One program's buffers on the machine, and a clock for code that runs there.
+
+    A timed sample should have calls for ``sample`` seconds; 0 if each call is prepared and timed
+    alone.
+    """
 
     clock: Clock
+    sample: float
 
     def compile(self, func: Func) -> Runnable:
         """Compile and load a schedule of the program's function."""
@@ -70,7 +75,8 @@ class Meter:
 
     ``machine`` prepares a program there, from its arguments and the reuse distance of each input in
     bytes. ``clock`` times code there, in the context ``alone``. ``peak`` measures the place's
-    peaks, ``rate`` only its f32 operations per second, 0 if no single figure bounds them.
+    peaks, ``rate`` only its f32 operations per second, and ``stream`` the bytes per second from
+    beyond the L2 caches; 0 if no single figure bounds them.
     """
 
     machine: Callable[[Program, Sequence[Array], Target, Sequence[float]], Machine]
@@ -78,6 +84,7 @@ class Meter:
     alone: Callable[[Target], AbstractContextManager[None]]
     peak: Callable[[Target], Peak]
     rate: Callable[[Target], float]
+    stream: Callable[[Target], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +128,12 @@ def measure_peak(target: Target) -> Peak:
 def measure_rate(target: Target) -> float:
     """Measure the peak f32 operations per second; 0 if no single figure bounds them."""
     return meter(target).rate(target)
+
+
+@cache
+def measure_stream(target: Target) -> float:
+    """Measure the bytes per second from beyond the L2 caches; 0 if no single figure bounds them."""
+    return meter(target).stream(target)
 
 
 def require_timeable(target: Target, doing: str, hint: str = "") -> None:

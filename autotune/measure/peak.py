@@ -199,6 +199,20 @@ def processor_rate(target: Target) -> float:
         lock.close()
 
 
+def processor_stream(target: Target) -> float:
+    """Measure the most bytes per second from beyond L2 with the target's threads.
+
+    A fraction of a second; the memory lies in L3, if there is one.
+    """
+    loops = PeakLoops(target)
+    lock = MachineLock()
+    try:
+        with lock.timing():
+            return repeat(loops.read(4 * target.l2, target.threads), QUICK).best
+    finally:
+        lock.close()
+
+
 def repeat(work: Looping, repeats: int = REPEATS, clocks: Clocks | None = None) -> Reading:
     """Return the rate of all threads of a loop, in some repetitions of ``LEAST`` seconds.
 

@@ -23,31 +23,41 @@ GATHER = 2.0  # seconds within which all threads of the pool should reach the ba
 def placed(threads: int) -> Iterator[None]:
     """Pin each thread of code with ``threads`` threads to a core of its own.
 
-    Nothing is pinned if there are fewer cores than threads, or a single thread. Pool workers stay
-    pinned; the calling thread is unpinned afterwards.
+    Nothing is pinned if there are fewer cores than threads, or a single thread, or if the system
+    does not allow it. Pool workers stay pinned; the calling thread is unpinned afterwards.
     """
     before = _cores()
-    if threads < 2 or len(before) < threads:
-        yield
-        return
-    _spread(threads, tuple(sorted(before)))
-    os.sched_setaffinity(0, {min(before)})
+    pinned = threads > 1 and len(before) >= threads
+    pinned = pinned and _spread(threads, tuple(sorted(before))) and _pin(0, {min(before)})
     try:
         yield
     finally:
-        os.sched_setaffinity(0, before)
+        if pinned:
+            _pin(0, before)
 
 
 def _cores() -> set[int]:
     return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
 
 
+def _pin(thread: int, cores: set[int]) -> bool:
+    """Limit a thread (0: this one) to cores; False if the system refuses."""
+    try:
+        os.sched_setaffinity(thread, cores)
+    except OSError:  # a sandbox's filter, or a core that was taken away
+        return False
+    return True
+
+
 @cache
-def _spread(threads: int, cores: tuple[int, ...]) -> None:
-    """Start the pool's workers and pin each to a core, leaving the first one to the caller."""
+def _spread(threads: int, cores: tuple[int, ...]) -> bool:
+    """Start the pool's workers and pin each to a core, leaving the first one to the caller.
+
+    False if the system refuses.
+    """
     runtime().set_threads(threads)
-    for worker, core in zip(_workers(threads), cores[1:threads], strict=False):
-        os.sched_setaffinity(worker, {core})
+    pairs = zip(_workers(threads), cores[1:threads], strict=False)
+    return all([_pin(worker, {core}) for worker, core in pairs])
 
 
 def _workers(threads: int) -> list[int]:

@@ -1,15 +1,18 @@
-"""Candidates on this CPU: aligned buffers in rotation, so that caches are as in the model."""
+"""Candidates on this CPU: aligned buffers, and calls that find the caches as in the model."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from ...codegen.driver.kernel import compile_object
+from ...codegen.plan.constants import HUGE, aligned_zeros
+from ...codegen.plan.memory import ALIGNMENT
 from ...codegen.runtime.native import NativeFunc
 from ...codegen.targets.registry import load_function
 from ...ir.dtypes import to_numpy
@@ -18,15 +21,12 @@ from ...ir.target import Target
 from ..log.records import Json
 from ..tasks.programs import Program
 from .cage import Cage, same_bytes
-from .machine import Array, CheckedRun, Meter, copies
-from .peak import processor_peak, processor_rate
+from .machine import Array, CheckedRun, Meter
+from .peak import processor_peak, processor_rate, processor_stream
 from .placement import placed
 from .stain import stained
-from .timing import Clock, clock_for
-
-ALIGNMENT = 64  # bytes
-COPIES = 256  # most sets of buffers that timing rotates through
-ROTATED = 128 << 20  # bytes of all sets at most, unless a single set is larger
+from .stir import Stirrer, passing, room_for
+from .timing import SAMPLE, Clock, clock_for
 
 
 class CpuMachine:
@@ -39,12 +39,18 @@ class CpuMachine:
         target: Target,
         reach: Sequence[float] = (),
     ) -> None:
-        """``reach`` is the reuse distance of each input in bytes."""
+        """``reach`` are reuse distances as of ``tasks.reach``."""
         self.target = target
-        self.clock: Clock = clock_for(target.threads)
         self.outputs = len(program.outputs)
         self.arguments = [np.ascontiguousarray(a) for a in arguments]
-        self.sets = _rotation(program, arguments, target, reach)
+        self.buffers = _buffers(program.func.params, max(reach, default=0.0))
+        for buffer, given in zip(self.buffers, self.arguments, strict=False):
+            buffer[...] = given
+        self.steps = passing([b.nbytes for b in self.buffers], len(arguments), reach, target)
+        self.room = room_for(self.steps)
+        self.clock: Clock = self._read if self.steps else clock_for(target.threads)
+        self.sample = 0.0 if self.steps else SAMPLE
+        self.spent = 0.0
         self.cage = Cage(program.func.params, target)
 
     def compile(self, func: Func) -> NativeRun:
@@ -52,6 +58,10 @@ class CpuMachine:
         kernel = load_function(compile_object(func, self.target))
         assert isinstance(kernel, NativeFunc)
         return NativeRun(kernel, stained(kernel), self)
+
+    def _read(self) -> float:
+        """Return the seconds spent in calls so far, without what prepared the caches for them."""
+        return self.spent
 
     def alone(self) -> AbstractContextManager[None]:
         """Return a context that pins threads to cores while code is timed."""
@@ -69,27 +79,21 @@ class NativeRun:
         self._machine = machine
         size = kernel.compiled.workspace
         work = aligned(size, (size,), np.dtype(np.uint8))
-        extra = [work.ctypes.data] if size else []
-        sets = machine.sets
-        self._bound, packed = kernel.bind(_pointers(sets[0]))
-        self._sets = [(*self._bound, *extra)]
+        self._bound, packed = kernel.bind(_pointers(machine.buffers))
+        self._given = (*self._bound, *([work.ctypes.data] if size else []))
         self._work = work
-        self._held: list[Any] = [packed]
-        for buffers in sets[1:]:
-            copies = [_copy(p) for p in packed]  # all sets hold the same values
-            places = _pointers(buffers)
-            for index, copy in zip(kernel.packs, copies, strict=True):
-                places[index] = copy.ctypes.data
-            self._sets.append((*places, *extra))
-            self._held.append(copies)
+        self._packed = packed
+        steps, target = machine.steps, machine.target
+        self._stirrer = Stirrer(steps, machine.room, self._bound, target) if steps else None
+        self._address = kernel.library.address(kernel.compiled.name)
 
     def trial(self, arguments: Sequence[Array], pattern: int, upper: bool) -> CheckedRun:
         """Run once between guard pages, on stacks that are filled with a pattern."""
         return self._machine.cage.run(self._tried, arguments, pattern, upper)
 
     def again(self, pattern: int) -> CheckedRun:
-        """Run once more on the first of the sets that timing rotates through."""
-        buffers, given = self._machine.sets[0], self._machine.arguments
+        """Run once more on the buffers that timing uses."""
+        buffers, given = self._machine.buffers, self._machine.arguments
         outputs = buffers[len(given) :]
         for out in outputs:
             out.reshape(-1).view(np.uint8).fill(pattern)
@@ -99,10 +103,13 @@ class NativeRun:
         return CheckedRun(outputs, f"it overwrites input {spoiled[0]}" if spoiled else "")
 
     def call(self, times: int) -> None:
-        """Run ``times`` times, rotating through the sets of buffers."""
-        entry, sets = self.kernel.entry, self._sets
-        for n in range(times):
-            entry(*sets[n % len(sets)])
+        """Run ``times`` times, each on caches as in the model."""
+        entry, given, stirrer = self.kernel.entry, self._given, self._stirrer
+        for _ in range(times):
+            if stirrer is None:
+                entry(*given)
+            else:
+                self._machine.spent += stirrer.seconds(self._address, given)
 
 
 def aligned(size: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
@@ -112,46 +119,16 @@ def aligned(size: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     return raw[start : start + size].view(dtype).reshape(shape)
 
 
-def _buffer(b: Buffer) -> Array:
-    return aligned(math.prod(b.shape) * b.dtype.bytes, b.shape, to_numpy(b.dtype))
+def _buffers(params: Sequence[Buffer], run: float) -> list[Array]:
+    """Return zeroed buffers for parameters, in one piece of memory as in an executable.
 
-
-def _copy(data: Array) -> Array:
-    made = aligned(data.nbytes, data.shape, data.dtype)
-    made[...] = data
-    return made
-
-
-def _rotation(
-    program: Program, arguments: Sequence[Array], target: Target, reach: Sequence[float]
-) -> list[list[Array]]:
-    """Return sets of aligned buffers for all parameters, through which timing rotates.
-
-    Each input has as many copies as give it the reuse distance that it has in the model. Results
-    have one, since an arena keeps them hot.
+    It is in huge pages if that of a model which moves ``run`` bytes is.
     """
-    params = program.func.params
     sizes = [math.prod(b.shape) * b.dtype.bytes for b in params]
-    counts = _counts(sizes, len(arguments), target, reach)
-    lanes = []
-    for number, (b, count) in enumerate(zip(params, counts, strict=True)):
-        lane = [_buffer(b) for _ in range(count)]
-        for buffer in lane if number < len(arguments) else ():
-            buffer[...] = arguments[number]
-        lanes.append(lane)
-    return [[lane[n % len(lane)] for lane in lanes] for n in range(max(counts, default=1))]
-
-
-def _counts(sizes: Sequence[int], inputs: int, target: Target, reach: Sequence[float]) -> list[int]:
-    """Return the number of copies of each buffer."""
-    total = max(1, sum(sizes))
-    if len(reach) == inputs:
-        wanted = [copies(total, int(r), COPIES) for r in reach] + [1] * (len(sizes) - inputs)
-    else:  # without a model: small data is hot, other data is evicted from L2
-        caches = 8 * target.l2 * target.threads  # each thread has its own L2
-        wanted = [1 if total < target.l1 else copies(total, caches, COPIES)] * len(sizes)
-    room = max(1.0, sum(n * s for n, s in zip(wanted, sizes, strict=True)) / ROTATED)
-    return [max(1, int(n / room)) for n in wanted]
+    starts = [0, *accumulate(-(-n // ALIGNMENT) * ALIGNMENT for n in sizes)]
+    memory = aligned_zeros(max(starts[-1], HUGE if run >= HUGE else 0))
+    parts = zip(params, starts, sizes, strict=False)
+    return [memory[at : at + n].view(to_numpy(b.dtype)).reshape(b.shape) for b, at, n in parts]
 
 
 def _pointers(buffers: Sequence[Array]) -> list[int]:
@@ -166,4 +143,4 @@ def _placed(target: Target) -> AbstractContextManager[None]:
     return placed(target.threads)
 
 
-METER = Meter(CpuMachine, _clock, _placed, processor_peak, processor_rate)
+METER = Meter(CpuMachine, _clock, _placed, processor_peak, processor_rate, processor_stream)

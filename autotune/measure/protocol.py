@@ -53,7 +53,7 @@ class Job:
     ``form`` and ``text`` are the task's program, ``reference`` is a file that caches the expected
     results between jobs, ``incumbent`` the best time so far in seconds (0: none yet), ``fill`` the
     seconds for which a promising candidate is timed. A time below ``floor`` seconds exceeds the
-    machine's peak, so it is an error. ``reach`` is the reuse distance of each input in bytes.
+    machine's peak, so it is an error. ``reach`` are reuse distances as of ``tasks.reach``.
     """
 
     number: int

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -24,11 +24,13 @@ QUICK = 3  # samples before a candidate may be given up
 HOPELESS = 1.5  # times the incumbent from which a candidate is given up
 SAMPLE = 3e-4  # least seconds of a sample
 MOST = 24  # samples of one candidate
+SINGLE = 9  # samples instead of ``QUICK``, and in a turn, where each call is timed alone
 ROUNDS = 9  # of a race between kernels
 CHECK_EVERY = 6  # rounds of a comparison between two checks if it may end
 ROUND = 0.01  # seconds of each program in a round of a comparison, if its calls are short
 SETTLE = 1e-3  # seconds of warm-up: sleeping threads wake, caches fill
 WARM = 2e-3  # calls shorter than this are preceded by one that is not timed
+FIRST = 4  # calls that are not timed, where each call is prepared and timed alone
 DRIFT = 1.1  # slowdowns of the yardstick below this are noise
 TRIES = 3  # attempts at a reading that exceeds the machine's peak
 CALIBRATED = 1.05  # the real peak relative to the measured one, at most
@@ -51,10 +53,13 @@ def repeats(call: Call, clock: Clock, least: float = SAMPLE) -> int:
     """Return the number of calls in a sample of at least ``least`` seconds, after warm-up.
 
     The first calls after a pause are not representative: the pool's threads sleep, and the caches
-    hold another kernel's data.
+    hold another kernel's data. Where each call is prepared and timed alone (``least`` is 0), the
+    first ones fault pages in and raise the clock rate.
     """
     once = max(sample(call, 1, clock), 1e-9)
-    if once >= max(least, WARM):
+    if not least and once < WARM:
+        sample(call, FIRST, clock)
+    if not least or once >= max(least, WARM):
         return 1
     spent = once
     while spent < SETTLE:
@@ -64,32 +69,24 @@ def repeats(call: Call, clock: Clock, least: float = SAMPLE) -> int:
     return max(1, min(10_000, math.ceil(least / once)))
 
 
-def warm_sample(call: Call, times: int, clock: Clock, once: float) -> float:
-    """Return a sample after other code ran; a short call is made once before."""
-    if once < WARM:
-        call(1)
-    return sample(call, times, clock)
+def quick(least: float) -> int:
+    """Return the least number of samples for samples of ``least`` seconds."""
+    return QUICK if least else SINGLE
 
 
-def time_call(call: Call, clock: Clock, incumbent: float, fill: float) -> tuple[float, ...]:
+def time_call(
+    call: Call, clock: Clock, incumbent: float, fill: float, least: float = SAMPLE
+) -> tuple[float, ...]:
     """Return samples of seconds per call; few if far slower than ``incumbent`` (0: none)."""
-    inner = repeats(call, clock)
+    inner = repeats(call, clock, least)
     runs = [sample(call, inner, clock)]
-    while len(runs) < QUICK and runs[0] < 1.0:
+    while len(runs) < (quick(least) if runs[0] < WARM else QUICK) and runs[0] < 1.0:
         runs.append(sample(call, inner, clock))
     if incumbent and min(runs) > HOPELESS * incumbent:
         return tuple(runs)
     while sum(runs) * inner < fill and len(runs) < MOST:
         runs.append(sample(call, inner, clock))
     return tuple(runs)
-
-
-def race(calls: Mapping[int, Call], clock: Clock, fill: float) -> dict[int, list[float]]:
-    """Return the seconds per call of each in ``ROUNDS`` rounds, ``fill`` seconds each in all."""
-    turns = Turns(list(calls.values()), clock, fill / ROUNDS)
-    for _ in range(ROUNDS):
-        turns.round()
-    return dict(zip(calls, turns.runs, strict=True))
 
 
 def compare(
@@ -115,22 +112,32 @@ class Turns:
     one of its samples.
     """
 
-    def __init__(self, calls: Sequence[Call], clock: Clock, fill: float) -> None:
-        """``fill`` is the seconds of samples of each call in a round, unless calls are longer."""
+    def __init__(
+        self, calls: Sequence[Call], clock: Clock, fill: float, least: float = SAMPLE
+    ) -> None:
+        """``fill`` is the seconds of samples of each call in a round, unless calls are longer.
+
+        Samples take ``least`` seconds; with 0, each is a single prepared call.
+        """
         self.runs: list[list[float]] = [[] for _ in calls]
         self._clock = clock
-        inner = [repeats(call, clock) for call in calls]
+        self._warm = bool(least)
+        inner = [repeats(call, clock, least) for call in calls]
         once = [sample(call, times, clock) for call, times in zip(calls, inner, strict=True)]
         self._lanes = list(zip(range(len(calls)), calls, inner, once, strict=True))
         longest = max((n * t for n, t in zip(inner, once, strict=True)), default=0.0)
-        self._turns = 2 * max(1, math.ceil(fill / (2 * max(longest, 1e-9)))) if calls else 0
+        turns = math.ceil(fill / (2 * max(longest, 1e-9)))
+        turns = turns if least else min(turns, SINGLE // 2)  # preparing takes longer than a call
+        self._turns = 2 * max(1, turns) if calls else 0
 
     def round(self) -> None:
         """Add one run of each."""
         samples: list[list[float]] = [[] for _ in self.runs]
         for _ in range(self._turns):
             for n, call, times, once in self._lanes:
-                samples[n].append(warm_sample(call, times, self._clock, once))
+                if self._warm and once < WARM:
+                    call(1)  # other code ran before
+                samples[n].append(sample(call, times, self._clock))
             self._lanes.reverse()
         for runs, found in zip(self.runs, samples, strict=True):
             runs.append(typical(tuple(found)))
@@ -148,13 +155,13 @@ class Yardstick:
     call: Call | None = None
     seconds: float = math.inf
 
-    def drift(self, clock: Clock) -> float:
+    def drift(self, clock: Clock, least: float = SAMPLE) -> float:
         """Return the slowdown of the machine since the yardstick was taken; 1 if negligible."""
         call = self.call
         if call is None:
             return 1.0
-        inner = repeats(call, clock)
-        now = quantile(tuple(sample(call, inner, clock) for _ in range(QUICK)), 0.5)
+        inner = repeats(call, clock, least)
+        now = quantile(tuple(sample(call, inner, clock) for _ in range(quick(least))), 0.5)
         self.seconds = min(now, self.seconds)
         slower = now / self.seconds
         return min(slower, BURST) if slower > DRIFT else 1.0
@@ -167,7 +174,13 @@ class Yardstick:
 
 
 def read_off(
-    call: Call, clock: Clock, yardstick: Yardstick, incumbent: float, fill: float, floor: float
+    call: Call,
+    clock: Clock,
+    yardstick: Yardstick,
+    incumbent: float,
+    fill: float,
+    floor: float,
+    least: float = SAMPLE,
 ) -> tuple[tuple[float, ...], float] | None:
     """Return runs of a kernel, and the drift during them.
 
@@ -175,13 +188,13 @@ def read_off(
     corrected time does not, and a reading that does is repeated, up to ``TRIES`` times in all. None
     if all of them do.
     """
-    least = floor / CALIBRATED
+    limit = floor / CALIBRATED
     for _ in range(TRIES):
-        before = yardstick.drift(clock)
-        runs = time_call(call, clock, incumbent * before, fill)
-        if typical(runs) < least:
+        before = yardstick.drift(clock, least)
+        runs = time_call(call, clock, incumbent * before, fill, least)
+        if typical(runs) < limit:
             continue
         # A slowdown of only one of the two was an interruption, which may not affect the runs.
-        drift = min(before, yardstick.drift(clock)) if before > 1 else 1.0
-        return runs, max(1.0, min(drift, typical(runs) / least)) if least else drift
+        drift = min(before, yardstick.drift(clock, least)) if before > 1 else 1.0
+        return runs, max(1.0, min(drift, typical(runs) / limit)) if limit else drift
     return None

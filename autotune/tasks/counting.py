@@ -51,6 +51,21 @@ def _inside(w: WindowDim, given: int, steps: int) -> float:
     return float(met.mean()) if met.size else 0.0
 
 
+def certain_reads(c: Computation) -> tuple[bool, ...]:
+    """Return for each parameter True if any code for ``c`` reads all of its elements.
+
+    False for all if elements of a value are dropped, or a window steps over some or is cut.
+    """
+    windows = [w for i in c.instructions for w in i.attrs.get("window", ())]
+    skips = any(
+        w.stride > w.size or w.rhs_dilate > 1 or min(w.pad_low, w.pad_high) < 0 for w in windows
+    )
+    if skips or any(definition(i.opcode).drops_elements for i in c.instructions):
+        return (False,) * len(c.parameters)
+    used = {o for i in c.instructions for o in i.operands} | {c.root}
+    return tuple(p in used for p in c.parameters)
+
+
 def moved(c: Computation) -> float:
     """Return the bytes of the arguments and results of one run, each counted once."""
     return float(sum(size(p.shape) for p in c.parameters) + size(c.root.shape))

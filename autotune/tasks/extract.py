@@ -31,8 +31,8 @@ LOOP_TRIPS = 10.0  # assumed trip count of a loop if it is not a constant
 class Task:
     """A program to tune. ``weight`` counts how often one run of the model executes it.
 
-    ``certain`` is a lower bound on its f32 operations, ``reach`` the bytes that the model moves
-    between two uses of each input (empty without a model).
+    ``certain`` is a lower bound on its f32 operations, ``reach`` are the reuse distances
+    of its parameters (``tasks.reach``; empty without a model).
     """
 
     key: str

@@ -19,11 +19,15 @@ from nestwright.autotune.measure.timing import (
     BURST,
     CALIBRATED,
     CHECK_EVERY,
+    DRIFT,
+    FIRST,
     MOST,
     ROUNDS,
     SAMPLE,
+    SINGLE,
+    Call,
+    Turns,
     Yardstick,
-    race,
     read_off,
     repeats,
     time_call,
@@ -157,10 +161,17 @@ def test_samples_are_long_enough_to_be_read_off_the_clock() -> None:
         assert repeats(m.call, m.clock) * seconds >= SAMPLE
 
 
+def race(calls: list[Call], m: Machine, fill: float) -> list[list[float]]:
+    turns = Turns(calls, m.clock, fill / ROUNDS)
+    for _ in range(ROUNDS):
+        turns.round()
+    return turns.runs
+
+
 def test_a_race_gives_everyone_the_same_number_of_turns() -> None:
     m = Machine(1e-4)
-    runs = race({0: m.call, 3: m.call}, m.clock, 0.01)
-    assert {n: len(r) for n, r in runs.items()} == {0: ROUNDS, 3: ROUNDS}
+    runs = race([m.call, m.call], m, 0.01)
+    assert [len(r) for r in runs] == [ROUNDS, ROUNDS]
 
 
 def test_yardstick_tells_a_slow_machine_from_a_slow_kernel() -> None:
@@ -201,7 +212,7 @@ def test_threads_that_slept_are_awake_when_code_is_timed() -> None:
     def serial(times: int) -> None:
         m.now += times * 9e-6
 
-    found = race({0: m.call, 1: serial}, m.clock, 0.04)
+    found = race([m.call, serial], m, 0.04)
     assert found[0] == pytest.approx([7e-6] * ROUNDS)
     assert found[1] == pytest.approx([9e-6] * ROUNDS)
 
@@ -217,6 +228,58 @@ def test_one_noisy_drift_does_not_make_a_yardstick_of_its_own() -> None:
         assert runs == pytest.approx([1e-4 * slow] * len(runs))
         assert drift == pytest.approx(slow), "every later trial would drift by ever more"
         assert stick.seconds == pytest.approx(1e-4)
+
+
+def test_a_slow_drift_is_divided_out_and_never_makes_a_cost_too_small() -> None:
+    """The clock rate falls by 1 % with every trial, to half; then it rises in one step."""
+    m, stick = Machine(1e-4), Yardstick()
+    costs = []
+    for trial in range(60):
+        m.slow = min(2.0, 1.0 + 0.01 * trial * 2) if trial < 55 else 1.0
+        runs, drift = read_off(m.call, m.clock, stick, 0.0, 1e-3, 0.0) or ((), 0.0)
+        stick.offer(m.call, runs)
+        costs.append(typical(runs) / drift)
+    assert min(costs) == pytest.approx(1e-4), "never faster than it is"
+    assert max(costs) <= DRIFT * 1e-4 + 1e-9, "and never slower by more than noise"
+
+
+def test_a_step_in_the_clock_rate_between_two_kernels_is_not_the_second_ones_fault() -> None:
+    m, stick = Machine(1e-4), Yardstick()
+    for trial, slow in enumerate((1.0, 1.0, 1.6, 1.6, 1.0, 1.6)):
+        m.slow = slow
+        runs, drift = read_off(m.call, m.clock, stick, 0.0, 1e-3, 0.0) or ((), 0.0)
+        stick.offer(m.call, runs)
+        assert typical(runs) / drift == pytest.approx(1e-4), trial
+
+
+def test_a_core_that_stalls_in_some_samples_does_not_count() -> None:
+    m = Machine(1e-4)
+    turn = 0
+
+    def call(times: int) -> None:
+        nonlocal turn
+        turn += 1
+        m.now += times * m.seconds + (5e-3 if turn % 3 == 0 else 0.0)
+
+    assert typical(time_call(call, m.clock, 0.0, 0.05)) == pytest.approx(1e-4)
+    assert typical(time_call(call, m.clock, 0.0, 0.05, 0.0)) == pytest.approx(1e-4)
+
+
+def test_calls_that_are_prepared_are_timed_one_by_one() -> None:
+    m, counted = Machine(7e-6), []
+
+    def call(times: int) -> None:
+        counted.append(times)
+        m.call(times)
+
+    runs = time_call(call, m.clock, 0.0, 0.05, 0.0)
+    assert runs == pytest.approx([7e-6] * MOST)
+    assert counted == [1, FIRST, *[1] * MOST], "some are not timed, and none is repeated"
+    assert len(time_call(call, m.clock, 1e-6, 0.05, 0.0)) == SINGLE
+    turns = Turns([call, call], m.clock, 1.0, 0.0)
+    counted.clear()
+    turns.round()
+    assert counted == [1] * (2 * 2 * (SINGLE // 2))
 
 
 def test_no_correction_makes_a_kernel_faster_than_the_machine() -> None:

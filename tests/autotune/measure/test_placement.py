@@ -8,13 +8,11 @@ import sys
 
 import pytest
 
-from nestwright.autotune.measure.processor import ROTATED, _counts
-from nestwright.autotune.tasks.counting import certain_flops, flops
+from nestwright.autotune.tasks.counting import certain_flops, certain_reads, flops
 from nestwright.autotune.tasks.reach import reaches
 from nestwright.codegen.plan.groups import fuse_module
 from nestwright.ir.hlo.passes.pipeline import optimize
 from nestwright.ir.hlo.text import parse
-from nestwright.ir.target import Target
 
 PINNED = """
 import os
@@ -66,24 +64,41 @@ def test_weights_are_a_run_old_and_results_as_old_as_what_passed_since() -> None
     groups = fuse_module(optimize(parse(CHAIN)))
     (fusion,) = groups.fusions.values()
     found = reaches(groups)
-    rows = [dict(zip(g.inputs, found[groups.keys[g]], strict=True)) for g in fusion.groups]
+    rows = [(g, found[groups.keys[g]]) for g in fusion.groups]
     total = sum(4 * 64 * 64 * (len(g.inputs) + len(g.outputs)) for g in fusion.groups)
-    ages = {i.name: age for row in rows for i, age in row.items()}
+    assert {row[-1] for _, row in rows} == {total}
+    ages = {i.name: age for g, row in rows for i, age in zip(g.inputs, row, strict=False)}
     assert ages["w"] == ages["v"] == ages["x"] == total
-    last = rows[-1]
-    hot, old = sorted(last.values())
+    *inputs, result, _ = rows[-1][1]
+    hot, old = sorted(inputs)
     assert hot == 0, "the group before made it"
     middle = fusion.groups[1]
     assert old == 4 * 64 * 64 * (len(middle.inputs) + len(middle.outputs))
+    assert result == total, "the caller may have had it for a whole run"
+    assert rows[0][1][-2] == 0, "in the arena"
 
 
-def test_an_input_gets_buffers_for_as_many_bytes_as_pass_in_the_model() -> None:
-    target = Target.parse("cpu")
-    sizes = [1 << 20, 1 << 20, 1 << 20]
-    assert _counts(sizes, 2, target, (9 << 20, 0.0)) == [3, 1, 1]
-    assert _counts(sizes, 2, target, (0.0, 0.0)) == [1, 1, 1]
-    counts = _counts([1 << 24, 1 << 10], 1, target, (1e12,))
-    assert counts[0] * (1 << 24) <= ROTATED and counts[0] > 1
+REFUSED = """
+import os
+from nestwright.autotune.measure.placement import placed
+
+def refuse(thread, cores):
+    raise PermissionError(1, "not allowed here")
+
+allowed = os.sched_getaffinity(0)
+os.sched_setaffinity = refuse
+with placed(2):
+    pass
+assert os.sched_getaffinity(0) == allowed
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="nothing can be refused")
+def test_where_threads_may_not_be_pinned_they_are_timed_unpinned() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", REFUSED], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
 
 
 CONVOLUTION = """HloModule conv
@@ -109,3 +124,14 @@ def test_nothing_is_certain_where_something_is_cut_out() -> None:
     text = CHAIN.replace("ROOT c =", "c =").removesuffix("}\n") + cut
     assert certain_flops(parse(text).entry) == 0
     assert certain_flops(parse(CHAIN).entry) == 3 * 2 * 64**3
+
+
+def test_only_inputs_that_are_read_in_full_are_certain_bytes() -> None:
+    assert certain_reads(parse(CHAIN).entry) == (True, True, True)
+    assert certain_reads(parse(CONVOLUTION.format(out=6, window="")).entry) == (True, True)
+    narrow = CONVOLUTION.replace("[3,3,4,16]", "[1,1,4,16]").replace("3x3", "1x1")
+    strided = parse(narrow.format(out=4, window="stride=2x2")).entry
+    assert certain_reads(strided) == (False, False), "three of four pixels are never read"
+    cut = "  ROOT r = f32[2,64] slice(c), slice={[0:2], [0:64]}\n}\n"
+    text = CHAIN.replace("ROOT c =", "c =").removesuffix("}\n") + cut
+    assert certain_reads(parse(text).entry) == (False, False, False)
