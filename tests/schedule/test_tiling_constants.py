@@ -119,8 +119,7 @@ def check(case: str, monkeypatch: pytest.MonkeyPatch, **fixed: int) -> None:
     func = group(case)
     args, expected = known(func)
     for target in (*MACHINES, HOST):
-        sketch = generate(func, target)[0]
-        assert sketch.name == "tiling@1"
+        (sketch,) = (s for s in generate(func, target) if s.name.startswith("tiling@"))
         assert all(value in sketch.decisions[name] for name, value in fixed.items())
         chosen = list(draws(sketch, 1, **fixed))
         assert chosen

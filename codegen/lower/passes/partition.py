@@ -25,6 +25,7 @@ from .copies import renamed
 from .rebuild import with_body
 from .weight import LIMIT, weight
 
+FEW = 3  # iterations of a loop that are parted one by one if no two decide the same guards
 Ranges = dict[Var, Interval]
 
 
@@ -62,7 +63,7 @@ class _Partition:
         if count is None or count < 2 or s.kind is Kind.THREAD or PIPELINE.of(s):
             return self.inner(s, inside)
         start, stop = certain(s.body, s.var, (0, count), inside)
-        if count == 2 and start >= stop:
+        if count <= FEW and start >= stop:
             start, stop = 0, 1  # each iteration decides other guards
         if (start, stop) == (0, count) or start >= stop:
             return self.inner(s, inside)

@@ -20,9 +20,10 @@ from ....ir.loop.nodes import BlockAxis, Buffer, Func, Var
 from ....ir.target import Target
 from ...space.analyze import AccessPattern, BlockInfo, frozen_inputs, point_reads, product_operands
 from ...space.space import Choices
+from .padding import LINES_PER_FMA, MOST_LINES, kept_share, pads_ends
 
 PANEL, AHEAD = 1, 2  # packing of weights: panel by panel in the kernel, or before any call
-CHUNK, INLINE = 1, 2  # placement of feeders: in each chunk's loop, or inlined
+CHUNK, INLINE, SKIP = 1, 2, 3  # placement of feeders: each chunk's loop, inlined, bounds
 CYCLE = 1 / 3.0e9  # seconds; only ratios matter
 L2_BYTES_PER_CYCLE = 24.0
 L3_BYTES_PER_CYCLE = 8.0
@@ -40,7 +41,8 @@ class Contraction:
     has its own panel of weights; ``sweep``, like the row, reuses them. ``anchor_column`` and
     ``anchor_row`` are the anchor's axes of which column and row are (a part). ``frozen`` weights
     are constants, which can be packed ahead of time. ``feeders`` are blocks that only the anchor
-    reads, such as the padding of a convolution's input.
+    reads, such as the padding of a convolution's input. ``kept`` is the share of the products
+    that are left where bounds skip all that the feeders pad; None if they do anything else.
     """
 
     anchor: BlockInfo
@@ -54,6 +56,7 @@ class Contraction:
     weights: AccessPattern | None
     frozen: bool
     feeders: tuple[BlockInfo, ...]
+    kept: float | None
     dtype: DType
 
     @property
@@ -141,8 +144,15 @@ def find_contraction(
         weights=weights,
         frozen=weights is not None and weights.buffer in frozen,
         feeders=feeders,
+        kept=_kept(info, feeders),
         dtype=info.stores[0].buffer.dtype,
     )
+
+
+def _kept(info: BlockInfo, feeders: tuple[BlockInfo, ...]) -> float | None:
+    if not feeders or not all(map(pads_ends, feeders)):
+        return None
+    return math.prod(kept_share(f, info) for f in feeders)
 
 
 def _writes_in_order(info: BlockInfo) -> bool:
@@ -196,7 +206,8 @@ def contraction_cost(k: Contraction, c: Choices, target: Target) -> float:
     effective = max(inner * share, inner - 2.0 * (1.0 - share)) if share < 1 else inner
     edge = (row_extent % rows > 0) + (columns % width > 0) + (columns % lanes > 0)
     tiles = outer * sweep * tiles_i * tiles_j
-    compute = tiles * (k.depth * effective * (1 + 0.02 * edge) + 2.0 * rows * vectors + 20.0)
+    kept = 1.0 if k.kept is None or c["inside"] != SKIP else k.kept
+    compute = tiles * (kept * k.depth * effective * (1 + 0.02 * edge) + 2.0 * rows * vectors + 20.0)
     panel = k.depth * width * k.dtype.bytes
     block = k.depth * rows * k.dtype.bytes
     traffic = 0.0
@@ -226,6 +237,8 @@ def _feeding_cycles(k: Contraction, c: Choices, target: Target) -> float:
     twice.
     """
     size = float(sum(f.points * f.stores[0].buffer.dtype.bytes for f in k.feeders))
+    if c["inside"] == SKIP:
+        return 0.0
     if c["inside"] == INLINE:
         return 0.3 * size / L2_BYTES_PER_CYCLE  # predicates at the borders, and code for them
     if not c["inside"]:
@@ -285,6 +298,8 @@ def contraction_valid(k: Contraction, c: Choices, target: Target) -> bool:
         return False
     if (c["pack"] and k.weights is None) or (c["pack"] == AHEAD and not k.frozen):
         return False
+    if c["inside"] == SKIP and _skipping_lines(k, c) > MOST_LINES:
+        return False
     if c["pack"] and c["inside"] == INLINE and _made_by_feeder(k):
         return False  # an inlined block leaves no buffer to copy
     if int(c["chunks"]) > max(1, chunk_extent(k, rows)):
@@ -296,6 +311,19 @@ def contraction_valid(k: Contraction, c: Choices, target: Target) -> bool:
     if unroll > 1 and rows * vectors * unroll > (MOST_FMAS // 2 if ragged else MOST_FMAS):
         return False
     return unroll <= k.anchor.reduce[-1].extent
+
+
+def _skipping_lines(k: Contraction, c: Choices) -> int:
+    """Estimate the lines of code of a tile, copied for the borders of the padded axes.
+
+    Every tap of the last window axis may have a copy, in the first and in the last tile of a row.
+    """
+    rows, vectors, lanes = tile_of(c)
+    tiles = math.ceil((k.row.extent if k.row else 1) / rows)
+    taps = max((a.extent for a in k.anchor.reduce[:-1]), default=1)
+    copies = min(2, tiles) * taps + (tiles > 2)
+    ragged = k.column.extent % (vectors * lanes) > 0
+    return copies * (1 + ragged) * rows * vectors * int(c["unroll"]) * LINES_PER_FMA
 
 
 def _made_by_feeder(k: Contraction) -> bool:

@@ -21,11 +21,10 @@ from ...space.space import Choice, Choices, Sketch, cheapest
 from .contraction import CYCLE, FORK_CYCLES, L2_BYTES_PER_CYCLE, L3_BYTES_PER_CYCLE, Contraction
 from .fallback import schedule_fallback
 from .matching import CPU, FuncInfo
-from .padding import pads_ends
+from .padding import LINES_PER_FMA, MOST_LINES
 from .pointwise import PARALLEL_WORK
 from .tiling import result_loops
 
-MOST_LINES = 2400  # of all copies of a tile, for what lowering copies at the borders
 MOST_ROWS = 28
 MOST_CHUNKS = 64
 
@@ -37,7 +36,6 @@ class Stencil:
     ``across`` is the next axis outside, whose neighbours share rows of the input; None if there is
     none. ``taps`` is the reduction axis that is unrolled, ``outer_taps`` those around it; ``step``
     and ``reach`` are how far the window moves in the input for a neighbour and for a tap.
-    ``bounded`` tells that all padding is at the ends of axes, so that bounds can leave it out.
     """
 
     base: Contraction
@@ -47,7 +45,6 @@ class Stencil:
     outer_taps: tuple[BlockAxis, ...]
     step: int
     reach: int
-    bounded: bool
 
     @property
     def column(self) -> BlockAxis:
@@ -70,8 +67,7 @@ def stencil_of(k: Contraction) -> Stencil | None:
     if moves is None or moves[0] < 1 or moves[1] < 1:
         return None
     across = k.sweep[-1] if k.sweep else None
-    bounded = all(pads_ends(info) for info in k.feeders)
-    return Stencil(k, k.row, across, taps, k.anchor.reduce[:-1], *moves, bounded)
+    return Stencil(k, k.row, across, taps, k.anchor.reduce[:-1], *moves)
 
 
 def _moves(image: AccessPattern, k: Contraction, taps: BlockAxis) -> tuple[int, int] | None:
@@ -105,7 +101,7 @@ def depthwise_sketch(s: Stencil, others: tuple[BlockInfo, ...], target: Target) 
         return _cost(s, c, target)
 
     def apply(sch: Schedule, c: Choices) -> None:
-        for info in others if s.bounded else (*others, *s.base.feeders):
+        for info in others if s.base.kept is not None else (*others, *s.base.feeders):
             schedule_fallback(sch, info, target)
         _apply(s, sch, c)
 
@@ -145,9 +141,9 @@ def _decisions(s: Stencil, target: Target) -> dict[str, tuple[Choice, ...]]:
 
 def _is_valid(s: Stencil, c: Choices, target: Target) -> bool:
     rows, vectors, lanes = int(c["rows"]), int(c["vectors"]), int(c["lanes"])
-    copies = min(3, math.ceil(s.row.extent / rows)) if s.base.feeders and s.bounded else 1
+    copies = min(3, math.ceil(s.row.extent / rows)) if s.base.kept is not None else 1
     copies *= 2 if s.column.extent % (lanes * vectors) else 1
-    if copies * rows * vectors * (6 * s.taps.extent + 8) > MOST_LINES:
+    if copies * rows * vectors * (LINES_PER_FMA * s.taps.extent + 8) > MOST_LINES:
         return False
     if vectors > 1 and (vectors - 1) * lanes >= s.column.extent:
         return False
@@ -211,7 +207,7 @@ def _imbalance(s: Stencil, c: Choices, target: Target) -> float:
 def _apply(s: Stencil, sch: Schedule, c: Choices) -> None:
     """Tile the output, compute the taps on the tile in registers, vectorize both."""
     k, anchor = s.base, s.base.anchor.name
-    if k.feeders and s.bounded:
+    if k.kept is not None:
         for info in k.feeders:
             sch.compute_inline(info.name)
         sch.skip_zeros(anchor)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+
 from ....ir.dtypes import index
 from ....ir.loop.affine import linear
 from ....ir.loop.nodes import Const, Expr, Load, Op, Var
 from ...primitives.inline import store_of
 from ...space.analyze import BlockInfo
+
+LINES_PER_FMA = 6  # of LLVM code
+MOST_LINES = 2400  # of a tile and its copies at the borders, less than what lowering may copy
+MOST_PLACES = 4096  # of a window along one axis that are looked at one by one
 
 
 def pads_ends(info: BlockInfo) -> bool:
@@ -23,12 +30,60 @@ def pads_ends(info: BlockInfo) -> bool:
             return False
 
 
+def kept_share(padding: BlockInfo, reader: BlockInfo) -> float:
+    """Return the share of the products of ``reader`` whose factor is no zero of ``padding``."""
+    store = store_of(padding.block)
+    if store is None or not isinstance(store.value, Op):
+        return 1.0
+    extents = {a.var: a.extent for a in (*reader.spatial, *reader.reduce)}
+    share = 1.0
+    for access in (a for a in reader.loads if a.buffer is store.buffer):
+        for axis, form in zip(store.index, access.coefficients, strict=True):
+            conditions = [c for c in _conjuncts(store.value.args[0]) if _variable(c) is axis]
+            if form is None or not conditions or math.prod(extents[v] for v in form) > MOST_PLACES:
+                continue
+            places = [0]
+            for v, k in form.items():
+                places = [p + k * n for p in places for n in range(extents[v])]
+            inside = sum(all(_holds(c, p) for c in conditions) for p in places)
+            share *= inside / max(len(places), 1)
+    return share
+
+
 def _is_bound(cond: Expr) -> bool:
+    return all(_variable(c) is not None for c in _conjuncts(cond))
+
+
+def _conjuncts(cond: Expr) -> Iterator[Expr]:
     match cond:
         case Op(name="and", args=(a, b)):
-            return _is_bound(a) and _is_bound(b)
-        case Op(name="lt" | "le" | "gt" | "ge", args=(a, b)) if a.dtype == index:
-            terms = (linear(a) - linear(b)).terms
-            return len(terms) == 1 and all(isinstance(x, Var) for x in terms)
+            yield from _conjuncts(a)
+            yield from _conjuncts(b)
         case _:
-            return False
+            yield cond
+
+
+def _variable(cond: Expr) -> Var | None:
+    """Return the only variable of a comparison of indices; None for any other condition."""
+    match cond:
+        case Op(name="lt" | "le" | "gt" | "ge", args=(a, b)) if a.dtype == index:
+            terms = [*(linear(a) - linear(b)).terms]
+            return terms[0] if len(terms) == 1 and isinstance(terms[0], Var) else None
+        case _:
+            return None
+
+
+def _holds(cond: Expr, place: int) -> bool:
+    """True if a comparison with one variable holds where that is ``place``."""
+    assert isinstance(cond, Op)
+    form = linear(cond.args[0]) - linear(cond.args[1])
+    value = sum(k * place for k in form.terms.values()) + form.constant
+    match cond.name:
+        case "lt":
+            return value < 0
+        case "le":
+            return value <= 0
+        case "gt":
+            return value > 0
+        case _:
+            return value >= 0

@@ -16,6 +16,7 @@ from .contraction import (
     CHUNK,
     INLINE,
     PANEL,
+    SKIP,
     Contraction,
     chunk_axis,
     chunk_extent,
@@ -65,9 +66,11 @@ def tiling_sketch(k: Contraction, others: tuple[BlockInfo, ...], target: Target)
     def apply(sch: Schedule, c: Choices) -> None:
         for info in others if c["inside"] else (*others, *k.feeders):
             schedule_fallback(sch, info, target)
-        if c["inside"] == INLINE:
+        if c["inside"] in (INLINE, SKIP):
             for info in k.feeders:
                 sch.compute_inline(info.name)
+        if c["inside"] == SKIP:
+            sch.skip_zeros(k.anchor.name)
         apply_tiling(k, sch, c)
 
     fixed: dict[str, Choice] = {
@@ -75,7 +78,7 @@ def tiling_sketch(k: Contraction, others: tuple[BlockInfo, ...], target: Target)
         "unroll": 1,
         "parallel": decisions["parallel"][0],
     }
-    # Inlining feeders adds code for every border; the tuner measures if that pays.
+    # Inlining feeders adds code for every element at a border; the tuner measures if that pays.
     modest = {**decisions, "inside": tuple(x for x in decisions["inside"] if x != INLINE)}
     default = cheapest(modest, valid, cost, fixed)
     for unroll in (2, 4):
@@ -109,9 +112,15 @@ def _decisions(k: Contraction, target: Target) -> dict[str, tuple[Choice, ...]]:
         "chunks": tuple(chunks),
         "pack": (AHEAD, *packs) if k.frozen else packs,
         "unroll": (1, 2, 4, 8),
-        "inside": (0, CHUNK, INLINE) if k.feeders else (0,),
+        "inside": _placements(k),
         "parallel": (1, 0) if k.anchor.flops >= PARALLEL_WORK and target.threads > 1 else (0,),
     }
+
+
+def _placements(k: Contraction) -> tuple[Choice, ...]:
+    if not k.feeders:
+        return (0,)
+    return (0, CHUNK, INLINE, SKIP) if k.kept is not None else (0, CHUNK, INLINE)
 
 
 def apply_tiling(k: Contraction, sch: Schedule, c: Choices) -> None:
