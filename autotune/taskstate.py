@@ -14,6 +14,7 @@ from ..schedule.errors import ScheduleError
 from ..schedule.language.schedule import Schedule
 from .cost.features import Encoder
 from .cost.model import Blend, CostModel, Sample
+from .cost.nest import profile
 from .log.contents import best_trial
 from .log.records import DEFAULT_SKETCH, Best, Json, Trial
 from .progress import TaskResult
@@ -21,6 +22,7 @@ from .search.space import Point
 from .search.strategy import Proposal, Strategy
 from .tasks.extract import Task
 
+REFUSED = 1e9  # estimated seconds of a schedule that cannot be made
 HOPELESS = 4  # trials without a success after which a task is given up
 RECENT = 0.3  # weight of the last round's gain relative to the potential gain
 
@@ -30,7 +32,10 @@ class TaskState:
 
     def __init__(self, task: Task, target: Target, strategy: Strategy) -> None:
         self.task = task
+        self.target = target
         self.strategy = strategy
+        self._nests = target.row.work == "threads"
+        self._seconds: dict[Point, float] = {}
         self.encoder = Encoder(task.program.func, task.space, target, task.flops, task.bytes)
         self.sample = Sample()
         self.blend = Blend()
@@ -85,9 +90,32 @@ class TaskState:
             guesses = model.predict(self.encoder.encode(points)) if fitted and model else None
             return self.blend.merit(estimates, guesses)
 
-        chosen = self.strategy.propose(count, merit)
+        def closer(points: Sequence[Point]) -> np.ndarray[Any, Any]:
+            guesses = model.predict(self.encoder.encode(points)) if fitted and model else None
+            return self.blend.merit(self._estimates(points), guesses)
+
+        chosen = self.strategy.propose(count, merit, closer if self._nests else None)
         self.exhausted = len(chosen) < count
         return chosen
+
+    def _estimates(self, points: Sequence[Point]) -> np.ndarray[Any, Any]:
+        """Return estimated seconds: by the scheduled nests, else by the sketches' closed forms."""
+        if not self._nests:
+            return np.array([self.task.space.cost(p) for p in points])
+        return np.array([self._nest_seconds(p) for p in points])
+
+    def _nest_seconds(self, point: Point) -> float:
+        """Return the estimate of a point's nest; ``REFUSED`` if a primitive refuses."""
+        known = self._seconds.get(point)
+        if known is None:
+            space, schedule = self.task.space, Schedule(self.task.program.func)
+            try:
+                space.sketches[point.sketch].apply(schedule, space.choices(point))
+                known = profile(schedule.func, self.target).seconds
+            except ScheduleError:
+                known = REFUSED
+            self._seconds[point] = known
+        return known
 
     def choose(
         self,
@@ -123,7 +151,7 @@ class TaskState:
         pairs = [(p, t.cost) for t in trials if (p := self.point(t)) is not None]
         if pairs:
             points, costs = [p for p, _ in pairs], np.array([c for _, c in pairs])
-            estimates = np.array([self.task.space.cost(p) for p in points])
+            estimates = self._estimates(points)
             fitted = model is not None and model.fitted
             rows = self.encoder.encode(points)
             self.blend.update(

@@ -63,12 +63,11 @@ class CpuCore:
 
     ``vector_bits`` is the width of its execution units: an instruction on wider registers takes
     several turns. ``fmas``, ``loads`` and ``stores`` are instructions of that width per cycle,
-    ``issue`` those of any kind. ``fma_latency`` and ``load_latency`` (a vector from L1) are in
-    cycles, ``divide`` is the cycles between two divisions of f32 vectors of that width. ``decoded``
-    is the number of decoded instructions that a loop may have. ``clock`` is in Hz, sustained in
-    vector code. ``read`` and ``copy`` are bytes per second of one thread from memory (a copy's
-    count read and written), ``read_all`` and ``copy_all`` of all threads together. ``fork`` is the
-    cycles that a parallel loop costs beyond its work, with hot threads.
+    ``issue`` those of any kind. ``fma_latency`` is in cycles. ``decoded`` is the number of decoded
+    instructions that a loop may have. ``clock`` is in Hz, sustained in vector code. ``read`` and
+    ``copy`` are bytes per second of one thread from memory (a copy's count read and written),
+    ``read_all`` and ``copy_all`` of all threads together. ``fork`` is the cycles that a parallel
+    loop costs beyond its work, with hot threads.
     """
 
     family: str
@@ -80,8 +79,6 @@ class CpuCore:
     stores: float
     issue: int
     fma_latency: int
-    load_latency: int
-    divide: float
     decoded: int
     l1: Cache
     l2: Cache
@@ -104,9 +101,10 @@ class CpuCore:
         """Return the independent accumulators that hide the latency of an FMA."""
         return self.fma_latency * self.fmas / self.turns(bits)
 
-    def bandwidth(self, threads: int) -> float:
-        """Return the bytes per second that ``threads`` threads read from memory."""
-        return min(self.read * threads, max(self.read, self.read_all))
+    def bandwidth(self, threads: int, copying: bool = False) -> float:
+        """Return the bytes per second that ``threads`` threads read from memory, or copy."""
+        one, all_of = (self.copy, self.copy_all) if copying else (self.read, self.read_all)
+        return min(one * threads, max(one, all_of))
 
     def stream(self, size: float, threads: int) -> float:
         """Return the bytes per second of ``threads`` threads that share ``size`` bytes evenly.
@@ -119,10 +117,6 @@ class CpuCore:
         if size <= self.l3.size:
             return max(self.bandwidth(threads), threads * self.l3.rate * self.clock)
         return self.bandwidth(threads)
-
-    def level(self, size: float) -> Cache | None:
-        """Return the smallest cache that holds ``size`` bytes; None if only memory does."""
-        return next((c for c in (self.l1, self.l2, self.l3) if size <= c.size), None)
 
     def seconds(self, cycles: float) -> float:
         """Return cycles as seconds."""
@@ -139,8 +133,6 @@ _SSE = CpuCore(
     stores=1,
     issue=4,
     fma_latency=7,  # a product, then a sum
-    load_latency=5,
-    divide=7,
     decoded=28,
     l1=Cache(32 * _KIB, 8, 16),
     l2=Cache(256 * _KIB, 8, 10),
@@ -157,8 +149,6 @@ _SANDY_BRIDGE = replace(
     clock=3.2e9,
     vector_bits=256,
     fma_latency=8,
-    load_latency=7,
-    divide=20,
     decoded=1500,
     l1=Cache(32 * _KIB, 8, 32),
     l2=Cache(256 * _KIB, 8, 20),
@@ -175,7 +165,6 @@ _HASWELL = replace(
     fmas=2,
     loads=2,
     fma_latency=5,
-    divide=10,
     l1=Cache(32 * _KIB, 8, 64),
     l2=Cache(256 * _KIB, 8, 24),
 )
@@ -185,7 +174,6 @@ _SKYLAKE = replace(
     processors=("skylake",),
     clock=3.8e9,
     fma_latency=4,
-    divide=5,
     l2=Cache(256 * _KIB, 4, 28),
     read=14e9,
     read_all=28e9,
@@ -198,7 +186,6 @@ _SKYLAKE_SERVER = replace(
     processors=("skylake-avx512", "cascadelake", "cooperlake", "x86-64-v4"),
     clock=2.7e9,
     vector_bits=512,
-    divide=10,
     l1=Cache(32 * _KIB, 8, 128),
     l2=Cache(1 * _MIB, 16, 28),
     l3=Cache(16 * _MIB, 11, 6),
@@ -215,7 +202,6 @@ _ICE_LAKE = replace(
     fmas=1,
     issue=5,
     decoded=2250,
-    divide=10,
     l1=Cache(48 * _KIB, 12, 128),
     l2=Cache(512 * _KIB, 8, 32),
 )
@@ -271,7 +257,6 @@ _ZEN = replace(
     vector_bits=128,
     issue=5,
     decoded=2048,
-    divide=5,
     l1=Cache(32 * _KIB, 8, 32),
     l2=Cache(512 * _KIB, 8, 20),
     l3=Cache(8 * _MIB, 16, 10),
@@ -336,8 +321,6 @@ _CORTEX = CpuCore(
     stores=1,
     issue=3,
     fma_latency=7,
-    load_latency=5,
-    divide=14,
     decoded=4096,  # fixed-length instructions: decoding is no limit
     l1=Cache(32 * _KIB, 4, 16),
     l2=Cache(1 * _MIB, 16, 8),
@@ -356,7 +339,6 @@ _NEOVERSE_N1 = replace(
     loads=2,
     issue=4,
     fma_latency=4,
-    divide=10,
     l1=Cache(64 * _KIB, 4, 32),
     l2=Cache(1 * _MIB, 8, 20),
     l3=Cache(32 * _MIB, 16, 8),
@@ -373,7 +355,6 @@ _NEOVERSE_V1 = replace(
     loads=3,
     stores=2,
     issue=8,
-    divide=5,
     l1=Cache(64 * _KIB, 4, 48),
     l2=Cache(1 * _MIB, 8, 32),
     l3=Cache(32 * _MIB, 16, 12),
@@ -387,7 +368,6 @@ _APPLE = replace(
     family="Apple M",
     processors=("apple-m1", "apple-m2", "apple-m3", "apple-m4"),
     clock=3.2e9,
-    divide=3,
     l1=Cache(128 * _KIB, 8, 48, line=128),
     l2=Cache(12 * _MIB, 12, 32, line=128),
     l3=Cache(12 * _MIB, 12, 16, line=128),

@@ -23,6 +23,7 @@ POPULATION = 1024
 GENERATIONS = 4
 PARENTS = 128
 RANDOM_SHARE = 1 / 8
+CLOSER = 2  # times as many points are looked at closely as are chosen
 BARREN = 3  # failures of a sketch without a success after which it is skipped
 LOCAL_FROM = 12  # observations from which neighbours of the best are tried
 
@@ -35,6 +36,7 @@ class Evolution:
         self._rng = np.random.default_rng(seed)
         self._cost: dict[Point, float] = {}
         self._pending: set[Point] = set()
+        self._closer: Scorer | None = None
 
     def observe(self, point: Point, cost: float) -> None:
         """Record a measurement; see ``Strategy``."""
@@ -45,8 +47,11 @@ class Evolution:
         """Return a proposed point that is not measured; see ``Strategy``."""
         self._pending.discard(point)
 
-    def propose(self, count: int, score: Scorer | None) -> list[Proposal]:
+    def propose(
+        self, count: int, score: Scorer | None, closer: Scorer | None = None
+    ) -> list[Proposal]:
         """Propose the next points; see ``Strategy``."""
+        self._closer = closer
         left = SHORTLIST - len(self._cost)
         chosen = self._prior(min(count, left), score) if left > 0 else []
         if len(chosen) < count:
@@ -73,6 +78,7 @@ class Evolution:
         merit = score if score is not None else self._cheapness
         fresh = self._fresh([*self.space.defaults(), *self._pool(merit)], set())
         ordered = [fresh[i] for i in np.argsort(-merit(fresh), kind="stable")] if fresh else []
+        ordered = self._looked_at(ordered, count)
         taken = [p for p in (*self._cost, *self._pending)]
         chosen: list[Point] = []
         for apart in (2, 1):
@@ -109,6 +115,20 @@ class Evolution:
             chosen.append(Proposal(p, "random"))
         return chosen
 
+    def _looked_at(self, ordered: list[Point], count: int) -> list[Point]:
+        """Return points with the first ones, from which ``count`` are chosen, in closer order.
+
+        The first ones of each sketch are among them: scores of two sketches compare badly.
+        """
+        if self._closer is None or not ordered:
+            return ordered
+        head = ordered[: CLOSER * count]
+        for sketch in sorted({p.sketch for p in ordered}):
+            head += [p for p in ordered if p.sketch == sketch][:count]
+        head = list(dict.fromkeys(head))
+        first = [head[i] for i in np.argsort(-self._closer(head), kind="stable")]
+        return list(dict.fromkeys([*first, *ordered]))
+
     def _leaders(self, count: int) -> list[Point]:
         ran = [p for p, c in self._cost.items() if math.isfinite(c)]
         return sorted(ran, key=lambda p: (self._cost[p], p))[:count]
@@ -126,6 +146,7 @@ class Evolution:
             return []
         scores = merit(points)
         order = [points[i] for i in np.argsort(-scores, kind="stable")]
+        order = self._looked_at(order, count)
         chosen: list[Point] = []
         for p in order[: 16 * count]:
             if len(chosen) < count and all(distance(p, q) > 1 for q in chosen):

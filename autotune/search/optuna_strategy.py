@@ -69,7 +69,9 @@ class OptunaSearch:
         at = tuple(trial.suggest_int(f"{number}.{n}", 0, len(d) - 1) for n, d in decisions.items())
         return trial, Point(number, at)
 
-    def propose(self, count: int, score: Scorer | None) -> list[Proposal]:
+    def propose(
+        self, count: int, score: Scorer | None, closer: Scorer | None = None
+    ) -> list[Proposal]:
         """Propose the sampler's suggestions; invalid and known points are reported as failures."""
         chosen: list[Proposal] = []
         for _ in range(REPEATS * count):

@@ -16,7 +16,9 @@ class RandomSearch:
         self._rng = np.random.default_rng(seed)
         self._seen: set[Point] = set()
 
-    def propose(self, count: int, score: Scorer | None) -> list[Proposal]:
+    def propose(
+        self, count: int, score: Scorer | None, closer: Scorer | None = None
+    ) -> list[Proposal]:
         """Propose new random points; see ``Strategy``."""
         drawn = self.space.sample(self._rng, count + len(self._seen))
         fresh = [p for p in drawn if p not in self._seen][:count]

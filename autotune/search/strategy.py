@@ -22,11 +22,14 @@ class Proposal(NamedTuple):
 class Strategy(Protocol):
     """Searches the space of one task."""
 
-    def propose(self, count: int, score: Scorer | None) -> list[Proposal]:
+    def propose(
+        self, count: int, score: Scorer | None, closer: Scorer | None = None
+    ) -> list[Proposal]:
         """Return up to ``count`` different valid points, none of them observed before.
 
-        ``score`` predicts merit (more is faster), if there is a model. An empty list means that the
-        space is exhausted.
+        ``score`` predicts merit (more is faster), if there is a model. ``closer`` does so better,
+        but takes milliseconds a point: it orders those that ``score`` ranks first. An empty list
+        means that the space is exhausted.
         """
 
     def release(self, point: Point) -> None:

@@ -75,6 +75,7 @@ def test_bandwidth_grows_with_threads_up_to_that_of_all() -> None:
     core = core_of("znver4", 512)
     assert core.bandwidth(1) == core.read < core.bandwidth(2) <= core.bandwidth(64)
     assert core.bandwidth(64) == core.read_all
+    assert core.bandwidth(1, copying=True) == core.copy
 
 
 def test_what_fits_a_cache_is_read_at_its_rate() -> None:
@@ -84,8 +85,5 @@ def test_what_fits_a_cache_is_read_at_its_rate() -> None:
     assert rates[0] == rates[1] > rates[2] == rates[3] > rates[4] > rates[5] == core.bandwidth(2)
 
 
-def test_the_level_that_holds_a_working_set() -> None:
-    core = core_of("znver4", 512)
-    assert [core.level(x) for x in (1, 40 << 10, 2 << 20)] == [core.l1, core.l2, core.l3]
-    assert core.level(1 << 30) is None
-    assert Cache(1 << 10, 4, 1.0).sets == 4
+def test_a_cache_of_few_lines_has_a_set_at_least() -> None:
+    assert (Cache(1 << 10, 4, 1.0).sets, Cache(64, 4, 1.0).sets) == (4, 1)

@@ -17,7 +17,7 @@ from .matching import CPU, FuncInfo
 from .pointwise import PARALLEL_WORK, lanes_of, pass_seconds, work_of
 from .rows import LANE_ACCUMULATORS, reduce_columns
 
-CLAIM = 300.0  # cycles for claiming a piece and adding its result
+CLAIM = 50.0  # cycles for claiming a piece
 SMALL = 64  # results up to which the threads share the reduction rather than the results
 
 
