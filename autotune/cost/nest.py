@@ -239,7 +239,7 @@ def _constants(block: Block) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """What one run of a block's body does, in instructions on vector registers.
+    """The instructions, on vector registers, of one run of a block's body.
 
     ``fmas`` are multiply-adds or other arithmetic, ``scattered`` elements that are accessed one by
     one. ``tile`` are accumulators that stay in registers, ``operands`` other live registers.
