@@ -57,31 +57,40 @@ def load_element(em: Indices, buffer: Buffer, at: Expr) -> IRValue:
 
 
 def _fetch_ahead(em: Indices, buffer: Buffer, form: LinearForm) -> None:
-    """Prefetch what the enclosing loop reads later: some iterations ahead if its stride is large,
-    else as many bytes ahead as the loop's note says.
-
-    Each row of a matrix may lie on a page of its own, where no hardware prefetcher follows. One
-    that follows keeps less in flight than memory can deliver.
-    """
+    """Prefetch what is read later, where no hardware prefetcher follows or keeps up."""
     region = em.function.here
     if em.device is not None or not region.name.startswith("loop") or buffer in region.stored:
         return
-    assert em.lanes is not None
-    _, step = form.terms.get(f"%i.{region.name}", (None, 0))
-    size = buffer.dtype.bytes
-    if abs(step) * size >= FAR:
-        ahead = AHEAD * step
-    elif step > 0 and (far := em.fetches.get(region.name, 0)):
-        if form.constant * size % LINE >= em.lanes.count * size:
-            return  # another vector of the iteration fetches this line
-        ahead = far // size
-    else:
+    region.read.add(buffer)
+    later = _later(em, buffer, form)
+    if not later:
         return
-    later = replace(form, constant=form.constant + ahead)
     name = "llvm.prefetch.p0"
     em.declare(name, "void", ["ptr", "i32", "i32", "i32"])
-    pointer = em.pointer(buffer, later)
+    pointer = em.pointer(buffer, replace(form, constant=form.constant + later))
     em.function.once(f"call void @{name}(ptr {pointer.text}, i32 0, i32 3, i32 1)")
+
+
+def _later(em: Indices, buffer: Buffer, form: LinearForm) -> int:
+    """Return the distance in elements to what should be fetched now; 0 for nothing.
+
+    A loop with a large stride fetches for itself: each row of a matrix may lie on a page of its
+    own. Another fetches as many bytes ahead as its note says: the hardware keeps less in flight
+    than memory can deliver. A loop that reads again what the loop before it has brought into the
+    cache fetches the next row, so that memory is busy while it computes.
+    """
+    assert em.lanes is not None
+    region, around = em.function.regions[-1], em.function.regions[-2]
+    size = buffer.dtype.bytes
+    _, step = form.terms.get(f"%i.{region.name}", (None, 0))
+    if abs(step) * size >= FAR:
+        return AHEAD * step
+    if step > 0 and (far := em.fetches.get(region.name, 0)):
+        fetched = form.constant * size % LINE >= em.lanes.count * size
+        return 0 if fetched else far // size  # another vector fetches this line
+    _, row = form.terms.get(f"%i.{around.name}", (None, 0))
+    again = around.visits.get(buffer) == 1 and buffer not in around.stored
+    return row if again and FAR <= abs(row) * size <= em.target.l1 // 4 else 0
 
 
 def _load_scalar(em: Indices, buffer: Buffer, form: LinearForm) -> IRValue:

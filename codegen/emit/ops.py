@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from ...ir.dtypes import DType, f32, pred
+from ...ir.dtypes import DType, f32, f64, pred
 from ...ir.errors import UnsupportedError
 from ...ir.formats import is_narrow
 from ..math import functions as vector_math
@@ -33,6 +33,8 @@ def apply(b: IRBuilder, name: str, args: tuple[IRValue, ...]) -> IRValue:
     emit = table.get(name)
     if emit is None or (dtype.is_int and is_narrow(dtype)):
         raise UnsupportedError(f"operation {name} on {dtype}", "the code generator has none for it")
+    if name == "divide" and dtype in _SCALES and _same_divisor(b, *args):
+        return _quotient(b, *args)
     args = b.match_lanes(*args)
     if not dtype.is_float:
         return emit(b, *args)
@@ -103,13 +105,44 @@ def _clamp(b: IRBuilder, low: IRValue, x: IRValue, high: IRValue) -> IRValue:
     return minimum(b, maximum(b, x, low), high)
 
 
+def _is_finite(b: IRBuilder, x: IRValue) -> IRValue:
+    return b.compare("olt", b.intrinsic("llvm.fabs", x), b.like(math.inf, x))
+
+
+_SCALES = {f32: 2.0**64, f64: 2.0**512}
+"""Powers of two that keep reciprocals normal, by float type."""
+
+
+def _same_divisor(b: IRBuilder, x: IRValue, y: IRValue) -> bool:
+    """True if all lanes are divided by one number, on a machine where that can be made cheap."""
+    return bool(x.lanes) and not y.lanes and y.literal is None and b.has_fma and not b.nvidia
+
+
+def _quotient(b: IRBuilder, x: IRValue, y: IRValue) -> IRValue:
+    """Emit ``x / y`` by the reciprocal of ``y``, and its residual, which is exact: to the nearest
+    (P. Markstein, IBM Journal of Research and Development 34, 1990).
+
+    Both are scaled so that the reciprocal is normal and positive: then a residual of 0 keeps the
+    sign of a quotient of 0. Infinite quotients, and those by infinity, have no finite residual.
+    Where ``x`` is so small that the residual is denormal, the error may be a whole unit.
+    """
+    top = _SCALES[y.dtype]
+    size, one = b.intrinsic("llvm.fabs", y), b.like(1.0, y)
+    low, high = (b.like(t, y) for t in (1 / top, top))
+    scale = b.select(b.compare("ogt", size, high), low, one)
+    scale = b.select(b.compare("olt", size, low), high, scale)
+    size = b.binary("fmul", size, scale)
+    reciprocal = b.binary("fdiv", one, size)
+    x = b.binary("fmul", x, b.intrinsic("llvm.copysign", scale, y))
+    near = b.binary("fmul", x, reciprocal)
+    beyond = b.fma(near, size, b.unary("fneg", x))
+    better = b.fma(b.unary("fneg", beyond), reciprocal, near)
+    return b.select(_is_finite(b, beyond), better, near)
+
+
 def _sign(b: IRBuilder, x: IRValue) -> IRValue:
     one = b.intrinsic("llvm.copysign", b.like(1.0, x), x)
     return b.select(b.compare("one", x, b.like(0.0, x)), one, x)
-
-
-def _is_finite(b: IRBuilder, x: IRValue) -> IRValue:
-    return b.compare("olt", b.intrinsic("llvm.fabs", x), b.like(math.inf, x))
 
 
 def _round_away(b: IRBuilder, x: IRValue) -> IRValue:

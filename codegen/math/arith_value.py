@@ -167,6 +167,12 @@ def horner(x: ArithValue, *coefficients: float) -> ArithValue:
     return result
 
 
+def in_halves(x: ArithValue, *coefficients: float) -> ArithValue:
+    """Evaluate a polynomial like ``horner``, even and odd powers side by side: half the latency."""
+    square = x * x
+    return horner(square, *coefficients[1::2]).fma(x, horner(square, *coefficients[::2]))
+
+
 def clamp(x: ArithValue, low: float, high: float) -> ArithValue:
     """Clamp ``x`` to low .. high; NaN stays NaN."""
     x = (x < low).where(x.lift(low), x)

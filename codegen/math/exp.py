@@ -11,15 +11,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from ..emit.llvm.builder import SIGNED
 from .arith_value import ArithValue, clamp, horner
 
 _SINGLE = (
-    0.500000001428622342,
-    0.166666666825343561,
-    0.041666456809677876,
-    0.00833331002422529243,
-    0.00139345419282702645,
-    0.000198919813139776902,
+    0.49999994039535522,
+    0.1666652113199234,
+    0.04166838899254799,
+    0.00836874544620514,
+    0.001381453825160861,
 )
 _DOUBLE = (
     0.499999999997064499,
@@ -151,16 +151,35 @@ DOUBLE = Exponential(
 )
 
 
-def _scale(x: ArithValue, n: ArithValue, number: ArithValue) -> ArithValue:
-    """Return ``x * 2**n``, where the result may be infinite or denormal."""
-    b, type_ = x.b, x.v.type
-    if "avx512f" in b.target.features and x.v.lanes == 16:
-        name = "llvm.x86.avx512.mask.scalef.ps.512"
-        b.declare(name, type_, [type_, type_, type_, "i16", "i32"])
-        text = f"call {type_} @{name}({x.v}, {n.v}, {type_} zeroinitializer, i16 -1, i32 4)"
-        return ArithValue(b, b.pure(text, x.dtype, 16, max(x.v.depth, n.v.depth)))
+def _has_scaling(x: ArithValue) -> bool:
+    """True if the machine has an instruction for ``x * 2**n`` on vectors of these lanes."""
+    wanted = {16: "avx512f", 8: "avx512vl", 4: "avx512vl"}.get(x.v.lanes)
+    return wanted in x.b.target.features
+
+
+def _scale(
+    x: ArithValue, n: ArithValue, number: ArithValue, kept: ArithValue | None = None
+) -> ArithValue:
+    """Return ``x * 2**n``, where the result may be infinite or denormal; 0 where not ``kept``."""
+    b, v = x.b, x.v
+    if _has_scaling(x):
+        bits = max(v.lanes, 8)
+        name = f"llvm.x86.avx512.mask.scalef.ps.{v.lanes * 32}"
+        rounding = ("i32",) if v.lanes == 16 else ()
+        b.declare(name, v.type, [v.type, v.type, v.type, f"i{bits}", *rounding])
+        depth, mask = max(v.depth, n.v.depth), f"i{bits} -1"
+        if kept is not None:
+            lanes = b.shuffle(kept.v, [*range(v.lanes)] + [0] * (bits - v.lanes))
+            depth = max(depth, lanes.depth)
+            mask = str(b.pure(f"bitcast {lanes} to i{bits}", SIGNED[bits], 0, lanes.depth))
+        operands = f"{v}, {n.v}, {v.type} zeroinitializer, {mask}"
+        nearest = ", i32 4" if rounding else ""
+        return ArithValue(
+            b, b.pure(f"call {v.type} @{name}({operands}{nearest})", x.dtype, v.lanes, depth)
+        )
     half = number >> 1
-    return x * SINGLE.power_of_two(half) * SINGLE.power_of_two(number - half)
+    scaled = x * SINGLE.power_of_two(half) * SINGLE.power_of_two(number - half)
+    return scaled if kept is None else kept.where(scaled, 0.0)
 
 
 def exp(x: ArithValue) -> ArithValue:
@@ -168,10 +187,26 @@ def exp(x: ArithValue) -> ArithValue:
 
     Where the result underflows to 0 no denormals are computed on the way: they are slow.
     """
-    lost = x < SINGLE.least
-    x = lost.where(x.lift(0.0), x)
+    kept = (x < SINGLE.least) ^ True
+    if not _has_scaling(x):
+        x = kept.where(x, 0.0)
     n, number, r = SINGLE.reduce((x > SINGLE.most).where(x.lift(SINGLE.most), x))
-    return lost.where(x.lift(0.0), _scale(SINGLE.minus_one(r) + 1.0, n, number))
+    return _scale(horner(r, 1.0, 1.0, *SINGLE.series), n, number, kept)
+
+
+def scaled_exp(
+    factor: ArithValue, rest: ArithValue, x: ArithValue, low: ArithValue, kept: ArithValue
+) -> ArithValue:
+    """Return ``(factor + rest) * e**(x + low)``, f32, for x <= 0, or 0 where not ``kept``.
+
+    ``rest`` and ``low`` are below last places, and ``rest`` is taken once, not times ``e**x``.
+    """
+    if not _has_scaling(x):
+        x = kept.where(x, 0.0)
+    n, number, _ = SINGLE.reduce(x)
+    r = n.fma(-SINGLE.ln2_high, x) + n.fma(-SINGLE.ln2_low, low)
+    small = factor.fma(r * r * SINGLE.beyond(r), rest)
+    return _scale(factor.fma(r, small) + factor, n, number, kept)
 
 
 def exp_double_word(high: ArithValue, low: ArithValue) -> ArithValue:

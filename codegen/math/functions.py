@@ -59,7 +59,6 @@ SINGLE: Mapping[str, Callable[..., ArithValue]] = MappingProxyType(
     {
         "sine": single.sin,
         "cosine": single.cos,
-        "erfc": single.erfc,
         "log-plus-one": single.log1p,
         "power": single.pow,
     }
@@ -113,6 +112,8 @@ def call(b: IRBuilder, name: str, *args: IRValue) -> IRValue:
         )  # exact where that is a tie
     if not b.libm:
         code = SINGLE.get(name, code)
+    elif name == "erfc" and (b.final_dtype is not None or not b.has_fma):
+        code = special.erfc_by_double
     elif b.final_dtype == f16:
         code = HALF.get(name, code)
     return code(*(ArithValue(b, a) for a in args)).v

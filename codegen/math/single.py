@@ -12,11 +12,10 @@ from ...ir.dtypes import f32, f64, s32
 from ..emit.llvm.builder import by_lane
 from ..emit.llvm.core import IRValue, literal_text, round_f32
 from ..emit.llvm.template import render
-from .arith_value import ArithValue, clamp, horner
+from .arith_value import ArithValue, horner
 from .double_word import DoubleWord, constant, fast_two_sum, two_prod, two_sum
-from .exp import exp_double_word, times_exp
+from .exp import exp_double_word
 from .log import log, log_special_cases, power, power_special_cases
-from .special import ERF_SMALL
 
 _LN2 = round_f32(math.log(2))
 _LN2_REST = round_f32(math.log(2) - _LN2)
@@ -26,19 +25,6 @@ _ROOT_HALF_BITS = 0x3F3504F3
 _LEAST_NORMAL = 2.0**-126
 _SINE = tuple((-1) ** k / math.factorial(2 * k + 1) for k in range(1, 5))
 _COSINE = tuple((-1) ** k / math.factorial(2 * k) for k in range(2, 6))
-_ERFC = (
-    1.2530080578609228,
-    -0.13562103335446135,
-    -0.04756227092672625,
-    0.12964218489828214,
-    -0.11927424863540621,
-    0.06834159924963366,
-    -0.0237610267647298,
-    0.0023808110684253227,
-    0.0018317768513934159,
-    -0.0005202690613218077,
-)
-_ERFC_REST = _ERFC[0] - round_f32(_ERFC[0])
 _NAME, _RESULT = "nw_quadrant_single", "{ i32, float, float }"
 _TWO_OVER_PI = (
     0x0,
@@ -109,25 +95,6 @@ def cos(x: ArithValue) -> ArithValue:
     """Return the cosine."""
     number, sine, cosine = _sine_and_cosine(x)
     return _sign_by_quadrant(_odd(number).where(sine, cosine), number + 1)
-
-
-def erfc(x: ArithValue) -> ArithValue:
-    """Return the complementary error function.
-
-    It is ``exp(-x**2) P(q) / (1 + 2 x)`` with ``q = (x - 3) / (x + 3)``; below 0.7 in size it is
-    ``1 - x`` minus the rest of ``erf``.
-    """
-    a = clamp(x.abs(), 0.45, 10.2)
-    square = two_prod(a, a)
-    q, below = (a - 3.0).over(a + 3.0), two_sum(a * 2.0, 1.0)
-    value = fast_two_sum(q.lift(_ERFC[0]), q.fma(horner(q, *_ERFC[1:]), _ERFC_REST))
-    ratio = value.high.over(below.high)
-    lost = (-ratio).fma(below.high, value.high) - ratio.fma(below.low, -value.low)
-    far = times_exp(ratio, lost.over(below.high), -square.high, -square.low)
-    far = (x < 0.0).where(2.0 - far, far)
-    near = two_sum(-x, 1.0)
-    near_zero = near.high + (near.low - x * horner(x * x, *ERF_SMALL))
-    return (x.abs() < 0.7).where(near_zero, far)
 
 
 def log1p(x: ArithValue) -> ArithValue:

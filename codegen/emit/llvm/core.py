@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -51,7 +52,8 @@ class CodeRegion:
     """Straight-line code and closed children. ``label`` is the basic block at its end.
 
     ``stored`` are the buffers that the whole region writes. ``sure`` is true if it runs whenever
-    its parent does.
+    its parent does. ``read`` are the buffers that a loop loads vectors from, ``visits`` the
+    number of loops closed in here that did.
     """
 
     label: str
@@ -61,6 +63,8 @@ class CodeRegion:
     lines: list[str] = field(default_factory=list)
     known: dict[str, IRValue] = field(default_factory=dict)
     loads: dict[Buffer, list[str]] = field(default_factory=dict)
+    read: set[Buffer] = field(default_factory=set)
+    visits: Counter[Buffer] = field(default_factory=Counter)
 
 
 _SCALARS = {"pred": "i1", "f16": "half", "bf16": "i16", "f32": "float", "f64": "double"}
@@ -284,6 +288,7 @@ class Function:
         """
         body = self.regions.pop()
         parent = self.here
+        parent.visits.update(body.read)
         for buffer in body.stored:
             self.forget(buffer)
         i, type_, widened = "i", f"i{bits}", []

@@ -82,11 +82,11 @@ def measured(script: Any, op: str, dtype: DType, target: str = "cpu", samples: i
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("op", ONE)
 def test_f32_is_within_one_unit(op: str, form: str, script: Any) -> None:
-    """What GPUs have for ``erfc`` is the exception."""
+    """``erfc`` is the exception: it is within two."""
     if "haswell" in form and not Target.parse(form).is_host:
         pytest.skip("this machine lacks AVX2")
     row = measured(script, op, f32, form)
-    allowed = 1.1 if (op, form) == ("erfc", "cpu (bare)") else 1.0
+    allowed = 2.0 if op == "erfc" else 1.0
     assert script.acceptable(row, f32, allowed), row.show()
     assert row.count >= (1 << 32) // STRIDE
 
