@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .codegen.driver.from_stage import build_from as build_from
     from .codegen.plan.counters import counters as counters
     from .codegen.runtime.executable import Executable as Executable
+    from .ir.hlo.fuse.library_groups import register_library as register_library
     from .ir.hlo.text import parse as parse
     from .ir.hlo.text import show as show
     from .ir.library.call import LibraryCall as LibraryCall
@@ -43,6 +44,7 @@ __all__ = [
     "load",
     "parse",
     "register_custom_call",
+    "register_library",
     "schedule_rule",
     "show",
     "te",
@@ -63,6 +65,7 @@ _HOME = {
     "load": ".codegen.driver.artifact",
     "parse": ".ir.hlo.text",
     "register_custom_call": ".ir.library.registry",
+    "register_library": ".ir.hlo.fuse.library_groups",
     "schedule_rule": ".schedule.sketches.sampled",
     "show": ".ir.hlo.text",
     "te": ".te",

@@ -191,6 +191,9 @@ def best_traces(log: str | os.PathLike[str], target: Target) -> Schedules:
     """
     held = logs.read(log)
     warn_of(held)
+    if absent := logs.absent_functions(held):
+        text = f"library functions that won in {log} are not registered: {', '.join(absent)}"
+        warnings.warn(f"{text}; the best kernels are used", NestwrightWarning, stacklevel=3)
     schedules, broken = logs.schedules_of(held, target)
     if broken:
         named = ", ".join(key[:16] for key in broken[:4]) + (", .." if len(broken) > 4 else "")

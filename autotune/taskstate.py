@@ -16,7 +16,7 @@ from .cost.features import Encoder
 from .cost.model import Blend, CostModel, Sample
 from .cost.nest import profile
 from .log.contents import best_trial
-from .log.records import DEFAULT_SKETCH, Best, Json, Trial
+from .log.records import DEFAULT_SKETCH, LIBRARY_SKETCH, Best, Json, Trial
 from .progress import TaskResult
 from .search.space import Point
 from .search.strategy import Proposal, Strategy
@@ -53,6 +53,12 @@ class TaskState:
     def seconds(self) -> float:
         """The best time so far; infinite before the first success."""
         return self.best.cost if self.best is not None else math.inf
+
+    @property
+    def libraries(self) -> set[str]:
+        """The names of the library functions tried."""
+        tried = (t for t in self.trials if t.sketch == LIBRARY_SKETCH)
+        return {str(t.decisions.get("library")) for t in tried}
 
     def add(self, trial: Trial) -> bool:
         """Add a trial, new or from the log; return True if it is the fastest so far."""

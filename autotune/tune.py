@@ -41,6 +41,7 @@ from .measure.lock import MachineLock
 from .measure.machine import measure_rate, measure_stream, meter_row
 from .measure.protocol import Candidate, Job, Limits, Measurer, Outcome
 from .modelrace import ModelRacer, Unraceable, composition
+from .offers import candidates, complaints
 from .plan import TuningPlan, make_strategy
 from .progress import Listener, Progress, TuneResult, TuningInterrupted, totals
 from .search.strategy import Proposal
@@ -148,7 +149,8 @@ class Tuner:
             "",
             f"{counted(len(self.states), 'task')}, {counted(self.trials, 'trial')} in the log",
         )
-        for text in (*self.plan.notes, self.model.note if self.model is not None else ""):
+        offers = complaints(self.plan.tasks, self.plan.target)
+        for text in (*self.plan.notes, *offers, self.model.note if self.model is not None else ""):
             if text:
                 self._note(text)
         try:
@@ -176,7 +178,14 @@ class Tuner:
         self.phase = "measuring"
         self.budget.start()
         fresh = [s for s in self.states if s.default is None]
-        self._measure_defaults(fresh[: max(0, self.plan.trials - self.trials)])
+        default = Candidate(DEFAULT_SKETCH, {})
+        first = fresh[: max(0, self.plan.trials - self.trials)]
+        self._measure_each([(s, default) for s in first], "default")
+        target = self.plan.target
+        offers = [(s, c) for s in self.states for c in candidates(s.task, target, s.libraries)]
+        for trial in self._measure_each(offers, "library"):
+            if not trial.ran:
+                self._note(f"{trial.note}; our kernel is used")
         while self.trials < self.plan.trials:
             if self._time_left() <= 0:
                 return "time"
@@ -196,18 +205,20 @@ class Tuner:
             return 0, 0
         return sum(s.needs_race for s in self.states), len(self.states) if self.builder else 0
 
-    def _measure_defaults(self, states: Sequence[TaskState]) -> None:
-        by_key = {s.task.key: s for s in states}
+    def _measure_each(
+        self, pairs: Sequence[tuple[TaskState, Candidate]], source: str
+    ) -> list[Trial]:
+        by_key = {s.task.key: s for s, _ in pairs}
 
         def jobs() -> Iterator[Job]:
-            for s in states:
+            for s, c in pairs:
                 if self._time_left() > 0:
-                    yield self._job(s, "measure", (Candidate(DEFAULT_SKETCH, {}),), FILL)
+                    yield self._job(s, "measure", (c,), FILL)
 
         def record(job: Job, outcomes: tuple[Outcome, ...]) -> Trial:
-            return self._record(by_key[job.key], job.candidates[0], outcomes[0], "default")
+            return self._record(by_key[job.key], job.candidates[0], outcomes[0], source)
 
-        self._measure(jobs(), record)
+        return self._measure(jobs(), record)
 
     def _measure(
         self, jobs: Iterable[Job], take: Callable[[Job, tuple[Outcome, ...]], T]

@@ -6,6 +6,7 @@ from ...ir.lazy import loader
 
 if TYPE_CHECKING:
     from .contents import Log as Log
+    from .contents import absent_functions as absent_functions
     from .contents import describe as describe
     from .contents import schedules_of as schedules_of
     from .journal import read as read
@@ -14,6 +15,7 @@ __getattr__ = loader(
     __name__,
     {
         "Log": ".contents:Log",
+        "absent_functions": ".contents:absent_functions",
         "describe": ".contents:describe",
         "read": ".journal:read",
         "schedules_of": ".contents:schedules_of",

@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...codegen.driver.schedules import Schedules, fitting
+from ...ir.library.functions import has as has_function
 from ...ir.target import Target
 from ...schedule.errors import ScheduleError
 from ...schedule.language.trace import Trace
 from .encoding import identify
 from .records import (
     DEFAULT_SKETCH,
+    LIBRARY_SKETCH,
     Best,
     DeviceRecord,
     Header,
@@ -98,13 +100,15 @@ class Log:
         schedules = {b.trial: b for b in self.bests} | {
             t.id: best_trial([t]) for t in self.trials if t.ran
         }
+        kernels = self.best(device_id(target))
+        kept = {n: b if _usable(b) else kernels.get(b.workload) for n, b in schedules.items()}
         found = []
         for device in self._measured(target):
             for v in sorted(self.verdicts, key=lambda v: v.ts):
                 keys, picks = {w for w, _ in v.picks}, [pick for _, pick in v.picks if pick]
                 serves = device == device_id(target) or not keys & own
-                if v.device == device and serves and all(pick in schedules for pick in picks):
-                    found.append({w: schedules[pick] if pick else None for w, pick in v.picks})
+                if v.device == device and serves and all(pick in kept for pick in picks):
+                    found.append({w: kept[pick] if pick else None for w, pick in v.picks})
         return found
 
     def _measured(self, target: Target) -> list[str]:
@@ -117,11 +121,12 @@ class Log:
         """Return each workload's winner on a device: of its latest race, else of its trials."""
         winners: dict[str, Best] = {}
         for b in self.bests:
-            if b.device == device and (b.workload not in winners or b.ts >= winners[b.workload].ts):
+            latest = b.workload not in winners or b.ts >= winners[b.workload].ts
+            if b.device == device and latest and _usable(b):
                 winners[b.workload] = b
         fallback: dict[str, list[Trial]] = {}
         for t in self.trials:
-            if t.device == device and t.ran and t.workload not in winners:
+            if t.device == device and t.ran and _usable(t) and t.workload not in winners:
                 fallback.setdefault(t.workload, []).append(t)
         return winners | {w: best_trial(ts) for w, ts in fallback.items()}
 
@@ -144,6 +149,16 @@ def schedules_of(log: Log, target: Target) -> tuple[Schedules, list[str]]:
         for picks in log.composed(target)
     ]
     return Schedules(groups, models), [*dict.fromkeys(broken)]
+
+
+def _usable(record: Best | Trial) -> bool:
+    """False for a library function that is not registered in this process."""
+    return record.sketch != LIBRARY_SKETCH or has_function(str(record.decisions.get("library")))
+
+
+def absent_functions(log: Log) -> list[str]:
+    """Return the names of library functions that won, but are not registered in this process."""
+    return sorted({str(b.decisions.get("library")) for b in log.bests if not _usable(b)})
 
 
 def best_trial(trials: Sequence[Trial]) -> Best:

@@ -18,6 +18,8 @@ from ...ir.target import Target
 Json: TypeAlias = bool | int | float | str | list["Json"] | dict[str, "Json"] | None
 
 DEFAULT_SKETCH = "default"
+LIBRARY_SKETCH = "library"
+"""The sketch of a trial of a library function; its one decision is the function's name."""
 CLEAR = 0.98  # largest share of another's time that counts as clearly faster
 
 

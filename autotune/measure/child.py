@@ -14,8 +14,9 @@ import sys
 from contextlib import suppress
 from typing import BinaryIO
 
+from ...ir.library.functions import adopt
 from .lock import MachineLock
-from .protocol import OUT_OF_MEMORY, Outcome, decode_job, encode_outcomes, encode_phase
+from .protocol import LIBRARIES, OUT_OF_MEMORY, Outcome, decode_job, encode_outcomes, encode_phase
 
 PR_SET_PDEATHSIG = 1
 
@@ -56,6 +57,7 @@ def main() -> None:
         from .harness import Harness  # after isolation: this import loads the compiler
     lock.close()
 
+    adopt(os.environ.get(LIBRARIES, ""))
     harness = Harness(lambda phase: out.write(encode_phase(phase)))
     for line in sys.stdin.buffer:
         job = decode_job(line)

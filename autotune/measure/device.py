@@ -103,6 +103,10 @@ class GpuMachine:
             raise Rejected(Outcome("build", note=note, facts=facts(code)))
         return DeviceRun(self, compiled)
 
+    def library(self, name: str) -> DeviceRun:
+        """Reject a library function: those run in the process."""
+        raise Rejected(Outcome("invalid", note=f"library function {name}: not on a GPU"))
+
     def alone(self) -> AbstractContextManager[None]:
         """Return an empty context: the host needs no preparation."""
         return nullcontext()

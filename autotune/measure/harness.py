@@ -17,10 +17,11 @@ from ...ir.errors import DeviceError, NestwrightError
 from ...ir.target import Target
 from ...schedule.sketches.generate import generate
 from ...schedule.space.space import Sketch
-from ..log.records import Json
+from ..log.records import LIBRARY_SKETCH, Json
 from ..tasks.programs import Program
 from .candidates import Rejected, in_short, make_schedule
 from .check import Wrong, check, check_again, race_in
+from .library import library_trace
 from .lock import MachineLock
 from .machine import Machine, Runnable, meter
 from .models import race_models
@@ -189,6 +190,9 @@ class Harness:
     def _compile(self, loaded: LoadedTask, c: Candidate) -> tuple[Runnable, list[Json], float]:
         """Return a candidate's code, its trace, and the seconds of compilation."""
         began = time.perf_counter()
+        if c.sketch == LIBRARY_SKETCH:
+            name = str(c.decisions.get("library"))
+            return loaded.machine.library(name), library_trace(name), 0.0
         schedule = make_schedule(loaded.program.func, loaded.sketches, loaded.target, c)
         trace = cast("list[Json]", schedule.trace.to_json())
         if told := race_in(schedule.func):

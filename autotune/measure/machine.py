@@ -65,6 +65,9 @@ class Machine(Protocol):
     def compile(self, func: Func) -> Runnable:
         """Compile and load a schedule of the program's function."""
 
+    def library(self, name: str) -> Runnable:
+        """Return a library function on the program's buffers."""
+
     def alone(self) -> AbstractContextManager[None]:
         """Return a context for timing code."""
 

@@ -21,6 +21,7 @@ from ...ir.target import Target
 from ..log.records import Json
 from ..tasks.programs import Program
 from .cage import Cage, same_bytes
+from .library import LibraryRun, library_call
 from .machine import Array, CheckedRun, Meter
 from .peak import processor_peak, processor_rate, processor_stream
 from .placement import placed
@@ -41,6 +42,7 @@ class CpuMachine:
     ) -> None:
         """``reach`` are reuse distances as of ``tasks.reach``."""
         self.target = target
+        self.program = program
         self.outputs = len(program.outputs)
         self.arguments = [np.ascontiguousarray(a) for a in arguments]
         self.buffers = _buffers(program.func.params, max(reach, default=0.0))
@@ -58,6 +60,15 @@ class CpuMachine:
         kernel = load_function(compile_object(func, self.target))
         assert isinstance(kernel, NativeFunc)
         return NativeRun(kernel, stained(kernel), self)
+
+    def library(self, name: str) -> LibraryRun:
+        """Return a library function on the program's buffers."""
+        call = library_call(self.program, name)
+        return LibraryRun(call, self.buffers, self.steps, self.room, self.target, self.spend)
+
+    def spend(self, seconds: float) -> None:
+        """Add the time of a call that was timed alone to the clock."""
+        self.spent += seconds
 
     def _read(self) -> float:
         """Return the seconds spent in calls so far, without what prepared the caches for them."""
@@ -109,7 +120,7 @@ class NativeRun:
             if stirrer is None:
                 entry(*given)
             else:
-                self._machine.spent += stirrer.seconds(self._address, given)
+                self._machine.spend(stirrer.seconds(self._address, given))
 
 
 def aligned(size: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

@@ -11,6 +11,8 @@ from typing import Any, Protocol, TypeAlias
 from ..log.records import Json
 
 MAX_MESSAGE = 64 << 20
+LIBRARIES = "NESTWRIGHT_MEASURE_LIBRARIES"
+"""The variable with what a child needs to call registered library functions."""
 OUT_OF_MEMORY = 77  # exit status of a child that cannot go on for lack of memory
 
 

@@ -15,14 +15,27 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from .protocol import MAX_MESSAGE, OUT_OF_MEMORY, Job, Outcome, Phase, decode_reply, encode_job
+from ...ir.library.functions import for_children
+from .protocol import (
+    LIBRARIES,
+    MAX_MESSAGE,
+    OUT_OF_MEMORY,
+    Job,
+    Outcome,
+    Phase,
+    decode_reply,
+    encode_job,
+)
 
 CHILD = (sys.executable, "-m", "nestwright.autotune.measure.child")
 
 
 def child_environment(threads: int, core: int | None = None) -> dict[str, str]:
     """Return the environment of a child with ``threads`` threads, pinned to ``core`` if given."""
-    quiet = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    library = for_children()
+    own_threads = str(threads) if library else "1"  # nothing else is to wait in a child
+    names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+    quiet = dict.fromkeys(names, own_threads) | {LIBRARIES: library}
     own = {"NESTWRIGHT_NUM_THREADS": str(threads), "NESTWRIGHT_MEASURE_PARENT": str(os.getpid())}
     pinned = {} if core is None else {"NESTWRIGHT_MEASURE_CORE": str(core)}
     return os.environ | quiet | own | pinned

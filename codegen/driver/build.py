@@ -136,10 +136,13 @@ class PreparedModule:
     def _build(self, schedules: Mapping[str, Trace], helpers: Sequence[Helper]) -> Executable:
         spent, target, module = self.timings, self.target, self.module
         keys = [*self.groups.distinct, *self.groups.extra]
-        kernels = self._compiled(for_groups(schedules, keys), keys, helpers)
+        chosen = for_groups(schedules, keys)
+        library = _library(chosen, self.groups, target)
+        traces = {key: trace for key, trace in chosen.items() if not trace.library}
+        kernels = self._compiled(traces, [k for k in keys if k not in library], helpers)
         with timed(spent, "plan"):
             orders = entry_orders(self.frozen)
-            plan, pool = _plan(self.optimized, self.groups, kernels, target, orders)
+            plan, pool = _plan(self.optimized, self.groups, kernels, target, orders, library)
             constants = pool.memory(cores())
         codes = {symbol(k): kernels[k].code for k in kernels}
         buffers = {symbol(k): kernels[k].buffers for k in kernels}
@@ -199,6 +202,18 @@ class PreparedModule:
         return {key: self._kernels[name] for key, name in names.items()}
 
 
+def _library(schedules: Mapping[str, Trace], groups: Groups, target: Target) -> dict[str, str]:
+    """Return the library functions that compute groups, by a group's key.
+
+    They run in the process, and only for groups whose kernel needs no guard.
+    """
+    if target.row.place != "process":
+        return {}
+    guarded = {groups.keys[g] for g in groups.guards}
+    found = {key: trace.library for key, trace in schedules.items()}
+    return {key: name for key, name in found.items() if name and key not in guarded}
+
+
 def _text(trace: Trace | None) -> str:
     return "" if trace is None else json.dumps(trace.to_json())
 
@@ -228,11 +243,12 @@ def _plan(
     kernels: Mapping[str, KernelCode],
     target: Target,
     orders: Orders,
+    library: Mapping[str, str],
 ) -> tuple[Plan, Constants]:
     made = {
         name: Compiled(symbol(name), name, k.workspace, k.sharing, packers(k.packs))
         for name, k in kernels.items()
-    }
+    } | {name: Compiled(symbol(name), name, library=chosen) for name, chosen in library.items()}
 
     find = compiled(groups, made.__getitem__)
     return make_plan(module, groups.fusions, find, orders, backend(target).alignment)

@@ -15,7 +15,8 @@ class Compiled:
     """A kernel as its caller sees it: symbol, key, workspace in bytes, memory that it may share.
 
     ``packs`` maps an input that the kernel takes in its own layout to the function that packs a
-    constant into it. ``guarded`` is set where the kernel is not correct for all inputs.
+    constant into it. ``guarded`` is set where the kernel is not correct for all inputs. ``library``
+    names the function that computes the group instead of the kernel.
     """
 
     symbol: str
@@ -24,6 +25,7 @@ class Compiled:
     sharing: Sharing = NOTHING_SHARED
     packs: Mapping[int, Packer] = field(default_factory=dict)
     guarded: Guarded | None = None
+    library: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from ...ir.dtypes import to_numpy
 from ...ir.errors import LimitError, UnsupportedError
 from ...ir.hlo.fuse.fusion import Fusion, Group
 from ...ir.hlo.layouts import ROW_MAJOR, Order, Orders
-from ...ir.hlo.library import library_call
+from ...ir.hlo.library import group_call, library_call
 from ...ir.hlo.limits import ARRAY_BYTES, require_bytes
 from ...ir.hlo.nodes import (
     AnyShape,
@@ -255,6 +255,10 @@ class _Sequence:
     ) -> list[Thunk]:
         """Return the call of a group's kernel, or of the one of two that its guard chooses."""
         compiled = self.kernel(group)
+        if compiled.library:
+            name = f"{group.name} (library: {compiled.library})"
+            call = group_call(group.inputs, group.outputs, compiled.library)
+            return [LibraryThunk(call, tuple(read), tuple(written), name)]
         if (guarded := compiled.guarded) is None:
             return self.call_one(compiled, group.name, group.inputs, read, written)
         name = f"{group.name}.always"

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from ...ir.library.call import ArrayType, LibraryCall
+from ...ir.library.functions import GROUP
+from ...ir.library.functions import run as run_group
 from ...ir.library.session import Session
 from ..plan.nodes import LibraryThunk
 from .arguments import Array
@@ -73,9 +75,12 @@ def _answer(
 
 def _run(call: LibraryCall, session: Session, addresses: Sequence[int]) -> None:
     count = len(call.operands)
-    operands = list(map(_array_to_read, addresses[:count], call.operands))
-    results = list(map(_array_at, addresses[count:], call.results))
+    operands = list(map(array_to_read, addresses[:count], call.operands))
+    results = list(map(array_at, addresses[count:], call.results))
     try:
+        if call.opcode == GROUP:
+            run_group(call, operands, results)
+            return
         for result, made in zip(results, session.run(call, operands), strict=True):
             np.copyto(result, made)
     finally:  # the frames of what was raised live on, the memory may not
@@ -83,13 +88,14 @@ def _run(call: LibraryCall, session: Session, addresses: Sequence[int]) -> None:
         results.clear()
 
 
-def _array_to_read(address: int, of: ArrayType) -> Array:
-    array = _array_at(address, of)
+def array_to_read(address: int, of: ArrayType) -> Array:
+    """Return a read-only array over memory owned by someone else."""
+    array = array_at(address, of)
     array.flags.writeable = False
     return array
 
 
-def _array_at(address: int, of: ArrayType) -> Array:
+def array_at(address: int, of: ArrayType) -> Array:
     """Return an array over memory owned by someone else."""
     if not of.bytes:
         return np.empty(of.shape, of.dtype)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ..dtypes import to_numpy
 from ..library.attributes import read, unquoted
 from ..library.call import ArrayType, LibraryCall
+from ..library.functions import GROUP
 from .nodes import AnyShape, Instruction, Raw, Shape, TupleShape
 
 _ATTRIBUTES = (
@@ -39,6 +40,14 @@ def library_call(i: Instruction) -> LibraryCall:
         frontend_attributes={k: v for k, v in read(frontend).items() if isinstance(v, str)},
         api_version=str(i.attrs.get("api_version", "")),
     )
+
+
+def group_call(
+    inputs: Sequence[Instruction], outputs: Sequence[Instruction], name: str
+) -> LibraryCall:
+    """Return the call of a library function that computes a group with these values."""
+    operands = tuple(t for i in inputs for t in _types(i.shape))
+    return LibraryCall(GROUP, name, operands, tuple(t for o in outputs for t in _types(o.shape)))
 
 
 def _text(i: Instruction, name: str) -> str:

@@ -48,6 +48,14 @@ class Trace:
 
     steps: tuple[Step, ...] = ()
 
+    @property
+    def library(self) -> str:
+        """The library function that computes the group instead of a kernel; "" if none does."""
+        match self.steps:
+            case (Step("library", (str(name),)),):
+                return name
+        return ""
+
     def show(self) -> str:
         """Return Python code that makes the same schedule from ``sch``, one line per step."""
         return "".join(f"{shown(step)}\n" for step in self.steps)
