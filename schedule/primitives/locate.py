@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from ...ir.loop.affine import linear
 from ...ir.loop.build import add, as_int, both, var
 from ...ir.loop.names import called, part_of
 from ...ir.loop.nodes import (
@@ -268,10 +269,30 @@ def axes_from_box(
             case Op(name="floordiv", args=(Var() as v, Const(value=int(c)))) if length == 1:
                 x = _times(x, c)
             case _:
+                found.update(_digits_from(start, x, block) if length == 1 else {})
                 continue
         if v in spatial and (v not in found or x.extent < found[v].extent):
             found[v] = x
     return found
+
+
+def _digits_from(e: Expr, x: Interval, block: Block) -> dict[Var, Interval]:
+    """Return the values of two axes for which ``high * n + low`` may be in an interval.
+
+    ``low`` has ``n`` values. Empty for other indices, and for an interval that may hold values of
+    several ``high``.
+    """
+    extents = {a.var: a.extent for a in block.axes if a.kind is AxisKind.SPATIAL}
+    form = linear(e)
+    by_step = sorted(form.terms.items(), key=lambda term: term[1])
+    if form.constant or len(by_step) != 2 or any(v not in extents for v, _ in by_step):
+        return {}
+    (low, one), (high, n) = by_step
+    assert isinstance(low, Var) and isinstance(high, Var)
+    rest = replace(x, start=tuple((d, k) for d, k in x.start if k % n))
+    if one != 1 or extents[low] != n or rest.least() < 0 or rest.most() >= n:
+        return {}
+    return {high: Interval(tuple((d, k // n) for d, k in x.start if not k % n), 0, 0), low: rest}
 
 
 def _times(x: Interval, c: int) -> Interval:

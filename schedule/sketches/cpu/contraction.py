@@ -67,28 +67,28 @@ class Contraction:
 
 def contraction_of(func: Func, blocks: tuple[BlockInfo, ...]) -> Contraction | None:
     """Return the axis roles of a function's heaviest reduction; None if it cannot be tiled."""
-    anchor = _anchor(blocks)
+    anchor = heaviest(blocks)
     if anchor is None:
         return None
     kept = all(s.buffer in func.allocs for s in anchor.stores)  # not an output as well
-    consumers = _consumers(blocks, anchor) if kept else ()
-    frozen = _read_once(blocks, frozen_inputs(func))
-    return find_contraction(anchor, consumers, _feeders(blocks, anchor), frozen)
+    consumers = consumers_of(blocks, anchor) if kept else ()
+    frozen = read_once(blocks, frozen_inputs(func))
+    return find_contraction(anchor, consumers, feeders_of(blocks, anchor), frozen)
 
 
-def _anchor(blocks: tuple[BlockInfo, ...]) -> BlockInfo | None:
+def heaviest(blocks: tuple[BlockInfo, ...]) -> BlockInfo | None:
     """Return the heaviest reduction; None if there is none."""
     reductions = [b for b in blocks if b.reduce and not b.opaque]
     return max(reductions, key=lambda b: b.flops, default=None)
 
 
-def _read_once(blocks: tuple[BlockInfo, ...], buffers: frozenset[Buffer]) -> frozenset[Buffer]:
+def read_once(blocks: tuple[BlockInfo, ...], buffers: frozenset[Buffer]) -> frozenset[Buffer]:
     """Return the buffers that only one block reads, so that their layout can change."""
     readers = [b for i in blocks for b in {a.buffer for a in i.loads}]
     return frozenset(b for b in buffers if readers.count(b) == 1)
 
 
-def _feeders(blocks: tuple[BlockInfo, ...], info: BlockInfo) -> tuple[BlockInfo, ...]:
+def feeders_of(blocks: tuple[BlockInfo, ...], info: BlockInfo) -> tuple[BlockInfo, ...]:
     """Return the element-wise blocks that only ``info`` reads."""
     found = []
     for b in blocks:
@@ -99,7 +99,8 @@ def _feeders(blocks: tuple[BlockInfo, ...], info: BlockInfo) -> tuple[BlockInfo,
     return tuple(found)
 
 
-def _consumers(blocks: tuple[BlockInfo, ...], info: BlockInfo) -> tuple[BlockInfo, ...]:
+def consumers_of(blocks: tuple[BlockInfo, ...], info: BlockInfo) -> tuple[BlockInfo, ...]:
+    """Return the other blocks that read what ``info`` writes."""
     written = {s.buffer for s in info.stores}
     return tuple(b for b in blocks if b is not info and any(a.buffer in written for a in b.loads))
 

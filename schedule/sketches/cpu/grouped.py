@@ -1,0 +1,285 @@
+"""The sketch of grouped convolutions: in each feature group a product, tiled in registers.
+
+The groups are one axis of the reduction's block and the features of a group another; both are one
+dimension of the result. Lanes never cross a group, whose features share the inputs.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ....ir.dtypes import DType
+from ....ir.loop.nodes import BlockAxis, Func, Var
+from ....ir.target import Target
+from ...cursor import LoopRef
+from ...language.schedule import Schedule
+from ...space.analyze import AccessPattern, BlockInfo, frozen_inputs, product_operands
+from ...space.lookup import block_node, own_loops
+from ...space.space import Choice, Choices, Sketch, cheapest
+from .contraction import AHEAD, CYCLE, FORK_CYCLES, consumers_of, feeders_of, heaviest, read_once
+from .fallback import schedule_fallback
+from .matching import CPU, FuncInfo
+from .padding import LINES_PER_FMA, MOST_LINES, kept_share, pads_ends
+from .pointwise import PARALLEL_WORK
+
+MOST_ROWS = 28
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """The roles of a grouped convolution's axes, which are those of ``anchor``.
+
+    ``group`` and ``column`` are one dimension of the result. ``row`` is the other side of the tile,
+    ``sweep`` are the axes around it. ``kept`` is the share of the products that are left without
+    padding; None if the feeders do anything else.
+    """
+
+    anchor: BlockInfo
+    consumer: BlockInfo | None
+    group: BlockAxis
+    column: BlockAxis
+    row: BlockAxis
+    sweep: tuple[BlockAxis, ...]
+    weights: AccessPattern
+    frozen: bool
+    feeders: tuple[BlockInfo, ...]
+    kept: float | None
+
+    @property
+    def dtype(self) -> DType:
+        """The element type of the result."""
+        return self.anchor.stores[0].buffer.dtype
+
+
+def grouped_of(func: Func, blocks: tuple[BlockInfo, ...]) -> Grouped | None:
+    """Return the roles of the heaviest reduction's axes if it is a grouped convolution."""
+    anchor = heaviest(blocks)
+    if anchor is None or len(anchor.stores) != 1 or len(anchor.spatial) < 3:
+        return None
+    *sweep, row, group, column = anchor.spatial
+    pair = product_operands(anchor)
+    weights = next((a for a in pair or () if a.uses(column.var) and a.uses(group.var)), None)
+    if pair is None or weights is None or not _is_grouped(anchor, group, column):
+        return None
+    if all(a.extent == 1 for a in anchor.reduce):
+        return None
+    if weights.stride(column.var) != 1 or any(weights.uses(a.var) for a in (*sweep, row)):
+        return None
+    if not all(a == weights or not a.uses(column.var) for a in pair):
+        return None
+    feeders = feeders_of(blocks, anchor)
+    kept = math.prod(kept_share(f, anchor) for f in feeders)
+    frozen = weights.buffer in read_once(blocks, frozen_inputs(func))
+    return Grouped(
+        anchor=anchor,
+        consumer=_consumer(func, blocks, anchor),
+        group=group,
+        column=column,
+        row=row,
+        sweep=tuple(a for a in sweep if a.extent > 1),
+        weights=weights,
+        frozen=frozen,
+        feeders=feeders,
+        kept=kept if feeders and all(map(pads_ends, feeders)) else None,
+    )
+
+
+def _is_grouped(anchor: BlockInfo, group: BlockAxis, column: BlockAxis) -> bool:
+    """True if the last dimension of the result is the group's number and the feature in it."""
+    *outer, last = anchor.stores[0].coefficients
+    plain = all(f is not None and len(f) <= 1 for f in outer)
+    return plain and last == {group.var: column.extent, column.var: 1} and column.extent > 1
+
+
+def _consumer(func: Func, blocks: tuple[BlockInfo, ...], anchor: BlockInfo) -> BlockInfo | None:
+    """Return the only reader of the result if it reads its own point and nothing else needs it."""
+    out = anchor.stores[0].buffer
+    users = consumers_of(blocks, anchor)
+    if len(users) != 1 or out not in func.allocs or users[0].reduce or users[0].opaque:
+        return None
+    axes = [a.var for a in users[0].spatial]
+    read = [a for a in users[0].loads if a.buffer is out]
+    if len(axes) != len(out.shape) or len(read) != 1:
+        return None
+    points = [{v: 1} if n > 1 else {} for v, n in zip(axes, out.shape, strict=True)]
+    found = [{} if n == 1 else f for f, n in zip(read[0].coefficients, out.shape, strict=True)]
+    return users[0] if found == points else None
+
+
+@CPU.row(9)
+def match_grouped(work: FuncInfo, target: Target) -> Sketch | None:
+    """Match a convolution with feature groups of more than one feature."""
+    g = grouped_of(work.func, work.blocks)
+    if g is None:
+        return None
+    parts = (g.anchor, g.consumer, *g.feeders)
+    others = tuple(b for b in work.blocks if all(b is not p for p in parts))
+    return grouped_sketch(g, others, target)
+
+
+def grouped_sketch(g: Grouped, others: tuple[BlockInfo, ...], target: Target) -> Sketch | None:
+    """Return the space of a grouped convolution; None if it is empty."""
+    decisions = _decisions(g, target)
+
+    def valid(c: Choices) -> bool:
+        return _is_valid(g, c, target)
+
+    def cost(c: Choices) -> float:
+        return _cost(g, c, target)
+
+    def apply(sch: Schedule, c: Choices) -> None:
+        for info in others if g.kept is not None else (*others, *g.feeders):
+            schedule_fallback(sch, info, target)
+        _apply(g, sch, c)
+
+    default = cheapest(decisions, valid, cost, {})
+    if not valid(default):
+        return None
+    return Sketch("grouped@1", "contraction", decisions, default, apply, valid, cost)
+
+
+def _decisions(g: Grouped, target: Target) -> dict[str, tuple[Choice, ...]]:
+    full, each = max(1, target.lanes(g.dtype)), g.column.extent
+    lanes = [n for n in range(min(full, each), 1, -1) if each % n == 0][:2]
+    most = min(g.row.extent, MOST_ROWS)
+    rows = {math.ceil(g.row.extent / n) for n in range(1, g.row.extent + 1)}
+    across = g.sweep[-1].extent if g.sweep else 1
+    shared = target.threads > 1 and g.anchor.flops >= PARALLEL_WORK
+    return {
+        "rows": tuple(sorted(r for r in rows if r <= most)),
+        "vectors": (1, 2),
+        "lanes": tuple(lanes) or (each,),
+        "order": ("group", "row"),
+        "chunks": tuple(n for n in (1, 2, 4, 8, 16, 32) if n <= across),
+        "pack": (AHEAD, 0) if g.frozen else (0,),
+        "parallel": (1, 0) if shared else (0,),
+    }
+
+
+def _is_valid(g: Grouped, c: Choices, target: Target) -> bool:
+    rows, vectors, lanes = int(c["rows"]), int(c["vectors"]), int(c["lanes"])
+    if g.column.extent % (lanes * vectors):
+        return False
+    tiles = math.ceil(g.row.extent / rows)
+    taps = max((a.extent for a in g.anchor.reduce[:-1]), default=1)
+    copies = 1 if g.kept is None else min(2, tiles) * taps + (tiles > 2)
+    if copies * rows * vectors * LINES_PER_FMA > MOST_LINES:
+        return False
+    vectors *= math.ceil(lanes / max(1, target.lanes(g.dtype)))
+    return rows * vectors + vectors + 2 <= target.registers - 1
+
+
+def _cost(g: Grouped, c: Choices, target: Target) -> float:
+    """Estimate the seconds of one run: ports in a tile, and lines of the input that are shared."""
+    rows, vectors, lanes = int(c["rows"]), int(c["vectors"]), int(c["lanes"])
+    depth = math.prod(a.extent for a in g.anchor.reduce) * (g.kept or 1.0)
+    tiles = g.group.extent * g.column.extent // (lanes * vectors)
+    tiles *= math.ceil(g.row.extent / rows) * math.prod(a.extent for a in g.sweep)
+    step = max(rows * vectors / 2, (rows + vectors) / 2, 4.0)
+    cycles = tiles * (depth * step + 3.0 * rows * vectors + 20.0)
+    line = 64 / g.dtype.bytes
+    if c["order"] == "group" and g.anchor.reduce[-1].extent < line:
+        cycles *= 1.2
+    if c["pack"] != AHEAD:
+        cycles *= 1.1
+    if target.threads == 1 or not c["parallel"]:
+        return cycles * CYCLE
+    n = int(c["chunks"]) * (g.group.extent if c["order"] == "group" else 1)
+    share = math.ceil(n / target.threads) / n
+    return cycles * CYCLE * (share + FORK_CYCLES * (1 + n / 64) / max(cycles, 1.0))
+
+
+def _apply(g: Grouped, sch: Schedule, c: Choices) -> None:
+    """Tile the result, compute the reduction on the tile in registers, vectorize both."""
+    anchor = g.anchor.name
+    if g.kept is not None:
+        for info in g.feeders:
+            sch.compute_inline(info.name)
+        sch.skip_zeros(anchor)
+    if g.consumer is not None:
+        out = g.consumer.name
+        sch.set_scope(anchor, 0, "register")
+    else:
+        out = sch.cache_write(anchor, 0, "register").name
+    at, tile = _tile_output(g, sch, c, out)
+    sch.compute_at(anchor, at)
+    _tile_anchor(g, sch, c, at)
+    if c["pack"] == AHEAD:
+        _pack_ahead(g, sch)
+    *unrolled, lane = tile
+    sch.vectorize(lane)
+    for loop in unrolled:
+        sch.unroll(loop)
+
+
+def _result_loops(
+    g: Grouped, sch: Schedule, out: str
+) -> tuple[dict[Var, LoopRef], LoopRef, LoopRef]:
+    """Return loops by axis of the anchor, and those over groups and over features of a group."""
+    own = own_loops(sch, out)
+    axes = block_node(sch, out).axes
+    loops = {
+        a.var: own[b.var] for a, b in zip(g.anchor.spatial, axes, strict=False) if b.var in own
+    }
+    if len(axes) == len(g.anchor.spatial):
+        return loops, loops[g.group.var], loops[g.column.var]
+    group, column = sch.split(own[axes[-1].var], [None, g.column.extent])
+    return loops, group, column
+
+
+def _tile_output(
+    g: Grouped, sch: Schedule, c: Choices, out: str
+) -> tuple[LoopRef, tuple[LoopRef, ...]]:
+    """Split and reorder the output's loops; return the loop around a tile and those of the tile."""
+    loops, group, column = _result_loops(g, sch, out)
+    column, vector, lane = sch.split(column, [None, int(c["vectors"]), int(c["lanes"])])
+    row, near = sch.split(loops[g.row.var], [None, int(c["rows"])])
+    inside = [loops[a.var] for a in g.sweep]
+    head: list[LoopRef] = []
+    if inside and int(c["chunks"]) > 1:
+        chunk, inside[-1] = sch.split(inside[-1], [int(c["chunks"]), None])
+        head = [*inside[:-1], chunk]
+        inside = inside[-1:]
+    by_group = c["order"] == "group"
+    head = [group, *head] if by_group else head
+    around = [*inside, row] if by_group else [*inside, row, group]
+    sch.reorder(*head, *around, column, vector, near, lane)
+    if not head:
+        head = around[:1]
+    share = head[0] if len(head) == 1 else sch.fuse(*head)
+    if c["parallel"]:
+        sch.parallel(share)
+    return column, (vector, near, lane)
+
+
+def _tile_anchor(g: Grouped, sch: Schedule, c: Choices, at: LoopRef) -> None:
+    """Move the reduction outside the tile, decompose its init, unroll rows and vectors."""
+    anchor = g.anchor.name
+    own = own_loops(sch, anchor, at)
+    lane, tile = own[g.column.var], []
+    if g.row.var in own:
+        tile.append(own[g.row.var])
+    if int(c["vectors"]) > 1:
+        vector, lane = sch.split(lane, [int(c["vectors"]), int(c["lanes"])])
+        tile.append(vector)
+    reduce = [own[a.var] for a in g.anchor.reduce if a.var in own]
+    sch.reorder(*reduce, *tile, lane)
+    init = sch.decompose_reduction(anchor, reduce[0])
+    started = list(sch.get_loops(init))[-len(tile) - 1 :]
+    for group in ([*tile, lane], started):
+        *unrolled, last = group
+        sch.vectorize(last)
+        for loop in unrolled:
+            sch.unroll(loop)
+
+
+def _pack_ahead(g: Grouped, sch: Schedule) -> None:
+    """Lay the weights out as ``[groups, reduction.., features of a group]``, ahead of time."""
+    block = sch.get_block(g.anchor.name)
+    reads = [r.buffer for r in block_node(sch, block).reads]
+    packed = sch.cache_read(block, reads.index(g.weights.buffer), "global")
+    rank = len(g.weights.buffer.shape)
+    last = next(n for n, f in enumerate(g.weights.coefficients) if f and g.column.var in f)
+    order = [last, *(n for n in range(rank) if n != last), rank]
+    sch.transform_layout(packed, 0, order, [(last, g.column.extent)])

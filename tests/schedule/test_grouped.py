@@ -1,0 +1,83 @@
+"""Grouped convolutions: choices of their sketch compute the same, defaults touch no stack."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from nestwright.codegen.driver.kernel import compile_func
+from nestwright.codegen.driver.stages import stage_text
+from nestwright.codegen.targets.cpu.listing import hottest_loop
+from nestwright.ir.hlo.fuse.fusion import fuse
+from nestwright.ir.hlo.passes.pipeline import optimize
+from nestwright.ir.hlo.text import parse
+from nestwright.ir.loop.interp import run
+from nestwright.ir.loop.nodes import Func
+from nestwright.ir.loop.notes import FROZEN
+from nestwright.ir.target import Target
+from nestwright.schedule.language.schedule import Schedule
+from nestwright.schedule.sketches.cpu import grouped
+from nestwright.schedule.sketches.generate import generate
+from nestwright.te.from_hlo.group import lower_group
+
+CASES = {
+    "padded": "f32[1,4,9,32] f32[3,3,8,32] f32[1,4,9,32] 4 size=3x3 pad=1_1x1_1",
+    "narrow": "f32[1,4,20,8] f32[3,3,2,12] f32[1,4,20,12] 4 size=3x3 pad=1_1x1_1",
+    "odd": "f32[2,5,7,6] f32[3,3,3,38] f32[2,3,4,38] 2 size=3x3 stride=2x2 pad=1_1x1_1",
+    "without a window": "f32[1,3,5,12] f32[1,1,4,24] f32[1,3,5,24] 3 size=1x1",
+    "transposed": "f32[1,3,4,8] f32[3,3,4,16] f32[1,5,7,16] 2 size=3x3 pad=1_1x1_1 lhs_dilate=2x2",
+}
+
+
+def grouped_text(case: str, root: str = "maximum(c, b)") -> str:
+    """Return ``images weights result groups window`` as HLO, with a bias below."""
+    x, w, out, count, *window = case.split()
+    attrs = f"window={{{' '.join(window)}}}, dim_labels=b01f_01io->b01f"
+    conv = f"convolution(p0, p1), {attrs}, feature_group_count={count}"
+    if not root:
+        return (
+            f"HloModule m\nENTRY main {{\n  p0 = {x} parameter(0)\n  p1 = {w} parameter(1)\n"
+            f"  ROOT c = {out} {conv}\n}}\n"
+        )
+    features = out[:-1].split(",")[-1]
+    return (
+        f"HloModule m\nENTRY main {{\n  p0 = {x} parameter(0)\n  p1 = {w} parameter(1)\n"
+        f"  p2 = f32[{features}] parameter(2)\n  b = {out} broadcast(p2), dimensions={{3}}\n"
+        f"  c = {out} {conv}\n  ROOT r = {out} {root}\n}}\n"
+    )
+
+
+def lowered(text: str, frozen: bool) -> Func:
+    (group,) = fuse(optimize(parse(text)).entry).groups
+    func = lower_group(group.computation, group.name)
+    return FROZEN.put(func, (1,)) if frozen else func
+
+
+@pytest.mark.parametrize("root", ["maximum(c, b)", ""])
+@pytest.mark.parametrize("name", CASES)
+def test_choices_compute_the_same(name: str, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The default and random choices, as loops and as code, on small whole numbers."""
+    monkeypatch.setattr(grouped, "PARALLEL_WORK", 64)
+    func = lowered(grouped_text(CASES[name], root), bool(root))
+    rng, target = random.Random(name), Target.parse("cpu -threads=2")
+    draw = np.random.default_rng(1)
+    args = [draw.integers(-2, 3, b.shape).astype(np.float32) for b in func.params[:-1]]
+    (expected,) = run(func, args)
+    sketch = generate(func, target)[0]
+    assert sketch.name == "grouped@1"
+    drawn = [{k: rng.choice(v) for k, v in sketch.decisions.items()} for _ in range(30)]
+    for c in (sketch.default, *[c for c in drawn if sketch.valid(c)][:2]):
+        sch = Schedule(func)
+        sketch.apply(sch, c)
+        for result in (*run(sch.func, args), compile_func(sch.func, target)(*args)):
+            np.testing.assert_array_equal(result, expected, err_msg=str(c))
+
+
+@pytest.mark.parametrize("machine", ["emeraldrapids", "haswell"])
+def test_defaults_do_not_spill(machine: str) -> None:
+    """The products of a group are summed in registers."""
+    target = Target.parse(f"cpu -mcpu={machine} -threads=2")
+    loop = hottest_loop(stage_text(parse(grouped_text(CASES["padded"])), target, "asm"))
+    assert loop is not None and loop.stack == 0 and loop.fmas >= 4, loop
