@@ -1,0 +1,74 @@
+"""The loops that peaks are read with: they do what they are counted for. Nothing is timed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nestwright.autotune.measure import peak
+from nestwright.autotune.measure.peak import LINE, Clocks, Looping, PeakLoops, Reading, repeat
+from nestwright.ir.dtypes import f32
+from nestwright.ir.target import Target
+
+HERE = Target.parse("cpu -threads=2")
+
+
+@pytest.fixture
+def loops(monkeypatch: pytest.MonkeyPatch) -> PeakLoops:
+    monkeypatch.setattr(peak, "PASSED", 1 << 14)
+    monkeypatch.setattr(peak, "TURNS", 10)
+    monkeypatch.setattr(peak, "FORKS", 3)
+    return PeakLoops(HERE)
+
+
+def test_a_copy_copies_what_it_counts(loops: PeakLoops) -> None:
+    block = 4 * peak.CHAINS * HERE.lanes(f32)
+    looping = loops.copy(6 * block + 12, threads=2)
+    source, goal = looping.held[:2], looping.held[2:]
+    assert [len(x) for x in looping.held] == [3 * block] * 4
+    assert all(x.ctypes.data % LINE == 0 for x in looping.held)
+    for number, data in enumerate(source):
+        data[:] = np.arange(len(data)) % 251 + number
+    looping.call(1)
+    assert np.array_equal(source[1], goal[1]) and not np.array_equal(source[0], goal[0])
+    # A short set is passed over again and again: a call from Python takes longer than one pass.
+    assert looping.amount == 2 * max(3 * block, (1 << 14) // block * block)
+
+
+def test_a_read_reads_every_byte(loops: PeakLoops) -> None:
+    block = 4 * peak.CHAINS * HERE.lanes(f32)
+    looping = loops.read(16 * block, threads=1)
+    (data,) = looping.held
+    words = data.view(np.float32)
+    words[:] = 0
+    words[-1] = 7.0
+    looping.call(0)
+    sink = loops._sink[0][: peak.CHAINS * HERE.lanes(f32)]
+    times = looping.amount / (16 * block)
+    starts = sum(n * HERE.lanes(f32) for n in range(peak.CHAINS))
+    assert sink.sum() == pytest.approx(starts + 7.0 * times)
+
+
+def test_registers_and_parallel_loops_run(loops: PeakLoops) -> None:
+    for looping, amount in (
+        (loops.fma(2), 2.0 * peak.CHAINS * HERE.lanes(f32) * 10),
+        (loops.cycles(), peak.STEPS * 10.0),
+        (loops.forks(), 3.0),
+    ):
+        looping.call(0)
+        assert looping.amount == amount
+
+
+def test_rates_of_threads_are_added() -> None:
+    """By a clock that each thread advances itself: a call takes half a second of two."""
+    import threading
+
+    now = threading.local()
+
+    def call(number: int) -> None:
+        now.spent = getattr(now, "spent", 0.0) + 0.5
+
+    clocks = Clocks(lambda: getattr(now, "spent", 0.0), lambda: 4 * getattr(now, "spent", 0.0))
+    found = repeat(Looping(call, 10.0, threads=2), 3, clocks)
+    assert found == Reading((40.0,) * 3, (0.25,) * 3)
+    assert found.best == 40.0
