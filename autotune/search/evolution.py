@@ -23,7 +23,7 @@ POPULATION = 1024
 GENERATIONS = 4
 PARENTS = 128
 RANDOM_SHARE = 1 / 8
-CLOSER = 2  # times as many points are looked at closely as are chosen
+CLOSER = 3  # times as many points are looked at closely as are chosen
 BARREN = 3  # failures of a sketch without a success after which it is skipped
 LOCAL_FROM = 12  # observations from which neighbours of the best are tried
 
@@ -116,18 +116,21 @@ class Evolution:
         return chosen
 
     def _looked_at(self, ordered: list[Point], count: int) -> list[Point]:
-        """Return points with the first ones, from which ``count`` are chosen, in closer order.
+        """Return points with the first ones in closer order, of which ``count`` are chosen.
 
-        The first ones of each sketch are among them: scores of two sketches compare badly.
+        The first ones of each sketch are looked at too, since scores of two sketches compare badly.
+        The worse ones go last. Later rounds have a model of this task and do not look.
         """
-        if self._closer is None or not ordered:
+        if self._closer is None or not ordered or len(self._cost) >= LOCAL_FROM:
             return ordered
         head = ordered[: CLOSER * count]
         for sketch in sorted({p.sketch for p in ordered}):
-            head += [p for p in ordered if p.sketch == sketch][:count]
+            head += [p for p in ordered if p.sketch == sketch][: -(-count // 4)]
         head = list(dict.fromkeys(head))
-        first = [head[i] for i in np.argsort(-self._closer(head), kind="stable")]
-        return list(dict.fromkeys([*first, *ordered]))
+        ranked = [head[i] for i in np.argsort(-self._closer(head), kind="stable")]
+        looked_at = set(head)
+        rest = (p for p in ordered if p not in looked_at)
+        return [*ranked[: 2 * count], *rest, *ranked[2 * count :]]
 
     def _leaders(self, count: int) -> list[Point]:
         ran = [p for p, c in self._cost.items() if math.isfinite(c)]

@@ -234,3 +234,26 @@ def test_a_log_becomes_a_study() -> None:
     assert [t.state.name for t in study.trials] == ["COMPLETE", "FAIL", "COMPLETE"]
     assert study.best_value == pytest.approx(1e-6)
     assert study.best_params == {"sketch": "s@1", "s@1.a": "0"}
+
+
+def test_first_trials_follow_the_closer_order_and_later_ones_do_not(space: Space) -> None:
+    asked: list[Point] = []
+
+    def closer(points):
+        asked.extend(points)
+        return -np.array([truth(space, p) for p in points])
+
+    def coarse(points):
+        return -np.array([space.cost(p) for p in points])
+
+    strategy = Evolution(space, 0)
+    first = [p.point for p in strategy.propose(4, coarse, closer)]
+    assert len(first) == 4 and 4 < len(set(asked)) <= 4 * 4
+    assert min(truth(space, p) for p in first) == min(truth(space, p) for p in asked)
+    worst = sorted(set(asked), key=lambda p: truth(space, p))[8:]
+    assert worst and not set(first) & set(worst)
+    for point in [*first, *space.sample(np.random.default_rng(0), 12)]:
+        strategy.observe(point, truth(space, point))
+    asked.clear()
+    strategy.propose(4, coarse, closer)
+    assert not asked
