@@ -14,7 +14,7 @@ from ..ir.errors import ArgumentError, TargetError
 from ..ir.frontends.load import as_model, as_module
 from ..ir.hlo.nodes import HloModule
 from ..ir.loop.nodes import Func
-from ..ir.target import Target
+from ..ir.target import Target, with_accuracy
 from ..schedule.language.schedule import Schedule
 from ..schedule.sketches.generate import generate
 from .budget import Budget
@@ -48,23 +48,25 @@ def tune(
     example: Any = None,
     excess_precision: bool = True,
     weights: str | None = None,
+    accuracy: float | None = None,
 ) -> TuneResult:
     """Search for faster schedules of a model's groups, and log them.
 
-    ``model``, ``example``, ``excess_precision`` and ``weights`` are as for ``build``. For a
-    ``Schedule`` its function is tuned, unless it has holes (``sample_tile``, ``sample_choice``):
-    then those are. ``trials`` is the total for this model in the log, including earlier calls; with
-    ``resume`` false it counts new trials only. ``seconds`` limits the wall time of the call,
-    including the final races. ``constants`` maps parameter numbers or names to arrays that are
-    frozen. ``workers`` is the number of measuring children, ``strategy`` is native, random or
-    optuna:tpe. ``progress`` is called with a ``Progress`` after every trial. With ``simulate_cost``
-    schedules are only ranked by the analytic model, for a machine that need not be present;
-    ``build`` uses such records for workloads that were never measured.
+    ``model``, ``example``, ``excess_precision``, ``weights`` and ``accuracy`` are as for ``build``.
+    For a ``Schedule`` its function is tuned, unless it has holes (``sample_tile``,
+    ``sample_choice``): then those are. ``trials`` is the total for this model in the log, including
+    earlier calls; with ``resume`` false it counts new trials only. ``seconds`` limits the wall time
+    of the call, including the final races. ``constants`` maps parameter numbers or names to arrays
+    that are frozen. ``workers`` is the number of measuring children, ``strategy`` is native, random
+    or optuna:tpe. ``progress`` is called with a ``Progress`` after every trial. With
+    ``simulate_cost`` schedules are only ranked by the analytic model, for a machine that need not
+    be present; ``build`` uses such records for workloads that were never measured.
 
     Raises ``TuningInterrupted`` (a ``KeyboardInterrupt``) on Ctrl-C; no trial is lost.
     """
     budget = Budget(seconds)
-    machine = Target.parse(target) if simulate_cost else _runnable(Target.parse(target))
+    asked = with_accuracy(target, accuracy)
+    machine = asked if simulate_cost else _runnable(asked)
     name, tasks, builder = _tasks(model, machine, constants, example, excess_precision, weights)
     here, note = (machine, "") if simulate_cost else calibrated(machine, seconds)
     if here is not machine:

@@ -25,7 +25,7 @@ from ..ir.errors import ArgumentError, NestwrightWarning
 from ..ir.frontends.load import as_model, as_module
 from ..ir.hlo.nodes import HloModule
 from ..ir.loop.nodes import Func
-from ..ir.target import Target
+from ..ir.target import Target, with_accuracy
 from . import log as logs
 from . import tasks
 from .log.units import counted
@@ -54,6 +54,7 @@ def build(
     example: Any = ...,
     excess_precision: bool = ...,
     weights: str | None = ...,
+    accuracy: float | None = ...,
 ) -> Kernel: ...
 
 
@@ -68,6 +69,7 @@ def build(
     example: Any = ...,
     excess_precision: bool = ...,
     weights: str | None = ...,
+    accuracy: float | None = ...,
 ) -> Executable: ...
 
 
@@ -81,6 +83,7 @@ def build(
     example: Any = None,
     excess_precision: bool = True,
     weights: str | None = None,
+    accuracy: float | None = None,
 ) -> Executable | Kernel:
     """Compile a model with the best schedules of a log; never measures or tunes.
 
@@ -97,11 +100,13 @@ def build(
     f32 between the operations of a fused group and round where the group ends; without, after every
     operation. ``weights`` stores the constant f32 weights of dots and convolutions, 4096 elements
     or more, in a narrow form that the kernels read: "bf16", or "int8" with a scale per output
-    channel; ``Executable.weights_analysis`` gives the errors. What is of the DSL becomes a
-    ``Kernel`` and computes what it says; ``ScheduleError`` for a schedule that exceeds the GPU or
-    is half done.
+    channel; ``Executable.weights_analysis`` gives the errors. ``accuracy`` lets schedules add an
+    error to plain rounding, at most this much of a result's root mean square, as 1e-5: fast
+    algorithms for convolutions. It is the target's option ``-accuracy``; without it a log's
+    schedules of more error are not used. What is of the DSL becomes a ``Kernel`` and computes what
+    it says; ``ScheduleError`` for a schedule that exceeds the GPU or is half done.
     """
-    machine = Target.parse(target)
+    machine = with_accuracy(target, accuracy)
     schedules = best_traces(log, machine) if log is not None else Schedules({})
     if _is_function(model):
         return _build_func(model, machine, log, schedules)

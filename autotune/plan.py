@@ -51,6 +51,8 @@ class TuningPlan:
             "l2": target.l2,
             "l3": target.l3,
         }
+        if target.accuracy:
+            facts["accuracy"] = target.accuracy
         return DeviceRecord(self.device, target.spec, facts)
 
     def model_record(self) -> Model:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .arrays import read_constants
-from .options import ModelCommand, excess_precision_option, weights_option
+from .options import ModelCommand, accuracy_option, excess_precision_option, weights_option
 
 if TYPE_CHECKING:
     from ..autotune.report import BenchReport
@@ -23,6 +23,7 @@ PIPED = 120  # columns where there is no terminal
 @click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")
 @weights_option()
 @excess_precision_option()
+@accuracy_option()
 @click.option("--json", "json_path", type=click.Path(), help="Write the data here.")
 @click.option("--html", "html_path", type=click.Path(), help="Write one self-contained page here.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the random arguments.")
@@ -34,17 +35,19 @@ def bench(
     constants: str | None,
     weights: str | None,
     excess_precision: bool,
+    accuracy: float | None,
     json_path: str | None,
     html_path: str | None,
     seed: int,
 ) -> int:
     """Time MODELS as built by default and with the best schedules of a log."""
     from ..autotune.bench import bench as bench_models
+    from ..ir.target import with_accuracy
 
     frozen = read_constants(constants)
     report = bench_models(
         models,
-        target=target,
+        target=with_accuracy(target, accuracy).spec,
         log=log,
         constants=frozen,
         threads=threads,

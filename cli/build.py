@@ -10,7 +10,7 @@ import click
 
 from ..ir.errors import ArgumentError
 from .arrays import read_constants
-from .options import ModelCommand, excess_precision_option, weights_option
+from .options import ModelCommand, accuracy_option, excess_precision_option, weights_option
 from .weights import weight_lines
 
 
@@ -22,6 +22,7 @@ from .weights import weight_lines
 @click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")
 @weights_option()
 @excess_precision_option()
+@accuracy_option()
 @click.option("-o", "--output", type=click.Path(), help="Where to write the built model.")
 @click.option("--no-cache", is_flag=True, help="Neither read nor write the cache of built models.")
 @click.option("--timings", is_flag=True, help="Print the time of every stage.")
@@ -34,6 +35,7 @@ def build(
     constants: str | None,
     weights: str | None,
     excess_precision: bool,
+    accuracy: float | None,
     output: str | None,
     no_cache: bool,
     timings: bool,
@@ -50,6 +52,7 @@ def build(
             "--log": log,
             "--constants": constants,
             "--weights": weights,
+            "--accuracy": accuracy,
             "--timings": timings or None,
         }
         if unused := [option for option, value in given.items() if value is not None]:
@@ -73,6 +76,7 @@ def build(
         cache=not no_cache,
         excess_precision=excess_precision,
         weights=weights,
+        accuracy=accuracy,
     )
     if output is not None:
         exe.save(output)

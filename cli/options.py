@@ -28,6 +28,16 @@ def weights_option() -> Callable[[Any], Any]:
     )
 
 
+def accuracy_option() -> Callable[[Any], Any]:
+    """``--accuracy``: the error that schedules may add to rounding."""
+    return click.option(
+        "--accuracy",
+        type=float,
+        metavar="BOUND",
+        help="Error that schedules may add to rounding, relative to a result's rms, as 1e-5.",
+    )
+
+
 def excess_precision_option(default: bool | None = True) -> Callable[[Any], Any]:
     """``--excess-precision / --no-excess-precision``; without a default what is read decides."""
     return click.option(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 
 from ..ir.errors import ArgumentError
-from .options import ModelCommand, excess_precision_option, weights_option
+from .options import ModelCommand, accuracy_option, excess_precision_option, weights_option
 
 if TYPE_CHECKING:  # the command line is read before a compiler is needed
     from ..ir.target import Target
@@ -44,6 +44,7 @@ class StageOption(click.Option):
 @click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")
 @weights_option()
 @excess_precision_option()
+@accuracy_option()
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def show(
     model: str,
@@ -56,6 +57,7 @@ def show(
     constants: str | None,
     weights: str | None,
     excess_precision: bool,
+    accuracy: float | None,
     as_json: bool,
 ) -> None:
     """Print MODEL at a stage, from HLO to assembly, or list its graph passes."""
@@ -63,7 +65,10 @@ def show(
         raise ArgumentError("--stage, --passes and --dump exclude each other", "give one")
     if group is not None and (passes or dump is not None):
         raise ArgumentError("--group needs --stage", hint="leave --group out")
+    from ..ir.target import with_accuracy
+
     frozen = _constants(constants)
+    target = with_accuracy(target, accuracy).spec
     if passes:
         facts, text = _passes(model, target, log, frozen, excess_precision, weights)
     elif dump is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .arrays import read_constants
-from .options import ModelCommand, excess_precision_option, weights_option
+from .options import ModelCommand, accuracy_option, excess_precision_option, weights_option
 
 if TYPE_CHECKING:
     from ..autotune.progress import TuneResult
@@ -30,6 +30,7 @@ LEAST = 1e-3  # seconds given to tuning where starting has used them up
 @click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")
 @weights_option()
 @excess_precision_option()
+@accuracy_option()
 @click.option(
     "--simulate-cost", is_flag=True, help="Measure nothing: rank by the analytic model alone."
 )
@@ -46,6 +47,7 @@ def tune(
     constants: str | None,
     weights: str | None,
     excess_precision: bool,
+    accuracy: float | None,
     simulate_cost: bool,
     as_json: bool,
 ) -> int:
@@ -71,6 +73,7 @@ def tune(
                 simulate_cost=simulate_cost,
                 excess_precision=excess_precision,
                 weights=weights,
+                accuracy=accuracy,
             )
     except TuningInterrupted as stopped:
         click.echo(f"nestwright: {stopped}", err=True)
@@ -82,6 +85,7 @@ def tune(
 
         asked = "" if target == HERE else f" --target {shlex.quote(target)}"
         asked += "" if weights is None else f" --weights {shlex.quote(weights)}"
+        asked += "" if accuracy is None else f" --accuracy {accuracy:g}"
         click.echo(_told(result, simulate_cost))
         click.echo(f"next: nestwright build {model}{asked} --log {result.log} -o model.nw")
     return 0

@@ -40,7 +40,9 @@ class Target:
     (L3: the shared one); ``core`` is what else cost models ask of a processor. Of a GPU, ``cpu`` is
     the architecture, a core is a multiprocessor, ``registers`` are those of one thread, 32 bits
     wide, ``vector_bits`` the widest load of one thread, and ``tf32`` says whether products of f32
-    may run on tensor cores; ``check``, whether a simulated one watches accesses.
+    may run on tensor cores; ``check``, whether a simulated one watches accesses. ``accuracy`` is
+    the largest error that a schedule may add to plain rounding, relative to the root mean square
+    of a result: with 0, all compute the same products and sums.
     """
 
     spec: str
@@ -59,6 +61,7 @@ class Target:
     core: CpuCore = UNKNOWN
     tf32: bool = False
     check: bool = True
+    accuracy: float = 0.0
 
     @staticmethod
     def parse(spec: str | Target) -> Target:
@@ -121,6 +124,17 @@ class Target:
         Of a GPU: those of the widest load of one thread, of 16 bytes.
         """
         return max(1, self.vector_bits // (8 * dtype.bytes))
+
+
+def with_accuracy(target: Target | str, accuracy: float | None) -> Target:
+    """Return a target with its option ``-accuracy``; as it is for None.
+
+    ``TargetError`` for a target without the option, and for a bound that it does not take.
+    """
+    found = Target.parse(target)
+    if accuracy is None or accuracy == found.accuracy:
+        return found
+    return Target.parse(f"{found.spec} -accuracy={accuracy}")
 
 
 def itself(target: Target) -> Target:

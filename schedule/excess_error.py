@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from ..ir.loop.nodes import Func
 from ..ir.loop.notes import EXCESS_ERROR
+from ..ir.target import Target
 from .cursor import nest
+from .errors import ScheduleError
 
 BILLIONTH = 1e-9  # the unit of the note
 
@@ -16,3 +18,14 @@ def excess_error(func: Func) -> float:
     """
     index = nest(func)
     return BILLIONTH * sum(EXCESS_ERROR.of(index.block(name)) or 0 for name in index.blocks)
+
+
+def require_accuracy(func: Func, target: Target) -> None:
+    """Raise ``ScheduleError`` if a schedule adds more error than the target allows."""
+    error = excess_error(func)
+    if error > target.accuracy:
+        raise ScheduleError(
+            f"use this schedule for {target.spec}",
+            f"it adds an error of about {error:.1e} of the result's root mean square to rounding",
+            hint=f"accuracy={10 * error:.0e} allows it",
+        )

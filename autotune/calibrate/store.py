@@ -12,6 +12,7 @@ import json
 import os
 import platform
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -41,12 +42,17 @@ def key(target: Target) -> dict[str, Json]:
     caches: list[Json] = [f"{c.size}/{c.ways}/{c.line}" for c in (core.l1, core.l2, core.l3)]
     return {
         "processor": _processor(),
-        "target": target.key,
+        "target": _machine(target),
         "cores": target.cores,
         "threads": target.threads,
         "caches": caches,
         "version": _version(),
     }
+
+
+def _machine(target: Target) -> str:
+    """Return the name of the machine, whatever error its schedules may add."""
+    return replace(target, accuracy=0.0).key
 
 
 def path(target: Target) -> Path | None:
@@ -55,7 +61,7 @@ def path(target: Target) -> Path | None:
     if where is None:
         return None
     digest = hashlib.sha256(json.dumps(key(target), sort_keys=True).encode()).hexdigest()
-    return where / f"{target.key}-t{target.threads}-{digest[:12]}.json"
+    return where / f"{_machine(target)}-t{target.threads}-{digest[:12]}.json"
 
 
 def save(found: Calibration, target: Target) -> Path | None:

@@ -132,7 +132,7 @@ class Encoder:
     def __init__(self, func: Func, space: Space, target: Target, flops: float, size: float) -> None:
         self.space = space
         self.target = target
-        self.roof = roof(flops, size, target)
+        self.roof = roof(flops * min((s.share for s in space.sketches), default=1.0), size, target)
         self._blocks = blocks_of(func)
         self._anchor = max(self._blocks, key=lambda b: b.flops, default=None)
         self._facts = _describe(self._blocks, self._anchor, target, flops, size)

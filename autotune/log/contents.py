@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...codegen.driver.schedules import Schedules, fitting
@@ -112,10 +112,20 @@ class Log:
         return found
 
     def _measured(self, target: Target) -> list[str]:
-        """Return the devices on which the target was tuned, the one with its threads last."""
-        exact = device_id(target)
-        others = {d for d in self.devices if d.rpartition("-t")[0] == target.key} - {exact}
-        return [*sorted(others), exact]
+        """Return the devices on which the target was tuned, the one with its threads last.
+
+        Schedules of an accuracy serve looser ones, too, and come before these.
+        """
+        allowed = {target.accuracy} | {
+            a for d in self.devices.values() if 0 <= (a := d.accuracy) <= target.accuracy
+        }
+        found: list[str] = []
+        for accuracy in sorted(allowed):
+            machine = replace(target, accuracy=accuracy)
+            exact = device_id(machine)
+            others = {d for d in self.devices if d.rpartition("-t")[0] == machine.key} - {exact}
+            found += [*sorted(others), exact]
+        return found
 
     def best(self, device: str) -> dict[str, Best]:
         """Return each workload's winner on a device: of its latest race, else of its trials."""

@@ -51,6 +51,12 @@ class DeviceRecord:
     spec: str
     facts: Mapping[str, Json]
 
+    @property
+    def accuracy(self) -> float:
+        """The error that its schedules may add to rounding; infinite if it is not a number."""
+        told = self.facts.get("accuracy", 0.0)
+        return float(told) if isinstance(told, int | float) else math.inf
+
 
 @dataclass(frozen=True, slots=True)
 class Model:

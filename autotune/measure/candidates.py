@@ -9,6 +9,7 @@ from ...ir.errors import NestwrightError
 from ...ir.loop.nodes import Func
 from ...ir.target import Target
 from ...schedule.errors import ScheduleError
+from ...schedule.excess_error import require_accuracy
 from ...schedule.language.schedule import Schedule
 from ...schedule.language.trace import Trace
 from ...schedule.sketches.generate import default_schedule
@@ -30,7 +31,9 @@ def make_schedule(
     """Return the schedule of a candidate; raise ``Rejected`` if it cannot be made."""
     try:
         if c.trace is not None:
-            return Trace.from_json(c.trace).replay(func)
+            schedule = Trace.from_json(c.trace).replay(func)
+            require_accuracy(schedule.func, target)
+            return schedule
         if c.sketch == DEFAULT_SKETCH:
             return default_schedule(func, target)
         sketch = sketches.get(c.sketch)

@@ -44,11 +44,12 @@ class Wrong(Exception):
     """A candidate has a wrong result or an illegal side effect."""
 
 
-def check(run: Runnable, reference: Reference, say: Say) -> float:
+def check(run: Runnable, reference: Reference, say: Say, excess: float = 0.0) -> float:
     """Run on every case; raise ``Wrong`` if one fails.
 
-    Returns the largest error on ordinary values, relative to the root mean square of the output.
-    ``say`` is called before each run with a description, in case the run kills the process.
+    ``excess`` is the error that the candidate may add to rounding, as of ``judge``. Returns the
+    largest error on ordinary values, relative to the root mean square of the output. ``say`` is
+    called before each run with a description, in case the run kills the process.
     """
     worst = 0.0
     for number, pattern, upper in RUNS[: len(reference.cases)]:
@@ -56,12 +57,12 @@ def check(run: Runnable, reference: Reference, say: Say) -> float:
         where = "end at" if upper else "begin behind"
         say(f"on {case.name} in buffers that {where} a guard page")
         trial = partial(run.trial, case.arguments, pattern, upper)
-        error = _accept(trial, case, reference, case.name)
+        error = _accept(trial, case, reference, case.name, excess)
         worst = error if case is reference.ordinary else worst
     return worst
 
 
-def check_again(run: Runnable, reference: Reference, say: Say) -> None:
+def check_again(run: Runnable, reference: Reference, say: Say, excess: float = 0.0) -> None:
     """Run again after the timed runs, a short kernel many times; raise ``Wrong`` if it fails.
 
     Races between threads show only sometimes.
@@ -69,13 +70,18 @@ def check_again(run: Runnable, reference: Reference, say: Say) -> None:
     say("after it was timed")
     case, began = reference.ordinary, time.perf_counter()
     for _ in range(REPEATS):
-        _accept(partial(run.again, NAN), case, reference, f"{case.name}, after it was timed")
+        name = f"{case.name}, after it was timed"
+        _accept(partial(run.again, NAN), case, reference, name, excess)
         if time.perf_counter() - began > SHORT:
             break
 
 
 def _accept(
-    run: Callable[[], CheckedRun], case: ReferenceCase, reference: Reference, name: str
+    run: Callable[[], CheckedRun],
+    case: ReferenceCase,
+    reference: Reference,
+    name: str,
+    excess: float,
 ) -> float:
     try:
         trial = run()
@@ -83,7 +89,7 @@ def _accept(
         raise Wrong(f"{str(e).splitlines()[0]} ({name})") from None
     if trial.damage:
         raise Wrong(f"{trial.damage} ({name})")
-    error, told = judge(trial.results, case, reference.outputs)
+    error, told = judge(trial.results, case, reference.outputs, excess)
     if told:
         raise Wrong(f"{told} ({name})")
     return error

@@ -15,7 +15,9 @@ from typing import cast
 
 from ...ir.errors import DeviceError, NestwrightError
 from ...ir.target import Target
+from ...schedule.excess_error import excess_error
 from ...schedule.sketches.generate import generate
+from ...schedule.space.analyze import work_share
 from ...schedule.space.space import Sketch
 from ..log.records import LIBRARY_SKETCH, Json
 from ..tasks.programs import Program
@@ -29,6 +31,7 @@ from .protocol import Candidate, Job, Outcome, Phase
 from .reference import Reference, load_reference
 from .timing import ROUNDS, Call, Turns, Yardstick, read_off
 
+MARGIN = 3  # times its estimate that the error of a schedule may be
 KEPT = 4  # programs whose inputs and sketches stay in memory
 
 
@@ -46,12 +49,18 @@ class LoadedTask:
 
 @dataclass(slots=True)
 class Built:
-    """A candidate compiled and checked."""
+    """A candidate compiled and checked.
+
+    ``excess`` is the error that it may add to rounding, ``share`` the part of the task's
+    multiply-adds that it does.
+    """
 
     run: Runnable
     trace: list[Json]
-    error: float
     seconds: float
+    excess: float
+    share: float
+    error: float = 0.0
 
     def outcome(self, runs: Sequence[float], drift: float = 1.0) -> Outcome:
         """Return its outcome with the timed runs."""
@@ -129,7 +138,7 @@ class Harness:
             built = self._build(loaded, job.candidates[number])
         except Rejected as e:
             return e.outcome
-        call, machine = built.run.call, loaded.machine
+        call, machine, floor = built.run.call, loaded.machine, job.floor * built.share
         self._enter("wait")
         with self._lock.timing(), machine.alone():
             self._enter("run")
@@ -139,7 +148,7 @@ class Harness:
                 loaded.yardstick,
                 job.incumbent,
                 job.fill,
-                job.floor,
+                floor,
                 machine.sample,
             )
         try:
@@ -147,7 +156,7 @@ class Harness:
         except Rejected as e:
             return e.outcome
         if reading is None:
-            note = f"timed below {job.floor:.3g} s, the least that this machine can take"
+            note = f"timed below {floor:.3g} s, the least that this machine can take"
             return Outcome("invalid", (), built.trace, built.error, note, built.seconds)
         loaded.yardstick.offer(call, reading[0])
         return built.outcome(*reading)
@@ -160,7 +169,7 @@ class Harness:
             self._enter("build")
             try:
                 return Outcome(
-                    "ok", facts=dict(self._compile(loaded, job.candidates[number])[0].facts)
+                    "ok", facts=dict(self._compile(loaded, job.candidates[number]).run.facts)
                 )
             except Rejected as e:
                 return e.outcome
@@ -170,25 +179,26 @@ class Harness:
         self._enter("wait")
         with self._lock.building():
             self._enter("build")
-            run, trace, seconds = self._compile(loaded, c)
+            built = self._compile(loaded, c)
             try:
-                error = check(run, loaded.reference, self._running)
+                built.error = check(built.run, loaded.reference, self._running, built.excess)
             except Wrong as e:
-                raise Rejected(Outcome("wrong", (), trace, 0.0, str(e), seconds)) from None
-            return Built(run, trace, error, seconds)
+                outcome = Outcome("wrong", (), built.trace, 0.0, str(e), built.seconds)
+                raise Rejected(outcome) from None
+            return built
 
     def _check_again(self, loaded: LoadedTask, built: Built) -> None:
         """Check again after timing; raise ``Rejected`` if that fails."""
         self._enter("wait")
         with self._lock.building():
             try:
-                check_again(built.run, loaded.reference, self._running)
+                check_again(built.run, loaded.reference, self._running, built.excess)
             except Wrong as e:
                 outcome = Outcome("wrong", (), built.trace, 0.0, str(e), built.seconds)
                 raise Rejected(outcome) from None
 
-    def _compile(self, loaded: LoadedTask, c: Candidate) -> tuple[Runnable, list[Json], float]:
-        """Return a candidate's code, its trace, and the seconds of compilation."""
+    def _compile(self, loaded: LoadedTask, c: Candidate) -> Built:
+        """Schedule and compile a candidate; raise ``Rejected`` if one of these fails."""
         began = time.perf_counter()
         if c.sketch == LIBRARY_SKETCH:
             name = str(c.decisions.get("library"))
@@ -204,7 +214,9 @@ class Harness:
         except Exception as e:  # a bug of the compiler must not end the tuning of everything else
             seconds = time.perf_counter() - began
             raise Rejected(Outcome("build", (), trace, note=in_short(e), build=seconds)) from None
-        return run, trace, time.perf_counter() - began
+        excess = min(loaded.target.accuracy, MARGIN * excess_error(schedule.func))
+        share = work_share(loaded.program.func, schedule.func)
+        return Built(run, trace, time.perf_counter() - began, excess, share)
 
     def _race(self, job: Job, loaded: LoadedTask) -> tuple[Outcome, ...]:
         """Race all candidates, timed in turns in alternating order."""

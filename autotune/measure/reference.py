@@ -32,6 +32,7 @@ Array: TypeAlias = np.ndarray[Any, Any]
 STRAY = 1e-3  # share of integers without a bound that may differ
 TF32 = 2.0**-11  # relative error of an operand with ten bits of mantissa
 LARGE = 1 << 17  # elements of all arrays above which only one range of whole numbers is tried
+PEAK = 16  # times the root mean square of an added error that one element may have
 HUGE = 1 << 21  # the same above which floats are not tested on values far apart
 
 
@@ -206,12 +207,19 @@ def _kept(dtype: DType) -> np.dtype[Any]:
 
 
 def judge(
-    results: Sequence[Array], case: ReferenceCase, outputs: Sequence[Buffer]
+    results: Sequence[Array],
+    case: ReferenceCase,
+    outputs: Sequence[Buffer],
+    excess: float = 0.0,
 ) -> tuple[float, str]:
-    """Return the largest error relative to its output's rms, and a complaint ("" if correct)."""
+    """Return the largest error relative to its output's rms, and a complaint ("" if correct).
+
+    ``excess`` is the error that may be added to the bounds: its root mean square relative to that
+    of the output. A single element may have ``PEAK`` times as much.
+    """
     worst = 0.0
     for n, (got, want, out) in enumerate(zip(results, case.wanted, outputs, strict=True)):
-        error, told = _judge(got, want, out.dtype)
+        error, told = _judge(got, want, out.dtype, excess)
         if told:
             which = f" of output {n}" if len(outputs) > 1 else ""
             return error, f"{told}{which}"
@@ -219,7 +227,7 @@ def judge(
     return worst, ""
 
 
-def _judge(got: Array, want: ExpectedOutput, dtype: DType) -> tuple[float, str]:
+def _judge(got: Array, want: ExpectedOutput, dtype: DType, excess: float) -> tuple[float, str]:
     if not got.size:
         return 0.0, ""
     if not dtype.is_float:
@@ -228,11 +236,20 @@ def _judge(got: Array, want: ExpectedOutput, dtype: DType) -> tuple[float, str]:
     with np.errstate(all="ignore"):
         off = np.abs(wide - want.value)
         same = (wide == want.value) | (np.isnan(wide) & np.isnan(want.value))
-        wrong = ~same if want.bound is None else ~(same | (off <= want.bound))
+        allowed = excess * want.rms
+        bound = np.zeros(1) if want.bound is None else want.bound
+        wrong = ~(same | (off <= bound + PEAK * allowed))
         if wrong.any():
             return math.inf, _told(got, want, wrong)
+        spread = _rms(np.where(same, 0.0, off))
+        if excess and spread > allowed + _rms(bound):
+            return math.inf, f"errs by {spread:.2g}, where {allowed:.2g} is added to rounding"
         largest = float(np.max(off, where=np.isfinite(off), initial=0.0))
     return (largest / want.rms if want.rms else 0.0), ""
+
+
+def _rms(a: Array) -> float:
+    return math.sqrt(float(np.mean(np.square(a, dtype=np.float64))))
 
 
 def _judge_integers(got: Array, want: ExpectedOutput, dtype: DType) -> str:

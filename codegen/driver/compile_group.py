@@ -11,6 +11,7 @@ from ...ir.hlo.text import parse
 from ...ir.loop.nodes import Func
 from ...ir.loop.notes import IN_PLACE, WORKSPACE_BYTES
 from ...ir.target import HERE, Target
+from ...schedule.excess_error import require_accuracy
 from ...schedule.language.schedule import Schedule
 from ...schedule.language.trace import Trace
 from ...schedule.sketches.generate import default_schedule
@@ -82,10 +83,12 @@ def loops(computation: Computation, symbol: str, trace: Trace | None) -> tuple[F
 
 
 def apply(func: Func, target: Target, trace: Trace | None) -> Schedule:
-    """Apply a trace to the function, or the default schedule if there is none that fits."""
+    """Apply a trace to the function; the default schedule if it does not apply or errs too much."""
     if trace is not None:
         try:
-            return trace.replay(func)
+            schedule = trace.replay(func)
+            require_accuracy(schedule.func, target)
+            return schedule
         except NestwrightError as error:
             log.warning("%s: its schedule no longer applies: %s", func.name, error)
     return default_schedule(func, target)

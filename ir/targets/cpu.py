@@ -7,6 +7,7 @@ follow from the table below, its caches and rates from the rows of ``ir/cores.py
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -52,6 +53,7 @@ _BUILDS_ON: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"avx": ("avx", "fma", "f16c"), "avx2": ("avx2", "avx512"), "avx512f": ("avx512",)}
 )
 """Without the feature, LLVM drops those that begin like this too."""
+_LOOSEST = 0.01  # a larger bound would not tell a wrong result from a rounded one
 
 
 def processors() -> Mapping[str, Mapping[str, frozenset[str]]]:
@@ -93,7 +95,18 @@ def _parse(spec: str, options: Mapping[str, str]) -> Target:
         l2=core.l2.size,
         l3=core.l3.size,
         core=core,
+        accuracy=_accuracy(options.get("accuracy", "0")),
     )
+
+
+def _accuracy(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not 0 <= found <= _LOOSEST:
+        raise TargetError(f"-accuracy={text}", f"it must be a number from 0 to {_LOOSEST}")
+    return found
 
 
 def _triple(text: str) -> str:
@@ -167,9 +180,10 @@ def _runs_here(target: Target) -> bool:
 
 
 def _key(target: Target) -> str:
+    suffix = f"-accuracy{target.accuracy:g}" if target.accuracy else ""
     text = f"{target.triple} {target.cpu} {','.join(sorted(target.features))}"
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
-    return f"{target.kind}-{target.machine}-{target.cpu}-{digest}"
+    return f"{target.kind}-{target.machine}-{target.cpu}-{digest}{suffix}"
 
 
 @cache
@@ -208,11 +222,12 @@ def _word(path: Path) -> str:
 
 KIND = TargetKind(
     name="cpu",
-    options=("mtriple", "mcpu", "mattr", "threads"),
+    options=("mtriple", "mcpu", "mattr", "threads", "accuracy"),
     specs={
         "cpu": "this machine",
         "cpu -mcpu=NAME": "this architecture, another processor (znver4, skylake-avx512, ...)",
         "llvm -mtriple=TRIPLE -mcpu=NAME": "another architecture, as object code",
+        "cpu -accuracy=BOUND": "schedules may add an error, relative to a result's rms (1e-5)",
     },
     parse=_parse,
     key=_key,

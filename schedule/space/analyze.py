@@ -175,6 +175,14 @@ def blocks_of(func: Func) -> tuple[BlockInfo, ...]:
     return tuple(describe(s) for s in walk(func.body) if isinstance(s, Block))
 
 
+def work_share(func: Func, scheduled: Func) -> float:
+    """Return the part of a function's arithmetic in reductions that a schedule of it does, to 1."""
+    before, after = (
+        sum(b.flops for b in blocks_of(f) if b.reduce and not b.opaque) for f in (func, scheduled)
+    )
+    return min(1.0, after / before) if before else 1.0
+
+
 def product_operands(info: BlockInfo) -> tuple[AccessPattern, AccessPattern] | None:
     """Return the operands of ``C += A * B``, conversions allowed; None for any other block."""
     match _plain_store(info.block.body):

@@ -27,6 +27,7 @@ class Sketch:
     ``default`` is a reasonable choice without tuning. ``name`` contains a version that changes with
     the meaning of a decision, so that old log lines are not misread. ``trace`` returns the steps of
     ``apply``, for a sketch that other processes cannot make; None if a primitive refuses.
+    ``share`` is the least part of the function's arithmetic that one of its schedules does.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Sketch:
     valid: Callable[[Choices], bool]
     cost: Callable[[Choices], float]
     trace: Callable[[Choices], list[Plain] | None] | None = None
+    share: float = 1.0
 
     def size(self) -> int:
         """Return the number of combinations, valid or not."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import pytest
 
 from nestwright.ir import gpus
 from nestwright.ir.dtypes import bf16, f32, f64
 from nestwright.ir.errors import TargetError
-from nestwright.ir.target import Target
+from nestwright.ir.target import Target, with_accuracy
 
 
 def test_named_processor_needs_no_such_machine() -> None:
@@ -150,3 +151,20 @@ def test_figures_of_gpus_go_together() -> None:
         assert gpu.shared_per_block <= gpu.shared_per_multiprocessor
         assert gpu.threads_per_multiprocessor % gpu.warp == 0
         assert all(rate >= gpu.f32_flops * 0.99 for rate in gpu.tensor_flops.values())
+
+
+def test_accuracy_is_an_option_that_names_the_target_in_logs() -> None:
+    plain, loose = Target.parse("cpu -threads=2"), Target.parse("cpu -threads=2 -accuracy=1e-5")
+    assert plain.accuracy == 0 and loose.accuracy == 1e-5
+    assert loose.key == f"{plain.key}-accuracy1e-05"
+    assert with_accuracy("cpu -threads=2", 1e-5) == replace(
+        loose, spec="cpu -threads=2 -accuracy=1e-05"
+    )
+    assert with_accuracy(plain, None) is plain and with_accuracy(plain, 0) is plain
+    for bad in ("1", "-1", "nan", "many"):
+        with pytest.raises(TargetError, match=r"a number from 0 to 0\.01"):
+            Target.parse(f"cpu -accuracy={bad}")
+    with pytest.raises(TargetError, match="unknown option"):
+        with_accuracy("cuda -arch=sm_90a", 1e-5)
+    with pytest.raises(TargetError, match="given twice"):
+        with_accuracy(loose, 1e-4)
