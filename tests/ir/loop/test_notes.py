@@ -165,6 +165,7 @@ def test_notes_are_written_and_read_on_the_floors_that_are_declared() -> None:
 HOMONYMS = {
     "async": "a prefix of opcodes",
     "copy": "an opcode, a kind of thunk, a column of the simulator's counters",
+    "fetch": "a decision of a sketch",
     "frozen": "an attribute of a parameter in HLO",
     "in_place": "a field of a thunk and of a kernel's message",
     "updates": "a field of a kernel's message",
