@@ -58,8 +58,8 @@ class Built:
     run: Runnable
     trace: list[Json]
     seconds: float
-    excess: float
-    share: float
+    excess: float = 0.0
+    share: float = 1.0
     error: float = 0.0
 
     def outcome(self, runs: Sequence[float], drift: float = 1.0) -> Outcome:
@@ -202,7 +202,7 @@ class Harness:
         began = time.perf_counter()
         if c.sketch == LIBRARY_SKETCH:
             name = str(c.decisions.get("library"))
-            return loaded.machine.library(name), library_trace(name), 0.0
+            return Built(loaded.machine.library(name), library_trace(name), 0.0)
         schedule = make_schedule(loaded.program.func, loaded.sketches, loaded.target, c)
         trace = cast("list[Json]", schedule.trace.to_json())
         if told := race_in(schedule.func):
