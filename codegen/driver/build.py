@@ -120,7 +120,9 @@ class PreparedModule:
             with timed(self.timings, "optimize"):
                 self.frozen = freeze(module, constants) if constants else module
                 self.optimized, self.narrowed = (
-                    optimize_narrow(self.frozen, weights) if passes else (self.frozen, ())
+                    optimize_narrow(self.frozen, weights, self.target)
+                    if passes
+                    else (self.frozen, ())
                 )
             with timed(self.timings, "fuse"):
                 self.groups = fuse_module(self.optimized, excess_precision)

@@ -54,7 +54,7 @@ def dump_stages(
     frozen = freeze(module, constants) if constants else module
     passes = Dump(show, folder, "hlo")
     checks = (passes, Verify(verify))
-    optimized, _ = pipeline.optimize_narrow(frozen, weights, instruments=checks)
+    optimized, _ = pipeline.optimize_narrow(frozen, weights, target, instruments=checks)
     groups = fuse_module(optimized, excess_precision)
     traces = for_groups(schedules, groups.distinct)
     written = passes.written

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 from ...errors import VerifyError
 from ...passes import Established, Instrument, LegalIR, Pass, Pipeline, repeat, verifying
+from ...quads import takes_unsigned
+from ...target import Target
 from ..analysis.support import require_supported
 from ..analysis.verify import verify
 from ..limits import require_limits
@@ -53,8 +55,10 @@ from .simplify.shapes import simplify_shapes
 from .simplify.sink_reshapes import sink_reshapes
 from .simplify.split_sums import split_sums
 from .simplify.tuples import explicit_tuples, simplify_tuples
+from .weights.integer_dots import integer_dots
 from .weights.narrow import check_form, narrow_weights
 from .weights.report import NarrowWeight
+from .weights.unsigned_codes import unsigned_codes
 
 
 def _pass(
@@ -119,6 +123,7 @@ PIPELINE: Pipeline[HloModule] = Pipeline(
         CANONICALIZE,
         _DOTS,
         _FOLD,
+        _pass(integer_dots, "Dots of dequantized operands multiply integers."),
         _pass(fold_batch_norm, "Scales and offsets after constant weights are part of them."),
         replace(CANONICALIZE, reaches=CANONICAL),
         _pass(split_sums, "Long sums over columns run in steps, so that they stay exact."),
@@ -144,27 +149,33 @@ def optimize(module: HloModule, *, instruments: Sequence[Instrument[HloModule]] 
 
 
 def optimize_narrow(
-    module: HloModule, weights: str | None, *, instruments: Sequence[Instrument[HloModule]] = ()
+    module: HloModule,
+    weights: str | None,
+    target: Target | None = None,
+    *,
+    instruments: Sequence[Instrument[HloModule]] = (),
 ) -> tuple[HloModule, tuple[NarrowWeight, ...]]:
     """Return the optimized module with its weights in a narrow form, and what became of each.
 
-    ``weights`` names a form of ``weights.quantize``; with None they stay as they are. Errors as for
-    ``optimize``, and ``ArgumentError`` for an unknown form.
+    ``weights`` names a form of ``weights.quantize``; with None they stay as they are. Products of
+    bytes take the form that ``target`` multiplies fastest. Errors as for ``optimize``, and
+    ``ArgumentError`` for an unknown form.
     """
     check_form(weights)
     optimized = optimize(module, instruments=instruments)
-    if weights is None:
-        return optimized, ()
     found: list[NarrowWeight] = []
 
     def narrow(ir: HloModule) -> HloModule:
-        new, rows = narrow_weights(ir, weights)
+        new, rows = narrow_weights(ir, weights) if weights is not None else (ir, ())
         found.extend(rows)
         return new
 
     then = "Weights of products are converted from a narrow form where they are used."
-    last: Pipeline[HloModule] = Pipeline((Pass("narrow_weights", narrow, then, OPTIMIZED),))
-    checks = (Established(last.passes, OPTIMIZED, f"narrowing {module.name}"),)
+    steps = [Pass("narrow_weights", narrow, then, OPTIMIZED)]
+    if target is not None and takes_unsigned(target):
+        steps.append(_pass(unsigned_codes, "Weights of s8 multiply u8, not s8.", OPTIMIZED))
+    last: Pipeline[HloModule] = Pipeline(tuple(steps))
+    checks = (Established(last.passes, OPTIMIZED, f"finishing {module.name}"),)
     return last.run(optimized, checks if verifying() else ()), tuple(found)
 
 

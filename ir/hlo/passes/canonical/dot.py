@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ...nodes import Computation, HloModule, Instruction, Shape
 from ...patterns import build
-from ...patterns.match import all_static, inverse
+from ...patterns.match import all_static, inverse, is_pointwise, moves
 from ...rewrite import assemble, make, map_computations, parameter, rebuild, users
 
 Dims = tuple[int, ...]
@@ -143,10 +143,13 @@ def _moves(order: Dims, dims: Dims) -> bool:
     return kept != sorted(kept)
 
 
-def _is_constant(x: Instruction) -> bool:
-    while x.opcode in ("reshape", "transpose", "convert"):
-        x = x.operands[0]
-    return x.opcode == "constant"
+def _is_constant(x: Instruction, depth: int = 8) -> bool:
+    """True if ``x`` is made of constants in a few steps, so that it can have any order."""
+    if x.opcode == "constant":
+        return True
+    if not depth or not x.operands or not (moves(x) or is_pointwise(x)):
+        return False
+    return all(_is_constant(o, depth - 1) for o in x.operands)
 
 
 def _product(i: Instruction, p: _Places, *, swap: bool) -> Instruction:

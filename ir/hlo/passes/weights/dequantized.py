@@ -1,0 +1,101 @@
+"""Recognition of dequantized arrays: ``(q - zero) * scale`` with integers q of 8 bits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ....dtypes import f32, s8, s32, u8
+from ...nodes import Instruction
+from ...patterns import build
+from ...patterns.match import splat
+from ...rewrite import constant
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Dequantized:
+    """The f32 array ``(codes - zero) * scale``; ``zero`` is a whole number.
+
+    ``scale`` has one element, or one per index of dimension ``axis``.
+    """
+
+    codes: Instruction
+    zero: int = 0
+    scale: Array = field(default_factory=lambda: np.ones(1, np.float32))
+    axis: int | None = None
+
+
+def dequantized(x: Instruction) -> Dequantized | None:
+    """Return an f32 array as codes, zero point and scale; None if it is something else."""
+    match x.opcode:
+        case "convert" if x.array.dtype == f32:
+            return _whole(x.operands[0])
+        case "subtract" if x.array.dtype == f32:
+            return _shifted(dequantized(x.operands[0]), x.operands[1])
+        case "multiply":
+            first, second = x.operands
+            return _scaled(dequantized(first), second) or _scaled(dequantized(second), first)
+        case "transpose":
+            found = dequantized(x.operands[0])
+            return None if found is None else _transposed(found, x.attrs["dimensions"])
+        case "reshape":
+            found = dequantized(x.operands[0])
+            if found is None or found.axis is not None:
+                return None
+            return replace(found, codes=build.reshape(found.codes, x.array.dims))
+        case _:
+            return None
+
+
+def _whole(x: Instruction) -> Dequantized | None:
+    """Return integers as codes and a zero point."""
+    if x.array.dtype in (s8, u8):
+        return Dequantized(x)
+    if x.array.dtype != s32:
+        return None
+    match x.opcode:
+        case "convert" if x.operands[0].array.dtype in (s8, u8):
+            return Dequantized(x.operands[0])
+        case "subtract":
+            return _shifted(_whole(x.operands[0]), x.operands[1])
+        case _:
+            return None
+
+
+def _shifted(found: Dequantized | None, zero: Instruction) -> Dequantized | None:
+    value = splat(zero)
+    if found is None or value is None or found.axis is not None or found.scale[0] != 1:
+        return None
+    if not np.isfinite(value) or value != np.rint(value) or abs(value) > 255:
+        return None
+    return replace(found, zero=found.zero + int(value))
+
+
+def _scaled(found: Dequantized | None, scale: Instruction) -> Dequantized | None:
+    if found is None:
+        return None
+    if (value := splat(scale)) is not None:
+        return replace(found, scale=found.scale * np.float32(value))
+    if scale.opcode != "broadcast" or scale.operands[0].opcode != "constant":
+        return None
+    axes = scale.attrs.get("dimensions", ())
+    if len(axes) != 1 or found.axis not in (None, axes[0]):
+        return None
+    each = scale.operands[0].attrs["literal"]
+    return replace(found, scale=found.scale * each, axis=axes[0])
+
+
+def _transposed(found: Dequantized, order: tuple[int, ...]) -> Dequantized:
+    axis = None if found.axis is None else order.index(found.axis)
+    return replace(found, codes=transposed(found.codes, order), axis=axis)
+
+
+def transposed(x: Instruction, order: tuple[int, ...]) -> Instruction:
+    """Return the transpose of an array; of a constant, the constant."""
+    if x.opcode == "constant":
+        return constant(np.transpose(x.attrs["literal"], order), name=x.name)
+    return build.transpose(x, order)

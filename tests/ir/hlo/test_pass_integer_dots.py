@@ -1,0 +1,172 @@
+"""Dots of dequantized operands: what becomes a product of integers, and the same values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nestwright.ir.hlo import freeze, optimize, optimize_narrow, parse
+from nestwright.ir.hlo.interp.evaluate import evaluate
+from nestwright.ir.hlo.nodes import HloModule
+from nestwright.ir.target import Target
+
+Array = np.ndarray[Any, Any]
+
+VNNI, PLAIN = "cpu -mcpu=sapphirerapids", "cpu -mcpu=haswell"
+M, K, N = 5, 72, 66
+DEQUANTIZED = """HloModule qdq
+ENTRY main {
+  q = CODE[5,72] parameter(0)
+  w = s8[66,72] parameter(1)
+  t = f32[SCALES] parameter(2)
+  f = f32[5,72] convert(q)
+  z = f32[] constant(ZERO)
+  zs = f32[5,72] broadcast(z), dimensions={}
+  d = f32[5,72] subtract(f, zs)
+  s = f32[] constant(0.25)
+  ss = f32[5,72] broadcast(s), dimensions={}
+  x = f32[5,72] multiply(d, ss)
+  g = f32[66,72] convert(w)
+  ts = f32[66,72] broadcast(t), dimensions={AXIS}
+  v = f32[66,72] multiply(g, ts)
+  ROOT y = f32[5,66] dot(x, v), lhs_contracting_dims={1}, rhs_contracting_dims={1}
+}
+"""
+FLOAT = """HloModule weights_only
+ENTRY main {
+  x = f32[5,72] parameter(0)
+  w = u8[72,66] parameter(1)
+  t = f32[66] parameter(2)
+  g = f32[72,66] convert(w)
+  z = f32[] constant(ZERO)
+  zs = f32[72,66] broadcast(z), dimensions={}
+  d = f32[72,66] subtract(g, zs)
+  ts = f32[72,66] broadcast(t), dimensions={1}
+  v = f32[72,66] multiply(d, ts)
+  ROOT y = f32[5,66] dot(x, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+"""
+INTEGERS = """HloModule integers
+ENTRY main {
+  q = s8[5,72] parameter(0)
+  w = s8[72,66] parameter(1)
+  ROOT y = s32[5,66] dot(q, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+"""
+
+
+def text(code: str = "s8", zero: str = "3", axis: str = "0") -> str:
+    scales = {"0": "66", "1": "72", "": ""}[axis]
+    named = {"CODE": code, "ZERO": zero, "AXIS": axis, "SCALES": scales}
+    made = DEQUANTIZED
+    for word, value in named.items():
+        made = made.replace(word, value)
+    return made
+
+
+def codes(dtype: Any, *shape: int, seed: int = 0) -> Array:
+    info = np.iinfo(dtype)
+    return np.random.default_rng(seed).integers(info.min, info.max + 1, shape).astype(dtype)
+
+
+def scales(*shape: int) -> Array:
+    return np.random.default_rng(9).uniform(0.5, 2, shape).astype(np.float32)
+
+
+def multiplied(module: HloModule) -> list[str]:
+    """Return the types that each dot multiplies, of the operands before conversions."""
+    found = []
+    for i in module.entry.instructions:
+        if i.opcode == "dot":
+            sides = [o.operands[0] if o.opcode == "convert" else o for o in i.operands]
+            found.append(" ".join(str(o.array.dtype) for o in sides) + f" {i.array.dtype}")
+    return found
+
+
+@pytest.mark.parametrize(("code", "dtype"), [("s8", np.int8), ("u8", np.uint8)])
+@pytest.mark.parametrize("zero", ["0", "3", "-128", "255"])
+@pytest.mark.parametrize("axis", ["0", ""])
+def test_products_of_codes_are_exact(code: str, dtype: Any, zero: str, axis: str) -> None:
+    q, w = codes(dtype, M, K), codes(np.int8, N, K, seed=1)
+    t = scales(N) if axis else scales()
+    module = optimize(freeze(parse(text(code, zero, axis)), {1: w, 2: t}))
+    assert multiplied(module) == ["s8 s8 s32"]
+    whole = (q.astype(np.int64) - int(zero)) @ w.astype(np.int64).T
+    exact = whole.astype(np.float64) * 0.25 * t.astype(np.float64)
+    np.testing.assert_allclose(evaluate(module, [q]), exact, rtol=1e-6)
+
+
+def test_zero_points_of_integers_count_too() -> None:
+    there = text().replace("f = f32[5,72] convert(q)", "i = s32[5,72] convert(q)")
+    there = there.replace("z = f32[] constant", "z = s32[] constant")
+    there = there.replace("zs = f32[5,72]", "zs = s32[5,72]")
+    there = there.replace(
+        "d = f32[5,72] subtract(f, zs)", "j = s32[5,72] subtract(i, zs)\n  d = f32[5,72] convert(j)"
+    )
+    w, t = codes(np.int8, N, K, seed=1), scales(N)
+    module = optimize(freeze(parse(there), {1: w, 2: t}))
+    assert multiplied(module) == ["s8 s8 s32"]
+    q = codes(np.int8, M, K)
+    expected = evaluate(parse(there), [q, w, t])
+    np.testing.assert_allclose(evaluate(module, [q]), expected, rtol=1e-4, atol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("there", "frozen"),
+    [
+        (text(zero="0.5"), True),  # no whole number
+        (text(zero="1000"), True),  # no code
+        (text(axis="1"), True),  # a scale per term cannot leave the sum
+        (text(), False),
+    ],
+)
+def test_other_products_stay_floats(there: str, frozen: bool) -> None:
+    w, t = codes(np.int8, N, K), scales(K if "f32[72] " in there else N)
+    module = optimize(freeze(parse(there), {1: w, 2: t} if frozen else {2: t}))
+    assert all(m.endswith("f32") for m in multiplied(module))
+
+
+def test_sums_that_could_overflow_stay_floats() -> None:
+    deep = text().replace("72", "32772")
+    module = optimize(freeze(parse(deep), {1: codes(np.int8, N, 32772), 2: scales(N)}))
+    assert all(m.endswith("f32") for m in multiplied(module))
+
+
+@pytest.mark.parametrize("zero", ["128", "130"])
+def test_scales_of_weights_alone_leave_the_product(zero: str) -> None:
+    w, t = codes(np.uint8, K, N) // 2 + 64, scales(N)
+    there = FLOAT.replace("ZERO", zero)
+    module = optimize(freeze(parse(there), {1: w.astype(np.uint8), 2: t}))
+    assert multiplied(module) == ["f32 s8 f32"]
+    x = np.random.default_rng(2).standard_normal((M, K)).astype(np.float32)
+    expected = evaluate(parse(there), [x, w.astype(np.uint8), t])
+    np.testing.assert_allclose(evaluate(module, [x]), expected, rtol=1e-4, atol=1e-2)
+
+
+def test_weights_beyond_signed_bytes_stay() -> None:
+    w = codes(np.uint8, K, N)
+    module = optimize(freeze(parse(FLOAT.replace("ZERO", "3")), {1: w, 2: scales(N)}))
+    assert multiplied(module) != ["f32 s8 f32"]
+
+
+@pytest.mark.parametrize("spec", [VNNI, PLAIN])
+def test_signed_bytes_become_unsigned_ones_where_the_processor_multiplies_those(spec: str) -> None:
+    q, w = codes(np.int8, M, K), codes(np.int8, K, N, seed=1)
+    target = Target.parse(spec)
+    module, _ = optimize_narrow(freeze(parse(INTEGERS), {1: w}), None, target)
+    assert multiplied(module) == ["u8 s8 s32" if spec == VNNI else "s8 s8 s32"]
+    assert np.array_equal(evaluate(module, [q]), q.astype(np.int32) @ w.astype(np.int32))
+    assert multiplied(optimize_narrow(parse(INTEGERS), None, target)[0]) == ["s8 s8 s32"]
+
+
+@pytest.mark.parametrize(("code", "dtype"), [("s8", np.int8), ("u8", np.uint8)])
+def test_unsigned_codes_are_not_flipped_twice(code: str, dtype: Any) -> None:
+    q, w, t = codes(dtype, M, K), codes(np.int8, N, K, seed=1), scales(N)
+    frozen = freeze(parse(text(code)), {1: w, 2: t})
+    module, _ = optimize_narrow(frozen, None, Target.parse(VNNI))
+    assert multiplied(module) == ["u8 s8 s32"]
+    flips = [i.opcode for i in module.entry.instructions].count("xor")
+    assert flips == (code == "s8")
+    np.testing.assert_allclose(evaluate(module, [q]), evaluate(optimize(frozen), [q]), rtol=1e-6)
