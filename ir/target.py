@@ -154,8 +154,9 @@ class TargetKind:
     ``options`` are the names of a spec's options, which ``parse`` gets with the spec; ``key`` and
     ``runs_here`` answer ``Target.key`` and ``Target.is_host``. ``specs`` says, for whoever lists
     the targets, what can be written and what it means; ``nicknames`` are words that people may try
-    instead. ``rounds`` is false where the machine may cut sums rather than round them, as tensor
-    cores do.
+    instead. ``groups`` are the kinds of groups that are formed for some targets only, those with a
+    sketch for them (``ir/hlo/fuse/``). ``rounds`` is false where the machine may cut sums rather
+    than round them, as tensor cores do.
     """
 
     name: str
@@ -170,6 +171,7 @@ class TargetKind:
     place: Place = "process"
     simulated: bool = False
     rounds: bool = True
+    groups: frozenset[str] = frozenset()
     nicknames: tuple[str, ...] = ()
 
 

@@ -64,7 +64,8 @@ def extract(
     ``groups`` are the module's, if they are known already. Groups with a single schedule, such as
     plain copies, are left out.
     """
-    groups = fuse_module(module, excess_precision) if groups is None else groups
+    if groups is None:
+        groups = fuse_module(module, excess_precision, target.row.groups)
     weights, reach = _occurrences(module, groups), reaches(groups)
     found = (
         _task(g, name, weights[name], target, reach[name]) for name, g in groups.distinct.items()

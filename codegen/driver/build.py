@@ -125,7 +125,7 @@ class PreparedModule:
                     else (self.frozen, ())
                 )
             with timed(self.timings, "fuse"):
-                self.groups = fuse_module(self.optimized, excess_precision)
+                self.groups = fuse_module(self.optimized, excess_precision, self.target.row.groups)
 
     def build(self, schedules: Mapping[str, Trace], helpers: Sequence[Helper] = ()) -> Executable:
         """Build the executable under these schedules; raises as ``build``.

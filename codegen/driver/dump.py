@@ -55,7 +55,7 @@ def dump_stages(
     passes = Dump(show, folder, "hlo")
     checks = (passes, Verify(verify))
     optimized, _ = pipeline.optimize_narrow(frozen, weights, target, instruments=checks)
-    groups = fuse_module(optimized, excess_precision)
+    groups = fuse_module(optimized, excess_precision, target.row.groups)
     traces = for_groups(schedules, groups.distinct)
     written = passes.written
     numbers = itertools.count(len(pipeline.PIPELINE.passes) + 1)

@@ -40,7 +40,7 @@ def compiled_text(
 
     ``frozen`` is the module before its passes; ``group`` selects one group.
     """
-    groups = fuse_module(module, excess_precision)
+    groups = fuse_module(module, excess_precision, target.row.groups)
     traces = for_groups(schedules, groups.distinct)
     match stage:
         case "fused":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from ...ir.hlo.fuse.excess_precision import keep_wide
@@ -31,17 +31,20 @@ class Groups:
     extra: Mapping[str, Computation]
 
 
-def fuse_module(module: HloModule, excess_precision: bool = True) -> Groups:
+def fuse_module(
+    module: HloModule, excess_precision: bool = True, kinds: Collection[str] = ()
+) -> Groups:
     """Fuse the entry and every computation that its control flow calls.
 
-    With ``excess_precision`` a group keeps narrow floats as f32 between its operations.
+    ``kinds`` are the kinds of groups that only some targets take (``TargetKind.groups``). With
+    ``excess_precision`` a group keeps narrow floats as f32 between its operations.
     """
     fusions: dict[Computation, Fusion] = {}
     waiting = [module.entry]
     while waiting:
         computation = waiting.pop()
         if computation not in fusions:
-            fusion = fuse(computation)
+            fusion = fuse(computation, kinds)
             fusions[computation] = keep_wide(fusion) if excess_precision else fusion
             waiting += [c for i in computation.instructions for c in called(i)]
     keys = {g: key(g.computation) for f in fusions.values() for g in f.groups}

@@ -99,6 +99,13 @@ class Methods:
         """Reorder loops of one perfect nest; the other loops of the nest keep their places."""
         self.perform("reorder", *refs)
 
+    def rescale(self, block: BlockRef | str) -> BlockRef:
+        """Make exponentials relative to the maximum of their part of a row; return the scales'
+        block.
+        """
+        given: BlockRef = self.perform("rescale", block)
+        return given
+
     def reverse_compute_at(
         self, block: BlockRef | str, loop: LoopRef | str, keep_unit_loops: bool = False
     ) -> None:

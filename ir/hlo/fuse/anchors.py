@@ -16,11 +16,10 @@ from .state import OUTPUTS, Growing, State
 def fuse_anchors(state: State) -> None:
     """Start a group for each dot, convolution and reduce-window, and grow its epilogue."""
     for i in reversed(state.computation.instructions):
-        if pattern(i) in (Pattern.OUT_FUSABLE, Pattern.WINDOW):
+        if pattern(i) in (Pattern.OUT_FUSABLE, Pattern.WINDOW) and state.is_free_to_join(i):
             g = state.start("reduction" if pattern(i) is Pattern.WINDOW else i.opcode, i)
             take_elements_of_tuple(state, g)
-            while _grow(state, g):
-                pass
+            grow_epilogue(state, g)
             if pattern(i) is Pattern.OUT_FUSABLE:
                 _take_final_view(state, g)
 
@@ -30,6 +29,12 @@ def take_elements_of_tuple(state: State, g: Growing) -> None:
     for u in state.users[g.anchor]:
         if u.opcode == "get-tuple-element":
             state.put(g, u, {"result"})
+
+
+def grow_epilogue(state: State, g: Growing) -> None:
+    """Take element-wise work on the result until there is no more."""
+    while _grow(state, g):
+        pass
 
 
 def _grow(state: State, g: Growing) -> bool:

@@ -1,16 +1,21 @@
 """FuseOps: cut a computation into groups, each of which becomes one kernel.
 
-Groups form around dots and convolutions first, then around reductions over the same rows, then
-along post-dominators for all the rest. Merges never make a cycle, and every edge says why it was
-fused or not. Runs after ``passes.pipeline.optimize``, whose canonical forms it relies on.
+Groups form around attention where the target has a kernel for it, then around dots and
+convolutions, around reductions over the same rows, and along post-dominators for all the rest.
+Merges never make a cycle, and every edge says why it was fused or not. Runs after
+``passes.pipeline.optimize``, whose canonical forms it relies on.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 from ..nodes import Computation
 from ..rewrite import reachable
 from ..text.printer import show_computation
 from .anchors import fuse_anchors
+from .attention import KIND as ATTENTION
+from .attention import fuse_attention, scale_late
 from .groups import Edge as Edge
 from .groups import Fusion as Fusion
 from .groups import Group as Group
@@ -20,17 +25,22 @@ from .rows import fuse_rows
 from .state import State
 
 
-def fuse(computation: Computation) -> Fusion:
+def fuse(computation: Computation, kinds: Collection[str] = ()) -> Fusion:
     """The groups of one computation, in topological order, with a reason for every edge.
+
+    ``kinds`` are the kinds of groups that the target takes beyond those that all of them do
+    (``TargetKind.groups``).
 
     Not in any group: parameters, constants, tuples, reshapes of whole buffers (views), and
     control flow, whose bodies are fused as computations of their own.
     """
     state = State(computation)
+    if ATTENTION in kinds:
+        fuse_attention(state)
     fuse_anchors(state)
     fuse_rows(state)
     fuse_loops(state)
-    return finish(state)
+    return scale_late(finish(state))
 
 
 def show_fusion(fusion: Fusion) -> str:

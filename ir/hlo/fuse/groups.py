@@ -16,10 +16,10 @@ from .state import Growing, State, accepts_clone
 class Group:
     """Instructions that become one kernel.
 
-    ``kind`` is ``elementwise | injective | reduction | dot | convolution | opaque``. ``inputs`` and
-    ``outputs`` are instructions of the fused computation; ``members`` are those that the group
-    computes, clones included, in program order. ``computation`` is the same work on its own:
-    parameters in the order of ``inputs``, its root the one output or a tuple of all.
+    ``kind`` is ``elementwise | injective | reduction | dot | convolution | attention | opaque``.
+    ``inputs`` and ``outputs`` are instructions of the fused computation; ``members`` are those that
+    the group computes, clones included, in program order. ``computation`` is the same work on its
+    own: parameters in the order of ``inputs``, its root the one output or a tuple of all.
     """
 
     name: str

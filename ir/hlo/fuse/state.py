@@ -128,6 +128,12 @@ class State:
         g.members[i] = keys
         g.work += flops(i) > 0
 
+    def take_inside(self, g: Growing, i: Instruction) -> None:
+        """Add ``i``, all of whose users are in ``g`` or its clones: no result, whoever reads it."""
+        self._stored[i] = False
+        if i not in self.clones:
+            self.put(g, i, {"full"})
+
     def unite(self, g: Growing, other: Growing) -> None:
         """Put all of ``other`` into ``g``; the two anchors' clusters must be free to merge."""
         self.clusters.merge(g.anchor, other.anchor)

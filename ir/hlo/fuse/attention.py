@@ -1,0 +1,277 @@
+"""FuseOps, before the other phases: attention, from the product of queries and keys to the values.
+
+A product whose left operand is a softmax of another product, with whatever is computed on the
+scores in between, is one group of kind ``attention``. Its kernel computes some rows of scores at a
+time, which never go to memory. The rows of the result are scaled late: each of them once by the
+reciprocal of its sum, instead of each weight by a division.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from ...dtypes import f32
+from ..nodes import Instruction, Shape
+from ..ops.definition import Pattern
+from ..ops.registry import definition
+from ..rewrite import constant, make, rebuild, with_operands
+from .anchors import grow_epilogue
+from .groups import Fusion, Group
+from .kinds import dims, flops, is_unit_view, is_view, nonunit, pattern
+from .state import LIMIT, Growing, State
+
+KIND = "attention"
+
+FEW_ROWS = 8
+"""With fewer queries than this a head is bound by reading its keys and values."""
+
+
+class _NotFusableError(Exception):
+    """Why scores and values are not one group."""
+
+
+def fuse_attention(state: State) -> None:
+    """Start a group for each product with values; take softmax, scores and epilogue into it."""
+    for i in reversed(state.computation.instructions):
+        if i.opcode != "dot" or not state.is_free_to_join(i) or not _may_be_weights(i.operands[0]):
+            continue
+        try:
+            members = _between(state, i)
+        except _NotFusableError as why:
+            state.reasons[i.operands[0], i] = f"is not one group with the scores: {why}"
+            continue
+        if not members:
+            continue
+        g = state.start(KIND, i)
+        for m in members:
+            state.take_inside(g, m)
+        for u in _scaling(state, i) - state.clones.keys():
+            state.put(g, u, {"result"})
+        grow_epilogue(state, g)
+        _take_views(state, g)
+
+
+def _may_be_weights(i: Instruction) -> bool:
+    """True if ``i`` may be a softmax: element-wise work on rows, no parameter and no product."""
+    while is_unit_view(i):
+        i = i.operands[0]
+    return pattern(i) is Pattern.ELEMENTWISE and len(dims(i)) >= 2 and len(i.operands) > 0
+
+
+def _between(state: State, values: Instruction) -> list[Instruction]:
+    """Return what is between two products, the first one included, in reverse program order.
+
+    Nothing if there is no softmax; raises ``_NotFusableError`` if it cannot be one group.
+    """
+    weights = dims(values.operands[0])
+    rank = len(weights)
+    found = _depending(state, values, weights)
+    scores = [m for m in found if m.opcode == "dot"]
+    if not scores or not {"exponential", "reduce"} <= {m.opcode for m in found}:
+        return []
+    if len(scores) != 1:
+        raise _NotFusableError(f"they are made of {len(scores)} products")
+    if tuple(values.attrs.get("lhs_contracting_dims", ())) != (rank - 1,):
+        raise _NotFusableError("the product is not over the rows of its left operand")
+    if dims(values)[:-1] != weights[:-1] or len(dims(values)) != rank:
+        raise _NotFusableError("the result has other rows")
+    if dims(scores[0]) != weights:
+        raise _NotFusableError("the scores have other dimensions")
+    scaling = _scaling(state, values)
+    found = _with_sums(state, found, scaling)
+    for m in found:
+        _check_member(state, m, {*found, values, *scaling}, weights)
+    if weights[-2] < FEW_ROWS:
+        raise _NotFusableError(f"with {weights[-2]} queries it is bound by reading keys and values")
+    if sum(flops(m) > 0 for m in found) >= LIMIT // 2:
+        raise _NotFusableError(f"{len(found)} instructions are too many")
+    return found
+
+
+def _depending(state: State, values: Instruction, weights: tuple[int, ...]) -> list[Instruction]:
+    """Return what depends on the scores and makes the weights, in reverse program order."""
+    space = nonunit(weights)
+    seen: set[Instruction] = set()
+    waiting = [values.operands[0]]
+    while waiting:
+        i = waiting.pop()
+        if i in seen or not _on_rows(i, space):
+            continue
+        seen.add(i)
+        if i.opcode != "dot":
+            waiting += i.operands
+        if len(seen) > LIMIT:
+            raise _NotFusableError(f"more than {LIMIT} instructions are involved")
+    depends: set[Instruction] = set()
+    for i in sorted(seen, key=state.position):
+        if i.opcode == "dot" or any(o in depends for o in i.operands):
+            depends.add(i)
+    return sorted(depends, key=state.position, reverse=True)
+
+
+def _on_rows(i: Instruction, space: tuple[int, ...]) -> bool:
+    """True if ``i`` has the shape of the scores, or one element for each of their rows."""
+    if i.opcode in ("parameter", "constant") or not isinstance(i.shape, Shape):
+        return False
+    return nonunit(dims(i)) in (space, space[:-1])
+
+
+def _scaling(state: State, values: Instruction) -> set[Instruction]:
+    """Return the division of the result, if it follows at once, and the clones it reads."""
+    if len(state.users[values]) != 1 or values is state.computation.root:
+        return set()
+    (u,) = state.users[values]
+    if u.opcode != "divide" or dims(u) != dims(values) or u.operands[0] is not values:
+        return set()
+    if not state.is_free_to_join(u):
+        return set()
+    return {u, *(o for o in u.operands if o in state.clones and len(state.users[o]) == 1)}
+
+
+def _with_sums(
+    state: State, members: list[Instruction], scaling: set[Instruction]
+) -> list[Instruction]:
+    """Return the members and the sums over them that only scale the result."""
+    users = {u for m in members for u in state.users[m] if u.opcode == "reduce"}
+    sums = (u for u in users if all(x in scaling for x in state.users[u]))
+    return sorted({*members, *sums}, key=state.position, reverse=True)
+
+
+def _check_member(
+    state: State, m: Instruction, inside: set[Instruction], weights: tuple[int, ...]
+) -> None:
+    """Raise ``_NotFusableError`` unless ``m`` works row by row and is used only inside."""
+    if m is state.computation.root or any(u not in inside for u in state.users[m]):
+        raise _NotFusableError(f"`{m.name}` is used elsewhere")
+    if not state.is_free_to_join(m):
+        raise _NotFusableError(f"`{m.name}` is in another group")
+    if m.array.dtype != f32 and m.array.dtype.kind != "pred":
+        raise _NotFusableError(f"`{m.name}` is computed in {m.array.dtype.name}")
+    rows = tuple(range(len(weights) - 1))
+    match pattern(m):
+        case Pattern.ELEMENTWISE | Pattern.OUT_FUSABLE:
+            return
+        case Pattern.REDUCTION if tuple(m.attrs["dimensions"]) == (len(rows),):
+            return
+        case Pattern.BROADCAST if tuple(m.attrs["dimensions"]) == rows:
+            return
+        case _ if is_unit_view(m) and dims(m)[:-1] == weights[:-1]:
+            return
+    raise _NotFusableError(f"`{m.name}` does not work row by row")
+
+
+def _take_views(state: State, g: Growing) -> None:
+    """A transpose of the batches and rows of the one result ends the group."""
+    results = state.outputs(g)
+    if len(results) != 1:
+        return
+    tail, chain, end = results[0], list[Instruction](), 0
+    roles = _BATCH * len(nonunit(dims(tail)[:-2])) + _ROW + _COLUMN
+    if len(roles) != len(nonunit(dims(tail))):
+        return
+    while len(state.users[tail]) == 1 and tail is not state.computation.root:
+        (u,) = state.users[tail]
+        moves = bool(definition(u.opcode).permutes)
+        if not (is_view(u) or moves) or not state.is_free_to_join(u):
+            break
+        after = _permuted(roles, u) if moves else _reshaped(roles, dims(tail), dims(u))
+        if after is None or after[-1] != _COLUMN:
+            break
+        roles = after
+        chain.append(u)
+        tail = u
+        end = len(chain) if moves else end
+    for i in chain[:end]:
+        if state.refusal(g, i):
+            break
+        state.put(g, i, {"result"})
+
+
+_BATCH, _ROW, _COLUMN = "brc"
+
+
+def _permuted(roles: str, transpose: Instruction) -> str | None:
+    """Return the roles of the dimensions, none of size 1, after a transpose."""
+    before = dims(transpose.operands[0])
+    if len(roles) != len(nonunit(before)):
+        return None
+    given = iter(roles)
+    old = [next(given) if d != 1 else "" for d in before]
+    return "".join(old[k] for k in transpose.attrs["dimensions"])
+
+
+def _reshaped(roles: str, before: tuple[int, ...], after: tuple[int, ...]) -> str | None:
+    """Return the roles after a reshape; None if it takes rows or columns apart or together."""
+    old, new = list(zip(nonunit(before), roles, strict=False)), list(nonunit(after))
+    found = ""
+    while old and new:
+        (extent, role), mine = old.pop(0), [new.pop(0)]
+        roles_here = role
+        while extent != math.prod(mine):
+            if extent < math.prod(mine) and old:
+                more, role = old.pop(0)
+                extent, roles_here = extent * more, roles_here + role
+            elif extent > math.prod(mine) and new:
+                mine.append(new.pop(0))
+            else:
+                return None
+        if len(mine) + len(roles_here) > 2 and set(roles_here) != {_BATCH}:
+            return None
+        found += roles_here[0] * len(mine)
+    return None if old or new else found
+
+
+def scale_late(fusion: Fusion) -> Fusion:
+    """Return the fusion with each row of an attention's result scaled once, by a reciprocal."""
+    groups = tuple(map(_scaled_late, fusion.groups))
+    if all(a is b for a, b in zip(groups, fusion.groups, strict=True)):
+        return fusion
+    return replace(fusion, groups=groups)
+
+
+def _scaled_late(group: Group) -> Group:
+    if group.kind != KIND:
+        return group
+    c = rebuild(group.computation, _rule)
+    return group if c is group.computation else replace(group, computation=c)
+
+
+def _rule(i: Instruction) -> Instruction | None:
+    """Move the division by the sums of rows behind a product, and make it a multiplication."""
+    if i.opcode == "dot" and (sums := _divided_by_sums(i.operands[0])) is not None:
+        product = with_operands(i, (i.operands[0].operands[0], *i.operands[1:]))
+        return _times_reciprocal(product, sums)
+    if i.opcode == "divide" and i.operands[0].opcode == "dot":
+        sums = _sums(i.operands[1])
+        return None if sums is None else _times_reciprocal(i.operands[0], sums)
+    return None
+
+
+def _divided_by_sums(i: Instruction) -> Instruction | None:
+    """Return the sums of rows that ``i`` divides by; None unless they are those of its rows."""
+    if i.opcode != "divide":
+        return None
+    sums = _sums(i.operands[1])
+    return sums if sums is not None and sums.operands[0] is i.operands[0] else None
+
+
+def _sums(i: Instruction) -> Instruction | None:
+    """Return the sums of rows that ``i`` repeats along its last dimension; None if it is not so."""
+    if pattern(i) is not Pattern.BROADCAST or not i.operands:
+        return None
+    (source,) = i.operands
+    rows = tuple(range(len(dims(i)) - 1))
+    whole = tuple(i.attrs["dimensions"]) == rows and dims(source) == dims(i)[:-1]
+    return source if whole and source.opcode == "reduce" and source.array.dtype == f32 else None
+
+
+def _times_reciprocal(product: Instruction, sums: Instruction) -> Instruction:
+    one = constant(np.array(1, np.float32))
+    ones = make("broadcast", sums.shape, (one,), dimensions=())
+    reciprocal = make("divide", sums.shape, (ones, sums), name="reciprocal")
+    rows = tuple(range(len(dims(sums))))
+    spread = make("broadcast", product.shape, (reciprocal,), dimensions=rows)
+    return make("multiply", product.shape, (product, spread), name="scaled")

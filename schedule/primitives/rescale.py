@@ -1,0 +1,339 @@
+"""Exponentials relative to the maximum of a part of their row: rescale (an online softmax)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ...ir.elementwise import identity
+from ...ir.loop.affine import linear
+from ...ir.loop.build import add, compare, floordiv, op, select, var
+from ...ir.loop.nodes import (
+    AxisKind,
+    Block,
+    BlockAxis,
+    Buffer,
+    Cast,
+    Const,
+    Expr,
+    For,
+    Func,
+    Let,
+    Load,
+    Op,
+    Range,
+    Region,
+    Seq,
+    Stmt,
+    Store,
+    Var,
+)
+from ...ir.loop.visit import substitute_expr, walk_expr
+from ..concurrent import check_loop_kinds
+from ..cursor import (
+    BlockRef,
+    Path,
+    block_of,
+    common,
+    consumers,
+    edit,
+    find_block,
+    fresh_name,
+    nest,
+)
+from ..declare import primitive
+from ..errors import Reason, require
+from ..legality import not_opaque, self_contained, sole_writer, update_of
+
+
+@dataclass(frozen=True, slots=True)
+class _Softmax:
+    """``E[rows, t] = exp(x - shift)``, where ``shift`` comes from the maximum of each row.
+
+    ``largest`` holds the maxima of the parts of ``length`` elements, with the part as dimension
+    ``part``; ``rows`` are the axes of the block that index its other dimensions, in order, and
+    ``along`` is the axis ``t``.
+    """
+
+    path: Path
+    store: Store
+    x: Expr
+    shift: Expr
+    whole: Path
+    largest: Buffer
+    part: int
+    length: int
+    rows: tuple[Var, ...]
+    along: Var
+
+
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """A block that puts partial sums of exponentials together, and where it reads its scales."""
+
+    path: Path
+    store: Store
+    term: Load
+    at: tuple[Expr, ...]
+
+
+@primitive
+def rescale(func: Func, block: BlockRef) -> tuple[Func, BlockRef]:
+    """Make exponentials relative to the maximum of their part of a row; return the scales' block.
+
+    ``E[t] = exp(x[t] - M)``  ->  ``E[t] = exp(x[t] - M_rf[t // n])``, where ``M`` is the maximum of
+    the maxima ``M_rf`` of parts of ``n`` elements. Each sum over ``E`` has partial results of the
+    same parts; they are multiplied by the scales, ``exp(M_rf[p] - M)``, when they are put together.
+    No part of a row then waits for the whole row: an online softmax. A part whose maximum is -inf
+    counts as zeros.
+
+    Refused:
+        - a block that is not an exponential of a difference from the maximum of a row
+        - a maximum, or a sum over the exponentials, that `rfactor` did not split into parts
+        - blocks that share loops already: do this before `compute_at`
+
+    Example:
+        sch = softmax()
+        for name in ("M", "S"):
+            i, k = sch.get_loops(name)
+            k, part = sch.split(k, [None, 4])
+            sch.reorder(k, i, part)
+            sch.rfactor(k)
+        sch.rescale("E")
+    """
+    asked = f"rescale the exponentials of block `{block.name}`"
+    path = find_block(func, block, asked)
+    require(func, asked, not_opaque((path,)), sole_writer(func, block_of(path)))
+    found = _softmax(func, path)
+    require(func, asked, found if isinstance(found, Reason) else None)
+    assert isinstance(found, _Softmax)
+    sums = _sums(func, found)
+    require(func, asked, sums if isinstance(sums, Reason) else None)
+    assert not isinstance(sums, Reason)
+    name = fresh_name(func, f"{block_of(found.whole).name}_scale")
+    scale = Buffer(name, found.largest.shape, found.store.buffer.dtype)
+    top = found.whole[: 2 if isinstance(found.whole[0], Seq) else 1]
+    new = edit(
+        func,
+        [
+            (path, lambda _: _relative(found)),
+            (top, lambda s: Seq((s, _scales(found, scale)))),
+            *((x.path, lambda _, x=x: _scaled(found, x, scale)) for x in sums),
+        ],
+    )
+    new = replace(new, allocs=(*func.allocs, scale))
+    index = nest(new)
+    names = (name, block.name, *(block_of(x.path).name for x in sums))
+    paths = [index.blocks[n] for n in names]
+    require(func, asked, self_contained(new, paths), check_loop_kinds(new, paths))
+    return new, BlockRef(name)
+
+
+def _softmax(func: Func, path: Path) -> _Softmax | Reason:
+    block = block_of(path)
+    store = _single_store(block)
+    match store:
+        case Store(value=Op(name="exponential", args=(Op(name="subtract", args=(x, shift)),))):
+            pass
+        case _:
+            return _no_exponential(block)
+    assert store is not None
+    loads = {e for e in walk_expr(shift) if isinstance(e, Load)}
+    axes = tuple(e for e in store.index if isinstance(e, Var))
+    if len(loads) != 1 or len(axes) != len(store.index):
+        return _no_exponential(block)
+    (load,) = loads
+    rows = tuple(e for e in load.index if isinstance(e, Var))
+    rest = [v for v in axes if v not in rows]
+    writers = nest(func).writers.get(load.buffer, ())
+    if len(rows) != len(load.index) or len(rest) != 1 or len(writers) != 1:
+        return _no_exponential(block)
+    whole = nest(func).blocks[writers[0]]
+    parts = _parts(func, block_of(whole))
+    if isinstance(parts, Reason):
+        return parts
+    largest, part, length = parts
+    if common(path, whole) > (1 if isinstance(path[0], Seq) else 0):
+        return _shares_loops(block, block_of(whole))
+    return _Softmax(path, store, x, shift, whole, largest, part, length, rows, rest[0])
+
+
+def _single_store(block: Block) -> Store | None:
+    """Return the one store of a body with its ``Let``s substituted; None for any other body."""
+    body: Stmt = block.body
+    values: dict[Var, Expr] = {}
+    while isinstance(body, Let):
+        values[body.var] = substitute_expr(body.value, values)
+        body = body.body
+    if not isinstance(body, Store):
+        return None
+    return replace(body, value=substitute_expr(body.value, values))
+
+
+def _no_exponential(block: Block) -> Reason:
+    return Reason(
+        f"block `{block.name}` is not an exponential of a difference from the maximum of a row",
+        (block,),
+        hint="the block stores exp(x - m), where m is computed from one maximum per row",
+    )
+
+
+def _shares_loops(block: Block, other: Block) -> Reason:
+    return Reason(
+        f"blocks `{block.name}` and `{other.name}` share loops",
+        (block, other),
+        hint="do this before compute_at",
+    )
+
+
+def _not_in_parts(block: Block, what: str) -> Reason:
+    return Reason(
+        f"block `{block.name}` is not {what} over parts of the row",
+        (block,),
+        hint="split the reduction loop, and rfactor the outer one",
+    )
+
+
+def _parts(func: Func, whole: Block) -> tuple[Buffer, int, int] | Reason:
+    """Return the maxima of parts that ``whole`` combines, their dimension, and a part's length."""
+    wrong = _not_in_parts(whole, "the maximum of maxima")
+    update = update_of(whole)
+    reduce = [a for a in whole.axes if a.kind is AxisKind.REDUCE]
+    if update is None or update[1] != "maximum" or len(reduce) != 1:
+        return wrong
+    store, _, term = update
+    if not isinstance(term, Load) or [e for e in term.index if e != reduce[0].var] != [
+        *store.index
+    ]:
+        return wrong
+    writers = nest(func).writers.get(term.buffer, ())
+    inner = nest(func).block(writers[0]) if len(writers) == 1 else whole
+    length = [a.extent for a in inner.axes if a.kind is AxisKind.REDUCE]
+    if inner is whole or len(length) != 1 or (update_of(inner) or ("", ""))[1] != "maximum":
+        return wrong
+    return term.buffer, term.index.index(reduce[0].var), length[0]
+
+
+def _sums(func: Func, k: _Softmax) -> list[_Sum] | Reason:
+    """Return the blocks that combine the partial sums over the exponentials."""
+    found: list[_Sum] = []
+    users = consumers(func, block_of(k.path))
+    if k.store.buffer in func.params or not users:
+        return _not_in_parts(block_of(k.path), "summed")
+    for path in users:
+        block = block_of(path)
+        places = _places(k, block)
+        partial = block.writes[0].buffer
+        readers = consumers(func, block)
+        if places is None or len(readers) != 1 or partial in func.params:
+            return _not_in_parts(block, "a sum")
+        final = block_of(readers[0])
+        update = update_of(final)
+        if update is None or update[1] != "add" or not isinstance(update[2], Load):
+            return _not_in_parts(final, "a sum")
+        if common(readers[0], k.whole) > (1 if isinstance(k.whole[0], Seq) else 0):
+            return _shares_loops(final, block_of(k.whole))
+        term = update[2]
+        found.append(_Sum(readers[0], update[0], term, tuple(term.index[p] for p in places)))
+    return found
+
+
+def _places(k: _Softmax, block: Block) -> list[int] | None:
+    """Return the dimensions of a block's partial sums that index the scales; None if not linear.
+
+    The block sums, over one part of a row, terms that are proportional to the exponentials.
+    """
+    update = update_of(block)
+    if update is None or update[1] != "add":
+        return None
+    store, _, term = update
+    load = _factor(term, k.store.buffer)
+    if load is None:
+        return None
+    reduce = {a.var: a.extent for a in block.axes if a.kind is AxisKind.REDUCE}
+    by = dict(zip(k.store.index, load.index, strict=True))
+    form = linear(by[k.along])
+    inner = [v for v in form.terms if v in reduce]
+    outer = [v for v in form.terms if v not in reduce]
+    steps = [reduce.get(v) for v in inner if isinstance(v, Var)]
+    if form.constant or len(outer) != 1 or steps != [k.length] or form.terms[inner[0]] != 1:
+        return None
+    if form.terms[outer[0]] != k.length:
+        return None
+    wanted = [by[v] for v in k.rows]
+    wanted.insert(k.part, outer[0])
+    index = list(store.index)
+    return [index.index(e) for e in wanted] if all(e in index for e in wanted) else None
+
+
+def _factor(e: Expr, buffer: Buffer) -> Load | None:
+    """Return the load of ``buffer`` that ``e`` is proportional to; None for any other ``e``."""
+    match e:
+        case Load() if e.buffer is buffer:
+            return e
+        case Cast(value=value, dtype=dtype, bits=False) if dtype.is_float:
+            return _factor(value, buffer)
+        case Op(name="multiply", args=(a, b)):
+            sides = [x for x in (a, b) if not _mentions(x, buffer)]
+            return _factor(b if sides[0] is a else a, buffer) if len(sides) == 1 else None
+        case _:
+            return None
+
+
+def _mentions(e: Expr, buffer: Buffer) -> bool:
+    return any(isinstance(x, Load) and x.buffer is buffer for x in walk_expr(e))
+
+
+def _relative(k: _Softmax) -> Block:
+    """Return the exponentials relative to the maximum of their part; zeros if that is -inf."""
+    block = block_of(k.path)
+    at: list[Expr] = list(k.rows)
+    at.insert(k.part, floordiv(k.along, k.length))
+    largest = Load(k.largest, tuple(at))
+    dtype = k.largest.dtype
+    nothing = Const(float(identity("maximum", dtype)), dtype)
+    base = select(compare("eq", largest, nothing), Const(0.0, dtype), largest)
+    used = {x.buffer for x in walk_expr(k.x) if isinstance(x, Load)}
+    reads = (*(r for r in block.reads if r.buffer in used), _point(k.largest, tuple(at)))
+    value = op("exponential", op("subtract", k.x, base))
+    return replace(block, reads=reads, body=replace(k.store, value=value))
+
+
+def _scales(k: _Softmax, scale: Buffer) -> Stmt:
+    """Return the nest of what the sums of each part are multiplied by."""
+    names = [v.name for v in k.rows]
+    names.insert(k.part, "vpart")
+    axes = [
+        BlockAxis(var(n), extent, AxisKind.SPATIAL, var(n.removeprefix("v")))
+        for n, extent in zip(names, scale.shape, strict=True)
+    ]
+    at = tuple(a.var for a in axes)
+    by: dict[Var, Expr] = dict(zip(k.rows, (*at[: k.part], *at[k.part + 1 :]), strict=True))
+    shift = substitute_expr(k.shift, by)
+    loads = [x for x in walk_expr(shift) if isinstance(x, Load)]
+    reads = (_point(k.largest, at), _point(loads[0].buffer, loads[0].index))
+    value = op("exponential", op("subtract", Load(k.largest, at), shift))
+    body: Stmt = Block(
+        scale.name, tuple(axes), reads, (_point(scale, at),), Store(scale, at, value)
+    )
+    for a in reversed(axes):
+        assert isinstance(a.value, Var)
+        body = For(a.value, Const(a.extent), body)
+    return body
+
+
+def _scaled(k: _Softmax, x: _Sum, scale: Buffer) -> Block:
+    block = block_of(x.path)
+    own = Load(x.store.buffer, x.store.index)
+    factor: Expr = Load(scale, x.at)
+    if factor.dtype != x.term.dtype:
+        factor = Cast(factor, x.term.dtype)
+    value = op("add", own, op("multiply", x.term, factor))
+    return replace(
+        block,
+        reads=(*block.reads, _point(scale, x.at)),
+        body=replace(x.store, value=value),
+    )
+
+
+def _point(buffer: Buffer, at: tuple[Expr, ...]) -> Region:
+    return Region(buffer, tuple(Range(add(e, 0), Const(1)) for e in at))

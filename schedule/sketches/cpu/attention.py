@@ -1,0 +1,185 @@
+"""The sketch of attention: its decisions, which of them are valid, and an analytic cost."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+
+from ....ir.target import Target
+from ...space.space import Choice, Choices, Sketch
+from .attention_nest import Attention, apply_attention, find_attention
+from .contraction import CYCLE, FORK_CYCLES, L2_BYTES_PER_CYCLE, L3_BYTES_PER_CYCLE, MOST_FMAS
+from .matching import CPU, FuncInfo
+from .pointwise import PARALLEL_WORK
+
+TILES = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+SMALLEST_PART, LARGEST_PART = 64, 1024  # keys that are taken at a time
+ROWS = (4, 5, 6, 7, 8, 10, 12, 14)
+SOFTMAX_CYCLES = 22.0  # of one vector of scores: maximum, exponential, sum
+ROW_CYCLES = 60.0  # of one row, or part of it: maximum and sum across the lanes
+PANEL_MISS_CYCLES = 3.0  # of a line of keys whose rows are far apart
+
+
+@CPU.row(5)
+def match_attention(work: FuncInfo, target: Target) -> Sketch | None:
+    """Match the product of queries and keys, a softmax, and the product with the values."""
+    k = find_attention(work.func, work.blocks)
+    return None if k is None else attention_sketch(k, target)
+
+
+def attention_sketch(k: Attention, target: Target) -> Sketch:
+    """Return the space of an attention."""
+    decisions = _decisions(k, target)
+    return Sketch(
+        name="attention@1",
+        kind="attention",
+        decisions=decisions,
+        default=_default(k, decisions, target),
+        apply=lambda sch, c: apply_attention(k, sch, c, target),
+        valid=lambda c: attention_valid(k, c, target),
+        cost=lambda c: attention_cost(k, c, target),
+    )
+
+
+def _decisions(k: Attention, target: Target) -> dict[str, tuple[Choice, ...]]:
+    flops = k.scores.flops + k.values.flops
+    rows = tuple(r for r in ROWS if r <= k.queries)
+    whole = {-(-k.queries // r) * r for r in rows}
+    tiles = {t for t in TILES if t < k.queries} | {t for t in whole if t <= 2 * TILES[-1]}
+    lanes = target.lanes(k.dtype)
+    parts = [p for p in range(lanes, LARGEST_PART + 1, lanes) if k.length % p == 0]
+    parts = [p for p in parts if 2 * p <= k.length and p >= SMALLEST_PART and k.exponential]
+    return {
+        "tile": tuple(sorted(tiles)),
+        "part": (0, *parts),
+        "rows": rows,
+        "vectors": (1, 2, 3, 4),
+        "value_rows": rows,
+        "value_vectors": (1, 2, 4),
+        "pack": (0, 1),
+        "unroll": (1, 2, 4),
+        "accumulators": (1, 2, 4),
+        "parallel": (1, 0) if flops >= PARALLEL_WORK and target.threads > 1 else (0,),
+    }
+
+
+def _default(
+    k: Attention, decisions: Mapping[str, tuple[Choice, ...]], target: Target
+) -> dict[str, Choice]:
+    """Return the cheapest choices: of each product's tile for itself, as far as they are free."""
+    best: dict[str, Choice] = {n: values[0] for n, values in decisions.items()}
+    best |= {"unroll": 2, "accumulators": 2}
+    least = math.inf
+    for tile, part, pack in itertools.product(*(decisions[n] for n in ("tile", "part", "pack"))):
+        c: dict[str, Choice] = {**best, "tile": tile, "part": part, "pack": pack}
+        for product in (("rows", "vectors"), ("value_rows", "value_vectors")):
+            points = [
+                {**c, **dict(zip(product, p, strict=True))}
+                for p in itertools.product(*(decisions[n] for n in product))
+            ]
+            of = _score_cycles if product[0] == "rows" else _value_cycles
+            fits = [p for p in points if _fits(k, p, product, target)]
+            c = min(fits, key=lambda p: of(k, p, target), default=c)
+        if attention_valid(k, c, target) and (cost := attention_cost(k, c, target)) < least:
+            best, least = c, cost
+    return best
+
+
+def _fits(k: Attention, c: Choices, product: tuple[str, str], target: Target) -> bool:
+    """True if a product's register tile fits the registers, the piece and the problem."""
+    rows, vectors = int(c[product[0]]), int(c[product[1]])
+    lanes = target.lanes(k.dtype)
+    if int(c["tile"]) % rows or rows * vectors + vectors + 1 > target.registers - 2:
+        return False
+    if rows * vectors * int(c["unroll"]) > MOST_FMAS:
+        return False
+    if product[0] == "rows":
+        columns = int(c["part"]) or k.length
+        even = columns % (vectors * lanes) == 0 or not (c["part"] or c["pack"])
+        return even and (vectors - 1) * lanes < columns
+    return (vectors - 1) * lanes < k.width
+
+
+def attention_valid(k: Attention, c: Choices, target: Target) -> bool:
+    """True if both register tiles fit, and the scores of a piece stay in cache."""
+    if int(c["part"]) and int(c["part"]) * 2 > k.length:
+        return False
+    both = (("rows", "vectors"), ("value_rows", "value_vectors"))
+    if not all(_fits(k, c, product, target) for product in both):
+        return False
+    return _scores_bytes(k, c) <= max(target.l2, int(c["rows"]) * k.length * 8)
+
+
+def _scores_bytes(k: Attention, c: Choices) -> int:
+    """Return the bytes of the scores and the exponentials of a piece, or of a part of it."""
+    return 2 * int(c["tile"]) * (int(c["part"]) or k.length) * k.dtype.bytes
+
+
+def attention_cost(k: Attention, c: Choices, target: Target) -> float:
+    """Estimate the seconds of one run."""
+    lanes, size = target.lanes(k.dtype), k.dtype.bytes
+    tiles = math.ceil(k.queries / int(c["tile"]))
+    parts = math.ceil(k.length / int(c["part"])) if c["part"] else 1
+    rows = k.heads * k.queries
+    vectors = math.ceil(k.length / lanes)
+    compute = _score_cycles(k, c, target) + _value_cycles(k, c, target)
+    compute += rows * (vectors * SOFTMAX_CYCLES + parts * ROW_CYCLES)
+    if parts > 1:
+        compute += rows * parts * (3.0 * math.ceil(k.width / lanes) + 2.0)
+    if c["pack"]:
+        compute += tiles * k.heads * k.length * k.depth * size / 16
+    head = k.length * (k.depth + k.width) * size
+    rate = L2_BYTES_PER_CYCLE if head < target.l2 / 2 else L3_BYTES_PER_CYCLE
+    traffic = tiles * k.heads * head / rate
+    kept = _scores_bytes(k, c)
+    if kept > target.l1 / 2:
+        near = kept + head / parts < 0.75 * target.l2
+        traffic += 4.0 * rows * k.length * size / (2 * L2_BYTES_PER_CYCLE if near else 8.0)
+    total = compute + max(0.0, traffic - 0.5 * compute) + 0.2 * min(traffic, compute)
+    return total * CYCLE * _imbalance(k, c, target, total)
+
+
+def _padded_rows(k: Attention, tile: int, rows: int) -> float:
+    """Return the rows of a head that register tiles compute, those of a ragged piece weighted."""
+    whole, rest = divmod(k.queries, tile)
+    ragged = math.ceil(rest / rows) * rows
+    return whole * tile + ragged * (1.5 if whole and rest % rows else 1.0)
+
+
+def _step(rows: int, vectors: int, unroll: int) -> float:
+    """Return the cycles of one term of a register tile."""
+    return max(rows * vectors / 2, (rows + vectors) / 2, 4.0) + 0.5 / unroll
+
+
+def _score_cycles(k: Attention, c: Choices, target: Target) -> float:
+    rows, vectors = int(c["rows"]), int(c["vectors"])
+    count = math.ceil(k.length / (vectors * target.lanes(k.dtype)))
+    tiles = k.heads * _padded_rows(k, int(c["tile"]), rows) / rows * count
+    step = _step(rows, vectors, int(c["unroll"]))
+    stride = k.length * k.dtype.bytes
+    if not c["pack"] and (stride >= 2048 or stride % 4096 == 0):
+        step += PANEL_MISS_CYCLES * vectors
+    return tiles * (k.depth * step + 2.0 * rows * vectors + 20.0)
+
+
+def _value_cycles(k: Attention, c: Choices, target: Target) -> float:
+    rows, vectors = int(c["value_rows"]), int(c["value_vectors"])
+    lanes = target.lanes(k.dtype)
+    count = math.ceil(k.width / (vectors * lanes))
+    tiles = k.heads * _padded_rows(k, int(c["tile"]), rows) / rows * count
+    step = _step(rows, vectors, int(c["unroll"]))
+    length = int(c["part"]) or k.length
+    if length * vectors * lanes * k.dtype.bytes > target.l1 / 2:
+        step += 0.4 * vectors
+    stores = math.ceil(k.length / length) * (2.0 * rows * vectors + 20.0)
+    return tiles * (k.length * step + stores)
+
+
+def _imbalance(k: Attention, c: Choices, target: Target, cycles: float) -> float:
+    """Estimate the slowest thread's time relative to a single thread."""
+    if target.threads == 1 or not c["parallel"]:
+        return 1.0
+    pieces = k.heads * math.ceil(k.queries / int(c["tile"]))
+    share = math.ceil(pieces / target.threads) / pieces
+    return share + FORK_CYCLES * (1 + pieces / 64) / max(cycles, 1.0)

@@ -1,0 +1,155 @@
+"""FuseOps: attention is one group, what keeps it from being one, and it computes the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nestwright.ir.hlo import parse
+from nestwright.ir.hlo.analysis.inputs import random_arguments
+from nestwright.ir.hlo.fuse.fusion import Fusion, fuse, show_fusion
+from nestwright.ir.hlo.interp.evaluate import evaluate_computation
+from nestwright.ir.hlo.passes.pipeline import optimize
+from nestwright.ir.target import Target
+
+REDUCERS = """
+sum { a = f32[] parameter(0) b = f32[] parameter(1) ROOT s = f32[] add(a, b) }
+max { a = f32[] parameter(0) b = f32[] parameter(1) ROOT s = f32[] maximum(a, b) }
+"""
+PRODUCT = "lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}"
+HEAD = f"""
+ENTRY main {{
+  q = f32[3,9,8] parameter(0)
+  k = f32[3,8,33] parameter(1)
+  v = f32[3,33,5] parameter(2)
+  raw = f32[3,9,33] dot(q, k), {PRODUCT}, rhs_contracting_dims={{1}}
+  c = f32[] constant(0.25)
+  cs = f32[3,9,33] broadcast(c), dimensions={{}}
+  scores = f32[3,9,33] multiply(raw, cs)
+"""
+SOFTMAX = """
+  lowest = f32[] constant(-inf)
+  zero = f32[] constant(0)
+  m = f32[3,9] reduce(masked, lowest), dimensions={2}, to_apply=max
+  ms = f32[3,9,33] broadcast(m), dimensions={0,1}
+  d = f32[3,9,33] subtract(masked, ms)
+  e = f32[3,9,33] exponential(d)
+  n = f32[3,9] reduce(e, zero), dimensions={2}, to_apply=sum
+"""
+EARLY = f"""
+  ns = f32[3,9,33] broadcast(n), dimensions={{0,1}}
+  p = f32[3,9,33] divide(e, ns)
+  o = f32[3,9,5] dot(p, v), {PRODUCT}, rhs_contracting_dims={{1}}
+"""
+LATE = f"""
+  u = f32[3,9,5] dot(e, v), {PRODUCT}, rhs_contracting_dims={{1}}
+  ns = f32[3,9,5] broadcast(n), dimensions={{0,1}}
+  o = f32[3,9,5] divide(u, ns)
+"""
+PLAIN = "  masked = f32[3,9,33] copy(scores)\n"
+ADDED = """  keys = f32[33] parameter(3)
+  bias = f32[3,9,33] broadcast(keys), dimensions={2}
+  masked = f32[3,9,33] add(scores, bias)
+"""
+CAUSAL = """  i = s32[9,33] iota(), iota_dimension=0
+  j = s32[9,33] iota(), iota_dimension=1
+  seen = pred[9,33] compare(i, j), direction=GE
+  all = pred[3,9,33] broadcast(seen), dimensions={1,2}
+  low = f32[] constant(-1e30)
+  lows = f32[3,9,33] broadcast(low), dimensions={}
+  masked = f32[3,9,33] select(all, scores, lows)
+"""
+SOFTCAP = """  t = f32[3,9,33] tanh(scores)
+  cap = f32[] constant(30)
+  caps = f32[3,9,33] broadcast(cap), dimensions={}
+  masked = f32[3,9,33] multiply(t, caps)
+"""
+END = "  ROOT r = f32[3,9,5] negate(o)\n}\n"
+HEADS = "  ROOT r = f32[9,3,5] transpose(o), dimensions={1,0,2}\n}\n"
+
+
+def module(*parts: str) -> str:
+    return "HloModule m\n" + REDUCERS + HEAD + "".join(parts)
+
+
+def fused(text: str, kinds: frozenset[str] = frozenset({"attention"})) -> Fusion:
+    return fuse(optimize(parse(text)).entry, kinds)
+
+
+def attentions(fusion: Fusion) -> list[str]:
+    return [g.name for g in fusion.groups if g.kind == "attention"]
+
+
+@pytest.mark.parametrize("mask", [PLAIN, ADDED, CAUSAL, SOFTCAP], ids=list("pacs"))
+@pytest.mark.parametrize("scaled", [EARLY, LATE], ids=["early", "late"])
+@pytest.mark.parametrize("end", [END, HEADS], ids=["end", "heads"])
+def test_one_group_that_computes_the_same(mask: str, scaled: str, end: str) -> None:
+    text = module(mask, SOFTMAX, scaled, end)
+    fusion = fused(text)
+    (group,) = fusion.groups
+    assert group.kind == "attention"
+    assert "divide(" not in show_fusion(fusion).replace("divide(broadcast", "")
+    arguments = random_arguments(fusion.computation)
+    given = dict(zip(fusion.computation.parameters, arguments, strict=True))
+    inputs = [given[i] if i in given else i.attrs["literal"] for i in group.inputs]
+    found = evaluate_computation(group.computation, inputs)
+    expected = evaluate_computation(fusion.computation, arguments)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_the_text_of_an_attention(golden: Any) -> None:
+    golden.check(show_fusion(fused(module(ADDED, SOFTMAX, EARLY, HEADS))))
+
+
+def test_only_targets_with_a_sketch_take_it() -> None:
+    text = module(PLAIN, SOFTMAX, EARLY, END)
+    assert not attentions(fused(text, frozenset()))
+    assert "attention" in Target.parse("cpu -mcpu=haswell").row.groups
+    assert "attention" not in Target.parse("cuda -arch=sm_90a").row.groups
+    assert "attention" not in Target.parse("cuda-sim").row.groups
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (
+            module(PLAIN, SOFTMAX, EARLY, "  ROOT r = (f32[3,9,5], f32[3,9,33]) tuple(o, p)\n}\n"),
+            "is used elsewhere",
+        ),
+        (
+            module(PLAIN, SOFTMAX, EARLY, "  ROOT r = (f32[3,9,5], f32[3,9]) tuple(o, n)\n}\n"),
+            "`n` is used elsewhere",
+        ),
+        (
+            module(
+                PLAIN,
+                SOFTMAX.replace("dimensions={2}, to_apply=max", "dimensions={1}, to_apply=max")
+                .replace("m = f32[3,9]", "m = f32[3,33]")
+                .replace("broadcast(m), dimensions={0,1}", "broadcast(m), dimensions={0,2}"),
+                EARLY,
+                END,
+            ),
+            "`scores` is used elsewhere",
+        ),
+        (
+            module(PLAIN, SOFTMAX, EARLY, END).replace("[3,9", "[3,5"),
+            "with 5 queries it is bound by reading keys and values",
+        ),
+    ],
+    ids=["weights", "sums", "columns", "few"],
+)
+def test_what_keeps_it_from_being_one_group(text: str, why: str) -> None:
+    fusion = fused(text)
+    assert not attentions(fusion)
+    reasons = [e.reason for e in fusion.edges if "one group with the scores" in e.reason]
+    assert len(reasons) == 1
+    assert why in reasons[0]
+
+
+def test_products_without_a_softmax_keep_their_reasons() -> None:
+    plain = f"  o = f32[3,9,5] dot(scores, v), {PRODUCT}, rhs_contracting_dims={{1}}\n"
+    fusion = fused(module(plain, END))
+    assert not attentions(fusion)
+    assert not [e for e in fusion.edges if "one group with the scores" in e.reason]
