@@ -24,7 +24,7 @@ from .matching import CPU, FuncInfo
 from .tiling import match_tiling
 
 FEW = 8  # rows of the result, from which the products take longer than their weights
-FETCHES = (8192, 4096, 2048, 0)
+FETCHES = (4096, 8192, 2048, 0)
 FOLLOWED = 4.0  # bytes a cycle that memory delivers to one core where nothing is fetched ahead
 FETCHED = 6.0  # and where enough is
 
@@ -75,7 +75,7 @@ def _weight_bytes(k: Contraction) -> int:
 
 def _memory_seconds(k: Contraction, c: Choices, target: Target) -> float:
     """Return a bound of the time in which memory delivers the weights."""
-    rate = FOLLOWED + (FETCHED - FOLLOWED) * int(c["fetch"]) / FETCHES[0]
+    rate = FOLLOWED + (FETCHED - FOLLOWED) * min(1.0, int(c["fetch"]) / FETCHES[0])
     threads = target.threads if c["parallel"] else 1
     return _weight_bytes(k) / (rate * threads) * CYCLE
 
