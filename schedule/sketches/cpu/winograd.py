@@ -26,7 +26,7 @@ from .matching import CPU, FuncInfo
 from .tiling import ROWS, match_tiling
 
 CHUNKS = 8  # chunk sizes to choose from, at most
-BEHIND = 1.25  # times the direct convolution's estimate up to which the sketch is worth trying
+BEHIND = 1.1  # times the direct convolution's estimate up to which the sketch is worth trying
 
 
 @CPU.row(9)
