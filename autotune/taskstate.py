@@ -30,11 +30,14 @@ RECENT = 0.3  # weight of the last round's gain relative to the potential gain
 class TaskState:
     """A task being tuned: its trials, its search strategy, its training rows."""
 
-    def __init__(self, task: Task, target: Target, strategy: Strategy) -> None:
+    def __init__(
+        self, task: Task, target: Target, strategy: Strategy, closely: bool = True
+    ) -> None:
+        """``closely``: schedules are ranked by their nests too, if the target is a processor."""
         self.task = task
         self.target = target
         self.strategy = strategy
-        self._nests = target.row.work == "threads"
+        self._nests = closely and target.row.work == "threads"
         self._seconds: dict[Point, float] = {}
         self.encoder = Encoder(task.program.func, task.space, target, task.flops, task.bytes)
         self.sample = Sample()

@@ -44,7 +44,7 @@ from .modelrace import ModelRacer, Unraceable, composition
 from .offers import candidates, complaints
 from .plan import TuningPlan, make_strategy
 from .progress import Listener, Progress, TuneResult, TuningInterrupted, totals
-from .search.strategy import Proposal
+from .search.strategy import Proposal, Strategy
 from .tasks.extract import Task
 from .taskstate import TaskState
 
@@ -91,8 +91,7 @@ class Tuner:
         self._scratch = Scratch("tune")
         with self._beside():
             self.states = [
-                TaskState(t, plan.target, make_strategy(plan.strategy, t.space, self._seed(t)))
-                for t in plan.tasks
+                TaskState(t, plan.target, self._strategy(t), not plan.estimate) for t in plan.tasks
             ]
         self._rate = 0.0 if plan.estimate else measure_rate(plan.target)
         self._stream = 0.0 if plan.estimate else measure_stream(plan.target)
@@ -104,9 +103,9 @@ class Tuner:
         """Return a context for computing in this process, during which nothing is timed."""
         return nullcontext() if self.plan.estimate else self._lock.building()
 
-    def _seed(self, task: Task) -> int:
+    def _strategy(self, task: Task) -> Strategy:
         digest = hashlib.sha256(f"{self.plan.seed} {task.key}".encode()).digest()
-        return int.from_bytes(digest[:6], "big")
+        return make_strategy(self.plan.strategy, task.space, int.from_bytes(digest[:6], "big"))
 
     def _record_context(self, log: Log) -> None:
         """Log the device, the model and the workloads, unless the log has them already."""
