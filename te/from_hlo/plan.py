@@ -16,6 +16,7 @@ from ...ir.hlo.holes import SKIPS
 from ...ir.hlo.nodes import Computation, Instruction, Shape, TupleShape
 from ...ir.hlo.ops.definition import Role
 from ...ir.hlo.ops.registry import definition
+from ...ir.hlo.rewrite import users
 from .emitter import Leaf, leaf
 from .reshaping import is_clean
 from .scalars import is_elementwise, splat
@@ -117,6 +118,7 @@ def make_plan(computation: Computation) -> StagePlan:
     outputs = tuple(_leaves(computation.root))
     forced = {x for x, _ in outputs if x.opcode != "parameter"}
     forced |= {x for x in computation.instructions if is_material(x)}
+    forced |= _scores(computation)
     planner = _Planner(_costs(computation, forced), forced)
     stages: list[Instruction] = []
     for x, _ in outputs:
@@ -131,6 +133,23 @@ def make_plan(computation: Computation) -> StagePlan:
             for n, operand in enumerate(x.operands):
                 planner.propagate_demand(x, n, operand)
     return StagePlan(_anchors_late(computation, reversed(stages)), outputs)
+
+
+def _scores(computation: Computation) -> set[Instruction]:
+    """Return the element-wise work on products whose rows are reduced.
+
+    A buffer holds its result in place of the product's: mask and scale are applied once, and not
+    again by every stage that reads the scores.
+    """
+    used = users(computation)
+    found: set[Instruction] = set()
+    for x in computation.instructions:
+        y = x
+        while x.opcode == "dot" and len(used[y]) == 1 and is_elementwise(used[y][0]):
+            (y,) = used[y]
+        if y is not x and any(u.opcode == "reduce" for u in used[y]):
+            found.add(y)
+    return found
 
 
 def _anchors_late(
