@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
@@ -18,14 +19,17 @@ from ..ir.target import Target, with_accuracy
 from ..schedule.language.schedule import Schedule
 from ..schedule.sketches.generate import generate
 from .budget import Budget
-from .build import Constants, ModelLike, check_constants, warn_of
+from .build import AUTO, Constants, ModelLike, check_constants, warn_of
 from .calibrate.take import calibrated
 from .log.journal import LogWriter, read
+from .log.shelf import shelved
 from .measure.estimate import Estimator
 from .measure.machine import require_timeable
 from .measure.pool import Pool
 from .plan import TuningPlan
 from .progress import Listener, TuneResult
+from .search.space import Point
+from .seeding import seeds
 from .tasks.extract import Task, extract, from_func
 from .tune import Tuner
 
@@ -62,6 +66,9 @@ def tune(
     ``simulate_cost`` schedules are only ranked by the analytic model, for a machine that need not
     be present; ``build`` uses such records for workloads that were never measured.
 
+    With ``log="auto"`` the default log is written, and each task begins with what won for it on
+    near machines, or for groups that differ in their sizes only, in all logs that are found.
+
     Raises ``TuningInterrupted`` (a ``KeyboardInterrupt``) on Ctrl-C; no trial is lost.
     """
     budget = Budget(seconds)
@@ -71,7 +78,7 @@ def tune(
     here, note = (machine, "") if simulate_cost else calibrated(machine, seconds)
     if here is not machine:
         tasks = tuple(_priced(t, here) for t in tasks)
-    path = Path(log) if log is not None else default_log(name, machine)
+    path = default_log(name, machine) if log is None or log == AUTO else Path(log)
     _check_budget(trials, seconds)
     tool = _tool()
     with (
@@ -95,9 +102,16 @@ def tune(
             tuple(tool.items()),
             simulate_cost,
             (note,),
+            _seeds(tasks, machine) if log == AUTO else {},
         )
         with closing(Tuner(plan, writer, before, measurer, progress, builder, budget)) as tuner:
             return tuner.run()
+
+
+def _seeds(tasks: Sequence[Task], target: Target) -> dict[str, tuple[Point, ...]]:
+    """Return the points to try first, by a task's key, from all logs that are found."""
+    held = shelved()
+    return {t.key: tuple(seeds(t, held, target)) for t in tasks}
 
 
 def _priced(task: Task, target: Target) -> Task:

@@ -27,10 +27,11 @@ from ..ir.scratch import scratch
 from ..ir.target import Target
 from ..schedule.language.trace import Trace
 from .api import default_log
-from .build import Constants, GraphLike
+from .build import AUTO, Constants, GraphLike
 from .log.contents import Log
 from .log.journal import read
 from .log.records import DEFAULT_SKETCH, Best, device_id, quantile
+from .log.shelf import shelved, with_kin
 from .measure.compare import SpeedComparison
 from .measure.machine import measure_peak, require_timeable
 from .measure.pool import Pool
@@ -123,7 +124,10 @@ def _bench_model(
     weights: str | None,
 ) -> ModelBench:
     path = Path(log) if log is not None else default_log(name, target)
-    history = read(path) if log is not None or path.exists() else Log(())
+    if log == AUTO:
+        history, _ = with_kin(shelved(), target)
+    else:
+        history = read(path) if log is not None or path.exists() else Log(())
     began = time.perf_counter()
     builder = PreparedModule(
         module,

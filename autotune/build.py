@@ -17,6 +17,7 @@ from ..codegen.driver.schedules import Schedules
 from ..codegen.driver.stages import stage_text
 from ..codegen.driver.store import folder
 from ..codegen.plan.bundle import Bundle
+from ..codegen.plan.nodes import KernelThunk, walk
 from ..codegen.plan.notes import SCHEDULED
 from ..codegen.runtime.executable import Executable
 from ..codegen.targets.timings import timed
@@ -40,6 +41,9 @@ GraphLike: TypeAlias = Any
 
 ModelLike: TypeAlias = Any
 """A ``GraphLike``, or a function or schedule of the DSL."""
+AUTO = "auto"
+"""The log that means all logs that are found."""
+
 Constants: TypeAlias = Mapping[int | str, Any]
 
 
@@ -93,7 +97,9 @@ def build(
     JAX's order); or a function or ``Schedule`` of the DSL.
 
     Groups that the log has nothing for get the default schedule; a log without a single record for
-    this model and target draws a warning that says what it holds. ``timings`` is filled with the
+    this model and target draws a warning that says what it holds. ``log="auto"`` takes all logs of
+    the user's, of the working directory and those shipped (``autotune.log.shelf``); it warns in a
+    line where another processor's are used. ``timings`` is filled with the
     seconds of each stage. With ``cache`` a model that was built before, from the same content and
     schedules by the same compiler, comes from disk (``codegen.driver.store`` says where). With
     ``excess_precision`` (XLA's ``xla_allow_excess_precision``) floats of fewer than 32 bits stay
@@ -117,10 +123,20 @@ def build(
         known, machine, schedules, constants, spent, cache, excess_precision, weights
     )
     _warn_of_weights(exe)
-    if log is not None and exe.bundle.notes.get(SCHEDULED) == "0":
+    if log == AUTO:
+        if text := _told(exe, machine):
+            warnings.warn(text, NestwrightWarning, stacklevel=2)
+    elif log is not None and exe.bundle.notes.get(SCHEDULED) == "0":
         text = _foreign(exe.name, machine, logs.read(log))
         warnings.warn(text, NestwrightWarning, stacklevel=2)
     return exe
+
+
+def _told(exe: Executable, target: Target) -> str:
+    """Return a line on other processors' records in the logs found for a built model."""
+    held, lent = logs.with_kin(logs.shelved(), target)
+    kernels = (t for t in walk(exe.plan.thunks) if isinstance(t, KernelThunk))
+    return logs.told(held, lent, {k.task for k in kernels}, target)
 
 
 def _build_graph(
@@ -194,7 +210,7 @@ def best_traces(log: str | os.PathLike[str], target: Target) -> Schedules:
 
     Schedules that cannot be read are left out, with a warning.
     """
-    held = logs.read(log)
+    held = logs.with_kin(logs.shelved(), target)[0] if log == AUTO else logs.read(log)
     warn_of(held)
     if absent := logs.absent_functions(held):
         text = f"library functions that won in {log} are not registered: {', '.join(absent)}"
@@ -240,7 +256,7 @@ def _build_func(
         model.require_decisions()
     known = tasks.from_func(model, target) if isinstance(model, Func) or model.holes else ()
     trace = schedules.get(known[0].key) if known else None
-    if log is not None and trace is None and (isinstance(model, Func) or model.holes):
+    if log not in (None, AUTO) and trace is None and (isinstance(model, Func) or model.holes):
         name = model.name if isinstance(model, Func) else model.func.name
         warnings.warn(_foreign(name, target, logs.read(log)), NestwrightWarning, stacklevel=3)
     if trace is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from ..ir.errors import UnsupportedError
 from ..ir.target import Target
@@ -10,7 +11,7 @@ from .log.journal import stamped
 from .log.records import DeviceRecord, Json, Model, device_id, estimates_id
 from .search.evolution import Evolution
 from .search.random import RandomSearch
-from .search.space import Space
+from .search.space import Point, Space
 from .search.strategy import Strategy
 from .tasks.extract import Task
 
@@ -19,7 +20,8 @@ from .tasks.extract import Task
 class TuningPlan:
     """The model, target, tasks and budget of a run. With ``estimate`` nothing is measured.
 
-    ``notes`` are what the user should know from the start.
+    ``notes`` are what the user should know from the start, ``seeds`` the points of a task's space
+    to try after the default schedule, by its key.
     """
 
     model: str
@@ -33,6 +35,7 @@ class TuningPlan:
     tool: tuple[tuple[str, str], ...] = ()
     estimate: bool = False
     notes: tuple[str, ...] = ()
+    seeds: Mapping[str, tuple[Point, ...]] = field(default_factory=dict)
 
     @property
     def device(self) -> str:

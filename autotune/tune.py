@@ -23,17 +23,15 @@ from ..schedule.language.trace import Trace
 from .budget import Budget, advice
 from .compose import TimeUp
 from .cost.model import CostModel
+from .finish import winner_of_race
 from .floor import least_seconds
 from .log.contents import Log
 from .log.journal import LogWriter, stamped
 from .log.records import (
     DEFAULT_SKETCH,
-    Best,
     Json,
     Trial,
     Verdict,
-    clearly_faster,
-    typical,
 )
 from .log.units import counted
 from .measure.compare import SpeedComparison
@@ -185,6 +183,7 @@ class Tuner:
         for trial in self._measure_each(offers, "library"):
             if not trial.ran:
                 self._note(f"{trial.note}; our kernel is used")
+        self._measure_seeds()
         while self.trials < self.plan.trials:
             if self._time_left() <= 0:
                 return "time"
@@ -193,6 +192,16 @@ class Tuner:
                 return "exhausted"
             self._round(state)
         return "budget"
+
+    def _measure_seeds(self) -> None:
+        """Measure what won elsewhere for groups like these, unless the log has it already."""
+        wanted = [
+            (s, self._candidate(s, Proposal(p, "seed")))
+            for s in self.states
+            for p in self.plan.seeds.get(s.task.key, ())
+            if s.task.space.valid(p) and p not in map(s.point, s.trials)
+        ]
+        self._measure_each(wanted[: max(0, self.plan.trials - self.trials)], "seed")
 
     def _time_left(self) -> float:
         """Return the seconds left for searching, with time reserved for the races."""
@@ -369,32 +378,14 @@ class Tuner:
 
     def _settle(self, state: TaskState, job: Job, outcomes: tuple[Outcome, ...]) -> None:
         """Record the winner of a race: the default, unless another is clearly faster."""
-        default = outcomes[0]
-        ran = [n for n, o in enumerate(outcomes) if o.status == "ok"]
-        if not ran or default.status != "ok":
-            self._note(f"{state.task.name}: race without a result ({default.note})")
+        best = winner_of_race(state.trials, self.device, job.candidates, outcomes)
+        if best is None:
+            self._note(f"{state.task.name}: race without a result ({outcomes[0].note})")
             return
-        times = {n: typical(outcomes[n].runs) for n in ran}
-        winner = min(ran, key=lambda n: times[n])
-        if not clearly_faster(times[winner], times[0]):
-            winner = 0
-        c, o = job.candidates[winner], outcomes[winner]
-        trial = next(t for t in state.trials if t.sketch == c.sketch and t.decisions == c.decisions)
-        best = Best(
-            state.task.key,
-            self.device,
-            trial.id,
-            c.sketch,
-            c.decisions,
-            o.trace or [],
-            o.runs,
-            default.runs,
-            o.error,
-            time.time(),
-        )
         state.race = stamped(best)
         self.writer.append(state.race)
-        text = f"{times[0] / times[winner]:.2f}x" if winner else "the default is kept"
+        kept = best.sketch == DEFAULT_SKETCH
+        text = "the default is kept" if kept else f"{best.default_seconds / best.seconds:.2f}x"
         self._tell("race", state.task.name, text)
 
     def _race_model(self) -> None:

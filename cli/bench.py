@@ -18,7 +18,7 @@ PIPED = 120  # columns where there is no terminal
 @click.command(cls=ModelCommand)
 @click.argument("models", nargs=-1, required=True, type=click.Path())
 @click.option("--target", default="cpu", show_default=True, help="Target to run on.")
-@click.option("--log", type=click.Path(), help="Tuning log (default: each model's own).")
+@click.option("--log", type=click.Path(), help="Tuning log, or `auto` (default: each model's own).")
 @click.option("--threads", type=click.IntRange(1, 1024), help="Threads to run with.")
 @click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")
 @weights_option()

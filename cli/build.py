@@ -18,7 +18,9 @@ from .weights import weight_lines
 @click.argument("model", type=click.Path())
 @click.option("--target", default="cpu", show_default=True, help="Target to build for.")
 @click.option("--from", "stage", help="Start at this stage; MODEL is its text from `show`.")
-@click.option("--log", type=click.Path(), help="Tuning log whose best schedules are used.")
+@click.option(
+    "--log", type=click.Path(), help="Tuning log whose best schedules are used, or `auto`."
+)
 @click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")
 @weights_option()
 @excess_precision_option()

@@ -40,7 +40,7 @@ class StageOption(click.Option):
 @click.option("--dump", type=click.Path(), help="Write every stage into this folder.")
 @click.option("--group", help="Only this group (for te and later stages).")
 @click.option("--target", default="cpu", show_default=True, help="Target to compile for.")
-@click.option("--log", type=click.Path(), help="Tuning log whose schedules are shown.")
+@click.option("--log", type=click.Path(), help="Tuning log whose schedules are shown, or `auto`.")
 @click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")
 @weights_option()
 @excess_precision_option()

@@ -25,7 +25,11 @@ LEAST = 1e-3  # seconds given to tuning where starting has used them up
     "--trials", default=500, show_default=True, help="Number of trials, earlier ones included."
 )
 @click.option("--seconds", type=float, help="Limit on wall time in seconds, races included.")
-@click.option("--log", type=click.Path(), help="Log to write and resume from.")
+@click.option(
+    "--log",
+    type=click.Path(),
+    help="Log to write and resume from; `auto`: the default, with seeds.",
+)
 @click.option("--seed", default=0, show_default=True, help="Seed of the search.")
 @click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")
 @weights_option()

@@ -27,6 +27,17 @@ def cache_folder() -> Path:
     return user_cache_path("nestwright")
 
 
+def data_folder() -> Path:
+    """Return the folder of this user's data, which need not exist yet; found as the caches' is."""
+    try:
+        from platformdirs import user_data_path
+    except ImportError:
+        named = os.environ.get("XDG_DATA_HOME", "")
+        root = named if os.path.isabs(named) else os.path.expanduser("~/.local/share")
+        return Path(root, "nestwright")
+    return user_data_path("nestwright")
+
+
 @contextmanager
 def whole_file(
     path: str | os.PathLike[str], durable: bool = True, private: bool = False
