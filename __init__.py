@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .autotune.build import build as build
     from .autotune.specialize import Specialized as Specialized
     from .autotune.specialize import jit as jit
+    from .autotune.study import study as study
     from .codegen.driver.artifact import load as load
     from .codegen.driver.from_stage import build_from as build_from
     from .codegen.plan.counters import counters as counters
@@ -47,6 +48,7 @@ __all__ = [
     "register_library",
     "schedule_rule",
     "show",
+    "study",
     "te",
     "tune",
 ]
@@ -68,6 +70,7 @@ _HOME = {
     "register_library": ".ir.hlo.fuse.library_groups",
     "schedule_rule": ".schedule.sketches.sampled",
     "show": ".ir.hlo.text",
+    "study": ".autotune.study",
     "te": ".te",
     "tune": ".autotune.api",
 }

@@ -65,7 +65,7 @@ class TuningPlan:
 
 
 def make_strategy(name: str, space: Space, seed: int) -> Strategy:
-    """Return a strategy by name: native, random, or optuna:tpe (or another sampler)."""
+    """Return a strategy by name: native, random, or optuna: with the name of a sampler."""
     match name.partition(":"):
         case ("native", "", ""):
             return Evolution(space, seed)
@@ -78,7 +78,7 @@ def make_strategy(name: str, space: Space, seed: int) -> Strategy:
                 raise UnsupportedError(
                     f"strategy {name}",
                     "optuna is not installed",
-                    hint="install nestwright[tune-cpu] or nestwright[tune]",
+                    hint="pip install nestwright[optuna]",
                 ) from None
             return OptunaSearch(space, seed, kind or "tpe")
         case _:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -154,6 +155,41 @@ def stats(paths: tuple[str, ...], as_json: bool) -> None:
         else:
             told = ", ".join(map(str, value)) if isinstance(value, list) else value
             click.echo(f"{name}: {told}")
+
+
+@log.command()
+@click.argument("paths", nargs=-1, required=True, type=click.Path())
+@click.option(
+    "--optuna", "storage", required=True, help="Optuna's storage, such as sqlite:///study.db."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def export(paths: tuple[str, ...], storage: str, as_json: bool) -> None:
+    """Write a study of Optuna's for each workload, and show which decisions matter."""
+    from ..autotune.log.journal import read
+    from ..autotune.log.units import counted
+
+    export_log = _exporter()
+    held = read(*paths)
+    shares = export_log(held, storage)
+    if as_json:
+        click.echo(json.dumps({"version": 1, "storage": storage, "importances": shares}))
+        return
+    for name, found in shares.items():
+        told = ", ".join(f"{n} {x:.0%}" for n, x in found.items()) or "too few trials to tell"
+        click.echo(f"{name}: {told}")
+    click.echo(f"{counted(len(shares), 'workload')} in {storage}")
+
+
+def _exporter() -> Callable[[Log, str], dict[str, dict[str, float]]]:
+    from ..ir.errors import UnsupportedError
+
+    try:
+        from ..autotune.search.optuna_study import export
+    except ImportError:
+        raise UnsupportedError(
+            "export to Optuna", "optuna is not installed", hint="pip install nestwright[optuna]"
+        ) from None
+    return export
 
 
 def _models(log: Log, key: str | None) -> list[dict[str, Any]]:

@@ -30,6 +30,12 @@ LEAST = 1e-3  # seconds given to tuning where starting has used them up
     type=click.Path(),
     help="Log to write and resume from; `auto`: the default, with seeds.",
 )
+@click.option(
+    "--strategy",
+    default="native",
+    show_default=True,
+    help="Search strategy: native, random, or optuna: with the name of a sampler.",
+)
 @click.option("--seed", default=0, show_default=True, help="Seed of the search.")
 @click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")
 @weights_option()
@@ -47,6 +53,7 @@ def tune(
     trials: int,
     seconds: float | None,
     log: str | None,
+    strategy: str,
     seed: int,
     constants: str | None,
     weights: str | None,
@@ -71,6 +78,7 @@ def tune(
                 trials=trials,
                 seconds=seconds,
                 log=log,
+                strategy=strategy,
                 seed=seed,
                 constants=frozen,
                 progress=display,

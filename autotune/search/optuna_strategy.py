@@ -1,17 +1,16 @@
-"""Optuna as a search strategy, and logs as Optuna studies. The only module that imports optuna."""
+"""Optuna's samplers as search strategies, by ask and tell. An extra: ``nestwright[optuna]``."""
 
 from __future__ import annotations
 
 import math
+import warnings
+from importlib.util import find_spec
 from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.trial import TrialState
 
 from ...ir.errors import UnsupportedError
-from ..log.contents import Log
-from ..log.records import Trial, canonical
 from .space import Point, Space
 from .strategy import Proposal, Scorer
 
@@ -21,22 +20,31 @@ REPEATS = 8  # suggestions per wanted point after which the space counts as exha
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
-def _sampler(kind: str, seed: int) -> optuna.samplers.BaseSampler:
+NEEDS = {"cmaes": "cmaes", "gp": "torch"}
+"""Packages that Optuna imports only when a sampler is asked."""
+
+
+def sampler(kind: str, seed: int) -> optuna.samplers.BaseSampler:
+    """Return a sampler of Optuna's by name; ``UnsupportedError`` if it is unknown or unusable."""
     makers: dict[str, Any] = {
         "tpe": optuna.samplers.TPESampler,
         "random": optuna.samplers.RandomSampler,
         "qmc": optuna.samplers.QMCSampler,
+        "nsgaii": optuna.samplers.NSGAIISampler,
         "cmaes": optuna.samplers.CmaEsSampler,
         "gp": optuna.samplers.GPSampler,
     }
     if kind not in makers:
         known = ", ".join(f"optuna:{k}" for k in makers)
         raise UnsupportedError(f"strategy optuna:{kind}", "no such sampler", hint=f"use {known}")
-    try:
-        sampler: optuna.samplers.BaseSampler = makers[kind](seed=seed)
-    except ImportError as e:
-        raise UnsupportedError(f"strategy optuna:{kind}", str(e).splitlines()[0]) from None
-    return sampler
+    package = NEEDS.get(kind, "")
+    if package and find_spec(package) is None:
+        why = f"its sampler needs the package {package}, which is not installed"
+        raise UnsupportedError(f"strategy optuna:{kind}", why, hint=f"pip install {package}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        made: optuna.samplers.BaseSampler = makers[kind](seed=seed)
+    return made
 
 
 class OptunaSearch:
@@ -48,7 +56,7 @@ class OptunaSearch:
 
     def __init__(self, space: Space, seed: int, kind: str = "tpe") -> None:
         self.space = space
-        self._study = optuna.create_study(direction="minimize", sampler=_sampler(kind, seed))
+        self._study = optuna.create_study(direction="minimize", sampler=sampler(kind, seed))
         self._asked: dict[Point, optuna.trial.Trial] = {}
         self._seen: set[Point] = set()
         listed = self.space.everything()
@@ -102,43 +110,3 @@ class OptunaSearch:
                 self._study.tell(trial, math.log(cost))
             else:
                 self._study.tell(trial, state=TrialState.FAIL)
-
-
-def to_study(log: Log, workload: str, device: str, storage: Any = None) -> optuna.study.Study:
-    """Return the trials of one workload as a finished study, for Optuna's plots and dashboard.
-
-    The objective is seconds per call. ``storage`` is as for ``optuna.create_study``; None keeps the
-    study in memory.
-    """
-    study = optuna.create_study(
-        direction="minimize",
-        storage=storage,
-        study_name=f"{workload[:16]} {device}",
-        load_if_exists=True,
-    )
-    trials = log.trials_of(workload, device)
-    domains: dict[str, list[str]] = {"sketch": sorted({t.sketch for t in trials})}
-    for t in trials:
-        for name, value in t.decisions.items():
-            choices = domains.setdefault(f"{t.sketch}.{name}", [])
-            if canonical(value) not in choices:
-                choices.append(canonical(value))
-    distributions: dict[str, BaseDistribution] = {
-        n: CategoricalDistribution(d) for n, d in domains.items()
-    }
-    for t in trials:
-        study.add_trial(_frozen(t, distributions))
-    return study
-
-
-def _frozen(t: Trial, distributions: dict[str, BaseDistribution]) -> optuna.trial.FrozenTrial:
-    values: dict[str, Any] = {"sketch": t.sketch}
-    values |= {f"{t.sketch}.{n}": canonical(v) for n, v in t.decisions.items()}
-    done = t.ran
-    return optuna.trial.create_trial(
-        state=TrialState.COMPLETE if done else TrialState.FAIL,
-        value=t.cost if done else None,
-        params=values,
-        distributions={n: distributions[n] for n in values},
-        user_attrs={"status": t.status, "source": t.source, "id": t.id},
-    )

@@ -9,7 +9,8 @@ import pytest
 
 from nestwright.autotune.plan import make_strategy
 from nestwright.autotune.search.evolution import Evolution
-from nestwright.autotune.search.optuna_strategy import OptunaSearch, to_study
+from nestwright.autotune.search.optuna_strategy import OptunaSearch
+from nestwright.autotune.search.optuna_study import to_study
 from nestwright.autotune.search.random import RandomSearch
 from nestwright.autotune.search.space import Point, Space, distance
 from nestwright.ir.errors import UnsupportedError
