@@ -39,7 +39,10 @@ def family(target: Target) -> tuple[object, ...]:
 
 
 def kin(log: Log, target: Target) -> Iterator[tuple[str, str]]:
-    """Yield the devices of other processors of the target's family in a log, with their names."""
+    """Yield the devices of other processors of the target's family in a log, with their names.
+
+    Not those whose schedules may add more error than the target allows.
+    """
     for device, record in log.devices.items():
         if device.rpartition("-t")[0] == target.key or holds_estimates(device):
             continue
@@ -47,7 +50,7 @@ def kin(log: Log, target: Target) -> Iterator[tuple[str, str]]:
             other = Target.parse(record.spec)
         except NestwrightError:
             continue
-        if family(other) == family(target):
+        if family(other) == family(target) and other.accuracy <= target.accuracy:
             yield device, other.cpu
 
 

@@ -12,8 +12,10 @@ import pytest
 
 from nestwright.autotune.api import tune
 from nestwright.autotune.build import build
+from nestwright.autotune.log.contents import Log
 from nestwright.autotune.log.journal import LogWriter, read
 from nestwright.autotune.log.records import DeviceRecord, device_id
+from nestwright.autotune.log.shelf import kin
 from nestwright.autotune.measure.harness import Harness
 from nestwright.autotune.measure.protocol import Candidate, Job
 from nestwright.autotune.measure.reference import ExpectedOutput, ReferenceCase, judge
@@ -121,6 +123,16 @@ def test_a_build_takes_records_of_its_accuracy_and_of_tighter_ones(
     assert np.array_equal(built(1e-7), plainest)  # the record without an added error
     assert error(built(LOOSE), exact) > error(plainest, exact)
     assert np.array_equal(built(2 * LOOSE), built(LOOSE))
+
+
+def test_looser_processors_of_the_family_lend_nothing() -> None:
+    emerald = Target.parse("cpu -mcpu=emeraldrapids -threads=1")
+    loose = with_accuracy("cpu -mcpu=sapphirerapids -threads=1", LOOSE)
+    exact = Target.parse("cpu -mcpu=sapphirerapids -threads=1")
+    records = [DeviceRecord(device_id(t), t.spec, {}) for t in (loose, exact)]
+    log = Log((), devices={r.id: r for r in records})
+    assert [d for d, _ in kin(log, emerald)] == [device_id(exact)]
+    assert len(list(kin(log, with_accuracy(emerald, LOOSE)))) == 2
 
 
 def test_a_schedule_in_the_wrong_place_is_not_used(caplog: pytest.LogCaptureFixture) -> None:
