@@ -42,6 +42,8 @@ def toy(name: str, cost: float) -> Sketch:
 
 @pytest.fixture
 def registered() -> Iterator[None]:
+    for target in (HOST, GPU):
+        generate(scaled(2.0), target)  # imports the rows of its folder
     before = dict(CPU.rows), dict(CLUSTERS.rows)
 
     @CPU.row(5)
