@@ -30,6 +30,7 @@ CHECK_EVERY = 6  # rounds of a comparison between two checks if it may end
 ROUND = 0.01  # seconds of each program in a round of a comparison, if its calls are short
 SETTLE = 1e-3  # seconds of warm-up: sleeping threads wake, caches fill
 WARM = 2e-3  # calls shorter than this are preceded by one that is not timed
+PATIENCE = 0.5  # seconds to prepare and time calls one by one; a busy machine takes long for it
 FIRST = 4  # calls that are not timed, where each call is prepared and timed alone
 DRIFT = 1.1  # slowdowns of the yardstick below this are noise
 TRIES = 3  # attempts at a reading that exceeds the machine's peak
@@ -78,13 +79,18 @@ def time_call(
     call: Call, clock: Clock, incumbent: float, fill: float, least: float = SAMPLE
 ) -> tuple[float, ...]:
     """Return samples of seconds per call; few if far slower than ``incumbent`` (0: none)."""
+    began = time.monotonic()
     inner = repeats(call, clock, least)
     runs = [sample(call, inner, clock)]
     while len(runs) < (quick(least) if runs[0] < WARM else QUICK) and runs[0] < 1.0:
+        if len(runs) >= QUICK and time.monotonic() - began > PATIENCE:
+            break
         runs.append(sample(call, inner, clock))
     if incumbent and min(runs) > HOPELESS * incumbent:
         return tuple(runs)
     while sum(runs) * inner < fill and len(runs) < MOST:
+        if not least and time.monotonic() - began > PATIENCE:
+            break
         runs.append(sample(call, inner, clock))
     return tuple(runs)
 
@@ -133,7 +139,10 @@ class Turns:
     def round(self) -> None:
         """Add one run of each."""
         samples: list[list[float]] = [[] for _ in self.runs]
-        for _ in range(self._turns):
+        began = time.monotonic()
+        for turn in range(self._turns):
+            if turn >= 2 and not self._warm and time.monotonic() - began > PATIENCE:
+                break
             for n, call, times, once in self._lanes:
                 if self._warm and once < WARM:
                     call(1)  # other code ran before

@@ -43,7 +43,7 @@ def sampler(kind: str, seed: int) -> optuna.samplers.BaseSampler:
         raise UnsupportedError(f"strategy optuna:{kind}", why, hint=f"pip install {package}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        made: optuna.samplers.BaseSampler = makers[kind](seed=seed)
+        made: optuna.samplers.BaseSampler = makers[kind](seed=seed % (1 << 32))
     return made
 
 

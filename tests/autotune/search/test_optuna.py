@@ -31,6 +31,7 @@ ENTRY main {
 @pytest.mark.parametrize("name", ["tpe", "random", "qmc", "nsgaii"])
 def test_samplers_have_names(name: str) -> None:
     assert sampler(name, 3) is not None
+    assert sampler(name, 1 << 47) is not None, "a tuner's seeds have 48 bits"
 
 
 def test_a_sampler_that_cannot_run_says_what_is_missing(monkeypatch) -> None:
