@@ -1,13 +1,14 @@
 """Checks of the notes that a schedule puts on loops and blocks for lowering.
 
-Their declarations are in ``ir/loop/notes.py``: ``pipeline``, ``async``, ``min_blocks``, ``fetch``.
+Their declarations are in ``ir/loop/notes.py``: ``pipeline``, ``async``, ``min_blocks``, ``fetch``,
+``fetch_ahead``.
 """
 
 from __future__ import annotations
 
 from ..ir.loop.names import called
 from ..ir.loop.nodes import Block, Const, Expr, For, Kind, Load, NoteValue, Op, Scope, Store
-from ..ir.loop.notes import ASYNC, BY_KEY, FETCH, MIN_BLOCKS, PIPELINE, misfit
+from ..ir.loop.notes import ASYNC, BY_KEY, FETCH, FETCH_AHEAD, MIN_BLOCKS, PIPELINE, misfit
 from .errors import Reason
 
 
@@ -28,7 +29,7 @@ def sensible(node: For | Block, key: str, value: NoteValue) -> Reason | None:
                 (node,),
                 hint="pipeline a serial loop around the copies to shared memory",
             )
-        case For() if note is FETCH and node.kind is not Kind.SERIAL:
+        case For() if note in (FETCH, FETCH_AHEAD) and node.kind is not Kind.SERIAL:
             return Reason(
                 f"loop `{called(node)}` does not run its iterations in order",
                 (node,),

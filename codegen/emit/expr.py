@@ -12,6 +12,7 @@ from ...ir.loop.visit import children, walk_expr
 from ...ir.target import Target
 from .access import SMALL, load_element
 from .align import divisor
+from .fetch import FetchedLines
 from .index import Indices, NarrowIndex, fits_s32
 from .launches import DeviceEmitter, own_stores, synchronizes
 from .llvm.convert import convert, reinterpret
@@ -30,7 +31,7 @@ class Emitter(Indices):
     divisors. ``parallel`` is true in the body of a parallel loop, ``threaded`` inside a GPU's
     thread loops. ``exchanged`` are the buffers that other threads may change at a barrier,
     ``shared`` the bytes of shared memory in use here. ``polls`` are the loops that poll for
-    interrupts (see ``interrupt_polls``).
+    interrupts (see ``interrupt_polls``), ``streams`` what loops prefetch (see ``fetch``).
     """
 
     def __init__(self, target: Target) -> None:
@@ -42,6 +43,7 @@ class Emitter(Indices):
         self.workspace = 0
         self.finished: list[str] = []
         self.slots: dict[int, IRValue] = {}
+        self.streams: dict[int, list[FetchedLines]] = {}
         # By the identity of the statement, which is kept so that it is not given to another.
         self.plans: dict[int, tuple[For, int, list[Store]]] = {}
         self.reductions: dict[int, tuple[Store, tuple[str, Expr] | None]] = {}

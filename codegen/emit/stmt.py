@@ -33,13 +33,14 @@ from ...ir.loop.nodes import (
     Store,
     Var,
 )
-from ...ir.loop.notes import FETCH
+from ...ir.loop.notes import FETCH, FETCH_AHEAD
 from ...ir.loop.visit import exprs, walk, walk_expr
 from ...ir.quads import DEPTH
 from ..lower.passes.workspace import ALIGN, buffer_bytes, is_tile
 from .access import store_element
 from .align import divisor
 from .expr import Emitter
+from .fetch import fetch_lines, streams
 from .interrupt_polls import close_loop, return_if_interrupted
 from .launches import DeviceEmitter, LaunchNest
 from .llvm.core import Function, IRValue, memory_type
@@ -157,10 +158,14 @@ def serial_loop(em: Emitter, s: For, extent: IRValue) -> None:
     if maybe:
         guard = em.compare("sgt", extent, em.const(0, index))
         em.function.open_arm()
+    if FETCH_AHEAD.of(s) and em.device is None:
+        for inner, found in streams(s).items():
+            em.streams[inner] = [*em.streams.get(inner, ()), *found]
     counter, name = em.function.open_loop(em.stores(s.body), True)
     em.env[s.var] = counter
     em.fetches[name] = FETCH.of(s) or 0
     end = narrow_counter(em, counter, name, extent)
+    fetch_lines(em, em.streams.get(id(s), ()))
     emit_stmt(em, s.body)
     close_loop(em, s, name, "0", end.text, 1, end.dtype.bits)
     if maybe:

@@ -215,6 +215,14 @@ FETCH = Note(
     ("codegen",),
     "bytes from what an iteration reads, in order, to what is prefetched in it",
 )
+FETCH_AHEAD = Note(
+    "fetch_ahead",
+    For,
+    _FLAG,
+    "schedule",
+    ("codegen",),
+    "what the next iteration reads behind what this one does is fetched into cache meanwhile",
+)
 
 NOTES = (
     FROZEN,
@@ -230,6 +238,7 @@ NOTES = (
     PIPELINE,
     MIN_BLOCKS,
     FETCH,
+    FETCH_AHEAD,
 )
 BY_KEY: Mapping[str, Note[Any]] = MappingProxyType({n.key: n for n in NOTES})
 

@@ -28,6 +28,13 @@ CYCLE = 1 / 3.0e9  # seconds; only ratios matter
 L2_BYTES_PER_CYCLE = 24.0
 L3_BYTES_PER_CYCLE = 8.0
 FORK_CYCLES = 6000.0
+WAITING = 0.5  # of memory's bandwidth, which a product reaches that waits for what it reads
+LOADS_LATE = 1.2  # cycles of loads for each in which they issue: those that miss come back later
+SHARED_RATE = 0.8  # of the rate of L3, for what another core has just written
+L2_LATE = 0.3  # of the cycles of reading weights from L2: what is not hidden behind FMAs
+AGAIN = 0.05  # of the cycles of a first use: what is read again from L3, and arrives in time
+SEGMENT_CYCLES = 32.0  # of a short run of stores to a row that is not in cache
+UNEVEN = 0.05  # of the time of a piece: what a thread waits for another one at the end
 MOST_FMAS = 96  # of a tile's body: more exceeds the decoded-instruction cache
 
 
@@ -198,37 +205,124 @@ def contraction_cost(k: Contraction, c: Choices, target: Target) -> float:
     outer = math.prod(a.extent for a in k.outer)
     sweep = math.prod(a.extent for a in k.sweep)
     tiles_i, tiles_j = math.ceil(row_extent / rows), math.ceil(columns / width)
-    vectors_j = math.ceil(columns / lanes)
-    stencil = all(a.uses(k.anchor_column) for a in k.anchor.inputs)
-    loads = rows * vectors + vectors if stencil else rows + vectors
-    inner = max(rows * vectors / 2, loads / 2, 4.0) + 1.0 / int(c["unroll"])
-    # A partial tile is latency-bound, so it costs less than a full one, but not in proportion.
-    share = (row_extent / (tiles_i * rows)) * (vectors_j / (tiles_j * vectors))
-    effective = max(inner * share, inner - 2.0 * (1.0 - share)) if share < 1 else inner
     edge = (row_extent % rows > 0) + (columns % width > 0) + (columns % lanes > 0)
     tiles = outer * sweep * tiles_i * tiles_j
     kept = 1.0 if k.kept is None or c["inside"] != SKIP else k.kept
-    compute = tiles * (kept * k.depth * effective * (1 + 0.02 * edge) + 2.0 * rows * vectors + 20.0)
-    panel = k.depth * width * k.dtype.bytes
+    steps = kept * _steps_of_all(k, c, target) * (1 + 0.01 * edge)
+    compute = outer * sweep * k.depth * steps + tiles * (2.0 * rows * vectors + 20.0)
+    tile = k.depth * steps / (tiles_i * tiles_j)
+    panel = k.depth * min(width, columns) * k.dtype.bytes
     block = k.depth * rows * k.dtype.bytes
-    traffic = 0.0
+    traffic = far = 0.0
     if c["order"] == "column":
         traffic += tiles_j * outer * sweep * tiles_i * block / L2_BYTES_PER_CYCLE
-        reload = panel if panel > 0.6 * target.l2 else panel * 0.5
+        held = panel * (2 if int(c["panels"]) > 1 else 1) < 0.7 * target.l2
         if panel > 0.5 * target.l1:
-            traffic += tiles * reload / (L2_BYTES_PER_CYCLE * 2)
+            traffic += tiles * panel * 0.5 / (L2_BYTES_PER_CYCLE * 2)
+        if not held:
+            far += tiles * max(0.0, panel / target.core.l3.rate - tile)
     else:
         rate = L2_BYTES_PER_CYCLE if tiles_j * panel < 0.6 * target.l2 else L3_BYTES_PER_CYCLE
         traffic += tiles * panel / rate
-    memory = max(0.0, traffic - 0.7 * compute)
+    memory = far + max(0.0, traffic - 0.7 * compute)
     if c["pack"] == PANEL:
         chunks = max(1, int(c["chunks"]))
         memory += outer * tiles_j * panel * 2 / L3_BYTES_PER_CYCLE * chunks
     elif c["pack"] != AHEAD:
         memory += tiles * k.depth * _strided_step(k, vectors * lanes, target)
+    if k.frozen:
+        memory += outer * _first_use(k, c, target, panel, tile)
     if k.feeders:
         memory += _feeding_cycles(k, c, target)
+    memory += _rows_cycles(k, c, target)
     return (compute + memory) * CYCLE * _imbalance(k, c, target)
+
+
+def _steps_of_all(k: Contraction, c: Choices, target: Target) -> float:
+    """Estimate the cycles of a reduction step on all tiles over row and column, edges included."""
+    rows, vectors, lanes = tile_of(c)
+    full, rest = divmod(k.row.extent if k.row else 1, rows)
+    wide, narrow = divmod(math.ceil(k.column.extent / lanes), vectors)
+    sizes = ((rows, vectors, full * wide), (rest, vectors, wide), (rows, narrow, full))
+    parts = (*sizes, (rest, narrow, 1))
+    return sum(n * _step_cycles(k, c, target, i, j) for i, j, n in parts if i and j)
+
+
+def _step_cycles(k: Contraction, c: Choices, target: Target, rows: int, vectors: int) -> float:
+    """Estimate the cycles of one step of the reduction on a tile that is in cache."""
+    core = target.core
+    turns = core.turns(int(c["lanes"]) * k.dtype.bytes * 8)
+    stencil = all(a.uses(k.anchor_column) for a in k.anchor.inputs)
+    loads = rows * vectors + vectors if stencil else rows + vectors
+    missed = 0 if stencil else _crowded(k, rows, target) * core.l1.line / core.l2.rate
+    busy = (rows * vectors * turns / core.fmas, LOADS_LATE * loads * turns / core.loads)
+    width = vectors * int(c["lanes"]) * k.dtype.bytes
+    below = L2_LATE * width / core.l2.rate if k.depth * width > 0.5 * core.l1.size else 0.0
+    return max(*busy, float(core.fma_latency), missed) + below + 1.0 / int(c["unroll"])
+
+
+def _crowded(k: Contraction, rows: int, target: Target) -> int:
+    """Return the rows of a tile whose elements are not in L1 from one step to the next.
+
+    Rows that are a multiple of some KiB apart share few sets. A set that more rows map to than it
+    has ways, less one for the weights, loses each of them before its next use.
+    """
+    inputs = [a for a in k.anchor.inputs if not a.uses(k.anchor_column)]
+    if k.anchor_row is None or not inputs:
+        return 0
+    cache = target.core.l1
+    step = (inputs[0].stride(k.anchor_row) or 0) * inputs[0].buffer.dtype.bytes
+    if abs(step) < cache.line:
+        return 0
+    places = cache.period // math.gcd(step, cache.period)
+    return rows if -(-rows // places) >= cache.ways else 0
+
+
+def _first_use(k: Contraction, c: Choices, target: Target, panel: float, tile: float) -> float:
+    """Estimate the cycles that packed weights are waited for, in one iteration of the outer axes.
+
+    In a model they come from memory in every run. The first row of tiles waits for a panel, unless
+    the panel before it was long enough in use to fetch this one. ``panel`` is in bytes, ``tile`` in
+    cycles.
+    """
+    rows, vectors, lanes = tile_of(c)
+    core, chunks = target.core, max(1, int(c["chunks"]))
+    tiles_j = math.ceil(k.column.extent / (vectors * lanes))
+    rate = core.bandwidth(target.threads) / target.threads / core.clock
+    arrival = panel / rate
+    waited = max(0.0, arrival / WAITING - tile)
+    turns = math.prod(a.extent for a in k.sweep) * math.ceil((k.row.extent if k.row else 1) / rows)
+    if c["order"] == "row":
+        if tiles_j * panel < 0.6 * target.l2:
+            return tiles_j * waited * min(chunks, target.threads)
+        return tiles_j * arrival / WAITING * turns
+    uses = turns / chunks
+    pieces = math.ceil(tiles_j / int(c["panels"]))
+    ahead = max(0.0, arrival - uses * tile)
+    return chunks * (pieces * waited + (tiles_j - pieces) * min(waited, ahead))
+
+
+def _rows_cycles(k: Contraction, c: Choices, target: Target) -> float:
+    """Estimate the cycles that all threads wait for the operand of the rows, and for the result.
+
+    By rows, each thread reads its part once and writes whole rows. By columns, each reads all of
+    it, again for every panel if it does not stay in L2, and writes a short piece of every row.
+    """
+    others = [a for a in k.anchor.inputs if not a.uses(k.anchor_column)]
+    size = sum(math.prod(a.buffer.shape) * a.buffer.dtype.bytes for a in others)
+    rate = SHARED_RATE * target.core.l3.rate
+    if c["order"] == "row" or k.row is None or k.weights is None:
+        return size / rate
+    _, vectors, lanes = tile_of(c)
+    tiles_j = math.ceil(k.column.extent / (vectors * lanes))
+    outer = math.prod(a.extent for a in k.outer)
+    sharing = min(target.threads, tiles_j) if outer == 1 else 1
+    again = 0.0 if size / outer < 0.5 * target.l2 else AGAIN
+    times = sharing + again * max(0, tiles_j - sharing)
+    result = k.anchor.points // k.depth * k.dtype.bytes
+    segments = result // (k.column.extent * k.dtype.bytes) * tiles_j if tiles_j > 1 else 0
+    far = SEGMENT_CYCLES if result > 0.5 * target.l2 else 0.0
+    return size * times / rate + segments * far
 
 
 def _feeding_cycles(k: Contraction, c: Choices, target: Target) -> float:
@@ -274,7 +368,7 @@ def pieces(k: Contraction, c: Choices) -> int:
     """Return the number of independent pieces that the threads can share."""
     _, vectors, lanes = tile_of(c)
     outer = math.prod(a.extent for a in k.outer)
-    tiles_j = math.ceil(k.column.extent / (vectors * lanes))
+    tiles_j = math.ceil(k.column.extent / (vectors * lanes * int(c["panels"])))
     return outer * int(c["chunks"]) * (tiles_j if c["order"] == "column" else 1)
 
 
@@ -283,8 +377,23 @@ def _imbalance(k: Contraction, c: Choices, target: Target) -> float:
     if target.threads == 1 or not c["parallel"]:
         return 1.0
     n = pieces(k, c)
-    share = math.ceil(n / target.threads) / n
-    return share + FORK_CYCLES * (1 + n / 64) / max(k.anchor.flops / 16, 1.0)
+    largest = _piece_share(k, c)
+    share = max(1.0 / target.threads, min(1.0, math.ceil(n / target.threads) * largest))
+    waits = UNEVEN * max(target.threads / n, 1 / 8)
+    return share * (1 + waits) + FORK_CYCLES * (1 + n / 64) / max(k.anchor.flops / 16, 1.0)
+
+
+def _piece_share(k: Contraction, c: Choices) -> float:
+    """Return the largest piece's share of the work."""
+    rows, vectors, lanes = tile_of(c)
+    share = 1.0 / math.prod(a.extent for a in k.outer)
+    if int(c["chunks"]) > 1:
+        trips = chunk_extent(k, rows)
+        share *= math.ceil(trips / int(c["chunks"])) / trips
+    if c["order"] == "column":
+        tiles_j = math.ceil(k.column.extent / (vectors * lanes))
+        share *= min(int(c["panels"]), tiles_j) / tiles_j
+    return share
 
 
 def contraction_valid(k: Contraction, c: Choices, target: Target) -> bool:
@@ -293,7 +402,12 @@ def contraction_valid(k: Contraction, c: Choices, target: Target) -> bool:
     row_extent = k.row.extent if k.row else 1
     if rows > row_extent or (vectors > 1 and (vectors - 1) * lanes >= k.column.extent):
         return False
-    if rows * vectors + vectors + 1 > target.registers - 1 and rows * vectors > 1:
+    unroll = int(c["unroll"])
+    held = rows * vectors + vectors + (2 if unroll > 1 else 1)
+    if held > target.registers - 1 and rows * vectors > 1:
+        return False
+    panels = int(c["panels"])
+    if panels > 1 and (c["order"] != "column" or (panels - 1) * vectors * lanes >= k.column.extent):
         return False
     if c["pack"] == PANEL and (c["order"] != "column" or row_extent <= rows):
         return False
@@ -307,7 +421,6 @@ def contraction_valid(k: Contraction, c: Choices, target: Target) -> bool:
         return False
     if c["inside"] == CHUNK and not (c["order"] == "row" or k.column.extent <= vectors * lanes):
         return False
-    unroll = int(c["unroll"])
     ragged = row_extent % rows > 0 or k.column.extent % (vectors * lanes) > 0
     if unroll > 1 and rows * vectors * unroll > (MOST_FMAS // 2 if ragged else MOST_FMAS):
         return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ....ir.loop.nodes import Var
+from ....ir.loop.notes import FETCH_AHEAD
 from ....ir.target import Target
 from ...cursor import BlockRef, LoopRef
 from ...language.schedule import Schedule
@@ -28,14 +29,18 @@ from .fallback import schedule_fallback
 from .matching import CPU, FuncInfo
 from .pointwise import PARALLEL_WORK
 
-ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 28)
+PANELS = (1, 2, 3, 4, 6, 8, 12, 16)
+ROWS = (*range(1, 15), 16, 28)
 
 
 @dataclass(frozen=True, slots=True)
 class _TileLoops:
-    """The loops around a tile, and the loops of the tile itself (None if there is none)."""
+    """The loops around a tile, and the loops of the tile itself (None if there is none).
 
-    share: LoopRef
+    ``panel`` is the one around all that use a panel of weights, or a chunk of rows.
+    """
+
+    panel: LoopRef
     at: LoopRef
     row: LoopRef | None
     vector: LoopRef | None
@@ -85,7 +90,7 @@ def tiling_sketch(k: Contraction, others: tuple[BlockInfo, ...], target: Target)
         if valid({**default, "unroll": unroll}):
             default = {**default, "unroll": unroll}
     return Sketch(
-        name="tiling@1",
+        name="tiling@2",
         kind="contraction",
         decisions=decisions,
         default=default,
@@ -110,6 +115,7 @@ def _decisions(k: Contraction, target: Target) -> dict[str, tuple[Choice, ...]]:
         "lanes": lanes,
         "order": ("column", "row"),
         "chunks": tuple(chunks),
+        "panels": tuple(n for n in PANELS if n == 1 or n * lanes[-1] < extent),
         "pack": (AHEAD, *packs) if k.frozen else packs,
         "unroll": (1, 2, 4, 8),
         "inside": _placements(k),
@@ -134,9 +140,9 @@ def apply_tiling(k: Contraction, sch: Schedule, c: Choices) -> None:
     nest = _tile_output(k, sch, c, out)
     sch.compute_at(anchor, nest.at)
     if c["inside"] == CHUNK:
-        _feed_inside(k, sch, nest.share, int(c["lanes"]))
+        _feed_inside(k, sch, nest.panel, int(c["lanes"]))
     if c["pack"] == PANEL:
-        _pack_panel(k, sch, nest.share)
+        _pack_panel(k, sch, nest.panel)
     _tile_anchor(k, sch, c, nest.at)
     if c["pack"] == AHEAD:
         _pack_ahead(k, sch, c)
@@ -180,15 +186,21 @@ def _tile_output(k: Contraction, sch: Schedule, c: Choices, out: str) -> _TileLo
     around = (*k.sweep, k.row) if k.row is not None else k.sweep
     inside = [loops[a.var] for a in around if a.var in loops]
     by_column = c["order"] == "column"
+    panel: list[LoopRef] = []
+    if by_column and int(c["panels"]) > 1:
+        column, next_panel = sch.split(column, [None, int(c["panels"])])
+        panel = [next_panel]
     head = [*outer, *chunk, column] if by_column else [*outer, *chunk]
-    middle = inside if by_column else [*inside, column]
+    middle = [*panel, *inside] if by_column else [*inside, column]
     sch.reorder(*head, *middle, *(x for x in (row, vector, lane) if x is not None))
     if not head:
         head, middle = middle[:1], middle[1:]
     share = head[0] if len(head) == 1 else sch.fuse(*head)
     if c["parallel"]:
         sch.parallel(share)
-    return _TileLoops(share, middle[-1] if middle else share, row, vector, lane)
+    for loop in panel:
+        sch.annotate(loop, FETCH_AHEAD.key, 1)
+    return _TileLoops((*panel, share)[0], middle[-1] if middle else share, row, vector, lane)
 
 
 def result_loops(k: Contraction, sch: Schedule, out: str) -> dict[Var, LoopRef]:

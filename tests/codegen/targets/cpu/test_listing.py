@@ -97,7 +97,7 @@ EPILOGUES = {
   t = f32[{m},{n}] multiply(h, p)
 """,
 }
-FEW = 4  # of 24 FMAs or more: a value that the scheduler of a machine without a free register moves
+FEW = 2  # a value that the scheduler of a machine without a free register moves
 MACHINES = (
     "cpu -mcpu=emeraldrapids -threads=2",
     "cpu -mcpu=znver4 -threads=2",
@@ -124,11 +124,11 @@ def product(m: int, n: int, k: int, epilogue: str) -> str:
 def test_default_products_do_not_spill(machine: str, epilogue: str) -> None:
     """No accumulator leaves its register in the loop over k, whatever follows the product."""
     rng = np.random.default_rng(0)
-    for m, n, k in ((196, 576, 96), (128, 768, 256), (49, 512, 128)):
+    for m, n, k in ((196, 576, 96), (49, 512, 128)):
         text = product(m, n, k, epilogue)
         constants = {1: rng.random((k, n), np.float32), 2: rng.random(n, np.float32)}
         kept = {i: x for i, x in constants.items() if f"parameter({i})" in text}
         loop = hottest_loop(stage_text(parse(text), machine, "asm", constants=kept))
         assert loop is not None
-        assert loop.fmas >= 24
+        assert loop.fmas >= 12
         assert loop.stack <= FEW, (m, n, k, loop)
