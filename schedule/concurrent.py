@@ -17,7 +17,8 @@ from .legality import (
     KINDS,
     bound_vars,
     constant_extent,
-    not_opaque,
+    is_opaque,
+    no_opaque_reduction,
     self_contained,
     sound_order,
     sums_of_axes,
@@ -64,7 +65,7 @@ def _disjoint(loop: For, path: Path, users: Sequence[Path], buffer: Buffer) -> R
                 (loop, block),
                 hint="it is a reduction loop: rfactor to give each iteration a partial result",
             )
-    if len(users) == 1:
+    if len(users) == 1 and not is_opaque(block_of(users[0])):
         return _spatial(loop, path, users[0], buffer)
     keys = [_partitioning_sums(loop, path, user, buffer) for user in users]
     shared = set(keys[0]).intersection(*keys[1:])
@@ -154,14 +155,15 @@ def nesting(path: Path, kind: Kind) -> Reason | None:
 
 def may_run_parallel(func: Func, path: Path) -> Reason | None:
     """Require that the iterations may run in any order, on several threads."""
-    return not_opaque(blocks_under(path)) or lanes_disjoint(func, path, private=True)
+    reason = no_opaque_reduction(blocks_under(path), (loop_of(path),))
+    return reason or lanes_disjoint(func, path, private=True)
 
 
 def may_vectorize(func: Func, path: Path) -> Reason | None:
     """Require that the iterations may run as lanes; a commutative reduction qualifies."""
     loop = loop_of(path)
     below = blocks_under(path)
-    reason = not_opaque(below) or constant_extent(loop, MAX_VECTOR)
+    reason = no_opaque_reduction(below, (loop,)) or constant_extent(loop, MAX_VECTOR)
     if reason is not None:
         return reason
     if len(below) == 1 and loop.var in bound_vars(block_of(below[0]), AxisKind.REDUCE):

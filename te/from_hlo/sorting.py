@@ -1,4 +1,5 @@
-"""Sort and topk: a stable bottom-up merge sort with fixed trip counts, row by row.
+"""Sort and topk, row by row: a stable bottom-up merge sort with fixed trip counts, or, where only
+the first few of a row are asked for, one pass that inserts into a short sorted list.
 
 Runs of width 1, 2, 4, ... are merged between the two halves of a scratch row. Each merge keeps its
 two heads in memory and moves one element per step, so the result is a permutation of the row for
@@ -33,6 +34,9 @@ class _Column:
 
 
 Before = Callable[[Sequence[Expr], Sequence[Expr]], Expr]
+
+FEW = 64
+"""So many of a row are inserted one by one: in the worst case as dear as merging the whole row."""
 
 
 def sort(d: Draft, x: Instruction) -> None:
@@ -76,7 +80,11 @@ def topk(d: Draft, x: Instruction) -> None:
         _Column(dtype, _reader(d, operand), out),
         _Column(places.dtype, lambda at: cast(at[-1], places.dtype), where),
     ]
-    _merge_sort(d, name, extents, len(extents) - 1, values.dims[-1], columns, before)
+    count = values.dims[-1]
+    if 0 < count <= min(FEW, extents[-1] // 2):
+        _insert(d, name, extents, count, columns, before)
+    else:
+        _merge_sort(d, name, extents, len(extents) - 1, count, columns, before)
     d.done((x, 0), out)
     d.done((x, 1), where)
 
@@ -90,6 +98,49 @@ def _largest(d: Draft, x: Instruction) -> bool:
 
 def _reader(d: Draft, operand: Instruction) -> Callable[[tuple[Expr, ...]], Expr]:
     return lambda at: d.emitter.element(operand, at)
+
+
+def _insert(
+    d: Draft,
+    name: str,
+    extents: Sequence[int],
+    count: int,
+    columns: Sequence[_Column],
+    before: Before,
+) -> None:
+    """Write the first ``count`` elements of each row along the last dimension, in order.
+
+    A sorted list of that length takes each element that goes before its last; from the end on,
+    what the element goes before moves down by one, into a spare place at first.
+    """
+    axes = d.emitter.spatial(extents[:-1])
+    row = variables(axes)
+    kept = [d.alloc(f"{name}_kept{i}", (count + 1,), c.dtype) for i, c in enumerate(columns)]
+    (clear, step, back, write) = d.emitter.reducing((count + 1, extents[-1], count, count), "s")
+    new = [Var(f"new{i}", c.dtype) for i, c in enumerate(columns)]
+
+    def first(place: Expr) -> Expr:
+        """True if the new element goes before the one at ``place``, or none is there yet."""
+        held = [Load(k, (place,)) for k in kept]
+        return op("or", compare("ge", place, step.var), before(new, held))
+
+    place = Var("place")
+    moved = [Store(k, (add(place, 1),), Load(k, (place,))) for k in kept]
+    put = [Store(k, (place,), x) for k, x in zip(kept, new, strict=True)]
+    shift = lets([(place, sub(count - 1, back.var))], If(first(place), seq(*moved, *put)))
+    element = [(x, c.read((*row, step.var))) for x, c in zip(new, columns, strict=True)]
+    taken = If(first(const(count - 1)), For(back.var, const(count), shift))
+    cleared = [Store(k, (clear.var,), const(0, k.dtype)) for k in kept]
+    written = [
+        Store(c.out, (*row, write.var), Load(k, (write.var,)))
+        for k, c in zip(kept, columns, strict=True)
+    ]
+    body = seq(
+        For(clear.var, const(count + 1), seq(*cleared)),
+        For(step.var, const(extents[-1]), lets(element, taken)),
+        For(write.var, const(count), seq(*written)),
+    )
+    d.body.append(blocks.nest(name, axes, body, notes=OPAQUE.alone(1)))
 
 
 def _merge_sort(

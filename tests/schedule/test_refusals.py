@@ -82,7 +82,7 @@ SCATTER = """\
 def scatter(A: f32[4], S: f32[4]):
     for i in range(4):
         with block("S", opaque=1):
-            vi = spatial(4, i)
+            vi = reduce(4, i)
             reads(A[vi])
             writes(S[vi])
             S[vi] = A[vi]

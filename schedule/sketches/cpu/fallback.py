@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from contextlib import suppress
+
 from ....ir.target import Target
+from ...errors import ScheduleError
 from ...language.schedule import Schedule
 from ...space.analyze import BlockInfo
 from ...space.space import Choices, Sketch
@@ -14,16 +18,44 @@ from .rows import LANE_ACCUMULATORS, reduce_columns
 def schedule_fallback(
     sch: Schedule, info: BlockInfo, target: Target, unroll: int = 2, parallel: bool | None = None
 ) -> None:
-    """Schedule one block by rule, independently of the others; opaque blocks are unchanged."""
-    if info.opaque:
-        return
-    shared = target.threads > 1 and work_of(info) >= PARALLEL_WORK
+    """Schedule one block by rule, independently of the others."""
+    shared = target.threads > 1 and _work(info) >= PARALLEL_WORK
     if parallel is not None:
         shared = shared and parallel
-    if info.reduce:
+    if info.opaque:
+        _points(sch, info, target, shared)
+    elif info.reduce:
         _reduction(sch, info, target, shared)
     else:
         schedule_pointwise(sch, info, target, unroll, shared)
+
+
+def _work(info: BlockInfo) -> float:
+    """Return the rough cost of a block; of an opaque one, whose own loops ``work_of`` does not
+    count, the elements of the buffers that it accesses.
+    """
+    buffers = {a.buffer for a in (*info.loads, *info.stores)}
+    return float(sum(math.prod(b.shape) for b in buffers)) if info.opaque else work_of(info)
+
+
+def _points(sch: Schedule, info: BlockInfo, target: Target, parallel: bool) -> None:
+    """Run the points of an opaque block as lanes and on several threads, where that is legal.
+
+    Lanes need every access contiguous along the last axis, as in a scan along another one.
+    """
+    loops = sch.get_loops(info.name)[: len(info.spatial)]
+    if not loops or info.reduce:
+        return
+    lanes, last = lanes_of(info, target), info.spatial[-1]
+    steps = {a.step(last.var) for a in info.stores}, {a.step(last.var) for a in info.loads}
+    if steps[0] == {1} and steps[1] <= {0, 1} and last.extent > lanes > 1:
+        outer, lane = sch.split(loops[-1], [None, lanes])
+        loops[-1] = outer
+        with suppress(ScheduleError):
+            sch.vectorize(lane)
+    if parallel:
+        with suppress(ScheduleError):
+            sch.parallel(loops[0])
 
 
 def _reduction(sch: Schedule, info: BlockInfo, target: Target, parallel: bool) -> None:
@@ -44,7 +76,7 @@ def match_fallback(work: FuncInfo, target: Target) -> Sketch | None:
 
 def fallback_sketch(blocks: tuple[BlockInfo, ...], target: Target) -> Sketch:
     """Return the space of per-block schedules: unrolling and threads are the only decisions."""
-    shared = target.threads > 1 and any(work_of(b) >= PARALLEL_WORK for b in blocks)
+    shared = target.threads > 1 and any(_work(b) >= PARALLEL_WORK for b in blocks)
 
     def apply(sch: Schedule, c: Choices) -> None:
         for info in blocks:
