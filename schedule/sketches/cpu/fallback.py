@@ -11,7 +11,14 @@ from ...language.schedule import Schedule
 from ...space.analyze import BlockInfo
 from ...space.space import Choices, Sketch
 from .matching import CPU, FuncInfo
-from .pointwise import PARALLEL_WORK, lanes_of, pass_seconds, schedule_pointwise, work_of
+from .pointwise import (
+    PARALLEL_WORK,
+    lanes_of,
+    pass_seconds,
+    schedule_pointwise,
+    side_by_side,
+    work_of,
+)
 from .rows import LANE_ACCUMULATORS, reduce_columns
 
 
@@ -46,9 +53,8 @@ def _points(sch: Schedule, info: BlockInfo, target: Target, parallel: bool) -> N
     loops = sch.get_loops(info.name)[: len(info.spatial)]
     if not loops or info.reduce:
         return
-    lanes, last = lanes_of(info, target), info.spatial[-1]
-    steps = {a.step(last.var) for a in info.stores}, {a.step(last.var) for a in info.loads}
-    if steps[0] == {1} and steps[1] <= {0, 1} and last.extent > lanes > 1:
+    lanes = lanes_of(info, target)
+    if side_by_side(info, lanes):
         outer, lane = sch.split(loops[-1], [None, lanes])
         loops[-1] = outer
         with suppress(ScheduleError):
@@ -64,6 +70,11 @@ def _reduction(sch: Schedule, info: BlockInfo, target: Target, parallel: bool) -
     unit = [a.stride(info.reduce[-1].var) for a in info.inputs]
     if all(s in (0, 1) for s in unit) and 1 in unit:
         reduce_columns(sch, info.name, own, lanes_of(info, target) * LANE_ACCUMULATORS)
+    elif spatial and own and side_by_side(info, lanes_of(info, target)):
+        outer, lane = sch.split(spatial[-1], [None, lanes_of(info, target)])
+        sch.reorder(*spatial[:-1], outer, *own, lane)
+        sch.vectorize(lane)
+        spatial[-1] = outer
     if parallel and spatial:
         sch.parallel(spatial[0])
 

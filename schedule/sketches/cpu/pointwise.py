@@ -65,6 +65,14 @@ def pass_seconds(blocks: Sequence[BlockInfo], threads: int, target: Target) -> f
     return seconds + (core.seconds(core.fork) if threads > 1 else 0.0)
 
 
+def side_by_side(info: BlockInfo, lanes: int) -> bool:
+    """True if neighbors on the last spatial axis may be lanes: they are neighbors in memory."""
+    last = info.spatial[-1]
+    stored = {a.step(last.var) for a in info.stores}
+    loaded = {a.step(last.var) for a in info.loads}
+    return stored == {1} and loaded <= {0, 1} and last.extent > lanes > 1
+
+
 def schedule_pointwise(
     sch: Schedule, info: BlockInfo, target: Target, unroll: int, parallel: bool
 ) -> None:

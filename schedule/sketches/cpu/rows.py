@@ -20,7 +20,14 @@ from ...space.analyze import BlockInfo
 from ...space.lookup import below, extent
 from ...space.space import Choices, Sketch
 from .matching import CPU, FuncInfo
-from .pointwise import PARALLEL_WORK, lanes_of, pass_seconds, schedule_pointwise, work_of
+from .pointwise import (
+    PARALLEL_WORK,
+    lanes_of,
+    pass_seconds,
+    schedule_pointwise,
+    side_by_side,
+    work_of,
+)
 
 LANE_ACCUMULATORS = 4  # vectors of partial sums that hide the latency of an addition
 
@@ -177,9 +184,18 @@ def rows_cost(k: RowwiseGroup, c: Choices, target: Target) -> float:
     return ilp * pass_seconds([*blocks, *k.others], threads, target)
 
 
+def _in_order(info: BlockInfo, target: Target) -> bool:
+    """True if a reduction's terms cannot be shared by lanes, but neighboring results can."""
+    if info.opaque or not info.reduce or not info.spatial or update_of(info.block) is not None:
+        return False
+    return side_by_side(info, lanes_of(info, target))
+
+
 @CPU.row(30)
 def match_rows(work: FuncInfo, target: Target) -> Sketch | None:
-    """Match blocks that share their leading axes."""
+    """Match blocks that share their leading axes, unless the rows themselves should be lanes."""
+    if len(work.blocks) == 1 and _in_order(work.blocks[0], target):
+        return None
     k = find_rows(work.blocks) if work.contraction is None else None
     return None if k is None else rows_sketch(k, target)
 

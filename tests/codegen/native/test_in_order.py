@@ -1,4 +1,4 @@
-"""Opaque blocks on a CPU: their spatial axes may run as lanes and threads, the rest is in order."""
+"""Blocks whose terms stay in order, on a CPU: their results may run as lanes and on threads."""
 
 from __future__ import annotations
 
@@ -57,6 +57,35 @@ def test_points_that_write_one_element_stay_in_order() -> None:
     for ask in (sch.parallel, sch.vectorize):
         with pytest.raises(ScheduleError, match="may access the same element of `S`"):
             ask(loop)
+
+
+ARGMAX = """\
+HloModule greatest
+first {{
+  a = f32[] parameter(0)
+  i = s32[] parameter(1)
+  b = f32[] parameter(2)
+  j = s32[] parameter(3)
+  more = pred[] compare(b, a), direction=GT
+  c = f32[] select(more, b, a)
+  k = s32[] select(more, j, i)
+  ROOT t = (f32[], s32[]) tuple(c, k)
+}}
+ENTRY e {{
+  x = f32[{m},{n}] parameter(0)
+  at = s32[{m},{n}] iota(), iota_dimension=0
+  least = f32[] constant(-inf)
+  none = s32[] constant(-1)
+  ROOT y = (f32[{n}], s32[{n}]) reduce(x, at, least, none), dimensions={{0}}, to_apply=first
+}}
+"""
+
+
+@pytest.mark.parametrize(("m", "n"), [(300, 200), (7, 33), (5, 1), (1, 64)])
+def test_argmax_along_the_first_axis(m: int, n: int) -> None:
+    x = np.random.default_rng(0).integers(-9, 9, (m, n)).astype(np.float32)
+    values, places = nw.build(hlo.parse(ARGMAX.format(m=m, n=n)))(x)
+    assert np.array_equal(values, x.max(0)) and np.array_equal(places, x.argmax(0))
 
 
 @pytest.mark.parametrize("k", [1, 3, 64, 200])
