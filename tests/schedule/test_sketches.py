@@ -382,7 +382,7 @@ PREFERRED = {
 def test_preferred_sketch(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(total, "PARALLEL_WORK", 1 << 13)
     (func,) = groups(name)
-    assert generate(func, Target.parse(TARGETS[0]))[0].name == f"{PREFERRED[name]}@1"
+    assert generate(func, Target.parse(TARGETS[0]))[0].name.partition("@")[0] == PREFERRED[name]
 
 
 @pytest.mark.parametrize("name", ["matmul", "dot bias gelu", "heads split", "conv bias relu"])
