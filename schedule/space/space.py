@@ -6,6 +6,9 @@ import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from ...ir.loop.nodes import Func
 from ..errors import ScheduleError
@@ -15,6 +18,45 @@ from ..language.schedule import Schedule
 from ..steps import Plain
 
 _log = logging.getLogger("nestwright.schedule")
+
+
+Array: TypeAlias = np.ndarray[Any, Any]
+Columns: TypeAlias = Mapping[str, Array]
+"""The values of every decision at many points: arrays of one shape, or of shape ()."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """``valid`` and ``cost`` of a sketch for many points at once."""
+
+    valid: Callable[[Columns], Array]
+    cost: Callable[[Columns], Array]
+
+    def valid_one(self, choices: Choices) -> bool:
+        """Return ``valid`` of one point."""
+        return bool(self.valid(_column(choices)))
+
+    def cost_one(self, choices: Choices) -> float:
+        """Return ``cost`` of one point, in seconds."""
+        return float(self.cost(_column(choices)))
+
+    def cheapest(self, decisions: Mapping[str, tuple[Choice, ...]], fixed: Choices) -> Choices:
+        """Return the valid combination of least cost; arguments and ties as for ``cheapest``."""
+        domains = {n: (fixed[n],) if n in fixed else decisions[n] for n in decisions}
+        grid = np.meshgrid(*(np.array(d) for d in domains.values()), indexing="ij")
+        columns = {n: x.reshape(-1) for n, x in zip(domains, grid, strict=True)}
+        known = np.flatnonzero(
+            np.broadcast_to(self.valid(columns), columns[next(iter(domains))].shape)
+        )
+        if not known.size:
+            return {n: d[0] for n, d in domains.items()}
+        costs = self.cost({n: x[known] for n, x in columns.items()})
+        at = np.unravel_index(known[int(np.argmin(costs))], grid[0].shape)
+        return {n: d[int(i)] for (n, d), i in zip(domains.items(), at, strict=True)}
+
+
+def _column(choices: Choices) -> Columns:
+    return {name: np.asarray(value) for name, value in choices.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +80,7 @@ class Sketch:
     valid: Callable[[Choices], bool]
     cost: Callable[[Choices], float]
     trace: Callable[[Choices], list[Plain] | None] | None = None
+    many: Batch | None = None
     share: float = 1.0
 
     def size(self) -> int:

@@ -11,7 +11,7 @@ from ...cursor import BlockRef, LoopRef
 from ...language.schedule import Schedule
 from ...space.analyze import BlockInfo
 from ...space.lookup import block_node, extent, own_loops
-from ...space.space import Choice, Choices, Sketch, cheapest
+from ...space.space import Batch, Choice, Choices, Sketch
 from .contraction import (
     AHEAD,
     CHUNK,
@@ -21,13 +21,12 @@ from .contraction import (
     Contraction,
     chunk_axis,
     chunk_extent,
-    contraction_cost,
-    contraction_valid,
     tile_of,
 )
 from .fallback import schedule_fallback
 from .matching import CPU, FuncInfo
 from .pointwise import PARALLEL_WORK
+from .tile_cost import contraction_cost, contraction_valid
 
 PANELS = (1, 2, 3, 4, 6, 8, 12, 16)
 ROWS = (*range(1, 15), 16, 28)
@@ -62,11 +61,10 @@ def tiling_sketch(k: Contraction, others: tuple[BlockInfo, ...], target: Target)
     """Return the space of a register-tiled reduction; ``others`` get the fallback schedule."""
     decisions = _decisions(k, target)
 
-    def valid(c: Choices) -> bool:
-        return contraction_valid(k, c, target)
-
-    def cost(c: Choices) -> float:
-        return contraction_cost(k, c, target)
+    many = Batch(
+        valid=lambda c: contraction_valid(k, c, target),
+        cost=lambda c: contraction_cost(k, c, target),
+    )
 
     def apply(sch: Schedule, c: Choices) -> None:
         for info in others if c["inside"] else (*others, *k.feeders):
@@ -85,9 +83,9 @@ def tiling_sketch(k: Contraction, others: tuple[BlockInfo, ...], target: Target)
     }
     # Inlining feeders adds code for every element at a border; the tuner measures if that pays.
     modest = {**decisions, "inside": tuple(x for x in decisions["inside"] if x != INLINE)}
-    default = cheapest(modest, valid, cost, fixed)
+    default = many.cheapest(modest, fixed)
     for unroll in (2, 4):
-        if valid({**default, "unroll": unroll}):
+        if many.valid_one({**default, "unroll": unroll}):
             default = {**default, "unroll": unroll}
     return Sketch(
         name="tiling@2",
@@ -95,8 +93,9 @@ def tiling_sketch(k: Contraction, others: tuple[BlockInfo, ...], target: Target)
         decisions=decisions,
         default=default,
         apply=apply,
-        valid=valid,
-        cost=cost,
+        valid=many.valid_one,
+        cost=many.cost_one,
+        many=many,
     )
 
 

@@ -1,0 +1,289 @@
+"""The analytic cost of a register-tiled reduction, and valid tiles: for many points at once.
+
+The model is the usual one for such kernels: FMA and load ports inside a tile, then cache footprints
+(after Low et al., Analytical Modeling Is Enough for High-Performance BLIS, TOMS 2016; the constants
+are ours). A decision is an array with its value at every point. Cycles are those of one core.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ....ir.target import Target
+from ...space.space import Array, Columns
+from .contraction import (
+    AHEAD,
+    CHUNK,
+    CYCLE,
+    FORK_CYCLES,
+    INLINE,
+    L2_BYTES_PER_CYCLE,
+    L3_BYTES_PER_CYCLE,
+    MOST_FMAS,
+    PANEL,
+    SKIP,
+    Contraction,
+    chunk_axis,
+    made_by_feeder,
+)
+from .padding import LINES_PER_FMA, MOST_LINES
+
+WAITING = 0.5  # of memory's bandwidth, which a product reaches that waits for what it reads
+LOADS_LATE = 1.2  # cycles of loads for each in which they issue: those that miss come back later
+SHARED_RATE = 0.8  # of the rate of L3, for what another core has just written
+L2_LATE = 0.3  # of the cycles of reading weights from L2: what is not hidden behind FMAs
+AGAIN = 0.05  # of the cycles of a first use: what is read again from L3, and arrives in time
+SEGMENT_CYCLES = 32.0  # of a short run of stores to a row that is not in cache
+UNEVEN = 0.05  # of the time of a piece: what a thread waits for another one at the end
+
+
+def contraction_cost(k: Contraction, c: Columns, target: Target) -> Array:
+    """Estimate the seconds of one run of the anchor block."""
+    rows, width = c["rows"], c["vectors"] * c["lanes"]
+    columns, outer, sweep = k.column.extent, _outer(k), _sweep(k)
+    tiles_i, tiles_j = _ceil(_row(k), rows), _ceil(columns, width)
+    edge = 1.0 * (_row(k) % rows > 0) + (columns % width > 0) + (columns % c["lanes"] > 0)
+    tiles = outer * sweep * tiles_i * tiles_j
+    kept = np.where(c["inside"] == SKIP, 1.0 if k.kept is None else k.kept, 1.0)
+    steps = kept * _steps_of_all(k, c, target) * (1 + 0.01 * edge)
+    compute = outer * sweep * k.depth * steps + tiles * (2.0 * rows * c["vectors"] + 20.0)
+    tile = k.depth * steps / (tiles_i * tiles_j)
+    panel = k.depth * np.minimum(width, columns) * k.dtype.bytes
+    memory = _panel_cycles(k, c, target, panel, tile, compute)
+    copied = outer * tiles_j * panel * 2 / L3_BYTES_PER_CYCLE * np.maximum(1, c["chunks"])
+    loose = tiles * k.depth * _strided_step(k, width, target)
+    memory = memory + np.where(c["pack"] == PANEL, copied, np.where(c["pack"] == AHEAD, 0.0, loose))
+    if k.frozen:
+        memory = memory + outer * _first_use(k, c, target, panel, tile)
+    if k.feeders:
+        memory = memory + _feeding_cycles(k, c, target)
+    memory = memory + _rows_cycles(k, c, target)
+    return np.asarray((compute + memory) * CYCLE * _imbalance(k, c, target))
+
+
+def _ceil(a: Array | int, b: Array | int) -> Array:
+    return np.asarray(-(-np.asarray(a) // b))
+
+
+def _row(k: Contraction) -> int:
+    return k.row.extent if k.row else 1
+
+
+def _outer(k: Contraction) -> int:
+    return math.prod(a.extent for a in k.outer)
+
+
+def _sweep(k: Contraction) -> int:
+    return math.prod(a.extent for a in k.sweep)
+
+
+def _panel_cycles(
+    k: Contraction, c: Columns, target: Target, panel: Array, tile: Array, compute: Array
+) -> Array:
+    """Estimate the cycles of reading panels and blocks again that are not hidden behind FMAs.
+
+    ``panel`` is in bytes, ``tile`` and ``compute`` are the cycles of one tile and of all.
+    """
+    by_column = c["order"] == "column"
+    tiles_j = _ceil(k.column.extent, c["vectors"] * c["lanes"])
+    tiles = _outer(k) * _sweep(k) * _ceil(_row(k), c["rows"]) * tiles_j
+    block = k.depth * c["rows"] * k.dtype.bytes
+    again = np.where(panel > 0.5 * target.l1, tiles * panel * 0.5 / (L2_BYTES_PER_CYCLE * 2), 0.0)
+    held = tiles_j * panel < 0.6 * target.l2
+    rate = np.where(held, L2_BYTES_PER_CYCLE, L3_BYTES_PER_CYCLE)
+    near = np.where(by_column, tiles * block / L2_BYTES_PER_CYCLE + again, tiles * panel / rate)
+    lost = by_column & (panel * np.where(c["panels"] > 1, 2, 1) >= 0.7 * target.l2)
+    late = tiles * np.maximum(0.0, panel / target.core.l3.rate - tile)
+    return np.asarray(np.where(lost, late, 0.0) + np.maximum(0.0, near - 0.7 * compute))
+
+
+def _steps_of_all(k: Contraction, c: Columns, target: Target) -> Array:
+    """Estimate the cycles of a reduction step on all tiles over row and column, edges included."""
+    rows, vectors = c["rows"], c["vectors"]
+    full, rest = np.divmod(_row(k), rows)
+    wide, narrow = np.divmod(_ceil(k.column.extent, c["lanes"]), vectors)
+    sizes = ((rows, vectors, full * wide), (rest, vectors, wide), (rows, narrow, full))
+    parts = (*sizes, (rest, narrow, 1))
+    cycles = (n * (i * j > 0) * _step_cycles(k, c, target, i, j) for i, j, n in parts)
+    return np.asarray(sum(cycles, np.zeros(())))
+
+
+def _step_cycles(k: Contraction, c: Columns, target: Target, rows: Array, vectors: Array) -> Array:
+    """Estimate the cycles of one step of the reduction on a tile that is in cache."""
+    core = target.core
+    turns = np.maximum(1.0, c["lanes"] * k.dtype.bytes * 8 / core.vector_bits)
+    stencil = all(a.uses(k.anchor_column) for a in k.anchor.inputs)
+    loads = rows * vectors + vectors if stencil else rows + vectors
+    cycles = np.maximum(rows * vectors * turns / core.fmas, LOADS_LATE * loads * turns / core.loads)
+    cycles = np.maximum(cycles, float(core.fma_latency))
+    if not stencil:
+        missed = _crowded(k, rows, target) * core.l1.line / core.l2.rate
+        cycles = np.maximum(cycles, missed)
+    width = vectors * c["lanes"] * k.dtype.bytes
+    below = L2_LATE * width / core.l2.rate * (k.depth * width > 0.5 * core.l1.size)
+    return np.asarray(cycles + below + 1.0 / c["unroll"])
+
+
+def _crowded(k: Contraction, rows: Array, target: Target) -> Array:
+    """Return the rows of a tile whose elements are not in L1 from one step to the next.
+
+    Rows that are a multiple of some KiB apart share few sets. A set that more rows map to than it
+    has ways, less one for the weights, loses each of them before its next use.
+    """
+    inputs = [a for a in k.anchor.inputs if not a.uses(k.anchor_column)]
+    if k.anchor_row is None or not inputs:
+        return np.zeros(())
+    cache = target.core.l1
+    step = (inputs[0].stride(k.anchor_row) or 0) * inputs[0].buffer.dtype.bytes
+    if abs(step) < cache.line:
+        return np.zeros(())
+    places = cache.period // math.gcd(step, cache.period)
+    return np.where(_ceil(rows, places) >= cache.ways, rows, 0)
+
+
+def _first_use(k: Contraction, c: Columns, target: Target, panel: Array, tile: Array) -> Array:
+    """Estimate the cycles that packed weights are waited for, in one iteration of the outer axes.
+
+    In a model they come from memory in every run. The first row of tiles waits for a panel, unless
+    the panel before it was long enough in use to fetch this one. ``panel`` is in bytes, ``tile`` in
+    cycles.
+    """
+    core, chunks = target.core, np.maximum(1, c["chunks"])
+    tiles_j = _ceil(k.column.extent, c["vectors"] * c["lanes"])
+    arrival = panel / (core.bandwidth(target.threads) / target.threads / core.clock)
+    waited = np.maximum(0.0, arrival / WAITING - tile)
+    turns = _sweep(k) * _ceil(_row(k), c["rows"])
+    held = tiles_j * panel < 0.6 * target.l2
+    once = tiles_j * waited * np.minimum(chunks, target.threads)
+    by_row = np.where(held, once, tiles_j * arrival / WAITING * turns)
+    pieces = _ceil(tiles_j, c["panels"])
+    ahead = np.maximum(0.0, arrival - turns / chunks * tile)
+    by_column = chunks * (pieces * waited + (tiles_j - pieces) * np.minimum(waited, ahead))
+    return np.where(c["order"] == "row", by_row, by_column)
+
+
+def _rows_cycles(k: Contraction, c: Columns, target: Target) -> Array:
+    """Estimate the cycles that all threads wait for the operand of the rows, and for the result.
+
+    By rows, each thread reads its part once and writes whole rows. By columns, each reads all of
+    it, again for every panel if it does not stay in L2, and writes a short piece of every row.
+    """
+    others = [a for a in k.anchor.inputs if not a.uses(k.anchor_column)]
+    size = sum(math.prod(a.buffer.shape) * a.buffer.dtype.bytes for a in others)
+    rate = SHARED_RATE * target.core.l3.rate
+    if k.row is None or k.weights is None:
+        return np.asarray(size / rate)
+    tiles_j, outer = _ceil(k.column.extent, c["vectors"] * c["lanes"]), _outer(k)
+    sharing = np.minimum(target.threads, tiles_j) if outer == 1 else np.asarray(1)
+    again = 0.0 if size / outer < 0.5 * target.l2 else AGAIN
+    times = sharing + again * np.maximum(0, tiles_j - sharing)
+    result = k.anchor.points // k.depth * k.dtype.bytes
+    lines = result // (k.column.extent * k.dtype.bytes)
+    far = SEGMENT_CYCLES if result > 0.5 * target.l2 else 0.0
+    by_column = size * times / rate + np.where(tiles_j > 1, lines * tiles_j, 0) * far
+    return np.where(c["order"] == "row", size / rate, by_column)
+
+
+def _feeding_cycles(k: Contraction, c: Columns, target: Target) -> Array:
+    """Estimate the cycles for the feeders: once in memory, or chunk by chunk in cache.
+
+    Adjacent chunks overlap by the extent of the first reduction axis; the overlap is computed
+    twice. Inlined, they take predicates at the borders, and code for them.
+    """
+    size = float(sum(f.points * f.stores[0].buffer.dtype.bytes for f in k.feeders))
+    axis = chunk_axis(k)
+    span = np.maximum((axis.extent if axis is not None else 1) / c["chunks"], 1.0)
+    overlap = 1.0 + (k.anchor.reduce[0].extent - 1) / span
+    fits = size / c["chunks"] * overlap < target.l2 / 2
+    chunked = 3.0 * size * overlap / np.where(fits, L2_BYTES_PER_CYCLE, L3_BYTES_PER_CYCLE)
+    whole, inlined = 3.0 * size / L3_BYTES_PER_CYCLE, 0.3 * size / L2_BYTES_PER_CYCLE
+    inside = c["inside"]
+    kinds = [inside == SKIP, inside == INLINE, inside == CHUNK]
+    return np.select(kinds, [0.0 * chunked, inlined + 0.0 * chunked, chunked], whole)
+
+
+def _strided_step(k: Contraction, width: Array, target: Target) -> Array:
+    """Estimate the cycles that a reduction step waits for a row of an unpacked weight panel.
+
+    Distant rows defeat the prefetcher, map to few cache sets and are on separate pages. A panel
+    that stays in L1 costs nothing after its first use.
+    """
+    step = None if k.weights is None else k.weights.stride(k.anchor.reduce[-1].var)
+    if step is None:
+        return np.zeros(())
+    stride = step * k.dtype.bytes
+    each = 5.5 if stride >= 2048 else 2.0 if stride >= 512 else 0.5
+    resident = k.depth * width * k.dtype.bytes <= target.l1 / 2
+    cached = resident & bool(stride % 4096 or k.depth <= 8)
+    return np.where((step <= width) | cached, 0.0, width * k.dtype.bytes / 64 * each)
+
+
+def _imbalance(k: Contraction, c: Columns, target: Target) -> Array:
+    """Estimate the slowest thread's time relative to a single thread."""
+    if target.threads == 1:
+        return np.ones(())
+    tiles_j = _ceil(k.column.extent, c["vectors"] * c["lanes"] * c["panels"])
+    n = _outer(k) * c["chunks"] * np.where(c["order"] == "column", tiles_j, 1)
+    share = np.minimum(1.0, _ceil(n, target.threads) * _piece_share(k, c))
+    share = np.maximum(1.0 / target.threads, share)
+    waits = UNEVEN * np.maximum(target.threads / n, 1 / 8)
+    fork = FORK_CYCLES * (1 + n / 64) / max(k.anchor.flops / 16, 1.0)
+    return np.where(c["parallel"] > 0, share * (1 + waits) + fork, 1.0)
+
+
+def _piece_share(k: Contraction, c: Columns) -> Array:
+    """Return the largest piece's share of the work."""
+    trips = _chunk_extents(k, c["rows"])
+    chunked = _ceil(trips, c["chunks"]) / trips
+    tiles_j = _ceil(k.column.extent, c["vectors"] * c["lanes"])
+    across = np.minimum(c["panels"], tiles_j) / tiles_j
+    share = np.where(c["chunks"] > 1, chunked, 1.0) * np.where(c["order"] == "column", across, 1.0)
+    return np.asarray(share / _outer(k))
+
+
+def _chunk_extents(k: Contraction, rows: Array) -> Array:
+    """Return the largest number of chunks: the trip count of the loop that is split."""
+    axis = chunk_axis(k)
+    if axis is None:
+        return np.ones((), np.int64)
+    return _ceil(axis.extent, rows if axis is k.row else 1)
+
+
+def contraction_valid(k: Contraction, c: Columns, target: Target) -> Array:
+    """True where the tile fits the registers and the problem."""
+    rows, vectors, unroll, panels = c["rows"], c["vectors"], c["unroll"], c["panels"]
+    columns, width, by_column = k.column.extent, vectors * c["lanes"], c["order"] == "column"
+    inside, pack = c["inside"], c["pack"]
+    held = rows * vectors + vectors + np.where(unroll > 1, 2, 1)
+    ragged = (_row(k) % rows > 0) | (columns % width > 0)
+    fmas = np.where(ragged, MOST_FMAS // 2, MOST_FMAS)
+    refused = (
+        (rows > _row(k)) | ((vectors > 1) & ((vectors - 1) * c["lanes"] >= columns)),
+        (held > target.registers - 1) & (rows * vectors > 1),
+        (panels > 1) & (~by_column | ((panels - 1) * width >= columns)),
+        (pack == PANEL) & (~by_column | (_row(k) <= rows)),
+        (pack > 0) & (k.weights is None),
+        (pack == AHEAD) & (not k.frozen),
+        (inside == SKIP) & (_skipping_lines(k, c) > MOST_LINES),
+        (pack > 0) & (inside == INLINE) & made_by_feeder(k),  # no buffer is left to copy
+        c["chunks"] > np.maximum(1, _chunk_extents(k, rows)),
+        (inside == CHUNK) & by_column & (columns > width),
+        (unroll > 1) & (rows * vectors * unroll > fmas),
+        unroll > k.anchor.reduce[-1].extent,
+    )
+    return np.asarray(~np.logical_or.reduce(np.broadcast_arrays(*refused)))
+
+
+def _skipping_lines(k: Contraction, c: Columns) -> Array:
+    """Estimate the lines of code of a tile, copied for the borders of the padded axes.
+
+    Every tap of the last window axis may have a copy, in the first and in the last tile of a row.
+    """
+    tiles = _ceil(_row(k), c["rows"])
+    taps = max((a.extent for a in k.anchor.reduce[:-1]), default=1)
+    copies = np.minimum(2, tiles) * taps + (tiles > 2)
+    ragged = k.column.extent % (c["vectors"] * c["lanes"]) > 0
+    tile = c["rows"] * c["vectors"] * c["unroll"]
+    return np.asarray(copies * (1 + ragged) * tile * LINES_PER_FMA)
