@@ -62,7 +62,7 @@ def grouped_of(func: Func, blocks: tuple[BlockInfo, ...]) -> Grouped | None:
     weights = next((a for a in pair or () if a.uses(column.var) and a.uses(group.var)), None)
     if pair is None or weights is None or not _is_grouped(anchor, group, column):
         return None
-    if all(a.extent == 1 for a in anchor.reduce):
+    if all(a.extent == 1 for a in anchor.reduce) or 0 in (a.extent for a in anchor.spatial):
         return None
     if weights.stride(column.var) != 1 or any(weights.uses(a.var) for a in (*sweep, row)):
         return None
@@ -234,8 +234,10 @@ def _tile_output(
     """Split and reorder the output's loops; return the loop around a tile and those of the tile."""
     loops, group, column = _result_loops(g, sch, out)
     column, vector, lane = sch.split(column, [None, int(c["vectors"]), int(c["lanes"])])
-    row, near = sch.split(loops[g.row.var], [None, int(c["rows"])])
-    inside = [loops[a.var] for a in g.sweep]
+    rows: list[LoopRef] = []
+    if g.row.var in loops:  # unit axes have no loop
+        rows = list(sch.split(loops[g.row.var], [None, int(c["rows"])]))
+    inside = [loops[a.var] for a in g.sweep if a.var in loops]
     head: list[LoopRef] = []
     if inside and int(c["chunks"]) > 1:
         chunk, inside[-1] = sch.split(inside[-1], [int(c["chunks"]), None])
@@ -243,14 +245,14 @@ def _tile_output(
         inside = inside[-1:]
     by_group = c["order"] == "group"
     head = [group, *head] if by_group else head
-    around = [*inside, row] if by_group else [*inside, row, group]
-    sch.reorder(*head, *around, column, vector, near, lane)
+    around = [*inside, *rows[:1]] if by_group else [*inside, *rows[:1], group]
+    sch.reorder(*head, *around, column, vector, *rows[1:], lane)
     if not head:
         head = around[:1]
     share = head[0] if len(head) == 1 else sch.fuse(*head)
     if c["parallel"]:
         sch.parallel(share)
-    return column, (vector, near, lane)
+    return column, (vector, *rows[1:], lane)
 
 
 def _tile_anchor(g: Grouped, sch: Schedule, c: Choices, at: LoopRef) -> None:
