@@ -197,7 +197,7 @@ class Encoder:
         outer = a.points / max(1, column * row * depth)
         chunks = of("chunks")
         by_column = columns.get("order", np.zeros(count)) == 0
-        pieces = chunks * np.where(by_column, tiles_j, 1.0)
+        pieces = chunks * np.where(by_column, np.ceil(tiles_j / of("panels")), 1.0)
         wide = a.flops >= columns.get("grain", np.zeros(count))
         parallel = columns["parallel"] > 0 if "parallel" in columns else wide
         share = np.ceil(pieces / max(1, t.threads)) * max(1, t.threads) / pieces

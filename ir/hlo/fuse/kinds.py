@@ -39,7 +39,8 @@ def is_inlinable(i: Instruction) -> bool:
 
 def is_decoding(i: Instruction) -> bool:
     """True if ``i`` widens a constant, which is read in its narrow form where it is used."""
-    if i.opcode != "convert" or i.operands[0].opcode != "constant":
+    op = definition(i.opcode)
+    if not (op.view and op.pattern is Pattern.ELEMENTWISE and i.operands[0].opcode == "constant"):
         return False
     return i.array.dtype.is_float and i.operands[0].array.dtype.bits < i.array.dtype.bits
 

@@ -267,7 +267,7 @@ def contraction_valid(k: Contraction, c: Columns, target: Target) -> Array:
         (pack > 0) & (k.weights is None),
         (pack == AHEAD) & (not k.frozen),
         (inside == SKIP) & (_skipping_lines(k, c) > MOST_LINES),
-        (pack > 0) & (inside == INLINE) & made_by_feeder(k),  # no buffer is left to copy
+        (pack > 0) & ((inside == INLINE) | (inside == SKIP)) & made_by_feeder(k),  # no buffer left
         c["chunks"] > np.maximum(1, _chunk_extents(k, rows)),
         (inside == CHUNK) & by_column & (columns > width),
         (unroll > 1) & (rows * vectors * unroll > fmas),

@@ -53,8 +53,7 @@ def _ranked(work: FuncInfo, target: Target) -> tuple[Sketch, float] | None:
     sketch, direct = _sketch(work, shape, target), match_tiling(work, target)
     if direct is None or not sketch.valid(sketch.default):
         return None
-    weights = shape.weight_bytes(0)
-    seconds = direct.cost(direct.default) + weights / target.core.bandwidth(target.threads)
+    seconds = direct.cost(direct.default)
     return sketch, sketch.cost(sketch.default) / seconds
 
 

@@ -52,12 +52,13 @@ class Planted(harness.Harness):
 
     def _compile(self, loaded, c):
         default = Candidate(DEFAULT_SKETCH, {})
-        run, trace, seconds = super()._compile(loaded, default)
-        kernel = replace(run.kernel, entry=planted(c.sketch, run.kernel.entry))
+        built = super()._compile(loaded, default)
+        kernel = built.run.kernel
+        kernel = replace(kernel, entry=planted(c.sketch, kernel.entry))
         made = processor.NativeRun(kernel, kernel, loaded.machine)
         if c.sketch == "hangs in the race":
             made.call = lambda times: time.sleep(1000)
-        return made, trace, seconds
+        return replace(built, run=made)
 
 
 harness.Harness = Planted

@@ -40,6 +40,7 @@ NAMES_OPCODES = {
     "ir/hlo/bounds/": "error bounds, a rule beside each meaning",
     "ir/hlo/passes/": "rewrite patterns",
     "ir/hlo/patterns/": "what rewrite patterns match and build",
+    "ir/hlo/fuse/attention.py": "the pattern of attention",
     "ir/hlo/fuse/excess_precision.py": "rewrites groups around conversions",
     "ir/hlo/analysis/asynchronous.py": "rewrites halves of an operation to the whole",
     "ir/frontends/": "tables of other languages' names",
