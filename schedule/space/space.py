@@ -80,7 +80,6 @@ class Sketch:
     valid: Callable[[Choices], bool]
     cost: Callable[[Choices], float]
     trace: Callable[[Choices], list[Plain] | None] | None = None
-    many: Batch | None = None
     share: float = 1.0
 
     def size(self) -> int:

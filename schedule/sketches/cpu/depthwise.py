@@ -85,9 +85,7 @@ def match_depthwise(work: FuncInfo, target: Target) -> Sketch | None:
     s = None if k is None else stencil_of(k)
     if k is None or s is None:
         return None
-    parts = (k.anchor, k.consumer, *k.feeders)
-    others = tuple(b for b in work.blocks if all(b is not p for p in parts))
-    return depthwise_sketch(s, others, target)
+    return depthwise_sketch(s, work.besides(k.anchor, k.consumer, *k.feeders), target)
 
 
 def depthwise_sketch(s: Stencil, others: tuple[BlockInfo, ...], target: Target) -> Sketch | None:

@@ -113,9 +113,7 @@ def match_grouped(work: FuncInfo, target: Target) -> Sketch | None:
     g = grouped_of(work.func, work.blocks)
     if g is None:
         return None
-    parts = (g.anchor, g.consumer, *g.feeders)
-    others = tuple(b for b in work.blocks if all(b is not p for p in parts))
-    return grouped_sketch(g, others, target)
+    return grouped_sketch(g, work.besides(g.anchor, g.consumer, *g.feeders), target)
 
 
 def grouped_sketch(g: Grouped, others: tuple[BlockInfo, ...], target: Target) -> Sketch | None:

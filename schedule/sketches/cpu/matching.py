@@ -27,6 +27,10 @@ class FuncInfo:
         """Its heaviest reduction, if that can be tiled in registers."""
         return contraction_of(self.func, self.blocks)
 
+    def besides(self, *parts: BlockInfo | None) -> tuple[BlockInfo, ...]:
+        """Return the blocks that are none of ``parts``."""
+        return tuple(b for b in self.blocks if all(b is not p for p in parts))
+
 
 CPU: SketchTable[FuncInfo] = SketchTable()
 """Sketches of a whole function on a CPU. The first that applies is the default schedule."""

@@ -41,8 +41,7 @@ def match_quads(work: FuncInfo, target: Target) -> Sketch | None:
     places = None if k is None else _places(k, target)
     if k is None or places is None:
         return None
-    parts = (k.anchor, k.consumer)
-    others = [b for b in work.blocks if all(b is not p for p in parts)]
+    others = work.besides(k.anchor, k.consumer)
     lanes = quad_lanes(target, _input_type(k), k.weights.buffer.dtype) if k.weights else 0
     decisions = _decisions(k, target, lanes)
 

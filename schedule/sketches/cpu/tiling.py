@@ -52,9 +52,7 @@ def match_tiling(work: FuncInfo, target: Target) -> Sketch | None:
     k = work.contraction
     if k is None:
         return None
-    parts = (k.anchor, k.consumer, *k.feeders)
-    others = tuple(b for b in work.blocks if all(b is not p for p in parts))
-    return tiling_sketch(k, others, target)
+    return tiling_sketch(k, work.besides(k.anchor, k.consumer, *k.feeders), target)
 
 
 def tiling_sketch(k: Contraction, others: tuple[BlockInfo, ...], target: Target) -> Sketch:
@@ -95,7 +93,6 @@ def tiling_sketch(k: Contraction, others: tuple[BlockInfo, ...], target: Target)
         apply=apply,
         valid=many.valid_one,
         cost=many.cost_one,
-        many=many,
     )
 
 

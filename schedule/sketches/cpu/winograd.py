@@ -117,8 +117,7 @@ def _consumer(k: Contraction) -> tuple[BlockInfo | None, dict[Var, Var]]:
 
 def _sketch(work: FuncInfo, shape: _Shape, target: Target) -> Sketch:
     k = shape.k
-    done = (k.anchor, shape.out, *k.feeders)
-    others = tuple(b for b in work.blocks if all(b is not p for p in done))
+    others = work.besides(k.anchor, shape.out, *k.feeders)
     lanes = max(1, target.lanes(k.dtype))
     vectors = tuple(v for v in (1, 2, 3, 4, 6) if v == 1 or (v - 1) * lanes < shape.columns)
     decisions = {
