@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from ..ir.hlo.nodes import HloModule
 from ..ir.loop.nodes import Func
 from ..ir.target import Target, with_accuracy
 from ..schedule.language.schedule import Schedule
-from ..schedule.sketches.generate import generate
 from .budget import Budget
 from .build import AUTO, Constants, ModelLike, check_constants, warn_of
 from .calibrate.take import calibrated
@@ -30,7 +28,7 @@ from .plan import TuningPlan
 from .progress import Listener, TuneResult
 from .search.space import Point
 from .seeding import seeds
-from .tasks.extract import Task, extract, from_func
+from .tasks.extract import Task, extract, from_func, priced
 from .tune import Tuner
 
 LOGS = Path("tuning_logs")
@@ -61,10 +59,11 @@ def tune(
     ``sample_choice``): then those are. ``trials`` is the total for this model in the log, including
     earlier calls; with ``resume`` false it counts new trials only. ``seconds`` limits the wall time
     of the call, including the final races. ``constants`` maps parameter numbers or names to arrays
-    that are frozen. ``workers`` is the number of measuring children, ``strategy`` is native, random
-    or optuna:tpe. ``progress`` is called with a ``Progress`` after every trial. With
-    ``simulate_cost`` schedules are only ranked by the analytic model, for a machine that need not
-    be present; ``build`` uses such records for workloads that were never measured.
+    that are frozen. ``workers`` is the number of measuring children, ``strategy`` is native, prior
+    (the same without a learned model), random or optuna:tpe. ``progress`` is called with a
+    ``Progress`` after every trial. With ``simulate_cost`` schedules are only ranked by the analytic
+    model, for a machine that need not be present; ``build`` uses such records for workloads that
+    were never measured.
 
     With ``log="auto"`` the default log is written, and each task begins with what won for it on
     near machines, or for groups that differ in their sizes only, in all logs that are found.
@@ -77,7 +76,7 @@ def tune(
     name, tasks, builder = _tasks(model, machine, constants, example, excess_precision, weights)
     here, note = (machine, "") if simulate_cost else calibrated(machine, seconds)
     if here is not machine:
-        tasks = tuple(_priced(t, here) for t in tasks)
+        tasks = tuple(priced(t, here) for t in tasks)
     path = default_log(name, machine) if log is None or log == AUTO else Path(log)
     _check_budget(trials, seconds)
     tool = _tool()
@@ -112,11 +111,6 @@ def _seeds(tasks: Sequence[Task], target: Target) -> dict[str, tuple[Point, ...]
     """Return the points to try first, by a task's key, from all logs that are found."""
     held = shelved()
     return {t.key: tuple(seeds(t, held, target)) for t in tasks}
-
-
-def _priced(task: Task, target: Target) -> Task:
-    """Return a task whose points are ranked by the estimates for a target."""
-    return replace(task, space=task.space.priced(generate(task.program.func, target)))
 
 
 def default_log(name: str, target: Target) -> Path:

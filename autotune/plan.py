@@ -65,9 +65,12 @@ class TuningPlan:
 
 
 def make_strategy(name: str, space: Space, seed: int) -> Strategy:
-    """Return a strategy by name: native, random, or optuna: with the name of a sampler."""
+    """Return a strategy by name: native, prior, random, or optuna: with the name of a sampler.
+
+    ``prior`` is the native search without a cost model: by the analytic estimates alone.
+    """
     match name.partition(":"):
-        case ("native", "", ""):
+        case ("native" | "prior", "", ""):
             return Evolution(space, seed)
         case ("random", "", ""):
             return RandomSearch(space, seed)
@@ -83,5 +86,7 @@ def make_strategy(name: str, space: Space, seed: int) -> Strategy:
             return OptunaSearch(space, seed, kind or "tpe")
         case _:
             raise UnsupportedError(
-                f"strategy {name}", "no such strategy", hint="use native, random or optuna:tpe"
+                f"strategy {name}",
+                "no such strategy",
+                hint="use native, prior, random or optuna:tpe",
             )

@@ -34,7 +34,7 @@ LEAST = 1e-3  # seconds given to tuning where starting has used them up
     "--strategy",
     default="native",
     show_default=True,
-    help="Search strategy: native, random, or optuna: with the name of a sampler.",
+    help="Search strategy: native, prior, random, or optuna: with the name of a sampler.",
 )
 @click.option("--seed", default=0, show_default=True, help="Seed of the search.")
 @click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...codegen.plan.groups import Groups, fuse_module
 from ...codegen.plan.sequence import called
@@ -112,6 +112,11 @@ def from_func(model: Func | Schedule, target: Target) -> tuple[Task, ...]:
     work = sum(b.flops for b in blocks_of(program.func))
     size = float(sum(_bytes(b.shape) * b.dtype.bytes for b in program.func.params))
     return (Task(digest(text), func.name, "loops", program, 1.0, work, size, space),)
+
+
+def priced(task: Task, target: Target) -> Task:
+    """Return a task whose points are ranked by the estimates for a target."""
+    return replace(task, space=task.space.priced(generate(task.program.func, target)))
 
 
 def _bytes(shape: tuple[int, ...]) -> int:

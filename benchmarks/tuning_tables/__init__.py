@@ -1,0 +1,1 @@
+"""The tables on tuning of `benchmarks/tuning.py`: workloads, races, arithmetic."""
