@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from ....ir.target import Target
 from ...space.space import Choice, Choices, Sketch
 from .attention_nest import Attention, apply_attention, find_attention
-from .contraction import CYCLE, FORK_CYCLES, L2_BYTES_PER_CYCLE, L3_BYTES_PER_CYCLE, MOST_FMAS
+from .contraction import MOST_FMAS
 from .matching import CPU, FuncInfo
 from .pointwise import PARALLEL_WORK
 
@@ -118,7 +118,7 @@ def _scores_bytes(k: Attention, c: Choices) -> int:
 
 def attention_cost(k: Attention, c: Choices, target: Target) -> float:
     """Estimate the seconds of one run."""
-    lanes, size = target.lanes(k.dtype), k.dtype.bytes
+    core, lanes, size = target.core, target.lanes(k.dtype), k.dtype.bytes
     tiles = math.ceil(k.queries / int(c["tile"]))
     parts = math.ceil(k.length / int(c["part"])) if c["part"] else 1
     rows = k.heads * k.queries
@@ -130,14 +130,14 @@ def attention_cost(k: Attention, c: Choices, target: Target) -> float:
     if c["pack"]:
         compute += tiles * k.heads * k.length * k.depth * size / 16
     head = k.length * (k.depth + k.width) * size
-    rate = L2_BYTES_PER_CYCLE if head < target.l2 / 2 else L3_BYTES_PER_CYCLE
+    rate = core.l2.rate if head < target.l2 / 2 else core.l3.rate
     traffic = tiles * k.heads * head / rate
     kept = _scores_bytes(k, c)
     if kept > target.l1 / 2:
         near = kept + head / parts < 0.75 * target.l2
-        traffic += 4.0 * rows * k.length * size / (2 * L2_BYTES_PER_CYCLE if near else 8.0)
+        traffic += 4.0 * rows * k.length * size / (2 * core.l2.rate if near else core.l3.rate)
     total = compute + max(0.0, traffic - 0.5 * compute) + 0.2 * min(traffic, compute)
-    return total * CYCLE * _imbalance(k, c, target, total)
+    return core.seconds(total) * _imbalance(k, c, target, total)
 
 
 def _padded_rows(k: Attention, tile: int, rows: int) -> float:
@@ -182,4 +182,4 @@ def _imbalance(k: Attention, c: Choices, target: Target, cycles: float) -> float
         return 1.0
     pieces = k.heads * math.ceil(k.queries / int(c["tile"]))
     share = math.ceil(pieces / target.threads) / pieces
-    return share + FORK_CYCLES * (1 + pieces / 64) / max(cycles, 1.0)
+    return share + target.core.fork * (1 + pieces / 64) / max(cycles, 1.0)

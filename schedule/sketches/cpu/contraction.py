@@ -21,10 +21,6 @@ from .padding import kept_share, pads_ends
 
 PANEL, AHEAD = 1, 2  # packing of weights: panel by panel in the kernel, or before any call
 CHUNK, INLINE, SKIP = 1, 2, 3  # placement of feeders: each chunk's loop, inlined, bounds
-CYCLE = 1 / 3.0e9  # seconds; only ratios matter
-L2_BYTES_PER_CYCLE = 24.0
-L3_BYTES_PER_CYCLE = 8.0
-FORK_CYCLES = 6000.0
 MOST_FMAS = 96  # of a tile's body: more exceeds the decoded-instruction cache
 
 

@@ -18,7 +18,7 @@ from ...language.schedule import Schedule
 from ...space.analyze import AccessPattern, BlockInfo, product_operands
 from ...space.lookup import own_loops
 from ...space.space import Choice, Choices, Sketch, cheapest
-from .contraction import CYCLE, FORK_CYCLES, L2_BYTES_PER_CYCLE, L3_BYTES_PER_CYCLE, Contraction
+from .contraction import Contraction
 from .fallback import schedule_fallback
 from .matching import CPU, FuncInfo
 from .padding import LINES_PER_FMA, MOST_LINES
@@ -167,7 +167,7 @@ def _cost(s: Stencil, c: Choices, target: Target) -> float:
     each = max(fmas / 2, loads / 2, chain) + 1.5 * rows * vectors + 6.0 * kernels + 10.0
     ragged = (s.row.extent % rows > 0) + (s.column.extent % (lanes * vectors) > 0)
     compute = rest * tiles_i * tiles_j * each * (1 + 0.1 * ragged)
-    return (compute + _traffic(s, c, target)) * CYCLE * _imbalance(s, c, target)
+    return target.core.seconds(compute + _traffic(s, c, target)) * _imbalance(s, c, target)
 
 
 def _traffic(s: Stencil, c: Choices, target: Target) -> float:
@@ -176,7 +176,7 @@ def _traffic(s: Stencil, c: Choices, target: Target) -> float:
     Rows that do not stay in L1 come once for each kernel row, and what tiles and chunks share more
     than once. Pieces of a row that are short are no stream for the prefetcher.
     """
-    kernels = s.base.depth // s.taps.extent
+    core, kernels = target.core, s.base.depth // s.taps.extent
     row = s.row.extent * s.step * s.column.extent * s.base.dtype.bytes
     tiles = math.ceil(s.row.extent / int(c["rows"]))
     held = kernels * (row / tiles if c["order"] == "strip" else row)
@@ -186,7 +186,7 @@ def _traffic(s: Stencil, c: Choices, target: Target) -> float:
         again *= 1 + (kernels - 1) * int(c["chunks"]) / (2 * s.across.extent)
     piece = s.column.extent * s.base.dtype.bytes / int(c["shares"])
     scattered = 1 + (192 / piece) ** 2 if int(c["shares"]) > 1 else 1.0
-    cycles = row * (again * halo / (3 * L2_BYTES_PER_CYCLE) + 1 / (2 * L3_BYTES_PER_CYCLE))
+    cycles = row * (again * halo / (3 * core.l2.rate) + 1 / (2 * core.l3.rate))
     return cycles * scattered * math.prod(a.extent for a in s.base.sweep)
 
 
@@ -199,7 +199,7 @@ def _imbalance(s: Stencil, c: Choices, target: Target) -> float:
     chunk = math.ceil(across / int(c["chunks"]))
     lost = math.ceil(across / chunk) * chunk / across
     share = math.ceil(n / target.threads) / n * lost
-    return share + FORK_CYCLES * (1 + n / 64) / max(s.base.anchor.flops / 16, 1.0)
+    return share + target.core.fork * (1 + n / 64) / max(s.base.anchor.flops / 16, 1.0)
 
 
 def _apply(s: Stencil, sch: Schedule, c: Choices) -> None:

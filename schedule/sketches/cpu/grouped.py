@@ -17,7 +17,7 @@ from ...language.schedule import Schedule
 from ...space.analyze import AccessPattern, BlockInfo, frozen_inputs, product_operands
 from ...space.lookup import block_node, own_loops
 from ...space.space import Choice, Choices, Sketch, cheapest
-from .contraction import AHEAD, CYCLE, FORK_CYCLES, consumers_of, feeders_of, heaviest, read_once
+from .contraction import AHEAD, consumers_of, feeders_of, heaviest, read_once
 from .fallback import schedule_fallback
 from .matching import CPU, FuncInfo
 from .padding import LINES_PER_FMA, MOST_LINES, kept_share, pads_ends
@@ -182,10 +182,11 @@ def _cost(g: Grouped, c: Choices, target: Target) -> float:
     if c["pack"] != AHEAD:
         cycles *= 1.1
     if target.threads == 1 or not c["parallel"]:
-        return cycles * CYCLE
+        return target.core.seconds(cycles)
     n = int(c["chunks"]) * (g.group.extent if c["order"] == "group" else 1)
     share = math.ceil(n / target.threads) / n
-    return cycles * CYCLE * (share + FORK_CYCLES * (1 + n / 64) / max(cycles, 1.0))
+    fork = target.core.fork * (1 + n / 64) / max(cycles, 1.0)
+    return target.core.seconds(cycles) * (share + fork)
 
 
 def _apply(g: Grouped, sch: Schedule, c: Choices) -> None:

@@ -19,7 +19,7 @@ from ...language.schedule import Schedule
 from ...space.analyze import AccessPattern, product_operands
 from ...space.lookup import block_node, own_loops
 from ...space.space import Choice, Choices, Sketch, cheapest
-from .contraction import CYCLE, L2_BYTES_PER_CYCLE, Contraction, tile_of
+from .contraction import Contraction, tile_of
 from .fallback import schedule_fallback
 from .matching import CPU, FuncInfo
 from .pointwise import PARALLEL_WORK
@@ -114,9 +114,9 @@ def _seconds(k: Contraction, c: Choices, target: Target) -> float:
     tiles = math.ceil(extent / rows) * math.ceil(k.column.extent / (vectors * lanes))
     tiles *= math.prod(a.extent for a in (*k.outer, *k.sweep))
     step = max(rows * vectors / 2, (rows + vectors) / 2, 5.0)
-    fetched = vectors * lanes * DEPTH / L2_BYTES_PER_CYCLE / 2
+    fetched = vectors * lanes * DEPTH / target.core.l2.rate / 2
     cycles = tiles * (k.depth / DEPTH * max(step, fetched) + 4.0 * rows * vectors + 20.0)
-    return cycles * CYCLE / (target.threads if c["parallel"] else 1)
+    return target.core.seconds(cycles) / (target.threads if c["parallel"] else 1)
 
 
 def _apply(k: Contraction, places: _WeightAxes, sch: Schedule, c: Choices) -> None:

@@ -19,7 +19,7 @@ from ...cursor import LoopRef, loop_of, nest
 from ...language.schedule import Schedule
 from ...space.lookup import block_node
 from ...space.space import Choices, Sketch
-from .contraction import AHEAD, CYCLE, Contraction
+from .contraction import AHEAD, Contraction
 from .matching import CPU, FuncInfo
 from .tiling import match_tiling
 
@@ -77,7 +77,7 @@ def _memory_seconds(k: Contraction, c: Choices, target: Target) -> float:
     """Return a bound of the time in which memory delivers the weights."""
     rate = FOLLOWED + (FETCHED - FOLLOWED) * min(1.0, int(c["fetch"]) / FETCHES[0])
     threads = target.threads if c["parallel"] else 1
-    return _weight_bytes(k) / (rate * threads) * CYCLE
+    return target.core.seconds(_weight_bytes(k) / (rate * threads))
 
 
 def _stream(sch: Schedule, k: Contraction) -> LoopRef:

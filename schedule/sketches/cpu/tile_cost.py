@@ -16,11 +16,7 @@ from ...space.space import Array, Columns
 from .contraction import (
     AHEAD,
     CHUNK,
-    CYCLE,
-    FORK_CYCLES,
     INLINE,
-    L2_BYTES_PER_CYCLE,
-    L3_BYTES_PER_CYCLE,
     MOST_FMAS,
     PANEL,
     SKIP,
@@ -52,7 +48,7 @@ def contraction_cost(k: Contraction, c: Columns, target: Target) -> Array:
     tile = k.depth * steps / (tiles_i * tiles_j)
     panel = k.depth * np.minimum(width, columns) * k.dtype.bytes
     memory = _panel_cycles(k, c, target, panel, tile, compute)
-    copied = outer * tiles_j * panel * 2 / L3_BYTES_PER_CYCLE * np.maximum(1, c["chunks"])
+    copied = outer * tiles_j * panel * 2 / target.core.l3.rate * np.maximum(1, c["chunks"])
     loose = tiles * k.depth * _strided_step(k, width, target)
     memory = memory + np.where(c["pack"] == PANEL, copied, np.where(c["pack"] == AHEAD, 0.0, loose))
     if k.frozen:
@@ -60,7 +56,7 @@ def contraction_cost(k: Contraction, c: Columns, target: Target) -> Array:
     if k.feeders:
         memory = memory + _feeding_cycles(k, c, target)
     memory = memory + _rows_cycles(k, c, target)
-    return np.asarray((compute + memory) * CYCLE * _imbalance(k, c, target))
+    return np.asarray(target.core.seconds(compute + memory) * _imbalance(k, c, target))
 
 
 def _ceil(a: Array | int, b: Array | int) -> Array:
@@ -86,16 +82,16 @@ def _panel_cycles(
 
     ``panel`` is in bytes, ``tile`` and ``compute`` are the cycles of one tile and of all.
     """
-    by_column = c["order"] == "column"
+    core, by_column = target.core, c["order"] == "column"
     tiles_j = _ceil(k.column.extent, c["vectors"] * c["lanes"])
     tiles = _outer(k) * _sweep(k) * _ceil(_row(k), c["rows"]) * tiles_j
     block = k.depth * c["rows"] * k.dtype.bytes
-    again = np.where(panel > 0.5 * target.l1, tiles * panel * 0.5 / (L2_BYTES_PER_CYCLE * 2), 0.0)
+    again = np.where(panel > 0.5 * target.l1, tiles * panel * 0.5 / (core.l2.rate * 2), 0.0)
     held = tiles_j * panel < 0.6 * target.l2
-    rate = np.where(held, L2_BYTES_PER_CYCLE, L3_BYTES_PER_CYCLE)
-    near = np.where(by_column, tiles * block / L2_BYTES_PER_CYCLE + again, tiles * panel / rate)
+    rate = np.where(held, core.l2.rate, core.l3.rate)
+    near = np.where(by_column, tiles * block / core.l2.rate + again, tiles * panel / rate)
     lost = by_column & (panel * np.where(c["panels"] > 1, 2, 1) >= 0.7 * target.l2)
-    late = tiles * np.maximum(0.0, panel / target.core.l3.rate - tile)
+    late = tiles * np.maximum(0.0, panel / core.l3.rate - tile)
     return np.asarray(np.where(lost, late, 0.0) + np.maximum(0.0, near - 0.7 * compute))
 
 
@@ -192,13 +188,14 @@ def _feeding_cycles(k: Contraction, c: Columns, target: Target) -> Array:
     Adjacent chunks overlap by the extent of the first reduction axis; the overlap is computed
     twice. Inlined, they take predicates at the borders, and code for them.
     """
+    core = target.core
     size = float(sum(f.points * f.stores[0].buffer.dtype.bytes for f in k.feeders))
     axis = chunk_axis(k)
     span = np.maximum((axis.extent if axis is not None else 1) / c["chunks"], 1.0)
     overlap = 1.0 + (k.anchor.reduce[0].extent - 1) / span
     fits = size / c["chunks"] * overlap < target.l2 / 2
-    chunked = 3.0 * size * overlap / np.where(fits, L2_BYTES_PER_CYCLE, L3_BYTES_PER_CYCLE)
-    whole, inlined = 3.0 * size / L3_BYTES_PER_CYCLE, 0.3 * size / L2_BYTES_PER_CYCLE
+    chunked = 3.0 * size * overlap / np.where(fits, core.l2.rate, core.l3.rate)
+    whole, inlined = 3.0 * size / core.l3.rate, 0.3 * size / core.l2.rate
     inside = c["inside"]
     kinds = [inside == SKIP, inside == INLINE, inside == CHUNK]
     return np.select(kinds, [0.0 * chunked, inlined + 0.0 * chunked, chunked], whole)
@@ -229,7 +226,7 @@ def _imbalance(k: Contraction, c: Columns, target: Target) -> Array:
     share = np.minimum(1.0, _ceil(n, target.threads) * _piece_share(k, c))
     share = np.maximum(1.0 / target.threads, share)
     waits = UNEVEN * np.maximum(target.threads / n, 1 / 8)
-    fork = FORK_CYCLES * (1 + n / 64) / max(k.anchor.flops / 16, 1.0)
+    fork = target.core.fork * (1 + n / 64) / max(k.anchor.flops / 16, 1.0)
     return np.where(c["parallel"] > 0, share * (1 + waits) + fork, 1.0)
 
 
