@@ -1,8 +1,8 @@
-"""Core placement of timed runs: the pool's workers and the main thread get a core each.
+"""Placement of timed runs: the pool's workers and the main thread get a core and priority each.
 
 Otherwise the system may wake a worker on the main thread's core and migrate it only after
 milliseconds. Until then a small kernel takes several times as long as in a model that has been
-running for a while.
+running for a while. Where the system grants real-time priority, other programs wait meanwhile.
 """
 
 from __future__ import annotations
@@ -12,28 +12,58 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
+from pathlib import Path
 from threading import Barrier, BrokenBarrierError, get_native_id
 
 from ...codegen.runtime.process import runtime
 
 GATHER = 2.0  # seconds within which all threads of the pool should reach the barrier
+PRIORITY = 1  # the least real-time one: any other program with one goes first
+THROTTLE = Path("/proc/sys/kernel")
+"""Where Linux tells the share of time that real-time threads may take."""
 
 
 @contextmanager
 def placed(threads: int) -> Iterator[None]:
-    """Pin each thread of code with ``threads`` threads to a core of its own.
+    """Pin each thread of code with ``threads`` threads to a core of its own, with priority.
 
     Nothing is pinned if there are fewer cores than threads, or a single thread, or if the system
-    does not allow it. Pool workers stay pinned; the calling thread is unpinned afterwards.
+    does not allow it. The priority is raised where threads cannot get in each other's way, and if
+    the system allows it. Pool workers stay pinned; everything else is undone afterwards.
     """
     before = _cores()
     pinned = threads > 1 and len(before) >= threads
     pinned = pinned and _spread(threads, tuple(sorted(before))) and _pin(0, {min(before)})
+    crew = (0, *_workers(threads)) if pinned else (0,) if threads == 1 else ()
+    raised = [t for t in crew if _throttled() and _schedule(t, "SCHED_FIFO", PRIORITY)]
     try:
         yield
     finally:
+        for thread in raised:
+            _schedule(thread, "SCHED_OTHER", 0)
         if pinned:
             _pin(0, before)
+
+
+@cache
+def _throttled() -> bool:
+    """True if the system keeps time for other threads, so that the parent can end a hang."""
+    try:
+        period, share = (
+            int((THROTTLE / f"sched_rt_{name}_us").read_text()) for name in ("period", "runtime")
+        )
+    except (OSError, ValueError):
+        return False
+    return 0 < share < period
+
+
+def _schedule(thread: int, policy: str, priority: int) -> bool:
+    """Set a thread's (0: this one's) policy; False if the system refuses or has none."""
+    try:
+        os.sched_setscheduler(thread, getattr(os, policy), os.sched_param(priority))
+    except (OSError, AttributeError):
+        return False
+    return True
 
 
 def _cores() -> set[int]:
@@ -60,7 +90,8 @@ def _spread(threads: int, cores: tuple[int, ...]) -> bool:
     return all([_pin(worker, {core}) for worker, core in pairs])
 
 
-def _workers(threads: int) -> list[int]:
+@cache
+def _workers(threads: int) -> tuple[int, ...]:
     """Return the thread ids of the pool's workers, after starting them.
 
     There are as many chunks as threads, and none ends before all have started, so each thread has
@@ -77,4 +108,4 @@ def _workers(threads: int) -> list[int]:
     signature = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
     launch = ctypes.CFUNCTYPE(None, signature, ctypes.c_void_p, ctypes.c_int64)
     launch(runtime().addresses["nw_parallel"])(signature(chunk), None, threads)
-    return sorted(found - {get_native_id()})
+    return tuple(sorted(found - {get_native_id()}))

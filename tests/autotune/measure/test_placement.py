@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from nestwright.autotune.measure import placement
 from nestwright.autotune.tasks.counting import certain_flops, certain_reads, flops
 from nestwright.autotune.tasks.reach import reaches
 from nestwright.codegen.plan.groups import fuse_module
@@ -135,3 +137,75 @@ def test_only_inputs_that_are_read_in_full_are_certain_bytes() -> None:
     cut = "  ROOT r = f32[2,64] slice(c), slice={[0:2], [0:64]}\n}\n"
     text = CHAIN.replace("ROOT c =", "c =").removesuffix("}\n") + cut
     assert certain_reads(parse(text).entry) == (False, False, False)
+
+
+RAISED = """
+import os
+from nestwright.autotune.measure import placement
+
+def policies():
+    return [os.sched_getscheduler(int(t)) for t in os.listdir("/proc/self/task")]
+
+with placement.placed({threads}):
+    inside = policies()
+assert set(policies()) == {{os.SCHED_OTHER}}, "everything is undone"
+print(inside.count(os.SCHED_FIFO))
+"""
+
+
+def may_raise() -> bool:
+    """True if this process may have real-time priority, and the system throttles it."""
+    probe = "import os; os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))"
+    return (
+        hasattr(os, "sched_setscheduler")
+        and placement._throttled()
+        and subprocess.run([sys.executable, "-c", probe], capture_output=True).returncode == 0
+    )
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_threads_that_are_timed_have_priority_only_meanwhile(threads: int) -> None:
+    if not may_raise() or len(os.sched_getaffinity(0)) < threads:
+        pytest.skip("the system grants no real-time priority")
+    code = RAISED.format(threads=threads)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) == threads
+
+
+@pytest.mark.parametrize(
+    ("period", "runtime", "kept"),
+    [
+        ("1000000", "950000", True),
+        ("1000000", "-1", False),
+        ("1000000", "1000000", False),
+        ("", "x", False),
+    ],
+)
+def test_priority_is_not_raised_where_a_hang_could_not_be_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, period: str, runtime: str, kept: bool
+) -> None:
+    (tmp_path / "sched_rt_period_us").write_text(period)
+    (tmp_path / "sched_rt_runtime_us").write_text(runtime)
+    monkeypatch.setattr(placement, "THROTTLE", tmp_path)
+    placement._throttled.cache_clear()
+    assert placement._throttled() is kept
+    placement._throttled.cache_clear()
+
+
+def test_priority_is_not_raised_where_the_system_tells_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placement, "THROTTLE", tmp_path)
+    placement._throttled.cache_clear()
+    assert not placement._throttled()
+    placement._throttled.cache_clear()
+
+
+def test_a_system_that_refuses_priority_is_timed_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "not allowed here")
+
+    monkeypatch.setattr(os, "sched_setscheduler", refuse)
+    with placement.placed(1):
+        assert os.sched_getscheduler(0) == os.SCHED_OTHER
