@@ -35,17 +35,16 @@ from ...ir.loop.nodes import (
 )
 from ...ir.loop.notes import FETCH, FETCH_AHEAD
 from ...ir.loop.visit import exprs, walk, walk_expr
-from ...ir.quads import DEPTH
 from ..lower.passes.workspace import ALIGN, buffer_bytes, is_tile
 from .access import store_element
 from .align import divisor
 from .expr import Emitter
 from .fetch import fetch_lines, streams
 from .interrupt_polls import close_loop, return_if_interrupted
+from .lane_dots import accumulate_dot
 from .launches import DeviceEmitter, LaunchNest
 from .llvm.core import Function, IRValue, memory_type
 from .pairs import store_paired
-from .quads import accumulate_quads
 from .vector import narrow_counter, reduce_element, vector_loop
 
 OWN_ALIGN = 16  # bytes: of the buffers of one GPU thread
@@ -144,7 +143,7 @@ def emit_loop(em: Emitter, s: For) -> None:
             emit_stmt(em, s.body)
     elif s.kind is Kind.VECTOR and count is not None and em.lanes is None:
         vector_loop(em, s, count, emit_stmt)
-    elif count == DEPTH and s.kind is Kind.SERIAL and accumulate_quads(em, s):
+    elif s.kind is Kind.SERIAL and accumulate_dot(em, s):
         pass
     elif s.kind is Kind.PARALLEL and not (em.parallel or em.device or em.lanes):
         _parallel(em, s, extent)

@@ -26,13 +26,15 @@ _ICE = _V4 | {"avx512vnni", "avx512vbmi", "avx512ifma"}
 _BF16 = _ICE | {"avx512bf16"}
 _NEON = frozenset({"neon", "fp-armv8"})
 _ARM = _NEON | {"fullfp16", "dotprod"}
+_ARM_V86 = _ARM | {"i8mm", "bf16"}
 
 _X86: Mapping[str, frozenset[str]] = MappingProxyType(
     dict.fromkeys(("x86-64",), frozenset({"sse", "sse2"}))
     | dict.fromkeys(("x86-64-v2", "nehalem", "westmere", "silvermont"), _V2)
     | dict.fromkeys(("sandybridge", "ivybridge"), _V2 | {"avx"})
-    | dict.fromkeys(("x86-64-v3", "haswell", "broadwell", "skylake", "alderlake"), _V3)
-    | dict.fromkeys(("raptorlake", "arrowlake", "znver1", "znver2", "znver3"), _V3)
+    | dict.fromkeys(("x86-64-v3", "haswell", "broadwell", "skylake"), _V3)
+    | dict.fromkeys(("znver1", "znver2", "znver3"), _V3)
+    | dict.fromkeys(("alderlake", "raptorlake", "arrowlake"), _V3 | {"avxvnni"})
     | dict.fromkeys(("x86-64-v4", "skylake-avx512", "cascadelake"), _V4)
     | dict.fromkeys(("icelake-client", "icelake-server", "tigerlake", "rocketlake"), _ICE)
     | dict.fromkeys(("cooperlake", "sapphirerapids", "emeraldrapids", "graniterapids"), _BF16)
@@ -40,9 +42,9 @@ _X86: Mapping[str, frozenset[str]] = MappingProxyType(
 )
 _AARCH64: Mapping[str, frozenset[str]] = MappingProxyType(
     dict.fromkeys(("generic", "cortex-a53", "cortex-a57", "cortex-a72"), _NEON)
-    | dict.fromkeys(("cortex-a76", "cortex-a78", "cortex-x1", "cortex-x2"), _ARM)
-    | dict.fromkeys(("neoverse-n1", "neoverse-n2", "neoverse-v1", "neoverse-v2"), _ARM)
-    | dict.fromkeys(("apple-m1", "apple-m2", "apple-m3", "apple-m4"), _ARM)
+    | dict.fromkeys(("cortex-a76", "cortex-a78", "cortex-x1", "neoverse-n1", "apple-m1"), _ARM)
+    | dict.fromkeys(("cortex-x2", "neoverse-n2", "neoverse-v1", "neoverse-v2"), _ARM_V86)
+    | dict.fromkeys(("apple-m2", "apple-m3", "apple-m4"), _ARM_V86)
 )
 _PROCESSORS: Mapping[str, Mapping[str, frozenset[str]]] = MappingProxyType(
     {"x86_64": _X86, "aarch64": _AARCH64}

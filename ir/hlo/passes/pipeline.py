@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ...errors import VerifyError
+from ...lane_dots import takes_unsigned
 from ...passes import Established, Instrument, LegalIR, Pass, Pipeline, repeat, verifying
-from ...quads import takes_unsigned
 from ...target import Target
 from ..analysis.support import require_supported
 from ..analysis.verify import verify

@@ -1,9 +1,10 @@
-"""Integer products: tiles whose innermost step adds up four products of bytes per lane.
+"""Products of narrow numbers: tiles whose innermost step adds up several products per lane.
 
-Processors multiply vectors of bytes four deep: each lane of 32 bits takes four neighbours of one
-operand, the same for all lanes, and four of its own. So the weights are packed ahead of time as
-``[.., columns / width, .., depth / 4, width, 4]``, and the loop over the four is innermost, inside
-of the lanes, where the emitter makes one instruction of it (``codegen/emit/quads.py``).
+Processors multiply vectors of bytes four deep and of bf16 two deep: each lane of 32 bits takes that
+many neighbours of one operand, the same for all lanes, and as many of its own. So the weights are
+packed ahead of time as ``[.., columns / width, .., depth / d, width, d]``, and the loop over the d
+terms is innermost, inside of the lanes, where the emitter makes one instruction of it
+(``codegen/emit/lane_dots.py``).
 """
 
 from __future__ import annotations
@@ -11,8 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ....ir.dtypes import DType
-from ....ir.quads import DEPTH, quad_lanes
+from ....ir.lane_dots import LaneDot, lane_dot
 from ....ir.target import Target
 from ...cursor import LoopRef
 from ...language.schedule import Schedule
@@ -25,24 +25,27 @@ from .matching import CPU, FuncInfo
 from .pointwise import PARALLEL_WORK
 from .tiling import ROWS, result_loops
 
+NAMES = {4: "quads@1", 2: "pairs@1"}
+"""The sketch's name by the terms of its instruction."""
+
 
 @dataclass(frozen=True, slots=True)
-class _WeightAxes:
-    """The dimensions of the weights along the columns and along the innermost terms."""
+class _Form:
+    """The instruction, and the dimensions of the weights along the columns and its terms."""
 
+    dot: LaneDot
     column: int
     depth: int
 
 
 @CPU.row(8)
-def match_quads(work: FuncInfo, target: Target) -> Sketch | None:
-    """Match a product of bytes with frozen weights, for a processor with such instructions."""
+def match_lane_dots(work: FuncInfo, target: Target) -> Sketch | None:
+    """Match a product of narrow numbers with frozen weights, if an instruction computes it."""
     k = work.contraction
-    places = None if k is None else _places(k, target)
-    if k is None or places is None:
+    form = None if k is None else _form(k, target)
+    if k is None or form is None:
         return None
-    others = work.besides(k.anchor, k.consumer)
-    lanes = quad_lanes(target, _input_type(k), k.weights.buffer.dtype) if k.weights else 0
+    others, lanes = work.besides(k.anchor, k.consumer), form.dot.lanes
     decisions = _decisions(k, target, lanes)
 
     def valid(c: Choices) -> bool:
@@ -52,15 +55,15 @@ def match_quads(work: FuncInfo, target: Target) -> Sketch | None:
         return rows * vectors + vectors + 2 < target.registers
 
     def cost(c: Choices) -> float:
-        return _seconds(k, c, target)
+        return _seconds(k, form.dot, c, target)
 
     def apply(sch: Schedule, c: Choices) -> None:
         for info in others:
             schedule_fallback(sch, info, target)
-        _apply(k, places, sch, c)
+        _apply(k, form, sch, c)
 
     return Sketch(
-        name="quads@1",
+        name=NAMES[form.dot.depth],
         kind="contraction",
         decisions=decisions,
         default=cheapest(decisions, valid, cost, {}),
@@ -76,24 +79,23 @@ def _input(k: Contraction) -> AccessPattern:
     return next(a for a in pair if k.weights is None or a.buffer is not k.weights.buffer)
 
 
-def _input_type(k: Contraction) -> DType:
-    return _input(k).buffer.dtype
-
-
-def _places(k: Contraction, target: Target) -> _WeightAxes | None:
+def _form(k: Contraction, target: Target) -> _Form | None:
     """Return where the weights have columns and terms; None if the product has another form."""
     pair = product_operands(k.anchor)
     if pair is None or k.weights is None or not k.frozen or pair[0].buffer is pair[1].buffer:
         return None
-    if not quad_lanes(target, _input_type(k), k.weights.buffer.dtype):
+    dot = lane_dot(target, _input(k).buffer.dtype, k.weights.buffer.dtype)
+    if dot is None or dot.sums != k.dtype:
         return None
     last = k.anchor.reduce[-1]
-    if last.extent % DEPTH or _input(k).stride(last.var) != 1 or _input(k).uses(k.anchor_column):
+    if last.extent % dot.depth or _input(k).stride(last.var) != 1:
+        return None
+    if _input(k).uses(k.anchor_column):
         return None
     forms = list(k.weights.coefficients)
     column = [d for d, f in enumerate(forms) if f == {k.anchor_column: 1}]
     depth = [d for d, f in enumerate(forms) if f == {last.var: 1}]
-    return _WeightAxes(column[0], depth[0]) if len(column) == len(depth) == 1 else None
+    return _Form(dot, column[0], depth[0]) if len(column) == len(depth) == 1 else None
 
 
 def _decisions(k: Contraction, target: Target, lanes: int) -> dict[str, tuple[Choice, ...]]:
@@ -107,19 +109,19 @@ def _decisions(k: Contraction, target: Target, lanes: int) -> dict[str, tuple[Ch
     }
 
 
-def _seconds(k: Contraction, c: Choices, target: Target) -> float:
+def _seconds(k: Contraction, dot: LaneDot, c: Choices, target: Target) -> float:
     """Estimate the seconds of one run: tiles, each bound by its instructions or by its loads."""
     rows, vectors, lanes = tile_of(c)
     extent = k.row.extent if k.row else 1
     tiles = math.ceil(extent / rows) * math.ceil(k.column.extent / (vectors * lanes))
     tiles *= math.prod(a.extent for a in (*k.outer, *k.sweep))
     step = max(rows * vectors / 2, (rows + vectors) / 2, 5.0)
-    fetched = vectors * lanes * DEPTH / target.core.l2.rate / 2
-    cycles = tiles * (k.depth / DEPTH * max(step, fetched) + 4.0 * rows * vectors + 20.0)
+    fetched = vectors * lanes * 4 / target.core.l2.rate / 2
+    cycles = tiles * (k.depth / dot.depth * max(step, fetched) + 4.0 * rows * vectors + 20.0)
     return target.core.seconds(cycles) / (target.threads if c["parallel"] else 1)
 
 
-def _apply(k: Contraction, places: _WeightAxes, sch: Schedule, c: Choices) -> None:
+def _apply(k: Contraction, form: _Form, sch: Schedule, c: Choices) -> None:
     anchor = k.anchor.name
     if k.consumer is not None:
         out = k.consumer.name
@@ -128,8 +130,8 @@ def _apply(k: Contraction, places: _WeightAxes, sch: Schedule, c: Choices) -> No
         out = sch.cache_write(anchor, 0, "register").name
     at, tile = _tile_result(k, sch, c, out)
     sch.compute_at(anchor, at)
-    _tile_terms(k, sch, c, at)
-    _pack(k, places, sch, c)
+    _tile_terms(k, form, sch, c, at)
+    _pack(k, form, sch, c)
     sch.vectorize(tile[-1])
     for loop in tile[:-1]:
         sch.unroll(loop)
@@ -156,17 +158,17 @@ def _tile_result(
     return (inside[-1] if inside else share), tile
 
 
-def _tile_terms(k: Contraction, sch: Schedule, c: Choices, at: LoopRef) -> None:
-    """Move the terms around the tile, four of them into its lanes, and start sums before them."""
+def _tile_terms(k: Contraction, form: _Form, sch: Schedule, c: Choices, at: LoopRef) -> None:
+    """Move the terms around the tile, some of them into its lanes, and start sums before them."""
     _, vectors, lanes = tile_of(c)
     own = own_loops(sch, k.anchor.name, at)
-    last, four = sch.split(own[k.anchor.reduce[-1].var], [None, DEPTH])
+    last, terms = sch.split(own[k.anchor.reduce[-1].var], [None, form.dot.depth])
     reduce = [own[a.var] for a in k.anchor.reduce[:-1] if a.var in own] + [last]
     vector, lane = sch.split(own[k.anchor_column], [vectors, lanes])
     tile = [own[k.anchor_row], vector, lane] if k.anchor_row in own else [vector, lane]
     rest = [own[a.var] for a in k.anchor.spatial if a.var in own]
     rest = [x for x in rest if x not in tile and x != own[k.anchor_column]]
-    sch.reorder(*rest, *reduce, *tile, four)
+    sch.reorder(*rest, *reduce, *tile, terms)
     init = sch.decompose_reduction(k.anchor.name, reduce[0])
     for group in (tile, list(sch.get_loops(init))[-len(tile) :]):
         sch.vectorize(group[-1])
@@ -174,8 +176,8 @@ def _tile_terms(k: Contraction, sch: Schedule, c: Choices, at: LoopRef) -> None:
             sch.unroll(loop)
 
 
-def _pack(k: Contraction, places: _WeightAxes, sch: Schedule, c: Choices) -> None:
-    """Pack the weights as ``[.., columns / width, .., depth / 4, width, 4]``."""
+def _pack(k: Contraction, form: _Form, sch: Schedule, c: Choices) -> None:
+    """Pack the weights as ``[.., columns / width, .., depth / d, width, d]``."""
     assert k.weights is not None
     _, vectors, lanes = tile_of(c)
     block = sch.get_block(k.anchor.name)
@@ -183,9 +185,9 @@ def _pack(k: Contraction, places: _WeightAxes, sch: Schedule, c: Choices) -> Non
     packed = sch.cache_read(block, reads.index(k.weights.buffer), "global")
     forms = k.weights.coefficients
     outer = {a.var for a in k.anchor.spatial if a.var != k.anchor_column}
-    first = [d for d, f in enumerate(forms) if d != places.column and outer & (f or {}).keys()]
-    rest = [d for d in range(len(forms)) if d != places.column and d not in first]
-    order = [*first, places.column, *rest, len(forms), len(forms) + 1]
+    first = [d for d, f in enumerate(forms) if d != form.column and outer & (f or {}).keys()]
+    rest = [d for d in range(len(forms)) if d != form.column and d not in first]
+    order = [*first, form.column, *rest, len(forms), len(forms) + 1]
     sch.transform_layout(
-        packed, 0, order, [(places.column, vectors * lanes), (places.depth, DEPTH)]
+        packed, 0, order, [(form.column, vectors * lanes), (form.depth, form.dot.depth)]
     )

@@ -1,0 +1,133 @@
+"""Several products per lane: a short loop inside of the lanes, as one instruction."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...ir.dtypes import DType, f32, index, s16, s32
+from ...ir.lane_dots import LaneDot, lane_dot
+from ...ir.loop.nodes import Buffer, Cast, Const, Expr, For, Load, Op, Store
+from .access import store_element
+from .expr import Emitter
+from .index import LinearForm
+from .llvm.core import IRValue, mangle
+
+
+def accumulate_dot(em: Emitter, s: For) -> bool:
+    """Emit ``for q in range(d): acc[i] += x[..+q] * w[..d i + q]`` in lanes i; False if not that.
+
+    ``x`` does not depend on the lane. Sums of integers are exact: 32-bit lanes wrap as the loop's
+    do. Those of bf16 are rounded as the instruction does.
+    """
+    lanes = em.lanes
+    found = _terms(s)
+    if lanes is None or found is None or em.device is not None:
+        return False
+    depth, store, (x, w) = found
+    dot = lane_dot(em.target, x.buffer.dtype, w.buffer.dtype, lanes.count, depth)
+    if dot is None or dot.sums != store.buffer.dtype:
+        return False
+    if not lanes.certain or not _is_free(em, s, store):
+        return False
+    shared, own = _first(em, s, x, 0), _first(em, s, w, depth)
+    if shared is None or own is None:
+        return False
+    group = _load(em, x.buffer, shared, depth, 0)
+    operands = em.broadcast(group, lanes.count), _load(em, w.buffer, own, depth, lanes.count)
+    old = em.value(Load(store.buffer, store.index))
+    store_element(em, store.buffer, store.index[0], _instruction(em, dot, old, *operands))
+    return True
+
+
+_WHOLE = {2: s16, 4: s32}
+"""Integers by their bytes."""
+
+
+def _terms(s: For) -> tuple[int, Store, tuple[Load, Load]] | None:
+    """Match the loop; return its trip count, its store and the loads of both factors."""
+    match s:
+        case For(
+            extent=Const(value=int(depth)),
+            body=Store(
+                buffer=acc,
+                index=(at,),
+                value=Op(
+                    name="add",
+                    args=(
+                        Load(buffer=old, index=(before,)),
+                        Op(
+                            name="multiply",
+                            args=(
+                                Cast(value=Load() as a, bits=False),
+                                Cast(value=Load() as b, bits=False),
+                            ),
+                        ),
+                    ),
+                ),
+            ) as store,
+        ) if old is acc and before == at and acc.dtype in (s32, f32):
+            return depth, store, (a, b)
+        case _:
+            return None
+
+
+def _is_free(em: Emitter, s: For, store: Store) -> bool:
+    """True if the sum's place does not depend on which of the terms is added."""
+    places = [_at(em, s, store.index[0], k) for k in (0, 1)]
+    return places[0] is not None and places[0] == places[1]
+
+
+def _at(em: Emitter, s: For, at: Expr, k: int) -> LinearForm | None:
+    em.env[s.var] = em.const(k, index)
+    return em.form(at)
+
+
+def _first(em: Emitter, s: For, x: Load, lane: int) -> LinearForm | None:
+    """Return the place of the first of the neighbours, ``lane`` elements apart between lanes.
+
+    None if they are not neighbours, or the lanes lie otherwise.
+    """
+    (at,) = x.index
+    first, second = _at(em, s, at, 0), _at(em, s, at, 1)
+    if first is None or second is None or first.lane != lane:
+        return None
+    return first if replace(second, constant=second.constant - 1) == first else None
+
+
+def _load(em: Emitter, buffer: Buffer, form: LinearForm, depth: int, lanes: int) -> IRValue:
+    """Load ``depth`` neighbours, of each active lane if there are lanes, as one integer."""
+    pointer = em.pointer(buffer, form)
+    mask = em.lanes.mask if lanes and em.lanes is not None else None
+    dtype = _WHOLE[depth * buffer.dtype.bytes]
+    type_ = f"<{lanes} x i{dtype.bits}>" if lanes else f"i{dtype.bits}"
+    if mask is None:
+        text = f"load {type_}, ptr {pointer.text}, align 1"
+        return em.read(text, dtype, lanes, buffer, pointer, pointer.depth)
+    name = f"llvm.masked.load.{mangle(dtype, lanes)}.p0"
+    em.declare(name, type_, ["ptr", "i32", mask.type, type_])
+    text = f"call {type_} @{name}(ptr {pointer.text}, i32 1, {mask}, {type_} zeroinitializer)"
+    return em.function.read(text, dtype, lanes, buffer, max(pointer.depth, mask.depth))
+
+
+def _instruction(em: Emitter, dot: LaneDot, sums: IRValue, x: IRValue, w: IRValue) -> IRValue:
+    operands = f"<{dot.depth * dot.lanes} x {dot.element}>"
+    factors = [_factors(em, dot, a, t) for a, t in ((x, dot.shared), (w, dot.own))]
+    taken = [(sums.type, sums.text)] if dot.adding else []
+    taken += [(operands, f.text) for f in factors]
+    em.declare(dot.intrinsic, sums.type, [type_ for type_, _ in taken])
+    listed = ", ".join(f"{type_} {text}" for type_, text in taken)
+    depth = max(a.depth for a in (sums, *factors))
+    found = em.pure(f"call {sums.type} @{dot.intrinsic}({listed})", dot.sums, dot.lanes, depth)
+    return found if dot.adding else em.binary("add", sums, found)
+
+
+def _factors(em: Emitter, dot: LaneDot, groups: IRValue, dtype: DType) -> IRValue:
+    """Return groups of elements, each an integer, as a vector of elements for the instruction."""
+    count = dot.depth * dot.lanes
+    stored = dot.element if dot.element == "bfloat" else f"i{dtype.bits}"
+    found = em.pure(f"bitcast {groups} to <{count} x {stored}>", s32, groups.lanes, groups.depth)
+    if stored == dot.element:
+        return found
+    extend = "zext" if dtype.kind == "unsigned" else "sext"
+    text = f"{extend} <{count} x {stored}> {found.text} to <{count} x {dot.element}>"
+    return em.pure(text, s32, groups.lanes, groups.depth)

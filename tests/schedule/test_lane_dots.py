@@ -1,0 +1,182 @@
+"""Products of bytes and of bf16, several terms per lane: results, and which instruction."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nestwright.codegen.driver.build import PreparedModule, build
+from nestwright.ir.comparison import compare
+from nestwright.ir.dtypes import bf16, to_numpy
+from nestwright.ir.hlo import parse
+from nestwright.ir.hlo.fuse.groups import Group
+from nestwright.ir.hlo.interp.evaluate import evaluate
+from nestwright.schedule.language.schedule import Schedule
+from nestwright.schedule.sketches.generate import generate
+from nestwright.te.from_hlo import lower_group
+
+Array = np.ndarray[Any, Any]
+
+DOT = """HloModule bytes
+ENTRY main {
+  x = u8[ROWS,DEEP] parameter(0)
+  w = s8[DEEP,WIDE] parameter(1)
+  d = s32[ROWS,WIDE] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT f = f32[ROWS,WIDE] convert(d)
+}
+"""
+BF16 = DOT.replace("u8[", "bf16[").replace("s8[", "bf16[").replace("s32[", "f32[")
+SIGNED = DOT.replace("u8[", "s8[")
+CONV = """HloModule windows
+ENTRY main {
+  x = u8[2,6,5,8] parameter(0)
+  w = s8[3,3,8,37] parameter(1)
+  ROOT y = s32[2,6,5,37] convolution(x, w), window={size=3x3 pad=1_1x1_1},
+      dim_labels=b01f_01io->b01f
+}
+"""
+VNNI = "cpu -mcpu=sapphirerapids -threads=2"
+AVX2 = "cpu -mcpu=haswell -threads=2"
+AVX512 = "cpu -mcpu=skylake-avx512 -threads=2"
+ARM = "llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-v1"
+OLD_ARM = "llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1"
+
+
+def text(rows: int, deep: int, wide: int, form: str = DOT) -> str:
+    named = {"ROWS": rows, "DEEP": deep, "WIDE": wide}
+    made = form
+    for word, value in named.items():
+        made = made.replace(word, str(value))
+    return made
+
+
+def operands(rows: int, deep: int, wide: int) -> tuple[Array, Array]:
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 256, (rows, deep)).astype(np.uint8)
+    w = rng.integers(-128, 128, (deep, wide)).astype(np.int8)
+    x[0], w[:, 0] = 255, -128  # the largest products
+    return x, w
+
+
+def groups(made: PreparedModule) -> Iterable[Group]:
+    return made.groups.distinct.values()
+
+
+def sketches(made: PreparedModule) -> tuple[str, ...]:
+    names = []
+    for group in groups(made):
+        func = lower_group(group.computation, group.name)
+        names += [s.name for s in generate(func, made.target)]
+    return tuple(names)
+
+
+@pytest.mark.parametrize("rows", [1, 5, 17])
+@pytest.mark.parametrize(("deep", "wide"), [(4, 16), (24, 33), (52, 130), (30, 48)])
+def test_integers_are_exact(rows: int, deep: int, wide: int) -> None:
+    x, w = operands(rows, deep, wide)
+    exe = build(parse(text(rows, deep, wide)), "cpu -threads=2", constants={1: w})
+    assert np.array_equal(exe(x), (x.astype(np.int32) @ w.astype(np.int32)).astype(np.float32))
+
+
+def test_convolution_of_bytes() -> None:
+    rng = np.random.default_rng(1)
+    x = rng.integers(0, 256, (2, 6, 5, 8)).astype(np.uint8)
+    w = rng.integers(-128, 128, (3, 3, 8, 37)).astype(np.int8)
+    exe = build(parse(CONV), "cpu -threads=2", constants={1: w})
+    assert np.array_equal(exe(x), evaluate(parse(CONV), [x, w]))
+
+
+@pytest.mark.parametrize("rows", [1, 5, 17])
+@pytest.mark.parametrize(("deep", "wide"), [(2, 16), (24, 33), (50, 130), (31, 48)])
+@pytest.mark.parametrize("result", ["f32", "bf16"])
+def test_products_of_bf16(rows: int, deep: int, wide: int, result: str) -> None:
+    rng = np.random.default_rng(0)
+    narrow = to_numpy(bf16)
+    x = rng.standard_normal((rows, deep)).astype(narrow)
+    w = rng.standard_normal((deep, wide)).astype(narrow)
+    x[0, 0], w[1, 3] = np.inf, np.nan
+    made = BF16.replace("f = f32[", f"f = {result}[")
+    module = parse(text(rows, deep, wide, made))
+    found = build(module, "cpu -threads=2", constants={1: w})(x)
+    assert compare(0, found, evaluate(module, [x, w])).ok
+
+
+def test_products_of_bf16_that_are_not_frozen() -> None:
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(s).astype(to_numpy(bf16)) for s in ((9, 34), (34, 50)))
+    module = parse(text(9, 34, 50, BF16))
+    assert compare(0, build(module, "cpu -threads=2")(x, w), evaluate(module, [x, w])).ok
+
+
+@pytest.mark.parametrize(
+    ("spec", "form", "instruction", "lanes"),
+    [
+        (VNNI, DOT, "vpdpbusd", 16),
+        (VNNI, SIGNED, "vpdpbusd", 16),
+        ("cpu -mcpu=alderlake", DOT, "vpdpbusd", 8),
+        ("cpu -mcpu=znver5", BF16, "vdpbf16ps", 16),
+        (AVX2, DOT, "vpmaddwd", 8),
+        (AVX2, SIGNED, "vpmaddwd", 8),
+        (AVX512, SIGNED, "vpmaddwd", 16),
+        (ARM, DOT, "usdot", 4),
+        (ARM, SIGNED, "sdot", 4),
+        (OLD_ARM, SIGNED, "sdot", 4),
+        (ARM, BF16, "bfdot", 4),
+    ],
+)
+def test_one_instruction_for_the_terms_of_each_lane(
+    spec: str, form: str, instruction: str, lanes: int
+) -> None:
+    w = operands(8, 64, 96)[1].astype(to_numpy(bf16) if form is BF16 else np.int8)
+    module = parse(text(8, 64, 96, form))
+    asm = build(module, spec, constants={1: w}).as_text("asm")
+    made = PreparedModule(module, spec, {1: w})
+    found = [generate(lower_group(g.computation, g.name), made.target)[0] for g in groups(made)]
+    (default,) = (s.default for s in found if s.name in ("quads@1", "pairs@1"))
+    assert default["lanes"] == lanes
+    assert len(re.findall(rf"\s{instruction}\s", asm)) == default["rows"] * default["vectors"]
+    assert "vpmulld" not in asm
+    assert not innermost_stack_accesses(asm, instruction)
+
+
+def innermost_stack_accesses(asm: str, instruction: str) -> list[str]:
+    """Return the accesses of the stack in the loop body that an instruction is in."""
+    bodies = re.split(r"^\.?LBB\w+:", asm, flags=re.M)
+    hot = max(bodies, key=lambda b: b.count(instruction))
+    hot = hot[: hot.rindex(instruction)]
+    return [line for line in hot.splitlines() if re.search(r"\(%rsp|\[sp\b", line)]
+
+
+def test_what_the_processor_or_the_shape_does_not_allow_is_tiled() -> None:
+    fits = operands(4, 64, 48)[1]
+    assert "quads@1" in sketches(PreparedModule(parse(text(4, 64, 48)), VNNI, {1: fits}))
+    for spec, deep, frozen in (
+        ("cpu -mcpu=nehalem", 64, True),
+        (OLD_ARM, 64, True),
+        (VNNI, 62, True),
+        (VNNI, 64, False),
+        (AVX2, 63, True),
+    ):
+        w = operands(4, deep, 48)[1]
+        made = PreparedModule(parse(text(4, deep, 48)), spec, {1: w} if frozen else None)
+        assert not {"quads@1", "pairs@1"} & {*sketches(made)}
+
+
+def test_every_choice_computes_the_same() -> None:
+    x, w = operands(7, 20, 70)
+    made = PreparedModule(parse(text(7, 20, 70)), "cpu -threads=2", {1: w})
+    if "quads@1" not in sketches(made):
+        pytest.skip("this processor has no such instructions")
+    ((key, group),) = made.groups.distinct.items()
+    func = lower_group(group.computation, group.name)
+    sketch = generate(func, made.target)[0]
+    points = list(sketch.points())
+    expected = (x.astype(np.int32) @ w.astype(np.int32)).astype(np.float32)
+    for choices in points[:: max(1, len(points) // 6)]:
+        schedule = Schedule(func)
+        sketch.apply(schedule, choices)
+        assert np.array_equal(made.build({key: schedule.trace})(x), expected), choices
