@@ -107,12 +107,14 @@ def best(paths: tuple[str, ...], target: str | None, form: str, as_json: bool) -
 @log.command()
 @click.argument("paths", nargs=-1, required=True, type=click.Path())
 @click.option("-o", "--output", required=True, type=click.Path(), help="File to write.")
-def merge(paths: tuple[str, ...], output: str) -> None:
+@click.option("--winners", is_flag=True, help="Keep only what builds need.")
+def merge(paths: tuple[str, ...], output: str, winners: bool) -> None:
     """Merge logs, keeping each record once."""
     from ..autotune.log.journal import merge as merge_logs
 
-    kept, dropped = merge_logs(paths, output)
-    click.echo(f"{output}: {kept} records, {dropped} repeated ones dropped")
+    kept, dropped = merge_logs(paths, output, winners)
+    told = "others" if winners else "repeated ones"
+    click.echo(f"{output}: {kept} records, {dropped} {told} dropped")
 
 
 @log.command()

@@ -51,7 +51,7 @@ class Log:
         """Add a record; return False if it is a duplicate."""
         if isinstance(record, Header):
             return False
-        key = f"{type(record).__name__}:{getattr(record, 'id', '') or identify(record)}"
+        key = name_of(record)
         if key in self.seen:
             return False
         self.seen.add(key)
@@ -141,6 +141,11 @@ class Log:
         return winners | {w: best_trial(ts) for w, ts in fallback.items()}
 
 
+def name_of(record: Record) -> str:
+    """Return the kind and the id of a record, by which repeated ones are found."""
+    return f"{type(record).__name__}:{getattr(record, 'id', '') or identify(record)}"
+
+
 def schedules_of(log: Log, target: Target) -> tuple[Schedules, list[str]]:
     """Return a log's schedules for a target, and the workloads whose trace cannot be read."""
     broken: list[str] = []
@@ -169,6 +174,34 @@ def _usable(record: Best | Trial) -> bool:
 def absent_functions(log: Log) -> list[str]:
     """Return the names of library functions that won, but are not registered in this process."""
     return sorted({str(b.decisions.get("library")) for b in log.bests if not _usable(b)})
+
+
+def winning(log: Log) -> list[Workload | DeviceRecord | Model | Trial | Best | Verdict]:
+    """Return the records of a log that builds need: winners that are not defaults, and verdicts.
+
+    Builds with these records are the same as with the log, and so are seeds. Of the verdicts on a
+    model and device the latest is kept.
+    """
+    verdicts = {(v.model, v.device): v for v in sorted(log.verdicts, key=lambda v: v.ts)}
+    picked = {pick for v in verdicts.values() for _, pick in v.picks}
+    found = [b for d in log.devices for b in log.best(d).values()]
+    wanted = picked | {b.trial for b in found if b.sketch != DEFAULT_SKETCH}
+    works = {r.workload for r in (*found, *log.bests) if r.trial in wanted}
+    works |= {t.workload for t in log.trials if t.id in wanted}
+    wanted |= {b.trial for b in found if b.workload in works}
+    latest = {b.trial: b for b in sorted(log.bests, key=lambda b: b.ts)}
+    bests = [b for b in latest.values() if b.trial in wanted]
+    trials = [t for t in log.trials if t.id in wanted - latest.keys()]
+    devices = {r.device for r in (*bests, *trials, *verdicts.values())}
+    models = {m for m, _ in verdicts}
+    return [
+        *(d for d in log.devices.values() if d.id in devices),
+        *(m for m in log.models if m.id in models),
+        *(w for w in log.workloads.values() if w.id in works),
+        *trials,
+        *bests,
+        *verdicts.values(),
+    ]
 
 
 def best_trial(trials: Sequence[Trial]) -> Best:

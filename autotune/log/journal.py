@@ -20,7 +20,7 @@ from typing import BinaryIO, TypeAlias, TypeVar
 
 from ...ir.errors import LogError
 from ...ir.files import open_lock, whole_file
-from .contents import Log
+from .contents import Log, name_of, winning
 from .encoding import (
     MAX_LINE,
     BadLine,
@@ -275,14 +275,15 @@ def stamped(record: Stamped) -> Stamped:
     return replace(record, id=identify(record))
 
 
-def merge(paths: Sequence[PathLike], out: PathLike) -> tuple[int, int]:
-    """Concatenate logs without duplicate records; return (records kept, duplicates dropped).
+def merge(paths: Sequence[PathLike], out: PathLike, winners: bool = False) -> tuple[int, int]:
+    """Concatenate logs without duplicate records; return (records kept, records dropped).
 
     A folder means all logs in it. Lines are copied unchanged, including fields that this version
-    does not know. The result is written to a temporary file and renamed, so ``out`` may be one of
-    ``paths``.
+    does not know. With ``winners`` only what builds need is kept. The result is written to a
+    temporary file and renamed, so ``out`` may be one of ``paths``.
     """
-    read(*paths)  # refuses unknown versions and unreadable files before anything is written
+    log = read(*paths)  # refuses unknown versions and unreadable files before anything is written
+    wanted = {name_of(r) for r in winning(log)} | {"header"} if winners else None
     seen: set[str] = set()
     kept = dropped = 0
     try:
@@ -291,7 +292,7 @@ def merge(paths: Sequence[PathLike], out: PathLike) -> tuple[int, int]:
                 with path.open("rb") as file:
                     for _, line in _lines(file):
                         name = _identity(line)
-                        if name is None or name in seen:
+                        if name is None or name in seen or (wanted and name not in wanted):
                             dropped += name is not None
                             continue
                         seen.add(name)
@@ -314,7 +315,7 @@ def _identity(line: bytes) -> str | None:
         case Header():
             return "header"
         case _:
-            return f"{type(record).__name__}:{record.id}"
+            return name_of(record)
 
 
 def check(path: PathLike) -> list[str]:

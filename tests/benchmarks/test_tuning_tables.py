@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from reference_logs import shares
 from tuning_tables import figures, tables
 from tuning_tables.shapes import MODELS, TWELVE, module, sixty
 
@@ -104,3 +105,9 @@ def test_tuned_models_count_as_slower_only_beyond_the_interval() -> None:
 def test_help_names_the_tables() -> None:
     done = subprocess.run([sys.executable, SCRIPT, "--help"], capture_output=True, check=True)
     assert all(name in done.stdout.decode() for name in tables.SUMMARIES)
+
+
+def test_time_is_shared_by_the_numbers_of_tasks() -> None:
+    assert shares([1, 3], 100.0, 10.0) == [10 + 20, 10 + 60]
+    assert shares([1, 3], 10.0, 10.0) == [10.0, 10.0], "each gets the least"
+    assert shares([0], 10.0, 2.0) == [2.0]

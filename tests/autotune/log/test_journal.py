@@ -297,3 +297,59 @@ def test_a_folder_stands_for_all_logs_in_it(tmp_path: Path) -> None:
 def test_a_folder_without_logs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LogError, match=r"no tuning log in .*: the folder has no .jsonl file"):
         read(tmp_path)
+
+
+def _tuned_log(path: Path) -> None:
+    """Write a log of four workloads: one raced, one not, one that keeps its default, one picked."""
+    works = [Workload(f"w{n}" * 4, f"dot{n}", "hlo", "HloModule m\n", 1e6, 1e4) for n in range(4)]
+    device = "cpu-test-t2"
+
+    def tried(n: int, sketch: str, cost: float, ts: float) -> Trial:
+        runs, trace = (cost,), [["split", sketch, [n]]]
+        return stamped(Trial(works[n].id, device, sketch, {}, "ok", "prior", runs, trace, ts=ts))
+
+    def raced(t: Trial, ts: float) -> Best:
+        runs = (t.runs[0],)
+        return stamped(
+            Best(t.workload, device, t.id, t.sketch, {}, t.trace or [], runs, (9.0,), 0.0, ts)
+        )
+
+    first = [tried(0, "default", 9.0, 1.0), tried(0, "a", 5.0, 2.0), tried(0, "b", 4.0, 3.0)]
+    second = [tried(1, "default", 9.0, 4.0), tried(1, "a", 3.0, 5.0)]
+    third = [tried(2, "default", 9.0, 6.0), tried(2, "a", 8.95, 7.0)]
+    fourth = [tried(3, "default", 9.0, 8.0), tried(3, "a", 8.0, 9.0)]
+    model = stamped(Model("", "m", device, tuple((w.id, 1.0) for w in works)))
+    picks = ((works[0].id, first[2].id), (works[3].id, fourth[1].id), (works[2].id, ""))
+    old = stamped(Verdict(model.id, device, ((works[0].id, first[1].id),), (1.0,), (2.0,), ts=20.0))
+    verdict = stamped(Verdict(model.id, device, picks, (1.0,), (2.0,), ts=30.0))
+    races = [raced(first[1], 10.0), raced(first[2], 11.0), raced(third[0], 12.0)]
+    races += [raced(fourth[1], 13.0), raced(fourth[0], 14.0)]
+    with LogWriter(path) as writer:
+        writer.append(DeviceRecord(device, "cpu", {}), model, *works)
+        writer.append(*first, *second, *third, *fourth, *races, old, verdict)
+
+
+def test_winners_are_kept_and_nothing_else(tmp_path: Path) -> None:
+    whole, small = tmp_path / "whole.jsonl", tmp_path / "small.jsonl"
+    _tuned_log(whole)
+    kept, dropped = merge([whole], small, winners=True)
+    before, after = read(whole), read(small)
+    assert kept + dropped > kept and kept < len(before.trials) + len(before.bests)
+    assert check(small) == []
+    device = "cpu-test-t2"
+    tuned = {w: b.trace for w, b in before.best(device).items() if b.sketch != "default"}
+    found = after.best(device)
+    assert {w: b.trace for w, b in found.items() if b.sketch != "default"} == tuned
+    assert {b.sketch for w, b in found.items() if w not in tuned} == {"default"}
+    assert len(after.trials) == 1, "that of the workload that was never raced"
+    assert [v.ts for v in after.verdicts] == [30.0]
+    assert len(after.workloads) == 3, "the one whose default is kept everywhere is not needed"
+    assert merge([small], small, winners=True)[1] == 0, "nothing more can be dropped"
+
+
+def test_winners_of_an_empty_log_are_none(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    with LogWriter(path) as writer:
+        writer.append(DeviceRecord("cpu-test-t2", "cpu", {}))
+    assert merge([path], path, winners=True)[0] == 0
+    assert read(path).trials == []
