@@ -208,11 +208,16 @@ def axis_values(block: Block) -> dict[Var, Expr]:
 
 
 def reads_box(
-    path: Path, depth: int, buffer: Buffer, moving: Collection[Var] = ()
+    path: Path,
+    depth: int,
+    buffer: Buffer,
+    moving: Collection[Var] = (),
+    only: Region | None = None,
 ) -> tuple[Interval, ...] | None:
     """Return the box of a buffer that the block at the end of a path reads; None if it does not.
 
-    The loops on ``path[:depth]`` are fixed, except those over the variables ``moving``.
+    The loops on ``path[:depth]`` are fixed, except those over the variables ``moving``. With
+    ``only`` the box is that of one of the block's reads.
     """
     block = block_of(path)
     extents = ranges_of(loops_of(path))
@@ -221,7 +226,7 @@ def reads_box(
     boxes = [
         region_span(r, axis_values(block), extents, inner, limits)
         for r in block.reads
-        if r.buffer is buffer
+        if r.buffer is buffer and only in (None, r)
     ]
     return hull(boxes, buffer) if boxes else None
 

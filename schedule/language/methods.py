@@ -41,9 +41,10 @@ class Methods:
         index: int,
         scope: Scope | str = "global",
         also: Sequence[BlockRef | str] = (),
+        alone: bool = False,
     ) -> BlockRef:
         """Copy what a block reads into a new buffer, and return the block of the copy."""
-        given: BlockRef = self.perform("cache_read", block, index, scope, also)
+        given: BlockRef = self.perform("cache_read", block, index, scope, also, alone)
         return given
 
     def cache_write(

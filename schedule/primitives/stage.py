@@ -11,6 +11,7 @@ from ...ir.loop.nodes import (
     BlockAxis,
     Buffer,
     Const,
+    Expr,
     Func,
     Load,
     Op,
@@ -22,7 +23,7 @@ from ...ir.loop.nodes import (
     Store,
     Var,
 )
-from ...ir.loop.visit import replace_buffers, seq
+from ...ir.loop.visit import map_expr, map_stmt, replace_buffers, seq
 from ..concurrent import check_loop_kinds
 from ..cursor import (
     BlockRef,
@@ -58,17 +59,21 @@ def cache_read(
     index: int,
     scope: Scope = Scope.GLOBAL,
     also: tuple[BlockRef, ...] = (),
+    alone: bool = False,
 ) -> tuple[Func, BlockRef]:
     """Copy what a block reads into a new buffer, and return the block of the copy.
 
     ``C reads A``  ->  ``A_cache = A; C reads A_cache``. ``index`` counts the block's reads. The
     copy is as far out as possible: before everything for an input, else in the innermost loop
     shared with the block that writes the buffer. The blocks ``also``, which follow, read it too.
+    All reads of the buffer are from the copy, or this one ``alone``, where the block reads the
+    buffer at other elements as well (``A[i, k] * A[k, j]``).
 
     Refused:
         - an index beyond the block's reads
         - a buffer that the block also writes: use ``cache_write``
         - a copy that would read elements that are not written
+        - ``alone`` with other blocks, or of a read that is not a single element
 
     Example:
         sch = product()
@@ -83,7 +88,9 @@ def cache_read(
     writers = [nest(func).blocks[n] for n in nest(func).writers.get(buffer, ())]
     require(func, asked, *(_only_reads(p, path, buffer) for p in users), not_opaque(users))
     depth = _shared(path, writers)
-    boxes = [reads_box(p, depth, buffer) for p in users]
+    only = node.reads[index] if alone else None
+    require(func, asked, _one_read(path, users, only))
+    boxes = [reads_box(p, depth, buffer, only=only) for p in users]
     need = hull([box for box in boxes if box is not None], buffer)
     require(func, asked, *(_together(p, path, depth) for p in users))
     require(func, asked, *(_fills(w, depth, buffer, need) for w in writers))
@@ -93,7 +100,7 @@ def cache_read(
     new = edit(
         func,
         [
-            *((p, lambda s: replace_buffers(s, {buffer: cache})) for p in users),
+            *((p, lambda s: _read_from(s, buffer, cache, only)) for p in users),
             (path[: depth + 1], lambda s: seq(copy, s)),
         ],
     )
@@ -101,6 +108,33 @@ def cache_read(
     names = [block_of(w).name for w in writers]
     readers = [block_of(p).name for p in users]
     return _checked(func, new, asked, (*names, name, *readers)), BlockRef(name)
+
+
+def _one_read(path: Path, users: Sequence[Path], only: Region | None) -> Reason | None:
+    """Require that a read which is copied alone is one element of a block of its own."""
+    if only is None or (len(users) == 1 and all(r.extent == Const(1) for r in only.ranges)):
+        return None
+    block = block_of(path)
+    why = f"block `{block.name}` reads `{only.buffer}` with others, or several elements of it"
+    return Reason(why, (block,), hint="copy all reads of the buffer")
+
+
+def _read_from(s: Stmt, buffer: Buffer, cache: Buffer, only: Region | None) -> Stmt:
+    """Return a block that reads the copy of a buffer: everywhere, or in one of its reads only."""
+    if only is None or not isinstance(s, Block):
+        return replace_buffers(s, {buffer: cache})
+    at = tuple(r.start for r in only.ranges)
+
+    def expr(e: Expr) -> Expr:
+        e = map_expr(e, expr)
+        same = isinstance(e, Load) and e.buffer is buffer and e.index == at
+        return Load(cache, at) if same else e
+
+    def stmt(x: Stmt) -> Stmt:
+        return map_stmt(x, stmt, expr)
+
+    reads = tuple(replace(r, buffer=cache) if r is only else r for r in s.reads)
+    return replace(s, reads=reads, body=stmt(s.body))
 
 
 def _only_reads(path: Path, first: Path, buffer: Buffer) -> Reason | None:

@@ -250,7 +250,7 @@ def test_traces_of_the_version_before_replay() -> None:
         ([["cache_reed", ["C", 1], []]], "did you mean `cache_read`"),
         ([["unroll", [{"result": "l7"}], []]], "no earlier step returns `l7`"),
         ([["cache_read", ["C"], []]], "missing a required argument: 'index'"),
-        ([["cache_read", ["C", 1, "shared", [], 5], []]], "too many positional arguments"),
+        ([["cache_read", ["C", 1, "shared", [], False, 5], []]], "too many positional arguments"),
         ([["cache_read", ["C", 1], ["b0", "b1"]]], "names 2 results, and there are 1"),
         ([["cache_read", ["C", 1], ["a"]], ["cache_read", ["C", 2], ["a"]]], "already taken"),
     ],

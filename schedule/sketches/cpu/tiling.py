@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ....ir.loop.nodes import Var
 from ....ir.loop.notes import FETCH_AHEAD
+from ....ir.loop.visit import free_vars
 from ....ir.target import Target
 from ...cursor import BlockRef, LoopRef
 from ...language.schedule import Schedule
@@ -209,10 +210,13 @@ def result_loops(k: Contraction, sch: Schedule, out: str) -> dict[Var, LoopRef]:
 
 
 def _copy_weights(k: Contraction, sch: Schedule) -> BlockRef:
+    """Let the product read its weights from a copy; its other operand may be the same buffer."""
     assert k.weights is not None
     block = sch.get_block(k.anchor.name)
-    reads = [r.buffer for r in block_node(sch, block).reads]
-    return sch.cache_read(block, reads.index(k.weights.buffer), "global")
+    reads = enumerate(block_node(sch, block).reads)
+    same = {n: r.ranges for n, r in reads if r.buffer is k.weights.buffer}
+    used = (n for n, at in same.items() if any(k.anchor_column in free_vars(x.start) for x in at))
+    return sch.cache_read(block, next(used), "global", (), len(same) > 1)
 
 
 def _pack_panel(k: Contraction, sch: Schedule, at: LoopRef) -> None:

@@ -1,0 +1,64 @@
+"""Tiles of products whose operands are one buffer: packed alone, and by default."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nestwright.codegen.driver.kernel import compile_func
+from nestwright.ir.hlo.text import parse
+from nestwright.ir.loop.interp import run
+from nestwright.ir.loop.nodes import Func
+from nestwright.ir.loop.verify import verify
+from nestwright.ir.target import Target
+from nestwright.schedule.language.schedule import Schedule
+from nestwright.schedule.sketches.cpu.contraction import PANEL
+from nestwright.schedule.sketches.generate import generate
+from nestwright.schedule.space.space import Choices
+from nestwright.te.from_hlo import lower_group
+
+TARGET = Target.parse("cpu -mcpu=x86-64-v4 -threads=2")
+HOST = Target.parse("cpu -threads=2")
+
+
+def square(n: int, batch: int = 0) -> Func:
+    """The product of a matrix, or of each of a batch, and itself."""
+    b, first = (f"{batch},", "lhs_batch_dims={0}, rhs_batch_dims={0}, ") if batch else ("", "")
+    left, right = (2, 1) if batch else (1, 0)
+    dims = f"{first}lhs_contracting_dims={{{left}}}, rhs_contracting_dims={{{right}}}"
+    text = f"""HloModule m
+ENTRY e {{ x = f32[{b}{n},{n}] parameter(0)
+ ROOT d = f32[{b}{n},{n}] dot(x, x), {dims} }}"""
+    return lower_group(parse(text).entry, "f")
+
+
+@pytest.mark.parametrize("n", [1040, 2064])
+def test_default_of_a_square_packs_its_panels(n: int) -> None:
+    func = square(n)
+    sketch = generate(func, TARGET)[0]
+    assert sketch.name.startswith("tiling@") and sketch.default["pack"] == PANEL
+    schedule = Schedule(func)
+    sketch.apply(schedule, sketch.default)
+    text = schedule.show()
+    assert "p0[vi0, vk0] * p0_cache[vk0, vi1]" in text
+
+
+@pytest.mark.parametrize("batch", [0, 3])
+def test_results_of_a_square_with_packed_panels(batch: int) -> None:
+    func = square(45, batch)
+    x = np.random.default_rng(0).integers(-3, 4, func.params[0].shape).astype(np.float32)
+    sketch, schedule = generate(func, HOST)[0], Schedule(func)
+    modest: Choices = {
+        "rows": 7,
+        "vectors": 2,
+        "order": "column",
+        "chunks": 1,
+        "panels": 1,
+        "pack": PANEL,
+    }
+    choices: Choices = {**sketch.default, **modest, "unroll": 1}
+    assert sketch.valid(choices)
+    sketch.apply(schedule, choices)
+    verify(schedule.func)
+    assert np.array_equal(run(schedule.func, [x])[0], x @ x)
+    assert np.array_equal(compile_func(schedule.func, HOST)(x), x @ x)
