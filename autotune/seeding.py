@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
-from itertools import chain
 
 from ..ir.errors import NestwrightError
+from ..ir.hlo.text.canonical import form_and_sizes
 from ..ir.target import Target
 from .log.contents import Log
 from .log.records import DEFAULT_SKETCH, LIBRARY_SKETCH, Best
@@ -17,8 +16,6 @@ from .search.space import Point
 from .tasks.extract import Task
 
 SEEDS = 4  # of a task, at most
-
-_SIZES = re.compile(r"(?<=[a-z0-9])\[([\d,]+)\]")
 
 
 def seeds(task: Task, log: Log, target: Target) -> list[Point]:
@@ -36,7 +33,7 @@ def seeds(task: Task, log: Log, target: Target) -> list[Point]:
 
 def _winners(task: Task, log: Log, target: Target) -> Iterator[Best]:
     """Yield the winners of groups of a task's form, the nearest first."""
-    form, sizes = _form(task.program.text)
+    form, sizes = form_and_sizes(task.program.text)
     near: list[tuple[float, int, str, Best]] = []
     for device in log.devices:
         apart = _apart(log, device, target)
@@ -44,17 +41,10 @@ def _winners(task: Task, log: Log, target: Target) -> Iterator[Best]:
             known = log.workloads.get(workload)
             if known is None or best.sketch in (DEFAULT_SKETCH, LIBRARY_SKETCH):
                 continue
-            other, others = _form(known.text)
+            other, others = form_and_sizes(known.text)
             if other == form and known.form == task.program.form and apart is not None:
                 near.append((_distance(sizes, others), apart, workload, best))
     return (best for *_, best in sorted(near, key=lambda row: row[:3]))
-
-
-def _form(text: str) -> tuple[str, tuple[int, ...]]:
-    """Return a program's text without sizes, and the sizes."""
-    found = (m[1].split(",") for m in _SIZES.finditer(text))
-    form = _SIZES.sub(lambda m: f"[{m[1].count(',') + 1}]", text)
-    return form, tuple(map(int, chain.from_iterable(found)))
 
 
 def _distance(a: tuple[int, ...], b: tuple[int, ...]) -> float:

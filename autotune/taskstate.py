@@ -14,7 +14,7 @@ from ..schedule.errors import ScheduleError
 from ..schedule.language.schedule import Schedule
 from .cost.features import Encoder
 from .cost.model import Blend, CostModel, Sample
-from .cost.nest import profile
+from .cost.profile import profile
 from .log.contents import best_trial
 from .log.records import DEFAULT_SKETCH, LIBRARY_SKETCH, Best, Json, Trial
 from .progress import TaskResult

@@ -9,12 +9,11 @@ and resumed.
 from __future__ import annotations
 
 import hashlib
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from ..codegen.driver.build import PreparedModule
 from ..ir.scratch import Scratch
@@ -24,20 +23,15 @@ from .budget import Budget, advice
 from .compose import TimeUp
 from .cost.model import CostModel
 from .finish import winner_of_race
-from .floor import least_seconds
+from .jobs import JobMaker, candidate
 from .log.contents import Log
 from .log.journal import LogWriter, stamped
-from .log.records import (
-    DEFAULT_SKETCH,
-    Json,
-    Trial,
-    Verdict,
-)
+from .log.records import DEFAULT_SKETCH, Trial, Verdict
 from .log.units import counted
 from .measure.compare import SpeedComparison
 from .measure.lock import MachineLock
-from .measure.machine import measure_rate, measure_stream, meter_row
-from .measure.protocol import Candidate, Job, Limits, Measurer, Outcome
+from .measure.machine import meter_row
+from .measure.protocol import Candidate, Job, Measurer, Outcome
 from .modelrace import ModelRacer, Unraceable, composition
 from .offers import candidates, complaints
 from .plan import TuningPlan, make_strategy
@@ -50,11 +44,8 @@ T = TypeVar("T")
 
 ROUNDS: Mapping[Work, int] = {"threads": 8, "launches": 16}
 """Trials of a round: more where building costs more than running."""
-FINALISTS = 5
-FILL = 0.05  # seconds for which a promising candidate is timed
-RACE_FILL = 0.04  # the same for each candidate of a race
+FINALISTS = 5  # of a race: readings 3 % apart seldom misplace the fastest by more
 DOING = {"load": "preparing", "build": "building", "wait": "about to time", "run": "timing"}
-RUN_LIMIT = 20.0  # seconds for a candidate of which nothing is known
 
 
 class Tuner:
@@ -84,15 +75,15 @@ class Tuner:
         self.phase = "starting"
         self.notes: list[str] = []
         self.verdict: Verdict | None = None
-        self._number = 0
         self._lock = MachineLock(waiting=self._held_up)
         self._scratch = Scratch("tune")
         with self._beside():
             self.states = [
                 TaskState(t, plan.target, self._strategy(t), not plan.estimate) for t in plan.tasks
             ]
-        self._rate = 0.0 if plan.estimate else measure_rate(plan.target)
-        self._stream = 0.0 if plan.estimate else measure_stream(plan.target)
+        self._jobs = JobMaker(plan.target, plan.seed, self._scratch.path)
+        if not plan.estimate:
+            self._jobs.measure_peaks()
         self._model = plan.model_record()
         self._record_context(log)
         self._resume(log)
@@ -221,7 +212,7 @@ class Tuner:
         def jobs() -> Iterator[Job]:
             for s, c in pairs:
                 if self._time_left() > 0:
-                    yield self._job(s, "measure", (c,), FILL)
+                    yield self._job(s, "measure", (c,))
 
         def record(job: Job, outcomes: tuple[Outcome, ...]) -> Trial:
             return self._record(by_key[job.key], job.candidates[0], outcomes[0], source)
@@ -255,7 +246,7 @@ class Tuner:
         def jobs() -> Iterator[Job]:
             for c in candidates:
                 if self._time_left() > 0:
-                    yield self._job(state, "measure", (c,), FILL)
+                    yield self._job(state, "measure", (c,))
 
         def record(job: Job, outcomes: tuple[Outcome, ...]) -> Trial:
             (c,) = job.candidates
@@ -278,7 +269,7 @@ class Tuner:
             proposals = state.propose(ahead * size, self.model)
         if ahead == 1:
             return proposals
-        jobs = [self._job(state, "compile", (self._candidate(state, p),), FILL) for p in proposals]
+        jobs = [self._job(state, "compile", (self._candidate(state, p),)) for p in proposals]
         told = dict(self._measure(jobs, lambda job, outcomes: (job.number, outcomes[0])))
         late = Outcome("timeout", note="there was no time left")
         pairs = [(p, told.get(job.number, late)) for p, job in zip(proposals, jobs, strict=True)]
@@ -290,44 +281,15 @@ class Tuner:
         return [*chosen, *failed[: size - len(chosen)]]
 
     def _candidate(self, state: TaskState, proposal: Proposal) -> Candidate:
-        point = proposal.point
-        sketch, choices = state.task.space.sketches[point.sketch], state.task.space.choices(point)
-        trace = None if sketch.trace is None else sketch.trace(choices)
-        decisions = cast("dict[str, Json]", choices)
-        return Candidate(sketch.name, decisions, cast("list[Json] | None", trace))
+        return candidate(state.task.space, proposal.point)
 
     def _fit(self) -> None:
         if self.model is not None:
             with self._beside():
                 self.model.fit([s.sample for s in self.states])
 
-    def _job(
-        self, state: TaskState, kind: str, candidates: tuple[Candidate, ...], fill: float
-    ) -> Job:
-        self._number += 1
-        task, best = state.task, state.seconds
-        known = math.isfinite(best)
-        run = 2.0 + 40 * best if known else RUN_LIMIT + task.flops / 1e9 + task.bytes / 1e8
-        if kind == "race":
-            run = 4.0 + 4 * len(candidates) * (fill + 40 * best)
-        limited = meter_row(self.plan.target).limited
-        memory = int((6 << 30) + 16 * task.bytes) if limited else 0
-        return Job(
-            self._number,
-            kind,
-            task.key,
-            task.program.form,
-            task.program.text,
-            self.plan.target.spec,
-            candidates,
-            str(self._scratch.path / f"{task.key}.npz"),
-            self.plan.seed,
-            best if known else 0.0,
-            fill,
-            least_seconds(task, self._rate, self._stream, self.plan.target),
-            task.reach,
-            Limits(run=run, memory=memory),
-        )
+    def _job(self, state: TaskState, kind: str, candidates: tuple[Candidate, ...]) -> Job:
+        return self._jobs.job(state.task, kind, candidates, state.seconds)
 
     def _record(self, state: TaskState, c: Candidate, outcome: Outcome, source: str) -> Trial:
         trial = stamped(
@@ -374,7 +336,7 @@ class Tuner:
         assert state.default is not None
         runners = [state.default, *state.finalists(FINALISTS)]
         candidates = tuple(Candidate(t.sketch, t.decisions, t.trace) for t in runners)
-        return self._job(state, "race", candidates, RACE_FILL)
+        return self._job(state, "race", candidates)
 
     def _settle(self, state: TaskState, job: Job, outcomes: tuple[Outcome, ...]) -> None:
         """Record the winner of a race: the default, unless another is clearly faster."""

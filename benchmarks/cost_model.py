@@ -20,7 +20,7 @@ import numpy as np
 
 from nestwright.autotune.cost.features import Encoder
 from nestwright.autotune.cost.model import Trees, rank_correlation, ranks
-from nestwright.autotune.cost.nest import profile
+from nestwright.autotune.cost.profile import profile
 from nestwright.autotune.log.journal import read
 from nestwright.autotune.log.records import DEFAULT_SKETCH, Trial, Workload
 from nestwright.autotune.search.space import Space

@@ -13,7 +13,7 @@ import click
 from ..ir.comparison import Comparison, leaves
 from ..ir.errors import ArgumentError
 from .arrays import Array, in_order, read_constants, read_npz, write_npz
-from .options import ModelCommand, excess_precision_option, weights_option
+from .options import ModelCommand, accuracy_option, excess_precision_option, weights_option
 from .weights import weight_lines
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 @click.option("--constants", type=click.Path(), help="Parameters to freeze, as .npz.")
 @weights_option()
 @excess_precision_option(default=None)
+@accuracy_option()
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 def run(
     model: str,
@@ -44,13 +45,14 @@ def run(
     constants: str | None,
     weights: str | None,
     excess_precision: bool | None,
+    accuracy: float | None,
     as_json: bool,
 ) -> int:
     """Run MODEL, or OUT (a built model), once.
 
     A built model with frozen parameters does not contain its HLO and cannot be checked.
     """
-    exe, module = _prepare(model, target, log, constants, weights, excess_precision)
+    exe, module = _prepare(model, target, log, constants, weights, excess_precision, accuracy)
     args = _arguments(model, exe, inputs, seed)
     start = time.perf_counter()
     result = exe(*args)
@@ -71,6 +73,7 @@ def _prepare(
     constants: str | None,
     weights: str | None,
     excess_precision: bool | None,
+    accuracy: float | None,
 ) -> tuple[Executable, Callable[[], HloModule]]:
     """Return the executable, and a function that returns the graph it was built from."""
     from ..autotune.build import build
@@ -84,6 +87,7 @@ def _prepare(
         "--constants": constants,
         "--weights": weights,
         "--excess-precision": excess_precision,
+        "--accuracy": accuracy,
     }
     if is_artifact(model):
         for option, value in given.items():
@@ -104,6 +108,7 @@ def _prepare(
         constants=frozen,
         excess_precision=excess_precision is not False,
         weights=weights,
+        accuracy=accuracy,
     )
     return exe, lambda: freeze(module, frozen) if frozen else module
 

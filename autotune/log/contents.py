@@ -192,15 +192,14 @@ def winning(log: Log) -> list[Workload | DeviceRecord | Model | Trial | Best | V
     latest = {b.trial: b for b in sorted(log.bests, key=lambda b: b.ts)}
     bests = [b for b in latest.values() if b.trial in wanted]
     trials = [t for t in log.trials if t.id in wanted - latest.keys()]
-    devices = {r.device for r in (*bests, *trials, *verdicts.values())}
+    kept: list[Trial | Best | Verdict] = [*trials, *bests, *verdicts.values()]
+    devices = {r.device for r in kept}
     models = {m for m, _ in verdicts}
     return [
         *(d for d in log.devices.values() if d.id in devices),
         *(m for m in log.models if m.id in models),
         *(w for w in log.workloads.values() if w.id in works),
-        *trials,
-        *bests,
-        *verdicts.values(),
+        *kept,
     ]
 
 

@@ -193,8 +193,12 @@ def test_the_command_takes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "excess_error" not in capsys.readouterr().out
     assert main([*show, "--target", SPEC, "--accuracy", "1e-5"]) == 0
     assert "excess_error" in capsys.readouterr().out
-    assert main([*show, "--target", SPEC, "--accuracy", "1"]) == 2
-    assert "a number from 0 to 0.01" in capsys.readouterr().err
+    run = ["run", str(model), "--random", "1", "--check", "--constants", str(weights)]
+    assert main([*run, "--accuracy", "1e-5"]) == 0
+    assert "all outputs match" in capsys.readouterr().out
+    for command in (show, run):
+        assert main([*command, "--target", SPEC, "--accuracy", "1"]) == 2
+        assert "a number from 0 to 0.01" in capsys.readouterr().err
 
 
 def test_a_device_of_an_unusable_accuracy_serves_nobody(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any, TypeAlias, overload
 
@@ -12,12 +11,10 @@ from ...library.functions import GroupFunction
 from ..nodes import Computation
 from ..ops.registry import is_known
 from ..text import parse
-from ..text.canonical import canonical_text
+from ..text.canonical import canonical_text, form_and_sizes
 
 Pattern: TypeAlias = str | Callable[[Computation], bool]
 """An opcode, HLO text, or a predicate of a group's computation."""
-
-_SIZES = re.compile(r"(?<=[a-z0-9])\[([\d,]*)\]")
 
 _matches: dict[str, Callable[[Computation], bool]] = {}
 
@@ -87,4 +84,5 @@ def _matcher(pattern: Pattern) -> Callable[[Computation], bool]:
 
 def _form(c: Computation) -> str:
     """Return the canonical text without sizes; their number stays."""
-    return _SIZES.sub(lambda m: f"[{','.join('?' * len(m[1].split(',')))}]", canonical_text(c))
+    form, _ = form_and_sizes(canonical_text(c))
+    return form

@@ -9,18 +9,32 @@ row-major. So the text depends only on shapes, element types, layouts, attribute
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from hashlib import sha256
+from itertools import chain
 
 from ..attributes import FREE_TEXT
 from ..nodes import Computation, Instruction
 from ..rewrite import called, post_order
 from .printer import show_operation
 
+_SIZES = re.compile(r"(?<=[a-z0-9])\[([\d,]+)\]")
+
 
 def key(computation: Computation) -> str:
     """Return the SHA-256 of the canonical text, in hexadecimal."""
     return sha256(canonical_text(computation).encode()).hexdigest()
+
+
+def form_and_sizes(text: str) -> tuple[str, tuple[int, ...]]:
+    """Return a canonical text with ranks in place of sizes, and the sizes in order.
+
+    Computations of equal form have the same element types, ranks and attributes.
+    """
+    found = (m[1].split(",") for m in _SIZES.finditer(text))
+    form = _SIZES.sub(lambda m: f"[{m[1].count(',') + 1}]", text)
+    return form, tuple(map(int, chain.from_iterable(found)))
 
 
 def canonical_text(computation: Computation) -> str:

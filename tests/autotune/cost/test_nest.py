@@ -8,8 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from nestwright.autotune.cost.bodies import body_of
 from nestwright.autotune.cost.features import NAMES, Encoder
-from nestwright.autotune.cost.nest import FEATURES, body_of, nest_blocks, profile
+from nestwright.autotune.cost.nest import nest_blocks
+from nestwright.autotune.cost.profile import FEATURES, profile
 from nestwright.autotune.search.space import Point, Space
 from nestwright.ir.hlo.text import parse
 from nestwright.ir.loop.nodes import Func, Seq
